@@ -241,6 +241,12 @@ absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes) {
   return Map(fd, info.st_size);
 }
 
+bool AtomicFile::WritesDirectly(const std::string& path) {
+  struct stat info;
+  if (path == "-") return true;
+  return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
 absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
   AtomicFile file;
   if (path == "-") {

@@ -38,6 +38,10 @@ class AtomicFile {
  public:
   static absl::StatusOr<AtomicFile> Create(const std::string& path);
 
+  // True if bytes for this path go straight to it, and cannot be taken back: "-", and what exists
+  // but is no regular file. Create may wait then, for a reader of a pipe.
+  static bool WritesDirectly(const std::string& path);
+
   AtomicFile(AtomicFile&& other) noexcept { *this = std::move(other); }
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   ~AtomicFile();

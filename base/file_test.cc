@@ -145,6 +145,18 @@ TEST_F(FileTest, MissingFileAndDirectoryAreErrors) {
   EXPECT_THAT(WriteFile(Path("none/f"), ""), StatusIs(absl::StatusCode::kNotFound, HasSubstr("")));
 }
 
+TEST_F(FileTest, WhatIsNoRegularFileIsWrittenDirectly) {
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "old"));
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0666), 0);
+  ASSERT_EQ(symlink("/dev/null", Path("null").c_str()), 0);
+  for (const std::string& path : {std::string("-"), Path("pipe"), Path("null")}) {
+    EXPECT_TRUE(AtomicFile::WritesDirectly(path)) << path;
+  }
+  for (const std::string& path : {dir_, Path("f"), Path("new")}) {
+    EXPECT_FALSE(AtomicFile::WritesDirectly(path)) << path;
+  }
+}
+
 TEST_F(FileTest, FullDiskIsAnError) {
   EXPECT_THAT(WriteFile("/dev/full", "x"),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("cannot write")));

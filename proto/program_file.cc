@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
@@ -67,6 +68,17 @@ bool LooksLikeText(absl::string_view bytes) {
   return !start.empty();
 }
 
+absl::StatusOr<Program> ParseFile(const FileBytes& file, ProgramFormat format) {
+  if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
+  if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
+  // The owner is not moved: LooksLikeText reads the bytes of a refused program.
+  absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
+  if (program.ok() || !LooksLikeText(file.bytes)) return program;
+  return absl::InvalidArgumentError(
+      absl::StrCat(program.status().message(),
+                   " (it looks like text; text programs are named .pbtxt or .prog)"));
+}
+
 // Writes one output and makes it durable, but does not commit it.
 absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
   WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(output.path));
@@ -107,29 +119,68 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
 
 absl::StatusOr<Program> ReadProgram(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(path));
-  WEFT_ASSIGN_OR_RETURN(FileBytes file, ReadFile(path, INT_MAX));
-  if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
-  if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
-  // The owner is not moved: LooksLikeText reads the bytes of a refused program.
-  absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
-  if (program.ok() || !LooksLikeText(file.bytes)) return program;
-  return absl::InvalidArgumentError(
-      absl::StrCat(program.status().message(),
-                   " (it looks like text; text programs are named .pbtxt or .prog)"));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(path, INT_MAX));
+  return ParseFile(file, format);
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
+    absl::Span<const std::string> paths) {
+  std::vector<std::shared_ptr<const Program>> programs;
+  std::vector<FileBytes> files;  // of `known`
+  absl::flat_hash_map<std::pair<ProgramFormat, absl::string_view>, std::shared_ptr<const Program>>
+      known;
+  for (const std::string& path : paths) {
+    const absl::StatusOr<ProgramFormat> format = ProgramFormatOf(path);
+    WEFT_RETURN_IF_ERROR(Annotate(path, format.status()));
+    absl::StatusOr<FileBytes> file = ReadFile(path, INT_MAX);
+    WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+    const bool may_repeat = paths.size() > 1;  // else, hashing it is of no use
+    const auto key = std::make_pair(*format, file->bytes);
+    const auto found = may_repeat ? known.find(key) : known.end();
+    if (found != known.end()) {
+      programs.push_back(found->second);
+      continue;
+    }
+    absl::StatusOr<Program> program = ParseFile(*file, *format);
+    WEFT_RETURN_IF_ERROR(Annotate(path, program.status()));
+    programs.push_back(std::make_shared<const Program>(*std::move(program)));
+    if (may_repeat) known.emplace(key, programs.back());
+    files.push_back(*std::move(file));
+  }
+  return programs;
+}
+
+absl::StatusOr<StagedPrograms> StagedPrograms::Write(std::vector<ProgramOutput> outputs) {
+  StagedPrograms staged;
+  staged.outputs_ = std::move(outputs);
+  for (const ProgramOutput& output : staged.outputs_) {
+    absl::optional<AtomicFile>& file = staged.files_.emplace_back();
+    if (AtomicFile::WritesDirectly(output.path)) continue;
+    absl::StatusOr<AtomicFile> written = Prepare(output);
+    if (!written.ok()) return Annotate(output.path, written.status());
+    file = *std::move(written);
+  }
+  return staged;
+}
+
+absl::Status StagedPrograms::Commit() {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (files_[i].has_value()) continue;
+    absl::StatusOr<AtomicFile> written = Prepare(outputs_[i]);
+    if (!written.ok()) return Annotate(outputs_[i].path, written.status());
+    files_[i] = *std::move(written);
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const absl::Status status = files_[i]->Commit();
+    if (!status.ok()) return Annotate(outputs_[i].path, status);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WritePrograms(absl::Span<const ProgramOutput> outputs) {
-  std::vector<AtomicFile> files;
-  for (const ProgramOutput& output : outputs) {
-    absl::StatusOr<AtomicFile> file = Prepare(output);
-    if (!file.ok()) return Annotate(output.path, file.status());
-    files.push_back(*std::move(file));
-  }
-  for (size_t i = 0; i < files.size(); ++i) {
-    const absl::Status status = files[i].Commit();
-    if (!status.ok()) return Annotate(outputs[i].path, status);
-  }
-  return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(StagedPrograms staged,
+                        StagedPrograms::Write({outputs.begin(), outputs.end()}));
+  return staged.Commit();
 }
 
 absl::Status WriteProgram(const Program& program, const std::string& path) {

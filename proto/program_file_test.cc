@@ -153,6 +153,32 @@ TEST_F(ProgramFileTest, EmptyFileIsRefusedInEveryFormat) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no blocks")));
 }
 
+TEST_F(ProgramFileTest, EqualFilesGiveOneProgram) {
+  WEFT_ASSERT_OK(WriteProgram(Example("a"), Path("0.pb")));
+  WEFT_ASSERT_OK(WriteProgram(Example("b"), Path("1.pb")));
+  WEFT_ASSERT_OK(WriteProgram(Example("a"), Path("2.pb")));
+  WEFT_ASSERT_OK(WriteProgram(Example("a"), Path("3.prog")));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const std::vector<std::shared_ptr<const Program>> programs,
+      ReadPrograms({Path("0.pb"), Path("1.pb"), Path("2.pb"), Path("3.prog")}));
+  ASSERT_EQ(programs.size(), 4);
+  EXPECT_EQ(programs[0], programs[2]);
+  EXPECT_NE(programs[0], programs[1]);
+  EXPECT_NE(programs[0], programs[3]);
+  EXPECT_EQ(programs[1]->Serialize(), Example("b").Serialize());
+}
+
+TEST_F(ProgramFileTest, ErrorOfSeveralProgramsBeginsWithThePath) {
+  WEFT_ASSERT_OK(WriteProgram(Example(), Path("0.pb")));
+  EXPECT_THAT(
+      ReadPrograms({Path("0.pb"), FileOf("1.pb", "")}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1.pb: the program is empty")));
+  EXPECT_THAT(ReadPrograms({Path("0.pb"), Path("none.pb")}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("none.pb: cannot open")));
+  EXPECT_THAT(ReadPrograms({Path("a.txt")}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a.txt: unknown kind")));
+}
+
 TEST_F(ProgramFileTest, TextNamedAsBinaryGetsAHint) {
   WEFT_ASSERT_OK(WriteProgram(Example(), Path("a.pbtxt")));
   EXPECT_THAT(ReadProgram(FileOf("a.pb", Read("a.pbtxt"))),
@@ -211,6 +237,33 @@ TEST_F(ProgramFileTest, OnlyTheTargetsRemain) {
   WEFT_ASSERT_OK(WritePrograms({{&a, Path("main.pb")}, {&b, Path("startup.prog")}}));
   EXPECT_THAT(Names(), ElementsAre("main.pb", "startup.prog"));
   EXPECT_EQ(Read("main.pb"), a.Serialize());
+}
+
+TEST_F(ProgramFileTest, StagedProgramsReplaceNothingUntilCommit) {
+  FileOf("old.pb", "old");
+  const Program program = Example();
+  {
+    WEFT_ASSERT_OK(StagedPrograms::Write({{&program, Path("old.pb")}}).status());
+    EXPECT_EQ(Read("old.pb"), "old");
+  }
+  EXPECT_THAT(Names(), ElementsAre("old.pb"));
+  WEFT_ASSERT_OK_AND_ASSIGN(StagedPrograms staged,
+                            StagedPrograms::Write({{&program, Path("old.pb")}}));
+  EXPECT_EQ(Read("old.pb"), "old");
+  WEFT_ASSERT_OK(staged.Commit());
+  EXPECT_EQ(Read("old.pb"), program.Serialize());
+  EXPECT_THAT(Names(), ElementsAre("old.pb"));
+}
+
+TEST_F(ProgramFileTest, StagedProgramReachesADeviceAtCommit) {
+  ASSERT_EQ(symlink("/dev/full", Path("full.pb").c_str()), 0);
+  const Program program = Example();
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      StagedPrograms staged,
+      StagedPrograms::Write({{&program, Path("new.pb")}, {&program, Path("full.pb")}}));
+  EXPECT_THAT(staged.Commit(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("full.pb: cannot write")));
+  EXPECT_NE(access(Path("new.pb").c_str(), F_OK), 0);
 }
 
 // Every way in which the second of two outputs can fail.

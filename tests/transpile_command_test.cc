@@ -137,6 +137,20 @@ TEST_F(TranspileTest, LinkAsOutputStaysALink) {
   WEFT_EXPECT_OK(ReadProgram(Path("target.pb")));
 }
 
+TEST_F(TranspileTest, ResultThatTheVerifierRefusesGoesNowhere) {
+  const std::string in = MakeFile("in.prog", R"(program {
+    block 0 parent=-1 {
+      var x : fp32[2, 3] persistable
+      var w : fp32[5, 7] persistable
+      var y : fp32[2, 7]
+      Out=[y] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
+    }
+  })");
+  for (const char* out : {"out.pb", "new.pb", "-"}) {
+    ExpectFails(1, {"--mode", "none", in, Path(out)}, "in.prog: W201: op 0 (mul) input Y (w): ");
+  }
+}
+
 TEST_F(TranspileTest, OnlyTheOutputsRemain) {
   const ProcessResult result =
       GradAllReduce("in.pb", {"--startup_in", Path("startup.pb"), "--startup_out", Path("s.pb"),

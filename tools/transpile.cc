@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <future>
 #include <map>
 #include <string>
 #include <vector>
@@ -118,16 +119,17 @@ std::string ExplainJson(const TranspileResult& result) {
   return Json{{"passes", std::move(passes)}, {"notes", std::move(remarks)}}.dump(2) + "\n";
 }
 
-// Writes the programs and, if a path is given, the explanation: all or none.
-absl::Status WriteAll(const std::vector<ProgramOutput>& programs, const std::string& explain,
-                      const TranspileResult& result) {
-  if (explain.empty()) return WritePrograms(programs);
+// Commits the programs and, if a path is given, writes the explanation: all or none.
+absl::Status CommitAll(absl::StatusOr<StagedPrograms> programs, const std::string& explain,
+                       const TranspileResult& result) {
+  if (explain.empty()) return programs.ok() ? programs->Commit() : programs.status();
   absl::StatusOr<AtomicFile> file = AtomicFile::Create(explain);
   WEFT_RETURN_IF_ERROR(Annotate(explain, file.status()));
   absl::Status status = file->Write(ExplainJson(result));
   if (status.ok()) status = file->Sync();
   WEFT_RETURN_IF_ERROR(Annotate(explain, status));
-  WEFT_RETURN_IF_ERROR(WritePrograms(programs));
+  WEFT_RETURN_IF_ERROR(programs.status());
+  WEFT_RETURN_IF_ERROR(programs->Commit());
   return Annotate(explain, file->Commit());
 }
 
@@ -146,6 +148,15 @@ absl::Status Run(Flags& flags) {
   WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
+  std::vector<ProgramOutput> outputs = {{&main, flags.out}};
+  if (startup.has_value()) outputs.push_back({&*startup, flags.startup_out});
+  // The disk is slow: a thread writes the result while it is verified. The files get their names
+  // only then. If no thread can be started, get() writes.
+  std::future<absl::StatusOr<StagedPrograms>> staged;
+  options.on_result = [&](const ProgramPair&) {
+    staged = std::async(std::launch::async | std::launch::deferred,
+                        [&outputs] { return StagedPrograms::Write(outputs); });
+  };
   absl::StatusOr<TranspileResult> result = Transpile(options, programs);
   WEFT_RETURN_IF_ERROR(Annotate(flags.in, result.status()));
   ShowReports(result->passes);
@@ -153,10 +164,7 @@ absl::Status Run(Flags& flags) {
     PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
   }
   for (const std::string& note : result->notes) std::fprintf(stderr, "%s\n", note.c_str());
-
-  std::vector<ProgramOutput> outputs = {{&main, flags.out}};
-  if (startup.has_value()) outputs.push_back({&*startup, flags.startup_out});
-  return WriteAll(outputs, flags.explain, *result);
+  return CommitAll(staged.get(), flags.explain, *result);
 }
 
 // "local_sgd: averaging period, in steps (an integer >= 1; default 1)".

@@ -21,6 +21,7 @@
 #include "ops/analysis/layout_guess.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/kernel.h"
+#include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/json_number.h"
 #include "tools/numeric/numeric_check.h"
@@ -51,18 +52,9 @@ struct Options {
   bool short_lines = false;
 };
 
-absl::StatusOr<std::vector<Program>> ReadAll(const std::vector<std::string>& paths) {
-  std::vector<Program> programs;
-  for (const std::string& path : paths) {
-    WEFT_ASSIGN_OR_RETURN(Program program, ReadProgramOrExplain(path));
-    programs.push_back(std::move(program));
-  }
-  return programs;
-}
-
 // All programs of a command; `ranks` points to them.
 struct Programs {
-  std::vector<Program> mains, startups;
+  std::vector<std::shared_ptr<const Program>> mains, startups;
   absl::optional<Program> original, original_startup;
   std::vector<ConstProgramPair> ranks;
 
@@ -74,15 +66,15 @@ struct Programs {
 
 absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   auto programs = std::make_unique<Programs>();
-  WEFT_ASSIGN_OR_RETURN(programs->mains, ReadAll(options.mains));
-  WEFT_ASSIGN_OR_RETURN(programs->startups, ReadAll(options.startups));
+  WEFT_ASSIGN_OR_RETURN(programs->mains, ReadPrograms(options.mains));
+  WEFT_ASSIGN_OR_RETURN(programs->startups, ReadPrograms(options.startups));
   WEFT_ASSIGN_OR_RETURN(programs->original, ReadProgramIfGiven(options.original));
   WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadProgramIfGiven(options.original_startup));
-  const std::vector<Program>& startups = programs->startups;
+  const std::vector<std::shared_ptr<const Program>>& startups = programs->startups;
   for (size_t i = 0; i < programs->mains.size(); ++i) {
     ConstProgramPair rank;
-    rank.main = &programs->mains[i];
-    if (!startups.empty()) rank.startup = &startups[startups.size() == 1 ? 0 : i];
+    rank.main = programs->mains[i].get();
+    if (!startups.empty()) rank.startup = startups[startups.size() == 1 ? 0 : i].get();
     programs->ranks.push_back(rank);
   }
   return programs;
@@ -377,7 +369,9 @@ absl::StatusOr<bool> Verify(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Programs> programs, Read(options));
   WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(options.feed_layout));
   std::vector<const Program*> mains;
-  for (const Program& main : programs->mains) mains.push_back(&main);
+  for (const ConstProgramPair& rank : programs->ranks) {
+    if (mains.empty() || rank.main != mains.back()) mains.push_back(rank.main);
+  }
   const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(mains, given);
   WEFT_RETURN_IF_ERROR(Annotate(options.mains[0], feeds.status()));
   const Findings findings = Verify(programs->ranks, OptionsOfVerifier(options, *programs, *feeds));

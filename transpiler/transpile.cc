@@ -89,6 +89,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   PipelineOptions run;
   run.verification = options.verification;
   run.observer = options.observer;
+  run.on_result = options.on_result;
   if (verifies || pipeline.AsksForFacts()) {
     WEFT_ASSIGN_OR_RETURN(run.initial_facts, DetectFacts(programs));
   }

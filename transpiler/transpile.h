@@ -11,6 +11,7 @@
 #ifndef WEFT_TRANSPILER_TRANSPILE_H_
 #define WEFT_TRANSPILER_TRANSPILE_H_
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -50,6 +51,9 @@ struct TranspileOptions {
   bool explain = false;
   // Called with the programs before, between and after the passes.
   PipelineObserver observer;
+  // Called once with the result before it is verified (PipelineOptions::on_result): its file can be
+  // written meanwhile, and take its name when Transpile succeeds.
+  std::function<void(const ProgramPair&)> on_result;
 };
 
 struct TranspileResult {

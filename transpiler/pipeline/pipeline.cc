@@ -33,6 +33,7 @@ absl::StatusOr<PassReport> RunPass(const Pass& pass, PassContext& context, Progr
 }
 
 absl::Status VerifyAt(Stage stage, const ProgramPair& programs, const PipelineOptions& options) {
+  if (stage == Stage::kAtEnd && options.on_result) options.on_result(programs);
   const bool is_due = options.verification == Verification::kAfterEachPass ||
                       (options.verification == Verification::kAtEnd && stage == Stage::kAtEnd);
   return options.verifier && is_due ? options.verifier(stage, programs) : absl::OkStatus();

@@ -38,6 +38,9 @@ struct PipelineOptions {
   Verification verification = Verification::kAtEnd;
   // Called with every state before it is verified.
   PipelineObserver observer;
+  // Called once with the result, after the observer and before the result is verified. The programs
+  // do not change afterwards, so another thread can read them while they are verified.
+  std::function<void(const ProgramPair&)> on_result;
 };
 
 struct PassReport {

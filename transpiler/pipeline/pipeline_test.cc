@@ -268,6 +268,37 @@ TEST_F(PipelineTest, ErrorOfTheObserverStopsThePipeline) {
   EXPECT_EQ(main_.num_ops(), 0);
 }
 
+TEST_F(PipelineTest, ResultIsShownOnceBeforeItIsVerified) {
+  std::vector<std::string> events;
+  PipelineOptions options;
+  options.observer = [&](absl::string_view pass, const ProgramPair&) {
+    events.emplace_back(pass);
+    return absl::OkStatus();
+  };
+  options.on_result = [&](const ProgramPair& programs) {
+    events.push_back(absl::StrCat("result ", programs.main->num_ops()));
+  };
+  options.verifier = [&](Stage stage, const ProgramPair&) {
+    events.emplace_back(stage == Stage::kAtEnd ? "verified at end" : "verified");
+    return absl::OkStatus();
+  };
+  WEFT_ASSERT_OK(Run(options).status());
+  EXPECT_THAT(events, ElementsAre("input", "result 0", "verified at end"));
+
+  events.clear();
+  Add(&pipeline_, "first", Appending("a"));
+  Add(&pipeline_, "second", Appending("b"));
+  options.verification = Verification::kAfterEachPass;
+  WEFT_ASSERT_OK(Run(options).status());
+  EXPECT_THAT(events,
+              ElementsAre("input", "first", "verified", "second", "result 2", "verified at end"));
+
+  events.clear();
+  options.verification = Verification::kNever;
+  WEFT_ASSERT_OK(Run(options).status());
+  EXPECT_THAT(events, ElementsAre("input", "first", "second", "result 4"));
+}
+
 // Finds programs of two or more ops wrong, and says when it was asked.
 PipelineOptions RefusingTwoOps(Verification verification, std::vector<Stage>* asked) {
   PipelineOptions options;

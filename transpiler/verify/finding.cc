@@ -27,6 +27,10 @@ void Findings::Append(const Findings& other) {
   for (const auto& [rule, count] : other.counts_) counts_[rule].count += other.NumOmitted(rule);
 }
 
+void Findings::SetRank(int rank) {
+  for (Finding& finding : findings_) finding.program.rank = rank;
+}
+
 int64_t Findings::NumOmitted(absl::string_view rule) const {
   const auto found = counts_.find(rule);
   return found == counts_.end() ? 0 : std::max<int64_t>(0, found->second.count - kMaxPerRule);

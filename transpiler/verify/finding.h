@@ -46,6 +46,8 @@ class Findings {
 
   void Add(Finding finding);
   void Append(const Findings& other);
+  // Attributes all findings to the programs of a rank.
+  void SetRank(int rank);
   // Drops all findings of a rule.
   void Remove(absl::string_view rule);
   const std::vector<Finding>& all() const { return findings_; }

@@ -45,6 +45,13 @@ TEST(FindingsTest, ThoseAfterTheFirstOnesAreCounted) {
               StatusIs(absl::StatusCode::kFailedPrecondition, "W303: op 0 (and 29 more)"));
 }
 
+TEST(FindingsTest, RankOfAllFindingsCanChange) {
+  Findings findings = Reported("W303", Findings::kMaxPerRule + 2, {1, /*is_startup=*/false});
+  findings.SetRank(3);
+  for (const Finding& finding : findings.all()) EXPECT_EQ(finding.program.rank, 3);
+  EXPECT_EQ(findings.NumOmitted("W303"), 2);
+}
+
 TEST(FindingsTest, AppendKeepsCounts) {
   Findings findings = Reported("W303", 15);
   findings.Append(Reported("W303", Findings::kMaxPerRule + 2));

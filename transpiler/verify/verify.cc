@@ -117,8 +117,26 @@ class Verifier {
     }
   }
 
-  // Checks the programs of one rank. False if their structure is wrong.
+  // The result for programs that several ranks run.
+  struct Shared {
+    bool is_sound = false;
+    Findings findings;
+  };
+
+  // Checks the programs of one rank. False if their structure is wrong. Programs that ranks share
+  // are checked once: the rank only matters to values of single ranks, where they are compared with
+  // the original.
   bool CheckPrograms(const ConstProgramPair& programs, int rank) {
+    if (ComparesWithOriginal()) return CheckRank(programs, rank, &findings_);
+    const auto [it, is_new] = shared_.try_emplace({programs.main, programs.startup});
+    Shared& shared = it->second;
+    if (is_new) shared.is_sound = CheckRank(programs, rank, &shared.findings);
+    shared.findings.SetRank(rank);
+    findings_.Append(shared.findings);
+    return shared.is_sound;
+  }
+
+  bool CheckRank(const ConstProgramPair& programs, int rank, Findings* findings) const {
     const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
     Findings form, collectives, races, values;
     const bool needs_batch =
@@ -134,28 +152,41 @@ class Verifier {
       if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
       CheckRaces(*programs.main, {rank, false}, &races);
     });
-    if (needs_batch) CheckBatch(programs, nranks, rank, &batch);
-    BatchFacts facts = needs_batch ? batch.facts : BatchFactsOf(options_, *programs.main, nullptr);
+    BatchFacts facts = BatchFactsOf(options_, *programs.main, nullptr);
     bool is_proven = false;
-    if (!CheckValues(programs, nranks, rank, facts, &is_proven, &values)) {
+    const auto check_values = [&] {
+      values = Findings();
+      if (CheckValues(programs, nranks, rank, facts, &is_proven, &values)) return;
       facts.lifts.clear();
       values = Findings();
       CheckValues(programs, nranks, rank, facts, &is_proven, &values);
+    };
+    bool are_checked = false;
+    if (needs_batch) {
+      // Mostly, the batch says nothing about values. So they are checked meanwhile, and again if it
+      // does.
+      std::future<void> meanwhile;
+      if (options_.threads > 1) meanwhile = std::async(policy, check_values);
+      CheckBatch(programs, nranks, rank, &batch);
+      if (meanwhile.valid()) meanwhile.get();
+      are_checked = options_.threads > 1 && SayTheSame(facts, batch.facts);
+      facts = batch.facts;
     }
+    if (!are_checked) check_values();
     others.get();
-    findings_.Append(form);
+    findings->Append(form);
     const auto is_of_structure = [](const Finding& finding) {
       return finding.severity == Severity::kError && finding.layer == Layer::kStructure;
     };
     // The other layers rely on the first.
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
-    findings_.Append(collectives);
-    findings_.Append(values);
-    findings_.Append(races);
+    findings->Append(collectives);
+    findings->Append(values);
+    findings->Append(races);
     // Layer 3 knows more of gradients of means that are divided too often, or not.
     const bool is_known = collectives.HasErrors() || values.HasErrors();
     if (batch.has_means_only && is_known) batch.findings.Remove("W702");
-    findings_.Append(batch.findings);
+    findings->Append(batch.findings);
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
       const bool is_for_one = IsForOneDevice(*programs.main, nranks);
@@ -163,7 +194,7 @@ class Verifier {
           ValueOptions(options_, programs, is_for_one ? 1 : nranks, facts, &start);
       if (num_programs_ > 1) of.rank = rank;
       CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
-                       &findings_);
+                       findings);
     }
     return true;
   }
@@ -188,6 +219,12 @@ class Verifier {
     if (programs.startup == nullptr) return;
     if (Runs(Layer::kStructure)) CheckStartupKeeps(programs, {rank, true}, findings);
     if (Runs(Layer::kTypes) && is_sound) CheckStartTypes(programs, {rank, true}, findings);
+  }
+
+  // Whether values are the same by both facts, which come from the same options.
+  static bool SayTheSame(const BatchFacts& a, const BatchFacts& b) {
+    return a.sums_are_wanted == b.sums_are_wanted && a.sum_gradients == b.sum_gradients &&
+           a.lifts == b.lifts;
   }
 
   // Whether a collective exchanges other values than gradients.
@@ -279,6 +316,8 @@ class Verifier {
   const VerifyOptions& options_;
   Findings& findings_;
   size_t num_programs_ = 1;  // 1: all ranks run it
+  // By main and startup program.
+  absl::flat_hash_map<std::pair<const Program*, const Program*>, Shared> shared_;
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ struct VerifyOptions {
   // The expected averaging schedule of LocalSGD; none: any.
   absl::optional<AveragingSchedule> averaging;
   std::set<Layer> layers = AllLayers();
-  // More than 1: independent layers run concurrently on two threads.
+  // More than 1: independent layers run concurrently, on at most three threads.
   int threads = 2;
 };
 

@@ -1,5 +1,7 @@
 #include "transpiler/verify/verify.h"
 
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/verify/testing/found.h"
@@ -14,6 +16,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 using ::weft::testing::ForRanks;
@@ -59,6 +62,39 @@ TEST(Verify, FindingsOfRanksNameThem) {
   const Findings findings = Verify({{&right}, {&wrong}});
   EXPECT_THAT(Lines(findings, /*one_program_for_all=*/false), Each(HasSubstr(": rank 1: ")));
   EXPECT_THAT(Lines(findings), Contains(StartsWith("error: W310")));
+}
+
+TEST(Verify, RanksThatShareAProgramGetWhatThoseWithCopiesGet) {
+  const Program right = ProgramOf(TwoRankStep()), wrong = ProgramOf(OneDeviceStep());
+  const Program first = wrong, second = wrong, third = right;
+  for (const Program* shared : {&right, &wrong}) {
+    const Findings found = Verify({{shared}, {&wrong}, {shared}, {&wrong}});
+    const Program copy = *shared;
+    const Findings of_copies = Verify({{shared}, {&first}, {&copy}, {&second}});
+    EXPECT_EQ(Lines(found, /*one_program_for_all=*/false),
+              Lines(of_copies, /*one_program_for_all=*/false));
+    for (const char* rule : {"W310", "W504", "W701"}) {
+      EXPECT_EQ(found.NumOmitted(rule), of_copies.NumOmitted(rule));
+    }
+  }
+  EXPECT_EQ(Lines(Verify({{&right}, {&right}}), /*one_program_for_all=*/false),
+            Lines(Verify({{&right}, {&third}}), /*one_program_for_all=*/false));
+}
+
+TEST(Verify, RanksThatShareAStartupProgramGetWhatThoseWithCopiesGet) {
+  const Program main = ProgramOf(TwoRankStep()), startup = ProgramOf(OneDeviceStep());
+  const Program main_copy = main, startup_copy = startup;
+  const Findings found = Verify({{&main, &startup}, {&main, &startup}});
+  EXPECT_THAT(found.all(), Not(IsEmpty()));
+  EXPECT_EQ(Lines(found, /*one_program_for_all=*/false),
+            Lines(Verify({{&main, &startup}, {&main_copy, &startup_copy}}),
+                  /*one_program_for_all=*/false));
+}
+
+TEST(Verify, OmittedFindingsOfASharedProgramCount) {
+  const Program wrong = ProgramOf(OneDeviceStep());
+  const std::vector<ConstProgramPair> ranks(Findings::kMaxPerRule + 5, {&wrong});
+  EXPECT_EQ(Verify(ranks, ForRanks(static_cast<int>(ranks.size()))).NumOmitted("W310"), 5);
 }
 
 TEST(Verify, WholeProgramsAreComparedWithTheSameResult) {
