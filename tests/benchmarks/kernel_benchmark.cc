@@ -1,10 +1,11 @@
-// Prints how long kernels take beside the primitives that oneDNN has for what they compute, on one
-// thread and in the layout that programs have:
+// Prints how long kernels take, on one thread and in the layout that programs have, beside the
+// primitives that oneDNN has for what they compute, and beside a copy of as many bytes:
 //   bazel run -c opt //tests/benchmarks:kernel_benchmark
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -269,9 +270,91 @@ void LayerNorm(int64_t rows, int64_t width) {
                   {DNNL_ARG_DIFF_SHIFT, Of(per_column, dshift2)}}));
 }
 
+// A product, and the product for the gradient of Y, which has a transposed operand.
+void MatMul(int64_t m, int64_t k, int64_t n) {
+  using Tag = memory::format_tag;
+  Tensor x = Numbers({m, k}), y = Numbers({k, n}), dout = Numbers({m, n}), out, dy;
+  Tensor out2 = Empty({m, n}), dy2 = Empty({k, n});
+  const auto desc = [](int64_t rows, int64_t columns, Tag tag) {
+    return memory::desc({rows, columns}, memory::data_type::f32, tag);
+  };
+  const auto product = [&](const memory::desc& a, Tensor& a_values, const memory::desc& b,
+                           Tensor& b_values, const memory::desc& c, Tensor& c_values) {
+    const dnnl::matmul::primitive_desc description({a, b, c}, DnnlCpuEngine());
+    return Executed(dnnl::matmul(description), {{DNNL_ARG_SRC, Of(a, a_values)},
+                                                {DNNL_ARG_WEIGHTS, Of(b, b_values)},
+                                                {DNNL_ARG_DST, Of(c, c_values)}});
+  };
+  const Dims dims = {m, k, n};
+  Print(Label("mul", dims), Bound("mul", {{"X", {&x}}, {"Y", {&y}}}, {}, {{"Out", {&out}}}),
+        product(desc(m, k, Tag::ab), x, desc(k, n, Tag::ab), y, desc(m, n, Tag::ab), out2));
+  Print(
+      Label("mul_grad of Y", dims),
+      Bound("mul_grad", {{"X", {&x}}, {"Y", {&y}}, {"Out@GRAD", {&dout}}}, {}, {{"Y@GRAD", {&dy}}}),
+      product(desc(k, m, Tag::ba), x, desc(m, n, Tag::ab), dout, desc(k, n, Tag::ab), dy2));
+}
+
+// Beside a copy that reads and writes as many bytes together as the kernel does.
+void PrintBesideCopy(const std::string& name, int64_t bytes, const std::function<void()>& ours) {
+  const auto from = std::make_shared<std::vector<char>>(bytes / 2, 1);
+  const auto to = std::make_shared<std::vector<char>>(bytes / 2, 2);
+  Print(name, ours, [from, to] { std::memcpy(to->data(), from->data(), to->size()); });
+}
+
+void ElementwiseBesideCopy(int64_t n) {
+  const Dims dims = {n};
+  Tensor x = Numbers(dims), y = Numbers(dims), out, grad = Numbers(dims), rate = Numbers({1});
+  PrintBesideCopy(Label("relu", dims), 8 * n, Bound("relu", {{"X", {&x}}}, {}, {{"Out", {&out}}}));
+  PrintBesideCopy(
+      Label("relu_grad", dims), 12 * n,
+      Bound("relu_grad", {{"Out", {&x}}, {"Out@GRAD", {&grad}}}, {}, {{"X@GRAD", {&out}}}));
+  PrintBesideCopy(Label("scale", dims), 8 * n,
+                  Bound("scale", {{"X", {&x}}}, {{"scale", 0.5F}}, {{"Out", {&out}}}));
+  PrintBesideCopy(Label("elementwise_add", dims), 12 * n,
+                  Bound("elementwise_add", {{"X", {&x}}, {"Y", {&y}}}, {}, {{"Out", {&out}}}));
+  PrintBesideCopy(Label("sgd", dims), 12 * n,
+                  Bound("sgd", {{"Param", {&x}}, {"Grad", {&grad}}, {"LearningRate", {&rate}}}, {},
+                        {{"ParamOut", {&x}}}));
+  PrintBesideCopy(
+      Label("momentum", dims), 20 * n,
+      Bound("momentum",
+            {{"Param", {&x}}, {"Grad", {&grad}}, {"Velocity", {&y}}, {"LearningRate", {&rate}}},
+            {{"mu", 0.9F}}, {{"ParamOut", {&x}}, {"VelocityOut", {&y}}}));
+  Tensor m1 = Numbers(dims), m2 = Numbers(dims), b1 = Numbers({1}), b2 = Numbers({1});
+  std::transform(m2.data<float>(), m2.data<float>() + n, m2.data<float>(),
+                 [](float value) { return value * value; });
+  *b1.data<float>() = *b2.data<float>() = 0.5F;
+  PrintBesideCopy(Label("adam", dims), 28 * n,
+                  Bound("adam",
+                        {{"Param", {&x}},
+                         {"Grad", {&grad}},
+                         {"Moment1", {&m1}},
+                         {"Moment2", {&m2}},
+                         {"Beta1Pow", {&b1}},
+                         {"Beta2Pow", {&b2}},
+                         {"LearningRate", {&rate}}},
+                        {{"beta1", 1.0F}, {"beta2", 1.0F}},
+                        {{"ParamOut", {&x}},
+                         {"Moment1Out", {&m1}},
+                         {"Moment2Out", {&m2}},
+                         {"Beta1PowOut", {&b1}},
+                         {"Beta2PowOut", {&b2}}}));
+}
+
 void Main() {
   DnnlAttributes();  // one thread
+  std::printf("%-44s %13s %13s %6s\n", "op", "weft", "copy", "ratio");
+  for (const int64_t n : {int64_t{1} << 15, int64_t{1} << 18, int64_t{1} << 24}) {
+    ElementwiseBesideCopy(n);
+  }
   std::printf("%-44s %13s %13s %6s\n", "op", "weft", "oneDNN", "ratio");
+  MatMul(64, 784, 256);
+  MatMul(512, 784, 256);
+  MatMul(512, 256, 256);
+  MatMul(64, 400, 120);
+  MatMul(1024, 128, 128);
+  MatMul(1024, 128, 512);
+  MatMul(1024, 512, 128);
   Softmax({64, 10});
   Softmax({256, 1000});
   Softmax({8, 12, 128, 128});
