@@ -1,31 +1,21 @@
 #include "executor/channels_last.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "executor/plan_executor.h"
-#include "executor/thread_stream.h"
+#include "executor/rewrites_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ops/cpu/testing.h"
 #include "ops/kernel.h"
-#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::FloatNear;
 using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
-using ::testing::Pointwise;
-using ::weft::testing::Values;
 
 // The ops in order, with the dims of their first input.
 std::vector<std::string> OpsOf(const Plan& plan) {
@@ -38,77 +28,13 @@ std::vector<std::string> OpsOf(const Plan& plan) {
   return ops;
 }
 
-enum class Layout { kAsWritten, kChannelsLast };
-
-// A program of one block that runs with `accessed` read after the step. All other variables that
-// nothing writes hold numbers before it.
-class Network {
- public:
-  Network(const std::string& block, const std::vector<std::string>& accessed, Layout layout)
-      : device_(NewHostDevice()), random_(RandomState::Seeded(0, 0)) {
-    PlanOptions plan_options;
-    plan_options.kernels = &CpuKernels();
-    plan_ = *Plan::Build(
-        *ParseProgramText(absl::StrCat("program {\nblock 0 parent=-1 {\n", block, "}\n}\n")),
-        plan_options);
-    PlanExecutorOptions options;
-    for (const std::string& name : accessed) {
-      options.accessed.push_back(plan_.FindVariable(name));
-    }
-    for (size_t v = 0; v < plan_.variables.size(); ++v) {
-      if (plan_.variables[v].first_reader >= 0) options.accessed.push_back(static_cast<int>(v));
-    }
-    if (layout == Layout::kChannelsLast) KeepChannelsLast(CpuKernels(), options.accessed, &plan_);
-    options.plan = &plan_;
-    options.scope = &scope_;
-    options.device = device_.get();
-    options.random = &random_;
-    executor_ = *PlanExecutor::Create(options);
-    for (size_t v = 0; v < plan_.variables.size(); ++v) {
-      if (plan_.variables[v].first_reader >= 0) SetNumbers(v);
-    }
-  }
-
-  absl::Status RunStep() { return executor_->RunStep(); }
-  Tensor& operator[](const std::string& name) {
-    return *executor_->tensor(plan_.FindVariable(name));
-  }
-  const Plan& plan() const { return plan_; }
-
- private:
-  void SetNumbers(size_t v) {
-    Tensor& tensor = *executor_->tensor(static_cast<int>(v));
-    tensor.Resize(DType::kFloat32, plan_.variables[v].declared->dims);
-    for (int64_t i = 0; i < tensor.size(); ++i) {
-      tensor.data<float>()[i] =
-          static_cast<float>((i * 37 + static_cast<int64_t>(v) * 11) % 29) / 29;
-    }
-  }
-
-  std::unique_ptr<Device> device_;
-  RandomState random_;
-  Plan plan_;
-  Scope scope_;
-  std::unique_ptr<PlanExecutor> executor_;
-};
-
 // Expects that the rewritten program computes what it computes as written, and returns its ops.
 std::vector<std::string> ExpectSameResults(const std::string& block,
                                            const std::vector<std::string>& results) {
-  Network as_written(block, results, Layout::kAsWritten);
-  Network rewritten(block, results, Layout::kChannelsLast);
-  // Twice: nothing of the first step is left.
-  for (int step = 0; step < 2; ++step) {
-    WEFT_EXPECT_OK(as_written.RunStep());
-    WEFT_EXPECT_OK(rewritten.RunStep());
-    for (const std::string& name : results) {
-      EXPECT_EQ(as_written[name].dims(), rewritten[name].dims()) << name;
-      EXPECT_THAT(Values<float>(rewritten[name]),
-                  Pointwise(FloatNear(1e-4F), Values<float>(as_written[name])))
-          << name;
-    }
-  }
-  return OpsOf(rewritten.plan());
+  const auto rewrite = [](const std::vector<int>& accessed, Plan* plan) {
+    KeepChannelsLast(CpuKernels(), accessed, plan);
+  };
+  return OpsOf(testing::ExpectSameResults(block, results, rewrite, /*tolerance=*/1e-4F));
 }
 
 // A layer of a residual network, and its gradient.

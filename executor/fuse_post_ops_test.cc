@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 
 std::vector<std::string> OpsOf(const std::string& block, const std::vector<std::string>& results,
                                const Rewrite& rewrite = FusePostOps) {
-  return ExpectSameResults(block, results, rewrite, 1e-5F);
+  return OpTypes(ExpectSameResults(block, results, rewrite, 1e-5F));
 }
 
 constexpr char kLayer[] = R"(

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 
 std::vector<std::string> OpsOf(const std::string& block, const std::vector<std::string>& results) {
   const auto rewrite = [](const std::vector<int>&, Plan* plan) { MergeUpdates(plan); };
-  return ExpectSameResults(block, results, rewrite, /*tolerance=*/0);
+  return OpTypes(ExpectSameResults(block, results, rewrite, /*tolerance=*/0));
 }
 
 // Variables p, g, v, m1, m2, b1, b2 with this number.

@@ -52,7 +52,7 @@ std::string RandomOp(const std::vector<std::string>& variables, const std::strin
                      std::mt19937* random) {
   std::vector<std::string> alike, others;
   for (const std::string& name : variables) {
-    (name[0] == 'w' == (out[0] == 'w') ? alike : others).push_back(name);
+    ((name[0] == 'w') == (out[0] == 'w') ? alike : others).push_back(name);
   }
   const auto any = [&] { return alike[(*random)() % alike.size()]; };
   if (alike.empty() || (!others.empty() && (*random)() % 3 == 0)) {

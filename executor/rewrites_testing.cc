@@ -46,9 +46,8 @@ void RewrittenProgram::SetNumbers(int v) {
   }
 }
 
-std::vector<std::string> ExpectSameResults(const std::string& block,
-                                           const std::vector<std::string>& results,
-                                           const Rewrite& rewrite, float tolerance) {
+Plan ExpectSameResults(const std::string& block, const std::vector<std::string>& results,
+                       const Rewrite& rewrite, float tolerance) {
   RewrittenProgram as_written(block, results, nullptr), rewritten(block, results, rewrite);
   // Twice: nothing of the first step is left.
   for (int step = 0; step < 2; ++step) {
@@ -62,12 +61,16 @@ std::vector<std::string> ExpectSameResults(const std::string& block,
           << name;
     }
   }
-  std::vector<std::string> ops;
-  for (const Plan::Instruction& instruction : rewritten.plan().instructions) {
+  return rewritten.plan();
+}
+
+std::vector<std::string> OpTypes(const Plan& plan) {
+  std::vector<std::string> types;
+  for (const Plan::Instruction& instruction : plan.instructions) {
     if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
-    ops.push_back(rewritten.plan().ops[instruction.index].type);
+    types.push_back(plan.ops[instruction.index].type);
   }
-  return ops;
+  return types;
 }
 
 }  // namespace weft::testing

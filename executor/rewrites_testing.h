@@ -45,10 +45,12 @@ class RewrittenProgram {
 };
 
 // Expects that the rewritten program computes what it computes as written, up to `tolerance`, in
-// two steps. Returns the types of its ops.
-std::vector<std::string> ExpectSameResults(const std::string& block,
-                                           const std::vector<std::string>& results,
-                                           const Rewrite& rewrite, float tolerance);
+// two steps. Returns its plan.
+Plan ExpectSameResults(const std::string& block, const std::vector<std::string>& results,
+                       const Rewrite& rewrite, float tolerance);
+
+// The types of the ops that run, in order.
+std::vector<std::string> OpTypes(const Plan& plan);
 
 }  // namespace weft::testing
 
