@@ -49,8 +49,9 @@ struct TypeTag {
 template <typename... Ts, typename Run>
 absl::Status ForElementType(absl::string_view slot, const Tensor& tensor, Run run) {
   absl::Status status;
-  const bool found =
-      ((tensor.dtype() == DTypeOf<Ts>::value && (status = run(TypeTag<Ts>()), true)) || ...);
+  const bool found = ((tensor.dtype() == DTypeOf<Ts>::value &&
+                       (static_cast<void>(status = run(TypeTag<Ts>())), true)) ||
+                      ...);
   if (found) return status;
   return absl::UnimplementedError(
       absl::StrCat(slot, ": no kernel for element type ", DTypeName(tensor.dtype())));
@@ -125,9 +126,8 @@ absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor)
 // The value of a tensor of one element of type T.
 template <typename T>
 absl::StatusOr<T> OneValue(absl::string_view slot, const Tensor& tensor) {
-  absl::Status status = CheckDType(slot, tensor, DTypeOf<T>::value);
-  if (status.ok()) status = CheckSize(slot, tensor, 1);
-  if (!status.ok()) return status;
+  if (absl::Status s = CheckDType(slot, tensor, DTypeOf<T>::value); !s.ok()) return s;
+  if (absl::Status s = CheckSize(slot, tensor, 1); !s.ok()) return s;
   return *tensor.data<T>();
 }
 
