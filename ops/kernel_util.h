@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "ops/host_device.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "ops/vectorize.h"
@@ -89,7 +90,7 @@ absl::Status ConvertFloats(absl::string_view from_slot, const Tensor& from,
 // An operand for +, - and * whose result, cast back to T, wraps around on overflow if T is an
 // integer type: signed overflow is undefined.
 template <typename T>
-auto Wrapping(T x) {
+WEFT_HOST_DEVICE auto Wrapping(T x) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<std::make_unsigned_t<T>>(x);
   } else {
