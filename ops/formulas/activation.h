@@ -215,6 +215,7 @@ struct Sinh {
   WEFT_FORMULA auto GradFromX(T x, T dout) const { return dout * std::cosh(x); }
 };
 
+// LeCun et al., "Efficient BackProp" (1998).
 struct Stanh {
   double scale_a, scale_b;
   explicit Stanh(const OpAttrs& attrs)
@@ -339,6 +340,7 @@ struct HardSigmoid {
   }
 };
 
+// Howard et al., "Searching for MobileNetV3" (2019).
 struct HardSwish {
   double threshold, scale, offset;
   explicit HardSwish(const OpAttrs& attrs)
@@ -355,6 +357,7 @@ struct HardSwish {
   }
 };
 
+// Maas, Hannun and Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models" (2013).
 struct LeakyRelu {
   double alpha;
   explicit LeakyRelu(const OpAttrs& attrs) : alpha(attrs.Float("alpha")) {}
@@ -364,6 +367,7 @@ struct LeakyRelu {
   }
 };
 
+// Nair and Hinton, "Rectified Linear Units Improve Restricted Boltzmann Machines" (2010).
 struct Relu {
   WEFT_FORMULA auto Out(T x) const { return x > 0 ? x : 0; }
   WEFT_FORMULA auto GradFromOut(T out, T dout) const { return out > 0 ? dout : 0; }
@@ -387,6 +391,8 @@ struct SoftShrink {
   WEFT_FORMULA auto GradFromX(T x, T dout) const { return x > lambda || x < -lambda ? dout : 0; }
 };
 
+// Konda, Memisevic and Krueger, "Zero-bias Autoencoders and the Benefits of Co-adapting Features"
+// (2014).
 struct ThresholdedRelu {
   double threshold;
   explicit ThresholdedRelu(const OpAttrs& attrs) : threshold(attrs.Float("threshold")) {}
@@ -401,6 +407,7 @@ struct Sign {
 
 // --- Smooth rectifiers ---------------------------------------------------------------------------
 
+// Barron, "Continuously Differentiable Exponential Linear Units" (2017).
 struct Celu {
   double alpha;
   explicit Celu(const OpAttrs& attrs) : alpha(attrs.Float("alpha")) {}
@@ -410,6 +417,8 @@ struct Celu {
   }
 };
 
+// Clevert, Unterthiner and Hochreiter, "Fast and Accurate Deep Network Learning by Exponential
+// Linear Units (ELUs)" (2015).
 struct Elu {
   double alpha;
   explicit Elu(const OpAttrs& attrs) : alpha(attrs.Float("alpha")) {}
@@ -451,6 +460,8 @@ struct Sigmoid {
   WEFT_FORMULA auto GradFromOut(T out, T dout) const { return dout * out * (1 - out); }
 };
 
+// Elfwing, Uchibe and Doya, "Sigmoid-Weighted Linear Units for Neural Network Function
+// Approximation in Reinforcement Learning" (2017).
 struct Silu {
   WEFT_FORMULA auto Out(T x) const { return x * LogisticOf(x); }
   WEFT_FORMULA auto GradFromX(T x, T dout) const {

@@ -41,7 +41,8 @@ inline absl::StatusOr<double> L2Decay(const std::string& method, double coeffici
 }
 
 // g = rescale_grad Grad + l2_decay p; v = mu v + g; p -= lr v, or lr (g + mu v) with Nesterov
-// momentum.
+// momentum: Sutskever et al., "On the importance of initialization and momentum in deep learning"
+// (2013).
 struct Momentum {
   static constexpr StateSlots<1> kStates = {"Velocity"};
   double mu, rescale_grad, l2_decay;

@@ -63,7 +63,7 @@ struct Operands {
   }
 };
 
-// --- Updates that know their constants -----------------------------------------------------------
+// --- Updates of one launch -----------------------------------------------------------------------
 
 // The learning rate: one number, in the device's memory.
 template <typename T>
