@@ -8,6 +8,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "ops/host_device.h"
+
 namespace weft {
 
 // IEEE half precision. Rounds to nearest, ties to even; numbers from 65520 on become infinite.
@@ -15,7 +17,7 @@ class Float16 {
  public:
   Float16() = default;
   template <typename T, typename = std::enable_if_t<std::is_arithmetic_v<T>>>
-  Float16(T value) : bits_(Round(value)) {}  // NOLINT: implicit
+  WEFT_HOST_DEVICE Float16(T value) : bits_(Round(value)) {}  // NOLINT: implicit
 
   static Float16 FromBits(uint16_t bits) {
     Float16 result;
@@ -24,7 +26,7 @@ class Float16 {
   }
   uint16_t bits() const { return bits_; }
 
-  operator float() const {  // NOLINT: implicit
+  WEFT_HOST_DEVICE operator float() const {  // NOLINT: implicit
     const uint32_t sign = (bits_ & 0x8000u) << 16;
     const uint32_t exponent = bits_ >> 10 & 0x1f, digits = bits_ & 0x3ff;
     if (exponent == 0) {  // zero, and numbers below 2^-14 in units of 2^-24
@@ -39,7 +41,7 @@ class Float16 {
   }
 
  private:
-  static uint16_t Round(float value) {
+  WEFT_HOST_DEVICE static uint16_t Round(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof(bits));
     const uint16_t sign = bits >> 16 & 0x8000;
@@ -55,7 +57,7 @@ class Float16 {
     bits += 0xfff + (bits >> 13 & 1);
     return sign | static_cast<uint16_t>((bits - 0x38000000) >> 13);
   }
-  static uint16_t Round(double value) {
+  WEFT_HOST_DEVICE static uint16_t Round(double value) {
     const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
     if (std::isnan(value)) return sign | 0x7e00;
     const double magnitude = std::fabs(value);
@@ -67,7 +69,7 @@ class Float16 {
     return sign | static_cast<uint16_t>((static_cast<uint16_t>(unit + 24) << 10) + digits);
   }
   template <typename T>
-  static uint16_t Round(T value) {
+  WEFT_HOST_DEVICE static uint16_t Round(T value) {
     return Round(static_cast<double>(value));
   }
 
@@ -79,7 +81,8 @@ class BFloat16 {
  public:
   BFloat16() = default;
   template <typename T, typename = std::enable_if_t<std::is_arithmetic_v<T>>>
-  BFloat16(T value) : bits_(Round(static_cast<float>(value))) {}  // NOLINT: implicit
+  WEFT_HOST_DEVICE BFloat16(T value)
+      : bits_(Round(static_cast<float>(value))) {}  // NOLINT: implicit
 
   static BFloat16 FromBits(uint16_t bits) {
     BFloat16 result;
@@ -88,7 +91,7 @@ class BFloat16 {
   }
   uint16_t bits() const { return bits_; }
 
-  operator float() const {  // NOLINT: implicit
+  WEFT_HOST_DEVICE operator float() const {  // NOLINT: implicit
     const uint32_t bits = uint32_t{bits_} << 16;
     float result;
     std::memcpy(&result, &bits, sizeof(result));
@@ -96,7 +99,7 @@ class BFloat16 {
   }
 
  private:
-  static uint16_t Round(float value) {
+  WEFT_HOST_DEVICE static uint16_t Round(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof(bits));
     if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "ops/host_device.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "ops/vectorize.h"
@@ -49,8 +50,9 @@ struct TypeTag {
 template <typename... Ts, typename Run>
 absl::Status ForElementType(absl::string_view slot, const Tensor& tensor, Run run) {
   absl::Status status;
-  const bool found =
-      ((tensor.dtype() == DTypeOf<Ts>::value && (status = run(TypeTag<Ts>()), true)) || ...);
+  const bool found = ((tensor.dtype() == DTypeOf<Ts>::value &&
+                       (static_cast<void>(status = run(TypeTag<Ts>())), true)) ||
+                      ...);
   if (found) return status;
   return absl::UnimplementedError(
       absl::StrCat(slot, ": no kernel for element type ", DTypeName(tensor.dtype())));
@@ -88,7 +90,7 @@ absl::Status ConvertFloats(absl::string_view from_slot, const Tensor& from,
 // An operand for +, - and * whose result, cast back to T, wraps around on overflow if T is an
 // integer type: signed overflow is undefined.
 template <typename T>
-auto Wrapping(T x) {
+WEFT_HOST_DEVICE auto Wrapping(T x) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<std::make_unsigned_t<T>>(x);
   } else {
@@ -125,9 +127,8 @@ absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor)
 // The value of a tensor of one element of type T.
 template <typename T>
 absl::StatusOr<T> OneValue(absl::string_view slot, const Tensor& tensor) {
-  absl::Status status = CheckDType(slot, tensor, DTypeOf<T>::value);
-  if (status.ok()) status = CheckSize(slot, tensor, 1);
-  if (!status.ok()) return status;
+  if (absl::Status s = CheckDType(slot, tensor, DTypeOf<T>::value); !s.ok()) return s;
+  if (absl::Status s = CheckSize(slot, tensor, 1); !s.ok()) return s;
   return *tensor.data<T>();
 }
 

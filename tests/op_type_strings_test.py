@@ -16,6 +16,7 @@ import sys
 # Where an op type is at home.
 HOMES = (
     "ops/schema/",  # what the op is
+    "ops/formulas/",  # what it computes, if that is a row of a table for all devices
     "ops/cpu/",  # kernel tables, by type
     "ops/gpu/",
     "executor/control_kernels.cc",  # the table of kernels that move values

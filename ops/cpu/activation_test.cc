@@ -1,9 +1,13 @@
+#include "ops/formulas/activation.h"
+
 #include <cmath>
+#include <string>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
+#include "ops/schema/op_schema.h"
 
 namespace weft::testing {
 namespace {
@@ -85,6 +89,27 @@ TEST(ActivationTest, GradientsFromTheOutput) {
   EXPECT_FLOAT_EQ(gradient("sqrt_grad", 4), 0.25f);
   EXPECT_FLOAT_EQ(gradient("tanh_grad", 0.5f), 1.5f);
   EXPECT_FLOAT_EQ(gradient("sigmoid_grad", 0.5f), 0.5f);
+}
+
+TEST(ActivationTest, GradientOpsHaveTheInputsThatTheirFormulasRead) {
+  formulas::ForEachActivation([](const std::string& type, auto tag) {
+    using Gradient = formulas::XGradOf<typename decltype(tag)::Formula>;
+    const OpSchema* const schema = FindOpSchema(type + "_grad");
+    ASSERT_NE(schema, nullptr) << type;
+    EXPECT_NE(schema->FindInput(Gradient::kReads), nullptr) << type << " " << Gradient::kReads;
+  });
+}
+
+TEST(ActivationTest, FormulasSayWhatTheyRead) {
+  EXPECT_STREQ(formulas::XGradOf<formulas::Log>::kReads, "X");
+  EXPECT_STREQ(formulas::XGradOf<formulas::Relu>::kReads, "Out");
+  EXPECT_STREQ(formulas::XGradOf<formulas::Floor>::kReads, "Out@GRAD");
+}
+
+TEST(ActivationTest, GradientOpWithoutWhatItReadsHasNoKernel) {
+  const Tensor dout = Floats({1}, {1});
+  EXPECT_THAT(RunOp("relu_grad", {{"Out@GRAD", {dout}}}, {}, {{"X@GRAD", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "input Out: missing"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "ops/cpu/families.h"
+#include "ops/formulas/cast.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -24,22 +25,11 @@ absl::StatusOr<Kernel> Assign(OpKernel op) {
       RawElements{x}, [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
 }
 
-// Like static_cast.
-struct Exactly {
-  template <typename To, typename From>
-  static To Convert(From value) {
-    if constexpr (std::is_class_v<From>) {
-      return static_cast<To>(float{value});  // half precision
-    } else {
-      return static_cast<To>(value);
-    }
-  }
-};
-
 // Like Paddle's CPU kernel: fp16 by truncation, and infinite beyond the largest number.
-struct LikePaddle {
-  template <typename To, typename From>
-  static To Convert(From value) {
+template <typename To>
+struct CastLikePaddle {
+  template <typename From>
+  To operator()(From value) const {
     if constexpr (std::is_same_v<To, Float16> && std::is_arithmetic_v<From>) {
       const double x = static_cast<double>(value), magnitude = std::fabs(x);
       if (std::isnan(x) || magnitude > 65504) return Float16(x * HUGE_VAL);
@@ -47,13 +37,13 @@ struct LikePaddle {
       const int unit = exponent < -14 ? -24 : exponent - 10;
       return Float16(std::ldexp(std::trunc(std::ldexp(x, -unit)), unit));
     } else {
-      return Exactly::Convert<To>(value);
+      return formulas::Cast<To>()(value);
     }
   }
 };
 
 // Out = X, converted element by element.
-template <typename How>
+template <template <typename To> class Formula>
 absl::StatusOr<Kernel> MakeCast(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
@@ -68,7 +58,7 @@ absl::StatusOr<Kernel> MakeCast(OpKernel op) {
             const From* from = x.data<From>(ctx);
             To* to = out.data<To>(ctx);
             const int64_t size = x(ctx).size();
-            for (int64_t i = 0; i < size; ++i) to[i] = How::template Convert<To>(from[i]);
+            for (int64_t i = 0; i < size; ++i) to[i] = Formula<To>()(from[i]);
             return absl::OkStatus();
           });
         });
@@ -76,7 +66,7 @@ absl::StatusOr<Kernel> MakeCast(OpKernel op) {
 }
 
 absl::StatusOr<Kernel> Cast(const KernelSpec& spec) {
-  return spec.paddle_cpu_quirks ? MakeCast<LikePaddle>(spec) : MakeCast<Exactly>(spec);
+  return spec.paddle_cpu_quirks ? MakeCast<CastLikePaddle>(spec) : MakeCast<formulas::Cast>(spec);
 }
 
 // Out = X; inference determines its dims.

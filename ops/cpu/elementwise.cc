@@ -1,9 +1,10 @@
 // Arithmetic on two operands, elementwise, and its gradients; on a tensor and numbers. A new op is
-// a struct and a line in AddElementwiseKernels.
+// a struct in ops/formulas/elementwise.h and a line in AddElementwiseKernels.
+#include "ops/formulas/elementwise.h"
+
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <type_traits>
 #include <vector>
 
@@ -15,125 +16,6 @@
 
 namespace weft {
 namespace {
-
-// --- The ops -------------------------------------------------------------------------------------
-
-// An op that is defined for all integers. Others report an invalid Y.
-template <typename T>
-struct Total {
-  static const char* WhyInvalid(T) { return nullptr; }
-};
-
-template <typename T>
-struct Add : Total<T> {
-  static constexpr double kYGradient = 1;  // d Out / d Y; d Out / d X is 1
-  T operator()(T x, T y) const { return static_cast<T>(Wrapping(x) + Wrapping(y)); }
-};
-
-template <typename T>
-struct Sub : Total<T> {
-  static constexpr double kYGradient = -1;
-  T operator()(T x, T y) const { return static_cast<T>(Wrapping(x) - Wrapping(y)); }
-};
-
-template <typename T>
-struct Mul : Total<T> {
-  static constexpr bool kGradReadsOut = false;
-  T operator()(T x, T y) const { return static_cast<T>(Wrapping(x) * Wrapping(y)); }
-  static T Dx(T, T y, T, T dout) { return dout * y; }
-  static T Dy(T x, T, T, T dout) { return dout * x; }
-};
-
-// Integer division truncates towards zero.
-template <typename T>
-struct Div {
-  static constexpr bool kGradReadsOut = true;
-  static const char* WhyInvalid(T y) { return y == 0 ? "division by zero" : nullptr; }
-  T operator()(T x, T y) const {
-    if constexpr (std::is_integral_v<T>) {
-      if (y == -1) return static_cast<T>(0 - Wrapping(x));  // the lowest number has no negation
-    }
-    return x / y;
-  }
-  static T Dx(T, T y, T, T dout) { return dout / y; }
-  static T Dy(T, T y, T out, T dout) { return -dout * out / y; }
-};
-
-// The remainder of floor division: it has the sign of Y.
-template <typename T>
-struct Mod {
-  static const char* WhyInvalid(T y) { return Div<T>::WhyInvalid(y); }
-  T operator()(T x, T y) const {
-    T remainder;
-    if constexpr (std::is_integral_v<T>) {
-      if (y == -1) return 0;  // the quotient of the lowest number overflows
-      remainder = x % y;
-    } else {
-      remainder = std::fmod(x, y);
-    }
-    return remainder != 0 && (remainder < 0) != (y < 0) ? remainder + y : remainder;
-  }
-};
-
-// X if IsX, else Y; the gradient goes to the chosen one.
-template <typename T, typename IsX>
-struct Choice : Total<T> {
-  static constexpr bool kGradReadsOut = false;
-  T operator()(T x, T y) const { return IsX()(x, y) ? x : y; }
-  static T Dx(T x, T y, T, T dout) { return IsX()(x, y) ? dout : T(0); }
-  static T Dy(T x, T y, T, T dout) { return IsX()(x, y) ? T(0) : dout; }
-};
-template <typename T>
-using Max = Choice<T, std::greater<T>>;
-template <typename T>
-using Min = Choice<T, std::less<T>>;
-
-// Prefers X if Y is NaN.
-template <typename Compare>
-struct OrYIsNan {
-  template <typename T>
-  bool operator()(T x, T y) const {
-    return Compare()(x, y) || y != y;
-  }
-};
-template <typename T>
-using FMax = Choice<T, OrYIsNan<std::greater_equal<T>>>;
-template <typename T>
-using FMin = Choice<T, OrYIsNan<std::less_equal<T>>>;
-
-template <typename T>
-struct Pow {
-  static constexpr bool kGradReadsOut = false;
-  static T Dx(T x, T y, T, T dout) { return dout * y * std::pow(x, y - 1); }
-  static T Dy(T x, T y, T, T dout) { return dout * std::log(x) * std::pow(x, y); }
-  static const char* WhyInvalid(T y) { return y < 0 ? "negative power of an integer" : nullptr; }
-  T operator()(T x, T y) const {
-    if constexpr (std::is_integral_v<T>) {
-      auto power = Wrapping(T(1)), square = Wrapping(x);
-      for (auto rest = Wrapping(y); rest != 0; rest >>= 1) {
-        if (rest & 1) power *= square;
-        square *= square;
-      }
-      return static_cast<T>(power);
-    } else {
-      return std::pow(x, y);
-    }
-  }
-};
-
-// Rounds down.
-template <typename T>
-struct FloorDiv {
-  static const char* WhyInvalid(T y) { return Div<T>::WhyInvalid(y); }
-  T operator()(T x, T y) const {
-    if constexpr (std::is_integral_v<T>) {
-      const T quotient = Div<T>()(x, y);
-      return y != -1 && x % y != 0 && (x < 0) != (y < 0) ? quotient - 1 : quotient;
-    } else {
-      return std::floor(x / y);
-    }
-  }
-};
 
 // --- Forward -------------------------------------------------------------------------------------
 
@@ -180,7 +62,8 @@ absl::StatusOr<Kernel> LinearBackward(OpKernel op) {
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
   const int64_t axis = BroadcastAxis(op.attrs());
   op.View(dx, dout);
-  if (Op<float>::kYGradient == 1) op.View(dy, dout);
+  const double y_sign = Op<double>::Dy(1);
+  if (y_sign == 1) op.View(dy, dout);
   return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x.dims(ctx), y.dims(ctx), axis));
@@ -189,7 +72,7 @@ absl::StatusOr<Kernel> LinearBackward(OpKernel op) {
     // written in place of them.
     if (T* to = dx.data_or_null<T>(ctx)) SumBroadcast(from, shapes.out, shapes.x, 1, to);
     if (T* to = dy.data_or_null<T>(ctx)) {
-      SumBroadcast(from, shapes.out, shapes.y, Op<T>::kYGradient, to);
+      SumBroadcast(from, shapes.out, shapes.y, y_sign, to);
     }
     return absl::OkStatus();
   });
@@ -199,8 +82,10 @@ absl::StatusOr<Kernel> LinearBackward(OpKernel op) {
 template <template <typename> class Op>
 absl::StatusOr<Kernel> Backward(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
+  constexpr bool kReadsOut = formulas::kGradReadsOut<Op<float>, float>;
+  if (kReadsOut) WEFT_RETURN_IF_ERROR(RequiredInput(op.spec(), "Out").status());
   // Out@GRAD substitutes for Out if that is not read.
-  const In out = Op<float>::kGradReadsOut ? op.in("Out") : dout;
+  const In out = kReadsOut ? op.in("Out") : dout;
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
   const int64_t axis = BroadcastAxis(op.attrs());
   return op.Make(
@@ -235,10 +120,8 @@ absl::StatusOr<Kernel> Backward(OpKernel op) {
                    });
           if (is_repeated) SumBroadcast(full, shapes.out, aligned, 1, gradient->data<T>());
         };
-        const auto of_x = [](T a, T b, T c, T d) { return Op<T>::Dx(a, b, c, d); };
-        const auto of_y = [](T a, T b, T c, T d) { return Op<T>::Dy(a, b, c, d); };
-        write(of_x, shapes.x, dx.get(ctx));
-        write(of_y, shapes.y, dy.get(ctx));
+        write(formulas::XGrad<Op<T>>(), shapes.x, dx.get(ctx));
+        write(formulas::YGrad<Op<T>>(), shapes.y, dy.get(ctx));
         return absl::OkStatus();
       });
 }
@@ -336,14 +219,16 @@ absl::StatusOr<Kernel> Scale(OpKernel op) {
   const bool bias_after_scale = op.attrs().Bool("bias_after_scale");
   return op.InPlace().Pointwise().Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const auto scale = Wrapping(Saturated<T>(factor)), bias = Wrapping(Saturated<T>(offset));
+    const T scale = Saturated<T>(factor), bias = Saturated<T>(offset);
     const T* from = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
-    const int64_t n = x(ctx).size();
+    const auto map = [&](auto f) {
+      ForEach<T>(x(ctx).size(), [=](int64_t i) { to[i] = f(from[i]); });
+    };
     if (bias_after_scale) {
-      ForEach<T>(n, [=](int64_t i) { to[i] = static_cast<T>(scale * Wrapping(from[i]) + bias); });
+      map(formulas::ScaleThenAdd<T>{scale, bias});
     } else {
-      ForEach<T>(n, [=](int64_t i) { to[i] = static_cast<T>(scale * (Wrapping(from[i]) + bias)); });
+      map(formulas::AddThenScale<T>{scale, bias});
     }
   });
 }
@@ -366,19 +251,19 @@ absl::StatusOr<Kernel> Increment(OpKernel op) {
 }  // namespace
 
 void AddElementwiseKernels(KernelTable* table) {
-  table->Add("elementwise_add", Forward<Add>, LinearBackward<Add>);
-  table->Add("elementwise_sub", Forward<Sub>, LinearBackward<Sub>);
-  table->Add("elementwise_mul", Forward<Mul>, Backward<Mul>);
-  table->Add("elementwise_div", Forward<Div>, Backward<Div>);
-  table->Add("elementwise_pow", Forward<Pow>, Backward<Pow>);
-  table->Add("elementwise_max", Forward<Max>, Backward<Max>);
-  table->Add("elementwise_min", Forward<Min>, Backward<Min>);
-  table->Add("elementwise_fmax", Forward<FMax>, Backward<FMax>);
-  table->Add("elementwise_fmin", Forward<FMin>, Backward<FMin>);
-  table->Add("elementwise_mod", Forward<Mod>);
-  table->Add("elementwise_floordiv", Forward<FloorDiv>);
-  table->Add("grad_add", Forward<Add>);
-  table->Add("minus", Forward<Sub>);
+  table->Add("elementwise_add", Forward<formulas::Add>, LinearBackward<formulas::Add>);
+  table->Add("elementwise_sub", Forward<formulas::Sub>, LinearBackward<formulas::Sub>);
+  table->Add("elementwise_mul", Forward<formulas::Mul>, Backward<formulas::Mul>);
+  table->Add("elementwise_div", Forward<formulas::Div>, Backward<formulas::Div>);
+  table->Add("elementwise_pow", Forward<formulas::Pow>, Backward<formulas::Pow>);
+  table->Add("elementwise_max", Forward<formulas::Max>, Backward<formulas::Max>);
+  table->Add("elementwise_min", Forward<formulas::Min>, Backward<formulas::Min>);
+  table->Add("elementwise_fmax", Forward<formulas::FMax>, Backward<formulas::FMax>);
+  table->Add("elementwise_fmin", Forward<formulas::FMin>, Backward<formulas::FMin>);
+  table->Add("elementwise_mod", Forward<formulas::Mod>);
+  table->Add("elementwise_floordiv", Forward<formulas::FloorDiv>);
+  table->Add("grad_add", Forward<formulas::Add>);
+  table->Add("minus", Forward<formulas::Sub>);
   table->Add("lerp", Lerp, LerpGrad);
   table->Add("atan2", Atan2, Atan2Grad);
   table->Add("increment", Increment);

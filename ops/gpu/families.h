@@ -6,12 +6,13 @@
 
 namespace weft {
 
-void AddGpuActivationKernels(KernelTable* table);   // relu
+void AddGpuActivationKernels(KernelTable* table);   // relu, gelu
+void AddGpuCopyKernels(KernelTable* table);         // cast
 void AddGpuCreationKernels(KernelTable* table);     // fill_constant, *_random
-void AddGpuElementwiseKernels(KernelTable* table);  // elementwise_add, scale
+void AddGpuElementwiseKernels(KernelTable* table);  // elementwise_*, scale
 void AddGpuLossKernels(KernelTable* table);         // softmax_with_cross_entropy
 void AddGpuMatMulKernels(KernelTable* table);       // mul
-void AddGpuOptimizerKernels(KernelTable* table);    // sgd
+void AddGpuOptimizerKernels(KernelTable* table);    // sgd, adam
 void AddGpuReduceKernels(KernelTable* table);       // reduce_mean
 
 }  // namespace weft

@@ -7,6 +7,7 @@ const KernelTable& GpuKernels() {
   static const KernelTable* const table = [] {
     auto* table = new KernelTable;
     AddGpuActivationKernels(table);
+    AddGpuCopyKernels(table);
     AddGpuCreationKernels(table);
     AddGpuElementwiseKernels(table);
     AddGpuLossKernels(table);

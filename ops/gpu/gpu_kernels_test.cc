@@ -1,19 +1,23 @@
 // GPU kernels give what CPU kernels give.
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/bound_kernel.h"
 #include "ops/cpu/testing.h"
+#include "ops/formulas/activation.h"
 #include "ops/gpu/cuda_memory.h"
 #include "ops/gpu/gpu_op_types.h"
 #include "ops/kernel.h"
+#include "ops/schema/op_schema.h"
 
 #ifdef WEFT_HAVE_CUDA
 #include "ops/gpu/cuda_status.h"
@@ -53,10 +57,97 @@ Tensor FloatsAndInts(const Dims& dims, int seed) {
   return Floats(dims, values);
 }
 
-std::vector<Case> Cases() {
+// Numbers in (0, 1).
+Tensor Positive(const Dims& dims, int seed) {
+  Tensor tensor = FloatsAndInts(dims, seed);
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    tensor.data<float>()[i] = tensor.data<float>()[i] * 0.45F + 0.5F;
+  }
+  return tensor;
+}
+
+// Each function of one tensor that has a formula, and its gradient op.
+std::vector<Case> ActivationCases() {
+  std::vector<Case> cases;
+  const Dims dims = {5, 37};
+  formulas::ForEachActivation([&](const std::string& type, auto) {
+    // acosh alone has no result below 1.
+    Tensor x = Positive(dims, 20);
+    if (type == "acosh") {
+      for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] += 1;
+    }
+    cases.push_back({type, {{"X", {x}}}, {}, {"Out"}});
+    Case grad = {type + "_grad", {{"Out@GRAD", {FloatsAndInts(dims, 21)}}}, {}, {"X@GRAD"}};
+    const OpSchema& schema = *FindOpSchema(grad.type);
+    if (schema.FindInput("X") != nullptr) grad.inputs.push_back({"X", {x}});
+    if (schema.FindInput("Out") != nullptr) grad.inputs.push_back({"Out", {Positive(dims, 22)}});
+    cases.push_back(grad);
+  });
+  cases.push_back({"sign", {{"X", {FloatsAndInts(dims, 23)}}}, {}, {"Out"}});
+  cases.push_back({"gelu", {{"X", {FloatsAndInts(dims, 23)}}}, {{"approximate", true}}, {"Out"}});
+  return cases;
+}
+
+// Arithmetic on two tensors, one of which is broadcast.
+std::vector<Case> ArithmeticCases() {
+  std::vector<Case> cases;
+  const Tensor x = Positive({5, 37}, 30), y = Positive({37}, 31), out = Positive({5, 37}, 32);
+  for (const char* type :
+       {"elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_pow",
+        "elementwise_max", "elementwise_min", "elementwise_fmax", "elementwise_fmin"}) {
+    cases.push_back({type, {{"X", {x}}, {"Y", {y}}}, {}, {"Out"}});
+    Case grad = {std::string(type) + "_grad",
+                 {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 33)}}},
+                 {},
+                 {"X@GRAD", "Y@GRAD"}};
+    if (FindOpSchema(grad.type)->FindInput("Out") != nullptr) grad.inputs.push_back({"Out", {out}});
+    cases.push_back(grad);
+  }
+  for (const char* type : {"elementwise_mod", "elementwise_floordiv"}) {
+    cases.push_back({type, {{"X", {FloatsAndInts({5, 37}, 34)}}, {"Y", {y}}}, {}, {"Out"}});
+  }
+  for (const char* type : {"grad_add", "minus"}) {
+    cases.push_back({type, {{"X", {x}}, {"Y", {out}}}, {}, {"Out"}});
+  }
+  return cases;
+}
+
+// Updates of a parameter, with all states.
+std::vector<Case> UpdateCases() {
+  const Dims dims = {5, 37};
+  std::vector<Case> cases;
+  for (const char* type : {"adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad",
+                           "ftrl", "momentum", "sgd"}) {
+    const OpSchema& schema = *FindOpSchema(type);
+    Case update = {type, {}, {}, {}};
+    int seed = 40;
+    for (const SlotSchema& slot : schema.inputs()) {
+      const bool is_scalar =
+          slot.name == "LearningRate" || slot.name == "Beta1Pow" || slot.name == "Beta2Pow";
+      if (is_scalar) {
+        update.inputs.push_back({slot.name, {Floats({1}, {0.25F})}});
+      } else if (!slot.optional) {
+        update.inputs.push_back({slot.name, {Positive(dims, ++seed)}});
+      }
+    }
+    for (const SlotSchema& slot : schema.outputs()) {
+      if (!slot.optional) update.outputs.push_back(slot.name);
+    }
+    if (schema.FindAttr("mu") != nullptr) {
+      update.attrs = {{"mu", 0.9F},
+                      {"use_nesterov", true},
+                      {"regularization_method", std::string("l2_decay")},
+                      {"regularization_coeff", 0.1F}};
+    }
+    cases.push_back(update);
+  }
+  return cases;
+}
+
+std::vector<Case> OtherCases() {
   const Tensor x = FloatsAndInts({5, 37}, 1), y = FloatsAndInts({37, 11}, 2),
                bias = FloatsAndInts({37}, 3);
-  const Tensor loss_grad = FloatsAndInts({5, 1}, 4), rate = Floats({1}, {0.25F});
+  const Tensor loss_grad = FloatsAndInts({5, 1}, 4);
   const Tensor labels = MakeTensor<int64_t>({5, 1}, {3, 36, 0, -100, 17});
   const Tensor softmax = (*RunOp("softmax", {{"X", {x}}}, {}, {{"Out", 1}}))["Out"][0];
   return {
@@ -72,6 +163,10 @@ std::vector<Case> Cases() {
       {"relu", {{"X", {x}}}, {}, {"Out"}},
       {"relu_grad", {{"Out", {x}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 6)}}}, {}, {"X@GRAD"}},
       {"scale", {{"X", {x}}}, {{"scale", 0.5F}, {"bias", 3.0F}}, {"Out"}},
+      {"scale",
+       {{"X", {x}}},
+       {{"scale", 0.5F}, {"bias", 3.0F}, {"bias_after_scale", false}},
+       {"Out"}},
       {"mul", {{"X", {x}}, {"Y", {y}}}, {}, {"Out"}},
       {"mul_grad",
        {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {FloatsAndInts({5, 11}, 7)}}},
@@ -94,15 +189,20 @@ std::vector<Case> Cases() {
        {{"Softmax", {softmax}}, {"Label", {labels}}, {"Loss@GRAD", {loss_grad}}},
        {},
        {"Logits@GRAD"}},
-      {"sgd",
-       {{"Param", {x}}, {"Grad", {FloatsAndInts({5, 37}, 8)}}, {"LearningRate", {rate}}},
-       {},
-       {"ParamOut"}},
       {"uniform_random",
        {},
        {{"shape", std::vector<int64_t>{3, 4}}, {"seed", int64_t{7}}},
        {"Out"}},
   };
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (std::vector<Case> some :
+       {ActivationCases(), ArithmeticCases(), UpdateCases(), OtherCases()}) {
+    cases.insert(cases.end(), some.begin(), some.end());
+  }
+  return cases;
 }
 
 class GpuKernelsTest : public ::testing::Test {
@@ -173,6 +273,31 @@ TEST_F(GpuKernelsTest, MatchCpuKernels) {
           Values<float>(found[i]),
           ::testing::Pointwise(::testing::FloatNear(1e-6F + 1e-5F * largest), Values<float>(want)))
           << c.outputs[i];
+    }
+  }
+}
+
+TEST_F(GpuKernelsTest, CastsMatchCpuKernels) {
+  const Tensor x = Floats({6}, {-2.7F, -1, 0, 0.3F, 1.5F, 100.25F});
+  const DType types[] = {DType::kFloat32, DType::kFloat64, DType::kInt32,
+                         DType::kInt64,   DType::kInt8,    DType::kInt16,
+                         DType::kBool,    DType::kFloat16, DType::kBFloat16};
+  for (DType from : types) {
+    const AttrValues to_from = {{"in_dtype", static_cast<int32_t>(DType::kFloat32)},
+                                {"out_dtype", static_cast<int32_t>(from)}};
+    WEFT_ASSERT_OK_AND_ASSIGN(auto converted, RunOp("cast", {{"X", {x}}}, to_from, {{"Out", 1}}));
+    for (DType to : types) {
+      SCOPED_TRACE(absl::StrCat(DTypeName(from), " to ", DTypeName(to)));
+      const Case c = {
+          "cast",
+          {{"X", converted["Out"]}},
+          {{"in_dtype", static_cast<int32_t>(from)}, {"out_dtype", static_cast<int32_t>(to)}},
+          {"Out"}};
+      WEFT_ASSERT_OK_AND_ASSIGN(auto expected, RunOp(c.type, c.inputs, c.attrs, {{"Out", 1}}));
+      WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> found, RunOnDevice(c));
+      const Tensor& want = expected["Out"][0];
+      ASSERT_EQ(found[0].dtype(), want.dtype());
+      EXPECT_EQ(std::memcmp(found[0].raw(), want.raw(), want.bytes()), 0);
     }
   }
 }

@@ -75,6 +75,22 @@ absl::Status ForEach(const KernelContext& ctx, int64_t size, F f) {
   return CudaStatus(cudaGetLastError(), "kernel launch");
 }
 
+// out[i] = f(x[i]), and out[i] = f(x[i], y[i]), for ForEach.
+template <typename T, typename F>
+struct MapOne {
+  F f;
+  const T* x;
+  T* out;
+  __device__ void operator()(int64_t i) const { out[i] = static_cast<T>(f(x[i])); }
+};
+template <typename T, typename F>
+struct MapTwo {
+  F f;
+  const T *x, *y;
+  T* out;
+  __device__ void operator()(int64_t i) const { out[i] = static_cast<T>(f(x[i], y[i])); }
+};
+
 // f(row), by all threads of a block together (gpu::kThreads of them, threadIdx.x), for each row.
 template <typename F>
 absl::Status ForEachRow(const KernelContext& ctx, int64_t rows, F f) {

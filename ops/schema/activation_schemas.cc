@@ -1,5 +1,5 @@
 // Functions of one tensor, element by element, and their gradients. A new one is a row of the
-// table. A row in ops/cpu/activation.cc has its formulas.
+// table. ops/formulas/activation.h has its formulas.
 #include <string>
 #include <utility>
 #include <vector>
