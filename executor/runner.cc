@@ -47,7 +47,7 @@ RandomState DrawsOfStep(uint64_t seed, int rank, int64_t step) {
 // Collects the errors of all ranks; the first one ends the run.
 class Failures {
  public:
-  explicit Failures(CommunicatorGroup* group) : group_(group) {}
+  Failures(CommunicatorGroup* group, Feeder* feeder) : group_(group), feeder_(feeder) {}
 
   // `status` says where it happened.
   void Report(int64_t step, int rank, const absl::Status& status) {
@@ -61,6 +61,7 @@ class Failures {
     }
     any_.store(true, std::memory_order_relaxed);
     group_->Abort(rank, status);
+    feeder_->Stop();
   }
 
   bool any() const { return any_.load(std::memory_order_relaxed); }
@@ -76,6 +77,7 @@ class Failures {
   using Key = std::tuple<bool, int64_t, int>;
 
   CommunicatorGroup* const group_;
+  Feeder* const feeder_;
   std::atomic<bool> any_{false};
   std::mutex mutex_;
   absl::Status cause_;
@@ -352,7 +354,7 @@ void PrepareSharedState(Job* job) {
                                                job->inputs.on_result, options.begin_step);
   job->group =
       options.new_group({options.nranks, options.warn_after_s, options.timeout_s, options.warn});
-  job->failures = std::make_unique<Failures>(job->group.get());
+  job->failures = std::make_unique<Failures>(job->group.get(), job->feeder.get());
 }
 
 void RunRanks(Job* job, std::deque<RankRunner>* ranks) {
