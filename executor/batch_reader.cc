@@ -36,12 +36,13 @@ absl::StatusOr<BatchReader::Part> BatchReader::Take(int64_t step, int rank) {
   if (batch.exception != nullptr) std::rethrow_exception(batch.exception);
   WEFT_RETURN_IF_ERROR(batch.status);
   Part part = std::move(batch.parts[rank]);
-  if (++batch.num_taken == nranks_) {
-    // The first one: ranks have taken what comes before.
-    batches_.pop_front();
-    ++first_step_;
-    has_room_.notify_one();
-  }
+  if (++batch.num_taken < nranks_) return part;
+  // The first one: ranks have taken what comes before.
+  batches_.pop_front();
+  ++first_step_;
+  const bool is_empty = batches_.empty();
+  lock.unlock();
+  if (is_empty) is_empty_.notify_one();
   return part;
 }
 
@@ -49,7 +50,7 @@ void BatchReader::Stop() {
   std::lock_guard<std::mutex> lock(mutex_);
   is_stopped_ = true;
   has_batch_.notify_all();
-  has_room_.notify_all();
+  is_empty_.notify_all();
 }
 
 absl::Status BatchReader::StartThread() {
@@ -66,14 +67,17 @@ absl::Status BatchReader::StartThread() {
 void BatchReader::ReadAll() {
   for (int64_t step = begin_step_; step < end_step_; ++step) {
     std::unique_lock<std::mutex> lock(mutex_);
-    // One is being read.
-    has_room_.wait(lock, [&] { return batches_.size() < kMaxBatches || is_stopped_; });
+    // Waking a thread takes up to 20 us of a step of the rank that does it: not for every batch.
+    if (batches_.size() == kMaxBatches) {
+      is_empty_.wait(lock, [&] { return batches_.empty() || is_stopped_; });
+    }
     if (is_stopped_) return;
     lock.unlock();
     Batch batch = ReadBatch(step);
     const bool is_last = !batch.status.ok() || batch.exception != nullptr;
     lock.lock();
     batches_.push_back(std::move(batch));
+    lock.unlock();
     has_batch_.notify_all();
     if (is_last) return;
   }

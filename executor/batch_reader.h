@@ -17,8 +17,9 @@
 
 namespace weft {
 
-// A thread reads batches in the order of steps, while the ranks compute. It begins when the first
-// rank asks for its part, and ends with the run or the first error.
+// A thread reads batches in the order of steps, while the ranks compute: kMaxBatches of them, and
+// again as many once the ranks have taken these. It begins when the first rank asks for its part,
+// and ends with the run or the first error.
 class BatchReader {
  public:
   // The part of one rank: by fed variable.
@@ -26,7 +27,7 @@ class BatchReader {
   // Makes the parts of a step, by rank. They share memory with nothing, each other included.
   using ReadParts = std::function<absl::StatusOr<std::vector<Part>>(int64_t step)>;
 
-  // The most batches in memory, besides the parts that ranks have: read, or being read.
+  // The most batches in memory, besides the parts that ranks have.
   static constexpr int64_t kMaxBatches = 2;
 
   // For the steps from `begin_step` on, below `end_step`. The thread alone calls `read`.
@@ -59,7 +60,7 @@ class BatchReader {
   const int64_t begin_step_, end_step_;
   const ReadParts read_;
   std::mutex mutex_;
-  std::condition_variable has_batch_, has_room_;
+  std::condition_variable has_batch_, is_empty_;
   std::deque<Batch> batches_;
   int64_t first_step_;  // of batches_
   bool is_stopped_ = false;

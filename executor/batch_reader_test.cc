@@ -80,12 +80,17 @@ TEST(BatchReaderTest, StepsAreReadAheadButNoMoreThanTheBound) {
   Counter counter;
   BatchReader reader(2, 0, 100, counter.For(2));
   WEFT_EXPECT_OK(reader.Take(0, 0));
-  // Rank 1 has not taken step 0.
   counter.WaitFor(BatchReader::kMaxBatches);
+  for (int64_t step = 1; step < BatchReader::kMaxBatches; ++step) {
+    WEFT_EXPECT_OK(reader.Take(step, 0));
+  }
+  // Rank 1 has taken none.
   EXPECT_EQ(counter.Later(), BatchReader::kMaxBatches);
-  WEFT_EXPECT_OK(reader.Take(0, 1));
-  counter.WaitFor(BatchReader::kMaxBatches + 1);
-  EXPECT_EQ(counter.Later(), BatchReader::kMaxBatches + 1);
+  for (int64_t step = 0; step < BatchReader::kMaxBatches; ++step) {
+    WEFT_EXPECT_OK(reader.Take(step, 1));
+  }
+  counter.WaitFor(2 * BatchReader::kMaxBatches);
+  EXPECT_EQ(counter.Later(), 2 * BatchReader::kMaxBatches);
 }
 
 TEST(BatchReaderTest, StepsAfterTheLastAreNotRead) {
