@@ -36,7 +36,7 @@ class BatchReader {
   ~BatchReader();
 
   // Returns the part of a rank, once it is read. Every rank takes its parts of all steps, in order.
-  // A rank waits if it is kMaxBatches steps ahead of another. Returns the error of `read` for this
+  // A rank that is ahead of another may wait for it. Returns the error of `read` for this
   // step, and throws what that threw; ResourceExhausted if there is no thread; Aborted after Stop.
   // Thread-safe.
   absl::StatusOr<Part> Take(int64_t step, int rank);

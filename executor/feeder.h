@@ -56,8 +56,8 @@ class Feeder {
   const std::vector<int>& variables() const { return variables_; }
 
   // Sets tensors[v] for each v of variables() to rank `rank`'s part of the batch of a step, in
-  // memory that nothing shares. Every rank asks for all steps of the run, in order, and waits if it
-  // is BatchReader::kMaxBatches steps ahead of another. Thread-safe.
+  // memory that nothing shares. Every rank asks for all steps of the run, in order; one that is
+  // ahead of another may wait for it. Thread-safe.
   //   InvalidArgument    the element type, the number of dimensions or a fixed dimension of a part
   //                      differs from the declaration, a dimension cannot be split equally, or
   //                      there are no elements; names step and variable, expected and found

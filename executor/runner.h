@@ -104,7 +104,7 @@ struct RunResult {
 
 // Runs the startup program, sets parameters, and runs the main program options.steps times: feed,
 // run, fetch. Every rank is a host thread and its streams; one more thread reads feeds ahead of
-// them. A rank waits for others in collectives, and where it is two batches ahead of them. It
+// them. A rank waits for others in collectives, and where it is a step or two ahead of them. It
 // blocks once per step to return results.
 //
 // All of this is checked before anything runs: kernels, attributes and types (see Plan::Build),
