@@ -1,3 +1,4 @@
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -83,14 +84,18 @@ TEST(CheckFeedsTest, OpsFromTheFirstBlockOnAreLeftToTheRun) {
   EXPECT_THAT(Check(builder, {{4, 6}}), IsOk());
 }
 
-TEST(CheckFeedsTest, BatchesThatNoMemoryHoldsAreRefused) {
+TEST(CheckFeedsTest, BatchesThatNoMemoryHoldsAreRefusedWithThoseReadAhead) {
   ProgramBuilder builder = TwoColumns();
   Subtract(&builder);
-  const int64_t rows = int64_t{1} << 46;
-  EXPECT_THAT(Check(builder, {{rows, rows}}),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       StartsWith("feeds.npz: step 0: the batch, with the parts of the ranks, "
-                                  "takes 1073741824 MiB, but only ")));
+  const Rows rows = {int64_t{1} << 46, int64_t{1} << 46};  // 2^49 bytes: 2^29 MiB
+  const std::string message =
+      "feeds.npz: step 0: the batch, with the parts of the ranks and those read ahead, takes ";
+  // The batch while it is split, and the parts of up to three steps.
+  EXPECT_THAT(Check(builder, {rows}), StatusIs(absl::StatusCode::kResourceExhausted,
+                                               StartsWith(message + "1073741824 MiB, but only ")));
+  EXPECT_THAT(
+      Check(builder, {rows, rows, rows}, 2),
+      StatusIs(absl::StatusCode::kResourceExhausted, StartsWith(message + "2147483648 MiB, ")));
 }
 
 }  // namespace

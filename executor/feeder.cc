@@ -1,6 +1,7 @@
 #include "executor/feeder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -45,18 +46,19 @@ Dims PartDims(const FeedLayout& layout, const Dims& whole, int nranks) {
   return part;
 }
 
-// Part `rank` of a batch along an axis, as consecutive bytes.
-std::string PartOf(const Tensor& whole, int axis, int nranks, int rank) {
+// Part `rank` of a batch along an axis.
+Tensor PartOf(const Tensor& whole, int axis, int nranks, int rank) {
   size_t outer = 1, inner = SizeOf(whole.dtype());
   for (int i = 0; i < whole.rank(); ++i) {
     if (i < axis) outer *= whole.dim(i);
     if (i > axis) inner *= whole.dim(i);
   }
   const size_t stride = inner * whole.dim(axis), bytes = stride / nranks;
-  std::string part;
-  part.reserve(outer * bytes);
-  const char* from = static_cast<const char*>(whole.raw()) + rank * bytes;
-  for (size_t i = 0; i < outer; ++i) part.append(from + i * stride, bytes);
+  Tensor part;
+  part.Resize(whole.dtype(), PartDims({axis}, whole.dims(), nranks));
+  const char* const from = static_cast<const char*>(whole.raw()) + rank * bytes;
+  char* const to = static_cast<char*>(part.raw());
+  for (size_t i = 0; i < outer; ++i) std::memcpy(to + i * bytes, from + i * stride, bytes);
   return part;
 }
 
@@ -102,10 +104,16 @@ uint64_t Bytes(const TensorType& type) {
 
 }  // namespace
 
+Feeder::Feeder(FeedSource source, int nranks, int64_t begin_step, int64_t end_step)
+    : source_(std::move(source)),
+      nranks_(nranks),
+      reader_(nranks, begin_step, end_step, [this](int64_t step) { return ReadParts(step); }) {}
+
 absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSource source,
                                                        int nranks, int64_t steps,
                                                        int64_t begin_step) {
-  auto feeder = std::unique_ptr<Feeder>(new Feeder(std::move(source), nranks));
+  auto feeder = std::unique_ptr<Feeder>(
+      new Feeder(std::move(source), nranks, begin_step, begin_step + steps));
   WEFT_RETURN_IF_ERROR(WithName(feeder->source_, feeder->BindVariables(plan)));
   if (!feeder->source_.types) return feeder;
   for (int64_t i = 0; i < std::min(steps, feeder->source_.num_steps); ++i) {
@@ -156,21 +164,14 @@ absl::Status Feeder::BindVariables(const Plan& plan) {
 
 absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tensors) {
   if (variables_.empty()) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const std::shared_ptr<const Batch> batch, Read(step));
+  WEFT_ASSIGN_OR_RETURN(BatchReader::Part part, reader_.Take(step, rank));
   for (size_t i = 0; i < variables_.size(); ++i) {
-    const Tensor& whole = (*batch)[i];
-    Tensor* part = tensors[variables_[i]];
-    const absl::optional<int> axis = layouts_[i].axis;
-    part->Resize(whole.dtype(), PartDims(layouts_[i], whole.dims(), nranks_));
-    if (part->bytes() == 0) continue;
-    if (axis.value_or(0) > 0 && nranks_ > 1) {
-      const std::string bytes = PartOf(whole, *axis, nranks_, rank);
-      WEFT_RETURN_IF_ERROR(part->memory()->CopyFromHost(bytes.data(), bytes.size(), part->raw()));
-      continue;
+    Tensor* const tensor = tensors[variables_[i]];
+    if (tensor->memory() == part[i].memory()) {
+      *tensor = std::move(part[i]);
+    } else {
+      WEFT_RETURN_IF_ERROR(tensor->CopyFrom(part[i]));
     }
-    const size_t offset = axis.has_value() ? rank * part->bytes() : 0;
-    const char* from = static_cast<const char*>(whole.raw()) + offset;
-    WEFT_RETURN_IF_ERROR(part->memory()->CopyFromHost(from, part->bytes(), part->raw()));
   }
   return absl::OkStatus();
 }
@@ -184,11 +185,8 @@ int64_t Feeder::samples(absl::Span<Tensor* const> tensors) const {
   return 0;
 }
 
-absl::StatusOr<std::shared_ptr<const Feeder::Batch>> Feeder::Read(int64_t step) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  CachedBatch& cached = cache_[step % 2];
-  if (cached.step == step) return cached.batch;
-  WEFT_ASSIGN_OR_RETURN(Batch batch, source_.read(step));
+absl::StatusOr<std::vector<BatchReader::Part>> Feeder::ReadParts(int64_t step) const {
+  WEFT_ASSIGN_OR_RETURN(std::vector<Tensor> batch, source_.read(step));
   std::vector<TensorType> types;
   for (const Tensor& tensor : batch) {
     if (!tensor.allocated()) {
@@ -197,9 +195,15 @@ absl::StatusOr<std::shared_ptr<const Feeder::Batch>> Feeder::Read(int64_t step) 
     types.push_back({tensor.dtype(), tensor.dims()});
   }
   WEFT_RETURN_IF_ERROR(WithName(source_, CheckStep(step, types)));
-  cached.step = step;
-  cached.batch = std::make_shared<const Batch>(std::move(batch));
-  return cached.batch;
+  std::vector<BatchReader::Part> parts(nranks_);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const bool is_split = layouts_[i].axis.has_value() && nranks_ > 1;
+    for (int rank = 0; rank < nranks_; ++rank) {
+      parts[rank].push_back(is_split ? PartOf(batch[i], *layouts_[i].axis, nranks_, rank)
+                                     : batch[i].Clone());
+    }
+  }
+  return parts;
 }
 
 absl::Status Feeder::CheckStep(int64_t step, absl::Span<const TensorType> types) const {
@@ -266,11 +270,13 @@ absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource&
       const Plan::Variable& variable = plan.variables[plan.FindVariable(source.variables[v])];
       parts.push_back({variable.name, types[v]});
       parts.back().type.dims = PartDims(LayoutOf(source, variable), types[v].dims, nranks);
-      bytes += Bytes(types[v]) + nranks * Bytes(parts.back().type);
+      // A rank has one part; others are ready, and being made of a whole batch.
+      const int64_t held = nranks * std::min(steps, 1 + BatchReader::kMaxBatches);
+      bytes += Bytes(types[v]) + held * Bytes(parts.back().type);
     }
     if (!checked.insert(Describe(parts)).second) continue;
-    absl::Status status =
-        CheckFitsMemory("the batch, with the parts of the ranks,", bytes, available);
+    absl::Status status = CheckFitsMemory(
+        "the batch, with the parts of the ranks and those read ahead,", bytes, available);
     if (status.ok()) status = CheckOps(main, parts);
     WEFT_RETURN_IF_ERROR(WithName(source, Annotate(absl::StrCat("step ", step), status)));
   }

@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "executor/batch_reader.h"
 #include "executor/plan.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/tensor.h"
@@ -24,7 +25,8 @@ struct FeedSource {
   // The variables fed in every step.
   std::vector<std::string> variables;
   // Returns their tensors for the global batch of a step, in the order of `variables`. One thread
-  // at a time calls it. The same step may be requested again.
+  // calls it, once for every step, in order, up to BatchReader::kMaxBatches steps before the batch
+  // is fed; so a run that ends early may have read more.
   std::function<absl::StatusOr<std::vector<Tensor>>(int64_t step)> read;
   // The types that `read` will return, without the cost of reading. They are checked before the
   // first step, for the steps below `num_steps`; later steps repeat these. May be empty.
@@ -37,8 +39,9 @@ struct FeedSource {
   FeedLayouts layouts = {};
 };
 
-// Checks the batch of a step against the program and splits it equally over the ranks, as
-// FeedSource::layouts says.
+// Checks the batches of a run against the program and splits them equally over the ranks, as
+// FeedSource::layouts says. All this happens on a thread of its own, ahead of the steps
+// (executor/batch_reader.h).
 class Feeder {
  public:
   // InvalidArgument if the source names a variable that the program does not have or does not
@@ -52,22 +55,28 @@ class Feeder {
   // The variables of the plan that are fed.
   const std::vector<int>& variables() const { return variables_; }
 
-  // Copies rank `rank`'s part of the batch of a step into tensors[v] for each v of variables().
-  // InvalidArgument, naming step and variable, expected and found, if the element type, the number
-  // of dimensions or a fixed dimension of a part differs from the declaration, if a dimension
-  // cannot be split equally, or if there are no elements. Thread-safe.
+  // Sets tensors[v] for each v of variables() to rank `rank`'s part of the batch of a step, in
+  // memory that nothing shares. Every rank asks for all steps of the run, in order; one that is
+  // ahead of another may wait for it. Thread-safe.
+  //   InvalidArgument    the element type, the number of dimensions or a fixed dimension of a part
+  //                      differs from the declaration, a dimension cannot be split equally, or
+  //                      there are no elements; names step and variable, expected and found
+  //   ResourceExhausted  no thread reads
+  //   Aborted            after Stop
+  // or the error of the source, or what that throws.
   absl::Status Feed(int64_t step, int rank, absl::Span<Tensor* const> tensors);
+
+  // Releases ranks that wait in Feed: the run ends. Thread-safe.
+  void Stop() { reader_.Stop(); }
 
   // Samples of the first variable that is split, among these tensors, which were fed before; 0 if
   // none is.
   int64_t samples(absl::Span<Tensor* const> tensors) const;
 
  private:
-  using Batch = std::vector<Tensor>;
-
-  Feeder(FeedSource source, int nranks) : source_(std::move(source)), nranks_(nranks) {}
+  Feeder(FeedSource source, int nranks, int64_t begin_step, int64_t end_step);
   absl::Status BindVariables(const Plan& plan);
-  absl::StatusOr<std::shared_ptr<const Batch>> Read(int64_t step);
+  absl::StatusOr<std::vector<BatchReader::Part>> ReadParts(int64_t step) const;
   absl::Status CheckStep(int64_t step, absl::Span<const TensorType> types) const;
   absl::Status Check(size_t i, const TensorType& whole) const;
 
@@ -77,15 +86,7 @@ class Feeder {
   // By index in source_.variables.
   std::vector<Plan::Variable> declarations_;
   std::vector<FeedLayout> layouts_;
-
-  // The most recent batches. Ranks that communicate are a few steps apart at most. A batch that a
-  // late rank requests after it was dropped is read again.
-  struct CachedBatch {
-    int64_t step = -1;
-    std::shared_ptr<const Batch> batch;
-  };
-  std::mutex mutex_;
-  CachedBatch cache_[2];
+  BatchReader reader_;  // last: its thread uses all members above
 };
 
 // Checks the batches of a run, which Feeder::Create has accepted for the plan of `main`, before it
@@ -93,7 +94,8 @@ class Feeder {
 //   InvalidArgument    an op cannot take its inputs (rows that differ between variables); names
 //                      step and op, and the feeds of a rank. Ops from the first conditional block
 //                      or loop on are not checked: their inputs depend on values.
-//   ResourceExhausted  a batch, with the parts of the ranks, exceeds the available memory
+//   ResourceExhausted  a batch, with the parts of the ranks and those read ahead, exceeds the
+//                      available memory
 // O(steps), and O(ops of the program) for each combination of types.
 absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource& source, int nranks,
                         int64_t steps, int64_t begin_step);

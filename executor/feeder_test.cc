@@ -47,7 +47,7 @@ class FeederTest : public ::testing::Test {
 
   // Feeds step 3 to `rank` of `nranks`.
   absl::Status Feed(FeedSource source, int nranks = 1, int rank = 0) {
-    auto feeder = Feeder::Create(plan_, std::move(source), nranks, 4);
+    auto feeder = Feeder::Create(plan_, std::move(source), nranks, 1, /*begin_step=*/3);
     if (!feeder.ok()) return feeder.status();
     return (*feeder)->Feed(3, rank, pointers_);
   }
@@ -122,10 +122,19 @@ TEST(FeederRowsTest, SelectedRowsCannotBeFed) {
                        HasSubstr("expected rows fp32[4, 2], found fp32[4, 2]")));
 }
 
-TEST_F(FeederTest, FeedsAreCopies) {
-  const Tensor whole = Floats({1, 2}, {1, 2});
-  WEFT_ASSERT_OK(Feed(Source({"x"}, {whole})));
-  EXPECT_FALSE(Fed("x").SharesBufferWith(whole));
+TEST_F(FeederTest, FeedsShareNoMemoryWithTheSourceOrEachOther) {
+  const Tensor x = Floats({2, 2}, {1, 2, 3, 4}), b = Floats({2}, {8, 9});
+  WEFT_ASSERT_OK(Feed(Source({"x", "b"}, {x, b})));
+  EXPECT_FALSE(Fed("x").SharesBufferWith(x));
+  EXPECT_FALSE(Fed("b").SharesBufferWith(b));
+
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto feeder,
+                            Feeder::Create(plan_, Source({"x", "b"}, {x, b}), 2, 1));
+  WEFT_ASSERT_OK(feeder->Feed(0, 0, pointers_));
+  const Tensor of_rank0 = Fed("b");
+  WEFT_ASSERT_OK(feeder->Feed(0, 1, pointers_));
+  EXPECT_FALSE(Fed("b").SharesBufferWith(b));
+  EXPECT_FALSE(Fed("b").SharesBufferWith(of_rank0));
 }
 
 TEST_F(FeederTest, RanksOfAStepShareOneReading) {
@@ -134,9 +143,11 @@ TEST_F(FeederTest, RanksOfAStepShareOneReading) {
                          ++reads;
                          return std::vector<Tensor>{Floats({2, 2}, {1, 2, 3, 4})};
                        }};
-  WEFT_ASSERT_OK_AND_ASSIGN(auto feeder, Feeder::Create(plan_, source, 2, 2));
-  for (int64_t step : {0, 1}) {
-    for (int rank : {0, 1}) WEFT_ASSERT_OK(feeder->Feed(step, rank, pointers_));
+  {
+    WEFT_ASSERT_OK_AND_ASSIGN(auto feeder, Feeder::Create(plan_, source, 2, 2));
+    for (int64_t step : {0, 1}) {
+      for (int rank : {0, 1}) WEFT_ASSERT_OK(feeder->Feed(step, rank, pointers_));
+    }
   }
   EXPECT_EQ(reads, 2);
 }

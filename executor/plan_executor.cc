@@ -99,10 +99,7 @@ absl::Status PlanExecutor::Init() {
   return absl::OkStatus();
 }
 
-absl::Status PlanExecutor::RunStep() {
-  for (std::vector<OpSpan>& spans : spans_) spans.clear();
-  const auto restore = absl::MakeCleanup([before = KernelThreads()] { SetKernelThreads(before); });
-  SetKernelThreads(options_.threads);
+absl::Status PlanExecutor::Bind() {
   try {
     if (step_ == nullptr || !step_->Fits()) BindStep();
     step_->OwnValues();
@@ -111,6 +108,14 @@ absl::Status PlanExecutor::RunStep() {
     step_ = nullptr;
     return absl::ResourceExhaustedError("out of memory for the values of a step");
   }
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutor::RunStep() {
+  for (std::vector<OpSpan>& spans : spans_) spans.clear();
+  const auto restore = absl::MakeCleanup([before = KernelThreads()] { SetKernelThreads(before); });
+  SetKernelThreads(options_.threads);
+  WEFT_RETURN_IF_ERROR(Bind());
   absl::Status status = LaunchAll();
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
   for (Communicator* communicator : resources_.communicators) status.Update(communicator->Check());

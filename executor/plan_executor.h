@@ -89,6 +89,10 @@ class PlanExecutor {
   Tensor* tensor(int variable) { return resources_.tensors[variable]; }
   absl::Span<Tensor* const> tensors() const { return resources_.tensors; }
 
+  // Gives the values of a step their types and memory, as RunStep does, and runs nothing.
+  // ResourceExhausted if they do not fit in memory.
+  absl::Status Bind();
+
   // Runs one step. Returns when all streams are idle. The error of an op begins with its name and,
   // on the compute stream in a loop, the iteration. Codes are those of kernels and communicators,
   // and
@@ -99,7 +103,7 @@ class PlanExecutor {
   // After an error every later step fails.
   absl::Status RunStep();
 
-  // After the last step. Workspaces of kernels do not count.
+  // After the last step, or after Bind. Workspaces of kernels do not count.
   ValueMemory memory() const;
 
   // By stream of the plan, in order: the ops of the last step. Empty without tracing.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -23,6 +24,7 @@
 #include "executor/rewrites.h"
 #include "executor/run_checks.h"
 #include "executor/scope.h"
+#include "ops/schema/op_schema.h"
 
 namespace weft {
 namespace {
@@ -44,10 +46,18 @@ RandomState DrawsOfStep(uint64_t seed, int rank, int64_t step) {
   return RandomState{std::mt19937_64(initializers), std::mt19937_64(dropout)};
 }
 
+// Whether an op may draw random numbers.
+bool MayDraw(const Plan& plan) {
+  return absl::c_any_of(plan.ops, [](const Plan::PlanOp& op) {
+    const OpSchema* const schema = op.kernel_spec.schema;
+    return op.make_kernel != nullptr && (schema == nullptr || schema->Has(Trait::kSideEffect));
+  });
+}
+
 // Collects the errors of all ranks; the first one ends the run.
 class Failures {
  public:
-  explicit Failures(CommunicatorGroup* group) : group_(group) {}
+  Failures(CommunicatorGroup* group, Feeder* feeder) : group_(group), feeder_(feeder) {}
 
   // `status` says where it happened.
   void Report(int64_t step, int rank, const absl::Status& status) {
@@ -61,6 +71,7 @@ class Failures {
     }
     any_.store(true, std::memory_order_relaxed);
     group_->Abort(rank, status);
+    feeder_->Stop();
   }
 
   bool any() const { return any_.load(std::memory_order_relaxed); }
@@ -76,6 +87,7 @@ class Failures {
   using Key = std::tuple<bool, int64_t, int>;
 
   CommunicatorGroup* const group_;
+  Feeder* const feeder_;
   std::atomic<bool> any_{false};
   std::mutex mutex_;
   absl::Status cause_;
@@ -119,6 +131,7 @@ struct Job {
   const RunOptions& options;
   absl::optional<Plan> startup_plan;
   absl::optional<Plan> main_plan;
+  bool main_may_draw = false;
   std::unique_ptr<Feeder> feeder;
   std::vector<int> fetch;
   std::vector<std::string> fetch_names;
@@ -224,7 +237,8 @@ class RankRunner {
 
   absl::Status RunStep(PlanExecutor* executor) {
     const auto start = std::chrono::steady_clock::now();
-    if (step_ > 0) random_ = DrawsOfStep(job_.options.seed, rank_, step_);
+    // Seeding takes 10 us.
+    if (step_ > 0 && job_.main_may_draw) random_ = DrawsOfStep(job_.options.seed, rank_, step_);
     WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
     WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
     WEFT_RETURN_IF_ERROR(ReportTrace(*executor));
@@ -319,6 +333,7 @@ absl::Status PrepareStartup(Job* job, NameSet* holds_value) {
 absl::Status PrepareMain(Job* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, job->options));
   const Plan& plan = *job->main_plan;
+  job->main_may_draw = MayDraw(plan);
   if (!job->options.allow_unsynchronized) {
     WEFT_RETURN_IF_ERROR(CheckSynchronized(*job->inputs.main, job->options.nranks));
   }
@@ -354,7 +369,7 @@ void PrepareSharedState(Job* job) {
                                                job->inputs.on_result, options.begin_step);
   job->group =
       options.new_group({options.nranks, options.warn_after_s, options.timeout_s, options.warn});
-  job->failures = std::make_unique<Failures>(job->group.get());
+  job->failures = std::make_unique<Failures>(job->group.get(), job->feeder.get());
 }
 
 void RunRanks(Job* job, std::deque<RankRunner>* ranks) {

@@ -103,8 +103,9 @@ struct RunResult {
 };
 
 // Runs the startup program, sets parameters, and runs the main program options.steps times: feed,
-// run, fetch. Every rank is a host thread and its streams. A rank waits for others only in
-// collectives, and blocks once per step to return results.
+// run, fetch. Every rank is a host thread and its streams; one more thread reads feeds ahead of
+// them. A rank waits for others in collectives, and where it is a step or two ahead of them. It
+// blocks once per step to return results.
 //
 // All of this is checked before anything runs: kernels, attributes and types (see Plan::Build),
 // feeds (see Feeder), names and types of parameters and fetched variables; that every variable read

@@ -489,6 +489,26 @@ TEST_F(RunnerTest, RanksThatWouldTrainApartAreAnErrorUnlessThatIsMeant) {
   EXPECT_THAT(results_, ElementsAre("step 0 rank 0: -1", "step 0 rank 1: -2"));
 }
 
+// Without a collective, a rank waits for the other only where it is ahead of it.
+TEST_F(RunnerTest, RankThatFailsReleasesOneThatWaitsForFeeds) {
+  FeedSource feeds = {{"x"}, [](int64_t) { return std::vector<Tensor>{Floats({2}, {1, 2})}; }};
+  const std::map<std::string, Tensor> params = {{"w", Floats({1}, {0})},
+                                                {"rate", Floats({1}, {1})}};
+  KernelTable kernels = CpuKernelsBut("sgd", [](const KernelSpec& spec) -> absl::StatusOr<Kernel> {
+    return Kernel([grad = spec.Input("Grad")](const KernelContext& context) {
+      const bool is_rank1 = context.inputs[grad]->data<float>()[0] == 2;
+      return is_rank1 ? absl::InternalError("no") : absl::OkStatus();
+    });
+  });
+  options_.kernels = &kernels;
+  options_.nranks = 2;
+  options_.steps = 1000;
+  options_.fetch = {"w"};
+  options_.allow_unsynchronized = true;
+  EXPECT_THAT(RunMain(Unsynchronized(), feeds, nullptr, &params).status(),
+              StatusIs(absl::StatusCode::kInternal, "step 0, rank 1: op 0 (sgd): no"));
+}
+
 // Both where the rank's own thread allocates memory and where a stream does.
 TEST_F(RunnerTest, OutOfMemoryIsTheErrorOfItsRankAndReleasesTheOthers) {
   FeedSource feeds = Rows(2);

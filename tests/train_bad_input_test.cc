@@ -384,8 +384,8 @@ TEST(BadFileTest, ArraysThatExceedTheMemoryAreRefusedByTheirHeaders) {
   EXPECT_EQ(run.status, 1) << run.err;
   EXPECT_THAT(run.err,
               StartsWith(absl::StrCat("weft run: error: ", zeros,
-                                      ": step 0: the batch, with the parts of the ranks, takes "
-                                      "1190 MiB, but only ")));
+                                      ": step 0: the batch, with the parts of the ranks and those "
+                                      "read ahead, takes 1190 MiB, but only ")));
 }
 
 TEST(BadFileTest, ParametersThatExceedTheMemoryAreRefusedByTheirHeaders) {

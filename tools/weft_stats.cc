@@ -4,9 +4,14 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/memory_estimate.h"
+#include "ops/analysis/num_ranks.h"
+#include "ops/kernel.h"
 #include "tools/program_stats.h"
+#include "tools/run_report.h"
 #include "tools/weft_commands.h"
 
 namespace weft {
@@ -19,11 +24,30 @@ struct Options {
   int64_t batch = 1;
 };
 
+// What weft run would print about memory, or why it does not run the program.
+std::string MemoryText(const Program& program, int64_t batch) {
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = FindNumRanks(program, nullptr).value_or(1);
+  const absl::StatusOr<MemoryEstimate> estimate = EstimateMemory(program, options, batch);
+  if (!estimate.ok()) {
+    return absl::StrCat("weft run does not run it: ", estimate.status().message(), "\n");
+  }
+  std::string text =
+      absl::StrCat("in weft run, for a batch of ", batch, ", ", MemoryLine(estimate->memory));
+  if (estimate->num_unknown > 0) {
+    absl::StrAppend(&text, "  not counted: ", estimate->num_unknown,
+                    " variables whose types depend on values\n");
+  }
+  return text;
+}
+
 absl::Status Stats(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
   const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(program, options.batch);
   WEFT_RETURN_IF_ERROR(Annotate(options.file, stats.status()));
   std::fputs(ProgramStatsText(*stats).c_str(), stdout);
+  std::fputs(MemoryText(program, options.batch).c_str(), stdout);
   return absl::OkStatus();
 }
 
@@ -44,9 +68,11 @@ Subcommand AddStats(CLI::App* weft) {
       "are listed separately, with the period in which they run if their condition counts steps.\n"
       "Padding in fused buffers counts if the program declares it.\n\n"
       "Peak memory assumes that every variable is alive from the first op that names it to the\n"
-      "last, and persistable variables always, with the declared sizes. It does not include\n"
-      "workspaces of kernels and overhead of allocators. weft run needs more: it keeps all\n"
-      "variables until it ends.\n\n"
+      "last, and persistable variables always, with the declared sizes, and that no two variables\n"
+      "share memory. The last line is what weft run will print: values that do not live at the "
+      "same\n"
+      "time share memory, and so do values of ops that work in place. Neither includes workspaces\n"
+      "of kernels and overhead of allocators.\n\n"
       "Example:\n  weft stats main.pb --batch 32");
   return {app, [options] { return FinishCommand(kCommand, Stats(*options)); }};
 }

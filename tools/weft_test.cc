@@ -581,6 +581,20 @@ TEST(WeftStatsTest, PeakMemoryIsForABatch) {
               FailsWith(2, "weft stats: error: --batch: expected ", "found 0"));
 }
 
+TEST(WeftStatsTest, MemoryOfARunIsThatOfItsValuesForABatch) {
+  const ProcessResult run = Train({"--steps", "1"});  // of 20 rows
+  const size_t at = run.out.find("values of a rank: ");
+  ASSERT_NE(at, std::string::npos) << run.out;
+  EXPECT_THAT(Weft({"stats", kMain, "--batch", "20"}).out,
+              HasSubstr("in weft run, for a batch of 20, " + run.out.substr(at)));
+}
+
+TEST(WeftStatsTest, BatchThatNoMachineHoldsIsSaid) {
+  const ProcessResult stats = Weft({"stats", kMain, "--batch", "9223372036854775807"});
+  EXPECT_EQ(stats.status, 0);
+  EXPECT_THAT(stats.out, HasSubstr("weft run does not run it: out of memory for the values"));
+}
+
 TEST(WeftStatsTest, BadProgramIsStatus1) {
   const std::string text = MakeFile("text.pb", "this is no program\n");
   EXPECT_THAT(Weft({"stats", text}), FailsWith(1, "weft stats: error: " + text + ": ", ""));

@@ -56,7 +56,8 @@ OpSchema::InferFn GradOfScaleAndBias(OpSchema::InferFn forward) {
   return InOrder({GradOf(std::move(forward)), IfKnown("Scale", set_bias_grad)});
 }
 
-// SavedVariance is the inverse standard deviation of the batch. ReserveSpace is the back end's.
+// SavedVariance is the inverse standard deviation of the batch. ReserveSpace is for back ends that
+// keep something in it; these kernels do not.
 absl::Status InferBatchNorm(InferContext& context, const TensorType& x) {
   WEFT_ASSIGN_OR_RETURN(const int64_t channels, Channels(context, x));
   WEFT_RETURN_IF_ERROR(CheckVectors(
@@ -67,7 +68,7 @@ absl::Status InferBatchNorm(InferContext& context, const TensorType& x) {
   context.SetOutput("Y", x);
   context.SetOutput("SavedMean", statistics);
   context.SetOutput("SavedVariance", statistics);
-  context.SetOutput("ReserveSpace", {x.dtype, {-1}});
+  context.SetOutput("ReserveSpace", {x.dtype, {0}});
   return absl::OkStatus();
 }
 

@@ -13,23 +13,20 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "executor/feed_sources.h"
 #include "executor/runner.h"
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
 #include "proto/program_file.h"
+#include "tests/benchmarks/model_batches.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -58,44 +55,9 @@ struct Flags {
   std::string beside;
 };
 
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "step_benchmark: error: %s\n", what.c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T ValueOrDie(absl::StatusOr<T> value) {
-  if (!value.ok()) Die(std::string(value.status().message()));
-  return *std::move(value);
-}
-
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
-}
-
-// `rows` rows: those of `tensor`, again and again.
-Tensor Repeated(const Tensor& tensor, int64_t rows) {
-  Dims dims = tensor.dims();
-  const size_t row = tensor.bytes() / dims[0];
-  dims[0] = rows;
-  Tensor repeated;
-  repeated.Resize(tensor.dtype(), dims);
-  for (int64_t i = 0; i < rows; ++i) {
-    std::memcpy(static_cast<char*>(repeated.raw()) + i * row,
-                static_cast<const char*>(tensor.raw()) + i % tensor.dim(0) * row, row);
-  }
-  return repeated;
-}
-
-// The first batch of the model, with `rows` rows, in every step.
-FeedSource FeedsOf(const std::string& folder, int64_t rows) {
-  FeedSource source = ValueOrDie(FeedsFromFile(folder + "/feeds.npz"));
-  std::vector<Tensor> batch;
-  for (const Tensor& tensor : ValueOrDie(source.read(0))) batch.push_back(Repeated(tensor, rows));
-  source.read = [batch](int64_t) -> absl::StatusOr<std::vector<Tensor>> { return batch; };
-  source.types = nullptr;
-  return source;
 }
 
 struct Timing {
@@ -118,7 +80,7 @@ Timing RunCase(const Case& one, const Flags& flags) {
   RunInputs inputs;
   inputs.main = &main;
   inputs.startup = &startup;
-  inputs.feeds = FeedsOf(folder, one.batch * flags.ranks);
+  inputs.feeds = SameBatch(folder, one.batch * flags.ranks);
   inputs.on_result = [&](const StepResult& result) {
     if (result.rank == 0 && result.step >= kWarmUp) timing.ms.push_back(result.ms);
     return absl::OkStatus();

@@ -1,0 +1,50 @@
+#include "tests/benchmarks/model_batches.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "executor/feed_sources.h"
+#include "executor/npz.h"
+
+namespace weft {
+namespace {
+
+Tensor Repeated(const Tensor& tensor, int64_t rows) {
+  Dims dims = tensor.dims();
+  const size_t row = tensor.bytes() / dims[0];
+  dims[0] = rows;
+  Tensor repeated;
+  repeated.Resize(tensor.dtype(), dims);
+  for (int64_t i = 0; i < rows; ++i) {
+    std::memcpy(static_cast<char*>(repeated.raw()) + i * row,
+                static_cast<const char*>(tensor.raw()) + i % tensor.dim(0) * row, row);
+  }
+  return repeated;
+}
+
+}  // namespace
+
+FeedSource SameBatch(const std::string& folder, int64_t rows) {
+  FeedSource source = ValueOrDie(FeedsFromFile(folder + "/feeds.npz"));
+  std::vector<Tensor> batch;
+  for (const Tensor& tensor : ValueOrDie(source.read(0))) batch.push_back(Repeated(tensor, rows));
+  source.read = [batch](int64_t) -> absl::StatusOr<std::vector<Tensor>> { return batch; };
+  source.types = nullptr;
+  return source;
+}
+
+void WriteFeeds(const FeedSource& source, int64_t steps, const std::string& path) {
+  NpzWriter writer = ValueOrDie(NpzWriter::Create(path));
+  const auto check = [](const absl::Status& status) {
+    if (!status.ok()) Die(std::string(status.message()));
+  };
+  for (int64_t step = 0; step < steps; ++step) {
+    const std::vector<Tensor> batch = ValueOrDie(source.read(step));
+    for (size_t i = 0; i < batch.size(); ++i) {
+      check(writer.Add(absl::StrCat(step, "/", source.variables[i]), batch[i]));
+    }
+  }
+  check(writer.Finish());
+}
+
+}  // namespace weft
