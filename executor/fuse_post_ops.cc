@@ -150,6 +150,7 @@ class PostOpFuser {
     absl::StrAppend(&op.name, op.kernel_spec.post_ops.size() == 1 ? " with " : ", ",
                     following.name);
     is_removed_[last] = true;
+    plan_->ops[last].make_kernel = nullptr;
     if (result != out) {
       for (const Reader& reader : readers_[result]) {
         if (reader.op == last) continue;

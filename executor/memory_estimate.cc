@@ -10,8 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "executor/channels_last.h"
 #include "executor/local_communicator.h"
+#include "executor/rewrites.h"
 #include "executor/scope.h"
 #include "executor/stream.h"
 #include "executor/thread_stream.h"
@@ -73,10 +73,12 @@ absl::optional<TensorType> TypeOf(const Plan::Variable& variable, const FeedLayo
   return type;
 }
 
-// Variables of ops.
+// Variables of the ops that run.
 int64_t CountUnallocated(const Plan& plan, PlanExecutor* executor) {
   std::set<int> unallocated;
-  for (const Plan::PlanOp& op : plan.ops) {
+  for (const Plan::Instruction& instruction : plan.instructions) {
+    if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
+    const Plan::PlanOp& op = plan.ops[instruction.index];
     for (const std::vector<int>* variables : {&op.inputs, &op.outputs}) {
       for (int v : *variables) {
         if (v >= 0 && !executor->tensor(v)->allocated()) unallocated.insert(v);
@@ -97,7 +99,7 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(const Program& main, const PlanOpt
   for (int v = 0; v < num_variables; ++v) {
     if (plan.variables[v].is_feed) accessed.push_back(v);
   }
-  KeepChannelsLast(*options.kernels, accessed, &plan);
+  RewritePlan(*options.kernels, {accessed}, &plan);
 
   AddressDevice device;
   Scope scope;

@@ -112,7 +112,11 @@ void MergeUpdates(Plan* plan) {
     Plan::PlanOp merged = Merged(ops);
     const absl::StatusOr<Kernel> kernel = MakeKernel(*merged.make_kernel, merged.kernel_spec);
     if (!kernel.ok() || !kernel->merges_updates) continue;
-    for (size_t i = begin + 1; i < end; ++i) is_removed[plan->instructions[i].index] = true;
+    for (size_t i = begin + 1; i < end; ++i) {
+      const int index = plan->instructions[i].index;
+      is_removed[index] = true;
+      plan->ops[index].make_kernel = nullptr;
+    }
     plan->ops[plan->instructions[begin].index] = std::move(merged);
   }
   RemoveOps(is_removed, &plan->instructions, &plan->branches);
