@@ -15,7 +15,8 @@ BatchReader::BatchReader(int nranks, int64_t begin_step, int64_t end_step, ReadP
       begin_step_(begin_step),
       end_step_(end_step),
       read_(std::move(read)),
-      first_step_(begin_step) {}
+      first_step_(begin_step),
+      spare_(nranks) {}
 
 BatchReader::~BatchReader() {
   Stop();
@@ -46,6 +47,11 @@ absl::StatusOr<BatchReader::Part> BatchReader::Take(int64_t step, int rank) {
   return part;
 }
 
+void BatchReader::GiveBack(int rank, Part part) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  spare_[rank].push_back(std::move(part));
+}
+
 void BatchReader::Stop() {
   std::lock_guard<std::mutex> lock(mutex_);
   is_stopped_ = true;
@@ -72,8 +78,9 @@ void BatchReader::ReadAll() {
       is_empty_.wait(lock, [&] { return batches_.empty() || is_stopped_; });
     }
     if (is_stopped_) return;
+    std::vector<Part> spare = TakeSpare();
     lock.unlock();
-    Batch batch = ReadBatch(step);
+    Batch batch = ReadBatch(step, std::move(spare));
     const bool is_last = !batch.status.ok() || batch.exception != nullptr;
     lock.lock();
     batches_.push_back(std::move(batch));
@@ -83,11 +90,21 @@ void BatchReader::ReadAll() {
   }
 }
 
+std::vector<BatchReader::Part> BatchReader::TakeSpare() {
+  std::vector<Part> spare(nranks_);
+  for (int rank = 0; rank < nranks_; ++rank) {
+    if (spare_[rank].empty()) continue;
+    spare[rank] = std::move(spare_[rank].back());
+    spare_[rank].pop_back();
+  }
+  return spare;
+}
+
 // Ranks expect errors in the step to which they belong.
-BatchReader::Batch BatchReader::ReadBatch(int64_t step) const {
+BatchReader::Batch BatchReader::ReadBatch(int64_t step, std::vector<Part> spare) const {
   Batch batch;
   try {
-    absl::StatusOr<std::vector<Part>> parts = read_(step);
+    absl::StatusOr<std::vector<Part>> parts = read_(step, std::move(spare));
     batch.status = parts.status();
     if (parts.ok()) batch.parts = *std::move(parts);
   } catch (...) {

@@ -25,7 +25,9 @@ class BatchReader {
   // The part of one rank: by fed variable.
   using Part = std::vector<Tensor>;
   // Makes the parts of a step, by rank. They share memory with nothing, each other included.
-  using ReadParts = std::function<absl::StatusOr<std::vector<Part>>(int64_t step)>;
+  // `spare`: by rank, a part that is no longer needed, whose memory may be used again; or empty.
+  using ReadParts =
+      std::function<absl::StatusOr<std::vector<Part>>(int64_t step, std::vector<Part> spare)>;
 
   // The most batches in memory, besides the parts that ranks have.
   static constexpr int64_t kMaxBatches = 2;
@@ -41,6 +43,10 @@ class BatchReader {
   // Thread-safe.
   absl::StatusOr<Part> Take(int64_t step, int rank);
 
+  // Gives back a part that Take has returned. The memory of large tensors is slow to allocate and
+  // free. Thread-safe.
+  void GiveBack(int rank, Part part);
+
   // Ends reading, and the waits of ranks. Thread-safe.
   void Stop();
 
@@ -54,7 +60,8 @@ class BatchReader {
 
   absl::Status StartThread();
   void ReadAll();
-  Batch ReadBatch(int64_t step) const;
+  std::vector<Part> TakeSpare();
+  Batch ReadBatch(int64_t step, std::vector<Part> spare) const;
 
   const int nranks_;
   const int64_t begin_step_, end_step_;
@@ -62,7 +69,8 @@ class BatchReader {
   std::mutex mutex_;
   std::condition_variable has_batch_, is_empty_;
   std::deque<Batch> batches_;
-  int64_t first_step_;  // of batches_
+  int64_t first_step_;                    // of batches_
+  std::vector<std::vector<Part>> spare_;  // by rank
   bool is_stopped_ = false;
   std::thread thread_;
 };

@@ -38,7 +38,7 @@ struct Counter {
   std::atomic<int64_t> reads{0};
 
   BatchReader::ReadParts For(int nranks) {
-    return [this, nranks](int64_t step) {
+    return [this, nranks](int64_t step, const std::vector<BatchReader::Part>&) {
       ++reads;
       return PartsOf(step, nranks);
     };
@@ -103,7 +103,7 @@ TEST(BatchReaderTest, StepsAfterTheLastAreNotRead) {
 
 TEST(BatchReaderTest, ErrorsComeInTheirStepAndEndReading) {
   std::atomic<int64_t> reads{0};
-  BatchReader reader(2, 0, 100, [&](int64_t step) -> Parts {
+  BatchReader reader(2, 0, 100, [&](int64_t step, std::vector<BatchReader::Part>) -> Parts {
     ++reads;
     if (step == 1) return absl::DataLossError("truncated");
     return PartsOf(step, 2);
@@ -117,7 +117,7 @@ TEST(BatchReaderTest, ErrorsComeInTheirStepAndEndReading) {
 }
 
 TEST(BatchReaderTest, ExceptionsAreThrownInTheirStep) {
-  BatchReader reader(2, 0, 100, [&](int64_t step) -> Parts {
+  BatchReader reader(2, 0, 100, [&](int64_t step, std::vector<BatchReader::Part>) -> Parts {
     if (step == 1) throw std::bad_alloc();
     return PartsOf(step, 2);
   });
@@ -136,6 +136,29 @@ TEST(BatchReaderTest, StopReleasesARankThatWaitsForAnother) {
   counter.WaitFor(BatchReader::kMaxBatches);
   reader.Stop();
   ahead.join();
+}
+
+TEST(BatchReaderTest, PartsThatAreGivenBackAreUsedAgain) {
+  std::vector<float> seen;  // numbers of spare parts
+  std::atomic<int64_t> reads{0};
+  BatchReader reader(2, 0, 4, [&](int64_t step, const std::vector<BatchReader::Part>& spare) {
+    for (const BatchReader::Part& part : spare) {
+      if (!part.empty()) seen.push_back(*part[0].data<float>() * 10 + part[0].data<float>()[1]);
+    }
+    ++reads;
+    return PartsOf(step, 2);
+  });
+  for (int64_t step = 0; step < 2; ++step) {
+    for (int rank : {0, 1}) {
+      WEFT_ASSERT_OK_AND_ASSIGN(BatchReader::Part part, reader.Take(step, rank));
+      // Before the reader sees that the last part was taken.
+      if (step == 0) reader.GiveBack(rank, std::move(part));
+    }
+  }
+  while (reads < 4) std::this_thread::yield();
+  WEFT_EXPECT_OK(reader.Take(2, 0).status());
+  WEFT_EXPECT_OK(reader.Take(3, 0).status());
+  EXPECT_THAT(seen, ElementsAre(0, 1));
 }
 
 TEST(BatchReaderTest, EndsWhileBatchesAreLeft) {

@@ -46,20 +46,18 @@ Dims PartDims(const FeedLayout& layout, const Dims& whole, int nranks) {
   return part;
 }
 
-// Part `rank` of a batch along an axis.
-Tensor PartOf(const Tensor& whole, int axis, int nranks, int rank) {
+// Makes `part` a copy of part `rank` of a batch along an axis.
+void CopyPart(const Tensor& whole, int axis, int nranks, int rank, Tensor* part) {
   size_t outer = 1, inner = SizeOf(whole.dtype());
   for (int i = 0; i < whole.rank(); ++i) {
     if (i < axis) outer *= whole.dim(i);
     if (i > axis) inner *= whole.dim(i);
   }
   const size_t stride = inner * whole.dim(axis), bytes = stride / nranks;
-  Tensor part;
-  part.Resize(whole.dtype(), PartDims({axis}, whole.dims(), nranks));
+  part->Resize(whole.dtype(), PartDims({axis}, whole.dims(), nranks));
   const char* const from = static_cast<const char*>(whole.raw()) + rank * bytes;
-  char* const to = static_cast<char*>(part.raw());
+  char* const to = static_cast<char*>(part->raw());
   for (size_t i = 0; i < outer; ++i) std::memcpy(to + i * bytes, from + i * stride, bytes);
-  return part;
 }
 
 // "8 rows", "6 along axis 1".
@@ -107,7 +105,10 @@ uint64_t Bytes(const TensorType& type) {
 Feeder::Feeder(FeedSource source, int nranks, int64_t begin_step, int64_t end_step)
     : source_(std::move(source)),
       nranks_(nranks),
-      reader_(nranks, begin_step, end_step, [this](int64_t step) { return ReadParts(step); }) {}
+      reader_(nranks, begin_step, end_step,
+              [this](int64_t step, std::vector<BatchReader::Part> spare) {
+                return ReadParts(step, std::move(spare));
+              }) {}
 
 absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSource source,
                                                        int nranks, int64_t steps,
@@ -168,11 +169,12 @@ absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tens
   for (size_t i = 0; i < variables_.size(); ++i) {
     Tensor* const tensor = tensors[variables_[i]];
     if (tensor->memory() == part[i].memory()) {
-      *tensor = std::move(part[i]);
+      std::swap(*tensor, part[i]);
     } else {
       WEFT_RETURN_IF_ERROR(tensor->CopyFrom(part[i]));
     }
   }
+  reader_.GiveBack(rank, std::move(part));
   return absl::OkStatus();
 }
 
@@ -185,7 +187,8 @@ int64_t Feeder::samples(absl::Span<Tensor* const> tensors) const {
   return 0;
 }
 
-absl::StatusOr<std::vector<BatchReader::Part>> Feeder::ReadParts(int64_t step) const {
+absl::StatusOr<std::vector<BatchReader::Part>> Feeder::ReadParts(
+    int64_t step, std::vector<BatchReader::Part> spare) const {
   WEFT_ASSIGN_OR_RETURN(std::vector<Tensor> batch, source_.read(step));
   std::vector<TensorType> types;
   for (const Tensor& tensor : batch) {
@@ -195,12 +198,17 @@ absl::StatusOr<std::vector<BatchReader::Part>> Feeder::ReadParts(int64_t step) c
     types.push_back({tensor.dtype(), tensor.dims()});
   }
   WEFT_RETURN_IF_ERROR(WithName(source_, CheckStep(step, types)));
-  std::vector<BatchReader::Part> parts(nranks_);
+  std::vector<BatchReader::Part> parts = std::move(spare);
+  for (BatchReader::Part& part : parts) part.resize(batch.size());
   for (size_t i = 0; i < batch.size(); ++i) {
     const bool is_split = layouts_[i].axis.has_value() && nranks_ > 1;
     for (int rank = 0; rank < nranks_; ++rank) {
-      parts[rank].push_back(is_split ? PartOf(batch[i], *layouts_[i].axis, nranks_, rank)
-                                     : batch[i].Clone());
+      Tensor* const part = &parts[rank][i];
+      if (is_split) {
+        CopyPart(batch[i], *layouts_[i].axis, nranks_, rank, part);
+      } else {
+        WEFT_RETURN_IF_ERROR(part->CopyFrom(batch[i]));
+      }
     }
   }
   return parts;

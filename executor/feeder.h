@@ -76,7 +76,8 @@ class Feeder {
  private:
   Feeder(FeedSource source, int nranks, int64_t begin_step, int64_t end_step);
   absl::Status BindVariables(const Plan& plan);
-  absl::StatusOr<std::vector<BatchReader::Part>> ReadParts(int64_t step) const;
+  absl::StatusOr<std::vector<BatchReader::Part>> ReadParts(
+      int64_t step, std::vector<BatchReader::Part> spare) const;
   absl::Status CheckStep(int64_t step, absl::Span<const TensorType> types) const;
   absl::Status Check(size_t i, const TensorType& whole) const;
 

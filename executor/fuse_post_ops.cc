@@ -120,7 +120,8 @@ class PostOpFuser {
     const int64_t axis = last.kernel_spec.attrs.Int("axis");
     const int channels = ChannelAxis(op, rank);
     const bool is_bias = rank > 1 && added.size() == 1 &&
-                         (axis < 0 ? rank - 1 : axis) == channels && added[0] == dims[channels];
+                         (axis < 0 ? rank - 1 : axis) == channels && added[0] == dims[channels] &&
+                         added[0] >= 0;
     if (is_bias) {
       found.kind = PostOpKind::kBias;
     } else if (added != dims || absl::c_linear_search(dims, -1)) {

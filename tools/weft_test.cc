@@ -226,15 +226,16 @@ TEST(WeftRunTest, TraceHasARowForEveryStreamOfEveryRank) {
     EXPECT_GE(event["dur"].get<double>(), 0);
     ++ops[absl::StrCat(row, " ", event["name"].get<std::string>())];
     if (event["name"] == "mul" && event["args"]["step"] == 2) {
-      EXPECT_EQ(event["args"]["op"], "op 0 (mul)");
-      EXPECT_EQ(event["args"]["inputs"], nlohmann::json({"x", "fc_0.w_0"}));
-      EXPECT_EQ(event["args"]["outputs"], nlohmann::json({"fc_0.tmp_0"}));
+      // Combined ops.
+      EXPECT_EQ(event["args"]["op"], "op 0 (mul) with op 1 (elementwise_add)");
+      EXPECT_EQ(event["args"]["inputs"], nlohmann::json({"x", "fc_0.w_0", "fc_0.b_0"}));
+      EXPECT_EQ(event["args"]["outputs"], nlohmann::json({"fc_0.tmp_1"}));
     }
   }
   EXPECT_THAT(rows, ::testing::ElementsAre("0/0 compute", "0/0 rank 0", "0/1 ring 0", "1/0 compute",
                                            "1/0 rank 1", "1/1 ring 0"));
   EXPECT_EQ(ops["0/0 mul"], 3);
-  EXPECT_EQ(ops["1/0 sgd"], 6);
+  EXPECT_EQ(ops["1/0 sgd"], 3);  // of two parameters
   EXPECT_EQ(ops["1/1 c_allreduce_avg"], 6);
 }
 
