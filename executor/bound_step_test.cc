@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "executor/plan_executor.h"
 #include "executor/thread_stream.h"
@@ -49,6 +50,7 @@ class Bound {
     resources_.is_accessed.resize(values_.size(), false);
     resources_.is_accessed[plan_->FindVariable("y")] = true;
     resources_.memory = HostMemory();
+    resources_.joins_ops = true;
     (*this)["x"] = x;
     step_ = std::make_unique<BoundStep>(resources_);
     step_->Enter(&arena_);
@@ -115,6 +117,26 @@ TEST(BoundStepTest, AnInputOfWhichOnlyTheTypeMattersLosesItsMemory) {
               Floats({8}, std::vector<float>(8, 1)));
   EXPECT_EQ(bound["a"].raw(), bound["c"].raw());
   EXPECT_EQ(bound.step().live_bytes(), 64);
+}
+
+TEST(BoundStepTest, ElementwiseOpsOnLargeValuesRunTogether) {
+  const std::string block = R"(
+    var x : fp32[ROWS, 8192]
+    var a : fp32[ROWS, 8192]
+    var b : fp32[ROWS, 8192]
+    var y : fp32[ROWS, 8192]
+    Out=[a] = tanh(X=[x])
+    Out=[b] = elementwise_add(X=[a], Y=[x])
+    Out=[y] = scale(X=[b])
+)";
+  for (const int rows : {7, 8}) {
+    const std::string sized = absl::StrReplaceAll(block, {{"ROWS", absl::StrCat(rows)}});
+    Bound bound(sized, Floats({rows, 8192}, std::vector<float>(rows * 8192, 1)));
+    const bool is_large = rows == 8;
+    EXPECT_EQ(bound.step().instructions().size(), is_large ? 1 : 3);
+    EXPECT_EQ(bound.step().op(0).chain,
+              is_large ? std::vector<int>({0, 1, 2}) : std::vector<int>());
+  }
 }
 
 TEST(BoundStepTest, AViewIsNoOp) {
