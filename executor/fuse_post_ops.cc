@@ -16,6 +16,9 @@
 namespace weft {
 namespace {
 
+// oneDNN takes up to 32.
+constexpr size_t kMaxPostOps = 4;
+
 // The only output variable of an op; none: it has several.
 int OnlyOutput(const Plan::PlanOp& op) {
   int only = Plan::kNoVariable;
@@ -138,6 +141,7 @@ class PostOpFuser {
     if (result < 0 || out < 0 || InputOf(following, "X") != result) return false;
     if (!IsFloat(TypeOf(result)) || TypeOf(result) != TypeOf(out)) return false;
     if (result != out && !MayLose(result, last)) return false;
+    if (op.kernel_spec.post_ops.size() == kMaxPostOps) return false;
     const PostOp post_op = AsPostOpOf(op, following);
     if (post_op.kind == PostOpKind::kNone) return false;
     KernelSpec spec = op.kernel_spec;

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
+#include "proto/text/program_text.h"
 
 namespace weft::testing {
 namespace {
@@ -127,6 +128,35 @@ TEST(FusePostOpsTest, SumsThatMayBroadcastOtherwiseStay) {
        }) {
     SCOPED_TRACE(block);
     EXPECT_THAT(OpsOf(block, {"c"}), ::testing::SizeIs(2));
+  }
+}
+
+TEST(FusePostOpsTest, AProductTakesFourOpsAtMost) {
+  std::string block = Sized(kLayer), last = "y";
+  for (int i = 0; i < 40; ++i) {
+    const std::string next = absl::StrCat("s", i);
+    block.insert(0, absl::StrCat("var ", next, " : fp32[3, 4]\nvar r", i, " : fp32[3, 4]\n"));
+    absl::StrAppend(&block, "Out=[", next, "] = elementwise_add(X=[", last, "], Y=[r", i, "])\n");
+    last = next;
+  }
+  EXPECT_THAT(OpsOf(block, {last}), ::testing::SizeIs(1 + 40 - 2));
+}
+
+TEST(FusePostOpsTest, SumsWithUnknownShapesStay) {
+  const std::string matmul = "matmul_v2(X=[x], Y=[w]) {trans_x=false, trans_y=false}";
+  for (const std::string& block : {
+           // The bias may have one number.
+           Product(matmul, "[5, 6]", "[6, -1]", "[5, -1]", "[-1]"),
+           // Either may have one row.
+           Product(matmul, "[-1, 6]", "[6, 4]", "[-1, 4]", "[-1, 4]"),
+       }) {
+    PlanOptions options;
+    options.kernels = &CpuKernels();
+    Plan plan = *Plan::Build(
+        *ParseProgramText(absl::StrCat("program {\nblock 0 parent=-1 {\n", block, "}\n}\n")),
+        options);
+    FusePostOps({plan.FindVariable("c")}, &plan);
+    EXPECT_THAT(OpTypes(plan), ElementsAre("matmul_v2", "elementwise_add")) << block;
   }
 }
 

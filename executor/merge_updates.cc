@@ -7,15 +7,20 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "executor/instructions.h"
 #include "executor/step_resources.h"
+#include "ops/kernel_util.h"
 #include "ops/make_kernel.h"
 
 namespace weft {
 namespace {
+
+// To bind a kernel takes as long as it has pairs of an output and an input.
+constexpr size_t kMaxMerged = 64;
 
 using Slots = absl::flat_hash_map<std::string, KernelSpec::Slot>;
 
@@ -53,6 +58,20 @@ bool AreAlike(const Plan::PlanOp& a, const Plan::PlanOp& b) {
          spec.paddle_cpu_quirks == other.paddle_cpu_quirks &&
          HaveTheSameSlots(spec.inputs, other.inputs) &&
          HaveTheSameSlots(spec.outputs, other.outputs);
+}
+
+// Whether the op reads or writes one of these variables.
+bool Uses(const Plan::PlanOp& op, const absl::flat_hash_set<int>& variables) {
+  const auto is_one = [&](int v) { return variables.contains(v); };
+  return absl::c_any_of(op.inputs, is_one) || absl::c_any_of(op.outputs, is_one);
+}
+
+// A kernel converts such variables in its step: those of all merged ops at once.
+bool HasHalves(const Plan& plan, const Plan::PlanOp& op) {
+  return absl::c_any_of(op.inputs, [&](int v) {
+    return v >= 0 && plan.variables[v].declared.has_value() &&
+           IsHalf(plan.variables[v].declared->dtype);
+  });
 }
 
 // The variables of each slot, of one op after the other.
@@ -95,18 +114,21 @@ void MergeUpdates(Plan* plan) {
     const Plan::Instruction& instruction = plan->instructions[i];
     const bool runs = instruction.kind == Plan::Instruction::Kind::kRunOp &&
                       instruction.stream == 0 && !accesses.in_block[i];
-    if (!runs || !IsUpdate(plan->ops[instruction.index])) return nullptr;
-    return &plan->ops[instruction.index];
+    if (!runs) return nullptr;
+    const Plan::PlanOp& op = plan->ops[instruction.index];
+    return IsUpdate(op) && !HasHalves(*plan, op) ? &op : nullptr;
   };
   for (size_t begin = 0, end; begin < size; begin = end) {
     end = begin + 1;
     const Plan::PlanOp* const first = update_at(begin);
     if (first == nullptr) continue;
     std::vector<const Plan::PlanOp*> ops = {first};
-    for (; end < size; ++end) {
+    absl::flat_hash_set<int> written(first->outputs.begin(), first->outputs.end());
+    for (; end < size && ops.size() < kMaxMerged; ++end) {
       const Plan::PlanOp* const next = update_at(end);
-      if (next == nullptr || !AreAlike(*first, *next)) break;
+      if (next == nullptr || !AreAlike(*first, *next) || Uses(*next, written)) break;
       ops.push_back(next);
+      written.insert(next->outputs.begin(), next->outputs.end());
     }
     if (ops.size() == 1) continue;
     Plan::PlanOp merged = Merged(ops);

@@ -7,7 +7,8 @@
 namespace weft {
 
 // Makes one op of updates that follow one another directly, in place, with the same optimizer and
-// attributes, if their kernel can (Kernel::merges_updates). Results have the same bits. O(plan).
+// attributes, if their kernel can (Kernel::merges_updates): of up to 64 that do not use what one of
+// them writes, without half precision. Results have the same bits. O(plan).
 void MergeUpdates(Plan* plan);
 
 }  // namespace weft

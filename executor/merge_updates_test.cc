@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "executor/rewrites_testing.h"
 #include "gmock/gmock.h"
@@ -82,9 +83,28 @@ TEST(MergeUpdatesTest, OtherAttributesOptimizersAndOpsSeparateThem) {
               ElementsAre("sgd", "scale", "sgd"));
 }
 
-// The second update reads the parameter that the first one writes.
-TEST(MergeUpdatesTest, UpdatesOfOneParameterHappenInTurn) {
-  EXPECT_THAT(OpsOf(Three() + Momentum(1) + Momentum(1), {"p1", "v1"}), ElementsAre("momentum"));
+TEST(MergeUpdatesTest, AnUpdateThatUsesWhatAnotherWritesIsApart) {
+  EXPECT_THAT(OpsOf(Three() + Adam(1) + Adam(1), {"p1", "b1_1", "m1_1"}),
+              ElementsAre("adam", "adam"));
+  // One power of beta for two parameters.
+  const std::string shared = absl::StrReplaceAll(Adam(2), {{"b1_2", "b1_1"}, {"b2_2", "b2_1"}});
+  EXPECT_THAT(OpsOf(Three() + Adam(1) + shared + Adam(3), {"p1", "p2", "p3", "b1_1"}),
+              ElementsAre("adam", "adam"));
+  // The gradient is a parameter that the first one updates.
+  const std::string other = "var q : fp32[13] persistable\n";
+  EXPECT_THAT(OpsOf(Three() + other + Sgd(1) +
+                        "ParamOut=[q] = sgd(Grad=[p1], LearningRate=[lr], Param=[q])\n",
+                    {"p1", "q"}),
+              ElementsAre("sgd", "sgd"));
+}
+
+TEST(MergeUpdatesTest, OneOpHasSixtyFourUpdatesAtMost) {
+  std::string variables = "var lr : fp32[1]\n", ops;
+  for (int i = 0; i < 70; ++i) {
+    variables += Variables(i);
+    ops += Sgd(i);
+  }
+  EXPECT_THAT(OpsOf(variables + ops, {"p0", "p63", "p64", "p69"}), ElementsAre("sgd", "sgd"));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void RewrittenProgram::SetNumbers(int v) {
   Tensor& tensor = *executor_->tensor(v);
   tensor.Resize(DType::kFloat32, plan_.variables[v].declared->dims);
   for (int64_t i = 0; i < tensor.size(); ++i) {
-    tensor.data<float>()[i] = static_cast<float>((i * 37 + v * 11) % 29) / 29;
+    tensor.data<float>()[i] = static_cast<float>((i * 37 + int64_t{v} * 11) % 29) / 29;
   }
 }
 

@@ -125,7 +125,7 @@ struct Kernel {
   // kPointwiseStep elements.
   bool is_pointwise = false;
   // Of an update: slots may hold the variables of several ops with these attributes, one after the
-  // other. The step does what the ops do in turn.
+  // other, if no op uses what another one writes. The step does what the ops do.
   bool merges_updates = false;
   // Of KernelSpec, those that the step carries out. A factory that does not know them carries out
   // none.

@@ -14,7 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
@@ -135,11 +138,11 @@ class ConvDescription {
 
   // Whether oneDNN generates code for the machine. Its reference implementation is a thousand times
   // as slow.
-  bool IsFast() const {
-    const char* const name = result_ == Result::kDestination ? forward_.impl_info_str()
-                             : result_ == Result::kSource    ? of_source_.impl_info_str()
-                                                             : of_filter_.impl_info_str();
-    return absl::string_view(name).find("ref") == absl::string_view::npos;
+  bool IsFast() const { return Name().find("ref") == absl::string_view::npos; }
+  // Whether that code is a convolution, not a product of matrices (gemm), which adds the wrong
+  // elements of a tensor if channels are last.
+  bool AddsTensors() const {
+    return absl::StartsWith(Name(), "jit") || absl::StartsWith(Name(), "brgconv");
   }
 
   DnnlPrimitive Make() const {
@@ -166,6 +169,12 @@ class ConvDescription {
   }
 
  private:
+  absl::string_view Name() const {
+    return result_ == Result::kDestination ? forward_.impl_info_str()
+           : result_ == Result::kSource    ? of_source_.impl_info_str()
+                                           : of_filter_.impl_info_str();
+  }
+
   Result result_;
   memory::desc source_, filter_, destination_;
   std::vector<DnnlPrimitive::Argument> operands_;
@@ -175,17 +184,24 @@ class ConvDescription {
 };
 
 // Generated code for channels that are last is about as fast as for the layout that oneDNN prefers,
-// and needs no copies. Groups were not measured, and keep that layout.
-DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result, const PostOps& post_ops) {
+// and needs no copies. Groups were not measured, and keep that layout. `takes_post_ops`: whether
+// the primitive carries them out.
+DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result, const PostOps& post_ops,
+                            bool* takes_post_ops) {
+  const bool adds = post_ops.adds_tensor();
+  *takes_post_ops = true;
   if (shape.channels_last && shape.groups == 1) {
     try {
       const ConvDescription as_given(shape, result, ImageLayout::kAsGiven, post_ops);
-      if (as_given.IsFast()) return as_given.Make();
+      if (as_given.IsFast() && (!adds || as_given.AddsTensors())) return as_given.Make();
     } catch (const dnnl::error&) {
       // There is no such primitive.
     }
   }
-  return ConvDescription(shape, result, ImageLayout::kAny, post_ops).Make();
+  if (!adds) return ConvDescription(shape, result, ImageLayout::kAny, post_ops).Make();
+  DnnlPrimitive without = MakePrimitive(shape, result, PostOps(), takes_post_ops);
+  *takes_post_ops = false;
+  return without;
 }
 
 // --- A plain loop, for double precision ----------------------------------------------------------
@@ -266,7 +282,9 @@ class Convolution {
       if (IsForDnnl(shape) && !shape.IsEmpty()) {
         PostOps::Operands inputs = {a, b};
         bound.AddOperands(ctx, &inputs);
-        return RunDnnl(shape, bound, inputs, to->data<T>());
+        WEFT_RETURN_IF_ERROR(RunDnnl(shape, bound, inputs, to->data<T>()));
+        if (!takes_post_ops_) bound.Apply<T>(ctx, to);
+        return absl::OkStatus();
       }
     }
     RunLoop(shape, a, b, to);
@@ -292,9 +310,12 @@ class Convolution {
     // The gradient of the source reads the gradient of the destination first.
     if (result_ == Result::kSource) std::swap(inputs[0], inputs[1]);
     try {
-      of_shape_({shape.source, shape.filter, shape.destination}, [&](const auto&) {
-        return MakePrimitive(shape, result_, post_ops);
-      }).Run(inputs, {out});
+      DnnlPrimitive& primitive = of_shape_(
+          {shape.source, shape.filter, shape.destination},
+          [&](const auto&) { return MakePrimitive(shape, result_, post_ops, &takes_post_ops_); });
+      // Operands of post-ops come last.
+      const size_t count = takes_post_ops_ ? inputs.size() : 2;
+      primitive.Run(absl::MakeConstSpan(inputs).first(count), {out});
     } catch (const dnnl::error& error) {
       return absl::UnimplementedError(absl::StrCat("no kernel in oneDNN: ", error.what()));
     }
@@ -303,6 +324,7 @@ class Convolution {
 
   Result result_;
   DnnlOfShape<std::tuple<Dims, Dims, Dims>> of_shape_;
+  bool takes_post_ops_ = true;  // the primitive of that shape
 };
 
 enum class ConvKind { kForward, kTransposed };
@@ -345,10 +367,11 @@ absl::StatusOr<Kernel> Conv(OpKernel op, ConvKind kind, size_t space) {
   WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
   const bool transposed = kind == ConvKind::kTransposed;
   Convolution convolution(transposed ? Result::kSource : Result::kDestination);
-  // Without generated code, oneDNN takes twenty times as long to add an image.
+  // MakePrimitive adds images where it leaves channels last.
   const auto adds_image = [](const PostOp& post_op) { return post_op.kind == PostOpKind::kAdd; };
+  const bool may_add = attrs.channels_last && attrs.groups == 1;
   const bool takes_post_ops =
-      !transposed && (attrs.channels_last || absl::c_none_of(op.spec().post_ops, adds_image));
+      !transposed && (may_add || absl::c_none_of(op.spec().post_ops, adds_image));
   const std::vector<PostOp> post_ops = takes_post_ops ? op.TakePostOps() : std::vector<PostOp>();
   return op.Make(Floats(input), [=](const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);

@@ -1,5 +1,6 @@
 #include "ops/cpu/post_ops.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ops/vectorize.h"
 
@@ -15,11 +16,15 @@ absl::StatusOr<PostOps> PostOps::Bind(const std::vector<PostOp>& list, const Ker
     const Tensor& operand = *ctx.inputs[op.input];
     const Dims expected = op.kind == PostOpKind::kBias ? Dims{channels.channels} : result.dims();
     if (operand.dims() == expected && operand.dtype() == result.dtype()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a number to add: expected ", DTypeName(result.dtype()), DimsToString(expected), ", found ",
-        DTypeName(operand.dtype()), DimsToString(operand.dims())));
+    return absl::InvalidArgumentError(
+        absl::StrCat("what is added: expected ", DTypeName(result.dtype()), DimsToString(expected),
+                     ", found ", DTypeName(operand.dtype()), DimsToString(operand.dims())));
   }
   return bound;
+}
+
+bool PostOps::adds_tensor() const {
+  return absl::c_any_of(list_, [](const PostOp& op) { return op.kind == PostOpKind::kAdd; });
 }
 
 void PostOps::AddTo(const dnnl::memory::desc& result, const dnnl::memory::desc& bias,

@@ -30,6 +30,8 @@ class PostOps {
   // Of the result; 1 without post-ops.
   int64_t channels() const { return channels_.channels; }
 
+  // Whether one adds a tensor of the dimensions of the result.
+  bool adds_tensor() const;
   bool begins_with_bias() const { return !list_.empty() && list_[0].kind == PostOpKind::kBias; }
   // For a primitive with this result and biases of type `bias`: the post-ops as attributes, but for
   // a bias at the begin if the primitive `takes_bias`; and the operands of all, as arguments.
