@@ -1,5 +1,7 @@
 #include "executor/rewrites_testing.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -55,9 +57,14 @@ Plan ExpectSameResults(const std::string& block, const std::vector<std::string>&
     WEFT_EXPECT_OK(rewritten.RunStep());
     for (const std::string& name : results) {
       EXPECT_EQ(as_written[name].dims(), rewritten[name].dims()) << name;
-      EXPECT_THAT(Values<float>(rewritten[name]),
-                  ::testing::Pointwise(::testing::NanSensitiveFloatNear(tolerance),
-                                       Values<float>(as_written[name])))
+      const std::vector<float> expected = Values<float>(as_written[name]);
+      float largest = 1;
+      for (float value : expected) {
+        if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+      }
+      EXPECT_THAT(
+          Values<float>(rewritten[name]),
+          ::testing::Pointwise(::testing::NanSensitiveFloatNear(tolerance * largest), expected))
           << name;
     }
   }

@@ -44,8 +44,8 @@ class RewrittenProgram {
   std::unique_ptr<PlanExecutor> executor_;
 };
 
-// Expects that the rewritten program computes what it computes as written, up to `tolerance`, in
-// two steps. Returns its plan.
+// Expects that the rewritten program computes what it computes as written, in two steps, up to
+// `tolerance` times the largest element, or 1 if all are smaller. Returns its plan.
 Plan ExpectSameResults(const std::string& block, const std::vector<std::string>& results,
                        const Rewrite& rewrite, float tolerance);
 
