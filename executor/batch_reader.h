@@ -30,7 +30,7 @@ class BatchReader {
       std::function<absl::StatusOr<std::vector<Part>>(int64_t step, std::vector<Part> spare)>;
 
   // The most batches in memory, besides the parts that ranks have.
-  static constexpr int64_t kMaxBatches = 2;
+  static constexpr int64_t kMaxBatches = 4;
 
   // For the steps from `begin_step` on, below `end_step`. The thread alone calls `read`.
   BatchReader(int nranks, int64_t begin_step, int64_t end_step, ReadParts read);

@@ -141,23 +141,23 @@ TEST(BatchReaderTest, StopReleasesARankThatWaitsForAnother) {
 TEST(BatchReaderTest, PartsThatAreGivenBackAreUsedAgain) {
   std::vector<float> seen;  // numbers of spare parts
   std::atomic<int64_t> reads{0};
-  BatchReader reader(2, 0, 4, [&](int64_t step, const std::vector<BatchReader::Part>& spare) {
+  constexpr int64_t kBatches = BatchReader::kMaxBatches, kSteps = 2 * kBatches;
+  BatchReader reader(2, 0, kSteps, [&](int64_t step, const std::vector<BatchReader::Part>& spare) {
     for (const BatchReader::Part& part : spare) {
       if (!part.empty()) seen.push_back(*part[0].data<float>() * 10 + part[0].data<float>()[1]);
     }
     ++reads;
     return PartsOf(step, 2);
   });
-  for (int64_t step = 0; step < 2; ++step) {
+  for (int64_t step = 0; step < kBatches; ++step) {
     for (int rank : {0, 1}) {
       WEFT_ASSERT_OK_AND_ASSIGN(BatchReader::Part part, reader.Take(step, rank));
-      // Before the reader sees that the last part was taken.
+      // Before the last part is taken, which wakes the reader.
       if (step == 0) reader.GiveBack(rank, std::move(part));
     }
   }
-  while (reads < 4) std::this_thread::yield();
-  WEFT_EXPECT_OK(reader.Take(2, 0).status());
-  WEFT_EXPECT_OK(reader.Take(3, 0).status());
+  while (reads < kSteps) std::this_thread::yield();
+  WEFT_EXPECT_OK(reader.Take(kSteps - 1, 0).status());
   EXPECT_THAT(seen, ElementsAre(0, 1));
 }
 
