@@ -110,7 +110,7 @@ class PostOpFuser {
 
   const absl::optional<TensorType>& TypeOf(int v) const { return plan_->variables[v].declared; }
 
-  // What `last` is for `op`, whose result it reads as X. None: another op.
+  // What `last` is for `op`, whose result it reads as X. kNone: no post-op.
   PostOp AsPostOpOf(const Plan::PlanOp& op, const Plan::PlanOp& last) const {
     PostOp found{AsPostOp(last.kernel_spec.schema->type()), -1};
     if (found.kind == PostOpKind::kNone || found.kind == PostOpKind::kRelu) return found;
@@ -182,7 +182,7 @@ class PostOpFuser {
 
   Plan* const plan_;
   const PlanAccesses accesses_;               // of the plan as it was
-  std::vector<bool> is_kept_;                 // by variable: others than the ops below may read it
+  std::vector<bool> is_kept_;                 // by variable: must be written as the program says
   std::vector<int> writes_;                   // by variable: ops
   std::vector<std::vector<Reader>> readers_;  // by variable
   std::vector<bool> is_removed_;              // by op

@@ -12,23 +12,23 @@
 
 namespace weft {
 
-// Ops that follow one another directly on the compute stream, each with one number of elements in
-// all its arguments. They may run one after the other on every part of these, so that the part of a
+// Ops that follow one another directly on the compute stream, all of whose arguments have equally
+// many elements. They may run one after the other on every part of these, so that the part of a
 // value that one op writes is still in the cache when the next one reads it.
 struct PointwiseChain {
   int begin, end;  // instructions
   int64_t size;    // elements
 };
 
-// Chains of at least two ops, each of which reads what another one of the chain reads or writes, on
-// values that are too large for the cache. `kernel_of`: of an op of the plan, bound.
-// O(plan).
+// Chains of at least two ops, each of which reads what an earlier one of the chain reads or writes,
+// on values of at least 8 parts. `kernel_of`: of an op of the plan, bound. O(plan).
 std::vector<PointwiseChain> FindPointwiseChains(
     const Plan& plan, const std::vector<bool>& in_block, const StepTypes& types,
     absl::FunctionRef<const BoundKernel&(int op)> kernel_of);
 
 // The elements of a part.
 inline constexpr int64_t kPointwisePart = 8192;
+static_assert(kPointwisePart % kPointwiseStep == 0);
 
 }  // namespace weft
 
