@@ -1,4 +1,6 @@
+#include "transpiler/transpile.h"
 
+#include <future>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -82,6 +84,11 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   const bool verifies = options.verification != Verification::kNever;
   if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
   WEFT_ASSIGN_OR_RETURN(context.feeds, FeedLayoutsOf(*programs.main, options.feeds));
+  std::future<absl::StatusOr<Facts>> facts;
+  if (verifies || pipeline.AsksForFacts()) {
+    facts = std::async(std::launch::async | std::launch::deferred,
+                       [&programs] { return DetectFacts(programs); });
+  }
   context.sum_losses = SumLossesOf(*programs.main, context);
   pipeline.Prepare({programs.main, programs.startup}, &context);
   WEFT_ASSIGN_OR_RETURN(result.claims, pipeline.ClaimsOf(context));
@@ -90,8 +97,8 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   run.verification = options.verification;
   run.observer = options.observer;
   run.on_result = options.on_result;
-  if (verifies || pipeline.AsksForFacts()) {
-    WEFT_ASSIGN_OR_RETURN(run.initial_facts, DetectFacts(programs));
+  if (facts.valid()) {
+    WEFT_ASSIGN_OR_RETURN(run.initial_facts, facts.get());
   }
   if (verifies) run.verifier = ClaimVerifier(result.claims, context, run.initial_facts, programs);
   WEFT_ASSIGN_OR_RETURN(result.passes, pipeline.Run(context, programs, run));

@@ -1,4 +1,3 @@
-
 #include "proto/text/program_text.h"
 #include "proto/text/text_attr.h"
 #include "proto/text/text_op.h"

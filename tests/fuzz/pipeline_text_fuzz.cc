@@ -3,7 +3,7 @@
 
 #include "base/spec_text.h"
 #include "tests/fuzz/fuzz.h"
-#include "transpiler/passes/bucket_policy.h"
+#include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/pipeline.h"
 

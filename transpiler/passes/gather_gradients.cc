@@ -162,10 +162,10 @@ absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& pro
   Rewriter rewriter(programs.main);
   AllGather all_gather(program, *context.cluster.nranks(), options_.nrings, reduction.averages);
   for (const Gradient& gradient : analysis.gradients) all_gather.Declare(gradient, &rewriter);
-  const std::vector<GradientBucket> buckets = FillBuckets(program, analysis, BucketPolicy());
+  WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled, FillBuckets(program, analysis, BucketPolicy()));
   GradientWriter writer(program, analysis, options_.nrings, &all_gather, &rewriter);
-  writer.Write(buckets);
-  writer.Explain(kName, "gathered", "c_allgather", buckets, context);
+  writer.Write(filled.buckets);
+  writer.Explain(kName, "gathered", "c_allgather", filled.buckets, context);
   return CommitEdits(&rewriter);
 }
 

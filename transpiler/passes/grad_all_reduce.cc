@@ -3,11 +3,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
+#include "ops/analysis/op_times.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/bucket_policy.h"
+#include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/passes/facts.h"
 #include "transpiler/passes/gradient_buckets.h"
 #include "transpiler/passes/gradient_reduction.h"
@@ -53,18 +55,33 @@ Claims GradAllReduce::claims(const PassContext& context) const {
   return Claims::Of(GradientsUnder(options_.scale, context));
 }
 
+// Gradients keep their names in later passes; ops do not keep their positions.
+void GradAllReduce::Prepare(const ConstProgramPair& programs, PassContext* context) const {
+  if (!options_.buckets.is_optimal()) return;
+  const Program& program = *programs.main;
+  const auto analysis = AnalyzeGradients(program, context->distributed_params);
+  if (!analysis.ok()) return;  // Run reports it
+  std::vector<double> op_seconds = context->times.op_seconds;
+  if (op_seconds.empty()) op_seconds = EstimateOpTimes(program);
+  context->gradient_ready = ReadyTimes(program, *analysis, op_seconds);
+}
+
 absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
                         AnalyzeReduction(program, context, options_.scale));
   const GradientAnalysis& analysis = reduction.analysis;
   const std::string reduce_type = reduction.averages ? "c_allreduce_avg" : "c_allreduce_sum";
-  const std::vector<GradientBucket> buckets = FillBuckets(program, analysis, options_.buckets);
+  const BucketTimes times{context.gradient_ready, context.times.collective, options_.nrings};
+  WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
+                        FillBuckets(program, analysis, options_.buckets, times));
+  for (const std::string& warning : filled.warnings)
+    context.Note(absl::StrCat("warning: ", warning));
   Rewriter rewriter(programs.main);
   AllReduce all_reduce(reduce_type, options_.nrings);
   GradientWriter writer(program, analysis, options_.nrings, &all_reduce, &rewriter);
-  writer.Write(buckets);
-  writer.Explain(kName, "reduced", reduce_type, buckets, context);
+  writer.Write(filled.buckets);
+  writer.Explain(kName, "reduced", reduce_type, filled.buckets, context);
   return CommitEdits(&rewriter);
 }
 

@@ -4,7 +4,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/option_binder.h"
-#include "transpiler/passes/bucket_policy.h"
+#include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/passes/gradient_scale.h"
 #include "transpiler/pipeline/pass.h"
 
@@ -25,7 +25,7 @@ namespace weft {
 // ring and names them; later uses of them need no other wait. Gradients without a use are waited
 // for at the end. Clipping and regularization use gradients, so they come after the reduction.
 //
-// With buckets (transpiler/passes/bucket_policy.h), several gradients share a buffer. One op
+// With buckets (transpiler/buckets/bucket_policy.h), several gradients share a buffer. One op
 // reduces it when the last of them is complete:
 //
 //   Output=[b@GRAD, w@GRAD], FusedOutput=[fused_gradient_0] = coalesce_tensor(...)
@@ -60,6 +60,7 @@ class GradAllReduce : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
+  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

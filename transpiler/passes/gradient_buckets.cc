@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "base/status_macros.h"
 #include "ops/schema/tensor_type.h"
+#include "transpiler/buckets/bucket_planner.h"
+#include "transpiler/buckets/optimal_plan.h"
 
 namespace weft {
 namespace {
@@ -82,68 +87,173 @@ std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begi
   return "";
 }
 
-// Appends the buckets of gradients `begin` .. `end` - 1, which are of one block.
-void FillBlock(const Program& program, const std::vector<Gradient>& gradients,
-               const BucketPolicy& policy, const GradientWrites& writes, size_t begin, size_t end,
-               std::vector<GradientBucket>* buckets) {
-  const int block = gradients[begin].block;
-  std::vector<size_t> members;
-  std::vector<BucketCandidate> candidates;
-  uint32_t first_use = kNever;  // of the gradients in buckets that are open
-  for (size_t i = begin; i < end; ++i) {
-    const TensorType type = TypeOf(program, gradients[i]);
-    const std::string why_alone =
-        WhyAlone(gradients[i], type, writes.begins_at[i], writes.holds_several[i]);
-    if (!why_alone.empty()) {
-      buckets->push_back({{static_cast<int>(i)}, block, OpId(), why_alone});
-      continue;
+// Fills the buckets of the gradients of one block.
+class BlockFiller {
+ public:
+  BlockFiller(const Program& program, const std::vector<Gradient>& gradients,
+              const BucketPolicy& policy, const BucketTimes& times, const GradientWrites& writes,
+              FilledBuckets* filled)
+      : program_(program),
+        gradients_(gradients),
+        policy_(policy),
+        times_(times),
+        writes_(writes),
+        filled_(*filled) {}
+
+  // Gradients `begin` .. `end` - 1.
+  absl::Status Fill(size_t begin, size_t end) {
+    block_ = gradients_[begin].block;
+    uint32_t first_use = kNever;  // of the gradients in buckets that are open
+    for (size_t i = begin; i < end; ++i) {
+      const TensorType type = TypeOf(program_, gradients_[i]);
+      const std::string why_alone =
+          WhyAlone(gradients_[i], type, writes_.begins_at[i], writes_.holds_several[i]);
+      if (!why_alone.empty()) {
+        filled_.buckets.push_back({{static_cast<int>(i)}, block_, OpId(), why_alone, ""});
+        continue;
+      }
+      BucketGradient candidate;
+      candidate.dtype = type.dtype;
+      candidate.elements = NumElements(type.dims);
+      candidate.bytes = candidate.elements * static_cast<int64_t>(SizeOf(type.dtype));
+      // Gradients that are used before this one is complete must be reduced before that.
+      candidate.starts_anew = first_use <= CompletedAt(program_, gradients_[i]);
+      if (candidate.starts_anew) first_use = kNever;
+      first_use = std::min(first_use, UsedAt(program_, gradients_[i]));
+      members_.push_back(i);
+      candidates_.push_back(candidate);
     }
-    BucketCandidate candidate;
-    candidate.dtype = type.dtype;
-    candidate.bytes = NumElements(type.dims) * static_cast<int64_t>(SizeOf(type.dtype));
-    // Gradients that are used before this one is complete must be reduced before that.
-    candidate.starts_anew = first_use <= CompletedAt(program, gradients[i]);
-    if (candidate.starts_anew) first_use = kNever;
-    first_use = std::min(first_use, UsedAt(program, gradients[i]));
-    members.push_back(i);
-    candidates.push_back(candidate);
+    WEFT_ASSIGN_OR_RETURN(const BucketPlan plan, Plan());
+    filled_.warnings.insert(filled_.warnings.end(), plan.warnings.begin(), plan.warnings.end());
+    for (const Bucket& bucket : plan.buckets) AddBucket(bucket);
+    return absl::OkStatus();
   }
-  const std::vector<int> bucket_of = AssignBuckets(policy, candidates);
-  const size_t first = buckets->size();
-  for (size_t k = 0; k < members.size(); ++k) {
-    if (first + bucket_of[k] == buckets->size()) buckets->push_back({{}, block, OpId(), ""});
-    GradientBucket& bucket = (*buckets)[first + bucket_of[k]];
-    bucket.gradients.push_back(static_cast<int>(members[k]));
-    const OpId begins_at = writes.begins_at[members[k]];
-    if (block == 0 && (!bucket.begins_at.valid() || program.op(begins_at).position() <
-                                                        program.op(bucket.begins_at).position())) {
-      bucket.begins_at = begins_at;
+
+ private:
+  absl::StatusOr<BucketPlan> Plan() const {
+    if (policy_.is_optimal()) {
+      WEFT_ASSIGN_OR_RETURN(
+          OptimalPlan optimal,
+          PlanOptimalBuckets(candidates_, ReadyOfCandidates(), times_.collective, times_.nrings));
+      return std::move(optimal.plan);
+    }
+    if (!policy_.by_fusion_id) return PlanBuckets(policy_, candidates_);
+    return PlanByParameters();
+  }
+
+  // Never falls. Accumulated gradients are complete when their block begins.
+  std::vector<double> ReadyOfCandidates() const {
+    std::vector<double> ready;
+    double latest = 0;
+    for (size_t member : members_) {
+      const auto it = times_.ready.find(std::string(program_.name(gradients_[member].grad)));
+      if (it != times_.ready.end()) latest = std::max(latest, it->second);
+      ready.push_back(block_ == 0 ? latest : 0);
+    }
+    return ready;
+  }
+
+  // MindSpore counts parameters in the order of their declaration.
+  absl::StatusOr<BucketPlan> PlanByParameters() const {
+    std::vector<int> order(members_.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto declared = [&](int k) {
+      return program_.block(0).Resolve(gradients_[members_[k]].param).value();
+    };
+    absl::c_stable_sort(order, [&](int a, int b) { return declared(a) < declared(b); });
+    std::vector<BucketGradient> offered;
+    for (int k : order) {
+      offered.push_back(candidates_[k]);
+      offered.back().starts_anew = false;
+    }
+    WEFT_ASSIGN_OR_RETURN(BucketPlan plan, PlanBuckets(policy_, offered));
+    for (Bucket& bucket : plan.buckets) {
+      for (int& member : bucket.members) member = order[member];
+    }
+    return plan;
+  }
+
+  // Divides the bucket where a member is used before the next one is complete.
+  void AddBucket(const Bucket& bucket) {
+    std::vector<int> candidates = bucket.members;
+    absl::c_sort(candidates);
+    uint32_t first_use = kNever;
+    bool is_open = false;
+    for (int k : candidates) {
+      const Gradient& gradient = gradients_[members_[k]];
+      if (is_open && first_use <= CompletedAt(program_, gradient)) {
+        filled_.buckets.back().why_ended = "a gradient is used before the next one is complete";
+        is_open = false;
+      }
+      if (!is_open) {
+        filled_.buckets.push_back({{}, block_, OpId(), "", ""});
+        first_use = kNever;
+        is_open = true;
+      }
+      AddMember(members_[k], &filled_.buckets.back());
+      first_use = std::min(first_use, UsedAt(program_, gradient));
+    }
+    filled_.buckets.back().why_ended = Describe(policy_, bucket);
+  }
+
+  void AddMember(size_t i, GradientBucket* bucket) const {
+    bucket->gradients.push_back(static_cast<int>(i));
+    const OpId begins_at = writes_.begins_at[i];
+    if (block_ == 0 &&
+        (!bucket->begins_at.valid() ||
+         program_.op(begins_at).position() < program_.op(bucket->begins_at).position())) {
+      bucket->begins_at = begins_at;
     }
   }
-}
+
+  const Program& program_;
+  const std::vector<Gradient>& gradients_;
+  const BucketPolicy& policy_;
+  const BucketTimes& times_;
+  const GradientWrites& writes_;
+  FilledBuckets& filled_;
+  int block_ = 0;
+  std::vector<size_t> members_;  // those that can share a bucket, in the order of completion
+  std::vector<BucketGradient> candidates_;  // the same
+};
 
 }  // namespace
 
-std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAnalysis& analysis,
-                                        const BucketPolicy& policy) {
+absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const GradientAnalysis& analysis,
+                                          const BucketPolicy& policy, const BucketTimes& times) {
   const std::vector<Gradient>& gradients = analysis.gradients;
-  std::vector<GradientBucket> buckets;
-  if (policy.kind == BucketPolicy::Kind::kNone) {
+  FilledBuckets filled;
+  if (policy.is_none()) {
     for (size_t i = 0; i < gradients.size(); ++i) {
-      buckets.push_back({{static_cast<int>(i)}, gradients[i].block, OpId(), ""});
+      filled.buckets.push_back({{static_cast<int>(i)}, gradients[i].block, OpId(), "", ""});
     }
-    return buckets;
+    return filled;
   }
   const GradientWrites writes = FindWrites(program, gradients);
   for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
     while (end < gradients.size() && gradients[end].block == gradients[begin].block) ++end;
-    FillBlock(program, gradients, policy, writes, begin, end, &buckets);
+    WEFT_RETURN_IF_ERROR(
+        BlockFiller(program, gradients, policy, times, writes, &filled).Fill(begin, end));
   }
-  std::stable_sort(buckets.begin(), buckets.end(),
+  std::stable_sort(filled.buckets.begin(), filled.buckets.end(),
                    [](const GradientBucket& a, const GradientBucket& b) {
                      return a.gradients.back() < b.gradients.back();
                    });
-  return buckets;
+  return filled;
+}
+
+std::map<std::string, double> ReadyTimes(const Program& program, const GradientAnalysis& analysis,
+                                         const std::vector<double>& op_seconds) {
+  std::vector<double> ends;
+  double now = 0;
+  for (double seconds : op_seconds) ends.push_back(now += seconds);
+  std::map<std::string, double> ready;
+  for (const Gradient& gradient : analysis.gradients) {
+    if (gradient.block != 0) continue;
+    double& time = ready[std::string(program.name(gradient.grad))];
+    time = std::max(time, ends[program.op(gradient.completed_by).position()]);
+  }
+  return ready;
 }
 
 FusedTensors TensorsOf(const Program& program, const GradientAnalysis& analysis,

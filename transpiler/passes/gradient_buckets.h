@@ -2,12 +2,15 @@
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENT_BUCKETS_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENT_BUCKETS_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "ops/analysis/gradients.h"
 #include "proto/program.h"
-#include "transpiler/passes/bucket_policy.h"
+#include "transpiler/buckets/bucket_policy.h"
+#include "transpiler/buckets/collective_time.h"
 #include "transpiler/passes/fused_buffer.h"
 
 namespace weft {
@@ -17,15 +20,35 @@ struct GradientBucket {
   int block = 0;               // of all of them
   OpId begins_at;              // the first op that writes one of several, in the root block
   std::string why_alone;       // why a gradient cannot share a bucket
+  std::string why_ended;       // why no further gradient joined; empty: there was none
+};
+
+// What the policy `optimal` goes by.
+struct BucketTimes {
+  // When gradients of the root block are complete, by name, in seconds since the step began.
+  std::map<std::string, double> ready = {};
+  CollectiveTime collective = {};
+  int nrings = 1;
+};
+
+struct FilledBuckets {
+  std::vector<GradientBucket> buckets;
+  std::vector<std::string> warnings;  // of the policy
 };
 
 // Every gradient is in one bucket. The gradients of a bucket have the same element type and block;
 // all are complete before one is used. If there are several, each has a known shape, and its
 // storage can move into the buffer: its first write does not read the old value, and its variable
-// holds no other gradient in the same step. Buckets are in the order of completion, those of the
-// root block first. O(arguments).
-std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAnalysis& analysis,
-                                        const BucketPolicy& policy);
+// holds no other gradient in the same step. Where the policy wants gradients to share a bucket
+// although one is used before another is complete, the bucket is divided. Buckets are in the order
+// of completion, those of the root block first. Errors: those of PlanBuckets. O(arguments).
+absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const GradientAnalysis& analysis,
+                                          const BucketPolicy& policy,
+                                          const BucketTimes& times = {});
+
+// BucketTimes::ready, from the times of the ops of the root block, by position.
+std::map<std::string, double> ReadyTimes(const Program& program, const GradientAnalysis& analysis,
+                                         const std::vector<double>& op_seconds);
 
 // The gradients of a bucket as the slices of a buffer.
 FusedTensors TensorsOf(const Program& program, const GradientAnalysis& analysis,

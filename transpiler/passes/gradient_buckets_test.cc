@@ -23,7 +23,9 @@ std::vector<std::string> Buckets(const std::string& text, const std::string& pol
   const auto parsed = BucketPolicy::Parse(policy);
   if (!analysis.ok() || !parsed.ok()) return {"error"};
   std::vector<std::string> texts;
-  for (const GradientBucket& bucket : FillBuckets(program, *analysis, *parsed)) {
+  const auto filled = FillBuckets(program, *analysis, *parsed);
+  if (!filled.ok()) return {filled.status().ToString()};
+  for (const GradientBucket& bucket : filled->buckets) {
     std::string names = absl::StrJoin(TensorsOf(program, *analysis, bucket).names, " ");
     if (bucket.begins_at.valid() && bucket.gradients.size() > 1) {
       absl::StrAppend(&names, " from ", program.op(bucket.begins_at).DebugName());

@@ -48,11 +48,12 @@ std::string Written(const std::string& text, const std::string& policy, int nrin
   Rewriter rewriter(&program);
   Relay relay;
   GradientWriter writer(program, *analysis, nrings, &relay, &rewriter);
-  const auto buckets = FillBuckets(program, *analysis, *BucketPolicy::Parse(policy));
-  writer.Write(buckets);
+  const auto filled = FillBuckets(program, *analysis, *BucketPolicy::Parse(policy));
+  EXPECT_TRUE(filled.ok()) << filled.status();
+  writer.Write(filled->buckets);
   PassContext context;
   context.remarks = remarks;
-  writer.Explain("test", "relayed", "c_allgather", buckets, context);
+  writer.Explain("test", "relayed", "c_allgather", filled->buckets, context);
   WEFT_EXPECT_OK(rewriter.Commit());
   std::string canonical = CanonicalText(program.ToProto());
   // Without declarations.

@@ -18,6 +18,7 @@
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "proto/rewriter.h"
+#include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
 
@@ -46,6 +47,10 @@ struct PassContext {
   FeedLayouts feeds;
   // The losses that are sums over the batch, or will be.
   SumLosses sum_losses;
+  // How long ops and collectives take, for the bucket policy `optimal`.
+  StepTimes times;
+  // From these: when gradients are complete, by name, in seconds since the step began.
+  std::map<std::string, double> gradient_ready;
   // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
   // Receives known defects of what the paddle dialect writes; null disables them.
@@ -61,6 +66,10 @@ struct PassContext {
     if (remarks == nullptr) return;
     remarks->push_back({std::string(pass), std::move(subject), std::move(what), std::move(why),
                         std::move(details)});
+  }
+
+  void Note(std::string line) {
+    if (notes != nullptr) notes->push_back(std::move(line));
   }
 
   // A problem that makes a rewrite wrong is an error in the weft dialect and a warning in the
