@@ -1,9 +1,8 @@
 #include "tools/step_times_file.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <utility>
+#include <map>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -38,16 +37,11 @@ absl::StatusOr<Json> ListOf(const Json& json, const std::string& key) {
   return *it;
 }
 
-// Of several ops in one, "op 0 (mul) with op 1 (relu)" or "op 5 (adam) to op 9 (adam)": the first.
+// "op 0 (mul)" of "op 0 (mul) with op 1 (relu)", "op 5 (adam) to op 9 (adam)" and of "op 0
+// (conv2d): transposing an image": time counts for the first op.
 std::string FirstOp(absl::string_view name) {
-  for (absl::string_view joint : {" with ", " to "}) name = name.substr(0, name.find(joint));
-  return std::string(name);
-}
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  const size_t end = name.find(')');
+  return std::string(end == name.npos ? name : name.substr(0, end + 1));
 }
 
 }  // namespace
@@ -100,38 +94,6 @@ absl::StatusOr<std::vector<double>> ParseProfile(absl::string_view text, const P
     seconds[op->second] += time;
   }
   return seconds;
-}
-
-void OpProfile::Add(const StepTrace& trace) {
-  if (trace.rank != 0) return;
-  for (const std::vector<OpSpan>& stream : trace.spans) {
-    for (const OpSpan& span : stream) {
-      const Plan::PlanOp& op = trace.plan->ops[span.op];
-      // A collective runs beside the ops; what it takes says comm_bench.
-      if (op.ring >= 0) continue;
-      auto [it, is_new] = seconds_.try_emplace(op.name);
-      if (is_new) names_.push_back(op.name);
-      const auto [step, is_first] = step_of_.try_emplace(op.name, trace.step);
-      const double time = std::chrono::duration<double>(span.end - span.begin).count();
-      if (is_first || step->second != trace.step) {
-        it->second.push_back(time);
-      } else {
-        it->second.back() += time;  // in a loop
-      }
-      step->second = trace.step;
-    }
-  }
-}
-
-std::string OpProfile::Json() const {
-  nlohmann::ordered_json ops = nlohmann::ordered_json::array();
-  for (const std::string& name : names_) {
-    std::vector<double> seconds = seconds_.at(name);
-    if (seconds.size() > kWarmUpSteps)
-      seconds.erase(seconds.begin(), seconds.begin() + kWarmUpSteps);
-    ops.push_back({{"op", name}, {"seconds", Median(std::move(seconds))}});
-  }
-  return nlohmann::ordered_json{{"ops", std::move(ops)}}.dump(1) + "\n";
 }
 
 }  // namespace weft

@@ -2,14 +2,13 @@
 #ifndef WEFT_TOOLS_STEP_TIMES_FILE_H_
 #define WEFT_TOOLS_STEP_TIMES_FILE_H_
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
-#include "executor/runner.h"
+#include "base/annotate.h"
+#include "base/file.h"
 #include "proto/program.h"
 #include "transpiler/buckets/collective_time.h"
 
@@ -25,21 +24,15 @@ absl::StatusOr<CollectiveTime> ParseCollectiveTable(absl::string_view json);
 // not have. InvalidArgument for an op that the program does not have.
 absl::StatusOr<std::vector<double>> ParseProfile(absl::string_view json, const Program& program);
 
-// The times of ops over the steps of rank 0.
-class OpProfile {
- public:
-  // The first steps allocate and warm caches up.
-  static constexpr int kWarmUpSteps = 2;
-
-  void Add(const StepTrace& trace);
-  // The profile: medians over steps after the first ones, or over all if there are no others.
-  std::string Json() const;
-
- private:
-  std::vector<std::string> names_;                      // in the order in which ops ran first
-  std::map<std::string, std::vector<double>> seconds_;  // by name, one per step
-  std::map<std::string, int64_t> step_of_;              // by name: of the last time
-};
+// Reads a file and parses its text; errors begin with the path.
+template <typename Parse>
+auto ReadAs(const std::string& path, Parse parse) -> decltype(parse(absl::string_view())) {
+  const absl::StatusOr<FileBytes> bytes = ReadFile(path);
+  if (!bytes.ok()) return Annotate(path, bytes.status());
+  auto parsed = parse(bytes->bytes);
+  if (!parsed.ok()) return Annotate(path, parsed.status());
+  return parsed;
+}
 
 }  // namespace weft
 

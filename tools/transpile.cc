@@ -15,6 +15,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -26,6 +27,7 @@
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/command_line.h"
+#include "tools/step_times_file.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
@@ -35,7 +37,7 @@ namespace {
 
 struct Flags {
   std::string in, out, startup_in, startup_out;
-  std::string explain, dump_dir, feed_layout;
+  std::string explain, dump_dir, feed_layout, profile, comm_table;
   std::string dialect = "weft";
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
@@ -133,6 +135,27 @@ absl::Status CommitAll(absl::StatusOr<StagedPrograms> programs, const std::strin
   return Annotate(explain, file->Commit());
 }
 
+// What the bucket policy `optimal` goes by.
+absl::Status ReadTimes(const Flags& flags, const Program& main, StepTimes* times) {
+  if (!flags.comm_table.empty()) {
+    WEFT_ASSIGN_OR_RETURN(times->collective, ReadAs(flags.comm_table, ParseCollectiveTable));
+  }
+  if (flags.profile.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(times->op_seconds, ReadAs(flags.profile, [&](absl::string_view text) {
+                          return ParseProfile(text, main);
+                        }));
+  return absl::OkStatus();
+}
+
+// Whether a pass places gradients by times.
+bool ReadsTimes(const Flags& flags) {
+  const auto buckets = flags.mode_flags.find("buckets");
+  if (buckets != flags.mode_flags.end() && buckets->second.has_value()) {
+    return *buckets->second == "optimal";
+  }
+  return absl::StrContains(flags.options.passes, "buckets=optimal");
+}
+
 absl::Status Run(Flags& flags) {
   WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
   WEFT_RETURN_IF_ERROR(
@@ -146,6 +169,7 @@ absl::Status Run(Flags& flags) {
 
   TranspileOptions& options = flags.options;
   WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
+  WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
   std::vector<ProgramOutput> outputs = {{&main, flags.out}};
@@ -213,6 +237,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--feed_layout", flags.feed_layout,
                  "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
                  "their declarations suggest");
+  app.add_option("--profile", flags.profile,
+                 "--buckets optimal: times of ops, of weft run --profile; default: estimated");
+  app.add_option("--comm_table", flags.comm_table,
+                 "--buckets optimal: times of collectives, of weft comm_bench; default: 20 us and "
+                 "4 GB/s");
   app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes");
   app.add_flag("--list_modes", flags.list_modes, "prints the modes");
   app.add_flag("--list_passes", flags.list_passes, "prints the passes and their options");
@@ -241,6 +270,10 @@ void CheckFlags(Flags& flags) {
           "expected --mode or --passes");
   for (const auto& [name, value] : flags.mode_flags) {
     if (value.has_value()) options.mode_flags[name] = *value;
+  }
+  for (const auto& [flag, path] : {std::make_pair("--profile", flags.profile),
+                                   std::make_pair("--comm_table", flags.comm_table)}) {
+    Require(path.empty() || ReadsTimes(flags), flag, "only --buckets optimal reads it");
   }
   if (!options.passes.empty() && !options.mode_flags.empty()) {
     throw CLI::ValidationError("--" + options.mode_flags.begin()->first,

@@ -1,4 +1,4 @@
-// weft: runs, verifies, prints and diffs training programs, and reports their statistics.
+// weft: runs, verifies, prints, diffs and plans training programs, and reports their statistics.
 #include <new>
 #include <vector>
 
@@ -8,8 +8,9 @@
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Runs, verifies, prints and diffs training programs (Paddle ProgramDesc), and reports their\n"
-      "statistics.",
+      "Runs, verifies, prints, diffs and plans training programs (Paddle ProgramDesc), and "
+      "reports\n"
+      "their statistics.",
       "weft");
   app.footer(
       "Program files, by extension: .pb, .pdmodel and __model__ (binary), .pbtxt (protobuf text),\n"
@@ -18,9 +19,9 @@ int main(int argc, char** argv) {
       "programs differ, 2 any error).\n\n"
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2");
   app.require_subcommand(1);
-  const std::vector<weft::Subcommand> commands = {weft::AddRun(&app), weft::AddShow(&app),
-                                                  weft::AddDiff(&app), weft::AddStats(&app),
-                                                  weft::AddVerify(&app)};
+  const std::vector<weft::Subcommand> commands = {
+      weft::AddRun(&app),    weft::AddShow(&app), weft::AddDiff(&app),     weft::AddStats(&app),
+      weft::AddVerify(&app), weft::AddPlan(&app), weft::AddCommBench(&app)};
   if (absl::optional<int> status = weft::ParseCommandLine(app, argc, argv)) return *status;
   for (const weft::Subcommand& command : commands) {
     if (!command.app->parsed()) continue;

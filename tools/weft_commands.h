@@ -8,11 +8,13 @@
 
 namespace weft {
 
-Subcommand AddRun(CLI::App* weft);     // weft_run.cc: trains a program
-Subcommand AddShow(CLI::App* weft);    // weft_show.cc: prints or draws a program
-Subcommand AddDiff(CLI::App* weft);    // weft_diff.cc: prints the differences of two programs
-Subcommand AddStats(CLI::App* weft);   // weft_stats.cc: prints statistics of a program
-Subcommand AddVerify(CLI::App* weft);  // weft_verify.cc: proves a program
+Subcommand AddRun(CLI::App* weft);        // weft_run.cc: trains a program
+Subcommand AddShow(CLI::App* weft);       // weft_show.cc: prints or draws a program
+Subcommand AddDiff(CLI::App* weft);       // weft_diff.cc: prints the differences of two programs
+Subcommand AddStats(CLI::App* weft);      // weft_stats.cc: prints statistics of a program
+Subcommand AddVerify(CLI::App* weft);     // weft_verify.cc: proves a program
+Subcommand AddPlan(CLI::App* weft);       // weft_plan.cc: prints buckets of gradients
+Subcommand AddCommBench(CLI::App* weft);  // weft_comm_bench.cc: measures collectives
 
 }  // namespace weft
 

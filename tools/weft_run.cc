@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/cuda_stream.h"
 #include "executor/feed_sources.h"
@@ -29,6 +30,7 @@
 #include "ops/kernel.h"
 #include "tools/chrome_trace.h"
 #include "tools/lr_schedule.h"
+#include "tools/op_profile.h"
 #include "tools/run_report.h"
 #include "tools/weft_commands.h"
 #include "transpiler/verify/verify.h"
@@ -48,7 +50,7 @@ struct Flags {
   std::string lr_schedule, lr_var;
   std::string backend;  // empty: the default of the device
   std::string device = "cpu";
-  std::string save, metrics, fetch_npz, trace;
+  std::string save, metrics, fetch_npz, trace, profile;
   RunOptions run;
 };
 
@@ -192,6 +194,9 @@ class Recorder {
     if (!flags_.trace.empty()) {
       WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace));
     }
+    if (!flags_.profile.empty()) {
+      WEFT_ASSIGN_OR_RETURN(profile_file_, AtomicFile::Create(flags_.profile));
+    }
     return absl::OkStatus();
   }
 
@@ -202,7 +207,8 @@ class Recorder {
 
   // May be called concurrently with Add.
   absl::Status AddTrace(const StepTrace& trace) {
-    trace_failure_ = trace_->Add(trace);
+    if (profile_file_.has_value()) profile_.Add(trace);
+    if (trace_.has_value()) trace_failure_ = trace_->Add(trace);
     return trace_failure_;
   }
 
@@ -211,6 +217,11 @@ class Recorder {
     if (!flags_.metrics.empty()) WEFT_RETURN_IF_ERROR(metrics_.Finish());
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(fetched_->Finish());
     if (trace_.has_value()) WEFT_RETURN_IF_ERROR(trace_->Finish());
+    if (profile_file_.has_value()) {
+      absl::Status status = profile_file_->Write(profile_.Json());
+      if (status.ok()) status = profile_file_->Commit();
+      WEFT_RETURN_IF_ERROR(Annotate(flags_.profile, status));
+    }
     if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(SaveParams(flags_.save, result.persistables));
     std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
     std::fputs(MemoryLine(result.memory).c_str(), stdout);
@@ -249,6 +260,8 @@ class Recorder {
   LineFile metrics_;
   absl::optional<NpzWriter> fetched_;
   absl::optional<ChromeTrace> trace_;
+  absl::optional<AtomicFile> profile_file_;
+  OpProfile profile_;
   ProgressLine progress_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t steps_done_ = 0;
@@ -268,7 +281,7 @@ absl::Status Train(const Flags& flags) {
   WEFT_RETURN_IF_ERROR(CheckBuild(flags));
   WEFT_RETURN_IF_ERROR(
       CheckOutputs({flags.main, flags.startup, flags.params, flags.params_names, flags.feeds},
-                   {flags.save, flags.metrics, flags.fetch_npz, flags.trace}));
+                   {flags.save, flags.metrics, flags.fetch_npz, flags.trace, flags.profile}));
   WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
   Recorder recorder(flags, read.steps);
   WEFT_RETURN_IF_ERROR(recorder.Open());
@@ -279,7 +292,7 @@ absl::Status Train(const Flags& flags) {
   inputs.params = read.params.has_value() ? &*read.params : nullptr;
   inputs.feeds = read.feeds;
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
-  if (!flags.trace.empty()) {
+  if (!flags.trace.empty() || !flags.profile.empty()) {
     inputs.on_trace = [&recorder](const StepTrace& trace) { return recorder.AddTrace(trace); };
   }
   RunOptions options = flags.run;
@@ -419,6 +432,9 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
   AddOption(app, "--trace", "FILE.json", flags.trace,
             "Write when every op ran, as a Chrome trace, which opens in Perfetto: one row per rank "
             "and stream");
+  AddOption(app, "--profile", "FILE.json", flags.profile,
+            "Write the median time of every op over the steps of rank 0, for weft plan and "
+            "transpile");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "ops/analysis/batch_flow.h"
@@ -53,6 +54,7 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
   context.dialect = options.dialect;
   WEFT_ASSIGN_OR_RETURN(context.cluster, ResolveCluster(options));
   context.distributed_params = options.distributed_params;
+  context.times = options.times;
   if (options.explain) context.remarks = &result->remarks;
   context.warnings = &result->warnings;
   context.notes = &result->notes;
@@ -74,6 +76,14 @@ absl::Status VerifyInput(const ProgramPair& programs) {
   return VerifyStructure(*programs.startup, {/*rank=*/0, /*is_startup=*/true});
 }
 
+absl::Status CheckTimes(const StepTimes& times, const Program& main) {
+  const size_t num_ops = main.block(0).ops().size();
+  if (times.op_seconds.empty() || times.op_seconds.size() == num_ops) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("expected the times of ", num_ops,
+                                                 " ops of the root block, found ",
+                                                 times.op_seconds.size()));
+}
+
 }  // namespace
 
 absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs,
@@ -83,6 +93,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, &result));
   const bool verifies = options.verification != Verification::kNever;
   if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
+  WEFT_RETURN_IF_ERROR(CheckTimes(options.times, *programs.main));
   WEFT_ASSIGN_OR_RETURN(context.feeds, FeedLayoutsOf(*programs.main, options.feeds));
   std::future<absl::StatusOr<Facts>> facts;
   if (verifies || pipeline.AsksForFacts()) {

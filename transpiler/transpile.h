@@ -19,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "ops/analysis/feed_layout.h"
+#include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/pass.h"
@@ -42,6 +43,10 @@ struct TranspileOptions {
   // How data variables are given to the ranks; those of others follow from their declarations
   // (FeedLayoutsOf).
   FeedLayouts feeds;
+
+  // What the bucket policy `optimal` goes by. times.op_seconds: empty, or a time for every op of
+  // the root block of the main program.
+  StepTimes times;
 
   // Refuses an input with a wrong structure, and a result that differs from the claims of the
   // passes (transpiler/claim_verifier.h). In the paddle dialect, which reproduces Paddle's known

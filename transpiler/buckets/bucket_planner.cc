@@ -200,6 +200,7 @@ std::string Describe(const BucketPolicy& policy, const Bucket& bucket) {
     case BucketEnd::kAlone:
       return "travels alone";
     case BucketEnd::kFull:
+      if (policy.is_optimal()) return "another bucket ends earlier";
       return absl::StrCat("full: ", bucket.measure, " ", kUnits[static_cast<int>(policy.measure)]);
     case BucketEnd::kType:
       return "the next gradient has another element type";

@@ -80,7 +80,11 @@ class Search {
       finish_[end] = best_;
     }
     OptimalBuckets result;
-    for (int end = count; end > 0; end = begin_of_[end]) result.begins.push_back(begin_of_[end]);
+    double deadline = finish_[count];
+    for (int end = count; end > 0;) {
+      end = EarliestBegin(end, &deadline);
+      result.begins.push_back(end);
+    }
     std::reverse(result.begins.begin(), result.begins.end());
     result.finish = finish_[count];
     for (int i = 0; i < count; ++i) {
@@ -92,9 +96,29 @@ class Search {
   }
 
  private:
+  // The largest bucket that ends with gradient `end` - 1, and at `deadline` or earlier. Sets the
+  // deadline of the buckets before it.
+  int EarliestBegin(int end, double* deadline) const {
+    int begin = begin_of_[end];
+    // Rounding must not refuse the bucket that was found.
+    const double latest = std::max(*deadline, finish_[end]);
+    for (int i = end - 1; i >= 0; --i) {
+      const double seconds = SecondsOf(i, end);
+      if (gradients_[end - 1].ready + seconds > latest) break;
+      if (finish_[i] + seconds <= latest) begin = std::min(begin, i);
+      if (gradients_[i].starts_anew) break;
+    }
+    *deadline = latest - SecondsOf(begin, end);
+    return begin;
+  }
+
+  double SecondsOf(int begin, int end) const {
+    return time_.Seconds(bytes_before_[end] - bytes_before_[begin]);
+  }
+
   // A bucket of gradients `begin` .. `end` - 1 that starts at `start`.
   void Try(int begin, int end, double start) {
-    const double finish = start + time_.Seconds(bytes_before_[end] - bytes_before_[begin]);
+    const double finish = start + SecondsOf(begin, end);
     if (finish >= best_) return;
     best_ = finish;
     begin_of_[end] = begin;

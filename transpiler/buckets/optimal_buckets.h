@@ -28,7 +28,8 @@ struct OptimalBuckets {
 // The buckets of consecutive gradients whose last collective ends first, where collectives run one
 // after the other on one ring, each when its gradients are ready. Backward is busy until the last
 // gradient is ready, so that what is exposed is what runs after its end: these buckets leave the
-// least of it. Exact, up to rounding.
+// least of it. Exact, up to rounding. Of buckets that end as early, larger ones are preferred, from
+// the last one on.
 //
 //   finish[k] = min over i < k of max(ready[k], finish[i]) + time(bytes of gradients i .. k - 1)
 //
@@ -37,7 +38,7 @@ struct OptimalBuckets {
 // i.
 //
 // InvalidArgument unless ready times are finite, >= 0 and never fall, and bytes are >= 0.
-// O(gradients * segments).
+// O(gradients * segments) to find the end, O(gradients * buckets) at worst for the larger buckets.
 absl::StatusOr<OptimalBuckets> FindOptimalBuckets(absl::Span<const TimedGradient> gradients,
                                                   const CollectiveTime& time);
 

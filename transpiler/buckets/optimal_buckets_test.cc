@@ -79,6 +79,14 @@ TEST(OptimalBuckets, SmallLastBucketIfCommunicationIsHidden) {
   EXPECT_EQ(found.finish, 22);
 }
 
+TEST(OptimalBuckets, LargerBucketsWhereThatEndsNoLater) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const OptimalBuckets found,
+      FindOptimalBuckets({{4, 0}, {4, 1}, {4, 2}, {4, 3}, {1, 100}}, AlphaBeta(1, 1)));
+  EXPECT_THAT(found.begins, ElementsAre(0, 4));
+  EXPECT_EQ(found.finish, 102);
+}
+
 TEST(OptimalBuckets, NoGradientsNeedNoTime) {
   WEFT_ASSERT_OK_AND_ASSIGN(const OptimalBuckets found, FindOptimalBuckets({}, AlphaBeta(1, 1)));
   EXPECT_THAT(found.begins, IsEmpty());

@@ -1,0 +1,229 @@
+#include "tools/program_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "ops/analysis/gradients.h"
+#include "proto/op_role.h"
+#include "transpiler/buckets/optimal_plan.h"
+#include "transpiler/passes/gradient_buckets.h"
+
+namespace weft {
+namespace {
+
+// When the last op of backward ends.
+double BackwardEnd(const Program& program, const std::vector<double>& op_seconds) {
+  double now = 0, end = 0;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    now += op_seconds[op.position()];
+    if (IsBackward(op)) end = now;
+  }
+  return end;
+}
+
+class Planner {
+ public:
+  Planner(const Program& program, const GradientAnalysis& analysis, const StepTimes& times,
+          int nrings)
+      : program_(program),
+        analysis_(analysis),
+        times_(times),
+        nrings_(nrings),
+        end_(BackwardEnd(program, times.op_seconds)),
+        ready_(ReadyTimes(program, analysis, times.op_seconds)) {}
+
+  absl::StatusOr<ProgramPlan> Plan(const BucketPolicy& policy) const {
+    WEFT_ASSIGN_OR_RETURN(
+        const FilledBuckets filled,
+        FillBuckets(program_, analysis_, policy, {ready_, times_.collective, nrings_}));
+    ProgramPlan plan;
+    plan.warnings = filled.warnings;
+    plan.backward_end = end_;
+    std::vector<TimedCollective> collectives;
+    for (const GradientBucket& bucket : filled.buckets) {
+      PlannedBucket planned = Describe(bucket);
+      planned.ring = static_cast<int>(collectives.size() % nrings_);
+      collectives.push_back({planned.bytes, planned.ready, planned.ring});
+      plan.buckets.push_back(std::move(planned));
+    }
+    const std::vector<Interval> runs = Schedule(collectives, times_.collective);
+    for (size_t b = 0; b < runs.size(); ++b) plan.buckets[b].run = runs[b];
+    plan.exposed = ExposedSeconds(runs, {{0, end_}});
+    return plan;
+  }
+
+  // All gradients that are ready at some time are sent after it.
+  double LowerBound() const {
+    double bound = 0;
+    int64_t bytes = 0;
+    for (size_t i = analysis_.gradients.size(); i-- > 0;) {
+      const Gradient& gradient = analysis_.gradients[i];
+      bytes += BytesOf(gradient);
+      const int64_t of_one_ring = bytes / nrings_ + (bytes % nrings_ != 0 ? 1 : 0);
+      bound = std::max(bound, ReadyOf(gradient) + times_.collective.LeastSeconds(of_one_ring));
+    }
+    return std::max(0.0, bound - end_);
+  }
+
+ private:
+  TensorType TypeOf(const Gradient& gradient) const {
+    return DeclaredType(program_.var(program_.block(0).Resolve(gradient.grad)))
+        .value_or(TensorType{DType::kFloat32, {-1}});
+  }
+
+  // 0 if the size is unknown, as that of rows is.
+  int64_t BytesOf(const Gradient& gradient) const {
+    const TensorType type = TypeOf(gradient);
+    if (type.kind != TensorType::Kind::kDense) return 0;
+    return std::max<int64_t>(0, NumElements(type.dims)) * static_cast<int64_t>(SizeOf(type.dtype));
+  }
+
+  // Accumulated gradients are sent by a block that runs after backward.
+  double ReadyOf(const Gradient& gradient) const {
+    const auto it = ready_.find(std::string(program_.name(gradient.grad)));
+    return gradient.block != 0 || it == ready_.end() ? end_ : it->second;
+  }
+
+  PlannedBucket Describe(const GradientBucket& bucket) const {
+    PlannedBucket planned;
+    for (int i : bucket.gradients) {
+      const Gradient& gradient = analysis_.gradients[i];
+      planned.gradients.emplace_back(program_.name(gradient.grad));
+      planned.dtype = std::string(DTypeName(TypeOf(gradient).dtype));
+      planned.bytes += BytesOf(gradient);
+      planned.ready = std::max(planned.ready, ReadyOf(gradient));
+    }
+    planned.why_alone = bucket.why_alone;
+    planned.why_ended = bucket.why_ended;
+    return planned;
+  }
+
+  const Program& program_;
+  const GradientAnalysis& analysis_;
+  const StepTimes& times_;
+  const int nrings_;
+  const double end_;
+  const std::map<std::string, double> ready_;
+};
+
+const PlannedBucket* FindBucket(const ProgramPlan& plan, absl::string_view gradient) {
+  for (const PlannedBucket& bucket : plan.buckets) {
+    if (absl::c_linear_search(bucket.gradients, gradient)) return &bucket;
+  }
+  return nullptr;
+}
+
+std::string EscapeXml(absl::string_view text) {
+  return absl::StrReplaceAll(text,
+                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
+}
+
+// A picture in time, from the left to the right.
+class Svg {
+ public:
+  Svg(double seconds, int lanes) : seconds_(std::max(seconds, 1e-9)) {
+    absl::StrAppendFormat(&text_,
+                          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                          "font-family=\"sans-serif\" font-size=\"12\">\n",
+                          kLeft + kWidth + 20, kTop + lanes * kLane + 30);
+  }
+  void Label(int lane, absl::string_view text) {
+    absl::StrAppendFormat(&text_, "<text x=\"4\" y=\"%d\">%s</text>\n", kTop + lane * kLane + 18,
+                          EscapeXml(text));
+  }
+  void Bar(int lane, const Interval& interval, const char* color, absl::string_view title) {
+    absl::StrAppendFormat(&text_,
+                          "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
+                          "stroke=\"white\"><title>%s</title></rect>\n",
+                          XOf(interval.begin), kTop + lane * kLane + 3,
+                          std::max(0.5, XOf(interval.end) - XOf(interval.begin)), kLane - 6, color,
+                          EscapeXml(title));
+  }
+  void Mark(double seconds, int lanes, absl::string_view text) {
+    absl::StrAppendFormat(&text_,
+                          "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"black\" "
+                          "stroke-dasharray=\"4 3\"/>\n<text x=\"%.2f\" y=\"%d\" "
+                          "text-anchor=\"end\">%s</text>\n",
+                          XOf(seconds), XOf(seconds), kTop, kTop + lanes * kLane, XOf(seconds) - 4,
+                          kTop + lanes * kLane + 18, EscapeXml(text));
+  }
+  std::string Finish() && { return std::move(text_) + "</svg>\n"; }
+
+ private:
+  static constexpr int kLeft = 110, kTop = 10, kWidth = 1000, kLane = 26;
+  double XOf(double seconds) const { return kLeft + kWidth * seconds / seconds_; }
+
+  const double seconds_;  // of the whole width
+  std::string text_;
+};
+
+}  // namespace
+
+absl::StatusOr<ProgramPlan> PlanProgram(const Program& program, const BucketPolicy& policy,
+                                        const StepTimes& times, int nrings) {
+  WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
+                        AnalyzeGradients(program, std::set<std::string>()));
+  const Planner planner(program, analysis, times, nrings);
+  WEFT_ASSIGN_OR_RETURN(ProgramPlan plan, planner.Plan(policy));
+  WEFT_ASSIGN_OR_RETURN(const BucketPolicy optimal, BucketPolicy::Parse("optimal"));
+  WEFT_ASSIGN_OR_RETURN(const ProgramPlan best, planner.Plan(optimal));
+  plan.least_exposed = best.exposed;
+  plan.lower_bound = planner.LowerBound();
+  return plan;
+}
+
+absl::StatusOr<std::string> WhyApart(const ProgramPlan& plan, absl::string_view a,
+                                     absl::string_view b) {
+  const PlannedBucket* of_a = FindBucket(plan, a);
+  const PlannedBucket* of_b = FindBucket(plan, b);
+  for (const auto& [name, bucket] : {std::make_pair(a, of_a), std::make_pair(b, of_b)}) {
+    if (bucket != nullptr) continue;
+    return absl::NotFoundError(absl::StrCat("the program does not reduce a gradient ", name));
+  }
+  if (of_a == of_b) return std::string("they share a bucket");
+  for (const auto& [name, bucket] : {std::make_pair(a, of_a), std::make_pair(b, of_b)}) {
+    if (!bucket->why_alone.empty()) return absl::StrCat(name, ": ", bucket->why_alone);
+  }
+  if (of_a->dtype != of_b->dtype) {
+    return absl::StrCat("element types ", of_a->dtype, " and ", of_b->dtype);
+  }
+  const PlannedBucket* earlier = std::min(of_a, of_b);
+  if (!earlier->why_ended.empty()) {
+    return absl::StrCat("bucket ", earlier - plan.buckets.data(), ": ", earlier->why_ended);
+  }
+  return std::string("the policy keeps them apart");
+}
+
+std::string PlanSvg(const ProgramPlan& plan) {
+  double end = plan.backward_end;
+  int rings = 0;
+  for (const PlannedBucket& bucket : plan.buckets) {
+    end = std::max(end, bucket.run.end);
+    rings = std::max(rings, bucket.ring + 1);
+  }
+  Svg svg(end, rings + 1);
+  svg.Label(0, "computation");
+  svg.Bar(0, {0, plan.backward_end}, "#4e79a7",
+          absl::StrFormat("forward and backward: %.3f ms", plan.backward_end * 1e3));
+  for (int ring = 0; ring < rings; ++ring) svg.Label(ring + 1, absl::StrCat("ring ", ring));
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    const PlannedBucket& bucket = plan.buckets[b];
+    const bool is_exposed = bucket.run.end > plan.backward_end;
+    svg.Bar(bucket.ring + 1, bucket.run, is_exposed ? "#e15759" : "#59a14f",
+            absl::StrFormat("bucket %d: %d bytes, ready %.3f ms, %.3f to %.3f ms: %s",
+                            static_cast<int>(b), bucket.bytes, bucket.ready * 1e3,
+                            bucket.run.begin * 1e3, bucket.run.end * 1e3,
+                            absl::StrJoin(bucket.gradients, " ")));
+  }
+  svg.Mark(plan.backward_end, rings + 1, absl::StrFormat("exposed: %.3f ms", plan.exposed * 1e3));
+  return std::move(svg).Finish();
+}
+
+}  // namespace weft
