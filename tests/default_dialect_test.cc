@@ -39,6 +39,7 @@ absl::Status Rewrite(const Case& test, Model* model) {
   TranspileOptions options;
   options.mode = "grad_allreduce";
   options.mode_flags["nrings"] = absl::StrCat(test.nrings);
+  options.mode_flags["buckets"] = "none";  // one gradient at a time
   options.cluster.nranks = test.nranks;
   options.distributed_params = test.distributed_params;
   ProgramPair programs{&model->main, &model->startup};
@@ -392,6 +393,7 @@ TEST_F(DefaultDialect, MainProgramAloneIsRewrittenAsItIsWithItsStartupProgram) {
     Program alone = model.main;
     TranspileOptions options;
     options.mode = "grad_allreduce";
+    options.mode_flags["buckets"] = "none";
     ProgramPair programs{&alone, nullptr};
     WEFT_ASSERT_OK(Transpile(options, programs).status());
     EXPECT_EQ(alone.Serialize(), both.main.Serialize());

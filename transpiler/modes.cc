@@ -38,7 +38,7 @@ std::vector<Mode> MakeModes() {
          "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"
          "statistics{$statistics=false},"
          "dense-gradients{$sparse},scale-loss-grad{$scale},"
-         "grad-all-reduce{$nrings,$scale,$buckets},sync-elimination"},
+         "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination"},
         // Paddle's class has two rings and always scales the loss's gradient.
         {kPaddle,
          {},

@@ -63,11 +63,11 @@ TEST(Modes, DevicesAreReadByModesOfSeveralDevicesATrainer) {
               StatusIs(kInvalid, "mode none does not read --devices"));
 }
 
-TEST(Modes, GradAllReduceLeavesDefaultsToThePasses) {
+TEST(Modes, GradAllReduceFillsBucketsAndLeavesOtherDefaultsToThePasses) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft),
             "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
             "false},dense-gradients,scale-loss-grad,"
-            "grad-all-reduce,"
+            "grad-all-reduce{buckets=bytes},"
             "sync-elimination");
 }
 
@@ -76,7 +76,7 @@ TEST(Modes, FlagsReachEveryPassThatTakesThem) {
             "comm-init{nrings=3},broadcast-params{nrings=3},exact-loss{exact_loss=off},reduce-"
             "statistics{statistics=false},dense-"
             "gradients,scale-loss-grad{scale=avg},"
-            "grad-all-reduce{nrings=3,scale=avg},sync-elimination");
+            "grad-all-reduce{nrings=3,scale=avg,buckets=bytes},sync-elimination");
 }
 
 TEST(Modes, EmptyValueReachesThePassToo) {

@@ -55,7 +55,7 @@ double ProductMultiplications(const Op& op, int64_t batch) {
 // channel.
 double ConvolutionMultiplications(const Op& op, int64_t batch) {
   const auto filter = FirstOf(op, {"Filter"}, batch);
-  const bool is_transposed = absl::StrContains(op.type(), "transpose");
+  const bool is_transposed = WorkOf(op.type()) == WorkKind::kTransposedConvolution;
   const auto image =
       is_transposed ? FirstOf(op, {"Input"}, batch) : FirstOf(op, {"Output", "Output@GRAD"}, batch);
   if (!filter.has_value() || !image.has_value() || filter->dims.empty()) return 0;
@@ -87,6 +87,7 @@ double FlopsOf(const Op& op, int64_t batch) {
     case WorkKind::kProduct:
       return 2 * products * ProductMultiplications(op, batch);
     case WorkKind::kConvolution:
+    case WorkKind::kTransposedConvolution:
       return 2 * products * ConvolutionMultiplications(op, batch);
   }
   return 0;

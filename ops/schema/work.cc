@@ -14,10 +14,10 @@ WorkKind WorkOf(absl::string_view op_type) {
       {"mv", WorkKind::kProduct},
       {"conv2d", WorkKind::kConvolution},
       {"depthwise_conv2d", WorkKind::kConvolution},
-      {"conv2d_transpose", WorkKind::kConvolution},
-      {"depthwise_conv2d_transpose", WorkKind::kConvolution},
+      {"conv2d_transpose", WorkKind::kTransposedConvolution},
+      {"depthwise_conv2d_transpose", WorkKind::kTransposedConvolution},
       {"conv3d", WorkKind::kConvolution},
-      {"conv3d_transpose", WorkKind::kConvolution},
+      {"conv3d_transpose", WorkKind::kTransposedConvolution},
   };
   absl::ConsumeSuffix(&op_type, "_grad");
   const auto it = kinds->find(op_type);

@@ -10,9 +10,11 @@ namespace weft {
 
 // Multiplications and additions beyond a few per element.
 enum class WorkKind : uint8_t {
-  kElements,     // a few per element of arguments
-  kProduct,      // matrix products: of X and Y, in a gradient also with Out@GRAD
-  kConvolution,  // Filter over Input; in a gradient also with Output@GRAD
+  kElements,  // a few per element of arguments
+  kProduct,   // matrix products: of X and Y, in a gradient also with Out@GRAD
+  // Filter over Input; in a gradient also with Output@GRAD.
+  kConvolution,
+  kTransposedConvolution,
 };
 
 // kElements for types that are not known. O(1).
