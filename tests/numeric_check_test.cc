@@ -295,8 +295,10 @@ TEST(NumericCheck, RanksOfDifferentBitsAreFoundDespiteRounding) {
   for (const char* lr : {"0.0001", "0.1"}) {
     SCOPED_TRACE(lr);
     const Pair original = RoundingDivided(lr);
-    WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
-                              Check(original, Without(Rewritten(original, 2), "c_allreduce_sum")));
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        const NumericReport report,
+        Check(original, Without(Rewritten(original, 2, "grad_allreduce", {{"buckets", "none"}}),
+                                "c_allreduce_sum")));
     EXPECT_THAT(report.differences,
                 Contains(::testing::Field(&NumericReport::Difference::variable, "w")));
     EXPECT_THAT(report.differences,
@@ -356,8 +358,10 @@ TEST(NumericCheck, DroppedScaleIsFoundUnderAdam) {
 
 TEST(NumericCheck, MissingAllReduceIsFound) {
   const Pair original = FitALine();
-  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
-                            Check(original, Without(Rewritten(original, 2), "c_allreduce_sum")));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const NumericReport report,
+      Check(original, Without(Rewritten(original, 2, "grad_allreduce", {{"buckets", "none"}}),
+                              "c_allreduce_sum")));
   // The other parameter is correct in the first step.
   ASSERT_THAT(report.differences, SizeIs(1));
   EXPECT_EQ(report.differences[0].variable, "fc_0.b_0");
@@ -369,7 +373,7 @@ TEST(NumericCheck, EveryMissingAllReduceIsFound) {
     TrainingSpec spec = Classifier();
     spec.weights_by = spec.biases_by = kind;
     const Pair original = Programs(spec);
-    const Pair rewritten = Rewritten(original, 2);
+    const Pair rewritten = Rewritten(original, 2, "grad_allreduce", {{"buckets", "none"}});
     int dropped = 0;
     for (OpId id : rewritten.main.block(0).ops()) {
       if (rewritten.main.op(id).type() != "c_allreduce_sum") continue;

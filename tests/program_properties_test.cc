@@ -381,7 +381,7 @@ TEST(CommunicatedBytes, AreThoseOfTheGradients) {
     const std::string buckets =
         absl::StrCat("bytes{first_bytes=", first_bytes, ",max_bytes=", max_bytes, "}");
     const TrainingPrograms programs = BuildPrograms(spec);
-    const Config alone = {"", "grad_allreduce", {{"sparse", "dense"}}};
+    const Config alone = {"", "grad_allreduce", {{"sparse", "dense"}, {"buckets", "none"}}};
     Config fused = alone;
     fused.flags["buckets"] = buckets;
     const Rewritten one_by_one = RewriteOrDiscard(spec, programs, alone, 2);
@@ -428,6 +428,10 @@ const Config kConfigs[] = {
     {"Buckets",
      "grad_allreduce",
      {{"buckets", "bytes{first_bytes=32,max_bytes=64}"}, {"nrings", "2"}}},
+    {"OneByOne", "grad_allreduce", {{"buckets", "none"}, {"nrings", "2"}}},
+    {"OptimalBuckets", "grad_allreduce", {{"buckets", "optimal"}}},
+    {"MindSporeBuckets", "grad_allreduce", {{"buckets", "mindspore{split_indices=\"0,2\"}"}}},
+    {"SingaBuckets", "grad_allreduce", {{"buckets", "singa{threshold=12,buffer_elements=24}"}}},
     {"BucketsOfTwo", "multi_thread", {{"buckets", "count{count=2}"}}, false},
     {"MultiThread", "multi_thread"},
     {"MultiThreadOneByOne", "multi_thread", {{"trans_mode", "all_reduce"}}},
