@@ -1,0 +1,123 @@
+#include "executor/communicator_decorators.h"
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "base/status_macros.h"
+
+namespace weft {
+namespace {
+
+int64_t BytesOf(const CollectiveDesc& desc) {
+  return desc.count * static_cast<int64_t>(SizeOf(desc.dtype));
+}
+
+// Makes a communicator around that of a rank on a ring.
+using Decorate =
+    std::function<std::unique_ptr<Communicator>(RingKey ring, Communicator* communicator)>;
+
+class DecoratedGroup : public CommunicatorGroup {
+ public:
+  DecoratedGroup(std::unique_ptr<CommunicatorGroup> group, Decorate decorate)
+      : group_(std::move(group)), decorate_(std::move(decorate)) {}
+
+  absl::StatusOr<Communicator*> Get(RingKey ring, int rank) override {
+    WEFT_ASSIGN_OR_RETURN(Communicator * inner, group_->Get(ring, rank));
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_ptr<Communicator>& outer = communicators_[{ring, rank}];
+    if (outer == nullptr) outer = decorate_(ring, inner);
+    return outer.get();
+  }
+
+  void Abort(int rank, const absl::Status& status) override { group_->Abort(rank, status); }
+
+ private:
+  const std::unique_ptr<CommunicatorGroup> group_;
+  const Decorate decorate_;
+  std::mutex mutex_;
+  std::map<std::pair<RingKey, int>, std::unique_ptr<Communicator>> communicators_;
+};
+
+class Recording : public Communicator {
+ public:
+  Recording(RingKey ring, Communicator* inner, TrafficLog* log)
+      : ring_(ring), inner_(*inner), log_(*log) {}
+  int rank() const override { return inner_.rank(); }
+  int nranks() const override { return inner_.nranks(); }
+  absl::Status Check() override { return inner_.Check(); }
+
+  absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
+    WEFT_RETURN_IF_ERROR(inner_.Run(call, in, out));
+    log_.Add(ring_.ring_id, rank(), call.desc);
+    return absl::OkStatus();
+  }
+
+ private:
+  const RingKey ring_;
+  Communicator& inner_;
+  TrafficLog& log_;
+};
+
+class Modelled : public Communicator {
+ public:
+  Modelled(Communicator* inner, double latency_s, double bytes_per_s)
+      : inner_(*inner), latency_s_(latency_s), bytes_per_s_(bytes_per_s) {}
+  int rank() const override { return inner_.rank(); }
+  int nranks() const override { return inner_.nranks(); }
+  absl::Status Check() override { return inner_.Check(); }
+
+  absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
+    CollectiveCall arrival = call;
+    arrival.desc = {CollectiveKind::kAllReduce, Reduction::kSum, DType::kFloat32, 1, 0};
+    arrival.dims = {1};
+    float one = 1;
+    WEFT_RETURN_IF_ERROR(inner_.Run(arrival, &one, &one));
+    const std::chrono::duration<double> seconds(latency_s_ + BytesOf(call.desc) / bytes_per_s_);
+    const auto end = std::chrono::steady_clock::now() +
+                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(seconds);
+    WEFT_RETURN_IF_ERROR(inner_.Run(call, in, out));
+    std::this_thread::sleep_until(end);
+    return absl::OkStatus();
+  }
+
+ private:
+  Communicator& inner_;
+  const double latency_s_;
+  const double bytes_per_s_;
+};
+
+}  // namespace
+
+void TrafficLog::Add(int ring_id, int rank, const CollectiveDesc& desc) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Traffic& traffic = traffic_[{rank, ring_id}];
+  ++traffic.calls;
+  traffic.bytes += BytesOf(desc);
+}
+
+std::map<int, TrafficLog::Traffic> TrafficLog::OfRank(int rank) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::map<int, Traffic> of_rank;
+  for (const auto& [place, traffic] : traffic_) {
+    if (place.first == rank) of_rank[place.second] = traffic;
+  }
+  return of_rank;
+}
+
+std::unique_ptr<CommunicatorGroup> NewRecordingGroup(std::unique_ptr<CommunicatorGroup> group,
+                                                     TrafficLog* log) {
+  return std::make_unique<DecoratedGroup>(std::move(group),
+                                          [log](RingKey ring, Communicator* inner) {
+                                            return std::make_unique<Recording>(ring, inner, log);
+                                          });
+}
+
+std::unique_ptr<CommunicatorGroup> NewModelledGroup(std::unique_ptr<CommunicatorGroup> group,
+                                                    double latency_s, double bytes_per_s) {
+  return std::make_unique<DecoratedGroup>(std::move(group), [=](RingKey, Communicator* inner) {
+    return std::make_unique<Modelled>(inner, latency_s, bytes_per_s);
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,44 @@
+// Groups of communicators around others: to count what is sent, and to model a network.
+#ifndef WEFT_EXECUTOR_COMMUNICATOR_DECORATORS_H_
+#define WEFT_EXECUTOR_COMMUNICATOR_DECORATORS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "executor/communicator.h"
+
+namespace weft {
+
+// What ranks pass to collectives: the bytes of `in` of each call that succeeded. Thread-safe.
+class TrafficLog {
+ public:
+  struct Traffic {
+    int64_t calls = 0;
+    int64_t bytes = 0;
+  };
+
+  void Add(int ring_id, int rank, const CollectiveDesc& desc);
+  // By number of the ring, both streams together.
+  std::map<int, Traffic> OfRank(int rank) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<int, int>, Traffic> traffic_;  // by rank and ring
+};
+
+// Calls of `group`, written down in the log, which must outlive the group.
+std::unique_ptr<CommunicatorGroup> NewRecordingGroup(std::unique_ptr<CommunicatorGroup> group,
+                                                     TrafficLog* log);
+
+// Calls of `group`, which take `latency_s` + bytes of `in` / `bytes_per_s` from the arrival of the
+// last rank on, or longer if they take longer in `group`. Ranks that wait sleep. For groups on the
+// host. Each call needs another small one, so that ranks know when the last one has arrived.
+std::unique_ptr<CommunicatorGroup> NewModelledGroup(std::unique_ptr<CommunicatorGroup> group,
+                                                    double latency_s, double bytes_per_s);
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_COMMUNICATOR_DECORATORS_H_
