@@ -1,3 +1,6 @@
+#include <signal.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -13,9 +16,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/file.h"
 #include "base/status_macros.h"
+#include "executor/checkpoint.h"
 #include "executor/cuda_stream.h"
 #include "executor/feed_sources.h"
 #include "executor/nccl_communicator.h"
@@ -30,6 +36,7 @@
 #include "tools/chrome_trace.h"
 #include "tools/lr_schedule.h"
 #include "tools/run_report.h"
+#include "tools/stop_signals.h"
 #include "tools/weft_commands.h"
 #include "transpiler/verify/verify.h"
 
@@ -49,8 +56,91 @@ struct Flags {
   std::string backend;  // empty: the default of the device
   std::string device = "cpu";
   std::string save, metrics, fetch_npz, trace;
+  std::string checkpoint, resume;
+  bool has_ranks = false, has_seed = false;  // on the command line
   RunOptions run;
 };
+
+void PrintNote(absl::string_view note) {
+  std::fprintf(stderr, "note: %s\n", std::string(note).c_str());
+}
+
+// NAME=VALUE. Splits at the last "=": names may contain one, numbers do not.
+absl::StatusOr<HostValue> ParseHostValue(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  double value = 0;
+  if (equals == std::string::npos || equals == 0 ||
+      !absl::SimpleAtod(text.substr(equals + 1), &value)) {
+    return absl::InvalidArgumentError("expected NAME=VALUE, found " + text);
+  }
+  if (!std::isfinite(value)) {
+    return absl::InvalidArgumentError("expected a finite number, found " + text);
+  }
+  return SameAtAllSteps(text.substr(0, equals), value);
+}
+
+absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::string>& texts) {
+  std::vector<HostValue> values;
+  for (const std::string& text : texts) {
+    WEFT_ASSIGN_OR_RETURN(HostValue value, ParseHostValue(text));
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+// What of the command line decides how the learning rate goes on: settings of a checkpoint.
+constexpr char kSchedule[] = "lr_schedule";
+constexpr char kScheduleVariable[] = "lr_var";
+constexpr char kSet[] = "set";  // lines
+
+std::map<std::string, std::string> SettingsOf(const Flags& flags) {
+  std::map<std::string, std::string> settings;
+  if (!flags.lr_schedule.empty()) settings[kSchedule] = flags.lr_schedule;
+  if (!flags.lr_var.empty()) settings[kScheduleVariable] = flags.lr_var;
+  if (!flags.set.empty()) settings[kSet] = absl::StrJoin(flags.set, "\n");
+  return settings;
+}
+
+// A setting of a checkpoint, unless the command line has another one.
+void Continue(const std::string& flag, const std::string& setting, bool is_given,
+              std::string* text) {
+  if (!is_given) {
+    *text = setting;
+  } else if (*text != setting) {
+    PrintNote(absl::StrCat(flag, " ", *text, " is not that of the checkpoint",
+                           setting.empty() ? ", which has none" : absl::StrCat(", ", setting)));
+  }
+}
+
+// Takes from the checkpoint what the command line does not say.
+absl::Status ContinueSettings(const Checkpoint& checkpoint, Flags* flags) {
+  const auto setting = [&](const char* name) {
+    const auto found = checkpoint.settings.find(name);
+    return found == checkpoint.settings.end() ? std::string() : found->second;
+  };
+  const bool has_schedule = !flags->lr_schedule.empty();
+  if (!has_schedule) flags->lr_var = setting(kScheduleVariable);
+  Continue("--lr_schedule", setting(kSchedule), has_schedule, &flags->lr_schedule);
+  std::string set = absl::StrJoin(flags->set, "\n");
+  Continue("--set", setting(kSet), !set.empty(), &set);
+  flags->set = absl::StrSplit(set, '\n', absl::SkipEmpty());
+  WEFT_ASSIGN_OR_RETURN(flags->host_values, ParseHostValues(flags->set));
+  if (!flags->lr_schedule.empty()) {
+    WEFT_RETURN_IF_ERROR(ParseLrSchedule(flags->lr_schedule).status());
+  }
+  const std::string ranks = absl::StrCat(checkpoint.nranks), seed = absl::StrCat(checkpoint.seed);
+  std::string given_ranks = absl::StrCat(flags->run.nranks);
+  std::string given_seed = absl::StrCat(flags->run.seed);
+  Continue("--ranks", ranks, flags->has_ranks, &given_ranks);
+  Continue("--seed", seed, flags->has_seed, &given_seed);
+  if (!flags->has_ranks) flags->run.nranks = checkpoint.nranks;
+  if (!flags->has_seed) flags->run.seed = checkpoint.seed;
+  flags->run.begin_step = checkpoint.step;
+  if (!flags->steps.has_value()) {
+    flags->steps = std::max<int64_t>(0, checkpoint.end_step - checkpoint.step);
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckBuild(const Flags& flags) {
   if (flags.backend == "mpi") return absl::UnimplementedError("--backend mpi: not in this build");
@@ -120,8 +210,8 @@ void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
   if (!whole.empty()) how.push_back(absl::StrCat("the whole of ", absl::StrJoin(whole, ", ")));
   if (!others.empty()) how.push_back(absl::StrCat("a part of ", absl::StrJoin(others, ", ")));
   if (how.empty()) return;
-  std::fprintf(stderr, "note: every rank gets %s; --feed_layout says otherwise\n",
-               absl::StrJoin(how, " and ").c_str());
+  PrintNote(absl::StrCat("every rank gets ", absl::StrJoin(how, " and "),
+                         "; --feed_layout says otherwise"));
 }
 
 // What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
@@ -146,7 +236,7 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   Inputs inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
   WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
-  if (!flags.params.empty()) {
+  if (!flags.params.empty() && flags.resume.empty()) {
     const TensorCheck check = [&](const std::string& name, const TensorType& type) {
       return CheckParam(*inputs.main, name, type);
     };
@@ -182,7 +272,7 @@ class Recorder {
       : flags_(flags),
         steps_(steps),
         lines_(flags.run.nranks),
-        metrics_(flags.metrics),
+        metrics_(flags.metrics, KeepsMetrics(flags)),
         progress_(stderr) {}
 
   absl::Status Open() {
@@ -206,6 +296,19 @@ class Recorder {
     return trace_failure_;
   }
 
+  absl::Status AddCheckpoint(Checkpoint checkpoint) {
+    checkpoint.settings = SettingsOf(flags_);
+    checkpoint_failure_ = WriteCheckpoint(flags_.checkpoint, checkpoint);
+    return checkpoint_failure_;
+  }
+
+  // The run has stopped before its end. What is written at its end is not; of the steps that have
+  // run, the metrics are.
+  absl::Status Stop() {
+    progress_.Clear();
+    return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Finish();
+  }
+
   absl::Status Finish(const RunResult& result, double seconds) {
     progress_.Clear();
     if (!flags_.metrics.empty()) WEFT_RETURN_IF_ERROR(metrics_.Finish());
@@ -219,12 +322,23 @@ class Recorder {
 
   void ClearProgress() { progress_.Clear(); }
 
-  // Whether Add or AddTrace returned this error, which ended the run.
+  // Whether a function that adds something returned this error, which ended the run.
   bool Returned(const absl::Status& status) const {
-    return !status.ok() && (status == failure_ || status == trace_failure_);
+    return !status.ok() &&
+           (status == failure_ || status == trace_failure_ || status == checkpoint_failure_);
   }
 
  private:
+  // A run that goes on keeps the lines of earlier steps. There may be later ones: of a run that
+  // went on after its last checkpoint.
+  static LineFile::Keep KeepsMetrics(const Flags& flags) {
+    if (flags.resume.empty()) return nullptr;
+    return [begin = flags.run.begin_step](absl::string_view line) -> absl::StatusOr<bool> {
+      WEFT_ASSIGN_OR_RETURN(const int64_t step, StepOfMetricsLine(line));
+      return step < begin;
+    };
+  }
+
   absl::Status Write(const StepResult& result) {
     const std::string lines = lines_.Add(result);
     samples_ += result.samples;
@@ -253,22 +367,43 @@ class Recorder {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t steps_done_ = 0;
   int64_t samples_ = 0;
-  absl::Status failure_, trace_failure_;
+  absl::Status failure_, trace_failure_, checkpoint_failure_;
 };
 
 // Adds the file to messages about programs. Those about feeds have it.
 absl::Status NameFile(const Flags& flags, const absl::Status& status) {
   const absl::string_view message = status.message();
   if (!flags.feeds.empty() && absl::StartsWith(message, flags.feeds + ": ")) return status;
+  if (!flags.resume.empty() && absl::StartsWith(message, "checkpoint: ")) {
+    return Annotate(flags.resume, status);
+  }
   const bool is_startup = !flags.startup.empty() && absl::StartsWith(message, "startup");
   return Annotate(is_startup ? flags.startup : flags.main, status);
 }
 
-absl::Status Train(const Flags& flags) {
+// A checkpoint may replace the one with which the run begins.
+absl::Status CheckFiles(const Flags& flags) {
+  const bool replaces = !flags.checkpoint.empty() && !flags.resume.empty() &&
+                        IsSameFile(flags.checkpoint, flags.resume);
+  if (AtomicFile::WritesDirectly(flags.checkpoint)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.checkpoint, ": a checkpoint replaces a file, and this is not a regular file"));
+  }
+  return CheckOutputs({flags.main, flags.startup, flags.params, flags.params_names, flags.feeds,
+                       replaces ? "" : flags.resume},
+                      {flags.save, flags.metrics, flags.fetch_npz, flags.trace, flags.checkpoint});
+}
+
+// Sets `exit_status` if a signal has stopped the run.
+absl::Status Train(Flags flags, int* exit_status) {
+  if (!flags.checkpoint.empty()) CatchStopSignals();
+  WEFT_RETURN_IF_ERROR(CheckFiles(flags));
+  absl::optional<Checkpoint> resume;
+  if (!flags.resume.empty()) {
+    WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
+    WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueSettings(*resume, &flags)));
+  }
   WEFT_RETURN_IF_ERROR(CheckBuild(flags));
-  WEFT_RETURN_IF_ERROR(
-      CheckOutputs({flags.main, flags.startup, flags.params, flags.params_names, flags.feeds},
-                   {flags.save, flags.metrics, flags.fetch_npz, flags.trace}));
   WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
   Recorder recorder(flags, read.steps);
   WEFT_RETURN_IF_ERROR(recorder.Open());
@@ -277,12 +412,19 @@ absl::Status Train(const Flags& flags) {
   inputs.main = &*read.main;
   inputs.startup = read.startup.has_value() ? &*read.startup : nullptr;
   inputs.params = read.params.has_value() ? &*read.params : nullptr;
+  inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
   if (!flags.trace.empty()) {
     inputs.on_trace = [&recorder](const StepTrace& trace) { return recorder.AddTrace(trace); };
   }
   RunOptions options = flags.run;
+  if (!flags.checkpoint.empty()) {
+    inputs.on_checkpoint = [&recorder](Checkpoint checkpoint) {
+      return recorder.AddCheckpoint(std::move(checkpoint));
+    };
+    options.stop_requested = [] { return StopSignal() != 0; };
+  }
   options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
     options.new_device = NewCudaDevice;
@@ -297,6 +439,16 @@ absl::Status Train(const Flags& flags) {
   if (!result.ok()) {
     return recorder.Returned(result.status()) ? result.status() : NameFile(flags, result.status());
   }
+  const int64_t end_step = options.begin_step + options.steps;
+  if (result->end_step < end_step) {
+    WEFT_RETURN_IF_ERROR(recorder.Stop());
+    const int signal = StopSignal();
+    *exit_status = 128 + signal;
+    PrintNote(absl::StrCat("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM", " before step ",
+                           result->end_step, " of ", end_step, "; --resume ", flags.checkpoint,
+                           " goes on"));
+    return absl::OkStatus();
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return recorder.Finish(*result, seconds.count());
 }
@@ -307,24 +459,20 @@ void CheckFlags(const CLI::App& app, Flags& flags) {
                       {"--startup", flags.startup},
                       {"--params", flags.params},
                       {"--params_names", flags.params_names},
-                      {"--feeds", flags.feeds}});
-  const bool npz = absl::EndsWith(flags.params, ".npz");
-  Require(flags.params.empty() || npz || !flags.params_names.empty(), "--params",
+                      {"--feeds", flags.feeds},
+                      {"--resume", flags.resume}});
+  const bool has_names = HasNames(flags.params);
+  Require(flags.params.empty() || has_names || !flags.params_names.empty(), "--params",
           "a save_combine file needs --params_names");
-  Require(!npz || flags.params_names.empty(), "--params_names",
-          "an .npz file has the names of its arrays");
-  Require(!flags.feeds.empty() || flags.steps.has_value(), "--steps", "required without --feeds");
-  flags.host_values.clear();
-  for (const std::string& text : flags.set) {
-    // Splits at the last "=": names may contain one, numbers do not.
-    const size_t equals = text.rfind('=');
-    double value = 0;
-    Require(equals != std::string::npos && equals > 0 &&
-                absl::SimpleAtod(text.substr(equals + 1), &value),
-            "--set", "expected NAME=VALUE, found " + text);
-    Require(std::isfinite(value), "--set", "expected a finite number, found " + text);
-    flags.host_values.push_back(SameAtAllSteps(text.substr(0, equals), value));
-  }
+  Require(!has_names || flags.params_names.empty(), "--params_names",
+          "an .npz or .safetensors file has the names of its arrays");
+  Require(!flags.feeds.empty() || flags.steps.has_value() || !flags.resume.empty(), "--steps",
+          "required without --feeds");
+  const auto values = ParseHostValues(flags.set);
+  Require(values.ok(), "--set", values.status().message());
+  flags.host_values = *values;
+  flags.has_ranks = app.count("--ranks") > 0;
+  flags.has_seed = app.count("--seed") > 0;
   if (app.count("--lr_schedule") > 0) {  // which may be empty
     const absl::Status status = ParseLrSchedule(flags.lr_schedule).status();
     Require(status.ok(), "--lr_schedule", status.message());
@@ -336,8 +484,8 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
   AddOption(app, "--startup", "FILE", flags.startup,
             "The startup program, run once before the first step");
   auto* params = AddOption(app, "--params", "FILE", flags.params,
-                           "Parameters and state, set after the startup program: .npz, or "
-                           "Paddle's save_combine stream (any other extension)");
+                           "Parameters and state, set after the startup program: .npz, "
+                           ".safetensors, or Paddle's save_combine stream (any other extension)");
   AddOption(app, "--params_names", "FILE", flags.params_names,
             "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list")
       ->needs(params);
@@ -365,10 +513,15 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
   RunOptions& run = flags.run;
   AddInteger(app, "--steps", flags.steps, 0, std::numeric_limits<int64_t>::max(),
              "Number of steps; default: to the end of the feeds");
-  AddInteger(app, "--begin_step", run.begin_step, 0, std::numeric_limits<int64_t>::max(),
-             "Resume after N steps: feeds, schedules and random draws continue from there; the "
-             "state comes from --params")
-      ->capture_default_str();
+  auto* begin_step =
+      AddInteger(app, "--begin_step", run.begin_step, 0, std::numeric_limits<int64_t>::max(),
+                 "Resume after N steps: feeds, schedules and random draws continue from there; the "
+                 "state comes from --params")
+          ->capture_default_str();
+  AddOption(app, "--resume", "FILE", flags.resume,
+            "Go on from a checkpoint: with its state instead of --startup and --params, and, where "
+            "they are not given, its ranks, seed and schedule, to the end of its run")
+      ->excludes(begin_step);
   AddOption(app, "--fetch", "A,B", run.fetch,
             "Comma-separated variables to report; default: the loss")
       ->delimiter(',')
@@ -407,12 +560,19 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
 }
 
 void AddOutputFlags(CLI::App& app, Flags& flags) {
-  AddOption(
-      app, "--save", "FILE", flags.save,
-      "Write parameters and state of rank 0 after the last step: .npz, or a save_combine stream "
-      "(any other extension), sorted by name");
+  AddOption(app, "--save", "FILE", flags.save,
+            "Write parameters and state of rank 0 after the last step: .npz, .safetensors, or a "
+            "save_combine stream (any other extension), sorted by name");
+  auto* checkpoint = AddOption(
+      app, "--checkpoint", "FILE", flags.checkpoint,
+      "Write the state of all ranks, for --resume: at the end, and at SIGINT and SIGTERM, "
+      "which then stop the run after the current step");
+  AddInteger(app, "--save_every", flags.run.checkpoint_every, 1,
+             std::numeric_limits<int64_t>::max(), "Write --checkpoint after every N steps, too")
+      ->needs(checkpoint);
   AddOption(app, "--metrics", "FILE.jsonl", flags.metrics,
-            "Write one JSON object per line for each step and rank, during the run");
+            "Write one JSON object per line for each step and rank, during the run; with --resume, "
+            "after those of earlier steps");
   AddOption(app, "--fetch_npz", "FILE.npz", flags.fetch_npz,
             "Write the fetched arrays in full, named <step>/<rank>/<variable>; SelectedRows as "
             "<step>/<rank>/<variable>/rows and .../values");
@@ -433,7 +593,11 @@ Subcommand AddRun(CLI::App* weft) {
   app->footer(
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2 --save "
       "out.npz");
-  return {app, [flags] { return FinishCommand(kCommand, Train(*flags)); }};
+  return {app, [flags] {
+            int exit_status = kExitDone;
+            const absl::Status status = Train(*flags, &exit_status);
+            return FinishCommand(kCommand, status, exit_status);
+          }};
 }
 
 }  // namespace weft
