@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -196,7 +197,8 @@ absl::StatusOr<Checkpoint> Read(const SafetensorsFile& file) {
   }
   if (metadata.at("format") != kFormat) {
     return absl::InvalidArgumentError(absl::StrCat("expected format '", kFormat, "', found '",
-                                                   metadata.at("format"), "', of another version"));
+                                                   absl::Utf8SafeCHexEscape(metadata.at("format")),
+                                                   "', of another version"));
   }
   WEFT_ASSIGN_OR_RETURN(Checkpoint checkpoint, ParseMetadata(metadata));
   uint64_t bytes = 0;

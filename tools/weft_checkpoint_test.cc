@@ -240,11 +240,10 @@ TEST_F(WeftCheckpointTest, WhatTheCommandLineDoesNotSayComesFromTheCheckpoint) {
                       "exponential{learning_rate=0.5,gamma=0.5}"});
   EXPECT_EQ(other.status, 0) << other.err;
   EXPECT_THAT(other.out, StartsWith("step 3: learning_rate_0 0.0625 "));
-  EXPECT_THAT(other.err, HasSubstr("note: --seed 8 is not that of the checkpoint, 7\n"));
-  EXPECT_THAT(
-      other.err,
-      HasSubstr("note: --lr_schedule exponential{learning_rate=0.5,gamma=0.5} is not that of "
-                "the checkpoint, exponential{learning_rate=0.5,gamma=0.1}\n"));
+  EXPECT_THAT(other.err, HasSubstr("note: --seed 8: the checkpoint has 7\n"));
+  EXPECT_THAT(other.err,
+              HasSubstr("note: --lr_schedule exponential{learning_rate=0.5,gamma=0.5}: the "
+                        "checkpoint has exponential{learning_rate=0.5,gamma=0.1}\n"));
 }
 
 TEST_F(WeftCheckpointTest, RunGoesOnToTheEndOfTheRunThatWasStopped) {

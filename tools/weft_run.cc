@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -13,10 +12,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/file.h"
@@ -36,6 +33,7 @@
 #include "tools/chrome_trace.h"
 #include "tools/lr_schedule.h"
 #include "tools/run_report.h"
+#include "tools/run_schedule.h"
 #include "tools/stop_signals.h"
 #include "tools/weft_commands.h"
 #include "transpiler/verify/verify.h"
@@ -50,10 +48,9 @@ struct Flags {
   std::string params, params_names;
   std::string feeds, feed_layout;
   absl::optional<int64_t> steps;
-  std::vector<std::string> set;  // NAME=VALUE
-  std::vector<HostValue> host_values;
-  std::string lr_schedule, lr_var;
-  std::string backend;  // empty: the default of the device
+  RunSchedule schedule;
+  std::vector<HostValue> host_values;  // of schedule.set
+  std::string backend;                 // empty: the default of the device
   std::string device = "cpu";
   std::string save, metrics, fetch_npz, trace;
   std::string checkpoint, resume;
@@ -65,77 +62,21 @@ void PrintNote(absl::string_view note) {
   std::fprintf(stderr, "note: %s\n", std::string(note).c_str());
 }
 
-// NAME=VALUE. Splits at the last "=": names may contain one, numbers do not.
-absl::StatusOr<HostValue> ParseHostValue(const std::string& text) {
-  const size_t equals = text.rfind('=');
-  double value = 0;
-  if (equals == std::string::npos || equals == 0 ||
-      !absl::SimpleAtod(text.substr(equals + 1), &value)) {
-    return absl::InvalidArgumentError("expected NAME=VALUE, found " + text);
-  }
-  if (!std::isfinite(value)) {
-    return absl::InvalidArgumentError("expected a finite number, found " + text);
-  }
-  return SameAtAllSteps(text.substr(0, equals), value);
-}
-
-absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::string>& texts) {
-  std::vector<HostValue> values;
-  for (const std::string& text : texts) {
-    WEFT_ASSIGN_OR_RETURN(HostValue value, ParseHostValue(text));
-    values.push_back(std::move(value));
-  }
-  return values;
-}
-
-// What of the command line decides how the learning rate goes on: settings of a checkpoint.
-constexpr char kSchedule[] = "lr_schedule";
-constexpr char kScheduleVariable[] = "lr_var";
-constexpr char kSet[] = "set";  // lines
-
-std::map<std::string, std::string> SettingsOf(const Flags& flags) {
-  std::map<std::string, std::string> settings;
-  if (!flags.lr_schedule.empty()) settings[kSchedule] = flags.lr_schedule;
-  if (!flags.lr_var.empty()) settings[kScheduleVariable] = flags.lr_var;
-  if (!flags.set.empty()) settings[kSet] = absl::StrJoin(flags.set, "\n");
-  return settings;
-}
-
-// A setting of a checkpoint, unless the command line has another one.
-void Continue(const std::string& flag, const std::string& setting, bool is_given,
-              std::string* text) {
-  if (!is_given) {
-    *text = setting;
-  } else if (*text != setting) {
-    PrintNote(absl::StrCat(flag, " ", *text, " is not that of the checkpoint",
-                           setting.empty() ? ", which has none" : absl::StrCat(", ", setting)));
-  }
-}
-
 // Takes from the checkpoint what the command line does not say.
-absl::Status ContinueSettings(const Checkpoint& checkpoint, Flags* flags) {
-  const auto setting = [&](const char* name) {
-    const auto found = checkpoint.settings.find(name);
-    return found == checkpoint.settings.end() ? std::string() : found->second;
-  };
-  const bool has_schedule = !flags->lr_schedule.empty();
-  if (!has_schedule) flags->lr_var = setting(kScheduleVariable);
-  Continue("--lr_schedule", setting(kSchedule), has_schedule, &flags->lr_schedule);
-  std::string set = absl::StrJoin(flags->set, "\n");
-  Continue("--set", setting(kSet), !set.empty(), &set);
-  flags->set = absl::StrSplit(set, '\n', absl::SkipEmpty());
-  WEFT_ASSIGN_OR_RETURN(flags->host_values, ParseHostValues(flags->set));
-  if (!flags->lr_schedule.empty()) {
-    WEFT_RETURN_IF_ERROR(ParseLrSchedule(flags->lr_schedule).status());
+absl::Status ContinueFrom(const Checkpoint& checkpoint, Flags* flags) {
+  const auto note = [](const std::string& text) { PrintNote(text); };
+  RunOptions& run = flags->run;
+  WEFT_RETURN_IF_ERROR(ContinueSchedule(checkpoint, note, &flags->schedule));
+  WEFT_ASSIGN_OR_RETURN(flags->host_values, ParseHostValues(flags->schedule.set));
+  if (!flags->has_ranks) run.nranks = checkpoint.nranks;
+  if (!flags->has_seed) run.seed = checkpoint.seed;
+  if (run.nranks != checkpoint.nranks) {
+    note(absl::StrCat("--ranks ", run.nranks, ": the checkpoint has ", checkpoint.nranks));
   }
-  const std::string ranks = absl::StrCat(checkpoint.nranks), seed = absl::StrCat(checkpoint.seed);
-  std::string given_ranks = absl::StrCat(flags->run.nranks);
-  std::string given_seed = absl::StrCat(flags->run.seed);
-  Continue("--ranks", ranks, flags->has_ranks, &given_ranks);
-  Continue("--seed", seed, flags->has_seed, &given_seed);
-  if (!flags->has_ranks) flags->run.nranks = checkpoint.nranks;
-  if (!flags->has_seed) flags->run.seed = checkpoint.seed;
-  flags->run.begin_step = checkpoint.step;
+  if (run.seed != checkpoint.seed) {
+    note(absl::StrCat("--seed ", run.seed, ": the checkpoint has ", checkpoint.seed));
+  }
+  run.begin_step = checkpoint.step;
   if (!flags->steps.has_value()) {
     flags->steps = std::max<int64_t>(0, checkpoint.end_step - checkpoint.step);
   }
@@ -171,8 +112,8 @@ struct Inputs {
 absl::StatusOr<FeedSource> AddHostValues(const Flags& flags, const Program& main,
                                          FeedSource feeds) {
   std::vector<HostValue> values = flags.host_values;
-  if (!flags.lr_schedule.empty()) {
-    HostValue rate = {flags.lr_var, *ParseLrSchedule(flags.lr_schedule)};
+  if (!flags.schedule.lr_schedule.empty()) {
+    HostValue rate = {flags.schedule.lr_var, *ParseLrSchedule(flags.schedule.lr_schedule)};
     if (rate.name.empty()) {
       WEFT_ASSIGN_OR_RETURN(rate.name, FindLearningRate(main));
     }
@@ -297,7 +238,7 @@ class Recorder {
   }
 
   absl::Status AddCheckpoint(Checkpoint checkpoint) {
-    checkpoint.settings = SettingsOf(flags_);
+    checkpoint.settings = SettingsOf(flags_.schedule);
     checkpoint_failure_ = WriteCheckpoint(flags_.checkpoint, checkpoint);
     return checkpoint_failure_;
   }
@@ -401,7 +342,7 @@ absl::Status Train(Flags flags, int* exit_status) {
   absl::optional<Checkpoint> resume;
   if (!flags.resume.empty()) {
     WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
-    WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueSettings(*resume, &flags)));
+    WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
   }
   WEFT_RETURN_IF_ERROR(CheckBuild(flags));
   WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
@@ -468,13 +409,13 @@ void CheckFlags(const CLI::App& app, Flags& flags) {
           "an .npz or .safetensors file has the names of its arrays");
   Require(!flags.feeds.empty() || flags.steps.has_value() || !flags.resume.empty(), "--steps",
           "required without --feeds");
-  const auto values = ParseHostValues(flags.set);
+  const auto values = ParseHostValues(flags.schedule.set);
   Require(values.ok(), "--set", values.status().message());
   flags.host_values = *values;
   flags.has_ranks = app.count("--ranks") > 0;
   flags.has_seed = app.count("--seed") > 0;
   if (app.count("--lr_schedule") > 0) {  // which may be empty
-    const absl::Status status = ParseLrSchedule(flags.lr_schedule).status();
+    const absl::Status status = ParseLrSchedule(flags.schedule.lr_schedule).status();
     Require(status.ok(), "--lr_schedule", status.message());
   }
 }
@@ -495,16 +436,16 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
   AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
             "How data variables are given to the ranks: split along an axis, or whole; default: as "
             "their declarations suggest");
-  AddOption(app, "--set", "NAME=VALUE", flags.set,
+  AddOption(app, "--set", "NAME=VALUE", flags.schedule.set,
             "Set a persistable variable that no op writes, before every step")
       ->allow_extra_args(false);
   auto* schedule =
-      AddOption(app, "--lr_schedule", "NAME{...}", flags.lr_schedule,
+      AddOption(app, "--lr_schedule", "NAME{...}", flags.schedule.lr_schedule,
                 "Compute the learning rate of every step as Paddle's schedulers do: "
                 "noam{d_model=512,warmup_steps=4000}, "
                 "linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}, ...; "
                 "docs/running.md lists them all");
-  AddOption(app, "--lr_var", "NAME", flags.lr_var,
+  AddOption(app, "--lr_var", "NAME", flags.schedule.lr_var,
             "The variable to set; default: the program's only learning rate")
       ->needs(schedule);
 }
