@@ -13,7 +13,7 @@ namespace {
 using Kind = Plan::Instruction::Kind;
 using Test = Plan::Branch::Test;
 
-// Visits of an instruction, and of what is known of a condition.
+// Blocks that several ops run are visited once for each.
 constexpr int64_t kMaxVisitsOfEach = 64;
 
 class Finder {
@@ -44,10 +44,16 @@ class Finder {
  private:
   // What a block or a collective depends on.
   using Condition = std::pair<Test, std::vector<int>>;
+  using Conditions = std::set<Condition>;
   struct Entered {
     Condition condition;
     int64_t writes;  // of its variables, before
   };
+
+  // A collective with a condition.
+  static bool MayBeSkipped(const Plan::PlanOp& op) {
+    return op.ring >= 0 && op.inputs.size() > 1 && op.inputs[1] >= 0;
+  }
 
   void Visit(int begin, int end) {
     for (int i = begin; i < end && visits_left_-- >= 0;) {
@@ -67,13 +73,11 @@ class Finder {
     entered_.push_back({condition, WritesOf(condition)});
     const std::vector<int> outside = std::exchange(written_, {});
     std::vector<int> known;
-    const std::set<Condition> holding = Holding();
-    for (const auto& [conditions, variables] : written_if_) {
-      --visits_left_;
-      if (!std::includes(holding.begin(), holding.end(), conditions.begin(), conditions.end())) {
-        continue;
-      }
-      for (int v : variables) {
+    const Conditions holding = Holding();
+    for (const Conditions& conditions : {holding, Conditions{condition}}) {
+      const auto found = written_if_.find(conditions);
+      if (found == written_if_.end()) continue;
+      for (int v : found->second) {
         if (!is_written_[v]) known.push_back(v);
         is_written_[v] = true;
       }
@@ -85,14 +89,16 @@ class Finder {
     const bool are_same = std::all_of(entered_.begin(), entered_.end(), [this](const Entered& e) {
       return WritesOf(e.condition) == e.writes;
     });
-    if (are_same) written_if_[holding].insert(written_.begin(), written_.end());
+    if (are_same) {
+      for (int v : written_) AddWrittenIf(holding, v);
+    }
     written_ = outside;
     entered_.pop_back();
   }
 
   // The conditions of the blocks around this instruction.
-  std::set<Condition> Holding() const {
-    std::set<Condition> holding;
+  Conditions Holding() const {
+    Conditions holding;
     for (const Entered& entered : entered_) holding.insert(entered.condition);
     return holding;
   }
@@ -117,15 +123,15 @@ class Finder {
         Read(v);
       }
     }
-    const bool may_be_skipped = op.ring >= 0 && op.inputs.size() > 1 && op.inputs[1] >= 0;
+    const bool may_be_skipped = MayBeSkipped(op);
     for (int v : op.outputs) {
       if (v < 0) continue;
       ++num_writes_[v];
       Forget(v);
       if (may_be_skipped) {
-        std::set<Condition> holding = Holding();
+        Conditions holding = Holding();
         holding.insert({Test::kTrue, {op.inputs[1]}});
-        written_if_[holding].insert(v);
+        AddWrittenIf(holding, v);
       } else if (has_inputs && !is_written_[v]) {
         is_written_[v] = true;
         written_.push_back(v);
@@ -137,21 +143,33 @@ class Finder {
     if (!is_written_[v]) is_carried_[v] = true;
   }
 
-  // A condition is another one once an op writes one of its variables.
-  void Forget(int v) {
-    const auto has = [v](const Condition& condition) {
-      return std::find(condition.second.begin(), condition.second.end(), v) !=
-             condition.second.end();
-    };
-    for (auto it = written_if_.begin(); it != written_if_.end();) {
-      --visits_left_;
-      const bool has_changed = std::any_of(it->first.begin(), it->first.end(), has);
-      it = has_changed ? written_if_.erase(it) : std::next(it);
+  void AddWrittenIf(const Conditions& conditions, int v) {
+    const auto [it, is_new] = written_if_.try_emplace(conditions);
+    it->second.insert(v);
+    if (!is_new) return;
+    for (const Condition& condition : conditions) {
+      for (int variable : condition.second) conditions_on_[variable].push_back(conditions);
     }
   }
 
+  // A condition is another one once an op writes one of its variables.
+  void Forget(int v) {
+    const auto found = conditions_on_.find(v);
+    if (found == conditions_on_.end()) return;
+    for (const Conditions& conditions : found->second) written_if_.erase(conditions);
+    conditions_on_.erase(found);
+  }
+
+  // Others are always written where they are read.
   void NameAllOfBlocks() {
-    for (const Plan::PlanOp& op : plan_.ops) {
+    std::vector<bool> in_block(plan_.instructions.size(), false);
+    for (const Plan::Branch& branch : plan_.branches) {
+      std::fill(in_block.begin() + branch.begin, in_block.begin() + branch.end, true);
+    }
+    for (size_t i = 0; i < in_block.size(); ++i) {
+      if (plan_.instructions[i].kind != Kind::kRunOp) continue;
+      const Plan::PlanOp& op = plan_.ops[plan_.instructions[i].index];
+      if (!in_block[i] && !MayBeSkipped(op)) continue;
       for (int v : op.outputs) {
         if (v >= 0 && !is_written_at_start_[v]) is_carried_[v] = true;
       }
@@ -166,7 +184,8 @@ class Finder {
   std::vector<Entered> entered_;     // blocks around this instruction
   std::vector<int> written_;         // in the innermost of them
   // Variables that have been written in this step if all these conditions hold.
-  std::map<std::set<Condition>, std::set<int>> written_if_;
+  std::map<Conditions, std::set<int>> written_if_;
+  std::map<int, std::vector<Conditions>> conditions_on_;  // by variable: keys of written_if_
   int64_t visits_left_;
 };
 

@@ -338,13 +338,13 @@ absl::Status CheckFiles(const Flags& flags) {
 // Sets `exit_status` if a signal has stopped the run.
 absl::Status Train(Flags flags, int* exit_status) {
   if (!flags.checkpoint.empty()) CatchStopSignals();
+  WEFT_RETURN_IF_ERROR(CheckBuild(flags));
   WEFT_RETURN_IF_ERROR(CheckFiles(flags));
   absl::optional<Checkpoint> resume;
   if (!flags.resume.empty()) {
     WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
     WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
   }
-  WEFT_RETURN_IF_ERROR(CheckBuild(flags));
   WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
   Recorder recorder(flags, read.steps);
   WEFT_RETURN_IF_ERROR(recorder.Open());
