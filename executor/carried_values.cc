@@ -110,18 +110,10 @@ class Finder {
   }
 
   void VisitOp(const Plan::PlanOp& op) {
-    // An op of the executor's own, such as a copy into a block: what it makes is as new as what it
-    // takes.
-    const bool moves = op.control && op.type.empty();
-    const bool selects = op.type == "select_input";
-    bool has_inputs = true;
+    // Of the inputs of select_input, only the one that was written is read.
+    const bool reads = (op.reads_inputs || op.control) && op.type != "select_input";
     for (int v : op.inputs) {
-      if (v < 0) continue;
-      if (moves) {
-        has_inputs = has_inputs && is_written_[v];
-      } else if ((op.reads_inputs || op.control) && !selects) {
-        Read(v);
-      }
+      if (v >= 0 && reads) Read(v);
     }
     const bool may_be_skipped = MayBeSkipped(op);
     for (int v : op.outputs) {
@@ -132,7 +124,7 @@ class Finder {
         Conditions holding = Holding();
         holding.insert({Test::kTrue, {op.inputs[1]}});
         AddWrittenIf(holding, v);
-      } else if (has_inputs && !is_written_[v]) {
+      } else if (!is_written_[v]) {
         is_written_[v] = true;
         written_.push_back(v);
       }
