@@ -1,7 +1,7 @@
 // A run that is resumed from a checkpoint goes on with the same bits, on every rank, from any step
 // of any mode.
 #include <atomic>
-#include <cstring>
+#include <functional>
 #include <map>
 #include <ostream>
 #include <string>
@@ -26,11 +26,9 @@
 namespace weft {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::SizeIs;
 using ::weft::testing::BuildPrograms;
 using ::weft::testing::IsOk;
@@ -200,6 +198,7 @@ class Trainer {
       EXPECT_THAT(losses, SizeIs(options.nranks * (checkpoint.step - options.begin_step)));
       const std::string path = TestPath("state.ckpt");
       WEFT_RETURN_IF_ERROR(WriteCheckpoint(path, checkpoint));
+      EXPECT_EQ(files.count(checkpoint.step), 0u) << "written twice";
       files[checkpoint.step] = Contents(path);
       return absl::OkStatus();
     };
