@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "executor/control_kernels.h"
+
 namespace weft {
 namespace {
 
@@ -110,8 +112,7 @@ class Finder {
   }
 
   void VisitOp(const Plan::PlanOp& op) {
-    // Of the inputs of select_input, only the one that was written is read.
-    const bool reads = (op.reads_inputs || op.control) && op.type != "select_input";
+    const bool reads = (op.reads_inputs || op.control) && !SelectsInput(op.type);
     for (int v : op.inputs) {
       if (v >= 0 && reads) Read(v);
     }

@@ -15,9 +15,9 @@ namespace weft {
 //
 // May name too many, but not too few. It knows that blocks with the same condition, which nothing
 // writes in between, run both or not at all, such as a conditional block and its gradient; and that
-// select_input reads the variable that was written. O(instructions log instructions), if blocks
-// nest a few times; where many ops run the same blocks, it gives up and names all variables of
-// blocks.
+// select_input reads the variable that was written (SelectsInput). O(instructions log
+// instructions), if blocks nest a few times; where many ops run the same blocks, it gives up and
+// names all variables of blocks.
 std::vector<int> FindCarriedValues(const Plan& plan, const std::vector<int>& fed);
 
 }  // namespace weft

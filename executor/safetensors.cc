@@ -77,8 +77,9 @@ absl::StatusOr<Entry> ParseEntry(const Json& json, uint64_t data_bytes) {
   const absl::Status bad = absl::InvalidArgumentError(
       "expected {\"dtype\": ..., \"shape\": ..., \"data_offsets\": ...}");
   if (!json.is_object() || json.size() != 3) return bad;
-  const auto dtype = json.find("dtype"), shape = json.find("shape"),
-             offsets = json.find("data_offsets");
+  const auto dtype = json.find("dtype");
+  const auto shape = json.find("shape");
+  const auto offsets = json.find("data_offsets");
   if (dtype == json.end() || shape == json.end() || offsets == json.end()) return bad;
   if (!dtype->is_string()) return bad;
   Entry entry;
