@@ -313,6 +313,8 @@ const ControlKernelFactory* FindControlKernel(absl::string_view op_type) {
   return FindIn(factories, op_type);
 }
 
+bool SelectsInput(absl::string_view op_type) { return op_type == "select_input"; }
+
 const ControlKernelFactory* FindArrayKernel(absl::string_view op_type) {
   static const Factories& factories = *new Factories({{"assign", AssignArray}, {"sum", SumArrays}});
   return FindIn(factories, op_type);

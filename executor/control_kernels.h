@@ -41,6 +41,9 @@ using ControlKernelFactory = std::function<ControlKernel(const KernelSpec&)>;
 // Variables that an op does not read may have no value. The length of an array is the largest
 // written index plus 1. An index must be below kMaxArrayLength.
 const ControlKernelFactory* FindControlKernel(absl::string_view op_type);
+// Whether an op of this type reads just one of its inputs besides the one that selects it; others
+// may be left from an earlier step.
+bool SelectsInput(absl::string_view op_type);
 // The kernel of an op that has a tensor kernel, for variables that are arrays.
 //   assign   Out = X
 //   sum      Out[i] = X[0][i] + X[1][i] + ..., over those that have an element i

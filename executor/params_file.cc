@@ -14,7 +14,9 @@
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "executor/checkpoint.h"
 #include "executor/npy.h"
+#include "executor/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "proto/framework.pb.h"
 
@@ -241,13 +243,29 @@ absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path) {
   return names;
 }
 
+bool HasNames(absl::string_view path) {
+  return absl::EndsWith(path, ".npz") || absl::EndsWith(path, ".safetensors");
+}
+
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
                                                          const std::string& names_path,
                                                          const TensorCheck& check) {
-  if (absl::EndsWith(path, ".npz")) {
-    if (names_path.empty()) return ReadNpz(path, check);
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": an .npz file has the names of its arrays; it takes no list of names"));
+  const bool is_npz = absl::EndsWith(path, ".npz");
+  if (HasNames(path) && !names_path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     is_npz ? ": an .npz file has the names of its arrays"
+                            : ": a .safetensors file has the names of its tensors",
+                     "; it takes no list of names"));
+  }
+  if (is_npz) return ReadNpz(path, check);
+  if (HasNames(path)) {
+    WEFT_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
+    if (IsCheckpoint(file)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": expected parameters, found a checkpoint of weft run, which --resume reads"));
+    }
+    return ReadSafetensors(path, check);
   }
   if (names_path.empty()) {
     return absl::InvalidArgumentError(
@@ -259,6 +277,7 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
 
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors) {
   if (absl::EndsWith(path, ".npz")) return WriteNpz(path, tensors);
+  if (HasNames(path)) return WriteSafetensors(path, tensors);
   return Annotate(path, [&]() -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
     for (const auto& [name, tensor] : tensors) {

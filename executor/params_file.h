@@ -1,4 +1,4 @@
-// Files of parameters and state: Paddle's save_combine stream, or .npz.
+// Files of parameters and state: Paddle's save_combine stream, .npz, or .safetensors.
 #ifndef WEFT_EXECUTOR_PARAMS_FILE_H_
 #define WEFT_EXECUTOR_PARAMS_FILE_H_
 
@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "executor/npz.h"
 #include "ops/tensor.h"
@@ -40,12 +41,16 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string&
 // JSON list of strings.
 absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path);
 
-// Loads by extension: .npz, which has the names (`names_path` must be empty), else save_combine,
-// whose names come from `names_path`.
+// Whether a file of this extension, .npz or .safetensors, has the names of its tensors.
+bool HasNames(absl::string_view path);
+
+// Loads by extension: one that has the names (`names_path` must be empty), else save_combine, whose
+// names come from `names_path`. InvalidArgument for a checkpoint (executor/checkpoint.h).
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
                                                          const std::string& names_path,
                                                          const TensorCheck& check = nullptr);
-// Writes dense tensors in order of their names, atomically; the format is that of LoadParams.
+// Writes dense tensors atomically; the format is that of LoadParams. InvalidArgument for an element
+// type that the format does not have: .npz has no bf16 and no fp8, .safetensors no complex numbers.
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors);
 
 }  // namespace weft

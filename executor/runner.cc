@@ -20,10 +20,13 @@
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/carried_values.h"
 #include "executor/finite.h"
 #include "executor/rewrites.h"
 #include "executor/run_checks.h"
+#include "executor/run_state.h"
 #include "executor/scope.h"
+#include "executor/step_gate.h"
 #include "ops/schema/op_schema.h"
 
 namespace weft {
@@ -57,7 +60,8 @@ bool MayDraw(const Plan& plan) {
 // Collects the errors of all ranks; the first one ends the run.
 class Failures {
  public:
-  Failures(CommunicatorGroup* group, Feeder* feeder) : group_(group), feeder_(feeder) {}
+  Failures(CommunicatorGroup* group, Feeder* feeder, StateGate* states)
+      : group_(group), feeder_(feeder), states_(states) {}
 
   // `status` says where it happened.
   void Report(int64_t step, int rank, const absl::Status& status) {
@@ -72,6 +76,7 @@ class Failures {
     any_.store(true, std::memory_order_relaxed);
     group_->Abort(rank, status);
     feeder_->Stop();
+    states_->Stop();
   }
 
   bool any() const { return any_.load(std::memory_order_relaxed); }
@@ -88,6 +93,7 @@ class Failures {
 
   CommunicatorGroup* const group_;
   Feeder* const feeder_;
+  StateGate* const states_;
   std::atomic<bool> any_{false};
   std::mutex mutex_;
   absl::Status cause_;
@@ -136,6 +142,9 @@ struct Job {
   std::vector<int> fetch;
   std::vector<std::string> fetch_names;
   std::vector<int> accessed;  // between steps, besides persistable variables
+  std::vector<StateVariable> state;
+  std::unique_ptr<StepGate> steps;
+  std::unique_ptr<StateGate> states;
   std::unique_ptr<ResultQueue> results;
   std::unique_ptr<CommunicatorGroup> group;
   std::unique_ptr<Failures> failures;
@@ -166,6 +175,7 @@ class RankRunner {
  private:
   absl::Status RunAll() {
     WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_));
+    if (job_.inputs.resume != nullptr) return Resume();
     if (job_.startup_plan.has_value()) {
       WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));
       WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
@@ -179,12 +189,47 @@ class RankRunner {
     }
     WEFT_RETURN_IF_ERROR(CompareStartValues());
     WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
-    const int64_t end = job_.options.begin_step + job_.options.steps;
-    for (step_ = job_.options.begin_step; step_ < end && !job_.failures->any(); ++step_) {
-      WEFT_RETURN_IF_ERROR(RunStep(executor.get()));
+    return RunSteps(executor.get());
+  }
+
+  absl::Status Resume() {
+    const Checkpoint& checkpoint = *job_.inputs.resume;
+    WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
+    for (const StateVariable& variable : job_.state) {
+      const Tensor* const value = FindValue(checkpoint, rank_, variable.name);
+      if (value == nullptr) continue;
+      WEFT_RETURN_IF_ERROR(executor->tensor(variable.variable)->CopyFrom(*value));
+    }
+    if (checkpoint.nranks == job_.options.nranks && !checkpoint.random[rank_].empty()) {
+      WEFT_ASSIGN_OR_RETURN(random_, ParseRandomText(checkpoint.random[rank_]));
+    }
+    return RunSteps(executor.get());
+  }
+
+  absl::Status RunSteps(PlanExecutor* executor) {
+    const int64_t begin = job_.options.begin_step, every = job_.options.checkpoint_every;
+    for (step_ = begin; !job_.failures->any(); ++step_) {
+      const bool is_due = every > 0 && step_ > begin && step_ % every == 0;
+      if (is_due) WEFT_RETURN_IF_ERROR(GiveState(executor));
+      if (!job_.steps->Begins(step_)) {
+        if (!is_due) WEFT_RETURN_IF_ERROR(GiveState(executor));
+        break;
+      }
+      WEFT_RETURN_IF_ERROR(RunStep(executor));
     }
     memory_ = executor->memory();
     return absl::OkStatus();
+  }
+
+  // Waits for all ranks.
+  absl::Status GiveState(PlanExecutor* executor) {
+    if (!job_.inputs.on_checkpoint) return absl::OkStatus();
+    absl::StatusOr<RankState> state = ReadState(job_.state, executor->tensors());
+    if (!state.ok()) return WithStepAndRank(step_, rank_, state.status());
+    state->step = step_;
+    // Those of later steps follow from the seed.
+    if (step_ == 0 && job_.main_may_draw) state->random = RandomText(random_);
+    return job_.states->Pass(rank_, *std::move(state));
   }
 
   // Warns if the startup program leaves a persistable variable with another value than on rank 0.
@@ -315,12 +360,21 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("timeout: expected more than 0 s, found ", options.timeout_s));
   }
+  if (options.checkpoint_every < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("checkpoint_every: expected 0 or more, found ", options.checkpoint_every));
+  }
+  if (inputs.resume != nullptr && inputs.resume->step != options.begin_step) {
+    return absl::InvalidArgumentError(absl::StrCat("begin_step: expected that of the checkpoint, ",
+                                                   inputs.resume->step, ", found ",
+                                                   options.begin_step));
+  }
   return absl::OkStatus();
 }
 
 // Adds to `holds_value` the persistable variables that the program writes.
 absl::Status PrepareStartup(Job* job, NameSet* holds_value) {
-  if (job->inputs.startup == nullptr) return absl::OkStatus();
+  if (job->inputs.startup == nullptr || job->inputs.resume != nullptr) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(job->startup_plan, Plan::Build(*job->inputs.startup, job->options));
   const Plan& plan = *job->startup_plan;
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, {}, {}));
@@ -330,6 +384,21 @@ absl::Status PrepareStartup(Job* job, NameSet* holds_value) {
   return absl::OkStatus();
 }
 
+// Finds the state of the run, and compares it with the checkpoint with which the run begins.
+absl::Status PrepareState(Job* job) {
+  const Plan& plan = *job->main_plan;
+  const std::vector<int> carried = FindCarriedValues(plan, job->feeder->variables());
+  // In every run, so that checkpoints do not change how the plan is rewritten, and its last bits.
+  job->accessed.insert(job->accessed.end(), carried.begin(), carried.end());
+  if (job->inputs.on_checkpoint == nullptr && job->inputs.resume == nullptr) {
+    return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(job->state, StateOf(plan, carried));
+  if (job->inputs.resume == nullptr) return absl::OkStatus();
+  return Annotate("checkpoint",
+                  CheckResume(*job->inputs.resume, plan, job->state, job->options.nranks));
+}
+
 absl::Status PrepareMain(Job* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, job->options));
   const Plan& plan = *job->main_plan;
@@ -337,7 +406,14 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
   if (!job->options.allow_unsynchronized) {
     WEFT_RETURN_IF_ERROR(CheckSynchronized(*job->inputs.main, job->options.nranks));
   }
-  if (job->inputs.params != nullptr) {
+  const Checkpoint* const resume = job->inputs.resume;
+  if (resume != nullptr) {
+    for (const auto& [name, tensor] : resume->shared) holds_value.insert(name);
+    for (const auto& own : resume->own) {
+      for (const auto& [name, tensor] : own) holds_value.insert(name);
+    }
+  }
+  if (job->inputs.params != nullptr && resume == nullptr) {
     for (const auto& [name, tensor] : *job->inputs.params) {
       const TensorType type = {tensor.dtype(), tensor.dims()};
       WEFT_RETURN_IF_ERROR(CheckParam(*job->inputs.main, name, type));
@@ -348,10 +424,11 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
                                                     job->options.steps, job->options.begin_step));
   WEFT_RETURN_IF_ERROR(CheckFeeds(*job->inputs.main, plan, job->inputs.feeds, job->options.nranks,
                                   job->options.steps, job->options.begin_step));
+  WEFT_RETURN_IF_ERROR(PrepareState(job));
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
   WEFT_ASSIGN_OR_RETURN(job->fetch, ResolveFetch(plan, job->options.fetch));
   for (int variable : job->fetch) job->fetch_names.push_back(plan.variables[variable].name);
-  job->accessed = job->fetch;
+  job->accessed.insert(job->accessed.end(), job->fetch.begin(), job->fetch.end());
   for (const std::vector<int>* variables : {&job->feeder->variables(), &plan.losses}) {
     job->accessed.insert(job->accessed.end(), variables->begin(), variables->end());
   }
@@ -369,7 +446,18 @@ void PrepareSharedState(Job* job) {
                                                job->inputs.on_result, options.begin_step);
   job->group =
       options.new_group({options.nranks, options.warn_after_s, options.timeout_s, options.warn});
-  job->failures = std::make_unique<Failures>(job->group.get(), job->feeder.get());
+  const int64_t end_step = options.begin_step + options.steps;
+  job->steps = std::make_unique<StepGate>(options.begin_step, end_step, options.stop_requested);
+  job->states =
+      std::make_unique<StateGate>(options.nranks, [job, end_step](std::vector<RankState> ranks) {
+        Checkpoint checkpoint;
+        checkpoint.end_step = end_step;
+        checkpoint.seed = job->options.seed;
+        MergeStates(std::move(ranks), &checkpoint);
+        return job->inputs.on_checkpoint(std::move(checkpoint));
+      });
+  job->failures =
+      std::make_unique<Failures>(job->group.get(), job->feeder.get(), job->states.get());
 }
 
 void RunRanks(Job* job, std::deque<RankRunner>* ranks) {
@@ -405,6 +493,7 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
   WEFT_RETURN_IF_ERROR(job.failures->Cause());
 
   RunResult result;
+  result.end_step = job.steps->end();
   result.fetch = job.fetch_names;
   result.memory = ranks[0].memory();
   for (const Plan::Variable& variable : job.main_plan->variables) {

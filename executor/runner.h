@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "executor/checkpoint.h"
 #include "executor/communicator.h"
 #include "executor/feeder.h"
 #include "executor/local_communicator.h"
@@ -45,8 +46,14 @@ struct RunOptions : PlanOptions {
   // The first step. A run resumes after this many steps, with the feeds and the random draws of the
   // following steps. With the persistable variables as parameters, it computes what an
   // uninterrupted run would, bit for bit, if the variables are replicated: not between two
-  // averaging steps of LocalSGD.
+  // averaging steps of LocalSGD. RunInputs::resume has no such limit.
   int64_t begin_step = 0;
+  // RunInputs::on_checkpoint receives the state before every step that is a multiple of this; 0: of
+  // none.
+  int64_t checkpoint_every = 0;
+  // Asked by every rank before every step, from any thread: true ends the run at the next end of a
+  // step, the same one on all ranks. May be empty.
+  std::function<bool()> stop_requested;
   // Seed of RandomState: initializers draw the same numbers on every rank, dropout draws different
   // ones. From step 1 on, the draws of a step depend only on seed, rank and step.
   uint64_t seed = 0;
@@ -84,6 +91,10 @@ struct RunInputs {
   // Values of persistable variables of the main program, set on every rank after the startup
   // program. May be null.
   const std::map<std::string, Tensor>* params = nullptr;
+  // The state with which the run begins, instead of that of `startup` and `params`, which are not
+  // used then. RunOptions::begin_step must be its step, and RunOptions::seed should be its seed.
+  // The run goes on with the same bits. May be null.
+  const Checkpoint* resume = nullptr;
   FeedSource feeds;
   // Receives fetched values by step, and by rank within a step, as soon as they are next in order;
   // one call at a time, from any thread. An error stops the run. May be empty.
@@ -91,9 +102,16 @@ struct RunInputs {
   // Receives the trace of a rank, step by step; one call at a time, from any thread, ranks in any
   // order. An error stops the run. Empty: nothing is measured.
   std::function<absl::Status(const StepTrace&)> on_trace = nullptr;
+  // Receives the state of all ranks, without settings: as often as RunOptions::checkpoint_every
+  // says, and where the run ends, unless it fails. All results of earlier steps have been
+  // delivered. Called by one thread, while all ranks wait for it; the tensors are theirs, and must
+  // be gone when it returns. An error stops the run. May be empty.
+  std::function<absl::Status(Checkpoint)> on_checkpoint = nullptr;
 };
 
 struct RunResult {
+  // The step before which the run has ended.
+  int64_t end_step = 0;
   // The names of the fetched variables, in the order of StepResult::values.
   std::vector<std::string> fetch;
   // Persistable variables of the main program that have a value, as on rank 0 after the last step.
@@ -116,6 +134,11 @@ struct RunResult {
 // draw the same numbers on every rank, and parameters are those of one file. Other ops of the
 // startup program may draw different numbers: if ranks then begin with different values,
 // options.warn says of which variable.
+//
+// The state of a run, which a checkpoint holds, is: persistable variables, those of blocks too;
+// values that a step leaves to the next in other variables (executor/carried_values.h); and before
+// step 0 the generators. A checkpoint that does not fit the program is an error that begins with
+// "checkpoint: " (CheckResume).
 //
 // An error of one rank ends the run on all ranks: the first to fail releases the others. The
 // message begins with step and rank ("step 3, rank 1: op 17 (mul): ...", "startup, rank 0: ..."). A

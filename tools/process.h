@@ -2,7 +2,11 @@
 #ifndef WEFT_TOOLS_PROCESS_H_
 #define WEFT_TOOLS_PROCESS_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,8 +20,32 @@ struct ProcessResult {
   int64_t peak_bytes = 0;
 };
 
-// Starts args[0] (a path, not searched for) with the given standard input, and waits for its end.
-// Output goes through files, so its size is unlimited.
+// A running program. Output goes through files, so its size is unlimited.
+class Process {
+ public:
+  // Starts args[0] (a path, not searched for) with the given standard input. SIGINT and SIGTERM
+  // have their default actions, also where the test ignores them.
+  explicit Process(const std::vector<std::string>& args, const std::string& input = "");
+  ~Process();  // kills it, if nobody has waited
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void Signal(int signal);
+  // Whether it has not ended yet.
+  bool IsRunning();
+  // Waits for its end. Call it once.
+  ProcessResult Wait();
+
+ private:
+  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+  static File ScratchFile();
+
+  const File in_, out_, err_;
+  pid_t pid_ = 0;  // 0: not started, or waited for
+};
+
+// Starts a program and waits for its end.
 ProcessResult RunProcess(const std::vector<std::string>& args, const std::string& input = "");
 
 }  // namespace weft::testing

@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/annotate.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "ops/kernel_util.h"
 #include "tools/json_number.h"
@@ -123,6 +125,15 @@ std::string MetricsLine(const StepResult& result) {
   return JsonText(line) + "\n";
 }
 
+absl::StatusOr<int64_t> StepOfMetricsLine(absl::string_view line) {
+  const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && json.contains("step") && json["step"].is_number_unsigned() &&
+      json["step"].get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}) {
+    return json["step"].get<int64_t>();
+  }
+  return absl::InvalidArgumentError("expected a JSON object with a step");
+}
+
 absl::Status WriteFetched(const StepResult& result, NpzWriter* archive) {
   for (size_t v = 0; v < result.values.size(); ++v) {
     const Tensor& value = result.values[v];
@@ -142,9 +153,36 @@ absl::Status WriteFetched(const StepResult& result, NpzWriter* archive) {
 
 absl::Status LineFile::Open() {
   if (file_ != nullptr) return absl::OkStatus();
-  file_.reset(path_ == "-" ? stdout : std::fopen(path_.c_str(), "we"));
+  if (keep_) WEFT_RETURN_IF_ERROR(Annotate(path_, RemoveLines()));
+  file_.reset(path_ == "-" ? stdout : std::fopen(path_.c_str(), keep_ ? "ae" : "we"));
   if (file_ != nullptr) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot open for writing"));
+}
+
+absl::Status LineFile::RemoveLines() const {
+  if (AtomicFile::WritesDirectly(path_)) return absl::OkStatus();
+  const absl::StatusOr<FileBytes> file = ReadFile(path_);
+  if (absl::IsNotFound(file.status())) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(file.status());
+  std::vector<absl::string_view> kept;
+  size_t bytes = 0;
+  int64_t number = 0;
+  for (absl::string_view rest = file->bytes; !rest.empty();) {
+    const size_t newline = rest.find('\n');
+    if (newline == absl::string_view::npos) break;
+    const absl::string_view line = rest.substr(0, newline + 1);
+    rest.remove_prefix(line.size());
+    const absl::StatusOr<bool> keeps = keep_(line);
+    if (!keeps.ok()) return Annotate(absl::StrCat("line ", number + 1), keeps.status());
+    ++number;
+    if (!*keeps) continue;
+    kept.push_back(line);
+    bytes += line.size();
+  }
+  if (bytes == file->bytes.size()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(AtomicFile shorter, AtomicFile::Create(path_));
+  WEFT_RETURN_IF_ERROR(shorter.Write(kept));
+  return shorter.Commit();
 }
 
 absl::Status LineFile::Write(absl::string_view line) {

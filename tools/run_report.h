@@ -5,12 +5,14 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "executor/npz.h"
 #include "executor/plan_executor.h"
@@ -60,16 +62,25 @@ std::string MemoryLine(const ValueMemory& memory);
 // for SelectedRows those of the rows.
 std::string MetricsLine(const StepResult& result);
 
+// The step of such a line. InvalidArgument for another line.
+absl::StatusOr<int64_t> StepOfMetricsLine(absl::string_view line);
+
 // Adds fetched arrays under "<step>/<rank>/<variable>"; SelectedRows as two arrays, ".../rows" (the
 // row indices, int64) and ".../values".
 absl::Status WriteFetched(const StepResult& result, NpzWriter* archive);
 
 // A text file that can be followed while it grows: every line is in the file when Write returns.
-// The first line replaces the old content of the path. "-" is standard output. Errors begin with
-// the path.
+// The first line replaces the old content of the path, or follows those of its lines that are kept.
+// "-" is standard output. Errors begin with the path.
 class LineFile {
  public:
-  explicit LineFile(std::string path) : path_(std::move(path)), file_(nullptr, Close) {}
+  // Says which lines of the old content are kept; an error is that of the file.
+  using Keep = std::function<absl::StatusOr<bool>(absl::string_view line)>;
+
+  // Without `keep`, no lines are kept. A last line without a newline is never kept. Lines are
+  // removed atomically. What is no regular file keeps its content.
+  explicit LineFile(std::string path, Keep keep = nullptr)
+      : path_(std::move(path)), keep_(std::move(keep)), file_(nullptr, Close) {}
 
   absl::Status Write(absl::string_view line);
   // Creates an empty file if there was no line.
@@ -78,8 +89,10 @@ class LineFile {
  private:
   static int Close(std::FILE* file) { return file == stdout ? 0 : std::fclose(file); }
   absl::Status Open();
+  absl::Status RemoveLines() const;
 
   std::string path_;
+  Keep keep_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;  // null until the first line
 };
 

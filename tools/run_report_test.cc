@@ -138,6 +138,36 @@ TEST_F(LineFileTest, WithoutLinesTheFileIsEmptyOnceFinished) {
   EXPECT_EQ(Contents(), "");
 }
 
+TEST_F(LineFileTest, LinesThatAreKeptStay) {
+  std::ofstream(path_) << "a1\nb2\na3\na4, cut";
+  const auto begins_with_a = [](absl::string_view line) -> absl::StatusOr<bool> {
+    if (line == "bad\n") return absl::InvalidArgumentError("it is bad");
+    return line[0] == 'a';
+  };
+  LineFile file(path_, begins_with_a);
+  EXPECT_EQ(Contents(), "a1\nb2\na3\na4, cut");
+  WEFT_ASSERT_OK(file.Write("b5\n"));
+  EXPECT_EQ(Contents(), "a1\na3\nb5\n");
+  WEFT_ASSERT_OK(LineFile(path_, begins_with_a).Finish());
+  EXPECT_EQ(Contents(), "a1\na3\n");
+  std::ofstream(path_) << "a\nbad\n";
+  EXPECT_THAT(LineFile(path_, begins_with_a).Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument, path_ + ": line 2: it is bad"));
+  EXPECT_EQ(Contents(), "a\nbad\n");
+  const std::string missing = ::testing::TempDir() + "/new_lines.jsonl";
+  WEFT_ASSERT_OK(LineFile(missing, begins_with_a).Write("x\n"));
+}
+
+TEST(MetricsLineTest, StepIsReadBack) {
+  EXPECT_THAT(StepOfMetricsLine(MetricsLine(Result(7, 1, Floats({1}, {1})))),
+              ::weft::testing::IsOkAndHolds(7));
+  for (const char* line : {"", "1", "{}", "{\"step\":-1}", "{\"step\":\"1\"}", "{\"step\":1"}) {
+    EXPECT_THAT(StepOfMetricsLine(line).status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                           HasSubstr("a JSON object with a step")))
+        << line;
+  }
+}
+
 TEST_F(LineFileTest, ErrorsNameTheFile) {
   EXPECT_THAT(
       LineFile("/dev/full").Write("one\n"),

@@ -1,5 +1,7 @@
+#include <signal.h>
+
+#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -10,13 +12,13 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "executor/checkpoint.h"
 #include "executor/cuda_stream.h"
 #include "executor/feed_sources.h"
 #include "executor/nccl_communicator.h"
@@ -32,6 +34,8 @@
 #include "tools/lr_schedule.h"
 #include "tools/op_profile.h"
 #include "tools/run_report.h"
+#include "tools/run_schedule.h"
+#include "tools/stop_signals.h"
 #include "tools/weft_commands.h"
 #include "transpiler/verify/verify.h"
 
@@ -45,14 +49,40 @@ struct Flags {
   std::string params, params_names;
   std::string feeds, feed_layout;
   absl::optional<int64_t> steps;
-  std::vector<std::string> set;  // NAME=VALUE
-  std::vector<HostValue> host_values;
-  std::string lr_schedule, lr_var;
-  std::string backend;  // empty: the default of the device
+  RunSchedule schedule;
+  std::vector<HostValue> host_values;  // of schedule.set
+  std::string backend;                 // empty: the default of the device
   std::string device = "cpu";
   std::string save, metrics, fetch_npz, trace, profile;
+  std::string checkpoint, resume;
+  bool has_ranks = false, has_seed = false;  // on the command line
   RunOptions run;
 };
+
+void PrintNote(absl::string_view note) {
+  std::fprintf(stderr, "note: %s\n", std::string(note).c_str());
+}
+
+// Takes from the checkpoint what the command line does not say.
+absl::Status ContinueFrom(const Checkpoint& checkpoint, Flags* flags) {
+  const auto note = [](const std::string& text) { PrintNote(text); };
+  RunOptions& run = flags->run;
+  WEFT_RETURN_IF_ERROR(ContinueSchedule(checkpoint, note, &flags->schedule));
+  WEFT_ASSIGN_OR_RETURN(flags->host_values, ParseHostValues(flags->schedule.set));
+  if (!flags->has_ranks) run.nranks = checkpoint.nranks;
+  if (!flags->has_seed) run.seed = checkpoint.seed;
+  if (run.nranks != checkpoint.nranks) {
+    note(absl::StrCat("--ranks ", run.nranks, ": the checkpoint has ", checkpoint.nranks));
+  }
+  if (run.seed != checkpoint.seed) {
+    note(absl::StrCat("--seed ", run.seed, ": the checkpoint has ", checkpoint.seed));
+  }
+  run.begin_step = checkpoint.step;
+  if (!flags->steps.has_value()) {
+    flags->steps = std::max<int64_t>(0, checkpoint.end_step - checkpoint.step);
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckBuild(const Flags& flags) {
   if (flags.backend == "mpi") return absl::UnimplementedError("--backend mpi: not in this build");
@@ -83,8 +113,8 @@ struct Inputs {
 absl::StatusOr<FeedSource> AddHostValues(const Flags& flags, const Program& main,
                                          FeedSource feeds) {
   std::vector<HostValue> values = flags.host_values;
-  if (!flags.lr_schedule.empty()) {
-    HostValue rate = {flags.lr_var, *ParseLrSchedule(flags.lr_schedule)};
+  if (!flags.schedule.lr_schedule.empty()) {
+    HostValue rate = {flags.schedule.lr_var, *ParseLrSchedule(flags.schedule.lr_schedule)};
     if (rate.name.empty()) {
       WEFT_ASSIGN_OR_RETURN(rate.name, FindLearningRate(main));
     }
@@ -122,8 +152,8 @@ void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
   if (!whole.empty()) how.push_back(absl::StrCat("the whole of ", absl::StrJoin(whole, ", ")));
   if (!others.empty()) how.push_back(absl::StrCat("a part of ", absl::StrJoin(others, ", ")));
   if (how.empty()) return;
-  std::fprintf(stderr, "note: every rank gets %s; --feed_layout says otherwise\n",
-               absl::StrJoin(how, " and ").c_str());
+  PrintNote(absl::StrCat("every rank gets ", absl::StrJoin(how, " and "),
+                         "; --feed_layout says otherwise"));
 }
 
 // What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
@@ -148,7 +178,7 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   Inputs inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
   WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
-  if (!flags.params.empty()) {
+  if (!flags.params.empty() && flags.resume.empty()) {
     const TensorCheck check = [&](const std::string& name, const TensorType& type) {
       return CheckParam(*inputs.main, name, type);
     };
@@ -184,7 +214,7 @@ class Recorder {
       : flags_(flags),
         steps_(steps),
         lines_(flags.run.nranks),
-        metrics_(flags.metrics),
+        metrics_(flags.metrics, KeepsMetrics(flags)),
         progress_(stderr) {}
 
   absl::Status Open() {
@@ -195,7 +225,9 @@ class Recorder {
       WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace));
     }
     if (!flags_.profile.empty()) {
-      WEFT_ASSIGN_OR_RETURN(profile_file_, AtomicFile::Create(flags_.profile));
+      absl::StatusOr<AtomicFile> file = AtomicFile::Create(flags_.profile);
+      WEFT_RETURN_IF_ERROR(Annotate(flags_.profile, file.status()));
+      profile_file_ = *std::move(file);
     }
     return absl::OkStatus();
   }
@@ -210,6 +242,19 @@ class Recorder {
     if (profile_file_.has_value()) profile_.Add(trace);
     if (trace_.has_value()) trace_failure_ = trace_->Add(trace);
     return trace_failure_;
+  }
+
+  absl::Status AddCheckpoint(Checkpoint checkpoint) {
+    checkpoint.settings = SettingsOf(flags_.schedule);
+    checkpoint_failure_ = WriteCheckpoint(flags_.checkpoint, checkpoint);
+    return checkpoint_failure_;
+  }
+
+  // The run has stopped before its end. What is written at its end is not; of the steps that have
+  // run, the metrics are.
+  absl::Status Stop() {
+    progress_.Clear();
+    return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Finish();
   }
 
   absl::Status Finish(const RunResult& result, double seconds) {
@@ -230,12 +275,23 @@ class Recorder {
 
   void ClearProgress() { progress_.Clear(); }
 
-  // Whether Add or AddTrace returned this error, which ended the run.
+  // Whether a function that adds something returned this error, which ended the run.
   bool Returned(const absl::Status& status) const {
-    return !status.ok() && (status == failure_ || status == trace_failure_);
+    return !status.ok() &&
+           (status == failure_ || status == trace_failure_ || status == checkpoint_failure_);
   }
 
  private:
+  // A run that goes on keeps the lines of earlier steps. There may be later ones: of a run that
+  // went on after its last checkpoint.
+  static LineFile::Keep KeepsMetrics(const Flags& flags) {
+    if (flags.resume.empty()) return nullptr;
+    return [begin = flags.run.begin_step](absl::string_view line) -> absl::StatusOr<bool> {
+      WEFT_ASSIGN_OR_RETURN(const int64_t step, StepOfMetricsLine(line));
+      return step < begin;
+    };
+  }
+
   absl::Status Write(const StepResult& result) {
     const std::string lines = lines_.Add(result);
     samples_ += result.samples;
@@ -266,22 +322,44 @@ class Recorder {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t steps_done_ = 0;
   int64_t samples_ = 0;
-  absl::Status failure_, trace_failure_;
+  absl::Status failure_, trace_failure_, checkpoint_failure_;
 };
 
 // Adds the file to messages about programs. Those about feeds have it.
 absl::Status NameFile(const Flags& flags, const absl::Status& status) {
   const absl::string_view message = status.message();
   if (!flags.feeds.empty() && absl::StartsWith(message, flags.feeds + ": ")) return status;
+  if (!flags.resume.empty() && absl::StartsWith(message, "checkpoint: ")) {
+    return Annotate(flags.resume, status);
+  }
   const bool is_startup = !flags.startup.empty() && absl::StartsWith(message, "startup");
   return Annotate(is_startup ? flags.startup : flags.main, status);
 }
 
-absl::Status Train(const Flags& flags) {
+// A checkpoint may replace the one with which the run begins.
+absl::Status CheckFiles(const Flags& flags) {
+  const bool replaces = !flags.checkpoint.empty() && !flags.resume.empty() &&
+                        IsSameFile(flags.checkpoint, flags.resume);
+  if (AtomicFile::WritesDirectly(flags.checkpoint)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.checkpoint, ": a checkpoint replaces a file, and this is not a regular file"));
+  }
+  return CheckOutputs(
+      {flags.main, flags.startup, flags.params, flags.params_names, flags.feeds,
+       replaces ? "" : flags.resume},
+      {flags.save, flags.metrics, flags.fetch_npz, flags.trace, flags.profile, flags.checkpoint});
+}
+
+// Sets `exit_status` if a signal has stopped the run.
+absl::Status Train(Flags flags, int* exit_status) {
+  if (!flags.checkpoint.empty()) CatchStopSignals();
   WEFT_RETURN_IF_ERROR(CheckBuild(flags));
-  WEFT_RETURN_IF_ERROR(
-      CheckOutputs({flags.main, flags.startup, flags.params, flags.params_names, flags.feeds},
-                   {flags.save, flags.metrics, flags.fetch_npz, flags.trace, flags.profile}));
+  WEFT_RETURN_IF_ERROR(CheckFiles(flags));
+  absl::optional<Checkpoint> resume;
+  if (!flags.resume.empty()) {
+    WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
+    WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
+  }
   WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
   Recorder recorder(flags, read.steps);
   WEFT_RETURN_IF_ERROR(recorder.Open());
@@ -290,12 +368,19 @@ absl::Status Train(const Flags& flags) {
   inputs.main = &*read.main;
   inputs.startup = read.startup.has_value() ? &*read.startup : nullptr;
   inputs.params = read.params.has_value() ? &*read.params : nullptr;
+  inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
   if (!flags.trace.empty() || !flags.profile.empty()) {
     inputs.on_trace = [&recorder](const StepTrace& trace) { return recorder.AddTrace(trace); };
   }
   RunOptions options = flags.run;
+  if (!flags.checkpoint.empty()) {
+    inputs.on_checkpoint = [&recorder](Checkpoint checkpoint) {
+      return recorder.AddCheckpoint(std::move(checkpoint));
+    };
+    options.stop_requested = [] { return StopSignal() != 0; };
+  }
   options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
     options.new_device = NewCudaDevice;
@@ -310,6 +395,16 @@ absl::Status Train(const Flags& flags) {
   if (!result.ok()) {
     return recorder.Returned(result.status()) ? result.status() : NameFile(flags, result.status());
   }
+  const int64_t end_step = options.begin_step + options.steps;
+  if (result->end_step < end_step) {
+    WEFT_RETURN_IF_ERROR(recorder.Stop());
+    const int signal = StopSignal();
+    *exit_status = 128 + signal;
+    PrintNote(absl::StrCat("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM", " before step ",
+                           result->end_step, " of ", end_step, "; --resume ", flags.checkpoint,
+                           " goes on"));
+    return absl::OkStatus();
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return recorder.Finish(*result, seconds.count());
 }
@@ -320,26 +415,22 @@ void CheckFlags(const CLI::App& app, Flags& flags) {
                       {"--startup", flags.startup},
                       {"--params", flags.params},
                       {"--params_names", flags.params_names},
-                      {"--feeds", flags.feeds}});
-  const bool npz = absl::EndsWith(flags.params, ".npz");
-  Require(flags.params.empty() || npz || !flags.params_names.empty(), "--params",
+                      {"--feeds", flags.feeds},
+                      {"--resume", flags.resume}});
+  const bool has_names = HasNames(flags.params);
+  Require(flags.params.empty() || has_names || !flags.params_names.empty(), "--params",
           "a save_combine file needs --params_names");
-  Require(!npz || flags.params_names.empty(), "--params_names",
-          "an .npz file has the names of its arrays");
-  Require(!flags.feeds.empty() || flags.steps.has_value(), "--steps", "required without --feeds");
-  flags.host_values.clear();
-  for (const std::string& text : flags.set) {
-    // Splits at the last "=": names may contain one, numbers do not.
-    const size_t equals = text.rfind('=');
-    double value = 0;
-    Require(equals != std::string::npos && equals > 0 &&
-                absl::SimpleAtod(text.substr(equals + 1), &value),
-            "--set", "expected NAME=VALUE, found " + text);
-    Require(std::isfinite(value), "--set", "expected a finite number, found " + text);
-    flags.host_values.push_back(SameAtAllSteps(text.substr(0, equals), value));
-  }
+  Require(!has_names || flags.params_names.empty(), "--params_names",
+          "an .npz or .safetensors file has the names of its arrays");
+  Require(!flags.feeds.empty() || flags.steps.has_value() || !flags.resume.empty(), "--steps",
+          "required without --feeds");
+  const auto values = ParseHostValues(flags.schedule.set);
+  Require(values.ok(), "--set", values.status().message());
+  flags.host_values = *values;
+  flags.has_ranks = app.count("--ranks") > 0;
+  flags.has_seed = app.count("--seed") > 0;
   if (app.count("--lr_schedule") > 0) {  // which may be empty
-    const absl::Status status = ParseLrSchedule(flags.lr_schedule).status();
+    const absl::Status status = ParseLrSchedule(flags.schedule.lr_schedule).status();
     Require(status.ok(), "--lr_schedule", status.message());
   }
 }
@@ -349,8 +440,8 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
   AddOption(app, "--startup", "FILE", flags.startup,
             "The startup program, run once before the first step");
   auto* params = AddOption(app, "--params", "FILE", flags.params,
-                           "Parameters and state, set after the startup program: .npz, or "
-                           "Paddle's save_combine stream (any other extension)");
+                           "Parameters and state, set after the startup program: .npz, "
+                           ".safetensors, or Paddle's save_combine stream (any other extension)");
   AddOption(app, "--params_names", "FILE", flags.params_names,
             "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list")
       ->needs(params);
@@ -360,16 +451,16 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
   AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
             "How data variables are given to the ranks: split along an axis, or whole; default: as "
             "their declarations suggest");
-  AddOption(app, "--set", "NAME=VALUE", flags.set,
+  AddOption(app, "--set", "NAME=VALUE", flags.schedule.set,
             "Set a persistable variable that no op writes, before every step")
       ->allow_extra_args(false);
   auto* schedule =
-      AddOption(app, "--lr_schedule", "NAME{...}", flags.lr_schedule,
+      AddOption(app, "--lr_schedule", "NAME{...}", flags.schedule.lr_schedule,
                 "Compute the learning rate of every step as Paddle's schedulers do: "
                 "noam{d_model=512,warmup_steps=4000}, "
                 "linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}, ...; "
                 "docs/running.md lists them all");
-  AddOption(app, "--lr_var", "NAME", flags.lr_var,
+  AddOption(app, "--lr_var", "NAME", flags.schedule.lr_var,
             "The variable to set; default: the program's only learning rate")
       ->needs(schedule);
 }
@@ -378,10 +469,15 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
   RunOptions& run = flags.run;
   AddInteger(app, "--steps", flags.steps, 0, std::numeric_limits<int64_t>::max(),
              "Number of steps; default: to the end of the feeds");
-  AddInteger(app, "--begin_step", run.begin_step, 0, std::numeric_limits<int64_t>::max(),
-             "Resume after N steps: feeds, schedules and random draws continue from there; the "
-             "state comes from --params")
-      ->capture_default_str();
+  auto* begin_step =
+      AddInteger(app, "--begin_step", run.begin_step, 0, std::numeric_limits<int64_t>::max(),
+                 "Resume after N steps: feeds, schedules and random draws continue from there; the "
+                 "state comes from --params")
+          ->capture_default_str();
+  AddOption(app, "--resume", "FILE", flags.resume,
+            "Go on from a checkpoint: with its state instead of --startup and --params, and, where "
+            "they are not given, its ranks, seed and schedule, to the end of its run")
+      ->excludes(begin_step);
   AddOption(app, "--fetch", "A,B", run.fetch,
             "Comma-separated variables to report; default: the loss")
       ->delimiter(',')
@@ -420,12 +516,19 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
 }
 
 void AddOutputFlags(CLI::App& app, Flags& flags) {
-  AddOption(
-      app, "--save", "FILE", flags.save,
-      "Write parameters and state of rank 0 after the last step: .npz, or a save_combine stream "
-      "(any other extension), sorted by name");
+  AddOption(app, "--save", "FILE", flags.save,
+            "Write parameters and state of rank 0 after the last step: .npz, .safetensors, or a "
+            "save_combine stream (any other extension), sorted by name");
+  auto* checkpoint = AddOption(
+      app, "--checkpoint", "FILE", flags.checkpoint,
+      "Write the state of all ranks, for --resume: at the end, and at SIGINT and SIGTERM, "
+      "which then stop the run after the current step");
+  AddInteger(app, "--save_every", flags.run.checkpoint_every, 1,
+             std::numeric_limits<int64_t>::max(), "Write --checkpoint after every N steps, too")
+      ->needs(checkpoint);
   AddOption(app, "--metrics", "FILE.jsonl", flags.metrics,
-            "Write one JSON object per line for each step and rank, during the run");
+            "Write one JSON object per line for each step and rank, during the run; with --resume, "
+            "after those of earlier steps");
   AddOption(app, "--fetch_npz", "FILE.npz", flags.fetch_npz,
             "Write the fetched arrays in full, named <step>/<rank>/<variable>; SelectedRows as "
             "<step>/<rank>/<variable>/rows and .../values");
@@ -449,7 +552,11 @@ Subcommand AddRun(CLI::App* weft) {
   app->footer(
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2 --save "
       "out.npz");
-  return {app, [flags] { return FinishCommand(kCommand, Train(*flags)); }};
+  return {app, [flags] {
+            int exit_status = kExitDone;
+            const absl::Status status = Train(*flags, &exit_status);
+            return FinishCommand(kCommand, status, exit_status);
+          }};
 }
 
 }  // namespace weft

@@ -1,0 +1,70 @@
+// Where the ranks of a run agree: on the step at which a run stops early, and on when the state of
+// all of them is read.
+#ifndef WEFT_EXECUTOR_STEP_GATE_H_
+#define WEFT_EXECUTOR_STEP_GATE_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "executor/run_state.h"
+
+namespace weft {
+
+// Ranks may be in different steps. When they shall stop, those behind go on to the end of the last
+// step that any of them has begun; so all stop before the same step.
+class StepGate {
+ public:
+  // The run has the steps from `begin` on, below `end`. `stops`, which may be empty, is asked
+  // before steps begin until it says true.
+  StepGate(int64_t begin, int64_t end, std::function<bool()> stops)
+      : stops_(std::move(stops)), end_(end), next_(begin) {}
+
+  // Whether a rank runs this step. Every rank asks for all steps in order, until the answer is
+  // false. Thread-safe.
+  bool Begins(int64_t step);
+
+  // The step before which the run ends, once Begins has been false. Thread-safe.
+  int64_t end() const;
+
+ private:
+  const std::function<bool()> stops_;
+  mutable std::mutex mutex_;
+  int64_t end_;
+  int64_t next_;  // after all steps that ranks have begun
+  bool is_stopped_ = false;
+};
+
+// Ranks wait for each other, and go on when the state of all has been dealt with.
+class StateGate {
+ public:
+  using Use = std::function<absl::Status(std::vector<RankState>)>;  // by rank
+
+  StateGate(int nranks, Use use) : use_(std::move(use)), states_(nranks) {}
+
+  // Adds the state of a rank, and waits. The last rank to come calls `use`, while nothing changes;
+  // after it, nothing shares the memory of the states. Returns its error on every rank; Aborted
+  // after Stop. Thread-safe.
+  absl::Status Pass(int rank, RankState state);
+
+  // Releases the ranks that wait, now and later. Thread-safe.
+  void Stop();
+
+ private:
+  const Use use_;
+  std::mutex mutex_;
+  std::condition_variable has_passed_;
+  std::vector<RankState> states_;
+  size_t num_waiting_ = 0;
+  int64_t num_passed_ = 0;  // times that all ranks have
+  absl::Status status_;     // of the last time
+  bool is_stopped_ = false;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_STEP_GATE_H_

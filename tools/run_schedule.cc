@@ -1,0 +1,81 @@
+#include "tools/run_schedule.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "tools/lr_schedule.h"
+
+namespace weft {
+namespace {
+
+constexpr char kLrSchedule[] = "lr_schedule";
+constexpr char kLrVar[] = "lr_var";
+constexpr char kSet[] = "set";  // lines
+
+// Splits at the last "=": names may contain one, numbers do not.
+absl::StatusOr<HostValue> ParseHostValue(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  double value = 0;
+  if (equals == std::string::npos || equals == 0 ||
+      !absl::SimpleAtod(text.substr(equals + 1), &value)) {
+    return absl::InvalidArgumentError("expected NAME=VALUE, found " + text);
+  }
+  if (!std::isfinite(value)) {
+    return absl::InvalidArgumentError("expected a finite number, found " + text);
+  }
+  return SameAtAllSteps(text.substr(0, equals), value);
+}
+
+// Of a flag and the checkpoint. Empty: nothing.
+std::string Choose(const char* flag, const std::string& given, const std::string& kept,
+                   const std::function<void(const std::string&)>& note) {
+  if (given.empty()) return kept;
+  if (given != kept) {
+    note(absl::StrCat(flag, " ", given, ": the checkpoint has ", kept.empty() ? "none" : kept));
+  }
+  return given;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::string>& texts) {
+  std::vector<HostValue> values;
+  for (const std::string& text : texts) {
+    WEFT_ASSIGN_OR_RETURN(HostValue value, ParseHostValue(text));
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+std::map<std::string, std::string> SettingsOf(const RunSchedule& schedule) {
+  std::map<std::string, std::string> settings;
+  if (!schedule.lr_schedule.empty()) settings[kLrSchedule] = schedule.lr_schedule;
+  if (!schedule.lr_var.empty()) settings[kLrVar] = schedule.lr_var;
+  if (!schedule.set.empty()) settings[kSet] = absl::StrJoin(schedule.set, "\n");
+  return settings;
+}
+
+absl::Status ContinueSchedule(const Checkpoint& checkpoint,
+                              const std::function<void(const std::string&)>& note,
+                              RunSchedule* schedule) {
+  const auto setting = [&](const char* name) {
+    const auto found = checkpoint.settings.find(name);
+    return found == checkpoint.settings.end() ? std::string() : found->second;
+  };
+  if (schedule->lr_schedule.empty()) schedule->lr_var = setting(kLrVar);
+  schedule->lr_schedule =
+      Choose("--lr_schedule", schedule->lr_schedule, setting(kLrSchedule), note);
+  const std::string set = Choose("--set", absl::StrJoin(schedule->set, "\n"), setting(kSet), note);
+  schedule->set = absl::StrSplit(set, '\n', absl::SkipEmpty());
+  WEFT_RETURN_IF_ERROR(Annotate("setting set", ParseHostValues(schedule->set).status()));
+  if (schedule->lr_schedule.empty()) return absl::OkStatus();
+  return Annotate("setting lr_schedule", ParseLrSchedule(schedule->lr_schedule).status());
+}
+
+}  // namespace weft
