@@ -57,7 +57,6 @@ void OptimizerWriter::WriteSchedules(const Emit& emit) {
   lr_ = ValueOf(settings_.lr, "learning_rate", emit);
   if (lr_.IsConstant()) {
     lr_.variable = Persistable("learning_rate", DType::kFloat32, {}, lr_.constant);
-    reads_.push_back(lr_.variable);
   }
   weight_decay_ = ValueOf(settings_.weight_decay, "weight_decay", emit);
   momentum_ = ValueOf(settings_.momentum, "momentum", emit);
@@ -76,9 +75,7 @@ OptimizerWriter::Value OptimizerWriter::ValueOf(const ScheduleValue& schedule,
                                                 const std::string& name, const Emit& emit) {
   if (!Decays(schedule)) return {schedule.init, ""};
   if (counter_.empty()) {
-    counter_ = Persistable("step_counter", DType::kInt64, {}, 0);
-    reads_.push_back(counter_);
-    writes_.push_back(counter_);
+    counter_ = State("step_counter", DType::kInt64, {}, 0);
     step_ = Scalar("step");
     ScalarOp("cast", {{"X", {counter_}}}, step_,
              {{"in_dtype", static_cast<int>(DType::kInt64)},
@@ -115,21 +112,22 @@ OptimizerWriter::Value OptimizerWriter::OneMinus(const Value& value, const std::
   return result;
 }
 
-// If a beta decays, its power is that of the present value: no product of those of the steps.
+// If a beta decays, its power is that of the present value: no product of those of the steps. The
+// powers last from step to step, as states of op adam do, though each step writes them anew.
 void OptimizerWriter::WriteBetas(const Emit& emit) {
   beta_1_ = ValueOf(settings_.beta_1, "beta_1", emit);
   beta_2_ = ValueOf(settings_.beta_2, "beta_2", emit);
   if (beta_1_.IsConstant() && beta_2_.IsConstant()) return;
   const std::string next = Scalar("next_step");
   ScalarOp("scale", {{"X", {step_}}}, next, {{"scale", 1.0f}, {"bias", 1.0f}}, emit);
-  const auto power = [&](const Value& beta, const std::string& name) {
+  const auto power = [&](const Value& beta, double first, const std::string& name) {
     const std::string base = VariableOf(beta, name, emit);
-    std::string out = Scalar(name + "_pow");
+    std::string out = State(name + "_pow", DType::kFloat32, {}, first);
     ScalarOp("elementwise_pow", {{"X", {base}}, {"Y", {next}}}, out, {}, emit);
     return out;
   };
-  beta_1_pow_ = power(beta_1_, "beta_1");
-  beta_2_pow_ = power(beta_2_, "beta_2");
+  beta_1_pow_ = power(beta_1_, settings_.beta_1.init, "beta_1");
+  beta_2_pow_ = power(beta_2_, settings_.beta_2.init, "beta_2");
 }
 
 void OptimizerWriter::WriteStep(const Emit& emit) {
@@ -178,7 +176,7 @@ void OptimizerWriter::WriteSgd(const std::string& grad, const Current& current) 
     taken = Temporary("damped_gradient", current);
     Times(grad, gradient_part_, taken, current);
   }
-  const std::string velocity = State("velocity", current);
+  const std::string velocity = StateOf("velocity", current);
   if (momentum_.IsConstant()) {
     return UpdateOp(
         "momentum", taken, {{"Velocity", {velocity}}}, {{"VelocityOut", {velocity}}},
@@ -195,9 +193,9 @@ void OptimizerWriter::WriteSgd(const std::string& grad, const Current& current) 
 }
 
 void OptimizerWriter::WriteRmsProp(const std::string& grad, const Current& current) {
-  const std::string mean_square = State("mean_square", current);
+  const std::string mean_square = StateOf("mean_square", current);
   if (rho_.IsConstant() && epsilon_.IsConstant()) {
-    const std::string moment = State("moment", current);
+    const std::string moment = StateOf("moment", current);
     return UpdateOp("rmsprop", grad, {{"MeanSquare", {mean_square}}, {"Moment", {moment}}},
                     {{"MeanSquareOut", {mean_square}}, {"MomentOut", {moment}}},
                     {{"decay", static_cast<float>(rho_.constant)},
@@ -214,7 +212,7 @@ void OptimizerWriter::WriteRmsProp(const std::string& grad, const Current& curre
 }
 
 void OptimizerWriter::WriteAdaGrad(const std::string& grad, const Current& current) {
-  const std::string history = State("history", current);
+  const std::string history = StateOf("history", current);
   const std::string square = Temporary("square", current);
   Op("square", {{"X", {grad}}}, square, {}, current);
   Plus(history, square, history, current);
@@ -237,14 +235,11 @@ void OptimizerWriter::WriteByRoot(const std::string& grad, const std::string& sq
 }
 
 void OptimizerWriter::WriteAdam(const std::string& grad, const Current& current) {
-  const std::string m = State("moment1", current), v = State("moment2", current);
+  const std::string m = StateOf("moment1", current), v = StateOf("moment2", current);
   const bool own_powers = beta_1_pow_.empty();
   const auto own_power = [&](const char* name, const Value& beta) {
-    std::string power = Persistable(absl::StrCat(current.update.param, "_", name), DType::kFloat32,
-                                    {1}, beta.constant);
-    reads_.push_back(power);
-    writes_.push_back(power);
-    return power;
+    return State(absl::StrCat(current.update.param, "_", name), DType::kFloat32, {1},
+                 beta.constant);
   };
   const std::string b1 = own_powers ? own_power("beta1_pow_acc", beta_1_) : beta_1_pow_;
   const std::string b2 = own_powers ? own_power("beta2_pow_acc", beta_2_) : beta_2_pow_;
@@ -302,19 +297,22 @@ void OptimizerWriter::Plus(const std::string& x, const std::string& y, const std
   Op("elementwise_add", {{"X", {x}}, {"Y", {y}}}, out, {}, current);
 }
 
-std::string OptimizerWriter::State(const char* name, const Current& current) {
-  const NewUpdate& update = current.update;
-  std::string state =
-      Persistable(absl::StrCat(update.param, "_", name), DType::kFloat32, update.dims, 0);
-  reads_.push_back(state);
-  writes_.push_back(state);
-  return state;
+std::string OptimizerWriter::StateOf(const char* name, const Current& current) {
+  return State(absl::StrCat(current.update.param, "_", name), DType::kFloat32, current.update.dims,
+               0);
 }
 
 std::string OptimizerWriter::Temporary(const char* name, const Current& current) {
   std::string variable = names_.Next(absl::StrCat(current.update.param, "_", name));
   main_.AddVar(block_, TensorVar(variable, DType::kFloat32, current.update.dims));
   return variable;
+}
+
+std::string OptimizerWriter::State(const std::string& key, DType dtype, const Dims& dims,
+                                   double value) {
+  std::string name = Persistable(key, dtype, dims, value);
+  writes_.push_back(name);
+  return name;
 }
 
 std::string OptimizerWriter::Persistable(const std::string& key, DType dtype, const Dims& dims,
@@ -329,6 +327,7 @@ std::string OptimizerWriter::Persistable(const std::string& key, DType dtype, co
       0,
       BuildOp({"fill_constant", {}, {{"Out", {name}}}, FillAttrs(dtype, dims, value), kRoleForward},
               Dialect::kWeft));
+  reads_.push_back(name);
   return name;
 }
 

@@ -111,10 +111,12 @@ class OptimizerWriter {
              const Current& current);
   void Plus(const std::string& x, const std::string& y, const std::string& out,
             const Current& current);
-  std::string State(const char* name, const Current& current);
+  std::string StateOf(const char* name, const Current& current);
   std::string Temporary(const char* name, const Current& current);
 
+  // A persistable variable that ops read, and one that they also write.
   std::string Persistable(const std::string& key, DType dtype, const Dims& dims, double value);
+  std::string State(const std::string& key, DType dtype, const Dims& dims, double value);
   std::string Scalar(const std::string& name);
   void ScalarOp(const std::string& type, NewSlots inputs, const std::string& out, NewAttrs attrs,
                 const Emit& emit);

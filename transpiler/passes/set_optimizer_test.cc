@@ -212,8 +212,8 @@ TEST(SetOptimizer, SkippedUpdateIsStillSkipped) {
     var beta_1_factor_0 : fp32[]
     var beta_1_0 : fp32[]
     var beta_2_0 : fp32[]
-    var beta_1_pow_0 : fp32[]
-    var beta_2_pow_0 : fp32[]
+    var beta_1_pow_0 : fp32[] persistable stop_gradient
+    var beta_2_pow_0 : fp32[] persistable stop_gradient
     var next_step_0 : fp32[]
     )",
                               kGradient, R"(
@@ -233,12 +233,16 @@ TEST(SetOptimizer, SkippedUpdateIsStillSkipped) {
                  absl::StrCat(R"(
     var learning_rate_0 : fp32[] persistable stop_gradient
     var step_counter_0 : int64[] persistable stop_gradient
+    var beta_1_pow_0 : fp32[] persistable stop_gradient
+    var beta_2_pow_0 : fp32[] persistable stop_gradient
     var w_moment1_0 : fp32[2, 2] persistable stop_gradient
     var w_moment2_0 : fp32[2, 2] persistable stop_gradient
     )",
                               kWeight, R"(
     Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.1}
     Out=[step_counter_0] = fill_constant() {shape=longs[], dtype=3, value=0.0}
+    Out=[beta_1_pow_0] = fill_constant() {shape=longs[], dtype=5, value=0.9}
+    Out=[beta_2_pow_0] = fill_constant() {shape=longs[], dtype=5, value=0.999}
     Out=[w_moment1_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
     Out=[w_moment2_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
   )")},
