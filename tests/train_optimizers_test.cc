@@ -389,6 +389,37 @@ TEST(TrainOptimizersTest, RowsTrainAsTheirTensor) {
   }
 }
 
+// A decay by the rate 1 takes other ops than a constant.
+TEST(TrainOptimizersTest, DecayThatStandsStillIsAConstant) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{lr=0.05,momentum=0.9,nesterov=true,weight_decay=0.1}",
+       "{lr=exp(0.05:1:1),momentum=exp(0.9:1:1),nesterov=true,weight_decay=exp(0.1:1:1)}"},
+      {"{lr=0.05,momentum=0.9,dampening=0.25}",
+       "{lr=0.05,momentum=exp(0.9:1:1),dampening=exp(0.25:1:1)}"},
+      {"{type=rmsprop,lr=0.01,rho=0.8,epsilon=0.01}",
+       "{type=rmsprop,lr=0.01,rho=exp(0.8:1:1),epsilon=0.01}"},
+      {"{type=rmsprop,lr=0.01,rho=0.8,epsilon=0.01}",
+       "{type=rmsprop,lr=0.01,rho=0.8,epsilon=exp(0.01:1:1)}"},
+      {"{type=adagrad,lr=0.01,epsilon=0.01}", "{type=adagrad,lr=0.01,epsilon=exp(0.01:1:1)}"},
+      {"{type=adam,lr=0.01,beta_1=0.8,beta_2=0.9,epsilon=0.01}",
+       "{type=adam,lr=0.01,beta_1=0.8,beta_2=exp(0.9:1:1),epsilon=0.01}"},
+      {"{type=adam,lr=0.01,beta_1=0.8,beta_2=0.9,epsilon=0.01}",
+       "{type=adam,lr=0.01,beta_1=exp(0.8:1:1),beta_2=0.9,epsilon=exp(0.01:1:1)}"},
+  };
+  for (const auto& [constant, decaying] : cases) {
+    SCOPED_TRACE(decaying);
+    TrainingPrograms expected = With(OptimizerKind::kSgd, TwoLayers([](TrainingSpec*) {}));
+    TrainingPrograms found = expected;
+    WEFT_ASSERT_OK(
+        Rewrite(absl::StrCat("set-optimizer", constant), 1, &expected.main, &expected.startup));
+    WEFT_ASSERT_OK(
+        Rewrite(absl::StrCat("set-optimizer", decaying), 1, &found.main, &found.startup));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Fetched of_decaying, Train(found, 1));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Fetched of_constant, Train(expected, 1));
+    ExpectNear(of_decaying, of_constant, expected.parameters, 1e-6);
+  }
+}
+
 // --- Programs that Paddle wrote ------------------------------------------------------------------
 
 std::set<std::string> Persistables(const Program& program) {

@@ -104,16 +104,28 @@ TEST(OldUpdates, OpsThatFollowTheParameterStay) {
   EXPECT_THAT(found.ops, ElementsAre("sgd"));
 }
 
-TEST(OldUpdates, UnregisteredOpsAndThoseOfOtherRolesStay) {
+TEST(OldUpdates, UnregisteredOpsStay) {
   const Found found = LeftoversOf(R"(
     var step : fp32[1] persistable
     Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]
-    Out=[step] = increment(X=[step]) role=forward {step=1.0}
+    Out=[step] = increment(X=[step]) role=lr_sched {step=1.0}
     Out=[lr] = my_schedule(X=[step]) role=lr_sched
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
   )");
   EXPECT_THAT(found.ops, ElementsAre("sgd"));
   EXPECT_THAT(found.vars, IsEmpty());
+}
+
+TEST(OldUpdates, OpsOfOtherRolesStay) {
+  const Found found = LeftoversOf(R"(
+    var step : fp32[1] persistable
+    Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]
+    Out=[step] = increment(X=[step]) role=forward {step=1.0}
+    Out=[lr] = scale(X=[step]) role=lr_sched {scale=0.5}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )");
+  EXPECT_THAT(found.ops, UnorderedElementsAre("scale", "sgd"));
+  EXPECT_THAT(found.vars, ElementsAre("lr"));
 }
 
 TEST(OldUpdates, BranchesGoWithTheirBlocks) {

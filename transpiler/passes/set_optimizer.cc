@@ -20,6 +20,7 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/facts.h"
+#include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/old_updates.h"
 #include "transpiler/passes/optimizer_writer.h"
@@ -138,6 +139,13 @@ absl::Status CheckSkip(const Program& program, const OldUpdate& update,
       ToString(settings)));
 }
 
+// "op 17 (adam): parameter w", or without the op where there is none.
+std::string ParamOf(const Program& program, const OldUpdate& update) {
+  return absl::StrCat(
+      update.op.valid() ? absl::StrCat(program.op(update.op).DebugName(), ": ") : "", "parameter ",
+      program.name(update.param));
+}
+
 // What the writer writes for an update.
 absl::StatusOr<NewUpdate> Plan(const Program& program, int block, const OldUpdate& update) {
   const std::string param(program.name(update.param)), grad(program.name(update.grad));
@@ -148,15 +156,15 @@ absl::StatusOr<NewUpdate> Plan(const Program& program, int block, const OldUpdat
   const absl::optional<TensorType> type = type_of(param), grad_type = type_of(grad);
   if (!type.has_value() || type->kind != TensorType::Kind::kDense ||
       type->dtype != DType::kFloat32 || NumElements(type->dims) < 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("parameter ", param, ": expected an fp32 tensor of known dimensions, found ",
-                     type.has_value() ? ToString(*type) : "none"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        ParamOf(program, update), ": expected an fp32 tensor of known dimensions, found ",
+        type.has_value() ? ToString(*type) : "none"));
   }
   const auto is_dim = [](int64_t found, int64_t known) { return found == known || found < 0; };
   if (!grad_type.has_value() || grad_type->dtype != DType::kFloat32 ||
       !absl::c_equal(grad_type->dims, type->dims, is_dim)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("gradient ", grad, " of parameter ", param, ": expected ", ToString(*type),
+        absl::StrCat(ParamOf(program, update), ", gradient ", grad, ": expected ", ToString(*type),
                      ", found ", grad_type.has_value() ? ToString(*grad_type) : "none"));
   }
   const bool has_rows = grad_type->kind != TensorType::Kind::kDense;
@@ -343,6 +351,7 @@ absl::StatusOr<bool> SetOptimizer::Run(PassContext& context, ProgramPair& progra
     return absl::FailedPreconditionError(
         "an optimizer needs the startup program, which initializes its learning rate and states");
   }
+  WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(*programs.main));
   WEFT_ASSIGN_OR_RETURN(const Site site, FindSite(*programs.main));
   WEFT_RETURN_IF_ERROR(CheckNoOtherUpdates(*programs.main, site));
   if (IsSetAlready(*programs.main, site, settings)) return false;

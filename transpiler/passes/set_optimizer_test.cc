@@ -378,12 +378,21 @@ TEST(SetOptimizer, ProgramsThatItCannotRewriteAreRefused) {
       {"var w : fp16[2, 2] parameter persistable\n"
        "Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]\n",
        "parameter w: expected an fp32 tensor of known dimensions, found fp16[2, 2]"},
+      {"var w : fp16[2, 2] parameter persistable\n"
+       "Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]\n"
+       "ParamOut=[w], MasterParamOut=[m] = sgd(Param=[w], Grad=[w@GRAD], MasterParam=[m], "
+       "LearningRate=[lr]) role=optimize {multi_precision=true}\n",
+       "op 1 (sgd): parameter w: expected an fp32 tensor of known dimensions, found fp16[2, 2]"},
+      {"EncodeGrad=[e], GatherBuff=[b], Grad_out=[w@GRAD], U_out=[u], V_out=[v], k=[k] = "
+       "dgc(Grad=[w@GRAD], U=[u], V=[v], current_step=[s], nranks=[n]) role=backward "
+       "vars=[w, w@GRAD] {rampup_step=1.0, sparsity=floats[0.9]}\n",
+       "compresses gradient w@GRAD"},
       {"var w : fp64[2, 2] parameter persistable\n"
        "Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]\n",
        "parameter w: expected an fp32 tensor of known dimensions, found fp64[2, 2]"},
       {"var w@GRAD : fp32[2]\n"
        "Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]\n",
-       "gradient w@GRAD of parameter w: expected fp32[2, 2], found fp32[2]"},
+       "parameter w, gradient w@GRAD: expected fp32[2, 2], found fp32[2]"},
       {absl::StrCat(kGradient, "Out=[w] = elementwise_sub(X=[w], Y=[w@GRAD]) role=optimize\n"),
        "parameter w is updated by ops that are no optimizers"},
       {absl::StrCat(kGradient,
