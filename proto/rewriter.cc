@@ -91,6 +91,7 @@ absl::Status Rewriter::Commit() {
   insertions_.clear();
   edits_.clear();
   var_edits_.clear();
+  erased_vars_.clear();
   new_blocks_.clear();
   return status;
 }
@@ -98,6 +99,7 @@ absl::Status Rewriter::Commit() {
 absl::Status Rewriter::Stage(Staged* staged) {
   WEFT_RETURN_IF_ERROR(StageBlocks());
   WEFT_RETURN_IF_ERROR(StageVars(staged));
+  WEFT_RETURN_IF_ERROR(StageErasedVars(*staged));
   WEFT_RETURN_IF_ERROR(StageEdits(staged));
   WEFT_RETURN_IF_ERROR(StageInsertions(staged));
   bool new_sub_blocks = false;
@@ -105,7 +107,8 @@ absl::Status Rewriter::Stage(Staged* staged) {
     WEFT_RETURN_IF_ERROR(CheckNewOp(OpId(static_cast<uint32_t>(i))));
     new_sub_blocks |= (program_.ops_[i].flags & Program::kHasSubBlocks) != 0;
   }
-  return new_sub_blocks ? CheckSubBlocks(*staged) : absl::OkStatus();
+  if (new_sub_blocks) WEFT_RETURN_IF_ERROR(CheckSubBlocks(*staged));
+  return erased_vars_.empty() ? absl::OkStatus() : CheckErasedVars(*staged);
 }
 
 absl::Status Rewriter::StageBlocks() {
@@ -156,6 +159,23 @@ absl::Status Rewriter::StageVars(Staged* staged) {
           absl::StrCat("variable ", absl::CEscape(before.name()), " is replaced twice"));
     }
     staged->replaced_vars.push_back({edit.replaces, id});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rewriter::StageErasedVars(const Staged& staged) {
+  absl::flat_hash_set<VarId> edited;
+  for (const auto& replaced : staged.replaced_vars) edited.insert(replaced.first);
+  for (VarId id : erased_vars_) {
+    if (!id.valid() || id.value() >= staged.num_vars ||
+        program_.block(program_.record(id).block).FindVar(program_.record(id).name) != id) {
+      return absl::InvalidArgumentError("a variable to erase does not exist");
+    }
+    if (!edited.insert(id).second) {
+      return absl::InvalidArgumentError(absl::StrCat("variable ",
+                                                     absl::CEscape(program_.var(id).name()),
+                                                     ": more than one edit replaces or erases it"));
+    }
   }
   return absl::OkStatus();
 }
@@ -227,6 +247,25 @@ absl::Status Rewriter::CheckNewOp(OpId id) const {
   return absl::OkStatus();
 }
 
+// Checks that no op names an erased variable: neither those that stay nor new ones.
+absl::Status Rewriter::CheckErasedVars(const Staged& staged) const {
+  const absl::flat_hash_set<VarId> erased(erased_vars_.begin(), erased_vars_.end());
+  absl::flat_hash_set<OpId> gone(staged.erased.begin(), staged.erased.end());
+  for (const auto& replacement : staged.replacements) gone.insert(replacement.first);
+  for (uint32_t i = 0; i < program_.ops_.size(); ++i) {
+    const Op op = program_.op(OpId(i));
+    if ((program_.record(op.id()).flags & Program::kDead) != 0 || gone.contains(op.id())) continue;
+    const Block block = program_.block(op.block());
+    for (Symbol arg : op.args()) {
+      if (!erased.contains(block.Resolve(arg))) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(i < staged.num_ops ? op.DebugName() : absl::StrCat("new op ", op.type()),
+                       " names ", absl::CEscape(program_.name(arg)), ", a variable to erase"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Checks all ops with sub-blocks: an edit may make a block contain itself.
 absl::Status Rewriter::CheckSubBlocks(const Staged& staged) const {
   absl::flat_hash_set<OpId> gone(staged.erased.begin(), staged.erased.end());
@@ -291,6 +330,7 @@ void Rewriter::Apply(const Staged& staged) {
     record = program_.record(with);
     block_changed[record.block] = true;
   }
+  RemoveVars(&block_changed);
   for (const auto& [op, with] : staged.replacements) {
     program_.ops_.Mutable(op.value()) = program_.record(with);
     program_.ops_.Mutable(with.value()).flags |= Program::kDead;
@@ -309,6 +349,25 @@ void Rewriter::Apply(const Staged& staged) {
     if (!block_changed[i] && !order_changed[i]) continue;
     program_.blocks_[i].changed = true;
     program_.changed_ = true;
+  }
+}
+
+void Rewriter::RemoveVars(std::vector<bool>* block_changed) {
+  if (erased_vars_.empty()) return;
+  for (VarId id : erased_vars_) {
+    const Program::VarRecord& var = program_.record(id);
+    (*block_changed)[var.block] = true;
+    if (var.block == 0) {
+      program_.root_vars_.Mutable(var.name.value()) = VarId();
+    } else {
+      program_.inner_vars_.erase({var.block, var.name});
+    }
+  }
+  const absl::flat_hash_set<VarId> erased(erased_vars_.begin(), erased_vars_.end());
+  for (Program::BlockRecord& block : program_.blocks_) {
+    block.vars.erase(std::remove_if(block.vars.begin(), block.vars.end(),
+                                    [&](VarId id) { return erased.contains(id); }),
+                     block.vars.end());
   }
 }
 

@@ -55,17 +55,22 @@ class Rewriter {
   void AddVar(int block, const pb::VarDesc& var);
   // The variable keeps its id, its position and its name.
   void ReplaceVar(VarId var, const pb::VarDesc& with);
+  // Removes the declaration. Its name stays taken for this commit. With such edits, a commit also
+  // takes O(arguments).
+  void EraseVar(VarId var) { erased_vars_.push_back(var); }
 
   bool empty() const {
-    return insertions_.empty() && edits_.empty() && var_edits_.empty() && new_blocks_.empty();
+    return insertions_.empty() && edits_.empty() && var_edits_.empty() && erased_vars_.empty() &&
+           new_blocks_.empty();
   }
 
   // Checks all edits, then applies them. O(ops of the changed blocks + edits). After an error, the
   // program's blocks, ops and variables are unchanged. The rewriter is empty afterwards.
   // InvalidArgument: a new op or variable that is not well-formed; an argument that neither a
   // visible block nor these edits declare; a sub-block that does not exist or would contain itself;
-  // blocks nested deeper than Program::kMaxBlockDepth; a variable declared twice; an anchor that
-  // does not exist or is in another block; an op that two edits replace, move or erase.
+  // blocks nested deeper than Program::kMaxBlockDepth; a variable declared twice; an erased
+  // variable that an op names; an anchor that does not exist or is in another block; an op that two
+  // edits replace, move or erase; a variable that two edits replace or erase.
   absl::Status Commit();
 
  private:
@@ -104,15 +109,18 @@ class Rewriter {
   absl::Status Stage(Staged* staged);
   absl::Status StageBlocks();
   absl::Status StageVars(Staged* staged);
+  absl::Status StageErasedVars(const Staged& staged);
   absl::Status StageEdits(Staged* staged);
   absl::Status StageInsertions(Staged* staged);
   absl::Status CheckNewOp(OpId id) const;
+  absl::Status CheckErasedVars(const Staged& staged) const;
   absl::Status CheckSubBlocks(const Staged& staged) const;
   absl::Status CheckBlock(int block, absl::string_view what) const;
   absl::Status CheckLive(OpId id, const Staged& staged, absl::string_view what) const;
   absl::Status EditedTwice(OpId id) const;
   void Rollback(const Staged& staged);
   void Apply(const Staged& staged);
+  void RemoveVars(std::vector<bool>* block_changed);
   void PlaceNewBlocks(const Staged& staged);
   void ReorderBlocks(const Staged& staged, const std::vector<bool>& order_changed);
 
@@ -121,6 +129,7 @@ class Rewriter {
   std::vector<Insertion> insertions_;
   std::vector<OpEdit> edits_;
   std::vector<VarEdit> var_edits_;
+  std::vector<VarId> erased_vars_;
   std::vector<int> new_blocks_;  // parents
 };
 

@@ -253,5 +253,28 @@ INSTANTIATE_TEST_SUITE_P(
                 "variable v is replaced twice"}),
     [](const auto& info) { return info.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(
+    ErasedVariables, CommitRefuses,
+    ::testing::Values(
+        Mistake{"ThatNeverWas", [](const Ids&, Rewriter& r) { r.EraseVar(VarId(999)); },
+                "a variable to erase does not exist"},
+        Mistake{"ThatIsReplaced", [](const Ids& ids, Rewriter& r) { r.EraseVar(ids.v); },
+                "variable v: more than one edit replaces or erases it"},
+        Mistake{"Twice",
+                [](const Ids& ids, Rewriter& r) {
+                  r.EraseVar(ids.inner);
+                  r.EraseVar(ids.inner);
+                },
+                "variable inner: more than one edit replaces or erases it"},
+        Mistake{"OfAnOpThatStays", [](const Ids& ids, Rewriter& r) { r.EraseVar(ids.inner); },
+                "block 1, op 0 (d) names inner, a variable to erase"},
+        Mistake{"OfANewOp",
+                [](const Ids& ids, Rewriter& r) {
+                  r.Erase(ids.d);
+                  r.EraseVar(ids.inner);
+                },
+                "new op z names inner, a variable to erase"}),
+    [](const auto& info) { return info.param.name; });
+
 }  // namespace
 }  // namespace weft

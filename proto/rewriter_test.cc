@@ -229,6 +229,31 @@ TEST(RewriterTest, ReplacedVariableKeepsIdAndPlace) {
   EXPECT_TRUE(program.ToProto().blocks(0).vars(1).persistable());
 }
 
+TEST(RewriterTest, ErasedVariablesAreGoneAndTheirNamesAreFree) {
+  ProgramBuilder builder;
+  builder.Var("u").Var("w").Op("a", {{"X", {"v"}}}, {}).NewBlock().Var("v").Var("inner");
+  Program program = builder.Build();
+  const Program copy = program;
+  Rewriter rewriter(&program);
+  rewriter.Erase(At(program, 0));
+  rewriter.EraseVar(program.block(0).FindVar("v"));
+  rewriter.EraseVar(program.block(1).FindVar("inner"));
+  WEFT_ASSERT_OK(rewriter.Commit());
+  EXPECT_THAT(VarNames(program), ElementsAre("u", "w"));
+  EXPECT_THAT(VarNames(program, 1), ElementsAre("v"));
+  EXPECT_FALSE(program.block(0).FindVar("v").valid());
+  EXPECT_FALSE(program.block(1).FindVar("inner").valid());
+  EXPECT_EQ(program.num_vars(), 3);
+  EXPECT_TRUE(copy.block(0).FindVar("v").valid());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program read, Program::Parse(program.Serialize()));
+  EXPECT_THAT(VarNames(read), ElementsAre("u", "w"));
+  EXPECT_THAT(VarNames(read, 1), ElementsAre("v"));
+
+  rewriter.AddVar(0, NewVar("v"));
+  WEFT_ASSERT_OK(rewriter.Commit());
+  EXPECT_THAT(VarNames(program), ElementsAre("u", "w", "v"));
+}
+
 // --- The program afterwards ---------------------------------------------------------------------
 
 TEST(RewriterTest, UntouchedOpsAndVariablesKeepTheirBytes) {

@@ -16,6 +16,7 @@
 #include "transpiler/passes/paddle/paddle_single_process_scale.h"
 #include "transpiler/passes/reduce_statistics.h"
 #include "transpiler/passes/scale_loss_grad.h"
+#include "transpiler/passes/set_optimizer.h"
 #include "transpiler/passes/sync_elimination.h"
 
 namespace weft {
@@ -38,6 +39,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<PaddleSingleProcessScale>();
   registry.Add<ReduceStatistics>();
   registry.Add<ScaleLossGrad>();
+  registry.Add<SetOptimizer>();
   registry.Add<SyncElimination>();
   return registry;
 }

@@ -50,6 +50,16 @@ absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteO
   return Transpile(transpile, pair, options.registry);
 }
 
+// Removes the declarations of variables in the root block.
+pb::ProgramDesc Without(const std::set<std::string>& names, pb::ProgramDesc program) {
+  if (program.blocks_size() == 0) return program;
+  auto* vars = program.mutable_blocks(0)->mutable_vars();
+  vars->erase(std::remove_if(vars->begin(), vars->end(),
+                             [&](const pb::VarDesc& var) { return names.count(var.name()) > 0; }),
+              vars->end());
+  return program;
+}
+
 void ExpectText(const char* which, const Program& found, const std::string& after,
                 const pb::ProgramDesc& before) {
   const auto expected = ParseCompactProgram(after, before);
@@ -135,9 +145,10 @@ TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& befo
     ADD_FAILURE() << "text before: " << programs.status();
     return {};
   }
-  const pb::ProgramDesc main = programs->main.ToProto();
+  const pb::ProgramDesc main = Without(options.erased_vars, programs->main.ToProto());
   const pb::ProgramDesc startup =
-      programs->startup.has_value() ? programs->startup->ToProto() : pb::ProgramDesc();
+      Without(options.erased_vars,
+              programs->startup.has_value() ? programs->startup->ToProto() : pb::ProgramDesc());
   absl::StatusOr<TranspileResult> result = Rewrite(passes, options, &*programs);
   if (!result.ok()) {
     ADD_FAILURE() << result.status() << "\n" << CanonicalText(programs->main.ToProto());

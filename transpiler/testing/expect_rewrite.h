@@ -49,6 +49,8 @@ struct RewriteOptions {
   // kNever: for passes that refuse a program with a wrong structure, or leave one with a race
   // alone.
   Verification verification = Verification::kAtEnd;
+  // Variables of the root blocks that the passes erase.
+  std::set<std::string> erased_vars;
   // The rules that the result violates in the paddle dialect, which reproduces Paddle's known
   // defects: {"W401"}. No other dialect may violate a rule.
   std::set<std::string> violated_rules;
@@ -69,7 +71,8 @@ RewriteOptions Violating(std::set<std::string> rules, RewriteOptions options);
 // is refused.
 //
 // `after` lists all ops and may omit attributes with their default value. It declares only
-// variables that are new or have changed. Omit `after.startup` if the startup program does not
+// variables that are new or have changed; those of `before` are expected, too, but for
+// `options.erased_vars`. Omit `after.startup` if the startup program does not
 // change.
 //
 // A failure shows the lines that differ. Returns remarks and warnings of the passes.

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Writes singa.jsonl and singa_options.jsonl from a folder of conformance vectors.
+
+    make_cases.py FOLDER    # with optimizers.json, of which the cases of SINGA count, and errors.json
+
+BUILD describes the files.
+"""
+import json
+import sys
+
+TYPES = {'SGD': 'sgd', 'RMSProp': 'rmsprop', 'AdaGrad': 'adagrad', 'Adam': 'adam'}
+
+
+def bits(tensor):
+    assert tensor['dtype'] == 'float32'
+    return {'shape': tensor['shape'], 'hex': ''.join(tensor['hex'])}
+
+
+def value(arg):
+    """A value as text of an option; None for what has no text, such as the text of a number."""
+    if isinstance(arg, dict):
+        parts = [arg['init'], arg.get('decay_steps', 1), arg.get('decay_rate', 1)]
+        stairs = ['staircase'] if arg.get('staircase') else []
+        return 'exp(%s)' % ':'.join(str(part) for part in parts + stairs)
+    if isinstance(arg, str):
+        try:
+            float(arg)
+            return None
+        except ValueError:
+            return arg
+    return str(arg).lower() if isinstance(arg, bool) else str(arg)
+
+
+def options(type_name, args):
+    texts = {name: value(arg) for name, arg in args.items()}
+    if None in texts.values():
+        return None
+    quoted = ('%s="%s"' % item for item in texts.items())
+    return '{%s}' % ','.join(['type=' + TYPES[type_name]] + list(quoted))
+
+
+def step(case):
+    return {
+        'grad': bits(case['Grad']),
+        'lr': bits(case['lr_used']),
+        'after': {name: bits(tensor) for name, tensor in case['after'].items()},
+        'step_counter': int(case['step_counter']),
+    }  # yapf: disable
+
+
+def vectors(cases):
+    for case in cases:
+        common = {'id': case['id'], 'rtol': case.get('rtol', 0), 'atol': case.get('atol', 0)}
+        if case['kind'] == 'singa':
+            yield dict(common, options=options(case['class'], case['args']),
+                       param=bits(case['init']['Param']), steps=[step(s) for s in case['steps']])
+        elif case['kind'] == 'schedule' and case['class'] in ('ExponentialDecay', 'Constant'):
+            if 'decay_steps' in case['args']:
+                lr = value(case['args'])
+            else:
+                lr = value(case['args']['init'])
+            assert case['steps_at'] == list(range(len(case['steps_at'])))
+            yield dict(common, options='{type=sgd,lr="%s"}' % lr, rates=bits(case['values']))
+
+
+def accepted(case):
+    verdict = case['required'] if 'required' in case else case['expect']
+    return verdict is None or verdict['class'] is None
+
+
+def option_cases(cases):
+    for case in cases:
+        if case['system'] != 'singa' or case['api'] not in TYPES:
+            continue
+        text = options(case['api'], case['args'])
+        if text is not None:
+            yield {'id': case['id'], 'options': text, 'accepted': accepted(case)}
+
+
+def write(name, cases):
+    with open(name, 'w', encoding='utf-8') as out:
+        for case in cases:
+            out.write(json.dumps(case) + '\n')
+
+
+def read(folder, name):
+    with open('%s/%s' % (folder, name), encoding='utf-8') as source:
+        return json.load(source)['cases']
+
+
+def main():
+    folder = sys.argv[1]
+    write('singa.jsonl', vectors(read(folder, 'optimizers.json')))
+    write('singa_options.jsonl', option_cases(read(folder, 'errors.json')))
+
+
+if __name__ == '__main__':
+    main()
