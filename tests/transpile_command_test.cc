@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::weft::testing::ProcessResult;
 using ::weft::testing::ProgramBuilder;
@@ -315,6 +316,39 @@ TEST_F(TranspileTest, WrongUsageIsStatus2) {
       2,
       {"--mode", "none", "-", Path("out.pb"), "--startup_in", "-", "--startup_out", Path("s.pb")},
       "the main program already reads standard input");
+}
+
+TEST_F(TranspileTest, ParamAttrsSayWhichGradientsTravelTogetherAndWhichDoNotTravel) {
+  MakeFile("attrs.json", R"({"fc_0.b_0": {"in_shard": true}})");
+  ASSERT_EQ(
+      GradAllReduce("in.pb", {"--param_attrs", Path("attrs.json"), "--explain", Path("why.json")})
+          .status,
+      0);
+  EXPECT_THAT(Read("why.json"), HasSubstr("its parameter is distributed"));
+  MakeFile("attrs.json", R"({"fc_0.b_0": {"comm_fusion": 0}})");
+  ASSERT_EQ(GradAllReduce("in.pb", {"--param_attrs", Path("attrs.json"), "--buckets", "mindspore",
+                                    "--explain", Path("why.json")})
+                .status,
+            0);
+  EXPECT_THAT(Read("why.json"), Not(HasSubstr("fused_gradient")));
+  MakeFile("attrs.json", R"({"absent": {}})");
+  ExpectRefuses("in.pb", "attributes of parameter absent: the program has no such variable",
+                {"--param_attrs", Path("attrs.json")});
+  MakeFile("attrs.json", "{");
+  ExpectRefuses("in.pb", "attrs.json: not a JSON file", {"--param_attrs", Path("attrs.json")});
+}
+
+TEST_F(TranspileTest, OptimalBucketsTakeTimesFromFiles) {
+  MakeFile("table.json", R"({"latency_s": 0.001, "bytes_per_s": 4e9})");
+  MakeFile("profile.json", "{\"ops\": [{\"op\": \"op 0 (mul)\", \"seconds\": 0.001}]}");
+  const std::vector<std::string> times = {"--profile", Path("profile.json"), "--comm_table",
+                                          Path("table.json")};
+  std::vector<std::string> optimal = times;
+  optimal.insert(optimal.end(), {"--buckets", "optimal"});
+  EXPECT_EQ(GradAllReduce("in.pb", optimal).status, 0);
+  MakeFile("profile.json", "{\"ops\": [{\"op\": \"op 0 (conv2d)\", \"seconds\": 0.001}]}");
+  ExpectRefuses("in.pb", "profile.json: the program has no op 0 (conv2d)", optimal);
+  ExpectFails(2, To("out.pb", times), "--profile: only --buckets optimal reads it");
 }
 
 TEST_F(TranspileTest, FlagsOfModesAreCheckedBeforeAnythingIsRead) {

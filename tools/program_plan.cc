@@ -1,6 +1,7 @@
 #include "tools/program_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -59,15 +60,17 @@ class Planner {
     return plan;
   }
 
-  // All gradients that are ready at some time are sent after it.
+  // All gradients that are ready at some time or later are sent after it.
   double LowerBound() const {
     double bound = 0;
+    double earliest = std::numeric_limits<double>::infinity();
     int64_t bytes = 0;
     for (size_t i = analysis_.gradients.size(); i-- > 0;) {
       const Gradient& gradient = analysis_.gradients[i];
       bytes += BytesOf(gradient);
+      earliest = std::min(earliest, ReadyOf(gradient));
       const int64_t of_one_ring = bytes / nrings_ + (bytes % nrings_ != 0 ? 1 : 0);
-      bound = std::max(bound, ReadyOf(gradient) + times_.collective.LeastSeconds(of_one_ring));
+      bound = std::max(bound, earliest + times_.collective.LeastSeconds(of_one_ring));
     }
     return std::max(0.0, bound - end_);
   }

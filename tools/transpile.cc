@@ -27,6 +27,7 @@
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/command_line.h"
+#include "tools/param_attrs_file.h"
 #include "tools/step_times_file.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
@@ -37,7 +38,7 @@ namespace {
 
 struct Flags {
   std::string in, out, startup_in, startup_out;
-  std::string explain, dump_dir, feed_layout, profile, comm_table;
+  std::string explain, dump_dir, feed_layout, profile, comm_table, param_attrs;
   std::string dialect = "weft";
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
@@ -170,6 +171,9 @@ absl::Status Run(Flags& flags) {
   TranspileOptions& options = flags.options;
   WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
   WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
+  if (!flags.param_attrs.empty()) {
+    WEFT_ASSIGN_OR_RETURN(options.param_attrs, ReadAs(flags.param_attrs, ParseParamAttrs));
+  }
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
   std::vector<ProgramOutput> outputs = {{&main, flags.out}};
@@ -237,6 +241,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--feed_layout", flags.feed_layout,
                  "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
                  "their declarations suggest");
+  app.add_option("--param_attrs", flags.param_attrs,
+                 "JSON: comm_fusion, layerwise_parallel, in_shard, parameter_server of parameters");
   app.add_option("--profile", flags.profile,
                  "--buckets optimal: times of ops, of weft run --profile; default: estimated");
   app.add_option("--comm_table", flags.comm_table,
@@ -271,6 +277,8 @@ void CheckFlags(Flags& flags) {
   for (const auto& [name, value] : flags.mode_flags) {
     if (value.has_value()) options.mode_flags[name] = *value;
   }
+  Require(flags.param_attrs.empty() || options.mode != "none", "--param_attrs",
+          "mode none does not read it");
   for (const auto& [flag, path] : {std::make_pair("--profile", flags.profile),
                                    std::make_pair("--comm_table", flags.comm_table)}) {
     Require(path.empty() || ReadsTimes(flags), flag, "only --buckets optimal reads it");

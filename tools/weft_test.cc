@@ -235,7 +235,7 @@ TEST(WeftRunTest, TraceHasARowForEveryStreamOfEveryRank) {
   EXPECT_THAT(rows, ::testing::ElementsAre("0/0 compute", "0/0 rank 0", "0/1 ring 0", "1/0 compute",
                                            "1/0 rank 1", "1/1 ring 0"));
   EXPECT_EQ(ops["0/0 mul"], 3);
-  EXPECT_EQ(ops["1/0 sgd"], 3);  // of two parameters
+  EXPECT_EQ(ops["1/0 sgd"], 3);              // of two parameters
   EXPECT_EQ(ops["1/1 c_allreduce_avg"], 3);  // of one bucket
 }
 

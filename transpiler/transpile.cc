@@ -55,6 +55,10 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
   WEFT_ASSIGN_OR_RETURN(context.cluster, ResolveCluster(options));
   context.distributed_params = options.distributed_params;
   context.times = options.times;
+  context.param_attrs = options.param_attrs;
+  for (const auto& [param, attrs] : options.param_attrs) {
+    if (!attrs.is_replicated()) context.distributed_params.insert(param);
+  }
   if (options.explain) context.remarks = &result->remarks;
   context.warnings = &result->warnings;
   context.notes = &result->notes;
@@ -76,6 +80,15 @@ absl::Status VerifyInput(const ProgramPair& programs) {
   return VerifyStructure(*programs.startup, {/*rank=*/0, /*is_startup=*/true});
 }
 
+absl::Status CheckParamAttrs(const ParamAttrsByName& all, const Program& main) {
+  for (const auto& [param, attrs] : all) {
+    if (main.block(0).FindVar(param).valid()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("attributes of parameter ", param, ": the program has no such variable"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTimes(const StepTimes& times, const Program& main) {
   const size_t num_ops = main.block(0).ops().size();
   if (times.op_seconds.empty() || times.op_seconds.size() == num_ops) return absl::OkStatus();
@@ -94,6 +107,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   const bool verifies = options.verification != Verification::kNever;
   if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
   WEFT_RETURN_IF_ERROR(CheckTimes(options.times, *programs.main));
+  WEFT_RETURN_IF_ERROR(CheckParamAttrs(options.param_attrs, *programs.main));
   WEFT_ASSIGN_OR_RETURN(context.feeds, FeedLayoutsOf(*programs.main, options.feeds));
   std::future<absl::StatusOr<Facts>> facts;
   if (verifies || pipeline.AsksForFacts()) {

@@ -22,6 +22,7 @@
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
+#include "transpiler/pipeline/param_attrs.h"
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/pipeline.h"
 #include "transpiler/pipeline/registry.h"
@@ -39,6 +40,8 @@ struct TranspileOptions {
   ClusterSpec cluster;
   // Parameters that are not replicated. Program files do not mark them.
   std::set<std::string> distributed_params;
+  // What else they cannot say. Parameters that are not replicated count as distributed.
+  ParamAttrsByName param_attrs;
 
   // How data variables are given to the ranks; those of others follow from their declarations
   // (FeedLayoutsOf).

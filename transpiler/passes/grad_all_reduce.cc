@@ -72,9 +72,10 @@ absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& progr
                         AnalyzeReduction(program, context, options_.scale));
   const GradientAnalysis& analysis = reduction.analysis;
   const std::string reduce_type = reduction.averages ? "c_allreduce_avg" : "c_allreduce_sum";
-  const BucketTimes times{context.gradient_ready, context.times.collective, options_.nrings};
+  const BucketInputs inputs{context.gradient_ready, context.times.collective, options_.nrings,
+                            context.param_attrs};
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
-                        FillBuckets(program, analysis, options_.buckets, times));
+                        FillBuckets(program, analysis, options_.buckets, inputs));
   for (const std::string& warning : filled.warnings)
     context.Note(absl::StrCat("warning: ", warning));
   Rewriter rewriter(programs.main);

@@ -91,12 +91,12 @@ std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begi
 class BlockFiller {
  public:
   BlockFiller(const Program& program, const std::vector<Gradient>& gradients,
-              const BucketPolicy& policy, const BucketTimes& times, const GradientWrites& writes,
+              const BucketPolicy& policy, const BucketInputs& inputs, const GradientWrites& writes,
               FilledBuckets* filled)
       : program_(program),
         gradients_(gradients),
         policy_(policy),
-        times_(times),
+        inputs_(inputs),
         writes_(writes),
         filled_(*filled) {}
 
@@ -116,6 +116,8 @@ class BlockFiller {
       candidate.dtype = type.dtype;
       candidate.elements = NumElements(type.dims);
       candidate.bytes = candidate.elements * static_cast<int64_t>(SizeOf(type.dtype));
+      const auto attrs = inputs_.param_attrs.find(std::string(program_.name(gradients_[i].param)));
+      if (attrs != inputs_.param_attrs.end()) candidate.comm_fusion = attrs->second.comm_fusion;
       // Gradients that are used before this one is complete must be reduced before that.
       candidate.starts_anew = first_use <= CompletedAt(program_, gradients_[i]);
       if (candidate.starts_anew) first_use = kNever;
@@ -134,7 +136,7 @@ class BlockFiller {
     if (policy_.is_optimal()) {
       WEFT_ASSIGN_OR_RETURN(
           OptimalPlan optimal,
-          PlanOptimalBuckets(candidates_, ReadyOfCandidates(), times_.collective, times_.nrings));
+          PlanOptimalBuckets(candidates_, ReadyOfCandidates(), inputs_.collective, inputs_.nrings));
       return std::move(optimal.plan);
     }
     if (!policy_.by_fusion_id) return PlanBuckets(policy_, candidates_);
@@ -146,8 +148,8 @@ class BlockFiller {
     std::vector<double> ready;
     double latest = 0;
     for (size_t member : members_) {
-      const auto it = times_.ready.find(std::string(program_.name(gradients_[member].grad)));
-      if (it != times_.ready.end()) latest = std::max(latest, it->second);
+      const auto it = inputs_.ready.find(std::string(program_.name(gradients_[member].grad)));
+      if (it != inputs_.ready.end()) latest = std::max(latest, it->second);
       ready.push_back(block_ == 0 ? latest : 0);
     }
     return ready;
@@ -209,7 +211,7 @@ class BlockFiller {
   const Program& program_;
   const std::vector<Gradient>& gradients_;
   const BucketPolicy& policy_;
-  const BucketTimes& times_;
+  const BucketInputs& inputs_;
   const GradientWrites& writes_;
   FilledBuckets& filled_;
   int block_ = 0;
@@ -220,7 +222,7 @@ class BlockFiller {
 }  // namespace
 
 absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const GradientAnalysis& analysis,
-                                          const BucketPolicy& policy, const BucketTimes& times) {
+                                          const BucketPolicy& policy, const BucketInputs& inputs) {
   const std::vector<Gradient>& gradients = analysis.gradients;
   FilledBuckets filled;
   if (policy.is_none()) {
@@ -233,7 +235,7 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
   for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
     while (end < gradients.size() && gradients[end].block == gradients[begin].block) ++end;
     WEFT_RETURN_IF_ERROR(
-        BlockFiller(program, gradients, policy, times, writes, &filled).Fill(begin, end));
+        BlockFiller(program, gradients, policy, inputs, writes, &filled).Fill(begin, end));
   }
   std::stable_sort(filled.buckets.begin(), filled.buckets.end(),
                    [](const GradientBucket& a, const GradientBucket& b) {

@@ -12,6 +12,7 @@
 #include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/buckets/collective_time.h"
 #include "transpiler/passes/fused_buffer.h"
+#include "transpiler/pipeline/param_attrs.h"
 
 namespace weft {
 
@@ -23,12 +24,13 @@ struct GradientBucket {
   std::string why_ended;       // why no further gradient joined; empty: there was none
 };
 
-// What the policy `optimal` goes by.
-struct BucketTimes {
+// What policies go by beside the program. `optimal`: times and rings; `mindspore`: comm_fusion.
+struct BucketInputs {
   // When gradients of the root block are complete, by name, in seconds since the step began.
   std::map<std::string, double> ready = {};
   CollectiveTime collective = {};
   int nrings = 1;
+  ParamAttrsByName param_attrs = {};
 };
 
 struct FilledBuckets {
@@ -44,9 +46,9 @@ struct FilledBuckets {
 // of completion, those of the root block first. Errors: those of PlanBuckets. O(arguments).
 absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const GradientAnalysis& analysis,
                                           const BucketPolicy& policy,
-                                          const BucketTimes& times = {});
+                                          const BucketInputs& inputs = {});
 
-// BucketTimes::ready, from the times of the ops of the root block, by position.
+// BucketInputs::ready, from the times of the ops of the root block, by position.
 std::map<std::string, double> ReadyTimes(const Program& program, const GradientAnalysis& analysis,
                                          const std::vector<double>& op_seconds);
 

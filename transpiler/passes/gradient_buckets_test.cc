@@ -17,13 +17,14 @@ using ::testing::ElementsAre;
 using ::weft::testing::CompactProgram;
 
 // The buckets as "v@GRAD w@GRAD", with the op at which their buffer begins, or why one is alone.
-std::vector<std::string> Buckets(const std::string& text, const std::string& policy) {
+std::vector<std::string> Buckets(const std::string& text, const std::string& policy,
+                                 const BucketInputs& inputs = {}) {
   const Program program = CompactProgram(text);
   const auto analysis = AnalyzeGradients(program, std::set<std::string>());
   const auto parsed = BucketPolicy::Parse(policy);
   if (!analysis.ok() || !parsed.ok()) return {"error"};
   std::vector<std::string> texts;
-  const auto filled = FillBuckets(program, *analysis, *parsed);
+  const auto filled = FillBuckets(program, *analysis, *parsed, inputs);
   if (!filled.ok()) return {filled.status().ToString()};
   for (const GradientBucket& bucket : filled->buckets) {
     std::string names = absl::StrJoin(TensorsOf(program, *analysis, bucket).names, " ");
@@ -46,6 +47,51 @@ constexpr char kThree[] = R"(
 TEST(GradientBuckets, FillUpInTheOrderOfCompletion) {
   EXPECT_THAT(Buckets(kThree, "none"), ElementsAre("c@GRAD", "b@GRAD", "a@GRAD"));
   EXPECT_THAT(Buckets(kThree, "count{count=2}"),
+              ElementsAre("c@GRAD b@GRAD from op 0 (mul_grad)", "a@GRAD"));
+}
+
+TEST(GradientBuckets, MindSporeCountsParametersInTheOrderOfTheirDeclaration) {
+  const std::string declared = R"(
+    var a : fp32[2, 2] parameter persistable
+    var b : fp32[2, 2] parameter persistable
+    var c : fp32[2, 2] parameter persistable
+  )" + std::string(kThree);
+  EXPECT_THAT(Buckets(declared, "mindspore{split_indices=\"0\"}"),
+              ElementsAre("c@GRAD b@GRAD from op 0 (mul_grad)", "a@GRAD"));
+}
+
+TEST(GradientBuckets, MindSporeFusesGradientsOfEqualCommFusion) {
+  BucketInputs inputs;
+  inputs.param_attrs["a"].comm_fusion = 7;
+  inputs.param_attrs["c"].comm_fusion = 7;
+  EXPECT_THAT(Buckets(kThree, "mindspore", inputs),
+              ElementsAre("b@GRAD", "c@GRAD a@GRAD from op 0 (mul_grad)"));
+  inputs.param_attrs["b"].comm_fusion = 0;
+  inputs.param_attrs["c"].comm_fusion = 0;
+  EXPECT_THAT(Buckets(kThree, "mindspore", inputs), ElementsAre("c@GRAD", "b@GRAD", "a@GRAD"));
+}
+
+// a is used before b is complete: what MindSpore would fuse is divided there.
+TEST(GradientBuckets, BucketsOfParametersAreDividedWhereAMemberIsUsed) {
+  EXPECT_THAT(Buckets(R"(
+    var b : fp32[2, 2] parameter persistable
+    var a : fp32[2, 2] parameter persistable
+    Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]
+    ParamOut=[a] = sgd(Param=[a], Grad=[a@GRAD], LearningRate=[lr]) role=optimize
+    Y@GRAD=[b@GRAD] = mul_grad(Y=[b], Out@GRAD=[g]) role=backward vars=[b, b@GRAD]
+    ParamOut=[b] = sgd(Param=[b], Grad=[b@GRAD], LearningRate=[lr]) role=optimize
+  )",
+                      "mindspore"),
+              ElementsAre("a@GRAD", "b@GRAD"));
+}
+
+TEST(GradientBuckets, OptimalGoesByTheTimesOfGradients) {
+  BucketInputs inputs;
+  inputs.collective = *CollectiveTime::AlphaBeta(1, 1e9);
+  EXPECT_THAT(Buckets(kThree, "optimal", inputs),
+              ElementsAre("c@GRAD b@GRAD a@GRAD from op 0 (mul_grad)"));
+  inputs.ready = {{"c@GRAD", 1}, {"b@GRAD", 2}, {"a@GRAD", 9}};
+  EXPECT_THAT(Buckets(kThree, "optimal", inputs),
               ElementsAre("c@GRAD b@GRAD from op 0 (mul_grad)", "a@GRAD"));
 }
 

@@ -21,6 +21,7 @@
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
+#include "transpiler/pipeline/param_attrs.h"
 
 namespace weft {
 
@@ -43,6 +44,8 @@ struct PassContext {
   Cluster cluster;
   // Parameters of which each rank holds a part. Their gradients are not reduced.
   std::set<std::string> distributed_params;
+  // Of parameters that the user describes. distributed_params has those that are not replicated.
+  ParamAttrsByName param_attrs;
   // How data variables are given to the ranks.
   FeedLayouts feeds;
   // The losses that are sums over the batch, or will be.
