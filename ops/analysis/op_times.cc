@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "absl/strings/match.h"
 #include "absl/types/optional.h"
@@ -27,7 +28,7 @@ double ElementsOf(const TensorType& type) {
   return elements;
 }
 
-absl::optional<TensorType> FirstOf(const Op& op, std::vector<absl::string_view> slots,
+absl::optional<TensorType> FirstOf(const Op& op, std::initializer_list<absl::string_view> slots,
                                    int64_t batch) {
   for (absl::string_view slot : slots) {
     for (absl::Span<const Symbol> args : {op.Input(slot), op.Output(slot)}) {

@@ -24,11 +24,11 @@ struct Values {
   int64_t first_bytes = 1 << 20;
   int64_t max_bytes = 25 << 20;
   int64_t count = 128;
-  int64_t threshold_units = -1;                // MindSpore, by size
-  int64_t threshold_elements = 2097152;        // SINGA
-  int64_t buffer_elements = 4194304;           // SINGA
-  int64_t threshold_bytes = 10 * 1024 * 1024;  // MegEngine's optimizer
-  int64_t max_size_mib = 10;                   // MegEngine's pass
+  int64_t threshold_units = -1;          // MindSpore, by size
+  int64_t threshold_elements = 2097152;  // SINGA
+  int64_t buffer_elements = 4194304;     // SINGA
+  int64_t threshold_bytes = 10 << 20;    // MegEngine's optimizer
+  int64_t max_size_mib = 10;             // MegEngine's pass
 };
 
 absl::StatusOr<std::vector<int>> ParseIndices(absl::string_view text) {

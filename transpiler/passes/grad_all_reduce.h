@@ -1,6 +1,8 @@
 #ifndef WEFT_TRANSPILER_PASSES_GRAD_ALL_REDUCE_H_
 #define WEFT_TRANSPILER_PASSES_GRAD_ALL_REDUCE_H_
 
+#include <utility>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/option_binder.h"
@@ -55,7 +57,7 @@ class GradAllReduce : public Pass {
     BucketPolicy buckets;                        // which gradients travel together
     void Bind(OptionBinder& bind);
   };
-  explicit GradAllReduce(Options options) : options_(options) {}
+  explicit GradAllReduce(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
   Contract contract() const override;

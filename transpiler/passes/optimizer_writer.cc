@@ -343,7 +343,7 @@ void OptimizerWriter::ScalarOp(const std::string& type, NewSlots inputs, const s
 }
 
 // With the scope and, if it belongs to an update, the pair of parameter and gradient.
-pb::OpDesc OptimizerWriter::Build(NewOp op, const NewUpdate* update) const {
+pb::OpDesc OptimizerWriter::Build(const NewOp& op, const NewUpdate* update) const {
   pb::OpDesc desc = BuildOp(op, Dialect::kWeft);
   *desc.add_attrs() = MakeAttr(kScopeAttr, scope_);
   if (update != nullptr) {

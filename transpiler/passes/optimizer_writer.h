@@ -120,7 +120,7 @@ class OptimizerWriter {
   std::string Scalar(const std::string& name);
   void ScalarOp(const std::string& type, NewSlots inputs, const std::string& out, NewAttrs attrs,
                 const Emit& emit);
-  pb::OpDesc Build(NewOp op, const NewUpdate* update) const;
+  pb::OpDesc Build(const NewOp& op, const NewUpdate* update) const;
 
   const OptimizerSettings settings_;
   const std::string scope_;

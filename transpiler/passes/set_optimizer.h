@@ -1,8 +1,6 @@
 #ifndef WEFT_TRANSPILER_PASSES_SET_OPTIMIZER_H_
 #define WEFT_TRANSPILER_PASSES_SET_OPTIMIZER_H_
 
-#include <utility>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "transpiler/passes/optimizer_settings.h"
@@ -53,7 +51,7 @@ class SetOptimizer : public Pass {
   static constexpr absl::string_view kDescription =
       "both programs: replaces the optimizer, or adds one";
   using Options = OptimizerOptions;
-  explicit SetOptimizer(Options options) : options_(std::move(options)) {}
+  explicit SetOptimizer(const Options& options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
