@@ -12,6 +12,7 @@
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "tools/json_input.h"
 #include "transpiler/buckets/optimal_plan.h"
 
 namespace weft {
@@ -41,31 +42,23 @@ const std::map<std::string, Dialect>& Dialects() {
   return *dialects;
 }
 
-absl::Status Expected(const std::string& key, absl::string_view what, const Json& found) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("key '", key, "': expected ", what, ", found ", found.dump()));
-}
-
-absl::StatusOr<int64_t> IntegerOf(const std::string& key, const Json& json) {
-  if (!json.is_number_integer()) return Expected(key, "an integer", json);
-  return json.get<int64_t>();
-}
-
 absl::StatusOr<std::vector<int>> IntegersOf(const std::string& key, const Json& json) {
-  if (!json.is_array()) return Expected(key, "a list of integers", json);
+  if (!json.is_array()) return ExpectedInJson(key, "a list of integers", json);
   std::vector<int> integers;
   for (const Json& item : json) {
-    WEFT_ASSIGN_OR_RETURN(const int64_t integer, IntegerOf(key, item));
-    if (integer < INT32_MIN || integer > INT32_MAX) return Expected(key, "a 32-bit integer", item);
+    WEFT_ASSIGN_OR_RETURN(const int64_t integer, JsonInteger(key, item));
+    if (integer < INT32_MIN || integer > INT32_MAX)
+      return ExpectedInJson(key, "a 32-bit integer", item);
     integers.push_back(static_cast<int>(integer));
   }
   return integers;
 }
 
+constexpr int64_t kUnknown = -1;
+
 class Parser {
  public:
   absl::StatusOr<BucketFile> Parse(const Json& json) {
-    if (!json.is_object()) return absl::InvalidArgumentError("expected a JSON object");
     for (const auto& [key, value] : json.items()) {
       if (key != "policy" && key != "params" && key != "grads" && key != "id" && key != "expect") {
         return absl::InvalidArgumentError(
@@ -84,31 +77,33 @@ class Parser {
 
  private:
   absl::Status ReadGradients(const Json& list) {
-    if (!list.is_array()) return Expected("grads", "a list", list);
+    if (!list.is_array()) return ExpectedInJson("grads", "a list", list);
     constexpr int64_t kMaxGradients = 10000000;
     double latest = 0;
     for (const Json& run : list) {
-      if (!run.is_object()) return Expected("grads", "objects", run);
+      if (!run.is_object()) return ExpectedInJson("grads", "objects", run);
       BucketGradient gradient;
+      gradient.elements = gradient.bytes = kUnknown;
       int64_t repeat = 1;
       for (const auto& [key, value] : run.items()) {
         if (key == "dtype") {
           WEFT_RETURN_IF_ERROR(ReadType(value, &gradient.dtype));
         } else if (key == "elements" || key == "bytes" || key == "repeat") {
-          WEFT_ASSIGN_OR_RETURN(const int64_t integer, IntegerOf(key, value));
-          if (integer < 0) return Expected(key, "an integer >= 0", value);
+          WEFT_ASSIGN_OR_RETURN(const int64_t integer, JsonInteger(key, value));
+          if (integer < 0) return ExpectedInJson(key, "an integer >= 0", value);
           (key == "elements" ? gradient.elements
            : key == "bytes"  ? gradient.bytes
                              : repeat) = integer;
         } else if (key == "ready_us") {
-          if (!value.is_number()) return Expected(key, "a number", value);
-          latest = value.get<double>() * 1e-6;
+          latest = value.is_number() ? value.get<double>() * 1e-6 : -1;
+          if (!(latest >= 0 && latest < 1e9)) return ExpectedInJson(key, "a number >= 0", value);
         } else if (key != "first" && key != "name") {
           return absl::InvalidArgumentError(
               absl::StrCat("unknown key '", key,
                            "' of a gradient: expected dtype, elements, bytes, repeat, ready_us"));
         }
       }
+      WEFT_RETURN_IF_ERROR(CompleteSize(run, &gradient));
       if (repeat > kMaxGradients - static_cast<int64_t>(file_.gradients.size())) {
         return absl::InvalidArgumentError(
             absl::StrCat("expected at most ", kMaxGradients, " gradients"));
@@ -121,6 +116,21 @@ class Parser {
     return absl::OkStatus();
   }
 
+  // Elements and bytes follow from each other; one of them must be given.
+  static absl::Status CompleteSize(const Json& run, BucketGradient* gradient) {
+    const auto size = static_cast<int64_t>(SizeOf(gradient->dtype));
+    if (gradient->elements == kUnknown && gradient->bytes == kUnknown) {
+      return ExpectedInJson("grads", "elements or bytes in every gradient", run);
+    }
+    if (gradient->elements == kUnknown) gradient->elements = gradient->bytes / size;
+    if (gradient->elements > INT64_MAX / size) {
+      return ExpectedInJson("elements", "fewer elements", run);
+    }
+    if (gradient->bytes == kUnknown) gradient->bytes = gradient->elements * size;
+    if (gradient->bytes == gradient->elements * size) return absl::OkStatus();
+    return ExpectedInJson("bytes", absl::StrCat(gradient->elements * size), run);
+  }
+
   // "float32", or as program text spells it.
   static absl::Status ReadType(const Json& value, DType* dtype) {
     static const auto* const names =
@@ -128,17 +138,17 @@ class Parser {
                                          {"bfloat16", DType::kBFloat16},
                                          {"float32", DType::kFloat32},
                                          {"float64", DType::kFloat64}};
-    if (!value.is_string()) return Expected("dtype", "a string", value);
+    if (!value.is_string()) return ExpectedInJson("dtype", "a string", value);
     const auto it = names->find(value.get<std::string>());
     const absl::optional<DType> found = it != names->end() ? absl::optional<DType>(it->second)
                                                            : ParseDType(value.get<std::string>());
-    if (!found.has_value()) return Expected("dtype", "an element type", value);
+    if (!found.has_value()) return ExpectedInJson("dtype", "an element type", value);
     *dtype = *found;
     return absl::OkStatus();
   }
 
   absl::Status ReadPolicy(const std::string& name, const Json& params) {
-    if (!params.is_object()) return Expected("params", "an object", params);
+    if (!params.is_object()) return ExpectedInJson("params", "an object", params);
     const auto dialect = Dialects().find(name);
     if (dialect == Dialects().end()) {
       if (!params.empty()) {
@@ -152,7 +162,7 @@ class Parser {
     for (const auto& [key, value] : params.items()) {
       const auto renamed = dialect->second.params.find(key);
       if (renamed != dialect->second.params.end()) {
-        WEFT_ASSIGN_OR_RETURN(const int64_t integer, IntegerOf(key, value));
+        WEFT_ASSIGN_OR_RETURN(const int64_t integer, JsonInteger(key, value));
         spec.options.emplace_back(renamed->second, absl::StrCat(integer));
       } else {
         WEFT_RETURN_IF_ERROR(ReadList(name, key, value, &spec));
@@ -169,7 +179,7 @@ class Parser {
     if (is_mindspore && key == "split_indices") {
       WEFT_ASSIGN_OR_RETURN(const std::vector<int> indices, IntegersOf(key, value));
       if (indices.empty() && policy == "mindspore_index") {
-        return Expected(key, "one split index or more", value);
+        return ExpectedInJson(key, "one split index or more", value);
       }
       WEFT_RETURN_IF_ERROR(CheckSplitIndices(indices));
       if (!indices.empty()) {
@@ -187,7 +197,7 @@ class Parser {
   absl::Status ReadFusionIds(const std::string& key, const Json& value) {
     WEFT_ASSIGN_OR_RETURN(const std::vector<int> ids, IntegersOf(key, value));
     if (ids.size() != file_.gradients.size()) {
-      return Expected(key, absl::StrCat(file_.gradients.size(), " integers"), value);
+      return ExpectedInJson(key, absl::StrCat(file_.gradients.size(), " integers"), value);
     }
     for (size_t i = 0; i < ids.size(); ++i) file_.gradients[i].comm_fusion = ids[i];
     return absl::OkStatus();
@@ -203,7 +213,7 @@ class Parser {
       gradients.push_back(file_.gradients[number]);
     }
     if (gradients.size() != order.size()) {
-      return Expected(key, "numbers of gradients, each at most once", value);
+      return ExpectedInJson(key, "numbers of gradients, each at most once", value);
     }
     file_.gradients = std::move(gradients);
     file_.numbers = order;
@@ -214,7 +224,7 @@ class Parser {
     WEFT_ASSIGN_OR_RETURN(const std::vector<int> numbers, IntegersOf(key, value));
     for (int number : numbers) {
       if (number < 0 || static_cast<size_t>(number) >= file_.gradients.size()) {
-        return Expected(key, "numbers of gradients", value);
+        return ExpectedInJson(key, "numbers of gradients", value);
       }
       file_.gradients[number].travels_alone = true;
     }
@@ -227,8 +237,7 @@ class Parser {
 }  // namespace
 
 absl::StatusOr<BucketFile> ParseBucketFile(absl::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError("not a JSON file");
+  WEFT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
   return Parser().Parse(json);
 }
 
@@ -242,6 +251,7 @@ absl::StatusOr<std::string> PlanBucketFile(const BucketFile& file, const Collect
     plan = std::move(optimal.plan);
     json["finish_us"] = optimal.finish * 1e6;
     json["lower_bound_us"] = optimal.lower_bound * 1e6;
+    json["gap_us"] = (optimal.finish - optimal.lower_bound) * 1e6;
     json["found_by"] = optimal.found_by;
   } else {
     WEFT_ASSIGN_OR_RETURN(plan, PlanBuckets(file.policy, file.gradients));

@@ -23,7 +23,8 @@ struct BucketFile {
 };
 
 // {"policy": NAME, "params": {...}, "grads": [{"dtype": "float32", "elements": 64, "bytes": 256,
-// "repeat": 2, "ready_us": 10}, ...]}; `repeat` gradients in a row are alike. NAME and params:
+// "repeat": 2, "ready_us": 10}, ...]}; `repeat` gradients in a row are alike; `bytes`
+// or `elements` may be absent. NAME and params:
 //
 //   mindspore_index   split_indices, fusion_type; comm_fusion: one per gradient
 //   mindspore_param   the same; split_indices may be empty
@@ -40,7 +41,8 @@ struct BucketFile {
 absl::StatusOr<BucketFile> ParseBucketFile(absl::string_view json);
 
 // {"policy", "groups": [{"members", "fused"}], "warnings"}; for `optimal` also "finish_us",
-// "lower_bound_us" and "found_by". Errors: those of PlanBuckets and PlanOptimalBuckets.
+// "lower_bound_us",
+// their difference "gap_us", and "found_by". Errors: those of PlanBuckets and PlanOptimalBuckets.
 absl::StatusOr<std::string> PlanBucketFile(const BucketFile& file, const CollectiveTime& time,
                                            int nrings);
 

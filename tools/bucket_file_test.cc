@@ -100,6 +100,17 @@ TEST(BucketFile, OptimalPrintsItsLowerBound) {
   EXPECT_NEAR(planned["lower_bound_us"], 22.001, 1e-9);
 }
 
+TEST(BucketFile, ElementsAndBytesFollowFromEachOther) {
+  const auto parsed = ParseBucketFile(
+      json({{"policy", "ddp"},
+            {"grads",
+             {{{"dtype", "float16"}, {"elements", 3}}, {{"dtype", "float64"}, {"bytes", 16}}}}})
+          .dump());
+  WEFT_ASSERT_OK(parsed.status());
+  EXPECT_EQ(parsed->gradients[0].bytes, 6);
+  EXPECT_EQ(parsed->gradients[1].elements, 2);
+}
+
 TEST(BucketFile, SaysWhatIsWrong) {
   const json gradient = {{"dtype", "fp32"}, {"elements", 1}, {"bytes", 4}};
   const auto message = [](const json& file) {
@@ -123,9 +134,17 @@ TEST(BucketFile, SaysWhatIsWrong) {
                        {"grads", {gradient}},
                        {"params", {{"comm_fusion", {1, 2}}}}}),
               HasSubstr("key 'comm_fusion': expected 1 integers"));
+  EXPECT_THAT(message({{"policy", "ddp"}, {"grads", {{{"elements", 2}, {"bytes", 4}}}}}),
+              HasSubstr("key 'bytes': expected 8"));
+  EXPECT_THAT(message({{"policy", "ddp"}, {"grads", {{{"dtype", "fp32"}}}}}),
+              HasSubstr("expected elements or bytes in every gradient"));
+  EXPECT_THAT(message({{"policy", "mindspore_size"},
+                       {"grads", {gradient}},
+                       {"params", {{"threshold", 18446744073709551615u}}}}),
+              HasSubstr("key 'threshold': expected an integer of 64 bits"));
   EXPECT_THAT(message({{"policy", "what"}, {"grads", {gradient}}}),
               HasSubstr("buckets: expected none"));
-  EXPECT_THAT(message({{"policy", "ddp"}, {"grads", {{{"repeat", 100000000}}}}}),
+  EXPECT_THAT(message({{"policy", "ddp"}, {"grads", {{{"bytes", 4}, {"repeat", 100000000}}}}}),
               HasSubstr("at most 10000000 gradients"));
 }
 

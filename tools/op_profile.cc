@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "nlohmann/json.hpp"
 
 namespace weft {
@@ -24,6 +25,8 @@ void OpProfile::Add(const StepTrace& trace) {
       const Plan::PlanOp& op = trace.plan->ops[span.op];
       // A collective runs beside the ops; what it takes says comm_bench.
       if (op.ring >= 0) continue;
+      // "block 1, op 0 (scale)" runs within an op of the root block; "the step" is no op.
+      if (!absl::StartsWith(op.name, "op ")) continue;
       auto [it, is_new] = seconds_.try_emplace(op.name);
       if (is_new) names_.push_back(op.name);
       const auto [step, is_first] = step_of_.try_emplace(op.name, trace.step);

@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// The times of ops over the steps of rank 0.
+// The times of ops of the root block, and of what they run, over the steps of rank 0.
 class OpProfile {
  public:
   // The first steps allocate and warm caches up.

@@ -12,9 +12,10 @@ namespace {
 
 TEST(OpProfile, HasMediansAfterTheFirstSteps) {
   Plan plan;
-  plan.ops.resize(2);
+  plan.ops.resize(3);
   plan.ops[0].name = "op 0 (relu)";
   plan.ops[1].name = "op 1 (relu)";
+  plan.ops[2].name = "block 1, op 0 (scale)";  // a part of another op
   OpProfile profile;
   using std::chrono::seconds;
   const std::chrono::steady_clock::time_point zero;
@@ -23,7 +24,8 @@ TEST(OpProfile, HasMediansAfterTheFirstSteps) {
     // Op 1 runs twice a step, in a loop.
     const std::vector<std::vector<OpSpan>> spans = {{{0, zero, zero + seconds(first)},
                                                      {1, zero, zero + seconds(1)},
-                                                     {1, zero, zero + seconds(2)}}};
+                                                     {1, zero, zero + seconds(2)},
+                                                     {2, zero, zero + seconds(2)}}};
     profile.Add({step, 0, &plan, spans});
     profile.Add({step, 1, &plan, spans});
   }

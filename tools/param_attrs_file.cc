@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "tools/json_input.h"
 
 namespace weft {
 namespace {
@@ -45,9 +46,7 @@ absl::Status SetAttr(const std::string& param, const std::string& key, const Jso
 }  // namespace
 
 absl::StatusOr<ParamAttrsByName> ParseParamAttrs(absl::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError("not a JSON file");
-  if (!json.is_object()) return absl::InvalidArgumentError("expected a JSON object");
+  WEFT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
   ParamAttrsByName all;
   for (const auto& [param, attrs] : json.items()) {
     if (!attrs.is_object()) return Expected(param, "attributes", "a JSON object", attrs);

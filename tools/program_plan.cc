@@ -1,7 +1,6 @@
 #include "tools/program_plan.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -38,7 +37,8 @@ class Planner {
         times_(times),
         nrings_(nrings),
         end_(BackwardEnd(program, times.op_seconds)),
-        ready_(ReadyTimes(program, analysis, times.op_seconds)) {}
+        ready_(FindReadyTimes(program, analysis, times.op_seconds)),
+        ready_of_(ReadyOfGradients(program, analysis, ready_)) {}
 
   absl::StatusOr<ProgramPlan> Plan(const BucketPolicy& policy) const {
     WEFT_ASSIGN_OR_RETURN(
@@ -60,19 +60,15 @@ class Planner {
     return plan;
   }
 
-  // All gradients that are ready at some time or later are sent after it.
-  double LowerBound() const {
-    double bound = 0;
-    double earliest = std::numeric_limits<double>::infinity();
-    int64_t bytes = 0;
-    for (size_t i = analysis_.gradients.size(); i-- > 0;) {
-      const Gradient& gradient = analysis_.gradients[i];
-      bytes += BytesOf(gradient);
-      earliest = std::min(earliest, ReadyOf(gradient));
-      const int64_t of_one_ring = bytes / nrings_ + (bytes % nrings_ != 0 ? 1 : 0);
-      bound = std::max(bound, earliest + times_.collective.LeastSeconds(of_one_ring));
+  // Of the exposed time of any buckets.
+  double LeastExposed() const {
+    std::vector<int64_t> bytes;
+    std::vector<double> ready;
+    for (size_t i = 0; i < analysis_.gradients.size(); ++i) {
+      bytes.push_back(BytesOf(analysis_.gradients[i]));
+      ready.push_back(ReadyOf(i));
     }
-    return std::max(0.0, bound - end_);
+    return std::max(0.0, LowerBound(bytes, ready, times_.collective, nrings_) - end_);
   }
 
  private:
@@ -89,10 +85,7 @@ class Planner {
   }
 
   // Accumulated gradients are sent by a block that runs after backward.
-  double ReadyOf(const Gradient& gradient) const {
-    const auto it = ready_.find(std::string(program_.name(gradient.grad)));
-    return gradient.block != 0 || it == ready_.end() ? end_ : it->second;
-  }
+  double ReadyOf(size_t gradient) const { return ready_of_[gradient].value_or(end_); }
 
   PlannedBucket Describe(const GradientBucket& bucket) const {
     PlannedBucket planned;
@@ -101,7 +94,7 @@ class Planner {
       planned.gradients.emplace_back(program_.name(gradient.grad));
       planned.dtype = std::string(DTypeName(TypeOf(gradient).dtype));
       planned.bytes += BytesOf(gradient);
-      planned.ready = std::max(planned.ready, ReadyOf(gradient));
+      planned.ready = std::max(planned.ready, ReadyOf(i));
     }
     planned.why_alone = bucket.why_alone;
     planned.why_ended = bucket.why_ended;
@@ -113,7 +106,8 @@ class Planner {
   const StepTimes& times_;
   const int nrings_;
   const double end_;
-  const std::map<std::string, double> ready_;
+  const ReadyTimes ready_;
+  const std::vector<absl::optional<double>> ready_of_;  // by gradient
 };
 
 const PlannedBucket* FindBucket(const ProgramPlan& plan, absl::string_view gradient) {
@@ -178,7 +172,7 @@ absl::StatusOr<ProgramPlan> PlanProgram(const Program& program, const BucketPoli
   WEFT_ASSIGN_OR_RETURN(const BucketPolicy optimal, BucketPolicy::Parse("optimal"));
   WEFT_ASSIGN_OR_RETURN(const ProgramPlan best, planner.Plan(optimal));
   plan.least_exposed = best.exposed;
-  plan.lower_bound = planner.LowerBound();
+  plan.lower_bound = planner.LeastExposed();
   return plan;
 }
 
@@ -197,11 +191,11 @@ absl::StatusOr<std::string> WhyApart(const ProgramPlan& plan, absl::string_view 
   if (of_a->dtype != of_b->dtype) {
     return absl::StrCat("element types ", of_a->dtype, " and ", of_b->dtype);
   }
-  const PlannedBucket* earlier = std::min(of_a, of_b);
-  if (!earlier->why_ended.empty()) {
-    return absl::StrCat("bucket ", earlier - plan.buckets.data(), ": ", earlier->why_ended);
-  }
-  return std::string("the policy keeps them apart");
+  // Of policies that begin with the last gradient, the later bucket was filled first.
+  const auto says = [&](const PlannedBucket* bucket) {
+    return absl::StrCat("bucket ", bucket - plan.buckets.data(), ": ", bucket->why_ended);
+  };
+  return absl::StrCat(says(std::min(of_a, of_b)), "; ", says(std::max(of_a, of_b)));
 }
 
 std::string PlanSvg(const ProgramPlan& plan) {

@@ -70,7 +70,8 @@ TEST(ProgramPlan, BucketsTakeRingsInTurn) {
 TEST(ProgramPlan, SaysWhyGradientsAreApart) {
   const ProgramPlan plan = PlanOf("count{count=2}");
   EXPECT_EQ(*WhyApart(plan, "c@GRAD", "b@GRAD"), "they share a bucket");
-  EXPECT_EQ(*WhyApart(plan, "a@GRAD", "c@GRAD"), "bucket 0: full: 2 gradients");
+  EXPECT_EQ(*WhyApart(plan, "a@GRAD", "c@GRAD"),
+            "bucket 0: full: 2 gradients; bucket 1: no gradient of its kind is left");
   EXPECT_THAT(WhyApart(plan, "a@GRAD", "x"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("does not reduce a gradient x")));
   const std::string mixed = R"(

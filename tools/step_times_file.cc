@@ -1,6 +1,5 @@
 #include "tools/step_times_file.h"
 
-#include <cmath>
 #include <cstdint>
 #include <map>
 
@@ -8,18 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "tools/json_input.h"
 
 namespace weft {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-absl::StatusOr<Json> ParseObject(absl::string_view text) {
-  Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError("not a JSON file");
-  if (!json.is_object()) return absl::InvalidArgumentError("expected a JSON object");
-  return json;
-}
 
 absl::StatusOr<double> NumberOf(const Json& json, const std::string& key) {
   const auto it = json.is_object() ? json.find(key) : json.end();
@@ -47,7 +40,7 @@ std::string FirstOp(absl::string_view name) {
 }  // namespace
 
 absl::StatusOr<CollectiveTime> ParseCollectiveTable(absl::string_view text) {
-  WEFT_ASSIGN_OR_RETURN(const Json json, ParseObject(text));
+  WEFT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
   if (json.contains("latency_s") || json.contains("bytes_per_s")) {
     WEFT_ASSIGN_OR_RETURN(const double latency, NumberOf(json, "latency_s"));
     WEFT_ASSIGN_OR_RETURN(const double bandwidth, NumberOf(json, "bytes_per_s"));
@@ -67,7 +60,7 @@ absl::StatusOr<CollectiveTime> ParseCollectiveTable(absl::string_view text) {
 }
 
 absl::StatusOr<std::vector<double>> ParseProfile(absl::string_view text, const Program& program) {
-  WEFT_ASSIGN_OR_RETURN(const Json json, ParseObject(text));
+  WEFT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
   WEFT_ASSIGN_OR_RETURN(const Json list, ListOf(json, "ops"));
   std::map<std::string, size_t> position_of;
   for (OpId id : program.block(0).ops()) {
@@ -75,6 +68,7 @@ absl::StatusOr<std::vector<double>> ParseProfile(absl::string_view text, const P
     position_of[op.DebugName()] = op.position();
   }
   std::vector<double> seconds(position_of.size(), 0);
+  double total = 0;
   for (const Json& entry : list) {
     const auto name = entry.is_object() ? entry.find("op") : entry.end();
     if (name == entry.end() || !name->is_string()) {
@@ -87,12 +81,14 @@ absl::StatusOr<std::vector<double>> ParseProfile(absl::string_view text, const P
                        ": the profile is of another program; measure the program that is planned"));
     }
     WEFT_ASSIGN_OR_RETURN(const double time, NumberOf(entry, "seconds"));
-    if (!std::isfinite(time) || time < 0) {
+    if (!(time >= 0 && time <= 1e9)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(op->first, ": expected seconds >= 0, found ", time));
+          absl::StrCat(op->first, ": expected seconds from 0 to 1e9, found ", time));
     }
     seconds[op->second] += time;
+    total += time;
   }
+  if (total == 0) return absl::InvalidArgumentError("the profile has no times");
   return seconds;
 }
 

@@ -69,8 +69,10 @@ TEST(Profile, OfAnotherProgramIsAnError) {
               StatusIs(kInvalid, HasSubstr("the program has no op 1 (mul)")));
   EXPECT_THAT(ParseProfile("{\"ops\": [{\"seconds\": 2.5}]}", TwoOps()),
               StatusIs(kInvalid, "expected a string 'op' in each of 'ops'"));
+  EXPECT_THAT(ParseProfile("{\"ops\": []}", TwoOps()),
+              StatusIs(kInvalid, "the profile has no times"));
   EXPECT_THAT(ParseProfile(ProfileOf("op 1 (relu)", -1), TwoOps()),
-              StatusIs(kInvalid, HasSubstr("expected seconds >= 0, found -1")));
+              StatusIs(kInvalid, HasSubstr("expected seconds from 0 to 1e9, found -1")));
 }
 
 }  // namespace

@@ -152,9 +152,9 @@ absl::Status ReadTimes(const Flags& flags, const Program& main, StepTimes* times
 bool ReadsTimes(const Flags& flags) {
   const auto buckets = flags.mode_flags.find("buckets");
   if (buckets != flags.mode_flags.end() && buckets->second.has_value()) {
-    return *buckets->second == "optimal";
+    return absl::StrContains(*buckets->second, "optimal");
   }
-  return absl::StrContains(flags.options.passes, "buckets=optimal");
+  return absl::StrContains(flags.options.passes, "optimal");
 }
 
 absl::Status Run(Flags& flags) {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/available_memory.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
 #include "executor/local_communicator.h"
@@ -58,9 +59,13 @@ absl::Status RunRank(const Options& options, const std::vector<int64_t>& sizes, 
 
 absl::Status Measure(const Options& options) {
   std::vector<int64_t> sizes;
-  for (int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 2) {
+  constexpr int64_t kElement = sizeof(float);
+  for (int64_t bytes = options.min_bytes / kElement * kElement; bytes <= options.max_bytes;
+       bytes *= 2) {
     sizes.push_back(bytes);
   }
+  WEFT_RETURN_IF_ERROR(CheckFitsMemory(
+      "one buffer a rank", static_cast<uint64_t>(options.ranks) * sizes.back(), AvailableMemory()));
   GroupOptions group_options;
   group_options.nranks = options.ranks;
   const std::unique_ptr<CommunicatorGroup> group = NewLocalGroup(group_options);

@@ -57,8 +57,7 @@ void Print(const Options& options, const ProgramPlan& plan) {
     const std::string& why = bucket.why_alone.empty() ? bucket.why_ended : bucket.why_alone;
     std::printf("%6zu %4d %9zu %12lld %9.3f %9.3f %9.3f  %s\n", b, bucket.ring,
                 bucket.gradients.size(), static_cast<long long>(bucket.bytes), bucket.ready * 1e3,
-                bucket.run.begin * 1e3, bucket.run.end * 1e3,
-                why.empty() ? "the last gradient" : why.c_str());
+                bucket.run.begin * 1e3, bucket.run.end * 1e3, why.c_str());
   }
   std::printf("backward ends at %.3f ms (%s); collectives take %s\n", plan.backward_end * 1e3,
               options.profile.empty()
@@ -66,8 +65,10 @@ void Print(const Options& options, const ProgramPlan& plan) {
                   : "measured",
               options.comm_table.empty() ? "20 us and 4 GB/s (assumed)" : "as in the table");
   std::printf(
-      "exposed communication: %.3f ms; by policy optimal: %.3f ms; by any: %.3f ms or more\n",
-      plan.exposed * 1e3, plan.least_exposed * 1e3, plan.lower_bound * 1e3);
+      "exposed communication: %.3f ms; by policy optimal: %.3f ms; by any: %.3f ms or more "
+      "(gap of this policy: %.3f ms)\n",
+      plan.exposed * 1e3, plan.least_exposed * 1e3, plan.lower_bound * 1e3,
+      (plan.exposed - plan.lower_bound) * 1e3);
 }
 
 absl::Status PlanOfGradients(const Options& options) {
@@ -117,14 +118,18 @@ Subcommand AddPlan(CLI::App* weft) {
   AddOption(
       *app, "--comm_table", "FILE.json", options->comm_table,
       "Times of collectives, of weft comm_bench, or {\"latency_s\": .., \"bytes_per_s\": ..}");
-  AddInteger(*app, "--batch", options->batch, 1, INT64_MAX,
+  AddInteger(*app, "--batch", options->batch, 1, INT32_MAX,
              "Rows of a rank's batch, for estimated times")
       ->capture_default_str();
   AddOption(*app, "--why", "A,B", options->why, "Why two gradients do not share a bucket");
   AddOption(*app, "--svg", "FILE.svg", options->svg, "Draw the timeline");
-  app->callback([options] {
+  app->callback([options, app] {
     Require(options->file.empty() != options->gradients.empty(), "file",
             "expected a program or --gradients, and not both");
+    for (const char* flag : {"--buckets", "--profile", "--why", "--svg", "--batch"}) {
+      Require(options->gradients.empty() || app->count(flag) == 0, flag,
+              "is for a program, not for --gradients");
+    }
     const std::vector<std::string> names = absl::StrSplit(options->why, ',');
     Require(options->why.empty() || names.size() == 2, "--why", "expected two names: A,B");
   });

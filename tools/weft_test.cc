@@ -601,6 +601,45 @@ TEST(WeftStatsTest, BadProgramIsStatus1) {
   EXPECT_THAT(Weft({"stats", text}), FailsWith(1, "weft stats: error: " + text + ": ", ""));
 }
 
+TEST(WeftPlanTest, MeasuredAndEstimatedTimesGiveAPlan) {
+  const std::string profile = TestPath("profile.json"), table = TestPath("table.json");
+  const std::string picture = TestPath("plan.svg");
+  EXPECT_EQ(Train({"--profile", profile, "--steps", "4"}).status, 0);
+  const ProcessResult bench =
+      Weft({"comm_bench", "--ranks", "2", "--max_bytes", "4096", "--rounds", "2"});
+  EXPECT_EQ(bench.status, 0) << bench.err;
+  MakeFile("table.json", bench.out);
+  const ProcessResult plan =
+      Weft({"plan", kMain, "--buckets", "optimal", "--profile", profile, "--comm_table", table,
+            "--svg", picture, "--why", "fc_0.b_0@GRAD,fc_0.w_0@GRAD"});
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("2 gradients, 56 bytes, in "));
+  EXPECT_THAT(plan.out, HasSubstr(" ms (measured); collectives take as in the table\n"));
+  EXPECT_THAT(plan.out, HasSubstr("fc_0.b_0@GRAD, fc_0.w_0@GRAD: "));
+  EXPECT_THAT(Contents(picture), StartsWith("<svg "));
+  EXPECT_THAT(Weft({"plan", kMain}).out, HasSubstr("(estimated for a batch of 32)"));
+}
+
+TEST(WeftPlanTest, WrongUseAndBadFilesAreErrors) {
+  EXPECT_THAT(Weft({"plan"}), FailsWith(2, "weft plan: error: file: ", "and not both"));
+  const std::string grads = MakeFile("grads.json", "{\"policy\": \"bytes\", \"grads\": []}");
+  EXPECT_THAT(Weft({"plan", "--gradients", grads, "--svg", TestPath("no.svg")}),
+              FailsWith(2, "weft plan: error: --svg: ", "not for --gradients"));
+  EXPECT_EQ(Weft({"plan", "--gradients", grads}).out,
+            "{\"policy\":\"bytes\",\"groups\":[],\"warnings\":[]}\n");
+  const std::string deep = MakeFile("deep.json", "{\"points\":" + std::string(300000, '['));
+  for (const char* flag : {"--comm_table", "--profile"}) {
+    EXPECT_THAT(Weft({"plan", kMain, flag, deep}),
+                FailsWith(1, "weft plan: error: " + deep + ": ", "at most 100 levels"));
+  }
+  EXPECT_THAT(Weft({"plan", "--gradients", deep}),
+              FailsWith(1, "weft plan: error: " + deep + ": ", "at most 100 levels"));
+  EXPECT_THAT(Weft({"plan", kMain, "--buckets", "size"}),
+              FailsWith(1, "weft plan: error: buckets: ", "found 'size'"));
+  EXPECT_THAT(Weft({"comm_bench", "--max_bytes", "1099511627776", "--ranks", "1024"}),
+              FailsWith(1, "weft comm_bench: error: ", "memory are available"));
+}
+
 TEST(WeftRunTest, GuessesAboutDataAreSaid) {
   const std::string dir = "tests/data/survey/time_major/";
   EXPECT_THAT(Weft({"run", dir + "main.pb", "--startup", dir + "startup.pb", "--feeds",

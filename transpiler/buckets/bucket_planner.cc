@@ -200,7 +200,7 @@ std::string Describe(const BucketPolicy& policy, const Bucket& bucket) {
     case BucketEnd::kAlone:
       return "travels alone";
     case BucketEnd::kFull:
-      if (policy.is_optimal()) return "another bucket ends earlier";
+      if (policy.is_optimal()) return "with the next gradient, communication would end later";
       return absl::StrCat("full: ", bucket.measure, " ", kUnits[static_cast<int>(policy.measure)]);
     case BucketEnd::kType:
       return "the next gradient has another element type";
@@ -209,7 +209,7 @@ std::string Describe(const BucketPolicy& policy, const Bucket& bucket) {
     case BucketEnd::kFusionId:
       return absl::StrCat("fusion id ", bucket.fusion_id.value_or(0));
     case BucketEnd::kLast:
-      return "";
+      return "no gradient of its kind is left";
   }
   return "";
 }

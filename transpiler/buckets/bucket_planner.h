@@ -60,7 +60,7 @@ absl::StatusOr<BucketPlan> PlanBuckets(const BucketPolicy& policy,
 std::vector<int> FusionIds(const BucketPolicy& policy, absl::Span<const BucketGradient> gradients,
                            std::vector<std::string>* warnings);
 
-// "full: 26214404 of 26214400 bytes"; empty for kLast.
+// Why the bucket takes no further gradient: "full: 26214404 bytes".
 std::string Describe(const BucketPolicy& policy, const Bucket& bucket);
 
 }  // namespace weft

@@ -89,7 +89,8 @@ TEST(BucketPlanner, SaysWhyBucketsEnd) {
   std::vector<std::string> why;
   for (const Bucket& bucket : plan.buckets) why.push_back(Describe(policy, bucket));
   EXPECT_THAT(why, ElementsAre("full: 2 gradients", "the next gradient has another element type",
-                               "a gradient is used before the next one is complete", ""));
+                               "a gradient is used before the next one is complete",
+                               "no gradient of its kind is left"));
 }
 
 TEST(BucketPlanner, UniformFusionIdCountsIfItIsHonoured) {

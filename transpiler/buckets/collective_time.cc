@@ -7,17 +7,23 @@
 #include "absl/strings/str_cat.h"
 
 namespace weft {
+namespace {
+
+// So that sums of times are finite.
+bool IsTime(double seconds) { return seconds >= 0 && seconds <= 1e9; }
+
+}  // namespace
 
 CollectiveTime::CollectiveTime() : segments_{{0, kDefaultLatency, 1 / kDefaultBandwidth}} {}
 
 absl::StatusOr<CollectiveTime> CollectiveTime::AlphaBeta(double latency, double bandwidth) {
-  if (!std::isfinite(latency) || latency < 0) {
+  if (!IsTime(latency)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("expected a latency >= 0 seconds, found ", latency));
+        absl::StrCat("expected a latency from 0 to 1e9 seconds, found ", latency));
   }
-  if (!(bandwidth > 0)) {
+  if (!(bandwidth >= 1 && std::isfinite(bandwidth))) {
     return absl::InvalidArgumentError(
-        absl::StrCat("expected a bandwidth > 0 bytes per second, found ", bandwidth));
+        absl::StrCat("expected a bandwidth >= 1 byte per second, found ", bandwidth));
   }
   return CollectiveTime({{0, latency, 1 / bandwidth}});
 }
@@ -32,9 +38,9 @@ absl::StatusOr<CollectiveTime> CollectiveTime::FromPoints(const std::vector<Poin
       return absl::InvalidArgumentError(absl::StrCat(
           "point ", i, ": expected sizes >= 0 in ascending order, found ", points[i].bytes));
     }
-    if (!std::isfinite(points[i].seconds) || points[i].seconds < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("point ", i, ": expected a time >= 0, found ", points[i].seconds));
+    if (!IsTime(points[i].seconds)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "point ", i, ": expected a time from 0 to 1e9 seconds, found ", points[i].seconds));
     }
   }
   std::vector<Segment> segments;

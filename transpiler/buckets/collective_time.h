@@ -26,13 +26,14 @@ class CollectiveTime {
   // The alpha-beta model: latency + bytes / bandwidth. 20 us and 4 GB/s if nothing is measured.
   static constexpr double kDefaultLatency = 20e-6;  // seconds
   static constexpr double kDefaultBandwidth = 4e9;  // bytes per second
+  // InvalidArgument unless the latency is from 0 to 1e9 s and the bandwidth >= 1 byte/s.
   static absl::StatusOr<CollectiveTime> AlphaBeta(double latency, double bandwidth);
   CollectiveTime();
 
   // Linear between the points, and beyond them as between the last two; below the first, as long as
   // the first. Where a larger size was measured as faster, it counts as equally fast.
   // InvalidArgument unless there are two points or more, in ascending order of bytes, with times
-  // that are finite and not negative.
+  // from 0 to 1e9 s.
   static absl::StatusOr<CollectiveTime> FromPoints(const std::vector<Point>& points);
 
   // `bytes` >= 0. O(log(points)).

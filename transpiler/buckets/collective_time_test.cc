@@ -55,7 +55,7 @@ TEST(CollectiveTime, RefusesWhatIsNoTable) {
   EXPECT_THAT(CollectiveTime::FromPoints({{-4, 1}, {4, 2}}),
               StatusIs(kInvalid, HasSubstr("expected")));
   EXPECT_THAT(CollectiveTime::FromPoints({{0, -1}, {4, 2}}),
-              StatusIs(kInvalid, HasSubstr("expected a time >= 0")));
+              StatusIs(kInvalid, HasSubstr("expected a time from 0")));
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THAT(CollectiveTime::FromPoints({{0, nan}, {4, 2}}),
               StatusIs(kInvalid, HasSubstr("expected")));

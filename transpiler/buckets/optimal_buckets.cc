@@ -51,6 +51,9 @@ class SlidingMinimum {
   std::deque<Entry> places_;  // keys ascend
 };
 
+// How many gradients back a larger bucket may begin: the search is linear.
+constexpr int kMaxTries = 256;
+
 class Search {
  public:
   Search(absl::Span<const TimedGradient> gradients, const CollectiveTime& time)
@@ -102,7 +105,7 @@ class Search {
     int begin = begin_of_[end];
     // Rounding must not refuse the bucket that was found.
     const double latest = std::max(*deadline, finish_[end]);
-    for (int i = end - 1; i >= 0; --i) {
+    for (int i = end - 1; i >= std::max(0, end - kMaxTries); --i) {
       const double seconds = SecondsOf(i, end);
       if (gradients_[end - 1].ready + seconds > latest) break;
       if (finish_[i] + seconds <= latest) begin = std::min(begin, i);

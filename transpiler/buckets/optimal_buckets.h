@@ -29,7 +29,7 @@ struct OptimalBuckets {
 // after the other on one ring, each when its gradients are ready. Backward is busy until the last
 // gradient is ready, so that what is exposed is what runs after its end: these buckets leave the
 // least of it. Exact, up to rounding. Of buckets that end as early, larger ones are preferred, from
-// the last one on.
+// the last one on, as far as 256 gradients back.
 //
 //   finish[k] = min over i < k of max(ready[k], finish[i]) + time(bytes of gradients i .. k - 1)
 //
@@ -38,7 +38,7 @@ struct OptimalBuckets {
 // i.
 //
 // InvalidArgument unless ready times are finite, >= 0 and never fall, and bytes are >= 0.
-// O(gradients * segments) to find the end, O(gradients * buckets) at worst for the larger buckets.
+// O(gradients * segments).
 absl::StatusOr<OptimalBuckets> FindOptimalBuckets(absl::Span<const TimedGradient> gradients,
                                                   const CollectiveTime& time);
 

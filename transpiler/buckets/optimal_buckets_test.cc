@@ -198,6 +198,23 @@ RC_GTEST_PROP(OptimalBuckets, LowerBoundHoldsForAllGroupings, ()) {
   }
 }
 
+// Where large collectives are slow, there are many small buckets.
+TEST(OptimalBuckets, TenThousandGradientsThatAreSlowTogether) {
+  std::vector<TimedGradient> gradients(10000, {4096, 0});
+  std::vector<CollectiveTime::Point> points;
+  for (int i = 0; i < 17; ++i) {
+    points.push_back({i * 4096, 1e-6 * std::pow(i, 1.02)});
+  }
+  const auto time = CollectiveTime::FromPoints(points);
+  WEFT_ASSERT_OK(time.status());
+  const auto start = std::chrono::steady_clock::now();
+  const auto found = FindOptimalBuckets(gradients, *time);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  WEFT_ASSERT_OK(found.status());
+  EXPECT_EQ(found->begins.size(), gradients.size());
+  RecordProperty("milliseconds", std::to_string(elapsed.count() * 1e3));
+}
+
 TEST(OptimalBuckets, TenThousandGradients) {
   std::vector<TimedGradient> gradients(10000);
   for (size_t i = 0; i < gradients.size(); ++i) {

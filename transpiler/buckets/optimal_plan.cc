@@ -58,20 +58,22 @@ double FinishOf(const std::vector<Bucket>& buckets, absl::Span<const BucketGradi
   return finish;
 }
 
-// All gradients that are ready at ready[i] or later are sent after it, on `nrings` rings.
-double LowerBound(absl::Span<const BucketGradient> gradients, absl::Span<const double> ready,
+}  // namespace
+
+double LowerBound(absl::Span<const int64_t> bytes, absl::Span<const double> ready,
                   const CollectiveTime& time, int nrings) {
   double bound = 0;
-  int64_t bytes = 0;
-  for (size_t i = gradients.size(); i-- > 0;) {
-    bytes += gradients[i].bytes;
-    const int64_t of_one_ring = bytes / nrings + (bytes % nrings != 0 ? 1 : 0);
-    bound = std::max(bound, ready[i] + time.LeastSeconds(of_one_ring));
+  double earliest = std::numeric_limits<double>::infinity();
+  int64_t sum = 0;
+  for (size_t i = bytes.size(); i-- > 0;) {
+    // Gradients i and those after it are sent from `earliest` on.
+    earliest = std::min(earliest, ready[i]);
+    sum += bytes[i];
+    const int64_t of_one_ring = sum / nrings + (sum % nrings != 0 ? 1 : 0);
+    bound = std::max(bound, earliest + time.LeastSeconds(of_one_ring));
   }
   return bound;
 }
-
-}  // namespace
 
 PlannedCollectives CollectivesOf(const std::vector<Bucket>& buckets,
                                  absl::Span<const BucketGradient> gradients,
@@ -132,7 +134,9 @@ absl::StatusOr<OptimalPlan> PlanOptimalBuckets(absl::Span<const BucketGradient> 
       offer(std::move(plan.buckets), name);
     }
   }
-  best.lower_bound = LowerBound(gradients, ready, time, nrings);
+  std::vector<int64_t> bytes;
+  for (const BucketGradient& gradient : gradients) bytes.push_back(gradient.bytes);
+  best.lower_bound = LowerBound(bytes, ready, time, nrings);
   return best;
 }
 

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_BUCKETS_OPTIMAL_PLAN_H_
 #define WEFT_TRANSPILER_BUCKETS_OPTIMAL_PLAN_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ struct PlannedCollectives {
 PlannedCollectives CollectivesOf(const std::vector<Bucket>& buckets,
                                  absl::Span<const BucketGradient> gradients,
                                  absl::Span<const double> ready, int nrings);
+
+// No collectives of gradients of these sizes, each sent when it is ready or later, end earlier than
+// this, however they are grouped. O(gradients * segments).
+double LowerBound(absl::Span<const int64_t> bytes, absl::Span<const double> ready,
+                  const CollectiveTime& time, int nrings);
 
 struct OptimalPlan {
   BucketPlan plan;

@@ -63,7 +63,7 @@ void GradAllReduce::Prepare(const ConstProgramPair& programs, PassContext* conte
   if (!analysis.ok()) return;  // Run reports it
   std::vector<double> op_seconds = context->times.op_seconds;
   if (op_seconds.empty()) op_seconds = EstimateOpTimes(program);
-  context->gradient_ready = ReadyTimes(program, *analysis, op_seconds);
+  context->gradient_ready = FindReadyTimes(program, *analysis, op_seconds);
 }
 
 absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& programs) const {

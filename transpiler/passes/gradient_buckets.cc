@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -91,12 +92,14 @@ std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begi
 class BlockFiller {
  public:
   BlockFiller(const Program& program, const std::vector<Gradient>& gradients,
-              const BucketPolicy& policy, const BucketInputs& inputs, const GradientWrites& writes,
+              const BucketPolicy& policy, const BucketInputs& inputs,
+              const std::vector<absl::optional<double>>& ready, const GradientWrites& writes,
               FilledBuckets* filled)
       : program_(program),
         gradients_(gradients),
         policy_(policy),
         inputs_(inputs),
+        ready_(ready),
         writes_(writes),
         filled_(*filled) {}
 
@@ -148,9 +151,8 @@ class BlockFiller {
     std::vector<double> ready;
     double latest = 0;
     for (size_t member : members_) {
-      const auto it = inputs_.ready.find(std::string(program_.name(gradients_[member].grad)));
-      if (it != inputs_.ready.end()) latest = std::max(latest, it->second);
-      ready.push_back(block_ == 0 ? latest : 0);
+      latest = std::max(latest, ready_[member].value_or(latest));
+      ready.push_back(latest);
     }
     return ready;
   }
@@ -212,6 +214,7 @@ class BlockFiller {
   const std::vector<Gradient>& gradients_;
   const BucketPolicy& policy_;
   const BucketInputs& inputs_;
+  const std::vector<absl::optional<double>>& ready_;  // by gradient
   const GradientWrites& writes_;
   FilledBuckets& filled_;
   int block_ = 0;
@@ -227,15 +230,17 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
   FilledBuckets filled;
   if (policy.is_none()) {
     for (size_t i = 0; i < gradients.size(); ++i) {
-      filled.buckets.push_back({{static_cast<int>(i)}, gradients[i].block, OpId(), "", ""});
+      filled.buckets.push_back(
+          {{static_cast<int>(i)}, gradients[i].block, OpId(), "", "policy none"});
     }
     return filled;
   }
   const GradientWrites writes = FindWrites(program, gradients);
+  const auto ready = ReadyOfGradients(program, analysis, inputs.ready);
   for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
     while (end < gradients.size() && gradients[end].block == gradients[begin].block) ++end;
     WEFT_RETURN_IF_ERROR(
-        BlockFiller(program, gradients, policy, inputs, writes, &filled).Fill(begin, end));
+        BlockFiller(program, gradients, policy, inputs, ready, writes, &filled).Fill(begin, end));
   }
   std::stable_sort(filled.buckets.begin(), filled.buckets.end(),
                    [](const GradientBucket& a, const GradientBucket& b) {
@@ -244,18 +249,34 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
   return filled;
 }
 
-std::map<std::string, double> ReadyTimes(const Program& program, const GradientAnalysis& analysis,
-                                         const std::vector<double>& op_seconds) {
+ReadyTimes FindReadyTimes(const Program& program, const GradientAnalysis& analysis,
+                          const std::vector<double>& op_seconds) {
   std::vector<double> ends;
   double now = 0;
   for (double seconds : op_seconds) ends.push_back(now += seconds);
-  std::map<std::string, double> ready;
+  ReadyTimes ready;
   for (const Gradient& gradient : analysis.gradients) {
     if (gradient.block != 0) continue;
-    double& time = ready[std::string(program.name(gradient.grad))];
-    time = std::max(time, ends[program.op(gradient.completed_by).position()]);
+    ready[std::string(program.name(gradient.grad))].push_back(
+        ends[program.op(gradient.completed_by).position()]);
   }
   return ready;
+}
+
+std::vector<absl::optional<double>> ReadyOfGradients(const Program& program,
+                                                     const GradientAnalysis& analysis,
+                                                     const ReadyTimes& ready) {
+  std::map<absl::string_view, size_t> turns;  // of names: how many gradients came before
+  std::vector<absl::optional<double>> times;
+  for (const Gradient& gradient : analysis.gradients) {
+    times.emplace_back();
+    if (gradient.block != 0) continue;
+    const absl::string_view name = program.name(gradient.grad);
+    const size_t turn = turns[name]++;
+    const auto it = ready.find(std::string(name));
+    if (it != ready.end() && turn < it->second.size()) times.back() = it->second[turn];
+  }
+  return times;
 }
 
 FusedTensors TensorsOf(const Program& program, const GradientAnalysis& analysis,

@@ -2,15 +2,16 @@
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENT_BUCKETS_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENT_BUCKETS_H_
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/gradients.h"
 #include "proto/program.h"
 #include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/buckets/collective_time.h"
+#include "transpiler/buckets/step_times.h"
 #include "transpiler/passes/fused_buffer.h"
 #include "transpiler/pipeline/param_attrs.h"
 
@@ -21,13 +22,14 @@ struct GradientBucket {
   int block = 0;               // of all of them
   OpId begins_at;              // the first op that writes one of several, in the root block
   std::string why_alone;       // why a gradient cannot share a bucket
-  std::string why_ended;       // why no further gradient joined; empty: there was none
+  std::string why_ended;       // why no further gradient joined
 };
 
 // What policies go by beside the program. `optimal`: times and rings; `mindspore`: comm_fusion.
 struct BucketInputs {
-  // When gradients of the root block are complete, by name, in seconds since the step began.
-  std::map<std::string, double> ready = {};
+  // When gradients of the root block are complete, in seconds since the step began, by name: of a
+  // variable that holds several gradients in turn, one after the other.
+  ReadyTimes ready = {};
   CollectiveTime collective = {};
   int nrings = 1;
   ParamAttrsByName param_attrs = {};
@@ -49,8 +51,14 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
                                           const BucketInputs& inputs = {});
 
 // BucketInputs::ready, from the times of the ops of the root block, by position.
-std::map<std::string, double> ReadyTimes(const Program& program, const GradientAnalysis& analysis,
-                                         const std::vector<double>& op_seconds);
+ReadyTimes FindReadyTimes(const Program& program, const GradientAnalysis& analysis,
+                          const std::vector<double>& op_seconds);
+
+// By gradient of the analysis, which may be of the program after other passes: the times under its
+// name, in turn; none where there are none, and for those of other blocks.
+std::vector<absl::optional<double>> ReadyOfGradients(const Program& program,
+                                                     const GradientAnalysis& analysis,
+                                                     const ReadyTimes& ready);
 
 // The gradients of a bucket as the slices of a buffer.
 FusedTensors TensorsOf(const Program& program, const GradientAnalysis& analysis,

@@ -90,9 +90,23 @@ TEST(GradientBuckets, OptimalGoesByTheTimesOfGradients) {
   inputs.collective = *CollectiveTime::AlphaBeta(1, 1e9);
   EXPECT_THAT(Buckets(kThree, "optimal", inputs),
               ElementsAre("c@GRAD b@GRAD a@GRAD from op 0 (mul_grad)"));
-  inputs.ready = {{"c@GRAD", 1}, {"b@GRAD", 2}, {"a@GRAD", 9}};
+  inputs.ready = {{"c@GRAD", {1}}, {"b@GRAD", {2}}, {"a@GRAD", {9}}};
   EXPECT_THAT(Buckets(kThree, "optimal", inputs),
               ElementsAre("c@GRAD b@GRAD from op 0 (mul_grad)", "a@GRAD"));
+}
+
+TEST(GradientBuckets, VariableOfSeveralGradientsIsReadySeveralTimes) {
+  const Program program = CompactProgram(R"(
+    Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]
+    ParamOut=[a] = sgd(Param=[a], Grad=[a@GRAD], LearningRate=[lr]) role=optimize
+    Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]
+    ParamOut=[a] = sgd(Param=[a], Grad=[a@GRAD], LearningRate=[lr]) role=optimize
+  )");
+  const auto analysis = AnalyzeGradients(program, std::set<std::string>());
+  WEFT_ASSERT_OK(analysis.status());
+  const ReadyTimes ready = FindReadyTimes(program, *analysis, {1, 10, 100, 1000});
+  EXPECT_THAT(ready.at("a@GRAD"), ElementsAre(1, 111));
+  EXPECT_THAT(ReadyOfGradients(program, *analysis, ready), ElementsAre(1, 111));
 }
 
 TEST(GradientBuckets, CloseBeforeTheFirstUseOfAMember) {

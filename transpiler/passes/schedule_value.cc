@@ -15,8 +15,11 @@ namespace {
 
 constexpr char kStaircase[] = "staircase";
 
+// Ops compute in fp32: there, the number must be finite, and not zero unless it is.
 bool IsNumber(absl::string_view text, double* value) {
-  return absl::SimpleAtod(text, value) && std::isfinite(*value);
+  if (!absl::SimpleAtod(text, value)) return false;
+  const auto rounded = static_cast<float>(*value);
+  return std::isfinite(rounded) && (rounded != 0 || *value == 0);
 }
 
 bool IsDecay(absl::string_view text, ScheduleValue* value) {
@@ -34,7 +37,7 @@ bool IsDecay(absl::string_view text, ScheduleValue* value) {
 }
 
 bool IsInRange(const ScheduleValue& value, const ValueRange& range) {
-  const double init = value.init;
+  const double init = static_cast<float>(value.init);
   if (init < range.min || init > range.max || (init == range.max && !range.includes_max)) {
     return false;
   }

@@ -49,8 +49,8 @@ struct ValueRange {
 std::string ExpectedScheduleValue(const ValueRange& range);
 
 // Parses a number, or exp(INIT:STEPS:RATE) or exp(INIT:STEPS:RATE:staircase); commas may stand in
-// place of the colons. InvalidArgument for other text; numbers that are not finite; STEPS <= 0;
-// RATE < 0; a value outside of the range, now or, if RATE > 1, later.
+// place of the colons. InvalidArgument for other text; numbers that are not finite, or become zero,
+// in fp32; STEPS <= 0; RATE < 0; a value outside of the range in fp32, now or, if RATE > 1, later.
 absl::StatusOr<ScheduleValue> ParseScheduleValue(absl::string_view text, const ValueRange& range);
 
 // The text that ParseScheduleValue reads, with colons. Equal values give equal text.

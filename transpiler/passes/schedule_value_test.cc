@@ -47,6 +47,9 @@ TEST(ScheduleValue, OtherTextIsRefused) {
                            "None",
                            "0.1 0.2",
                            "exp",
+                           "1e39",
+                           "1e-60",
+                           "exp(0.1:1e-320:0.5)",
                            "exp()",
                            "exp(0.1)",
                            "exp(0.1:1)",
@@ -72,7 +75,7 @@ TEST(ScheduleValue, RangeHoldsInAllSteps) {
   for (const char* text : {"0", "0.999", "exp(0.9:1:1)", "exp(0:1:2)"}) {
     EXPECT_TRUE(ParseScheduleValue(text, kBelowOne).ok()) << text;
   }
-  for (const char* text : {"1", "exp(1:1:0.5)", "exp(0.5:10:1.001)"}) {
+  for (const char* text : {"1", "0.99999999999", "exp(1:1:0.5)", "exp(0.5:10:1.001)"}) {
     EXPECT_FALSE(ParseScheduleValue(text, kBelowOne).ok()) << text;
   }
 }

@@ -52,8 +52,8 @@ struct PassContext {
   SumLosses sum_losses;
   // How long ops and collectives take, for the bucket policy `optimal`.
   StepTimes times;
-  // From these: when gradients are complete, by name, in seconds since the step began.
-  std::map<std::string, double> gradient_ready;
+  // From these: when gradients are complete.
+  ReadyTimes gradient_ready;
   // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
   // Receives known defects of what the paddle dialect writes; null disables them.
