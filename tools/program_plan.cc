@@ -169,9 +169,12 @@ absl::StatusOr<ProgramPlan> PlanProgram(const Program& program, const BucketPoli
                         AnalyzeGradients(program, std::set<std::string>()));
   const Planner planner(program, analysis, times, nrings);
   WEFT_ASSIGN_OR_RETURN(ProgramPlan plan, planner.Plan(policy));
-  WEFT_ASSIGN_OR_RETURN(const BucketPolicy optimal, BucketPolicy::Parse("optimal"));
-  WEFT_ASSIGN_OR_RETURN(const ProgramPlan best, planner.Plan(optimal));
-  plan.least_exposed = best.exposed;
+  plan.least_exposed = plan.exposed;
+  if (!policy.is_optimal()) {
+    WEFT_ASSIGN_OR_RETURN(const BucketPolicy optimal, BucketPolicy::Parse("optimal"));
+    WEFT_ASSIGN_OR_RETURN(const ProgramPlan best, planner.Plan(optimal));
+    plan.least_exposed = best.exposed;
+  }
   plan.lower_bound = planner.LeastExposed();
   return plan;
 }

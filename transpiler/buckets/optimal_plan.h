@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// The collectives of a plan as gradient-writer writes them: in the order in which buckets are
+// The collectives of a plan as GradientWriter writes them: in the order in which buckets are
 // complete, on the rings in turn. `ready`: by gradient, in seconds since the step began.
 struct PlannedCollectives {
   std::vector<int> order;                    // numbers of buckets
@@ -38,8 +38,8 @@ struct OptimalPlan {
 
 // The least exposed communication. With one element type on one ring, exact among buckets of
 // consecutive gradients (FindOptimalBuckets). Else the best, by the same times, of: the exact
-// buckets of each element type; the exact consecutive ones; and those of all policies that need no
-// parameters. `ready` never falls. O(gradients * segments).
+// buckets of each element type; the exact consecutive ones; and those of bytes, none, count and
+// mindspore_size. Others may be better. `ready` never falls. O(gradients * segments).
 absl::StatusOr<OptimalPlan> PlanOptimalBuckets(absl::Span<const BucketGradient> gradients,
                                                absl::Span<const double> ready,
                                                const CollectiveTime& time, int nrings);

@@ -61,6 +61,14 @@ TEST(OptimalPlan, LowerBoundOfTwoRingsIsThatOfHalfTheBytes) {
   EXPECT_EQ(two.finish, 11);
 }
 
+TEST(LowerBound, EarlyGradientsAreSentWhileLateOnesAreNotReady) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const CollectiveTime time, CollectiveTime::AlphaBeta(1, 1));
+  EXPECT_EQ(LowerBound({100, 1}, {0, 10}, time, 1), 102);
+  EXPECT_EQ(LowerBound({5, 1}, {0, 10}, time, 1), 12);
+  EXPECT_EQ(LowerBound({100, 1}, {10, 0}, time, 1), 102);  // in any order
+  EXPECT_EQ(LowerBound({}, {}, time, 1), 0);
+}
+
 TEST(PlannedCollectives, FollowTheOrderOfCompletionOnRingsInTurn) {
   const std::vector<BucketGradient> gradients(4, {kF, 1, 4});
   const std::vector<Bucket> buckets = {{{0, 3}}, {{1}}, {{2}}};
