@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
@@ -49,22 +48,24 @@ class AllGather : public GradientExchange {
   }
 
   // Declares the gathered gradient and its parts in the block that gathers it.
-  void Declare(const Gradient& gradient, Rewriter* rewriter) {
-    const auto [it, is_new] = gathered_.try_emplace(std::string(program_.name(gradient.grad)));
+  void Declare(const Bucket& bucket, Rewriter* rewriter) override {
+    const auto [it, is_new] = gathered_.try_emplace(bucket.variable);
     if (!is_new) return;
     GatheredGradient& gathered = it->second;
-    pb::VarDesc var = program_.var(program_.block(0).FindVar(gradient.grad)).ToProto();
+    const int block = bucket.gradients.block;
+    const Symbol grad = program_.FindSymbol(bucket.variable);
+    pb::VarDesc var = program_.var(program_.block(0).FindVar(grad)).ToProto();
     gathered.kind = KindOf(var);
     if (gathered.kind == Kind::kRows) return;
     var.set_persistable(false);
     var.set_is_parameter(false);
     auto* tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
     if (tensor->dims_size() == 0) tensor->add_dims(1);
-    gathered.parts = Parts(&var, gradient.block, rewriter);
+    gathered.parts = Parts(&var, block, rewriter);
     if (tensor->dims(0) > 0) tensor->set_dims(0, tensor->dims(0) * nranks_);
     gathered.name = names_.Of(absl::StrCat(it->first, "@GATHERED"));
     var.set_name(gathered.name);
-    rewriter->AddVar(gradient.block, var);
+    rewriter->AddVar(block, var);
   }
 
   const pb::OpDesc& Launch(const std::string& grad, int ring) override {
@@ -78,7 +79,7 @@ class AllGather : public GradientExchange {
     return gathered.kind == Kind::kRows ? grad : gathered.name;
   }
 
-  void Finish(const std::string& grad, absl::FunctionRef<void(const pb::OpDesc&)> insert) override {
+  void Finish(const std::string& grad, Insert insert) override {
     const GatheredGradient& gathered = gathered_.at(grad);
     if (gathered.kind == Kind::kRows) return;
     const std::vector<std::string>& parts = *gathered.parts;
@@ -161,7 +162,6 @@ absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& pro
   const GradientAnalysis& analysis = reduction.analysis;
   Rewriter rewriter(programs.main);
   AllGather all_gather(program, *context.cluster.nranks(), options_.nrings, reduction.averages);
-  for (const Gradient& gradient : analysis.gradients) all_gather.Declare(gradient, &rewriter);
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled, FillBuckets(program, analysis, BucketPolicy()));
   GradientWriter writer(program, analysis, options_.nrings, &all_gather, &rewriter);
   writer.Write(filled.buckets);

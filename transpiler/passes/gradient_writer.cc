@@ -51,6 +51,9 @@ void GradientWriter::Write(const std::vector<GradientBucket>& buckets) {
     completes_[analysis_.gradients[members.back()].completed_by.value()] = static_cast<uint32_t>(b);
   }
   for (const GradientBucket& bucket : buckets) AllocateBuffer(bucket);
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    exchange_.Declare({VariableOf(buckets, b), buckets[b]}, &rewriter_);
+  }
   size_t end = 0;
   for (size_t begin = 0; begin < buckets.size(); begin = end) {
     while (end < buckets.size() && buckets[end].block == buckets[begin].block) ++end;
@@ -79,6 +82,14 @@ void GradientWriter::WriteBlock(const std::vector<GradientBucket>& buckets, size
   for (Ring& ring : rings_) WaitForRing(&ring, OpId(), block);
 }
 
+std::string GradientWriter::NameOf(int gradient) const {
+  return std::string(program_.name(analysis_.gradients[gradient].grad));
+}
+
+std::string GradientWriter::VariableOf(const std::vector<GradientBucket>& buckets, size_t b) const {
+  return buffers_[b].empty() ? NameOf(buckets[b].gradients.front()) : buffers_[b];
+}
+
 // Inserts the buffer of several gradients before the first of them is written. Accumulated
 // gradients are copied into it when their block begins.
 void GradientWriter::AllocateBuffer(const GradientBucket& bucket) {
@@ -101,21 +112,24 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
     const int ring_id = static_cast<int>(turn % nrings);
     Ring& ring = rings_[ring_id];
     if (ring.in_flight.empty()) ring.first_in_flight = turn;
-    std::vector<std::string> complete, sent;
+    std::vector<std::string> travelling, bucket_variables;
     for (size_t b = turn; b < end; b += nrings) {
-      for (int i : buckets[b].gradients) {
-        complete.emplace_back(program_.name(analysis_.gradients[i].grad));
+      const std::string variable = VariableOf(buckets, b);
+      exchange_.Prepare(variable, insert);
+      std::string sent = exchange_.Sent(variable);
+      if (sent == variable && !buffers_[b].empty()) {
+        for (int i : buckets[b].gradients) travelling.push_back(NameOf(i));
       }
-      if (!buffers_[b].empty()) complete.push_back(buffers_[b]);
-      sent.push_back(complete.back());
+      travelling.push_back(std::move(sent));
+      bucket_variables.push_back(variable);
     }
-    insert(ring.wait_compute.InPlace(complete));
-    for (const std::string& variable : sent) insert(exchange_.Launch(variable, ring_id));
-    ring.sent.insert(ring.sent.end(), sent.begin(), sent.end());
-    ring.in_flight.insert(ring.in_flight.end(), complete.begin(), complete.end());
-    for (const std::string& variable : sent) {
+    insert(ring.wait_compute.InPlace(travelling));
+    ring.in_flight.insert(ring.in_flight.end(), travelling.begin(), travelling.end());
+    for (std::string& variable : bucket_variables) {
+      insert(exchange_.Launch(variable, ring_id));
       std::string result = exchange_.Result(variable);
-      if (result != variable) ring.in_flight.push_back(std::move(result));
+      if (result != exchange_.Sent(variable)) ring.in_flight.push_back(std::move(result));
+      ring.buckets.push_back(std::move(variable));
     }
   }
 }
@@ -136,8 +150,8 @@ void GradientWriter::WaitForRing(Ring* ring, OpId before, int block) {
     }
   };
   insert(ring->wait_comm.InPlace(ring->in_flight));
-  for (const std::string& variable : ring->sent) exchange_.Finish(variable, insert);
-  ring->sent.clear();
+  for (const std::string& variable : ring->buckets) exchange_.Finish(variable, insert);
+  ring->buckets.clear();
   ring->in_flight.clear();
 }
 

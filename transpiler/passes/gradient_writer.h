@@ -18,17 +18,31 @@
 
 namespace weft {
 
-// How the ranks exchange a gradient or a fused buffer of several.
+// How the ranks exchange a bucket, which is named by its variable: a gradient, or the fused buffer
+// of several.
 class GradientExchange {
  public:
+  struct Bucket {
+    std::string variable;
+    const GradientBucket& gradients;
+  };
+  using Insert = absl::FunctionRef<void(const pb::OpDesc&)>;
+
   virtual ~GradientExchange() = default;
+  // Called for every bucket, before anything is inserted for one. Declares the variables that the
+  // exchange adds. A variable that holds several gradients in turn is the variable of several
+  // buckets.
+  virtual void Declare(const Bucket& bucket, Rewriter* rewriter) {}
+  // The variable that travels, which the ops of Prepare make.
+  virtual std::string Sent(const std::string& variable) { return variable; }
+  // Inserts, when the bucket is complete, the compute-stream ops before its collective.
+  virtual void Prepare(const std::string& variable, Insert insert) {}
   // The collective on the ring's stream. The reference is valid until the next call.
   virtual const pb::OpDesc& Launch(const std::string& variable, int ring) = 0;
   // The variable that the collective writes.
-  virtual std::string Result(const std::string& variable) { return variable; }
-  // Inserts, after the wait, the compute-stream ops that make the gradient from Result.
-  virtual void Finish(const std::string& variable,
-                      absl::FunctionRef<void(const pb::OpDesc&)> insert) {}
+  virtual std::string Result(const std::string& variable) { return Sent(variable); }
+  // Inserts, after the wait, the compute-stream ops that make the gradients from Result.
+  virtual void Finish(const std::string& variable, Insert insert) {}
 };
 
 // Buckets take rings in turn. After the op that completes the last gradient of a bucket, writes
@@ -52,13 +66,15 @@ class GradientWriter {
   struct Ring {
     explicit Ring(int id);
     OpTemplate wait_compute, wait_comm;
-    std::vector<std::string> sent;       // variables of collectives in flight
+    std::vector<std::string> buckets;    // variables of buckets in flight
     std::vector<std::string> in_flight;  // variables that a wait for them names
     size_t first_in_flight = 0;          // the first bucket in flight
   };
-  using Insert = absl::FunctionRef<void(const pb::OpDesc&)>;
+  using Insert = GradientExchange::Insert;
 
   void WriteBlock(const std::vector<GradientBucket>& buckets, size_t begin, size_t end);
+  std::string NameOf(int gradient) const;
+  std::string VariableOf(const std::vector<GradientBucket>& buckets, size_t b) const;
   void AllocateBuffer(const GradientBucket& bucket);
   void Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end, Insert insert);
   void WaitFor(size_t bucket, OpId before);

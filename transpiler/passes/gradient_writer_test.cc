@@ -29,8 +29,7 @@ class Relay : public GradientExchange {
     return send_;
   }
   std::string Result(const std::string& variable) override { return variable + "@ALL"; }
-  void Finish(const std::string& variable,
-              absl::FunctionRef<void(const pb::OpDesc&)> insert) override {
+  void Finish(const std::string& variable, Insert insert) override {
     insert(
         BuildOp({"assign", {{"X", {Result(variable)}}}, {{"Out", {variable}}}, {}, kRoleBackward},
                 Dialect::kWeft));
