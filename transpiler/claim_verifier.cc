@@ -115,6 +115,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
     options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
   }
   options.averaging = claims.averaging;
+  options.gradients_are_rounded = claims.rounds_gradients;
   if (claims.computation == Claims::Computation::kPreserved) options.original = original;
   return options;
 }

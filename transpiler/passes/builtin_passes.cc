@@ -6,6 +6,7 @@
 #include "transpiler/passes/exact_loss.h"
 #include "transpiler/passes/gather_gradients.h"
 #include "transpiler/passes/grad_all_reduce.h"
+#include "transpiler/passes/grad_reduce.h"
 #include "transpiler/passes/local_sgd.h"
 #include "transpiler/passes/paddle/paddle_all_gather.h"
 #include "transpiler/passes/paddle/paddle_comm_init.h"
@@ -29,6 +30,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<ExactLoss>();
   registry.Add<GatherGradients>();
   registry.Add<GradAllReduce>();
+  registry.Add<GradReduce>();
   registry.Add<LocalSgd>();
   registry.Add<PaddleAllGather>();
   registry.Add<PaddleCommInit>();

@@ -44,6 +44,8 @@ struct Claims {
   // None: parameters are not averaged.
   absl::optional<AveragingSchedule> averaging;
   Computation computation = Computation::kPreserved;
+  // Gradients are rounded to half precision and back on their way.
+  bool rounds_gradients = false;
 
   // A single claim.
   static Claims Of(Gradients gradients) {

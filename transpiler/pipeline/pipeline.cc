@@ -142,6 +142,7 @@ absl::StatusOr<Claims> Pipeline::ClaimsOf(const PassContext& context) const {
       of_averaging = pass.get();
     }
     if (claims.computation == Claims::Computation::kChanged) all.computation = claims.computation;
+    all.rounds_gradients = all.rounds_gradients || claims.rounds_gradients;
   }
   return all;
 }
