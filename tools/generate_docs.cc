@@ -75,8 +75,9 @@ std::string PipelineRows(const Mode& mode, Dialect dialect) {
     for (const auto& [flag, value] : pipeline.choice) {
       absl::StrAppend(&choice, " ", Code(absl::StrCat("--", flag, " ", value)));
     }
-    const auto passes =
-        ExpandMode(mode.name, dialect, {pipeline.choice.begin(), pipeline.choice.end()});
+    std::map<std::string, std::string> given = mode.required;
+    given.insert(pipeline.choice.begin(), pipeline.choice.end());
+    const auto passes = ExpandMode(mode.name, dialect, given);
     absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*passes)), " | ",
                     CodeList(AsFlags(FlagsOf(mode, pipeline))), " |\n");
   }
@@ -95,7 +96,7 @@ std::string ModeSections() {
 
 bool Reads(const Mode& mode, const ContextFlag& flag) {
   return absl::c_any_of(DialectsOf(mode), [&](Dialect dialect) {
-    return ExpandMode(mode, dialect, {}, {flag.name}).ok();
+    return ExpandMode(mode, dialect, mode.required, {flag.name}).ok();
   });
 }
 

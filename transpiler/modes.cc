@@ -140,8 +140,11 @@ std::vector<Mode> MakeModes() {
        {{kWeft,
          {},
          replicas + "dense-gradients{$sparse},"
-                    "grad-reduce{$reduce_method=required,division=quotient,accumulate_type=native,"
-                    "$nrings,$buckets=none},sync-elimination"}}},
+                    "grad-reduce{$reduce_method,division=quotient,accumulate_type=native,"
+                    "$nrings,$buckets=none},sync-elimination"}},
+       {},
+       Mode::Trainers::kTwoOrMore,
+       {{"reduce_method", "mean"}}},
   };
 }
 
@@ -320,6 +323,11 @@ absl::StatusOr<std::vector<Spec>> ExpandMode(const Mode& mode, Dialect dialect,
   }
   for (const auto& [flag, value] : flags) {
     if (!absl::c_linear_search(read, flag)) return DoesNotRead(mode, dialect, flag);
+  }
+  for (const auto& [flag, example] : mode.required) {
+    if (flags.count(flag) > 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mode ", mode.name, ": --", flag, " must be given, for example --", flag, " ", example));
   }
   return pipeline == nullptr ? std::vector<Spec>() : Fill(Template(*pipeline), flags);
 }

@@ -179,6 +179,7 @@ TEST_F(TranspileTest, OneRankIsAsGoodAsAnyNumber) {
     startup_ = startup;
     TranspileOptions options = GradAllReduce(1);
     options.mode = mode.name;
+    options.mode_flags.insert(mode.required.begin(), mode.required.end());
     WEFT_EXPECT_OK(Run(options).status());
     EXPECT_NE(main_.num_ops(), main.num_ops());
   }

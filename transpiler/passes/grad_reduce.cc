@@ -103,9 +103,8 @@ void GradReduce::Options::Bind(OptionBinder& bind) {
   BindRings(bind, &nrings);
   bind.Parsed("buckets", &buckets, "none", "which gradients travel together", kBucketPolicies,
               BucketPolicy::Parse);
-  bind.Choice("reduce_method", &method,
-              "sum or mean over the ranks; required: it must be given, as MegEngine demands",
-              {{"sum", Method::kSum}, {"mean", Method::kMean}, {"required", Method::kMustBeGiven}});
+  bind.Choice("reduce_method", &method, "sum or mean over the ranks",
+              {{"sum", Method::kSum}, {"mean", Method::kMean}});
   bind.Parsed("degree", &degree, kRanks, "what a mean divides by, if not the number of ranks",
               "ranks or an integer >= 1", ParseDegree);
   bind.Choice("division", &division,
@@ -164,9 +163,6 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
   reduction.accumulates_natively = options_.accumulation == Accumulation::kNative;
   reduction.launches_groups = options_.lowering == Lowering::kGroup;
   if (options_.clip > 0) reduction.clip = static_cast<float>(options_.clip);
-  if (options_.method == Method::kMustBeGiven) {
-    return absl::InvalidArgumentError("reduce_method must be given: sum or mean");
-  }
   if (options_.method == Method::kSum) {
     if (options_.degree.has_value()) {
       return absl::InvalidArgumentError("degree is for reduce_method mean, found sum");

@@ -33,7 +33,7 @@ namespace weft {
 //
 // FailedPrecondition: the conditions of transpiler/passes/gradient_reduction.h; loss gradients that
 // are divided already; gradients of another element type than fp32 that would travel in half
-// precision; rows that would be clipped. InvalidArgument: no method; options that contradict each
+// precision; rows that would be clipped. InvalidArgument: options that contradict each
 // other; a factor 1 / ranks where the number is unknown. By contract, a program with averaged
 // parameters, or with reduced gradients (with reduce_done: without). O(arguments + gradients).
 class GradReduce : public Pass {
@@ -42,7 +42,7 @@ class GradReduce : public Pass {
   static constexpr absl::string_view kDescription =
       "main program: reduces gradients as MindSpore, SINGA and MegEngine do: sum or mean, casts, "
       "clips";
-  enum class Method { kMustBeGiven, kSum, kMean };
+  enum class Method { kSum, kMean };
   enum class Division { kReciprocal, kQuotient, kBefore };
   enum class TravelType { kNative, kFp32, kFp16, kBf16 };
   enum class Accumulation { kFp32, kNative };

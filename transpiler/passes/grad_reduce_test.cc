@@ -152,7 +152,6 @@ TEST(GradReduceTest, OwnDegreeIsNoted) {
 
 TEST(GradReduceTest, ContradictionsAreRefused) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"reduce_method=required", "reduce_method must be given: sum or mean"},
       {"reduce_method=avg", "reduce_method"},
       {"reduce_method=mean,degree=0", "ranks or an integer >= 1"},
       {"reduce_method=mean,degree=true", "ranks or an integer >= 1"},

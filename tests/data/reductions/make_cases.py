@@ -7,6 +7,7 @@ grad-reduce, the gradients of each rank, and the gradients after the reduction o
 after an update by them. Numbers are bit patterns in hexadecimal.
 """
 import json
+import struct
 import sys
 
 OPTIONS = {
@@ -24,6 +25,10 @@ DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 def hex_of(array):
     return "".join(array["hex"])
+
+
+def floats(values):
+    return "".join(struct.pack(">f", value).hex() for value in values)
 
 
 def gradient(per_rank):
@@ -82,6 +87,8 @@ def from_semantics(case):
             for p in case["params"]["parameters"]
         ]
     made["ulp"] = case.get("ulp", 0)
+    if case["mode"] == "native_scale_after":
+        made["ulp"] = 1  # the vectors round the factor to the gradient's type, too
     made["gradients"] = [
         gradient([inputs[rank][i] for rank in range(world)]) for i in range(len(inputs[0]))
     ]
@@ -92,31 +99,36 @@ def from_semantics(case):
 def from_half(case):
     params = case["params"]
     world = params["world"]
-    step = case["steps"][0]
-    assert len(case["steps"]) == 1
     clip = ",clip=%s" % params["clip_value"] if params["clipping"] else ""
     threshold = params["threshold"]
-    buckets = ",buckets=singa{threshold=%d;buffer_elements=%d}" % (threshold, 2 * threshold)
-    shared = "reduce_method=mean,travel_type=fp16,accumulate_type=native" + clip + buckets
-    gradients = [
-        gradient([step["inputs"][rank][i] for rank in range(world)])
-        for i in range(len(step["inputs"][0]))
-    ]
-    made = {
-        "id": case["id"],
-        "options": shared,
-        "ulp": 0,
-        "gradients": gradients,
-        "params_after": [expected(array) for array in step["params_after"]],
-    }
-    yield made
-    yield {
-        "id": case["id"] + "/prescaled",
-        "options": shared + ",division=before",
-        "ulp": 0,
-        "gradients": gradients,
-        "expect": [[expected(array) for array in case["prescaled_mean"][0]]] * world,
-    }
+    buckets = ',buckets="singa{threshold=%d,buffer_elements=%d}"' % (threshold, 2 * threshold)
+    options = "reduce_method=mean,travel_type=fp16,accumulate_type=native" + clip + buckets
+    before = None
+    for number, step in enumerate(case["steps"]):
+        gradients = [
+            gradient([step["inputs"][rank][i] for rank in range(world)])
+            for i in range(len(step["inputs"][0]))
+        ]
+        if before is None:
+            sizes = params["sizes"]
+            before = [{"hex": floats([j * 0.25 + i for j in range(n)])} for i, n in enumerate(sizes)]
+        after = [expected(array) for array in step["params_after"]]
+        yield {
+            "id": "%s/%d" % (case["id"], number),
+            "options": options,
+            "ulp": 0,
+            "gradients": gradients,
+            "params": before,
+            "params_after": after,
+        }
+        before = after
+        yield {
+            "id": "%s/%d/prescaled" % (case["id"], number),
+            "options": options + ",division=before",
+            "ulp": 0,
+            "gradients": gradients,
+            "expect": [[expected(array) for array in case["prescaled_mean"][number]]] * world,
+        }
 
 
 def main():
