@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -185,9 +186,7 @@ std::string RunsAs(const OpSchema& schema) {
   }
   if (CpuKernels().FindForRows(schema.type()) != nullptr) return "rows only";
   const CollectiveOp* op = FindCollectiveOp(schema.type());
-  if (op != nullptr && CanRun(*op)) {
-    return CanRunOnRows(*op) ? "communicator, rows" : "communicator";
-  }
+  if (op != nullptr) return CanRunOnRows(*op) ? "communicator, rows" : "communicator";
   if (FindStreamSyncOp(schema.type()).has_value()) return "events";
   if (schema.Has(Trait::kRingSetup)) return "nothing to do";
   if (FindControlKernel(schema.type()) != nullptr) return "kernel";
