@@ -19,7 +19,7 @@ NewOp BackwardOp(const std::string& type, NewAttrs attrs,
 
 NewOp ReduceOp(const std::string& type, int ring, bool accumulates_natively) {
   NewOp op = BackwardOp(type, {{"ring_id", ring}});
-  if (type != "c_allreduce_xsum") op.attrs.push_back({"use_calc_stream", false});
+  if (type != DenseExchange::kGroupType) op.attrs.push_back({"use_calc_stream", false});
   if (accumulates_natively) {
     op.weft_attrs.push_back({std::string(kAccumulateTypeAttr), std::string(kAccumulatesNatively)});
   }
@@ -37,7 +37,6 @@ NewOp MultiplyOp(float factor, const DenseReduction& reduction) {
 }
 
 std::string ReduceType(const DenseReduction& reduction) {
-  if (reduction.launches_groups) return "c_allreduce_xsum";
   return reduction.averages ? "c_allreduce_avg" : "c_allreduce_sum";
 }
 
@@ -63,6 +62,8 @@ DenseExchange::DenseExchange(const Program& program, const GradientAnalysis& ana
   for (int ring = 0; ring < nrings; ++ring) {
     reduce_.emplace_back(
         BuildOp(ReduceOp(op_type_, ring, reduction.accumulates_natively), Dialect::kWeft));
+    reduce_group_.emplace_back(
+        BuildOp(ReduceOp(kGroupType, ring, reduction.accumulates_natively), Dialect::kWeft));
   }
 }
 
@@ -118,7 +119,7 @@ void DenseExchange::Prepare(const std::string& variable, Insert insert) {
 const pb::OpDesc& DenseExchange::Launch(absl::Span<const std::string> variables, int ring) {
   std::vector<std::string> sent;
   for (const std::string& variable : variables) sent.push_back(Sent(variable));
-  return reduce_[ring].InPlace(sent);
+  return (sent.size() == 1 ? reduce_ : reduce_group_)[ring].InPlace(sent);
 }
 
 void DenseExchange::Finish(const std::string& variable, Insert insert) {

@@ -31,7 +31,7 @@ struct DenseReduction {
   // The element type of what travels; none: that of the gradient. Rows travel as they are.
   absl::optional<DType> travels_as = {};
   bool accumulates_natively = false;  // kAccumulateTypeAttr
-  bool launches_groups = false;       // c_allreduce_xsum of the gradients instead of a fused buffer
+  bool launches_groups = false;       // one op of several gradients instead of a fused buffer
 };
 
 // Whether a gradient of that type is cast.
@@ -47,6 +47,9 @@ bool IsCast(const TensorType& type, const DenseReduction& reduction);
 //   Out=[fused_gradient_0] = scale(X=[fused_gradient_0])
 class DenseExchange : public GradientExchange {
  public:
+  // Sums several variables.
+  static constexpr char kGroupType[] = "c_allreduce_xsum";
+
   // The program and the analysis must outlive the exchange.
   DenseExchange(const Program& program, const GradientAnalysis& analysis, int nrings,
                 const DenseReduction& reduction);
@@ -58,7 +61,7 @@ class DenseExchange : public GradientExchange {
   const pb::OpDesc& Launch(absl::Span<const std::string> variables, int ring) override;
   void Finish(const std::string& variable, Insert insert) override;
 
-  // The type of the op that reduces.
+  // The type of the op that reduces one variable.
   const std::string& op_type() const { return op_type_; }
 
  private:
@@ -80,7 +83,7 @@ class DenseExchange : public GradientExchange {
   const std::string op_type_;
   UniqueNames names_;
   absl::flat_hash_map<std::string, Travelling> travelling_;  // of those that are cast
-  std::vector<OpTemplate> reduce_;                           // by ring
+  std::vector<OpTemplate> reduce_, reduce_group_;            // by ring
   OpTemplate clip_, multiply_before_, multiply_after_;
   std::map<std::pair<DType, DType>, OpTemplate> casts_;
 };

@@ -228,7 +228,8 @@ absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs
   DenseExchange exchange(program, analysis, options_.nrings, reduction);
   GradientWriter writer(program, analysis, options_.nrings, &exchange, &rewriter);
   writer.Write(filled.buckets);
-  writer.Explain(kName, "reduced", exchange.op_type(), filled.buckets, context);
+  writer.Explain(kName, "reduced", exchange.op_type(), filled.buckets, context,
+                 DenseExchange::kGroupType);
   return CommitEdits(&rewriter);
 }
 

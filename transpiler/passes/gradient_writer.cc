@@ -167,7 +167,7 @@ void GradientWriter::WaitForRing(Ring* ring, OpId before, int block) {
 
 void GradientWriter::Explain(absl::string_view pass, const std::string& what,
                              const std::string& op_type, const std::vector<GradientBucket>& buckets,
-                             PassContext& context) const {
+                             PassContext& context, const std::string& group_type) const {
   if (context.remarks == nullptr) return;
   const auto op_name = [&](OpId id) { return program_.op(id).DebugName(); };
   for (size_t b = 0; b < buckets.size(); ++b) {
@@ -178,7 +178,7 @@ void GradientWriter::Explain(absl::string_view pass, const std::string& what,
           std::string(program_.name(gradient.grad)),
           what,
           absl::StrCat("gradient of replicated parameter ", program_.name(gradient.param)),
-          {{"op", op_type},
+          {{"op", buckets[b].gradients.size() > 1 && buffers_[b].empty() ? group_type : op_type},
            {"ring", absl::StrCat(b % rings_.size())},
            {"after", op_name(gradient.completed_by)},
            {"waited_for_by",

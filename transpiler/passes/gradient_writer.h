@@ -61,9 +61,11 @@ class GradientWriter {
   // gradients once.
   void Write(const std::vector<GradientBucket>& buckets);
 
-  // Adds a remark for every gradient, after Write. `what`: "reduced", by an op of `op_type`.
+  // Adds a remark for every gradient, after Write. `what`: "reduced", by an op of `op_type`, or of
+  // `group_type` for a group.
   void Explain(absl::string_view pass, const std::string& what, const std::string& op_type,
-               const std::vector<GradientBucket>& buckets, PassContext& context) const;
+               const std::vector<GradientBucket>& buckets, PassContext& context,
+               const std::string& group_type = "") const;
 
  private:
   struct Ring {
