@@ -191,6 +191,22 @@ TEST(WeftVerifyTest, SumInsteadOfMeanIsFoundUnlessItIsWanted) {
   EXPECT_THAT(Verify({Summed(), "--nranks", "2", "--summed_gradients"}), Ends(0, Clean("2 ranks")));
 }
 
+// fp16 leaves not all of a gradient, but fp32 all of a half.
+TEST(WeftVerifyTest, RoundedGradientsAreFoundUnlessTheyAreWanted) {
+  const std::string original = MakeFile("halved.prog", SgdStepText());
+  const std::string out = TestPath("halved_out.prog");
+  const auto transpile = [&](const std::vector<std::string>& mode) {
+    std::vector<std::string> command = {"tools/transpile", "--nranks", "2"};
+    command.insert(command.end(), mode.begin(), mode.end());
+    command.insert(command.end(), {original, out});
+    return RunProcess(command).status;
+  };
+  ASSERT_EQ(transpile({"--mode", "singa_half"}), 0);
+  EXPECT_THAT(Verify({out, "--original", original}), Ends(1, HasSubstr("expected mul_grad.0")));
+  EXPECT_THAT(Verify({out, "--original", original, "--rounded_gradients"}),
+              Ends(0, Clean("2 ranks")));
+}
+
 // Nobody divides the gradients of a sum: one device adds those of all samples.
 TEST(WeftVerifyTest, SumOfLossesIsRewrittenWithoutDivision) {
   const std::string sum =
