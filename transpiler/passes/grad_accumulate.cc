@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
+#include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
@@ -58,9 +59,10 @@ pb::OpDesc Scale(const std::string& from, const std::string& to, float factor) {
   return Build({"scale", {{"X", {from}}}, {{"Out", {to}}}, {{"scale", factor}}, kRoleOptimize});
 }
 
-// Keeps the pairs of op_role_var whose gradient stays paired.
-void ErasePairs(const absl::flat_hash_set<std::string>& unpaired, pb::OpDesc* op) {
+// Keeps the pairs of op_role_var whose gradient stays paired. Returns whether others went.
+bool ErasePairs(const absl::flat_hash_set<std::string>& unpaired, pb::OpDesc* op) {
   auto* attrs = op->mutable_attrs();
+  bool any = false;
   for (int i = attrs->size(); i-- > 0;) {
     pb::OpDesc::Attr& attr = *attrs->Mutable(i);
     if (attr.name() != kOpRoleVarAttr) continue;
@@ -70,13 +72,13 @@ void ErasePairs(const absl::flat_hash_set<std::string>& unpaired, pb::OpDesc* op
       kept.push_back(attr.strings(k));
       kept.push_back(attr.strings(k + 1));
     }
-    if (kept.empty()) {
-      attrs->DeleteSubrange(i, 1);
-      continue;
-    }
+    if (static_cast<int>(kept.size()) == attr.strings_size()) continue;
+    any = true;
     attr.clear_strings();
     for (std::string& name : kept) *attr.add_strings() = std::move(name);
+    if (kept.empty()) attrs->DeleteSubrange(i, 1);
   }
+  return any;
 }
 
 class Accumulation {
@@ -112,17 +114,24 @@ class Accumulation {
  private:
   std::string Name(Symbol symbol) const { return std::string(main_.name(symbol)); }
 
-  // The accumulators are paired instead.
+  // The accumulators are paired instead. Casts that stay are of backward now: they pass gradients
+  // on in every step.
   void Unpair() {
     absl::flat_hash_set<std::string> unpaired;
-    for (const PartGradient& gradient : part_.gradients) unpaired.insert(Name(gradient.paired));
+    for (const PartGradient& gradient : part_.gradients) {
+      unpaired.insert(Name(gradient.paired));
+      if (gradient.grad == gradient.paired) continue;
+      pb::OpDesc cast = main_.op(gradient.completed_by).ToProto();
+      for (pb::OpDesc::Attr& attr : *cast.mutable_attrs()) {
+        if (attr.name() == kOpRoleAttr) attr.set_i(kRoleBackward);
+      }
+      main_edits_.Replace(gradient.completed_by, cast);
+    }
     for (OpId id : main_.block(0).ops()) {
       const Op op = main_.op(id);
       if (!IsBackward(op) || !op.has_role_vars()) continue;
       pb::OpDesc desc = op.ToProto();
-      const size_t size = desc.ByteSizeLong();
-      ErasePairs(unpaired, &desc);
-      if (desc.ByteSizeLong() != size) main_edits_.Replace(id, desc);
+      if (ErasePairs(unpaired, &desc)) main_edits_.Replace(id, desc);
     }
   }
 
@@ -154,12 +163,13 @@ class Accumulation {
       summand = Temporary(grad + "@FP32", 0, dtype, dims);
       main_edits_.Append(0, Cast(grad, gradient.type.dtype, summand, dtype, kRoleBackward));
     }
-    main_edits_.Append(
-        0, Build({"elementwise_add",
-                  {{"X", {sum}}, {"Y", {summand}}},
-                  {{"Out", {sum}}},
-                  {{"axis", -1}, {std::string(kOpRoleVarAttr), Names{Name(gradient.param), sum}}},
-                  kRoleBackward}));
+    pb::OpDesc add = Build({"elementwise_add",
+                            {{"X", {sum}}, {"Y", {summand}}},
+                            {{"Out", {sum}}},
+                            {{"axis", -1}},
+                            kRoleBackward});
+    *add.add_attrs() = MakeAttr(kOpRoleVarAttr, Names{Name(gradient.param), sum});
+    main_edits_.Append(0, add);
   }
   static DType AccumulatorType(const PartGradient& gradient) {
     return IsHalf(gradient.type.dtype) ? DType::kFloat32 : gradient.type.dtype;
