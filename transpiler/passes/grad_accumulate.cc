@@ -6,13 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "ops/schema/op_attrs.h"
@@ -97,10 +94,12 @@ class Accumulation {
     Unpair();
     for (const PartGradient& gradient : part_.gradients) WriteAccumulator(gradient);
     const std::string is_due = WriteCondition();
-    for (Symbol symbol : part_.reads) reads_.push_back(Name(symbol));
-    for (Symbol symbol : part_.writes) writes_.push_back(Name(symbol));
     const int block = main_edits_.AddBlock(0);
     WriteGradients(block);
+    for (Symbol symbol : part_.reads) {
+      if (!gradients_.contains(symbol)) reads_.push_back(Name(symbol));
+    }
+    for (Symbol symbol : part_.writes) writes_.push_back(Name(symbol));
     MoveUpdatePart(options_.skip_nonfinite ? WriteGuard(block) : block);
     WriteResets(block);
     WriteBranch(is_due, block);
@@ -210,6 +209,7 @@ class Accumulation {
         main_edits_.Append(block, Scale(accumulators_[i], scaled, factor_));
         main_edits_.Append(block, Cast(scaled, dtype, grad, gradient.type.dtype, kRoleOptimize));
       }
+      gradients_.insert(gradient.grad);
       reads_.push_back(accumulators_[i]);
       writes_.push_back(accumulators_[i]);
       writes_.push_back(grad);
@@ -235,7 +235,8 @@ class Accumulation {
     Names reads, writes;
     for (Symbol symbol : part_.reads) reads.push_back(Name(symbol));
     for (Symbol symbol : part_.writes) writes.push_back(Name(symbol));
-    main_edits_.Append(block, Branch(finite, reads, writes, block, guarded));
+    main_edits_.Append(block,
+                       Branch(finite, reads, writes, block, guarded, "accumulate_finite_scope"));
     return guarded;
   }
 
@@ -255,7 +256,8 @@ class Accumulation {
   }
 
   void WriteBranch(const std::string& is_due, int block) {
-    main_edits_.Append(0, Branch(is_due, Unique(reads_), Unique(writes_), 0, block));
+    main_edits_.Append(
+        0, Branch(is_due, Unique(reads_), Unique(writes_), 0, block, "accumulate_scope"));
   }
 
   static Names Unique(const Names& names) {
@@ -269,9 +271,9 @@ class Accumulation {
 
   // The op that runs a block. It lists the variables that ops of the block read and write.
   pb::OpDesc Branch(const std::string& condition, const Names& reads, const Names& writes,
-                    int block, int runs) {
+                    int block, int runs, const char* scope_name) {
     pb::VarDesc scope;
-    scope.set_name(names_.Next("accumulate_scope"));
+    scope.set_name(names_.Of(scope_name));
     scope.mutable_type()->set_type(pb::VarType::STEP_SCOPES);
     main_edits_.AddVar(block, scope);
     return Build({"conditional_block",
@@ -288,7 +290,8 @@ class Accumulation {
   UniqueNames names_;
   Rewriter main_edits_, startup_edits_;
   Names accumulators_;
-  Names reads_, writes_;  // of the ops of the block
+  absl::flat_hash_set<Symbol> gradients_;  // that the block writes before it reads them
+  Names reads_, writes_;                   // of the ops of the block
 };
 
 // A program that checks gradients itself acts on what it finds.

@@ -4,11 +4,11 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
@@ -187,7 +187,7 @@ class Division {
           "; without is_sparse, lookups have dense gradients (rows of several steps would "
           "be updated together, but counted as one)");
     }
-    if (NumElements(type->dims) < 0) return refuse("known dimensions", "");
+    if (NumElements(type->dims) < 0) return refuse("a tensor of known dimensions", "");
     return *type;
   }
 
