@@ -182,10 +182,8 @@ class Division {
     };
     if (!type.has_value() || !IsFloating(type->dtype)) return refuse("a floating-point tensor", "");
     if (type->kind != TensorType::Kind::kDense) {
-      return refuse(
-          "a dense tensor",
-          "; without is_sparse, lookups have dense gradients (rows of several steps would "
-          "be updated together, but counted as one)");
+      return refuse("a dense tensor",
+                    "; pass dense-gradients{sparse=dense}, before this one, makes it dense");
     }
     if (NumElements(type->dims) < 0) return refuse("a tensor of known dimensions", "");
     return *type;
