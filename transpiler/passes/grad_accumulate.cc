@@ -387,6 +387,12 @@ absl::StatusOr<bool> GradAccumulate::Run(PassContext& context, ProgramPair& prog
   if (options_.skip_nonfinite) {
     WEFT_RETURN_IF_ERROR(RefuseOtherChecks(*programs.main, part));
   }
+  for (const UpdatePart::OtherUpdate& other : part.updated_in_every_step) {
+    context.Note(absl::StrCat("warning: ", programs.main->op(other.op).DebugName(), " updates ",
+                              programs.main->name(other.param),
+                              " in every step, and not with the accumulated gradients: it is not "
+                              "of role optimize"));
+  }
   Accumulation accumulation(options_, factor, part, &programs);
   WEFT_RETURN_IF_ERROR(accumulation.Run());
   for (size_t i = 0; i < part.gradients.size(); ++i) {

@@ -418,6 +418,46 @@ TEST(GradAccumulate, OpOfEveryStepThatDependsOnTheUpdateIsRefused) {
                                    "which is of the update, reads it")));
 }
 
+// A second parameter is trained by ops that say nothing of an update.
+TEST(GradAccumulate, UpdateByHandInEveryStepIsRefused) {
+  constexpr char kVars[] = R"(
+    var v : fp32[2, 2] parameter persistable
+    var v@GRAD : fp32[2, 2]
+    var v.new : fp32[2, 2]
+  )";
+  EXPECT_THAT(
+      StatusOf(absl::StrCat("Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[y@GRAD]) "
+                            "role=backward\n"
+                            "Out=[v.new] = elementwise_sub(X=[v], Y=[v@GRAD]) {axis=-1}\n"
+                            "Out=[v] = assign(X=[v.new])\n",
+                            kSgd),
+               kVars),
+      StatusIs(kRefused, HasSubstr("op 7 (assign) updates v in every step, by what backward "
+                                   "computes")));
+}
+
+// A target network follows in every step, which may not be what is wanted.
+TEST(GradAccumulate, UpdateOfAnotherParameterInEveryStepIsAWarning) {
+  constexpr char kTarget[] = R"(
+    var target : fp32[2, 2] parameter persistable
+    var mean : fp32[2, 2]
+    Out=[mean] = elementwise_add(X=[target], Y=[w]) {axis=-1}
+    Out=[target] = scale(X=[mean]) {scale=0.5}
+)";
+  const auto result = ExpectRewrite(
+      "grad-accumulate{k=2}",
+      {absl::StrCat(kDeclarations, kTarget, kBackward, kPaired, kSgd), kStartup},
+      {absl::StrCat(kNewStates, kNewTemporaries, kTarget, kBackward, kUnpaired, Accumulated(2), R"(
+    Out=[w@GRAD@ACCUMULATED, w@GRAD, w], Scope=[accumulate_scope] = conditional_block(Cond=[accumulate_is_due], Input=[w@GRAD@ACCUMULATED, w, lr]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+  block 1:
+    Out=[w@GRAD] = scale(X=[w@GRAD@ACCUMULATED]) role=optimize
+    )",
+                    kSgd, kReset),
+       Startup()});
+  EXPECT_THAT(result.notes,
+              ElementsAre(HasSubstr("warning: op 1 (scale) updates target in every step")));
+}
+
 TEST(GradAccumulate, LossScalingMustSeeWhatIsNotFinite) {
   constexpr char kVars[] = R"(
     var found : bool[1]

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
+#include "ops/analysis/updates.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -75,7 +76,9 @@ class Accesses {
 class Division {
  public:
   explicit Division(const Program& program)
-      : program_(program), accesses_(program), states_(program.symbols().size()) {}
+      : program_(program), accesses_(program), states_(program.symbols().size()) {
+    for (Symbol symbol : FindManuallyUpdatedParams(program)) At(symbol).is_param = true;
+  }
 
   absl::StatusOr<UpdatePart> Run() {
     WEFT_RETURN_IF_ERROR(FindGradients());
@@ -92,9 +95,11 @@ class Division {
   struct State {
     OpId of_step;              // the last op of every step that wrote a value of this step to it
     OpId read_by, written_by;  // ops of the update part
+    bool is_param = false;     // that ops other than optimizers update
     bool is_written = false;   // by any op
+    bool of_backward = false;  // depends on what backward computes in this step
     bool is_gradient = false;  // that is accumulated
-    bool is_read_by_part = false, is_in_reads = false;
+    bool is_in_reads = false;
   };
   State& At(Symbol symbol) { return states_[symbol.value()]; }
   Var VarOf(Symbol symbol) const { return program_.var(program_.block(0).Resolve(symbol)); }
@@ -239,21 +244,35 @@ class Division {
           program_.op(other).DebugName(), ", which is of the update, ", other_does,
           " it; expected updates that can run at the end of a step"));
     };
-    bool is_of_step = IsBackward(op);
+    bool is_of_step = IsBackward(op), of_backward = IsBackward(op);
     for (Symbol symbol : access.reads) {
       const State& state = At(symbol);
       if (state.written_by.valid()) return refuse("reads", symbol, "writes", state.written_by);
       const bool is_data = !state.is_written && !VarOf(symbol).persistable();
       is_of_step = is_of_step || is_data || state.of_step.valid();
+      of_backward = of_backward || state.of_backward;
     }
     for (Symbol symbol : access.writes) {
       State& state = At(symbol);
       if (state.written_by.valid()) return refuse("writes", symbol, "writes", state.written_by);
       if (state.read_by.valid()) return refuse("writes", symbol, "reads", state.read_by);
+      if (state.is_param) WEFT_RETURN_IF_ERROR(CheckUpdate(op, symbol, of_backward));
       state.is_written = true;
       state.of_step = is_of_step ? op.id() : OpId();
+      state.of_backward = of_backward;
     }
     return absl::OkStatus();
+  }
+
+  // Of a parameter, in every step.
+  absl::Status CheckUpdate(const Op& op, Symbol param, bool of_backward) {
+    if (!of_backward) {
+      part_.updated_in_every_step.push_back({op.id(), param});
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        op.DebugName(), " updates ", program_.name(param),
+        " in every step, by what backward computes; expected updates by ops of role optimize"));
   }
 
   const Program& program_;

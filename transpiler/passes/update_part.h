@@ -29,6 +29,12 @@ struct UpdatePart {
   // write them, and all that they write. Each once, in the order of the ops.
   std::vector<Symbol> reads;
   std::vector<Symbol> writes;
+  // Parameters that ops of every step update, from other parameters alone: target networks.
+  struct OtherUpdate {
+    OpId op;
+    Symbol param;
+  };
+  std::vector<OtherUpdate> updated_in_every_step;
 };
 
 // Divides the root block. The update part may run at the end of a step, and in some steps only, if
@@ -41,6 +47,7 @@ struct UpdatePart {
 //   - a gradient that an op of every step, but not of backward, uses
 //   - an op of every step that reads what an op of the update part before it writes, or writes
 //     what that one reads or writes
+//   - an op of every step that updates a parameter by what backward computes
 //   - an op of the update part that reads a value of this step: one that ops compute from data, or
 //     in backward, and that is neither a gradient nor persistable. Data of one element, such as a
 //     learning rate that is fed, are read as they are.
