@@ -252,6 +252,18 @@ absl::StatusOr<TrainingPrograms> ParallelMerged() {
   WEFT_RETURN_IF_ERROR(Rewrite("grad_allreduce", {}, &programs));
   return programs;
 }
+absl::StatusOr<TrainingPrograms> Accumulated(const std::string& more_passes) {
+  WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
+  TranspileOptions options;
+  options.passes = absl::StrCat("grad-accumulate{k=3,skip_nonfinite=true}", more_passes);
+  ProgramPair pair{&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return programs;
+}
+absl::StatusOr<TrainingPrograms> OneAccumulated() { return Accumulated(""); }
+absl::StatusOr<TrainingPrograms> ParallelAccumulated() {
+  return Accumulated(",comm-init,broadcast-params,grad-all-reduce{buckets=bytes}");
+}
 absl::StatusOr<TrainingPrograms> LocalSgd() {
   WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
   WEFT_RETURN_IF_ERROR(Rewrite("local_sgd", {{"k_steps", "3"}}, &programs));
@@ -309,6 +321,9 @@ INSTANTIATE_TEST_SUITE_P(All, TrainCheckpointTest,
                                            Case{"DropoutOn3Ranks", ParallelDropout, 3, false},
                                            Case{"GradientMerge", OneMerged, 1, false},
                                            Case{"GradientMergeOn3Ranks", ParallelMerged, 3, true},
+                                           Case{"Accumulated", OneAccumulated, 1, false},
+                                           Case{"AccumulatedOn3Ranks", ParallelAccumulated, 3,
+                                                true},
                                            Case{"LocalSgd", LocalSgd, 1, false},
                                            Case{"LocalSgdOn3Ranks", LocalSgd, 3, true},
                                            Case{"ValueOfAnEarlierStep", Last, 1, false}),

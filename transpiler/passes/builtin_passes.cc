@@ -5,6 +5,7 @@
 #include "transpiler/passes/dense_gradients.h"
 #include "transpiler/passes/exact_loss.h"
 #include "transpiler/passes/gather_gradients.h"
+#include "transpiler/passes/grad_accumulate.h"
 #include "transpiler/passes/grad_all_reduce.h"
 #include "transpiler/passes/grad_reduce.h"
 #include "transpiler/passes/local_sgd.h"
@@ -29,6 +30,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<DenseGradients>();
   registry.Add<ExactLoss>();
   registry.Add<GatherGradients>();
+  registry.Add<GradAccumulate>();
   registry.Add<GradAllReduce>();
   registry.Add<GradReduce>();
   registry.Add<LocalSgd>();
