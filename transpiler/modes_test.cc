@@ -266,7 +266,7 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   for (const ModeFlag& flag : flags) names.push_back(flag.name);
   EXPECT_EQ(absl::StrJoin(names, " "),
             "nrings exact_loss statistics sparse scale buckets device_kind k_steps begin_step "
-            "state loss_scale fuse trans_mode")
+            "state threshold loss_scale fuse trans_mode")
       << "if a new mode has a flag, list it here";
 }
 
@@ -316,6 +316,7 @@ TEST(Modes, FlagsSayWhichModesReadThemAndWhatTheirDefaultsAre) {
   EXPECT_THAT(
       texts,
       IsSupersetOf({"nrings (an integer >= 1 and <= 1024) 1 or 2 in grad_allreduce, local_sgd, "
+                    "singa_partial, "
                     "single_process_multi_thread, multi_thread",
                     "k_steps (an integer >= 1) 1 in local_sgd",
                     "loss_scale (true or false) true in single_process_multi_thread",

@@ -90,7 +90,7 @@ TEST(PartialAveraging, PartitionsTakeTurnsInTheOrderOfTheirGradients) {
     Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
-    c_comm_init_all()
+    c_comm_init_all() {nranks=4}
     Out=[partial_averaging_step] = fill_constant() {dtype=3, shape=longs[1], str_value="0"}
   )"},
                                     OnRanks(4));

@@ -15,6 +15,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::weft::testing::ExpectRewrite;
+using ::weft::testing::OnEndpoints;
 using ::weft::testing::OnRanks;
 using ::weft::testing::RemarkTexts;
 using ::weft::testing::RewriteOptions;
@@ -38,8 +39,8 @@ constexpr char kStartup[] = R"(
     var b : fp32[2, 2] parameter persistable
     var w : fp32[2, 2] parameter persistable
     var lr : fp32[1] persistable
-    Out=[b] = INITIALIZER() {shape=longs[2, 2], dtype=5}
-    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[b] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[w] = INITIALIZER() {shape=longs[2, 2], dtype=5}
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
   )";
 
@@ -55,10 +56,9 @@ constexpr char kBefore[] = R"(
   )";
 constexpr char kAfter[] = R"(
     Out=[decay] = scale(X=[b]) role=optimize {scale=0.01}
-    Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
+    Out=[w@GRAD, b@GRAD] = c_wait_comm(X=[w@GRAD, b@GRAD]) role=backward
     Out=[g] = elementwise_add(X=[b@GRAD], Y=[decay]) role=optimize
     ParamOut=[b] = sgd(Grad=[g], LearningRate=[lr], Param=[b]) role=optimize
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )";
 constexpr char kBroadcasts[] = R"(
@@ -105,28 +105,39 @@ TEST(PeriodicBroadcast, EveryNthStepTheBroadcastIsInABlock) {
        R"(
     var periodic_broadcast_step : int64[1] persistable stop_gradient
     Out=[lr] = fill_constant() {shape=longs[1]}
-    c_comm_init_all()
-    c_comm_init_all() {ring_id=1}
+    c_comm_init_all() {nranks=2}
+    c_comm_init_all() {nranks=2, ring_id=1}
     Out=[periodic_broadcast_step] = fill_constant() {dtype=3, shape=longs[1], str_value="0"}
   )"},
       OnRanks(2));
 }
 
-// Ranks begin with what they draw, unless the startup program broadcasts it.
-TEST(PeriodicBroadcast, WithoutTheFirstBroadcastRanksMayNotDraw) {
-  const auto status = [](const std::string& initializer, int period) {
+// The processes of ranks draw different numbers, unlike one process that drives several devices.
+TEST(PeriodicBroadcast, WithoutTheFirstBroadcastProcessesMayNotDraw) {
+  const auto status = [](const std::string& initializer, int period,
+                         const RewriteOptions& options) {
     std::string startup = kStartup;
     startup.replace(startup.find("INITIALIZER"), 11, initializer);
     const std::string option = absl::StrCat("{bcast_period=", period, "}");
     return RewriteStatus(absl::StrCat("comm-init,broadcast-params", option,
                                       ",grad-all-reduce{scale=none},periodic-broadcast", option),
-                         {kMain, startup}, OnRanks(2));
+                         {kMain, startup}, options);
   };
-  WEFT_EXPECT_OK(status("uniform_random", 0));
-  WEFT_EXPECT_OK(status("uniform_random", 2));
-  WEFT_EXPECT_OK(status("fill_constant", -1));
-  EXPECT_THAT(status("uniform_random", -1),
+  WEFT_EXPECT_OK(status("uniform_random", 0, OnEndpoints(2)));
+  WEFT_EXPECT_OK(status("uniform_random", 2, OnEndpoints(2)));
+  WEFT_EXPECT_OK(status("fill_constant", -1, OnEndpoints(2)));
+  WEFT_EXPECT_OK(status("uniform_random", -1, OnRanks(2)));
+  EXPECT_THAT(status("uniform_random", -1, OnEndpoints(2)),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W317")));
+}
+
+TEST(PeriodicBroadcast, PeriodZeroIsLeftToTheStartupProgram) {
+  for (const char* period : {"0", "-1"}) {
+    const auto result = ExpectRewrite(
+        absl::StrCat("grad-all-reduce{scale=none},periodic-broadcast{bcast_period=", period, "}"),
+        kMain, absl::StrCat(kBefore, kAfter));
+    EXPECT_FALSE(result.passes.back().changed);
+  }
 }
 
 TEST(PeriodicBroadcast, WrongInputIsRefused) {
