@@ -53,9 +53,6 @@ bool Averages(const Config& config) {
   return config.mode == std::string("local_sgd") || config.mode == std::string("singa_partial");
 }
 
-// Every parameter is a partition: ranks agree on one of them in each step.
-bool TakesTurns(const Config& config) { return config.flags.count("threshold") > 0; }
-
 TranspileOptions OptionsFor(const Config& config, int nranks, int rank = 0) {
   TranspileOptions options;
   options.mode = config.mode;
@@ -102,6 +99,13 @@ bool HasFp64(const TrainingSpec& spec) {
   const auto is_fp64 = [](const auto& part) { return part.fp64; };
   return is_fp64(spec.head) || std::any_of(spec.layers.begin(), spec.layers.end(), is_fp64) ||
          std::any_of(spec.more_heads.begin(), spec.more_heads.end(), is_fp64);
+}
+
+// Whether there are several partitions, of parameters or element types: ranks agree on one of them
+// in each step.
+bool TakesTurns(const TrainingSpec& spec, const Config& config) {
+  return config.flags.count("threshold") > 0 ||
+         (config.mode == std::string("singa_partial") && HasFp64(spec));
 }
 
 // Paddle's defects by the numbers of docs/paddle_dialect.md; tests/paddle_defects_*_test.cc shows
@@ -250,7 +254,7 @@ TEST_P(ProgramProperties, TrainsAsOnOneRank) {
     const Trained found = Train(programs, rewritten.main, rewritten.startup, nranks,
                                 config.dialect == Dialect::kPaddle);
     const bool compare =
-        !TakesTurns(config) && (!Averages(config) || AveragingIsReducing(spec, config));
+        !TakesTurns(spec, config) && (!Averages(config) || AveragingIsReducing(spec, config));
     const Trained expected = Train(programs, programs.main, programs.startup, 1, false);
     const int k_steps = config.flags.count("k_steps") > 0 ? 2 : 1;
     const double tolerance = Tolerance(programs);
@@ -260,7 +264,7 @@ TEST_P(ProgramProperties, TrainsAsOnOneRank) {
         const bool is_loss = i < programs.losses.size();
         const std::string& name =
             is_loss ? programs.losses[i] : programs.parameters[i - programs.losses.size()];
-        if (!is_loss && (step + 1) % k_steps == 0 && !TakesTurns(config)) {
+        if (!is_loss && (step + 1) % k_steps == 0 && !TakesTurns(spec, config)) {
           for (const Values& of_rank : values) {
             ExpectNear(absl::StrCat(name, " of another rank"), step, of_rank, values[0], 0,
                        rewritten.main);

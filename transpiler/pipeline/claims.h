@@ -14,8 +14,8 @@ namespace weft {
 struct AveragingSchedule {
   int period = 1;
   int first_step = 1;
-  // Instead of these: each step averages one of K partitions of the parameters, so that each
-  // parameter is averaged once in K steps. The program says what K is.
+  // Instead of these: each step averages one of K partitions of the parameters, in the order of the
+  // program, so that each parameter is averaged once in K steps. The program says what K is.
   bool is_in_turn = false;
 
   static AveragingSchedule InTurn() {

@@ -21,10 +21,9 @@ using Steps = ConditionSteps::Steps;
 // ("which holds in step 3, expected every 4 steps"); empty if nothing.
 //
 // The condition must hold in steps `first`, `first` + `period`, ..., as far as it was run.
-std::string DifferenceFrom(const AveragingSchedule& expected, int first, int period,
-                           const Steps& steps) {
+std::string DifferenceFrom(int first, int period, absl::string_view expected, const Steps& steps) {
   const auto differs = [&](const char* does, int step) {
-    return absl::StrCat("which ", does, " in step ", step, ", expected ", ToString(expected));
+    return absl::StrCat("which ", does, " in step ", step, ", expected ", expected);
   };
   int due = first;
   for (int step : steps.held) {
@@ -57,7 +56,8 @@ void AveragingConditions::OnBranch(const Op& op, Symbol condition, const RankVal
   const bool decides =
       op.Input("Cond").size() == 1 && op.BoolAttr("is_scalar_condition").value_or(false);
   if (!value.expr.valid() || op.block() != 0 || !decides) return;
-  branches_.emplace(table_.Scaled(value.expr, value.factor), Branch{op.id(), condition});
+  branches_.emplace(table_.Scaled(value.expr, value.factor),
+                    Branch{op.id(), condition, branches_.size()});
 }
 
 std::string AveragingConditions::Problem(ExprId condition, const RankValues* after) {
@@ -115,7 +115,7 @@ std::string AveragingConditions::ProblemOnCondition(ExprId condition, const Rank
   if (expected_.has_value()) {
     const int period = expected_->period;
     const int first = (std::max(expected_->first_step, 1) + period - 1) / period * period;
-    why = DifferenceFrom(*expected_, first, period, **steps);
+    why = DifferenceFrom(first, period, ToString(*expected_), **steps);
   } else {
     while ((*steps)->held.size() < 2 && (*steps)->failure.ok() && horizon < kMaxSteps) {
       horizon = std::min<int64_t>(2 * horizon, kMaxSteps);
@@ -127,48 +127,43 @@ std::string AveragingConditions::ProblemOnCondition(ExprId condition, const Rank
 }
 
 absl::flat_hash_map<ExprId, std::string> AveragingConditions::ProblemsInTurn(
-    const std::vector<ExprId>& conditions) {
+    std::vector<ExprId> conditions) {
+  // In the order of their ops.
+  const auto place_of = [&](ExprId condition) {
+    const auto branch = branches_.find(condition);
+    return branch == branches_.end() ? branches_.size() : branch->second.place;
+  };
+  std::stable_sort(conditions.begin(), conditions.end(),
+                   [&](ExprId a, ExprId b) { return place_of(a) < place_of(b); });
   absl::flat_hash_map<ExprId, std::string> problems;
-  const int64_t k = static_cast<int64_t>(conditions.size());
-  const int64_t horizon = std::max<int64_t>(kSteps, 3 * k);
-  const std::string expected =
-      absl::StrCat("expected once in every ", k, " steps, since ", k, " partitions take turns");
-  absl::flat_hash_map<int, ExprId> of_first_step;
-  for (ExprId condition : conditions) {
-    std::string& problem = problems[condition];
-    if (k == 1 && !condition.valid()) continue;
-    if (!condition.valid()) {
-      problem = absl::StrCat("it is averaged over the ranks in every step, ", expected);
-      continue;
-    }
-    if (horizon > kMaxSteps) {
-      problem = Describe(condition, absl::StrCat("which would have to be followed for ", horizon,
-                                                 " steps, more than ", kMaxSteps));
-      continue;
-    }
-    const absl::StatusOr<const Steps*> steps = StepsOf(condition, static_cast<int>(horizon));
-    if (!steps.ok()) {
-      problem =
-          Describe(condition, absl::StrCat("which cannot be followed: ", steps.status().message()));
-      continue;
-    }
-    const int first = (*steps)->held.empty() ? 0 : (*steps)->held[0];
-    if (first == 0 || first > k) {
-      const std::string when = first == 0
-                                   ? absl::StrCat("never holds in ", (*steps)->last, " steps")
-                                   : absl::StrCat("first holds in step ", first);
-      problem = Describe(condition, absl::StrCat("which ", when, ", ", expected));
-      continue;
-    }
-    std::string why = DifferenceFrom(*expected_, first, static_cast<int>(k), **steps);
-    const auto [other, is_new] = of_first_step.emplace(first, condition);
-    if (why.empty() && !is_new) {
-      why = absl::StrCat("which holds in step ", first, ", as ", table_.ToString(other->second, 4),
-                         " does, expected one partition a step");
-    }
-    if (!why.empty()) problem = Describe(condition, why);
+  for (size_t i = 0; i < conditions.size(); ++i) {
+    problems[conditions[i]] = ProblemOfTurn(conditions[i], i + 1, conditions.size());
   }
   return problems;
+}
+
+std::string AveragingConditions::ProblemOfTurn(ExprId condition, size_t turn, size_t turns) {
+  if (turns == 1 && !condition.valid()) return "";
+  const std::string expected =
+      turns == 1 ? "every step, as all parameters are averaged on one condition"
+                 : absl::StrCat("step ", turn, " and every ", turns, " steps from there, as the ",
+                                turns, " partitions of the parameters take turns");
+  if (!condition.valid()) {
+    return absl::StrCat("it is averaged over the ranks in every step, expected ", expected);
+  }
+  const size_t horizon = std::max<size_t>(kSteps, 3 * turns);
+  if (horizon > kMaxSteps) {
+    return Describe(condition, absl::StrCat("which would have to be followed for ", horizon,
+                                            " steps, more than ", kMaxSteps));
+  }
+  const absl::StatusOr<const Steps*> steps = StepsOf(condition, static_cast<int>(horizon));
+  if (!steps.ok()) {
+    return Describe(condition,
+                    absl::StrCat("which cannot be followed: ", steps.status().message()));
+  }
+  const std::string why =
+      DifferenceFrom(static_cast<int>(turn), static_cast<int>(turns), expected, **steps);
+  return why.empty() ? "" : Describe(condition, why);
 }
 
 bool AveragingConditions::Changes(ExprId condition, const RankValues& after) {

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_VERIFY_AVERAGING_CONDITIONS_H_
 #define WEFT_TRANSPILER_VERIFY_AVERAGING_CONDITIONS_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -39,19 +40,21 @@ class AveragingConditions : public RankObserver {
   // to `after`, the values after a step; null: it counts as constant.
   std::string Problem(ExprId condition, const RankValues* after);
 
-  // The same for parameters that are averaged in turn: of these K conditions, each must hold once
-  // in every K steps, and in each step one. By condition; empty where nothing is wrong.
-  // O(conditions + steps) for conditions that compare one remainder with constants.
-  absl::flat_hash_map<ExprId, std::string> ProblemsInTurn(const std::vector<ExprId>& conditions);
+  // The same for parameters that are averaged in turn, by condition; empty where nothing is wrong.
+  // With K conditions, the n-th one in the order of the program must hold in steps n, n + K, ...
+  // O(conditions log conditions + steps) if they compare one remainder with constants.
+  absl::flat_hash_map<ExprId, std::string> ProblemsInTurn(std::vector<ExprId> conditions);
 
  private:
   struct Branch {
     OpId op;
     Symbol condition;
+    size_t place;  // among all
   };
 
   std::string ProblemInEveryStep() const;
   std::string ProblemOnCondition(ExprId condition, const RankValues* after);
+  std::string ProblemOfTurn(ExprId condition, size_t turn, size_t turns);
   std::string Describe(ExprId condition, absl::string_view why) const;
   // The steps of a condition, as known up to `horizon`. Unimplemented if it cannot be followed.
   absl::StatusOr<const ConditionSteps::Steps*> StepsOf(ExprId condition, int horizon);

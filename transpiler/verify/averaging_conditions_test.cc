@@ -17,10 +17,12 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 using ::weft::testing::Edits;
 using ::weft::testing::Errors;
@@ -146,7 +148,8 @@ TEST(AveragingConditions, PartitionThatIsNeverAveraged) {
       ErrorsInTurn({{"[phase_1] = fill_constant() {shape=longs[1], dtype=3, value=1.0}",
                      "[phase_1] = fill_constant() {shape=longs[1], dtype=3, value=2.0}"}}),
       ElementsAre(AllOf(StartsWith("error: W605: variable w"),
-                        HasSubstr("which never holds in 10000 steps, expected once in every 2"))));
+                        HasSubstr("which does not hold in step 1, expected step 1 and every 2 "
+                                  "steps from there, as the 2 partitions"))));
   // Its block averages nothing.
   EXPECT_THAT(
       ErrorsInTurn({{"    Out=[w] = c_allreduce_avg(X=[w])", "    Out=[w] = assign(X=[w])"}}),
@@ -160,11 +163,9 @@ TEST(AveragingConditions, PartitionThatIsAveragedTooOftenOrTooSeldom) {
   // Every third step: no third partition takes the third turn.
   EXPECT_THAT(ErrorsInTurn({{"dtype=3, value=2.0}", "dtype=3, value=3.0}"}}),
               ElementsAre(AllOf(HasSubstr("variable w"),
-                                HasSubstr("which does not hold in step 3, expected in turn, one "
-                                          "partition a step")),
+                                HasSubstr("which does not hold in step 3, expected step 1")),
                           AllOf(HasSubstr("variable u"),
-                                HasSubstr("which first holds in step 3, expected once in every 2 "
-                                          "steps, since 2 partitions take turns"))));
+                                HasSubstr("which does not hold in step 2, expected step 2"))));
   // Both blocks average w.
   EXPECT_THAT(ErrorsInTurn(
                   {{"    Out=[u] = c_allreduce_avg(X=[u])", "    Out=[w] = c_allreduce_avg(X=[w])"},
@@ -179,8 +180,35 @@ TEST(AveragingConditions, PartitionThatIsAveragedTooOftenOrTooSeldom) {
 TEST(AveragingConditions, PartitionsMayNotShareAStep) {
   const Edits edits = {
       {"Out=[due_2] = equal(X=[rest], Y=[phase_2])", "Out=[due_2] = equal(X=[phase_1], Y=[rest])"}};
-  EXPECT_THAT(ErrorsInTurn(edits),
-              ElementsAre(AllOf(HasSubstr("variable u"), HasSubstr("expected one partition"))));
+  EXPECT_THAT(
+      ErrorsInTurn(edits),
+      ElementsAre(AllOf(HasSubstr("variable u"), HasSubstr("holds in step 1, expected step 2"))));
+}
+
+TEST(AveragingConditions, PartitionsTakeTurnsInTheOrderOfTheProgram) {
+  EXPECT_THAT(ErrorsInTurn({{"dtype=3, value=1.0}", "dtype=3, value=7.0}"},
+                            {"dtype=3, value=0.0}", "dtype=3, value=1.0}"},
+                            {"dtype=3, value=7.0}", "dtype=3, value=0.0}"}}),
+              ElementsAre(AllOf(HasSubstr("variable w"),
+                                HasSubstr("which does not hold in step 1, expected step 1")),
+                          AllOf(HasSubstr("variable u"),
+                                HasSubstr("which holds in step 1, expected step 2"))));
+}
+
+// Of two writes, the last counts.
+TEST(AveragingConditions, PhaseMayBeWrittenTwice) {
+  const auto with_second = [](absl::string_view value) {
+    constexpr absl::string_view kFill =
+        "    Out=[phase_1] = fill_constant() {shape=longs[1], dtype=3, value=1.0}\n";
+    return ErrorsInTurn(
+        {{kFill, absl::StrCat(
+                     kFill, "    Out=[phase_1] = fill_constant() {shape=longs[1], dtype=3, value=",
+                     value, "}\n")}});
+  };
+  EXPECT_THAT(with_second("1.0"), IsEmpty());
+  EXPECT_THAT(with_second("0.0"),
+              Each(HasSubstr("does not hold in step 1, expected every step, as all parameters are "
+                             "averaged on one condition")));
 }
 
 TEST(AveragingConditions, AverageComesAfterTheUpdate) {
@@ -212,8 +240,9 @@ TEST(AveragingConditions, AveragesInEveryStepAreNoTurns) {
                             {"  block 1 parent=0 {\n    Out=[w] = c_allreduce_avg(X=[w]) "
                              "{ring_id=0, use_calc_stream=true}\n  }\n  block 2",
                              "  block 1"}}),
-              ElementsAre(AllOf(StartsWith("error: W605: variable w"),
-                                HasSubstr("in every step, expected once in every 2 steps"))));
+              Contains(AllOf(StartsWith("error: W605: variable w"),
+                             HasSubstr("averaged over the ranks in every step, expected step 2 "
+                                       "and every 2 steps"))));
 }
 
 // Each is followed for as many steps as there are partitions, in linear time.
