@@ -143,12 +143,12 @@ absl::StatusOr<TrainingPrograms> FromText(const std::string& main, const std::st
       std::move(main_program), std::move(startup_program), {"loss"}, {"w"}, std::move(feeds)};
 }
 
-TrainingPrograms Merged() {
+TrainingPrograms Merged(int steps = 3) {
   TrainingSpec spec;
   spec.layers = {{2, weft::testing::Activation::kTanh, true}};
   spec.weights_by = OptimizerKind::kAdam;
   spec.biases_by = OptimizerKind::kMomentum;
-  spec.merged_steps = 3;
+  spec.merged_steps = steps;
   return BuildPrograms(spec);
 }
 
@@ -269,6 +269,12 @@ absl::StatusOr<TrainingPrograms> LocalSgd() {
   WEFT_RETURN_IF_ERROR(Rewrite("local_sgd", {{"k_steps", "3"}}, &programs));
   return programs;
 }
+// Every parameter is a partition.
+absl::StatusOr<TrainingPrograms> PartialUpdate() {
+  TrainingPrograms programs = Merged(/*steps=*/1);
+  WEFT_RETURN_IF_ERROR(Rewrite("singa_partial", {{"threshold", "0"}}, &programs));
+  return programs;
+}
 absl::StatusOr<TrainingPrograms> Last() {
   WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, FromText(kLast, kLastStartup));
   programs.feeds = {{"x"}, [](int64_t step) {
@@ -326,6 +332,8 @@ INSTANTIATE_TEST_SUITE_P(All, TrainCheckpointTest,
                                                 true},
                                            Case{"LocalSgd", LocalSgd, 1, false},
                                            Case{"LocalSgdOn3Ranks", LocalSgd, 3, true},
+                                           Case{"PartialUpdate", PartialUpdate, 1, false},
+                                           Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true},
                                            Case{"ValueOfAnEarlierStep", Last, 1, false}),
                          [](const auto& info) { return info.param.name; });
 

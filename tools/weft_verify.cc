@@ -47,6 +47,7 @@ struct Options {
   bool summed_gradients = false;
   bool rounded_gradients = false;
   absl::optional<int> k_steps, begin_step;
+  bool in_turn = false;
   bool numeric = false;
   int64_t steps = 2;
   std::string format = "text";
@@ -94,6 +95,7 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
     verify.averaging =
         AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
   }
+  if (options.in_turn) verify.averaging = AveragingSchedule::InTurn();
   verify.original = programs.Original();
   return verify;
 }
@@ -459,6 +461,11 @@ Subcommand AddVerify(CLI::App* weft) {
   AddInteger(*app, "--begin_step", options->begin_step, 1, kMaxInt,
              "Expected first averaging step of LocalSGD")
       ->needs(original);
+  app->add_flag("--in_turn", options->in_turn,
+                "Expect parameters averaged in turn: one of K partitions in each step")
+      ->needs(original)
+      ->excludes("--k_steps")
+      ->excludes("--begin_step");
   auto* numeric = app->add_flag(
       "--numeric", options->numeric,
       "Also run both programs on small random data, the original on one rank with the global "

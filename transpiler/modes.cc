@@ -57,6 +57,13 @@ std::vector<Mode> MakeModes() {
          "paddle-comm-init{$nrings=2,$device_kind},broadcast-params{$nrings=2},"
          "paddle-local-sgd{$nrings=2}"}}},
 
+      {"singa_partial",
+       "ranks train separately; every step averages one partition of the parameters, in turn",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings},partial-averaging{$nrings,$threshold},"
+         "sync-elimination"}}},
+
       {"single_process_multi_thread",
        "data parallel, several devices per trainer: gradients are normally summed in one fused "
        "all-reduce",

@@ -271,11 +271,11 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<ModeFlag> flags, ModeFlags(BuiltinPasses()));
   std::vector<std::string> names;
   for (const ModeFlag& flag : flags) names.push_back(flag.name);
-  EXPECT_EQ(
-      absl::StrJoin(names, " "),
-      "nrings exact_loss statistics sparse scale buckets device_kind k_steps begin_step "
-      "state loss_scale fuse trans_mode reduce_method degree travel_type accumulate_type lowering "
-      "reduce_done division clip")
+  EXPECT_EQ(absl::StrJoin(names, " "),
+            "nrings exact_loss statistics sparse scale buckets device_kind k_steps begin_step "
+            "state threshold loss_scale fuse trans_mode reduce_method degree travel_type "
+            "accumulate_type lowering "
+            "reduce_done division clip")
       << "if a new mode has a flag, list it here";
 }
 
@@ -325,7 +325,8 @@ TEST(Modes, FlagsSayWhichModesReadThemAndWhatTheirDefaultsAre) {
   EXPECT_THAT(
       texts,
       IsSupersetOf({"nrings (an integer >= 1 and <= 1024) 1 or 2 in grad_allreduce, local_sgd, "
-                    "single_process_multi_thread, multi_thread, mindspore_reducer, singa_plain, "
+                    "singa_partial, single_process_multi_thread, multi_thread, mindspore_reducer, "
+                    "singa_plain, "
                     "singa_half, megengine",
                     "k_steps (an integer >= 1) 1 in local_sgd",
                     "loss_scale (true or false) true in single_process_multi_thread",

@@ -16,6 +16,8 @@
 #include "transpiler/passes/paddle/paddle_multi_thread_fuse.h"
 #include "transpiler/passes/paddle/paddle_single_process_fuse.h"
 #include "transpiler/passes/paddle/paddle_single_process_scale.h"
+#include "transpiler/passes/partial_averaging.h"
+#include "transpiler/passes/periodic_broadcast.h"
 #include "transpiler/passes/reduce_statistics.h"
 #include "transpiler/passes/scale_loss_grad.h"
 #include "transpiler/passes/set_optimizer.h"
@@ -41,6 +43,8 @@ PassRegistry BuiltinPasses() {
   registry.Add<PaddleMultiThreadFuse>();
   registry.Add<PaddleSingleProcessFuse>();
   registry.Add<PaddleSingleProcessScale>();
+  registry.Add<PartialAveraging>();
+  registry.Add<PeriodicBroadcast>();
   registry.Add<ReduceStatistics>();
   registry.Add<ScaleLossGrad>();
   registry.Add<SetOptimizer>();
