@@ -143,12 +143,12 @@ std::vector<Mode> MakeModes() {
 
       {"megengine",
        "data parallel as MegEngine's DistributedOptimizer: gradients are summed or averaged, one "
-       "by one or packed",
+       "by one or packed, and parameters broadcast now and then on request",
        {{kWeft,
          {},
-         replicas + "dense-gradients{$sparse},"
-                    "grad-reduce{$reduce_method,division=quotient,accumulate_type=native,"
-                    "$nrings,$buckets=none},sync-elimination"}},
+         "comm-init{$nrings},broadcast-params{$nrings,$bcast_period},dense-gradients{$sparse},"
+         "grad-reduce{$reduce_method,division=quotient,accumulate_type=native,$nrings,"
+         "$buckets=none},periodic-broadcast{$nrings,$bcast_period},sync-elimination"}},
        {},
        Mode::Trainers::kTwoOrMore,
        {{"reduce_method", "mean"}}},

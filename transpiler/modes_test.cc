@@ -275,7 +275,7 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
             "nrings exact_loss statistics sparse scale buckets device_kind k_steps begin_step "
             "state threshold loss_scale fuse trans_mode reduce_method degree travel_type "
             "accumulate_type lowering "
-            "reduce_done division clip")
+            "reduce_done division clip bcast_period")
       << "if a new mode has a flag, list it here";
 }
 
