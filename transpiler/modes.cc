@@ -45,6 +45,24 @@ std::vector<Mode> MakeModes() {
          "paddle-comm-init{$nrings=2,$device_kind},broadcast-params{$nrings=2},"
          "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=2}"}}},
 
+      {"singa_sparse_topk",
+       "data parallel: a share of the elements of gradients, the largest, is summed over the "
+       "ranks; "
+       "the others wait for the next step (Apache SINGA)",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=topk,$nrings,$spars,"
+         "$corr,$threshold,$fallback},sync-elimination"}}},
+
+      {"singa_sparse_threshold",
+       "data parallel: the elements of gradients of at least a magnitude are summed over the "
+       "ranks; "
+       "the others wait for the next step (Apache SINGA)",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=threshold,$nrings,"
+         "$spars,$corr,$threshold},sync-elimination"}}},
+
       {"local_sgd",
        "ranks train separately; every k steps, parameters are averaged over the ranks",
        {{kWeft,

@@ -94,7 +94,7 @@ std::string GradientWriter::VariableOf(const std::vector<GradientBucket>& bucket
 // gradients are copied into it when their block begins.
 void GradientWriter::AllocateBuffer(const GradientBucket& bucket) {
   buffers_.emplace_back();
-  if (bucket.gradients.size() == 1) return;
+  if (bucket.gradients.size() == 1 || !exchange_.UsesBuffer(bucket)) return;
   const FusedTensors tensors = TensorsOf(program_, analysis_, bucket);
   const std::string buffer = buffers_.back() = names_.Next("fused_gradient");
   rewriter_.AddVar(bucket.block, FusedBuffer(buffer, tensors));

@@ -33,6 +33,9 @@ class GradientExchange {
   // exchange adds. A variable that holds several gradients in turn is the variable of several
   // buckets.
   virtual void Declare(const Bucket& bucket, Rewriter* rewriter) {}
+  // Whether several gradients travel in a fused buffer. Else the variable of the bucket is the
+  // first of them, and Prepare reads them one by one.
+  virtual bool UsesBuffer(const GradientBucket& bucket) const { return true; }
   // The variable that travels, which the ops of Prepare make.
   virtual std::string Sent(const std::string& variable) { return variable; }
   // Inserts, when the bucket is complete, the compute-stream ops before its collective.
@@ -48,7 +51,7 @@ class GradientExchange {
 // Buckets take rings in turn. After the op that completes the last gradient of a bucket, writes
 // c_wait_compute and the collective. Before the first op that uses a gradient in flight, writes
 // c_wait_comm for all that is in flight on the ring. Buckets of several gradients get a fused
-// buffer. The caller commits the rewriter. O(ops + gradients).
+// buffer, unless the exchange uses none. The caller commits the rewriter. O(ops + gradients).
 class GradientWriter {
  public:
   GradientWriter(const Program& program, const GradientAnalysis& analysis, int nrings,
