@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -294,7 +295,7 @@ void SparsifyGradients::Options::Bind(OptionBinder& bind) {
               });
   bind.Bool("corr", &corr, "add what was not sent to the gradients of the next step");
   bind.Int64("threshold", &threshold,
-             "elements above which a gradient travels alone, and a bucket ends", /*min=*/0);
+             "elements above which a tensor travels alone, and a bucket ends", /*min=*/0);
   bind.Int64("buffer_elements", &buffer_elements,
              "the size of SINGA's buffer, which must hold twice the threshold", /*min=*/0);
   bind.Bool("fallback", &fallback, "send whole gradients where that is no more bytes");
@@ -321,18 +322,22 @@ absl::StatusOr<bool> SparsifyGradients::Run(PassContext& context, ProgramPair& p
                         AnalyzeReduction(program, context, GradientScale::kAuto));
   const GradientAnalysis& analysis = reduction.analysis;
   WEFT_RETURN_IF_ERROR(CheckElementTypes(program, analysis));
-  if (options_.corr && programs.startup == nullptr) {
-    return absl::FailedPreconditionError(
-        "residuals need the startup program, which sets them to 0; give it, or use corr=false");
-  }
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled, FillBuckets(program, analysis, policy));
   for (const std::string& warning : filled.warnings)
     context.Note(absl::StrCat("warning: ", warning));
   Rewriter main(programs.main);
   absl::optional<Rewriter> startup;
-  if (options_.corr) startup.emplace(programs.startup);
+  if (options_.corr && programs.startup != nullptr) startup.emplace(programs.startup);
   SparseExchange exchange(programs, analysis, options_, context.cluster.nranks(),
                           reduction.averages, startup.has_value() ? &*startup : nullptr);
+  const bool has_residuals =
+      options_.corr && absl::c_any_of(filled.buckets, [&](const GradientBucket& bucket) {
+        return exchange.PlanOf(bucket).is_sparse;
+      });
+  if (has_residuals && !startup.has_value()) {
+    return absl::FailedPreconditionError(
+        "residuals need the startup program, which sets them to 0; give it, or use corr=false");
+  }
   GradientWriter writer(program, analysis, options_.nrings, &exchange, &main);
   writer.Write(filled.buckets);
   Explain(program, analysis, exchange, filled.buckets, context);

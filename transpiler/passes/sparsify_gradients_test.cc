@@ -112,13 +112,13 @@ TEST(SparsifyGradients, LargeGradientsTravelAloneAndWithoutCorrectionNothingIsKe
 )"));
 }
 
-// 2 * 63 * 4 / 64 * 64 bytes of the gradients are fewer than 63 * 8 * 4 of rows.
+// A rank would receive 63 * 4 elements of 8 bytes, or 2 * 63 / 64 * 64 of 4 bytes.
 TEST(SparsifyGradients, GradientsTravelWholeWhereThatIsNoMoreBytes) {
   const auto result = ExpectRewrite("sparsify-gradients{mode=topk,spars=0.05}", Programs(),
                                     {absl::StrCat(R"(
     var fused_gradient_0 : fp32[128]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 4], value=1.0}
-    FusedOutput=[fused_gradient_0], Output=[b@GRAD, a@GRAD] = coalesce_tensor(Input=[b@GRAD, a@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[8, 4, 8, 4], use_align=true}
+    FusedOutput=[fused_gradient_0], Output=[b@GRAD, a@GRAD] = coalesce_tensor(Input=[b@GRAD, a@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[8, 4, 8, 4], dtype=5, use_align=true}
     Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
     Y@GRAD=[a@GRAD] = mul_grad(X=[x], Y=[a], Out@GRAD=[y@GRAD]) role=backward vars=[a, a@GRAD]
     Out=[b@GRAD, a@GRAD, fused_gradient_0] = c_wait_compute(X=[b@GRAD, a@GRAD, fused_gradient_0]) role=backward

@@ -37,6 +37,9 @@ constexpr char kStartup[] = R"(program {
     var w : fp32[4, 1] parameter persistable
     var lr : fp32[1] persistable
     var rest : fp32[4, 1] persistable
+    var id : raw
+    Out=[id] = c_gen_nccl_id() {rank=0, endpoint="a:1", other_endpoints=strings["b:1"]}
+    c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=0}
     Out=[w] = fill_constant() {shape=longs[4, 1], dtype=5, value=1.0}
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
     Out=[rest] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.0}
