@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -48,6 +49,16 @@ absl::Status RowsAllReduce::CheckAlike(const CollectiveCall& call, int nranks) c
   return absl::OkStatus();
 }
 
+template <typename Index>
+absl::Status RowsAllReduce::GatherNumbers(const CollectiveCall& call, Communicator* communicator,
+                                          absl::Span<const int64_t> own, int64_t most,
+                                          std::vector<Index>* gathered) {
+  gathered->assign(communicator->nranks() * most, Index(-1));
+  std::transform(own.begin(), own.end(), gathered->begin() + communicator->rank() * most,
+                 [](int64_t row) { return static_cast<Index>(row); });
+  return AllGatherInPlace(call, communicator, DTypeOf<Index>::value, most, gathered->data());
+}
+
 absl::Status RowsAllReduce::Run(const CollectiveCall& call, Communicator* communicator,
                                 const Tensor& in, Tensor* out) {
   const int rank = communicator->rank(), nranks = communicator->nranks();
@@ -63,18 +74,20 @@ absl::Status RowsAllReduce::Run(const CollectiveCall& call, Communicator* commun
 
   int64_t most = 0;
   for (int r = 0; r < nranks; ++r) most = std::max(most, FieldOf(r, kCount));
-  numbers_.assign(nranks * most, -1);
-  std::copy(in.rows().begin(), in.rows().end(), numbers_.begin() + rank * most);
   const Dims tall_dims = in.TallDims();
   Dims gathered_dims = tall_dims;
   gathered_dims[0] = nranks * most;
   values_.Resize(in.dtype(), gathered_dims);
+  numbers_.clear();
   if (most > 0) {
     const int64_t count = most * in.row_size();
     std::memcpy(static_cast<char*>(values_.raw()) + rank * count * SizeOf(in.dtype()), in.raw(),
                 in.bytes());
-    WEFT_RETURN_IF_ERROR(
-        AllGatherInPlace(call, communicator, DType::kInt64, most, numbers_.data()));
+    const bool are_short = in.height() - 1 <= std::numeric_limits<int32_t>::max();
+    WEFT_RETURN_IF_ERROR(are_short
+                             ? GatherNumbers(call, communicator, in.rows(), most, &short_numbers_)
+                             : GatherNumbers(call, communicator, in.rows(), most, &numbers_));
+    if (are_short) numbers_.assign(short_numbers_.begin(), short_numbers_.end());
     WEFT_RETURN_IF_ERROR(AllGatherInPlace(call, communicator, in.dtype(), count, values_.raw()));
   }
   WEFT_RETURN_IF_ERROR(merger_.Merge(numbers_, values_, tall_dims, out));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "executor/communicator.h"
 #include "ops/merge_rows.h"
 #include "ops/tensor.h"
@@ -18,9 +19,10 @@ namespace weft {
 // every rank. Ranks may have different numbers of rows, or none.
 //
 // Makes three all-gathers: of the numbers of rows, then, unless there are no rows at all, of row
-// indices and of values, each padded to the rank that has most rows. n ranks with up to r rows of w
-// bytes receive n r (w + 8) bytes each. Keeps its buffers from call to call: use one object for
-// each op of each rank.
+// indices and of values, each padded to the rank that has most rows. Indices travel as 32-bit
+// integers if the height fits into one. n ranks with up to r rows of w bytes receive n r (w + 4)
+// bytes each, or n r (w + 8) with more than 2^31 rows. Keeps its buffers from call to call: use one
+// object for each op of each rank.
 class RowsAllReduce {
  public:
   // `call` is a kAllReduce of kSum or kAvg; `in`, which must be fp32 or fp64 rows, may be `out`.
@@ -35,10 +37,16 @@ class RowsAllReduce {
 
   int64_t FieldOf(int rank, Field field) const { return fields_[rank * kNumFields + field]; }
   absl::Status CheckAlike(const CollectiveCall& call, int nranks) const;
+  // Fills numbers_ with the indices of all ranks, `most` of each, as elements of type Index.
+  template <typename Index>
+  absl::Status GatherNumbers(const CollectiveCall& call, Communicator* communicator,
+                             absl::Span<const int64_t> own, int64_t most,
+                             std::vector<Index>* gathered);
 
-  std::vector<int64_t> fields_;   // by rank
-  std::vector<int64_t> numbers_;  // indices of rows, by rank; -1 is padding
-  Tensor values_;                 // values of rows, by rank
+  std::vector<int64_t> fields_;         // by rank
+  std::vector<int64_t> numbers_;        // indices of rows, by rank; -1 is padding
+  std::vector<int32_t> short_numbers_;  // the same, on their way
+  Tensor values_;                       // values of rows, by rank
   RowMerger merger_;
 };
 

@@ -114,6 +114,15 @@ TEST(RowsAllReduceTest, NumbersOfRowsMayChangeFromCallToCall) {
   EXPECT_THAT(Values<float>(ranks[1]), ElementsAre(3));
 }
 
+TEST(RowsAllReduceTest, IndicesOfTallTensorsArriveWhole) {
+  for (const int64_t height : {int64_t{1} << 31, (int64_t{1} << 31) + 1, int64_t{1} << 40}) {
+    Ranks ranks({Rows({height, 1}, {height - 1, 300}, {1, 2}), Rows({height, 1}, {70000}, {4})});
+    ASSERT_THAT(ranks.Reduce(), Each(IsOk()));
+    EXPECT_THAT(ranks[0].rows(), ElementsAre(300, 70000, height - 1));
+    EXPECT_THAT(Values<float>(ranks[1]), ElementsAre(2, 4, 1));
+  }
+}
+
 TEST(RowsAllReduceTest, DoublesAreReducedToo) {
   Tensor rows;
   rows.ResizeRows(DType::kFloat64, {3, 1}, 1);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -10,6 +12,26 @@ namespace weft {
 namespace {
 
 using Order = std::vector<std::pair<int64_t, int64_t>>;
+
+// Merges neighbouring runs that are sorted until one is left, if there are few.
+void Sort(Order* order) {
+  std::vector<size_t> ends;  // of the runs
+  for (size_t i = 1; i <= order->size(); ++i) {
+    if (i == order->size() || (*order)[i] < (*order)[i - 1]) ends.push_back(i);
+  }
+  constexpr size_t kManyRuns = 256;
+  if (ends.size() > kManyRuns) return std::sort(order->begin(), order->end());
+  while (ends.size() > 1) {
+    std::vector<size_t> merged;
+    size_t begin = 0;
+    for (size_t run = 0; run < ends.size(); run += 2) {
+      const size_t end = ends[std::min(run + 1, ends.size() - 1)];
+      std::inplace_merge(order->begin() + begin, order->begin() + ends[run], order->begin() + end);
+      merged.push_back(begin = end);
+    }
+    ends = std::move(merged);
+  }
+}
 
 // `order` is sorted.
 template <typename T>
@@ -44,7 +66,7 @@ absl::Status RowMerger::Merge(absl::Span<const int64_t> rows, const Tensor& valu
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] >= 0) order_.emplace_back(rows[i], static_cast<int64_t>(i));
   }
-  std::sort(order_.begin(), order_.end());
+  Sort(&order_);
   int64_t distinct = 0;
   for (size_t i = 0; i < order_.size(); ++i) {
     if (i == 0 || order_[i].first != order_[i - 1].first) ++distinct;

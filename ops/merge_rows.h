@@ -19,7 +19,8 @@ class RowMerger {
   // Writes the rows of `values`, a dense tensor [rows.size(), ...] of fp32 or fp64, to `out`, as
   // rows of a tensor of `tall_dims`: each index in `rows` once, in ascending order, with the sum of
   // its rows, in their order. Skips rows with a negative index. `out` is not `values`.
-  // Unimplemented for other element types. O(n log n + elements) for n rows.
+  // Unimplemented for other element types. O(n log n + elements) for n rows; faster
+  // where these are a few ascending runs, such as the sorted rows of several ranks.
   absl::Status Merge(absl::Span<const int64_t> rows, const Tensor& values, const Dims& tall_dims,
                      Tensor* out);
   // The same for a tensor that is_rows().

@@ -1,5 +1,10 @@
 #include "ops/merge_rows.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
+
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,6 +39,24 @@ TEST(RowMergerTest, EqualRowsAreAddedInTheirOrder) {
   EXPECT_THAT(Values<float>(merged), ElementsAre(0));
   WEFT_ASSERT_OK(merger.Merge(Rows({2, 1}, {0, 0, 0}, {1e8, -1e8, 1}), &merged));
   EXPECT_THAT(Values<float>(merged), ElementsAre(1));
+}
+
+// As sorted rows are, in a few runs or in many.
+TEST(RowMergerTest, RunsOfAnyNumberAreMerged) {
+  for (const int64_t runs : {1, 2, 3, 7, 256, 257, 1000}) {
+    std::vector<int64_t> rows;
+    for (int64_t run = 0; run < runs; ++run) rows.insert(rows.end(), {run % 3, 3 + run % 2, 9});
+    Tensor merged;
+    WEFT_ASSERT_OK(
+        RowMerger().Merge(Rows({10, 1}, rows, std::vector<float>(rows.size(), 1)), &merged));
+    std::map<int64_t, float> expected;
+    for (int64_t row : rows) ++expected[row];
+    std::map<int64_t, float> found;
+    for (int64_t i = 0; i < merged.dim(0); ++i) found[merged.rows()[i]] = merged.data<float>()[i];
+    EXPECT_EQ(found, expected) << runs;
+    EXPECT_EQ(merged.dim(0), static_cast<int64_t>(expected.size())) << runs;
+    EXPECT_TRUE(std::is_sorted(merged.rows().begin(), merged.rows().end())) << runs;
+  }
 }
 
 TEST(RowMergerTest, RowsOfNegativeNumberDoNotCount) {

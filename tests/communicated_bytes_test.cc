@@ -103,7 +103,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Job{"mlp_adam", "grad_allreduce", {{"buckets", "optimal"}}},
                       Job{"mlp_adam", "grad_allreduce", {{"buckets", "megengine_pass"}}},
                       Job{"mlp_adam", "multi_thread", {{"trans_mode", "all_gather"}}},
-                      Job{"mlp_adam", "local_sgd", {}}),
+                      Job{"mlp_adam", "local_sgd", {}},
+                      Job{"mlp_adam", "singa_sparse_topk", {{"nrings", "2"}}},
+                      Job{"mlp_adam", "singa_sparse_topk", {{"spars", "0.6"}}}),
     NameOf);
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The classes of mistakes that data-parallel programs are known for, each made on purpose in a
 // program that is right without it. The verifier reports every one.
 //
-// Not here: mistakes of gradient compression, which Weft does not do.
+// Not here: mistakes of sparsified gradients (transpiler/verify/residuals_test.cc).
 #include <algorithm>
 #include <map>
 #include <set>

@@ -275,6 +275,18 @@ absl::StatusOr<TrainingPrograms> PartialUpdate() {
   WEFT_RETURN_IF_ERROR(Rewrite("singa_partial", {{"threshold", "0"}}, &programs));
   return programs;
 }
+absl::StatusOr<TrainingPrograms> Sparsified(const std::string& mode,
+                                            const std::map<std::string, std::string>& flags) {
+  WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
+  WEFT_RETURN_IF_ERROR(Rewrite(mode, flags, &programs));
+  return programs;
+}
+absl::StatusOr<TrainingPrograms> TopK() {
+  return Sparsified("singa_sparse_topk", {{"spars", "0.1"}});
+}
+absl::StatusOr<TrainingPrograms> Threshold() {
+  return Sparsified("singa_sparse_threshold", {{"spars", "0.05"}});
+}
 absl::StatusOr<TrainingPrograms> Last() {
   WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, FromText(kLast, kLastStartup));
   programs.feeds = {{"x"}, [](int64_t step) {
@@ -334,6 +346,8 @@ INSTANTIATE_TEST_SUITE_P(All, TrainCheckpointTest,
                                            Case{"LocalSgdOn3Ranks", LocalSgd, 3, true},
                                            Case{"PartialUpdate", PartialUpdate, 1, false},
                                            Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true},
+                                           Case{"TopKOn3Ranks", TopK, 3, true},
+                                           Case{"ThresholdOn3Ranks", Threshold, 3, true},
                                            Case{"ValueOfAnEarlierStep", Last, 1, false}),
                          [](const auto& info) { return info.param.name; });
 

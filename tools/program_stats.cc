@@ -16,6 +16,7 @@
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/block_periods.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
@@ -70,6 +71,7 @@ class Counter {
       for (Symbol param : op.Input("Param")) trained_.insert(param);
     }
     if (schema->Has(Trait::kAlias)) RememberFused(op);
+    if (AlgebraOf(op, schema) == Algebra::kSparsify) RememberSent(op);
     if (schema->Has(Trait::kCollective)) CountCollective(op);
     return absl::OkStatus();
   }
@@ -85,6 +87,19 @@ class Counter {
       TensorTotals& buffer = fused_[fused] = members.unknown == 0 && is_padded ? padded : members;
       buffer.count = 1;
       buffer.unknown = std::min<int64_t>(buffer.unknown, 1);
+    }
+  }
+
+  // As many elements as the op says travel as rows: four numbers about them, and an index and a
+  // value of each (executor/rows_all_reduce.h).
+  void RememberSent(const Op& op) {
+    const absl::optional<int64_t> sent = op.IntAttr("k");
+    for (Symbol rows : op.Output("Out")) {
+      if (!sent.has_value() || *sent < 0 || *sent > kMaxElements) continue;
+      TensorTotals& totals = fused_[rows] = TensorTotals();
+      totals.count = 1;
+      totals.elements = *sent;
+      totals.bytes = 4 * static_cast<int64_t>(sizeof(int64_t)) + *sent * 8;
     }
   }
 
@@ -149,7 +164,7 @@ class Counter {
   ProgramStats stats_;
   absl::flat_hash_set<Symbol> trained_;
   absl::flat_hash_set<std::string> counted_gradients_;
-  absl::flat_hash_map<Symbol, TensorTotals> fused_;
+  absl::flat_hash_map<Symbol, TensorTotals> fused_;  // and rows of a known number
 };
 
 std::string SizeText(const TensorTotals& totals) {

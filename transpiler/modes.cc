@@ -46,6 +46,22 @@ std::vector<Mode> MakeModes() {
          "paddle-comm-init{$nrings=2,$device_kind},broadcast-params{$nrings=2},"
          "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=2}"}}},
 
+      {"singa_sparse_topk",
+       "data parallel: ranks send a share of their gradients, the largest elements, and keep the "
+       "rest for the next step (Apache SINGA)",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=topk,$nrings,$spars,"
+         "$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}}},
+
+      {"singa_sparse_threshold",
+       "data parallel: ranks send the elements of gradients from a magnitude on, and keep the rest "
+       "for the next step (Apache SINGA)",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=threshold,$nrings,"
+         "$spars,$corr,$threshold,$buffer_elements},sync-elimination"}}},
+
       {"local_sgd",
        "ranks train separately; every k steps, parameters are averaged over the ranks",
        {{kWeft,

@@ -323,7 +323,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   EditInputs(op);
   if (VisitGathered(op, recipe)) return;
   const bool adds = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
-                    recipe.algebra == Algebra::kSubtract;
+                    recipe.algebra == Algebra::kSubtract || recipe.algebra == Algebra::kSparsify;
   if (adds) AdaptZeros();
   const bool is_zero = FillsZeros(op, recipe);
   const int divisions = DividesByRanks(op, recipe) ? 1 : 0;

@@ -175,7 +175,7 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   const bool has_operand = std::find(recipe.is_operand.begin(), recipe.is_operand.end(), true) !=
                            recipe.is_operand.end();
   bool is_linear = (recipe.is_linear || recipe.algebra == Algebra::kBackward ||
-                    recipe.algebra == Algebra::kMove) &&
+                    recipe.algebra == Algebra::kMove || recipe.algebra == Algebra::kSparsify) &&
                    has_operand;
   if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
     for (const RankValue& in : ins_) num_varying += in.placement == Placement::kReplicated ? 0 : 1;
@@ -189,6 +189,10 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   bool same_factor = true;
   for (size_t i = 0; i < ins_.size(); ++i) {
     const RankValue& in = ins_[i];
+    // Residuals begin with zeros (transpiler/verify/residuals.h).
+    const bool is_zero =
+        in.is_zero || (recipe.algebra == Algebra::kSparsify && recipe.is_residual[i] &&
+                       in.placement == Placement::kReplicated);
     out.placement = i == 0 ? in.placement : JoinPlacements(out.placement, in.placement);
     has_shard = has_shard || in.placement == Placement::kShard;
     only_shards = only_shards &&
@@ -196,13 +200,13 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     out.rank = i == 0 || in.rank == out.rank ? in.rank : -1;
     out.Inherit(in);
     has_gradient = has_gradient || in.is_gradient;
-    if (in.unscaled_sums != 0 && !in.is_zero) {
+    if (in.unscaled_sums != 0 && !is_zero) {
       if (!has_power) first_unscaled_sums = in.unscaled_sums;
       has_power = true;
       // The op is linear in operands only.
       if (!recipe.is_operand[i]) takes_power = true;
     }
-    if (!recipe.is_operand[i] || in.is_zero) continue;
+    if (!recipe.is_operand[i] || is_zero) continue;
     if (in.placement != Placement::kReplicated && !in.is_gradient) all_gradient = false;
     if (in.placement != Placement::kReplicated && !in.is_summed) all_summed = false;
     if (first_operand) {
@@ -276,7 +280,9 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   }
   if (expressions_.AreMade()) {
     absl::optional<double> factor;
-    if (is_linear && !is_product && same_factor && common != 0) factor = common;
+    // What is selected of a multiple need not be the multiple of what is selected.
+    const bool has_factor = is_linear && !is_product && recipe.algebra != Algebra::kSparsify;
+    if (has_factor && same_factor && common != 0) factor = common;
     ApplyExpressions(op, recipe, factor, shard_by_shard ? Operands::kShards : Operands::kWhole);
   }
 }

@@ -95,6 +95,11 @@ RankRecipe MakeRankRecipe(const Op& op) {
       for (uint32_t i = 0; i < slot.count; ++i) recipe.is_operand[slot.first + i] = is_operand;
     }
   }
+  if (recipe.algebra == Algebra::kSparsify) {
+    recipe.is_residual.resize(signature.num_input_args, false);
+    const OpSignature::Slot residual = FindSlot(program, signature.inputs, "Residual");
+    for (uint32_t i = 0; i < residual.count; ++i) recipe.is_residual[residual.first + i] = true;
+  }
   recipe.keeps_outputs = has(Trait::kKeepsOutputs);
   if (recipe.keeps_outputs) recipe.is_operand.resize(signature.num_args, true);
   const uint32_t num_outputs = signature.num_args - signature.num_input_args;

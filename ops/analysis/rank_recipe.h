@@ -36,6 +36,8 @@ struct RankRecipe {
   bool keeps_outputs = false;
   // Slots Param, Grad, ParamOut, MasterParamOut of an optimizer; count 0: none.
   OpSignature::Slot param, grad, param_out, master_out;
+  // By input, of kSparsify: whether it is in slot Residual.
+  std::vector<bool> is_residual;
   // By output: whether the op names it without writing it.
   std::vector<bool> is_left;
   // By output: the input whose place it takes; -1: none.

@@ -113,6 +113,30 @@ TEST_F(RankValuesTest, EqualPartsAddUpToASum) {
   EXPECT_EQ(End("old").unscaled_sums, 0);
 }
 
+// What is sent of a gradient is one, and so is what a later step adds to it.
+TEST_F(RankValuesTest, SparsifiedGradientsAreGradients) {
+  const std::string sparsify =
+      "    Out=[y], ResidualOut=[sum] = sparsify_topk(X=[g], Residual=[sum]) {k=long(1)}\n";
+  Run(sparsify +
+      "    Out=[y] = c_allreduce_sum(X=[y]) {use_calc_stream=true}\n"
+      "    Out=[out] = densify(X=[y]) {concated_ranks=longs[2], "
+      "concated_shapes=longs[1, 1]}\n");
+  EXPECT_TRUE(Start("sum").is_gradient);
+  EXPECT_TRUE(End("sum").is_gradient);
+  EXPECT_EQ(End("out").placement, Placement::kReplicated);
+  EXPECT_EQ(End("out").unscaled_sums, 1);
+  EXPECT_FALSE(End("out").first_nonlinear_op.valid());
+  // Divided gradients and undivided residuals.
+  Run("    Out=[out] = scale(X=[g]) {scale=0.5, nranks=2}\n"
+      "    Out=[y], ResidualOut=[sum] = sparsify_topk(X=[g, out], Residual=[sum, old]) "
+      "{k=long(1)}\n");
+  EXPECT_TRUE(End("y").is_mixed);
+  // A state of the rank's own that is no gradient.
+  Run("    Out=[sum] = square(X=[g])\n" + sparsify);
+  EXPECT_FALSE(End("y").is_gradient);
+  EXPECT_TRUE(End("y").first_nonlinear_op.valid());
+}
+
 // What one rank has is equal on all ranks, but no one device has it.
 TEST_F(RankValuesTest, AValueOfOneRankStaysOne) {
   const std::string broadcast = "    Out=[g] = c_broadcast(X=[g]) {root=1, use_calc_stream=true}\n";

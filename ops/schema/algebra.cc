@@ -68,6 +68,8 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"scale", Algebra::kScale},
       {"select_input", Algebra::kMove},
       {"select_output", Algebra::kMove},
+      {"sparsify_threshold", Algebra::kSparsify},
+      {"sparsify_topk", Algebra::kSparsify},
       {"split", Algebra::kSplitEqual},
       {"squeeze", Algebra::kReshape},
       {"squeeze2", Algebra::kReshape},

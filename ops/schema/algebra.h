@@ -41,8 +41,11 @@ enum class Algebra : uint8_t {
   kZeros,         // Out: zeros, in the shape of the input
   kFill,          // Out: attribute value, in the shape of the input
   kMove,          // Out: elements of X, or all; other inputs say which, and where to
-  kBackward,      // outputs are linear in the inputs of slots that end in @GRAD together
-  kRandom,        // Out: different in every run of the op, and on every rank
+  // Out: elements of X plus Residual, as rows; ResidualOut: the others, which a later step adds.
+  // Out stands for the whole sum, as a gradient stands for itself although parts of it come later.
+  kSparsify,
+  kBackward,  // outputs are linear in the inputs of slots that end in @GRAD together
+  kRandom,    // Out: different in every run of the op, and on every rank
 };
 
 // The algebra of an op type with that schema. An unregistered type (no schema) is kBackward if its

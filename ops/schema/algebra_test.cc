@@ -12,6 +12,7 @@ TEST(AlgebraTest, KnowsArithmetic) {
   EXPECT_EQ(Of("elementwise_sub"), Algebra::kSubtract);
   EXPECT_EQ(Of("scale"), Algebra::kScale);
   EXPECT_EQ(Of("relu"), Algebra::kNone);
+  EXPECT_EQ(Of("sparsify_topk"), Algebra::kSparsify);
 }
 
 TEST(AlgebraTest, KnowsComparisonsAndConditions) {

@@ -27,6 +27,7 @@ Powers PowersOf(Algebra algebra, const OpSchema& schema, const BatchContext& c) 
     case Algebra::kAdd:
     case Algebra::kSubtract:
     case Algebra::kCopy:
+    case Algebra::kSparsify:
       return Powers::kTogether;
     case Algebra::kReshape:
     case Algebra::kMove:
@@ -205,6 +206,8 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
     return out;
   }
   if (schema == nullptr) return out;
+  // The relations are those of the whole values.
+  if (algebra == Algebra::kSparsify) out.effect = BatchEffect::kSparsifies;
   const absl::StatusOr<OpAttrs> attrs = OpAttrs::Decode(op, *schema);
   if (!attrs.ok()) return out;
   std::vector<BatchRelation> seen(inputs.begin(), inputs.end());

@@ -25,6 +25,7 @@ enum class BatchEffect : uint8_t {
   kNone,
   kStatistics,  // the op normalizes by statistics of the rank's part of the batch
   kDraws,       // the op draws random numbers: ranks draw others than one device
+  kSparsifies,  // the op hands out a part of the values of a step
 };
 
 struct BatchOutputs {

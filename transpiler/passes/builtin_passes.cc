@@ -21,6 +21,7 @@
 #include "transpiler/passes/reduce_statistics.h"
 #include "transpiler/passes/scale_loss_grad.h"
 #include "transpiler/passes/set_optimizer.h"
+#include "transpiler/passes/sparsify_gradients.h"
 #include "transpiler/passes/sync_elimination.h"
 
 namespace weft {
@@ -48,6 +49,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<ReduceStatistics>();
   registry.Add<ScaleLossGrad>();
   registry.Add<SetOptimizer>();
+  registry.Add<SparsifyGradients>();
   registry.Add<SyncElimination>();
   return registry;
 }

@@ -80,7 +80,7 @@ void DenseExchange::Declare(const Bucket& bucket, Rewriter* rewriter) {
   travelling.name = names_.Of(bucket.variable + suffix);
   travelling.from = type->dtype;
   travelling.to = to;
-  if (bucket.gradients.gradients.size() == 1 || LaunchesGroups()) {
+  if (bucket.gradients.gradients.size() == 1 || reduction_.launches_groups) {
     const Symbol grad = program_.FindSymbol(bucket.variable);
     const VarId var = program_.block(0).Resolve(grad);
     rewriter->AddVar(block, TensorVar(travelling.name, to, DeclaredType(program_.var(var))->dims));

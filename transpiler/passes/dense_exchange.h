@@ -54,7 +54,9 @@ class DenseExchange : public GradientExchange {
   DenseExchange(const Program& program, const GradientAnalysis& analysis, int nrings,
                 const DenseReduction& reduction);
 
-  bool LaunchesGroups() const override { return reduction_.launches_groups; }
+  Sharing SharingOf(const GradientBucket& bucket) const override {
+    return reduction_.launches_groups ? Sharing::kGroup : Sharing::kBuffer;
+  }
   void Declare(const Bucket& bucket, Rewriter* rewriter) override;
   std::string Sent(const std::string& variable) override;
   void Prepare(const std::string& variable, Insert insert) override;

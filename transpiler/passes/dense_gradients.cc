@@ -1,6 +1,7 @@
 #include "transpiler/passes/dense_gradients.h"
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -131,7 +132,8 @@ Choice Choose(const Program& program, const SparseGradient& gradient, int nranks
   const double size = static_cast<double>(SizeOf(type->dtype));
   const double parameter = static_cast<double>(NumElements(type->dims)) * size;
   const double row = parameter / static_cast<double>(type->dims[0]);
-  const double rows = (nranks - 1) * static_cast<double>(*gradient.ids) * (8 + row);
+  const double index = type->dims[0] - 1 <= std::numeric_limits<int32_t>::max() ? 4 : 8;
+  const double rows = (nranks - 1) * static_cast<double>(*gradient.ids) * (index + row);
   const double dense = 2.0 * (nranks - 1) / nranks * parameter;
   const auto bytes = [](double value) { return absl::StrCat(static_cast<int64_t>(value)); };
   return {dense < rows, absl::StrCat("a rank would receive ", bytes(rows), " bytes of rows, or ",

@@ -13,7 +13,8 @@ namespace weft {
 // and of its summands.
 //
 // Bytes that each of n ranks receives (n = 2 if the number is unknown):
-//   rows   (n - 1) ids (8 + bytes of a row); ids: the number of ids that the ops look up in a step
+//   rows   (n - 1) ids (4 + bytes of a row), 8 + for more than 2^31 rows; ids: the number of ids
+//          that the ops look up in a step
 //   dense  2 (n - 1) / n bytes of the parameter
 // With option auto, gradients stay row-sparse if the number of ids is unknown (a batch of any
 // size), if an optimizer with lazy_mode uses them, which skips rows without a gradient, and if an

@@ -83,11 +83,11 @@ TEST(DenseGradients, ManyIdsMakeTheDenseGradientSmaller) {
     Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) role=optimize
   )",
                                 OnRanks(2))),
-      ElementsAre("w@GRAD made dense: a rank would receive 1600 bytes of rows, or 800 of a dense "
+      ElementsAre("w@GRAD made dense: a rank would receive 1200 bytes of rows, or 800 of a dense "
                   "gradient parameter=w"));
   EXPECT_THAT(
       RemarkTexts(ExpectNoRewrite("dense-gradients", Embedding(/*ids=*/5), OnRanks(2))),
-      ElementsAre("w@GRAD left as rows: a rank would receive 160 bytes of rows, or 800 of a dense "
+      ElementsAre("w@GRAD left as rows: a rank would receive 120 bytes of rows, or 800 of a dense "
                   "gradient parameter=w"));
 }
 

@@ -41,8 +41,9 @@ std::string Evidence(const Program& program, std::vector<bool> is_marked) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       const OpSchema* schema = traits.SchemaOf(op);
-      const bool hands_on = schema != nullptr &&
-                            (schema->Has(Trait::kAlias) || AlgebraOf(op, schema) == Algebra::kCast);
+      const bool hands_on = schema != nullptr && (schema->Has(Trait::kAlias) ||
+                                                  AlgebraOf(op, schema) == Algebra::kCast ||
+                                                  AlgebraOf(op, schema) == Algebra::kSparsify);
       if (schema != nullptr && !Combines(*schema) && !hands_on) continue;
       for (Symbol symbol : op.args()) {
         if (!is_marked[symbol.value()]) continue;

@@ -92,7 +92,10 @@ std::vector<std::string> GradientWriter::VariablesOf(const std::vector<GradientB
                                                      size_t b) const {
   if (!buffers_[b].empty()) return {buffers_[b]};
   std::vector<std::string> names;
-  for (int i : buckets[b].gradients) names.push_back(NameOf(i));
+  for (int i : buckets[b].gradients) {
+    names.push_back(NameOf(i));
+    if (exchange_.SharingOf(buckets[b]) == Sharing::kOwn) break;
+  }
   return names;
 }
 
@@ -100,7 +103,7 @@ std::vector<std::string> GradientWriter::VariablesOf(const std::vector<GradientB
 // gradients are copied into it when their block begins.
 void GradientWriter::AllocateBuffer(const GradientBucket& bucket) {
   buffers_.emplace_back();
-  if (bucket.gradients.size() == 1 || exchange_.LaunchesGroups()) return;
+  if (bucket.gradients.size() == 1 || exchange_.SharingOf(bucket) != Sharing::kBuffer) return;
   const FusedTensors tensors = TensorsOf(program_, analysis_, bucket);
   const std::string buffer = buffers_.back() = names_.Next("fused_gradient");
   rewriter_.AddVar(bucket.block, FusedBuffer(buffer, tensors));

@@ -19,9 +19,14 @@
 
 namespace weft {
 
-// How the ranks exchange a bucket. Its variable is a gradient, or the fused buffer of several.
+// How the ranks exchange a bucket.
 class GradientExchange {
  public:
+  // How several gradients share a collective. The variable of a bucket is
+  //   kBuffer  their fused buffer
+  //   kGroup   each of them: one op takes them all
+  //   kOwn     the first of them: Prepare reads them all
+  enum class Sharing { kBuffer, kGroup, kOwn };
   struct Bucket {
     std::string variable;
     const GradientBucket& gradients;
@@ -29,8 +34,7 @@ class GradientExchange {
   using Insert = absl::FunctionRef<void(const pb::OpDesc&)>;
 
   virtual ~GradientExchange() = default;
-  // Whether one op takes all gradients of a bucket, each as a variable, instead of a fused buffer.
-  virtual bool LaunchesGroups() const { return false; }
+  virtual Sharing SharingOf(const GradientBucket& bucket) const { return Sharing::kBuffer; }
   // Called for every bucket, before anything is inserted for one. Declares the variables that the
   // exchange adds. A variable that holds several gradients in turn is the variable of several
   // buckets.
@@ -51,7 +55,7 @@ class GradientExchange {
 // Buckets take rings in turn. After the op that completes the last gradient of a bucket, writes
 // c_wait_compute and the collective. Before the first op that uses a gradient in flight, writes
 // c_wait_comm for all that is in flight on the ring. Buckets of several gradients get a fused
-// buffer. The caller commits the rewriter. O(ops + gradients).
+// buffer, unless the exchange uses none. The caller commits the rewriter. O(ops + gradients).
 class GradientWriter {
  public:
   GradientWriter(const Program& program, const GradientAnalysis& analysis, int nrings,
@@ -76,10 +80,10 @@ class GradientWriter {
     size_t first_in_flight = 0;          // the first bucket in flight
   };
   using Insert = GradientExchange::Insert;
+  using Sharing = GradientExchange::Sharing;
 
   void WriteBlock(const std::vector<GradientBucket>& buckets, size_t begin, size_t end);
   std::string NameOf(int gradient) const;
-  // The buffer, or the gradients: one, or a group.
   std::vector<std::string> VariablesOf(const std::vector<GradientBucket>& buckets, size_t b) const;
   void AllocateBuffer(const GradientBucket& bucket);
   void Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end, Insert insert);

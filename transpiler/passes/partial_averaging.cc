@@ -133,8 +133,7 @@ void Explain(const std::vector<AveragingPlan>& partitions, int nrings, PassConte
 
 void PartialAveraging::Options::Bind(OptionBinder& bind) {
   bind.Int64("threshold", &threshold,
-             "elements above which a parameter is a partition of its own, and a partition of "
-             "several ends",
+             "elements above which a tensor goes alone, and several that share a collective end",
              /*min=*/0);
   BindRings(bind, &nrings);
 }

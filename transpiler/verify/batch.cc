@@ -432,6 +432,9 @@ void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOpti
   checker.CheckEffects(BatchEffect::kDraws, "W705", [](absl::string_view output) {
     return absl::StrCat("draws other random numbers for ", output, " than one device");
   });
+  checker.CheckEffects(BatchEffect::kSparsifies, "W714", [](absl::string_view) {
+    return std::string("sends a part of the gradients, one device uses all of them");
+  });
   checker.CheckConditions();
   checker.CheckLosses();
   checker.CheckUpdates(options.sums_are_wanted);

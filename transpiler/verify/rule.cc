@@ -51,6 +51,8 @@ constexpr Rule kRules[] = {
      "gradient adds scaled or reduced terms to terms that are not"},
     {"W316", Layer::kCommunication, Severity::kWarning, "redundant reduction of a gradient"},
     {"W317", Layer::kCommunication, Severity::kError, "parameters differ between ranks"},
+    {"W319", Layer::kCommunication, Severity::kError,
+     "residual of sparsified gradients that is not kept"},
     {"W401", Layer::kRaces, Severity::kError, "read races with an earlier write"},
     {"W402", Layer::kRaces, Severity::kError, "write races with an earlier read"},
     {"W403", Layer::kRaces, Severity::kError, "two streams write the same storage"},
@@ -101,6 +103,7 @@ constexpr Rule kRules[] = {
     {"W711", Layer::kBatch, Severity::kNote, "fetched values that are a rank's part"},
     {"W712", Layer::kBatch, Severity::kWarning, "fetched value unrelated to what one device has"},
     {"W713", Layer::kBatch, Severity::kNote, "gradient of a loop taken at its name"},
+    {"W714", Layer::kBatch, Severity::kNote, "gradients sent in part"},
 };
 
 }  // namespace

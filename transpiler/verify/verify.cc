@@ -22,6 +22,7 @@
 #include "transpiler/verify/parameter_updates.h"
 #include "transpiler/verify/races.h"
 #include "transpiler/verify/rank_agreement.h"
+#include "transpiler/verify/residuals.h"
 #include "transpiler/verify/ring_setup.h"
 #include "transpiler/verify/startup_values.h"
 #include "transpiler/verify/structure.h"
@@ -301,7 +302,10 @@ class Verifier {
     Observers observers(std::move(all));
     options.observer = &observers;
     const RankValues found = RankValues::Of(*programs.main, options);
-    if (Runs(Layer::kCommunication)) updates.Check(found, findings);
+    if (Runs(Layer::kCommunication)) {
+      updates.Check(found, findings);
+      CheckResiduals(*programs.main, options.start, ref, findings);
+    }
     if (Runs(Layer::kAcrossRanks)) {
       conditions.Check(findings);
       if (options.start != nullptr) {

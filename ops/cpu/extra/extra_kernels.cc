@@ -8,7 +8,7 @@ void AddExtraKernels(KernelTable* table) {
         AddDenseAlgebraKernels, AddDiagonalKernels, AddExtraActivationKernels, AddExtraMoveKernels,
         AddExtraNormKernels, AddImageCopyKernels, AddIndexingKernels, AddModelAverageKernels,
         AddProductKernels, AddResamplingKernels, AddRoiPoolingKernels, AddSearchKernels,
-        AddSecondGradientKernels, AddSequenceKernels, AddYoloKernels}) {
+        AddSecondGradientKernels, AddSequenceKernels, AddSparsifyKernels, AddYoloKernels}) {
     add(table);
   }
 }

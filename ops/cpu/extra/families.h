@@ -30,6 +30,7 @@ AddFamily AddRoiPoolingKernels;       // roi_align, roi_pool
 AddFamily AddSearchKernels;           // bincount, searchsorted, unique
 AddFamily AddSecondGradientKernels;   // mul_grad_grad, ...
 AddFamily AddSequenceKernels;         // row_conv, warpctc
+AddFamily AddSparsifyKernels;         // sparsify_topk, sparsify_threshold, densify
 AddFamily AddYoloKernels;             // yolov3_loss, yolo_box
 
 }  // namespace weft

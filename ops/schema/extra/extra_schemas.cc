@@ -42,6 +42,7 @@ void AddExtraSchemas(OpSchemaTable* schemas) {
   AddModelAverageSchemas(schemas);
   AddMultiplexSchemas(schemas);
   AddRollSchemas(schemas);
+  AddSparsifySchemas(schemas);
   AddSecondGradientsSchemas(schemas);
 }
 

@@ -66,6 +66,7 @@ void AddBroadcastTensorsSchemas(OpSchemaTable* schemas);
 void AddModelAverageSchemas(OpSchemaTable* schemas);
 void AddMultiplexSchemas(OpSchemaTable* schemas);
 void AddRollSchemas(OpSchemaTable* schemas);
+void AddSparsifySchemas(OpSchemaTable* schemas);
 
 // --- Gradients of gradients, made from the schemas of the ops -----------------------------------
 
