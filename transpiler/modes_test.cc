@@ -316,8 +316,7 @@ TEST(Modes, FlagsSayWhichModesReadThemAndWhatTheirDefaultsAre) {
   EXPECT_THAT(
       texts,
       IsSupersetOf({"nrings (an integer >= 1 and <= 1024) 1 or 2 in grad_allreduce, local_sgd, "
-                    "singa_partial, "
-                    "single_process_multi_thread, multi_thread",
+                    "singa_partial, single_process_multi_thread, multi_thread",
                     "k_steps (an integer >= 1) 1 in local_sgd",
                     "loss_scale (true or false) true in single_process_multi_thread",
                     "fuse (1|0|2) 1 in single_process_multi_thread",
