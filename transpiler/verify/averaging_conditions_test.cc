@@ -206,9 +206,10 @@ TEST(AveragingConditions, PhaseMayBeWrittenTwice) {
                      value, "}\n")}});
   };
   EXPECT_THAT(with_second("1.0"), IsEmpty());
-  EXPECT_THAT(with_second("0.0"),
-              Each(HasSubstr("does not hold in step 1, expected every step, as all parameters are "
-                             "averaged on one condition")));
+  EXPECT_THAT(
+      with_second("0.0"),
+      AllOf(SizeIs(2), Each(HasSubstr("does not hold in step 1, expected every step, as all "
+                                      "parameters are averaged on one condition"))));
 }
 
 TEST(AveragingConditions, AverageComesAfterTheUpdate) {
