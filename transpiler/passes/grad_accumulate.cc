@@ -29,7 +29,7 @@ using Names = std::vector<std::string>;
 
 bool IsHalf(DType dtype) { return dtype != DType::kFloat32 && dtype != DType::kFloat64; }
 
-pb::OpDesc Build(NewOp op) { return BuildOp(op, Dialect::kWeft); }
+pb::OpDesc Build(const NewOp& op) { return BuildOp(op, Dialect::kWeft); }
 
 pb::OpDesc Fill(const std::string& name, DType dtype, const Dims& dims, float value, int role) {
   return Build({"fill_constant",
