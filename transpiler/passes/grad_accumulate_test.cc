@@ -326,7 +326,8 @@ TEST(GradAccumulate, ShardedFormNeedsAccumulatedGradientsAndNoSteps) {
 TEST(GradAccumulate, OptionsAreChecked) {
   for (const char* options :
        {"k=0", "k=-1", "k=1.5", "scale_sense=0", "scale_sense=inf", "scale_sense=nan",
-        "scale_sense=1e-60", "scale_sense=x", "form=gathered", "average=2"}) {
+        "scale_sense=1e-60", "scale_sense=x", "form=gathered", "average=2",
+        "scale_sense=1e38,k=2000000000,average=true"}) {
     EXPECT_THAT(RewriteStatus(absl::StrCat("grad-accumulate{", options, "}"), Training()),
                 StatusIs(kInvalid, HasSubstr("expected")))
         << options;
