@@ -29,7 +29,7 @@ using Names = std::vector<std::string>;
 
 bool IsHalf(DType dtype) { return dtype != DType::kFloat32 && dtype != DType::kFloat64; }
 
-pb::OpDesc Build(NewOp op) { return BuildOp(op, Dialect::kWeft); }
+pb::OpDesc Build(const NewOp& op) { return BuildOp(op, Dialect::kWeft); }
 
 pb::OpDesc Fill(const std::string& name, DType dtype, const Dims& dims, float value, int role) {
   return Build({"fill_constant",
@@ -375,6 +375,11 @@ absl::StatusOr<bool> GradAccumulate::Run(PassContext& context, ProgramPair& prog
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(*programs.main));
   const double divisor = options_.scale_sense * (options_.average ? options_.k : 1);
   const auto factor = static_cast<float>(1 / divisor);
+  if (factor == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "scale_sense times k: expected a number whose reciprocal is not 0 in fp32, found ",
+        divisor));
+  }
   if (options_.form == Form::kSharded) {
     return ScaleAccumulated(options_, factor, context, programs.main);
   }

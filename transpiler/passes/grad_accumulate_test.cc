@@ -326,7 +326,8 @@ TEST(GradAccumulate, ShardedFormNeedsAccumulatedGradientsAndNoSteps) {
 TEST(GradAccumulate, OptionsAreChecked) {
   for (const char* options :
        {"k=0", "k=-1", "k=1.5", "scale_sense=0", "scale_sense=inf", "scale_sense=nan",
-        "scale_sense=1e-60", "scale_sense=x", "form=gathered", "average=2"}) {
+        "scale_sense=1e-60", "scale_sense=x", "form=gathered", "average=2",
+        "scale_sense=1e38,k=2000000000,average=true"}) {
     EXPECT_THAT(RewriteStatus(absl::StrCat("grad-accumulate{", options, "}"), Training()),
                 StatusIs(kInvalid, HasSubstr("expected")))
         << options;
@@ -420,20 +421,25 @@ TEST(GradAccumulate, OpOfEveryStepThatDependsOnTheUpdateIsRefused) {
 
 // A second parameter is trained by ops that say nothing of an update.
 TEST(GradAccumulate, UpdateByHandInEveryStepIsRefused) {
-  constexpr char kVars[] = R"(
-    var v : fp32[2, 2] parameter persistable
-    var v@GRAD : fp32[2, 2]
-    var v.new : fp32[2, 2]
-  )";
-  EXPECT_THAT(
-      StatusOf(absl::StrCat("Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[y@GRAD]) "
-                            "role=backward\n"
-                            "Out=[v.new] = elementwise_sub(X=[v], Y=[v@GRAD]) {axis=-1}\n"
-                            "Out=[v] = assign(X=[v.new])\n",
-                            kSgd),
-               kVars),
-      StatusIs(kRefused, HasSubstr("op 7 (assign) updates v in every step, by what backward "
-                                   "computes")));
+  const auto status_of = [](const char* declaration, const char* update) {
+    return StatusOf(absl::StrCat("Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[y@GRAD]) "
+                                 "role=backward\n",
+                                 update, kSgd),
+                    absl::StrCat(declaration, "    var v@GRAD : fp32[2, 2]\n"));
+  };
+  constexpr char kMarked[] = "    var v : fp32[2, 2] parameter persistable\n";
+  constexpr char kUnmarked[] = "    var v : fp32[2, 2] persistable\n";
+  constexpr char kInPlace[] = "Out=[v] = elementwise_sub(X=[v], Y=[v@GRAD]) {axis=-1}\n";
+  constexpr char kThroughAnother[] =
+      "Out=[v.new] = elementwise_sub(X=[v], Y=[v@GRAD]) {axis=-1}\n"
+      "Out=[v] = assign(X=[v.new])\n";
+  for (const char* declaration : {kMarked, kUnmarked}) {
+    EXPECT_THAT(status_of(declaration, kInPlace),
+                StatusIs(kRefused, HasSubstr("op 6 (elementwise_sub) updates v in every step, by "
+                                             "what backward computes")));
+    EXPECT_THAT(status_of(declaration, kThroughAnother),
+                StatusIs(kRefused, HasSubstr("op 7 (assign) updates v in every step")));
+  }
 }
 
 // A target network follows in every step, which may not be what is wanted.

@@ -77,7 +77,15 @@ class Division {
  public:
   explicit Division(const Program& program)
       : program_(program), accesses_(program), states_(program.symbols().size()) {
-    for (Symbol symbol : FindManuallyUpdatedParams(program)) At(symbol).is_param = true;
+    std::vector<bool> is_statistic(program.symbols().size(), false);
+    for (Symbol symbol : FindRunningStatistics(program)) is_statistic[symbol.value()] = true;
+    for (VarId id : program.block(0).vars()) {
+      const Var var = program.var(id);
+      const bool is_marked = var.is_parameter() && !is_statistic[var.name_symbol().value()];
+      const bool has_gradient =
+          program.block(0).FindVar(absl::StrCat(var.name(), kGradSuffix)).valid();
+      At(var.name_symbol()).is_param = var.persistable() && (is_marked || has_gradient);
+    }
   }
 
   absl::StatusOr<UpdatePart> Run() {
@@ -95,7 +103,7 @@ class Division {
   struct State {
     OpId of_step;              // the last op of every step that wrote a value of this step to it
     OpId read_by, written_by;  // ops of the update part
-    bool is_param = false;     // that ops other than optimizers update
+    bool is_param = false;     // a parameter, marked as one or trained by hand
     bool is_written = false;   // by any op
     bool of_backward = false;  // depends on what backward computes in this step
     bool is_gradient = false;  // that is accumulated
