@@ -218,6 +218,8 @@ TEST(PaddleDefects, RewritingTwiceIsNotNoticed) {
       TranspileOptions options = is_weft ? Weft(mode.name) : Paddle(mode.name);
       // Residuals need a startup program.
       if (absl::StartsWith(mode.name, "singa_sparse")) options.mode_flags["corr"] = "false";
+      // Ranks get the same data here, and a sum over them would be N times too large.
+      if (mode.name == "mindspore_reducer") options.mode_flags["reduce_method"] = "mean";
       WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten once, Rewrite(TwoGradients().Build(), options));
       EXPECT_THAT(Rewrite(once.main, options), StatusIs(kRefused, HasSubstr("already holds")));
     }

@@ -45,7 +45,9 @@ struct Options {
   std::vector<std::string> distributed_params;
   std::string feed_layout;
   bool summed_gradients = false;
+  bool rounded_gradients = false;
   absl::optional<int> k_steps, begin_step;
+  bool in_turn = false;
   bool numeric = false;
   int64_t steps = 2;
   std::string format = "text";
@@ -88,10 +90,12 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
   verify.distributed_params.insert(options.distributed_params.begin(),
                                    options.distributed_params.end());
   if (options.summed_gradients) verify.gradients_are_summed = true;
+  verify.gradients_are_rounded = options.rounded_gradients;
   if (options.k_steps.has_value() || options.begin_step.has_value()) {
     verify.averaging =
         AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
   }
+  if (options.in_turn) verify.averaging = AveragingSchedule::InTurn();
   verify.original = programs.Original();
   return verify;
 }
@@ -446,6 +450,8 @@ Subcommand AddVerify(CLI::App* weft) {
   AddOption(*app, "--feed_layout", "x=axis:1,...", options->feed_layout,
             "How data variables are given to the ranks: split along an axis, or whole; default: as "
             "their declarations suggest");
+  app->add_flag("--rounded_gradients", options->rounded_gradients,
+                "Gradients may be rounded to half precision and back (singa_half)");
   app->add_flag("--summed_gradients", options->summed_gradients,
                 "Expect gradients summed over the ranks, not averaged (default: summed for losses "
                 "that are sums over the batch)");
@@ -455,6 +461,11 @@ Subcommand AddVerify(CLI::App* weft) {
   AddInteger(*app, "--begin_step", options->begin_step, 1, kMaxInt,
              "Expected first averaging step of LocalSGD")
       ->needs(original);
+  app->add_flag("--in_turn", options->in_turn,
+                "Expect parameters averaged in turn: one of K partitions in each step")
+      ->needs(original)
+      ->excludes("--k_steps")
+      ->excludes("--begin_step");
   auto* numeric = app->add_flag(
       "--numeric", options->numeric,
       "Also run both programs on small random data, the original on one rank with the global "

@@ -41,8 +41,10 @@ std::string Evidence(const Program& program, std::vector<bool> is_marked) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       const OpSchema* schema = traits.SchemaOf(op);
-      const bool hands_on = schema != nullptr && (schema->Has(Trait::kAlias) ||
-                                                  AlgebraOf(op, schema) == Algebra::kSparsify);
+      const Algebra algebra = AlgebraOf(op, schema);
+      const bool hands_on =
+          schema != nullptr && (schema->Has(Trait::kAlias) || algebra == Algebra::kCast ||
+                                algebra == Algebra::kSparsify);
       if (schema != nullptr && !Combines(*schema) && !hands_on) continue;
       for (Symbol symbol : op.args()) {
         if (!is_marked[symbol.value()]) continue;

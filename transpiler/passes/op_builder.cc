@@ -86,6 +86,7 @@ pb::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
   if (op.nranks.has_value() && dialect == Dialect::kWeft) {
     attrs[std::string(kNumRanksAttr)] = static_cast<int32_t>(*op.nranks);
   }
+  for (const auto& [name, value] : op.weft_attrs) attrs[name] = value;
   attrs[std::string(kOpRoleAttr)] = static_cast<int32_t>(op.role);
 
   pb::OpDesc desc;

@@ -26,6 +26,8 @@ struct NewOp {
   // The only number of ranks for which the op is right. The weft dialect writes it as attribute
   // kNumRanksAttr (ops/schema/op_attrs.h).
   absl::optional<int> nranks = absl::nullopt;
+  // Attributes that no schema has (ops/schema/weft_attrs.h), for the weft dialect.
+  NewAttrs weft_attrs = {};
 };
 
 // An op that reads `variables` as X and rewrites them as Out.

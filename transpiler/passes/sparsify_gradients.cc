@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "ops/schema/tensor_type.h"
@@ -200,8 +201,8 @@ class SparseExchange : public GradientExchange {
     insert(Build(op));
   }
 
-  const pb::OpDesc& Launch(const std::string& variable, int ring) override {
-    return reduce_[ring].InPlace({Sent(variable)});
+  const pb::OpDesc& Launch(absl::Span<const std::string> variables, int ring) override {
+    return reduce_[ring].InPlace({Sent(variables[0])});
   }
 
   void Finish(const std::string& variable, Insert insert) override {
@@ -294,8 +295,10 @@ void SparsifyGradients::Options::Bind(OptionBinder& bind) {
                 return absl::InvalidArgumentError("not a number");
               });
   bind.Bool("corr", &corr, "add what was not sent to the gradients of the next step");
-  bind.Int64("threshold", &threshold,
-             "elements above which a tensor travels alone, and a bucket ends", /*min=*/0);
+  bind.Int64(
+      "threshold", &threshold,
+      "elements above which a tensor travels alone, and a bucket or partition of several ends",
+      /*min=*/0);
   bind.Int64("buffer_elements", &buffer_elements,
              "the size of SINGA's buffer, which must hold twice the threshold", /*min=*/0);
   bind.Bool("fallback", &fallback, "send whole gradients where that is no more bytes");
@@ -341,7 +344,8 @@ absl::StatusOr<bool> SparsifyGradients::Run(PassContext& context, ProgramPair& p
   GradientWriter writer(program, analysis, options_.nrings, &exchange, &main);
   writer.Write(filled.buckets);
   Explain(program, analysis, exchange, filled.buckets, context);
-  writer.Explain(kName, "reduced", exchange.reduce_type(), filled.buckets, context);
+  writer.Explain(kName, "reduced", exchange.reduce_type(), filled.buckets, context,
+                 exchange.reduce_type());
   WEFT_ASSIGN_OR_RETURN(const bool changed, CommitEdits(&main));
   if (startup.has_value()) WEFT_RETURN_IF_ERROR(CommitEdits(&*startup).status());
   return changed;
