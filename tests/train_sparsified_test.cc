@@ -344,7 +344,7 @@ TEST(TrainSparsifiedTest, RanksThatSendEverythingTrainAsOneDevice) {
       {"momentum", [](TrainingSpec* spec) { spec->weights_by = OptimizerKind::kMomentum; }},
       {"rows", [](TrainingSpec* spec) { spec->lookups = 2, spec->sparse = true; }},
       {"merged", [](TrainingSpec* spec) { spec->merged_steps = 3; }},
-      {"clipped", [](TrainingSpec* spec) { spec->clip = ClipKind::kGlobalNorm; }},
+      {"clipped", [](TrainingSpec* spec) { spec->clip = ClipKind::kByGlobalNorm; }},
   };
   const std::map<std::string, std::map<std::string, std::string>> modes = {
       {"singa_sparse_topk", {{"spars", "1"}, {"fallback", "false"}, {"threshold", "3"}}},
