@@ -203,7 +203,8 @@ TEST(WeftVerifyTest, RoundedGradientsAreFoundUnlessTheyAreWanted) {
     return RunProcess(command).status;
   };
   ASSERT_EQ(transpile({"--mode", "singa_half"}), 0);
-  EXPECT_THAT(Verify({out, "--original", original}), Ends(1, HasSubstr("found cast[fp32](cast[fp16](mul_grad")));
+  EXPECT_THAT(Verify({out, "--original", original}),
+              Ends(1, HasSubstr("found cast[fp32](cast[fp16](mul_grad")));
   EXPECT_THAT(Verify({out, "--original", original, "--rounded_gradients"}),
               Ends(0, Clean("2 ranks")));
 }
