@@ -49,6 +49,28 @@ absl::StatusOr<Cluster> ResolveCluster(const TranspileOptions& options) {
   return Cluster::Create(options.cluster, min_trainers);
 }
 
+absl::Status CheckGroupsAreSupported(const PassContext& context) {
+  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  if (groups.empty()) return absl::OkStatus();
+  for (const auto& [param, attrs] : context.param_attrs) {
+    if (!attrs.group.has_value() || context.distributed_params.count(param) == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", param, ", group '",
+                                                   attrs.group->name,
+                                                   "': expected a replicated parameter, found a "
+                                                   "distributed one"));
+  }
+  const auto refuse = [&](absl::string_view what) {
+    return absl::UnimplementedError(absl::StrCat("group '", groups[0].name, "' of ranks: ", what));
+  };
+  if (context.dialect == Dialect::kPaddle) {
+    return refuse("Paddle's transpiler has no rings over some of the ranks; use dialect weft");
+  }
+  if (context.cluster.has_endpoints()) {
+    return refuse("with endpoints, programs are not written yet; give the number of ranks");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, TranspileResult* result) {
   PassContext context;
   context.dialect = options.dialect;
@@ -56,6 +78,8 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
   context.distributed_params = options.distributed_params;
   context.times = options.times;
   context.param_attrs = options.param_attrs;
+  WEFT_RETURN_IF_ERROR(ResolveGroups(context.cluster, &context.param_attrs));
+  WEFT_RETURN_IF_ERROR(CheckGroupsAreSupported(context));
   for (const auto& [param, attrs] : options.param_attrs) {
     if (!attrs.is_replicated()) context.distributed_params.insert(param);
   }

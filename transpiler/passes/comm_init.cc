@@ -1,8 +1,11 @@
 #include "transpiler/passes/comm_init.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
@@ -41,10 +44,12 @@ void AddRingOverEndpoints(const PassContext& context, int ring, const std::strin
   rewriter->Append(0, BuildOp(join, context.dialect));
 }
 
-// All ranks of the run, or all devices of the only trainer.
-void AddRingOverAll(const PassContext& context, int ring, Rewriter* rewriter) {
+// All ranks of the run, or those of a group, or all devices of the only trainer.
+void AddRingOverAll(const PassContext& context, int ring, std::vector<int> group_ranks,
+                    Rewriter* rewriter) {
   const Cluster& who = context.cluster;
   NewOp op{"c_comm_init_all", {}, {}, {{"ring_id", ring}}, kRoleForward, who.nranks()};
+  op.group_ranks = std::move(group_ranks);
   if (who.devices().has_value()) op.attrs.push_back({"devices", *who.devices()});
   rewriter->Append(0, BuildOp(op, context.dialect));
 }
@@ -58,17 +63,31 @@ Contract CommInit::contract() const { return Contract().ProvidesOnce(kRingsSetUp
 absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) const {
   const bool over_endpoints = context.cluster.has_endpoints() && context.cluster.trainers() != 1;
   if (programs.startup == nullptr) return false;
-  WEFT_RETURN_IF_ERROR(RefuseRingsInUse(*programs.startup, options_.nrings));
+  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  const int all_rings = options_.nrings + static_cast<int>(groups.size());
+  if (all_rings > kMaxRings) {
+    return absl::InvalidArgumentError(absl::StrCat("expected at most ", kMaxRings, " rings, found ",
+                                                   options_.nrings, " over all ranks and ",
+                                                   groups.size(), " of groups"));
+  }
+  WEFT_RETURN_IF_ERROR(RefuseRingsInUse(*programs.startup, all_rings));
   Rewriter rewriter(programs.startup);
   UniqueNames names(*programs.startup);
   for (int ring = 0; ring < options_.nrings; ++ring) {
     if (over_endpoints) {
       AddRingOverEndpoints(context, ring, names.Next("nccl_id"), &rewriter);
     } else {
-      AddRingOverAll(context, ring, &rewriter);
+      AddRingOverAll(context, ring, {}, &rewriter);
     }
     context.Explain(kName, absl::StrCat("ring ", ring), "set up",
                     over_endpoints ? "over the endpoints" : "over all ranks of the run");
+  }
+  for (const RankGroup& group : groups) {
+    const int ring = options_.nrings + group.index;
+    AddRingOverAll(context, ring, group.ranks, &rewriter);
+    context.Explain(kName, absl::StrCat("ring ", ring), "set up",
+                    absl::StrCat("over the ranks of group ", group.name),
+                    {{"ranks", absl::StrJoin(group.ranks, ", ")}});
   }
   return CommitEdits(&rewriter);
 }

@@ -79,6 +79,7 @@ Claims LocalSgd::claims(const PassContext& context) const { return Claims::Of(op
 
 absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) const {
   const Program& main = *programs.main;
+  WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
   WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan,
                         PlanAveraging(programs, context, {options_.state, options_.statistics}));
