@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/updates.h"
+#include "ops/schema/communication_ops.h"
 
 namespace weft {
 namespace {
@@ -14,10 +17,24 @@ constexpr char kDiffersAtStart[] =
     "but the parameter itself differs between ranks when training begins: the startup program does "
     "not broadcast it";
 
+// ", op 5 (c_allreduce_avg) reduces it over ranks 0, 1"; empty unless the op is a collective on the
+// ring of another group of ranks.
+std::string ReductionOverOthers(const Op& op, const std::vector<int>& group) {
+  const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+  if (FindCollectiveOp(op.type()) == nullptr || !ranks.ok() || *ranks == group) return "";
+  return absl::StrCat("which is not reduced over ", GroupText(group), ": ", op.DebugName(),
+                      " reduces it, or what it is made from, over ", GroupText(*ranks));
+}
+
 // Whether the gradient covers the samples of all ranks.
 absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const RankValue& grad,
-                                                 const RankValue& param) {
+                                                 const RankValue& param,
+                                                 const std::vector<int>& group) {
   if (grad.placement == Placement::kLocal) {
+    if (grad.first_nonlinear_op.valid()) {
+      const std::string others = ReductionOverOthers(program.op(grad.first_nonlinear_op), group);
+      if (!others.empty()) return UpdateProblem{"W310", others};
+    }
     const std::string nonlinear =
         grad.first_nonlinear_op.valid()
             ? absl::StrCat(", and ", program.op(grad.first_nonlinear_op).DebugName(),
@@ -85,11 +102,12 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
 
 UpdateChecker::UpdateChecker(const Program& program, std::set<std::string> distributed_params,
                              const absl::flat_hash_map<std::string, RankValue>* start,
-                             ProgramRef ref)
+                             ProgramRef ref, std::vector<int> group)
     : program_(program),
       distributed_params_(std::move(distributed_params)),
       start_(start),
-      ref_(ref) {}
+      ref_(ref),
+      group_(std::move(group)) {}
 
 void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {
   size_t i = 0;
@@ -116,7 +134,7 @@ void UpdateChecker::CheckUpdate(const Update& update, Context* context) const {
     return CheckAveragedParameter(update, context);
   }
   const absl::optional<UpdateProblem> placement =
-      ProblemOfPlacement(program_, grad, update.param_value);
+      ProblemOfPlacement(program_, grad, update.param_value, group_);
   if (placement.has_value()) return Report(*placement, update, context);
   if (!grad.IsEqualOnRanks()) return;
   const absl::optional<UpdateProblem> mean = ProblemOfMean(program_, grad);
