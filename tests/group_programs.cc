@@ -89,8 +89,7 @@ GroupPrograms OneDevicePrograms() {
   }
   absl::StrAppend(&main, "  }\n}\n");
   absl::StrAppend(&startup, "  }\n}\n");
-  return {*Program::FromProto(*ParseProgramText(main)),
-          *Program::FromProto(*ParseProgramText(startup))};
+  return {*ParseProgramText(main), *ParseProgramText(startup)};
 }
 
 TranspileOptions OnFourRanks(const Groups& groups) {

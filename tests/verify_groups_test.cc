@@ -1,6 +1,7 @@
 // Programs with groups of ranks: the verifier proves those that the passes write, and finds every
 // mistake that is made in them here.
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::weft::testing::GroupPrograms;
@@ -92,7 +94,12 @@ class Edit {
     }
   }
   static void SetRing(pb::OpDesc* op, int ring) { Attr(op, "ring_id")->set_i(ring); }
-  void Remove(pb::OpDesc* op) { ops()->DeleteSubrange(static_cast<int>(op - &ops()->at(0)), 1); }
+  int PositionOf(const pb::OpDesc* op) {
+    int i = 0;
+    while (&ops()->Get(i) != op) ++i;
+    return i;
+  }
+  void Remove(pb::OpDesc* op) { ops()->DeleteSubrange(PositionOf(op), 1); }
 
   google::protobuf::RepeatedPtrField<pb::OpDesc>* ops() {
     return desc_.mutable_blocks(0)->mutable_ops();
@@ -211,7 +218,7 @@ TEST_F(VerifyGroups, MistakesAreFound) {
   // Reduced over the group, and then over all.
   EXPECT_THAT(ErrorsOf([](Edit* e) {
                 pb::OpDesc again = *e->Find("c_allreduce_avg", "w@GRAD");
-                const int at = static_cast<int>(e->Find("momentum", "w") - &e->ops()->at(0));
+                const int at = e->PositionOf(e->Find("momentum", "w"));
                 e->SetRing(&again, 0);
                 e->RemoveRanks(&again);
                 auto* const calc = e->Attr(&again, "use_calc_stream");
@@ -317,6 +324,76 @@ TEST_F(VerifyGroups, ModesWithoutGroupsRefuseThem) {
   EXPECT_THAT(WithGroups(options).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("expected a replicated parameter, found a distributed one")));
+}
+
+// The programs of rank `rank`.
+GroupPrograms OnEndpoint(int rank) {
+  TranspileOptions options = OnFourRanks(kGroups);
+  options.cluster.nranks.reset();
+  options.cluster.endpoints = {"a:1", "b:1", "c:1", "d:1"};
+  options.cluster.rank = rank;
+  return *WithGroups(options);
+}
+
+TEST_F(VerifyGroups, WithEndpointsRanksHaveTheRingsOfTheirGroups) {
+  std::vector<GroupPrograms> programs;
+  for (int rank = 0; rank < 4; ++rank) programs.push_back(OnEndpoint(rank));
+  const GroupPrograms original = OneDevicePrograms();
+  VerifyOptions options = Expecting(kGroups);
+  options.original = original.pair();
+  const auto errors_of = [&] {
+    std::vector<ConstProgramPair> ranks;
+    for (const GroupPrograms& of_rank : programs) ranks.push_back(of_rank.pair());
+    return Errors(Verify(ranks, options));
+  };
+  EXPECT_THAT(errors_of(), IsEmpty());
+
+  const auto joins = [](const GroupPrograms& of_rank) {
+    std::vector<std::string> texts;
+    for (const pb::OpDesc& op : of_rank.startup.ToProto().blocks(0).ops()) {
+      if (op.type() != "c_comm_init") continue;
+      std::map<std::string, const pb::OpDesc::Attr*> attrs;
+      for (const auto& attr : op.attrs()) attrs[attr.name()] = &attr;
+      texts.push_back(absl::StrCat("ring ", attrs["ring_id"]->i(), ": ", attrs["rank"]->i(), " of ",
+                                   attrs["nranks"]->i()));
+    }
+    return texts;
+  };
+  EXPECT_THAT(joins(programs[1]), ElementsAre("ring 0: 1 of 4", "ring 1: 1 of 2"));
+  EXPECT_THAT(joins(programs[2]), ElementsAre("ring 0: 2 of 4", "ring 2: 0 of 2"));
+
+  // The ring of ranks 2 and 3: other endpoints, another rank, no such ring.
+  const GroupPrograms right = OnEndpoint(3);
+  {
+    Edit edit(right.startup);
+    edit.Attr(edit.FindOnRing("c_gen_nccl_id", 2), "other_endpoints")->set_strings(0, "e:1");
+    programs[3].startup = edit.Done();
+    EXPECT_THAT(errors_of(), Contains(HasSubstr("W509")));
+  }
+  {
+    Edit edit(right.startup);
+    for (const char* type : {"c_gen_nccl_id", "c_comm_init"}) {
+      edit.Attr(edit.FindOnRing(type, 2), "rank")->set_i(0);
+    }
+    programs[3].startup = edit.Done();
+    EXPECT_THAT(errors_of(), Contains(HasSubstr("W50")));
+  }
+  {
+    Edit edit(right.startup);
+    edit.Attr(edit.FindOnRing("c_comm_init", 2), "nranks")->set_i(4);
+    programs[3].startup = edit.Done();
+    EXPECT_THAT(errors_of(), Contains(HasSubstr("W302")));
+  }
+  {
+    programs[3] = OnEndpoint(3);
+    EXPECT_THAT(errors_of(), IsEmpty());
+    Edit edit(right.main);
+    edit.Remove(edit.FindOnRing("c_allreduce_avg", 2));
+    programs[3].main = edit.Done();
+    EXPECT_THAT(errors_of(), Contains(HasSubstr("W501")));
+  }
+  programs[3] = OnEndpoint(1);
+  EXPECT_THAT(errors_of(), Contains(HasSubstr("W50")));
 }
 
 TEST_F(VerifyGroups, SumsAreOfTheGroup) {

@@ -3,6 +3,7 @@
 #include <future>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/spec_text.h"
@@ -59,16 +60,23 @@ absl::Status CheckGroupsAreSupported(const PassContext& context) {
                                                    "': expected a replicated parameter, found a "
                                                    "distributed one"));
   }
-  const auto refuse = [&](absl::string_view what) {
-    return absl::UnimplementedError(absl::StrCat("group '", groups[0].name, "' of ranks: ", what));
-  };
-  if (context.dialect == Dialect::kPaddle) {
-    return refuse("Paddle's transpiler has no rings over some of the ranks; use dialect weft");
+  if (context.dialect == Dialect::kWeft) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("group '", groups[0].name,
+                   "' of ranks: Paddle's transpiler has no rings over some of the ranks; use "
+                   "dialect weft"));
+}
+
+// With endpoints, programs are those of one rank. Parameters of groups to which it does not belong
+// are its own.
+void LeaveOtherGroups(PassContext* context) {
+  if (!context->cluster.has_endpoints()) return;
+  for (auto& [param, attrs] : context->param_attrs) {
+    if (!attrs.group.has_value()) continue;
+    if (absl::c_binary_search(attrs.group->ranks, context->cluster.rank())) continue;
+    attrs.group.reset();
+    context->distributed_params.insert(param);
   }
-  if (context.cluster.has_endpoints()) {
-    return refuse("with endpoints, programs are not written yet; give the number of ranks");
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, TranspileResult* result) {
@@ -80,6 +88,7 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
   context.param_attrs = options.param_attrs;
   WEFT_RETURN_IF_ERROR(ResolveGroups(context.cluster, &context.param_attrs));
   WEFT_RETURN_IF_ERROR(CheckGroupsAreSupported(context));
+  LeaveOtherGroups(&context);
   for (const auto& [param, attrs] : options.param_attrs) {
     if (!attrs.is_replicated()) context.distributed_params.insert(param);
   }

@@ -1,6 +1,7 @@
 #include "transpiler/passes/broadcast_params.h"
 
 #include <cstdint>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -87,8 +88,11 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
   if (weft) AddDrawnStates(context, programs, &params);
   if (weft ? params.empty() : all.empty()) return false;
 
-  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
-  const int all_rings = options_.nrings + static_cast<int>(groups.size());
+  std::map<int, RankGroup> groups;  // by ring
+  for (const RankGroup& group : GroupsOf(context.param_attrs)) {
+    groups.emplace(options_.nrings + group.index, group);
+  }
+  const int all_rings = groups.empty() ? options_.nrings : groups.rbegin()->first + 1;
   std::vector<int> rings;
   if (weft) {
     WEFT_ASSIGN_OR_RETURN(
@@ -111,8 +115,7 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
     if (!of_ring[ring].empty()) append("c_wait_compute", of_ring[ring], {{"ring_id", ring}});
   }
   for (size_t i = 0; i < params.size(); ++i) {
-    const RankGroup* const group =
-        rings[i] < options_.nrings ? nullptr : &groups[rings[i] - options_.nrings];
+    const RankGroup* const group = rings[i] < options_.nrings ? nullptr : &groups.at(rings[i]);
     append("c_broadcast", {params[i]},
            {{"ring_id", rings[i]}, {"root", 0}, {"use_calc_stream", false}},
            group == nullptr ? std::vector<int>() : group->ranks);

@@ -22,6 +22,8 @@ namespace weft {
 //
 // Groups of ranks (ParamAttrs::group) get the rings that follow, in the order of their names:
 //   c_comm_init_all() {nranks, ring_id, group_ranks}
+// With endpoints, only the groups of the program's rank do: c_gen_nccl_id and c_comm_init name the
+// endpoints, the number and the position of the ranks in the group.
 //
 // paddle-comm-init is the pass of the paddle dialect.
 //

@@ -159,9 +159,12 @@ class CollectiveChecker {
     if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
     if (has == 0) return;
     const int64_t nranks = op.IntAttr(kNumRanksAttr).value_or(0);
-    if (nranks == *nranks_) return;
+    // An op that joins a ring as a rank says how many the ring has.
+    const bool joins = op.HasAttr("rank") && traits_.Has(op, Trait::kRingSetup);
+    const int expected = joins ? *SizeOfRing(op) : *nranks_;
+    if (nranks == expected) return;
     Report("W302", op, "",
-           absl::StrCat(" attribute nranks: expected ", *nranks_, ", the number of ranks, found ",
+           absl::StrCat(" attribute nranks: expected ", expected, ", the number of ranks, found ",
                         nranks));
   }
 
