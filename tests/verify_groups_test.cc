@@ -332,7 +332,10 @@ GroupPrograms OnEndpoint(int rank) {
   options.cluster.nranks.reset();
   options.cluster.endpoints = {"a:1", "b:1", "c:1", "d:1"};
   options.cluster.rank = rank;
-  return *WithGroups(options);
+  absl::StatusOr<GroupPrograms> programs = WithGroups(options);
+  if (programs.ok()) return *std::move(programs);
+  ADD_FAILURE() << programs.status();
+  return OneDevicePrograms();
 }
 
 TEST_F(VerifyGroups, WithEndpointsRanksHaveTheRingsOfTheirGroups) {
@@ -350,7 +353,8 @@ TEST_F(VerifyGroups, WithEndpointsRanksHaveTheRingsOfTheirGroups) {
 
   const auto joins = [](const GroupPrograms& of_rank) {
     std::vector<std::string> texts;
-    for (const pb::OpDesc& op : of_rank.startup.ToProto().blocks(0).ops()) {
+    const pb::ProgramDesc startup = of_rank.startup.ToProto();
+    for (const pb::OpDesc& op : startup.blocks(0).ops()) {
       if (op.type() != "c_comm_init") continue;
       std::map<std::string, const pb::OpDesc::Attr*> attrs;
       for (const auto& attr : op.attrs()) attrs[attr.name()] = &attr;
