@@ -242,6 +242,26 @@ TEST_F(VerifyGroups, MistakesAreFound) {
               Contains(HasSubstr("W40")));
 }
 
+// What some of the ranks have computed together is nothing that one device computes.
+TEST_F(VerifyGroups, ValuesThatAGroupExchangesForwardAreUnknown) {
+  EXPECT_THAT(ErrorsOf([](Edit* e) {
+                pb::OpDesc* const op = e->Find("c_allreduce_avg", "w@GRAD");
+                pb::OpDesc forward = *op;
+                for (auto* slots : {forward.mutable_inputs(), forward.mutable_outputs()}) {
+                  for (auto& slot : *slots) *slot.mutable_arguments(0) = "ab";
+                }
+                auto* const calc = e->Attr(&forward, "use_calc_stream");
+                calc->set_type(pb::BOOLEAN);
+                calc->set_b(true);
+                e->Attr(&forward, "op_role")->set_i(0);
+                const int at = e->PositionOf(e->Find("elementwise_add", "y"));
+                *e->ops()->Add() = forward;
+                for (int i = e->ops()->size() - 1; i > at; --i) e->ops()->SwapElements(i, i - 1);
+              }),
+              Contains(HasSubstr("updates u by u@GRAD, which is computed from what op 4 "
+                                 "(c_allreduce_avg) exchanges over ranks 0, 1")));
+}
+
 TEST_F(VerifyGroups, RingsThatContradictThemselvesAreFound) {
   const auto ranks_of_w = [](std::vector<int> ranks) {
     return [ranks](Edit* e) { e->SetRanks(e->Find("c_allreduce_avg", "w@GRAD"), ranks); };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -228,7 +229,21 @@ struct Scope {
   std::vector<std::string> assumptions;  // one line each
 };
 
-Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayouts& feeds) {
+// "w among ranks 0, 1; v among ranks 2, 3"; of many, the first.
+std::string GroupsText(const std::map<std::string, std::vector<int>>& groups) {
+  constexpr size_t kShown = 4;
+  std::vector<std::string> texts;
+  for (const auto& [param, ranks] : groups) {
+    if (texts.size() == kShown) break;
+    texts.push_back(absl::StrCat(param, " among ", GroupText(ranks)));
+  }
+  const size_t more = groups.size() - texts.size();
+  return absl::StrCat(absl::StrJoin(texts, "; "),
+                      more == 0 ? "" : absl::StrCat("; and ", more, " more"));
+}
+
+Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayouts& feeds,
+              const std::map<std::string, std::vector<int>>& groups) {
   Scope scope;
   const ConstProgramPair& first = programs.ranks[0];
   if (options.nranks > 0) scope.nranks = options.nranks;
@@ -258,6 +273,11 @@ Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayout
                     absl::StrJoin(whole, ", "));
   }
   if (!how.empty()) scope.assumptions.push_back(absl::StrCat(how, " (--feed_layout)"));
+  if (!groups.empty()) {
+    scope.assumptions.push_back(
+        absl::StrCat("ranks share parameters in groups, ", GroupsText(groups),
+                     ": no rank is compared with one device as a whole (--param_attrs)"));
+  }
   const std::vector<OpId> gradients = GradientsOfAbsentOps(*first.main);
   if (!gradients.empty()) {
     scope.assumptions.push_back(absl::StrCat(
@@ -406,7 +426,7 @@ absl::StatusOr<bool> Verify(const Options& options) {
   VerifyOptions verify = OptionsOfVerifier(options, *programs, *feeds);
   WEFT_RETURN_IF_ERROR(ReadParamAttrs(options, *programs, &verify));
   const Findings findings = Verify(programs->ranks, verify);
-  const Scope scope = ScopeOf(options, *programs, *feeds);
+  const Scope scope = ScopeOf(options, *programs, *feeds, verify.groups);
   // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
   // the reason.
   absl::StatusOr<absl::optional<NumericReport>> numeric =

@@ -17,13 +17,16 @@ constexpr char kDiffersAtStart[] =
     "but the parameter itself differs between ranks when training begins: the startup program does "
     "not broadcast it";
 
-// ", op 5 (c_allreduce_avg) reduces it over ranks 0, 1"; empty unless the op is a collective on the
-// ring of another group of ranks.
-std::string ReductionOverOthers(const Op& op, const std::vector<int>& group) {
+// Whether the op is a collective on the ring of other ranks.
+bool IsOfOthers(const Op& op, const std::vector<int>& group) {
+  if (FindCollectiveOp(op.type()) == nullptr) return false;
   const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
-  if (FindCollectiveOp(op.type()) == nullptr || !ranks.ok() || *ranks == group) return "";
-  return absl::StrCat("which is not reduced over ", GroupText(group), ": ", op.DebugName(),
-                      " reduces it, or what it is made from, over ", GroupText(*ranks));
+  return ranks.ok() && *ranks != group;
+}
+
+// "op 5 (c_allreduce_avg) VERB over ranks 0, 1".
+std::string WithRanks(const Op& op, absl::string_view verb) {
+  return absl::StrCat(op.DebugName(), " ", verb, " over ", GroupText(*GroupRanksOf(op)));
 }
 
 // Whether the gradient covers the samples of all ranks.
@@ -31,9 +34,12 @@ absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const R
                                                  const RankValue& param,
                                                  const std::vector<int>& group) {
   if (grad.placement == Placement::kLocal) {
-    if (grad.first_nonlinear_op.valid()) {
-      const std::string others = ReductionOverOthers(program.op(grad.first_nonlinear_op), group);
-      if (!others.empty()) return UpdateProblem{"W310", others};
+    const OpId nonlinear_op = grad.first_nonlinear_op;
+    if (nonlinear_op.valid() && IsOfOthers(program.op(nonlinear_op), group)) {
+      return UpdateProblem{
+          "W310", absl::StrCat(
+                      "which is not reduced over ", GroupText(group), ": ",
+                      WithRanks(program.op(nonlinear_op), "reduces it, or what it is made from,"))};
     }
     const std::string nonlinear =
         grad.first_nonlinear_op.valid()
@@ -57,7 +63,13 @@ absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const R
 }
 
 // Whether a gradient that is equal on all ranks is their mean.
-absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankValue& grad) {
+absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankValue& grad,
+                                            const std::vector<int>& group) {
+  if (grad.first_nonlinear_op.valid() && IsOfOthers(program.op(grad.first_nonlinear_op), group)) {
+    return UpdateProblem{"W313",
+                         absl::StrCat("which is computed from what ",
+                                      WithRanks(program.op(grad.first_nonlinear_op), "exchanges"))};
+  }
   if (grad.first_nonlinear_op.valid()) {
     return UpdateProblem{
         "W313",
@@ -137,7 +149,7 @@ void UpdateChecker::CheckUpdate(const Update& update, Context* context) const {
       ProblemOfPlacement(program_, grad, update.param_value, group_);
   if (placement.has_value()) return Report(*placement, update, context);
   if (!grad.IsEqualOnRanks()) return;
-  const absl::optional<UpdateProblem> mean = ProblemOfMean(program_, grad);
+  const absl::optional<UpdateProblem> mean = ProblemOfMean(program_, grad, group_);
   if (mean.has_value()) return Report(*mean, update, context);
   if (grad.is_zero) return;
   if (grad.reductions > 1) {
