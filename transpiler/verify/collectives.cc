@@ -38,7 +38,7 @@ class CollectiveChecker {
       const Op op = startup.op(id);
       if (!traits.Has(op, Trait::kRingSetup)) continue;
       AddRing(op);
-      const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+      const absl::StatusOr<std::vector<int>> ranks = GroupOf(op);
       if (!op.output_args().empty() || !ranks.ok()) continue;
       groups_.emplace(RingOf(op), Group{*ranks, "the op that sets it up"});
     }
@@ -74,6 +74,15 @@ class CollectiveChecker {
     if (op.output_args().empty()) rings_.insert(op.IntAttr("ring_id").value_or(0));
   }
 
+  // A list of all ranks is none.
+  absl::StatusOr<std::vector<int>> GroupOf(const Op& op) const {
+    absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+    const bool has_all = ranks.ok() && nranks_.has_value() &&
+                         static_cast<int>(ranks->size()) == *nranks_ && ranks->back() < *nranks_;
+    if (has_all) ranks->clear();
+    return ranks;
+  }
+
   // All ops on a ring say which ranks it connects.
   void CheckGroup(const Op& op) {
     char& uses_ring = uses_ring_[op.signature_id()];
@@ -84,7 +93,7 @@ class CollectiveChecker {
                       : 0;
     }
     if (uses_ring == 0) return;
-    const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+    const absl::StatusOr<std::vector<int>> ranks = GroupOf(op);
     if (!ranks.ok()) {
       return reporter_.Add("W308", op.id(), "", std::string(ranks.status().message()));
     }

@@ -423,7 +423,12 @@ Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& o
     complete.feeds = *FeedLayoutsOf(mains);
   }
   // To ranks outside of its group, a parameter is their own.
-  for (const auto& [param, group] : options.groups) complete.distributed_params.insert(param);
+  for (const auto& [param, group] : options.groups) {
+    const bool has_all =
+        options.nranks.has_value() && group.size() == static_cast<size_t>(*options.nranks);
+    if (has_all) complete.groups.erase(param);
+  }
+  for (const auto& [param, group] : complete.groups) complete.distributed_params.insert(param);
   Findings findings;
   Verifier(complete, &findings).Run(ranks);
   return findings;
