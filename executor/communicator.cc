@@ -5,10 +5,8 @@
 
 namespace weft {
 
-bool CanRun(const CollectiveOp& op) { return !op.takes_several; }
-
 bool CanRunOnRows(const CollectiveOp& op) {
-  return CanRun(op) && op.kind == CollectiveKind::kAllReduce &&
+  return !op.takes_several && op.kind == CollectiveKind::kAllReduce &&
          (op.reduction == Reduction::kSum || op.reduction == Reduction::kAvg);
 }
 

@@ -17,9 +17,7 @@
 
 namespace weft {
 
-// Whether the executor supports the op on dense tensors.
-bool CanRun(const CollectiveOp& op);
-// On SelectedRows (executor/rows_all_reduce.h).
+// Whether the executor supports the op on SelectedRows (executor/rows_all_reduce.h).
 bool CanRunOnRows(const CollectiveOp& op);
 
 // What all ranks of a collective must agree on.
@@ -29,10 +27,14 @@ struct CollectiveDesc {
   DType dtype = DType::kFloat32;
   int64_t count = 0;  // elements of `in`, per rank
   int root = 0;       // for kReduce and kBroadcast
+  // Half precision is rounded after each addition (kAccumulateTypeAttr), not once, at the end.
+  // NCCL's additions are those of NCCL either way.
+  bool rounds_each_addition = false;
 
   friend bool operator==(const CollectiveDesc& a, const CollectiveDesc& b) {
     return a.kind == b.kind && a.reduction == b.reduction && a.dtype == b.dtype &&
-           a.count == b.count && a.root == b.root;
+           a.count == b.count && a.root == b.root &&
+           a.rounds_each_addition == b.rounds_each_addition;
   }
 };
 

@@ -33,6 +33,14 @@ using Accumulator =
     std::conditional_t<std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, float, T>;
 
 template <typename T>
+void AddRounding(Accumulator<T>* acc, const T* elements, int64_t n) {
+  using Acc = Accumulator<T>;
+  for (int64_t i = 0; i < n; ++i) {
+    acc[i] = static_cast<Acc>(static_cast<T>(acc[i] + static_cast<Acc>(elements[i])));
+  }
+}
+
+template <typename T>
 void Fold(Reduction reduction, Accumulator<T>* acc, const T* elements, int64_t n) {
   using Acc = Accumulator<T>;
   const auto x = [elements](int64_t i) { return static_cast<Acc>(elements[i]); };
@@ -56,19 +64,26 @@ void Fold(Reduction reduction, Accumulator<T>* acc, const T* elements, int64_t n
 // Reduces elements [begin, end) of all ranks, block by block, and passes each block to
 // write(result, block).
 template <typename T, typename Write>
-void Reduce(Reduction reduction, absl::Span<const void* const> in, Range range,
+void Reduce(const CollectiveDesc& desc, absl::Span<const void* const> in, Range range,
             const Write& write) {
   const int nranks = static_cast<int>(in.size());
   using Acc = Accumulator<T>;
+  const bool adds = desc.reduction == Reduction::kSum || desc.reduction == Reduction::kAvg;
+  const bool rounds = desc.rounds_each_addition && adds && !std::is_same_v<T, Acc>;
   Acc acc[kBlock];
   [[maybe_unused]] T result[kBlock];
   for (int64_t begin = range.begin; begin < range.end; begin += kBlock) {
     const int64_t n = std::min(kBlock, range.end - begin);
     std::copy_n(static_cast<const T*>(in[0]) + begin, n, acc);
     for (int r = 1; r < nranks; ++r) {
-      Fold(reduction, acc, static_cast<const T*>(in[r]) + begin, n);
+      const T* elements = static_cast<const T*>(in[r]) + begin;
+      if (rounds) {
+        AddRounding(acc, elements, n);
+      } else {
+        Fold(desc.reduction, acc, elements, n);
+      }
     }
-    if (reduction == Reduction::kAvg) {
+    if (desc.reduction == Reduction::kAvg) {
       for (int64_t i = 0; i < n; ++i) acc[i] /= static_cast<Acc>(nranks);
     }
     if constexpr (std::is_same_v<T, Acc>) {
@@ -100,7 +115,7 @@ void RunReducing(const CollectiveDesc& desc, absl::Span<const void* const> in,
                   (mine.end - mine.begin) * sizeof(T));
     }
   };
-  Reduce<T>(desc.reduction, in, PartOf(desc.count, part, num_parts), write);
+  Reduce<T>(desc, in, PartOf(desc.count, part, num_parts), write);
 }
 
 void RunCopying(const CollectiveDesc& desc, absl::Span<const void* const> in,

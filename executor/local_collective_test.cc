@@ -91,6 +91,20 @@ TEST(LocalCollectiveTest, HalfPrecisionIsAddedInSinglePrecision) {
   EXPECT_EQ(float(RunAll<Float16>(max, {{-2}, {-3}}, 1, 1)[0][0]), -2);
 }
 
+TEST(LocalCollectiveTest, NativeAdditionRoundsEachTime) {
+  CollectiveDesc sum = Desc(CollectiveKind::kAllReduce);
+  sum.rounds_each_addition = true;
+  EXPECT_EQ(float(RunAll<Float16>(sum, {{4096}, {1}, {1}, {1}, {1}}, 1, 1)[4][0]), 4096);
+  EXPECT_EQ(float(RunAll<BFloat16>(sum, {{512}, {1}, {1}, {1}, {1}}, 1, 1)[4][0]), 512);
+  CollectiveDesc average = Desc(CollectiveKind::kAllReduce, Reduction::kAvg);
+  average.rounds_each_addition = true;
+  EXPECT_TRUE(std::isinf(float(RunAll<Float16>(average, {{60000}, {60000}}, 1, 1)[0][0])));
+  EXPECT_EQ(RunAll<float>(sum, {{4096}, {1}}, 1, 1)[0][0], 4097);
+  CollectiveDesc max = Desc(CollectiveKind::kAllReduce, Reduction::kMax);
+  max.rounds_each_addition = true;
+  EXPECT_EQ(float(RunAll<Float16>(max, {{4}, {1}}, 1, 1)[0][0]), 4);
+}
+
 TEST(LocalCollectiveTest, ReducesWithMaxMinAndProd) {
   const std::vector<std::vector<int64_t>> in = {{1, 9, -4}, {5, 2, -6}};
   const auto run = [&](Reduction reduction) {

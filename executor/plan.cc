@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -13,6 +14,7 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/infer.h"
+#include "ops/schema/weft_attrs.h"
 
 namespace weft {
 
@@ -109,7 +111,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
     plan_op.control = (*control)(plan_op.kernel_spec);
     SetAdd(&plan_op);
   } else if (schema->Has(Trait::kCollective)) {
-    WEFT_RETURN_IF_ERROR(FillCollective(op, attrs, &plan_op));
+    return AddCollectives(op, attrs, plan_op);
   } else {
     WEFT_RETURN_IF_ERROR(FillKernel(op, *schema, std::move(attrs), &plan_op));
   }
@@ -252,34 +254,54 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
   return absl::OkStatus();
 }
 
-absl::Status PlanBuilder::FillCollective(const Op& op, const OpAttrs& attrs,
-                                         Plan::PlanOp* plan_op) {
+absl::Status PlanBuilder::AddCollectives(const Op& op, const OpAttrs& attrs,
+                                         const Plan::PlanOp& plan_op) {
   const CollectiveOp& collective = *FindCollectiveOp(op.type());
-  plan_op->desc.kind = collective.kind;
-  plan_op->desc.reduction = collective.reduction;
-  if (!collective.root_attr.empty()) {
-    plan_op->desc.root = static_cast<int>(attrs.Int(collective.root_attr));
+  std::vector<int> in, out, condition;
+  WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("X"), plan_op.name, &in));
+  WEFT_RETURN_IF_ERROR(ResolveAll(op.Output("Out"), plan_op.name, &out));
+  WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("Cond"), plan_op.name, &condition));
+  const bool has_empty =
+      absl::c_linear_search(in, Plan::kNoVariable) || absl::c_linear_search(out, Plan::kNoVariable);
+  if (in.size() != out.size() || in.empty() || has_empty ||
+      (in.size() > 1 && !collective.takes_several)) {
+    return absl::InvalidArgumentError(absl::StrCat(plan_op.name, ": expected ",
+                                                   collective.takes_several
+                                                       ? "as many variables in X as in Out"
+                                                       : "one variable in X and one in Out",
+                                                   ", found ", in.size(), " and ", out.size()));
   }
-  WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("X"), plan_op->name, &plan_op->inputs));
-  WEFT_RETURN_IF_ERROR(ResolveAll(op.Output("Out"), plan_op->name, &plan_op->outputs));
-  if (plan_op->inputs.size() != 1 || plan_op->outputs.size() != 1 ||
-      plan_op->inputs[0] == Plan::kNoVariable || plan_op->outputs[0] == Plan::kNoVariable) {
+  const std::string accumulate_type =
+      op.StringAttr(kAccumulateTypeAttr).value_or(std::string(kAccumulatesInFp32));
+  if (accumulate_type != kAccumulatesInFp32 && accumulate_type != kAccumulatesNatively) {
     return absl::InvalidArgumentError(
-        absl::StrCat(plan_op->name, ": expected one variable in X and one in Out, found ",
-                     plan_op->inputs.size(), " and ", plan_op->outputs.size()));
+        absl::StrCat(plan_op.name, ": attribute ", kAccumulateTypeAttr, ": expected fp32 or ",
+                     kAccumulatesNatively, ", found '", accumulate_type, "'"));
   }
-  WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("Cond"), plan_op->name, &plan_op->inputs));
-  RingKey ring{static_cast<int>(attrs.Int("ring_id")), attrs.Bool("use_calc_stream")};
-  WEFT_ASSIGN_OR_RETURN(ring.ranks, RanksOfRing(op));
-  const bool is_in_place = plan_op->inputs[0] == plan_op->outputs[0] &&
-                           collective.kind != CollectiveKind::kAllGather &&
-                           collective.kind != CollectiveKind::kReduceScatter;
-  if (!ring.ranks.empty() && !is_in_place) {
-    return absl::UnimplementedError(
-        absl::StrCat(plan_op->name, ": expected a collective that works in place, as ranks that ",
-                     "are not in group_ranks keep their values"));
+  for (size_t i = 0; i < in.size(); ++i) {
+    Plan::PlanOp one = plan_op;
+    one.desc.kind = collective.kind;
+    one.desc.reduction = collective.reduction;
+    one.desc.rounds_each_addition = accumulate_type == kAccumulatesNatively;
+    if (!collective.root_attr.empty()) {
+      one.desc.root = static_cast<int>(attrs.Int(collective.root_attr));
+    }
+    one.inputs = {in[i]};
+    one.inputs.insert(one.inputs.end(), condition.begin(), condition.end());
+    one.outputs = {out[i]};
+    const bool on_compute_stream = attrs.Has("use_calc_stream") && attrs.Bool("use_calc_stream");
+    RingKey ring{static_cast<int>(attrs.Int("ring_id")), on_compute_stream};
+    WEFT_ASSIGN_OR_RETURN(ring.ranks, RanksOfRing(op));
+    const bool is_in_place = in[i] == out[i] && collective.kind != CollectiveKind::kAllGather &&
+                             collective.kind != CollectiveKind::kReduceScatter;
+    if (!ring.ranks.empty() && !is_in_place) {
+      return absl::UnimplementedError(
+          absl::StrCat(plan_op.name, ": expected a collective that works in place, as ranks that ",
+                       "are not in group_ranks keep their values"));
+    }
+    one.ring = RingIndex(ring);
+    AddPlanOp(std::move(one));
   }
-  plan_op->ring = RingIndex(ring);
   return absl::OkStatus();
 }
 

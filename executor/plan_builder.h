@@ -204,7 +204,8 @@ class PlanBuilder {
   absl::Status FillKernel(const Op& op, const OpSchema& schema, OpAttrs attrs,
                           Plan::PlanOp* plan_op);
 
-  absl::Status FillCollective(const Op& op, const OpAttrs& attrs, Plan::PlanOp* plan_op);
+  // One collective for each variable.
+  absl::Status AddCollectives(const Op& op, const OpAttrs& attrs, const Plan::PlanOp& plan_op);
 
   int RingIndex(const RingKey& ring);
 

@@ -24,7 +24,7 @@ bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
   if (schema->Has(Trait::kStreamSync)) return FindStreamSyncOp(type).has_value();
   if (schema->Has(Trait::kCollective)) {
     const CollectiveOp* op = FindCollectiveOp(type);
-    return op != nullptr && (has_rows ? CanRunOnRows(*op) : CanRun(*op));
+    return op != nullptr && (!has_rows || CanRunOnRows(*op));
   }
   if (RunsBlock(*schema)) return true;
   return (has_rows ? kernels.FindForRows(type) : kernels.Find(type)) != nullptr;

@@ -178,6 +178,20 @@ TEST(PlanExecutorTest, AllReduceReducesAsItsTypeSays) {
   }
 }
 
+TEST(PlanExecutorTest, SeveralVariablesAreReducedByOneOp) {
+  ProgramBuilder builder;
+  builder.Var("x", {2, 1}).Var("z", {2, 1});
+  Scale(builder, "x", "z", 2);
+  builder.Op("c_wait_compute", {{"X", {"x", "z"}}}, {{"Out", {"x", "z"}}});
+  builder.Op("c_allreduce_xsum", {{"X", {"x", "z"}}}, {{"Out", {"x", "z"}}});
+  TwoRanks ranks(builder);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  for (int r : {0, 1}) {
+    EXPECT_THAT(Values<float>(ranks[r]["x"]), ElementsAre(3, 30));
+    EXPECT_THAT(Values<float>(ranks[r]["z"]), ElementsAre(6, 60));
+  }
+}
+
 TEST(PlanExecutorTest, BroadcastTakesTheRootsTensor) {
   ProgramBuilder builder = Collective("c_broadcast");
   builder.IntAttr("root", 1);

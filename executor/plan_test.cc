@@ -4,10 +4,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/weft_attrs.h"
 #include "proto/testing/program_builder.h"
 
 namespace weft {
@@ -311,6 +314,26 @@ TEST(PlanTest, NumberOfRanksOnAnyOpMustBeThatOfTheRun) {
   EXPECT_THAT(Plan::Build(builder.Build(), Options(/*nranks=*/2)).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "op 0 (scale): written for 4 ranks (attribute nranks), but the run has 2"));
+}
+
+absl::StatusOr<Plan> WithAccumulateType(const std::string& type) {
+  ProgramBuilder builder;
+  AllReduce(builder, "a", 0);
+  pb::ProgramDesc proto = builder.Build().ToProto();
+  *proto.mutable_blocks(0)->mutable_ops(0)->add_attrs() = MakeAttr(kAccumulateTypeAttr, type);
+  WEFT_ASSIGN_OR_RETURN(const Program program, Program::FromProto(proto));
+  return Plan::Build(program, Options());
+}
+
+TEST(PlanTest, CollectiveSaysHowHalfPrecisionIsAdded) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan native, WithAccumulateType("native"));
+  EXPECT_TRUE(native.ops[0].desc.rounds_each_addition);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan fp32, WithAccumulateType("fp32"));
+  EXPECT_FALSE(fp32.ops[0].desc.rounds_each_addition);
+  EXPECT_THAT(WithAccumulateType("fp64").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (c_allreduce_sum): attribute accumulate_type: expected fp32 or "
+                       "native, found 'fp64'"));
 }
 
 // Each rank would compute its own moments.

@@ -35,7 +35,7 @@ struct Case {
 
 // All ways to choose, in this dialect.
 std::vector<Flags> AllChoices(const Mode& mode, Dialect dialect) {
-  std::vector<Flags> all = {{}};
+  std::vector<Flags> all = {mode.required};
   for (const auto& [flag, values] : ChoicesOf(mode)) {
     std::vector<Flags> longer;
     for (const Flags& flags : all) {

@@ -245,6 +245,7 @@ const std::vector<Configuration>& Configurations() {
       {"local_sgd", {}, true},
       {"local_sgd", {{"k_steps", "2"}}},
       {"local_sgd", {{"k_steps", "2"}, {"begin_step", "2"}, {"state", "average"}}, true},
+      {"singa_partial", {{"threshold", "0"}}},
       {"single_process_multi_thread"},
       {"single_process_multi_thread", {{"fuse", "0"}, {"nrings", "2"}}},
       {"multi_thread", {{"buckets", "count{count=2}"}, {"nrings", "2"}}},

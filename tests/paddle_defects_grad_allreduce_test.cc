@@ -214,7 +214,9 @@ TEST(PaddleDefects, RewritingTwiceIsNotNoticed) {
     for (Dialect dialect : DialectsOf(mode)) {
       const bool is_weft = dialect == Dialect::kWeft;
       SCOPED_TRACE(absl::StrCat(mode.name, is_weft ? " weft" : " paddle"));
-      const TranspileOptions options = is_weft ? Weft(mode.name) : Paddle(mode.name);
+      TranspileOptions options = is_weft ? Weft(mode.name) : Paddle(mode.name);
+      // Ranks get the same data here, and a sum over them would be N times too large.
+      if (mode.name == "mindspore_reducer") options.mode_flags["reduce_method"] = "mean";
       WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten once, Rewrite(TwoGradients().Build(), options));
       EXPECT_THAT(Rewrite(once.main, options), StatusIs(kRefused, HasSubstr("already holds")));
     }

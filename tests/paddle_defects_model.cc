@@ -10,6 +10,7 @@
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
+#include "transpiler/modes.h"
 
 namespace weft::testing {
 
@@ -116,6 +117,7 @@ Program StartupOfTwo() {
 TranspileOptions Weft(const std::string& mode) {
   TranspileOptions options;
   options.mode = mode;
+  options.mode_flags = (*FindMode(mode))->required;
   options.cluster.nranks = 2;
   return options;
 }

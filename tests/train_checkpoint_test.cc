@@ -143,12 +143,12 @@ absl::StatusOr<TrainingPrograms> FromText(const std::string& main, const std::st
       std::move(main_program), std::move(startup_program), {"loss"}, {"w"}, std::move(feeds)};
 }
 
-TrainingPrograms Merged() {
+TrainingPrograms Merged(int steps = 3) {
   TrainingSpec spec;
   spec.layers = {{2, weft::testing::Activation::kTanh, true}};
   spec.weights_by = OptimizerKind::kAdam;
   spec.biases_by = OptimizerKind::kMomentum;
-  spec.merged_steps = 3;
+  spec.merged_steps = steps;
   return BuildPrograms(spec);
 }
 
@@ -252,9 +252,27 @@ absl::StatusOr<TrainingPrograms> ParallelMerged() {
   WEFT_RETURN_IF_ERROR(Rewrite("grad_allreduce", {}, &programs));
   return programs;
 }
+absl::StatusOr<TrainingPrograms> Accumulated(const std::string& more_passes) {
+  WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
+  TranspileOptions options;
+  options.passes = absl::StrCat("grad-accumulate{k=3,skip_nonfinite=true}", more_passes);
+  ProgramPair pair{&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return programs;
+}
+absl::StatusOr<TrainingPrograms> OneAccumulated() { return Accumulated(""); }
+absl::StatusOr<TrainingPrograms> ParallelAccumulated() {
+  return Accumulated(",comm-init,broadcast-params,grad-all-reduce{buckets=bytes}");
+}
 absl::StatusOr<TrainingPrograms> LocalSgd() {
   WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
   WEFT_RETURN_IF_ERROR(Rewrite("local_sgd", {{"k_steps", "3"}}, &programs));
+  return programs;
+}
+// Every parameter is a partition.
+absl::StatusOr<TrainingPrograms> PartialUpdate() {
+  TrainingPrograms programs = Merged(/*steps=*/1);
+  WEFT_RETURN_IF_ERROR(Rewrite("singa_partial", {{"threshold", "0"}}, &programs));
   return programs;
 }
 absl::StatusOr<TrainingPrograms> Last() {
@@ -309,8 +327,13 @@ INSTANTIATE_TEST_SUITE_P(All, TrainCheckpointTest,
                                            Case{"DropoutOn3Ranks", ParallelDropout, 3, false},
                                            Case{"GradientMerge", OneMerged, 1, false},
                                            Case{"GradientMergeOn3Ranks", ParallelMerged, 3, true},
+                                           Case{"Accumulated", OneAccumulated, 1, false},
+                                           Case{"AccumulatedOn3Ranks", ParallelAccumulated, 3,
+                                                true},
                                            Case{"LocalSgd", LocalSgd, 1, false},
                                            Case{"LocalSgdOn3Ranks", LocalSgd, 3, true},
+                                           Case{"PartialUpdate", PartialUpdate, 1, false},
+                                           Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true},
                                            Case{"ValueOfAnEarlierStep", Last, 1, false}),
                          [](const auto& info) { return info.param.name; });
 

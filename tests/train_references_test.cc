@@ -292,6 +292,35 @@ const auto kAllGather =
                 "multi_thread",
                 {{"trans_mode", "all_gather"}, {"nrings", "2"}, {"scale", "avg"}}});
 
+// Means over the ranks as other systems compute them.
+const auto kOfOtherSystems =
+    Values(Case{"MindSpore", 2, "dp2", "mindspore_reducer", {{"reduce_method", "mean"}}},
+           Case{"MindSporeGroupsOfAnyRanks",
+                4,
+                "dp4",
+                "mindspore_reducer",
+                {{"reduce_method", "mean"}, {"buckets", "count{count=3}"}},
+                Ranks::kUnknown},
+           Case{"MindSporeDegree",
+                4,
+                "dp4",
+                "mindspore_reducer",
+                {{"reduce_method", "mean"}, {"degree", "4"}, {"lowering", "group"}}},
+           Case{"Singa", 2, "dp2", "singa_plain"},
+           Case{"SingaGroups", 4, "dp4", "singa_plain", {{"lowering", "group"}, {"nrings", "2"}}},
+           Case{"SingaSmallBuffers",
+                2,
+                "dp2",
+                "singa_plain",
+                {{"buckets", "singa{threshold=100,buffer_elements=200}"}}},
+           Case{"MegEngine", 2, "dp2", "megengine", {{"reduce_method", "mean"}}},
+           Case{"MegEnginePacks",
+                4,
+                "dp4",
+                "megengine",
+                {{"reduce_method", "mean"}, {"buckets", "megengine"}},
+                Ranks::kUnknown});
+
 // One rank gathers what it has.
 const auto kGathersOwn =
     Values(Case{"AllGatherOfOneRank", 1, "single", "multi_thread", {{"trans_mode", "all_gather"}}},
@@ -329,6 +358,12 @@ INSTANTIATE_TEST_SUITE_P(Reduced, TrainReferencesTest, Combine(kTrainedLocally, 
 INSTANTIATE_TEST_SUITE_P(ReducedSums, TrainReferencesTest, Combine(kAccumulating, kGradAllReduce),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(ReducedOthers, TrainReferencesTest, Combine(kOthers, kGradAllReduce),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(OtherSystems, TrainReferencesTest,
+                         Combine(kTrainedLocally, kOfOtherSystems), NameOf);
+INSTANTIATE_TEST_SUITE_P(OtherSystemsSums, TrainReferencesTest,
+                         Combine(kAccumulating, kOfOtherSystems), NameOf);
+INSTANTIATE_TEST_SUITE_P(OtherSystemsOthers, TrainReferencesTest, Combine(kOthers, kOfOtherSystems),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Gathered, TrainReferencesTest, Combine(kTrainedLocally, kAllGather),
                          NameOf);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -75,8 +76,9 @@ std::string PipelineRows(const Mode& mode, Dialect dialect) {
     for (const auto& [flag, value] : pipeline.choice) {
       absl::StrAppend(&choice, " ", Code(absl::StrCat("--", flag, " ", value)));
     }
-    const auto passes =
-        ExpandMode(mode.name, dialect, {pipeline.choice.begin(), pipeline.choice.end()});
+    std::map<std::string, std::string> given = mode.required;
+    given.insert(pipeline.choice.begin(), pipeline.choice.end());
+    const auto passes = ExpandMode(mode.name, dialect, given);
     absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*passes)), " | ",
                     CodeList(AsFlags(FlagsOf(mode, pipeline))), " |\n");
   }
@@ -95,7 +97,7 @@ std::string ModeSections() {
 
 bool Reads(const Mode& mode, const ContextFlag& flag) {
   return absl::c_any_of(DialectsOf(mode), [&](Dialect dialect) {
-    return ExpandMode(mode, dialect, {}, {flag.name}).ok();
+    return ExpandMode(mode, dialect, mode.required, {flag.name}).ok();
   });
 }
 
@@ -184,9 +186,7 @@ std::string RunsAs(const OpSchema& schema) {
   }
   if (CpuKernels().FindForRows(schema.type()) != nullptr) return "rows only";
   const CollectiveOp* op = FindCollectiveOp(schema.type());
-  if (op != nullptr && CanRun(*op)) {
-    return CanRunOnRows(*op) ? "communicator, rows" : "communicator";
-  }
+  if (op != nullptr) return CanRunOnRows(*op) ? "communicator, rows" : "communicator";
   if (FindStreamSyncOp(schema.type()).has_value()) return "events";
   if (schema.Has(Trait::kRingSetup)) return "nothing to do";
   if (FindControlKernel(schema.type()) != nullptr) return "kernel";

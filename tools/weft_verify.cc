@@ -50,7 +50,9 @@ struct Options {
   std::vector<std::string> distributed_params;
   std::string feed_layout, param_attrs;
   bool summed_gradients = false;
+  bool rounded_gradients = false;
   absl::optional<int> k_steps, begin_step;
+  bool in_turn = false;
   bool numeric = false;
   int64_t steps = 2;
   std::string format = "text";
@@ -118,10 +120,12 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
   verify.distributed_params.insert(options.distributed_params.begin(),
                                    options.distributed_params.end());
   if (options.summed_gradients) verify.gradients_are_summed = true;
+  verify.gradients_are_rounded = options.rounded_gradients;
   if (options.k_steps.has_value() || options.begin_step.has_value()) {
     verify.averaging =
         AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
   }
+  if (options.in_turn) verify.averaging = AveragingSchedule::InTurn();
   verify.original = programs.Original();
   return verify;
 }
@@ -500,6 +504,8 @@ Subcommand AddVerify(CLI::App* weft) {
             "their declarations suggest");
   AddOption(*app, "--param_attrs", "F", options->param_attrs,
             "JSON, as transpile reads it: groups of ranks, and parameters that are not replicated");
+  app->add_flag("--rounded_gradients", options->rounded_gradients,
+                "Gradients may be rounded to half precision and back (singa_half)");
   app->add_flag("--summed_gradients", options->summed_gradients,
                 "Expect gradients summed over the ranks, not averaged (default: summed for losses "
                 "that are sums over the batch)");
@@ -509,6 +515,11 @@ Subcommand AddVerify(CLI::App* weft) {
   AddInteger(*app, "--begin_step", options->begin_step, 1, kMaxInt,
              "Expected first averaging step of LocalSGD")
       ->needs(original);
+  app->add_flag("--in_turn", options->in_turn,
+                "Expect parameters averaged in turn: one of K partitions in each step")
+      ->needs(original)
+      ->excludes("--k_steps")
+      ->excludes("--begin_step");
   auto* numeric = app->add_flag(
       "--numeric", options->numeric,
       "Also run both programs on small random data, the original on one rank with the global "

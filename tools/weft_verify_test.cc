@@ -25,6 +25,7 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 using ::weft::testing::kAllReduce;
+using ::weft::testing::kEveryOtherStep;
 using ::weft::testing::kWaitComm;
 using ::weft::testing::kWaitCompute;
 using ::weft::testing::ProcessResult;
@@ -218,6 +219,22 @@ TEST(WeftVerifyTest, SumInsteadOfMeanIsFoundUnlessItIsWanted) {
   EXPECT_THAT(Verify({Summed(), "--nranks", "2", "--summed_gradients"}), Ends(0, Clean("2 ranks")));
 }
 
+// fp16 leaves not all of a gradient, but fp32 all of a half.
+TEST(WeftVerifyTest, RoundedGradientsAreFoundUnlessTheyAreWanted) {
+  const std::string original = MakeFile("halved.prog", SgdStepText());
+  const std::string out = TestPath("halved_out.prog");
+  const auto transpile = [&](const std::vector<std::string>& mode) {
+    std::vector<std::string> command = {"tools/transpile", "--nranks", "2"};
+    command.insert(command.end(), mode.begin(), mode.end());
+    command.insert(command.end(), {original, out});
+    return RunProcess(command).status;
+  };
+  ASSERT_EQ(transpile({"--mode", "singa_half"}), 0);
+  EXPECT_THAT(Verify({out, "--original", original}), Ends(1, HasSubstr("found cast[fp32](cast[fp16](mul_grad")));
+  EXPECT_THAT(Verify({out, "--original", original, "--rounded_gradients"}),
+              Ends(0, Clean("2 ranks")));
+}
+
 // Nobody divides the gradients of a sum: one device adds those of all samples.
 TEST(WeftVerifyTest, SumOfLossesIsRewrittenWithoutDivision) {
   const std::string sum =
@@ -242,6 +259,32 @@ TEST(WeftVerifyTest, SumOfLossesIsRewrittenWithoutDivision) {
       RunProcess({"tools/transpile", "--mode", "local_sgd", "--nranks", "2", sum, out}).status, 0);
   EXPECT_THAT(Verify({out, "--nranks", "2", "--original", sum, "--short"}),
               Ends(0, AllOf(HasSubstr("note: W709: "), HasSubstr("warning: W710: "))));
+}
+
+TEST(WeftVerifyTest, AveragesAreExpectedInTurn) {
+  const std::string sgd = MakeFile("sgd.prog", SgdStepText());
+  const std::string out = TestPath("partial.prog");
+  ASSERT_EQ(
+      RunProcess({"tools/transpile", "--mode", "singa_partial", "--nranks", "2", sgd, out}).status,
+      0);
+  EXPECT_THAT(Verify({out, "--nranks", "2", "--original", sgd, "--in_turn", "--short"}),
+              Ends(0, HasSubstr("verified: 2 ranks")));
+  const std::string every_other = MakeFile("every_other.prog", std::string(kEveryOtherStep));
+  const std::string one_device = MakeFile("one_device.prog", R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var x : fp32[4] need_check_feed stop_gradient
+    ParamOut=[w] = sgd(Param=[w], Grad=[x], LearningRate=[lr])
+  }
+})");
+  EXPECT_THAT(Verify({every_other, "--nranks", "2", "--original", one_device, "--short"}),
+              Ends(0, HasSubstr("verified: 2 ranks")));
+  EXPECT_THAT(
+      Verify({every_other, "--nranks", "2", "--original", one_device, "--short", "--in_turn"}),
+      Ends(1, AllOf(HasSubstr("error: W605: variable w"), HasSubstr("cannot be followed"))));
+  EXPECT_EQ(Verify({out, "--nranks", "2", "--original", sgd, "--in_turn", "--k_steps", "2"}).status,
+            2);
 }
 
 TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {

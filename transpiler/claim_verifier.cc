@@ -50,25 +50,25 @@ class Verifier {
   Verifier(const Claims& claims, const PassContext& context, const Facts& facts,
            const ProgramPair& before)
       : claims_(claims),
+        compared_(claims),
         context_(context),
         communicate_(claims.Communicate() || facts.count(kGradientsReduced) > 0 ||
                      facts.count(kParametersAveraged) > 0),
         revision_before_(RevisionOf(before)) {
-    const bool compares = claims.Communicate() &&
-                          claims.computation == Claims::Computation::kPreserved &&
-                          !Communicates(*before.main);
-    if (!compares) return;
-    original_ = *before.main;
-    if (before.startup != nullptr) original_startup_ = *before.startup;
+    if (claims.computation == Claims::Computation::kPreserved) CompareWith(before);
   }
 
-  absl::Status Check(Stage stage, const ProgramPair& programs) const {
+  absl::Status Check(Stage stage, const ProgramPair& programs) {
+    if (stage == Stage::kComputationChanged) {
+      CompareWith(programs);
+      return absl::OkStatus();
+    }
     const bool is_paddle = context_.dialect == Dialect::kPaddle;
     if (is_paddle && stage == Stage::kBetweenPasses) return absl::OkStatus();
     ConstProgramPair original;
     if (original_.has_value()) original.main = &*original_;
     if (original_startup_.has_value()) original.startup = &*original_startup_;
-    VerifyOptions options = ExpectationsOf(claims_, context_, original);
+    VerifyOptions options = ExpectationsOf(compared_, context_, original);
     if (stage == Stage::kBetweenPasses || !communicate_) {
       options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
     }
@@ -83,6 +83,14 @@ class Verifier {
   }
 
  private:
+  // From here on, passes preserve what is computed.
+  void CompareWith(const ProgramPair& programs) {
+    compared_.computation = Claims::Computation::kPreserved;
+    if (!claims_.Communicate() || Communicates(*programs.main)) return;
+    original_ = *programs.main;
+    if (programs.startup != nullptr) original_startup_ = *programs.startup;
+  }
+
   absl::Status CheckNothingIsUnclaimed(const ProgramPair& programs) const {
     if (communicate_ || RevisionOf(programs) == revision_before_) return absl::OkStatus();
     WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
@@ -93,6 +101,7 @@ class Verifier {
   }
 
   const Claims claims_;
+  Claims compared_;  // with the original
   const PassContext& context_;
   const bool communicate_;
   const int revision_before_;
@@ -118,6 +127,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
     options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
   }
   options.averaging = claims.averaging;
+  options.gradients_are_rounded = claims.rounds_gradients;
   if (claims.computation == Claims::Computation::kPreserved) options.original = original;
   return options;
 }
@@ -125,7 +135,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
                                const ProgramPair& before) {
   // Shared, so that copies of the std::function do not copy the programs.
-  const auto verifier = std::make_shared<const Verifier>(claims, context, facts, before);
+  const auto verifier = std::make_shared<Verifier>(claims, context, facts, before);
   return [verifier](Stage stage, const ProgramPair& programs) {
     return verifier->Check(stage, programs);
   };

@@ -20,12 +20,15 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 //
 // Between passes it checks layers kStructure, kTypes and kRaces. At the end it checks all layers if
 // the passes claim to communicate or `before` communicates. It compares the result with `before` if
-// that does not communicate. Passes that communicate without a claim are an error.
+// that does not communicate, or, if the first passes change what is computed, with what they made
+// of it (Stage::kComputationChanged). If later ones do, there is nothing to compare with. Passes
+// that communicate without a claim are an error.
 //
 // Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
 // defects, they go to PassContext::warnings.
 //
-// Copies `before` if it compares; copies share bytes. `context` must outlive the verifier.
+// Copies the programs that it compares with; copies share bytes. `context` must outlive the
+// verifier.
 PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
                                const ProgramPair& before);
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -172,6 +174,28 @@ TEST(ClaimVerifier, ChangedComputationIsNotCompared) {
   EXPECT_THAT(Check(claims, kOneDevice, kFaster), StatusIs(kRefused, StartsWith("W601")));
   claims.computation = Claims::Computation::kChanged;
   WEFT_EXPECT_OK(Check(claims, kOneDevice, kFaster));
+}
+
+// The first passes make `between` of kOneDevice, and others `after` of that.
+absl::Status CheckFrom(const char* between, const char* after) {
+  Claims claims = Claims::Of(Claims::Gradients::kAveraged);
+  claims.computation = Claims::Computation::kChanged;
+  const PassContext context = TwoRanks();
+  Program program = CompactProgram(kOneDevice);
+  const ProgramPair programs{&program, nullptr};
+  const PipelineVerifier verifier = ClaimVerifier(claims, context, /*facts=*/{}, programs);
+  ReplaceOps(between, &program);
+  WEFT_RETURN_IF_ERROR(verifier(Stage::kComputationChanged, programs));
+  ReplaceOps(after, &program);
+  return verifier(Stage::kAtEnd, programs);
+}
+
+TEST(ClaimVerifier, ResultIsComparedWithWhatTheFirstPassesMadeOfTheComputation) {
+  const std::string one_device = absl::StrReplaceAll(kOneDevice, {{"value=1.0", "value=3.0"}});
+  const std::string averaged = absl::StrReplaceAll(
+      kSummed, {{"value=1.0", "value=3.0"}, {"c_allreduce_sum", "c_allreduce_avg"}});
+  WEFT_EXPECT_OK(CheckFrom(one_device.c_str(), averaged.c_str()));
+  EXPECT_THAT(CheckFrom(kOneDevice, averaged.c_str()), StatusIs(kRefused, StartsWith("W601")));
 }
 
 TEST(ClaimVerifier, CommunicationThatNoPassClaimsIsRefused) {

@@ -24,6 +24,7 @@ std::vector<Mode> MakeModes() {
       "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-statistics{$"
       "statistics=false},"
       "dense-gradients{$sparse},";
+  const std::string replicas = "comm-init{$nrings},broadcast-params{$nrings},";
   const std::string hosts =
       "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},";
   const std::string trainers =
@@ -55,6 +56,13 @@ std::vector<Mode> MakeModes() {
          {},
          "paddle-comm-init{$nrings=2,$device_kind},broadcast-params{$nrings=2},"
          "paddle-local-sgd{$nrings=2}"}}},
+
+      {"singa_partial",
+       "ranks train separately; every step averages one partition of the parameters, in turn",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings},partial-averaging{$nrings,$threshold},"
+         "sync-elimination"}}},
 
       {"single_process_multi_thread",
        "data parallel, several devices per trainer: gradients are normally summed in one fused "
@@ -103,6 +111,47 @@ std::vector<Mode> MakeModes() {
          "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=1,skip=one_device}"}},
        {{"trans_mode", "how gradients travel: in buckets, gathered, or one by one"}},
        Mode::Trainers::kOneOrMoreWithDevices},
+
+      {"mindspore_reducer",
+       "data parallel as MindSpore's DistributedGradReducer: gradients are summed in fp32, and on "
+       "request divided by a degree",
+       {{kWeft,
+         {},
+         replicas + "dense-gradients{$sparse=rows},"
+                    "grad-reduce{$nrings,$reduce_method=sum,$degree,$travel_type=fp32,"
+                    "$accumulate_type,$buckets=mindspore,$lowering,$reduce_done},"
+                    "sync-elimination"}}},
+
+      {"singa_plain",
+       "data parallel as SINGA's backward_and_update: gradients are summed in buffers, then "
+       "multiplied by 1 / ranks",
+       {{kWeft,
+         {},
+         replicas + "dense-gradients{$sparse},"
+                    "grad-reduce{reduce_method=mean,accumulate_type=native,$nrings,$buckets=singa,"
+                    "$lowering},sync-elimination"}}},
+
+      {"singa_half",
+       "data parallel as SINGA's backward_and_update_half: gradients travel in half precision, "
+       "clipped before on request",
+       {{kWeft,
+         {},
+         replicas + "dense-gradients{$sparse},"
+                    "grad-reduce{reduce_method=mean,$nrings,$travel_type=fp16,"
+                    "$accumulate_type=native,$division,$clip,$buckets=singa,$lowering},"
+                    "sync-elimination"}}},
+
+      {"megengine",
+       "data parallel as MegEngine's DistributedOptimizer: gradients are summed or averaged, one "
+       "by one or packed, and parameters broadcast now and then on request",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings,$bcast_period},dense-gradients{$sparse},"
+         "grad-reduce{$reduce_method,division=quotient,accumulate_type=native,$nrings,"
+         "$buckets=none},periodic-broadcast{$nrings,$bcast_period},sync-elimination"}},
+       {},
+       Mode::Trainers::kTwoOrMore,
+       {{"reduce_method", "mean"}}},
   };
 }
 
@@ -281,6 +330,11 @@ absl::StatusOr<std::vector<Spec>> ExpandMode(const Mode& mode, Dialect dialect,
   }
   for (const auto& [flag, value] : flags) {
     if (!absl::c_linear_search(read, flag)) return DoesNotRead(mode, dialect, flag);
+  }
+  for (const auto& [flag, example] : mode.required) {
+    if (flags.count(flag) > 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mode ", mode.name, ": --", flag, " must be given, for example --", flag, " ", example));
   }
   return pipeline == nullptr ? std::vector<Spec>() : Fill(Template(*pipeline), flags);
 }

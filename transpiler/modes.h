@@ -40,6 +40,8 @@ struct Mode {
   // If so, the mode reads flag "devices".
   enum class Trainers { kTwoOrMore, kOneOrMoreWithDevices };
   Trainers trainers = Trainers::kTwoOrMore;
+  // Flags without a default, which must be given, with a value as an example.
+  std::map<std::string, std::string> required = {};
 };
 
 // All modes, in the order of the manual.
@@ -64,8 +66,8 @@ std::vector<std::string> FlagsOf(const Mode& mode, const ModePipeline& pipeline)
 // "distributed_params".
 //
 // InvalidArgument for a mode that has pipelines, but none in this dialect, a value that selects
-// none of its pipelines, and a flag that the mode does not read. A mode without passes reads no
-// context.
+// none of its pipelines, a flag that the mode does not read, and a required flag that is not given.
+// A mode without passes reads no context.
 absl::StatusOr<std::vector<Spec>> ExpandMode(const Mode& mode, Dialect dialect,
                                              const std::map<std::string, std::string>& flags,
                                              const std::vector<std::string>& context_flags = {});

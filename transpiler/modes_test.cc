@@ -190,6 +190,13 @@ TEST(Modes, ChoiceThatADialectDoesNotHaveIsAnError) {
                        "paddle dialect only"));
 }
 
+TEST(Modes, RequiredFlagMustBeGiven) {
+  EXPECT_THAT(ExpandMode("megengine", Dialect::kWeft, {}),
+              StatusIs(kInvalid,
+                       "mode megengine: --reduce_method must be given, for example "
+                       "--reduce_method mean"));
+}
+
 TEST(Modes, InvalidChoiceIsAnErrorThatListsAll) {
   EXPECT_THAT(ExpandMode("multi_thread", Dialect::kPaddle, Flags("trans_mode=nonsense")),
               StatusIs(kInvalid,
@@ -216,7 +223,7 @@ std::vector<EveryCase> EveryModeDialectAndChoice() {
   std::vector<EveryCase> all;
   for (const Mode& mode : Modes()) {
     for (Dialect dialect : {Dialect::kWeft, Dialect::kPaddle}) {
-      std::vector<FlagMap> combinations = {{}};
+      std::vector<FlagMap> combinations = {mode.required};
       for (const auto& [flag, values] : ChoicesOf(mode)) {
         std::vector<FlagMap> longer;
         for (const FlagMap& flags : combinations) {
@@ -266,7 +273,9 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   for (const ModeFlag& flag : flags) names.push_back(flag.name);
   EXPECT_EQ(absl::StrJoin(names, " "),
             "nrings exact_loss statistics sparse scale buckets device_kind k_steps begin_step "
-            "state loss_scale fuse trans_mode")
+            "state threshold loss_scale fuse trans_mode reduce_method degree travel_type "
+            "accumulate_type lowering "
+            "reduce_done division clip bcast_period")
       << "if a new mode has a flag, list it here";
 }
 
@@ -316,7 +325,9 @@ TEST(Modes, FlagsSayWhichModesReadThemAndWhatTheirDefaultsAre) {
   EXPECT_THAT(
       texts,
       IsSupersetOf({"nrings (an integer >= 1 and <= 1024) 1 or 2 in grad_allreduce, local_sgd, "
-                    "single_process_multi_thread, multi_thread",
+                    "singa_partial, single_process_multi_thread, multi_thread, mindspore_reducer, "
+                    "singa_plain, "
+                    "singa_half, megengine",
                     "k_steps (an integer >= 1) 1 in local_sgd",
                     "loss_scale (true or false) true in single_process_multi_thread",
                     "fuse (1|0|2) 1 in single_process_multi_thread",

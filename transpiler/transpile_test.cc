@@ -179,6 +179,7 @@ TEST_F(TranspileTest, OneRankIsAsGoodAsAnyNumber) {
     startup_ = startup;
     TranspileOptions options = GradAllReduce(1);
     options.mode = mode.name;
+    options.mode_flags.insert(mode.required.begin(), mode.required.end());
     WEFT_EXPECT_OK(Run(options).status());
     EXPECT_NE(main_.num_ops(), main.num_ops());
   }
@@ -269,7 +270,11 @@ class HalveRate : public Pass {
   static constexpr absl::string_view kDescription = "updates by half the learning rate";
   struct Options {
     bool on_purpose = false;
-    void Bind(OptionBinder& bind) { bind.Bool("on_purpose", &on_purpose, "says so"); }
+    std::string rate = "lr";
+    void Bind(OptionBinder& bind) {
+      bind.Bool("on_purpose", &on_purpose, "says so");
+      bind.String("rate", &rate, "the learning rate");
+    }
   };
   explicit HalveRate(Options options) : options_(options) {}
 
@@ -283,7 +288,7 @@ class HalveRate : public Pass {
     op.set_type("scale");
     for (auto* slot : {op.add_inputs(), op.add_outputs()}) {
       slot->set_parameter(slot == &op.inputs(0) ? "X" : "Out");
-      slot->add_arguments("lr");
+      slot->add_arguments(options_.rate);
     }
     pb::OpDesc::Attr* scale = op.add_attrs();
     scale->set_name("scale");
@@ -354,6 +359,30 @@ TEST_F(TranspileTest, ComputationIsUnchangedUnlessAPassClaimsOtherwise) {
   startup_ = Startup();
   options.passes = absl::StrCat(reduce, ",halve-rate{on_purpose=true}");
   WEFT_EXPECT_OK(Transpile(options, programs_, registry).status());
+}
+
+// The passes that come after those that change the computation must not change it.
+TEST_F(TranspileTest, ComputationIsComparedFromWhereItIsNotChangedOnPurpose) {
+  PassRegistry registry = BuiltinPasses();
+  registry.Add<HalveRate>();
+  const std::string reduce = "comm-init,broadcast-params,grad-all-reduce";
+  for (const auto& [changing, rate] :
+       {std::pair("set-optimizer{lr=0.5}", "learning_rate_0"),
+        std::pair("grad-accumulate{k=2}", "lr"),
+        std::pair("set-optimizer{lr=0.5},grad-accumulate{k=2}", "learning_rate_0")}) {
+    TranspileOptions options;
+    options.cluster.nranks = 2;
+    options.passes = absl::StrCat(changing, ",", reduce);
+    main_ = MainBuilder().Build();
+    startup_ = Startup();
+    WEFT_EXPECT_OK(Transpile(options, programs_, registry).status());
+    main_ = MainBuilder().Build();
+    startup_ = Startup();
+    options.passes = absl::StrCat(changing, ",", reduce, ",halve-rate{rate=", rate, "}");
+    EXPECT_THAT(Transpile(options, programs_, registry),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601: variable w")))
+        << changing;
+  }
 }
 
 TEST_F(TranspileTest, FindingNamesTheLastPassOrTheOneThatCausedIt) {

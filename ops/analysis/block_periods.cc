@@ -37,7 +37,8 @@ class Conditions {
       return IsStepCounter(x[0]) && ConstantOf(y[0]).has_value() ? 1 : 0;
     }
     if (algebra != Algebra::kEqual) return 0;
-    return ConstantOf(y[0]) == 0 ? ModulusOf(x[0]) : ConstantOf(x[0]) == 0 ? ModulusOf(y[0]) : 0;
+    const int64_t of_x = PeriodOfRest(x[0], ConstantOf(y[0]));
+    return of_x > 0 ? of_x : PeriodOfRest(y[0], ConstantOf(x[0]));
   }
 
  private:
@@ -47,6 +48,13 @@ class Conditions {
     const OpId id = writer_[variable.value()];
     if (!id.valid()) return absl::nullopt;
     return program_.op(id);
+  }
+
+  // k if the value is step % k, which is `phase` in every k-th step; else 0.
+  int64_t PeriodOfRest(Symbol rest, absl::optional<int64_t> phase) const {
+    if (!phase.has_value() || *phase < 0) return 0;
+    const int64_t k = ModulusOf(rest);
+    return *phase < k ? k : 0;
   }
 
   // k if the value is step % k; else 0.

@@ -16,15 +16,15 @@ void Constant(ProgramBuilder* p, const std::string& name, int value) {
   p->Op("fill_constant", {}, {{"Out", {name}}}).FloatAttr("value", static_cast<float>(value));
 }
 
-// Counts steps and computes `due`: step % k == 0.
-ProgramBuilder DueEvery(int k, float increment = 1) {
+// Counts steps and computes `due`: step % k == phase.
+ProgramBuilder DueEvery(int k, float increment = 1, int phase = 0) {
   ProgramBuilder p;
   p.Var("step").last_var().set_persistable(true);
   p.Op("increment", {{"X", {"step"}}}, {{"Out", {"step"}}}).FloatAttr("step", increment);
   Constant(&p, "k", k);
-  Constant(&p, "zero", 0);
+  Constant(&p, "phase", phase);
   p.Op("elementwise_mod", {{"X", {"step"}}, {"Y", {"k"}}}, {{"Out", {"rest"}}});
-  p.Op("equal", {{"X", {"rest"}}, {"Y", {"zero"}}}, {{"Out", {"due"}}});
+  p.Op("equal", {{"X", {"rest"}}, {"Y", {"phase"}}}, {{"Out", {"due"}}});
   return p;
 }
 
@@ -36,6 +36,17 @@ ProgramBuilder& RunIf(const std::string& condition, ProgramBuilder* p) {
 TEST(BlockPeriods, ConditionThatCountsStepsIsSeen) {
   ProgramBuilder p = DueEvery(4);
   EXPECT_THAT(BlockPeriods(RunIf("due", &p).Build()), ElementsAre(1, 4));
+}
+
+TEST(BlockPeriods, StepsMayLeaveAnyRemainder) {
+  for (int phase : {1, 3}) {
+    ProgramBuilder p = DueEvery(4, /*increment=*/1, phase);
+    EXPECT_THAT(BlockPeriods(RunIf("due", &p).Build()), ElementsAre(1, 4));
+  }
+  for (int phase : {-1, 4}) {
+    ProgramBuilder never = DueEvery(4, /*increment=*/1, phase);
+    EXPECT_THAT(BlockPeriods(RunIf("due", &never).Build()), ElementsAre(1, 0));
+  }
 }
 
 TEST(BlockPeriods, BeginningLaterDoesNotChangeThePeriod) {

@@ -44,6 +44,19 @@ ExprId RankExpressions::Cast(ExprId expr, int dtype) {
   return table_->Cast(expr, type.has_value() ? std::string(DTypeName(*type)) : absl::StrCat(dtype));
 }
 
+ExprId RankExpressions::Cast(ExprId expr, int from, int to, bool exact) {
+  const auto source = cast_from_.find(expr);
+  if (source != cast_from_.end() && source->second.dtype == to) {
+    const absl::optional<DType> narrow = DTypeFromProto(to), wide = DTypeFromProto(from);
+    const bool widened = narrow.has_value() && wide.has_value() && SizeOf(*wide) > SizeOf(*narrow);
+    if (exact || widened) return source->second.expr;
+  }
+  const ExprId cast = Cast(expr, to);
+  const auto [it, is_new] = cast_from_.try_emplace(cast, Source{expr, from});
+  if (!is_new && it->second.dtype != from) it->second.dtype = -1;  // one of them is wrong
+  return cast;
+}
+
 ExprId PlacedExpr(const RankValue& value, ExpressionTable* table) {
   return RankExpressions(table).Placed(value);
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ops/analysis/expressions.h"
@@ -33,6 +34,9 @@ class RankExpressions {
   ExprId Named(const std::string& identity, const std::string& label,
                absl::Span<const ExprId> operands = {});
   ExprId Cast(ExprId expr, int dtype);
+  // The same from an element type. A value that is cast to a wider type and back is the value; with
+  // `exact`, to any type and back.
+  ExprId Cast(ExprId expr, int from, int to, bool exact);
   // The expression of the value that all ranks hold, or that each of them holds.
   ExprId Placed(const RankValue& value);
   ExprId Scaled(const RankValue& value) { return table_->Scaled(Placed(value), value.factor); }
@@ -68,6 +72,12 @@ class RankExpressions {
   ExpressionTable* const all_;
   ExpressionTable* table_;  // null: none are made
   OperationId gathered_, shard_;
+  // Of casts: what was cast, and from which type.
+  struct Source {
+    ExprId expr;
+    int dtype;
+  };
+  absl::flat_hash_map<ExprId, Source> cast_from_;
   std::vector<std::vector<PlacedTerm>> terms_;  // by RankValue::terms; 0: none
 };
 

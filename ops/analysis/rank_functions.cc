@@ -9,6 +9,7 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "ops/schema/weft_attrs.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -81,6 +82,9 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
     case Algebra::kZeros:
       return SetAll(expressions_.ZeroValue());
     default:
+      if (ins_.size() == 1 && outs_.size() == 1 && op.BoolAttr(kPerRankAttr).value_or(false)) {
+        return SetAll(PerRank(op, recipe));
+      }
       break;
   }
   Apply(op, recipe);
@@ -124,7 +128,23 @@ void RankFunctions::SetAll(const RankValue& value) { std::fill(outs_.begin(), ou
 RankValue RankFunctions::Cast(const Op& op) {
   RankValue out = ins_[0];
   if (!expressions_.AreMade()) return out;
-  out.expr = expressions_.Cast(out.expr, static_cast<int>(op.IntAttr("out_dtype").value_or(-1)));
+  // Nothing checks attribute in_dtype.
+  const VarId in = memory_.Resolve(op.input_args()[0]);
+  const auto tensor = in.valid() ? program_.var(in).Tensor() : absl::nullopt;
+  out.expr = expressions_.Cast(
+      out.expr, tensor.has_value() ? static_cast<int>(tensor->data_type()) : -1,
+      static_cast<int>(op.IntAttr("out_dtype").value_or(-1)), options_.casts_are_exact);
+  out.terms = 0;
+  return out;
+}
+
+// A function that is meant for what each rank has. Of a gradient, it counts as another gradient.
+RankValue RankFunctions::PerRank(const Op& op, const RankRecipe& recipe) {
+  const RankValue in = ins_[0];
+  Apply(op, recipe);
+  if (in.placement != Placement::kLocal || !in.is_gradient) return outs_[0];
+  RankValue out = in;
+  out.expr = outs_[0].expr;
   out.terms = 0;
   return out;
 }

@@ -51,6 +51,7 @@ class RankFunctions {
   bool MovesOneElement(const Op& op) const;
   RankValue AddOrSubtract(const Op& op, const RankRecipe& recipe);
   RankValue Cast(const Op& op);
+  RankValue PerRank(const Op& op, const RankRecipe& recipe);
   bool SplitGathered(const Op& op);
   void Apply(const Op& op, const RankRecipe& recipe);
   void FindSummed(const Op& op, const RankRecipe& recipe);

@@ -1,5 +1,6 @@
 #include "ops/analysis/rank_steps.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -113,7 +114,9 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
       start.factor = 1;
       start.unscaled_sums = 0;
     } else if (end.local_factor != 0) {
-      start.factor = end.local_factor;
+      // Of what the step adds, the part that comes from ranks: one device has the other factors,
+      // too.
+      start.factor = std::pow(options.RankFactor(), start.unscaled_sums);
     }
     start.local_factor = 0;
     (*carried)[id] = start;

@@ -142,6 +142,8 @@ struct RankValuesOptions {
   bool sums_are_wanted = false;
   // SumLosses::gradients. Null: none.
   const std::set<std::string>* sum_gradients = nullptr;
+  // A value that is cast to a narrower element type and back counts as the value.
+  bool casts_are_exact = false;
   // Where expressions go; null: none are made, which is much faster.
   ExpressionTable* table = nullptr;
   // The position in the root block of the first op with expressions: the value of a variable before

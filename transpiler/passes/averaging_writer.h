@@ -1,8 +1,9 @@
-// The ops of LocalSGD.
+// The ops that average parameters.
 #ifndef WEFT_TRANSPILER_PASSES_AVERAGING_WRITER_H_
 #define WEFT_TRANSPILER_PASSES_AVERAGING_WRITER_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/types/optional.h"
 #include "proto/rewriter.h"
@@ -20,12 +21,25 @@ namespace weft {
 std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
                                     Rewriter* main, Rewriter* startup);
 
-// Appends the ops of the plan to `block`. One collective averages all tensors of an element type,
-// through a fused buffer if there are several. Element types take rings 0 .. nrings-1 in turn and
-// are in flight together. If the number of ranks is known, the collective sums and a scale op
-// divides. O(tensors).
-void WriteAveraging(const AveragingPlan& plan, int nrings, absl::optional<int> nranks, int block,
-                    UniqueNames* names, Rewriter* rewriter);
+// The variables of the root block that the ops of the plan read and write.
+std::vector<std::string> VariablesOf(const AveragingPlan& plan);
+
+// Casts a parameter from its master weight.
+pb::OpDesc CastOp(const AveragingPlan::Cast& cast);
+
+struct AveragingPlace {
+  int block = 0;
+  // Element types take rings 0 .. nrings-1 in turn, from first_ring on.
+  int nrings = 1;
+  int first_ring = 0;
+  std::string buffer = "local_sgd_buffer";  // names fused buffers
+};
+
+// Appends the ops of the plan to the block. One collective averages all tensors of an element type,
+// through a fused buffer if there are several. Element types are in flight together. If the number
+// of ranks is known, the collective sums and a scale op divides. O(tensors).
+void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
+                    absl::optional<int> nranks, UniqueNames* names, Rewriter* rewriter);
 
 }  // namespace weft
 

@@ -103,7 +103,9 @@ void ExpectWritten(const AveragingPlan& plan, int nrings, absl::optional<int> nr
   Program program = CompactProgram(kParameters);
   UniqueNames names(program);
   Rewriter rewriter(&program);
-  WriteAveraging(plan, nrings, nranks, /*block=*/0, &names, &rewriter);
+  AveragingPlace place;
+  place.nrings = nrings;
+  WriteAveraging(plan, place, nranks, &names, &rewriter);
   WEFT_EXPECT_OK(rewriter.Commit());
   ExpectProgram(program, expected);
 }

@@ -71,14 +71,25 @@ void AddDrawnStates(const PassContext& context, const ProgramPair& programs,
 
 }  // namespace
 
-void BroadcastParams::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
+void BindBroadcastPeriod(OptionBinder& bind, int* period) {
+  bind.Int("bcast_period", period,
+           "when rank 0 broadcasts the parameters: 0 when training begins, N > 0 also before the "
+           "updates of every N-th step, -1 never",
+           /*min=*/-1);
+}
+
+void BroadcastParams::Options::Bind(OptionBinder& bind) {
+  BindRings(bind, &nrings);
+  BindBroadcastPeriod(bind, &bcast_period);
+}
 
 Contract BroadcastParams::contract() const {
+  if (options_.bcast_period < 0) return Contract();
   return Contract().Needs(kRingsSetUp).Provides(kParametersEqual).ConflictsWith(kParametersEqual);
 }
 
 absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& programs) const {
-  if (programs.startup == nullptr) return false;
+  if (programs.startup == nullptr || options_.bcast_period < 0) return false;
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, StartupParameters(programs));
   std::vector<std::string> params;
   for (const std::string& name : all) {

@@ -8,6 +8,9 @@
 
 namespace weft {
 
+// The option bcast_period, which this pass shares with PeriodicBroadcast: MegEngine's meaning.
+void BindBroadcastPeriod(OptionBinder& bind, int* period);
+
 // Appends to the startup program a broadcast of every replicated parameter from rank 0, so that all
 // ranks start with equal parameters:
 //
@@ -28,6 +31,8 @@ namespace weft {
 // c_sync_comm_stream per ring, which names only the last parameter, even a distributed one. It
 // ignores shared memory, and broadcasts parameters only.
 //
+// With bcast_period -1, changes nothing: ranks begin with what each initializes.
+//
 // InvalidArgument if the startup program does not declare a parameter of the main program;
 // FailedPrecondition if parameters of different groups share memory. O(ops).
 class BroadcastParams : public Pass {
@@ -36,7 +41,8 @@ class BroadcastParams : public Pass {
   static constexpr absl::string_view kDescription =
       "startup program: broadcasts the parameters from rank 0";
   struct Options {
-    int nrings = 1;  // communication rings
+    int nrings = 1;        // communication rings
+    int bcast_period = 0;  // -1: no broadcast; else as 0
     void Bind(OptionBinder& bind);
   };
   explicit BroadcastParams(Options options) : options_(options) {}

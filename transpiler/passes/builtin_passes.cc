@@ -5,7 +5,9 @@
 #include "transpiler/passes/dense_gradients.h"
 #include "transpiler/passes/exact_loss.h"
 #include "transpiler/passes/gather_gradients.h"
+#include "transpiler/passes/grad_accumulate.h"
 #include "transpiler/passes/grad_all_reduce.h"
+#include "transpiler/passes/grad_reduce.h"
 #include "transpiler/passes/local_sgd.h"
 #include "transpiler/passes/paddle/paddle_all_gather.h"
 #include "transpiler/passes/paddle/paddle_comm_init.h"
@@ -14,6 +16,8 @@
 #include "transpiler/passes/paddle/paddle_multi_thread_fuse.h"
 #include "transpiler/passes/paddle/paddle_single_process_fuse.h"
 #include "transpiler/passes/paddle/paddle_single_process_scale.h"
+#include "transpiler/passes/partial_averaging.h"
+#include "transpiler/passes/periodic_broadcast.h"
 #include "transpiler/passes/reduce_statistics.h"
 #include "transpiler/passes/scale_loss_grad.h"
 #include "transpiler/passes/set_optimizer.h"
@@ -28,7 +32,9 @@ PassRegistry BuiltinPasses() {
   registry.Add<DenseGradients>();
   registry.Add<ExactLoss>();
   registry.Add<GatherGradients>();
+  registry.Add<GradAccumulate>();
   registry.Add<GradAllReduce>();
+  registry.Add<GradReduce>();
   registry.Add<LocalSgd>();
   registry.Add<PaddleAllGather>();
   registry.Add<PaddleCommInit>();
@@ -37,6 +43,8 @@ PassRegistry BuiltinPasses() {
   registry.Add<PaddleMultiThreadFuse>();
   registry.Add<PaddleSingleProcessFuse>();
   registry.Add<PaddleSingleProcessScale>();
+  registry.Add<PartialAveraging>();
+  registry.Add<PeriodicBroadcast>();
   registry.Add<ReduceStatistics>();
   registry.Add<ScaleLossGrad>();
   registry.Add<SetOptimizer>();

@@ -10,6 +10,7 @@
 #include "ops/analysis/gradients.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/updates.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 
@@ -31,8 +32,8 @@ bool Combines(const OpSchema& schema) {
   return schema.Has(Trait::kCollective) && schema.FindAttr("root") == nullptr;
 }
 
-// Names the first op that combines a marked variable, or a buffer that shares its storage, over
-// ranks. An unregistered op that may do so counts.
+// Names the first op that combines a marked variable, a buffer that shares its storage, or what is
+// sent of it, over ranks. An unregistered op that may do so counts.
 std::string Evidence(const Program& program, std::vector<bool> is_marked) {
   OpTraits traits(program);
   Communications communications(program);
@@ -40,7 +41,9 @@ std::string Evidence(const Program& program, std::vector<bool> is_marked) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       const OpSchema* schema = traits.SchemaOf(op);
-      if (schema != nullptr && !Combines(*schema) && !schema->Has(Trait::kAlias)) continue;
+      const bool hands_on = schema != nullptr &&
+                            (schema->Has(Trait::kAlias) || AlgebraOf(op, schema) == Algebra::kCast);
+      if (schema != nullptr && !Combines(*schema) && !hands_on) continue;
       for (Symbol symbol : op.args()) {
         if (!is_marked[symbol.value()]) continue;
         if (schema == nullptr) {

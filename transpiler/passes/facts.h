@@ -17,6 +17,8 @@ inline constexpr char kLossGradientScaled[] = "loss-gradient-scaled";
 inline constexpr char kRingsSetUp[] = "rings-set-up";
 // After the startup program, parameters are equal on all ranks.
 inline constexpr char kParametersEqual[] = "parameters-equal";
+// The main program broadcasts the parameters from one rank, in every step or periodically.
+inline constexpr char kParametersBroadcast[] = "parameters-broadcast";
 
 // Detects kGradientsReduced and kParametersAveraged, each for one variable or more; the other facts
 // leave no trace. Collectives on activations (tensor-parallel layers) do not count. O(arguments).

@@ -37,6 +37,14 @@ TEST(DetectFacts, NothingHoldsInAnOriginalProgram) {
   EXPECT_THAT(Detect(ProgramBuilder()), IsOkAndHolds(IsEmpty()));
 }
 
+TEST(DetectFacts, CastGradientIsTheGradient) {
+  ProgramBuilder p = OneGradient();
+  p.Op("cast", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD@FP16"}}}, kRoleBackward);
+  p.Op("c_allreduce_sum", {{"X", {"w@GRAD@FP16"}}}, {{"Out", {"w@GRAD@FP16"}}}, kRoleBackward);
+  EXPECT_THAT(Detect(p), IsOkAndHolds(ElementsAre(
+                             Pair(kGradientsReduced, "op 2 (c_allreduce_sum) takes w@GRAD@FP16"))));
+}
+
 TEST(DetectFacts, CollectiveOfAPairedGradientIsEvidenceOfAReduction) {
   ProgramBuilder p = OneGradient();
   p.Op("c_allreduce_sum", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);

@@ -20,19 +20,19 @@ NewOp CoalesceOp(const std::vector<std::string>& tensors, int dtype, const std::
 
 }  // namespace
 
-pb::VarDesc FusedBuffer(const std::string& name, const FusedTensors& tensors) {
-  const int64_t alignment = kSliceAlignment / static_cast<int64_t>(SizeOf(tensors.dtype));
+pb::VarDesc FusedBuffer(const std::string& name, const FusedTensors& tensors, int alignment) {
+  const int64_t step = alignment / static_cast<int64_t>(SizeOf(tensors.dtype));
   int64_t elements = 0;
   for (const Dims& dims : tensors.dims) {
-    elements += (NumElements(dims) + alignment - 1) / alignment * alignment;
+    elements += (NumElements(dims) + step - 1) / step * step;
   }
   return TensorVar(name, tensors.dtype, {elements});
 }
 
 pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, FusedValues values,
-                    int role) {
+                    int role, int alignment) {
   NewOp op = CoalesceOp(tensors.names, static_cast<int>(tensors.dtype), buffer, values, role);
-  op.attrs.push_back({"align_size", kSliceAlignment});
+  op.attrs.push_back({"align_size", alignment});
   op.attrs.push_back({"use_align", true});
   if (values == FusedValues::kDiscarded) {
     // Paddle needs these to lay out tensors without values.

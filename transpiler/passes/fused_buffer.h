@@ -21,8 +21,9 @@ struct FusedTensors {
   std::vector<Dims> dims;
 };
 
-// The declaration of a buffer with a slice per tensor, each padded to the alignment.
-pb::VarDesc FusedBuffer(const std::string& name, const FusedTensors& tensors);
+// The declaration of a buffer with a slice per tensor, each padded to the alignment, in bytes.
+pb::VarDesc FusedBuffer(const std::string& name, const FusedTensors& tensors,
+                        int alignment = kSliceAlignment);
 
 // Whether the values of tensors move with them into a buffer.
 enum class FusedValues {
@@ -32,7 +33,7 @@ enum class FusedValues {
 
 // The coalesce_tensor op that makes the tensors slices of `buffer`.
 pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, FusedValues values,
-                    int role);
+                    int role, int alignment = kSliceAlignment);
 // As Paddle's transpiler writes it: copies, and leaves the alignment to the default of the op.
 pb::OpDesc PaddleCoalesce(const std::vector<std::string>& tensors, pb::VarType::Type dtype,
                           const std::string& buffer, int role);

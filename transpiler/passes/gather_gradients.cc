@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
@@ -68,7 +69,8 @@ class AllGather : public GradientExchange {
     rewriter->AddVar(block, var);
   }
 
-  const pb::OpDesc& Launch(const std::string& grad, int ring) override {
+  const pb::OpDesc& Launch(absl::Span<const std::string> grads, int ring) override {
+    const std::string& grad = grads[0];
     const GatheredGradient& gathered = gathered_.at(grad);
     if (gathered.kind == Kind::kRows) return reduce_rows_[ring].InPlace({grad});
     return gather_[ring].Over({grad}, {gathered.name});

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
-#include "ops/analysis/op_times.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/buckets/bucket_policy.h"
@@ -30,8 +30,8 @@ class AllReduce : public GradientExchange {
     }
   }
 
-  const pb::OpDesc& Launch(const std::string& variable, int ring) override {
-    return ops_[ring].InPlace({variable});
+  const pb::OpDesc& Launch(absl::Span<const std::string> variables, int ring) override {
+    return ops_[ring].InPlace(variables);
   }
 
  private:
@@ -55,15 +55,8 @@ Claims GradAllReduce::claims(const PassContext& context) const {
   return Claims::Of(GradientsUnder(options_.scale, context));
 }
 
-// Gradients keep their names in later passes; ops do not keep their positions.
 void GradAllReduce::Prepare(const ConstProgramPair& programs, PassContext* context) const {
-  if (!options_.buckets.is_optimal()) return;
-  const Program& program = *programs.main;
-  const auto analysis = AnalyzeGradients(program, context->distributed_params);
-  if (!analysis.ok()) return;  // Run reports it
-  std::vector<double> op_seconds = context->times.op_seconds;
-  if (op_seconds.empty()) op_seconds = EstimateOpTimes(program);
-  context->gradient_ready = FindReadyTimes(program, *analysis, op_seconds);
+  if (options_.buckets.is_optimal()) PrepareReadyTimes(*programs.main, context);
 }
 
 absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& programs) const {

@@ -14,6 +14,7 @@
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/passes/fused_buffer.h"
 #include "transpiler/pipeline/param_attrs.h"
+#include "transpiler/pipeline/pass.h"
 
 namespace weft {
 
@@ -56,6 +57,10 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
 // BucketInputs::ready, from the times of the ops of the root block, by position.
 ReadyTimes FindReadyTimes(const Program& program, const GradientAnalysis& analysis,
                           const std::vector<double>& op_seconds);
+
+// Sets context->gradient_ready for policy `optimal`, from measured times or from estimates. Leaves
+// it if gradients cannot be found, which the pass reports later.
+void PrepareReadyTimes(const Program& program, PassContext* context);
 
 // By gradient of the analysis, which may be of the program after other passes: the times under its
 // name, in turn; none where there are none, and for those of other blocks.

@@ -79,7 +79,9 @@ void GradientWriter::Write(const std::vector<GradientBucket>& buckets) {
   }
   for (const GradientBucket& bucket : buckets) AllocateBuffer(bucket);
   for (size_t b = 0; b < buckets.size(); ++b) {
-    exchange_.Declare({VariableOf(buckets, b), buckets[b]}, &rewriter_);
+    for (const std::string& variable : VariablesOf(buckets, b)) {
+      exchange_.Declare({variable, buckets[b]}, &rewriter_);
+    }
   }
   size_t end = 0;
   for (size_t begin = 0; begin < buckets.size(); begin = end) {
@@ -113,15 +115,19 @@ std::string GradientWriter::NameOf(int gradient) const {
   return std::string(program_.name(analysis_.gradients[gradient].grad));
 }
 
-std::string GradientWriter::VariableOf(const std::vector<GradientBucket>& buckets, size_t b) const {
-  return buffers_[b].empty() ? NameOf(buckets[b].gradients.front()) : buffers_[b];
+std::vector<std::string> GradientWriter::VariablesOf(const std::vector<GradientBucket>& buckets,
+                                                     size_t b) const {
+  if (!buffers_[b].empty()) return {buffers_[b]};
+  std::vector<std::string> names;
+  for (int i : buckets[b].gradients) names.push_back(NameOf(i));
+  return names;
 }
 
 // Inserts the buffer of several gradients before the first of them is written. Accumulated
 // gradients are copied into it when their block begins.
 void GradientWriter::AllocateBuffer(const GradientBucket& bucket) {
   buffers_.emplace_back();
-  if (bucket.gradients.size() == 1) return;
+  if (bucket.gradients.size() == 1 || exchange_.LaunchesGroups()) return;
   const FusedTensors tensors = TensorsOf(program_, analysis_, bucket);
   const std::string buffer = buffers_.back() = names_.Next("fused_gradient");
   rewriter_.AddVar(bucket.block, FusedBuffer(buffer, tensors));
@@ -141,33 +147,37 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
   }
   for (int index : order) {
     Ring& ring = rings_[index];
-    const std::vector<size_t> launched = std::move(launched_[index]);
+    const std::vector<size_t> of_ring = std::move(launched_[index]);
     launched_[index].clear();
-    if (ring.in_flight.empty()) ring.first_in_flight = launched.front();
-    std::vector<std::string> travelling, bucket_variables;
-    for (size_t b : launched) {
-      const std::string variable = VariableOf(buckets, b);
-      exchange_.Prepare(variable, insert);
-      std::string sent = exchange_.Sent(variable);
-      if (sent == variable && !buffers_[b].empty()) {
-        for (int i : buckets[b].gradients) travelling.push_back(NameOf(i));
+    if (ring.in_flight.empty()) ring.first_in_flight = of_ring.front();
+    std::vector<std::string> travelling;
+    std::vector<std::vector<std::string>> launched;
+    for (size_t b : of_ring) {
+      launched.push_back(VariablesOf(buckets, b));
+      for (const std::string& variable : launched.back()) {
+        exchange_.Prepare(variable, insert);
+        std::string sent = exchange_.Sent(variable);
+        if (sent == buffers_[b]) {
+          for (int i : buckets[b].gradients) travelling.push_back(NameOf(i));
+        }
+        travelling.push_back(std::move(sent));
       }
-      travelling.push_back(std::move(sent));
-      bucket_variables.push_back(variable);
     }
     insert(ring.wait_compute.InPlace(travelling));
     ring.in_flight.insert(ring.in_flight.end(), travelling.begin(), travelling.end());
-    for (std::string& variable : bucket_variables) {
+    for (const std::vector<std::string>& variables : launched) {
       if (ring.group_ranks.empty()) {
-        insert(exchange_.Launch(variable, ring.id));
+        insert(exchange_.Launch(variables, ring.id));
       } else {
-        pb::OpDesc collective = exchange_.Launch(variable, 0);
+        pb::OpDesc collective = exchange_.Launch(variables, 0);
         SetRingOfGroup(ring.id, ring.group_ranks, &collective);
         insert(collective);
       }
-      std::string result = exchange_.Result(variable);
-      if (result != exchange_.Sent(variable)) ring.in_flight.push_back(std::move(result));
-      ring.buckets.push_back(std::move(variable));
+      for (const std::string& variable : variables) {
+        std::string result = exchange_.Result(variable);
+        if (result != exchange_.Sent(variable)) ring.in_flight.push_back(std::move(result));
+        ring.buckets.push_back(variable);
+      }
     }
   }
 }
@@ -195,7 +205,7 @@ void GradientWriter::WaitForRing(Ring* ring, OpId before, int block) {
 
 void GradientWriter::Explain(absl::string_view pass, const std::string& what,
                              const std::string& op_type, const std::vector<GradientBucket>& buckets,
-                             PassContext& context) const {
+                             PassContext& context, const std::string& group_type) const {
   if (context.remarks == nullptr) return;
   const auto op_name = [&](OpId id) { return program_.op(id).DebugName(); };
   for (size_t b = 0; b < buckets.size(); ++b) {
@@ -206,7 +216,7 @@ void GradientWriter::Explain(absl::string_view pass, const std::string& what,
           std::string(program_.name(gradient.grad)),
           what,
           absl::StrCat("gradient of replicated parameter ", program_.name(gradient.param)),
-          {{"op", op_type},
+          {{"op", buckets[b].gradients.size() > 1 && buffers_[b].empty() ? group_type : op_type},
            {"ring", absl::StrCat(rings_[ring_of_[b]].id)},
            {"after", op_name(gradient.completed_by)},
            {"waited_for_by",

@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "ops/analysis/gradients.h"
 #include "proto/program.h"
 #include "proto/rewriter.h"
@@ -18,8 +19,7 @@
 
 namespace weft {
 
-// How the ranks exchange a bucket, which is named by its variable: a gradient, or the fused buffer
-// of several.
+// How the ranks exchange a bucket. Its variable is a gradient, or the fused buffer of several.
 class GradientExchange {
  public:
   struct Bucket {
@@ -29,6 +29,8 @@ class GradientExchange {
   using Insert = absl::FunctionRef<void(const pb::OpDesc&)>;
 
   virtual ~GradientExchange() = default;
+  // Whether one op takes all gradients of a bucket, each as a variable, instead of a fused buffer.
+  virtual bool LaunchesGroups() const { return false; }
   // Called for every bucket, before anything is inserted for one. Declares the variables that the
   // exchange adds. A variable that holds several gradients in turn is the variable of several
   // buckets.
@@ -37,9 +39,10 @@ class GradientExchange {
   virtual std::string Sent(const std::string& variable) { return variable; }
   // Inserts, when the bucket is complete, the compute-stream ops before its collective.
   virtual void Prepare(const std::string& variable, Insert insert) {}
-  // The collective on the ring's stream. The reference is valid until the next call. Of a bucket of
-  // a group, called for ring 0: GradientWriter sets the ring and the ranks.
-  virtual const pb::OpDesc& Launch(const std::string& variable, int ring) = 0;
+  // The collective on the ring's stream, of the variable, or of a group of them. The reference is
+  // valid until the next call. Of a bucket of a group of ranks, called for ring 0: GradientWriter
+  // sets the ring and the ranks.
+  virtual const pb::OpDesc& Launch(absl::Span<const std::string> variables, int ring) = 0;
   // The variable that the collective writes.
   virtual std::string Result(const std::string& variable) { return Sent(variable); }
   // Inserts, after the wait, the compute-stream ops that make the gradients from Result.
@@ -60,9 +63,11 @@ class GradientWriter {
   // gradients once.
   void Write(const std::vector<GradientBucket>& buckets);
 
-  // Adds a remark for every gradient, after Write. `what`: "reduced", by an op of `op_type`.
+  // Adds a remark for every gradient, after Write. `what`: "reduced", by an op of `op_type`, or of
+  // `group_type` for a group.
   void Explain(absl::string_view pass, const std::string& what, const std::string& op_type,
-               const std::vector<GradientBucket>& buckets, PassContext& context) const;
+               const std::vector<GradientBucket>& buckets, PassContext& context,
+               const std::string& group_type = "") const;
 
  private:
   struct Ring {
@@ -78,7 +83,8 @@ class GradientWriter {
 
   void WriteBlock(const std::vector<GradientBucket>& buckets, size_t begin, size_t end);
   std::string NameOf(int gradient) const;
-  std::string VariableOf(const std::vector<GradientBucket>& buckets, size_t b) const;
+  // The buffer, or the gradients: one, or a group.
+  std::vector<std::string> VariablesOf(const std::vector<GradientBucket>& buckets, size_t b) const;
   void AllocateBuffer(const GradientBucket& bucket);
   void Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end, Insert insert);
   // Sets ring_of_, and adds the rings of groups.

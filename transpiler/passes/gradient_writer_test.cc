@@ -19,7 +19,8 @@ using ::weft::testing::CompactProgram;
 // Sends a gradient to a variable of its own, from which it comes back.
 class Relay : public GradientExchange {
  public:
-  const pb::OpDesc& Launch(const std::string& variable, int ring) override {
+  const pb::OpDesc& Launch(absl::Span<const std::string> variables, int ring) override {
+    const std::string& variable = variables[0];
     send_ = BuildOp({"c_allgather",
                      {{"X", {variable}}},
                      {{"Out", {Result(variable)}}},

@@ -1,41 +1,22 @@
 #include "transpiler/passes/local_sgd.h"
 
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/averaging_plan.h"
 #include "transpiler/passes/averaging_writer.h"
 #include "transpiler/passes/facts.h"
 #include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/new_variables.h"
-#include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
+#include "transpiler/passes/step_condition.h"
 
 namespace weft {
 namespace {
-
-// The op that runs the block. It lists the variables that ops of the block read and write.
-pb::OpDesc Branch(const std::string& condition, const AveragingPlan& plan, int block,
-                  const std::string& scope) {
-  std::vector<std::string> names;
-  for (const FusedTensors& tensors : plan.averaged) {
-    names.insert(names.end(), tensors.names.begin(), tensors.names.end());
-  }
-  for (const AveragingPlan::Cast& cast : plan.casts) names.push_back(cast.param);
-  for (const AveragingPlan::Reset& reset : plan.resets) names.push_back(reset.state);
-  return BuildOp({"conditional_block",
-                  {{"Cond", {condition}}, {"Input", names}},
-                  {{"Out", names}, {"Scope", {scope}}},
-                  {{"is_scalar_condition", true}, {"sub_block", BlockRef{block}}},
-                  kRoleOptimize},
-                 Dialect::kWeft);
-}
 
 void Explain(const AveragingPlan& plan, const LocalSgd::Options& options, PassContext& context) {
   if (context.remarks == nullptr) return;
@@ -79,7 +60,6 @@ Claims LocalSgd::claims(const PassContext& context) const { return Claims::Of(op
 
 absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) const {
   const Program& main = *programs.main;
-  WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
   WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan,
                         PlanAveraging(programs, context, {options_.state, options_.statistics}));
@@ -92,19 +72,16 @@ absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) 
   Rewriter rewriter(programs.main);
   UniqueNames names(programs);
   absl::optional<Rewriter> startup;
-  int block = 0;
+  AveragingPlace place;
+  place.nrings = options_.nrings;
   if (!is_every_step) {
     startup.emplace(programs.startup);
     const std::string condition =
         WriteAveragingCondition(options_.schedule, &names, &rewriter, &*startup);
-    block = rewriter.AddBlock(0);
-    pb::VarDesc scope;
-    scope.set_name(names.Of("local_sgd_scope"));
-    scope.mutable_type()->set_type(pb::VarType::STEP_SCOPES);
-    rewriter.AddVar(0, scope);
-    rewriter.Append(0, Branch(condition, plan, block, scope.name()));
+    place.block = WriteBranch(condition, VariablesOf(plan), "local_sgd_scope", /*before=*/OpId(),
+                              &names, &rewriter);
   }
-  WriteAveraging(plan, options_.nrings, context.cluster.nranks(), block, &names, &rewriter);
+  WriteAveraging(plan, place, context.cluster.nranks(), &names, &rewriter);
   Explain(plan, options_, context);
   WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context));
   WEFT_RETURN_IF_ERROR(rewriter.Commit());

@@ -103,6 +103,7 @@ pb::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
     attrs[std::string(kGroupRanksAttr)] =
         std::vector<int32_t>(op.group_ranks.begin(), op.group_ranks.end());
   }
+  for (const auto& [name, value] : op.weft_attrs) attrs[name] = value;
   attrs[std::string(kOpRoleAttr)] = static_cast<int32_t>(op.role);
 
   pb::OpDesc desc;

@@ -28,6 +28,8 @@ struct NewOp {
   absl::optional<int> nranks = absl::nullopt;
   // The ranks that take part, if not all: attribute kGroupRanksAttr. The weft dialect only.
   std::vector<int> group_ranks = {};
+  // Attributes that no schema has (ops/schema/weft_attrs.h), for the weft dialect.
+  NewAttrs weft_attrs = {};
 };
 
 // Adds attribute kGroupRanksAttr, at its place in the order of names, and sets ring_id.

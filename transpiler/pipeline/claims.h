@@ -14,14 +14,24 @@ namespace weft {
 struct AveragingSchedule {
   int period = 1;
   int first_step = 1;
+  // Instead of these: each step averages one of K partitions of the parameters, in the order of the
+  // program, so that each parameter is averaged once in K steps. The program says what K is.
+  bool is_in_turn = false;
+
+  static AveragingSchedule InTurn() {
+    AveragingSchedule schedule;
+    schedule.is_in_turn = true;
+    return schedule;
+  }
 
   friend bool operator==(const AveragingSchedule& a, const AveragingSchedule& b) {
-    return a.period == b.period && a.first_step == b.first_step;
+    return a.period == b.period && a.first_step == b.first_step && a.is_in_turn == b.is_in_turn;
   }
 };
 
-// "every 4 steps from step 8 on".
+// "every 4 steps from step 8 on", "in turn, one partition a step".
 inline std::string ToString(const AveragingSchedule& schedule) {
+  if (schedule.is_in_turn) return "in turn, one partition a step";
   return absl::StrCat(
       "every ", schedule.period, schedule.period == 1 ? " step" : " steps",
       schedule.first_step > 1 ? absl::StrCat(" from step ", schedule.first_step, " on") : "");
@@ -44,6 +54,8 @@ struct Claims {
   // None: parameters are not averaged.
   absl::optional<AveragingSchedule> averaging;
   Computation computation = Computation::kPreserved;
+  // Gradients are rounded to half precision and back on their way.
+  bool rounds_gradients = false;
 
   // A single claim.
   static Claims Of(Gradients gradients) {

@@ -34,8 +34,9 @@ absl::StatusOr<PassReport> RunPass(const Pass& pass, PassContext& context, Progr
 
 absl::Status VerifyAt(Stage stage, const ProgramPair& programs, const PipelineOptions& options) {
   if (stage == Stage::kAtEnd && options.on_result) options.on_result(programs);
-  const bool is_due = options.verification == Verification::kAfterEachPass ||
-                      (options.verification == Verification::kAtEnd && stage == Stage::kAtEnd);
+  const bool is_due =
+      options.verification == Verification::kAfterEachPass ||
+      (options.verification == Verification::kAtEnd && stage != Stage::kBetweenPasses);
   return options.verifier && is_due ? options.verifier(stage, programs) : absl::OkStatus();
 }
 
@@ -119,6 +120,15 @@ void Pipeline::Prepare(const ConstProgramPair& programs, PassContext* context) c
   for (const std::unique_ptr<Pass>& pass : passes_) pass->Prepare(programs, context);
 }
 
+size_t Pipeline::NumChangingFirst(const PassContext& context) const {
+  const auto changes = [&](const std::unique_ptr<Pass>& pass) {
+    return pass->claims(context).computation == Claims::Computation::kChanged;
+  };
+  const auto others = std::find_if_not(passes_.begin(), passes_.end(), changes);
+  if (std::any_of(others, passes_.end(), changes)) return 0;
+  return others - passes_.begin();
+}
+
 absl::StatusOr<Claims> Pipeline::ClaimsOf(const PassContext& context) const {
   Claims all;
   const Pass* of_gradients = nullptr;
@@ -142,6 +152,7 @@ absl::StatusOr<Claims> Pipeline::ClaimsOf(const PassContext& context) const {
       of_averaging = pass.get();
     }
     if (claims.computation == Claims::Computation::kChanged) all.computation = claims.computation;
+    all.rounds_gradients = all.rounds_gradients || claims.rounds_gradients;
   }
   return all;
 }
@@ -153,7 +164,12 @@ absl::StatusOr<std::vector<PassReport>> Pipeline::Run(PassContext& context, Prog
   if (passes_.empty()) WEFT_RETURN_IF_ERROR(VerifyAt(Stage::kAtEnd, programs, options));
 
   std::vector<PassReport> reports;
+  const size_t num_changing = NumChangingFirst(context);
   for (const std::unique_ptr<Pass>& pass : passes_) {
+    if (!reports.empty() && reports.size() == num_changing) {
+      WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("before pass ", pass->name()),
+                                    VerifyAt(Stage::kComputationChanged, programs, options)));
+    }
     WEFT_ASSIGN_OR_RETURN(PassReport report, RunPass(*pass, context, programs));
     reports.push_back(std::move(report));
     if (options.observer) WEFT_RETURN_IF_ERROR(options.observer(pass->name(), programs));

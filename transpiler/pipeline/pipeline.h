@@ -23,7 +23,9 @@ using PipelineObserver = std::function<absl::Status(absl::string_view pass, cons
 enum class Verification { kNever, kAtEnd, kAfterEachPass };
 
 // The claims of the passes need not hold before the last pass has run.
-enum class Stage { kBetweenPasses, kAtEnd };
+// kComputationChanged: between the passes that change what is computed, which come first, and the
+// others. What these make of the programs has to compute the same.
+enum class Stage { kComputationChanged, kBetweenPasses, kAtEnd };
 
 // Returns the first problem of the programs.
 using PipelineVerifier = std::function<absl::Status(Stage stage, const ProgramPair&)>;
@@ -33,7 +35,7 @@ struct PipelineOptions {
   // Weft's passes.
   Facts initial_facts;
   // Runs as `verification` says, even without passes; none disables it. Its error names the pass
-  // after which it ran.
+  // after which it ran. With kAtEnd, it also runs at stage kComputationChanged.
   PipelineVerifier verifier;
   Verification verification = Verification::kAtEnd;
   // Called with every state before it is verified.
@@ -73,6 +75,10 @@ class Pipeline {
 
   // Prepares the context for the claims: Pass::Prepare of all passes, in order.
   void Prepare(const ConstProgramPair& programs, PassContext* context) const;
+
+  // The number of passes, from the first on, that change what is computed. 0 if a later one does,
+  // too: then no state of the programs between passes computes what the result does.
+  size_t NumChangingFirst(const PassContext& context) const;
 
   // The combined claims of the passes. InvalidArgument, naming both, if two contradict each other:
   // one averages gradients and the other sums them, or their averaging schedules differ.

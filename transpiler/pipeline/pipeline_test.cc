@@ -224,6 +224,42 @@ TEST_F(PipelineTest, ClaimsOfAllPassesComeTogether) {
   EXPECT_EQ(all.computation, Claims::Computation::kChanged);
 }
 
+TEST_F(PipelineTest, PassesThatChangeTheComputationAreCountedIfTheyComeFirst) {
+  const Claims changed = Claims::Of(Claims::Computation::kChanged);
+  EXPECT_EQ(pipeline_.NumChangingFirst(context_), 0);
+  AddClaiming(&pipeline_, "changes", changed);
+  EXPECT_EQ(pipeline_.NumChangingFirst(context_), 1);
+  AddClaiming(&pipeline_, "changes-too", changed);
+  AddClaiming(&pipeline_, "averages", Claims::Of(kAveraged));
+  EXPECT_EQ(pipeline_.NumChangingFirst(context_), 2);
+  AddClaiming(&pipeline_, "changes-late", changed);
+  EXPECT_EQ(pipeline_.NumChangingFirst(context_), 0);
+}
+
+TEST_F(PipelineTest, VerifierSeesWhatTheFirstPassesChangeBeforeTheOthersRun) {
+  std::vector<std::string> seen;
+  PipelineOptions options;
+  options.verifier = [&](Stage stage, const ProgramPair& programs) {
+    const char* const name = stage == Stage::kComputationChanged ? "changed" : "end";
+    seen.push_back(absl::StrCat(name, " ", programs.main->num_ops()));
+    return absl::OkStatus();
+  };
+  const Claims changed = Claims::Of(Claims::Computation::kChanged);
+  pipeline_.Add(std::make_unique<FakePass>("changes", Contract(), changed, Appending("a")));
+  WEFT_ASSERT_OK(Run(options).status());
+  EXPECT_THAT(seen, ElementsAre("end 1"));  // nothing is left to compare
+
+  seen.clear();
+  Add(&pipeline_, "preserves", Appending("b"));
+  WEFT_ASSERT_OK(Run(options).status());
+  EXPECT_THAT(seen, ElementsAre("changed 2", "end 3"));
+
+  seen.clear();
+  options.verification = Verification::kNever;
+  WEFT_ASSERT_OK(Run(options).status());
+  EXPECT_THAT(seen, ElementsAre());
+}
+
 TEST_F(PipelineTest, PassesThatContradictEachOtherAreNamed) {
   AddClaiming(&pipeline_, "averages", Claims::Of(kAveraged));
   AddClaiming(&pipeline_, "sums", Claims::Of(kSummed));

@@ -7,53 +7,47 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/feed_layout.h"
-#include "ops/analysis/scalar_slice.h"
 
 namespace weft {
 namespace {
 
-// Steps to check; more only until the condition has held twice.
+// Steps to check; more only until a condition has held twice.
 constexpr int kSteps = 10000;
 constexpr int kMaxSteps = 1 << 22;
 
+using Steps = ConditionSteps::Steps;
+
 // These return what is wrong with the steps in which a condition holds, as the rest of a sentence
-// ("which holds in step 3, expected every 4 steps"); empty if nothing. They run the slice.
+// ("which holds in step 3, expected every 4 steps"); empty if nothing.
 //
-// The condition must hold in the steps of a schedule, checked to step kSteps and to at least its
-// second averaging step.
-std::string DifferenceFrom(const AveragingSchedule& expected, ScalarSlice* slice) {
-  const int64_t last =
-      std::max<int64_t>(kSteps, int64_t{expected.first_step} + 2 * int64_t{expected.period});
-  if (last > kMaxSteps) {
-    return absl::StrCat("which would have to be followed for ", last, " steps, more than ",
-                        kMaxSteps);
+// The condition must hold in steps `first`, `first` + `period`, ..., as far as it was run.
+std::string DifferenceFrom(int first, int period, absl::string_view expected, const Steps& steps) {
+  const auto differs = [&](const char* does, int step) {
+    return absl::StrCat("which ", does, " in step ", step, ", expected ", expected);
+  };
+  int due = first;
+  for (int step : steps.held) {
+    if (step > due) break;
+    if (step < due) return differs("holds", step);
+    due += period;
   }
-  for (int64_t step = 1; step <= last; ++step) {
-    const absl::StatusOr<double> holds = slice->RunStep();
-    if (!holds.ok()) return absl::StrCat("which fails: ", holds.status().message());
-    const bool is_due = step % expected.period == 0 && step >= expected.first_step;
-    if ((*holds != 0) == is_due) continue;
-    return absl::StrCat("which ", is_due ? "does not hold" : "holds", " in step ", step,
-                        ", expected ", ToString(expected));
-  }
+  if (due <= steps.last) return differs("does not hold", due);
+  if (!steps.failure.ok()) return absl::StrCat("which fails: ", steps.failure.message());
   return "";
 }
 
 // The condition must hold repeatedly, but not always.
-std::string ProblemOfAnySchedule(ScalarSlice* slice) {
-  int times = 0, last = 0, longest_wait = 0, step = 0;
-  while (step < kSteps || (times < 2 && step < kMaxSteps)) {
-    const absl::StatusOr<double> holds = slice->RunStep();
-    if (!holds.ok()) return absl::StrCat("which fails: ", holds.status().message());
-    ++step;
-    if (*holds == 0) continue;
-    ++times;
+std::string ProblemOfAnySchedule(const Steps& steps) {
+  if (!steps.failure.ok()) return absl::StrCat("which fails: ", steps.failure.message());
+  int last = 0, longest_wait = 0;
+  for (int step : steps.held) {
     longest_wait = std::max(longest_wait, step - last);
     last = step;
   }
-  if (times == 0 || times == step) return "which is the same in every step";
-  if (step - last <= 2 * longest_wait && times > 1) return "";
-  return absl::StrCat("which holds in step ", last, ", and then not until step ", step);
+  const int times = static_cast<int>(steps.held.size());
+  if (times == 0 || times == steps.last) return "which is the same in every step";
+  if (steps.last - last <= 2 * longest_wait && times > 1) return "";
+  return absl::StrCat("which holds in step ", last, ", and then not until step ", steps.last);
 }
 
 }  // namespace
@@ -62,7 +56,8 @@ void AveragingConditions::OnBranch(const Op& op, Symbol condition, const RankVal
   const bool decides =
       op.Input("Cond").size() == 1 && op.BoolAttr("is_scalar_condition").value_or(false);
   if (!value.expr.valid() || op.block() != 0 || !decides) return;
-  branches_.emplace(table_.Scaled(value.expr, value.factor), Branch{op.id(), condition});
+  branches_.emplace(table_.Scaled(value.expr, value.factor),
+                    Branch{op.id(), condition, branches_.size()});
 }
 
 std::string AveragingConditions::Problem(ExprId condition, const RankValues* after) {
@@ -80,27 +75,95 @@ std::string AveragingConditions::ProblemInEveryStep() const {
                       ToString(*expected_));
 }
 
-std::string AveragingConditions::ProblemOnCondition(ExprId condition, const RankValues* after) {
-  absl::StatusOr<ScalarSlice> slice = absl::UnimplementedError("no startup program is given");
-  const auto branch = branches_.find(condition);
-  if (branch == branches_.end()) {
-    slice = absl::UnimplementedError("no op of the root block decides on it");
-  } else if (programs_.startup != nullptr) {
-    slice = ScalarSlice::Of(*programs_.main, *programs_.startup, branch->second.op,
-                            branch->second.condition);
-  }
-  std::string why;
-  if (slice.ok()) {
-    why =
-        expected_.has_value() ? DifferenceFrom(*expected_, &*slice) : ProblemOfAnySchedule(&*slice);
-  } else if (expected_.has_value()) {
-    why = absl::StrCat("which cannot be followed: ", slice.status().message());
-  } else if (after == nullptr || !Changes(condition, *after)) {
-    why = "which is the same in every step";
-  }
-  if (why.empty()) return "";
+std::string AveragingConditions::Describe(ExprId condition, absl::string_view why) const {
   return absl::StrCat("it is averaged over the ranks on condition ", table_.ToString(condition, 4),
                       ", ", why);
+}
+
+absl::StatusOr<const Steps*> AveragingConditions::StepsOf(ExprId condition, int horizon) {
+  // All at once, so that conditions share runs.
+  if (!are_announced_) {
+    for (const auto& [expr, branch] : branches_) steps_.Add(branch.op, branch.condition);
+    are_announced_ = true;
+  }
+  const auto branch = branches_.find(condition);
+  if (branch == branches_.end()) {
+    return absl::UnimplementedError("no op of the root block decides on it");
+  }
+  return steps_.Run(branch->second.op, branch->second.condition, horizon);
+}
+
+std::string AveragingConditions::ProblemOnCondition(ExprId condition, const RankValues* after) {
+  int64_t horizon = kSteps;
+  if (expected_.has_value()) {
+    horizon = std::max(horizon, int64_t{expected_->first_step} + 2 * int64_t{expected_->period});
+    if (horizon > kMaxSteps) {
+      return Describe(condition, absl::StrCat("which would have to be followed for ", horizon,
+                                              " steps, more than ", kMaxSteps));
+    }
+  }
+  absl::StatusOr<const Steps*> steps = StepsOf(condition, static_cast<int>(horizon));
+  if (!steps.ok()) {
+    if (expected_.has_value()) {
+      return Describe(condition,
+                      absl::StrCat("which cannot be followed: ", steps.status().message()));
+    }
+    if (after != nullptr && Changes(condition, *after)) return "";
+    return Describe(condition, "which is the same in every step");
+  }
+  std::string why;
+  if (expected_.has_value()) {
+    const int period = expected_->period;
+    const int first = (std::max(expected_->first_step, 1) + period - 1) / period * period;
+    why = DifferenceFrom(first, period, ToString(*expected_), **steps);
+  } else {
+    while ((*steps)->held.size() < 2 && (*steps)->failure.ok() && horizon < kMaxSteps) {
+      horizon = std::min<int64_t>(2 * horizon, kMaxSteps);
+      steps = StepsOf(condition, static_cast<int>(horizon));
+    }
+    why = ProblemOfAnySchedule(**steps);
+  }
+  return why.empty() ? "" : Describe(condition, why);
+}
+
+absl::flat_hash_map<ExprId, std::string> AveragingConditions::ProblemsInTurn(
+    std::vector<ExprId> conditions) {
+  // In the order of their ops.
+  const auto place_of = [&](ExprId condition) {
+    const auto branch = branches_.find(condition);
+    return branch == branches_.end() ? branches_.size() : branch->second.place;
+  };
+  std::stable_sort(conditions.begin(), conditions.end(),
+                   [&](ExprId a, ExprId b) { return place_of(a) < place_of(b); });
+  absl::flat_hash_map<ExprId, std::string> problems;
+  for (size_t i = 0; i < conditions.size(); ++i) {
+    problems[conditions[i]] = ProblemOfTurn(conditions[i], i + 1, conditions.size());
+  }
+  return problems;
+}
+
+std::string AveragingConditions::ProblemOfTurn(ExprId condition, size_t turn, size_t turns) {
+  if (turns == 1 && !condition.valid()) return "";
+  const std::string expected =
+      turns == 1 ? "every step, as all parameters are averaged on one condition"
+                 : absl::StrCat("step ", turn, " and every ", turns, " steps from there, as the ",
+                                turns, " partitions of the parameters take turns");
+  if (!condition.valid()) {
+    return absl::StrCat("it is averaged over the ranks in every step, expected ", expected);
+  }
+  const size_t horizon = std::max<size_t>(kSteps, 3 * turns);
+  if (horizon > kMaxSteps) {
+    return Describe(condition, absl::StrCat("which would have to be followed for ", horizon,
+                                            " steps, more than ", kMaxSteps));
+  }
+  const absl::StatusOr<const Steps*> steps = StepsOf(condition, static_cast<int>(horizon));
+  if (!steps.ok()) {
+    return Describe(condition,
+                    absl::StrCat("which cannot be followed: ", steps.status().message()));
+  }
+  const std::string why =
+      DifferenceFrom(static_cast<int>(turn), static_cast<int>(turns), expected, **steps);
+  return why.empty() ? "" : Describe(condition, why);
 }
 
 bool AveragingConditions::Changes(ExprId condition, const RankValues& after) {

@@ -132,7 +132,17 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
     }
   }
   CheckInnerVariables(before, after);
+  CheckAveragedInTurn();
   ReportResets();
+}
+
+void EquivalenceChecker::CheckAveragedInTurn() {
+  if (averaged_in_turn_.empty()) return;
+  const absl::flat_hash_map<ExprId, std::string> problems = averaging_.ProblemsInTurn(conditions_);
+  for (const auto& [name, condition] : averaged_in_turn_) {
+    const std::string& problem = problems.at(condition);
+    if (!problem.empty()) Report("W605", name, problem);
+  }
 }
 
 // Persistable variables that an inner block of one of the programs declares.
@@ -316,7 +326,11 @@ bool EquivalenceChecker::CheckAveraged(const Compared& values) {
   const ExprId condition = table_.IsSelect(found) ? table_.Operands(found)[0] : ExprId();
   // A state may be averaged or reset when parameters are averaged.
   if (!variables_.IsParam(values.name)) return averaged_on_.contains(condition);
-  averaged_on_.insert(condition);
+  if (averaged_on_.insert(condition).second) conditions_.push_back(condition);
+  if (averaging_.AreJudgedTogether()) {
+    averaged_in_turn_.emplace_back(values.name, condition);
+    return true;
+  }
   const std::string problem = averaging_.Problem(condition, after_);
   if (!problem.empty()) Report("W605", values.name, problem);
   return true;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -90,6 +91,7 @@ class EquivalenceChecker {
   bool DiffersAtStart(absl::string_view name) const;
   // Whether the values differ by averaging only.
   bool CheckAveraged(const Compared& values);
+  void CheckAveragedInTurn();
   void ReportDifference(const Compared& values);
 
   RankValue WithExpr(RankValue value, absl::string_view name);
@@ -112,6 +114,9 @@ class EquivalenceChecker {
   StartupValues startup_values_;  // of the rewritten program
   // Conditions on which parameters are averaged; invalid: in every step.
   absl::flat_hash_set<ExprId> averaged_on_;
+  std::vector<ExprId> conditions_;  // the same, in the order in which they were met
+  // Parameters whose conditions are judged together.
+  std::vector<std::pair<absl::string_view, ExprId>> averaged_in_turn_;
   bool begins_anew_ = false;               // the variable that is compared
   std::vector<absl::string_view> resets_;  // variables that begin anew
   const RankValues* after_ = nullptr;      // null if expressions cover a part of the program only

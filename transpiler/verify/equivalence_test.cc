@@ -26,7 +26,12 @@ using ::weft::testing::BlockText;
 using ::weft::testing::Differences;
 using ::weft::testing::Errors;
 using ::weft::testing::ForRanks;
+using ::weft::testing::kStepBackward;
+using ::weft::testing::kStepDivide;
+using ::weft::testing::kStepEnd;
+using ::weft::testing::kStepLossGrad;
 using ::weft::testing::kStepUpdate;
+using ::weft::testing::kStepVars;
 using ::weft::testing::OneDeviceStep;
 using ::weft::testing::ProgramOf;
 using ::weft::testing::TwoRankStep;
@@ -50,6 +55,57 @@ TEST(Equivalence, AWrongFactorIsADifference) {
   const std::string wrong = absl::StrReplaceAll(TwoRankStep(), {{"scale=0.5", "scale=0.25"}});
   EXPECT_THAT(Differences(OneDeviceStep(), wrong),
               Contains(AllOf(HasSubstr("W601"), HasSubstr("0.5 *(mul_grad"))));
+}
+
+// Accumulates gradients, which backward multiplies by `factor` of its own, over two steps.
+std::string AccumulatingStep(absl::string_view factor, absl::string_view divide,
+                             absl::string_view reduce) {
+  return absl::StrCat(kStepVars, R"(    var merged : fp32[1, 1] persistable
+    var step : int64[1] persistable
+    var k : int64[1]
+    var none : int64[1]
+    var rest : int64[1]
+    var due : bool[1]
+    var scope : step_scopes
+)",
+                      kStepLossGrad, divide, "    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {",
+                      factor, "}\n", kStepBackward, R"(
+    Out=[merged] = elementwise_add(X=[merged], Y=[w@GRAD]) role=backward vars=[w, merged] {axis=-1}
+    Out=[k] = fill_constant() {shape=longs[1], dtype=3, value=2.0}
+    Out=[none] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
+    Out=[step] = increment(X=[step]) {step=1.0}
+    Out=[rest] = elementwise_mod(X=[step], Y=[k]) {axis=-1}
+    Out=[due] = equal(X=[rest], Y=[none])
+    Out=[w, merged], Scope=[scope] = conditional_block(Cond=[due], Input=[w, merged, lr]) role=optimize {sub_block=block(1), is_scalar_condition=true}
+  }
+  block 1 parent=0 {
+)",
+                      reduce, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[merged], LearningRate=[lr]) role=optimize
+    Out=[merged] = fill_constant() role=optimize {shape=longs[1, 1], dtype=5, value=0.0}
+)",
+                      kStepEnd);
+}
+
+// Ranks divide what is accumulated. What one device multiplies by, too, as the backward pass of
+// scaled attention does, is no such division.
+TEST(Equivalence, FactorsOfBackwardDoNotDivideWhatIsAccumulated) {
+  constexpr char kSum[] =
+      "    Out=[merged] = c_allreduce_sum(X=[merged]) {ring_id=0, use_calc_stream=true}\n";
+  constexpr char kMean[] =
+      "    Out=[merged] = c_allreduce_avg(X=[merged]) {ring_id=0, use_calc_stream=true}\n";
+  for (const char* factor : {"scale=1.0", "scale=0.125", "scale=3.0"}) {
+    const std::string one_device = AccumulatingStep(factor, "", "");
+    EXPECT_THAT(Differences(one_device, AccumulatingStep(factor, kStepDivide, kSum)),
+                Not(Contains(HasSubstr("W60"))))
+        << factor;
+    EXPECT_THAT(Differences(one_device, AccumulatingStep(factor, "", kMean)),
+                Not(Contains(HasSubstr("W60"))))
+        << factor;
+    EXPECT_THAT(Differences(one_device, AccumulatingStep("scale=0.75", "", kMean)),
+                Contains(HasSubstr("W601")))
+        << factor;
+  }
 }
 
 TEST(Equivalence, GatheredGradientsAreAMeanIfEveryRankCountsOnce) {

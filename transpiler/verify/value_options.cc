@@ -56,6 +56,7 @@ RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramP
   values.distributed_params = options.distributed_params;
   values.feeds = &facts.feeds;
   values.sums_are_wanted = facts.sums_are_wanted;
+  values.casts_are_exact = options.gradients_are_rounded;
   if (!facts.sum_gradients.empty()) values.sum_gradients = &facts.sum_gradients;
   if (!facts.lifts.empty()) values.lifts = &facts.lifts;
   if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {

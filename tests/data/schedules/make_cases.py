@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Writes partial_update.jsonl and bcast_period.jsonl from a folder of conformance vectors.
+
+    make_cases.py FOLDER    # with schedules.json
+
+BUILD describes the files.
+"""
+import json
+import sys
+
+
+def bits(tensors):
+    """Of nested lists of tensors."""
+    if isinstance(tensors, list):
+        return [bits(tensor) for tensor in tensors]
+    assert tensors['dtype'] == 'float32'
+    return ''.join(tensors['hex'])
+
+
+def partial_update(case):
+    params = case['params']
+    assert params['optimizer']['class'] == 'SGD'
+    return {
+        'id': case['id'],
+        'ranks': params['world'],
+        'sizes': params['sizes'],
+        'threshold': params['threshold'],
+        'lr': params['optimizer']['lr'],
+        'momentum': params['optimizer']['momentum'],
+        'partitions': case['partitions'],
+        'begin': [bits(case['init'])] * params['world'],
+        'grads': bits(case['grads']),
+        'after': bits(case['params_after_step']),
+    }
+
+
+def bcast_period(case):
+    params = case['params']
+    return {
+        'id': case['id'],
+        'ranks': params['world'],
+        'sizes': params['sizes'],
+        'period': params['bcast_period'],
+        'reduce_method': params['reduce_method'],
+        'lr': params['lr'],
+        'drift': params['drift_per_step_and_rank'],
+        'broadcasts_at_construction': len(case['events_at_construction']),
+        'begin': bits(case['params_after_construction']),
+        'grads': [[micro for (micro,) in step] for step in bits(case['grads'])],
+        'after': bits(case['params_after_step']),
+    }
+
+
+def write(name, cases):
+    with open(name, 'w') as out:
+        for case in cases:
+            out.write(json.dumps(case) + '\n')
+
+
+def main():
+    with open(sys.argv[1] + '/schedules.json') as file:
+        cases = json.load(file)['cases']
+    write('partial_update.jsonl',
+          [partial_update(case) for case in cases if case['kind'] == 'partial_update'])
+    write('bcast_period.jsonl',
+          [bcast_period(case) for case in cases if case['id'].startswith('megengine/period_')])
+
+
+main()

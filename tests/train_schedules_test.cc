@@ -1,0 +1,265 @@
+// When parameters travel over several steps: SINGA's partial update and MegEngine's periodic
+// broadcast, step by step and bit by bit.
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "executor/checkpoint.h"
+#include "executor/runner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "ops/kernel.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/text/program_text.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<Json> ReadCases(const char* name) {
+  std::ifstream file(absl::StrCat("tests/data/schedules/", name));
+  std::vector<Json> cases;
+  for (std::string line; std::getline(file, line);) cases.push_back(Json::parse(line));
+  return cases;
+}
+
+// Appends the elements of a tensor of the cases.
+void AppendBits(const std::string& hex, std::vector<float>* out) {
+  for (size_t i = 0; i < hex.size(); i += 8) {
+    const auto bits = static_cast<uint32_t>(std::stoul(hex.substr(i, 8), nullptr, 16));
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    out->push_back(value);
+  }
+}
+
+std::string BitsOf(const Tensor& tensor) {
+  std::string hex;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, tensor.data<float>() + i, sizeof(bits));
+    absl::StrAppendFormat(&hex, "%08x", bits);
+  }
+  return hex;
+}
+
+Tensor TensorOf(const std::vector<float>& values) {
+  Tensor tensor;
+  tensor.Resize(DType::kFloat32, {static_cast<int64_t>(values.size())});
+  std::memcpy(tensor.data<float>(), values.data(), values.size() * sizeof(float));
+  return tensor;
+}
+
+struct Programs {
+  Program main, startup;
+};
+
+std::string Param(size_t i) { return absl::StrCat("w", i); }
+
+// Parameters w0, w1, ... with gradients that are fed as g0, g1, ... and complete from the last to
+// the first. Each rank adds `drift`, if it is fed, to every parameter before the update.
+absl::StatusOr<Programs> ProgramsOf(const Json& json, const std::string& optimizer, bool drifts) {
+  const std::vector<int64_t> sizes = json["sizes"];
+  std::string vars, startup_vars, fills, gradients, additions, updates;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    const std::string w = Param(i);
+    const std::string shape = absl::StrCat("fp32[", sizes[i], "]");
+    const std::string states =
+        absl::StrCat("    var ", w, " : ", shape, " parameter persistable\n    var v", i, " : ",
+                     shape, " persistable\n");
+    absl::StrAppend(&startup_vars, states);
+    absl::StrAppend(&vars, states, "    var g", i, " : fp32[-1] need_check_feed stop_gradient\n",
+                    "    var ", w, "@GRAD : ", shape, "\n");
+    for (const std::string& name : {w, absl::StrCat("v", i)}) {
+      absl::StrAppend(&fills, "    Out=[", name, "] = fill_constant() role=forward {shape=longs[",
+                      sizes[i], "], dtype=5, value=0.0}\n");
+    }
+    absl::StrAppend(&gradients, "    Out=[", w, "@GRAD] = scale(X=[g", i, "]) role=backward vars=[",
+                    w, ", ", w, "@GRAD] {scale=1.0}\n");
+    if (drifts) {
+      absl::StrAppend(&additions, "    Out=[", w, "] = elementwise_add(X=[", w,
+                      "], Y=[drift]) role=backward {axis=-1}\n");
+    }
+    if (optimizer == "momentum") {
+      absl::StrAppend(&updates, "    ParamOut=[", w, "], VelocityOut=[v", i, "] = momentum(Param=[",
+                      w, "], Grad=[", w, "@GRAD], Velocity=[v", i,
+                      "], LearningRate=[lr]) role=optimize vars=[", w, ", ", w,
+                      "@GRAD] {mu=", json["momentum"].dump(), "}\n");
+    } else {
+      absl::StrAppend(&updates, "    ParamOut=[", w, "] = sgd(Param=[", w, "], Grad=[", w,
+                      "@GRAD], LearningRate=[lr]) role=optimize vars=[", w, ", ", w, "@GRAD]\n");
+    }
+  }
+  const char* const lr = "    var lr : fp32[1] persistable\n";
+  const char* const drift =
+      drifts ? "    var drift : fp32[-1] need_check_feed stop_gradient\n" : "";
+  const auto program = [](const std::string& lines) {
+    return ParseProgramText(
+        absl::StrCat("program version=2006002 {\n  block 0 parent=-1 {\n", lines, "  }\n}"));
+  };
+  WEFT_ASSIGN_OR_RETURN(Program main,
+                        program(absl::StrCat(vars, lr, drift, gradients, additions, updates)));
+  WEFT_ASSIGN_OR_RETURN(
+      Program startup,
+      program(absl::StrCat(startup_vars, lr, fills, "    Out=[lr] = fill_constant() role=forward ",
+                           "{shape=longs[1], dtype=5, value=", json["lr"].dump(), "}\n")));
+  return Programs{std::move(main), std::move(startup)};
+}
+
+class Trainer {
+ public:
+  Trainer(const Json& json, const Programs& programs, bool drifts) : json_(json), drifts_(drifts) {
+    ranks_ = json["ranks"];
+    options_.kernels = &CpuKernels();
+    options_.nranks = ranks_;
+    inputs_.main = &programs.main;
+    inputs_.startup = &programs.startup;
+    for (size_t i = 0; i < json["sizes"].size(); ++i) {
+      options_.fetch.push_back(Param(i));
+      inputs_.feeds.variables.push_back(absl::StrCat("g", i));
+    }
+    if (drifts) inputs_.feeds.variables.emplace_back("drift");
+    inputs_.feeds.read = [this](int64_t step) { return Batch(step); };
+  }
+
+  // Trains from the parameters of each rank; returns bits by step, rank and parameter.
+  absl::StatusOr<Json> Train() {
+    // The state before the first step, with what each rank begins with.
+    absl::optional<Checkpoint> begin;
+    options_.steps = 0;
+    inputs_.on_checkpoint = [&begin](const Checkpoint& checkpoint) {
+      begin = checkpoint;
+      return absl::OkStatus();
+    };
+    WEFT_RETURN_IF_ERROR(RunProgram(inputs_, options_).status());
+    inputs_.on_checkpoint = nullptr;
+    begin->own.resize(ranks_);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      for (size_t i = 0; i < json_["sizes"].size(); ++i) {
+        std::vector<float> values;
+        AppendBits(json_["begin"][rank][i], &values);
+        begin->own[rank][Param(i)] = TensorOf(values);
+        begin->shared.erase(Param(i));
+      }
+    }
+    options_.steps = static_cast<int64_t>(json_["grads"].size());
+    begin->end_step = options_.steps;
+    inputs_.resume = &*begin;
+    Json after = Json::array();
+    inputs_.on_result = [&after](const StepResult& result) {
+      if (result.rank == 0) after.push_back(Json::array());
+      Json params = Json::array();
+      for (const Tensor& value : result.values) params.push_back(BitsOf(value));
+      after.back().push_back(params);
+      return absl::OkStatus();
+    };
+    WEFT_RETURN_IF_ERROR(RunProgram(inputs_, options_).status());
+    return after;
+  }
+
+ private:
+  std::vector<Tensor> Batch(int64_t step) const {
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < json_["sizes"].size(); ++i) {
+      std::vector<float> values;
+      for (int rank = 0; rank < ranks_; ++rank) AppendBits(json_["grads"][step][rank][i], &values);
+      tensors.push_back(TensorOf(values));
+    }
+    if (drifts_) {
+      std::vector<float> drift;
+      for (int rank = 0; rank < ranks_; ++rank) {
+        drift.push_back(json_["drift"].get<float>() * static_cast<float>(rank));
+      }
+      tensors.push_back(TensorOf(drift));
+    }
+    return tensors;
+  }
+
+  const Json& json_;
+  const bool drifts_;
+  int ranks_;
+  RunOptions options_;
+  RunInputs inputs_;
+};
+
+int CountOps(const Program& program, absl::string_view type) {
+  int count = 0;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) count += program.op(id).type() == type ? 1 : 0;
+  }
+  return count;
+}
+
+// --- SINGA's partial update ----------------------------------------------------------------------
+
+TEST(TrainSchedulesTest, PartialUpdatesAreThoseOfSinga) {
+  const std::vector<Json> cases = ReadCases("partial_update.jsonl");
+  EXPECT_EQ(cases.size(), 4u);
+  for (const Json& json : cases) {
+    SCOPED_TRACE(json["id"].get<std::string>());
+    WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "momentum", /*drifts=*/false));
+    TranspileOptions options;
+    options.mode = "singa_partial";
+    options.mode_flags["threshold"] = json["threshold"].dump();
+    options.cluster.nranks = json["ranks"].get<int>();
+    options.verification = Verification::kAfterEachPass;
+    ProgramPair pair{&programs.main, &programs.startup};
+    WEFT_ASSERT_OK(Transpile(options, pair).status());
+
+    const Json& partitions = json["partitions"];
+    EXPECT_EQ(CountOps(programs.main, "c_allreduce_sum"), partitions.size());
+    for (size_t k = 0; partitions.size() > 1 && k < partitions.size(); ++k) {
+      std::vector<std::string> expected, found;
+      for (const Json& i : partitions[k]) expected.push_back(Param(i.get<size_t>()));
+      for (OpId id : programs.main.block(0).ops()) {
+        const Op op = programs.main.op(id);
+        if (op.SubBlocks() != std::vector<int>{static_cast<int>(k) + 1}) continue;
+        for (Symbol name : op.Input("Input")) found.emplace_back(programs.main.name(name));
+      }
+      EXPECT_EQ(found, expected) << "partition " << k + 1;
+    }
+    WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, false).Train());
+    EXPECT_EQ(after, json["after"]);
+  }
+}
+
+// --- MegEngine's periodic broadcast --------------------------------------------------------------
+
+TEST(TrainSchedulesTest, PeriodicBroadcastsAreThoseOfMegEngine) {
+  const std::vector<Json> cases = ReadCases("bcast_period.jsonl");
+  EXPECT_EQ(cases.size(), 7u);
+  for (const Json& json : cases) {
+    SCOPED_TRACE(json["id"].get<std::string>());
+    WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "sgd", /*drifts=*/true));
+    const std::string period = absl::StrCat("{bcast_period=", json["period"].dump(), "}");
+    const char* const scale = json["reduce_method"] == "mean" ? "avg" : "none";
+    TranspileOptions options;
+    options.passes =
+        absl::StrCat("comm-init,broadcast-params", period, ",grad-all-reduce{scale=", scale,
+                     "},periodic-broadcast", period, ",sync-elimination");
+    options.cluster.nranks = json["ranks"].get<int>();
+    // Ranks that drift apart are wrong.
+    options.verification = Verification::kNever;
+    ProgramPair pair{&programs.main, &programs.startup};
+    WEFT_ASSERT_OK(Transpile(options, pair).status());
+    EXPECT_EQ(CountOps(programs.startup, "c_broadcast"),
+              json["broadcasts_at_construction"].get<int>());
+    WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, true).Train());
+    EXPECT_EQ(after, json["after"]);
+  }
+}
+
+}  // namespace
+}  // namespace weft
