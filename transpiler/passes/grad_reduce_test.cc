@@ -93,7 +93,7 @@ TEST(GradReduceTest, MeanOverAnUnknownNumberOfRanksIsAnAverage) {
 // 1 / 4 is wrong for 2 ranks.
 TEST(GradReduceTest, GroupOfRanksAverages) {
   ParamAttrsByName attrs;
-  attrs["a"].group = RankGroup{"g0", 0, {0, 1}};
+  attrs["a"].group = RankGroup{"g0", {0, 1}, 0};
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
                             Reduced("reduce_method=mean", "fp32", 4, nullptr, attrs));
   EXPECT_THAT(text, HasSubstr("Out=[a@GRAD] = c_allreduce_avg(X=[a@GRAD]) role=backward "
