@@ -49,6 +49,8 @@ DATA_PARALLEL = [
     ("grad_allreduce dense", "--mode grad_allreduce --nranks 2 --sparse dense", "dp2"),
     ("multi_thread fuse", "--mode multi_thread --nranks 2", "dp2"),
     ("multi_thread gather", "--mode multi_thread --nranks 2 --trans_mode all_gather", "dp2"),
+    ("mindspore_reducer", "--mode mindspore_reducer --reduce_method mean --nranks 2", "dp2"),
+    ("singa_plain", "--mode singa_plain --nranks 2", "dp2"),
     ("local_sgd", "--mode local_sgd --nranks 2", "localsgd2"),
     ("local_sgd k=4", "--mode local_sgd --nranks 2 --k_steps 4", "localsgd2_k4"),
     ("paddle grad_allreduce", "--mode grad_allreduce " + PADDLE, "dp2"),

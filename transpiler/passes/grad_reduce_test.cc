@@ -97,7 +97,7 @@ TEST(GradReduceTest, GroupOfRanksAverages) {
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
                             Reduced("reduce_method=mean", "fp32", 4, nullptr, attrs));
   EXPECT_THAT(text, HasSubstr("Out=[a@GRAD] = c_allreduce_avg(X=[a@GRAD]) role=backward "
-                              "{group_ranks=[0, 1], ring_id=1}"));
+                              "{group_ranks=ints[0, 1], ring_id=1}"));
   EXPECT_THAT(text, Not(HasSubstr("scale(")));
   EXPECT_THAT(Reduced("reduce_method=mean,division=before", "fp32", 4, nullptr, attrs).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("group 'g0' of ranks")));
