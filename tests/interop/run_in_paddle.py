@@ -69,8 +69,8 @@ KNOWN = {
     ("paddle multi_thread fuse", "two_losses"): "defect 26",
 }
 for _mode in ("grad_allreduce", "grad_allreduce 2 rings", "multi_thread fuse",
-              "multi_thread gather", "paddle grad_allreduce", "paddle multi_thread fuse",
-              "paddle multi_thread each"):
+              "multi_thread gather", "mindspore_reducer", "singa_plain", "paddle grad_allreduce",
+              "paddle multi_thread fuse", "paddle multi_thread each"):
     for _model in ("word2vec_sparse_sgd", "word2vec_sparse_adam"):
         KNOWN[_mode, _model] = ROWS
 
