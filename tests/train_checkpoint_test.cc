@@ -287,9 +287,7 @@ absl::StatusOr<TrainingPrograms> TopK() {
 absl::StatusOr<TrainingPrograms> Threshold() {
   return Exchanging("singa_sparse_threshold", {{"spars", "0.05"}});
 }
-absl::StatusOr<TrainingPrograms> Half() {
-  return Exchanging("singa_half", {{"clip", "1"}});
-}
+absl::StatusOr<TrainingPrograms> Half() { return Exchanging("singa_half", {{"clip", "1"}}); }
 // Between two broadcasts.
 absl::StatusOr<TrainingPrograms> Broadcasting() {
   return Exchanging("megengine", {{"reduce_method", "sum"}, {"bcast_period", "3"}});
@@ -341,24 +339,21 @@ TEST_P(TrainCheckpointTest, RunGoesOnWithTheSameBitsFromEveryStep) {
   EXPECT_EQ(differs, GetParam().differs);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TrainCheckpointTest,
-                         ::testing::Values(Case{"Dropout", Dropout, 1, false},
-                                           Case{"DropoutOn3Ranks", ParallelDropout, 3, false},
-                                           Case{"GradientMerge", OneMerged, 1, false},
-                                           Case{"GradientMergeOn3Ranks", ParallelMerged, 3, true},
-                                           Case{"Accumulated", OneAccumulated, 1, false},
-                                           Case{"AccumulatedOn3Ranks", ParallelAccumulated, 3,
-                                                true},
-                                           Case{"LocalSgd", LocalSgd, 1, false},
-                                           Case{"LocalSgdOn3Ranks", LocalSgd, 3, true},
-                                           Case{"PartialUpdate", PartialUpdate, 1, false},
-                                           Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true},
-                                           Case{"TopKOn3Ranks", TopK, 3, true},
-                                           Case{"ThresholdOn3Ranks", Threshold, 3, true},
-                                           Case{"HalfOn3Ranks", Half, 3, false},
-                                           Case{"BroadcastingOn3Ranks", Broadcasting, 3, false},
-                                           Case{"ValueOfAnEarlierStep", Last, 1, false}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, TrainCheckpointTest,
+    ::testing::Values(
+        Case{"Dropout", Dropout, 1, false}, Case{"DropoutOn3Ranks", ParallelDropout, 3, false},
+        Case{"GradientMerge", OneMerged, 1, false},
+        Case{"GradientMergeOn3Ranks", ParallelMerged, 3, true},
+        Case{"Accumulated", OneAccumulated, 1, false},
+        Case{"AccumulatedOn3Ranks", ParallelAccumulated, 3, true},
+        Case{"LocalSgd", LocalSgd, 1, false}, Case{"LocalSgdOn3Ranks", LocalSgd, 3, true},
+        Case{"PartialUpdate", PartialUpdate, 1, false},
+        Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true}, Case{"TopKOn3Ranks", TopK, 3, true},
+        Case{"ThresholdOn3Ranks", Threshold, 3, true}, Case{"HalfOn3Ranks", Half, 3, false},
+        Case{"BroadcastingOn3Ranks", Broadcasting, 3, false},
+        Case{"ValueOfAnEarlierStep", Last, 1, false}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(CheckpointOfARunTest, HoldsBf16AndWhatIsNotPersistableButReadLater) {
   WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, Last());

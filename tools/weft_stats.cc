@@ -1,13 +1,16 @@
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/memory_estimate.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/kernel.h"
 #include "tools/program_stats.h"
@@ -24,11 +27,23 @@ struct Options {
   int64_t batch = 1;
 };
 
+// So many ranks that all groups are ranks of the run.
+int RanksOfGroups(const Program& program) {
+  int most = 1;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(program.op(id));
+      if (ranks.ok() && !ranks->empty()) most = std::max(most, ranks->back() + 1);
+    }
+  }
+  return most;
+}
+
 // What weft run would print about memory, or why it does not run the program.
 std::string MemoryText(const Program& program, int64_t batch) {
   PlanOptions options;
   options.kernels = &CpuKernels();
-  options.nranks = FindNumRanks(program, nullptr).value_or(1);
+  options.nranks = std::max(FindNumRanks(program, nullptr).value_or(1), RanksOfGroups(program));
   const absl::StatusOr<MemoryEstimate> estimate = EstimateMemory(program, options, batch);
   if (!estimate.ok()) {
     return absl::StrCat("weft run does not run it: ", estimate.status().message(), "\n");

@@ -101,11 +101,8 @@ absl::Status ReadParamAttrs(const Options& options, const Programs& programs,
   }
   WEFT_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Create(spec, /*min_trainers=*/1));
   WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, ResolveGroups(cluster, &params)));
+  WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, CheckParamAttrs(params, *first.main)));
   for (const auto& [param, attrs] : params) {
-    if (!first.main->block(0).FindVar(param).valid()) {
-      return absl::InvalidArgumentError(absl::StrCat(options.param_attrs, ": parameter ", param,
-                                                     ": the program has no such variable"));
-    }
     if (!attrs.is_replicated()) verify->distributed_params.insert(param);
     if (attrs.group.has_value()) verify->groups[param] = attrs.group->ranks;
   }

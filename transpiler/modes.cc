@@ -135,7 +135,7 @@ std::vector<Mode> MakeModes() {
          {},
          replicas + "dense-gradients{$sparse=rows},"
                     "grad-reduce{$nrings,$reduce_method=sum,$degree,$travel_type=fp32,"
-                    "$accumulate_type,$buckets=mindspore,$lowering,$reduce_done},"
+                    "$accumulate_type,$buckets=mindspore,$lowering},"
                     "sync-elimination"}}},
 
       {"singa_plain",

@@ -274,7 +274,7 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   EXPECT_EQ(absl::StrJoin(names, " "),
             "nrings exact_loss statistics sparse scale buckets device_kind spars corr threshold "
             "buffer_elements fallback k_steps begin_step state loss_scale fuse trans_mode "
-            "reduce_method degree travel_type accumulate_type lowering reduce_done division clip "
+            "reduce_method degree travel_type accumulate_type lowering division clip "
             "bcast_period")
       << "if a new mode has a flag, list it here";
 }

@@ -88,6 +88,7 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
   context.param_attrs = options.param_attrs;
   WEFT_RETURN_IF_ERROR(ResolveGroups(context.cluster, &context.param_attrs));
   WEFT_RETURN_IF_ERROR(CheckGroupsAreSupported(context));
+  context.groups_of_run = GroupsOf(context.param_attrs);
   LeaveOtherGroups(&context);
   for (const auto& [param, attrs] : options.param_attrs) {
     if (!attrs.is_replicated()) context.distributed_params.insert(param);
@@ -111,15 +112,6 @@ absl::Status VerifyInput(const ProgramPair& programs) {
   WEFT_RETURN_IF_ERROR(VerifyStructure(*programs.main));
   if (programs.startup == nullptr) return absl::OkStatus();
   return VerifyStructure(*programs.startup, {/*rank=*/0, /*is_startup=*/true});
-}
-
-absl::Status CheckParamAttrs(const ParamAttrsByName& all, const Program& main) {
-  for (const auto& [param, attrs] : all) {
-    if (main.block(0).FindVar(param).valid()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("attributes of parameter ", param, ": the program has no such variable"));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CheckTimes(const StepTimes& times, const Program& main) {

@@ -44,16 +44,21 @@ ExprId RankExpressions::Cast(ExprId expr, int dtype) {
   return table_->Cast(expr, type.has_value() ? std::string(DTypeName(*type)) : absl::StrCat(dtype));
 }
 
-ExprId RankExpressions::Cast(ExprId expr, int from, int to, bool exact) {
+ExprId RankExpressions::Cast(ExprId expr, int from, int to, bool may_round) {
   const auto source = cast_from_.find(expr);
-  if (source != cast_from_.end() && source->second.dtype == to) {
-    const absl::optional<DType> narrow = DTypeFromProto(to), wide = DTypeFromProto(from);
-    const bool widened = narrow.has_value() && wide.has_value() && SizeOf(*wide) > SizeOf(*narrow);
-    if (exact || widened) return source->second.expr;
+  if (source != cast_from_.end() && source->second.is_exact && source->second.dtype == to) {
+    return source->second.expr;
   }
   const ExprId cast = Cast(expr, to);
-  const auto [it, is_new] = cast_from_.try_emplace(cast, Source{expr, from});
-  if (!is_new && it->second.dtype != from) it->second.dtype = -1;  // one of them is wrong
+  const absl::optional<DType> before = DTypeFromProto(from), after = DTypeFromProto(to);
+  const bool are_floats =
+      before.has_value() && after.has_value() && IsFloating(*before) && IsFloating(*after);
+  const bool widens = are_floats && SizeOf(*after) > SizeOf(*before);
+  const bool rounds = are_floats && *before == DType::kFloat32 && SizeOf(*after) == 2;
+  const bool is_exact = widens || (rounds && may_round);
+  const auto [it, is_new] = cast_from_.try_emplace(cast, Source{expr, from, is_exact});
+  // Another op casts the same value, from another type or without a gradient.
+  if (!is_new && (it->second.dtype != from || !is_exact)) it->second.is_exact = false;
   return cast;
 }
 

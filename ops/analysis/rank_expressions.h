@@ -34,9 +34,9 @@ class RankExpressions {
   ExprId Named(const std::string& identity, const std::string& label,
                absl::Span<const ExprId> operands = {});
   ExprId Cast(ExprId expr, int dtype);
-  // The same from an element type. A value that is cast to a wider type and back is the value; with
-  // `exact`, to any type and back.
-  ExprId Cast(ExprId expr, int from, int to, bool exact);
+  // The same from an element type. A floating-point value that is cast to a wider type and back is
+  // the value; one whose first cast `may_round`, from fp32 to half precision and back, too.
+  ExprId Cast(ExprId expr, int from, int to, bool may_round);
   // The expression of the value that all ranks hold, or that each of them holds.
   ExprId Placed(const RankValue& value);
   ExprId Scaled(const RankValue& value) { return table_->Scaled(Placed(value), value.factor); }
@@ -72,10 +72,11 @@ class RankExpressions {
   ExpressionTable* const all_;
   ExpressionTable* table_;  // null: none are made
   OperationId gathered_, shard_;
-  // Of casts: what was cast, and from which type.
+  // Of casts: what was cast, from which type, and whether casting back gives the value.
   struct Source {
     ExprId expr;
     int dtype;
+    bool is_exact;
   };
   absl::flat_hash_map<ExprId, Source> cast_from_;
   std::vector<std::vector<PlacedTerm>> terms_;  // by RankValue::terms; 0: none

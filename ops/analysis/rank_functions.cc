@@ -82,7 +82,8 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
     case Algebra::kZeros:
       return SetAll(expressions_.ZeroValue());
     default:
-      if (ins_.size() == 1 && outs_.size() == 1 && op.BoolAttr(kPerRankAttr).value_or(false)) {
+      if (ins_.size() == 1 && outs_.size() == 1 && recipe.is_elementwise &&
+          op.BoolAttr(kPerRankAttr).value_or(false)) {
         return SetAll(PerRank(op, recipe));
       }
       break;
@@ -131,22 +132,24 @@ RankValue RankFunctions::Cast(const Op& op) {
   // Nothing checks attribute in_dtype.
   const VarId in = memory_.Resolve(op.input_args()[0]);
   const auto tensor = in.valid() ? program_.var(in).Tensor() : absl::nullopt;
-  out.expr = expressions_.Cast(
-      out.expr, tensor.has_value() ? static_cast<int>(tensor->data_type()) : -1,
-      static_cast<int>(op.IntAttr("out_dtype").value_or(-1)), options_.casts_are_exact);
+  out.expr =
+      expressions_.Cast(out.expr, tensor.has_value() ? static_cast<int>(tensor->data_type()) : -1,
+                        static_cast<int>(op.IntAttr("out_dtype").value_or(-1)),
+                        options_.casts_are_exact && ins_[0].is_gradient);
   out.terms = 0;
   return out;
 }
 
-// A function that is meant for what each rank has. Of a gradient, it counts as another gradient.
+// A function that is meant for what each rank has. Of a gradient, it counts as another gradient:
+// one device does not compute it, as the mean of a function is not the function of the mean.
 RankValue RankFunctions::PerRank(const Op& op, const RankRecipe& recipe) {
   const RankValue in = ins_[0];
   Apply(op, recipe);
   if (in.placement != Placement::kLocal || !in.is_gradient) return outs_[0];
   RankValue out = in;
-  out.expr = outs_[0].expr;
   out.terms = 0;
-  return out;
+  out.factor = 1;
+  return expressions_.Opaque(out, absl::StrCat("per rank ", op.id().value()), {in}, op.type());
 }
 
 // Part i of a gathered value is the value of rank i.
@@ -284,6 +287,17 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     const bool has_factor = is_linear && !is_product && recipe.algebra != Algebra::kSparsify;
     if (has_factor && same_factor && common != 0) factor = common;
     ApplyExpressions(op, recipe, factor, shard_by_shard ? Operands::kShards : Operands::kWhole);
+    if (recipe.algebra == Algebra::kSparsify) MakeOpaqueParts(op);
+  }
+}
+
+// The mean of parts that ranks select is not the part of the mean.
+void RankFunctions::MakeOpaqueParts(const Op& op) {
+  const std::vector<RankValue> ins(ins_.begin(), ins_.end());
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    if (outs_[i].placement == Placement::kReplicated) continue;
+    outs_[i] = expressions_.Opaque(outs_[i], absl::StrCat("part ", i, " by ", op.id().value()), ins,
+                                   op.type());
   }
 }
 

@@ -54,6 +54,7 @@ class RankFunctions {
   RankValue PerRank(const Op& op, const RankRecipe& recipe);
   bool SplitGathered(const Op& op);
   void Apply(const Op& op, const RankRecipe& recipe);
+  void MakeOpaqueParts(const Op& op);
   void FindSummed(const Op& op, const RankRecipe& recipe);
   void Update(const Op& op, const RankRecipe& recipe);
   // Whether operands are the values that ranks hold, or the shards of these.

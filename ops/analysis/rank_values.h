@@ -142,7 +142,8 @@ struct RankValuesOptions {
   bool sums_are_wanted = false;
   // SumLosses::gradients. Null: none.
   const std::set<std::string>* sum_gradients = nullptr;
-  // A value that is cast to a narrower element type and back counts as the value.
+  // A gradient that is cast from fp32 to half precision, and back after its reduction, counts as
+  // what it was.
   bool casts_are_exact = false;
   // Where expressions go; null: none are made, which is much faster.
   ExpressionTable* table = nullptr;

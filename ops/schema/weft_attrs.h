@@ -18,6 +18,9 @@ inline constexpr absl::string_view kAccumulatesInFp32 = "fp32";
 // the reduction (a clip).
 inline constexpr absl::string_view kPerRankAttr = "per_rank";
 
+// The op that makes tensors of the rows that sparsified gradients travel as.
+inline constexpr absl::string_view kDensifyOp = "densify";
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_SCHEMA_WEFT_ATTRS_H_

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
@@ -39,7 +40,9 @@ absl::StatusOr<absl::optional<int>> ParseDegree(absl::string_view text) {
 
 absl::StatusOr<double> ParseClip(absl::string_view text) {
   double clip = 0;
-  if (absl::SimpleAtod(text, &clip) && clip >= 0 && clip <= 3e38) return clip;
+  const bool fits = absl::SimpleAtod(text, &clip) && clip >= 0 && clip <= 3e38 &&
+                    (clip == 0 || static_cast<float>(clip) > 0);
+  if (fits) return clip;
   return absl::InvalidArgumentError("expected a number >= 0");
 }
 
@@ -82,19 +85,41 @@ absl::Status CheckGradients(const Program& program, const GradientAnalysis& anal
   return absl::OkStatus();
 }
 
-// Multiplies gradients that are reduced already, where they are complete.
-void MultiplyReduced(const GradientAnalysis& analysis, const Program& program,
-                     const DenseReduction& reduction, PassContext& context, Rewriter* rewriter) {
+// By symbol: the last op of the root block that reduces the variable, or waits for that.
+std::vector<OpId> LastExchanges(const Program& program) {
+  std::vector<OpId> last(program.symbols().size());
+  OpTraits traits(program);
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!traits.Has(op, Trait::kCollective) && !traits.Has(op, Trait::kStreamSync)) continue;
+    for (Symbol symbol : op.output_args()) last[symbol.value()] = id;
+  }
+  return last;
+}
+
+// Multiplies gradients that are reduced already, after the last op that reduces or waits for them.
+absl::Status MultiplyReduced(const GradientAnalysis& analysis, const Program& program,
+                             const DenseReduction& reduction, PassContext& context,
+                             Rewriter* rewriter) {
+  const std::vector<OpId> last = LastExchanges(program);
   const NewAttrs attrs = {{"scale", reduction.factor_after}};
   OpTemplate multiply(
       BuildOp(InPlaceOp("scale", {}, attrs, kRoleBackward, reduction.nranks), Dialect::kWeft));
   for (const Gradient& gradient : analysis.gradients) {
     const std::string name(program.name(gradient.grad));
-    rewriter->InsertAfter(gradient.completed_by, multiply.InPlace({name}));
-    context.Explain(GradReduce::kName, name, "multiplied", "it is reduced already",
-                    {{"by", absl::StrCat(reduction.factor_after)},
-                     {"after", program.op(gradient.completed_by).DebugName()}});
+    const OpId after = last[gradient.grad.value()];
+    if (!after.valid()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "gradient ", name, " of parameter ", program.name(gradient.param),
+          ": expected an op of the root block that reduces it in place, found none; where it is "
+          "cast or accumulated on its way, divide in the pass that reduces it"));
+    }
+    rewriter->InsertAfter(after, multiply.InPlace({name}));
+    context.Explain(
+        GradReduce::kName, name, "multiplied", "it is reduced already",
+        {{"by", absl::StrCat(reduction.factor_after)}, {"after", program.op(after).DebugName()}});
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -156,7 +181,25 @@ void GradReduce::Prepare(const ConstProgramPair& programs, PassContext* context)
   if (options_.buckets.is_optimal()) PrepareReadyTimes(*programs.main, context);
 }
 
+absl::Status GradReduce::CheckOptions(const PassContext& context) const {
+  const bool changes_travel = options_.clip > 0 || options_.travel_type != TravelType::kNative ||
+                              options_.accumulation != Accumulation::kFp32 ||
+                              !options_.buckets.is_none() || options_.lowering != Lowering::kBuffer;
+  if (options_.is_done && (changes_travel || options_.method == Method::kSum)) {
+    return absl::InvalidArgumentError(
+        "with reduce_done, gradients have travelled: expected reduce_method mean, and neither "
+        "clip, travel_type, accumulate_type, buckets nor lowering");
+  }
+  if (options_.degree.has_value() && !context.Groups().empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("degree ", *options_.degree, ": group '", context.Groups()[0].name,
+                     "' of ranks has another number of ranks than all; leave degree out"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& context) const {
+  WEFT_RETURN_IF_ERROR(CheckOptions(context));
   const absl::optional<int> nranks = context.cluster.nranks();
   DenseReduction reduction;
   reduction.travels_as = DTypeOf(options_.travel_type);
@@ -177,7 +220,7 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
         "degree, reduce_done nor lowering group");
   }
   // A group of ranks has another number than all.
-  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  const std::vector<RankGroup> groups = context.Groups();
   const bool one_factor_fits = nranks.has_value() && groups.empty();
   if (options_.division == Division::kQuotient || (!needs_factor && !one_factor_fits)) {
     reduction.averages = true;
@@ -210,7 +253,7 @@ absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs
     WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
                           AnalyzeGradients(program, context.distributed_params));
     if (reduction.factor_after != 1) {
-      MultiplyReduced(analysis, program, reduction, context, &rewriter);
+      WEFT_RETURN_IF_ERROR(MultiplyReduced(analysis, program, reduction, context, &rewriter));
     }
     return CommitEdits(&rewriter);
   }

@@ -30,7 +30,7 @@ namespace weft {
 // and multiplies the values; so does the all-reduce of rows here, for any number of rows per rank.
 //
 // With reduce_done, gradients are reduced already (MindSpore's reducer after the hooks of PyNative
-// mode have run): only the product is written, before the first use of each.
+// mode have run): only the product is written, after the last op that reduces each or waits for it.
 //
 // FailedPrecondition: the conditions of transpiler/passes/gradient_reduction.h; loss gradients that
 // are divided already; gradients of another element type than fp32 that would travel in half
@@ -70,6 +70,7 @@ class GradReduce : public Pass {
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:
+  absl::Status CheckOptions(const PassContext& context) const;
   absl::StatusOr<DenseReduction> ReductionFor(const PassContext& context) const;
   // Whether the mean is over another number than that of the ranks.
   bool HasOwnDegree(const PassContext& context) const;

@@ -88,7 +88,7 @@ absl::Status RefuseDivision(const Program& program, const LossGradients& losses)
 
 // The gradients of groups are divided by the sizes of the groups, which only the reduction knows.
 absl::Status RefuseGroupsIfLossesAreDivided(GradientScale scale, const PassContext& context) {
-  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  const std::vector<RankGroup> groups = context.Groups();
   if (groups.empty()) return absl::OkStatus();
   if (scale == GradientScale::kLossGrad) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -131,7 +131,7 @@ Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& context) {
   const bool known = context.cluster.nranks().has_value();
   WEFT_RETURN_IF_ERROR(RefuseGroupsIfLossesAreDivided(scale, context));
-  if (scale == GradientScale::kAuto && !GroupsOf(context.param_attrs).empty()) {
+  if (scale == GradientScale::kAuto && !context.Groups().empty()) {
     return context.sum_losses.are_all ? GradientScale::kNone : GradientScale::kAvg;
   }
   if (scale == GradientScale::kAuto) {
@@ -163,7 +163,7 @@ absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& progr
   LossGradients losses =
       FindLossGradients(program, context.cluster.nranks(),
                         by_loss ? context.sum_losses.gradients : std::set<std::string>());
-  if (is_auto && !GroupsOf(context.param_attrs).empty()) {
+  if (is_auto && !context.Groups().empty()) {
     WEFT_RETURN_IF_ERROR(RefuseDivision(program, losses));
   }
   if (scale == GradientScale::kAvg || (is_auto && !by_loss && losses.divisions.empty())) {

@@ -32,7 +32,7 @@ absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
 }
 
 absl::Status RefuseGroups(const PassContext& context) {
-  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  const std::vector<RankGroup> groups = context.Groups();
   if (groups.empty()) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "group '", groups[0].name,

@@ -1,10 +1,12 @@
 #include "transpiler/pipeline/param_attrs.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "ops/analysis/updates.h"
 
 namespace weft {
 
@@ -64,6 +66,28 @@ absl::Status ResolveGroups(const Cluster& cluster, ParamAttrsByName* params) {
     if (!attrs.group.has_value()) continue;
     attrs.group->index = groups[attrs.group->name].index;
     if (attrs.group->index < 0) attrs.group.reset();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckParamAttrs(const ParamAttrsByName& params, const Program& main) {
+  std::set<std::string> updated;
+  for (const ParamUpdate& update : FindUpdates(main)) {
+    updated.insert(std::string(main.name(update.param)));
+  }
+  for (const auto& [param, attrs] : params) {
+    const VarId var = main.block(0).FindVar(param);
+    if (!var.valid()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attributes of parameter ", param, ": the program has no such variable"));
+    }
+    if (!attrs.group.has_value() || main.var(var).is_parameter() || updated.count(param) > 0) {
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat("attributes of parameter ", param, ", group '",
+                                                   attrs.group->name,
+                                                   "': expected a parameter, found a variable "
+                                                   "that no optimizer updates"));
   }
   return absl::OkStatus();
 }

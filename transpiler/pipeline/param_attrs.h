@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
+#include "proto/program.h"
 #include "transpiler/pipeline/cluster.h"
 
 namespace weft {
@@ -54,6 +55,10 @@ absl::Status CheckGroup(const absl::optional<int>& nranks, RankGroup* group);
 // parameter that is not replicated, trainers that drive several devices.
 // O(parameters * ranks of their groups).
 absl::Status ResolveGroups(const Cluster& cluster, ParamAttrsByName* params);
+
+// InvalidArgument, naming the parameter: the main program has no such variable, or one with a group
+// is neither marked as a parameter nor updated by an optimizer. O(ops).
+absl::Status CheckParamAttrs(const ParamAttrsByName& params, const Program& main);
 
 // The groups that parameters have, by index. After ResolveGroups.
 std::vector<RankGroup> GroupsOf(const ParamAttrsByName& params);

@@ -46,6 +46,8 @@ struct PassContext {
   std::set<std::string> distributed_params;
   // Of parameters that the user describes. distributed_params has those that are not replicated.
   ParamAttrsByName param_attrs;
+  // The groups of ranks of the run, also those to which this rank does not belong.
+  std::vector<RankGroup> groups_of_run;
   // How data variables are given to the ranks.
   FeedLayouts feeds;
   // The losses that are sums over the batch, or will be.
@@ -69,6 +71,11 @@ struct PassContext {
     if (remarks == nullptr) return;
     remarks->push_back({std::string(pass), std::move(subject), std::move(what), std::move(why),
                         std::move(details)});
+  }
+
+  // What passes decide by, so that the programs of all ranks agree.
+  std::vector<RankGroup> Groups() const {
+    return groups_of_run.empty() ? GroupsOf(param_attrs) : groups_of_run;
   }
 
   void Note(std::string line) {

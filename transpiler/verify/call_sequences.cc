@@ -22,6 +22,7 @@
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
+#include "ops/schema/weft_attrs.h"
 #include "transpiler/verify/block_conditions.h"
 #include "transpiler/verify/ring_setup.h"
 
@@ -135,6 +136,9 @@ class CallReader {
         call.what = Describe(program_, op, *FindCollectiveOp(op.type()));
         call.variables = Variables(op);
         SetGroup(op, &call);
+        if (op.StringAttr(kAccumulateTypeAttr) == kAccumulatesNatively) {
+          absl::StrAppend(&call.what, ", rounded after each addition");
+        }
         break;
       case Communication::kMoments:
         call.what = absl::StrCat(op.type(), DescribeSizes(program_, op, op.Input("Scale")));

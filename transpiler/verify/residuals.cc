@@ -5,25 +5,39 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/algebra.h"
+#include "ops/schema/weft_attrs.h"
+#include "transpiler/verify/startup_values.h"
 
 namespace weft {
 namespace {
 
 class ResidualChecker {
  public:
-  ResidualChecker(const Program& main, const StartupValues* start, ProgramRef ref,
-                  Findings* findings)
-      : main_(main), start_(start), report_(ref, findings), traits_(main) {}
+  ResidualChecker(const ConstProgramPair& programs, const RankValuesOptions& options,
+                  ProgramRef ref, Findings* findings)
+      : main_(*programs.main),
+        startup_(programs.startup),
+        options_(options),
+        report_(ref, findings),
+        traits_(*programs.main) {}
 
   void Check() {
     for (int block = 0; block < main_.num_blocks(); ++block) {
       for (OpId id : main_.block(block).ops()) {
         const Op op = main_.op(id);
-        if (Sparsifies(op)) CheckOp(op);
+        if (Sparsifies(op)) {
+          CheckSent(op);
+          CheckOp(op);
+        } else if (op.type() == kDensifyOp) {
+          CheckTensors(op);
+        }
       }
     }
     if (!owners_.empty()) FindOtherUses();
@@ -32,6 +46,46 @@ class ResidualChecker {
  private:
   bool Sparsifies(const Op& op) {
     return AlgebraOf(op, traits_.SchemaOf(op)) == Algebra::kSparsify;
+  }
+
+  void CheckSent(const Op& op) {
+    const absl::Span<const Symbol> gradients = op.Input("X");
+    absl::flat_hash_set<Symbol> seen;
+    for (Symbol gradient : gradients) {
+      if (seen.insert(gradient).second) continue;
+      report_.Add("W320", op.id(), main_.name(gradient),
+                  absl::StrCat(op.DebugName(), " input X: ", main_.name(gradient),
+                               " is there twice; expected different gradients"));
+    }
+    if (op.IntAttr("k").value_or(1) < 1) {
+      report_.Add("W320", op.id(), "",
+                  absl::StrCat(op.DebugName(), " attribute k: expected at least 1, found ",
+                               *op.IntAttr("k"), ": nothing is ever sent"));
+    }
+    for (Symbol rows : op.Output("Out")) {
+      const VarId var = main_.block(op.block()).Resolve(rows);
+      if (var.valid()) sent_[var] = op.id();
+    }
+  }
+
+  // What was made of gradients becomes them again.
+  void CheckTensors(const Op& op) {
+    const absl::Span<const Symbol> rows = op.Input("X");
+    const VarId var = rows.empty() ? VarId() : main_.block(op.block()).Resolve(rows[0]);
+    const auto sent = var.valid() ? sent_.find(var) : sent_.end();
+    if (sent == sent_.end()) return;  // rows of another origin
+    const Op by = main_.op(sent->second);
+    if (by.Input("X") == op.Output("Out")) return;
+    const auto names = [&](absl::Span<const Symbol> symbols) {
+      return absl::StrJoin(symbols, ", ", [&](std::string* out, Symbol name) {
+        absl::StrAppend(out, main_.name(name));
+      });
+    };
+    report_.Add(
+        "W320", op.id(), main_.name(rows[0]),
+        absl::StrCat(op.DebugName(), " output Out: expected ", names(by.Input("X")), ", of which ",
+                     by.DebugName(), " makes the rows, found ", names(op.Output("Out"))),
+        by.id());
   }
 
   void CheckOp(const Op& op) {
@@ -61,10 +115,21 @@ class ResidualChecker {
   }
 
   void CheckStart(const Op& op, Symbol residual) {
-    if (start_ == nullptr) return;
+    if (startup_ == nullptr) return;
+    if (!start_.has_value()) start_ = ReadStartupValues(*startup_, StartupOptions());
     const auto value = start_->find(std::string(main_.name(residual)));
-    if (value == start_->end() || value->second.is_zero) return;
-    Report(op, residual, "begins with other values than zeros, which would be sent as gradients");
+    if (value == start_->end()) {
+      Report(op, residual, "has no value when training begins: expected zeros");
+    } else if (!value->second.is_zero) {
+      Report(op, residual, "begins with other values than zeros, which would be sent as gradients");
+    }
+  }
+
+  RankValuesOptions StartupOptions() const {
+    RankValuesOptions of_startup;
+    of_startup.nranks = options_.nranks;
+    of_startup.group = options_.group;
+    return of_startup;
   }
 
   // Other ops that access a residual.
@@ -92,17 +157,20 @@ class ResidualChecker {
   }
 
   const Program& main_;
-  const StartupValues* const start_;
+  const Program* const startup_;
+  const RankValuesOptions& options_;
+  absl::optional<StartupValues> start_;  // read on demand
   Reporter report_;
   OpTraits traits_;
   absl::flat_hash_map<VarId, OpId> owners_;  // of residuals
+  absl::flat_hash_map<VarId, OpId> sent_;    // the last op that made rows of gradients, by variable
 };
 
 }  // namespace
 
-void CheckResiduals(const Program& main, const StartupValues* start, ProgramRef ref,
-                    Findings* findings) {
-  ResidualChecker(main, start, ref, findings).Check();
+void CheckSparsifiedGradients(const ConstProgramPair& programs, const RankValuesOptions& options,
+                              ProgramRef ref, Findings* findings) {
+  ResidualChecker(programs, options, ref, findings).Check();
 }
 
 }  // namespace weft

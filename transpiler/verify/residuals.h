@@ -1,18 +1,20 @@
-// Layer 3, part 3: do residuals keep what sparsified gradients leave?
+// Layer 3, part 3: is what sparsified gradients send and keep right?
 #ifndef WEFT_TRANSPILER_VERIFY_RESIDUALS_H_
 #define WEFT_TRANSPILER_VERIFY_RESIDUALS_H_
 
-#include "proto/program.h"
+#include "ops/analysis/rank_values.h"
+#include "proto/program_pair.h"
 #include "transpiler/verify/finding.h"
-#include "transpiler/verify/startup_values.h"
 
 namespace weft {
 
-// Checks the variables in which ops that sparsify gradients keep, from step to step, the elements
-// that they did not send (W319): each is persistable, begins with zeros, and belongs to one op, for
-// one gradient. `start`: what the startup program leaves; null: unknown. O(arguments).
-void CheckResiduals(const Program& main, const StartupValues* start, ProgramRef ref,
-                    Findings* findings);
+// Checks ops that sparsify gradients. The variables in which they keep, from step to step, the
+// elements that they did not send (W319): each is persistable, begins with zeros, and belongs to
+// one op, for one gradient. What they send (W320): different gradients, of which the op that makes
+// tensors of the rows gives the same, in order. `options`: those of RankValues::Of the main
+// program. O(arguments of both programs).
+void CheckSparsifiedGradients(const ConstProgramPair& programs, const RankValuesOptions& options,
+                              ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

@@ -54,6 +54,8 @@ constexpr Rule kRules[] = {
     {"W317", Layer::kCommunication, Severity::kError, "parameters differ between ranks"},
     {"W319", Layer::kCommunication, Severity::kError,
      "residual of sparsified gradients that is not kept"},
+    {"W320", Layer::kCommunication, Severity::kError,
+     "sparsified gradients that are not sent, or become other gradients"},
     {"W401", Layer::kRaces, Severity::kError, "read races with an earlier write"},
     {"W402", Layer::kRaces, Severity::kError, "write races with an earlier read"},
     {"W403", Layer::kRaces, Severity::kError, "two streams write the same storage"},

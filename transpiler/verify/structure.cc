@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/weft_attrs.h"
 #include "proto/op_role.h"
 #include "transpiler/verify/arguments.h"
 
@@ -50,6 +51,13 @@ std::vector<Violation> SignatureViolations(const Op& op, const OpSchema& schema)
          absl::StrCat("attribute ", expected->name, ": expected type ", pb::AttrType_Name(type),
                       ", found ", pb::AttrType_Name(static_cast<pb::AttrType>(attr.type)))});
   }
+  if (!op.HasAttr(kAccumulateTypeAttr)) return violations;
+  const absl::optional<std::string> accumulates = op.StringAttr(kAccumulateTypeAttr);
+  if (accumulates == kAccumulatesInFp32 || accumulates == kAccumulatesNatively) return violations;
+  violations.push_back(
+      {"W105", absl::StrCat("attribute ", kAccumulateTypeAttr, ": expected ", kAccumulatesInFp32,
+                            " or ", kAccumulatesNatively, ", found ",
+                            accumulates.has_value() ? *accumulates : "another type")});
   return violations;
 }
 

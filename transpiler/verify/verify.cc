@@ -323,7 +323,7 @@ class Verifier {
     const RankValues found = RankValues::Of(*programs.main, options);
     if (Runs(Layer::kCommunication)) {
       updates.Check(found, findings);
-      CheckResiduals(*programs.main, options.start, ref, findings);
+      CheckSparsifiedGradients(programs, options, ref, findings);
     }
     if (Runs(Layer::kAcrossRanks)) {
       conditions.Check(findings);

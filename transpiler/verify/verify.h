@@ -39,8 +39,8 @@ struct VerifyOptions {
   // How gradients are expected to be reduced: summed over the ranks and not divided, or averaged.
   // None: those of losses that are sums over the batch summed, others averaged.
   absl::optional<bool> gradients_are_summed;
-  // Gradients may be rounded to half precision and back: layer kEquivalence takes a value for what
-  // a narrower element type leaves of it.
+  // Gradients may be rounded from fp32 to half precision and back: layer kEquivalence takes a
+  // gradient for what that leaves of it.
   bool gradients_are_rounded = false;
   // How the batch is given to the ranks (FeedLayoutsOf). Empty: as the program suggests.
   FeedLayouts feeds;
