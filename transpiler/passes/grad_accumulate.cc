@@ -364,7 +364,11 @@ void GradAccumulate::Options::Bind(OptionBinder& bind) {
 }
 
 Contract GradAccumulate::contract() const {
-  return Contract().ConflictsWith(kGradientsReduced).ConflictsWith(kParametersAveraged);
+  return Contract()
+      .ProvidesOnce(kGradientsAccumulated)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged)
+      .ConflictsWith(kLossGradientScaled);
 }
 
 Claims GradAccumulate::claims(const PassContext& context) const {

@@ -338,7 +338,11 @@ bool IsSetAlready(const Program& program, const Site& site, const OptimizerSetti
 }  // namespace
 
 Contract SetOptimizer::contract() const {
-  return Contract().ConflictsWith(kGradientsReduced).ConflictsWith(kParametersAveraged);
+  return Contract()
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged)
+      .ConflictsWith(kLossGradientScaled)
+      .ConflictsWith(kGradientsAccumulated);
 }
 
 Claims SetOptimizer::claims(const PassContext& context) const {
