@@ -19,8 +19,9 @@ struct VerdictText {
 constexpr VerdictText kVerdicts[] = {
     {'y', Verdict::kYes, ""},
     {'r', Verdict::kPerRank,
-     "Each rank clips its own gradients, or has its own loss scale: ranks do not compute what one "
-     "device computes."},
+     "Each rank clips its own gradients, so that ranks do not compute what one device computes."},
+    {'s', Verdict::kOwnScale,
+     "Each rank has its own loss scale, and skips an update by itself if its gradients overflow."},
     {'e', Verdict::kOneExchange,
      "One pass exchanges gradients or parameters. A second one would reduce what is reduced, or "
      "hide what is averaged. `sparsify-gradients`, `local-sgd` and `partial-averaging` fill "
@@ -48,8 +49,8 @@ constexpr absl::string_view kTable[] = {
     "yyyfyyee",       // top-k
     "yyyfyyeee",      // threshold
     "yyyyyyeeee",     // gather
-    "yrrryyeeeee",    // LocalSGD
-    "yrrryyeeeeee",   // partial
+    "yrrsyyeeeee",    // LocalSGD
+    "yrrsyyeeeeee",   // partial
     "yyyyyyyyyyybb",  // broadcast
 };
 

@@ -40,6 +40,7 @@ const std::vector<FeatureText>& Features();
 enum class Verdict {
   kYes,
   kPerRank,      // it combines, but ranks do not compute what one device computes
+  kOwnScale,     // the same, where gradients overflow
   kOneExchange,  // from here on refused
   kNeedsFp32,
   kNeedsDense,

@@ -546,8 +546,16 @@ TEST_P(LegalPairTest, RanksTrainAsTheReference) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(programs, InTurn(programs.feeds, parts),
                                                        int64_t{kUpdates} * parts, kRanks));
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<std::vector<Numbers>> expected, Reference(pair));
+  std::vector<std::vector<Numbers>> one_device = expected;
+  const bool is_per_rank = VerdictOf(pair.first, pair.second) == Verdict::kPerRank;
+  if (is_per_rank) {
+    const TrainingPrograms original = ProgramsOf(pair);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained whole, Train(original, original.feeds, kUpdates, 1));
+    for (int i = 0; i < kUpdates; ++i) one_device[i] = whole[i][0];
+  }
+  double largest = 0;  // difference from one device, as a share of what training changes
   for (size_t i = 0; i < programs.parameters.size(); ++i) {
-    double change = 0, difference = 0;
+    double change = 0, difference = 0, apart = 0;
     for (int update = 0; update < kUpdates; ++update) {
       const std::vector<std::vector<Numbers>>& ranks = found[(update + 1) * parts - 1];
       EXPECT_EQ(ranks[0][i], ranks[1][i]) << programs.parameters[i] << " after update " << update;
@@ -555,10 +563,15 @@ TEST_P(LegalPairTest, RanksTrainAsTheReference) {
         const double value = expected[update][i][n];
         change = std::max(change, std::abs(value - expected[0][i][n]));
         difference = std::max(difference, std::abs(ranks[0][i][n] - value));
+        apart = std::max(apart, std::abs(one_device[update][i][n] - value));
       }
     }
     EXPECT_GT(change, 0) << programs.parameters[i] << " is not trained";
     EXPECT_LE(difference, ToleranceOf(pair) * change) << programs.parameters[i];
+    largest = std::max(largest, apart / change);
+  }
+  if (is_per_rank) {
+    EXPECT_GT(largest, 100 * ToleranceOf(pair));
   }
 }
 
