@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <tuple>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -52,10 +55,12 @@ struct CollectiveCall {
 std::string DescribeCollective(const CollectiveDesc& desc, int64_t number,
                                absl::string_view variable, const Dims& dims);
 
-// One rank's end of a ring. One stream calls it. Every rank makes the same calls in the same order.
+// One rank's end of a ring. One stream calls it. Every rank of the ring makes the same calls in the
+// same order.
 class Communicator {
  public:
   virtual ~Communicator() = default;
+  // The rank, and the number of ranks, in the ring: positions in RingKey::ranks.
   virtual int rank() const = 0;
   virtual int nranks() const = 0;
 
@@ -84,17 +89,31 @@ class Communicator {
 struct RingKey {
   int ring_id = 0;
   bool on_compute_stream = false;
+  // The ranks of the run that the ring connects, ascending; empty: all.
+  std::vector<int> ranks = {};
 
-  friend bool operator==(RingKey a, RingKey b) {
-    return a.ring_id == b.ring_id && a.on_compute_stream == b.on_compute_stream;
+  bool Has(int rank) const { return ranks.empty() || absl::c_binary_search(ranks, rank); }
+
+  friend bool operator==(const RingKey& a, const RingKey& b) {
+    return a.ring_id == b.ring_id && a.on_compute_stream == b.on_compute_stream &&
+           a.ranks == b.ranks;
   }
-  friend bool operator<(RingKey a, RingKey b) {
-    return a.ring_id != b.ring_id ? a.ring_id < b.ring_id
-                                  : a.on_compute_stream < b.on_compute_stream;
+  friend bool operator<(const RingKey& a, const RingKey& b) {
+    return std::tie(a.ring_id, a.on_compute_stream, a.ranks) <
+           std::tie(b.ring_id, b.on_compute_stream, b.ranks);
   }
 };
 
-std::string ToString(RingKey ring);  // "ring 0", "ring 0 (compute stream)"
+// "ring 0", "ring 0 (compute stream)", "ring 1 of ranks 0, 2".
+std::string ToString(const RingKey& ring);
+// The number of ranks of a ring in a run of `nranks`; the position of one of the run's ranks among
+// them, and the rank at a position.
+int SizeOf(const RingKey& ring, int nranks);
+int PositionOf(const RingKey& ring, int rank);
+int RankAt(const RingKey& ring, int position);
+
+// The end of a rank outside of the ring. It runs nothing: calls leave `out` as it is.
+Communicator* OutsideOfRing();
 
 struct GroupOptions {
   int nranks = 1;
@@ -111,9 +130,9 @@ class CommunicatorGroup {
  public:
   virtual ~CommunicatorGroup() = default;
 
-  // Returns the end of `rank` of a ring over all ranks. Created on first use; valid as long as the
-  // group. All ranks must request the same rings in the same order. Thread-safe.
-  virtual absl::StatusOr<Communicator*> Get(RingKey ring, int rank) = 0;
+  // Returns the end of `rank`, one of the ring's ranks. Created on first use; valid as long as the
+  // group. All ranks must request the rings that they belong to in the same order. Thread-safe.
+  virtual absl::StatusOr<Communicator*> Get(const RingKey& ring, int rank) = 0;
 
   // Reports that rank `rank` has failed and will not arrive. Releases all ranks that wait, now and
   // later, with an Aborted error that names the rank and contains `status`. Only the first call

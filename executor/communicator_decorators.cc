@@ -13,20 +13,20 @@ int64_t BytesOf(const CollectiveDesc& desc) {
   return desc.count * static_cast<int64_t>(SizeOf(desc.dtype));
 }
 
-// Makes a communicator around that of a rank on a ring.
-using Decorate =
-    std::function<std::unique_ptr<Communicator>(RingKey ring, Communicator* communicator)>;
+// Makes a communicator around that of a rank of the run on a ring.
+using Decorate = std::function<std::unique_ptr<Communicator>(const RingKey& ring, int rank,
+                                                             Communicator* communicator)>;
 
 class DecoratedGroup : public CommunicatorGroup {
  public:
   DecoratedGroup(std::unique_ptr<CommunicatorGroup> group, Decorate decorate)
       : group_(std::move(group)), decorate_(std::move(decorate)) {}
 
-  absl::StatusOr<Communicator*> Get(RingKey ring, int rank) override {
+  absl::StatusOr<Communicator*> Get(const RingKey& ring, int rank) override {
     WEFT_ASSIGN_OR_RETURN(Communicator * inner, group_->Get(ring, rank));
     std::lock_guard<std::mutex> lock(mutex_);
     std::unique_ptr<Communicator>& outer = communicators_[{ring, rank}];
-    if (outer == nullptr) outer = decorate_(ring, inner);
+    if (outer == nullptr) outer = decorate_(ring, rank, inner);
     return outer.get();
   }
 
@@ -41,20 +41,20 @@ class DecoratedGroup : public CommunicatorGroup {
 
 class Recording : public Communicator {
  public:
-  Recording(RingKey ring, Communicator* inner, TrafficLog* log)
-      : ring_(ring), inner_(*inner), log_(*log) {}
+  Recording(int ring_id, int rank, Communicator* inner, TrafficLog* log)
+      : ring_id_(ring_id), rank_(rank), inner_(*inner), log_(*log) {}
   int rank() const override { return inner_.rank(); }
   int nranks() const override { return inner_.nranks(); }
   absl::Status Check() override { return inner_.Check(); }
 
   absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
     WEFT_RETURN_IF_ERROR(inner_.Run(call, in, out));
-    log_.Add(ring_.ring_id, rank(), call.desc);
+    log_.Add(ring_id_, rank_, call.desc);
     return absl::OkStatus();
   }
 
  private:
-  const RingKey ring_;
+  const int ring_id_, rank_;  // of the run
   Communicator& inner_;
   TrafficLog& log_;
 };
@@ -107,17 +107,18 @@ std::map<int, TrafficLog::Traffic> TrafficLog::OfRank(int rank) const {
 
 std::unique_ptr<CommunicatorGroup> NewRecordingGroup(std::unique_ptr<CommunicatorGroup> group,
                                                      TrafficLog* log) {
-  return std::make_unique<DecoratedGroup>(std::move(group),
-                                          [log](RingKey ring, Communicator* inner) {
-                                            return std::make_unique<Recording>(ring, inner, log);
-                                          });
+  return std::make_unique<DecoratedGroup>(
+      std::move(group), [log](const RingKey& ring, int rank, Communicator* inner) {
+        return std::make_unique<Recording>(ring.ring_id, rank, inner, log);
+      });
 }
 
 std::unique_ptr<CommunicatorGroup> NewModelledGroup(std::unique_ptr<CommunicatorGroup> group,
                                                     double latency_s, double bytes_per_s) {
-  return std::make_unique<DecoratedGroup>(std::move(group), [=](RingKey, Communicator* inner) {
-    return std::make_unique<Modelled>(inner, latency_s, bytes_per_s);
-  });
+  return std::make_unique<DecoratedGroup>(
+      std::move(group), [=](const RingKey&, int, Communicator* inner) {
+        return std::make_unique<Modelled>(inner, latency_s, bytes_per_s);
+      });
 }
 
 }  // namespace weft

@@ -32,13 +32,14 @@ Clock::duration Seconds(double s) {
 // call is in flight.
 class LocalRing {
  public:
-  LocalRing(RingKey key, const GroupOptions& options)
+  LocalRing(const RingKey& key, const GroupOptions& options)
       : key_(key),
         options_(options),
-        ranks_(options.nranks),
-        in_(options.nranks),
-        out_(options.nranks) {
-    for (int rank = 0; rank < options.nranks; ++rank) ends_.emplace_back(this, rank);
+        nranks_(SizeOf(key, options.nranks)),
+        ranks_(nranks_),
+        in_(nranks_),
+        out_(nranks_) {
+    for (int rank = 0; rank < nranks_; ++rank) ends_.emplace_back(this, rank);
   }
 
   Communicator* end(int rank) { return &ends_[rank]; }
@@ -54,7 +55,7 @@ class LocalRing {
    public:
     End(LocalRing* ring, int rank) : ring_(ring), rank_(rank) {}
     int rank() const override { return rank_; }
-    int nranks() const override { return ring_->options_.nranks; }
+    int nranks() const override { return ring_->nranks_; }
     absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
       return ring_->Run(rank_, call, in, out);
     }
@@ -78,7 +79,7 @@ class LocalRing {
     const int64_t number = ranks_[rank].num_calls;
     if (!broken_.ok()) return BrokenStatus(call, number);
     Arrive(rank, call, in, out);
-    if (num_arrived_ == options_.nranks) {
+    if (num_arrived_ == nranks_) {
       Start(number);
     } else {
       WaitForStart(number, &lock);
@@ -86,7 +87,7 @@ class LocalRing {
     if (!HasStarted(number)) return BrokenStatus(call, number);
     if (!IsSmall(call.desc)) {
       lock.unlock();
-      RunLocalCollective(call.desc, in_, out_, rank, options_.nranks);
+      RunLocalCollective(call.desc, in_, out_, rank, nranks_);
       lock.lock();
       if (--num_working_ == 0) {
         num_done_ = number + 1;
@@ -122,7 +123,7 @@ class LocalRing {
       RunLocalCollective(desc, in_, out_, 0, 1);
       num_done_ = number + 1;
     } else {
-      num_working_ = options_.nranks;
+      num_working_ = nranks_;
     }
     changed_.notify_all();
   }
@@ -157,13 +158,14 @@ class LocalRing {
     changed_.notify_all();
   }
   absl::Status CheckCalls(int64_t number) const {
-    for (int r = 1; r < options_.nranks; ++r) {
+    for (int r = 1; r < nranks_; ++r) {
       if (ranks_[r].desc == ranks_[0].desc) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          ToString(key_), ": ranks call different collectives: rank 0 calls ", Describe(0), " in ",
-          ranks_[0].op, ", rank ", r, " calls ", Describe(r), " in ", ranks_[r].op));
+      return absl::FailedPreconditionError(
+          absl::StrCat(ToString(key_), ": ranks call different collectives: rank ", RankAt(key_, 0),
+                       " calls ", Describe(0), " in ", ranks_[0].op, ", rank ", RankAt(key_, r),
+                       " calls ", Describe(r), " in ", ranks_[r].op));
     }
-    const absl::Status status = CheckLocalCollective(ranks_[0].desc, options_.nranks);
+    const absl::Status status = CheckLocalCollective(ranks_[0].desc, nranks_);
     if (status.ok()) return status;
     return absl::Status(status.code(),
                         absl::StrCat(ToString(key_), ", ", Describe(0), ": ", status.message()));
@@ -184,15 +186,16 @@ class LocalRing {
 
   std::string DescribeMissing(int64_t number, double seconds) const {
     std::vector<int> waiting, missing;
-    for (int r = 0; r < options_.nranks; ++r) {
+    for (int r = 0; r < nranks_; ++r) {
       (ranks_[r].num_calls > number ? waiting : missing).push_back(r);
     }
-    std::string text = absl::StrCat(ToString(key_), ", ", Describe(waiting[0]), ": rank ",
-                                    absl::StrJoin(missing, ", "),
-                                    missing.size() == 1 ? " has" : " have", " not arrived after ",
-                                    seconds, " s; waiting: rank ", absl::StrJoin(waiting, ", "));
+    const auto name = [&](std::string* out, int r) { absl::StrAppend(out, RankAt(key_, r)); };
+    std::string text = absl::StrCat(
+        ToString(key_), ", ", Describe(waiting[0]), ": rank ", absl::StrJoin(missing, ", ", name),
+        missing.size() == 1 ? " has" : " have", " not arrived after ", seconds,
+        " s; waiting: rank ", absl::StrJoin(waiting, ", ", name));
     for (int r : missing) {
-      absl::StrAppend(&text, "; rank ", r,
+      absl::StrAppend(&text, "; rank ", RankAt(key_, r),
                       ranks_[r].num_calls == 0 ? std::string(" has never arrived")
                                                : " last arrived at " + Describe(r));
     }
@@ -201,6 +204,7 @@ class LocalRing {
 
   const RingKey key_;
   const GroupOptions& options_;
+  const int nranks_;       // of the ring; its ranks are 0 .. nranks_ - 1 here
   std::vector<End> ends_;  // by rank
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -220,11 +224,11 @@ class LocalGroup : public CommunicatorGroup {
  public:
   explicit LocalGroup(GroupOptions options) : options_(std::move(options)) {}
 
-  absl::StatusOr<Communicator*> Get(RingKey key, int rank) override {
+  absl::StatusOr<Communicator*> Get(const RingKey& key, int rank) override {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto [ring, is_new] = rings_.try_emplace(key, key, options_);
     if (is_new && !aborted_.ok()) ring->second.Break(aborted_);
-    return ring->second.end(rank);
+    return ring->second.end(PositionOf(key, rank));
   }
 
   void Abort(int rank, const absl::Status& status) override {

@@ -1,5 +1,6 @@
 #include "executor/local_communicator.h"
 
+#include <cmath>
 #include <functional>
 #include <mutex>
 #include <random>
@@ -69,6 +70,44 @@ TEST(LocalCommunicatorTest, SumsAreBitIdenticalOnEveryRankForSmallAndLargeOddCou
       EXPECT_THAT(buffers, Each(expected)) << nranks << " ranks, " << count << " elements";
     }
   }
+}
+
+TEST(LocalCommunicatorTest, RingsOverSomeRanksSumOverTheseOnly) {
+  const RingKey all{0, false}, low{1, false, {0, 2}}, high{2, false, {1, 3}};
+  for (size_t count : {3, 40001}) {
+    auto group = NewLocalGroup(Options(4));
+    std::vector<std::vector<float>> buffers(4), of_all(4);
+    const auto results = OnRanks(4, [&](int r) {
+      buffers[r].assign(count, std::pow(10.0f, r));
+      of_all[r] = buffers[r];
+      CollectiveCall call;
+      call.desc.count = static_cast<int64_t>(count);
+      Communicator* const end = *group->Get(low.Has(r) ? low : high, r);
+      EXPECT_EQ(end->nranks(), 2);
+      EXPECT_EQ(end->rank(), r / 2);
+      absl::Status status = end->Run(call, buffers[r].data(), buffers[r].data());
+      status.Update((*group->Get(all, r))->Run(call, of_all[r].data(), of_all[r].data()));
+      return status;
+    });
+    EXPECT_THAT(results, Each(IsOk()));
+    for (int r = 0; r < 4; ++r) {
+      EXPECT_THAT(buffers[r], Each(r % 2 == 0 ? 101 : 1010)) << r;
+      EXPECT_THAT(of_all[r], Each(1111)) << r;
+    }
+  }
+}
+
+TEST(LocalCommunicatorTest, ErrorsOfRingsOverSomeRanksNameRanksOfTheRun) {
+  auto group = NewLocalGroup(Options(4, /*timeout_s=*/0.01));
+  const RingKey ring{1, false, {1, 3}};
+  float x = 0;
+  CollectiveCall call;
+  call.desc.count = 1;
+  EXPECT_THAT((*group->Get(ring, 3))->Run(call, &x, &x),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("ring 1 of ranks 1, 3, all-reduce #0"),
+                             HasSubstr("rank 1 has not arrived after 0.01 s; waiting: rank 3; "
+                                       "rank 1 has never arrived"))));
 }
 
 TEST(LocalCommunicatorTest, ManyCallsInARowKeepTheirBuffersApart) {

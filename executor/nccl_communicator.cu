@@ -79,7 +79,7 @@ struct PendingCall {
 // The mutex of the group guards its members.
 class NcclCommunicator : public Communicator {
  public:
-  NcclCommunicator(NcclGroup* group, int rank, int nranks, RingKey ring)
+  NcclCommunicator(NcclGroup* group, int rank, int nranks, const RingKey& ring)
       : group_(group), rank_(rank), nranks_(nranks), ring_(ring) {}
   ~NcclCommunicator() override {
     Abort();  // frees idle resources; does not wait for other ranks, which may be gone
@@ -170,7 +170,7 @@ class NcclCommunicator : public Communicator {
   }
 
   NcclGroup* const group_;
-  const int rank_, nranks_;
+  const int rank_, nranks_;  // in the ring
   const RingKey ring_;
   ncclComm_t comm_ = nullptr;  // null: aborted
   int64_t number_ = 0;
@@ -191,13 +191,14 @@ class NcclGroup : public CommunicatorGroup {
     if (watcher_.joinable()) watcher_.join();
   }
 
-  absl::StatusOr<Communicator*> Get(RingKey ring, int rank) override {
+  absl::StatusOr<Communicator*> Get(const RingKey& ring, int rank) override {
     Lock lock(mutex_);
     WEFT_RETURN_IF_ERROR(abort_status_);
     std::unique_ptr<NcclCommunicator>& communicator = communicators_[{ring, rank}];
     if (communicator != nullptr) return communicator.get();
     WEFT_RETURN_IF_ERROR(StartWatcher());
-    communicator = std::make_unique<NcclCommunicator>(this, rank, options_.nranks, ring);
+    communicator = std::make_unique<NcclCommunicator>(this, PositionOf(ring, rank),
+                                                      SizeOf(ring, options_.nranks), ring);
     const absl::Status status = SetUp(&lock, communicator.get());
     if (!status.ok()) {
       AbortAll(status);  // a ring that lacks a rank cannot be used
@@ -220,10 +221,12 @@ class NcclGroup : public CommunicatorGroup {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const int rank = communicator->rank_;
-    const std::string what = absl::StrCat(ToString(communicator->ring_), ": set-up of rank ", rank);
-    WEFT_RETURN_IF_ERROR(NcclStatus(
-        ncclCommInitRankConfig(&communicator->comm_, options_.nranks, id->second, rank, &config),
-        what));
+    const std::string what = absl::StrCat(ToString(communicator->ring_), ": set-up of rank ",
+                                          RankAt(communicator->ring_, rank));
+    WEFT_RETURN_IF_ERROR(
+        NcclStatus(ncclCommInitRankConfig(&communicator->comm_, communicator->nranks_, id->second,
+                                          rank, &config),
+                   what));
     return Finish(lock, *communicator, what);
   }
 
@@ -279,9 +282,10 @@ class NcclGroup : public CommunicatorGroup {
   }
 
   // Lists the ranks that have not made the call yet, if any.
-  std::string Missing(RingKey ring, int64_t number) const {
+  std::string Missing(const RingKey& ring, int64_t number) const {
     std::vector<int> missing;
     for (int rank = 0; rank < options_.nranks; ++rank) {
+      if (!ring.Has(rank)) continue;
       const auto found = communicators_.find({ring, rank});
       const bool has_called = found != communicators_.end() && found->second != nullptr &&
                               found->second->number_ > number;
@@ -371,7 +375,7 @@ absl::Status NcclCommunicator::TryRun(Lock* lock, const CollectiveCall& call, co
   pending.number = number_;
   pending.text = absl::StrCat(call.op, ": ", ToString(ring_), ", ",
                               DescribeCollective(call.desc, number_, call.variable, call.dims),
-                              ", rank ", rank_);
+                              ", rank ", RankAt(ring_, rank_));
   const auto stream = static_cast<cudaStream_t>(call.stream);
   absl::Status status = CudaStatus(cudaEventRecord(pending.begin, stream), "cudaEventRecord");
   if (status.ok()) status = Enqueue(call, in, out);

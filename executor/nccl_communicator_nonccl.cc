@@ -6,7 +6,7 @@ namespace {
 
 class NoRings : public CommunicatorGroup {
  public:
-  absl::StatusOr<Communicator*> Get(RingKey ring, int /*rank*/) override {
+  absl::StatusOr<Communicator*> Get(const RingKey& ring, int /*rank*/) override {
     return absl::UnavailableError(absl::StrCat(ToString(ring), ": built without NCCL"));
   }
   void Abort(int /*rank*/, const absl::Status& /*status*/) override {}

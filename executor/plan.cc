@@ -75,6 +75,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
         name, ": no kernel computes moments over the batches of all ranks; it runs on one rank"));
   }
   if (schema->Has(Trait::kRingSetup)) {
+    WEFT_RETURN_IF_ERROR(RanksOfRing(op).status());
     // In Paddle, setting up a ring blocks the host. Programs that its transpiler writes rely on it:
     // broadcasts of initialized parameters follow without a synchronization.
     steps_.push_back(Step());
@@ -289,13 +290,37 @@ absl::Status PlanBuilder::AddCollectives(const Op& op, const OpAttrs& attrs,
     one.inputs.insert(one.inputs.end(), condition.begin(), condition.end());
     one.outputs = {out[i]};
     const bool on_compute_stream = attrs.Has("use_calc_stream") && attrs.Bool("use_calc_stream");
-    one.ring = RingIndex(RingKey{static_cast<int>(attrs.Int("ring_id")), on_compute_stream});
+    RingKey ring{static_cast<int>(attrs.Int("ring_id")), on_compute_stream};
+    WEFT_ASSIGN_OR_RETURN(ring.ranks, RanksOfRing(op));
+    const bool is_in_place = in[i] == out[i] && collective.kind != CollectiveKind::kAllGather &&
+                             collective.kind != CollectiveKind::kReduceScatter;
+    if (!ring.ranks.empty() && !is_in_place) {
+      return absl::UnimplementedError(
+          absl::StrCat(plan_op.name, ": expected a collective that works in place, as ranks that ",
+                       "are not in group_ranks keep their values"));
+    }
+    one.ring = RingIndex(ring);
     AddPlanOp(std::move(one));
   }
   return absl::OkStatus();
 }
 
-int PlanBuilder::RingIndex(RingKey ring) {
+absl::StatusOr<std::vector<int>> PlanBuilder::RanksOfRing(const Op& op) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<int> ranks, GroupRanksOf(op));
+  if (!ranks.empty() && ranks.back() >= options_.nranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " attribute ", kGroupRanksAttr, ": expected ranks below ",
+                     options_.nranks, ", the number of ranks of the run, found ", ranks.back()));
+  }
+  if (static_cast<int>(ranks.size()) == options_.nranks) ranks.clear();
+  const auto [known, is_new] = ranks_of_ring_.emplace(RingOf(op), ranks);
+  if (is_new || known->second == ranks) return ranks;
+  return absl::InvalidArgumentError(absl::StrCat(
+      op.DebugName(), " attribute ", kGroupRanksAttr, ": expected ", GroupText(known->second),
+      ", as for other ops on ring ", RingOf(op), ", found ", GroupText(ranks)));
+}
+
+int PlanBuilder::RingIndex(const RingKey& ring) {
   std::vector<RingKey>& rings = plan_.rings;
   const auto it = std::find(rings.begin(), rings.end(), ring);
   if (it != rings.end()) return static_cast<int>(it - rings.begin());

@@ -207,7 +207,11 @@ class PlanBuilder {
   // One collective for each variable.
   absl::Status AddCollectives(const Op& op, const OpAttrs& attrs, const Plan::PlanOp& plan_op);
 
-  int RingIndex(RingKey ring);
+  int RingIndex(const RingKey& ring);
+
+  // The ranks of the ring of a collective or of ring set-up; empty: all. InvalidArgument if the run
+  // has not all of them, or if an earlier op says otherwise.
+  absl::StatusOr<std::vector<int>> RanksOfRing(const Op& op);
 
   void RecordAccesses(const Plan::PlanOp& op);
 
@@ -252,6 +256,7 @@ class PlanBuilder {
   std::vector<Step> steps_;
   std::vector<std::string> unsupported_;
   std::map<int, int> stream_of_ring_;
+  std::map<int64_t, std::vector<int>> ranks_of_ring_;  // by ring
   Plan plan_;
 };
 

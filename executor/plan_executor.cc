@@ -76,8 +76,10 @@ absl::Status PlanExecutor::Init() {
   // Otherwise each op is looked at.
   resources_.joins_ops =
       !options_.check_nan && !options_.trace && options_.device->memory()->IsHost();
-  for (RingKey ring : plan.rings) {
-    WEFT_ASSIGN_OR_RETURN(resources_.communicators.emplace_back(),
+  for (const RingKey& ring : plan.rings) {
+    resources_.communicators.push_back(OutsideOfRing());
+    if (!ring.Has(options_.rank)) continue;
+    WEFT_ASSIGN_OR_RETURN(resources_.communicators.back(),
                           options_.group->Get(ring, options_.rank));
   }
   for (const Plan::PlanOp& op : plan.ops) {
@@ -362,6 +364,7 @@ absl::Status PlanExecutor::RunControl(BoundOp* bound) {
 }
 
 absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
+  if (bound.communicator == OutsideOfRing()) return absl::OkStatus();  // the op works in place
   const Tensor& in = *bound.inputs[0];
   Tensor* out = bound.outputs[0];
   if (bound.inputs.size() > 1 && bound.inputs[1] != nullptr) {

@@ -13,7 +13,7 @@ constexpr int kComputeStream = 0;
 
 void PlanBuilder::AddStreams() {
   std::set<int> ring_ids;
-  for (RingKey ring : plan_.rings) {
+  for (const RingKey& ring : plan_.rings) {
     if (!ring.on_compute_stream) ring_ids.insert(ring.ring_id);
   }
   plan_.stream_names.push_back("compute");

@@ -181,6 +181,54 @@ TEST(PlanTest, CollectiveThatAsksForTheComputeStreamRunsThere) {
   EXPECT_THAT(plan.rings, ElementsAre(RingKey{0, /*on_compute_stream=*/true}));
 }
 
+void SetGroup(ProgramBuilder& builder, const std::vector<int>& ranks) {
+  auto* attr = builder.last_op().add_attrs();
+  attr->set_name("group_ranks");
+  attr->set_type(pb::INTS);
+  for (int rank : ranks) attr->add_ints(rank);
+}
+
+TEST(PlanTest, RingsOverSomeRanksHaveTheseRanks) {
+  ProgramBuilder builder;
+  AllReduce(builder, "a", 1);
+  SetGroup(builder, {0, 2});
+  AllReduce(builder, "b", 2);
+  SetGroup(builder, {0, 1, 2, 3});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options(4)));
+  EXPECT_THAT(plan.rings, ElementsAre(RingKey{1, false, {0, 2}}, RingKey{2, false}));
+}
+
+TEST(PlanTest, WrongGroupsOfRanksAreRefused) {
+  const auto status_of = [](const std::vector<int>& first, const std::vector<int>& second) {
+    ProgramBuilder builder;
+    AllReduce(builder, "a", 1);
+    SetGroup(builder, first);
+    AllReduce(builder, "a", 1);
+    if (!second.empty()) SetGroup(builder, second);
+    return Plan::Build(builder.Build(), Options(4)).status();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(status_of({0, 4}, {0, 4}),
+              StatusIs(kInvalid,
+                       "op 0 (c_allreduce_sum) attribute group_ranks: expected ranks "
+                       "below 4, the number of ranks of the run, found 4"));
+  EXPECT_THAT(status_of({0, 1}, {0, 2}),
+              StatusIs(kInvalid,
+                       "op 1 (c_allreduce_sum) attribute group_ranks: expected ranks 0, "
+                       "1, as for other ops on ring 1, found ranks 0, 2"));
+  EXPECT_THAT(status_of({0, 1}, {}), StatusIs(kInvalid, HasSubstr("found all ranks")));
+  EXPECT_THAT(status_of({1, 0}, {1, 0}),
+              StatusIs(kInvalid, HasSubstr("expected distinct ranks in ascending order")));
+}
+
+TEST(PlanTest, CollectivesOverSomeRanksWorkInPlace) {
+  ProgramBuilder builder;
+  builder.Op("c_allreduce_sum", {{"X", {"a"}}}, {{"Out", {"b"}}});
+  SetGroup(builder, {0, 1});
+  EXPECT_THAT(Plan::Build(builder.Build(), Options(4)),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("works in place")));
+}
+
 TEST(PlanTest, WaitsAreARecordOnOneStreamAndAWaitOnTheOther) {
   ProgramBuilder builder;
   Scale(builder, "x", "g");

@@ -5,6 +5,7 @@
 #include <deque>
 #include <exception>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <new>
 #include <random>
@@ -27,6 +28,7 @@
 #include "executor/run_state.h"
 #include "executor/scope.h"
 #include "executor/step_gate.h"
+#include "ops/analysis/group_variables.h"
 #include "ops/schema/op_schema.h"
 
 namespace weft {
@@ -106,15 +108,20 @@ class StartValues {
   explicit StartValues(int nranks) : hashes_(nranks) {}
 
   // Hashes of the variables of a rank, in the same order on all ranks. Returns the first rank that
-  // has another value than rank 0, and the position of the variable, once all ranks have added
-  // theirs; none before, and if there is no such rank.
-  absl::optional<std::pair<int, size_t>> Add(int rank, std::vector<size_t> hashes) {
+  // has another value than the first rank that should have the same, and the position of the
+  // variable, once all ranks have added theirs; none before, and if there is no such rank.
+  // `groups`, by variable: the ranks that should have equal values; null: all.
+  absl::optional<std::pair<int, size_t>> Add(int rank, std::vector<size_t> hashes,
+                                             const std::vector<const std::vector<int>*>& groups) {
     std::lock_guard<std::mutex> lock(mutex_);
     hashes_[rank] = std::move(hashes);
     if (++num_added_ < hashes_.size()) return absl::nullopt;
     for (size_t other = 1; other < hashes_.size(); ++other) {
       for (size_t i = 0; i < hashes_[0].size(); ++i) {
-        if (hashes_[other][i] != hashes_[0][i]) {
+        const std::vector<int>* const group = groups[i];
+        if (group != nullptr && !absl::c_linear_search(*group, static_cast<int>(other))) continue;
+        const int first = group == nullptr ? 0 : group->front();
+        if (hashes_[other][i] != hashes_[first][i]) {
           return std::make_pair(static_cast<int>(other), i);
         }
       }
@@ -143,6 +150,13 @@ struct Job {
   std::vector<std::string> fetch_names;
   std::vector<int> accessed;  // between steps, besides persistable variables
   std::vector<StateVariable> state;
+  std::map<std::string, std::vector<int>> groups;  // of variables that some ranks keep equal
+
+  // The ranks that keep the variable equal; null: all.
+  const std::vector<int>* GroupOf(const std::string& name) const {
+    const auto found = groups.find(name);
+    return found == groups.end() ? nullptr : &found->second;
+  }
   std::unique_ptr<StepGate> steps;
   std::unique_ptr<StateGate> states;
   std::unique_ptr<ResultQueue> results;
@@ -240,20 +254,24 @@ class RankRunner {
     }
     std::vector<size_t> hashes;
     std::vector<absl::string_view> names;
+    std::vector<const std::vector<int>*> groups;
     for (const Plan::Variable& variable : job_.main_plan->variables) {
       if (!variable.persistable) continue;
       const Value* const value = scope_.Find(variable.name);
       names.push_back(variable.name);
+      groups.push_back(job_.GroupOf(variable.name));
       hashes.push_back(0);
       if (value == nullptr || !value->tensor.allocated()) continue;
       WEFT_ASSIGN_OR_RETURN(const Tensor tensor, value->tensor.ToHost());
       const absl::string_view bytes(static_cast<const char*>(tensor.raw()), tensor.bytes());
       hashes.back() = absl::HashOf(tensor.dims(), bytes);
     }
-    const auto differing = job_.start_values.Add(rank_, std::move(hashes));
+    const auto differing = job_.start_values.Add(rank_, std::move(hashes), groups);
     if (differing.has_value()) {
+      const std::vector<int>* const group = groups[differing->second];
       job_.options.warn(absl::StrCat("rank ", differing->first, " begins with another value of ",
-                                     names[differing->second], " than rank 0"));
+                                     names[differing->second], " than rank ",
+                                     group == nullptr ? 0 : group->front()));
     }
     return absl::OkStatus();
   }
@@ -403,6 +421,7 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, job->options));
   const Plan& plan = *job->main_plan;
   job->main_may_draw = MayDraw(plan);
+  job->groups = FindGroupVariables(*job->inputs.main);
   if (!job->options.allow_unsynchronized) {
     WEFT_RETURN_IF_ERROR(CheckSynchronized(*job->inputs.main, job->options.nranks));
   }
@@ -498,7 +517,9 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
   result.memory = ranks[0].memory();
   for (const Plan::Variable& variable : job.main_plan->variables) {
     if (!variable.persistable) continue;
-    const Value* value = ranks[0].scope()->Find(variable.name);
+    const std::vector<int>* const group = job.GroupOf(variable.name);
+    const int rank = group == nullptr ? 0 : group->front();
+    const Value* value = ranks[rank].scope()->Find(variable.name);
     if (value == nullptr || !value->tensor.allocated()) continue;
     WEFT_ASSIGN_OR_RETURN(result.persistables[variable.name], value->tensor.ToHost());
   }

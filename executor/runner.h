@@ -114,7 +114,9 @@ struct RunResult {
   int64_t end_step = 0;
   // The names of the fetched variables, in the order of StepResult::values.
   std::vector<std::string> fetch;
-  // Persistable variables of the main program that have a value, as on rank 0 after the last step.
+  // Persistable variables of the main program that have a value, as on rank 0 after the last step;
+  // those that a group of ranks keeps equal (FindGroupVariables), as on the first rank of the
+  // group.
   std::map<std::string, Tensor> persistables;
   // Of rank 0.
   ValueMemory memory;

@@ -104,6 +104,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Job{"mlp_adam", "grad_allreduce", {{"buckets", "megengine_pass"}}},
                       Job{"mlp_adam", "multi_thread", {{"trans_mode", "all_gather"}}},
                       Job{"mlp_adam", "local_sgd", {}},
+                      Job{"mlp_adam", "mindspore_reducer", {}},
+                      Job{"mlp_adam", "singa_plain", {{"lowering", "group"}}},
+                      Job{"mlp_adam", "singa_half", {}},
+                      Job{"mlp_adam", "megengine", {{"reduce_method", "mean"}}},
                       Job{"mlp_adam", "singa_sparse_topk", {{"nrings", "2"}}},
                       Job{"mlp_adam", "singa_sparse_topk", {{"spars", "0.6"}}}),
     NameOf);

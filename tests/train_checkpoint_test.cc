@@ -275,17 +275,24 @@ absl::StatusOr<TrainingPrograms> PartialUpdate() {
   WEFT_RETURN_IF_ERROR(Rewrite("singa_partial", {{"threshold", "0"}}, &programs));
   return programs;
 }
-absl::StatusOr<TrainingPrograms> Sparsified(const std::string& mode,
+absl::StatusOr<TrainingPrograms> Exchanging(const std::string& mode,
                                             const std::map<std::string, std::string>& flags) {
   WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
   WEFT_RETURN_IF_ERROR(Rewrite(mode, flags, &programs));
   return programs;
 }
 absl::StatusOr<TrainingPrograms> TopK() {
-  return Sparsified("singa_sparse_topk", {{"spars", "0.1"}});
+  return Exchanging("singa_sparse_topk", {{"spars", "0.1"}});
 }
 absl::StatusOr<TrainingPrograms> Threshold() {
-  return Sparsified("singa_sparse_threshold", {{"spars", "0.05"}});
+  return Exchanging("singa_sparse_threshold", {{"spars", "0.05"}});
+}
+absl::StatusOr<TrainingPrograms> Half() {
+  return Exchanging("singa_half", {{"clip", "1"}});
+}
+// Between two broadcasts.
+absl::StatusOr<TrainingPrograms> Broadcasting() {
+  return Exchanging("megengine", {{"reduce_method", "sum"}, {"bcast_period", "3"}});
 }
 absl::StatusOr<TrainingPrograms> Last() {
   WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, FromText(kLast, kLastStartup));
@@ -348,6 +355,8 @@ INSTANTIATE_TEST_SUITE_P(All, TrainCheckpointTest,
                                            Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true},
                                            Case{"TopKOn3Ranks", TopK, 3, true},
                                            Case{"ThresholdOn3Ranks", Threshold, 3, true},
+                                           Case{"HalfOn3Ranks", Half, 3, false},
+                                           Case{"BroadcastingOn3Ranks", Broadcasting, 3, false},
                                            Case{"ValueOfAnEarlierStep", Last, 1, false}),
                          [](const auto& info) { return info.param.name; });
 

@@ -1,11 +1,11 @@
 // Sparsified gradients: programs train as Apache SINGA does, bit by bit, and no gradient is lost.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <ostream>
 #include <random>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,20 +20,20 @@
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
-#include "tests/models.h"
+#include "tests/training_programs.h"
+#include "tests/training_spec.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
 namespace {
 
-using ::testing::AnyOf;
-using ::testing::Contains;
-using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using ::weft::testing::IsOk;
-using ::weft::testing::Model;
-using ::weft::testing::ReadModels;
-using ::weft::testing::StatusIs;
+using ::weft::testing::Activation;
+using ::weft::testing::BuildPrograms;
+using ::weft::testing::ClipKind;
+using ::weft::testing::OptimizerKind;
+using ::weft::testing::TrainingPrograms;
+using ::weft::testing::TrainingSpec;
 using Json = nlohmann::json;
 
 using Numbers = std::vector<float>;
@@ -313,31 +313,67 @@ TEST(TrainSparsifiedTest, NoGradientIsLost) {
 
 // --- Modes ---------------------------------------------------------------------------------------
 
-absl::Status TranspileModel(const std::string& mode, Model model) {
-  TranspileOptions options;
-  options.mode = mode;
-  options.cluster.nranks = 2;
-  options.verification = Verification::kAfterEachPass;
-  ProgramPair pair{&model.main, &model.startup};
-  return Transpile(options, pair).status();
+struct Job {
+  const char* name;
+  void (*change)(TrainingSpec* spec);
+};
+
+// The parameters after the last step, on rank 0.
+absl::StatusOr<std::map<std::string, Tensor>> Trained(const TrainingPrograms& programs, int ranks) {
+  RunInputs inputs;
+  inputs.main = &programs.main;
+  inputs.startup = &programs.startup;
+  inputs.feeds = programs.feeds;
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = ranks;
+  options.steps = 6;
+  options.timeout_s = 60;
+  WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
+  std::map<std::string, Tensor> parameters;
+  for (const std::string& name : programs.parameters) {
+    parameters.emplace(name, result.persistables.at(name).Clone());
+  }
+  return parameters;
 }
 
-// Every model is verified, or refused for a reason that holds for it.
-TEST(TrainSparsifiedTest, ModesRewriteAllModels) {
-  int rewritten = 0;
-  for (const auto& [name, model] : ReadModels()) {
-    for (const char* mode : {"singa_sparse_topk", "singa_sparse_threshold"}) {
-      SCOPED_TRACE(absl::StrCat(name, ", ", mode));
-      const absl::Status status = TranspileModel(mode, model);
-      rewritten += status.ok() ? 1 : 0;
-      EXPECT_THAT(
-          status,
-          AnyOf(IsOk(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                 AnyOf(HasSubstr("only fp32 gradients can be sparsified"),
-                                       HasSubstr("has no gradients"), HasSubstr("not reduced")))));
+// Ranks that send everything train as one device, also where gradients are rows, accumulated over
+// several steps, or clipped.
+TEST(TrainSparsifiedTest, RanksThatSendEverythingTrainAsOneDevice) {
+  const Job jobs[] = {
+      {"momentum", [](TrainingSpec* spec) { spec->weights_by = OptimizerKind::kMomentum; }},
+      {"rows", [](TrainingSpec* spec) { spec->lookups = 2, spec->sparse = true; }},
+      {"merged", [](TrainingSpec* spec) { spec->merged_steps = 3; }},
+      {"clipped", [](TrainingSpec* spec) { spec->clip = ClipKind::kByGlobalNorm; }},
+  };
+  const std::map<std::string, std::map<std::string, std::string>> modes = {
+      {"singa_sparse_topk", {{"spars", "1"}, {"fallback", "false"}, {"threshold", "3"}}},
+      {"singa_sparse_threshold", {{"spars", "0"}, {"nrings", "2"}}}};
+  for (const Job& job : jobs) {
+    TrainingSpec spec;
+    spec.layers = {{3, Activation::kTanh, true}, {2, Activation::kNone, true}};
+    job.change(&spec);
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto expected, Trained(BuildPrograms(spec), 1));
+    for (const auto& [mode, flags] : modes) {
+      SCOPED_TRACE(absl::StrCat(job.name, ", ", mode));
+      TrainingPrograms programs = BuildPrograms(spec);
+      TranspileOptions options;
+      options.mode = mode;
+      options.mode_flags = flags;
+      options.cluster.nranks = 3;
+      options.verification = Verification::kAfterEachPass;
+      ProgramPair pair{&programs.main, &programs.startup};
+      WEFT_ASSERT_OK(Transpile(options, pair).status());
+      WEFT_ASSERT_OK_AND_ASSIGN(const auto found, Trained(programs, 3));
+      for (const auto& [name, tensor] : expected) {
+        for (int64_t i = 0; i < tensor.size(); ++i) {
+          const float value = tensor.data<float>()[i];
+          ASSERT_NEAR(found.at(name).data<float>()[i], value, 1e-5 * (1 + std::abs(value)))
+              << name << "[" << i << "]";
+        }
+      }
     }
   }
-  EXPECT_GT(rewritten, 20);
 }
 
 }  // namespace

@@ -331,6 +331,12 @@ TEST_F(TranspileTest, ParamAttrsSayWhichGradientsTravelTogetherAndWhichDoNotTrav
                 .status,
             0);
   EXPECT_THAT(Read("why.json"), Not(HasSubstr("fused_gradient")));
+  MakeFile("attrs.json", R"({"fc_0.b_0": {"group": "g"}, "groups": {"g": [1]}})");
+  ASSERT_EQ(
+      GradAllReduce("in.pb", {"--param_attrs", Path("attrs.json"), "--explain", Path("why.json")})
+          .status,
+      0);
+  EXPECT_THAT(Read("why.json"), HasSubstr("\"group\": \"g\""));
   MakeFile("attrs.json", R"({"absent": {}})");
   ExpectRefuses("in.pb", "attributes of parameter absent: the program has no such variable",
                 {"--param_attrs", Path("attrs.json")});

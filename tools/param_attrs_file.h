@@ -8,9 +8,10 @@
 
 namespace weft {
 
-// {"fc_0.w_0": {"comm_fusion": 2, "layerwise_parallel": true, "in_shard": false,
-// "parameter_server": false}, ...}; each key may be absent. InvalidArgument with the parameter, the
-// key, what was expected and what was found.
+// {"fc_0.w_0": {"comm_fusion": 2, "group": "g0", "layerwise_parallel": true, "in_shard": false,
+// "parameter_server": false}, ..., "groups": {"g0": [0, 1]}}; each key may be absent. "groups" is
+// no parameter: it names sets of ranks. InvalidArgument with the parameter, the key, what was
+// expected and what was found.
 absl::StatusOr<ParamAttrsByName> ParseParamAttrs(absl::string_view json);
 
 }  // namespace weft

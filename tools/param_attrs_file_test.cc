@@ -1,5 +1,6 @@
 #include "tools/param_attrs_file.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,6 +22,37 @@ TEST(ParamAttrs, AbsentKeysHaveDefaults) {
   EXPECT_TRUE(attrs.at("w").is_replicated());
   EXPECT_EQ(attrs.at("v").comm_fusion, 1);
   EXPECT_FALSE(attrs.at("v").is_replicated());
+}
+
+TEST(ParamAttrs, GroupsAreNamedApart) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const ParamAttrsByName attrs,
+                            ParseParamAttrs(R"({"w": {"group": "g0"}, "v": {},
+                          "groups": {"unused": [7], "g0": [3, 0]}})"));
+  ASSERT_EQ(attrs.size(), 2);
+  EXPECT_EQ(attrs.at("w").group, (RankGroup{"g0", {0, 3}}));
+  EXPECT_FALSE(attrs.at("v").group.has_value());
+}
+
+TEST(ParamAttrs, SaysWhatIsWrongWithGroups) {
+  const auto status_of = [](absl::string_view json) { return ParseParamAttrs(json).status(); };
+  EXPECT_THAT(status_of(R"({"w": {"group": "g"}})"),
+              StatusIs(kInvalid,
+                       "parameter w: group: expected a group that 'groups' names, found "
+                       "\"g\""));
+  EXPECT_THAT(status_of(R"({"w": {"group": 0}})"),
+              StatusIs(kInvalid, HasSubstr("group: expected the name of a group, found 0")));
+  EXPECT_THAT(status_of(R"({"groups": [0]})"),
+              StatusIs(kInvalid, HasSubstr("groups: expected a JSON object of names")));
+  EXPECT_THAT(status_of(R"({"groups": {"g": 0}})"),
+              StatusIs(kInvalid, "groups, 'g': expected a list of ranks, found 0"));
+  EXPECT_THAT(status_of(R"({"groups": {"g": []}})"),
+              StatusIs(kInvalid, "groups, 'g': expected at least 1 rank"));
+  EXPECT_THAT(status_of(R"({"groups": {"g": [1, 0, 1]}})"),
+              StatusIs(kInvalid, HasSubstr("expected distinct ranks, found 0, 1, 1")));
+  for (const char* rank : {"-1", "0.5", "true", "2147483648", "18446744073709551616"}) {
+    EXPECT_THAT(status_of(absl::StrCat(R"({"groups": {"g": [)", rank, "]}}")),
+                StatusIs(kInvalid, HasSubstr("groups, 'g': expected a rank")));
+  }
 }
 
 TEST(ParamAttrs, SaysWhatIsWrong) {

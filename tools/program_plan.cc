@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "transpiler/buckets/optimal_plan.h"
@@ -31,8 +32,9 @@ double BackwardEnd(const Program& program, const std::vector<double>& op_seconds
 class Planner {
  public:
   Planner(const Program& program, const GradientAnalysis& analysis, const StepTimes& times,
-          int nrings)
+          int nrings, const ParamAttrsByName& params)
       : program_(program),
+        params_(params),
         analysis_(analysis),
         times_(times),
         nrings_(nrings),
@@ -43,14 +45,15 @@ class Planner {
   absl::StatusOr<ProgramPlan> Plan(const BucketPolicy& policy) const {
     WEFT_ASSIGN_OR_RETURN(
         const FilledBuckets filled,
-        FillBuckets(program_, analysis_, policy, {ready_, times_.collective, nrings_}));
+        FillBuckets(program_, analysis_, policy, {ready_, times_.collective, nrings_, params_}));
     ProgramPlan plan;
     plan.warnings = filled.warnings;
     plan.backward_end = end_;
     std::vector<TimedCollective> collectives;
+    int turn = 0;
     for (const GradientBucket& bucket : filled.buckets) {
       PlannedBucket planned = Describe(bucket);
-      planned.ring = static_cast<int>(collectives.size() % nrings_);
+      planned.ring = bucket.group.has_value() ? nrings_ + bucket.group->index : turn++ % nrings_;
       collectives.push_back({planned.bytes, planned.ready, planned.ring});
       plan.buckets.push_back(std::move(planned));
     }
@@ -68,7 +71,8 @@ class Planner {
       bytes.push_back(BytesOf(analysis_.gradients[i]));
       ready.push_back(ReadyOf(i));
     }
-    return std::max(0.0, LowerBound(bytes, ready, times_.collective, nrings_) - end_);
+    const int rings = nrings_ + static_cast<int>(GroupsOf(params_).size());
+    return std::max(0.0, LowerBound(bytes, ready, times_.collective, rings) - end_);
   }
 
  private:
@@ -98,10 +102,12 @@ class Planner {
     }
     planned.why_alone = bucket.why_alone;
     planned.why_ended = bucket.why_ended;
+    planned.ranks = GroupText(bucket.group.has_value() ? bucket.group->ranks : std::vector<int>());
     return planned;
   }
 
   const Program& program_;
+  const ParamAttrsByName& params_;
   const GradientAnalysis& analysis_;
   const StepTimes& times_;
   const int nrings_;
@@ -164,10 +170,14 @@ class Svg {
 }  // namespace
 
 absl::StatusOr<ProgramPlan> PlanProgram(const Program& program, const BucketPolicy& policy,
-                                        const StepTimes& times, int nrings) {
-  WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
-                        AnalyzeGradients(program, std::set<std::string>()));
-  const Planner planner(program, analysis, times, nrings);
+                                        const StepTimes& times, int nrings,
+                                        const ParamAttrsByName& params) {
+  std::set<std::string> distributed;
+  for (const auto& [param, attrs] : params) {
+    if (!attrs.is_replicated()) distributed.insert(param);
+  }
+  WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis, AnalyzeGradients(program, distributed));
+  const Planner planner(program, analysis, times, nrings, params);
   WEFT_ASSIGN_OR_RETURN(ProgramPlan plan, planner.Plan(policy));
   plan.least_exposed = plan.exposed;
   if (!policy.is_optimal()) {
@@ -190,6 +200,12 @@ absl::StatusOr<std::string> WhyApart(const ProgramPlan& plan, absl::string_view 
   if (of_a == of_b) return std::string("they share a bucket");
   for (const auto& [name, bucket] : {std::make_pair(a, of_a), std::make_pair(b, of_b)}) {
     if (!bucket->why_alone.empty()) return absl::StrCat(name, ": ", bucket->why_alone);
+  }
+  if (of_a->ranks != of_b->ranks) {
+    return absl::StrCat("reduced over ", of_a->ranks, " and over ", of_b->ranks);
+  }
+  if (of_a->ring != of_b->ring && of_a->ranks != GroupText({})) {
+    return std::string("two groups of the same ranks");
   }
   if (of_a->dtype != of_b->dtype) {
     return absl::StrCat("element types ", of_a->dtype, " and ", of_b->dtype);

@@ -13,6 +13,7 @@
 #include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/buckets/timeline.h"
+#include "transpiler/pipeline/param_attrs.h"
 
 namespace weft {
 
@@ -25,6 +26,7 @@ struct PlannedBucket {
   Interval run;
   std::string why_alone;  // why its gradient cannot share a bucket
   std::string why_ended;  // why no further gradient joined
+  std::string ranks;      // over which it is reduced: "all ranks", "ranks 0, 1"
 };
 
 struct ProgramPlan {
@@ -37,9 +39,11 @@ struct ProgramPlan {
 };
 
 // The plan of grad-all-reduce with this policy on `nrings` rings. times.op_seconds has a time for
-// every op of the root block. Errors: those of AnalyzeGradients and FillBuckets. O(arguments).
+// every op of the root block. `params`: resolved (ResolveGroups). The plan is that of a rank that
+// belongs to all groups. Errors: those of AnalyzeGradients and FillBuckets. O(arguments).
 absl::StatusOr<ProgramPlan> PlanProgram(const Program& program, const BucketPolicy& policy,
-                                        const StepTimes& times, int nrings);
+                                        const StepTimes& times, int nrings,
+                                        const ParamAttrsByName& params = {});
 
 // Why two gradients do not share a bucket, or that they do. NotFound for a name that the plan does
 // not have.

@@ -67,6 +67,22 @@ TEST(ProgramPlan, BucketsTakeRingsInTurn) {
   EXPECT_EQ(plan.buckets[2].ring, 0);
 }
 
+TEST(ProgramPlan, GradientsOfGroupsAreApartAndTakeRingsOfTheirOwn) {
+  ParamAttrsByName params;
+  params["b"].group = RankGroup{"g", {0, 1}};
+  WEFT_ASSERT_OK(ResolveGroups(Cluster(), &params));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const ProgramPlan plan,
+      PlanProgram(CompactProgram(kThree), *BucketPolicy::Parse("bytes"), Times(), 2, params));
+  ASSERT_EQ(plan.buckets.size(), 2);
+  EXPECT_THAT(plan.buckets[0].gradients, ElementsAre("b@GRAD"));
+  EXPECT_EQ(plan.buckets[0].ring, 2);
+  EXPECT_THAT(plan.buckets[1].gradients, ElementsAre("c@GRAD", "a@GRAD"));
+  EXPECT_EQ(plan.buckets[1].ring, 0);
+  EXPECT_EQ(*WhyApart(plan, "b@GRAD", "c@GRAD"), "reduced over ranks 0, 1 and over all ranks");
+  EXPECT_LE(plan.lower_bound, plan.exposed);
+}
+
 TEST(ProgramPlan, SaysWhyGradientsAreApart) {
   const ProgramPlan plan = PlanOf("count{count=2}");
   EXPECT_EQ(*WhyApart(plan, "c@GRAD", "b@GRAD"), "they share a bucket");

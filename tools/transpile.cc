@@ -241,8 +241,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--feed_layout", flags.feed_layout,
                  "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
                  "their declarations suggest");
-  app.add_option("--param_attrs", flags.param_attrs,
-                 "JSON: comm_fusion, layerwise_parallel, in_shard, parameter_server of parameters");
+  app.add_option(
+      "--param_attrs", flags.param_attrs,
+      "JSON: comm_fusion, group, layerwise_parallel, in_shard, parameter_server of parameters, "
+      "and groups of ranks");
   app.add_option("--profile", flags.profile,
                  "--buckets optimal: times of ops, of weft run --profile; default: estimated");
   app.add_option("--comm_table", flags.comm_table,

@@ -14,9 +14,11 @@
 #include "base/status_macros.h"
 #include "ops/analysis/op_times.h"
 #include "tools/bucket_file.h"
+#include "tools/param_attrs_file.h"
 #include "tools/program_plan.h"
 #include "tools/step_times_file.h"
 #include "tools/weft_commands.h"
+#include "transpiler/pipeline/param_attrs.h"
 
 namespace weft {
 namespace {
@@ -24,7 +26,7 @@ namespace {
 constexpr char kCommand[] = "weft plan";
 
 struct Options {
-  std::string file, gradients, buckets = "bytes", profile, comm_table, svg, why;
+  std::string file, gradients, buckets = "bytes", profile, comm_table, svg, why, param_attrs;
   int nrings = 1;
   int64_t batch = 32;
 };
@@ -87,7 +89,18 @@ absl::Status PlanOfProgram(const Options& options) {
   StepTimes times;
   WEFT_ASSIGN_OR_RETURN(times.collective, CollectiveTimeOf(options));
   WEFT_ASSIGN_OR_RETURN(times.op_seconds, OpTimesOf(options, program));
-  const absl::StatusOr<ProgramPlan> plan = PlanProgram(program, policy, times, options.nrings);
+  ParamAttrsByName params;
+  if (!options.param_attrs.empty()) {
+    WEFT_ASSIGN_OR_RETURN(params, ReadAs(options.param_attrs, ParseParamAttrs));
+    WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, ResolveGroups(Cluster(), &params)));
+  }
+  for (const auto& [param, attrs] : params) {
+    if (program.block(0).FindVar(param).valid()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(options.param_attrs, ": parameter ", param,
+                                                   ": the program has no such variable"));
+  }
+  const absl::StatusOr<ProgramPlan> plan =
+      PlanProgram(program, policy, times, options.nrings, params);
   WEFT_RETURN_IF_ERROR(Annotate(options.file, plan.status()));
   for (const std::string& warning : plan->warnings) PrintWarning(kCommand, warning);
   Print(options, *plan);
@@ -118,6 +131,7 @@ Subcommand AddPlan(CLI::App* weft) {
   AddOption(
       *app, "--comm_table", "FILE.json", options->comm_table,
       "Times of collectives, of weft comm_bench, or {\"latency_s\": .., \"bytes_per_s\": ..}");
+  AddOption(*app, "--param_attrs", "FILE.json", options->param_attrs, "As for transpile");
   AddInteger(*app, "--batch", options->batch, 1, INT32_MAX,
              "Rows of a rank's batch, for estimated times")
       ->capture_default_str();
@@ -126,7 +140,8 @@ Subcommand AddPlan(CLI::App* weft) {
   app->callback([options, app] {
     Require(options->file.empty() != options->gradients.empty(), "file",
             "expected a program or --gradients, and not both");
-    for (const char* flag : {"--buckets", "--profile", "--why", "--svg", "--batch"}) {
+    for (const char* flag :
+         {"--buckets", "--profile", "--why", "--svg", "--batch", "--param_attrs"}) {
       Require(options->gradients.empty() || app->count(flag) == 0, flag,
               "is for a program, not for --gradients");
     }

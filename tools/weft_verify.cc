@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,7 +26,11 @@
 #include "proto/text/program_text.h"
 #include "tools/json_number.h"
 #include "tools/numeric/numeric_check.h"
+#include "tools/param_attrs_file.h"
+#include "tools/step_times_file.h"
 #include "tools/weft_commands.h"
+#include "transpiler/pipeline/cluster.h"
+#include "transpiler/pipeline/param_attrs.h"
 #include "transpiler/verify/batch.h"
 #include "transpiler/verify/verify.h"
 
@@ -43,7 +48,7 @@ struct Options {
   std::string original, original_startup;
   int nranks = 0;  // 0: not given
   std::vector<std::string> distributed_params;
-  std::string feed_layout;
+  std::string feed_layout, param_attrs;
   bool summed_gradients = false;
   bool rounded_gradients = false;
   absl::optional<int> k_steps, begin_step;
@@ -80,6 +85,31 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
     programs->ranks.push_back(rank);
   }
   return programs;
+}
+
+// Sets the parameters that are not replicated, and the groups of ranks.
+absl::Status ReadParamAttrs(const Options& options, const Programs& programs,
+                            VerifyOptions* verify) {
+  if (options.param_attrs.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(ParamAttrsByName params, ReadAs(options.param_attrs, ParseParamAttrs));
+  ClusterSpec spec;
+  const ConstProgramPair& first = programs.ranks[0];
+  spec.nranks =
+      verify->nranks.has_value() ? verify->nranks : FindNumRanks(*first.main, first.startup);
+  if (!spec.nranks.has_value() && programs.ranks.size() > 1) {
+    spec.nranks = static_cast<int>(programs.ranks.size());
+  }
+  WEFT_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Create(spec, /*min_trainers=*/1));
+  WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, ResolveGroups(cluster, &params)));
+  for (const auto& [param, attrs] : params) {
+    if (!first.main->block(0).FindVar(param).valid()) {
+      return absl::InvalidArgumentError(absl::StrCat(options.param_attrs, ": parameter ", param,
+                                                     ": the program has no such variable"));
+    }
+    if (!attrs.is_replicated()) verify->distributed_params.insert(param);
+    if (attrs.group.has_value()) verify->groups[param] = attrs.group->ranks;
+  }
+  return absl::OkStatus();
 }
 
 VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs,
@@ -203,7 +233,21 @@ struct Scope {
   std::vector<std::string> assumptions;  // one line each
 };
 
-Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayouts& feeds) {
+// "w among ranks 0, 1; v among ranks 2, 3"; of many, the first.
+std::string GroupsText(const std::map<std::string, std::vector<int>>& groups) {
+  constexpr size_t kShown = 4;
+  std::vector<std::string> texts;
+  for (const auto& [param, ranks] : groups) {
+    if (texts.size() == kShown) break;
+    texts.push_back(absl::StrCat(param, " among ", GroupText(ranks)));
+  }
+  const size_t more = groups.size() - texts.size();
+  return absl::StrCat(absl::StrJoin(texts, "; "),
+                      more == 0 ? "" : absl::StrCat("; and ", more, " more"));
+}
+
+Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayouts& feeds,
+              const std::map<std::string, std::vector<int>>& groups) {
   Scope scope;
   const ConstProgramPair& first = programs.ranks[0];
   if (options.nranks > 0) scope.nranks = options.nranks;
@@ -233,6 +277,11 @@ Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayout
                     absl::StrJoin(whole, ", "));
   }
   if (!how.empty()) scope.assumptions.push_back(absl::StrCat(how, " (--feed_layout)"));
+  if (!groups.empty()) {
+    scope.assumptions.push_back(
+        absl::StrCat("ranks share parameters in groups, ", GroupsText(groups),
+                     ": no rank is compared with one device as a whole (--param_attrs)"));
+  }
   const std::vector<OpId> gradients = GradientsOfAbsentOps(*first.main);
   if (!gradients.empty()) {
     scope.assumptions.push_back(absl::StrCat(
@@ -378,8 +427,10 @@ absl::StatusOr<bool> Verify(const Options& options) {
   }
   const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(mains, given);
   WEFT_RETURN_IF_ERROR(Annotate(options.mains[0], feeds.status()));
-  const Findings findings = Verify(programs->ranks, OptionsOfVerifier(options, *programs, *feeds));
-  const Scope scope = ScopeOf(options, *programs, *feeds);
+  VerifyOptions verify = OptionsOfVerifier(options, *programs, *feeds);
+  WEFT_RETURN_IF_ERROR(ReadParamAttrs(options, *programs, &verify));
+  const Findings findings = Verify(programs->ranks, verify);
+  const Scope scope = ScopeOf(options, *programs, *feeds, verify.groups);
   // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
   // the reason.
   absl::StatusOr<absl::optional<NumericReport>> numeric =
@@ -420,8 +471,9 @@ void CheckFlags(const Options& options) {
   Require(mains == 1, "--numeric", "accepts one program, which all ranks run");
   Require(options.nranks <= kMaxRanks, "--nranks",
           absl::StrCat("expected at most ", kMaxRanks, " to run, found ", options.nranks));
-  Require(!options.summed_gradients && options.distributed_params.empty(), "--numeric",
-          "requires gradients averaged over the ranks, and replicated parameters");
+  Require(!options.summed_gradients && options.distributed_params.empty() &&
+              options.param_attrs.empty(),
+          "--numeric", "requires gradients averaged over the ranks, and replicated parameters");
 }
 
 }  // namespace
@@ -450,6 +502,8 @@ Subcommand AddVerify(CLI::App* weft) {
   AddOption(*app, "--feed_layout", "x=axis:1,...", options->feed_layout,
             "How data variables are given to the ranks: split along an axis, or whole; default: as "
             "their declarations suggest");
+  AddOption(*app, "--param_attrs", "F", options->param_attrs,
+            "JSON, as transpile reads it: groups of ranks, and parameters that are not replicated");
   app->add_flag("--rounded_gradients", options->rounded_gradients,
                 "Gradients may be rounded to half precision and back (singa_half)");
   app->add_flag("--summed_gradients", options->summed_gradients,

@@ -108,6 +108,33 @@ TEST(WeftVerifyTest, ProgramThatIsRightIsVerified) {
   EXPECT_THAT(Verify({kMain, "--startup", kStartup}), Ends(0, HasSubstr("verified: one device; ")));
 }
 
+TEST(WeftVerifyTest, ParamAttrsSayWhichRanksShareAParameter) {
+  const std::string group = MakeFile(
+      "group.prog",
+      SgdStepText("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=1, "
+                  "group_ranks=ints[0, 2], use_calc_stream=true}\n"));
+  EXPECT_THAT(Verify({group, "--nranks", "4"}),
+              Ends(1, HasSubstr("which is not reduced over all ranks: op 5 (c_allreduce_avg) "
+                                "reduces it, or what it is made from, over ranks 0, 2")));
+  const auto with = [&](const std::string& attrs) {
+    return Verify({group, "--nranks", "4", "--original", Original(), "--param_attrs",
+                   MakeFile("attrs.json", attrs)});
+  };
+  EXPECT_THAT(with(R"({"w": {"group": "g"}, "groups": {"g": [2, 0]}})"),
+              Ends(0, AllOf(Clean("4 ranks"),
+                            HasSubstr("note: assumed: ranks share parameters in groups, w among "
+                                      "ranks 0, 2: "))));
+  EXPECT_THAT(with(R"({"w": {"group": "g"}, "groups": {"g": [1, 2]}})"),
+              Ends(1, HasSubstr("W310: for ranks 1, 2: ")));
+  EXPECT_THAT(with(R"({"w": {"in_shard": true}})"), Ends(0, HasSubstr("verified: 4 ranks")));
+  EXPECT_THAT(with(R"({"w": {"group": "g"}, "groups": {"g": [0, 4]}})"),
+              FailsWith(1, "weft verify: ",
+                        "parameter w, group 'g': expected ranks of 0 or more "
+                        "and below 4, found 0, 4"));
+  EXPECT_THAT(with(R"({"absent": {}})"),
+              FailsWith(1, "weft verify: ", "parameter absent: the program has no such variable"));
+}
+
 TEST(WeftVerifyTest, VerdictSaysWhatItIsAboutAndWhatIsAssumed) {
   EXPECT_THAT(Verify({Right(), "--nranks", "2"}),
               Ends(0,
@@ -203,7 +230,8 @@ TEST(WeftVerifyTest, RoundedGradientsAreFoundUnlessTheyAreWanted) {
     return RunProcess(command).status;
   };
   ASSERT_EQ(transpile({"--mode", "singa_half"}), 0);
-  EXPECT_THAT(Verify({out, "--original", original}), Ends(1, HasSubstr("found cast[fp32](cast[fp16](mul_grad")));
+  EXPECT_THAT(Verify({out, "--original", original}),
+              Ends(1, HasSubstr("found cast[fp32](cast[fp16](mul_grad")));
   EXPECT_THAT(Verify({out, "--original", original, "--rounded_gradients"}),
               Ends(0, Clean("2 ranks")));
 }

@@ -119,6 +119,9 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
     options.nranks = context.cluster.nranks();
   }
   options.distributed_params = context.distributed_params;
+  for (const auto& [param, attrs] : context.param_attrs) {
+    if (attrs.group.has_value()) options.groups[param] = attrs.group->ranks;
+  }
   options.feeds = context.feeds;
   if (claims.gradients != Claims::Gradients::kByLoss) {
     options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;

@@ -3,6 +3,7 @@
 #include <future>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/spec_text.h"
@@ -49,6 +50,35 @@ absl::StatusOr<Cluster> ResolveCluster(const TranspileOptions& options) {
   return Cluster::Create(options.cluster, min_trainers);
 }
 
+absl::Status CheckGroupsAreSupported(const PassContext& context) {
+  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  if (groups.empty()) return absl::OkStatus();
+  for (const auto& [param, attrs] : context.param_attrs) {
+    if (!attrs.group.has_value() || context.distributed_params.count(param) == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", param, ", group '",
+                                                   attrs.group->name,
+                                                   "': expected a replicated parameter, found a "
+                                                   "distributed one"));
+  }
+  if (context.dialect == Dialect::kWeft) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("group '", groups[0].name,
+                   "' of ranks: Paddle's transpiler has no rings over some of the ranks; use "
+                   "dialect weft"));
+}
+
+// With endpoints, programs are those of one rank. Parameters of groups to which it does not belong
+// are its own.
+void LeaveOtherGroups(PassContext* context) {
+  if (!context->cluster.has_endpoints()) return;
+  for (auto& [param, attrs] : context->param_attrs) {
+    if (!attrs.group.has_value()) continue;
+    if (absl::c_binary_search(attrs.group->ranks, context->cluster.rank())) continue;
+    attrs.group.reset();
+    context->distributed_params.insert(param);
+  }
+}
+
 absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, TranspileResult* result) {
   PassContext context;
   context.dialect = options.dialect;
@@ -56,6 +86,9 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
   context.distributed_params = options.distributed_params;
   context.times = options.times;
   context.param_attrs = options.param_attrs;
+  WEFT_RETURN_IF_ERROR(ResolveGroups(context.cluster, &context.param_attrs));
+  WEFT_RETURN_IF_ERROR(CheckGroupsAreSupported(context));
+  LeaveOtherGroups(&context);
   for (const auto& [param, attrs] : options.param_attrs) {
     if (!attrs.is_replicated()) context.distributed_params.insert(param);
   }

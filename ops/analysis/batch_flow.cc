@@ -512,7 +512,12 @@ void BatchInterpreter::Exchange(const Op& op, const CollectiveOp& collective, Va
 
 BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp& collective,
                                                const BatchValue& in, bool is_in_place) {
-  BatchValue out = Made(op, AfterCollective(collective, in.relation), {in});
+  // What some of the ranks exchange is nothing that one device has, but for gradients of parameters
+  // that only these ranks share: layers 3 and 6 verify them.
+  const bool is_of_some = op.HasAttr(kGroupRanksAttr) && !IsBackward(op);
+  const BatchRelation relation =
+      is_of_some ? BatchRelation::Unrelated() : AfterCollective(collective, in.relation);
+  BatchValue out = Made(op, relation, {in});
   out.is_summed =
       in.is_summed || (out.relation.IsReplicated() && out.relation.power > in.relation.power);
   const bool is_mean_or_same = in.relation.IsPartial() || in.relation.IsReplicated();

@@ -1,10 +1,15 @@
 #include "ops/analysis/communication.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "ops/schema/across_ranks.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 
 namespace weft {
@@ -61,6 +66,32 @@ bool Communicates(const Program& program) {
     }
   }
   return false;
+}
+
+absl::StatusOr<std::vector<int>> GroupRanksOf(const Op& op) {
+  std::vector<int> ranks;
+  if (!op.HasAttr(kGroupRanksAttr)) return ranks;
+  const absl::optional<std::vector<int64_t>> values = op.IntsAttr(kGroupRanksAttr);
+  const auto error = [&](absl::string_view found) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " attribute ", kGroupRanksAttr,
+                     ": expected distinct ranks in ascending order, found ", found));
+  };
+  if (!values.has_value()) return error("another type than INTS");
+  if (values->empty()) return error("none");
+  for (int64_t rank : *values) {
+    const bool fits = rank >= 0 && rank <= std::numeric_limits<int>::max();
+    if (!fits || (!ranks.empty() && rank <= ranks.back())) {
+      return error(absl::StrJoin(*values, ", "));
+    }
+    ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+std::string GroupText(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "all ranks";
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
 }
 
 }  // namespace weft

@@ -3,8 +3,10 @@
 #define WEFT_OPS_ANALYSIS_COMMUNICATION_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/op_traits.h"
 #include "proto/program.h"
@@ -42,6 +44,13 @@ bool Communicates(const Program& program);
 
 // The ring of an op that communicates.
 inline int64_t RingOf(const Op& op) { return op.IntAttr("ring_id").value_or(0); }
+
+// Attribute kGroupRanksAttr of a collective or of ring set-up: the ranks that take part, ascending;
+// empty: all. InvalidArgument, naming the op, if it is no list of distinct, ascending ranks.
+absl::StatusOr<std::vector<int>> GroupRanksOf(const Op& op);
+
+// "ranks 0, 2"; "all ranks" for none.
+std::string GroupText(const std::vector<int>& ranks);
 
 }  // namespace weft
 

@@ -21,6 +21,27 @@ TEST(Communication, CollectivesCommunicateAndSynchronizationsDoNot) {
   EXPECT_EQ(Of("Out=[a] = relu(X=[a])"), Communication::kNone);
 }
 
+TEST(GroupRanks, AreDistinctRanksInAscendingOrder) {
+  const auto ranks_of = [](const std::string& attrs) -> std::string {
+    const Program program =
+        testing::BlockProgram(absl::StrCat("    Out=[a] = c_allreduce_sum(X=[a]) ", attrs, "\n"));
+    const auto ranks = GroupRanksOf(program.op(program.block(0).ops()[0]));
+    return ranks.ok() ? GroupText(*ranks) : std::string(ranks.status().message());
+  };
+  EXPECT_EQ(ranks_of(""), "all ranks");
+  EXPECT_EQ(ranks_of("{group_ranks=ints[2]}"), "rank 2");
+  EXPECT_EQ(ranks_of("{group_ranks=ints[0, 2]}"), "ranks 0, 2");
+  const std::string error =
+      "op 0 (c_allreduce_sum) attribute group_ranks: expected distinct ranks in ascending order, "
+      "found ";
+  EXPECT_EQ(ranks_of("{group_ranks=ints[2, 0]}"), error + "2, 0");
+  EXPECT_EQ(ranks_of("{group_ranks=ints[1, 1]}"), error + "1, 1");
+  EXPECT_EQ(ranks_of("{group_ranks=ints[-1, 1]}"), error + "-1, 1");
+  EXPECT_EQ(ranks_of("{group_ranks=longs[2147483648]}"), error + "2147483648");
+  EXPECT_EQ(ranks_of("{group_ranks=ints[]}"), error + "none");
+  EXPECT_EQ(ranks_of("{group_ranks=1}"), error + "another type than INTS");
+}
+
 TEST(Communication, SynchronizedMomentsCommunicateUnlessTheyAreRunningOnes) {
   const std::string norm = "Y=[y] = sync_batch_norm(X=[x]) ";
   EXPECT_EQ(Of(norm), Communication::kMoments);

@@ -5,6 +5,7 @@
 
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/algebra.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
@@ -76,7 +77,7 @@ absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
     OpTraits traits(*program);
     for (OpId id : program->block(0).ops()) {
       const Op op = program->op(id);
-      if (!traits.Has(op, Trait::kRingSetup)) continue;
+      if (!traits.Has(op, Trait::kRingSetup) || op.HasAttr(kGroupRanksAttr)) continue;
       const absl::optional<int> size = RingSize(op);
       if (size.has_value()) return size;
     }

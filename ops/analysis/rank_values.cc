@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/linear_blocks.h"
 #include "ops/analysis/op_operations.h"
 #include "ops/analysis/rank_expressions.h"
@@ -122,6 +123,7 @@ class RankInterpreter {
         return VisitBranch(op);
       case RankRecipe::Kind::kCollective:
         if (options_.is_one_device) break;
+        if (!IsOfGroup(op)) return VisitForeignCollective(op);
         return VisitCollective(op, *recipe.collective);
       case RankRecipe::Kind::kOpaqueBlock:
         if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
@@ -210,6 +212,27 @@ class RankInterpreter {
   }
 
   // --- Collectives -------------------------------------------------------------------------------
+
+  // Whether the ring of the collective connects the ranks whose values these are.
+  bool IsOfGroup(const Op& op) const {
+    if (options_.group.empty() && !op.HasAttr(kGroupRanksAttr)) return true;
+    const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+    if (!ranks.ok()) return false;  // W308
+    const bool has_all = options_.group.empty() && options_.HasRanks(ranks->size());
+    return *ranks == options_.group || has_all;
+  }
+
+  void VisitForeignCollective(const Op& op) {
+    for (Symbol name : op.output_args()) {
+      RankValue out;
+      out.placement = Placement::kLocal;
+      out.has_unknown_scale = true;
+      out.first_nonlinear_op = op.id();
+      out =
+          expressions_.Opaque(out, absl::StrCat("other ring ", op.id().value()), {}, "other ring");
+      for (VarId member : memory_.MembersOf(name)) memory_.Write(member, out);
+    }
+  }
 
   void VisitCollective(const Op& op, const CollectiveOp& collective) {
     const absl::Span<const Symbol> in = op.Input("X");

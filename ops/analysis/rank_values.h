@@ -122,6 +122,10 @@ class RankObserver {
 struct RankValuesOptions {
   // The number of ranks; none: unknown, results hold for any number.
   absl::optional<int> nranks;
+  // The ranks of the run whose values these are, ascending; empty: all. If given, `nranks` is their
+  // number, and only collectives on rings of these ranks (kGroupRanksAttr) count as such. What
+  // collectives on other rings leave is unknown, and differs between ranks.
+  std::vector<int> group;
   // The program is for one device: nothing is rank-local, collectives are ordinary functions.
   bool is_one_device = false;
   // A startup program: it starts without values.

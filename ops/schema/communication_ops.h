@@ -9,6 +9,12 @@
 
 namespace weft {
 
+// INTS, ascending: the ranks of a ring that connects some of the ranks only. Weft's own attribute,
+// on every collective on such a ring and on the op that sets it up; absent: all ranks. A rank that
+// is not listed does not take part: the op leaves its variables as they are. Roots count positions
+// in the list.
+inline constexpr absl::string_view kGroupRanksAttr = "group_ranks";
+
 enum class CollectiveKind : uint8_t {
   kAllReduce,      // out on every rank: the reduction over the ranks' in
   kReduce,         // the same on rank `root`; on other ranks a copy of in

@@ -1,4 +1,5 @@
-// Attributes of Weft's own, which passes write on ops of any schema. kNumRanksAttr is in op_attrs.h.
+// Attributes of Weft's own, which passes write on ops of any schema. kNumRanksAttr is in
+// op_attrs.h.
 #ifndef WEFT_OPS_SCHEMA_WEFT_ATTRS_H_
 #define WEFT_OPS_SCHEMA_WEFT_ATTRS_H_
 

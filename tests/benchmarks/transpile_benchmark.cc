@@ -161,6 +161,15 @@ std::vector<Mode> AllModes() {
     for (const char* trans_mode : {"all_reduce", "fuse_all_reduce", "all_gather"}) {
       modes.push_back({{"multi_thread", "--trans_mode", trans_mode}, paddle, true});
     }
+    if (paddle) continue;
+    modes.push_back({{"mindspore_reducer", "--reduce_method", "mean"}});
+    modes.push_back({{"singa_plain"}});
+    modes.push_back({{"singa_half"}});
+    modes.push_back({{"singa_partial"}});
+    modes.push_back(
+        {{"singa_sparse_topk", "--corr", "false"}});  // residuals need a startup program
+    modes.push_back({{"singa_sparse_threshold", "--corr", "false"}});
+    modes.push_back({{"megengine", "--reduce_method", "mean"}});
   }
   return modes;
 }

@@ -49,6 +49,8 @@ DATA_PARALLEL = [
     ("grad_allreduce dense", "--mode grad_allreduce --nranks 2 --sparse dense", "dp2"),
     ("multi_thread fuse", "--mode multi_thread --nranks 2", "dp2"),
     ("multi_thread gather", "--mode multi_thread --nranks 2 --trans_mode all_gather", "dp2"),
+    ("mindspore_reducer", "--mode mindspore_reducer --reduce_method mean --nranks 2", "dp2"),
+    ("singa_plain", "--mode singa_plain --nranks 2", "dp2"),
     ("local_sgd", "--mode local_sgd --nranks 2", "localsgd2"),
     ("local_sgd k=4", "--mode local_sgd --nranks 2 --k_steps 4", "localsgd2_k4"),
     ("paddle grad_allreduce", "--mode grad_allreduce " + PADDLE, "dp2"),
@@ -67,8 +69,8 @@ KNOWN = {
     ("paddle multi_thread fuse", "two_losses"): "defect 26",
 }
 for _mode in ("grad_allreduce", "grad_allreduce 2 rings", "multi_thread fuse",
-              "multi_thread gather", "paddle grad_allreduce", "paddle multi_thread fuse",
-              "paddle multi_thread each"):
+              "multi_thread gather", "mindspore_reducer", "singa_plain", "paddle grad_allreduce",
+              "paddle multi_thread fuse", "paddle multi_thread each"):
     for _model in ("word2vec_sparse_sgd", "word2vec_sparse_adam"):
         KNOWN[_mode, _model] = ROWS
 

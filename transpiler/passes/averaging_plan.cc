@@ -13,6 +13,7 @@
 #include "ops/analysis/gradients.h"
 #include "ops/analysis/updates.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/rings.h"
 
 namespace weft {
 namespace {
@@ -149,6 +150,7 @@ class Planner {
 
 absl::StatusOr<AveragingPlan> PlanAveraging(const ProgramPair& programs, const PassContext& context,
                                             const AveragingChoices& choices) {
+  WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   WEFT_RETURN_IF_ERROR(CheckDistributedParams(*programs.main, context.distributed_params));
   return Planner(programs, context, choices).Plan();
 }

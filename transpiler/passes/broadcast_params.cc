@@ -1,6 +1,7 @@
 #include "transpiler/passes/broadcast_params.h"
 
 #include <cstdint>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -21,10 +22,11 @@
 namespace weft {
 namespace {
 
-// Parameters take rings in turn. Those that share memory, as slices of a fused buffer, share a
-// ring.
-std::vector<int> AssignRings(const Program& startup, const std::vector<std::string>& params,
-                             int nrings) {
+// Parameters take rings in turn, those of a group its ring. Those that share memory, as slices of a
+// fused buffer, share a ring, and therefore have the same group.
+absl::StatusOr<std::vector<int>> AssignRings(const Program& startup,
+                                             const std::vector<std::string>& params, int nrings,
+                                             const ParamAttrsByName& attrs) {
   std::vector<uint32_t> joined(startup.symbols().size());  // by symbol: one that shares its memory
   std::iota(joined.begin(), joined.end(), 0);
   const auto find = [&](Symbol variable) {
@@ -40,9 +42,19 @@ std::vector<int> AssignRings(const Program& startup, const std::vector<std::stri
   }
   std::vector<int> rings;
   absl::flat_hash_map<uint32_t, int> ring_of;
+  int turn = 0;
   for (const std::string& param : params) {
-    const int next = static_cast<int>(ring_of.size() % nrings);
-    rings.push_back(ring_of.emplace(find(startup.FindSymbol(param)), next).first->second);
+    const auto found = attrs.find(param);
+    const bool has_group = found != attrs.end() && found->second.group.has_value();
+    const int next = has_group ? nrings + found->second.group->index : turn % nrings;
+    const auto [ring, is_new] = ring_of.emplace(find(startup.FindSymbol(param)), next);
+    if (is_new && !has_group) ++turn;
+    rings.push_back(ring->second);
+    const bool is_of_group = ring->second >= nrings;
+    if (is_of_group == has_group && (!has_group || ring->second == next)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "parameter ", param, ": the startup program makes it share its memory with a parameter of ",
+        "other ranks: expected one group for all of them"));
   }
   return rings;
 }
@@ -87,29 +99,45 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
   if (weft) AddDrawnStates(context, programs, &params);
   if (weft ? params.empty() : all.empty()) return false;
 
+  std::map<int, RankGroup> groups;  // by ring
+  for (const RankGroup& group : GroupsOf(context.param_attrs)) {
+    groups.emplace(options_.nrings + group.index, group);
+  }
+  const int all_rings = groups.empty() ? options_.nrings : groups.rbegin()->first + 1;
   std::vector<int> rings;
-  if (weft) rings = AssignRings(*programs.startup, params, options_.nrings);
-  std::vector<std::vector<std::string>> of_ring(options_.nrings);
+  if (weft) {
+    WEFT_ASSIGN_OR_RETURN(
+        rings, AssignRings(*programs.startup, params, options_.nrings, context.param_attrs));
+  }
+  std::vector<std::vector<std::string>> of_ring(all_rings);
   for (size_t i = 0; i < params.size(); ++i) {
     if (!weft) rings.push_back(static_cast<int>(i % options_.nrings));
     of_ring[rings[i]].push_back(params[i]);
   }
 
   Rewriter rewriter(programs.startup);
-  const auto append = [&](const char* type, const std::vector<std::string>& vars, NewAttrs attrs) {
-    const NewOp op = InPlaceOp(type, vars, std::move(attrs), kRoleForward);
+  const auto append = [&](const char* type, const std::vector<std::string>& vars, NewAttrs attrs,
+                          const std::vector<int>& group_ranks = {}) {
+    NewOp op = InPlaceOp(type, vars, std::move(attrs), kRoleForward);
+    op.group_ranks = group_ranks;
     rewriter.Append(0, BuildOp(op, context.dialect));
   };
-  for (int ring = 0; weft && ring < options_.nrings; ++ring) {
+  for (int ring = 0; weft && ring < all_rings; ++ring) {
     if (!of_ring[ring].empty()) append("c_wait_compute", of_ring[ring], {{"ring_id", ring}});
   }
   for (size_t i = 0; i < params.size(); ++i) {
+    const RankGroup* const group = rings[i] < options_.nrings ? nullptr : &groups.at(rings[i]);
     append("c_broadcast", {params[i]},
-           {{"ring_id", rings[i]}, {"root", 0}, {"use_calc_stream", false}});
-    context.Explain(kName, params[i], "broadcast", "all ranks start from the values of rank 0",
+           {{"ring_id", rings[i]}, {"root", 0}, {"use_calc_stream", false}},
+           group == nullptr ? std::vector<int>() : group->ranks);
+    context.Explain(kName, params[i], "broadcast",
+                    group == nullptr
+                        ? "all ranks start from the values of rank 0"
+                        : absl::StrCat("the ranks of group ", group->name,
+                                       " start from the values of rank ", group->ranks.front()),
                     {{"ring", absl::StrCat(rings[i])}});
   }
-  for (int ring = 0; ring < options_.nrings; ++ring) {
+  for (int ring = 0; ring < all_rings; ++ring) {
     if (!weft) {
       append("c_sync_comm_stream", {all.back()}, {{"ring_id", ring}});
     } else if (!of_ring[ring].empty()) {

@@ -22,8 +22,10 @@ void BindBroadcastPeriod(OptionBinder& bind, int* period);
 // not marked as parameters, master weights, target networks.
 //
 // Takes the parameters in the order of startup_parameters.h; they take rings 0 .. nrings-1 in turn.
-// Parameters that share memory (weights of `rnn` in a fused buffer) take the same ring, whose
-// stream orders their broadcasts. Changes nothing without a startup program or parameters.
+// Those of a group of ranks (ParamAttrs::group) take its ring (comm_init.h) and start from the
+// values of its first rank. Parameters that share memory (weights of `rnn` in a fused buffer) take
+// the same ring, whose stream orders their broadcasts. Changes nothing without a startup program or
+// parameters.
 //
 // The paddle dialect writes no c_wait_compute. Instead of c_wait_comm, it writes one
 // c_sync_comm_stream per ring, which names only the last parameter, even a distributed one. It
@@ -31,7 +33,8 @@ void BindBroadcastPeriod(OptionBinder& bind, int* period);
 //
 // With bcast_period -1, changes nothing: ranks begin with what each initializes.
 //
-// InvalidArgument if the startup program does not declare a parameter of the main program. O(ops).
+// InvalidArgument if the startup program does not declare a parameter of the main program;
+// FailedPrecondition if parameters of different groups share memory. O(ops).
 class BroadcastParams : public Pass {
  public:
   static constexpr absl::string_view kName = "broadcast-params";

@@ -52,6 +52,31 @@ TEST(BroadcastParams, ParametersComeInTheOrderOfTheirInitializersBetweenWaits) {
                 OnRanks(2));
 }
 
+TEST(BroadcastParams, ParametersOfAGroupStartFromItsFirstRank) {
+  RewriteOptions options = OnRanks(4);
+  options.param_attrs["b"].group = RankGroup{"g", {1, 3}};
+  options.param_attrs["v"].group = RankGroup{"h", {0, 1}};
+  ExpectRewrite(kTwoRings, {kMain, kStartup}, {"", R"(
+    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[v] = fill_constant() {shape=longs[2, 2], value=0.5}
+    c_comm_init_all() {nranks=4}
+    c_comm_init_all() {nranks=4, ring_id=1}
+    c_comm_init_all() {nranks=4, ring_id=2, group_ranks=ints[1, 3]}
+    c_comm_init_all() {nranks=4, ring_id=3, group_ranks=ints[0, 1]}
+    Out=[w] = c_wait_compute(X=[w])
+    Out=[b] = c_wait_compute(X=[b]) {ring_id=2}
+    Out=[v] = c_wait_compute(X=[v]) {ring_id=3}
+    Out=[w] = c_broadcast(X=[w])
+    Out=[b] = c_broadcast(X=[b]) {ring_id=2, group_ranks=ints[1, 3]}
+    Out=[v] = c_broadcast(X=[v]) {ring_id=3, group_ranks=ints[0, 1]}
+    Out=[w] = c_wait_comm(X=[w])
+    Out=[b] = c_wait_comm(X=[b]) {ring_id=2}
+    Out=[v] = c_wait_comm(X=[v]) {ring_id=3}
+  )"},
+                options);
+}
+
 // A weight without a mark, a copy of a parameter, a constant, and a draw that no op uses.
 constexpr char kMainWithStates[] = R"(
     var v : fp32[2, 2] persistable

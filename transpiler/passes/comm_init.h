@@ -20,9 +20,15 @@ namespace weft {
 // trainer_id} replaces c_comm_init. A single trainer needs no endpoints:
 //   c_comm_init_all() {devices, nranks, ring_id}
 //
+// Groups of ranks (ParamAttrs::group) get the rings that follow, in the order of their names:
+//   c_comm_init_all() {nranks, ring_id, group_ranks}
+// With endpoints, only the groups of the program's rank do: c_gen_nccl_id and c_comm_init name the
+// endpoints, the number and the position of the ranks in the group.
+//
 // paddle-comm-init is the pass of the paddle dialect.
 //
-// FailedPrecondition if the startup program already sets up one of these rings. O(startup ops).
+// FailedPrecondition if the startup program already sets up one of these rings; InvalidArgument for
+// more than kMaxRings. O(startup ops).
 class CommInit : public Pass {
  public:
   static constexpr absl::string_view kName = "comm-init";

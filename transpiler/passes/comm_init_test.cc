@@ -1,5 +1,9 @@
 #include "transpiler/passes/comm_init.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
@@ -18,6 +22,7 @@ using ::weft::testing::OnDevices;
 using ::weft::testing::OnEndpoints;
 using ::weft::testing::OnRanks;
 using ::weft::testing::RemarkTexts;
+using ::weft::testing::RewriteOptions;
 using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
 
@@ -58,6 +63,51 @@ TEST(CommInit, WithoutEndpointsRingsTakeAllRanksOfTheRun) {
     c_comm_init_all() {nranks=4, ring_id=1}
   )"},
                 OnRanks(4));
+}
+
+RewriteOptions WithGroup(RewriteOptions options, std::vector<int> ranks) {
+  options.param_attrs["w"].group = RankGroup{"g", std::move(ranks)};
+  options.verification = Verification::kNever;  // there is no training
+  return options;
+}
+
+TEST(CommInit, GroupsOfRanksGetTheNextRings) {
+  const TranspileResult result =
+      ExpectRewrite("comm-init{nrings=2}", {"var w : fp32[1]", ""}, {"", R"(
+    c_comm_init_all() {nranks=4}
+    c_comm_init_all() {nranks=4, ring_id=1}
+    c_comm_init_all() {nranks=4, ring_id=2, group_ranks=ints[0, 2]}
+  )"},
+                    WithGroup(OnRanks(4), {2, 0}));
+  EXPECT_EQ(RemarkTexts(result).back(), "ring 2 set up: over the ranks of group g ranks=0, 2");
+}
+
+TEST(CommInit, RingsOfGroupsAreOverTheirEndpoints) {
+  ExpectRewrite("comm-init", {"var w : fp32[1]", ""}, {"", R"(
+    var nccl_id_0 : raw persistable stop_gradient
+    var nccl_id_1 : raw persistable stop_gradient
+    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
+    c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
+    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6172"], ring_id=1}
+    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1, group_ranks=ints[0, 2]}
+  )"},
+                WithGroup(OnEndpoints(3), {0, 2}));
+}
+
+TEST(CommInit, ARankOutsideOfAGroupGetsNoRingForIt) {
+  ExpectRewrite("comm-init", {"var w : fp32[1]", ""}, {"", R"(
+    var nccl_id_0 : raw persistable stop_gradient
+    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
+    c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
+  )"},
+                WithGroup(OnEndpoints(3), {1, 2}));
+}
+
+TEST(CommInit, RingsOfGroupsCountAsRings) {
+  EXPECT_THAT(
+      RewriteStatus("comm-init{nrings=1024}", {"var w : fp32[1]", ""}, WithGroup(OnRanks(4), {0})),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("expected at most 1024 rings, found 1024 over all ranks and 1")));
 }
 
 TEST(CommInit, UnknownNumberOfRanksIsNotWritten) {

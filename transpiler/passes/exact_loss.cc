@@ -1,10 +1,12 @@
 #include "transpiler/passes/exact_loss.h"
 
+#include "base/status_macros.h"
 #include "ops/analysis/batch_edits.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/sum_losses.h"
 #include "transpiler/passes/batch_edit_writer.h"
 #include "transpiler/passes/facts.h"
+#include "transpiler/passes/rings.h"
 
 namespace weft {
 
@@ -30,6 +32,7 @@ void ExactLoss::Prepare(const ConstProgramPair& programs, PassContext* context) 
 
 absl::StatusOr<bool> ExactLoss::Run(PassContext& context, ProgramPair& programs) const {
   if (!options_.exact_loss) return false;
+  WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   return WriteBatchEdits(FindLossEdits(*programs.main, FlowOptionsOf(context)), kName,
                          "the loss is no linear function of it", context, programs.main);
 }

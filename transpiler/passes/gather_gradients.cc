@@ -149,6 +149,7 @@ Claims GatherGradients::claims(const PassContext& context) const {
 
 absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
+  WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   if (!context.cluster.nranks().has_value()) {
     return absl::InvalidArgumentError(
         "gathering gradients needs the number of ranks, which is the number of parts; give the "

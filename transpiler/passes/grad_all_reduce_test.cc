@@ -15,6 +15,7 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::CompactProgram;
@@ -82,6 +83,31 @@ TEST(GradAllReduce, EachRingIsWaitedForAsLateAsItsFirstUseAllows) {
     ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
   )",
                 OnRanks(2));
+}
+
+TEST(GradAllReduce, GradientsOfAGroupTakeItsRing) {
+  RewriteOptions options = OnRanks(3);
+  options.param_attrs["w"].group = RankGroup{"g", {0, 2}};
+  const TranspileResult result =
+      ExpectRewrite("grad-all-reduce{nrings=2,buckets=bytes}", kTwoGradients, R"(
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[y] = elementwise_add(X=[h], Y=[b])
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(Out@GRAD=[y@GRAD], X=[h], Y=[b]) role=backward vars=[b, b@GRAD]
+    Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
+    Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[h@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=2}
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {group_ranks=ints[0, 2], ring_id=2}
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=2}
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
+    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
+  )",
+                    options);
+  EXPECT_THAT(RemarkTexts(result),
+              Contains(HasSubstr("ring=2 after=op 4 (mul_grad) waited_for_by=op "
+                                 "5 (sgd) group=g ranks=0, 2")));
 }
 
 TEST(GradAllReduce, UseOfTheGradientThatWasCompleteFirstWaitsForAllOnItsRing) {

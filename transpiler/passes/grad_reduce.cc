@@ -176,9 +176,18 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
         "division quotient divides by the number of ranks, in the all-reduce: expected neither "
         "degree, reduce_done nor lowering group");
   }
-  if (options_.division == Division::kQuotient || (!needs_factor && !nranks.has_value())) {
+  // A group of ranks has another number than all.
+  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  const bool one_factor_fits = nranks.has_value() && groups.empty();
+  if (options_.division == Division::kQuotient || (!needs_factor && !one_factor_fits)) {
     reduction.averages = true;
     return reduction;
+  }
+  if (!options_.degree.has_value() && !groups.empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "group '", groups[0].name,
+        "' of ranks: the mean multiplies by 1 / the number of all ranks; expected division "
+        "reciprocal or quotient, lowering buffer and not reduce_done"));
   }
   if (!options_.degree.has_value() && !nranks.has_value()) {
     return absl::InvalidArgumentError(

@@ -23,7 +23,8 @@ namespace weft {
 //   SINGA      x fp32(1 / ranks)                     fp32, or fp16 (half)   rounded each
 //   MegEngine  / ranks, or none                      that of the gradient   rounded each
 //
-// If the number of ranks is unknown, c_allreduce_avg takes the place of the product.
+// If the number of ranks is unknown, or a parameter has a group of ranks, c_allreduce_avg takes the
+// place of the product.
 //
 // Row-sparse gradients travel as rows, in their element type. MindSpore gathers rows and values,
 // and multiplies the values; so does the all-reduce of rows here, for any number of rows per rank.

@@ -44,7 +44,8 @@ std::string Model(const std::string& type) {
 // The ops of the program after the pass, or its error.
 absl::StatusOr<std::string> Reduced(const std::string& options, const std::string& type = "fp32",
                                     absl::optional<int> nranks = 4,
-                                    std::vector<std::string>* notes = nullptr) {
+                                    std::vector<std::string>* notes = nullptr,
+                                    const ParamAttrsByName& attrs = {}) {
   Program program = CompactProgram(Model(type));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> specs, ParseSpecs("grad-reduce{" + options + "}"));
   GradReduce::Options parsed;
@@ -53,6 +54,7 @@ absl::StatusOr<std::string> Reduced(const std::string& options, const std::strin
   WEFT_RETURN_IF_ERROR(bind.Set(specs[0].options));
   PassContext context;
   context.notes = notes;
+  context.param_attrs = attrs;
   ClusterSpec cluster;
   cluster.nranks = nranks;
   context.cluster = *Cluster::Create(cluster);
@@ -86,6 +88,19 @@ TEST(GradReduceTest, MeanOverAnUnknownNumberOfRanksIsAnAverage) {
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string quotient,
                             Reduced("reduce_method=mean,division=quotient"));
   EXPECT_THAT(quotient, HasSubstr("c_allreduce_avg("));
+}
+
+// 1 / 4 is wrong for 2 ranks.
+TEST(GradReduceTest, GroupOfRanksAverages) {
+  ParamAttrsByName attrs;
+  attrs["a"].group = RankGroup{"g0", {0, 1}, 0};
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
+                            Reduced("reduce_method=mean", "fp32", 4, nullptr, attrs));
+  EXPECT_THAT(text, HasSubstr("Out=[a@GRAD] = c_allreduce_avg(X=[a@GRAD]) role=backward "
+                              "{group_ranks=ints[0, 1], ring_id=1}"));
+  EXPECT_THAT(text, Not(HasSubstr("scale(")));
+  EXPECT_THAT(Reduced("reduce_method=mean,division=before", "fp32", 4, nullptr, attrs).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("group 'g0' of ranks")));
 }
 
 // Slices of both buffers begin at the same elements: 128 halves are 256 bytes, and 512 of floats.

@@ -89,7 +89,20 @@ std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begi
   return "";
 }
 
-// Fills the buckets of the gradients of one block.
+// The group of a gradient's parameter; null: all ranks.
+const RankGroup* GroupOf(const Program& program, const Gradient& gradient,
+                         const ParamAttrsByName& params) {
+  if (params.empty()) return nullptr;
+  const auto attrs = params.find(std::string(program.name(gradient.param)));
+  const bool has_group = attrs != params.end() && attrs->second.group.has_value();
+  return has_group ? &*attrs->second.group : nullptr;
+}
+
+absl::optional<RankGroup> ToOptional(const RankGroup* group) {
+  return group == nullptr ? absl::nullopt : absl::make_optional(*group);
+}
+
+// Fills the buckets of the gradients of one block and one group of ranks.
 class BlockFiller {
  public:
   BlockFiller(const Program& program, const std::vector<Gradient>& gradients,
@@ -104,16 +117,18 @@ class BlockFiller {
         writes_(writes),
         filled_(*filled) {}
 
-  // Gradients `begin` .. `end` - 1.
-  absl::Status Fill(size_t begin, size_t end) {
-    block_ = gradients_[begin].block;
+  // In the order of completion.
+  absl::Status Fill(const std::vector<size_t>& gradients) {
+    block_ = gradients_[gradients[0]].block;
+    group_ = GroupOf(program_, gradients_[gradients[0]], inputs_.param_attrs);
     uint32_t first_use = kNever;  // of the gradients in buckets that are open
-    for (size_t i = begin; i < end; ++i) {
+    for (size_t i : gradients) {
       const TensorType type = TypeOf(program_, gradients_[i]);
       const std::string why_alone =
           WhyAlone(gradients_[i], type, writes_.begins_at[i], writes_.holds_several[i]);
       if (!why_alone.empty()) {
-        filled_.buckets.push_back({{static_cast<int>(i)}, block_, OpId(), why_alone, ""});
+        filled_.buckets.push_back(
+            {{static_cast<int>(i)}, block_, OpId(), why_alone, "", ToOptional(group_)});
         continue;
       }
       BucketGradient candidate;
@@ -191,7 +206,7 @@ class BlockFiller {
         is_open = false;
       }
       if (!is_open) {
-        filled_.buckets.push_back({{}, block_, OpId(), "", ""});
+        filled_.buckets.push_back({{}, block_, OpId(), "", "", ToOptional(group_)});
         first_use = kNever;
         is_open = true;
       }
@@ -219,6 +234,7 @@ class BlockFiller {
   const GradientWrites& writes_;
   FilledBuckets& filled_;
   int block_ = 0;
+  const RankGroup* group_ = nullptr;
   std::vector<size_t> members_;  // those that can share a bucket, in the order of completion
   std::vector<BucketGradient> candidates_;  // the same
 };
@@ -231,17 +247,28 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
   FilledBuckets filled;
   if (policy.is_none()) {
     for (size_t i = 0; i < gradients.size(); ++i) {
-      filled.buckets.push_back(
-          {{static_cast<int>(i)}, gradients[i].block, OpId(), "", "policy none"});
+      const RankGroup* group = GroupOf(program, gradients[i], inputs.param_attrs);
+      filled.buckets.push_back({{static_cast<int>(i)},
+                                gradients[i].block,
+                                OpId(),
+                                "",
+                                "policy none",
+                                ToOptional(group)});
     }
     return filled;
   }
   const GradientWrites writes = FindWrites(program, gradients);
   const auto ready = ReadyOfGradients(program, analysis, inputs.ready);
   for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
-    while (end < gradients.size() && gradients[end].block == gradients[begin].block) ++end;
-    WEFT_RETURN_IF_ERROR(
-        BlockFiller(program, gradients, policy, inputs, ready, writes, &filled).Fill(begin, end));
+    std::map<int, std::vector<size_t>> of_group;  // by index; -1: all ranks
+    for (; end < gradients.size() && gradients[end].block == gradients[begin].block; ++end) {
+      const RankGroup* group = GroupOf(program, gradients[end], inputs.param_attrs);
+      of_group[group == nullptr ? -1 : group->index].push_back(end);
+    }
+    for (const auto& [group, members] : of_group) {
+      WEFT_RETURN_IF_ERROR(
+          BlockFiller(program, gradients, policy, inputs, ready, writes, &filled).Fill(members));
+    }
   }
   std::stable_sort(filled.buckets.begin(), filled.buckets.end(),
                    [](const GradientBucket& a, const GradientBucket& b) {

@@ -24,9 +24,11 @@ struct GradientBucket {
   OpId begins_at;              // the first op that writes one of several, in the root block
   std::string why_alone;       // why a gradient cannot share a bucket
   std::string why_ended;       // why no further gradient joined
+  absl::optional<RankGroup> group = absl::nullopt;  // over which it is reduced; none: all ranks
 };
 
-// What policies go by beside the program. `optimal`: times and rings; `mindspore`: comm_fusion.
+// What policies go by beside the program. All: groups of ranks; `optimal`: times and rings;
+// `mindspore`: comm_fusion.
 struct BucketInputs {
   // When gradients of the root block are complete, in seconds since the step began, by name: of a
   // variable that holds several gradients in turn, one after the other.
@@ -41,8 +43,9 @@ struct FilledBuckets {
   std::vector<std::string> warnings;  // of the policy
 };
 
-// Every gradient is in one bucket. The gradients of a bucket have the same element type and block;
-// all are complete before one is used. If there are several, each has a known shape, and its
+// Every gradient is in one bucket. The gradients of a bucket have the same element type, block and
+// group of ranks; all are complete before one is used. Policies fill the buckets of each group as
+// if there were no other gradients. If there are several, each has a known shape, and its
 // storage can move into the buffer: its first write does not read the old value, and its variable
 // holds no other gradient in the same step. Where the policy wants gradients to share a bucket
 // although one is used before another is complete, the bucket is divided. Buckets are in the order

@@ -50,6 +50,20 @@ TEST(GradientBuckets, FillUpInTheOrderOfCompletion) {
               ElementsAre("c@GRAD b@GRAD from op 0 (mul_grad)", "a@GRAD"));
 }
 
+TEST(GradientBuckets, GradientsOfDifferentGroupsTravelApart) {
+  BucketInputs inputs;
+  inputs.param_attrs["c"].group = RankGroup{"g", {0, 1}, 0};
+  inputs.param_attrs["a"].group = RankGroup{"g", {0, 1}, 0};
+  for (const char* policy : {"bytes", "count{count=2}", "optimal", "mindspore"}) {
+    EXPECT_THAT(Buckets(kThree, policy, inputs),
+                ElementsAre("b@GRAD", "c@GRAD a@GRAD from op 0 (mul_grad)"))
+        << policy;
+  }
+  EXPECT_THAT(Buckets(kThree, "none", inputs), ElementsAre("c@GRAD", "b@GRAD", "a@GRAD"));
+  inputs.param_attrs["a"].group = RankGroup{"h", {0, 1}, 1};
+  EXPECT_THAT(Buckets(kThree, "bytes", inputs), ElementsAre("c@GRAD", "b@GRAD", "a@GRAD"));
+}
+
 TEST(GradientBuckets, MindSporeCountsParametersInTheOrderOfTheirDeclaration) {
   const std::string declared = R"(
     var a : fp32[2, 2] parameter persistable

@@ -86,6 +86,27 @@ absl::Status RefuseDivision(const Program& program, const LossGradients& losses)
                                     "the factor is the program's own"));
 }
 
+// The gradients of groups are divided by the sizes of the groups, which only the reduction knows.
+absl::Status RefuseGroupsIfLossesAreDivided(GradientScale scale, const PassContext& context) {
+  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  if (groups.empty()) return absl::OkStatus();
+  if (scale == GradientScale::kLossGrad) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "scale loss_grad divides by the number of all ranks, but the gradients of group '",
+        groups[0].name, "' are reduced over ", groups[0].ranks.size(),
+        " ranks; use scale avg or auto"));
+  }
+  if (scale == GradientScale::kAuto && context.sum_losses.are_mixed()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        *context.sum_losses.gradients.begin(),
+        " is the gradient of a loss that is a sum over the batch, other losses are means: their "
+        "gradients must be divided by the number of ranks, which differs between parameters, as "
+        "group '",
+        groups[0].name, "' has its own; expected losses of one kind"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool BeginsBackward(const Op& op) { return IsLossGrad(op) && !IsInPlace(op); }
@@ -109,6 +130,10 @@ Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context
 
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& context) {
   const bool known = context.cluster.nranks().has_value();
+  WEFT_RETURN_IF_ERROR(RefuseGroupsIfLossesAreDivided(scale, context));
+  if (scale == GradientScale::kAuto && !GroupsOf(context.param_attrs).empty()) {
+    return context.sum_losses.are_all ? GradientScale::kNone : GradientScale::kAvg;
+  }
   if (scale == GradientScale::kAuto) {
     if (context.sum_losses.are_all) return GradientScale::kNone;
     if (context.sum_losses.are_mixed() && !known) {
@@ -134,9 +159,13 @@ absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& progr
   const bool by_loss = claim == Claims::Gradients::kByLoss;
   if (claim == Claims::Gradients::kSummed || (by_loss && context.sum_losses.are_all)) return false;
   const bool is_auto = scale == GradientScale::kAuto;
+  WEFT_RETURN_IF_ERROR(RefuseGroupsIfLossesAreDivided(scale, context));
   LossGradients losses =
       FindLossGradients(program, context.cluster.nranks(),
                         by_loss ? context.sum_losses.gradients : std::set<std::string>());
+  if (is_auto && !GroupsOf(context.param_attrs).empty()) {
+    WEFT_RETURN_IF_ERROR(RefuseDivision(program, losses));
+  }
   if (scale == GradientScale::kAvg || (is_auto && !by_loss && losses.divisions.empty())) {
     // The user says whose the other factors are.
     const auto is_open = [](const Division& division) { return !division.nranks.has_value(); };

@@ -16,7 +16,7 @@ namespace weft {
 
 enum class GradientScale {
   kAuto,      // kNone for losses that are sums; kLossGrad if the number of ranks is known; kAvg.
-              // For some sums: kLossGrad of the others
+              // For some sums: kLossGrad of the others. For groups of ranks: kAvg or kNone
   kLossGrad,  // the loss's gradient is divided, and with it all gradients
   kAvg,       // the reduction averages
   kNone,      // gradients are summed and not divided
@@ -28,7 +28,7 @@ void BindGradientScale(OptionBinder& bind, GradientScale* field);
 Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context);
 
 // Replaces kAuto where the loss's gradient is not divided yet. InvalidArgument for kLossGrad
-// without a number of ranks; FailedPrecondition if kAuto needs that.
+// without a number of ranks, or with groups of ranks; FailedPrecondition if kAuto needs that.
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& context);
 
 // Whether a reduction of gradients averages; else it sums. kAuto averages unless a loss is a sum,

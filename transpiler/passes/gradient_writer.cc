@@ -1,10 +1,12 @@
 #include "transpiler/passes/gradient_writer.h"
 
-#include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/fused_buffer.h"
 
@@ -19,8 +21,11 @@ pb::OpDesc WaitOp(const std::string& type, int ring) {
 
 }  // namespace
 
-GradientWriter::Ring::Ring(int id)
-    : wait_compute(WaitOp("c_wait_compute", id)), wait_comm(WaitOp("c_wait_comm", id)) {}
+GradientWriter::Ring::Ring(int id, std::vector<int> group_ranks)
+    : id(id),
+      group_ranks(std::move(group_ranks)),
+      wait_compute(WaitOp("c_wait_compute", id)),
+      wait_comm(WaitOp("c_wait_comm", id)) {}
 
 GradientWriter::GradientWriter(const Program& program, const GradientAnalysis& analysis, int nrings,
                                GradientExchange* exchange, Rewriter* rewriter)
@@ -29,14 +34,36 @@ GradientWriter::GradientWriter(const Program& program, const GradientAnalysis& a
       exchange_(*exchange),
       rewriter_(*rewriter),
       names_(program),
+      nrings_(nrings),
       completes_(program.op_id_limit(), kNone),
       uses_(program.op_id_limit(), kNone),
       next_use_(analysis.gradients.size(), kNone),
       bucket_of_(analysis.gradients.size(), kNone) {
-  for (int i = 0; i < nrings; ++i) rings_.emplace_back(i);
+  for (int i = 0; i < nrings; ++i) rings_.emplace_back(i, std::vector<int>());
+}
+
+void GradientWriter::AssignRings(const std::vector<GradientBucket>& buckets) {
+  size_t turn = 0;
+  std::map<int, RankGroup> groups;
+  for (const GradientBucket& bucket : buckets) {
+    if (bucket.group.has_value()) {
+      groups.emplace(bucket.group->index, *bucket.group);
+    }
+  }
+  std::map<int, int> ring_of_group;
+  for (const auto& [index, group] : groups) {
+    ring_of_group[index] = static_cast<int>(rings_.size());
+    rings_.emplace_back(static_cast<int>(nrings_) + index, group.ranks);
+  }
+  for (const GradientBucket& bucket : buckets) {
+    ring_of_.push_back(bucket.group.has_value() ? ring_of_group[bucket.group->index]
+                                                : static_cast<int>(turn++ % nrings_));
+  }
+  launched_.resize(rings_.size());
 }
 
 void GradientWriter::Write(const std::vector<GradientBucket>& buckets) {
+  AssignRings(buckets);
   for (size_t b = buckets.size(); b-- > 0;) {
     const std::vector<int>& members = buckets[b].gradients;
     for (size_t k = members.size(); k-- > 0;) {
@@ -116,14 +143,19 @@ void GradientWriter::AllocateBuffer(const GradientBucket& bucket) {
 
 void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end,
                             Insert insert) {
-  const size_t nrings = rings_.size();
-  for (size_t turn = begin; turn < std::min(end, begin + nrings); ++turn) {
-    const int ring_id = static_cast<int>(turn % nrings);
-    Ring& ring = rings_[ring_id];
-    if (ring.in_flight.empty()) ring.first_in_flight = turn;
+  std::vector<int> order;  // rings, by their first bucket
+  for (size_t b = begin; b < end; ++b) {
+    if (launched_[ring_of_[b]].empty()) order.push_back(ring_of_[b]);
+    launched_[ring_of_[b]].push_back(b);
+  }
+  for (int index : order) {
+    Ring& ring = rings_[index];
+    const std::vector<size_t> of_ring = std::move(launched_[index]);
+    launched_[index].clear();
+    if (ring.in_flight.empty()) ring.first_in_flight = of_ring.front();
     std::vector<std::string> travelling;
     std::vector<std::vector<std::string>> launched;
-    for (size_t b = turn; b < end; b += nrings) {
+    for (size_t b : of_ring) {
       launched.push_back(VariablesOf(buckets, b));
       for (const std::string& variable : launched.back()) {
         exchange_.Prepare(variable, insert);
@@ -137,7 +169,13 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
     insert(ring.wait_compute.InPlace(travelling));
     ring.in_flight.insert(ring.in_flight.end(), travelling.begin(), travelling.end());
     for (const std::vector<std::string>& variables : launched) {
-      insert(exchange_.Launch(variables, ring_id));
+      if (ring.group_ranks.empty()) {
+        insert(exchange_.Launch(variables, ring.id));
+      } else {
+        pb::OpDesc collective = exchange_.Launch(variables, 0);
+        SetRingOfGroup(ring.id, ring.group_ranks, &collective);
+        insert(collective);
+      }
       for (const std::string& variable : variables) {
         std::string result = exchange_.Result(variable);
         if (result != exchange_.Sent(variable)) ring.in_flight.push_back(std::move(result));
@@ -149,7 +187,7 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
 
 // An earlier wait on the ring may have covered the bucket.
 void GradientWriter::WaitFor(size_t bucket, OpId before) {
-  Ring& ring = rings_[bucket % rings_.size()];
+  Ring& ring = rings_[ring_of_[bucket]];
   if (bucket >= ring.first_in_flight) WaitForRing(&ring, before, 0);
 }
 
@@ -182,11 +220,15 @@ void GradientWriter::Explain(absl::string_view pass, const std::string& what,
           what,
           absl::StrCat("gradient of replicated parameter ", program_.name(gradient.param)),
           {{"op", buckets[b].gradients.size() > 1 && buffers_[b].empty() ? group_type : op_type},
-           {"ring", absl::StrCat(b % rings_.size())},
+           {"ring", absl::StrCat(rings_[ring_of_[b]].id)},
            {"after", op_name(gradient.completed_by)},
            {"waited_for_by",
             gradient.first_use.valid() ? op_name(gradient.first_use) : "the end of the program"}}};
       if (gradient.block != 0) remark.details.push_back({"block", absl::StrCat(gradient.block)});
+      if (const absl::optional<RankGroup>& group = buckets[b].group; group.has_value()) {
+        remark.details.push_back({"group", group->name});
+        remark.details.push_back({"ranks", absl::StrJoin(group->ranks, ", ")});
+      }
       if (!buffers_[b].empty()) remark.details.push_back({"buffer", buffers_[b]});
       if (!buckets[b].why_alone.empty()) remark.details.push_back({"alone", buckets[b].why_alone});
       context.remarks->push_back(std::move(remark));

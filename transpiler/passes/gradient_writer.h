@@ -44,7 +44,8 @@ class GradientExchange {
   // Inserts, when the bucket is complete, the compute-stream ops before its collective.
   virtual void Prepare(const std::string& variable, Insert insert) {}
   // The collective on the ring's stream, of the variable, or of a group of them. The reference is
-  // valid until the next call.
+  // valid until the next call. Of a bucket of a group of ranks, called for ring 0: GradientWriter
+  // sets the ring and the ranks.
   virtual const pb::OpDesc& Launch(absl::Span<const std::string> variables, int ring) = 0;
   // The variable that the collective writes.
   virtual std::string Result(const std::string& variable) { return Sent(variable); }
@@ -52,10 +53,12 @@ class GradientExchange {
   virtual void Finish(const std::string& variable, Insert insert) {}
 };
 
-// Buckets take rings in turn. After the op that completes the last gradient of a bucket, writes
-// c_wait_compute and the collective. Before the first op that uses a gradient in flight, writes
-// c_wait_comm for all that is in flight on the ring. Buckets of several gradients get a fused
-// buffer, unless the exchange uses none. The caller commits the rewriter. O(ops + gradients).
+// Buckets over all ranks take rings 0 .. nrings-1 in turn; those of a group take its ring,
+// nrings + RankGroup::index, and get attribute kGroupRanksAttr. After the op that completes the
+// last gradient of a bucket, writes c_wait_compute and the collective. Before the first op that
+// uses a gradient in flight, writes c_wait_comm for all that is in flight on the ring. Buckets of
+// several gradients get a fused buffer, unless the exchange uses none. The caller commits the
+// rewriter. O(ops + gradients).
 class GradientWriter {
  public:
   GradientWriter(const Program& program, const GradientAnalysis& analysis, int nrings,
@@ -73,7 +76,9 @@ class GradientWriter {
 
  private:
   struct Ring {
-    explicit Ring(int id);
+    Ring(int id, std::vector<int> group_ranks);
+    int id;
+    std::vector<int> group_ranks;  // empty: all ranks
     OpTemplate wait_compute, wait_comm;
     std::vector<std::string> buckets;    // variables of buckets in flight
     std::vector<std::string> in_flight;  // variables that a wait for them names
@@ -87,6 +92,8 @@ class GradientWriter {
   std::vector<std::string> VariablesOf(const std::vector<GradientBucket>& buckets, size_t b) const;
   void AllocateBuffer(const GradientBucket& bucket);
   void Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end, Insert insert);
+  // Sets ring_of_, and adds the rings of groups.
+  void AssignRings(const std::vector<GradientBucket>& buckets);
   void WaitFor(size_t bucket, OpId before);
   // Inserts the wait before an op or, if that is invalid, at the end of the block.
   void WaitForRing(Ring* ring, OpId before, int block);
@@ -97,7 +104,10 @@ class GradientWriter {
   Rewriter& rewriter_;
   UniqueNames names_;
   std::vector<Ring> rings_;
-  std::vector<std::string> buffers_;  // by bucket; empty for a single gradient
+  const size_t nrings_;                        // over all ranks
+  std::vector<int> ring_of_;                   // by bucket: into rings_
+  std::vector<std::vector<size_t>> launched_;  // by ring: buckets of one launch
+  std::vector<std::string> buffers_;           // by bucket; empty for a single gradient
   // By op: the first bucket that it completes, and the first gradient whose first use it is.
   std::vector<uint32_t> completes_, uses_;
   // By gradient: the next gradient with the same first use, and its bucket.

@@ -1,10 +1,12 @@
 #include "transpiler/passes/op_builder.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 
 #include "absl/algorithm/container.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 
@@ -62,6 +64,17 @@ NewOp InPlaceOp(const std::string& type, const std::vector<std::string>& variabl
   return {type, {{"X", variables}}, {{"Out", variables}}, std::move(attrs), role, nranks};
 }
 
+void SetRingOfGroup(int ring, const std::vector<int>& ranks, pb::OpDesc* op) {
+  auto* const attrs = op->mutable_attrs();
+  const auto ring_id = absl::c_find_if(
+      *attrs, [](const pb::OpDesc::Attr& attr) { return attr.name() == "ring_id"; });
+  if (ring_id == attrs->end()) Die(op->type(), "attribute ring_id");
+  ring_id->set_i(ring);
+  *attrs->Add() = MakeAttr(kGroupRanksAttr, std::vector<int32_t>(ranks.begin(), ranks.end()));
+  const auto is_later = [](const pb::OpDesc::Attr& attr) { return attr.name() > kGroupRanksAttr; };
+  std::rotate(absl::c_find_if(*attrs, is_later), attrs->end() - 1, attrs->end());
+}
+
 pb::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
   const OpSchema* schema = FindOpSchema(op.type);
   if (schema == nullptr) Die(op.type, "schema");
@@ -85,6 +98,10 @@ pb::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
   }
   if (op.nranks.has_value() && dialect == Dialect::kWeft) {
     attrs[std::string(kNumRanksAttr)] = static_cast<int32_t>(*op.nranks);
+  }
+  if (!op.group_ranks.empty() && dialect == Dialect::kWeft) {
+    attrs[std::string(kGroupRanksAttr)] =
+        std::vector<int32_t>(op.group_ranks.begin(), op.group_ranks.end());
   }
   for (const auto& [name, value] : op.weft_attrs) attrs[name] = value;
   attrs[std::string(kOpRoleAttr)] = static_cast<int32_t>(op.role);

@@ -26,9 +26,14 @@ struct NewOp {
   // The only number of ranks for which the op is right. The weft dialect writes it as attribute
   // kNumRanksAttr (ops/schema/op_attrs.h).
   absl::optional<int> nranks = absl::nullopt;
+  // The ranks that take part, if not all: attribute kGroupRanksAttr. The weft dialect only.
+  std::vector<int> group_ranks = {};
   // Attributes that no schema has (ops/schema/weft_attrs.h), for the weft dialect.
   NewAttrs weft_attrs = {};
 };
+
+// Adds attribute kGroupRanksAttr, at its place in the order of names, and sets ring_id.
+void SetRingOfGroup(int ring, const std::vector<int>& ranks, pb::OpDesc* op);
 
 // An op that reads `variables` as X and rewrites them as Out.
 NewOp InPlaceOp(const std::string& type, const std::vector<std::string>& variables, NewAttrs attrs,

@@ -1,7 +1,9 @@
 #include "transpiler/passes/reduce_statistics.h"
 
+#include "base/status_macros.h"
 #include "ops/analysis/batch_edits.h"
 #include "transpiler/passes/batch_edit_writer.h"
+#include "transpiler/passes/rings.h"
 
 namespace weft {
 
@@ -11,6 +13,7 @@ void ReduceStatistics::Options::Bind(OptionBinder& bind) {
 
 absl::StatusOr<bool> ReduceStatistics::Run(PassContext& context, ProgramPair& programs) const {
   if (!options_.statistics) return false;
+  WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   return WriteBatchEdits(FindStateEdits(*programs.main, FlowOptionsOf(context)), kName,
                          "a state is computed from it", context, programs.main);
 }

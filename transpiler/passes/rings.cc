@@ -1,6 +1,7 @@
 #include "transpiler/passes/rings.h"
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/op_traits.h"
@@ -28,6 +29,14 @@ absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
         absl::StrCat("startup program: ", op.DebugName(), " already sets up ring ", ring_id));
   }
   return absl::OkStatus();
+}
+
+absl::Status RefuseGroups(const PassContext& context) {
+  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  if (groups.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "group '", groups[0].name,
+      "' of ranks: expected no groups, as this pass exchanges values between all ranks"));
 }
 
 }  // namespace weft

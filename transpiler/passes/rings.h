@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "base/option_binder.h"
 #include "proto/program.h"
+#include "transpiler/pipeline/pass.h"
 
 namespace weft {
 
@@ -23,6 +24,10 @@ pb::VarDesc RingIdVar(const std::string& name);
 // FailedPrecondition, naming the op, if the startup program sets up one of rings 0 .. nrings-1.
 // O(ops).
 absl::Status RefuseRingsInUse(const Program& startup, int nrings);
+
+// Unimplemented, naming a group, if parameters have groups of ranks, for passes whose collectives
+// are over all ranks.
+absl::Status RefuseGroups(const PassContext& context);
 
 }  // namespace weft
 

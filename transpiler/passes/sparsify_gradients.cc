@@ -317,6 +317,7 @@ Claims SparsifyGradients::claims(const PassContext& context) const {
 absl::StatusOr<bool> SparsifyGradients::Run(PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_RETURN_IF_ERROR(CheckSpars(options_));
+  WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   WEFT_ASSIGN_OR_RETURN(
       const BucketPolicy policy,
       BucketPolicy::Parse(absl::StrCat("singa{threshold=", options_.threshold,

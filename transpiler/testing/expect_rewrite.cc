@@ -44,6 +44,7 @@ absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteO
   transpile.dialect = options.dialect;
   transpile.cluster = options.cluster;
   transpile.distributed_params = options.distributed_params;
+  transpile.param_attrs = options.param_attrs;
   transpile.explain = true;
   transpile.verification = options.verification;
   ProgramPair pair = programs->pair();

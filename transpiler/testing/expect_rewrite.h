@@ -41,6 +41,7 @@ struct RewriteOptions {
   Dialect dialect = Dialect::kWeft;
   ClusterSpec cluster;  // default: any number of ranks
   std::set<std::string> distributed_params;
+  ParamAttrsByName param_attrs;
   PassRegistry registry = BuiltinPasses();  // add your own passes
   // Whether to run the passes again. A contract cannot refuse the second run of a pass if no fact
   // of the programs shows its effect.

@@ -1,5 +1,6 @@
 #include "transpiler/verify/call_sequences.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -9,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -103,12 +106,21 @@ class CallReader {
       call.what = std::string(op.type());
       const absl::optional<int> size = RingSize(op);
       if (size.has_value()) absl::StrAppend(&call.what, " of ", *size, " ranks");
+      SetGroup(op, &call);
       for (Symbol name : op.input_args()) {
         const auto id = ids_.find(name);
         if (id != ids_.end()) absl::StrAppend(&call.what, " by id ", id->second);
       }
     }
     calls_.push_back(std::move(call));
+  }
+
+  // Groups that are no lists of ranks (W308) count as all ranks.
+  static void SetGroup(const Op& op, RankCall* call) {
+    const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+    if (!ranks.ok() || ranks->empty()) return;
+    call->group = *ranks;
+    absl::StrAppend(&call->what, " over ", GroupText(*ranks));
   }
 
   void AddCall(const Op& op) {
@@ -122,6 +134,7 @@ class CallReader {
       case Communication::kCollective:
         call.what = Describe(program_, op, *FindCollectiveOp(op.type()));
         call.variables = Variables(op);
+        SetGroup(op, &call);
         break;
       case Communication::kMoments:
         call.what = absl::StrCat(op.type(), DescribeSizes(program_, op, op.Input("Scale")));
@@ -245,7 +258,18 @@ class SequenceChecker {
  public:
   SequenceChecker(absl::Span<const Program* const> programs, bool is_startup, Findings* findings)
       : programs_(programs), is_startup_(is_startup), findings_(findings) {
-    for (const Program* program : programs) calls_.push_back(ReadRankCalls(*program));
+    for (const Program* program : programs) {
+      const int rank = static_cast<int>(calls_.size());
+      std::vector<RankCall> calls = ReadRankCalls(*program);
+      // Ranks that do not belong to a ring leave its calls out.
+      calls.erase(std::remove_if(calls.begin(), calls.end(),
+                                 [&](const RankCall& call) {
+                                   return !call.group.empty() &&
+                                          !absl::c_binary_search(call.group, rank);
+                                 }),
+                  calls.end());
+      calls_.push_back(std::move(calls));
+    }
   }
 
   void Check() {
@@ -328,8 +352,15 @@ class SequenceChecker {
       expected.calls = CallsOf(expected.rank, ring);
     }
     bool all_agree = true;
+    std::vector<int> group;
+    for (const RankCall* call : expected.calls) {
+      if (call->ring == ring) group = call->group;
+    }
     for (size_t rank = 0; rank < programs_.size(); ++rank) {
       if (rank == expected.rank) continue;
+      const bool is_outside =
+          !group.empty() && !absl::c_binary_search(group, static_cast<int>(rank));
+      if (is_outside && CallsOf(rank, ring).empty()) continue;
       all_agree = Compare(ring, expected, {rank, CallsOf(rank, ring)}) && all_agree;
     }
     return all_agree;

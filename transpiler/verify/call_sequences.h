@@ -29,13 +29,16 @@ struct RankCall {
   // Of a send or receive: the other rank. None: all ranks of the ring make the call.
   absl::optional<int64_t> peer = absl::nullopt;
   bool sends = false;
+  // The ranks that make the call, ascending; empty: all.
+  std::vector<int> group = {};
 };
 
 // The calls in program order; a block counts where it first runs. O(arguments).
 std::vector<RankCall> ReadRankCalls(const Program& program);
 
 // Checks the main programs of all ranks, in rank order:
-// - on each ring, the same sequence of collectives, with equal kind, reduction, element type, count
+// - on each ring, by all of its ranks, the same sequence of collectives, with equal kind,
+// reduction, element type, count
 //   and root (W501), of variables with the same names (W505);
 // - no two ranks order the collectives of several rings inconsistently (W502);
 // - each send is received by the rank that it names, in order (W508).

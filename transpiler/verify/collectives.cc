@@ -1,9 +1,12 @@
 #include "transpiler/verify/collectives.h"
 
 #include <cstdint>
+#include <map>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "ops/analysis/communication.h"
@@ -26,13 +29,18 @@ class CollectiveChecker {
         nranks_(nranks),
         reporter_(ref, findings),
         has_nranks_(program.num_signatures(), -1),
+        uses_ring_(program.num_signatures(), -1),
         knows_rings_(ref.is_startup) {}
 
   void AddRings(const Program& startup) {
     OpTraits traits(startup);
     for (OpId id : startup.block(0).ops()) {
       const Op op = startup.op(id);
-      if (traits.Has(op, Trait::kRingSetup)) AddRing(op);
+      if (!traits.Has(op, Trait::kRingSetup)) continue;
+      AddRing(op);
+      const absl::StatusOr<std::vector<int>> ranks = GroupOf(op);
+      if (!op.output_args().empty() || !ranks.ok()) continue;
+      groups_.emplace(RingOf(op), Group{*ranks, "the op that sets it up"});
     }
     knows_rings_ = true;
   }
@@ -42,6 +50,7 @@ class CollectiveChecker {
       for (OpId id : program_.block(block).ops()) {
         const Op op = program_.op(id);
         CheckNumRanks(op);
+        CheckGroup(op);
         if (traits_.Has(op, Trait::kRingSetup)) {
           AddRing(op);
           CheckMember(op);
@@ -63,6 +72,57 @@ class CollectiveChecker {
   // Set-up ops with outputs only exchange ids.
   void AddRing(const Op& op) {
     if (op.output_args().empty()) rings_.insert(op.IntAttr("ring_id").value_or(0));
+  }
+
+  // A list of all ranks is none.
+  absl::StatusOr<std::vector<int>> GroupOf(const Op& op) const {
+    absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+    const bool has_all = ranks.ok() && nranks_.has_value() &&
+                         static_cast<int>(ranks->size()) == *nranks_ && ranks->back() < *nranks_;
+    if (has_all) ranks->clear();
+    return ranks;
+  }
+
+  // All ops on a ring say which ranks it connects.
+  void CheckGroup(const Op& op) {
+    char& uses_ring = uses_ring_[op.signature_id()];
+    if (uses_ring < 0) {
+      uses_ring = traits_.Has(op, Trait::kCollective) ||
+                          (traits_.Has(op, Trait::kRingSetup) && op.output_args().empty())
+                      ? 1
+                      : 0;
+    }
+    if (uses_ring == 0) return;
+    const absl::StatusOr<std::vector<int>> ranks = GroupOf(op);
+    if (!ranks.ok()) {
+      return reporter_.Add("W308", op.id(), "", std::string(ranks.status().message()));
+    }
+    const auto [known, is_new] = groups_.emplace(RingOf(op), Group{*ranks, ""});
+    if (is_new) known->second.from = op.DebugName();
+    if (known->second.ranks != *ranks) {
+      Report("W308", op, "",
+             absl::StrCat(" attribute ", kGroupRanksAttr, ": expected ring ", RingOf(op),
+                          " to connect ", GroupText(known->second.ranks), ", as ",
+                          known->second.from, " says, found ", GroupText(*ranks)));
+    }
+    if (!ranks->empty() && nranks_.has_value() && ranks->back() >= *nranks_) {
+      Report("W308", op, "",
+             absl::StrCat(" attribute ", kGroupRanksAttr, ": expected ranks below ", *nranks_,
+                          ", found ", GroupText(*ranks)));
+    }
+    if (!ranks->empty() && traits_.Has(op, Trait::kCollective) &&
+        op.Input("X") != op.Output("Out")) {
+      Report(
+          "W308", op, "",
+          ": expected the same variables in X and Out, as ranks outside of the ring keep theirs");
+    }
+  }
+
+  // The number of ranks that a collective exchanges values with.
+  absl::optional<int> SizeOfRing(const Op& op) const {
+    const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+    if (!ranks.ok() || ranks->empty()) return nranks_;
+    return static_cast<int>(ranks->size());
   }
 
   // Checks the size of a ring that lists its devices, and the rank that joins a ring.
@@ -108,9 +168,12 @@ class CollectiveChecker {
     if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
     if (has == 0) return;
     const int64_t nranks = op.IntAttr(kNumRanksAttr).value_or(0);
-    if (nranks == *nranks_) return;
+    // An op that joins a ring as a rank says how many the ring has.
+    const bool joins = op.HasAttr("rank") && traits_.Has(op, Trait::kRingSetup);
+    const int expected = joins ? *SizeOfRing(op) : *nranks_;
+    if (nranks == expected) return;
     Report("W302", op, "",
-           absl::StrCat(" attribute nranks: expected ", *nranks_, ", the number of ranks, found ",
+           absl::StrCat(" attribute nranks: expected ", expected, ", the number of ranks, found ",
                         nranks));
   }
 
@@ -133,11 +196,12 @@ class CollectiveChecker {
   void CheckRoot(const Op& op, const CollectiveOp& collective) {
     if (collective.root_attr.empty()) return;
     const int64_t root = op.IntAttr(collective.root_attr).value_or(0);
-    if (root >= 0 && (!nranks_.has_value() || root < *nranks_)) return;
+    const absl::optional<int> nranks = SizeOfRing(op);
+    if (root >= 0 && (!nranks.has_value() || root < *nranks)) return;
     Report("W303", op, "",
            absl::StrCat(" attribute ", collective.root_attr, ": expected a rank, 0 or more",
-                        nranks_.has_value() ? absl::StrCat(" and below ", *nranks_) : "",
-                        ", found ", root));
+                        nranks.has_value() ? absl::StrCat(" and below ", *nranks) : "", ", found ",
+                        root));
   }
 
   void CheckType(const Op& op, const CollectiveOp& collective, VarId var) {
@@ -184,9 +248,14 @@ class CollectiveChecker {
   Communications communications_;
   const absl::optional<int> nranks_;
   Reporter reporter_;
-  std::vector<char> has_nranks_;  // by signature; -1: not computed yet
-  bool knows_rings_;              // a startup program sets up the rings that it uses
+  std::vector<char> has_nranks_, uses_ring_;  // by signature; -1: not computed yet
+  bool knows_rings_;                          // a startup program sets up the rings that it uses
   std::set<int64_t> rings_;
+  struct Group {
+    std::vector<int> ranks;  // empty: all
+    std::string from;        // who says so
+  };
+  std::map<int64_t, Group> groups_;  // by ring
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace weft {
 
 // Checks rings, numbers of ranks, roots, element types and shapes of each collective of a program
-// (W301 to W306). `startup` may be null: all rings then count as set up. O(ops).
+// (W301 to W306, W308). `startup` may be null: all rings then count as set up. O(ops).
 void CheckCollectives(const Program& program, const Program* startup, absl::optional<int> nranks,
                       ProgramRef ref, Findings* findings);
 

@@ -80,9 +80,12 @@ ComparedVariables::ComparedVariables(const Program& original,
     params_.erase(original.name(statistic));
   }
   for (Symbol param : FindTrainedByHand(original)) params_.insert(original.name(param));
+  for (const std::string& name : distributed_params) {
+    const Symbol param = original.FindSymbol(name);
+    if (param.valid()) skipped_.insert(original.name(param));
+  }
   for (const ParamUpdate& update : updates) {
     if (distributed_params.count(std::string(original.name(update.param))) > 0) {
-      skipped_.insert(original.name(update.param));
       for (Symbol state : update.states) skipped_.insert(original.name(state));
       continue;
     }

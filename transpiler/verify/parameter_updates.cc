@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/updates.h"
+#include "ops/schema/communication_ops.h"
 
 namespace weft {
 namespace {
@@ -14,10 +17,30 @@ constexpr char kDiffersAtStart[] =
     "but the parameter itself differs between ranks when training begins: the startup program does "
     "not broadcast it";
 
+// Whether the op is a collective on the ring of other ranks.
+bool IsOfOthers(const Op& op, const std::vector<int>& group) {
+  if (FindCollectiveOp(op.type()) == nullptr) return false;
+  const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+  return ranks.ok() && *ranks != group;
+}
+
+// "op 5 (c_allreduce_avg) VERB over ranks 0, 1".
+std::string WithRanks(const Op& op, absl::string_view verb) {
+  return absl::StrCat(op.DebugName(), " ", verb, " over ", GroupText(*GroupRanksOf(op)));
+}
+
 // Whether the gradient covers the samples of all ranks.
 absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const RankValue& grad,
-                                                 const RankValue& param) {
+                                                 const RankValue& param,
+                                                 const std::vector<int>& group) {
   if (grad.placement == Placement::kLocal) {
+    const OpId nonlinear_op = grad.first_nonlinear_op;
+    if (nonlinear_op.valid() && IsOfOthers(program.op(nonlinear_op), group)) {
+      return UpdateProblem{
+          "W310", absl::StrCat(
+                      "which is not reduced over ", GroupText(group), ": ",
+                      WithRanks(program.op(nonlinear_op), "reduces it, or what it is made from,"))};
+    }
     const std::string nonlinear =
         grad.first_nonlinear_op.valid()
             ? absl::StrCat(", and ", program.op(grad.first_nonlinear_op).DebugName(),
@@ -40,7 +63,13 @@ absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const R
 }
 
 // Whether a gradient that is equal on all ranks is their mean.
-absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankValue& grad) {
+absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankValue& grad,
+                                            const std::vector<int>& group) {
+  if (grad.first_nonlinear_op.valid() && IsOfOthers(program.op(grad.first_nonlinear_op), group)) {
+    return UpdateProblem{"W313",
+                         absl::StrCat("which is computed from what ",
+                                      WithRanks(program.op(grad.first_nonlinear_op), "exchanges"))};
+  }
   if (grad.first_nonlinear_op.valid()) {
     return UpdateProblem{
         "W313",
@@ -85,11 +114,12 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
 
 UpdateChecker::UpdateChecker(const Program& program, std::set<std::string> distributed_params,
                              const absl::flat_hash_map<std::string, RankValue>* start,
-                             ProgramRef ref)
+                             ProgramRef ref, std::vector<int> group)
     : program_(program),
       distributed_params_(std::move(distributed_params)),
       start_(start),
-      ref_(ref) {}
+      ref_(ref),
+      group_(std::move(group)) {}
 
 void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {
   size_t i = 0;
@@ -116,10 +146,10 @@ void UpdateChecker::CheckUpdate(const Update& update, Context* context) const {
     return CheckAveragedParameter(update, context);
   }
   const absl::optional<UpdateProblem> placement =
-      ProblemOfPlacement(program_, grad, update.param_value);
+      ProblemOfPlacement(program_, grad, update.param_value, group_);
   if (placement.has_value()) return Report(*placement, update, context);
   if (!grad.IsEqualOnRanks()) return;
-  const absl::optional<UpdateProblem> mean = ProblemOfMean(program_, grad);
+  const absl::optional<UpdateProblem> mean = ProblemOfMean(program_, grad, group_);
   if (mean.has_value()) return Report(*mean, update, context);
   if (grad.is_zero) return;
   if (grad.reductions > 1) {

@@ -28,9 +28,10 @@ struct UpdateProblem {
 class UpdateChecker : public RankObserver {
  public:
   // `start`: what the startup program leaves, by name; null: parameters begin equal on all ranks.
-  // `program` and `start` must outlive the checker.
+  // `group`: RankValuesOptions::group. `program` and `start` must outlive the checker.
   UpdateChecker(const Program& program, std::set<std::string> distributed_params,
-                const absl::flat_hash_map<std::string, RankValue>* start, ProgramRef ref);
+                const absl::flat_hash_map<std::string, RankValue>* start, ProgramRef ref,
+                std::vector<int> group = {});
 
   void Restart() override { updates_.clear(); }
   void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override;
@@ -64,6 +65,7 @@ class UpdateChecker : public RankObserver {
   const std::set<std::string> distributed_params_;
   const absl::flat_hash_map<std::string, RankValue>* const start_;
   const ProgramRef ref_;
+  const std::vector<int> group_;
   std::vector<Update> updates_;
 };
 

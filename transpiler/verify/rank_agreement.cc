@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "ops/analysis/expressions.h"
@@ -47,9 +48,10 @@ OpId LastWriter(const Program& program, absl::string_view name) {
 class AgreementChecker {
  public:
   AgreementChecker(absl::Span<const ConstProgramPair> ranks, const FeedLayouts& feeds,
-                   absl::optional<int> nranks, Findings* findings)
-      : ranks_(ranks), findings_(findings) {
+                   absl::optional<int> nranks, Findings* findings, const std::vector<int>& group)
+      : ranks_(ranks), findings_(findings), first_(group.empty() ? 0 : group.front()) {
     options_.nranks = nranks;
+    options_.group = group;
     options_.feeds = &feeds;
     options_.table = &table_;
     options_.names_exchanges = true;
@@ -59,10 +61,12 @@ class AgreementChecker {
   }
 
   void Check() {
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    for (size_t rank = first_; rank < ranks_.size(); ++rank) {
+      const std::vector<int>& group = options_.group;
+      if (!group.empty() && !absl::c_binary_search(group, static_cast<int>(rank))) continue;
       const Program& main = *ranks_[rank].main;
       // The same programs give the same values.
-      if (rank > 0 && AreShared(ranks_[0], ranks_[rank])) continue;
+      if (rank > first_ && AreShared(ranks_[first_], ranks_[rank])) continue;
       RankValuesOptions options = options_;
       StartupValues start;
       if (has_startup_) {
@@ -78,7 +82,7 @@ class AgreementChecker {
         after.emplace(name, value);
       }
       KeepUnused(main, &after);
-      if (rank == 0) {
+      if (rank == first_) {
         first_start_ = std::move(start);
         first_after_ = std::move(after);
         continue;
@@ -133,7 +137,7 @@ class AgreementChecker {
   }
 
   void CompareSteps(size_t rank, const States& after) {
-    const Program& first = *ranks_[0].main;
+    const Program& first = *ranks_[first_].main;
     for (const auto& [name, found] : after) {
       const auto expected = first_after_.find(name);
       if (expected != first_after_.end()) {
@@ -165,11 +169,12 @@ class AgreementChecker {
     Reporter({static_cast<int>(rank), when == kAtStart}, findings_)
         .Add("W510", LastWriter(program, name), name,
              absl::StrCat("variable ", name, when == kAtStart ? " begins with " : " after a step: ",
-                          found, " on rank ", rank, ", ", expected, " on rank 0"));
+                          found, " on rank ", rank, ", ", expected, " on rank ", first_));
   }
 
   const absl::Span<const ConstProgramPair> ranks_;
   Findings* const findings_;
+  const size_t first_;  // the rank with which others are compared
   ExpressionTable table_;
   RankValuesOptions options_;
   std::set<absl::string_view> unused_;  // by the rank that is compared
@@ -201,8 +206,10 @@ void CheckStartIsEqual(const ConstProgramPair& programs, const StartupValues& st
 }
 
 void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, const FeedLayouts& feeds,
-                     absl::optional<int> nranks, Findings* findings) {
-  if (ranks.size() > 1 && nranks != 1) AgreementChecker(ranks, feeds, nranks, findings).Check();
+                     absl::optional<int> nranks, Findings* findings,
+                     const std::vector<int>& group) {
+  if (ranks.size() < 2 || nranks == 1) return;
+  AgreementChecker(ranks, feeds, nranks, findings, group).Check();
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
@@ -19,8 +20,10 @@ namespace weft {
 // value by all of these programs (W510). What a collective gives to all ranks is the same,
 // whatever they gave. Startup programs are compared if all ranks have one.
 // `feeds`: of all data variables (FeedLayoutsOf). O(arguments of all programs).
+// `group`: RankValuesOptions::group; only the programs of these ranks are compared.
 void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, const FeedLayouts& feeds,
-                     absl::optional<int> nranks, Findings* findings);
+                     absl::optional<int> nranks, Findings* findings,
+                     const std::vector<int>& group = {});
 
 // Checks that no variable of the main program begins with a value that every rank draws for itself
 // (W510), but for parameters that an optimizer updates (W317) and distributed ones. `start`: what

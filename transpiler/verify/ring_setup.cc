@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -44,11 +45,19 @@ struct Join {
   OpId op;
   int64_t ring = 0;
   absl::optional<int64_t> rank;     // of the process: a rank, or a trainer
+  std::vector<int> group;           // ranks of the run that the ring connects; empty: all
   absl::optional<int64_t> members;  // ranks, or trainers
   bool is_rank = false;             // `rank` is the rank of a program
   absl::optional<Symbol> id;
   absl::optional<size_t> maker;  // into RingSetup::makers; none: no earlier op makes the id
   std::string endpoints;         // of all members; may be empty
+
+  // `rank` in the run, of which the ring may connect some ranks only.
+  absl::optional<int64_t> RankOfRun() const {
+    if (!rank.has_value() || group.empty()) return rank;
+    if (*rank < 0 || *rank >= static_cast<int64_t>(group.size())) return absl::nullopt;  // W303
+    return group[*rank];
+  }
 };
 
 // The ops of a program that set up rings, in order.
@@ -77,6 +86,8 @@ Join ReadJoin(const Op& op) {
     join.rank = op.IntAttr(is_trainer ? "trainer_id" : "rank").value_or(0);
     join.members = op.IntAttr(is_trainer ? "ntrainers" : kNumRanksAttr);
   }
+  const absl::StatusOr<std::vector<int>> group = GroupRanksOf(op);
+  if (group.ok()) join.group = *group;
   if (!op.input_args().empty()) join.id = op.input_args()[0];
   join.endpoints = std::string(op.StringAttr("endpoints").value_or(""));
   return join;
@@ -142,11 +153,11 @@ class OneProgramChecker {
   }
 
   void CheckRank(const Join& join) {
-    if (!join.rank.has_value()) return;
+    if (!join.RankOfRun().has_value()) return;
     const Join& first = setup_.joins.front();
-    if (!first.rank.has_value() || *first.rank == *join.rank) return;
-    Report(join.op, absl::StrCat("joins ring ", join.ring, " as rank ", *join.rank, ", but ring ",
-                                 first.ring, " as rank ", *first.rank,
+    if (!first.RankOfRun().has_value() || *first.RankOfRun() == *join.RankOfRun()) return;
+    Report(join.op, absl::StrCat("joins ring ", join.ring, " as rank ", *join.RankOfRun(),
+                                 ", but ring ", first.ring, " as rank ", *first.RankOfRun(),
                                  ": expected the same rank in all rings"));
   }
 
@@ -196,6 +207,11 @@ class AllProgramsChecker {
 
   void Check() {
     for (size_t rank = 0; rank < programs_.size(); ++rank) {
+      for (const IdMaker& maker : setups_[rank].makers) {
+        first_makers_.emplace(maker.number, std::make_pair(rank, &maker));
+      }
+    }
+    for (size_t rank = 0; rank < programs_.size(); ++rank) {
       // One wrong number makes all rings wrong.
       if (CheckNumbers(rank)) CheckEndpoints(rank);
     }
@@ -212,24 +228,24 @@ class AllProgramsChecker {
         Report("W507", rank, join.op,
                absl::StrCat(joins, ", as the startup program of rank ", first->second, " does"));
         all_right = false;
-      } else if (*join.rank != static_cast<int64_t>(rank)) {
+      } else if (join.RankOfRun().value_or(-1) != static_cast<int64_t>(rank)) {
         Report("W509", rank, join.op,
-               absl::StrCat(joins, ": expected rank ", rank,
-                            ", as the programs are given in rank order"));
+               absl::StrCat(joins, join.group.empty() ? "" : " of " + GroupText(join.group),
+                            ": expected rank ", rank, ", as the programs are given in rank order"));
         return false;
       }
     }
     return all_right;
   }
 
-  // Compares with rank 0, which sends the ids.
+  // Compares with the first rank of the ring, which sends the id.
   void CheckEndpoints(size_t rank) {
     for (const IdMaker& maker : setups_[rank].makers) {
       if (!CheckEndpoints(rank, maker)) return;
     }
     const std::vector<Join>&expected = setups_[0].joins, &found = setups_[rank].joins;
     for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-      if (found[i].endpoints == expected[i].endpoints) continue;
+      if (!found[i].group.empty() || found[i].endpoints == expected[i].endpoints) continue;
       Report("W509", rank, found[i].op,
              absl::StrCat("attribute endpoints: expected ", expected[i].endpoints,
                           ", as on rank 0, found ", found[i].endpoints));
@@ -245,16 +261,14 @@ class AllProgramsChecker {
     if (!own_endpoints_.emplace(maker.number, maker.endpoint).second) {
       return report(absl::StrCat(waits, ", as an earlier rank does"));
     }
-    for (const IdMaker& first : setups_[0].makers) {
-      if (first.number != maker.number) continue;
-      const Endpoints all = first.All();
-      if (all.count(maker.endpoint) == 0) {
-        return report(absl::StrCat(waits, ", but rank 0 names ", ToString(all)));
-      }
-      if (maker.NamesOthers() && maker.All() != all) {
-        return report(absl::StrCat("expected endpoints ", ToString(all),
-                                   ", as rank 0 names, found ", ToString(maker.All())));
-      }
+    const auto [first, first_maker] = first_makers_.at(maker.number);
+    const Endpoints all = first_maker->All();
+    if (all.count(maker.endpoint) == 0) {
+      return report(absl::StrCat(waits, ", but rank ", first, " names ", ToString(all)));
+    }
+    if (maker.NamesOthers() && maker.All() != all) {
+      return report(absl::StrCat("expected endpoints ", ToString(all), ", as rank ", first,
+                                 " names, found ", ToString(maker.All())));
     }
     return true;
   }
@@ -266,7 +280,9 @@ class AllProgramsChecker {
 
   const absl::Span<const Program* const> programs_;
   Findings* const findings_;
-  std::vector<RingSetup> setups_;                         // by rank
+  std::vector<RingSetup> setups_;  // by rank
+  // By number of the id: the first rank that makes it, and how.
+  std::map<std::pair<int64_t, int>, std::pair<size_t, const IdMaker*>> first_makers_;
   std::map<std::pair<int64_t, int64_t>, size_t> joined_;  // by ring and rank: the program
   std::set<std::pair<std::pair<int64_t, int>, std::string>> own_endpoints_;  // by number
 };

@@ -37,6 +37,7 @@ constexpr Rule kRules[] = {
     {"W306", Layer::kCommunication, Severity::kError,
      "SelectedRows given to a collective for dense tensors"},
     {"W307", Layer::kCommunication, Severity::kError, "contradictory ring set-up"},
+    {"W308", Layer::kCommunication, Severity::kError, "ops disagree on the ranks of a ring"},
     {"W310", Layer::kCommunication, Severity::kError,
      "parameter updated by a gradient that was never reduced"},
     {"W311", Layer::kCommunication, Severity::kError,

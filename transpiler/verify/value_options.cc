@@ -49,9 +49,10 @@ BatchFacts BatchFactsOf(const VerifyOptions& options, const Program& main, const
 
 RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramPair& programs,
                                absl::optional<int> nranks, const BatchFacts& facts,
-                               StartupValues* start) {
+                               StartupValues* start, const std::vector<int>& group) {
   RankValuesOptions values;
   values.nranks = nranks;
+  values.group = group;
   values.distributed_params = options.distributed_params;
   values.feeds = &facts.feeds;
   values.sums_are_wanted = facts.sums_are_wanted;
@@ -61,6 +62,7 @@ RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramP
   if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
     RankValuesOptions of_startup;
     of_startup.nranks = nranks;
+    of_startup.group = group;
     *start = ReadStartupValues(*programs.startup, of_startup);
     values.start = start;
   }

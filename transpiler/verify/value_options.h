@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
@@ -36,9 +37,10 @@ BatchFacts BatchFactsOf(const VerifyOptions& options, const Program& main, const
 
 // The options of RankValues::Of the main program. They refer to `facts`, and to `start`, which
 // holds what the startup program computes, unless one process runs it for all ranks.
+// `group`: RankValuesOptions::group.
 RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramPair& programs,
                                absl::optional<int> nranks, const BatchFacts& facts,
-                               StartupValues* start);
+                               StartupValues* start, const std::vector<int>& group = {});
 
 }  // namespace weft
 

@@ -1,18 +1,25 @@
 #include "transpiler/verify/verify.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <future>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/communication.h"
 #include "ops/analysis/layout_guess.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_values.h"
+#include "ops/analysis/updates.h"
 #include "proto/op_role.h"
 #include "transpiler/verify/batch.h"
 #include "transpiler/verify/block_conditions.h"
@@ -97,9 +104,11 @@ class Verifier {
     CheckStartupCallSequences(startup, &calls);
     CheckConditionsAreEqual(main, startup, options_.feeds, options_.nranks, &calls);
     findings_.Append(calls);
-    if (!calls.HasErrors()) {
-      CheckRanksAgree(ranks, options_.feeds, NumRanks(options_, ranks[0], ranks.size()),
-                      &findings_);
+    if (calls.HasErrors()) return;
+    CheckRanksAgree(ranks, options_.feeds, NumRanks(options_, ranks[0], ranks.size()), &findings_);
+    for (const auto& [group, params] : ParamsOfGroups()) {
+      if (group.back() >= static_cast<int>(ranks.size())) continue;  // W308
+      CheckRanksAgree(ranks, options_.feeds, static_cast<int>(group.size()), &findings_, group);
     }
   }
 
@@ -107,6 +116,12 @@ class Verifier {
   bool Runs(Layer layer) const { return options_.layers.count(layer) > 0; }
   bool ComparesWithOriginal() const {
     return options_.original.main != nullptr && Runs(Layer::kEquivalence);
+  }
+
+  std::map<std::vector<int>, std::set<std::string>> ParamsOfGroups() const {
+    std::map<std::vector<int>, std::set<std::string>> params;
+    for (const auto& [param, group] : options_.groups) params[group].insert(param);
+    return params;
   }
 
   // Of programs that all ranks run.
@@ -183,6 +198,10 @@ class Verifier {
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
     findings->Append(collectives);
     findings->Append(values);
+    for (const auto& [group, params] : ParamsOfGroups()) {
+      if (num_programs_ > 1 && !absl::c_binary_search(group, rank)) continue;
+      CheckGroup(programs, rank, group, params, facts, findings);
+    }
     findings->Append(races);
     // Layer 3 knows more of gradients of means that are divided too often, or not.
     const bool is_known = collectives.HasErrors() || values.HasErrors();
@@ -317,6 +336,79 @@ class Verifier {
     return true;
   }
 
+  // Layers 3 and 6 for the parameters that a group of ranks shares: the group is verified as if it
+  // were the run. Other parameters count as rank-local, which needs no assumption about them.
+  void CheckGroup(const ConstProgramPair& programs, int rank, const std::vector<int>& group,
+                  const std::set<std::string>& params, BatchFacts facts, Findings* findings) const {
+    if (!Runs(Layer::kCommunication) && !ComparesWithOriginal()) return;
+    const ProgramRef ref{rank, false};
+    VerifyOptions of_group = options_;
+    of_group.distributed_params = ParamsBut(params, *programs.main);
+    facts.lifts.clear();  // by the number of all ranks
+    StartupValues start;
+    RankValuesOptions options =
+        ValueOptions(of_group, programs, static_cast<int>(group.size()), facts, &start, group);
+    if (num_programs_ > 1) {
+      options.rank = static_cast<int>(absl::c_lower_bound(group, rank) - group.begin());
+    }
+    const RankValuesOptions of_comparison = options;
+    UpdateChecker updates(*programs.main, of_group.distributed_params, options.start, ref, group);
+    std::vector<RankObserver*> all = {&updates};
+    absl::optional<EquivalenceProof> proof;
+    if (ComparesWithOriginal()) {
+      proof.emplace(options_.original, programs, options, options_.averaging);
+      proof->AttachTo(&options);
+      for (RankObserver* observer : proof->observers()) all.push_back(observer);
+    }
+    Observers observers(std::move(all));
+    options.observer = &observers;
+    const RankValues found = RankValues::Of(*programs.main, options);
+    Findings of_values;
+    if (Runs(Layer::kCommunication)) updates.Check(found, &of_values);
+    if (proof.has_value() && !proof->Prove(found)) {
+      CheckEquivalence(options_.original, programs, of_comparison, options_.averaging, ref,
+                       &of_values);
+    }
+    AppendOfGroup(of_values, group, findings);
+  }
+
+  // Without what is known already: other variables than parameters are the same in all groups.
+  static void AppendOfGroup(const Findings& of_group, const std::vector<int>& group,
+                            Findings* findings) {
+    std::set<std::tuple<std::string, uint32_t, std::string>> known;
+    for (const Finding& finding : findings->all()) {
+      known.emplace(finding.rule, finding.op.value(), finding.variable);
+    }
+    for (Finding finding : of_group.all()) {
+      if (known.count({finding.rule, finding.op.value(), finding.variable}) > 0) continue;
+      finding.message = absl::StrCat("for ", GroupText(group), ": ", finding.message);
+      findings->Add(std::move(finding));
+    }
+  }
+
+  static std::set<std::string> ParamsBut(const std::set<std::string>& without,
+                                         const Program& main) {
+    std::set<std::string> params;
+    const auto add = [&](absl::string_view name) {
+      std::string param(name);
+      if (without.count(param) == 0) params.insert(std::move(param));
+    };
+    for (int block = 0; block < main.num_blocks(); ++block) {
+      for (VarId var : main.block(block).vars()) {
+        if (main.var(var).is_parameter()) add(main.var(var).name());
+      }
+    }
+    // States of the group's parameters may be marked as parameters, too.
+    for (const ParamUpdate& update : FindUpdates(main)) {
+      add(main.name(update.param));
+      if (without.count(std::string(main.name(update.param))) == 0) continue;
+      for (Symbol state : update.states) params.erase(std::string(main.name(state)));
+      if (update.master.valid()) params.erase(std::string(main.name(update.master)));
+    }
+    for (Symbol param : FindManuallyUpdatedParams(main)) add(main.name(param));
+    return params;
+  }
+
   const VerifyOptions& options_;
   Findings& findings_;
   size_t num_programs_ = 1;  // 1: all ranks run it
@@ -334,6 +426,13 @@ Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& o
     for (const ConstProgramPair& programs : ranks) mains.push_back(programs.main);
     complete.feeds = *FeedLayoutsOf(mains);
   }
+  // To ranks outside of its group, a parameter is their own.
+  for (const auto& [param, group] : options.groups) {
+    const bool has_all =
+        options.nranks.has_value() && group.size() == static_cast<size_t>(*options.nranks);
+    if (has_all) complete.groups.erase(param);
+  }
+  for (const auto& [param, group] : complete.groups) complete.distributed_params.insert(param);
   Findings findings;
   Verifier(complete, &findings).Run(ranks);
   return findings;

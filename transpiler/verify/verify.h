@@ -12,6 +12,7 @@
 #ifndef WEFT_TRANSPILER_VERIFY_VERIFY_H_
 #define WEFT_TRANSPILER_VERIFY_VERIFY_H_
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ struct VerifyOptions {
   absl::optional<int> nranks;
   // Parameters that are not replicated: each rank updates a part.
   std::set<std::string> distributed_params;
+  // Parameters that some of the ranks share: these ranks, ascending, by name. Their gradients are
+  // expected to be reduced over these ranks, on a ring that connects no others.
+  std::map<std::string, std::vector<int>> groups;
   // How gradients are expected to be reduced: summed over the ranks and not divided, or averaged.
   // None: those of losses that are sums over the batch summed, others averaged.
   absl::optional<bool> gradients_are_summed;
