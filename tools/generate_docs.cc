@@ -24,6 +24,7 @@
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
+#include "tests/combinations.h"
 #include "tools/command_line.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
@@ -312,8 +313,13 @@ int Main(int argc, char** argv) {
                "generate_docs");
   app.footer("Example:\n  generate_docs ops");
   const std::vector<std::pair<std::string, std::function<std::string()>>> sections = {
-      {"mode_table", ModeTable}, {"modes", ModeSections}, {"mode_flags", ModeFlagTable},
-      {"passes", PassSections},  {"ops", OpTable},        {"rules", RuleSections},
+      {"mode_table", ModeTable},
+      {"modes", ModeSections},
+      {"mode_flags", ModeFlagTable},
+      {"passes", PassSections},
+      {"ops", OpTable},
+      {"rules", RuleSections},
+      {"combinations", testing::CombinationsText},
   };
   std::set<std::string> names;
   for (const auto& [name, print] : sections) names.insert(name);

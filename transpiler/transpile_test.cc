@@ -369,6 +369,7 @@ TEST_F(TranspileTest, ComputationIsComparedFromWhereItIsNotChangedOnPurpose) {
   for (const auto& [changing, rate] :
        {std::pair("set-optimizer{lr=0.5}", "learning_rate_0"),
         std::pair("grad-accumulate{k=2}", "lr"),
+        std::pair("dense-gradients{sparse=dense},grad-accumulate{k=2}", "lr"),
         std::pair("set-optimizer{lr=0.5},grad-accumulate{k=2}", "learning_rate_0")}) {
     TranspileOptions options;
     options.cluster.nranks = 2;

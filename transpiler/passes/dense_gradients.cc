@@ -167,6 +167,12 @@ void DenseGradients::Options::Bind(OptionBinder& bind) {
 
 Contract DenseGradients::contract() const { return Contract().ConflictsWith(kGradientsReduced); }
 
+Claims DenseGradients::claims(const PassContext& context) const {
+  Claims claims;
+  claims.is_for_one_device = true;
+  return claims;
+}
+
 absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& programs) const {
   if (options_.sparse == Sparse::kRows) return false;
   const Program& program = *programs.main;

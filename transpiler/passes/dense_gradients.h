@@ -34,6 +34,7 @@ class DenseGradients : public Pass {
 
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

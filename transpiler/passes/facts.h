@@ -17,6 +17,8 @@ inline constexpr char kLossGradientScaled[] = "loss-gradient-scaled";
 inline constexpr char kRingsSetUp[] = "rings-set-up";
 // After the startup program, parameters are equal on all ranks.
 inline constexpr char kParametersEqual[] = "parameters-equal";
+// A pass has made the program accumulate its gradients over several steps.
+inline constexpr char kGradientsAccumulated[] = "gradients-accumulated";
 // The main program broadcasts the parameters from one rank, in every step or periodically.
 inline constexpr char kParametersBroadcast[] = "parameters-broadcast";
 

@@ -364,7 +364,14 @@ void GradAccumulate::Options::Bind(OptionBinder& bind) {
 }
 
 Contract GradAccumulate::contract() const {
-  return Contract().ConflictsWith(kGradientsReduced).ConflictsWith(kParametersAveraged);
+  // It runs before all passes that preserve what is computed, so that their result can be compared
+  // with its own.
+  return Contract()
+      .ProvidesOnce(kGradientsAccumulated)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged)
+      .ConflictsWith(kLossGradientScaled)
+      .ConflictsWith(kRingsSetUp);
 }
 
 Claims GradAccumulate::claims(const PassContext& context) const {

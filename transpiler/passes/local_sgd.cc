@@ -53,7 +53,11 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
 }
 
 Contract LocalSgd::contract() const {
-  return Contract().ProvidesOnce(kParametersAveraged).ConflictsWith(kGradientsReduced);
+  // Nothing sums the divided gradients.
+  return Contract()
+      .ProvidesOnce(kParametersAveraged)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kLossGradientScaled);
 }
 
 Claims LocalSgd::claims(const PassContext& context) const { return Claims::Of(options_.schedule); }

@@ -139,7 +139,11 @@ void PartialAveraging::Options::Bind(OptionBinder& bind) {
 }
 
 Contract PartialAveraging::contract() const {
-  return Contract().ProvidesOnce(kParametersAveraged).ConflictsWith(kGradientsReduced);
+  // Nothing sums the divided gradients.
+  return Contract()
+      .ProvidesOnce(kParametersAveraged)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kLossGradientScaled);
 }
 
 Claims PartialAveraging::claims(const PassContext& context) const {

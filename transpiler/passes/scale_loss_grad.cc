@@ -98,7 +98,10 @@ absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContex
 void ScaleLossGrad::Options::Bind(OptionBinder& bind) { BindGradientScale(bind, &scale); }
 
 Contract ScaleLossGrad::contract() const {
-  return Contract().ProvidesOnce(kLossGradientScaled).ConflictsWith(kGradientsReduced);
+  return Contract()
+      .ProvidesOnce(kLossGradientScaled)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
 }
 
 absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& programs) const {

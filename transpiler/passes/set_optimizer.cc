@@ -338,7 +338,13 @@ bool IsSetAlready(const Program& program, const Site& site, const OptimizerSetti
 }  // namespace
 
 Contract SetOptimizer::contract() const {
-  return Contract().ConflictsWith(kGradientsReduced).ConflictsWith(kParametersAveraged);
+  // It runs first, so that the result of later passes can be compared with its own.
+  return Contract()
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged)
+      .ConflictsWith(kLossGradientScaled)
+      .ConflictsWith(kGradientsAccumulated)
+      .ConflictsWith(kRingsSetUp);
 }
 
 Claims SetOptimizer::claims(const PassContext& context) const {

@@ -56,6 +56,9 @@ struct Claims {
   Computation computation = Computation::kPreserved;
   // Gradients are rounded to half precision and back on their way.
   bool rounds_gradients = false;
+  // The result is a program for one device, as before: passes that change what is computed may
+  // follow, and later ones are compared with what they leave.
+  bool is_for_one_device = false;
 
   // A single claim.
   static Claims Of(Gradients gradients) {

@@ -121,12 +121,18 @@ void Pipeline::Prepare(const ConstProgramPair& programs, PassContext* context) c
 }
 
 size_t Pipeline::NumChangingFirst(const PassContext& context) const {
-  const auto changes = [&](const std::unique_ptr<Pass>& pass) {
-    return pass->claims(context).computation == Claims::Computation::kChanged;
-  };
-  const auto others = std::find_if_not(passes_.begin(), passes_.end(), changes);
-  if (std::any_of(others, passes_.end(), changes)) return 0;
-  return others - passes_.begin();
+  size_t num_changing = 0;
+  bool has_others = false;
+  for (size_t i = 0; i < passes_.size(); ++i) {
+    const Claims claims = passes_[i]->claims(context);
+    if (claims.computation == Claims::Computation::kChanged) {
+      if (has_others) return 0;
+      num_changing = i + 1;
+    } else if (!claims.is_for_one_device) {
+      has_others = true;
+    }
+  }
+  return num_changing;
 }
 
 absl::StatusOr<Claims> Pipeline::ClaimsOf(const PassContext& context) const {

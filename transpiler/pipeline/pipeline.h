@@ -76,8 +76,9 @@ class Pipeline {
   // Prepares the context for the claims: Pass::Prepare of all passes, in order.
   void Prepare(const ConstProgramPair& programs, PassContext* context) const;
 
-  // The number of passes, from the first on, that change what is computed. 0 if a later one does,
-  // too: then no state of the programs between passes computes what the result does.
+  // The number of passes after which no pass changes what is computed, if all of them change it or
+  // leave a program for one device. 0 if a later one changes it, too: then no state of the programs
+  // between passes computes what the result does.
   size_t NumChangingFirst(const PassContext& context) const;
 
   // The combined claims of the passes. InvalidArgument, naming both, if two contradict each other:

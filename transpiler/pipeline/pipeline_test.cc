@@ -236,6 +236,18 @@ TEST_F(PipelineTest, PassesThatChangeTheComputationAreCountedIfTheyComeFirst) {
   EXPECT_EQ(pipeline_.NumChangingFirst(context_), 0);
 }
 
+TEST_F(PipelineTest, PassesForOneDeviceMayComeBeforeThoseThatChangeTheComputation) {
+  Claims one_device;
+  one_device.is_for_one_device = true;
+  AddClaiming(&pipeline_, "for-one-device", one_device);
+  EXPECT_EQ(pipeline_.NumChangingFirst(context_), 0);
+  AddClaiming(&pipeline_, "changes", Claims::Of(Claims::Computation::kChanged));
+  EXPECT_EQ(pipeline_.NumChangingFirst(context_), 2);
+  AddClaiming(&pipeline_, "for-one-device-too", one_device);
+  AddClaiming(&pipeline_, "averages", Claims::Of(kAveraged));
+  EXPECT_EQ(pipeline_.NumChangingFirst(context_), 2);
+}
+
 TEST_F(PipelineTest, VerifierSeesWhatTheFirstPassesChangeBeforeTheOthersRun) {
   std::vector<std::string> seen;
   PipelineOptions options;
