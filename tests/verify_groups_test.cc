@@ -358,6 +358,30 @@ GroupPrograms OnEndpoint(int rank) {
   return OneDevicePrograms();
 }
 
+// A rank in no group decides as the others do.
+TEST_F(VerifyGroups, RankOutsideOfAllGroupsCallsWhatTheOthersCall) {
+  const Groups groups = {{"w", {0, 1}}};
+  for (const char* mode : {"grad_allreduce", "singa_plain"}) {
+    std::vector<GroupPrograms> programs;
+    for (int rank = 0; rank < 4; ++rank) {
+      TranspileOptions options = OnFourRanks(groups);
+      options.mode = mode;
+      options.mode_flags = {};
+      options.cluster.nranks.reset();
+      options.cluster.endpoints = {"a:1", "b:1", "c:1", "d:1"};
+      options.cluster.rank = rank;
+      WEFT_ASSERT_OK_AND_ASSIGN(GroupPrograms of_rank, WithGroups(options));
+      programs.push_back(std::move(of_rank));
+    }
+    std::vector<ConstProgramPair> ranks;
+    for (const GroupPrograms& of_rank : programs) ranks.push_back({&of_rank.main, nullptr});
+    VerifyOptions verify;
+    verify.nranks = 4;
+    verify.layers = {Layer::kAcrossRanks};
+    EXPECT_THAT(ToStatus(Verify(ranks, verify)), ::weft::testing::IsOk()) << mode;
+  }
+}
+
 TEST_F(VerifyGroups, WithEndpointsRanksHaveTheRingsOfTheirGroups) {
   std::vector<GroupPrograms> programs;
   for (int rank = 0; rank < 4; ++rank) programs.push_back(OnEndpoint(rank));

@@ -135,7 +135,7 @@ RankValue RankFunctions::Cast(const Op& op) {
   out.expr =
       expressions_.Cast(out.expr, tensor.has_value() ? static_cast<int>(tensor->data_type()) : -1,
                         static_cast<int>(op.IntAttr("out_dtype").value_or(-1)),
-                        options_.casts_are_exact && ins_[0].is_gradient);
+                        options_.casts_are_exact && (ins_[0].is_gradient || options_.IsOneRank()));
   out.terms = 0;
   return out;
 }

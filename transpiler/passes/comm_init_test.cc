@@ -73,7 +73,7 @@ RewriteOptions WithGroup(RewriteOptions options, std::vector<int> ranks) {
 
 TEST(CommInit, GroupsOfRanksGetTheNextRings) {
   const TranspileResult result =
-      ExpectRewrite("comm-init{nrings=2}", {"var w : fp32[1]", ""}, {"", R"(
+      ExpectRewrite("comm-init{nrings=2}", {"var w : fp32[1] persistable parameter", ""}, {"", R"(
     c_comm_init_all() {nranks=4}
     c_comm_init_all() {nranks=4, ring_id=1}
     c_comm_init_all() {nranks=4, ring_id=2, group_ranks=ints[0, 2]}
@@ -83,7 +83,7 @@ TEST(CommInit, GroupsOfRanksGetTheNextRings) {
 }
 
 TEST(CommInit, RingsOfGroupsAreOverTheirEndpoints) {
-  ExpectRewrite("comm-init", {"var w : fp32[1]", ""}, {"", R"(
+  ExpectRewrite("comm-init", {"var w : fp32[1] persistable parameter", ""}, {"", R"(
     var nccl_id_0 : raw persistable stop_gradient
     var nccl_id_1 : raw persistable stop_gradient
     Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
@@ -95,7 +95,7 @@ TEST(CommInit, RingsOfGroupsAreOverTheirEndpoints) {
 }
 
 TEST(CommInit, ARankOutsideOfAGroupGetsNoRingForIt) {
-  ExpectRewrite("comm-init", {"var w : fp32[1]", ""}, {"", R"(
+  ExpectRewrite("comm-init", {"var w : fp32[1] persistable parameter", ""}, {"", R"(
     var nccl_id_0 : raw persistable stop_gradient
     Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
     c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
@@ -104,10 +104,10 @@ TEST(CommInit, ARankOutsideOfAGroupGetsNoRingForIt) {
 }
 
 TEST(CommInit, RingsOfGroupsCountAsRings) {
-  EXPECT_THAT(
-      RewriteStatus("comm-init{nrings=1024}", {"var w : fp32[1]", ""}, WithGroup(OnRanks(4), {0})),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("expected at most 1024 rings, found 1024 over all ranks and 1")));
+  EXPECT_THAT(RewriteStatus("comm-init{nrings=1024}", {"var w : fp32[1] persistable parameter", ""},
+                            WithGroup(OnRanks(4), {0})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected at most 1024 rings, found 1024 over all ranks and 1")));
 }
 
 TEST(CommInit, UnknownNumberOfRanksIsNotWritten) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/option_binder.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
@@ -99,8 +100,46 @@ TEST(GradReduceTest, GroupOfRanksAverages) {
   EXPECT_THAT(text, HasSubstr("Out=[a@GRAD] = c_allreduce_avg(X=[a@GRAD]) role=backward "
                               "{group_ranks=ints[0, 1], ring_id=1}"));
   EXPECT_THAT(text, Not(HasSubstr("scale(")));
-  EXPECT_THAT(Reduced("reduce_method=mean,division=before", "fp32", 4, nullptr, attrs).status(),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("group 'g0' of ranks")));
+  for (const char* options : {"division=before", "degree=4"}) {
+    EXPECT_THAT(
+        Reduced(absl::StrCat("reduce_method=mean,", options), "fp32", 4, nullptr, attrs).status(),
+        StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("group 'g0' of ranks")));
+  }
+}
+
+// The division follows the wait for the reduction, and so does not multiply parts of the sum.
+TEST(GradReduceTest, ReducedGradientsAreDividedBehindTheirReduction) {
+  Program program = CompactProgram(Model("fp32"));
+  ProgramPair programs{&program, nullptr};
+  PassContext context;
+  ClusterSpec cluster;
+  cluster.nranks = 4;
+  context.cluster = *Cluster::Create(cluster);
+  GradReduce::Options options;
+  WEFT_ASSERT_OK(GradReduce(options).Run(context, programs).status());
+  options.is_done = true;
+  options.method = GradReduce::Method::kMean;
+  WEFT_ASSERT_OK(GradReduce(options).Run(context, programs).status());
+  const std::string text = CanonicalText(program.ToProto());
+  const size_t wait = text.find("Out=[b@GRAD, a@GRAD] = c_wait_comm");
+  ASSERT_NE(wait, std::string::npos) << text;
+  EXPECT_GT(text.find("Out=[b@GRAD] = scale(X=[b@GRAD]) role=backward {nranks=4, scale=0.25}"),
+            wait);
+  EXPECT_GT(text.find("Out=[a@GRAD] = scale("), wait);
+}
+
+TEST(GradReduceTest, GradientsWithoutAReductionInPlaceAreNotDivided) {
+  Program program = CompactProgram(Model("fp32"));
+  ProgramPair programs{&program, nullptr};
+  PassContext context;
+  GradReduce::Options options;
+  options.is_done = true;
+  options.method = GradReduce::Method::kMean;
+  options.degree = 4;
+  EXPECT_THAT(GradReduce(options).Run(context, programs).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("gradient b@GRAD of parameter b: expected an op of the root "
+                                 "block that reduces it in place, found none")));
 }
 
 // Slices of both buffers begin at the same elements: 128 halves are 256 bytes, and 512 of floats.
@@ -174,6 +213,10 @@ TEST(GradReduceTest, ContradictionsAreRefused) {
       {"reduce_method=mean,division=quotient,degree=3", "expected neither degree"},
       {"clip=-1", "a number >= 0"},
       {"clip=nan", "a number >= 0"},
+      {"clip=1e-46", "a number >= 0"},  // 0 in fp32: all gradients would be
+      {"reduce_method=mean,reduce_done=true,clip=1", "gradients have travelled"},
+      {"reduce_method=mean,reduce_done=true,travel_type=fp16", "gradients have travelled"},
+      {"reduce_done=true", "gradients have travelled: expected reduce_method mean"},
   };
   for (const auto& [options, why] : cases) {
     EXPECT_THAT(Reduced(options).status(),

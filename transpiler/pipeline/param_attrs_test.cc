@@ -3,6 +3,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::weft::testing::ProgramBuilder;
 using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -63,6 +65,17 @@ TEST(ResolveGroups, SaysWhatIsWrong) {
   ParamAttrs sharded = In("g", {1});
   sharded.in_shard = true;
   EXPECT_THAT(status_of(sharded), StatusIs(kInvalid, HasSubstr("expected a replicated parameter")));
+}
+
+TEST(CheckParamAttrs, GroupsAreForParameters) {
+  ProgramBuilder p;
+  p.Param("w").Var("w@GRAD", {2, 2});
+  const Program program = p.Build();
+  WEFT_EXPECT_OK(CheckParamAttrs({{"w", In("g", {0, 1})}}, program));
+  EXPECT_THAT(CheckParamAttrs({{"w@GRAD", In("g", {0, 1})}}, program),
+              StatusIs(kInvalid, HasSubstr("w@GRAD, group 'g': expected a parameter")));
+  EXPECT_THAT(CheckParamAttrs({{"v", ParamAttrs()}}, program),
+              StatusIs(kInvalid, HasSubstr("parameter v: the program has no such variable")));
 }
 
 TEST(ResolveGroups, OneNameMeansOneSetOfRanks) {

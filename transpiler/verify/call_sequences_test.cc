@@ -67,6 +67,13 @@ TEST(CallSequences, CallsOfARingMustBeTheSame) {
               Contains(HasSubstr("makes nothing")));
 }
 
+TEST(CallSequences, RanksAddHalfPrecisionAlike) {
+  const std::string native = absl::StrReplaceAll(
+      TwoRings("0", "1"), {{"{ring_id=0,", "{accumulate_type=\"native\", ring_id=0,"}});
+  EXPECT_THAT(AcrossRanks({native, native}), IsEmpty());
+  EXPECT_THAT(AcrossRanks({native, TwoRings("0", "1")}), Contains(HasSubstr("W501")));
+}
+
 TEST(CallSequences, AnUnknownSizeEqualsNoOther) {
   const auto step = [](const std::string& dims) {
     return absl::StrCat("program {\n  block 0 parent=-1 {\n    var m : fp32", dims,

@@ -137,6 +137,49 @@ TEST(Equivalence, ClippingComesAfterTheMean) {
               AllOf(Contains(HasSubstr("W313")), Contains(HasSubstr("W601"))));
 }
 
+// Meant per rank, a clip is no mistake, but what it gives is not what one device has.
+TEST(Equivalence, ClippingPerRankIsNotClippingTheMean) {
+  const std::string clip =
+      "    Out=[w@GRAD] = clip(X=[w@GRAD]) role=backward {min=-1.0, max=1.0, per_rank=true}\n";
+  const std::string update = kStepUpdate;
+  const std::string reduce = "    Out=[w@GRAD] = c_allreduce_sum";
+  const std::string original = absl::StrReplaceAll(OneDeviceStep(), {{update, clip + update}});
+  const std::string per_rank = absl::StrReplaceAll(TwoRankStep(), {{reduce, clip + reduce}});
+  EXPECT_THAT(Differences(original, per_rank),
+              AllOf(Not(Contains(HasSubstr("W313"))), Contains(HasSubstr("W60"))));
+  // Only elementwise functions can be meant so.
+  const std::string softmax =
+      "    Out=[w@GRAD] = softmax(X=[w@GRAD]) role=backward {axis=-1, per_rank=true}\n";
+  EXPECT_THAT(Differences(OneDeviceStep(),
+                          absl::StrReplaceAll(TwoRankStep(), {{reduce, softmax + reduce}})),
+              Contains(HasSubstr("W313")));
+}
+
+// A gradient may be rounded on its way if the caller says so; a parameter may not.
+TEST(Equivalence, OnlyGradientsMayBeRounded) {
+  const auto rounded = [](const std::string& name) {
+    return absl::StrCat("    Out=[half] = cast(X=[", name,
+                        "]) role=backward {in_dtype=5, out_dtype=4}\n    Out=[", name,
+                        "] = cast(X=[half]) role=backward {in_dtype=4, out_dtype=5}\n");
+  };
+  const std::string declared = "    var w@GRAD : fp32[1, 1]\n";
+  const std::string reduce = "    Out=[w@GRAD] = c_allreduce_sum";
+  const std::string update = kStepUpdate;
+  VerifyOptions options = ForRanks(2);
+  for (const bool may_round : {false, true}) {
+    options.gradients_are_rounded = may_round;
+    const auto differences = [&](const std::string& before, const std::string& name) {
+      const std::string two = absl::StrReplaceAll(
+          TwoRankStep(),
+          {{declared, declared + "    var half : fp16[1, 1]\n"}, {before, rounded(name) + before}});
+      EXPECT_THAT(two, HasSubstr("var half"));
+      return Differences(OneDeviceStep(), two, options);
+    };
+    EXPECT_THAT(differences(reduce, "w@GRAD").empty(), may_round);
+    EXPECT_THAT(differences(update, "w"), Contains(HasSubstr("W601")));
+  }
+}
+
 TEST(Equivalence, SumsMayBeReassociated) {
   const std::string two = "    var v@GRAD : fp32[1, 1]\n    var w@GRAD : fp32[1, 1]\n";
   const std::string one = "    var w@GRAD : fp32[1, 1]\n";

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/verify/testing/found.h"
@@ -98,6 +99,39 @@ TEST(Residuals, ResidualBeginsWithZeros) {
       Find(Step(), {}, {{"value=0.0", "value=0.5"}}),
       ElementsAre(AllOf(StartsWith("error: W319: op 5 (sparsify_topk): residual rest begins with "
                                    "other values than zeros"))));
+}
+
+// One process sets up the rings of all ranks.
+TEST(Residuals, ResidualBeginsWithZerosInOneProcess) {
+  const Edits one_process = {{"    Out=[id] = c_gen_nccl_id() {rank=0, endpoint=\"a:1\", "
+                              "other_endpoints=strings[\"b:1\"]}\n",
+                              ""},
+                             {"    c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=0}\n",
+                              "    c_comm_init_all() {ring_id=0}\n"}};
+  EXPECT_THAT(Find(Step(), {}, one_process), IsEmpty());
+  Edits wrong = one_process;
+  wrong.push_back({"value=0.0", "value=0.5"});
+  EXPECT_THAT(Find(Step(), {}, wrong), Contains(HasSubstr("begins with other values")));
+  Edits absent = one_process;
+  absent.push_back(
+      {"    Out=[rest] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.0}\n", ""});
+  EXPECT_THAT(Find(Step(), {}, absent), Contains(HasSubstr("has no value when training begins")));
+}
+
+TEST(Residuals, NothingIsSentForK0) {
+  EXPECT_THAT(Find(Step(), {{"k=long(2)", "k=long(0)"}}),
+              Contains(AllOf(StartsWith("error: W320: "), HasSubstr("attribute k: expected at "
+                                                                    "least 1, found 0"))));
+}
+
+TEST(Residuals, GradientsAreSparsifiedOnce) {
+  const std::string twice =
+      absl::StrReplaceAll(Step(), {{"sparsify_topk(Residual=[rest], X=[w@GRAD])",
+                                    "sparsify_topk(Residual=[rest, other], X=[w@GRAD, w@GRAD])"},
+                                   {"ResidualOut=[rest]", "ResidualOut=[rest, other]"}});
+  const Edits kept = {{"var other : fp32[4, 1]", "var other : fp32[4, 1] persistable"}};
+  EXPECT_THAT(Find(twice, kept),
+              Contains(AllOf(StartsWith("error: W320: "), HasSubstr("w@GRAD is there twice"))));
 }
 
 TEST(Residuals, ResidualBelongsToOneGradient) {

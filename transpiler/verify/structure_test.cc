@@ -8,6 +8,8 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/weft_attrs.h"
 #include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
 
@@ -163,6 +165,22 @@ TEST(VerifyStructure, AttributeOfAnotherTypeSaysWhatWasExpectedAndFound) {
   EXPECT_THAT(
       VerifyStructure(p.Build()),
       StatusIs(kInvalid, "op 0 (scale) attribute scale: expected type FLOAT, found INT (W105)"));
+}
+
+TEST(VerifyStructure, HalfPrecisionIsAddedInOneOfTwoWays) {
+  for (const char* type : {"fp32", "native", "nativ"}) {
+    ProgramBuilder p;
+    p.Op("c_allreduce_sum", {{"X", {"x"}}}, {{"Out", {"x"}}});
+    *p.last_op().add_attrs() = MakeAttr(kAccumulateTypeAttr, std::string(type));
+    if (type != absl::string_view("nativ")) {
+      WEFT_EXPECT_OK(VerifyStructure(p.Build()));
+      continue;
+    }
+    EXPECT_THAT(VerifyStructure(p.Build()),
+                StatusIs(kInvalid,
+                         "op 0 (c_allreduce_sum) attribute accumulate_type: expected "
+                         "fp32 or native, found nativ (W105)"));
+  }
 }
 
 TEST(VerifyStructure, WiderAndNarrowerIntegersAndVariablesAreAccepted) {

@@ -8,6 +8,7 @@
 #include "ops/analysis/rank_recipe.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/weft_attrs.h"
 
 namespace weft {
 namespace {
@@ -30,8 +31,11 @@ bool AreSame(const Block& a, const Program& in_a, const Block& b, const Program&
 }
 
 // Whether an op of the original can be in the prefix: it uses no values of other ranks, no fused
-// buffers and no loops.
-bool MayBeKept(const RankRecipe& recipe) {
+// buffers and no loops, and what it makes of a mean is the mean of what it makes.
+bool MayBeKept(const Op& op, const RankRecipe& recipe) {
+  if (recipe.algebra == Algebra::kSparsify || op.BoolAttr(kPerRankAttr).value_or(false)) {
+    return false;
+  }
   return recipe.kind == Kind::kIgnored || recipe.kind == Kind::kFeed ||
          recipe.kind == Kind::kBranch || recipe.kind == Kind::kFunction;
 }
@@ -87,7 +91,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
       return;
     }
     for (OpId id : program.block(block).ops()) {
-      if (!MayBeKept(recipe_of(program.op(id)))) return;
+      if (!MayBeKept(program.op(id), recipe_of(program.op(id)))) return;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
     }
@@ -99,7 +103,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
     const bool is_kept =
         original_ops_ < before.size() && AreSame(original.op(before[original_ops_]), op);
     if (is_kept) {
-      if (!MayBeKept(recipe_of(op))) return;
+      if (!MayBeKept(op, recipe_of(op))) return;
       for (OpId between : inserted) state_[between.value()] = State::kInserted;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
