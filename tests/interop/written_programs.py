@@ -28,7 +28,8 @@ def _paddle(name, flags, new_ops=()):
 AVG = ["c_allreduce_avg"]
 NCCL = ["c_gen_nccl_id"]  # only CUDA builds have it
 XSUM = ["c_allreduce_xsum"]  # only a fork of Paddle has it
-SPARSIFY = ["densify", "sparsify_threshold", "sparsify_topk"]  # Weft's own
+TOPK = ["densify", "sparsify_topk"]  # Weft's own
+THRESHOLD = ["densify", "sparsify_threshold"]
 
 CONFIGURATIONS = [
     _weft("none", "--mode none"),
@@ -53,8 +54,8 @@ CONFIGURATIONS = [
     _weft("singa_plain group", "--mode singa_plain --nranks 2 --lowering group", XSUM),
     _weft("singa_half", "--mode singa_half --nranks 2 --clip 100"),
     _weft("singa_partial", "--mode singa_partial --nranks 2 --threshold 1000"),
-    _weft("singa_sparse_topk", "--mode singa_sparse_topk --nranks 2", SPARSIFY),
-    _weft("singa_sparse_threshold", "--mode singa_sparse_threshold --nranks 2", SPARSIFY),
+    _weft("singa_sparse_topk", "--mode singa_sparse_topk --nranks 2", TOPK),
+    _weft("singa_sparse_threshold", "--mode singa_sparse_threshold --nranks 2", THRESHOLD),
     _weft("megengine", "--mode megengine --reduce_method mean --nranks 2 --bcast_period 2", AVG),
     _weft("paddle none", "--mode none --dialect paddle"),
     _paddle("grad_allreduce", "--mode grad_allreduce", NCCL),
