@@ -42,12 +42,14 @@ std::string ReduceType(const DenseReduction& reduction) {
 
 std::string Suffix(DType type) { return absl::StrCat("@", absl::AsciiStrToUpper(DTypeName(type))); }
 
-}  // namespace
-
+// Whether a gradient of that type is cast.
 bool IsCast(const TensorType& type, const DenseReduction& reduction) {
-  return reduction.travels_as.has_value() && type.kind == TensorType::Kind::kDense &&
-         type.dtype != *reduction.travels_as;
+  if (!reduction.travels_as.has_value() || type.kind != TensorType::Kind::kDense) return false;
+  const bool halves = SizeOf(*reduction.travels_as) < SizeOf(DType::kFloat32);
+  return halves || SizeOf(type.dtype) < SizeOf(*reduction.travels_as);
 }
+
+}  // namespace
 
 DenseExchange::DenseExchange(const Program& program, const GradientAnalysis& analysis, int nrings,
                              const DenseReduction& reduction)

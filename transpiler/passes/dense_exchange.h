@@ -28,14 +28,12 @@ struct DenseReduction {
   float factor_before = 1, factor_after = 1;
   // The number of ranks for which the factors are right; none: any.
   absl::optional<int> nranks = {};
-  // The element type of what travels; none: that of the gradient. Rows travel as they are.
+  // The element type of what travels; none: that of the gradient. Half precision takes fp32 only; a
+  // wider type takes narrower ones and leaves others (fp64) as they are. So are rows.
   absl::optional<DType> travels_as = {};
   bool accumulates_natively = false;  // kAccumulateTypeAttr
   bool launches_groups = false;       // one op of several gradients instead of a fused buffer
 };
-
-// Whether a gradient of that type is cast.
-bool IsCast(const TensorType& type, const DenseReduction& reduction);
 
 // A bucket that is cast travels as a second buffer, with a slice for each gradient at the same
 // element as in the first:

@@ -184,11 +184,12 @@ void GradReduce::Prepare(const ConstProgramPair& programs, PassContext* context)
 absl::Status GradReduce::CheckOptions(const PassContext& context) const {
   const bool changes_travel = options_.clip > 0 || options_.travel_type != TravelType::kNative ||
                               options_.accumulation != Accumulation::kFp32 ||
+                              options_.division != Division::kReciprocal ||
                               !options_.buckets.is_none() || options_.lowering != Lowering::kBuffer;
   if (options_.is_done && (changes_travel || options_.method == Method::kSum)) {
     return absl::InvalidArgumentError(
         "with reduce_done, gradients have travelled: expected reduce_method mean, and neither "
-        "clip, travel_type, accumulate_type, buckets nor lowering");
+        "clip, travel_type, accumulate_type, division, buckets nor lowering");
   }
   if (options_.degree.has_value() && !context.Groups().empty()) {
     return absl::UnimplementedError(

@@ -154,8 +154,10 @@ TEST(GradReduceTest, NarrowGradientsTravelAsFloats) {
   EXPECT_NE(back, std::string::npos);
   EXPECT_LT(reduce, multiply);
   EXPECT_LT(multiply, back);
-  WEFT_ASSERT_OK_AND_ASSIGN(const std::string floats, Reduced("travel_type=fp32"));
-  EXPECT_THAT(floats, Not(HasSubstr("cast(")));
+  for (const char* type : {"fp32", "fp64"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::string wide, Reduced("travel_type=fp32", type));
+    EXPECT_THAT(wide, Not(HasSubstr("cast("))) << type;
+  }
 }
 
 TEST(GradReduceTest, HalfClipsThenCastsAndDividesInSinglePrecision) {
@@ -216,6 +218,7 @@ TEST(GradReduceTest, ContradictionsAreRefused) {
       {"clip=1e-46", "a number >= 0"},  // 0 in fp32: all gradients would be
       {"reduce_method=mean,reduce_done=true,clip=1", "gradients have travelled"},
       {"reduce_method=mean,reduce_done=true,travel_type=fp16", "gradients have travelled"},
+      {"reduce_method=mean,reduce_done=true,division=before", "gradients have travelled"},
       {"reduce_done=true", "gradients have travelled: expected reduce_method mean"},
   };
   for (const auto& [options, why] : cases) {
