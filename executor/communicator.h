@@ -12,10 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ops/memory.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
+
+class JobLink;  // executor/job_link.h
 
 // Whether the executor supports the op on SelectedRows (executor/rows_all_reduce.h).
 bool CanRunOnRows(const CollectiveOp& op);
@@ -123,6 +126,12 @@ struct GroupOptions {
   double timeout_s = 600;
   // Called from any thread; may be empty.
   std::function<void(const std::string&)> warn;
+  // To the other processes that have ranks of the run (WorldOf); null: this process has all. Must
+  // outlive the group.
+  JobLink* link = nullptr;
+  // The rings of the run, the same in the same order in all processes. Groups over several
+  // processes set them up when they are made.
+  std::vector<RingKey> rings = {};
 };
 
 // All rings of a run.
@@ -130,14 +139,19 @@ class CommunicatorGroup {
  public:
   virtual ~CommunicatorGroup() = default;
 
-  // Returns the end of `rank`, one of the ring's ranks. Created on first use; valid as long as the
-  // group. All ranks must request the rings that they belong to in the same order. Thread-safe.
+  // Returns the end of `rank`, one of the ring's ranks, and of this process. Created on first use;
+  // valid as long as the group. All ranks must request the rings that they belong to in the same
+  // order. Thread-safe.
   virtual absl::StatusOr<Communicator*> Get(const RingKey& ring, int rank) = 0;
 
   // Reports that rank `rank` has failed and will not arrive. Releases all ranks that wait, now and
   // later, with an Aborted error that names the rank and contains `status`. Only the first call
   // counts. Thread-safe.
   virtual void Abort(int rank, const absl::Status& status) = 0;
+
+  // The memory in which ranks should keep tensors, so that collectives need not copy them; null:
+  // any. It lives as long as the group, and tensors in it must not outlive it.
+  virtual Memory* host_memory() { return nullptr; }
 };
 
 }  // namespace weft

@@ -459,12 +459,12 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
   return absl::OkStatus();
 }
 
-void PrepareSharedState(Job* job) {
+absl::Status PrepareSharedState(Job* job) {
   const RunOptions& options = job->options;
   job->results = std::make_unique<ResultQueue>(options.nranks, job->fetch_names,
                                                job->inputs.on_result, options.begin_step);
-  job->group =
-      options.new_group({options.nranks, options.warn_after_s, options.timeout_s, options.warn});
+  WEFT_ASSIGN_OR_RETURN(job->group, options.new_group({options.nranks, options.warn_after_s,
+                                                       options.timeout_s, options.warn}));
   const int64_t end_step = options.begin_step + options.steps;
   job->steps = std::make_unique<StepGate>(options.begin_step, end_step, options.stop_requested);
   job->states =
@@ -477,6 +477,7 @@ void PrepareSharedState(Job* job) {
       });
   job->failures =
       std::make_unique<Failures>(job->group.get(), job->feeder.get(), job->states.get());
+  return absl::OkStatus();
 }
 
 void RunRanks(Job* job, std::deque<RankRunner>* ranks) {
@@ -505,7 +506,7 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
   NameSet holds_value;
   WEFT_RETURN_IF_ERROR(Annotate("startup program", PrepareStartup(&job, &holds_value)));
   WEFT_RETURN_IF_ERROR(PrepareMain(&job, std::move(holds_value)));
-  PrepareSharedState(&job);
+  WEFT_RETURN_IF_ERROR(PrepareSharedState(&job));
 
   std::deque<RankRunner> ranks;
   RunRanks(&job, &ranks);

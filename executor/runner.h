@@ -38,7 +38,8 @@ struct RunOptions : PlanOptions {
     return NewHostDevice();
   };
   // Makes the communicators between the ranks.
-  std::function<std::unique_ptr<CommunicatorGroup>(GroupOptions)> new_group = NewLocalGroup;
+  std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(GroupOptions)> new_group =
+      NewLocalGroup;
   // Threads of a rank on which kernels compute (ops/threads.h), its own included; at most
   // kMaxThreads.
   int threads = 1;
