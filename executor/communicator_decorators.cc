@@ -30,7 +30,7 @@ class DecoratedGroup : public CommunicatorGroup {
     return outer.get();
   }
 
-  void Abort(int rank, const absl::Status& status) override { group_->Abort(rank, status); }
+  void Abort(const absl::Status& status) override { group_->Abort(status); }
 
  private:
   const std::unique_ptr<CommunicatorGroup> group_;

@@ -207,9 +207,9 @@ class NcclGroup : public CommunicatorGroup {
     return communicator.get();
   }
 
-  void Abort(int rank, const absl::Status& status) override {
+  void Abort(const absl::Status& status) override {
     std::lock_guard<std::mutex> lock(mutex_);
-    AbortAll(absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message())));
+    AbortAll(absl::AbortedError(status.message()));
   }
 
  private:

@@ -9,7 +9,7 @@ class NoRings : public CommunicatorGroup {
   absl::StatusOr<Communicator*> Get(const RingKey& ring, int /*rank*/) override {
     return absl::UnavailableError(absl::StrCat(ToString(ring), ": built without NCCL"));
   }
-  void Abort(int /*rank*/, const absl::Status& /*status*/) override {}
+  void Abort(const absl::Status& /*status*/) override {}
 };
 
 }  // namespace

@@ -85,7 +85,7 @@ TEST(NcclCommunicator, AbortReleasesARankThatWaitsForOthers) {
   const std::unique_ptr<CommunicatorGroup> group = NewNcclGroup(options);
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    group->Abort(1, absl::InternalError("no parameters"));
+    group->Abort(absl::InternalError("rank 1 failed: no parameters"));
   });
   const absl::Status status = group->Get({0, false}, 0).status();
   other.join();

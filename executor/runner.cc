@@ -1,5 +1,8 @@
 #include "executor/runner.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -15,19 +18,23 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/carried_values.h"
 #include "executor/finite.h"
+#include "executor/plan_agreement.h"
 #include "executor/rewrites.h"
 #include "executor/run_checks.h"
+#include "executor/run_messages.h"
 #include "executor/run_state.h"
 #include "executor/scope.h"
+#include "executor/state_exchange.h"
 #include "executor/step_gate.h"
+#include "executor/world.h"
 #include "ops/analysis/group_variables.h"
 #include "ops/schema/op_schema.h"
 
@@ -62,23 +69,23 @@ bool MayDraw(const Plan& plan) {
 // Collects the errors of all ranks; the first one ends the run.
 class Failures {
  public:
-  Failures(CommunicatorGroup* group, Feeder* feeder, StateGate* states)
-      : group_(group), feeder_(feeder), states_(states) {}
+  // `stop` releases what ranks wait for besides collectives.
+  Failures(CommunicatorGroup* group, JobLink* link, std::function<void()> stop)
+      : group_(group), link_(link), stop_(std::move(stop)) {}
 
   // `status` says where it happened.
   void Report(int64_t step, int rank, const absl::Status& status) {
-    const Key key = {absl::IsAborted(status), step, rank};
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (cause_.ok() || key < key_of_cause_) {
-        key_of_cause_ = key;
-        cause_ = status;
-      }
-    }
-    any_.store(true, std::memory_order_relaxed);
-    group_->Abort(rank, status);
-    feeder_->Stop();
-    states_->Stop();
+    Add({absl::IsAborted(status) ? Origin::kFollows : Origin::kHere, step, rank}, status);
+    if (link_ != nullptr) link_->Abort(rank, status);
+    group_->Abort(Annotate(absl::StrCat("rank ", rank, " failed"), status));
+    stop_();
+  }
+
+  // Another process has failed, or is gone (JobLink::OnFailure).
+  void ReportElsewhere(const absl::Status& status) {
+    Add({Origin::kElsewhere, 0, 0}, status);
+    group_->Abort(status);
+    stop_();
   }
 
   bool any() const { return any_.load(std::memory_order_relaxed); }
@@ -90,12 +97,22 @@ class Failures {
   }
 
  private:
-  // Whether it follows from another rank's failure; step; rank.
-  using Key = std::tuple<bool, int64_t, int>;
+  enum class Origin { kHere, kElsewhere, kFollows };
+  // Origin; step; rank.
+  using Key = std::tuple<Origin, int64_t, int>;
+
+  void Add(const Key& key, const absl::Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (cause_.ok() || key < key_of_cause_) {
+      key_of_cause_ = key;
+      cause_ = status;
+    }
+    any_.store(true, std::memory_order_relaxed);
+  }
 
   CommunicatorGroup* const group_;
-  Feeder* const feeder_;
-  StateGate* const states_;
+  JobLink* const link_;
+  const std::function<void()> stop_;
   std::atomic<bool> any_{false};
   std::mutex mutex_;
   absl::Status cause_;
@@ -111,17 +128,17 @@ class StartValues {
   // has another value than the first rank that should have the same, and the position of the
   // variable, once all ranks have added theirs; none before, and if there is no such rank.
   // `groups`, by variable: the ranks that should have equal values; null: all.
-  absl::optional<std::pair<int, size_t>> Add(int rank, std::vector<size_t> hashes,
+  absl::optional<std::pair<int, size_t>> Add(int rank, std::vector<uint64_t> hashes,
                                              const std::vector<const std::vector<int>*>& groups) {
     std::lock_guard<std::mutex> lock(mutex_);
     hashes_[rank] = std::move(hashes);
     if (++num_added_ < hashes_.size()) return absl::nullopt;
     for (size_t other = 1; other < hashes_.size(); ++other) {
-      for (size_t i = 0; i < hashes_[0].size(); ++i) {
+      for (size_t i = 0; i < groups.size(); ++i) {
         const std::vector<int>* const group = groups[i];
         if (group != nullptr && !absl::c_linear_search(*group, static_cast<int>(other))) continue;
         const int first = group == nullptr ? 0 : group->front();
-        if (hashes_[other][i] != hashes_[first][i]) {
+        if (HashOf(static_cast<int>(other), i) != HashOf(first, i)) {
           return std::make_pair(static_cast<int>(other), i);
         }
       }
@@ -130,18 +147,34 @@ class StartValues {
   }
 
  private:
+  uint64_t HashOf(int rank, size_t i) const {
+    return i < hashes_[rank].size() ? hashes_[rank][i] : 0;
+  }
+
   std::mutex mutex_;
   size_t num_added_ = 0;
-  std::vector<std::vector<size_t>> hashes_;  // by rank
+  std::vector<std::vector<uint64_t>> hashes_;  // by rank
 };
 
 // What all ranks share.
 struct Job {
   Job(const RunInputs& run_inputs, const RunOptions& run_options)
-      : inputs(run_inputs), options(run_options), start_values(run_options.nranks) {}
+      : inputs(run_inputs),
+        options(run_options),
+        world(WorldOf(run_options.nranks, run_options.link)),
+        start_values(run_options.nranks) {}
+
+  // The link calls none of the others any more.
+  ~Job() {
+    if (options.link == nullptr) return;
+    options.link->OnFailure(nullptr);
+    options.link->Listen(JobLink::Topic::kStart, nullptr);
+    options.link->Listen(JobLink::Topic::kResult, nullptr);
+  }
 
   const RunInputs& inputs;
   const RunOptions& options;
+  const World world;
   absl::optional<Plan> startup_plan;
   absl::optional<Plan> main_plan;
   bool main_may_draw = false;
@@ -157,7 +190,38 @@ struct Job {
     const auto found = groups.find(name);
     return found == groups.end() ? nullptr : &found->second;
   }
+
+  // Process 0 compares the values of all ranks: hashes, by persistable variable of the main plan.
+  void CompareStartValues(int rank, std::vector<uint64_t> hashes) {
+    if (world.process() > 0) {
+      hashes.push_back(rank);
+      return options.link->Send(0, JobLink::Topic::kStart, NumbersMessage(hashes));
+    }
+    std::vector<absl::string_view> names;
+    std::vector<const std::vector<int>*> keepers;
+    for (const Plan::Variable& variable : main_plan->variables) {
+      if (!variable.persistable) continue;
+      names.push_back(variable.name);
+      keepers.push_back(GroupOf(variable.name));
+    }
+    const auto differing = start_values.Add(rank, std::move(hashes), keepers);
+    if (!differing.has_value() || !options.warn) return;
+    const std::vector<int>* const group = keepers[differing->second];
+    options.warn(absl::StrCat("rank ", differing->first, " begins with another value of ",
+                              names[differing->second], " than rank ",
+                              group == nullptr ? 0 : group->front()));
+  }
+
+  // Results come to process 0.
+  absl::Status Post(StepResult result) {
+    if (world.process() == 0) return results->Post(std::move(result));
+    WEFT_ASSIGN_OR_RETURN(std::string message, ResultMessage(result));
+    options.link->Send(0, JobLink::Topic::kResult, std::move(message));
+    return result.status;
+  }
+
   std::unique_ptr<StepGate> steps;
+  std::unique_ptr<StateExchange> exchange;  // null: this process has all ranks
   std::unique_ptr<StateGate> states;
   std::unique_ptr<ResultQueue> results;
   std::unique_ptr<CommunicatorGroup> group;
@@ -243,36 +307,25 @@ class RankRunner {
     state->step = step_;
     // Those of later steps follow from the seed.
     if (step_ == 0 && job_.main_may_draw) state->random = RandomText(random_);
-    return job_.states->Pass(rank_, *std::move(state));
+    return job_.states->Pass(rank_ - job_.world.first, *std::move(state));
   }
 
   // Warns if the startup program leaves a persistable variable with another value than on rank 0.
   // The run goes on: the main program may mean that.
   absl::Status CompareStartValues() {
-    if (job_.options.nranks == 1 || !job_.startup_plan.has_value() || !job_.options.warn) {
-      return absl::OkStatus();
-    }
-    std::vector<size_t> hashes;
-    std::vector<absl::string_view> names;
-    std::vector<const std::vector<int>*> groups;
+    if (job_.world.size == 1 || !job_.startup_plan.has_value()) return absl::OkStatus();
+    std::vector<uint64_t> hashes;
     for (const Plan::Variable& variable : job_.main_plan->variables) {
       if (!variable.persistable) continue;
       const Value* const value = scope_.Find(variable.name);
-      names.push_back(variable.name);
-      groups.push_back(job_.GroupOf(variable.name));
       hashes.push_back(0);
       if (value == nullptr || !value->tensor.allocated()) continue;
       WEFT_ASSIGN_OR_RETURN(const Tensor tensor, value->tensor.ToHost());
-      const absl::string_view bytes(static_cast<const char*>(tensor.raw()), tensor.bytes());
-      hashes.back() = absl::HashOf(tensor.dims(), bytes);
+      const uint64_t dims =
+          XXH3_64bits(tensor.dims().data(), tensor.dims().size() * sizeof(int64_t));
+      hashes.back() = XXH3_64bits_withSeed(tensor.raw(), tensor.bytes(), dims);
     }
-    const auto differing = job_.start_values.Add(rank_, std::move(hashes), groups);
-    if (differing.has_value()) {
-      const std::vector<int>* const group = groups[differing->second];
-      job_.options.warn(absl::StrCat("rank ", differing->first, " begins with another value of ",
-                                     names[differing->second], " than rank ",
-                                     group == nullptr ? 0 : group->front()));
-    }
+    job_.CompareStartValues(rank_, std::move(hashes));
     return absl::OkStatus();
   }
 
@@ -322,7 +375,7 @@ class RankRunner {
     const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
     result.ms = ms.count();
     result.status = WithStepAndRank(step_, rank_, CheckLosses(executor));
-    return job_.results->Post(std::move(result));
+    return job_.Post(std::move(result));
   }
 
   absl::Status ReportTrace(const PlanExecutor& executor) {
@@ -360,6 +413,11 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   if (options.nranks < 1 || options.nranks > kMaxRanks) {
     return absl::InvalidArgumentError(
         absl::StrCat("ranks: expected 1 to ", kMaxRanks, ", found ", options.nranks));
+  }
+  if (options.link != nullptr && options.nranks % options.link->num_processes() != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("ranks: expected a multiple of the ",
+                                                   options.link->num_processes(),
+                                                   " processes, found ", options.nranks));
   }
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(
@@ -439,9 +497,9 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
       holds_value.insert(name);
     }
   }
-  WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->options.nranks,
+  WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->world,
                                                     job->options.steps, job->options.begin_step));
-  WEFT_RETURN_IF_ERROR(CheckFeeds(*job->inputs.main, plan, job->inputs.feeds, job->options.nranks,
+  WEFT_RETURN_IF_ERROR(CheckFeeds(*job->inputs.main, plan, job->inputs.feeds, job->world,
                                   job->options.steps, job->options.begin_step));
   WEFT_RETURN_IF_ERROR(PrepareState(job));
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
@@ -459,35 +517,106 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
   return absl::OkStatus();
 }
 
+// What all processes must agree on, besides the programs.
+std::map<std::string, std::string> SettingsOf(const Job& job) {
+  const RunOptions& options = job.options;
+  const auto yes_or_no = [](bool yes) { return std::string(yes ? "yes" : "no"); };
+  return {{"ranks", absl::StrCat(options.nranks)},
+          {"seed", absl::StrCat(options.seed)},
+          {"steps", absl::StrCat(options.steps)},
+          {"the first step", absl::StrCat(options.begin_step)},
+          {"steps between checkpoints", absl::StrCat(options.checkpoint_every)},
+          {"writing checkpoints", yes_or_no(job.inputs.on_checkpoint != nullptr)},
+          {"resuming", yes_or_no(job.inputs.resume != nullptr)},
+          {"a startup program", yes_or_no(job.startup_plan.has_value())},
+          {"fetched variables", absl::StrJoin(job.fetch_names, ", ")}};
+}
+
+// Compares what the processes are about to do, and sets the rings up.
+absl::Status PrepareGroup(Job* job) {
+  const RunOptions& options = job->options;
+  GroupOptions group = {options.nranks, options.warn_after_s, options.timeout_s, options.warn};
+  if (options.link != nullptr) {
+    RunFingerprint fingerprint;
+    fingerprint.settings = SettingsOf(*job);
+    if (job->startup_plan.has_value()) AddCalls(*job->startup_plan, &fingerprint);
+    AddCalls(*job->main_plan, &fingerprint);
+    group.link = options.link;
+    WEFT_ASSIGN_OR_RETURN(group.rings, AgreeOnPlan(fingerprint, job->world, options.link));
+  }
+  WEFT_ASSIGN_OR_RETURN(job->group, options.new_group(std::move(group)));
+  return absl::OkStatus();
+}
+
+// Process 0 makes a checkpoint of the states of all ranks.
+void PrepareStates(Job* job, int64_t end_step) {
+  StateGate::Use use = [job, end_step](std::vector<RankState> ranks) {
+    Checkpoint checkpoint;
+    checkpoint.end_step = end_step;
+    checkpoint.seed = job->options.seed;
+    MergeStates(std::move(ranks), &checkpoint);
+    return job->inputs.on_checkpoint(std::move(checkpoint));
+  };
+  if (job->options.link != nullptr) {
+    job->exchange = std::make_unique<StateExchange>(job->world, job->options.link, std::move(use));
+    use = [job](std::vector<RankState> ranks) { return job->exchange->Exchange(std::move(ranks)); };
+  }
+  job->states = std::make_unique<StateGate>(job->world.count, std::move(use));
+}
+
+// Receives what other processes send.
+void ListenToLink(Job* job) {
+  JobLink* const link = job->options.link;
+  if (job->world.process() == 0) {
+    link->Listen(JobLink::Topic::kStart, [job](int /*process*/, const std::string& message) {
+      absl::StatusOr<std::vector<uint64_t>> numbers = ParseNumbers(message);
+      if (!numbers.ok() || numbers->empty()) return;  // only a warning depends on it
+      const uint64_t rank = numbers->back();
+      numbers->pop_back();
+      if (rank >= static_cast<uint64_t>(job->world.size)) return;
+      job->CompareStartValues(static_cast<int>(rank), *std::move(numbers));
+    });
+    link->Listen(JobLink::Topic::kResult, [job](int process, const std::string& message) {
+      absl::StatusOr<StepResult> result = ParseResult(message);
+      const int rank = result.ok() ? result->rank : process * job->world.count;
+      const int64_t step = result.ok() ? result->step : job->options.begin_step;
+      const absl::Status status =
+          result.ok() ? job->results->Post(*std::move(result)) : result.status();
+      if (!status.ok()) job->failures->Report(step, rank, status);
+    });
+  }
+  link->OnFailure([job](const absl::Status& status) { job->failures->ReportElsewhere(status); });
+}
+
 absl::Status PrepareSharedState(Job* job) {
   const RunOptions& options = job->options;
   job->results = std::make_unique<ResultQueue>(options.nranks, job->fetch_names,
                                                job->inputs.on_result, options.begin_step);
-  WEFT_ASSIGN_OR_RETURN(job->group, options.new_group({options.nranks, options.warn_after_s,
-                                                       options.timeout_s, options.warn}));
+  WEFT_RETURN_IF_ERROR(PrepareGroup(job));
   const int64_t end_step = options.begin_step + options.steps;
-  job->steps = std::make_unique<StepGate>(options.begin_step, end_step, options.stop_requested);
-  job->states =
-      std::make_unique<StateGate>(options.nranks, [job, end_step](std::vector<RankState> ranks) {
-        Checkpoint checkpoint;
-        checkpoint.end_step = end_step;
-        checkpoint.seed = job->options.seed;
-        MergeStates(std::move(ranks), &checkpoint);
-        return job->inputs.on_checkpoint(std::move(checkpoint));
-      });
-  job->failures =
-      std::make_unique<Failures>(job->group.get(), job->feeder.get(), job->states.get());
+  job->steps = std::make_unique<StepGate>(options.begin_step, end_step, options.stop_requested,
+                                          options.link);
+  PrepareStates(job, end_step);
+  job->failures = std::make_unique<Failures>(job->group.get(), options.link, [job] {
+    job->feeder->Stop();
+    job->steps->Stop();
+    job->states->Stop();
+    if (job->exchange != nullptr) job->exchange->Stop();
+    job->results->Stop();
+  });
+  if (options.link != nullptr) ListenToLink(job);
   return absl::OkStatus();
 }
 
 void RunRanks(Job* job, std::deque<RankRunner>* ranks) {
-  const int num_ranks = job->options.nranks;
-  for (int rank = 0; rank < num_ranks; ++rank) ranks->emplace_back(job, rank);
+  const World& world = job->world;
+  for (int rank = world.first; rank < world.end(); ++rank) ranks->emplace_back(job, rank);
   std::vector<std::thread> threads;
-  threads.reserve(num_ranks);  // nothing may throw while threads are running
-  for (int rank = 0; rank < num_ranks; ++rank) {
+  threads.reserve(world.count);  // nothing may throw while threads are running
+  for (int rank = world.first; rank < world.end(); ++rank) {
+    RankRunner* const runner = &(*ranks)[rank - world.first];
     try {
-      threads.emplace_back([ranks, rank] { (*ranks)[rank].Run(); });
+      threads.emplace_back([runner] { runner->Run(); });
     } catch (const std::exception& error) {  // system_error or bad_alloc
       job->failures->Report(kStartup, rank,
                             absl::ResourceExhaustedError(
@@ -498,9 +627,45 @@ void RunRanks(Job* job, std::deque<RankRunner>* ranks) {
   for (std::thread& thread : threads) thread.join();
 }
 
-}  // namespace
+// Persistable variables whose values are those of ranks of this process.
+absl::StatusOr<std::map<std::string, Tensor>> PersistablesHere(const Job& job,
+                                                               std::deque<RankRunner>* ranks) {
+  std::map<std::string, Tensor> persistables;
+  for (const Plan::Variable& variable : job.main_plan->variables) {
+    if (!variable.persistable) continue;
+    const std::vector<int>* const group = job.GroupOf(variable.name);
+    const int rank = group == nullptr ? 0 : group->front();
+    if (!job.world.Has(rank)) continue;
+    const Value* value = (*ranks)[rank - job.world.first].scope()->Find(variable.name);
+    if (value == nullptr || !value->tensor.allocated()) continue;
+    WEFT_ASSIGN_OR_RETURN(const Tensor tensor, value->tensor.ToHost());
+    // The memory of ranks may end with the run.
+    persistables[variable.name] = job.options.link == nullptr ? tensor : tensor.Clone();
+  }
+  return persistables;
+}
 
-absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& options) {
+// Waits until all processes have done all steps. Brings to process 0 what it lacks.
+absl::Status Conclude(Job* job, RunResult* result) {
+  JobLink* const link = job->options.link;
+  if (job->world.process() == 0) {
+    const absl::Status status = job->results->WaitUntil(result->end_step);
+    WEFT_RETURN_IF_ERROR(job->failures->Cause());
+    WEFT_RETURN_IF_ERROR(status);
+  }
+  std::map<std::string, Tensor> own;
+  if (job->world.process() > 0) own.swap(result->persistables);
+  WEFT_ASSIGN_OR_RETURN(std::string message, TensorsMessage(own));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> texts, link->AllGather(std::move(message)));
+  if (job->world.process() > 0) return absl::OkStatus();
+  for (const std::string& text : texts) {
+    WEFT_ASSIGN_OR_RETURN(auto tensors, ParseTensors(text));
+    result->persistables.merge(tensors);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunResult> RunHere(const RunInputs& inputs, const RunOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(inputs, options));
   Job job(inputs, options);
   NameSet holds_value;
@@ -516,13 +681,19 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
   result.end_step = job.steps->end();
   result.fetch = job.fetch_names;
   result.memory = ranks[0].memory();
-  for (const Plan::Variable& variable : job.main_plan->variables) {
-    if (!variable.persistable) continue;
-    const std::vector<int>* const group = job.GroupOf(variable.name);
-    const int rank = group == nullptr ? 0 : group->front();
-    const Value* value = ranks[rank].scope()->Find(variable.name);
-    if (value == nullptr || !value->tensor.allocated()) continue;
-    WEFT_ASSIGN_OR_RETURN(result.persistables[variable.name], value->tensor.ToHost());
+  WEFT_ASSIGN_OR_RETURN(result.persistables, PersistablesHere(job, &ranks));
+  if (options.link != nullptr) WEFT_RETURN_IF_ERROR(Conclude(&job, &result));
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& options) {
+  absl::StatusOr<RunResult> result = RunHere(inputs, options);
+  // The others need not wait for this process. Those that have failed, or know, do not listen.
+  if (!result.ok() && options.link != nullptr) {
+    const World world = WorldOf(options.nranks, options.link);
+    options.link->Abort(world.first, result.status());
   }
   return result;
 }
