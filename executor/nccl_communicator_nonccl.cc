@@ -16,7 +16,7 @@ class NoRings : public CommunicatorGroup {
 
 // By value, for the function with NCCL, which keeps the options.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
-std::unique_ptr<CommunicatorGroup> NewNcclGroup(GroupOptions /*options*/) {
+absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewNcclGroup(GroupOptions /*options*/) {
   return std::make_unique<NoRings>();
 }
 
