@@ -10,7 +10,6 @@
 #include "executor/runner_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ops/cpu/cpu_kernels.h"
 
 namespace weft {
 namespace {

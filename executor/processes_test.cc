@@ -18,14 +18,12 @@
 #include "executor/world.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ops/cpu/cpu_kernels.h"
 #include "ops/cpu/testing.h"
 
 namespace weft {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -121,7 +119,8 @@ class ProcessesTest : public ::testing::Test {
         FeedSource feeds = Rows();
         if (change) change(p, &options, &feeds);
         RunHere(options, std::move(feeds), &outcomes[p]);
-        if (outcomes[p].result.ok()) EXPECT_THAT(links[p]->Finish(), IsOk());
+        if (!outcomes[p].result.ok()) return;
+        EXPECT_THAT(links[p]->Finish(), IsOk());
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -223,9 +222,7 @@ TEST_F(ProcessesTest, LossOfAnotherProcessThatIsNaNIsDeliveredAndEndsAll) {
   const std::string expected = "step 0, rank 1: loss loss is nan";
   EXPECT_THAT(outcomes[1].result.status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, expected));
-  EXPECT_THAT(outcomes[0].result.status(),
-              StatusIs(AnyOf(absl::StatusCode::kFailedPrecondition, absl::StatusCode::kAborted),
-                       HasSubstr(expected)));
+  EXPECT_THAT(outcomes[0].result.status().message(), HasSubstr(expected));
 }
 
 TEST_F(ProcessesTest, ProcessThatCannotBeginEndsTheOthers) {
@@ -252,9 +249,8 @@ TEST_F(ProcessesTest, DifferentSettingsAreAnError) {
 TEST_F(ProcessesTest, RanksMustDivideIntoTheProcesses) {
   options_.nranks = 3;
   for (const Outcome& outcome : RunProcesses(2)) {
-    EXPECT_THAT(outcome.result.status(),
-                StatusIs(AnyOf(absl::StatusCode::kInvalidArgument, absl::StatusCode::kAborted),
-                         HasSubstr("expected a multiple of the 2 processes, found 3")));
+    EXPECT_THAT(outcome.result.status().message(),
+                HasSubstr("expected a multiple of the 2 processes, found 3"));
   }
 }
 

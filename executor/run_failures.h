@@ -3,6 +3,8 @@
 #define WEFT_EXECUTOR_RUN_FAILURES_H_
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -26,8 +28,12 @@ class RunFailures {
 
   // Of a rank of this process. `status` says where it happened.
   void Report(int64_t step, int rank, const absl::Status& status) {
-    Add({absl::IsAborted(status) ? Origin::kFollows : Origin::kHere, step, rank}, status);
-    if (link_ != nullptr) link_->Abort(rank, status);
+    // An engine may notice that another process is gone before the link says why. If the link does
+    // not, the caller of Cause tells the others.
+    const bool follows =
+        absl::IsAborted(status) || (link_ != nullptr && absl::IsUnavailable(status));
+    Add({follows ? Origin::kFollows : Origin::kHere, step, rank}, status);
+    if (link_ != nullptr && !follows) link_->Abort(rank, status);
     group_->Abort(Annotate(absl::StrCat("rank ", rank, " failed"), status));
     stop_();
   }
@@ -42,8 +48,13 @@ class RunFailures {
   bool any() const { return any_.load(std::memory_order_relaxed); }
 
   // The cause: the earliest failure that does not follow from another rank's. Ok if there is none.
+  // Once all ranks have ended.
   absl::Status Cause() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (link_ != nullptr && !cause_.ok()) {
+      has_cause_.wait_for(lock, std::chrono::seconds(2),
+                          [&] { return std::get<Origin>(key_of_cause_) != Origin::kFollows; });
+    }
     return cause_;
   }
 
@@ -58,6 +69,7 @@ class RunFailures {
       key_of_cause_ = key;
       cause_ = status;
     }
+    has_cause_.notify_all();
     any_.store(true, std::memory_order_relaxed);
   }
 
@@ -66,6 +78,7 @@ class RunFailures {
   const std::function<void()> stop_;
   std::atomic<bool> any_{false};
   std::mutex mutex_;
+  std::condition_variable has_cause_;
   absl::Status cause_;
   Key key_of_cause_;
 };
