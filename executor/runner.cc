@@ -188,7 +188,7 @@ class RankRunner {
 
  private:
   absl::Status RunAll() {
-    WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_));
+    WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_, job_.group->host_memory()));
     if (job_.inputs.resume != nullptr) return Resume();
     if (job_.startup_plan.has_value()) {
       WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));
@@ -522,7 +522,13 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
     const int rank = group == nullptr ? 0 : group->front();
     const Value* value = ranks[rank].scope()->Find(variable.name);
     if (value == nullptr || !value->tensor.allocated()) continue;
-    WEFT_ASSIGN_OR_RETURN(result.persistables[variable.name], value->tensor.ToHost());
+    // The memory of a group does not outlive it.
+    Tensor* const result_value = &result.persistables[variable.name];
+    if (job.group->host_memory() != nullptr) {
+      WEFT_RETURN_IF_ERROR(result_value->CopyFrom(value->tensor));
+    } else {
+      WEFT_ASSIGN_OR_RETURN(*result_value, value->tensor.ToHost());
+    }
   }
   return result;
 }

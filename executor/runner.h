@@ -33,10 +33,10 @@ inline constexpr int kMaxThreads = 256;  // of a rank
 
 // The kernels are for the memory of the devices (CpuKernels()); nranks is at most kMaxRanks.
 struct RunOptions : PlanOptions {
-  // Makes the device of a rank; called by its thread.
-  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank)> new_device = [](int) {
-    return NewHostDevice();
-  };
+  // Makes the device of a rank; called by its thread. `memory` is that of the group for tensors on
+  // the host (CommunicatorGroup::host_memory), or null.
+  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, Memory* memory)> new_device =
+      [](int, Memory* memory) { return NewHostDevice(memory != nullptr ? memory : HostMemory()); };
   // Makes the communicators between the ranks.
   std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(GroupOptions)> new_group =
       NewLocalGroup;
