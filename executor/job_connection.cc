@@ -235,6 +235,7 @@ void JobConnection::ReadHeader() {
                        return self->End("");
                      }
                      if (error) return self->End(error.message());
+                     ++self->num_reads_;
                      self->ReadBody();
                    });
 }

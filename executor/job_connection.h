@@ -85,7 +85,7 @@ class JobConnection : public std::enable_shared_from_this<JobConnection> {
   void ReadBody();
   void Write();
   void End(const std::string& reason);
-  // A completion condition that counts.
+  // A completion condition that counts. It is not asked after the last of several reads.
   auto CountReads() {
     return [this](const std::error_code& error, size_t bytes) -> size_t {
       if (bytes > 0) ++num_reads_;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/kernel_util.h"
 #include "ops/tensor.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -32,59 +33,40 @@ template <typename T>
 using Accumulator =
     std::conditional_t<std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, float, T>;
 
-template <typename T>
-void AddRounding(Accumulator<T>* acc, const T* elements, int64_t n) {
+// acc = op(a, b), element by element. `acc` may be `a`.
+template <typename T, typename A, typename Op>
+void Combine(const A* a, const T* b, int64_t n, const Op& op, Accumulator<T>* acc) {
   using Acc = Accumulator<T>;
-  for (int64_t i = 0; i < n; ++i) {
-    acc[i] = static_cast<Acc>(static_cast<T>(acc[i] + static_cast<Acc>(elements[i])));
-  }
+  WEFT_INDEPENDENT_ITERATIONS
+  for (int64_t i = 0; i < n; ++i) acc[i] = op(static_cast<Acc>(a[i]), static_cast<Acc>(b[i]));
 }
 
-template <typename T>
-void Fold(Reduction reduction, Accumulator<T>* acc, const T* elements, int64_t n) {
-  using Acc = Accumulator<T>;
-  const auto x = [elements](int64_t i) { return static_cast<Acc>(elements[i]); };
-  switch (reduction) {
-    case Reduction::kSum:
-    case Reduction::kAvg:
-      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(Wrapping(acc[i]) + Wrapping(x(i)));
-      return;
-    case Reduction::kProd:
-      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(Wrapping(acc[i]) * Wrapping(x(i)));
-      return;
-    case Reduction::kMax:
-      for (int64_t i = 0; i < n; ++i) acc[i] = (x(i) > acc[i] || x(i) != x(i)) ? x(i) : acc[i];
-      return;
-    case Reduction::kMin:
-      for (int64_t i = 0; i < n; ++i) acc[i] = (x(i) < acc[i] || x(i) != x(i)) ? x(i) : acc[i];
-      return;
+// Folds elements [begin, begin + n) of all ranks.
+template <typename T, typename Op>
+void FoldBlock(absl::Span<const void* const> in, int64_t begin, int64_t n, const Op& op,
+               Accumulator<T>* acc) {
+  const auto elements = [&](size_t r) { return static_cast<const T*>(in[r]) + begin; };
+  if (in.size() == 1) {
+    std::copy_n(elements(0), n, acc);
+    return;
   }
+  Combine<T>(elements(0), elements(1), n, op, acc);
+  for (size_t r = 2; r < in.size(); ++r) Combine<T>(acc, elements(r), n, op, acc);
 }
 
-// Reduces elements [begin, end) of all ranks, block by block, and passes each block to
+// Reduces elements [begin, end) of all ranks with `op`, block by block, and passes each block to
 // write(result, block).
-template <typename T, typename Write>
-void Reduce(const CollectiveDesc& desc, absl::Span<const void* const> in, Range range,
-            const Write& write) {
-  const int nranks = static_cast<int>(in.size());
+template <typename T, typename Op, typename Write>
+void ReduceWith(const Op& op, bool divides, absl::Span<const void* const> in, Range range,
+                const Write& write) {
   using Acc = Accumulator<T>;
-  const bool adds = desc.reduction == Reduction::kSum || desc.reduction == Reduction::kAvg;
-  const bool rounds = desc.rounds_each_addition && adds && !std::is_same_v<T, Acc>;
   Acc acc[kBlock];
   [[maybe_unused]] T result[kBlock];
   for (int64_t begin = range.begin; begin < range.end; begin += kBlock) {
     const int64_t n = std::min(kBlock, range.end - begin);
-    std::copy_n(static_cast<const T*>(in[0]) + begin, n, acc);
-    for (int r = 1; r < nranks; ++r) {
-      const T* elements = static_cast<const T*>(in[r]) + begin;
-      if (rounds) {
-        AddRounding(acc, elements, n);
-      } else {
-        Fold(desc.reduction, acc, elements, n);
-      }
-    }
-    if (desc.reduction == Reduction::kAvg) {
-      for (int64_t i = 0; i < n; ++i) acc[i] /= static_cast<Acc>(nranks);
+    FoldBlock<T>(in, begin, n, op, acc);
+    if (divides) {
+      for (int64_t i = 0; i < n; ++i) acc[i] /= static_cast<Acc>(in.size());
     }
     if constexpr (std::is_same_v<T, Acc>) {
       write(acc, Range{begin, begin + n});
@@ -92,6 +74,33 @@ void Reduce(const CollectiveDesc& desc, absl::Span<const void* const> in, Range 
       std::copy_n(acc, n, result);
       write(result, Range{begin, begin + n});
     }
+  }
+}
+
+template <typename T, typename Write>
+void Reduce(const CollectiveDesc& desc, absl::Span<const void* const> in, Range range,
+            const Write& write) {
+  using Acc = Accumulator<T>;
+  const auto reduce_with = [&](const auto& op, bool divides = false) {
+    VectorizedFor<T>([&] { ReduceWith<T>(op, divides, in, range, write); });
+  };
+  switch (desc.reduction) {
+    case Reduction::kSum:
+    case Reduction::kAvg: {
+      const bool divides = desc.reduction == Reduction::kAvg;
+      const auto add = [](Acc a, Acc x) { return static_cast<Acc>(Wrapping(a) + Wrapping(x)); };
+      if (desc.rounds_each_addition && !std::is_same_v<T, Acc>) {
+        return reduce_with(
+            [&](Acc a, Acc x) { return static_cast<Acc>(static_cast<T>(add(a, x))); }, divides);
+      }
+      return reduce_with(add, divides);
+    }
+    case Reduction::kProd:
+      return reduce_with([](Acc a, Acc x) { return static_cast<Acc>(Wrapping(a) * Wrapping(x)); });
+    case Reduction::kMax:
+      return reduce_with([](Acc a, Acc x) { return (x > a || x != x) ? x : a; });
+    case Reduction::kMin:
+      return reduce_with([](Acc a, Acc x) { return (x < a || x != x) ? x : a; });
   }
 }
 
@@ -116,6 +125,22 @@ void RunReducing(const CollectiveDesc& desc, absl::Span<const void* const> in,
     }
   };
   Reduce<T>(desc, in, PartOf(desc.count, part, num_parts), write);
+}
+
+template <typename T>
+void RunReducingFor(const CollectiveDesc& desc, absl::Span<const void* const> in, int rank,
+                    void* out) {
+  const bool scatters = desc.kind == CollectiveKind::kReduceScatter;
+  const int64_t share = scatters ? desc.count / static_cast<int64_t>(in.size()) : desc.count;
+  const int64_t first = scatters ? rank * share : 0;
+  Reduce<T>(desc, in, {first, first + share}, [&](const T* result, Range block) {
+    std::memcpy(static_cast<T*>(out) + (block.begin - first), result,
+                (block.end - block.begin) * sizeof(T));
+  });
+}
+
+void Copy(const void* from, size_t bytes, void* to) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
 void RunCopying(const CollectiveDesc& desc, absl::Span<const void* const> in,
@@ -182,6 +207,22 @@ void RunLocalCollective(const CollectiveDesc& desc, absl::Span<const void* const
   ForReducible(desc.dtype, [&](auto tag) {
     RunReducing<typename decltype(tag)::type>(desc, in, out, part, num_parts);
   });
+}
+
+void RunLocalCollectiveFor(const CollectiveDesc& desc, absl::Span<const void* const> in, int rank,
+                           void* out) {
+  const size_t bytes = desc.count * SizeOf(desc.dtype);
+  if (desc.kind == CollectiveKind::kAllGather) {
+    for (size_t r = 0; r < in.size(); ++r) Copy(in[r], bytes, static_cast<char*>(out) + r * bytes);
+  } else if (desc.kind == CollectiveKind::kBroadcast) {
+    Copy(in[desc.root], bytes, out);
+  } else if (desc.kind == CollectiveKind::kReduce && desc.root != rank) {
+    Copy(in[rank], bytes, out);
+  } else {
+    ForReducible(desc.dtype, [&](auto tag) {
+      RunReducingFor<typename decltype(tag)::type>(desc, in, rank, out);
+    });
+  }
 }
 
 }  // namespace weft

@@ -22,6 +22,10 @@ absl::Status CheckLocalCollective(const CollectiveDesc& desc, int nranks);
 void RunLocalCollective(const CollectiveDesc& desc, absl::Span<const void* const> in,
                         absl::Span<void* const> out, int part, int num_parts);
 
+// Computes the `out` of one rank alone.
+void RunLocalCollectiveFor(const CollectiveDesc& desc, absl::Span<const void* const> in, int rank,
+                           void* out);
+
 }  // namespace weft
 
 #endif  // WEFT_EXECUTOR_LOCAL_COLLECTIVE_H_

@@ -8,10 +8,11 @@
 
 namespace weft {
 
-// Ranks rendezvous at every call of a ring and work on each other's buffers. Each reduces its part
-// of the elements for all ranks (the last rank to arrive reduces small ones), so only results are
-// copied. Sums are left folds in rank order: bit-identical on every rank and in every run. The
-// times of the options count from the arrival of the waiting rank; its stream calls `warn`.
+// Ranks rendezvous at every call of a ring and work on each other's buffers
+// (executor/ring_communicator.h). Each reduces its part of the elements for all ranks, so only
+// results are copied; of small ones, each reduces all. Sums are left folds in rank order:
+// bit-identical on every rank and in every run. The times of the options count from the arrival of
+// the waiting rank; its stream calls `warn`.
 //
 // An all-reduce of B bytes over n ranks reads n*B and writes n*B bytes, with n threads and two
 // rendezvous (one for small calls).

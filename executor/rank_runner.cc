@@ -46,7 +46,7 @@ void RankRunner::Run() {
 }
 
 absl::Status RankRunner::RunAll() {
-  WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_));
+  WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_, job_.group->host_memory()));
   if (job_.inputs.resume != nullptr) return Resume();
   if (job_.startup_plan.has_value()) {
     WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));

@@ -271,9 +271,12 @@ absl::StatusOr<std::map<std::string, Tensor>> PersistablesHere(const RunJob& job
     if (!job.world.Has(rank)) continue;
     const Value* value = (*ranks)[rank - job.world.first].scope()->Find(variable.name);
     if (value == nullptr || !value->tensor.allocated()) continue;
-    WEFT_ASSIGN_OR_RETURN(const Tensor tensor, value->tensor.ToHost());
-    // The memory of ranks may end with the run.
-    persistables[variable.name] = job.options.link == nullptr ? tensor : tensor.Clone();
+    Tensor* const persistable = &persistables[variable.name];
+    if (job.group->host_memory() != nullptr) {  // which does not outlive the group
+      WEFT_RETURN_IF_ERROR(persistable->CopyFrom(value->tensor));
+    } else {
+      WEFT_ASSIGN_OR_RETURN(*persistable, value->tensor.ToHost());
+    }
   }
   return persistables;
 }

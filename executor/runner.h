@@ -39,10 +39,10 @@ struct RunOptions : PlanOptions {
   // checkpoints; RunProgram compares what it can (AgreeOnPlan). Results, and the states of all
   // ranks, come to process 0. Must outlive the run. The caller calls JobLink::Finish.
   JobLink* link = nullptr;
-  // Makes the device of a rank; called by its thread.
-  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank)> new_device = [](int) {
-    return NewHostDevice();
-  };
+  // Makes the device of a rank; called by its thread. `memory` is that of the group for tensors on
+  // the host (CommunicatorGroup::host_memory), or null.
+  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, Memory* memory)> new_device =
+      [](int, Memory* memory) { return NewHostDevice(memory != nullptr ? memory : HostMemory()); };
   // Makes the communicators between the ranks.
   std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(GroupOptions)> new_group =
       NewLocalGroup;

@@ -238,7 +238,9 @@ class DeferredStream : public Stream {
 
 class HostDevice : public Device {
  public:
-  Memory* memory() override { return HostMemory(); }
+  explicit HostDevice(Memory* memory) : memory_(memory) {}
+
+  Memory* memory() override { return memory_; }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
     try {
@@ -256,10 +258,15 @@ class HostDevice : public Device {
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
     return std::make_unique<ThreadEvent>();
   }
+
+ private:
+  Memory* const memory_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> NewHostDevice() { return std::make_unique<HostDevice>(); }
+std::unique_ptr<Device> NewHostDevice(Memory* memory) {
+  return std::make_unique<HostDevice>(memory);
+}
 
 }  // namespace weft

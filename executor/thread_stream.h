@@ -14,7 +14,9 @@ namespace weft {
 // microsecond, and does not allocate once the queue has reached its length.
 //
 // The compute stream has no thread: its tasks run in Flush and Synchronize.
-std::unique_ptr<Device> NewHostDevice();
+//
+// `memory` is the device's; the host can access it. It must outlive the device.
+std::unique_ptr<Device> NewHostDevice(Memory* memory = HostMemory());
 
 }  // namespace weft
 

@@ -383,7 +383,7 @@ absl::Status Train(Flags flags, int* exit_status) {
   }
   options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
-    options.new_device = NewCudaDevice;
+    options.new_device = [](int rank, Memory*) { return NewCudaDevice(rank); };
     options.new_group = NewNcclGroup;
   }
   options.steps = read.steps;

@@ -1,0 +1,129 @@
+// The rendezvous of the ranks of a ring in memory that they share: threads of one process, or
+// processes of one host.
+#ifndef WEFT_EXECUTOR_SHARED_RING_H_
+#define WEFT_EXECUTOR_SHARED_RING_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "executor/communicator.h"
+
+namespace weft {
+
+// Whether the machine can run that many ranks at once.
+bool HasProcessorForEach(int nranks);
+
+// A process' view of a ring. Its state is plain data without pointers: all views of a ring share
+// it. Ranks are positions in the ring.
+//
+// A call has two phases. It starts when all ranks have arrived, and ends when all are done; calls
+// whose input fits into the state (IsSmall) need no end, because their ranks read nothing else of
+// each other. So a rank is at most one call ahead of another, and the state keeps two calls of each
+// rank.
+//
+// One word counts the arrivals and tells whether the ring is broken. A broken ring counts no more
+// arrivals: all ranks agree on whether a call has started before.
+//
+// A rank that waits polls for some microseconds, then sleeps. It wakes up now and then, because the
+// process that should wake it may be gone.
+class SharedRing {
+ public:
+  struct Options {
+    RingKey key;
+    int nranks = 1;     // of the ring
+    int first = 0;      // of the ranks of this process, which are consecutive
+    int count = 1;      // of the ranks of this process; others are in other processes
+    bool polls = true;  // before it sleeps
+    double warn_after_s = 60;
+    double timeout_s = 600;
+    std::function<void(const std::string&)> warn;
+  };
+
+  // The size of the state, which begins as zeros, 64-byte aligned.
+  static size_t StateBytes(int nranks);
+
+  SharedRing(void* state, Options options);
+  SharedRing(const SharedRing&) = delete;
+  SharedRing& operator=(const SharedRing&) = delete;
+
+  int nranks() const { return options_.nranks; }
+
+  // Whether a rank's input of that size fits into the state.
+  bool IsSmall(size_t bytes) const { return bytes <= inline_bytes_; }
+
+  // How other ranks find the buffers of a rank: a copy of the input, of a small call, or places
+  // whose meaning the ranks agree on.
+  struct Buffers {
+    const void* copied = nullptr;
+    size_t copied_bytes = 0;
+    uint64_t in = 0;
+    uint64_t out = 0;
+  };
+
+  // Arrives at the rank's next call, and waits until all have. Checks that all call the same. The
+  // errors are those of Communicator::Run; they break the ring.
+  absl::Status Start(int rank, const CollectiveCall& call, const Buffers& buffers);
+
+  // The buffers of a rank at the call that `rank` has started.
+  Buffers BuffersOf(int other, int rank) const;
+
+  // Ends a call that is not small: says that `rank` is done, and waits until all are. Ranks of this
+  // process still use the buffers and wait for nobody, so the wait for them needs, and allows,
+  // neither a timeout nor an abort. For others it allows both.
+  absl::Status End(int rank, const CollectiveCall& call);
+
+  // No call starts any more. The first error counts.
+  void Break(const absl::Status& status);
+
+ private:
+  struct Text;
+  struct Call;
+  struct Rank;
+  struct State;
+  using Clock = std::chrono::steady_clock;
+
+  State& state() const { return *state_; }
+  Rank& rank_state(int rank) const;
+  Call& CallOf(int rank, uint64_t number) const;
+  char* InlineData(int rank, uint64_t number) const;
+
+  // Breaks the ring unless the call has started, or the ring is broken. Returns whether it did.
+  bool BreakBefore(uint64_t number);
+  bool HasStarted(uint32_t arrivals, uint64_t number) const;
+  bool IsBroken() const;
+  void Publish(const absl::Status& status);
+  void WakeAll() const;
+  absl::Status BrokenStatus(const CollectiveCall& call, uint64_t number) const;
+  absl::Status FirstError() const;
+
+  absl::Status WaitForStart(int rank, const CollectiveCall& call, uint64_t number);
+  template <typename IsOver>
+  bool Poll(const IsOver& is_over) const;
+  template <typename IsOver>
+  bool SleepUntil(Clock::time_point time, std::atomic<uint32_t>* word, const IsOver& is_over) const;
+
+  absl::Status CheckCalls(int rank, uint64_t number) const;
+  std::string Describe(int rank, uint64_t number) const;
+  std::string DescribeMissing(uint64_t number, double seconds) const;
+  std::string DescribeUnfinished(int rank, uint64_t number, double seconds) const;
+  void SettleArrivals() const;
+
+  const Options options_;
+  const size_t inline_bytes_;
+  State* const state_;
+  // Of this process: the first status with which it broke the ring, or would have.
+  mutable std::mutex mutex_;
+  absl::Status own_error_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_SHARED_RING_H_

@@ -1,0 +1,55 @@
+"""Prints what an all-reduce of torch.distributed over Gloo takes, by size: allreduce_benchmark.cc.
+
+usage: gloo_allreduce.py RANKS
+"""
+
+import multiprocessing
+import os
+import socket
+import sys
+import time
+
+BATCHES = 30
+SIZES = [4 << 10, 256 << 10, 16 << 20]
+
+
+def measure(rank, ranks, port):
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    os.environ["MASTER_PORT"] = str(port)
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    for size in SIZES:
+        # A tenth of the calls that faster programs make in a batch.
+        calls = max(1, (1000 if size <= 4096 else 100 if size <= 1 << 18 else 5) // 10)
+        tensor = torch.zeros(size // 4)
+        best = float("inf")
+        for _ in range(BATCHES):
+            dist.barrier()
+            begin = time.perf_counter()
+            for _ in range(calls):
+                dist.all_reduce(tensor)
+            best = min(best, (time.perf_counter() - begin) / calls)
+        if rank == 0:
+            print(size, "%.9f" % best, flush=True)
+    dist.destroy_process_group()
+
+
+def main():
+    ranks = int(sys.argv[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = [
+        multiprocessing.Process(target=measure, args=(rank, ranks, port)) for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+
+if __name__ == "__main__":
+    main()
