@@ -227,7 +227,7 @@ absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
 }
 
 bool Launcher::IsDone() const {
-  return (output_.IsEmpty() || gave_up_) &&
+  return !report_at_.has_value() && (output_.IsEmpty() || gave_up_) &&
          absl::c_all_of(processes_, [](const Process& process) { return process.is_reaped; });
 }
 
@@ -363,9 +363,7 @@ void Launcher::OnFailure(Process* process) {
     if (launcher_failure_.has_value() || give_up_at_.has_value()) return;
     failed_ = process;
     report_at_ = Clock::now();
-    const bool are_others_running =
-        absl::c_any_of(processes_, [](const Process& other) { return other.IsRunning(); });
-    if (process->killed_by == 0 && are_others_running) *report_at_ += kSameTime;
+    if (process->killed_by == 0) *report_at_ += kSameTime;
   } else if (report_at_.has_value() && failed_->killed_by == 0 && process->killed_by != 0) {
     failed_ = process;
     report_at_ = Clock::now();
@@ -374,7 +372,9 @@ void Launcher::OnFailure(Process* process) {
 
 void Launcher::OnDeadlines() {
   const Time now = Clock::now();
-  if (report_at_.has_value() && *report_at_ <= now) ReportFailure();
+  const bool is_any_running =
+      absl::c_any_of(processes_, [](const Process& process) { return process.IsRunning(); });
+  if (report_at_.has_value() && (*report_at_ <= now || !is_any_running)) ReportFailure();
   if (kill_at_.has_value() && *kill_at_ <= now) {
     for (Process& process : processes_) {
       if (process.IsRunning()) {
