@@ -7,8 +7,8 @@ BUILD_PACKAGES=(
 )
 # What //tools:transpile and //tools:weft are made of.
 LIBRARY_PACKAGES=(
-  libabsl-dev libarchive-dev libcli11-dev libdnnl-dev libeigen3-dev libprotobuf-dev libxxhash-dev
-  libzip-dev nlohmann-json3-dev protobuf-compiler
+  libabsl-dev libarchive-dev libasio-dev libcli11-dev libdnnl-dev libeigen3-dev libprotobuf-dev
+  libxxhash-dev libzip-dev nlohmann-json3-dev protobuf-compiler
 )
 # What the tests need besides: libraries, and programs that tests call.
 TEST_PACKAGES=(

@@ -67,6 +67,7 @@ def _impl(rctx):
 
     # --- header-only or shared libraries with a plain -l ----------------------------------
     for name, header, linkopts, package in [
+        ("asio", "asio.hpp", ["-lpthread"], "libasio-dev"),
         ("cli11", "CLI/CLI.hpp", [], "libcli11-dev"),
         ("eigen", "eigen3/Eigen/Core", [], "libeigen3-dev"),  # included as <eigen3/Eigen/...>
         ("json", "nlohmann/json.hpp", [], "nlohmann-json3-dev"),
