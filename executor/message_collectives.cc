@@ -615,9 +615,8 @@ class MessageGroup : public CommunicatorGroup {
         ", and ranks ", world_.first, " to ", world_.end() - 1, " here"));
   }
 
-  void Abort(int rank, const absl::Status& status) override {
-    const absl::Status aborted =
-        absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message()));
+  void Abort(const absl::Status& status) override {
+    const absl::Status aborted = absl::AbortedError(status.message());
     std::lock_guard<std::mutex> lock(mutex_);
     if (is_aborted_) return;
     is_aborted_ = true;

@@ -363,7 +363,7 @@ TEST(MessageCollectivesTest, AbortReleasesWaitingRanksAndNamesTheOneThatFailed) 
   const auto results = OnRankThreads(3, [&](int rank) {
     std::vector<float> buffer(rank == 0 ? 1 : 50000, 1);
     if (rank == 2) {
-      group->Abort(2, absl::InternalError("op 5 (mul): out of luck"));
+      group->Abort(absl::InternalError("rank 2 failed: op 5 (mul): out of luck"));
       return absl::OkStatus();
     }
     return AllReduce(group.get(), rank, &buffer);
