@@ -157,7 +157,8 @@ void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
 }
 
 // What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
-// verifier). The run goes on: the user may want just that.
+// verifier). The run goes on, since the user may want just that: errors of the verifier are
+// warnings here.
 void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
   if (!Communicates(*inputs.main)) return;
   VerifyOptions options;
@@ -168,7 +169,9 @@ void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
   const Program* const startup = inputs.startup.has_value() ? &*inputs.startup : nullptr;
   const Findings findings = Verify({{&*inputs.main, startup}}, options);
   for (const Finding& finding : findings.all()) {
-    const std::string severity(SeverityName(finding.severity));
+    const Severity shown =
+        finding.severity == Severity::kError ? Severity::kWarning : finding.severity;
+    const std::string severity(SeverityName(shown));
     std::fprintf(stderr, "%s: %s: %s\n", severity.c_str(), finding.rule.c_str(),
                  finding.message.c_str());
   }
