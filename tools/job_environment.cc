@@ -306,7 +306,11 @@ absl::StatusOr<absl::optional<Job>> FindJob(
                      "launcher"));
   }
   const Launch& first = launches[0];
-  if (first.size == 1) return absl::nullopt;
+  if (first.size == 1) {  // it meets nobody
+    Job job;
+    job.launcher = first.launcher;
+    return job;
+  }
 
   Job job;
   job.process = first.rank;

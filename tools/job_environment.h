@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// A process that a launcher started together with others.
+// A process that a launcher started, most often together with others.
 struct Job {
   std::string launcher;  // for messages: "mpirun (OpenMPI)"; several: "torchrun and srun (Slurm)"
   int process = 0;
@@ -41,7 +41,8 @@ using GetEnv = std::function<const char*(const char* name)>;
 //   MPICH, Intel    PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
 //   Slurm           SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_JOB_ID, SLURM_STEP_ID, ... of a step
 //
-// None: no launcher, or one that started a single process. Several launchers may agree; the first
+// None: no launcher. A single process that a launcher started is a job without an address. Several
+// launchers may agree; the first
 // in this order that names an address does so for all. srun may also start the processes of
 // another launcher, such as one torchrun per host; its variables do not count then.
 // WEFT_JOB_ADDRESS replaces the address of any launcher.

@@ -116,13 +116,13 @@ TEST(JobEnvironmentTest, NoLauncherIsNoJob) {
   ExpectNoJob({{"RANK", ""}, {"WORLD_SIZE", ""}});
 }
 
-TEST(JobEnvironmentTest, OneProcessIsNoJob) {
-  ExpectNoJob(OpenMpi(0, 1));
-  ExpectNoJob(Torchrun(0, 1));
-  ExpectNoJob(Slurm(0, 1, 1));
-  ExpectNoJob(WeftLaunch(0, 1));
-  ExpectNoJob(Paddle(0, "a:1", "a:1", 1));
-  ExpectNoJob({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}});
+TEST(JobEnvironmentTest, OneProcessMeetsNobody) {
+  EXPECT_EQ(JobOf(OpenMpi(0, 1)).num_processes, 1);
+  EXPECT_EQ(JobOf(Torchrun(0, 1)).num_processes, 1);
+  EXPECT_EQ(JobOf(Slurm(0, 1, 1)).num_processes, 1);
+  EXPECT_EQ(JobOf(WeftLaunch(0, 1)).num_processes, 1);
+  EXPECT_EQ(JobOf(Paddle(0, "a:1", "a:1", 1)).num_processes, 1);
+  EXPECT_EQ(JobOf({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).num_processes, 1);
 }
 
 TEST(JobEnvironmentTest, OpenMpiOnOneHostMeetsAtANameOfTheJob) {
@@ -264,11 +264,14 @@ TEST(JobEnvironmentTest, AnAllocationOfSlurmIsNoJob) {
   batch.erase("SLURM_STEP_ID");
   ExpectNoJob(batch);
   ExpectNoJob({{"SLURM_JOB_ID", "5"}, {"SLURM_NTASKS", "4"}});
-  ExpectNoJob({{"SLURM_JOB_ID", "5"},
-               {"SLURM_NTASKS", "4"},
-               {"SLURM_STEP_NUM_TASKS", "1"},
-               {"SLURM_PROCID", "0"},
-               {"SLURM_STEP_ID", "4294967290"}});
+  // A shell of a step.
+  EXPECT_EQ(JobOf({{"SLURM_JOB_ID", "5"},
+                   {"SLURM_NTASKS", "4"},
+                   {"SLURM_STEP_NUM_TASKS", "1"},
+                   {"SLURM_PROCID", "0"},
+                   {"SLURM_STEP_ID", "4294967290"}})
+                .num_processes,
+            1);
 }
 
 TEST(JobEnvironmentTest, WeftLaunchSaysAll) {
