@@ -578,6 +578,12 @@ class Positions {
   std::map<int64_t, Question> questions_;  // that wait for answers
 };
 
+std::string JoinRings(const std::vector<RingKey>& rings) {
+  return absl::StrJoin(rings, ", ", [](std::string* out, const RingKey& key) {
+    absl::StrAppend(out, ToString(key));
+  });
+}
+
 class MessageGroup : public CommunicatorGroup {
  public:
   explicit MessageGroup(GroupOptions options)
@@ -643,6 +649,18 @@ class MessageGroup : public CommunicatorGroup {
 };
 
 }  // namespace
+
+absl::Status CompareRings(const GroupOptions& options) {
+  if (options.link == nullptr) return absl::OkStatus();
+  const std::string mine = JoinRings(options.rings);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> rings, options.link->AllGather(mine));
+  for (size_t p = 1; p < rings.size(); ++p) {
+    if (rings[p] == rings[0]) continue;
+    return absl::FailedPreconditionError(absl::StrCat("processes have different rings: process 0 ",
+                                                      rings[0], "; process ", p, " ", rings[p]));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewMessageGroup(
     GroupOptions options, const TransportFactory& new_transport) {

@@ -49,6 +49,9 @@ class Transport {
 using TransportFactory =
     std::function<absl::StatusOr<std::unique_ptr<Transport>>(int ring, int position)>;
 
+// FailedPrecondition if processes of the link name different rings. All processes call it.
+absl::Status CompareRings(const GroupOptions& options);
+
 // The rings of the options, for the ranks of this process. Calls `new_transport` here, ring by
 // ring.
 //

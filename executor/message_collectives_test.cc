@@ -10,7 +10,7 @@
 
 #include "base/status_matchers.h"
 #include "executor/collective_cases.h"
-#include "executor/job_link.h"
+#include "executor/job_link_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -394,56 +394,32 @@ TEST(MessageCollectivesTest, ErrorOfTheEngineNamesTheCall) {
   cut.join();
 }
 
-// A link between the processes of a run, which are objects of this test.
-struct Links {
-  class Link : public JobLink {
-   public:
-    Link(Links* links, int process) : links_(links), process_(process) {}
-    int process() const override { return process_; }
-    int num_processes() const override { return static_cast<int>(links_->all.size()); }
-    bool is_one_host() const override { return true; }
-    absl::StatusOr<std::vector<std::string>> AllGather(std::string) override {
-      return absl::UnimplementedError("");
-    }
-    void Send(int process, Topic, std::string message) override {
-      std::lock_guard<std::recursive_mutex> lock(links_->mutex);
-      if (links_->all[process]->handler_) {
-        links_->all[process]->handler_(process_, std::move(message));
-      }
-    }
-    void Listen(Topic, Handler handler) override {
-      std::lock_guard<std::recursive_mutex> lock(links_->mutex);
-      handler_ = std::move(handler);
-    }
-    void Abort(int, const absl::Status&) override {}
-    void OnFailure(std::function<void(const absl::Status&)>) override {}
-    absl::Status Finish() override { return absl::OkStatus(); }
-
-   private:
-    Links* const links_;
-    const int process_;
-    Handler handler_;
-  };
-
-  explicit Links(int n) {
-    for (int p = 0; p < n; ++p) all.push_back(nullptr);
-    for (int p = 0; p < n; ++p) all[p] = std::make_unique<Link>(this, p);
-  }
-  std::recursive_mutex mutex;  // held while a handler runs, which sends
-  std::vector<std::unique_ptr<Link>> all;
-};
+TEST(MessageCollectivesTest, ProcessesCompareTheirRings) {
+  const std::vector<std::unique_ptr<JobLink>> links = testing::MakeLinks(2);
+  const auto results = OnRankThreads(2, [&](int process) {
+    GroupOptions options = Options(2);
+    options.link = links[process].get();
+    options.rings = {RingKey{}};
+    WEFT_EXPECT_OK(CompareRings(options));
+    if (process == 1) options.rings.push_back({1, true});
+    return CompareRings(options);
+  });
+  EXPECT_THAT(results, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                     "processes have different rings: process 0 ring 0; process 1 "
+                                     "ring 0, ring 1 (compute stream)")));
+}
 
 // Two processes of two ranks.
 TEST(MessageCollectivesTest, ProcessesHaveTheirRanksAndTellWhereTheyAre) {
   const RingKey other{3, false, {1, 3}};
-  Links links(2);
+  const std::vector<std::unique_ptr<JobLink>> links = testing::MakeLinks(2);
   Net net({RingKey{}, other});
   std::vector<std::unique_ptr<CommunicatorGroup>> groups;
   std::mutex mutex;
   std::vector<std::string> warnings;
   for (int p = 0; p < 2; ++p) {
     GroupOptions options = Options(4);
-    options.link = links.all[p].get();
+    options.link = links[p].get();
     options.warn_after_s = 0.02;
     options.warn = [&](const std::string& message) {
       std::lock_guard<std::mutex> lock(mutex);
