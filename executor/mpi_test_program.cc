@@ -70,7 +70,7 @@ absl::Status RunTask(const std::string& task, int local_ranks, MpiSession* sessi
   if (task == "differ" && world.process() == 1) options.rings.pop_back();
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<CommunicatorGroup> group,
                         NewMpiGroup(std::move(options)));
-  link->OnFailure([&](const absl::Status& status) { group->Abort(1, status); });
+  link->OnFailure([&](const absl::Status& status) { group->Abort(status); });
   const auto no_failure = absl::MakeCleanup([&] { link->OnFailure({}); });
 
   if (task == "cases") {
@@ -89,7 +89,7 @@ absl::Status RunTask(const std::string& task, int local_ranks, MpiSession* sessi
         if (task == "fail") {
           const absl::Status status = absl::InternalError("op 5 (mul): out of luck");
           link->Abort(1, status);
-          group->Abort(1, status);
+          group->Abort(status);
         }
       }
       for (int i = 0; i < 100; ++i) {
