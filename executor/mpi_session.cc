@@ -65,7 +65,8 @@ class Session : public MpiSession {
     MPI_Allgather(mine.data(), kLineBytes, MPI_CHAR, lines.data(), kLineBytes, MPI_CHAR,
                   MPI_COMM_WORLD);
     std::vector<std::string> networks;
-    for (int p = 0; p < num_processes_; ++p) networks.emplace_back(&lines[p * kLineBytes]);
+    for (int p = 0; p < num_processes_; ++p)
+      networks.emplace_back(&lines[static_cast<size_t>(p) * kLineBytes]);
     // An error of process 0 is one of all: it begins with "!".
     std::vector<char> answer(kLineBytes);
     if (process_ == 0) {
