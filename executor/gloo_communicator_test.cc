@@ -142,13 +142,13 @@ TEST_F(GlooCommunicatorTest, AbortReleasesARankThatWaits) {
   const auto results = OnProcesses(2, Options(2), [](CommunicatorGroup* group, int rank) {
     if (rank == 1) {
       // Leaves later than rank 0, so that its connections are open.
-      const absl::Status status = absl::InternalError("no luck");
-      group->Abort(1, status);
+      const absl::Status status = absl::InternalError("rank 1 failed: no luck");
+      group->Abort(status);
       return AllReduce(group, rank, 70000);
     }
     std::thread abort([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      group->Abort(1, absl::InternalError("no luck"));
+      group->Abort(absl::InternalError("rank 1 failed: no luck"));
     });
     const absl::Status waited = AllReduce(group, rank, 70000);
     abort.join();

@@ -8,11 +8,13 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/file.h"
@@ -45,7 +47,8 @@ Args operator+(Args args, const Args& more) {
 // Tests run at the same time.
 std::string TestPath(const std::string& name) {
   const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-  return absl::StrCat(::testing::TempDir(), "/", test->name(), "_", name);
+  return absl::StrCat(::testing::TempDir(), "/", absl::StrReplaceAll(test->name(), {{"/", "_"}}),
+                      "_", name);
 }
 
 std::string Contents(const std::string& path) {
@@ -175,17 +178,17 @@ TEST_F(WeftProcessesTest, TraceHasTheRanksOfAllProcesses) {
                                 HasSubstr("[0] ring 0: "), HasSubstr(" GB/s\n")));
 }
 
-// Kills or stops a process of three at any moment: the others end, and nothing is half-written.
+// Kills or stops a process of four at any moment: the others end, and nothing is half-written.
 class WeftProcessesSignalTest : public WeftProcessesTest,
                                 public ::testing::WithParamInterface<int> {};
 
 TEST_P(WeftProcessesSignalTest, EndsAllInTime) {
   const int signal = GetParam();
   const std::string save = TestPath("never.npz");
-  for (int victim = 0; victim < 3; ++victim) {
+  for (int victim = 0; victim < 4; ++victim) {
     std::remove(metrics_.c_str());
-    Process launcher(Launch(3, EndlessRun({"--save", save})));
-    WaitForLines(&launcher, 3 * (1 + 20 * victim));
+    Process launcher(Launch(4, EndlessRun({"--save", save})));
+    WaitForLines(&launcher, 4 * (1 + 20 * victim));
     const pid_t pid = PidOf(victim);
     kill(pid, signal);
     const Clock::time_point begin = Clock::now();
@@ -228,8 +231,8 @@ TEST_F(WeftProcessesTest, SignalStopsAllBeforeOneStepAndTheRunGoesOn) {
 
 TEST_F(WeftProcessesTest, SignalToOneProcessStopsAll) {
   const std::string checkpoint = TestPath("run.ckpt");
-  Process launcher(Launch(3, EndlessRun({"--checkpoint", checkpoint})));
-  WaitForLines(&launcher, 3 * 4);
+  Process launcher(Launch(4, EndlessRun({"--checkpoint", checkpoint})));
+  WaitForLines(&launcher, 4 * 4);
   kill(PidOf(1), SIGTERM);
   const ProcessResult stopped = launcher.Wait();
   EXPECT_EQ(stopped.status, 128 + SIGTERM) << stopped.err;
@@ -239,24 +242,44 @@ TEST_F(WeftProcessesTest, SignalToOneProcessStopsAll) {
                                state.step, " of 100000000")));
 }
 
+// The processes that a process has started.
+std::vector<pid_t> ChildrenOf(pid_t parent) {
+  const ProcessResult result =
+      RunProcess({"/bin/sh", "-c",
+                  "cat /proc/[0-9]*/stat 2>/dev/null | sed 's/(.*)//' | awk '{print $1, $3}'"});
+  std::vector<pid_t> children;
+  for (absl::string_view line : absl::StrSplit(result.out, '\n', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> numbers = absl::StrSplit(line, ' ');
+    pid_t pid = 0, parent_of = 0;
+    if (absl::SimpleAtoi(numbers.first, &pid) && absl::SimpleAtoi(numbers.second, &parent_of) &&
+        parent_of == parent) {
+      children.push_back(pid);
+    }
+  }
+  return children;
+}
+
 TEST_F(WeftProcessesTest, KilledJobStartsAgainFromItsLastCheckpoint) {
   const std::string checkpoint = TestPath("run.ckpt"), through = TestPath("through.ckpt");
-  const std::string killed = TestPath("killed");
-  std::remove(killed.c_str());
-  // Rank 1 of the first attempt dies in the middle.
-  const Args run = Run({"--steps", "200", "--checkpoint", checkpoint, "--save_every", "5"});
-  Args launch = Launch(2, run);
+  const std::string steps = "20000";
+  Args launch =
+      Launch(2, Run({"--steps", steps, "--checkpoint", checkpoint, "--save_every", "500"}));
   launch.insert(launch.begin() + 2, {"--max_restarts", "1"});
   Process launcher(launch);
-  while (launcher.IsRunning() && Contents(checkpoint).size() < 500) {
+  while (launcher.IsRunning() && !ReadCheckpoint(checkpoint).ok()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // The process with rank 1 is the last one that the launcher has started.
-  const ProcessResult child = RunProcess({"/bin/sh", "-c", "pkill -9 -n -f " + checkpoint});
+  const std::vector<pid_t> ranks = ChildrenOf(launcher.pid());
+  ASSERT_EQ(ranks.size(), 2U);
+  kill(ranks[1], SIGKILL);
   const ProcessResult result = launcher.Wait();
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.err, AllOf(HasSubstr("was killed by SIGKILL"), HasSubstr("attempt 2 of 2")));
-  ASSERT_EQ(RunProcess(Run({"--ranks", "2", "--steps", "200", "--checkpoint", through})).status, 0);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr(absl::StrCat("(pid ", ranks[1], ") was killed by SIGKILL")),
+                    HasSubstr("attempt 2 of 2, resuming from ")));
+  const ProcessResult threads =
+      RunProcess(Run({"--ranks", "2", "--steps", steps, "--checkpoint", through}));
+  ASSERT_EQ(threads.status, 0) << threads.err;
   EXPECT_EQ(Contents(checkpoint), Contents(through));
 }
 
