@@ -6,7 +6,9 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/cuda_stream.h"
+#include "executor/gloo_communicator.h"
 #include "executor/local_communicator.h"
+#include "executor/mpi_communicator.h"
 #include "executor/nccl_communicator.h"
 #include "executor/shm_communicator.h"
 
@@ -68,9 +70,43 @@ absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& jo
   link.local_ranks = options.local_ranks;
   link.job = job.job;
   link.timeout_s = options.timeout_s;
-  WEFT_ASSIGN_OR_RETURN(link.address, job.address);
+  if (options.backend == "mpi") WEFT_RETURN_IF_ERROR(CheckMpi(job));
+  if (job.address.ok()) {
+    link.address = *job.address;
+  } else {
+    // MPI has connected the processes already.
+    if (!CheckMpi(job).ok()) return job.address.status();
+    WEFT_RETURN_IF_ERROR(StartMpi(job));
+    WEFT_ASSIGN_OR_RETURN(link.address, mpi_->LinkAddress());
+  }
   WEFT_ASSIGN_OR_RETURN(link_, NewJobLink(link));
   return absl::OkStatus();
+}
+
+absl::Status JobSession::CheckMpi(const Job& job) {
+  if (job.mpi == Job::Mpi::kNone) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend mpi: expected processes that mpirun has started, found those of ",
+                     job.launcher));
+  }
+  if (job.mpi != Job::Mpi::kOpenMpi) {
+    return absl::UnimplementedError(
+        absl::StrCat("--backend mpi: this build is for OpenMPI, and ", job.launcher,
+                     " belongs to another MPI: use --backend shm on one host, gloo on several"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobSession::StartMpi(const Job& job) {
+  if (mpi_ != nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(mpi_, MpiSession::Start());
+  if (mpi_->process() == job.process && mpi_->num_processes() == job.num_processes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected process ", job.process, " of ", job.num_processes,
+                   ", as the variables of ", job.launcher, " say, found process ", mpi_->process(),
+                   " of ", mpi_->num_processes(), " in MPI: is the launcher that of another MPI?"));
 }
 
 absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Job& job) {
@@ -80,12 +116,18 @@ absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Jo
     new_group_ = NewNcclGroup;
     return absl::OkStatus();
   }
-  if (backend_.empty() && link_->is_one_host()) backend_ = "shm";
-  if (backend_ == "shm") {
+  const bool is_one_host = link_->is_one_host();
+  if (backend_.empty()) backend_ = is_one_host ? "shm" : CheckMpi(job).ok() ? "mpi" : "gloo";
+  if (backend_ == "shm" || (backend_ == "mpi" && is_one_host)) {
     new_group_ = NewShmGroup;
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(absl::StrCat("--backend ", backend_));
+  if (backend_ == "gloo") {
+    new_group_ = NewGlooGroup;
+    return absl::OkStatus();
+  }
+  new_group_ = NewMpiGroup;
+  return StartMpi(job);
 }
 
 int JobSession::GpuOf(int rank) const {
@@ -96,9 +138,13 @@ int JobSession::GpuOf(int rank) const {
 
 absl::Status JobSession::Finish(const absl::Status& status) {
   if (link_ == nullptr) return status;
-  if (status.ok()) return link_->Finish();
-  link_->Abort(link_->process() * local_ranks_, status);
-  return status;
+  if (!status.ok()) {
+    link_->Abort(link_->process() * local_ranks_, status);
+    return status;
+  }
+  WEFT_RETURN_IF_ERROR(link_->Finish());
+  if (mpi_ != nullptr) mpi_->End();
+  return absl::OkStatus();
 }
 
 }  // namespace weft

@@ -11,27 +11,30 @@
 #include "absl/types/optional.h"
 #include "executor/communicator.h"
 #include "executor/job_link.h"
+#include "executor/mpi_session.h"
 #include "tools/job_environment.h"
 
 namespace weft {
 
 struct JobSessionOptions {
   // local, shm, mpi, gloo or nccl. Empty: nccl on GPUs; otherwise local for one process, and for
-  // several shm on one host, else mpi if an MPI of this build has started them, else gloo.
+  // several shm on one host, else mpi if an MPI of this build has started them, else gloo. On one
+  // host, mpi is shm: no message is faster.
   std::string backend;
   bool on_gpus = false;
   int local_ranks = 1;     // of every process
   double timeout_s = 600;  // of JobLinkOptions
 };
 
-// How the ranks of a command communicate.
+// How the ranks of a command communicate. Its end may be that of the process, with exit code 1,
+// without Finish or after an error: report errors before (MpiSession).
 class JobSession {
  public:
   using NewGroup = std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(GroupOptions)>;
 
   // Finds the job by the variables of launchers (FindJob), and meets its other processes.
   // InvalidArgument for a backend that does not fit the job, the device or the build; and the
-  // errors of FindJob and NewJobLink.
+  // errors of FindJob, MpiSession and NewJobLink.
   static absl::StatusOr<std::unique_ptr<JobSession>> Join(const JobSessionOptions& options,
                                                           const GetEnv& get);
 
@@ -58,8 +61,13 @@ class JobSession {
   absl::Status Connect(const JobSessionOptions& options, const Job& job);
   absl::Status ChooseGroups(const JobSessionOptions& options, const Job& job);
 
+  // Whether MPI can connect the processes.
+  static absl::Status CheckMpi(const Job& job);
+  absl::Status StartMpi(const Job& job);
+
   int local_ranks_ = 1;
   int local_process_ = 0;
+  std::unique_ptr<MpiSession> mpi_;  // null: not used
   std::unique_ptr<JobLink> link_;
   std::string backend_;
   NewGroup new_group_;

@@ -444,7 +444,8 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
   return recorder.Finish(*result, seconds.count());
 }
 
-absl::Status Train(Flags flags, int* exit_status) {
+// Makes the session, which must outlive the report of an error.
+absl::Status Train(Flags flags, std::unique_ptr<JobSession>* session, int* exit_status) {
   if (!flags.checkpoint.empty()) CatchStopSignals();
   WEFT_RETURN_IF_ERROR(CheckBuild(flags));
   JobSessionOptions job;
@@ -452,10 +453,10 @@ absl::Status Train(Flags flags, int* exit_status) {
   job.on_gpus = flags.device == "gpu";
   job.local_ranks = flags.run.nranks;
   job.timeout_s = flags.run.timeout_s;
-  WEFT_ASSIGN_OR_RETURN(const auto session, JobSession::Join(job, std::getenv));
-  flags.run.nranks *= session->num_processes();
-  flags.reports = session->is_first();
-  return session->Finish(TrainInJob(std::move(flags), *session, exit_status));
+  WEFT_ASSIGN_OR_RETURN(*session, JobSession::Join(job, std::getenv));
+  flags.run.nranks *= (*session)->num_processes();
+  flags.reports = (*session)->is_first();
+  return (*session)->Finish(TrainInJob(std::move(flags), **session, exit_status));
 }
 
 // Checks combinations of flags.
@@ -604,7 +605,8 @@ Subcommand AddRun(CLI::App* weft) {
       "out.npz");
   return {app, [flags] {
             int exit_status = kExitDone;
-            const absl::Status status = Train(*flags, &exit_status);
+            std::unique_ptr<JobSession> session;
+            const absl::Status status = Train(*flags, &session, &exit_status);
             return FinishCommand(kCommand, status, exit_status);
           }};
 }
