@@ -206,7 +206,7 @@ class Link : public JobLink {
   void Accept();
   void Start(const std::shared_ptr<JobConnection>& connection);
   std::vector<Stranger>::iterator FindStranger(const JobConnection* connection);
-  void OnGreeting(JobConnection* connection, JobMessage message);
+  void OnGreeting(JobConnection* connection, const JobMessage& message);
   void AddPeer(int process, JobHello hello, std::shared_ptr<JobConnection> connection);
   void Welcome();
   absl::Status TakeWelcome(absl::string_view body);
@@ -415,7 +415,7 @@ void Link::Start(const std::shared_ptr<JobConnection>& connection) {
   c->Start(
       [this, c](JobMessage message) {
         if (c->process() == JobConnection::kStranger) {
-          OnGreeting(c, std::move(message));
+          OnGreeting(c, message);
         } else {
           OnMessage(c->process(), std::move(message));
         }
@@ -436,7 +436,7 @@ std::vector<Link::Stranger>::iterator Link::FindStranger(const JobConnection* co
                       [&](const Stranger& s) { return s.connection.get() == connection; });
 }
 
-void Link::OnGreeting(JobConnection* connection, JobMessage message) {
+void Link::OnGreeting(JobConnection* connection, const JobMessage& message) {
   const auto stranger = FindStranger(connection);
   absl::StatusOr<JobHello> hello = DecodeHello(*message.body);
   if (stranger == strangers_.end() || stranger->is_refused || !hello.ok() ||

@@ -60,7 +60,6 @@ class Children {
       if (pid == 0) {
         const rlimit no_core = {0, 0};
         setrlimit(RLIMIT_CORE, &no_core);
-        if (freopen("/dev/null", "w", stderr) == nullptr) _exit(1);
         const Say say = [&](const std::string& line) {
           const std::string bytes = line + "\n";
           if (write(ends[1], bytes.data(), bytes.size()) < 0) _exit(1);
@@ -76,15 +75,25 @@ class Children {
   }
   ~Children() {
     for (size_t p = 0; p < pids_.size(); ++p) {
+      close(pipes_[p]);
+      if (pids_[p] == 0) continue;
       kill(pids_[p], SIGKILL);
       waitpid(pids_[p], nullptr, 0);
-      close(pipes_[p]);
     }
   }
 
   int size() const { return static_cast<int>(pids_.size()); }
   pid_t pid(int process) const { return pids_[process]; }
   void Signal(int process, int signal) { kill(pids_[process], signal); }
+
+  // Waits for the end of a process. Returns whether it was in order.
+  bool Ends(int process) {
+    EXPECT_EQ(Read(process), "(has ended)");
+    int status = -1;
+    waitpid(pids_[process], &status, 0);
+    pids_[process] = 0;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
 
   // The next line of a process; if there is none, why.
   std::string Read(int process) {
@@ -145,6 +154,7 @@ void ExpectOthersBlame(Children* children, int victim, const std::string& what,
   for (int p = 0; p < children->size(); ++p) {
     if (p == victim) continue;
     EXPECT_EQ(children->Read(p), "failed: UNAVAILABLE: " + blame);
+    EXPECT_TRUE(children->Ends(p));
   }
   const auto time = Clock::now() - since;
   EXPECT_LT(time, kBound);
@@ -208,7 +218,10 @@ TEST(JobLinkProcessTest, AProcessThatEndsTakesTheOthersDown) {
     for (const auto& [what, end] : ends) {
       const std::string address = NewTestAddress();
       Children children(3, [&, &end = end](int p, const Children::Say& say) {
-        if (p == victim) return Work(Options(p, 3, address), say, end);
+        if (p == victim) {
+          if (freopen("/dev/null", "w", stderr) == nullptr) return;
+          return Work(Options(p, 3, address), say, end);
+        }
         Gather(Options(p, 3, address), ThisProcess(), say);
       });
       ExpectAllJoin(&children);
@@ -279,7 +292,10 @@ TEST(JobLinkProcessTest, AJobThatIsSuspendedGoesOn) {
   for (int p = 0; p < 3; ++p) children.Signal(p, SIGSTOP);
   Sleep(3.5);
   for (int p = 0; p < 3; ++p) children.Signal(p, SIGCONT);
-  for (int p = 0; p < 3; ++p) EXPECT_EQ(children.Read(p), "OK");
+  for (int p = 0; p < 3; ++p) {
+    EXPECT_EQ(children.Read(p), "OK");
+    EXPECT_TRUE(children.Ends(p));
+  }
 }
 
 TEST(JobLinkProcessTest, AProcessThatIsMerelyBusyIsNotStopped) {
