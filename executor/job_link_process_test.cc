@@ -272,6 +272,20 @@ TEST(JobLinkProcessTest, AStoppedProcessOfAnotherHostIsLost) {
   }
 }
 
+TEST(JobLinkProcessTest, AProcessThatHasFinishedMayBeKilled) {
+  const std::string address = NewTestAddress();
+  Children children(3, [&](int p, const Children::Say& say) {
+    Work(Options(p, 3, address), say, [&](JobLink* link) {
+      if (p != 1) Sleep(3);
+      say(link->Finish().ToString());
+    });
+  });
+  ExpectAllJoin(&children);
+  Sleep(1);
+  children.Signal(1, SIGKILL);
+  for (int p : {0, 2}) EXPECT_EQ(children.Read(p), "OK");
+}
+
 TEST(JobLinkProcessTest, AJobThatIsSuspendedGoesOn) {
   const std::string address = NewTestAddress();
   Children children(3, [&](int p, const Children::Say& say) {
