@@ -378,6 +378,24 @@ TEST_F(VerifyGroups, OnlyTheRanksOfARingNeedItsCalls) {
   EXPECT_THAT(errors_of(3, "u@GRAD"), Contains(HasSubstr("W501")));
 }
 
+// Transpile verifies: Right() lacks what these add.
+TEST_F(VerifyGroups, OtherFeaturesCombineWithGroups) {
+  for (const char* passes :
+       {"grad-accumulate{k=2},comm-init,broadcast-params,grad-reduce{reduce_method=mean},"
+        "periodic-broadcast{bcast_period=2},sync-elimination",
+        "set-optimizer{lr=0.1,momentum=0.5},comm-init,broadcast-params,grad-all-reduce{scale=avg,"
+        "buckets=bytes},periodic-broadcast{bcast_period=1},sync-elimination",
+        "comm-init,broadcast-params,grad-reduce{reduce_method=mean,travel_type=fp16,buckets=bytes},"
+        "periodic-broadcast{bcast_period=2},sync-elimination"}) {
+    SCOPED_TRACE(passes);
+    TranspileOptions options = OnFourRanks(kGroups);
+    options.mode = "";
+    options.passes = passes;
+    options.verification = Verification::kAfterEachPass;
+    EXPECT_THAT(WithGroups(options), ::weft::testing::IsOk());
+  }
+}
+
 TEST_F(VerifyGroups, ModesWithoutGroupsRefuseThem) {
   constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
   TranspileOptions options = OnFourRanks(kGroups);
