@@ -35,7 +35,7 @@ constexpr int64_t kMessageBytes = 1 << 30;
 constexpr int64_t kDescriptionBytes = 4096;
 // If a connection breaks, the link soon tells why.
 constexpr double kCauseSeconds = 1;
-constexpr double kPositionSeconds = 0.5;
+constexpr double kPositionSeconds = 1;
 
 Clock::duration Seconds(double s) {
   constexpr double kNever = 1e9;  // decades

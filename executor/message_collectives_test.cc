@@ -1,5 +1,6 @@
 #include "executor/message_collectives.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -344,6 +345,7 @@ TEST(MessageCollectivesTest, WarnsOnceOfARankThatIsLate) {
   const auto results = OnRankThreads(2, [&](int rank) {
     // Rank 1 arrives after it was reported.
     while (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
       std::lock_guard<std::mutex> lock(mutex);
       if (!warnings.empty()) break;
     }
@@ -442,11 +444,11 @@ TEST(MessageCollectivesTest, ProcessesHaveTheirRanksAndTellWhereTheyAre) {
     if (rank == 0) {
       // After rank 3.
       while (!found("ring 3 of ranks 1, 3, all-reduce #0 of v (fp32[1]): rank 1")) {
-        std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
     if (rank == 1) {
-      while (!found(seen)) std::this_thread::yield();
+      while (!found(seen)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (rank % 2 == 1) status = AllReduce(group, rank, &x, "v", other);
     status.Update(AllReduce(group, rank, &y));
