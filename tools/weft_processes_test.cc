@@ -1,10 +1,12 @@
 // weft run over several processes, as users start them.
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -160,6 +162,114 @@ TEST_F(WeftProcessesTest, ProcessesMeetByTheVariablesOfTorchrun) {
   EXPECT_EQ(Contents(found), Contents(expected));
 }
 
+// The processes that a process has started.
+std::vector<pid_t> ChildrenOf(pid_t parent) {
+  const ProcessResult result =
+      RunProcess({"/bin/sh", "-c",
+                  "cat /proc/[0-9]*/stat 2>/dev/null | sed 's/(.*)//' | awk '{print $1, $3}'"});
+  std::vector<pid_t> children;
+  for (absl::string_view line : absl::StrSplit(result.out, '\n', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> numbers = absl::StrSplit(line, ' ');
+    pid_t pid = 0, parent_of = 0;
+    if (absl::SimpleAtoi(numbers.first, &pid) && absl::SimpleAtoi(numbers.second, &parent_of) &&
+        parent_of == parent) {
+      children.push_back(pid);
+    }
+  }
+  return children;
+}
+
+// What runs a command where it does not see the processes of others, as on another host.
+Args OtherHost() { return {"/usr/bin/unshare", "--pid", "--fork", "--kill-child"}; }
+bool CanSimulateHosts() {
+  return access("/usr/bin/unshare", X_OK) == 0 &&
+         RunProcess(OtherHost() + Args{"/bin/true"}).status == 0;
+}
+
+TEST_F(WeftProcessesTest, ProcessesOfSeveralHostsTrainAsThreadsDo) {
+  if (!CanSimulateHosts()) GTEST_SKIP() << "unshare --pid is not allowed here";
+  const std::string expected = TestPath("threads.npz"), found = TestPath("processes.npz");
+  ASSERT_EQ(RunProcess(Run({"--ranks", "4", "--save", expected})).status, 0);
+  const ProcessResult result =
+      RunProcess(Launch(2, OtherHost() + Run({"--ranks", "2", "--save", found})));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(Contents(found), Contents(expected));
+  const ProcessResult shm =
+      RunProcess(Launch(2, OtherHost() + Run({"--backend", "shm", "--steps", "1"})));
+  EXPECT_EQ(shm.status, 1);
+  EXPECT_THAT(shm.err, HasSubstr("several hosts"));
+}
+
+TEST_F(WeftProcessesTest, KillOnAnotherHostEndsAll) {
+  if (!CanSimulateHosts()) GTEST_SKIP() << "unshare --pid is not allowed here";
+  Process launcher(Launch(2, OtherHost() + EndlessRun({})));
+  WaitForLines(&launcher, 2 * 3);
+  const std::vector<pid_t> ranks = ChildrenOf(launcher.pid());
+  ASSERT_EQ(ranks.size(), 2U);
+  const Clock::time_point begin = Clock::now();
+  kill(ranks[1], SIGKILL);  // and what it runs
+  const ProcessResult result = launcher.Wait();
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_NE(result.status, 0);
+  EXPECT_THAT(result.err, HasSubstr("[0] weft run: error: "));
+}
+
+// mpirun, which uses nothing but the loopback.
+Args MpiRun(const Args& flags, const Args& command) {
+  return Args{"/usr/bin/env",
+              "OMPI_ALLOW_RUN_AS_ROOT=1",
+              "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+              "mpirun",
+              "--oversubscribe",
+              "--mca",
+              "oob_tcp_if_include",
+              "lo",
+              "--mca",
+              "btl",
+              "self,tcp",
+              "--mca",
+              "btl_tcp_if_include",
+              "lo"} +
+         flags + command;
+}
+bool HasMpiRun() { return RunProcess(MpiRun({"-n", "1"}, {"/bin/true"})).status == 0; }
+
+TEST_F(WeftProcessesTest, ProcessesOfMpirunTrainAsThreadsDo) {
+  if (!HasMpiRun()) GTEST_SKIP() << "mpirun does not run here";
+  const std::string expected = TestPath("threads.npz"), found = TestPath("processes.npz");
+  ASSERT_EQ(RunProcess(Run({"--ranks", "2", "--save", expected})).status, 0);
+  for (const Args& backend : {Args{}, Args{"--backend", "mpi"}, Args{"--backend", "gloo"}}) {
+    const ProcessResult result =
+        RunProcess(MpiRun({"-n", "2"}, Run(backend + Args{"--save", found})));
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(Contents(found), Contents(expected));
+  }
+}
+
+// mpirun starts its daemons as if through ssh, each with process numbers and a host name of its
+// own.
+TEST_F(WeftProcessesTest, MpirunOnSeveralHostsTrainsAsThreadsDo) {
+  if (!HasMpiRun()) GTEST_SKIP() << "mpirun does not run here";
+  if (!CanSimulateHosts()) GTEST_SKIP() << "unshare --pid is not allowed here";
+  const std::string agent = TestPath("agent.sh");
+  std::ofstream(agent)
+      << "#!/bin/sh\nhost=$1; shift\n"
+         "exec unshare --uts --pid --fork --kill-child sh -c \"hostname $host; $*\"\n";
+  ASSERT_EQ(chmod(agent.c_str(), 0755), 0);
+  const Args hosts = {"--mca",  "plm_rsh_agent", agent,
+                      "--host", "one:1,two:1",   "-n",
+                      "2",      "--wdir",        std::filesystem::current_path().string()};
+  const std::string expected = TestPath("threads.npz"), found = TestPath("processes.npz");
+  ASSERT_EQ(RunProcess(Run({"--ranks", "4", "--save", expected})).status, 0);
+  const ProcessResult result = RunProcess(MpiRun(hosts, Run({"--ranks", "2", "--save", found})));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(Contents(found), Contents(expected));
+  // One that cannot go on ends the other, and says why before MPI ends it.
+  const ProcessResult failed = RunProcess(MpiRun(hosts, Run({"--fetch", "nothing"})));
+  EXPECT_NE(failed.status, 0);
+  EXPECT_THAT(failed.err, HasSubstr("weft run: error: "));
+}
+
 TEST_F(WeftProcessesTest, TraceHasTheRanksOfAllProcesses) {
   const std::string trace = TestPath("trace.json");
   const ProcessResult result = RunProcess(Launch(2, Run({"--trace", trace})));
@@ -240,23 +350,6 @@ TEST_F(WeftProcessesTest, SignalToOneProcessStopsAll) {
   EXPECT_THAT(stopped.err, HasSubstr(absl::StrCat(
                                "[0] note: stopped by a signal to another process before step ",
                                state.step, " of 100000000")));
-}
-
-// The processes that a process has started.
-std::vector<pid_t> ChildrenOf(pid_t parent) {
-  const ProcessResult result =
-      RunProcess({"/bin/sh", "-c",
-                  "cat /proc/[0-9]*/stat 2>/dev/null | sed 's/(.*)//' | awk '{print $1, $3}'"});
-  std::vector<pid_t> children;
-  for (absl::string_view line : absl::StrSplit(result.out, '\n', absl::SkipEmpty())) {
-    const std::pair<absl::string_view, absl::string_view> numbers = absl::StrSplit(line, ' ');
-    pid_t pid = 0, parent_of = 0;
-    if (absl::SimpleAtoi(numbers.first, &pid) && absl::SimpleAtoi(numbers.second, &parent_of) &&
-        parent_of == parent) {
-      children.push_back(pid);
-    }
-  }
-  return children;
 }
 
 TEST_F(WeftProcessesTest, KilledJobStartsAgainFromItsLastCheckpoint) {
