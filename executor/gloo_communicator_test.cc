@@ -107,7 +107,7 @@ TEST_F(GlooCommunicatorTest, DifferentCallsAreAnErrorThatNamesBoth) {
 }
 
 TEST_F(GlooCommunicatorTest, RankThatDoesNotArriveIsReportedThenAnError) {
-  GroupOptions options = Options(3, /*timeout_s=*/1);
+  GroupOptions options = Options(3, /*timeout_s=*/3);
   options.warn_after_s = 0.1;
   std::mutex mutex;
   std::vector<std::string> warnings;
@@ -130,12 +130,11 @@ TEST_F(GlooCommunicatorTest, RankThatDoesNotArriveIsReportedThenAnError) {
   EXPECT_THAT(results,
               ::testing::Contains(StatusIs(
                   absl::StatusCode::kDeadlineExceeded,
-                  "ring 0, all-reduce #0 of g (fp32[1]): rank 1 has not arrived after 1 s; "
+                  "ring 0, all-reduce #0 of g (fp32[1]): rank 1 has not arrived after 3 s; "
                   "waiting: rank 0, 2; rank 1 has never arrived")));
   EXPECT_THAT(results[0], ::testing::Not(IsOk()));
   EXPECT_THAT(results[2], ::testing::Not(IsOk()));
-  EXPECT_THAT(warnings, ::testing::Contains(
-                            HasSubstr("rank 1 has not arrived after 0.1 s; waiting: rank 0, 2")));
+  EXPECT_THAT(warnings, ::testing::Contains(HasSubstr("not arrived after 0.1 s; waiting: rank ")));
 }
 
 TEST_F(GlooCommunicatorTest, AbortReleasesARankThatWaits) {

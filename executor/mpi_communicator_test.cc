@@ -28,20 +28,16 @@ struct Job {
   double seconds = 0;
 };
 
-// Starts a job by mpirun, on the loopback only: a sandbox may have no other network.
-Job RunJob(int num_processes, const std::string& arguments) {
+// Runs a command in which DIR is a directory of its own.
+Job RunLine(const std::string& command) {
   char dir[] = "/tmp/weft-mpi-XXXXXX";
   EXPECT_NE(mkdtemp(dir), nullptr);
-  const std::string command = absl::StrCat(
-      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=", dir, " HOME=", dir,
-      " timeout -k 5 100 mpirun -n ", num_processes,
-      " --oversubscribe --bind-to none --mca btl self,vader,tcp --mca btl_tcp_if_include lo"
-      " --mca oob_tcp_if_include lo --mca plm_rsh_agent false --mca orte_tmpdir_base ",
-      dir, " --mca btl_vader_backing_directory ", dir, " executor/mpi_test_program ", arguments,
-      " 2>&1");
+  const std::string line = absl::StrCat(
+      "DIR=", dir, "; export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+      " TMPDIR=$DIR HOME=$DIR; timeout -k 5 100 ", command, " 2>&1");
   const auto begun = std::chrono::steady_clock::now();
   Job job;
-  FILE* const pipe = popen(command.c_str(), "r");
+  FILE* const pipe = popen(line.c_str(), "r");
   char buffer[4096];
   for (size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) job.output.append(buffer, n);
   const int status = pclose(pipe);
@@ -49,6 +45,16 @@ Job RunJob(int num_processes, const std::string& arguments) {
   job.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   std::filesystem::remove_all(dir);
   return job;
+}
+
+// Starts a job by mpirun, on the loopback only: a sandbox may have no other network.
+Job RunJob(int num_processes, const std::string& arguments) {
+  return RunLine(absl::StrCat(
+      "mpirun -n ", num_processes,
+      " --oversubscribe --bind-to none --mca btl self,vader,tcp --mca btl_tcp_if_include lo"
+      " --mca oob_tcp_if_include lo --mca plm_rsh_agent false --mca orte_tmpdir_base $DIR"
+      " --mca btl_vader_backing_directory $DIR executor/mpi_test_program ",
+      arguments));
 }
 
 class MpiCommunicatorTest : public ::testing::Test {
@@ -83,7 +89,7 @@ TEST_F(MpiCommunicatorTest, RankThatDoesNotArriveIsNamed) {
   const Job job = RunJob(2, "late 1");
   EXPECT_NE(job.exit_code, 0);
   EXPECT_THAT(job.output, HasSubstr("ring 0, all-reduce #1 of g (fp32[1000000]): rank 1 has not "
-                                    "arrived after 1 s; waiting: rank 0; rank 1 last arrived at "
+                                    "arrived after 4 s; waiting: rank 0; rank 1 last arrived at "
                                     "all-reduce #0 of g (fp32[1])"));
 }
 
@@ -96,6 +102,24 @@ TEST_F(MpiCommunicatorTest, FailedRankEndsTheOthers) {
 
 TEST_F(MpiCommunicatorTest, KilledRankEndsTheOthers) {
   const Job job = RunJob(3, "kill 1");
+  EXPECT_NE(job.exit_code, 0);
+  EXPECT_NE(job.exit_code, 124) << "timeout";
+  EXPECT_THAT(job.output, Not(HasSubstr("is done")));
+  EXPECT_LT(job.seconds, 60);
+}
+
+// Two hosts with a network between them: the link and MPI use TCP.
+TEST_F(MpiCommunicatorTest, HostsGetTheSameBits) {
+  const Job job = RunLine("executor/mpi_test_hosts.sh $DIR executor/mpi_test_program cases 1");
+  if (job.exit_code == 77) GTEST_SKIP() << "no namespaces here: " << job.output;
+  EXPECT_EQ(job.exit_code, 0) << job.output;
+  EXPECT_THAT(job.output, HasSubstr("process 0 is done"));
+  EXPECT_THAT(job.output, HasSubstr("process 1 is done"));
+}
+
+TEST_F(MpiCommunicatorTest, KilledRankEndsTheOtherHost) {
+  const Job job = RunLine("executor/mpi_test_hosts.sh $DIR executor/mpi_test_program kill 1");
+  if (job.exit_code == 77) GTEST_SKIP() << "no namespaces here: " << job.output;
   EXPECT_NE(job.exit_code, 0);
   EXPECT_NE(job.exit_code, 124) << "timeout";
   EXPECT_THAT(job.output, Not(HasSubstr("is done")));

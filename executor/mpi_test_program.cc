@@ -61,7 +61,7 @@ absl::Status RunTask(const std::string& task, int local_ranks, MpiSession* sessi
   GroupOptions options;
   options.nranks = local_ranks * session->num_processes();
   options.link = link.get();
-  options.timeout_s = task == "late" ? 1 : 60;
+  options.timeout_s = task == "late" ? 4 : 60;
   const World world = WorldOf(options.nranks, options.link);
   std::vector<int> some;
   for (int rank = 0; rank < world.size; rank += 2) some.push_back(rank);
@@ -85,7 +85,7 @@ absl::Status RunTask(const std::string& task, int local_ranks, MpiSession* sessi
       WEFT_RETURN_IF_ERROR(AllReduce(group.get(), all, rank, 1));
       if (rank == 1) {
         if (task == "kill") kill(getpid(), SIGKILL);
-        if (task == "late") sleep(5);
+        if (task == "late") sleep(60);
         if (task == "fail") {
           const absl::Status status = absl::InternalError("op 5 (mul): out of luck");
           link->Abort(1, status);
