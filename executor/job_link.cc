@@ -30,8 +30,9 @@ using Clock = std::chrono::steady_clock;
 // How often peers are looked at. Silence and stops are counted in such ticks, so that a process
 // that was itself stopped does not blame the others when it goes on.
 constexpr std::chrono::milliseconds kTick(200);
-// A process that is seen stopped or gone this often in a row, has failed. The end of a connection
-// says sooner that a process has gone, unless a child of it holds the connection.
+// A process that is seen stopped, or gone and silent, this often in a row, has failed. The end of
+// its connection says sooner that a process has gone, unless a child of it holds the connection, or
+// its memory takes long to be freed.
 constexpr int kMaxDeadTicks = 5;
 // A connection at which nobody greets is closed after this time.
 constexpr std::chrono::seconds kGreetingTime(10);
@@ -49,9 +50,9 @@ Clock::duration Seconds(double s) {
       std::chrono::duration<double>(std::clamp(s, 0.0, kNever)));
 }
 
-// One that is lost, or slow, must have sent several before it counts as lost.
+// Several heartbeats must be missing before a process counts as gone or lost.
 int64_t HeartbeatTicks(double lost_after_s) {
-  return std::clamp<int64_t>(Seconds(lost_after_s / 4) / kTick, 1, 5);
+  return std::clamp<int64_t>(Seconds(lost_after_s / 4) / kTick, 1, 2);
 }
 
 // "rank 3", "ranks 4, 5", "ranks 8 to 15".
@@ -205,7 +206,7 @@ class Link : public JobLink {
   void Accept();
   void Start(const std::shared_ptr<JobConnection>& connection);
   std::vector<Stranger>::iterator FindStranger(const JobConnection* connection);
-  void OnGreeting(JobConnection* connection, JobMessage message);
+  void OnGreeting(JobConnection* connection, const JobMessage& message);
   void AddPeer(int process, JobHello hello, std::shared_ptr<JobConnection> connection);
   void Welcome();
   absl::Status TakeWelcome(absl::string_view body);
@@ -414,7 +415,7 @@ void Link::Start(const std::shared_ptr<JobConnection>& connection) {
   c->Start(
       [this, c](JobMessage message) {
         if (c->process() == JobConnection::kStranger) {
-          OnGreeting(c, std::move(message));
+          OnGreeting(c, message);
         } else {
           OnMessage(c->process(), std::move(message));
         }
@@ -435,7 +436,7 @@ std::vector<Link::Stranger>::iterator Link::FindStranger(const JobConnection* co
                       [&](const Stranger& s) { return s.connection.get() == connection; });
 }
 
-void Link::OnGreeting(JobConnection* connection, JobMessage message) {
+void Link::OnGreeting(JobConnection* connection, const JobMessage& message) {
   const auto stranger = FindStranger(connection);
   absl::StatusOr<JobHello> hello = DecodeHello(*message.body);
   if (stranger == strangers_.end() || stranger->is_refused || !hello.ok() ||
@@ -743,7 +744,7 @@ void Link::CheckPeer(int process) {
   }
   const ProcessState state = StateOf(peer.hello->identity);
   peer.stopped_ticks = state == ProcessState::kStopped ? peer.stopped_ticks + 1 : 0;
-  // What it sent before its end is read first.
+  // What it sent before its end is read first. A process may go on without its main thread.
   peer.gone_ticks = state == ProcessState::kGone && is_silent ? peer.gone_ticks + 1 : 0;
   if (peer.stopped_ticks >= kMaxDeadTicks) Lose(process, "is stopped");
   if (peer.gone_ticks >= kMaxDeadTicks) Lose(process, "was killed or has ended");

@@ -25,8 +25,9 @@ class JobLink {
 
   // Returns the texts of all processes, by process. All processes call it equally often, each from
   // one thread at a time; the calls match by number. Waits for the others:
-  //   DeadlineExceeded  a process has not called in time; names it
-  //   Aborted           a process has failed
+  //   DeadlineExceeded  a process has not called in time; names it. All that wait get this error,
+  //                     and those that call later, too.
+  //   Aborted, Unavailable  the first failure: see OnFailure. A call of Abort here counts, too.
   virtual absl::StatusOr<std::vector<std::string>> AllGather(std::string text) = 0;
 
   // Who listens to a message. Messages between two processes on one topic arrive in order.
@@ -46,15 +47,16 @@ class JobLink {
   virtual void Abort(int rank, const absl::Status& status) = 0;
 
   // Receives the first failure elsewhere, once, also one that has come before; from the thread of
-  // the link:
+  // the link, before messages that have come and wait for it:
   //   Aborted      another process has called Abort: "rank 2 failed: ..."
   //   Unavailable  a process has ended, is stopped, or has sent nothing for too long: "process 1
-  //                (rank 1, pid 4711 on host a) was killed", "... is stopped", ...
+  //                (rank 1, pid 4711 on host a) was killed or has ended", "... is stopped", ...
   // Empty: nobody listens any more, and the former handler is not running.
   virtual void OnFailure(std::function<void(const absl::Status&)> handler) = 0;
 
-  // This process is done: its end is no failure any more. Waits until all are. DeadlineExceeded,
-  // Aborted and Unavailable as above.
+  // This process is done, and sends no more: its end is no failure any more. Waits until all are,
+  // and until handlers have returned from the messages that the others sent before.
+  // DeadlineExceeded, Aborted and Unavailable as above.
   virtual absl::Status Finish() = 0;
 };
 

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstddef>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -109,17 +109,35 @@ int FreePort() {
   return ntohs(address.sin_port);
 }
 
-// A stranger's connection to a Unix address; -1 if nobody listens.
-int ConnectStranger(const std::string& address) {
-  const std::string name = address.substr(std::strlen("unix:"));
+// The system's form of a Unix address.
+struct UnixAddress {
+  explicit UnixAddress(const std::string& address) {
+    const std::string name = address.substr(std::strlen("unix:"));
+    to.sun_family = AF_UNIX;
+    std::copy(name.begin(), name.end(), to.sun_path + 1);
+    size = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+  }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&to); }
   sockaddr_un to = {};
-  to.sun_family = AF_UNIX;
-  std::copy(name.begin(), name.end(), to.sun_path + 1);
+  socklen_t size;
+};
+
+// A stranger's connection; -1 if nobody listens.
+int ConnectStranger(const std::string& address) {
+  UnixAddress to(address);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const socklen_t size = offsetof(sockaddr_un, sun_path) + 1 + name.size();
-  if (connect(fd, reinterpret_cast<sockaddr*>(&to), size) == 0) return fd;
+  if (connect(fd, to.get(), to.size) == 0) return fd;
   close(fd);
   return -1;
+}
+
+// A server that is not of the job.
+int ListenStranger(const std::string& address) {
+  UnixAddress at(address);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(bind(fd, at.get(), at.size), 0);
+  EXPECT_EQ(listen(fd, 100), 0);
+  return fd;
 }
 
 TEST(JobLinkTest, GathersTheTextsOfAll) {
@@ -172,6 +190,7 @@ TEST(JobLinkTest, MessagesOfATopicArriveInOrder) {
   const Links links = MakeLinks(kProcesses);
   for (int p = 0; p < kProcesses; ++p) {
     links[p]->Listen(Topic::kResult, [&, p](int from, std::string message) {
+      if (message.back() == '0') std::this_thread::sleep_for(std::chrono::milliseconds(1));
       inboxes[p].Add(absl::StrCat(from, ": ", message));
     });
   }
@@ -267,14 +286,14 @@ TEST(JobLinkTest, ASlowHandlerDoesNotDelayOthersNorMakeAProcessLost) {
 
 TEST(JobLinkTest, AGatherNamesTheProcessesThatDoNotCome) {
   JobLinkOptions options;
-  options.timeout_s = 0.5;
+  options.timeout_s = 3;
   options.local_ranks = 2;
   const Links links = MakeLinks(4, options);
   const auto results = OnAll<Texts>(2, [&](int i) { return links[i == 0 ? 0 : 2]->AllGather(""); });
   EXPECT_THAT(results,
               Each(StatusIs(kDeadlineExceeded, AllOf(HasSubstr("process 1 (ranks 2, 3, pid "),
                                                      HasSubstr("process 3 (ranks 6, 7, pid "),
-                                                     HasSubstr("have not arrived within 0.5 s"),
+                                                     HasSubstr("have not arrived within 3 s"),
                                                      Not(HasSubstr("process 2"))))));
   // Those that come later learn the same.
   EXPECT_EQ(links[1]->AllGather("").status(), results[0].status());
@@ -336,16 +355,18 @@ TEST(JobLinkTest, AbortReachesAllOthersWithItsReason) {
 TEST(JobLinkTest, AllLearnTheSameFirstFailure) {
   for (int round = 0; round < 10; ++round) {
     Inbox<absl::Status> failures;
-    const Links links = MakeLinks(4);
-    ListenForFailure(links[0].get(), &failures);
-    ListenForFailure(links[3].get(), &failures);
+    Links links = MakeLinks(4);
+    for (const auto& link : links) ListenForFailure(link.get(), &failures);
     OnAll<int>(2, [&](int i) {
       links[i + 1]->Abort(i + 1, absl::InternalError("x"));
       return 0;
     });
-    const std::vector<absl::Status> both = failures.Get(2);
-    ASSERT_EQ(both.size(), 2);
-    EXPECT_EQ(both[0], both[1]);
+    // All but the process that was first, also the one that was second.
+    failures.Get(3);
+    links.clear();
+    const std::vector<absl::Status> all = failures.Get(0);
+    EXPECT_EQ(all.size(), 3);
+    EXPECT_THAT(all, Each(all[0]));
   }
 }
 
@@ -391,13 +412,13 @@ TEST(JobLinkTest, NamesTheProcessesThatDoNotCome) {
   const std::string address = NewTestAddress();
   const auto results = OnAll<absl::Status>(2, [&](int p) {
     JobLinkOptions options = Options(p, 4, address);
-    options.connect_timeout_s = 1;
+    options.connect_timeout_s = 3;
     return NewJobLink(options).status();
   });
   EXPECT_THAT(results, Each(StatusIs(kDeadlineExceeded,
                                      absl::StrCat("process 2 (rank 2), process 3 (rank 3) have not "
                                                   "come to ",
-                                                  address, " within 1 s"))));
+                                                  address, " within 3 s"))));
 }
 
 TEST(JobLinkTest, SaysWhyProcess0CannotBeReached) {
@@ -412,12 +433,10 @@ TEST(JobLinkTest, SaysWhyProcess0CannotBeReached) {
 
 TEST(JobLinkTest, SaysWhyProcess0CannotListen) {
   const std::string address = NewTestAddress();
-  JobLinkOptions options = Options(0, 2, address);
-  options.connect_timeout_s = 2;
-  const auto results = OnAll<absl::Status>(2, [&](int) { return NewJobLink(options).status(); });
-  EXPECT_THAT(results, ::testing::UnorderedElementsAre(
-                           StatusIs(kDeadlineExceeded, HasSubstr("process 1")),
-                           StatusIs(kUnavailable, AllOf(HasSubstr(address), HasSubstr("in use")))));
+  const int other = ListenStranger(address);
+  EXPECT_THAT(NewJobLink(Options(0, 2, address)).status(),
+              StatusIs(kUnavailable, AllOf(HasSubstr(address), HasSubstr("in use"))));
+  close(other);
 }
 
 TEST(JobLinkTest, RefusesOptionsThatMeanNothing) {
@@ -522,14 +541,7 @@ TEST(JobLinkTest, StrangersDelayNobody) {
 
 TEST(JobLinkTest, AServerThatIsNoJobIsNamed) {
   const std::string address = NewTestAddress();
-  const std::string name = address.substr(std::strlen("unix:"));
-  sockaddr_un at = {};
-  at.sun_family = AF_UNIX;
-  std::copy(name.begin(), name.end(), at.sun_path + 1);
-  const int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const socklen_t size = offsetof(sockaddr_un, sun_path) + 1 + name.size();
-  ASSERT_EQ(bind(server, reinterpret_cast<sockaddr*>(&at), size), 0);
-  ASSERT_EQ(listen(server, 100), 0);
+  const int server = ListenStranger(address);
   std::thread answers([&] {
     for (int fd; (fd = accept(server, nullptr, nullptr)) >= 0; close(fd)) {
       send(fd, std::string(100, 'x').data(), 100, MSG_NOSIGNAL);
@@ -570,9 +582,9 @@ Links OnHosts(const std::vector<std::string>& hosts, double lost_after_s) {
 }
 
 TEST(JobLinkTest, HeartbeatsKeepQuietProcessesOfOtherHostsAlive) {
-  const Links links = OnHosts({"a", "b", "b"}, 2);
+  const Links links = OnHosts({"a", "b", "b"}, 3);
   for (const auto& link : links) EXPECT_FALSE(link->is_one_host());
-  std::this_thread::sleep_for(std::chrono::seconds(5));
+  std::this_thread::sleep_for(std::chrono::seconds(7));
   EXPECT_THAT(FinishAll(links), Each(IsOk()));
 }
 

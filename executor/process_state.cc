@@ -36,7 +36,7 @@ std::string ReadLink(const char* path) {
 
 struct Stat {
   char state = '?';
-  int64_t num_threads = 0;
+  uint64_t flags = 0;
   uint64_t start_time = 0;
 };
 
@@ -46,10 +46,10 @@ bool ParseStat(absl::string_view text, Stat* stat) {
   if (name_end == absl::string_view::npos) return false;
   const std::vector<absl::string_view> fields =
       absl::StrSplit(text.substr(name_end + 1), ' ', absl::SkipEmpty());
-  // Fields 3, 20 and 22 in proc(5).
+  // Fields 3, 9 and 22 in proc(5).
   if (fields.size() < 20 || fields[0].size() != 1) return false;
   stat->state = fields[0][0];
-  return absl::SimpleAtoi(fields[17], &stat->num_threads) &&
+  return absl::SimpleAtoi(fields[6], &stat->flags) &&
          absl::SimpleAtoi(fields[19], &stat->start_time);
 }
 
@@ -79,16 +79,17 @@ ProcessState StateOf(const ProcessIdentity& process) {
   Stat stat;
   if (!ParseStat(text, &stat)) return ProcessState::kUnknown;
   if (stat.start_time != process.start_time) return ProcessState::kGone;
+  // A large process that was killed gives its memory back before it is a zombie. That takes long.
+  constexpr uint64_t kExiting = 4;  // PF_EXITING of the kernel
+  if ((stat.flags & kExiting) != 0) return ProcessState::kGone;
   switch (stat.state) {
     case 'T':
     case 't':
       return ProcessState::kStopped;
     case 'X':
     case 'x':
-      return ProcessState::kGone;
     case 'Z':
-      // A main thread that has ended while others run is a zombie, too.
-      return stat.num_threads > 1 ? ProcessState::kRunning : ProcessState::kGone;
+      return ProcessState::kGone;
     default:
       return ProcessState::kRunning;
   }

@@ -22,7 +22,7 @@ ProcessIdentity ThisProcess();
 enum class ProcessState {
   kRunning,  // or waiting, however long
   kStopped,  // by SIGSTOP, by a terminal, by a debugger
-  kGone,     // ended, or a zombie; another process may have its number
+  kGone,     // its main thread has ended or is about to; another process may have its number
   kUnknown,  // the system does not say
 };
 
