@@ -21,11 +21,12 @@ struct Range {
   int64_t end;
 };
 
-// Part `part` of [0, count), split between blocks.
+// Part `part` of [0, count). Parts consist of whole cache lines, if the array is aligned.
 Range PartOf(int64_t count, int part, int num_parts) {
-  const int64_t num_blocks = (count + kBlock - 1) / kBlock;
-  return {std::min(count, num_blocks * part / num_parts * kBlock),
-          std::min(count, num_blocks * (part + 1) / num_parts * kBlock)};
+  constexpr int64_t kUnit = 64;
+  const int64_t num_units = (count + kUnit - 1) / kUnit;
+  return {std::min(count, num_units * part / num_parts * kUnit),
+          std::min(count, num_units * (part + 1) / num_parts * kUnit)};
 }
 
 // The type in which elements of type T are reduced: half precision is rounded once, at the end.

@@ -68,7 +68,7 @@ absl::Status RingCommunicator::RunSmall(const CollectiveCall& call, const void* 
     in_[r] = r == rank_ ? in : ring_->BuffersOf(r, rank_).copied;
   }
   RunLocalCollectiveFor(call.desc, in_, rank_, out);
-  return absl::OkStatus();
+  return ring_->End(rank_, call);
 }
 
 absl::Status RingCommunicator::RunLarge(const CollectiveCall& call, const void* in, void* out) {

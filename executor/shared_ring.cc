@@ -21,13 +21,9 @@ namespace {
 
 // Inputs up to this size are copied: a second rendezvous costs more. They share a fixed amount of
 // memory, because every rank reads those of all.
-constexpr size_t kMaxInlineBytes = 16 << 10;
+constexpr size_t kMaxInlineBytes = 2 << 10;
 constexpr size_t kMaxInlineBytesOfRing = 64 << 10;
 constexpr size_t kCacheLine = 64;
-
-// Of State::arrivals.
-constexpr uint32_t kBroken = uint32_t{1} << 31;
-constexpr uint32_t kCountMask = kBroken - 1;
 
 // A waiting rank polls this long, the first part without giving up its processor.
 constexpr int kBusyPolls = 200;
@@ -35,16 +31,11 @@ constexpr std::chrono::microseconds kPollTime(50);
 // A rank that sleeps looks around this often.
 constexpr std::chrono::milliseconds kSleepTime(100);
 // How long the rank that broke the ring may take to say why. It may have been killed.
-constexpr std::chrono::seconds kPublishTime(1);
+constexpr std::chrono::seconds kVerdictTime(1);
 
 size_t InlineBytes(int nranks) {
   const size_t share = kMaxInlineBytesOfRing / nranks / kCacheLine * kCacheLine;
   return std::min(kMaxInlineBytes, share);
-}
-
-// Whether a count that wraps around at `mask` has reached `target`.
-bool HasReached(uint32_t count, uint64_t target, uint32_t mask) {
-  return ((count - static_cast<uint32_t>(target)) & mask) <= mask / 2;
 }
 
 std::chrono::steady_clock::duration Seconds(double s) {
@@ -64,6 +55,25 @@ void FutexWait(std::atomic<uint32_t>* word, uint32_t expected, std::chrono::nano
 
 void FutexWakeAll(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void FullFence() {
+#ifdef __SANITIZE_THREAD__
+  // ThreadSanitizer knows no fences. A locked instruction is one.
+  static thread_local std::atomic<int> word;
+  word.exchange(1, std::memory_order_seq_cst);
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+// Makes this processor the owner of a cache line, so that a later store need not wait for it.
+void PrefetchForStore(const void* line) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw (%0)" ::"r"(line));  // __builtin_prefetch would need a newer processor
+#else
+  __builtin_prefetch(line, 1);
+#endif
 }
 
 void Pause() {
@@ -111,12 +121,13 @@ struct SharedRing::Text {
 // One call of one rank. The first cache line is all that others read unless they report an error.
 struct alignas(kCacheLine) SharedRing::Call {
   static constexpr size_t kMaxDims = 8;
+  std::atomic<uint64_t> arrived;    // the number of the call, plus 1; written last
   std::atomic<uint64_t> operation;  // what a CollectiveDesc holds besides count
   std::atomic<int64_t> count;
   std::atomic<uint64_t> in;
   std::atomic<uint64_t> out;
   std::atomic<uint64_t> num_dims;  // more than kMaxDims are not kept
-  std::atomic<int64_t> dims[kMaxDims];
+  alignas(kCacheLine) std::atomic<int64_t> dims[kMaxDims];
   Text op;
   Text variable;
 
@@ -165,22 +176,22 @@ struct alignas(kCacheLine) SharedRing::Call {
 };
 
 struct alignas(kCacheLine) SharedRing::Rank {
-  std::atomic<uint64_t> num_calls;  // at which it has arrived
-  std::atomic<uint64_t> num_ended;  // of those that are not small
   Call calls[2];                    // the last ones, by parity of their number
+  std::atomic<uint64_t> num_ended;  // calls that are not small
 };
 
 // After it: Rank[nranks], and 2 * nranks copies of inputs.
 struct alignas(kCacheLine) SharedRing::State {
-  std::atomic<uint32_t> arrivals;                  // at all calls, of all ranks, and kBroken
-  std::atomic<uint32_t> sleepers;                  // ranks that must be woken
-  alignas(kCacheLine) std::atomic<uint32_t> ends;  // of all calls that are not small, of all ranks
+  std::atomic<uint32_t> is_broken;
+  std::atomic<uint32_t> sleepers;                        // ranks that must be woken
+  std::atomic<uint32_t> wakes;                           // on which they sleep
   alignas(kCacheLine) std::atomic<uint64_t> num_warned;  // calls up to the last of a warning
-  // Why the ring is broken; written once, by the rank that set kBroken, before has_error.
-  static constexpr size_t kMaxMessage = 8192 - 16;
-  alignas(kCacheLine) std::atomic<uint32_t> has_error;
-  int32_t code;
+  // Written once, by who set is_broken, before has_verdict.
+  alignas(kCacheLine) std::atomic<uint32_t> has_verdict;
+  int32_t code;          // of the error
+  uint64_t num_started;  // calls; later ones never start
   uint64_t message_size;
+  static constexpr size_t kMaxMessage = 8192 - 24;
   char message[kMaxMessage];
 };
 
@@ -196,45 +207,42 @@ SharedRing::SharedRing(void* state, Options options)
   static_assert(std::atomic<uint64_t>::is_always_lock_free);
 }
 
-SharedRing::Rank& SharedRing::rank_state(int rank) const {
+SharedRing::Rank& SharedRing::RankState(int rank) const {
   return reinterpret_cast<Rank*>(state_ + 1)[rank];
 }
 
 SharedRing::Call& SharedRing::CallOf(int rank, uint64_t number) const {
-  return rank_state(rank).calls[number % 2];
+  return RankState(rank).calls[number % 2];
 }
 
 char* SharedRing::InlineData(int rank, uint64_t number) const {
-  char* const data = reinterpret_cast<char*>(&rank_state(options_.nranks));
+  char* const data = reinterpret_cast<char*>(&RankState(options_.nranks));
   return data + (2 * rank + number % 2) * inline_bytes_;
 }
 
-bool SharedRing::HasStarted(uint32_t arrivals, uint64_t number) const {
-  return HasReached(arrivals & kCountMask, (number + 1) * options_.nranks, kCountMask);
+uint64_t SharedRing::NumCalls(int rank) const {
+  return std::max(CallOf(rank, 0).arrived.load(std::memory_order_acquire),
+                  CallOf(rank, 1).arrived.load(std::memory_order_acquire));
 }
 
-bool SharedRing::IsBroken() const {
-  return (state_->arrivals.load(std::memory_order_acquire) & kBroken) != 0;
-}
+bool SharedRing::IsBroken() const { return state_->is_broken.load(std::memory_order_acquire) != 0; }
 
 absl::Status SharedRing::Start(int rank, const CollectiveCall& call, const Buffers& buffers) {
-  Rank& me = rank_state(rank);
-  const uint64_t number = me.num_calls.load(std::memory_order_relaxed);
-  uint32_t arrivals = state_->arrivals.load(std::memory_order_acquire);
-  if ((arrivals & kBroken) != 0) return BrokenStatus(call, number);
-  CallOf(rank, number).Set(call, buffers);
+  const uint64_t number = NumCalls(rank);
+  if (IsBroken()) return BrokenStatus(call, number);
+  Call& mine = CallOf(rank, number);
+  mine.Set(call, buffers);
   if (buffers.copied_bytes > 0) {
     std::memcpy(InlineData(rank, number), buffers.copied, buffers.copied_bytes);
   }
-  do {
-    if ((arrivals & kBroken) != 0) return BrokenStatus(call, number);
-  } while (!state_->arrivals.compare_exchange_weak(arrivals, (arrivals + 1) & kCountMask));
-  me.num_calls.store(number + 1, std::memory_order_release);
-  if (HasStarted(arrivals + 1, number)) {
-    if (state_->sleepers.load() > 0) FutexWakeAll(&state_->arrivals);
-  } else {
-    const absl::Status status = WaitForStart(rank, call, number);
-    if (!status.ok()) return status;
+  mine.arrived.store(number + 1, std::memory_order_release);
+  const absl::Status started = WaitForStart(rank, call, number);
+  if (!started.ok()) return started;
+  // Others have read what these lines held.
+  PrefetchForStore(&CallOf(rank, number + 1));
+  PrefetchForStore(&RankState(rank).num_ended);
+  for (size_t i = 0; i < buffers.copied_bytes; i += kCacheLine) {
+    PrefetchForStore(InlineData(rank, number + 1) + i);
   }
   const absl::Status status = CheckCalls(rank, number);
   if (!status.ok()) Break(status);
@@ -242,7 +250,7 @@ absl::Status SharedRing::Start(int rank, const CollectiveCall& call, const Buffe
 }
 
 SharedRing::Buffers SharedRing::BuffersOf(int other, int rank) const {
-  const uint64_t number = rank_state(rank).num_calls.load(std::memory_order_relaxed) - 1;
+  const uint64_t number = NumCalls(rank) - 1;
   const Call& call = CallOf(other, number);
   Buffers buffers;
   buffers.copied = InlineData(other, number);
@@ -252,33 +260,34 @@ SharedRing::Buffers SharedRing::BuffersOf(int other, int rank) const {
 }
 
 absl::Status SharedRing::End(int rank, const CollectiveCall& call) {
-  Rank& me = rank_state(rank);
-  const uint64_t number = me.num_calls.load(std::memory_order_relaxed) - 1;
-  const uint64_t num_ended = me.num_ended.load(std::memory_order_relaxed) + 1;
-  me.num_ended.store(num_ended, std::memory_order_release);
-  const uint64_t target = num_ended * options_.nranks;
+  if (IsSmall(call.desc.count * SizeOf(call.desc.dtype))) return absl::OkStatus();
+  std::atomic<uint64_t>& mine = RankState(rank).num_ended;
+  const uint64_t num_ended = mine.load(std::memory_order_relaxed) + 1;
+  mine.store(num_ended, std::memory_order_release);
+  int next = 0;
   const auto have_all_ended = [&] {
-    return HasReached(state_->ends.load(std::memory_order_acquire), target, UINT32_MAX);
+    while (next < options_.nranks &&
+           RankState(next).num_ended.load(std::memory_order_acquire) >= num_ended) {
+      ++next;
+    }
+    return next == options_.nranks;
   };
-  const uint32_t ends = state_->ends.fetch_add(1) + 1;
-  if (HasReached(ends, target, UINT32_MAX)) {
-    if (state_->sleepers.load() > 0) FutexWakeAll(&state_->ends);
-    return absl::OkStatus();
-  }
   const bool all_are_here = options_.count == options_.nranks;
   const auto is_over = [&] { return have_all_ended() || (!all_are_here && IsBroken()); };
+  const uint64_t number = NumCalls(rank) - 1;
   if (!Poll(is_over)) {
     const Clock::time_point fail_at =
         all_are_here ? Clock::time_point::max() : Clock::now() + Seconds(options_.timeout_s);
-    if (!SleepUntil(fail_at, &state_->ends, is_over)) {
+    if (!SleepUntil(fail_at, is_over)) {
       Break(absl::DeadlineExceededError(DescribeUnfinished(rank, number, options_.timeout_s)));
     }
   }
+  FullFence();
+  WakeSleepers();
   if (have_all_ended()) return absl::OkStatus();
   for (int r = options_.first; r < options_.first + options_.count; ++r) {
-    SleepUntil(Clock::time_point::max(), &state_->ends, [&] {
-      return rank_state(r).num_ended.load(std::memory_order_acquire) >= num_ended;
-    });
+    SleepUntil(Clock::time_point::max(),
+               [&] { return RankState(r).num_ended.load(std::memory_order_acquire) >= num_ended; });
   }
   return BrokenStatus(call, number);
 }
@@ -301,54 +310,60 @@ bool SharedRing::Poll(const IsOver& is_over) const {
 
 // Returns whether it is over.
 template <typename IsOver>
-bool SharedRing::SleepUntil(Clock::time_point time, std::atomic<uint32_t>* word,
-                            const IsOver& is_over) const {
+bool SharedRing::SleepUntil(Clock::time_point time, const IsOver& is_over) const {
   while (true) {
-    const uint32_t seen = word->load(std::memory_order_acquire);
+    const uint32_t seen = state_->wakes.load(std::memory_order_acquire);
     if (is_over()) return true;
     const Clock::time_point now = Clock::now();
     if (now >= time) return false;
     state_->sleepers.fetch_add(1);
-    // Whoever changes the word from now on sees a sleeper, or the word has changed.
+    FullFence();
+    // Whoever changes something from now on sees a sleeper, and changes the word.
     if (!is_over()) {
-      FutexWait(word, seen, std::min<std::chrono::nanoseconds>(time - now, kSleepTime));
+      FutexWait(&state_->wakes, seen, std::min<std::chrono::nanoseconds>(time - now, kSleepTime));
     }
     state_->sleepers.fetch_sub(1);
   }
 }
 
+// After a fence.
+void SharedRing::WakeSleepers() const {
+  if (state_->sleepers.load(std::memory_order_relaxed) == 0) return;
+  state_->wakes.fetch_add(1);
+  FutexWakeAll(&state_->wakes);
+}
+
 absl::Status SharedRing::WaitForStart(int rank, const CollectiveCall& call, uint64_t number) {
-  const auto is_over = [&] {
-    const uint32_t arrivals = state_->arrivals.load(std::memory_order_acquire);
-    return HasStarted(arrivals, number) || (arrivals & kBroken) != 0;
+  int next = 0;
+  const auto have_all_arrived = [&] {
+    while (next < options_.nranks &&
+           CallOf(next, number).arrived.load(std::memory_order_acquire) > number) {
+      ++next;
+    }
+    return next == options_.nranks;
   };
+  const auto is_over = [&] { return have_all_arrived() || IsBroken(); };
   if (!Poll(is_over)) {
     const Clock::time_point now = Clock::now();
     const Clock::time_point fail_at = now + Seconds(options_.timeout_s);
     const Clock::time_point warn_at = now + Seconds(options_.warn_after_s);
-    if (warn_at < fail_at && !SleepUntil(warn_at, &state_->arrivals, is_over)) {
+    if (warn_at < fail_at && !SleepUntil(warn_at, is_over)) {
       uint64_t warned = state_->num_warned.load(std::memory_order_relaxed);
       if (options_.warn && warned <= number &&
           state_->num_warned.compare_exchange_strong(warned, number + 1)) {
         options_.warn(DescribeMissing(number, options_.warn_after_s));
       }
     }
-    if (!SleepUntil(fail_at, &state_->arrivals, is_over) && BreakBefore(number)) {
-      SettleArrivals();
-      Publish(absl::DeadlineExceededError(DescribeMissing(number, options_.timeout_s)));
-      WakeAll();
+    if (!SleepUntil(fail_at, is_over)) {
+      const std::string message = DescribeMissing(number, options_.timeout_s);
+      if (!have_all_arrived()) Break(absl::DeadlineExceededError(message));
     }
   }
-  if (HasStarted(state_->arrivals.load(std::memory_order_acquire), number)) return absl::OkStatus();
-  return BrokenStatus(call, number);
-}
-
-bool SharedRing::BreakBefore(uint64_t number) {
-  uint32_t arrivals = state_->arrivals.load(std::memory_order_acquire);
-  do {
-    if ((arrivals & kBroken) != 0 || HasStarted(arrivals, number)) return false;
-  } while (!state_->arrivals.compare_exchange_weak(arrivals, arrivals | kBroken));
-  return true;
+  FullFence();
+  WakeSleepers();
+  if (!IsBroken()) return absl::OkStatus();
+  const bool has_started = WaitForVerdict() && number < state_->num_started;
+  return has_started ? absl::OkStatus() : BrokenStatus(call, number);
 }
 
 void SharedRing::Break(const absl::Status& status) {
@@ -356,33 +371,40 @@ void SharedRing::Break(const absl::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (own_error_.ok()) own_error_ = status;
   }
-  if ((state_->arrivals.fetch_or(kBroken) & kBroken) == 0) Publish(status);
-  WakeAll();
+  MarkBroken(status);
+  state_->wakes.fetch_add(1);
+  FutexWakeAll(&state_->wakes);
 }
 
-void SharedRing::Publish(const absl::Status& status) {
+void SharedRing::MarkBroken(const absl::Status& status) {
+  uint32_t expected = 0;
+  if (!state_->is_broken.compare_exchange_strong(expected, 1)) return;
+  FullFence();
+  uint64_t num_started = UINT64_MAX;
+  for (int r = 0; r < options_.nranks; ++r) num_started = std::min(num_started, NumCalls(r));
   const size_t size = std::min(status.message().size(), State::kMaxMessage);
+  state_->num_started = num_started;
   state_->code = static_cast<int32_t>(status.code());
   state_->message_size = size;
   std::memcpy(state_->message, status.message().data(), size);
-  state_->has_error.store(1, std::memory_order_release);
+  state_->has_verdict.store(1, std::memory_order_release);
 }
 
-void SharedRing::WakeAll() const {
-  FutexWakeAll(&state_->arrivals);
-  FutexWakeAll(&state_->ends);
+bool SharedRing::WaitForVerdict() const {
+  const Clock::time_point end = Clock::now() + kVerdictTime;
+  while (state_->has_verdict.load(std::memory_order_acquire) == 0) {
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
 }
 
 absl::Status SharedRing::FirstError() const {
-  const Clock::time_point end = Clock::now() + kPublishTime;
-  while (state_->has_error.load(std::memory_order_acquire) == 0) {
-    if (Clock::now() >= end) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      return !own_error_.ok()
-                 ? own_error_
-                 : absl::AbortedError("a process that has ended before it could say why");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (!WaitForVerdict()) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return !own_error_.ok()
+               ? own_error_
+               : absl::AbortedError("a process that has ended before it could say why");
   }
   return absl::Status(static_cast<absl::StatusCode>(state_->code),
                       absl::string_view(state_->message, std::min<uint64_t>(state_->message_size,
@@ -425,13 +447,13 @@ std::string SharedRing::Describe(int rank, uint64_t number) const {
                             call.DimsOf());
 }
 
-// Ranks may arrive meanwhile, unless the ring is broken.
+// Ranks may arrive meanwhile.
 std::string SharedRing::DescribeMissing(uint64_t number, double seconds) const {
   const RingKey& key = options_.key;
   std::vector<int> waiting, missing;
   std::vector<uint64_t> num_calls(options_.nranks);
   for (int r = 0; r < options_.nranks; ++r) {
-    num_calls[r] = rank_state(r).num_calls.load(std::memory_order_acquire);
+    num_calls[r] = NumCalls(r);
     (num_calls[r] > number ? waiting : missing).push_back(r);
   }
   const auto name = [&](std::string* out, int r) { absl::StrAppend(out, RankAt(key, r)); };
@@ -449,29 +471,15 @@ std::string SharedRing::DescribeMissing(uint64_t number, double seconds) const {
 
 std::string SharedRing::DescribeUnfinished(int rank, uint64_t number, double seconds) const {
   std::vector<int> unfinished;
-  const uint64_t num_ended = rank_state(rank).num_ended.load(std::memory_order_relaxed);
+  const uint64_t num_ended = RankState(rank).num_ended.load(std::memory_order_relaxed);
   for (int r = 0; r < options_.nranks; ++r) {
-    if (rank_state(r).num_ended.load(std::memory_order_acquire) < num_ended) {
+    if (RankState(r).num_ended.load(std::memory_order_acquire) < num_ended) {
       unfinished.push_back(RankAt(options_.key, r));
     }
   }
   return absl::StrCat(ToString(options_.key), ", ", Describe(rank, number), ": rank ",
                       absl::StrJoin(unfinished, ", "), " arrived, but did not finish within ",
                       seconds, " s");
-}
-
-// A rank counts its arrival for all first, then for itself. Waits until both counts agree, unless a
-// process has ended in between.
-void SharedRing::SettleArrivals() const {
-  const Clock::time_point end = Clock::now() + kPollTime * 1000;
-  while (Clock::now() < end) {
-    uint64_t sum = 0;
-    for (int r = 0; r < options_.nranks; ++r) {
-      sum += rank_state(r).num_calls.load(std::memory_order_acquire);
-    }
-    if (((sum - state_->arrivals.load(std::memory_order_acquire)) & kCountMask) == 0) return;
-    sched_yield();
-  }
 }
 
 }  // namespace weft

@@ -25,12 +25,15 @@ bool HasProcessorForEach(int nranks);
 // it. Ranks are positions in the ring.
 //
 // A call has two phases. It starts when all ranks have arrived, and ends when all are done; calls
-// whose input fits into the state (IsSmall) need no end, because their ranks read nothing else of
+// whose input fits into the state (IsSmall) end at once, because their ranks read nothing else of
 // each other. So a rank is at most one call ahead of another, and the state keeps two calls of each
 // rank.
 //
-// One word counts the arrivals and tells whether the ring is broken. A broken ring counts no more
-// arrivals: all ranks agree on whether a call has started before.
+// Every rank writes only what is its own, and reads what others have written: on the way to a call
+// one cache line moves from each rank to each. Only who breaks the ring writes for all: he marks it
+// as broken, then looks which calls have started, and says so. A rank that has seen all others
+// arrive, and then no mark, starts; one that sees the mark does what he says. Full fences, before
+// he looks and before they look for the mark, make them agree.
 //
 // A rank that waits polls for some microseconds, then sleeps. It wakes up now and then, because the
 // process that should wake it may be gone.
@@ -75,7 +78,7 @@ class SharedRing {
   // The buffers of a rank at the call that `rank` has started.
   Buffers BuffersOf(int other, int rank) const;
 
-  // Ends a call that is not small: says that `rank` is done, and waits until all are. Ranks of this
+  // Says that `rank` is done, and waits until all are, unless the call is small. Ranks of this
   // process still use the buffers and wait for nobody, so the wait for them needs, and allows,
   // neither a timeout nor an abort. For others it allows both.
   absl::Status End(int rank, const CollectiveCall& call);
@@ -90,17 +93,16 @@ class SharedRing {
   struct State;
   using Clock = std::chrono::steady_clock;
 
-  State& state() const { return *state_; }
-  Rank& rank_state(int rank) const;
+  Rank& RankState(int rank) const;
   Call& CallOf(int rank, uint64_t number) const;
   char* InlineData(int rank, uint64_t number) const;
+  // Calls at which the rank has arrived.
+  uint64_t NumCalls(int rank) const;
 
-  // Breaks the ring unless the call has started, or the ring is broken. Returns whether it did.
-  bool BreakBefore(uint64_t number);
-  bool HasStarted(uint32_t arrivals, uint64_t number) const;
   bool IsBroken() const;
-  void Publish(const absl::Status& status);
-  void WakeAll() const;
+  void MarkBroken(const absl::Status& status);
+  // Waits until the rank that broke the ring has said why; false: it does not.
+  bool WaitForVerdict() const;
   absl::Status BrokenStatus(const CollectiveCall& call, uint64_t number) const;
   absl::Status FirstError() const;
 
@@ -108,13 +110,13 @@ class SharedRing {
   template <typename IsOver>
   bool Poll(const IsOver& is_over) const;
   template <typename IsOver>
-  bool SleepUntil(Clock::time_point time, std::atomic<uint32_t>* word, const IsOver& is_over) const;
+  bool SleepUntil(Clock::time_point time, const IsOver& is_over) const;
+  void WakeSleepers() const;
 
   absl::Status CheckCalls(int rank, uint64_t number) const;
   std::string Describe(int rank, uint64_t number) const;
   std::string DescribeMissing(uint64_t number, double seconds) const;
   std::string DescribeUnfinished(int rank, uint64_t number, double seconds) const;
-  void SettleArrivals() const;
 
   const Options options_;
   const size_t inline_bytes_;

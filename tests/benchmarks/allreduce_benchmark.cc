@@ -8,7 +8,9 @@
 // OpenMPI is measured if mpicc and mpirun exist, Gloo if --python names a Python with PyTorch. Each
 // program times batches of calls and reports the fastest batch of a size: what a call takes when
 // nobody else uses the processors. All reduce in place; OpenMPI also out of place, and the faster
-// way counts.
+// way counts. Ranks are bound to processors, as mpirun does; those of Gloo, which have several
+// threads, are not.
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +33,7 @@
 #include "absl/strings/str_join.h"
 #include "executor/job_link.h"
 #include "executor/local_communicator.h"
+#include "executor/shared_ring.h"
 #include "executor/shm_communicator.h"
 
 namespace weft {
@@ -43,9 +46,10 @@ struct Flags {
 };
 
 constexpr int64_t kSizes[] = {4 << 10, 256 << 10, 16 << 20};
-constexpr int kBatches = 30;
-// Also in mpi_allreduce.c and gloo_allreduce.py.
-int CallsOfBatch(int64_t bytes) { return bytes <= 4096 ? 1000 : bytes <= 1 << 18 ? 100 : 5; }
+// Also in mpi_allreduce.c and gloo_allreduce.py. Batches are shorter than what a scheduler gives a
+// process at a time.
+int CallsOfBatch(int64_t bytes) { return bytes <= 4 << 10 ? 100 : bytes <= 256 << 10 ? 20 : 2; }
+int NumBatches(int64_t bytes) { return bytes <= 256 << 10 ? 300 : 20; }
 
 using Times = std::map<int64_t, double>;  // seconds of a call by size
 
@@ -55,8 +59,18 @@ void Check(const absl::Status& status) {
   std::_Exit(1);
 }
 
+// As mpirun does.
+void BindToProcessor(int rank, int nranks) {
+  if (!HasProcessorForEach(nranks)) return;
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  CPU_SET(rank, &processors);
+  sched_setaffinity(0, sizeof(processors), &processors);
+}
+
 // Measures as one rank. All ranks return; the times of rank 0 count.
 Times MeasureRank(CommunicatorGroup* group, int rank, int nranks) {
+  BindToProcessor(rank, nranks);
   Communicator* const ring = *group->Get(RingKey{}, rank);
   Memory* const memory = group->host_memory() != nullptr ? group->host_memory() : HostMemory();
   Times times;
@@ -76,7 +90,7 @@ Times MeasureRank(CommunicatorGroup* group, int rank, int nranks) {
     }
     std::fill_n(data, call.desc.count, 0.0f);  // sums stay in range
     double best = 1e9;
-    for (int batch = 0; batch < kBatches; ++batch) {
+    for (int batch = 0; batch < NumBatches(bytes); ++batch) {
       CollectiveCall barrier = call;
       barrier.desc.count = 1;
       float one = 1;

@@ -9,7 +9,6 @@ import socket
 import sys
 import time
 
-BATCHES = 30
 SIZES = [4 << 10, 256 << 10, 16 << 20]
 
 
@@ -22,11 +21,12 @@ def measure(rank, ranks, port):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     for size in SIZES:
-        # A tenth of the calls that faster programs make in a batch.
-        calls = max(1, (1000 if size <= 4096 else 100 if size <= 1 << 18 else 5) // 10)
+        # Fewer calls than faster programs make in a batch.
+        calls = 10 if size <= 4 << 10 else 5 if size <= 256 << 10 else 2
+        batches = 100 if size <= 256 << 10 else 20
         tensor = torch.zeros(size // 4)
         best = float("inf")
-        for _ in range(BATCHES):
+        for _ in range(batches):
             dist.barrier()
             begin = time.perf_counter()
             for _ in range(calls):

@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { kBatches = 30 };
-
 int main(int argc, char** argv) {
   const long sizes[] = {4 << 10, 256 << 10, 16 << 20};
   MPI_Init(&argc, &argv);
@@ -12,13 +10,14 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   for (int s = 0; s < 3; ++s) {
     const long bytes = sizes[s], count = bytes / (long)sizeof(float);
-    const int calls = bytes <= 4096 ? 1000 : bytes <= 1 << 18 ? 100 : 5;
+    const int calls = bytes <= 4 << 10 ? 100 : bytes <= 256 << 10 ? 20 : 2;
+    const int batches = bytes <= 256 << 10 ? 300 : 20;
     float* const in = malloc(bytes);
     float* const out = malloc(bytes);
     for (long i = 0; i < count; ++i) in[i] = out[i] = 0;
     for (int in_place = 0; in_place < 2; ++in_place) {
       double best = 1e9;
-      for (int batch = 0; batch < kBatches; ++batch) {
+      for (int batch = 0; batch < batches; ++batch) {
         MPI_Barrier(MPI_COMM_WORLD);
         const double begin = MPI_Wtime();
         for (int i = 0; i < calls; ++i) {
