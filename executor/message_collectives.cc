@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
+#include "executor/late_ranks.h"
 #include "executor/local_collective.h"
 #include "executor/world.h"
 
@@ -422,32 +423,28 @@ class MessageCommunicator : public Communicator {
   }
 
   std::string DescribeMissing(bool for_arrival, double seconds) const {
-    const std::vector<int> missing = transport_->Pending();
-    const auto name = [&](std::string* out, int r) { absl::StrAppend(out, RankAt(key_, r)); };
-    const absl::string_view have = missing.size() == 1 ? " has" : " have";
-    if (!for_arrival) {
-      return absl::StrCat(Where(), ": rank ", absl::StrJoin(missing, ", ", name), have,
-                          " arrived, but", have, " not exchanged all data after ", seconds,
-                          " s; waiting: rank ", RankAt(key_, rank_));
-    }
-    std::vector<int> waiting;
+    std::vector<int> missing, waiting;
+    const std::vector<int> pending = transport_->Pending();  // ascending
     for (int r = 0; r < nranks_; ++r) {
-      if (!absl::c_linear_search(missing, r)) waiting.push_back(r);
+      (absl::c_binary_search(pending, r) ? missing : waiting).push_back(RankAt(key_, r));
     }
-    std::string text = absl::StrCat(Where(), ": rank ", absl::StrJoin(missing, ", ", name), have,
-                                    " not arrived after ", seconds, " s; waiting: rank ",
-                                    absl::StrJoin(waiting, ", ", name));
-    std::vector<int> ranks;
-    for (int r : missing) ranks.push_back(RankAt(key_, r));
-    const std::map<int, std::string> positions = find_positions_(ranks);
-    for (int rank : ranks) {
-      absl::StrAppend(&text, "; rank ", rank,
-                      current_.number == 0 ? std::string(" has never arrived")
-                                           : " last arrived at " + Describe(previous_));
+    if (!for_arrival) {
+      const absl::string_view have = missing.size() == 1 ? " has" : " have";
+      return absl::StrCat(Where(), ": ", RankList(missing), have, " arrived, but", have,
+                          " not exchanged all data after ", seconds, " s; waiting: rank ",
+                          RankAt(key_, rank_));
+    }
+    const std::map<int, std::string> positions = find_positions_(missing);
+    std::vector<LateRank> late;
+    for (const int rank : missing) {
+      LateRank& last = late.emplace_back(LateRank{rank, "never arrived"});
+      if (current_.number > 0) last.last = "last arrived at " + Describe(previous_);
       const auto position = positions.find(rank);
-      if (position != positions.end()) absl::StrAppend(&text, " and is in ", position->second);
+      if (position == positions.end()) continue;
+      if (current_.number == 0) last.last = "has never arrived";
+      absl::StrAppend(&last.last, " and is in ", position->second);
     }
-    return text;
+    return DescribeLateRanks(Where(), late, waiting, seconds);
   }
 
   // If the ring was aborted, the call adds which call it was; other errors belong to the ring.

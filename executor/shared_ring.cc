@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "executor/late_ranks.h"
 #include "executor/local_collective.h"
 
 namespace weft {
@@ -450,23 +450,22 @@ std::string SharedRing::Describe(int rank, uint64_t number) const {
 // Ranks may arrive meanwhile.
 std::string SharedRing::DescribeMissing(uint64_t number, double seconds) const {
   const RingKey& key = options_.key;
-  std::vector<int> waiting, missing;
-  std::vector<uint64_t> num_calls(options_.nranks);
+  std::vector<int> waiting;
+  std::vector<LateRank> late;
+  int first_waiting = -1;
   for (int r = 0; r < options_.nranks; ++r) {
-    num_calls[r] = NumCalls(r);
-    (num_calls[r] > number ? waiting : missing).push_back(r);
+    const uint64_t num_calls = NumCalls(r);
+    if (num_calls > number) {
+      if (first_waiting < 0) first_waiting = r;
+      waiting.push_back(RankAt(key, r));
+    } else {
+      late.push_back({RankAt(key, r), num_calls == 0
+                                          ? "never arrived"
+                                          : "last arrived at " + Describe(r, num_calls - 1)});
+    }
   }
-  const auto name = [&](std::string* out, int r) { absl::StrAppend(out, RankAt(key, r)); };
-  std::string text = absl::StrCat(
-      ToString(key), ", ", Describe(waiting[0], number), ": rank ",
-      absl::StrJoin(missing, ", ", name), missing.size() == 1 ? " has" : " have",
-      " not arrived after ", seconds, " s; waiting: rank ", absl::StrJoin(waiting, ", ", name));
-  for (int r : missing) {
-    absl::StrAppend(&text, "; rank ", RankAt(key, r),
-                    num_calls[r] == 0 ? std::string(" has never arrived")
-                                      : " last arrived at " + Describe(r, num_calls[r] - 1));
-  }
-  return text;
+  return DescribeLateRanks(absl::StrCat(ToString(key), ", ", Describe(first_waiting, number)), late,
+                           waiting, seconds);
 }
 
 std::string SharedRing::DescribeUnfinished(int rank, uint64_t number, double seconds) const {
@@ -477,9 +476,8 @@ std::string SharedRing::DescribeUnfinished(int rank, uint64_t number, double sec
       unfinished.push_back(RankAt(options_.key, r));
     }
   }
-  return absl::StrCat(ToString(options_.key), ", ", Describe(rank, number), ": rank ",
-                      absl::StrJoin(unfinished, ", "), " arrived, but did not finish within ",
-                      seconds, " s");
+  return absl::StrCat(ToString(options_.key), ", ", Describe(rank, number), ": ",
+                      RankList(unfinished), " arrived, but did not finish within ", seconds, " s");
 }
 
 }  // namespace weft

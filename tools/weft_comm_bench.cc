@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <string>
@@ -14,8 +15,11 @@
 #include "base/available_memory.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
-#include "executor/local_communicator.h"
+#include "executor/world.h"
 #include "nlohmann/json.hpp"
+#include "ops/memory.h"
+#include "ops/tensor.h"
+#include "tools/job_session.h"
 #include "tools/weft_commands.h"
 
 namespace weft {
@@ -24,8 +28,8 @@ namespace {
 constexpr char kCommand[] = "weft comm_bench";
 
 struct Options {
-  int ranks = 2;
-  std::string backend = "local";
+  int ranks = 0;        // of this process; 0: not given
+  std::string backend;  // empty: that of the job
   int64_t min_bytes = 1024, max_bytes = int64_t{64} << 20;
   int rounds = 20;
 };
@@ -34,7 +38,10 @@ struct Options {
 absl::Status RunRank(const Options& options, const std::vector<int64_t>& sizes, int rank,
                      CommunicatorGroup* group, std::vector<std::vector<double>>* seconds) {
   WEFT_ASSIGN_OR_RETURN(Communicator * ring, group->Get(RingKey{}, rank));
-  std::vector<float> buffer(sizes.back() / sizeof(float), 1);
+  Tensor tensor(group->host_memory() == nullptr ? HostMemory() : group->host_memory());
+  tensor.Resize(DType::kFloat32, {sizes.back() / static_cast<int64_t>(sizeof(float))});
+  float* const buffer = tensor.data<float>();
+  std::fill_n(buffer, tensor.size(), 1.0f);
   for (size_t s = 0; s < sizes.size(); ++s) {
     CollectiveCall call;
     call.desc.count = sizes[s] / static_cast<int64_t>(sizeof(float));
@@ -49,17 +56,36 @@ absl::Status RunRank(const Options& options, const std::vector<int64_t>& sizes, 
       float one = 1;
       WEFT_RETURN_IF_ERROR(ring->Run(barrier, &one, &one));
       const auto begin = std::chrono::steady_clock::now();
-      WEFT_RETURN_IF_ERROR(ring->Run(call, buffer.data(), buffer.data()));
+      WEFT_RETURN_IF_ERROR(ring->Run(call, buffer, buffer));
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
       // Sums must not grow beyond bounds, or denormals and infinities change the times.
-      std::fill(buffer.begin(), buffer.begin() + call.desc.count, 1.0f);
+      std::fill_n(buffer, call.desc.count, 1.0f);
       if (rank == 0 && round > 0) (*seconds)[s].push_back(elapsed.count());
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status Measure(const Options& options) {
+// The ranks of this process. Fills the times if rank 0 is among them.
+absl::Status RunRanks(const Options& options, const std::vector<int64_t>& sizes, const World& world,
+                      CommunicatorGroup* group, std::vector<std::vector<double>>* seconds) {
+  std::vector<absl::Status> results(world.count);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < world.count; ++i) {
+    threads.emplace_back([&, i] {
+      const int rank = world.first + i;
+      results[i] = RunRank(options, sizes, rank, group, seconds);
+      if (!results[i].ok()) {
+        group->Abort(Annotate(absl::StrCat("rank ", rank, " failed"), results[i]));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& result : results) WEFT_RETURN_IF_ERROR(result);
+  return absl::OkStatus();
+}
+
+absl::Status MeasureInJob(const Options& options, const JobSession& session) {
   std::vector<int64_t> sizes;
   constexpr int64_t kElement = sizeof(float);
   for (int64_t bytes = options.min_bytes / kElement * kElement; bytes <= options.max_bytes;
@@ -69,20 +95,19 @@ absl::Status Measure(const Options& options) {
   WEFT_RETURN_IF_ERROR(CheckFitsMemory(
       "one buffer a rank", static_cast<uint64_t>(options.ranks) * sizes.back(), AvailableMemory()));
   GroupOptions group_options;
-  group_options.nranks = options.ranks;
-  const std::unique_ptr<CommunicatorGroup> group = NewLocalGroup(group_options);
-  std::vector<std::vector<double>> seconds(sizes.size());
-  std::vector<absl::Status> results(options.ranks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      results[rank] = RunRank(options, sizes, rank, group.get(), &seconds);
-      if (!results[rank].ok())
-        group->Abort(Annotate(absl::StrCat("rank ", rank, " failed"), results[rank]));
-    });
+  group_options.nranks = options.ranks * session.num_processes();
+  group_options.link = session.link();
+  group_options.rings = {RingKey{}};
+  const World world = WorldOf(group_options.nranks, session.link());
+  WEFT_ASSIGN_OR_RETURN(const auto group, session.new_group()(group_options));
+  if (session.link() != nullptr) {
+    session.link()->OnFailure([&group](const absl::Status& status) { group->Abort(status); });
   }
-  for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& result : results) WEFT_RETURN_IF_ERROR(result);
+  std::vector<std::vector<double>> seconds(sizes.size());
+  const absl::Status status = RunRanks(options, sizes, world, group.get(), &seconds);
+  if (session.link() != nullptr) session.link()->OnFailure(nullptr);
+  WEFT_RETURN_IF_ERROR(status);
+  if (!session.is_first()) return absl::OkStatus();
 
   nlohmann::ordered_json points = nlohmann::ordered_json::array();
   for (size_t s = 0; s < sizes.size(); ++s) {
@@ -91,11 +116,21 @@ absl::Status Measure(const Options& options) {
     points.push_back({{"bytes", sizes[s]}, {"seconds", *middle}});
   }
   const nlohmann::ordered_json table = {{"collective", "all-reduce"},
-                                        {"backend", options.backend},
-                                        {"ranks", options.ranks},
+                                        {"backend", session.backend()},
+                                        {"ranks", world.size},
                                         {"points", std::move(points)}};
   std::printf("%s\n", table.dump(1).c_str());
   return absl::OkStatus();
+}
+
+// Makes the session, which must outlive the report of an error.
+absl::Status Measure(Options options, std::unique_ptr<JobSession>* session) {
+  JobSessionOptions job;
+  job.backend = options.backend;
+  job.local_ranks = std::max(1, options.ranks);
+  WEFT_ASSIGN_OR_RETURN(*session, JobSession::Join(job, std::getenv));
+  if (options.ranks == 0) options.ranks = (*session)->num_processes() == 1 ? 2 : 1;
+  return (*session)->Finish(MeasureInJob(options, **session));
 }
 
 }  // namespace
@@ -105,11 +140,11 @@ Subcommand AddCommBench(CLI::App* weft) {
       "comm_bench",
       "Measures how long an all-reduce takes, by size; prints JSON for --comm_table.");
   auto options = std::make_shared<Options>();
-  AddInteger(*app, "--ranks", options->ranks, 1, 1024, "Ranks of this process")
-      ->capture_default_str();
-  AddOption(*app, "--backend", "NAME", options->backend, "local: ranks are threads")
-      ->check(CLI::IsMember({"local"}))
-      ->capture_default_str();
+  AddInteger(*app, "--ranks", options->ranks, 1, 1024,
+             "Ranks of this process; default: 2, or 1 of each process that a launcher has started");
+  AddOption(*app, "--backend", "NAME", options->backend,
+            "What ranks communicate with; default: as in weft run")
+      ->check(CLI::IsMember({"local", "shm", "mpi", "gloo"}));
   AddInteger(*app, "--min_bytes", options->min_bytes, 4, int64_t{1} << 40, "The least size")
       ->capture_default_str();
   AddInteger(*app, "--max_bytes", options->max_bytes, 4, int64_t{1} << 40, "The largest size")
@@ -122,8 +157,14 @@ Subcommand AddCommBench(CLI::App* weft) {
     Require(options->max_bytes / 2 >= options->min_bytes, "--max_bytes",
             "expected at least twice --min_bytes");
   });
-  app->footer("Example:\n  weft comm_bench --ranks 2 > table.json");
-  return {app, [options] { return FinishCommand(kCommand, Measure(*options)); }};
+  app->footer(
+      "Examples:\n  weft comm_bench --ranks 2 > table.json\n  weft launch -n 2 -- weft comm_bench "
+      "--backend gloo");
+  return {app, [options] {
+            std::unique_ptr<JobSession> session;
+            const absl::Status status = Measure(*options, &session);
+            return FinishCommand(kCommand, status);
+          }};
 }
 
 }  // namespace weft
