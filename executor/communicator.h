@@ -144,10 +144,10 @@ class CommunicatorGroup {
   // order. Thread-safe.
   virtual absl::StatusOr<Communicator*> Get(const RingKey& ring, int rank) = 0;
 
-  // Reports that rank `rank` has failed and will not arrive. Releases all ranks that wait, now and
-  // later, with an Aborted error that names the rank and contains `status`. Only the first call
-  // counts. Thread-safe.
-  virtual void Abort(int rank, const absl::Status& status) = 0;
+  // A rank has failed and will not arrive: `status` says which and why. Releases all ranks of this
+  // process that wait, now and later, with an Aborted error that contains the message. Only the
+  // first call counts. Thread-safe.
+  virtual void Abort(const absl::Status& status) = 0;
 
   // The memory in which ranks should keep tensors, so that collectives need not copy them; null:
   // any. It lives as long as the group, and tensors in it must not outlive it.

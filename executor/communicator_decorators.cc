@@ -13,6 +13,21 @@ int64_t BytesOf(const CollectiveDesc& desc) {
   return desc.count * static_cast<int64_t>(SizeOf(desc.dtype));
 }
 
+double BusFactor(CollectiveKind kind, double nranks) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return 2 * (nranks - 1) / nranks;
+    case CollectiveKind::kReduceScatter:
+      return (nranks - 1) / nranks;
+    case CollectiveKind::kAllGather:
+      return nranks - 1;
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kBroadcast:
+      return 1;
+  }
+  return 1;
+}
+
 // Makes a communicator around that of a rank of the run on a ring.
 using Decorate = std::function<std::unique_ptr<Communicator>(const RingKey& ring, int rank,
                                                              Communicator* communicator)>;
@@ -30,7 +45,8 @@ class DecoratedGroup : public CommunicatorGroup {
     return outer.get();
   }
 
-  void Abort(int rank, const absl::Status& status) override { group_->Abort(rank, status); }
+  void Abort(const absl::Status& status) override { group_->Abort(status); }
+  Memory* host_memory() override { return group_->host_memory(); }
 
  private:
   const std::unique_ptr<CommunicatorGroup> group_;
@@ -49,7 +65,7 @@ class Recording : public Communicator {
 
   absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
     WEFT_RETURN_IF_ERROR(inner_.Run(call, in, out));
-    log_.Add(ring_id_, rank_, call.desc);
+    log_.Add(ring_id_, rank_, inner_.nranks(), call.desc);
     return absl::OkStatus();
   }
 
@@ -89,11 +105,12 @@ class Modelled : public Communicator {
 
 }  // namespace
 
-void TrafficLog::Add(int ring_id, int rank, const CollectiveDesc& desc) {
+void TrafficLog::Add(int ring_id, int rank, int nranks, const CollectiveDesc& desc) {
   std::lock_guard<std::mutex> lock(mutex_);
   Traffic& traffic = traffic_[{rank, ring_id}];
   ++traffic.calls;
   traffic.bytes += BytesOf(desc);
+  traffic.bus_bytes += static_cast<double>(BytesOf(desc)) * BusFactor(desc.kind, nranks);
 }
 
 std::map<int, TrafficLog::Traffic> TrafficLog::OfRank(int rank) const {

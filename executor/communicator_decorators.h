@@ -18,9 +18,14 @@ class TrafficLog {
   struct Traffic {
     int64_t calls = 0;
     int64_t bytes = 0;
+    // What a link between neighbours would carry if the ranks formed a ring: 2 (n - 1) / n of the
+    // bytes for an all-reduce, n - 1 times for an all-gather, (n - 1) / n for a reduce-scatter,
+    // once for others.
+    double bus_bytes = 0;
   };
 
-  void Add(int ring_id, int rank, const CollectiveDesc& desc);
+  // A call on a ring of `nranks`.
+  void Add(int ring_id, int rank, int nranks, const CollectiveDesc& desc);
   // By number of the ring, both streams together.
   std::map<int, Traffic> OfRank(int rank) const;
 

@@ -58,7 +58,7 @@ TEST(RecordingGroup, CountsCallsAndBytesByRing) {
 TEST(RecordingGroup, FailedCallsDoNotCount) {
   TrafficLog log;
   const auto group = NewRecordingGroup(NewLocalGroup(TwoRanks()), &log);
-  group->Abort(1, absl::InternalError("gone"));
+  group->Abort(absl::InternalError("rank 1 failed: gone"));
   CollectiveCall call;
   call.desc.count = 1;
   float one = 1;

@@ -51,7 +51,8 @@ absl::Status Check(const ProgramBuilder& builder, const std::vector<Rows>& steps
     return std::vector<TensorType>{{DType::kFloat32, {steps[step].first, 1}},
                                    {DType::kFloat32, {steps[step].second, 1}}};
   };
-  return CheckFeeds(main, plan, source, nranks, source.num_steps, /*begin_step=*/0);
+  return CheckFeeds(main, plan, source, World::OfThreads(nranks), source.num_steps,
+                    /*begin_step=*/0);
 }
 
 TEST(CheckFeedsTest, RowsThatDifferAreRefusedWithStepOpAndTypes) {

@@ -102,19 +102,19 @@ uint64_t Bytes(const TensorType& type) {
 
 }  // namespace
 
-Feeder::Feeder(FeedSource source, int nranks, int64_t begin_step, int64_t end_step)
+Feeder::Feeder(FeedSource source, const World& world, int64_t begin_step, int64_t end_step)
     : source_(std::move(source)),
-      nranks_(nranks),
-      reader_(nranks, begin_step, end_step,
+      world_(world),
+      reader_(world.count, begin_step, end_step,
               [this](int64_t step, std::vector<BatchReader::Part> spare) {
                 return ReadParts(step, std::move(spare));
               }) {}
 
 absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSource source,
-                                                       int nranks, int64_t steps,
+                                                       const World& world, int64_t steps,
                                                        int64_t begin_step) {
-  auto feeder = std::unique_ptr<Feeder>(
-      new Feeder(std::move(source), nranks, begin_step, begin_step + steps));
+  auto feeder =
+      std::unique_ptr<Feeder>(new Feeder(std::move(source), world, begin_step, begin_step + steps));
   WEFT_RETURN_IF_ERROR(WithName(feeder->source_, feeder->BindVariables(plan)));
   if (!feeder->source_.types) return feeder;
   for (int64_t i = 0; i < std::min(steps, feeder->source_.num_steps); ++i) {
@@ -165,7 +165,7 @@ absl::Status Feeder::BindVariables(const Plan& plan) {
 
 absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tensors) {
   if (variables_.empty()) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(BatchReader::Part part, reader_.Take(step, rank));
+  WEFT_ASSIGN_OR_RETURN(BatchReader::Part part, reader_.Take(step, rank - world_.first));
   for (size_t i = 0; i < variables_.size(); ++i) {
     Tensor* const tensor = tensors[variables_[i]];
     if (tensor->memory() == part[i].memory()) {
@@ -174,7 +174,7 @@ absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tens
       WEFT_RETURN_IF_ERROR(tensor->CopyFrom(part[i]));
     }
   }
-  reader_.GiveBack(rank, std::move(part));
+  reader_.GiveBack(rank - world_.first, std::move(part));
   return absl::OkStatus();
 }
 
@@ -201,11 +201,11 @@ absl::StatusOr<std::vector<BatchReader::Part>> Feeder::ReadParts(
   std::vector<BatchReader::Part> parts = std::move(spare);
   for (BatchReader::Part& part : parts) part.resize(batch.size());
   for (size_t i = 0; i < batch.size(); ++i) {
-    const bool is_split = layouts_[i].axis.has_value() && nranks_ > 1;
-    for (int rank = 0; rank < nranks_; ++rank) {
-      Tensor* const part = &parts[rank][i];
+    const bool is_split = layouts_[i].axis.has_value() && world_.size > 1;
+    for (int local = 0; local < world_.count; ++local) {
+      Tensor* const part = &parts[local][i];
       if (is_split) {
-        CopyPart(batch[i], *layouts_[i].axis, nranks_, rank, part);
+        CopyPart(batch[i], *layouts_[i].axis, world_.size, world_.first + local, part);
       } else {
         WEFT_RETURN_IF_ERROR(part->CopyFrom(batch[i]));
       }
@@ -240,32 +240,32 @@ absl::Status Feeder::Check(size_t i, const TensorType& whole) const {
                                                    " of one row or more, found ", ToString(whole),
                                                    ", which has no elements"));
   }
-  const bool is_split = layout.axis.has_value() && nranks_ > 1;
+  const bool is_split = layout.axis.has_value() && world_.size > 1;
   const auto axis = static_cast<size_t>(layout.axis.value_or(0));
   if (is_split && whole.dims.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a scalar cannot be split over ", nranks_, " ranks"));
+        absl::StrCat("a scalar cannot be split over ", world_.size, " ranks"));
   }
   if (is_split && whole.dims.size() <= axis) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected a dimension ", axis, " to split, found ", ToString(whole)));
   }
   const std::string count = !is_split ? "" : CountAlong(whole.dims, axis);
-  if (is_split && whole.dims[axis] % nranks_ != 0) {
+  if (is_split && whole.dims[axis] % world_.size != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(count, " cannot be split equally over ", nranks_, " ranks"));
+        absl::StrCat(count, " cannot be split equally over ", world_.size, " ranks"));
   }
-  const TensorType part = {whole.dtype, PartDims(layout, whole.dims, nranks_)};
+  const TensorType part = {whole.dtype, PartDims(layout, whole.dims, world_.size)};
   if (FitsDeclared(part.dims, declared.dims)) return absl::OkStatus();
   std::string message = absl::StrCat("expected ", ToString(declared), ", found ", ToString(part));
   if (is_split) {
-    absl::StrAppend(&message, " (", count, " over ", nranks_, " ranks)");
+    absl::StrAppend(&message, " (", count, " over ", world_.size, " ranks)");
   }
   return absl::InvalidArgumentError(message);
 }
 
-absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource& source, int nranks,
-                        int64_t steps, int64_t begin_step) {
+absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource& source,
+                        const World& world, int64_t steps, int64_t begin_step) {
   if (!source.types) return absl::OkStatus();
   const uint64_t available = AvailableMemory();
   absl::flat_hash_set<std::string> checked;
@@ -277,9 +277,9 @@ absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource&
     for (size_t v = 0; v < types.size(); ++v) {
       const Plan::Variable& variable = plan.variables[plan.FindVariable(source.variables[v])];
       parts.push_back({variable.name, types[v]});
-      parts.back().type.dims = PartDims(LayoutOf(source, variable), types[v].dims, nranks);
+      parts.back().type.dims = PartDims(LayoutOf(source, variable), types[v].dims, world.size);
       // A rank has one part; others are ready, and being made of a whole batch.
-      const int64_t held = nranks * std::min(steps, 1 + BatchReader::kMaxBatches);
+      const int64_t held = world.count * std::min(steps, 1 + BatchReader::kMaxBatches);
       bytes += Bytes(types[v]) + held * Bytes(parts.back().type);
     }
     if (!checked.insert(Describe(parts)).second) continue;

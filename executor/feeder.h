@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "executor/batch_reader.h"
 #include "executor/plan.h"
+#include "executor/world.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
@@ -47,17 +48,17 @@ class Feeder {
   // InvalidArgument if the source names a variable that the program does not have or does not
   // declare as a tensor, or lacks a data variable that an op reads (the message lists the program's
   // data variables); and for the errors of Feed, as far as the source knows types in advance. The
-  // run has `steps` steps, from `begin_step` on.
+  // run has `steps` steps, from `begin_step` on. Every process of the run reads whole batches.
   static absl::StatusOr<std::unique_ptr<Feeder>> Create(const Plan& plan, FeedSource source,
-                                                        int nranks, int64_t steps,
+                                                        const World& world, int64_t steps,
                                                         int64_t begin_step = 0);
 
   // The variables of the plan that are fed.
   const std::vector<int>& variables() const { return variables_; }
 
-  // Sets tensors[v] for each v of variables() to rank `rank`'s part of the batch of a step, in
-  // memory that nothing shares. Every rank asks for all steps of the run, in order; one that is
-  // ahead of another may wait for it. Thread-safe.
+  // Sets tensors[v] for each v of variables() to the part of `rank`, one of this process, of the
+  // batch of a step, in memory that nothing shares. Every rank asks for all steps of the run, in
+  // order; one that is ahead of another may wait for it. Thread-safe.
   //   InvalidArgument    the element type, the number of dimensions or a fixed dimension of a part
   //                      differs from the declaration, a dimension cannot be split equally, or
   //                      there are no elements; names step and variable, expected and found
@@ -74,7 +75,7 @@ class Feeder {
   int64_t samples(absl::Span<Tensor* const> tensors) const;
 
  private:
-  Feeder(FeedSource source, int nranks, int64_t begin_step, int64_t end_step);
+  Feeder(FeedSource source, const World& world, int64_t begin_step, int64_t end_step);
   absl::Status BindVariables(const Plan& plan);
   absl::StatusOr<std::vector<BatchReader::Part>> ReadParts(
       int64_t step, std::vector<BatchReader::Part> spare) const;
@@ -82,7 +83,7 @@ class Feeder {
   absl::Status Check(size_t i, const TensorType& whole) const;
 
   const FeedSource source_;
-  const int nranks_;
+  const World world_;
   std::vector<int> variables_;
   // By index in source_.variables.
   std::vector<Plan::Variable> declarations_;
@@ -98,8 +99,8 @@ class Feeder {
 //   ResourceExhausted  a batch, with the parts of the ranks and those read ahead, exceeds the
 //                      available memory
 // O(steps), and O(ops of the program) for each combination of types.
-absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource& source, int nranks,
-                        int64_t steps, int64_t begin_step);
+absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource& source,
+                        const World& world, int64_t steps, int64_t begin_step);
 
 }  // namespace weft
 

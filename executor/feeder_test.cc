@@ -47,7 +47,8 @@ class FeederTest : public ::testing::Test {
 
   // Feeds step 3 to `rank` of `nranks`.
   absl::Status Feed(FeedSource source, int nranks = 1, int rank = 0) {
-    auto feeder = Feeder::Create(plan_, std::move(source), nranks, 1, /*begin_step=*/3);
+    auto feeder =
+        Feeder::Create(plan_, std::move(source), World::OfThreads(nranks), 1, /*begin_step=*/3);
     if (!feeder.ok()) return feeder.status();
     return (*feeder)->Feed(3, rank, pointers_);
   }
@@ -87,7 +88,8 @@ TEST_F(FeederTest, LayoutsSayWhatIsSplitAndAlongWhichAxis) {
     of.layouts = {{"t", {1}}, {"whole", FeedLayout::Whole()}};
     return of;
   };
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto feeder, Feeder::Create(plan, source(4), 2, 1));
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto feeder,
+                            Feeder::Create(plan, source(4), World::OfThreads(2), 1));
   std::vector<Tensor> tensors(plan.variables.size());
   std::vector<Tensor*> pointers;
   for (Tensor& tensor : tensors) pointers.push_back(&tensor);
@@ -98,7 +100,8 @@ TEST_F(FeederTest, LayoutsSayWhatIsSplitAndAlongWhichAxis) {
   EXPECT_THAT(Values<float>(tensors[plan.FindVariable("whole")]), ElementsAre(7, 8, 9));
   EXPECT_EQ(feeder->samples(pointers), 2);
 
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto odd, Feeder::Create(plan, source(3), 2, 1));
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto odd,
+                            Feeder::Create(plan, source(3), World::OfThreads(2), 1));
   EXPECT_THAT(odd->Feed(0, 0, pointers),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("3 along axis 1 cannot be split equally over 2 ranks")));
@@ -113,7 +116,8 @@ TEST(FeederRowsTest, SelectedRowsCannotBeFed) {
   const FeedSource source = {{"x"}, [](int64_t) -> absl::StatusOr<std::vector<Tensor>> {
                                return std::vector<Tensor>{Floats({4, 2}, std::vector<float>(8))};
                              }};
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto feeder, Feeder::Create(plan, source, 1, 1));
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto feeder,
+                            Feeder::Create(plan, source, World::OfThreads(1), 1));
   std::vector<Tensor> tensors(plan.variables.size());
   std::vector<Tensor*> pointers;
   for (Tensor& tensor : tensors) pointers.push_back(&tensor);
@@ -128,8 +132,8 @@ TEST_F(FeederTest, FeedsShareNoMemoryWithTheSourceOrEachOther) {
   EXPECT_FALSE(Fed("x").SharesBufferWith(x));
   EXPECT_FALSE(Fed("b").SharesBufferWith(b));
 
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto feeder,
-                            Feeder::Create(plan_, Source({"x", "b"}, {x, b}), 2, 1));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const auto feeder, Feeder::Create(plan_, Source({"x", "b"}, {x, b}), World::OfThreads(2), 1));
   WEFT_ASSERT_OK(feeder->Feed(0, 0, pointers_));
   const Tensor of_rank0 = Fed("b");
   WEFT_ASSERT_OK(feeder->Feed(0, 1, pointers_));
@@ -144,7 +148,7 @@ TEST_F(FeederTest, RanksOfAStepShareOneReading) {
                          return std::vector<Tensor>{Floats({2, 2}, {1, 2, 3, 4})};
                        }};
   {
-    WEFT_ASSERT_OK_AND_ASSIGN(auto feeder, Feeder::Create(plan_, source, 2, 2));
+    WEFT_ASSERT_OK_AND_ASSIGN(auto feeder, Feeder::Create(plan_, source, World::OfThreads(2), 2));
     for (int64_t step : {0, 1}) {
       for (int rank : {0, 1}) WEFT_ASSERT_OK(feeder->Feed(step, rank, pointers_));
     }
@@ -209,9 +213,10 @@ TEST_F(FeederTest, VariableThatIsNotDeclaredAsATensorIsRefused) {
   PlanOptions options;
   options.kernels = &CpuKernels();
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), options));
-  EXPECT_THAT(Feeder::Create(plan, Source({"scope"}, {Floats({1}, {1})}), 1, 1).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("feed scope: the program does not declare it as a tensor")));
+  EXPECT_THAT(
+      Feeder::Create(plan, Source({"scope"}, {Floats({1}, {1})}), World::OfThreads(1), 1).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("feed scope: the program does not declare it as a tensor")));
 }
 
 // A source that knows the types of steps 0 to 2, and must not be read: step 1 has one column too
@@ -228,7 +233,7 @@ class FeederTypesTest : public FeederTest {
       return std::vector<TensorType>{{DType::kFloat32, {4, step == 1 ? 3 : 2}}};
     };
     source.read = [](int64_t) { return absl::InternalError("was read"); };
-    return Feeder::Create(plan_, source, 2, steps).status();
+    return Feeder::Create(plan_, source, World::OfThreads(2), steps).status();
   }
 };
 

@@ -71,10 +71,10 @@ class LocalGroup : public CommunicatorGroup {
     return ring->second.end(PositionOf(key, rank));
   }
 
-  void Abort(int rank, const absl::Status& status) override {
+  void Abort(const absl::Status& status) override {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!aborted_.ok()) return;
-    aborted_ = absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message()));
+    aborted_ = absl::AbortedError(status.message());
     for (auto& [key, ring] : rings_) ring.Break(aborted_);
   }
 

@@ -217,7 +217,7 @@ TEST(LocalCommunicatorTest, AbortReleasesWaitingRanksAndNamesTheOneThatFailed) {
   const auto results = OnRanks(3, [&](int rank) {
     std::vector<float> buffer = {1};
     if (rank == 2) {
-      group->Abort(2, absl::InternalError("op 5 (mul): out of luck"));
+      group->Abort(absl::InternalError("rank 2 failed: op 5 (mul): out of luck"));
       return absl::OkStatus();
     }
     return AllReduce(group.get(), rank, &buffer);
@@ -232,7 +232,7 @@ TEST(LocalCommunicatorTest, AbortReleasesWaitingRanksAndNamesTheOneThatFailed) {
 
 TEST(LocalCommunicatorTest, RingMadeAfterAnAbortFailsToo) {
   auto group = NewLocalGroup(Options(2));
-  group->Abort(1, absl::InternalError("gone"));
+  group->Abort(absl::InternalError("rank 1 failed: gone"));
   std::vector<float> buffer = {1};
   EXPECT_THAT(AllReduce(group.get(), 0, &buffer),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 failed: gone")));

@@ -19,6 +19,8 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/nccl_communicator.h"
+#include "executor/job_link.h"
+#include "executor/world.h"
 #include "ops/gpu/cuda_status.h"
 
 namespace weft {
@@ -75,6 +77,13 @@ struct PendingCall {
   bool has_begun = false, was_reported = false;
   Clock::time_point start;  // when that was observed
 };
+
+// Whether the device has passed the event, or has failed: then the error is that of the stream.
+bool HasPassed(cudaEvent_t event) {
+  if (cudaEventQuery(event) != cudaErrorNotReady) return true;
+  (void)cudaGetLastError();  // or a later check of this thread would find it
+  return false;
+}
 
 // The mutex of the group guards its members.
 class NcclCommunicator : public Communicator {
@@ -162,8 +171,17 @@ class NcclCommunicator : public Communicator {
     return call;
   }
 
+  // An error that the peers or the network have caused after calls were enqueued.
+  absl::Status AsyncStatus() const {
+    if (comm_ == nullptr) return absl::OkStatus();
+    ncclResult_t state = ncclSuccess;
+    (void)ncclCommGetAsyncError(comm_, &state);
+    if (state == ncclSuccess || state == ncclInProgress) return absl::OkStatus();
+    return NcclStatus(state, ToString(ring_));
+  }
+
   void ForgetFinished() {
-    while (!pending_.empty() && cudaEventQuery(pending_.front().end) == cudaSuccess) {
+    while (!pending_.empty() && HasPassed(pending_.front().end)) {
       unused_.push_back(std::move(pending_.front()));
       pending_.pop_front();
     }
@@ -182,6 +200,37 @@ class NcclCommunicator : public Communicator {
 class NcclGroup : public CommunicatorGroup {
  public:
   explicit NcclGroup(GroupOptions options) : options_(std::move(options)) {}
+
+  // With several processes: the one that has the first rank of a ring makes its id, and tells the
+  // others.
+  absl::Status ShareIds() {
+    const World world = WorldOf(options_.nranks, options_.link);
+    const auto first_process = [&](const RingKey& ring) {
+      return world.ProcessOf(RankAt(ring, 0));
+    };
+    std::string own;
+    for (const RingKey& ring : options_.rings) {
+      if (first_process(ring) != world.process()) continue;
+      ncclUniqueId id;
+      WEFT_RETURN_IF_ERROR(NcclStatus(ncclGetUniqueId(&id), "ncclGetUniqueId"));
+      own.append(id.internal, sizeof(id.internal));
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                          options_.link->AllGather(std::move(own)));
+    std::vector<size_t> used(all.size(), 0);  // bytes, by process
+    for (const RingKey& ring : options_.rings) {
+      const int process = first_process(ring);
+      ncclUniqueId& id = ids_[ring];
+      if (all[process].size() < used[process] + sizeof(id.internal)) {
+        return absl::InternalError(absl::StrCat(ToString(ring), ": process ", process,
+                                                " has sent no NCCL id"));
+      }
+      all[process].copy(id.internal, sizeof(id.internal), used[process]);
+      used[process] += sizeof(id.internal);
+    }
+    return absl::OkStatus();
+  }
+
   ~NcclGroup() override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -190,6 +239,8 @@ class NcclGroup : public CommunicatorGroup {
     }
     if (watcher_.joinable()) watcher_.join();
   }
+
+  bool is_of_several_processes() const { return options_.link != nullptr; }
 
   absl::StatusOr<Communicator*> Get(const RingKey& ring, int rank) override {
     Lock lock(mutex_);
@@ -207,9 +258,9 @@ class NcclGroup : public CommunicatorGroup {
     return communicator.get();
   }
 
-  void Abort(int rank, const absl::Status& status) override {
+  void Abort(const absl::Status& status) override {
     std::lock_guard<std::mutex> lock(mutex_);
-    AbortAll(absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message())));
+    AbortAll(absl::AbortedError(status.message()));
   }
 
  private:
@@ -217,6 +268,10 @@ class NcclGroup : public CommunicatorGroup {
 
   absl::Status SetUp(Lock* lock, NcclCommunicator* communicator) {
     const auto [id, is_new] = ids_.try_emplace(communicator->ring_);
+    if (is_new && options_.link != nullptr) {
+      return absl::InternalError(
+          absl::StrCat(ToString(communicator->ring_), " is none of the rings of the run"));
+    }
     if (is_new) WEFT_RETURN_IF_ERROR(NcclStatus(ncclGetUniqueId(&id->second), "ncclGetUniqueId"));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -281,10 +336,11 @@ class NcclGroup : public CommunicatorGroup {
     return true;
   }
 
-  // Lists the ranks that have not made the call yet, if any.
+  // Lists the ranks of this process that have not made the call yet, if any.
   std::string Missing(const RingKey& ring, int64_t number) const {
     std::vector<int> missing;
-    for (int rank = 0; rank < options_.nranks; ++rank) {
+    const World world = WorldOf(options_.nranks, options_.link);
+    for (int rank = world.first; rank < world.end(); ++rank) {
       if (!ring.Has(rank)) continue;
       const auto found = communicators_.find({ring, rank});
       const bool has_called = found != communicators_.end() && found->second != nullptr &&
@@ -320,11 +376,16 @@ class NcclGroup : public CommunicatorGroup {
       for (auto& [key, communicator] : communicators_) {
         if (communicator == nullptr) continue;
         communicator->ForgetFinished();
+        const absl::Status status = communicator->AsyncStatus();
+        if (!status.ok()) {
+          AbortAll(status);
+          break;
+        }
         if (communicator->pending_.empty()) continue;
         has_pending_ = true;
         PendingCall& call = communicator->pending_.front();
         if (!call.has_begun) {
-          call.has_begun = cudaEventQuery(call.begin) == cudaSuccess;
+          call.has_begun = HasPassed(call.begin);
           call.start = Clock::now();
           continue;
         }
@@ -392,8 +453,10 @@ absl::Status NcclCommunicator::TryRun(Lock* lock, const CollectiveCall& call, co
 
 }  // namespace
 
-std::unique_ptr<CommunicatorGroup> NewNcclGroup(GroupOptions options) {
-  return std::make_unique<NcclGroup>(std::move(options));
+absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewNcclGroup(GroupOptions options) {
+  auto group = std::make_unique<NcclGroup>(std::move(options));
+  if (group->is_of_several_processes()) WEFT_RETURN_IF_ERROR(group->ShareIds());
+  return group;
 }
 
 }  // namespace weft

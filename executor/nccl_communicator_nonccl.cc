@@ -9,14 +9,14 @@ class NoRings : public CommunicatorGroup {
   absl::StatusOr<Communicator*> Get(const RingKey& ring, int /*rank*/) override {
     return absl::UnavailableError(absl::StrCat(ToString(ring), ": built without NCCL"));
   }
-  void Abort(int /*rank*/, const absl::Status& /*status*/) override {}
+  void Abort(const absl::Status& /*status*/) override {}
 };
 
 }  // namespace
 
 // By value, for the function with NCCL, which keeps the options.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
-std::unique_ptr<CommunicatorGroup> NewNcclGroup(GroupOptions /*options*/) {
+absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewNcclGroup(GroupOptions /*options*/) {
   return std::make_unique<NoRings>();
 }
 

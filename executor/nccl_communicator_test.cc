@@ -18,7 +18,7 @@ namespace {
 TEST(NcclCommunicator, ReducesOnOneDevice) {
   absl::StatusOr<std::unique_ptr<Device>> device = NewCudaDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status();
-  const std::unique_ptr<CommunicatorGroup> group = NewNcclGroup({});
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto group, NewNcclGroup({}));
   WEFT_ASSERT_OK_AND_ASSIGN(std::unique_ptr<Stream> stream, (*device)->NewStream("ring 0"));
   const absl::StatusOr<Communicator*> made = group->Get({0, false}, 0);
   if (absl::IsUnavailable(made.status())) GTEST_SKIP() << made.status();
@@ -55,7 +55,7 @@ TEST(NcclCommunicator, ReducesOnOneDevice) {
 TEST(NcclCommunicator, GroupIsMadeInAnyBuild) {
   GroupOptions options;
   options.nranks = 3;
-  EXPECT_NE(NewNcclGroup(options), nullptr);
+  WEFT_EXPECT_OK(NewNcclGroup(options).status());
 }
 
 // A single rank of two: reported, then an error.
@@ -68,7 +68,7 @@ TEST(NcclCommunicator, RankThatDoesNotComeEndsTheSetUp) {
   options.warn_after_s = 0.1;
   options.timeout_s = 0.5;
   options.warn = [&](const std::string& message) { warnings.push_back(message); };
-  const std::unique_ptr<CommunicatorGroup> group = NewNcclGroup(options);
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto group, NewNcclGroup(options));
   const absl::Status status = group->Get({0, false}, 0).status();
   if (absl::IsUnavailable(status)) GTEST_SKIP() << status;
   EXPECT_THAT(status, testing::StatusIs(absl::StatusCode::kDeadlineExceeded,
@@ -82,10 +82,10 @@ TEST(NcclCommunicator, AbortReleasesARankThatWaitsForOthers) {
   if (!device.ok()) GTEST_SKIP() << device.status();
   GroupOptions options;
   options.nranks = 2;
-  const std::unique_ptr<CommunicatorGroup> group = NewNcclGroup(options);
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto group, NewNcclGroup(options));
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    group->Abort(1, absl::InternalError("no parameters"));
+    group->Abort(absl::InternalError("rank 1 failed: no parameters"));
   });
   const absl::Status status = group->Get({0, false}, 0).status();
   other.join();

@@ -298,7 +298,7 @@ class CutOff : public CommunicatorGroup, public Communicator {
   int rank() const override { return 0; }
   int nranks() const override { return 2; }
   absl::StatusOr<Communicator*> Get(const RingKey&, int) override { return this; }
-  void Abort(int, const absl::Status&) override {}
+  void Abort(const absl::Status&) override {}
   absl::Status Run(const CollectiveCall&, const void*, void*) override { return absl::OkStatus(); }
   absl::Status Check() override { return absl::DeadlineExceededError("rank 1 has not arrived"); }
 };

@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_RESULT_QUEUE_H_
 #define WEFT_EXECUTOR_RESULT_QUEUE_H_
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -57,7 +58,26 @@ class ResultQueue {
       waiting_.erase(waiting_.begin());
       ++num_delivered_;
     }
+    has_delivered_.notify_all();
     return status_;
+  }
+
+  // Waits until the results of all steps below `end_step` are delivered. Returns the error that
+  // prevents it: that of Post, or Aborted after Stop. Thread-safe.
+  absl::Status WaitUntil(int64_t end_step) {
+    const int64_t count = (end_step - begin_step_) * nranks_;
+    std::unique_lock<std::mutex> lock(mutex_);
+    has_delivered_.wait(lock,
+                        [&] { return num_delivered_ >= count || !status_.ok() || is_stopped_; });
+    if (num_delivered_ >= count || !status_.ok()) return status_;
+    return absl::AbortedError("the run was aborted");
+  }
+
+  // Releases the threads that wait, now and later. Thread-safe.
+  void Stop() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_stopped_ = true;
+    has_delivered_.notify_all();
   }
 
  private:
@@ -66,6 +86,8 @@ class ResultQueue {
   const std::vector<std::string> names_;
   const ResultCallback callback_;
   std::mutex mutex_;
+  std::condition_variable has_delivered_;
+  bool is_stopped_ = false;
   int64_t num_delivered_ = 0;
   std::map<int64_t, StepResult> waiting_;  // by position in the order
   absl::Status status_;

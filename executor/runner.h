@@ -1,5 +1,5 @@
-// Trains a program on N ranks in one process. Each rank has separate variables, streams and random
-// generators.
+// Trains a program on N ranks: threads of one process, or of several. Each rank has separate
+// variables, streams and random generators.
 #ifndef WEFT_EXECUTOR_RUNNER_H_
 #define WEFT_EXECUTOR_RUNNER_H_
 
@@ -15,6 +15,7 @@
 #include "executor/checkpoint.h"
 #include "executor/communicator.h"
 #include "executor/feeder.h"
+#include "executor/job_link.h"
 #include "executor/local_communicator.h"
 #include "executor/plan.h"
 #include "executor/plan_executor.h"
@@ -33,6 +34,11 @@ inline constexpr int kMaxThreads = 256;  // of a rank
 
 // The kernels are for the memory of the devices (CpuKernels()); nranks is at most kMaxRanks.
 struct RunOptions : PlanOptions {
+  // To the other processes of the run, which have equally many of its `nranks` ranks (WorldOf);
+  // null: this process has all. All processes run equal programs with equal options, feeds and
+  // checkpoints; RunProgram compares what it can (AgreeOnPlan). Results, and the states of all
+  // ranks, come to process 0. Must outlive the run. The caller calls JobLink::Finish.
+  JobLink* link = nullptr;
   // Makes the device of a rank; called by its thread. `memory` is that of the group for tensors on
   // the host (CommunicatorGroup::host_memory), or null.
   std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, Memory* memory)> new_device =
@@ -53,7 +59,7 @@ struct RunOptions : PlanOptions {
   // none.
   int64_t checkpoint_every = 0;
   // Asked by every rank before every step, from any thread: true ends the run at the next end of a
-  // step, the same one on all ranks. May be empty.
+  // step, the same one on all ranks of all processes. May be empty.
   std::function<bool()> stop_requested;
   // Seed of RandomState: initializers draw the same numbers on every rank, dropout draws different
   // ones. From step 1 on, the draws of a step depend only on seed, rank and step.
@@ -97,16 +103,17 @@ struct RunInputs {
   // The run goes on with the same bits. May be null.
   const Checkpoint* resume = nullptr;
   FeedSource feeds;
-  // Receives fetched values by step, and by rank within a step, as soon as they are next in order;
-  // one call at a time, from any thread. An error stops the run. May be empty.
+  // In process 0, receives fetched values by step, and by rank within a step, as soon as they are
+  // next in order; one call at a time, from any thread. An error stops the run. May be empty.
   ResultCallback on_result;
-  // Receives the trace of a rank, step by step; one call at a time, from any thread, ranks in any
-  // order. An error stops the run. Empty: nothing is measured.
+  // Receives the trace of a rank of this process, step by step; one call at a time, from any
+  // thread, ranks in any order. An error stops the run. Empty: nothing is measured.
   std::function<absl::Status(const StepTrace&)> on_trace = nullptr;
   // Receives the state of all ranks, without settings: as often as RunOptions::checkpoint_every
   // says, and where the run ends, unless it fails. All results of earlier steps have been
   // delivered. Called by one thread, while all ranks wait for it; the tensors are theirs, and must
-  // be gone when it returns. An error stops the run. May be empty.
+  // be gone when it returns. An error stops the run. May be empty. With several processes, called
+  // in process 0; empty in all of them or in none.
   std::function<absl::Status(Checkpoint)> on_checkpoint = nullptr;
 };
 
@@ -117,9 +124,9 @@ struct RunResult {
   std::vector<std::string> fetch;
   // Persistable variables of the main program that have a value, as on rank 0 after the last step;
   // those that a group of ranks keeps equal (FindGroupVariables), as on the first rank of the
-  // group.
+  // group. Empty in other processes than the first.
   std::map<std::string, Tensor> persistables;
-  // Of rank 0.
+  // Of the first rank of this process.
   ValueMemory memory;
 };
 
@@ -146,7 +153,8 @@ struct RunResult {
 // An error of one rank ends the run on all ranks: the first to fail releases the others. The
 // message begins with step and rank ("step 3, rank 1: op 17 (mul): ...", "startup, rank 0: ..."). A
 // loss that becomes NaN or infinite is such an error, fetched or not. Earlier results have been
-// delivered.
+// delivered. Other processes return Aborted: "rank 1 failed: step 3, rank 1: ...". One that is
+// killed or stopped is Unavailable in the others (JobLink::OnFailure).
 absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& options);
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
+#include "executor/runner_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
@@ -26,52 +27,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::StartsWith;
+using ::weft::testing::FillConstant;
 using ::weft::testing::Floats;
 using ::weft::testing::IsOk;
+using ::weft::testing::Main;
 using ::weft::testing::MakeTensor;
 using ::weft::testing::ProgramBuilder;
+using ::weft::testing::Startup;
 using ::weft::testing::StatusIs;
 using ::weft::testing::Values;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-// Sets a variable of one element.
-void FillConstant(ProgramBuilder* builder, const std::string& name, float value) {
-  builder->Op("fill_constant", {}, {{"Out", {name}}})
-      .IntAttr("dtype", pb::VarType::FP32)
-      .FloatAttr("value", value);
-  *builder->last_op().add_attrs() = MakeAttr("shape", std::vector<int64_t>{1});
-}
-
-// w = `value`, equal on every rank: w comes from rank 0.
-ProgramBuilder Startup(float value = 1) {
-  ProgramBuilder builder;
-  builder.Param("w", {1});
-  FillConstant(&builder, "w", value);
-  builder.Op("c_comm_init_all", {}, {});
-  builder.Op("c_broadcast", {{"X", {"w"}}}, {{"Out", {"w"}}});
-  builder.Op("c_sync_comm_stream", {{"X", {"w"}}}, {{"Out", {"w"}}});
-  return builder;
-}
-
-// Per step, with data x: fp32[-1, 1] of one row per rank:
-//   g = x, summed over the ranks on ring 0;  w = w + g;  loss = x
-ProgramBuilder Main() {
-  ProgramBuilder builder;
-  builder.Var("x", {-1, 1});
-  builder.last_var().set_need_check_feed(true);
-  builder.Param("w", {1}).Var("g", {-1, 1}).Var("loss", {-1, 1}).Var("sum", {-1, 1});
-  builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"loss"}}}, kRoleLoss);
-  builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"g"}}}, kRoleBackward);
-  builder.Op("c_wait_compute", {{"X", {"g"}}}, {{"Out", {"g"}}}, kRoleBackward);
-  builder.Op("c_allreduce_sum", {{"X", {"g"}}}, {{"Out", {"g"}}}, kRoleBackward);
-  builder.Op("c_wait_comm", {{"X", {"g"}}}, {{"Out", {"g"}}}, kRoleOptimize);
-  builder.Op("elementwise_add", {{"X", {"g"}}, {"Y", {"w"}}}, {{"Out", {"sum"}}}, kRoleOptimize);
-  builder.Op("reduce_mean", {{"X", {"sum"}}}, {{"Out", {"w"}}}, kRoleOptimize);
-  *builder.last_op().add_attrs() = MakeAttr("reduce_all", true);
-  *builder.last_op().add_attrs() = MakeAttr("keep_dim", false);
-  return builder;
-}
 
 // The CPU kernels, with a replacement for ops of this type.
 KernelTable CpuKernelsBut(const std::string& type, KernelFactory factory) {

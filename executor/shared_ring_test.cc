@@ -61,7 +61,7 @@ TEST(SharedRingTest, AnAbortAtAnyMomentEndsAllRanksAtTheSameCall) {
       });
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
-    group->Abort(0, absl::InternalError("enough"));
+    group->Abort(absl::InternalError("rank 0 failed: enough"));
     for (std::thread& thread : threads) thread.join();
     EXPECT_FALSE(is_wrong);
     EXPECT_THAT(num_calls, Each(num_calls[0]));

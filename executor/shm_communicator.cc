@@ -151,12 +151,11 @@ class ShmGroup : public CommunicatorGroup, public SharedBuffers {
     return ring->second.end(PositionOf(key, rank));
   }
 
-  void Abort(int rank, const absl::Status& status) override {
+  void Abort(const absl::Status& status) override {
     std::lock_guard<std::mutex> lock(mutex_);
     if (aborted_) return;
     aborted_ = true;
-    const absl::Status error =
-        absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message()));
+    const absl::Status error = absl::AbortedError(status.message());
     for (auto& [key, ring] : rings_) ring.Break(error);
   }
 

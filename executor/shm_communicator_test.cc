@@ -114,7 +114,7 @@ class Job {
     auto group = NewShmGroup(options_);
     if (!group.ok()) return write_text(group.status().ToString());
     const World world = WorldOf(options_.nranks, link->get());
-    (*link)->OnFailure([&](const absl::Status& status) { (*group)->Abort(-1, status); });
+    (*link)->OnFailure([&](const absl::Status& status) { (*group)->Abort(status); });
     for (const std::string& result : OnThreads(world.first, world.count, group->get(), body)) {
       write_text(result + "\n");
     }
@@ -273,7 +273,7 @@ TEST(ShmCommunicatorTest, RankThatDoesNotArriveIsNamedInAllProcesses) {
 TEST(ShmCommunicatorTest, AbortOfOneProcessReleasesTheOthers) {
   const Body body = [](CommunicatorGroup* group, int rank) -> std::string {
     if (rank == 2) {
-      group->Abort(2, absl::InternalError("out of luck"));
+      group->Abort(absl::InternalError("rank 2 failed: out of luck"));
       return "";
     }
     return AllReduce(group, {}, rank, 5000, 1);
@@ -302,7 +302,7 @@ TEST(ShmCommunicatorTest, ProcessThatIsKilledOrStoppedAtAnyMomentHoldsUpNobody) 
     const int victim = 1 + round % 2;
     job.Signal(victim, round % 4 == 3 ? SIGSTOP : SIGKILL);
     for (const int process : {0, 3 - victim}) {
-      EXPECT_THAT(job.ResultsOf(process), HasSubstr("failed"));
+      EXPECT_THAT(job.ResultsOf(process), HasSubstr("aborted: process "));
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   }

@@ -11,6 +11,9 @@ struct World {
   int first = 0;  // rank of this process
   int count = 1;  // ranks of every process
 
+  // All ranks of a run are threads of this process.
+  static World OfThreads(int size) { return {size, 0, size}; }
+
   bool Has(int rank) const { return rank >= first && rank < first + count; }
   int process() const { return first / count; }
   int num_processes() const { return size / count; }
@@ -21,7 +24,7 @@ struct World {
 // The processes of the link have equally many of the ranks; without a link, this process has all.
 // `size` must be a multiple of the number of processes.
 inline World WorldOf(int size, const JobLink* link) {
-  if (link == nullptr) return {size, 0, size};
+  if (link == nullptr) return World::OfThreads(size);
   const int count = size / link->num_processes();
   return {size, link->process() * count, count};
 }

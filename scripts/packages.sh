@@ -7,13 +7,13 @@ BUILD_PACKAGES=(
 )
 # What //tools:transpile and //tools:weft are made of.
 LIBRARY_PACKAGES=(
-  libabsl-dev libarchive-dev libasio-dev libcli11-dev libdnnl-dev libeigen3-dev libprotobuf-dev
-  libxxhash-dev libzip-dev nlohmann-json3-dev protobuf-compiler
+  libabsl-dev libarchive-dev libasio-dev libcli11-dev libdnnl-dev libeigen3-dev libgloo-dev
+  libopenmpi-dev libprotobuf-dev libxxhash-dev libzip-dev nlohmann-json3-dev protobuf-compiler
 )
 # What the tests need besides: libraries, and programs that tests call.
 TEST_PACKAGES=(
   libgmock-dev libgtest-dev librapidcheck-dev
-  clang-format-14 clang-tidy-14 llvm-14-tools xz-utils
+  clang-format-14 clang-tidy-14 llvm-14-tools openmpi-bin xz-utils
 )
 # What libFuzzer needs: ./test.sh --fuzz.
 FUZZ_PACKAGES=(clang-14 libclang-rt-14-dev)

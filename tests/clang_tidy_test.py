@@ -26,8 +26,16 @@ SCHEMAS = ("ops/schema/",)
 SLOW = KERNELS + SCHEMAS
 # The builder of a schema returns itself: std::move(schema).Attr("axis", 1) leaves it as it should be.
 UNCHECKED = {SCHEMAS: "-bugprone-use-after-move"}
-# Needs a CUDA toolkit; replaces gpu_kernels_nocuda.cc.
-SKIPPED = ("ops/gpu/gpu_kernels.cc",)
+# Needs a CUDA toolkit; replaces gpu_kernels_nocuda.cc. The others replace sources that need MPI or
+# Gloo.
+SKIPPED = (
+    "ops/gpu/gpu_kernels.cc",
+    "executor/gloo_communicator_nogloo.cc",
+    "executor/mpi_communicator_nompi.cc",
+    "executor/mpi_session_nompi.cc",
+)
+# As third_party/system.bzl.
+MPI = ["-isystem", "/usr/lib/x86_64-linux-gnu/openmpi/include", "-DOMPI_SKIP_MPICXX"]
 # A name that a line without indentation defines: a type, an alias, a function or a variable.
 DEFINITION = re.compile(
     r"^(?:template <[^>]*>\s*)?(?:"
@@ -125,7 +133,7 @@ def check(sources, scratch):
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(f'#include "{source}"\n' for source in sources)
     command = ["clang-tidy-14", "--quiet", "--config-file=.clang-tidy", path, "--", "-std=c++17"]
-    command += ["-I.", "-isystem", scratch, "-Wno-pragma-once-outside-header"]
+    command += ["-I.", "-isystem", scratch, "-Wno-pragma-once-outside-header", *MPI]
     command.insert(1, "--checks=" + UNCHECKED.get(group_of(sources[0]), ""))
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode == 0:

@@ -95,6 +95,48 @@ TEST_P(CommunicatedBytes, AreThoseOfTheStatistics) {
   EXPECT_EQ(found, predicted);
 }
 
+using BytesOfAThreshold = CommunicatedBytes;
+
+// How many elements pass is known at run time only. With threshold 0, all but zeros do.
+TEST_P(BytesOfAThreshold, AreAtMostWhatTheStatisticsSay) {
+  auto main = ReadProgram(Folder() + "/main.pb");
+  auto startup = ReadProgram(Folder() + "/startup.pb");
+  WEFT_ASSERT_OK(main.status());
+  WEFT_ASSERT_OK(startup.status());
+  ProgramPair programs{&*main, &*startup};
+  TranspileOptions options;
+  options.mode = GetParam().mode;
+  options.mode_flags = GetParam().flags;
+  options.cluster.nranks = kRanks;
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+
+  WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats stats, ComputeProgramStats(*main));
+  int64_t most = 0, bounded = 0;
+  for (const auto& [key, totals] : stats.collectives) {
+    EXPECT_EQ(totals.unknown, totals.bounded);
+    most += totals.bytes + totals.bound_bytes;
+    bounded += totals.bounded;
+  }
+  EXPECT_GT(bounded, 0);
+  int64_t found = 0;
+  const auto of_one = Traffic(*main, *startup, 1);
+  for (const auto& [ring, traffic] : Traffic(*main, *startup, 2)) {
+    found += traffic.bytes - of_one.at(ring).bytes;
+  }
+  EXPECT_LE(found, most);
+  if (GetParam().flags.at("spars") == "0") {
+    EXPECT_GT(found, most / 3);  // many are zeros
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, BytesOfAThreshold,
+    ::testing::Values(
+        Job{"mlp_adam", "singa_sparse_threshold", {{"spars", "0"}}},
+        Job{"mlp_adam", "singa_sparse_threshold", {{"spars", "0.01"}}},
+        Job{"mlp_adam", "singa_sparse_threshold", {{"spars", "0"}, {"threshold", "0"}}}),
+    NameOf);
+
 INSTANTIATE_TEST_SUITE_P(
     Jobs, CommunicatedBytes,
     ::testing::Values(Job{"fit_a_line", "grad_allreduce", {}},

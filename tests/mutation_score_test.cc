@@ -254,6 +254,9 @@ const std::vector<Configuration>& Configurations() {
       {"grad_allreduce", {}, true, Dialect::kPaddle},
       {"local_sgd", {}, true, Dialect::kPaddle},
       {"multi_thread", {{"trans_mode", "all_reduce"}}, true, Dialect::kPaddle},
+      {"mindspore_reducer", {{"reduce_method", "mean"}, {"nrings", "2"}}},
+      {"singa_half", {{"nrings", "2"}}, true},
+      {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}},
   };
   return *all;
 }

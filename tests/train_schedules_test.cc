@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/optional.h"
@@ -25,6 +27,9 @@
 
 namespace weft {
 namespace {
+
+using ::testing::FloatNear;
+using ::testing::Pointwise;
 
 using Json = nlohmann::json;
 
@@ -90,7 +95,7 @@ absl::StatusOr<Programs> ProgramsOf(const Json& json, const std::string& optimiz
                     w, ", ", w, "@GRAD] {scale=1.0}\n");
     if (drifts) {
       absl::StrAppend(&additions, "    Out=[", w, "] = elementwise_add(X=[", w,
-                      "], Y=[drift]) role=backward {axis=-1}\n");
+                      "], Y=[drift]) role=forward {axis=-1}\n");
     }
     if (optimizer == "momentum") {
       absl::StrAppend(&updates, "    ParamOut=[", w, "], VelocityOut=[v", i, "] = momentum(Param=[",
@@ -179,8 +184,10 @@ class Trainer {
     }
     if (drifts_) {
       std::vector<float> drift;
+      // Once for all micro-batches of a step.
+      const bool is_last = (step + 1) % json_.value("micro_batches", 1) == 0;
       for (int rank = 0; rank < ranks_; ++rank) {
-        drift.push_back(json_["drift"].get<float>() * static_cast<float>(rank));
+        drift.push_back(is_last ? json_["drift"].get<float>() * static_cast<float>(rank) : 0.0F);
       }
       tensors.push_back(TensorOf(drift));
     }
@@ -258,6 +265,102 @@ TEST(TrainSchedulesTest, PeriodicBroadcastsAreThoseOfMegEngine) {
               json["broadcasts_at_construction"].get<int>());
     WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, true).Train());
     EXPECT_EQ(after, json["after"]);
+  }
+}
+
+// What each all-reduce of gradients passes, in order, without padding.
+std::vector<int64_t> ElementsOfAllReduces(const Program& program) {
+  std::map<Symbol, int64_t> elements;
+  for (VarId id : program.block(0).vars()) {
+    const absl::optional<TensorType> type = DeclaredType(program.var(id));
+    if (type.has_value()) elements[program.var(id).name_symbol()] = NumElements(type->dims);
+  }
+  std::vector<int64_t> all;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      for (Symbol buffer : op.Output("FusedOutput")) {
+        elements[buffer] = 0;
+        for (Symbol member : op.Input("Input")) elements[buffer] += elements[member];
+      }
+      if (!absl::StartsWith(op.type(), "c_allreduce")) continue;
+      for (Symbol reduced : op.Input("X")) all.push_back(elements[reduced]);
+    }
+  }
+  return all;
+}
+
+// MegEngine packs from the second backward pass on: the first one tells it the order of gradients.
+// Weft knows the order from the program, and packs in the first step as in the others.
+TEST(TrainSchedulesTest, PackedGradientsAreThoseOfMegEngine) {
+  const std::vector<Json> cases = ReadCases("packed.jsonl");
+  EXPECT_EQ(cases.size(), 2u);
+  for (const Json& json : cases) {
+    SCOPED_TRACE(json["id"].get<std::string>());
+    WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "sgd", /*drifts=*/true));
+    TranspileOptions options;
+    options.mode = "megengine";
+    options.mode_flags = {
+        {"reduce_method", json["reduce_method"].get<std::string>()},
+        {"bcast_period", json["period"].dump()},
+        {"buckets",
+         absl::StrCat("megengine{threshold_bytes=", json["threshold_bytes"].dump(), "}")}};
+    options.cluster.nranks = json["ranks"].get<int>();
+    // Ranks that drift apart are wrong.
+    options.verification = Verification::kNever;
+    ProgramPair pair{&programs.main, &programs.startup};
+    WEFT_ASSERT_OK(Transpile(options, pair).status());
+    const auto of_steps = json["elements_of_all_reduces"].get<std::vector<std::vector<int64_t>>>();
+    const std::vector<int64_t> found = ElementsOfAllReduces(programs.main);
+    ASSERT_GT(of_steps.size(), 1u);
+    EXPECT_EQ(of_steps[0].size(), json["sizes"].size());
+    for (size_t step = 1; step < of_steps.size(); ++step) EXPECT_EQ(found, of_steps[step]);
+    EXPECT_LT(found.size(), of_steps[0].size());
+    WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, true).Train());
+    EXPECT_EQ(after, json["after"]);
+  }
+}
+
+// MegEngine reduces the gradients of every micro-batch, and adds what is reduced. grad-accumulate
+// adds first, and reduces once, which is the same but for rounding.
+TEST(TrainSchedulesTest, MicroBatchesAreAccumulatedAndReducedOnce) {
+  const std::vector<Json> cases = ReadCases("micro_batches.jsonl");
+  EXPECT_EQ(cases.size(), 1u);
+  for (const Json& json : cases) {
+    SCOPED_TRACE(json["id"].get<std::string>());
+    WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "sgd", /*drifts=*/true));
+    const auto micro_batches = json["micro_batches"].get<size_t>();
+    TranspileOptions options;
+    options.passes = absl::StrCat("grad-accumulate{k=", micro_batches,
+                                  "},comm-init,broadcast-params,grad-reduce{reduce_method=",
+                                  json["reduce_method"].get<std::string>(),
+                                  ",division=quotient},sync-elimination");
+    options.cluster.nranks = json["ranks"].get<int>();
+    // Ranks that drift apart are wrong.
+    options.verification = Verification::kNever;
+    ProgramPair pair{&programs.main, &programs.startup};
+    WEFT_ASSERT_OK(Transpile(options, pair).status());
+    std::vector<int64_t> expected = ElementsOfAllReduces(programs.main);
+    for (size_t i = 1; i < micro_batches; ++i) {
+      const std::vector<int64_t> of_one(expected.begin(), expected.begin() + json["sizes"].size());
+      expected.insert(expected.end(), of_one.begin(), of_one.end());
+    }
+    for (const Json& of_step : json["elements_of_all_reduces"]) {
+      EXPECT_EQ(of_step.get<std::vector<int64_t>>(), expected);
+    }
+    WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, true).Train());
+    ASSERT_EQ(after.size(), json["after"].size() * micro_batches);
+    for (size_t step = 0; step < json["after"].size(); ++step) {
+      const Json& of_ranks = after[(step + 1) * micro_batches - 1];
+      for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+        for (size_t i = 0; i < of_ranks[rank].size(); ++i) {
+          std::vector<float> found, wanted;
+          AppendBits(of_ranks[rank][i].get<std::string>(), &found);
+          AppendBits(json["after"][step][rank][i].get<std::string>(), &wanted);
+          EXPECT_THAT(found, Pointwise(FloatNear(1e-6F), wanted)) << step << " " << rank;
+        }
+      }
+    }
   }
 }
 

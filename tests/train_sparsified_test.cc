@@ -260,9 +260,10 @@ TEST(TrainSparsifiedTest, NoGradientIsLost) {
   const std::vector<int64_t> sizes = {40, 3, 5, 1, 17, 2};
   std::mt19937 random(3);
   for (const char* options :
-       {"{mode=topk,spars=0.05}", "{mode=topk,spars=0.2,threshold=7,nrings=2}",
-        "{mode=topk,spars=1,fallback=false}", "{mode=threshold,spars=3,threshold=7}",
-        "{mode=threshold,spars=0,nrings=3,threshold=0}", "{mode=threshold,spars=1000}"}) {
+       {"{mode=topk,spars=0.05}", "{mode=topk,spars=0.2,threshold=7,nrings=2,fallback=false}",
+        "{mode=topk,spars=1,fallback=false}", "{mode=threshold,spars=3,threshold=7,fallback=false}",
+        "{mode=threshold,spars=0,nrings=3,threshold=0,fallback=false}",
+        "{mode=threshold,spars=1000}"}) {
     SCOPED_TRACE(options);
     WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, MakePrograms(sizes, 0.1));
     WEFT_ASSERT_OK(Rewrite(absl::StrCat("comm-init{nrings=3},broadcast-params,sparsify-gradients",

@@ -242,6 +242,74 @@ TEST_F(VerifyGroups, MistakesAreFound) {
               Contains(HasSubstr("W40")));
 }
 
+TEST_F(VerifyGroups, ParametersAreBroadcastWithinTheirGroups) {
+  const GroupPrograms original = OneDevicePrograms();
+  for (const Groups& groups :
+       std::vector<Groups>{kGroups, {{"w", {1, 3}}, {"v", {1, 2, 3}}}, {{"u", {2}}}}) {
+    for (const char* period : {"1", "3"}) {
+      SCOPED_TRACE(period);
+      TranspileOptions transpile = OnFourRanks(groups);
+      transpile.mode = "megengine";
+      transpile.mode_flags = {{"reduce_method", "mean"}, {"bcast_period", period}};
+      WEFT_ASSERT_OK_AND_ASSIGN(const GroupPrograms programs, WithGroups(transpile));
+      VerifyOptions options = Expecting(groups);
+      options.original = original.pair();
+      EXPECT_THAT(Errors(Verify({programs.pair()}, options)), IsEmpty());
+      EXPECT_THAT(
+          Errors(Verify({programs.pair(), programs.pair(), programs.pair(), programs.pair()},
+                        options)),
+          IsEmpty());
+    }
+  }
+}
+
+TEST_F(VerifyGroups, MistakesOfBroadcastsAreFound) {
+  TranspileOptions transpile = OnFourRanks(kGroups);
+  transpile.mode = "megengine";
+  transpile.mode_flags = {{"reduce_method", "mean"}, {"bcast_period", "1"}};
+  WEFT_ASSERT_OK_AND_ASSIGN(const GroupPrograms programs, WithGroups(transpile));
+  const GroupPrograms original = OneDevicePrograms();
+  const auto errors_of = [&](const std::function<void(Edit*)>& change) {
+    Edit edit(programs.main);
+    change(&edit);
+    const Program changed = edit.Done();
+    VerifyOptions options = Expecting(kGroups);
+    options.original = original.pair();
+    return Errors(Verify({{&changed, &programs.startup}}, options));
+  };
+  EXPECT_THAT(errors_of([](Edit*) {}), IsEmpty());
+  // On other ranks than those of the ring.
+  EXPECT_THAT(errors_of([](Edit* e) {
+                e->SetRanks(e->Find("c_broadcast", "w"), {0, 2});
+              }),
+              Contains(HasSubstr("W308")));
+  EXPECT_THAT(errors_of([](Edit* e) { e->RemoveRanks(e->Find("c_broadcast", "w")); }),
+              Contains(HasSubstr("W308")));
+  // From a rank that the ring does not have.
+  EXPECT_THAT(errors_of([](Edit* e) { e->Attr(e->Find("c_broadcast", "v"), "root")->set_i(2); }),
+              Contains(HasSubstr("W303")));
+  // On the ring of all ranks, which the group has nothing to do with.
+  EXPECT_THAT(errors_of([](Edit* e) {
+                e->SetRing(e->Find("c_broadcast", "w"), 0);
+                e->RemoveRanks(e->Find("c_broadcast", "w"));
+              }),
+              Contains(HasSubstr("for ranks 0, 1: ")));
+  // On the ring of another group.
+  EXPECT_THAT(errors_of([](Edit* e) {
+                e->SetRing(e->Find("c_broadcast", "w"), 2);
+                e->SetRanks(e->Find("c_broadcast", "w"), {2, 3});
+              }),
+              Contains(HasSubstr("for ranks 0, 1: ")));
+  // A parameter of all ranks on the ring of a group.
+  EXPECT_THAT(errors_of([](Edit* e) {
+                e->SetRing(e->Find("c_broadcast", "u"), 1);
+                e->SetRanks(e->Find("c_broadcast", "u"), {0, 1});
+              }),
+              Contains(HasSubstr("updates u")));
+  EXPECT_THAT(errors_of([](Edit* e) { e->Remove(e->Find("c_wait_comm", "w")); }),
+              Contains(HasSubstr("W40")));
+}
+
 // What some of the ranks have computed together is nothing that one device computes.
 TEST_F(VerifyGroups, ValuesThatAGroupExchangesForwardAreUnknown) {
   EXPECT_THAT(ErrorsOf([](Edit* e) {
@@ -310,6 +378,24 @@ TEST_F(VerifyGroups, OnlyTheRanksOfARingNeedItsCalls) {
   EXPECT_THAT(errors_of(3, "u@GRAD"), Contains(HasSubstr("W501")));
 }
 
+// Transpile verifies: Right() lacks what these add.
+TEST_F(VerifyGroups, OtherFeaturesCombineWithGroups) {
+  for (const char* passes :
+       {"grad-accumulate{k=2},comm-init,broadcast-params,grad-reduce{reduce_method=mean},"
+        "periodic-broadcast{bcast_period=2},sync-elimination",
+        "set-optimizer{lr=0.1,momentum=0.5},comm-init,broadcast-params,grad-all-reduce{scale=avg,"
+        "buckets=bytes},periodic-broadcast{bcast_period=1},sync-elimination",
+        "comm-init,broadcast-params,grad-reduce{reduce_method=mean,travel_type=fp16,buckets=bytes},"
+        "periodic-broadcast{bcast_period=2},sync-elimination"}) {
+    SCOPED_TRACE(passes);
+    TranspileOptions options = OnFourRanks(kGroups);
+    options.mode = "";
+    options.passes = passes;
+    options.verification = Verification::kAfterEachPass;
+    EXPECT_THAT(WithGroups(options), ::weft::testing::IsOk());
+  }
+}
+
 TEST_F(VerifyGroups, ModesWithoutGroupsRefuseThem) {
   constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
   TranspileOptions options = OnFourRanks(kGroups);
@@ -361,12 +447,17 @@ GroupPrograms OnEndpoint(int rank) {
 // A rank in no group decides as the others do.
 TEST_F(VerifyGroups, RankOutsideOfAllGroupsCallsWhatTheOthersCall) {
   const Groups groups = {{"w", {0, 1}}};
-  for (const char* mode : {"grad_allreduce", "singa_plain"}) {
+  const std::vector<std::pair<const char*, std::map<std::string, std::string>>> modes = {
+      {"grad_allreduce", {}},
+      {"singa_plain", {}},
+      {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "1"}}},
+      {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}}};
+  for (const auto& [mode, flags] : modes) {
     std::vector<GroupPrograms> programs;
     for (int rank = 0; rank < 4; ++rank) {
       TranspileOptions options = OnFourRanks(groups);
       options.mode = mode;
-      options.mode_flags = {};
+      options.mode_flags = flags;
       options.cluster.nranks.reset();
       options.cluster.endpoints = {"a:1", "b:1", "c:1", "d:1"};
       options.cluster.rank = rank;

@@ -2,8 +2,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace weft {
 namespace {
@@ -37,8 +42,25 @@ absl::StatusOr<nlohmann::ordered_json> ParseJsonObject(absl::string_view text) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected JSON of at most ", kMaxDepth, " levels"));
   }
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr,
-                                                              /*allow_exceptions=*/false);
+  using Json = nlohmann::ordered_json;
+  // The parser keeps one of several values of a key, and says nothing.
+  std::vector<absl::flat_hash_set<std::string>> keys;  // of the open objects
+  absl::Status repeated;
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!keys.back().insert(key).second) {
+        repeated.Update(absl::InvalidArgumentError(
+            absl::StrCat("key '", absl::Utf8SafeCHexEscape(key),
+                         "': expected it once in its object, found it twice")));
+      }
+    }
+    return repeated.ok();  // false: drops the value
+  };
+  const Json json = Json::parse(text.begin(), text.end(), check, /*allow_exceptions=*/false);
+  WEFT_RETURN_IF_ERROR(repeated);
   if (json.is_discarded()) return absl::InvalidArgumentError("not a JSON file");
   if (!json.is_object()) return absl::InvalidArgumentError("expected a JSON object");
   return json;

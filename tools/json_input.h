@@ -11,8 +11,8 @@
 
 namespace weft {
 
-// Parses a JSON object. InvalidArgument for other text, and for values that are nested deeper than
-// 100 levels: functions of the library recurse.
+// Parses a JSON object. InvalidArgument for other text, for a key that an object has twice, and for
+// values that are nested deeper than 100 levels: functions of the library recurse.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonObject(absl::string_view text);
 
 // "key 'bytes': expected an integer, found true".

@@ -27,6 +27,16 @@ TEST(JsonInput, RefusesWhatIsNestedDeeply) {
   WEFT_EXPECT_OK(ParseJsonObject("{\"\\\"" + std::string(200, '[') + "\": 1}"));
 }
 
+TEST(JsonInput, RefusesKeysThatAnObjectHasTwice) {
+  WEFT_EXPECT_OK(ParseJsonObject(R"({"a": {"b": 1}, "b": {"b": 1, "a": [{"a": 1}, {"a": 1}]}})"));
+  EXPECT_THAT(ParseJsonObject(R"({"a": 1, "b": 2, "a": 1})"),
+              StatusIs(kInvalid, "key 'a': expected it once in its object, found it twice"));
+  EXPECT_THAT(ParseJsonObject(R"({"a": [{"b": 1}, {"b": 1, "b": {}}]})"),
+              StatusIs(kInvalid, HasSubstr("key 'b': expected it once")));
+  EXPECT_THAT(ParseJsonObject("{\"\\u0061\": 1, \"a\": 2}"),
+              StatusIs(kInvalid, HasSubstr("key 'a'")));
+}
+
 TEST(JsonInput, IntegersHave64Bits) {
   const auto json = *ParseJsonObject(
       "{\"max\": 9223372036854775807, \"more\": 9223372036854775808, \"less\": -5, \"real\": 1.0}");

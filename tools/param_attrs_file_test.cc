@@ -41,6 +41,10 @@ TEST(ParamAttrs, SaysWhatIsWrongWithGroups) {
                        "\"g\""));
   EXPECT_THAT(status_of(R"({"w": {"group": 0}})"),
               StatusIs(kInvalid, HasSubstr("group: expected the name of a group, found 0")));
+  EXPECT_THAT(status_of(R"({"groups": {"g": [0, 1], "g": [2, 3]}, "w": {"group": "g"}})"),
+              StatusIs(kInvalid, "key 'g': expected it once in its object, found it twice"));
+  EXPECT_THAT(status_of(R"({"w": {"comm_fusion": 1}, "w": {"comm_fusion": 2}})"),
+              StatusIs(kInvalid, HasSubstr("key 'w': expected it once")));
   EXPECT_THAT(status_of(R"({"groups": [0]})"),
               StatusIs(kInvalid, HasSubstr("groups: expected a JSON object of names")));
   EXPECT_THAT(status_of(R"({"groups": {"g": 0}})"),

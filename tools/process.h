@@ -30,6 +30,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t pid() const { return pid_; }  // until Wait
   void Signal(int signal);
   // Whether it has not ended yet.
   bool IsRunning();

@@ -35,6 +35,8 @@ void AddTotals(const TensorTotals& totals, TensorTotals* sum) {
   AddTo(&sum->elements, totals.elements);
   AddTo(&sum->bytes, totals.bytes);
   sum->unknown += totals.unknown;
+  sum->bounded += totals.bounded;
+  AddTo(&sum->bound_bytes, totals.bound_bytes);
 }
 
 class Counter {
@@ -90,17 +92,31 @@ class Counter {
     }
   }
 
-  // As many elements as the op says travel as rows: four numbers about them, and an index and a
-  // value of each (executor/rows_all_reduce.h).
+  // As many elements as the op says travel as rows, or at most all.
   void RememberSent(const Op& op) {
     const absl::optional<int64_t> sent = op.IntAttr("k");
+    const bool says_how_many = sent.has_value() && *sent >= 0 && *sent <= kMaxElements;
+    TensorTotals members;
+    for (Symbol member : op.Input("X")) AddVariable(op.block(), member, &members);
+    const bool is_bounded = members.unknown == 0 && members.elements <= kMaxElements;
     for (Symbol rows : op.Output("Out")) {
-      if (!sent.has_value() || *sent < 0 || *sent > kMaxElements) continue;
-      TensorTotals& totals = fused_[rows] = TensorTotals();
+      TensorTotals totals;
       totals.count = 1;
-      totals.elements = *sent;
-      totals.bytes = 4 * static_cast<int64_t>(sizeof(int64_t)) + *sent * 8;
+      if (says_how_many) {
+        totals.elements = *sent;
+        totals.bytes = BytesOfRows(*sent);
+      } else {
+        totals.unknown = 1;
+        totals.bounded = is_bounded ? 1 : 0;
+        totals.bound_bytes = is_bounded ? BytesOfRows(members.elements) : 0;
+      }
+      fused_[rows] = totals;
     }
+  }
+
+  // Four numbers about them, and an index and a value of each (executor/rows_all_reduce.h).
+  static int64_t BytesOfRows(int64_t rows) {
+    return 4 * static_cast<int64_t>(sizeof(int64_t)) + rows * 8;
   }
 
   // As inferred from the op, else as declared.
@@ -170,6 +186,13 @@ class Counter {
 std::string SizeText(const TensorTotals& totals) {
   std::string text = absl::StrCat(totals.elements, " elements, ", totals.bytes, " bytes");
   if (totals.unknown > 0) absl::StrAppend(&text, ", ", totals.unknown, " of unknown size");
+  if (totals.bounded > 0) {
+    absl::StrAppend(&text,
+                    totals.bounded < totals.unknown
+                        ? absl::StrCat(", ", totals.bounded, " of these at most ")
+                        : ": at most ",
+                    totals.bound_bytes, " bytes");
+  }
   return text;
 }
 

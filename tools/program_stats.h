@@ -21,6 +21,10 @@ struct TensorTotals {
   // Tensors among `count` of unknown size (unknown dimensions, no tensor); they are not in
   // `elements` and `bytes`.
   int64_t unknown = 0;
+  // Of these, elements that pass a threshold: their number depends on values, but not the most
+  // bytes, `bound_bytes`, that they can be.
+  int64_t bounded = 0;
+  int64_t bound_bytes = 0;
 };
 
 // Collectives that are counted together.

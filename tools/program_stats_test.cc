@@ -142,6 +142,27 @@ TEST(ProgramStatsTest, UnknownSizesAreCountedSeparately) {
   EXPECT_THAT(ProgramStatsText(stats), HasSubstr("1 of unknown size"));
 }
 
+// Of 30 elements, some pass the threshold: 32 bytes, and 8 for each.
+TEST(ProgramStatsTest, ElementsThatPassAThresholdAreBounded) {
+  const std::string sparsified =
+      "    var a : fp32[10]\n"
+      "    var b : fp32[4, 5]\n"
+      "    var rows : selected_rows<fp32[30, 1]>\n"
+      "    Out=[rows] = sparsify_threshold(X=[a, b]) role=backward {threshold=0.5}\n"
+      "    Out=[rows] = c_allreduce_sum(X=[rows]) role=backward {ring_id=0}\n";
+  const ProgramStats stats = StatsOf(sparsified);
+  const TensorTotals& totals = stats.collectives.at({0, "c_allreduce_sum"});
+  EXPECT_EQ(totals.bytes, 0);
+  EXPECT_EQ(totals.unknown, 1);
+  EXPECT_EQ(totals.bounded, 1);
+  EXPECT_EQ(totals.bound_bytes, 32 + 30 * 8);
+  EXPECT_THAT(ProgramStatsText(stats), HasSubstr("1 of unknown size: at most 272 bytes"));
+  EXPECT_THAT(
+      ProgramStatsText(StatsOf("    var c : fp32[-1, 10]\n" + sparsified +
+                               "    Out=[c] = c_allreduce_sum(X=[c]) role=backward {ring_id=0}\n")),
+      HasSubstr("2 of unknown size, 1 of these at most 272 bytes"));
+}
+
 TEST(ProgramStatsTest, WithoutMarksTrainedVariablesAreParameters) {
   const ProgramStats stats = StatsOf(
       "    var w : fp32[10] persistable\n"

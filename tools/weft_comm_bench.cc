@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/available_memory.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
@@ -75,7 +77,8 @@ absl::Status Measure(const Options& options) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     threads.emplace_back([&, rank] {
       results[rank] = RunRank(options, sizes, rank, group.get(), &seconds);
-      if (!results[rank].ok()) group->Abort(rank, results[rank]);
+      if (!results[rank].ok())
+        group->Abort(Annotate(absl::StrCat("rank ", rank, " failed"), results[rank]));
     });
   }
   for (std::thread& thread : threads) thread.join();

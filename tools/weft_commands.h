@@ -3,12 +3,20 @@
 #ifndef WEFT_TOOLS_WEFT_COMMANDS_H_
 #define WEFT_TOOLS_WEFT_COMMANDS_H_
 
+#include <string>
+#include <vector>
+
 #include "CLI/CLI.hpp"
 #include "tools/command_line.h"
 
 namespace weft {
 
-Subcommand AddRun(CLI::App* weft);        // weft_run.cc: trains a program
+Subcommand AddRun(CLI::App* weft);  // weft_run.cc: trains a program
+// weft_launch.cc: starts a command several times
+Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command);
+// If the arguments are those of weft launch, removes the command from them: what follows "--". It
+// is not ours to parse.
+std::vector<std::string> TakeLaunchedCommand(int* argc, char** argv);
 Subcommand AddShow(CLI::App* weft);       // weft_show.cc: prints or draws a program
 Subcommand AddDiff(CLI::App* weft);       // weft_diff.cc: prints the differences of two programs
 Subcommand AddStats(CLI::App* weft);      // weft_stats.cc: prints statistics of a program

@@ -18,6 +18,7 @@
 #include "tools/program_plan.h"
 #include "tools/step_times_file.h"
 #include "tools/weft_commands.h"
+#include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/param_attrs.h"
 
 namespace weft {
@@ -28,6 +29,7 @@ constexpr char kCommand[] = "weft plan";
 struct Options {
   std::string file, gradients, buckets = "bytes", profile, comm_table, svg, why, param_attrs;
   int nrings = 1;
+  int nranks = 0;  // 0: not given
   int64_t batch = 32;
 };
 
@@ -40,6 +42,17 @@ absl::StatusOr<std::vector<double>> OpTimesOf(const Options& options, const Prog
   if (options.profile.empty()) return EstimateOpTimes(program, {options.batch});
   return ReadAs(options.profile,
                 [&](absl::string_view text) { return ParseProfile(text, program); });
+}
+
+absl::StatusOr<ParamAttrsByName> ParamAttrsOf(const Options& options, const Program& program) {
+  if (options.param_attrs.empty()) return ParamAttrsByName();
+  WEFT_ASSIGN_OR_RETURN(ParamAttrsByName params, ReadAs(options.param_attrs, ParseParamAttrs));
+  ClusterSpec spec;
+  if (options.nranks > 0) spec.nranks = options.nranks;
+  WEFT_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Create(spec, /*min_trainers=*/1));
+  WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, ResolveGroups(cluster, &params)));
+  WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, CheckParamAttrs(params, program)));
+  return params;
 }
 
 void Print(const Options& options, const ProgramPlan& plan) {
@@ -89,16 +102,7 @@ absl::Status PlanOfProgram(const Options& options) {
   StepTimes times;
   WEFT_ASSIGN_OR_RETURN(times.collective, CollectiveTimeOf(options));
   WEFT_ASSIGN_OR_RETURN(times.op_seconds, OpTimesOf(options, program));
-  ParamAttrsByName params;
-  if (!options.param_attrs.empty()) {
-    WEFT_ASSIGN_OR_RETURN(params, ReadAs(options.param_attrs, ParseParamAttrs));
-    WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, ResolveGroups(Cluster(), &params)));
-  }
-  for (const auto& [param, attrs] : params) {
-    if (program.block(0).FindVar(param).valid()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(options.param_attrs, ": parameter ", param,
-                                                   ": the program has no such variable"));
-  }
+  WEFT_ASSIGN_OR_RETURN(const ParamAttrsByName params, ParamAttrsOf(options, program));
   const absl::StatusOr<ProgramPlan> plan =
       PlanProgram(program, policy, times, options.nrings, params);
   WEFT_RETURN_IF_ERROR(Annotate(options.file, plan.status()));
@@ -132,6 +136,8 @@ Subcommand AddPlan(CLI::App* weft) {
       *app, "--comm_table", "FILE.json", options->comm_table,
       "Times of collectives, of weft comm_bench, or {\"latency_s\": .., \"bytes_per_s\": ..}");
   AddOption(*app, "--param_attrs", "FILE.json", options->param_attrs, "As for transpile");
+  AddInteger(*app, "--nranks", options->nranks, 1, INT32_MAX,
+             "Number of ranks, with --param_attrs; default: any number");
   AddInteger(*app, "--batch", options->batch, 1, INT32_MAX,
              "Rows of a rank's batch, for estimated times")
       ->capture_default_str();
@@ -141,10 +147,12 @@ Subcommand AddPlan(CLI::App* weft) {
     Require(options->file.empty() != options->gradients.empty(), "file",
             "expected a program or --gradients, and not both");
     for (const char* flag :
-         {"--buckets", "--profile", "--why", "--svg", "--batch", "--param_attrs"}) {
+         {"--buckets", "--profile", "--why", "--svg", "--batch", "--param_attrs", "--nranks"}) {
       Require(options->gradients.empty() || app->count(flag) == 0, flag,
               "is for a program, not for --gradients");
     }
+    Require(options->nranks == 0 || !options->param_attrs.empty(), "--nranks",
+            "is for groups of ranks: expected --param_attrs");
     const std::vector<std::string> names = absl::StrSplit(options->why, ',');
     Require(options->why.empty() || names.size() == 2, "--why", "expected two names: A,B");
   });

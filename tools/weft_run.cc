@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <memory>
@@ -19,9 +20,9 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/checkpoint.h"
+#include "executor/communicator_decorators.h"
 #include "executor/cuda_stream.h"
 #include "executor/feed_sources.h"
-#include "executor/nccl_communicator.h"
 #include "executor/npz.h"
 #include "executor/params_file.h"
 #include "executor/run_checks.h"
@@ -31,11 +32,13 @@
 #include "ops/analysis/layout_guess.h"
 #include "ops/kernel.h"
 #include "tools/chrome_trace.h"
+#include "tools/job_session.h"
 #include "tools/lr_schedule.h"
 #include "tools/op_profile.h"
 #include "tools/run_report.h"
 #include "tools/run_schedule.h"
 #include "tools/stop_signals.h"
+#include "tools/trace_summary.h"
 #include "tools/weft_commands.h"
 #include "transpiler/verify/verify.h"
 
@@ -56,7 +59,8 @@ struct Flags {
   std::string save, metrics, fetch_npz, trace, profile;
   std::string checkpoint, resume;
   bool has_ranks = false, has_seed = false;  // on the command line
-  RunOptions run;
+  bool reports = true;                       // of the processes of a job, the first does
+  RunOptions run;                            // nranks: of this process, then of the run
 };
 
 void PrintNote(absl::string_view note) {
@@ -65,7 +69,9 @@ void PrintNote(absl::string_view note) {
 
 // Takes from the checkpoint what the command line does not say.
 absl::Status ContinueFrom(const Checkpoint& checkpoint, Flags* flags) {
-  const auto note = [](const std::string& text) { PrintNote(text); };
+  const auto note = [flags](const std::string& text) {
+    if (flags->reports) PrintNote(text);
+  };
   RunOptions& run = flags->run;
   WEFT_RETURN_IF_ERROR(ContinueSchedule(checkpoint, note, &flags->schedule));
   WEFT_ASSIGN_OR_RETURN(flags->host_values, ParseHostValues(flags->schedule.set));
@@ -85,12 +91,6 @@ absl::Status ContinueFrom(const Checkpoint& checkpoint, Flags* flags) {
 }
 
 absl::Status CheckBuild(const Flags& flags) {
-  if (flags.backend == "mpi") return absl::UnimplementedError("--backend mpi: not in this build");
-  if (!flags.backend.empty() && (flags.backend == "nccl") != (flags.device == "gpu")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend ", flags.backend, ": with --device ", flags.device, " expected ",
-                     flags.device == "gpu" ? "nccl" : "local", ", or none"));
-  }
   if (flags.device == "gpu") {
     WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
   }
@@ -157,7 +157,8 @@ void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
 }
 
 // What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
-// verifier). The run goes on: the user may want just that.
+// verifier). The run goes on, since the user may want just that: errors of the verifier are
+// warnings here.
 void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
   if (!Communicates(*inputs.main)) return;
   VerifyOptions options;
@@ -168,7 +169,9 @@ void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
   const Program* const startup = inputs.startup.has_value() ? &*inputs.startup : nullptr;
   const Findings findings = Verify({{&*inputs.main, startup}}, options);
   for (const Finding& finding : findings.all()) {
-    const std::string severity(SeverityName(finding.severity));
+    const Severity shown =
+        finding.severity == Severity::kError ? Severity::kWarning : finding.severity;
+    const std::string severity(SeverityName(shown));
     std::fprintf(stderr, "%s: %s: %s\n", severity.c_str(), finding.rule.c_str(),
                  finding.message.c_str());
   }
@@ -184,7 +187,9 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
     };
     WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names, check));
     // Without a startup program, missing parameters are an error.
-    if (inputs.startup.has_value()) WarnAboutMissingParams(flags, *inputs.main, *inputs.params);
+    if (inputs.startup.has_value() && flags.reports) {
+      WarnAboutMissingParams(flags, *inputs.main, *inputs.params);
+    }
   }
   if (!flags.feeds.empty()) {
     WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(flags.feeds));
@@ -199,30 +204,33 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*inputs.main, given);
   if (!layouts.ok()) return Annotate(flags.main, layouts.status());
   inputs.feeds.layouts = *layouts;
-  if (flags.run.nranks > 1) {
+  if (flags.run.nranks > 1 && flags.reports) {
     SayHowDataIsGiven(given, *layouts);
     SayWhatDiffers(flags, inputs);
   }
   return inputs;
 }
 
-// Receives the results of a run in order; its errors name files.
+// Receives the results of a run in order; its errors name files. The first process writes those of
+// all.
 class Recorder {
  public:
-  // A run of `steps`.
-  Recorder(const Flags& flags, int64_t steps)
+  // A run of `steps`. `link` may be null.
+  Recorder(const Flags& flags, int64_t steps, JobLink* link)
       : flags_(flags),
         steps_(steps),
+        link_(link),
         lines_(flags.run.nranks),
         metrics_(flags.metrics, KeepsMetrics(flags)),
         progress_(stderr) {}
 
   absl::Status Open() {
+    if (!flags_.trace.empty()) {
+      WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, link_));
+    }
+    if (!flags_.reports) return absl::OkStatus();
     if (!flags_.fetch_npz.empty()) {
       WEFT_ASSIGN_OR_RETURN(fetched_, NpzWriter::Create(flags_.fetch_npz));
-    }
-    if (!flags_.trace.empty()) {
-      WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace));
     }
     if (!flags_.profile.empty()) {
       absl::StatusOr<AtomicFile> file = AtomicFile::Create(flags_.profile);
@@ -240,9 +248,14 @@ class Recorder {
   // May be called concurrently with Add.
   absl::Status AddTrace(const StepTrace& trace) {
     if (profile_file_.has_value()) profile_.Add(trace);
-    if (trace_.has_value()) trace_failure_ = trace_->Add(trace);
+    if (trace_ == nullptr) return absl::OkStatus();
+    summary_.Add(trace);
+    trace_failure_ = trace_->Add(trace);
     return trace_failure_;
   }
+
+  // What the ranks of the run communicate; recorded for the summary of the trace.
+  TrafficLog* traffic() { return &traffic_; }
 
   absl::Status AddCheckpoint(Checkpoint checkpoint) {
     checkpoint.settings = SettingsOf(flags_.schedule);
@@ -254,14 +267,16 @@ class Recorder {
   // run, the metrics are.
   absl::Status Stop() {
     progress_.Clear();
-    return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Finish();
+    const bool has_metrics = flags_.reports && !flags_.metrics.empty();
+    return has_metrics ? metrics_.Finish() : absl::OkStatus();
   }
 
   absl::Status Finish(const RunResult& result, double seconds) {
     progress_.Clear();
+    if (trace_ != nullptr) WEFT_RETURN_IF_ERROR(trace_->Finish());
+    if (!flags_.reports) return absl::OkStatus();
     if (!flags_.metrics.empty()) WEFT_RETURN_IF_ERROR(metrics_.Finish());
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(fetched_->Finish());
-    if (trace_.has_value()) WEFT_RETURN_IF_ERROR(trace_->Finish());
     if (profile_file_.has_value()) {
       absl::Status status = profile_file_->Write(profile_.Json());
       if (status.ok()) status = profile_file_->Commit();
@@ -270,6 +285,7 @@ class Recorder {
     if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(SaveParams(flags_.save, result.persistables));
     std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
     std::fputs(MemoryLine(result.memory).c_str(), stdout);
+    std::fputs(summary_.Lines().c_str(), stdout);
     return absl::OkStatus();
   }
 
@@ -312,10 +328,13 @@ class Recorder {
 
   const Flags& flags_;
   const int64_t steps_;
+  JobLink* const link_;
   StepLines lines_;
   LineFile metrics_;
   absl::optional<NpzWriter> fetched_;
-  absl::optional<ChromeTrace> trace_;
+  std::unique_ptr<ChromeTrace> trace_;
+  TrafficLog traffic_;
+  TraceSummary summary_{&traffic_};
   absl::optional<AtomicFile> profile_file_;
   OpProfile profile_;
   ProgressLine progress_;
@@ -350,10 +369,18 @@ absl::Status CheckFiles(const Flags& flags) {
       {flags.save, flags.metrics, flags.fetch_npz, flags.trace, flags.profile, flags.checkpoint});
 }
 
+// The run has stopped at a signal to this process, or to another one of the job.
+void SayStopped(const Flags& flags, const RunResult& result, int64_t end_step) {
+  const int signal = StopSignal();
+  const std::string why = signal == 0        ? "a signal to another process"
+                          : signal == SIGINT ? "SIGINT"
+                                             : "SIGTERM";
+  PrintNote(absl::StrCat("stopped by ", why, " before step ", result.end_step, " of ", end_step,
+                         "; --resume ", flags.checkpoint, " goes on"));
+}
+
 // Sets `exit_status` if a signal has stopped the run.
-absl::Status Train(Flags flags, int* exit_status) {
-  if (!flags.checkpoint.empty()) CatchStopSignals();
-  WEFT_RETURN_IF_ERROR(CheckBuild(flags));
+absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status) {
   WEFT_RETURN_IF_ERROR(CheckFiles(flags));
   absl::optional<Checkpoint> resume;
   if (!flags.resume.empty()) {
@@ -361,7 +388,7 @@ absl::Status Train(Flags flags, int* exit_status) {
     WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
   }
   WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
-  Recorder recorder(flags, read.steps);
+  Recorder recorder(flags, read.steps, session.link());
   WEFT_RETURN_IF_ERROR(recorder.Open());
 
   RunInputs inputs;
@@ -371,10 +398,20 @@ absl::Status Train(Flags flags, int* exit_status) {
   inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
+  RunOptions options = flags.run;
+  options.link = session.link();
+  options.new_group = session.new_group();
   if (!flags.trace.empty() || !flags.profile.empty()) {
     inputs.on_trace = [&recorder](const StepTrace& trace) { return recorder.AddTrace(trace); };
   }
-  RunOptions options = flags.run;
+  if (!flags.trace.empty()) {
+    options.new_group =
+        [&session, &recorder](
+            GroupOptions group_options) -> absl::StatusOr<std::unique_ptr<CommunicatorGroup>> {
+      WEFT_ASSIGN_OR_RETURN(auto group, session.new_group()(std::move(group_options)));
+      return NewRecordingGroup(std::move(group), recorder.traffic());
+    };
+  }
   if (!flags.checkpoint.empty()) {
     inputs.on_checkpoint = [&recorder](Checkpoint checkpoint) {
       return recorder.AddCheckpoint(std::move(checkpoint));
@@ -383,8 +420,9 @@ absl::Status Train(Flags flags, int* exit_status) {
   }
   options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
-    options.new_device = [](int rank, Memory*) { return NewCudaDevice(rank); };
-    options.new_group = NewNcclGroup;
+    options.new_device = [&session](int rank, Memory*) {
+      return NewCudaDevice(session.GpuOf(rank));
+    };
   }
   options.steps = read.steps;
   options.warn = [](const std::string& message) { PrintWarning(kCommand, message); };
@@ -398,15 +436,27 @@ absl::Status Train(Flags flags, int* exit_status) {
   const int64_t end_step = options.begin_step + options.steps;
   if (result->end_step < end_step) {
     WEFT_RETURN_IF_ERROR(recorder.Stop());
-    const int signal = StopSignal();
-    *exit_status = 128 + signal;
-    PrintNote(absl::StrCat("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM", " before step ",
-                           result->end_step, " of ", end_step, "; --resume ", flags.checkpoint,
-                           " goes on"));
+    *exit_status = 128 + (StopSignal() == 0 ? SIGTERM : StopSignal());
+    if (flags.reports) SayStopped(flags, *result, end_step);
     return absl::OkStatus();
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return recorder.Finish(*result, seconds.count());
+}
+
+// Makes the session, which must outlive the report of an error.
+absl::Status Train(Flags flags, std::unique_ptr<JobSession>* session, int* exit_status) {
+  if (!flags.checkpoint.empty()) CatchStopSignals();
+  WEFT_RETURN_IF_ERROR(CheckBuild(flags));
+  JobSessionOptions job;
+  job.backend = flags.backend;
+  job.on_gpus = flags.device == "gpu";
+  job.local_ranks = flags.run.nranks;
+  job.timeout_s = flags.run.timeout_s;
+  WEFT_ASSIGN_OR_RETURN(*session, JobSession::Join(job, std::getenv));
+  flags.run.nranks *= (*session)->num_processes();
+  flags.reports = (*session)->is_first();
+  return (*session)->Finish(TrainInJob(std::move(flags), **session, exit_status));
 }
 
 // Checks combinations of flags.
@@ -482,13 +532,14 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
             "Comma-separated variables to report; default: the loss")
       ->delimiter(',')
       ->allow_extra_args(false);
-  AddInteger(app, "--ranks", run.nranks, 1, kMaxRanks, "Ranks in this process")
+  AddInteger(app, "--ranks", run.nranks, 1, kMaxRanks, "Ranks of this process")
       ->capture_default_str();
   app.add_option(
          "--backend", flags.backend,
-         "Communication library; default: local (threads) on the CPU, nccl on GPUs; neither works "
-         "with the other device")
-      ->check(CLI::IsMember({"local", "mpi", "nccl"}));
+         "What ranks communicate with; default: nccl on GPUs; on CPUs local for one process (ranks "
+         "are threads), and for those of a launcher mpi if it is that of an MPI, shm on one host, "
+         "gloo on several")
+      ->check(CLI::IsMember({"local", "shm", "mpi", "gloo", "nccl"}));
   app.add_option("--device", flags.device, "Device that computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
@@ -554,7 +605,8 @@ Subcommand AddRun(CLI::App* weft) {
       "out.npz");
   return {app, [flags] {
             int exit_status = kExitDone;
-            const absl::Status status = Train(*flags, &exit_status);
+            std::unique_ptr<JobSession> session;
+            const absl::Status status = Train(*flags, &session, &exit_status);
             return FinishCommand(kCommand, status, exit_status);
           }};
 }

@@ -620,6 +620,28 @@ TEST(WeftPlanTest, MeasuredAndEstimatedTimesGiveAPlan) {
   EXPECT_THAT(Weft({"plan", kMain}).out, HasSubstr("(estimated for a batch of 32)"));
 }
 
+// With the number of ranks, a group of all is none, and one of more is an error.
+TEST(WeftPlanTest, GroupsOfRanksAreThoseOfTranspile) {
+  const std::string attrs =
+      MakeFile("attrs.json", R"({"fc_0.w_0": {"group": "pair"}, "groups": {"pair": [0, 1]}})");
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"plan", kMain,   "--param_attrs",
+                                     attrs,  "--why", "fc_0.b_0@GRAD,fc_0.w_0@GRAD"};
+    args.insert(args.end(), more.begin(), more.end());
+    return Weft(args);
+  };
+  EXPECT_THAT(plan({}).out, AllOf(HasSubstr("in 2 buckets"), HasSubstr("over ranks 0, 1\n")));
+  EXPECT_THAT(plan({"--nranks", "3"}).out, HasSubstr("in 2 buckets"));
+  EXPECT_THAT(plan({"--nranks", "2"}).out, HasSubstr("in 1 bucket "));
+  EXPECT_THAT(plan({"--nranks", "1"}),
+              FailsWith(1, "weft plan: error: " + attrs + ": ", "below 1"));
+  EXPECT_THAT(Weft({"plan", kMain, "--nranks", "2"}),
+              FailsWith(2, "weft plan: error: --nranks: ", "expected --param_attrs"));
+  const std::string unknown = MakeFile("unknown.json", R"({"w": {"comm_fusion": 1}})");
+  EXPECT_THAT(Weft({"plan", kMain, "--param_attrs", unknown}),
+              FailsWith(1, "weft plan: error: " + unknown + ": ", "parameter w"));
+}
+
 TEST(WeftPlanTest, WrongUseAndBadFilesAreErrors) {
   EXPECT_THAT(Weft({"plan"}), FailsWith(2, "weft plan: error: file: ", "and not both"));
   const std::string grads = MakeFile("grads.json", "{\"policy\": \"bytes\", \"grads\": []}");
@@ -638,6 +660,20 @@ TEST(WeftPlanTest, WrongUseAndBadFilesAreErrors) {
               FailsWith(1, "weft plan: error: buckets: ", "found 'size'"));
   EXPECT_THAT(Weft({"comm_bench", "--max_bytes", "1099511627776", "--ranks", "1024"}),
               FailsWith(1, "weft comm_bench: error: ", "memory are available"));
+}
+
+// The verifier takes it for an error that gradients are summed.
+TEST(WeftRunTest, WhatDiffersFromOneDeviceIsAWarningOfARunThatGoesOn) {
+  const std::string main = TestPath("summed.pb"), startup = TestPath("summed_startup.pb");
+  const ProcessResult transpiled =
+      RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--scale", "none", "--startup_in",
+                  kStartup, "--startup_out", startup, kMain, main});
+  ASSERT_EQ(transpiled.status, 0) << transpiled.err;
+  const ProcessResult run = Weft({"run", main, "--startup", startup, "--feeds", kFeeds, "--ranks",
+                                  "2", "--steps", "1", "--feed_layout", "x=axis:0,y=axis:0"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err, StartsWith("warning: W702: "));
+  EXPECT_THAT(run.err, Not(HasSubstr("error:")));
 }
 
 TEST(WeftRunTest, GuessesAboutDataAreSaid) {

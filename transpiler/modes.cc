@@ -60,7 +60,7 @@ std::vector<Mode> MakeModes() {
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=threshold,$nrings,"
-         "$spars,$corr,$threshold,$buffer_elements},sync-elimination"}}},
+         "$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}}},
 
       {"local_sgd",
        "ranks train separately; every k steps, parameters are averaged over the ranks",

@@ -1,4 +1,5 @@
-// Writes a large training program: generate_program NUM_OPS NUM_GRADIENTS OUT.pb [few_attributes]
+// Writes a large training program: generate_program NUM_OPS NUM_GRADIENTS OUT.pb
+// [few_attributes|startup]
 #include <iostream>
 #include <string>
 
@@ -8,14 +9,16 @@
 
 int main(int argc, char** argv) {
   weft::GeneratedProgramOptions options;
-  const bool few = argc == 5 && std::string(argv[4]) == "few_attributes";
-  if ((argc != 4 && !few) || !absl::SimpleAtoi(argv[1], &options.num_ops) ||
+  const std::string more = argc == 5 ? argv[4] : "";
+  const bool few = more == "few_attributes", startup = more == "startup";
+  if ((argc != 4 && !few && !startup) || !absl::SimpleAtoi(argv[1], &options.num_ops) ||
       !absl::SimpleAtoi(argv[2], &options.num_gradients)) {
-    std::cerr << "usage: generate_program NUM_OPS NUM_GRADIENTS OUT.pb [few_attributes]\n";
+    std::cerr << "usage: generate_program NUM_OPS NUM_GRADIENTS OUT.pb [few_attributes|startup]\n";
     return 2;
   }
   if (few) options.attributes = weft::GeneratedProgramOptions::Attributes::kFew;
-  const absl::Status status = weft::WriteFile(argv[3], weft::GenerateProgram(options));
+  const absl::Status status = weft::WriteFile(
+      argv[3], startup ? weft::GenerateStartup(options) : weft::GenerateProgram(options));
   if (!status.ok()) std::cerr << "generate_program: error: " << argv[3] << ": " << status << "\n";
   return status.ok() ? 0 : 1;
 }

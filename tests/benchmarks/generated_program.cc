@@ -268,4 +268,27 @@ std::string GenerateProgram(const GeneratedProgramOptions& options) {
   return block.Finish();
 }
 
+std::string GenerateStartup(const GeneratedProgramOptions& options) {
+  BlockWriter block(options.attributes);
+  const auto fill = [&block](const std::string& name, std::initializer_list<int64_t> dims,
+                             bool is_parameter, float value) {
+    block.AddVar(name, dims, is_parameter, /*persistable=*/true);
+    auto* const shape = block.Attr("shape", pb::LONGS);
+    for (int64_t dim : dims) shape->add_longs(dim);
+    block.Int("dtype", pb::VarType::FP32);
+    block.Float("value", value);
+    block.AddOp("fill_constant", {}, {{"Out", {name}}}, 0);
+  };
+  fill("learning_rate_0", {}, false, 0.001F);
+  for (int64_t i = 0; i < options.num_gradients; ++i) {
+    const std::string p = Layer(i).param;
+    fill(p, {kWidth, kWidth}, true, 0.01F);
+    fill(p + "_moment1_0", {kWidth, kWidth}, false, 0);
+    fill(p + "_moment2_0", {kWidth, kWidth}, false, 0);
+    fill(p + "_beta1_pow_acc_0", {1}, false, 0.9F);
+    fill(p + "_beta2_pow_acc_0", {1}, false, 0.999F);
+  }
+  return block.Finish();
+}
+
 }  // namespace weft

@@ -23,6 +23,9 @@ struct GeneratedProgramOptions {
 // transformer as Paddle saves it, without op_callstack.
 std::string GenerateProgram(const GeneratedProgramOptions& options);
 
+// Its startup program: a fill of each persistable variable.
+std::string GenerateStartup(const GeneratedProgramOptions& options);
+
 }  // namespace weft
 
 #endif  // WEFT_TESTS_BENCHMARKS_GENERATED_PROGRAM_H_

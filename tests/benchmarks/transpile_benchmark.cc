@@ -3,10 +3,11 @@
 // commands run in turn, A B A B ..., so that a machine whose speed drifts does not decide.
 //
 //   bazel run -c opt //tests/benchmarks:transpile_benchmark -- [--ops 1000000] [--rounds 5]
-//   [--modes [--nranks 2,8]]
+//   [--modes [--nranks 2,8] [--startup]]
 //
 // --modes times all modes in both dialects, beside grad_allreduce in the weft dialect: elapsed
-// time, processor time (for machines that do other work too) and bytes written.
+// time, processor time (for machines that do other work too) and bytes written. --startup: with a
+// startup program, which modes in the weft dialect rewrite, too.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -93,6 +94,7 @@ struct Options {
   int64_t gradients = 20000;
   int rounds = 5;
   bool modes = false;
+  bool startup = false;
   std::vector<int> nranks = {2, 8};  // that modes are timed for
   std::string dir = "/tmp";
   std::string transpile = "tools/transpile";
@@ -152,6 +154,17 @@ struct Mode {
   }
 };
 
+// The modes that rewrite a startup program, of which --threshold leaves partitions of 64 KiB.
+std::vector<Mode> ModesOfStartup() {
+  return {{{"grad_allreduce"}},
+          {{"local_sgd"}},
+          {{"local_sgd", "--k_steps", "4"}},
+          {{"singa_partial"}},
+          {{"singa_partial", "--threshold", "12288"}},
+          {{"singa_sparse_topk"}},
+          {{"megengine", "--reduce_method", "mean", "--bcast_period", "4"}}};
+}
+
 std::vector<Mode> AllModes() {
   std::vector<Mode> modes;
   for (const bool paddle : {false, true}) {
@@ -174,13 +187,17 @@ std::vector<Mode> AllModes() {
   return modes;
 }
 
-void BenchmarkModes(const Options& options, const Program& program, const std::string& out,
-                    int nranks) {
-  std::vector<Mode> modes = AllModes();
+void BenchmarkModes(const Options& options, const Program& program, const std::string& startup,
+                    const std::string& out, int nranks) {
+  std::vector<Mode> modes = startup.empty() ? AllModes() : ModesOfStartup();
   for (int round = 0; round <= options.rounds; ++round) {
     Run first;
     for (Mode& mode : modes) {
       std::vector<std::string> command = mode.Command(options, nranks);
+      if (!startup.empty()) {
+        command.insert(command.end(),
+                       {"--startup_in", startup, "--startup_out", absl::StrCat(out, ".startup")});
+      }
       command.insert(command.end(), {program.path, out});
       Run run = RunCommand(command);
       run.out_bytes = BytesOf(out);
@@ -237,7 +254,15 @@ void Benchmark(const Options& options) {
   std::printf("transpile, all ops / half the ops: %.2f\n",
               Summarize(verified).median / Summarize(of_half).median);
   if (options.modes) {
-    for (int nranks : options.nranks) BenchmarkModes(options, whole, out, nranks);
+    const std::string startup =
+        options.startup ? absl::StrCat(options.dir, "/weft_benchmark_", getpid(), ".startup.pb")
+                        : "";
+    if (options.startup) {
+      RunCommand({options.generator, absl::StrCat(options.ops), absl::StrCat(options.gradients),
+                  startup, "startup"});
+    }
+    for (int nranks : options.nranks) BenchmarkModes(options, whole, startup, out, nranks);
+    for (const std::string& path : {startup, absl::StrCat(out, ".startup")}) unlink(path.c_str());
   }
   for (const std::string& path : {whole.path, half.path, out}) unlink(path.c_str());
 }
@@ -252,6 +277,7 @@ int main(int argc, char** argv) {
   app.add_option("--gradients", options.gradients)->capture_default_str();
   app.add_option("--rounds", options.rounds)->capture_default_str();
   app.add_flag("--modes", options.modes, "time all modes, in both dialects, too");
+  app.add_flag("--startup", options.startup, "with a startup program");
   app.add_option("--nranks", options.nranks, "for so many ranks each")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)

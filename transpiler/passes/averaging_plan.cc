@@ -65,6 +65,7 @@ class Planner {
       : main_(*programs.main),
         initializers_(programs.startup),
         distributed_params_(context.distributed_params),
+        has_groups_(!context.Groups().empty()),
         choices_(choices) {}
 
   absl::StatusOr<AveragingPlan> Plan() {
@@ -76,7 +77,7 @@ class Planner {
       if (IsDistributed(param)) continue;
       WEFT_RETURN_IF_ERROR(Average(param));
     }
-    if (groups_.empty()) {
+    if (groups_.empty() && !(choices_.has_groups && has_groups_)) {
       return absl::FailedPreconditionError(
           "no op updates a replicated parameter: there is nothing to average");
     }
@@ -140,6 +141,7 @@ class Planner {
   const Program& main_;
   const Initializers initializers_;
   const std::set<std::string>& distributed_params_;
+  const bool has_groups_;
   const AveragingChoices& choices_;
   std::set<std::string> seen_;
   std::map<DType, FusedTensors> groups_;
@@ -150,7 +152,7 @@ class Planner {
 
 absl::StatusOr<AveragingPlan> PlanAveraging(const ProgramPair& programs, const PassContext& context,
                                             const AveragingChoices& choices) {
-  WEFT_RETURN_IF_ERROR(RefuseGroups(context));
+  if (!choices.has_groups) WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   WEFT_RETURN_IF_ERROR(CheckDistributedParams(*programs.main, context.distributed_params));
   return Planner(programs, context, choices).Plan();
 }

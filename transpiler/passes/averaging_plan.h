@@ -38,13 +38,16 @@ struct AveragingPlan {
 struct AveragingChoices {
   OptimizerState state = OptimizerState::kLocal;
   bool statistics = false;  // average running statistics too
+  // Parameters may have groups of ranks. With endpoints, the rank of the programs may then have
+  // nothing to average: the plan is empty.
+  bool has_groups = false;
 };
 
 // Plans for every replicated parameter that the main program updates: its master weights if there
 // are any, else the parameter itself. FailedPrecondition: no op updates a replicated parameter; a
 // variable to average is no dense floating-point tensor of a known shape; a state to reset is not
 // the only output of one startup op without inputs. InvalidArgument: an undeclared distributed
-// parameter. O(arguments).
+// parameter. Unimplemented: groups of ranks without AveragingChoices::has_groups. O(arguments).
 absl::StatusOr<AveragingPlan> PlanAveraging(const ProgramPair& programs, const PassContext& context,
                                             const AveragingChoices& choices);
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/analysis/updates.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/facts.h"
@@ -59,12 +60,33 @@ absl::StatusOr<std::vector<int>> AssignRings(const Program& startup,
   return rings;
 }
 
-// Weights that no one marked as parameters.
+// The parameters of master weights and of other states of optimizers.
+absl::flat_hash_map<std::string, std::string> ParamsOfStates(const Program& main) {
+  absl::flat_hash_map<std::string, std::string> param_of;
+  for (const ParamUpdate& update : FindUpdates(main)) {
+    const std::string param(main.name(update.param));
+    if (update.master.valid()) param_of[std::string(main.name(update.master))] = param;
+    for (Symbol state : update.states) param_of[std::string(main.name(state))] = param;
+  }
+  return param_of;
+}
+
+// Weights that no one marked as parameters, and states. `attrs`: gives states the group of their
+// parameter.
 void AddDrawnStates(const PassContext& context, const ProgramPair& programs,
-                    std::vector<std::string>* params) {
+                    std::vector<std::string>* params, ParamAttrsByName* attrs) {
   const absl::flat_hash_set<std::string> known(params->begin(), params->end());
+  absl::flat_hash_map<std::string, std::string> param_of;
+  if (!context.distributed_params.empty() || !attrs->empty()) {
+    param_of = ParamsOfStates(*programs.main);
+  }
   for (std::string& name : StatesThatRanksDraw(programs)) {
-    if (known.contains(name) || context.distributed_params.count(name) > 0) continue;
+    if (known.contains(name)) continue;
+    const auto found = param_of.find(name);
+    const std::string& param = found == param_of.end() ? name : found->second;
+    if (context.distributed_params.count(param) > 0) continue;
+    const auto of_param = attrs->find(param);
+    if (of_param != attrs->end()) attrs->emplace(name, of_param->second);
     params->push_back(std::move(name));
   }
 }
@@ -96,7 +118,8 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
     if (context.distributed_params.count(name) == 0) params.push_back(name);
   }
   const bool weft = context.dialect == Dialect::kWeft;
-  if (weft) AddDrawnStates(context, programs, &params);
+  ParamAttrsByName attrs = context.param_attrs;
+  if (weft) AddDrawnStates(context, programs, &params, &attrs);
   if (weft ? params.empty() : all.empty()) return false;
 
   std::map<int, RankGroup> groups;  // by ring
@@ -106,8 +129,7 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
   const int all_rings = groups.empty() ? options_.nrings : groups.rbegin()->first + 1;
   std::vector<int> rings;
   if (weft) {
-    WEFT_ASSIGN_OR_RETURN(
-        rings, AssignRings(*programs.startup, params, options_.nrings, context.param_attrs));
+    WEFT_ASSIGN_OR_RETURN(rings, AssignRings(*programs.startup, params, options_.nrings, attrs));
   }
   std::vector<std::vector<std::string>> of_ring(all_rings);
   for (size_t i = 0; i < params.size(); ++i) {

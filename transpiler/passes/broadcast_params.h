@@ -23,9 +23,9 @@ void BindBroadcastPeriod(OptionBinder& bind, int* period);
 //
 // Takes the parameters in the order of startup_parameters.h; they take rings 0 .. nrings-1 in turn.
 // Those of a group of ranks (ParamAttrs::group) take its ring (comm_init.h) and start from the
-// values of its first rank. Parameters that share memory (weights of `rnn` in a fused buffer) take
-// the same ring, whose stream orders their broadcasts. Changes nothing without a startup program or
-// parameters.
+// values of its first rank. States of optimizers go with their parameter. Parameters that share
+// memory (weights of `rnn` in a fused buffer) take the same ring, whose stream orders their
+// broadcasts. Changes nothing without a startup program or parameters.
 //
 // The paddle dialect writes no c_wait_compute. Instead of c_wait_comm, it writes one
 // c_sync_comm_stream per ring, which names only the last parameter, even a distributed one. It

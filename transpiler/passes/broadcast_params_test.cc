@@ -117,6 +117,55 @@ TEST(BroadcastParams, StatesThatRanksDrawAreBroadcastToo) {
                 OnRanks(2));
 }
 
+// Master weights are copies of what ranks draw.
+constexpr char kMainWithMasters[] = R"(
+    var w_master : fp32[2, 2] persistable
+    var u_master : fp32[2, 2] persistable
+    ParamOut=[w], VelocityOut=[w_velocity], MasterParamOut=[w_master] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[w_velocity], LearningRate=[lr], MasterParam=[w_master]) role=optimize {mu=0.5, multi_precision=true}
+    ParamOut=[u], VelocityOut=[u_velocity], MasterParamOut=[u_master] = momentum(Param=[u], Grad=[u@GRAD], Velocity=[u_velocity], LearningRate=[lr], MasterParam=[u_master]) role=optimize {mu=0.5, multi_precision=true}
+  )";
+constexpr char kStartupWithMasters[] = R"(
+    var w : fp32[2, 2] parameter persistable
+    var u : fp32[2, 2] parameter persistable
+    var w_master : fp32[2, 2] persistable
+    var u_master : fp32[2, 2] persistable
+    Out=[w] = uniform_random() {shape=longs[2, 2], dtype=5}
+    Out=[u] = uniform_random() {shape=longs[2, 2], dtype=5}
+    Out=[w_master] = assign(X=[w])
+    Out=[u_master] = assign(X=[u])
+)";
+
+TEST(BroadcastParams, MasterWeightsGoWithTheirParameters) {
+  RewriteOptions options = OnRanks(4);
+  options.verification = Verification::kNever;  // no gradients
+  options.param_attrs["w"].group = RankGroup{"g", {1, 3}};
+  ExpectRewrite(kOneRing, {kMainWithMasters, kStartupWithMasters},
+                {kMainWithMasters, absl::StrCat(kStartupWithMasters, R"(
+    c_comm_init_all() {nranks=4}
+    c_comm_init_all() {nranks=4, ring_id=1, group_ranks=ints[1, 3]}
+    Out=[u, u_master] = c_wait_compute(X=[u, u_master])
+    Out=[w, w_master] = c_wait_compute(X=[w, w_master]) {ring_id=1}
+    Out=[w] = c_broadcast(X=[w]) {ring_id=1, group_ranks=ints[1, 3]}
+    Out=[u] = c_broadcast(X=[u])
+    Out=[w_master] = c_broadcast(X=[w_master]) {ring_id=1, group_ranks=ints[1, 3]}
+    Out=[u_master] = c_broadcast(X=[u_master])
+    Out=[u, u_master] = c_wait_comm(X=[u, u_master])
+    Out=[w, w_master] = c_wait_comm(X=[w, w_master]) {ring_id=1}
+  )")},
+                options);
+  options.param_attrs.clear();
+  options.distributed_params = {"w"};
+  ExpectRewrite(kOneRing, {kMainWithMasters, kStartupWithMasters},
+                {kMainWithMasters, absl::StrCat(kStartupWithMasters, R"(
+    c_comm_init_all() {nranks=4}
+    Out=[u, u_master] = c_wait_compute(X=[u, u_master])
+    Out=[u] = c_broadcast(X=[u])
+    Out=[u_master] = c_broadcast(X=[u_master])
+    Out=[u, u_master] = c_wait_comm(X=[u, u_master])
+  )")},
+                options);
+}
+
 TEST(BroadcastParams, RingsTakeTurns) {
   ExpectRewrite(kTwoRings, {kMain, kStartup}, {"", R"(
     Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}

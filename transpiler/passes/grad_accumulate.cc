@@ -20,6 +20,7 @@
 #include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/step_condition.h"
 #include "transpiler/passes/update_part.h"
 
 namespace weft {
@@ -94,15 +95,11 @@ class Accumulation {
     Unpair();
     for (const PartGradient& gradient : part_.gradients) WriteAccumulator(gradient);
     const std::string is_due = WriteCondition();
-    const int block = main_edits_.AddBlock(0);
+    const int block =
+        AppendBranch(0, is_due, VariablesOfBlock(), "accumulate_scope", &names_, &main_edits_);
     WriteGradients(block);
-    for (Symbol symbol : part_.reads) {
-      if (!gradients_.contains(symbol)) reads_.push_back(Name(symbol));
-    }
-    for (Symbol symbol : part_.writes) writes_.push_back(Name(symbol));
     MoveUpdatePart(options_.skip_nonfinite ? WriteGuard(block) : block);
     WriteResets(block);
-    WriteBranch(is_due, block);
     WEFT_RETURN_IF_ERROR(main_edits_.Commit());
     return startup_edits_.Commit();
   }
@@ -176,24 +173,24 @@ class Accumulation {
 
   // Whether the number of the step, from 1 on, is a multiple of k.
   std::string WriteCondition() {
-    const auto write = [&](NewOp op) {
-      op.role = kRoleOptimize;
-      main_edits_.Append(0, BuildOp(op, Dialect::kWeft));
-    };
-    const auto constant = [&](const char* wanted, int value) {
-      std::string name = Temporary(wanted, 0, DType::kInt64, {1});
-      main_edits_.Append(0, Fill(name, DType::kInt64, {1}, value, kRoleOptimize));
-      return name;
-    };
-    const std::string step = State("accumulate_step", DType::kInt64, {1});
-    write({"increment", {{"X", {step}}}, {{"Out", {step}}}, {{"step", 1.0f}}});
-    const std::string k = constant("accumulate_k", options_.k);
-    const std::string remainder = Temporary("accumulate_remainder", 0, DType::kInt64, {1});
-    write({"elementwise_mod", {{"X", {step}}, {"Y", {k}}}, {{"Out", {remainder}}}, {{"axis", -1}}});
-    const std::string zero = constant("accumulate_zero", 0);
-    const std::string is_due = Temporary("accumulate_is_due", 0, DType::kBool, {1});
-    write({"equal", {{"X", {remainder}}, {"Y", {zero}}}, {{"Out", {is_due}}}, {}});
-    return is_due;
+    StepCounter counter("accumulate", /*before=*/OpId(), &names_, &main_edits_, &startup_edits_);
+    return counter.IsDue(counter.Remainder(options_.k), 0);
+  }
+
+  // Of the block that runs in every k-th step: it writes gradients before it reads them.
+  BranchVariables VariablesOfBlock() const {
+    Names reads = accumulators_, writes;
+    absl::flat_hash_set<Symbol> gradients;
+    for (size_t i = 0; i < part_.gradients.size(); ++i) {
+      gradients.insert(part_.gradients[i].grad);
+      writes.push_back(accumulators_[i]);
+      writes.push_back(Name(part_.gradients[i].grad));
+    }
+    for (Symbol symbol : part_.reads) {
+      if (!gradients.contains(symbol)) reads.push_back(Name(symbol));
+    }
+    for (Symbol symbol : part_.writes) writes.push_back(Name(symbol));
+    return {Unique(reads), Unique(writes)};
   }
 
   // Gives the gradients what is accumulated.
@@ -209,10 +206,6 @@ class Accumulation {
         main_edits_.Append(block, Scale(accumulators_[i], scaled, factor_));
         main_edits_.Append(block, Cast(scaled, dtype, grad, gradient.type.dtype, kRoleOptimize));
       }
-      gradients_.insert(gradient.grad);
-      reads_.push_back(accumulators_[i]);
-      writes_.push_back(accumulators_[i]);
-      writes_.push_back(grad);
     }
   }
 
@@ -231,13 +224,10 @@ class Accumulation {
                                      kRoleOptimize}));
     main_edits_.Append(
         block, Build({"logical_not", {{"X", {found}}}, {{"Out", {finite}}}, {}, kRoleOptimize}));
-    const int guarded = main_edits_.AddBlock(block);
-    Names reads, writes;
-    for (Symbol symbol : part_.reads) reads.push_back(Name(symbol));
-    for (Symbol symbol : part_.writes) writes.push_back(Name(symbol));
-    main_edits_.Append(block,
-                       Branch(finite, reads, writes, block, guarded, "accumulate_finite_scope"));
-    return guarded;
+    BranchVariables variables;
+    for (Symbol symbol : part_.reads) variables.reads.push_back(Name(symbol));
+    for (Symbol symbol : part_.writes) variables.writes.push_back(Name(symbol));
+    return AppendBranch(block, finite, variables, "accumulate_finite_scope", &names_, &main_edits_);
   }
 
   void MoveUpdatePart(int block) {
@@ -255,11 +245,6 @@ class Accumulation {
     }
   }
 
-  void WriteBranch(const std::string& is_due, int block) {
-    main_edits_.Append(
-        0, Branch(is_due, Unique(reads_), Unique(writes_), 0, block, "accumulate_scope"));
-  }
-
   static Names Unique(const Names& names) {
     absl::flat_hash_set<std::string> seen;
     Names unique;
@@ -269,20 +254,6 @@ class Accumulation {
     return unique;
   }
 
-  // The op that runs a block. It lists the variables that ops of the block read and write.
-  pb::OpDesc Branch(const std::string& condition, const Names& reads, const Names& writes,
-                    int block, int runs, const char* scope_name) {
-    pb::VarDesc scope;
-    scope.set_name(names_.Of(scope_name));
-    scope.mutable_type()->set_type(pb::VarType::STEP_SCOPES);
-    main_edits_.AddVar(block, scope);
-    return Build({"conditional_block",
-                  {{"Cond", {condition}}, {"Input", reads}},
-                  {{"Out", writes}, {"Scope", {scope.name()}}},
-                  {{"is_scalar_condition", true}, {"sub_block", BlockRef{runs}}},
-                  kRoleOptimize});
-  }
-
   const GradAccumulate::Options& options_;
   const float factor_;
   const UpdatePart& part_;
@@ -290,8 +261,6 @@ class Accumulation {
   UniqueNames names_;
   Rewriter main_edits_, startup_edits_;
   Names accumulators_;
-  absl::flat_hash_set<Symbol> gradients_;  // that the block writes before it reads them
-  Names reads_, writes_;                   // of the ops of the block
 };
 
 // A program that checks gradients itself acts on what it finds.

@@ -79,10 +79,10 @@ constexpr char kInitialized[] = R"(
     Out=[accumulate_step] = fill_constant() {shape=longs[1], dtype=3, value=0.0, str_value="0"}
 )";
 constexpr char kNewTemporaries[] = R"(
-    var accumulate_k : int64[1]
-    var accumulate_remainder : int64[1]
-    var accumulate_zero : int64[1]
-    var accumulate_is_due : bool[1]
+    var accumulate_k : int64[1] stop_gradient
+    var accumulate_remainder : int64[1] stop_gradient
+    var accumulate_zero : int64[1] stop_gradient
+    var accumulate_is_due : bool[1] stop_gradient
     var accumulate_scope : step_scopes
 )";
 // K stands for the number of steps.

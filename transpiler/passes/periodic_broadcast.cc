@@ -1,10 +1,12 @@
 #include "transpiler/passes/periodic_broadcast.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
@@ -20,6 +22,7 @@
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/step_condition.h"
+#include "transpiler/pipeline/param_attrs.h"
 
 namespace weft {
 namespace {
@@ -48,6 +51,35 @@ OpId BeforeUpdates(const Program& main) {
   return OpId();
 }
 
+struct Ring {
+  int id;
+  const RankGroup* group;  // null: all ranks
+  std::vector<std::string> variables;
+};
+
+// Variables take rings 0 .. nrings-1 in turn; those of a group of ranks, master weights of its
+// parameters too, take its ring (comm_init.h). Without rings that have no variables.
+std::vector<Ring> AssignRings(const AveragingPlan& plan, int nrings,
+                              const ParamAttrsByName& attrs) {
+  absl::flat_hash_map<std::string, std::string> param_of;  // by master weights
+  for (const AveragingPlan::Cast& cast : plan.casts) param_of[cast.master] = cast.param;
+  std::map<int, Ring> rings;  // by id
+  int turn = 0;
+  for (const FusedTensors& tensors : plan.averaged) {
+    for (const std::string& name : tensors.names) {
+      const auto param = param_of.find(name);
+      const auto found = attrs.find(param == param_of.end() ? name : param->second);
+      const bool has_group = found != attrs.end() && found->second.group.has_value();
+      const RankGroup* const group = has_group ? &*found->second.group : nullptr;
+      const int id = has_group ? nrings + group->index : turn++ % nrings;
+      rings.try_emplace(id, Ring{id, group, {}}).first->second.variables.push_back(name);
+    }
+  }
+  std::vector<Ring> ordered;
+  for (auto& [id, ring] : rings) ordered.push_back(std::move(ring));
+  return ordered;
+}
+
 }  // namespace
 
 void PeriodicBroadcast::Options::Bind(OptionBinder& bind) {
@@ -63,7 +95,10 @@ Contract PeriodicBroadcast::contract() const {
 absl::StatusOr<bool> PeriodicBroadcast::Run(PassContext& context, ProgramPair& programs) const {
   const int period = options_.bcast_period;
   if (period <= 0) return false;
-  WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan, PlanAveraging(programs, context, {}));
+  AveragingChoices choices;
+  choices.has_groups = true;
+  WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan, PlanAveraging(programs, context, choices));
+  if (plan.averaged.empty()) return false;
   if (period > 1 && programs.startup == nullptr) {
     return absl::FailedPreconditionError(
         "counting steps needs the startup program, which sets the counter to 0; give it, or use "
@@ -88,33 +123,30 @@ absl::StatusOr<bool> PeriodicBroadcast::Run(PassContext& context, ProgramPair& p
       rewriter.Append(block, op);
     }
   };
-  const auto write_in_place = [&](const char* type, const std::vector<std::string>& variables,
-                                  NewAttrs attrs) {
-    write(BuildOp(InPlaceOp(type, variables, std::move(attrs), kRoleOptimize), Dialect::kWeft));
+  const auto write_wait = [&](const char* type, const Ring& ring) {
+    write(BuildOp(InPlaceOp(type, ring.variables, {{"ring_id", ring.id}}, kRoleOptimize),
+                  Dialect::kWeft));
   };
-  std::vector<std::vector<std::string>> of_ring(options_.nrings);
-  size_t number = 0;
-  for (const FusedTensors& tensors : plan.averaged) {
-    for (const std::string& name : tensors.names) {
-      of_ring[number++ % options_.nrings].push_back(name);
-    }
-  }
-  for (int ring = 0; ring < options_.nrings; ++ring) {
-    if (!of_ring[ring].empty()) {
-      write_in_place("c_wait_compute", of_ring[ring], {{"ring_id", ring}});
-    }
-    for (const std::string& name : of_ring[ring]) {
-      write_in_place("c_broadcast", {name},
-                     {{"ring_id", ring}, {"root", 0}, {"use_calc_stream", false}});
+  const std::vector<Ring> rings = AssignRings(plan, options_.nrings, context.param_attrs);
+  for (const Ring& ring : rings) {
+    write_wait("c_wait_compute", ring);
+    for (const std::string& name : ring.variables) {
+      NewOp broadcast =
+          InPlaceOp("c_broadcast", {name},
+                    {{"ring_id", ring.id}, {"root", 0}, {"use_calc_stream", false}}, kRoleOptimize);
+      if (ring.group != nullptr) broadcast.group_ranks = ring.group->ranks;
+      write(BuildOp(broadcast, Dialect::kWeft));
       context.Explain(
-          kName, name, "broadcast", "all ranks go on from the values of rank 0",
+          kName, name, "broadcast",
+          ring.group == nullptr
+              ? "all ranks go on from the values of rank 0"
+              : absl::StrCat("the ranks of group ", ring.group->name,
+                             " go on from the values of rank ", ring.group->ranks.front()),
           {{"when", period == 1 ? "every step" : absl::StrCat("every ", period, " steps")},
-           {"ring", absl::StrCat(ring)}});
+           {"ring", absl::StrCat(ring.id)}});
     }
   }
-  for (int ring = 0; ring < options_.nrings; ++ring) {
-    if (!of_ring[ring].empty()) write_in_place("c_wait_comm", of_ring[ring], {{"ring_id", ring}});
-  }
+  for (const Ring& ring : rings) write_wait("c_wait_comm", ring);
   for (const AveragingPlan::Cast& cast : plan.casts) write(CastOp(cast));
   WEFT_RETURN_IF_ERROR(rewriter.Commit());
   if (startup.has_value()) WEFT_RETURN_IF_ERROR(startup->Commit());

@@ -17,6 +17,9 @@ namespace weft {
 //   Out=[w] = c_broadcast(X=[w]) {ring_id, root=0}    per parameter
 //   Out=[w, b] = c_wait_comm(X=[w, b]) {ring_id}      per ring
 //
+// Parameters of a group of ranks (ParamAttrs::group) take its ring (comm_init.h): its ranks go on
+// from the values of its first rank, others keep theirs.
+//
 // With N = 1, these ops are in the root block, without a counter. Broadcasts what PlanAveraging
 // finds: master weights, from which the parameter is then cast, instead of their parameters, and no
 // state. With N = 0 or -1, changes nothing: broadcast-params reads the same option.

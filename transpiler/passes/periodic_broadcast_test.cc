@@ -112,6 +112,41 @@ TEST(PeriodicBroadcast, EveryNthStepTheBroadcastIsInABlock) {
       OnRanks(2));
 }
 
+// w is that of ranks 1 and 2.
+TEST(PeriodicBroadcast, ParametersOfAGroupAreBroadcastOnItsRing) {
+  RewriteOptions options = OnRanks(4);
+  options.param_attrs["w"].group = RankGroup{"pair", {1, 2}};
+  options.verification = Verification::kNever;  // no startup program: nothing sets up the ring
+  const auto result = ExpectRewrite(
+      "grad-all-reduce{scale=none,nrings=2},periodic-broadcast{bcast_period=1,nrings=2}", kMain,
+      absl::StrCat(R"(
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=2}
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {group_ranks=ints[1, 2], ring_id=2}
+    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
+    Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
+    Out=[b@GRAD] = c_allreduce_sum(X=[b@GRAD]) role=backward
+    Out=[rate] = scale(X=[lr]) role=optimize|lr_sched {scale=0.5}
+    Out=[b] = c_wait_compute(X=[b]) role=optimize
+    Out=[b] = c_broadcast(X=[b]) role=optimize
+    Out=[w] = c_wait_compute(X=[w]) role=optimize {ring_id=2}
+    Out=[w] = c_broadcast(X=[w]) role=optimize {group_ranks=ints[1, 2], ring_id=2}
+    Out=[b] = c_wait_comm(X=[b]) role=optimize
+    Out=[w] = c_wait_comm(X=[w]) role=optimize {ring_id=2}
+    Out=[decay] = scale(X=[b]) role=optimize {scale=0.01}
+    Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
+    Out=[g] = elementwise_add(X=[b@GRAD], Y=[decay]) role=optimize
+    ParamOut=[b] = sgd(Grad=[g], LearningRate=[lr], Param=[b]) role=optimize
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=2}
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+  )"),
+      options);
+  EXPECT_THAT(RemarkTexts(result),
+              Contains("w broadcast: the ranks of group pair go on from the values of rank 1 "
+                       "when=every step ring=2"));
+}
+
 // The processes of ranks draw different numbers, unlike one process that drives several devices.
 TEST(PeriodicBroadcast, WithoutTheFirstBroadcastProcessesMayNotDraw) {
   const auto status = [](const std::string& initializer, int period,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
@@ -76,8 +78,34 @@ struct Plan {
   bool is_sparse = false;
   int64_t elements = 0;
   int64_t sent = -1;  // of these, by each rank; -1: depends on the values
+  // The most elements per rank for which rows are fewer bytes; none: unknown.
+  absl::optional<int64_t> break_even = absl::nullopt;
   std::string why;
 };
+
+// What a rank receives from each of the others (executor/rows_all_reduce.h): four numbers about the
+// rows, and an index and a value of each.
+constexpr int64_t kHeaderBytes = 32;
+int64_t BytesOfRow(int64_t elements) {
+  const bool is_short = elements - 1 <= std::numeric_limits<int32_t>::max();
+  return (is_short ? 4 : 8) + static_cast<int64_t>(sizeof(float));
+}
+
+// What a rank receives of fp32 gradients that travel whole: 2 (n - 1) / n times their bytes.
+double DenseBytes(int64_t elements, int nranks) {
+  return 2.0 * (nranks - 1) / nranks * 4 * static_cast<double>(elements);
+}
+double RowsBytes(int64_t sent, int64_t elements, int nranks) {
+  return (nranks - 1) * (kHeaderBytes + static_cast<double>(sent * BytesOfRow(elements)));
+}
+
+// The most elements per rank for which rows are fewer bytes; 0: they never are.
+int64_t BreakEven(int64_t elements, int nranks) {
+  if (nranks < 2) return 0;  // nothing is received
+  const double of_a_rank = DenseBytes(elements, nranks) / (nranks - 1);
+  const double sent = (of_a_rank - kHeaderBytes) / static_cast<double>(BytesOfRow(elements));
+  return std::clamp(static_cast<int64_t>(std::ceil(sent)) - 1, int64_t{0}, elements);
+}
 
 class SparseExchange : public GradientExchange {
  public:
@@ -131,23 +159,9 @@ class SparseExchange : public GradientExchange {
       plan.elements += elements;
     }
     if (options_.mode == Mode::kTopK) plan.sent = NumSent(options_.spars, plan.elements);
-    const bool is_known = plan.sent >= 0 && nranks_.has_value();
-    if (options_.fallback && is_known) {
-      // What a rank receives: 8 bytes for each element of each other rank, or 2 (n - 1) / n times
-      // the bytes of the gradients.
-      const double others = *nranks_ - 1;
-      const double rows = others * 8.0 * static_cast<double>(plan.sent);
-      const double dense = 2 * others / *nranks_ * 4.0 * static_cast<double>(plan.elements);
-      const auto bytes = [](double value) { return absl::StrCat(std::llround(value)); };
-      plan.is_sparse = rows < dense;
-      plan.why = absl::StrCat("a rank would receive ", bytes(rows), " bytes of ", plan.sent,
-                              " elements per rank, or ", bytes(dense), " of whole gradients");
-      return plan;
-    }
+    if (nranks_.has_value()) plan.break_even = BreakEven(plan.elements, *nranks_);
     plan.is_sparse = true;
-    plan.why = plan.sent < 0 ? "how many elements are sent depends on their values"
-               : is_known    ? "without fallback"
-                             : "the number of ranks is unknown";
+    plan.why = options_.mode == Mode::kTopK ? OfTopK(&plan) : OfThreshold(&plan);
     return plan;
   }
 
@@ -232,6 +246,28 @@ class SparseExchange : public GradientExchange {
     bool IsDense() const { return rows.empty(); }
   };
 
+  // Whether the bucket travels as rows, and why.
+  std::string OfTopK(Plan* plan) const {
+    if (!options_.fallback) return "without fallback";
+    if (!nranks_.has_value()) return "the number of ranks is unknown";
+    const double rows = RowsBytes(plan->sent, plan->elements, *nranks_);
+    const double dense = DenseBytes(plan->elements, *nranks_);
+    const auto bytes = [](double value) { return absl::StrCat(std::llround(value)); };
+    plan->is_sparse = rows < dense;
+    return absl::StrCat("a rank would receive ", bytes(rows), " bytes of ", plan->sent,
+                        " elements per rank, or ", bytes(dense), " of whole gradients");
+  }
+  std::string OfThreshold(Plan* plan) const {
+    if (options_.fallback && plan->break_even == 0) {
+      plan->is_sparse = false;
+      return absl::StrCat(
+          "a rank would receive ", std::llround(RowsBytes(1, plan->elements, *nranks_)),
+          " bytes or more of 1 element or more per rank, or ",
+          std::llround(DenseBytes(plan->elements, *nranks_)), " of whole gradients");
+    }
+    return "how many elements are sent depends on their values";
+  }
+
   const Program& program_;
   const GradientAnalysis& analysis_;
   const Options& options_;
@@ -263,6 +299,15 @@ absl::Status CheckElementTypes(const Program& program, const GradientAnalysis& a
   return absl::OkStatus();
 }
 
+// For how many elements per rank rows are fewer bytes than whole gradients.
+std::string FewerBytesText(const Plan& plan) {
+  if (!plan.break_even.has_value()) return "below a share of 1 / ranks";
+  const double share =
+      static_cast<double>(*plan.break_even) / static_cast<double>(plan.elements) * 100;
+  return absl::StrFormat("up to %d of %d elements per rank (%.3g %%)", *plan.break_even,
+                         plan.elements, share);
+}
+
 void Explain(const Program& program, const GradientAnalysis& analysis,
              const SparseExchange& exchange, const std::vector<GradientBucket>& buckets,
              PassContext& context) {
@@ -274,6 +319,7 @@ void Explain(const Program& program, const GradientAnalysis& analysis,
       if (plan.is_sparse) {
         details.push_back({"elements", absl::StrCat(plan.elements)});
         if (plan.sent >= 0) details.push_back({"sent", absl::StrCat(plan.sent)});
+        details.push_back({"fewer bytes", FewerBytesText(plan)});
       }
       context.Explain(
           SparsifyGradients::kName, std::string(program.name(analysis.gradients[i].grad)),
@@ -301,7 +347,8 @@ void SparsifyGradients::Options::Bind(OptionBinder& bind) {
              /*min=*/0);
   bind.Int64("buffer_elements", &buffer_elements,
              "the size of SINGA's buffer, which must hold twice the threshold", /*min=*/0);
-  bind.Bool("fallback", &fallback, "send whole gradients where that is no more bytes");
+  bind.Bool("fallback", &fallback,
+            "send whole gradients where rows are no fewer bytes, whatever the values");
 }
 
 Contract SparsifyGradients::contract() const {

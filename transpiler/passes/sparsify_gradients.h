@@ -35,9 +35,12 @@ namespace weft {
 // what is not sent is lost.
 //
 // Gradients travel whole
-//   - with fallback, where rows (8 bytes an element, of each rank) are no fewer bytes than the
-//   dense
-//     gradients. That is known for topk and a known number of ranks.
+//   - with fallback, for a known number of ranks, where rows (32 bytes of each other rank, and 8
+//   for
+//     each of its elements) are no fewer bytes than the dense gradients, which each rank receives
+//     2 (n - 1) / n times: with topk for its k elements, with threshold for a single one. How many
+//     elements pass a threshold is known at run time only: remarks say up to how many of them rows
+//     are fewer bytes.
 //   - if their variable holds several gradients in turn, or their shape is unknown
 //   - as rows, if they are row-sparse already
 //

@@ -1,14 +1,18 @@
 #include "transpiler/passes/sparsify_gradients.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/types/optional.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/transpile.h"
 
 namespace weft {
 namespace {
@@ -112,7 +116,7 @@ TEST(SparsifyGradients, LargeGradientsTravelAloneAndWithoutCorrectionNothingIsKe
 )"));
 }
 
-// A rank would receive 63 * 4 elements of 8 bytes, or 2 * 63 / 64 * 64 of 4 bytes.
+// A rank would receive 63 times 32 bytes and 4 elements of 8 bytes, or 2 * 63 / 64 * 64 of 4 bytes.
 TEST(SparsifyGradients, GradientsTravelWholeWhereThatIsNoMoreBytes) {
   const auto result = ExpectRewrite("sparsify-gradients{mode=topk,spars=0.05}", Programs(),
                                     {absl::StrCat(R"(
@@ -130,8 +134,65 @@ TEST(SparsifyGradients, GradientsTravelWholeWhereThatIsNoMoreBytes) {
                                     Options(OnRanks(64)));
   EXPECT_THAT(
       RemarkTexts(result),
-      Contains(AllOf(StartsWith("a@GRAD not sparsified: a rank would receive 2016 bytes of 4 "
+      Contains(AllOf(StartsWith("a@GRAD not sparsified: a rank would receive 4032 bytes of 4 "
                                 "elements per rank, or 504 of whole gradients"))));
+}
+
+// Of the bucket of both gradients, which has 64 elements.
+std::vector<std::string> RemarksOf(const std::string& options, absl::optional<int> nranks) {
+  Program main = testing::CompactProgram(Main()), startup = testing::CompactProgram(kStartup);
+  ProgramPair programs{&main, &startup};
+  TranspileOptions transpile;
+  transpile.passes = absl::StrCat("sparsify-gradients{", options, "}");
+  transpile.cluster.nranks = nranks;
+  transpile.explain = true;
+  transpile.verification = Verification::kNever;
+  const absl::StatusOr<TranspileResult> result = Transpile(transpile, programs);
+  EXPECT_THAT(result.status(), testing::IsOk());
+  return result.ok() ? RemarkTexts(*result) : std::vector<std::string>();
+}
+
+// s elements of each of n ranks are 32 + 8 s bytes from each of the others; of 64 whole gradients,
+// 512 / n bytes come from each.
+TEST(SparsifyGradients, RemarksSayUpToHowManyElementsRowsAreFewerBytes) {
+  EXPECT_THAT(RemarksOf("mode=threshold", 2),
+              Contains(StartsWith("a@GRAD sparsified: how many elements are sent depends on their "
+                                  "values elements=64 fewer bytes=up to 27 of 64 elements per rank "
+                                  "(42.2 %)")));
+  EXPECT_THAT(RemarksOf("mode=threshold", 12),
+              Contains(HasSubstr("a@GRAD sparsified: how many elements are sent depends on their "
+                                 "values elements=64 fewer bytes=up to 1 of 64 elements")));
+  EXPECT_THAT(RemarksOf("mode=threshold", absl::nullopt),
+              Contains(HasSubstr("fewer bytes=below a share of 1 / ranks")));
+  EXPECT_THAT(RemarksOf("mode=topk", 2),
+              Contains(HasSubstr("sent=4 fewer bytes=up to 27 of 64 elements per rank")));
+  // 4 elements: 64 bytes of each rank; of whole gradients 64, and 73.
+  EXPECT_THAT(RemarksOf("mode=topk", 8), Contains(HasSubstr("a@GRAD not sparsified: ")));
+  EXPECT_THAT(RemarksOf("mode=topk", 7), Contains(HasSubstr("a@GRAD sparsified: ")));
+}
+
+// From 13 ranks on, even one element of each is more bytes than whole gradients.
+TEST(SparsifyGradients, GradientsTravelWholeWhereNoElementsAreFewerBytes) {
+  EXPECT_THAT(RemarksOf("mode=threshold", 13),
+              Contains(StartsWith("a@GRAD not sparsified: a rank would receive 480 bytes or more "
+                                  "of 1 element or more per rank, or 473 of whole gradients")));
+  EXPECT_THAT(RemarksOf("mode=threshold,fallback=false", 13),
+              Contains(HasSubstr("a@GRAD sparsified: ")));
+  // A parameter of one element.
+  Program main = testing::CompactProgram(R"(
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+    var c : fp32[1] parameter persistable
+    var c@GRAD : fp32[1]
+    Y@GRAD=[c@GRAD] = elementwise_add_grad(X=[x], Y=[c], Out@GRAD=[y@GRAD]) role=backward vars=[c, c@GRAD]
+    ParamOut=[c] = sgd(Grad=[c@GRAD], LearningRate=[lr], Param=[c]) role=optimize
+)");
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "sparsify-gradients{mode=threshold}";  // no residuals, and no startup program
+  options.cluster.nranks = 2;
+  options.verification = Verification::kNever;
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  for (OpId id : main.block(0).ops()) EXPECT_NE(main.op(id).type(), "sparsify_threshold");
 }
 
 TEST(SparsifyGradients, GradientsThatAreRowsStayRows) {

@@ -37,6 +37,27 @@ void WriteAt(OpId before, const pb::OpDesc& op, Rewriter* main) {
   }
 }
 
+struct NewBlock {
+  int number;
+  pb::OpDesc op;  // that runs it
+};
+
+// Adds a block to block `parent`, and declares what the op that runs it needs there.
+NewBlock NewBranch(int parent, const std::string& condition, const BranchVariables& variables,
+                   const std::string& scope, UniqueNames* names, Rewriter* main) {
+  const int block = main->AddBlock(parent);
+  pb::VarDesc scopes;
+  scopes.set_name(names->Of(scope));
+  scopes.mutable_type()->set_type(pb::VarType::STEP_SCOPES);
+  main->AddVar(parent, scopes);
+  const NewOp branch = {"conditional_block",
+                        {{"Cond", {condition}}, {"Input", variables.reads}},
+                        {{"Out", variables.writes}, {"Scope", {scopes.name()}}},
+                        {{"is_scalar_condition", true}, {"sub_block", BlockRef{block}}},
+                        kRoleOptimize};
+  return {block, BuildOp(branch, Dialect::kWeft)};
+}
+
 }  // namespace
 
 StepCounter::StepCounter(absl::string_view prefix, OpId before, UniqueNames* names, Rewriter* main,
@@ -98,17 +119,15 @@ void StepCounter::Write(const pb::OpDesc& op) { WriteAt(before_, op, &main_); }
 
 int WriteBranch(const std::string& condition, const std::vector<std::string>& variables,
                 const std::string& scope, OpId before, UniqueNames* names, Rewriter* main) {
-  const int block = main->AddBlock(0);
-  pb::VarDesc scopes;
-  scopes.set_name(names->Of(scope));
-  scopes.mutable_type()->set_type(pb::VarType::STEP_SCOPES);
-  main->AddVar(0, scopes);
-  const NewOp branch = {"conditional_block",
-                        {{"Cond", {condition}}, {"Input", variables}},
-                        {{"Out", variables}, {"Scope", {scopes.name()}}},
-                        {{"is_scalar_condition", true}, {"sub_block", BlockRef{block}}},
-                        kRoleOptimize};
-  WriteAt(before, BuildOp(branch, Dialect::kWeft), main);
+  const auto [block, op] = NewBranch(0, condition, {variables, variables}, scope, names, main);
+  WriteAt(before, op, main);
+  return block;
+}
+
+int AppendBranch(int parent, const std::string& condition, const BranchVariables& variables,
+                 const std::string& scope, UniqueNames* names, Rewriter* main) {
+  const auto [block, op] = NewBranch(parent, condition, variables, scope, names, main);
+  main->Append(parent, op);
   return block;
 }
 

@@ -47,6 +47,13 @@ class StepCounter {
 int WriteBranch(const std::string& condition, const std::vector<std::string>& variables,
                 const std::string& scope, OpId before, UniqueNames* names, Rewriter* main);
 
+// The same at the end of block `parent`, for ops that read and write different variables.
+struct BranchVariables {
+  std::vector<std::string> reads, writes;
+};
+int AppendBranch(int parent, const std::string& condition, const BranchVariables& variables,
+                 const std::string& scope, UniqueNames* names, Rewriter* main);
+
 }  // namespace weft
 
 #endif  // WEFT_TRANSPILER_PASSES_STEP_CONDITION_H_

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes partial_update.jsonl and bcast_period.jsonl from a folder of conformance vectors.
+"""Writes the files *.jsonl from a folder of conformance vectors.
 
     make_cases.py FOLDER    # with schedules.json
 
@@ -34,7 +34,7 @@ def partial_update(case):
     }
 
 
-def bcast_period(case):
+def megengine(case):
     params = case['params']
     return {
         'id': case['id'],
@@ -46,8 +46,31 @@ def bcast_period(case):
         'drift': params['drift_per_step_and_rank'],
         'broadcasts_at_construction': len(case['events_at_construction']),
         'begin': bits(case['params_after_construction']),
-        'grads': [[micro for (micro,) in step] for step in bits(case['grads'])],
+        'grads': micro_batches(bits(case['grads'])),
         'after': bits(case['params_after_step']),
+    }
+
+
+def micro_batches(grads):
+    """By micro-batch, all those of a step one after the other, then rank and parameter."""
+    return [[rank[micro] for rank in step] for step in grads for micro in range(len(step[0]))]
+
+
+def packed(case):
+    return {
+        **megengine(case),
+        'threshold_bytes': case['params']['param_pack_thd'],
+        'elements_of_all_reduces': [[event['elements'] for event in step]
+                                    for step in case['events_per_step']],
+    }
+
+
+def accumulated(case):
+    return {
+        **megengine(case),
+        'micro_batches': case['params']['micro_batches'],
+        'elements_of_all_reduces': [[event['elements'] for event in step]
+                                    for step in case['events_per_step']],
     }
 
 
@@ -63,7 +86,11 @@ def main():
     write('partial_update.jsonl',
           [partial_update(case) for case in cases if case['kind'] == 'partial_update'])
     write('bcast_period.jsonl',
-          [bcast_period(case) for case in cases if case['id'].startswith('megengine/period_')])
+          [megengine(case) for case in cases if case['id'].startswith('megengine/period_')])
+    write('packed.jsonl',
+          [packed(case) for case in cases if case['id'].startswith('megengine/packed')])
+    write('micro_batches.jsonl',
+          [accumulated(case) for case in cases if case['id'] == 'megengine/micro_batches'])
 
 
 main()

@@ -1,0 +1,672 @@
+#include "executor/message_collectives.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+#include "executor/local_collective.h"
+#include "executor/world.h"
+
+namespace weft {
+namespace {
+
+using Clock = Transport::Clock;
+
+// Up to this many bytes, elements travel with the descriptor of the call.
+constexpr int64_t kSmallBytes = 16 << 10;
+// What a reduction exchanges at a time: bounds the memory for the elements of other ranks.
+constexpr int64_t kChunkBytes = 4 << 20;
+// The limit of a message: engines count bytes in an int.
+constexpr int64_t kMessageBytes = 1 << 30;
+// Of the description of a call, when ranks call different collectives.
+constexpr int64_t kDescriptionBytes = 4096;
+// If a connection breaks, the link soon tells why.
+constexpr double kCauseSeconds = 1;
+constexpr double kPositionSeconds = 1;
+
+Clock::duration Seconds(double s) {
+  constexpr double kNever = 1e9;  // decades
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::clamp(s, 0.0, kNever)));
+}
+
+// The head of the first message of a call.
+struct Header {
+  int64_t number = 0;
+  int64_t count = 0;
+  int32_t root = 0;
+  uint8_t kind = 0;
+  uint8_t reduction = 0;
+  uint8_t dtype = 0;
+  uint8_t rounds_each_addition = 0;
+};
+constexpr int64_t kHeaderBytes = 64;  // keeps elements aligned
+static_assert(sizeof(Header) <= kHeaderBytes);
+
+Header HeaderOf(const CollectiveDesc& desc, int64_t number) {
+  return {number,
+          desc.count,
+          desc.root,
+          static_cast<uint8_t>(desc.kind),
+          static_cast<uint8_t>(desc.reduction),
+          static_cast<uint8_t>(desc.dtype),
+          static_cast<uint8_t>(desc.rounds_each_addition)};
+}
+
+CollectiveDesc DescOf(const Header& header) {
+  CollectiveDesc desc;
+  desc.kind = static_cast<CollectiveKind>(header.kind);
+  desc.reduction = static_cast<Reduction>(header.reduction);
+  desc.dtype = static_cast<DType>(header.dtype);
+  desc.count = header.count;
+  desc.root = header.root;
+  desc.rounds_each_addition = header.rounds_each_addition != 0;
+  return desc;
+}
+
+void CopyBytes(const void* from, int64_t bytes, void* to) {
+  if (from != to && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// Whether the elements of rank `from` are of use to rank `to`.
+bool Needs(const CollectiveDesc& desc, int from, int to) {
+  if (desc.kind == CollectiveKind::kBroadcast) return from == desc.root;
+  return desc.kind != CollectiveKind::kReduce || to == desc.root;
+}
+
+struct Range {
+  int64_t begin;
+  int64_t end;
+  int64_t size() const { return end - begin; }
+};
+
+// Part `part` of a range.
+Range PartOf(Range range, int part, int num_parts) {
+  return {range.begin + range.size() * part / num_parts,
+          range.begin + range.size() * (part + 1) / num_parts};
+}
+
+// The calls that ranks of the run are in, as far as known.
+using FindPositions = std::function<std::map<int, std::string>(const std::vector<int>& ranks)>;
+
+class MessageCommunicator : public Communicator {
+ public:
+  MessageCommunicator(RingKey key, int rank, int nranks, const GroupOptions& options,
+                      FindPositions find_positions, std::unique_ptr<Transport> transport)
+      : key_(std::move(key)),
+        rank_(rank),
+        nranks_(nranks),
+        options_(options),
+        find_positions_(std::move(find_positions)),
+        transport_(std::move(transport)),
+        heads_(nranks),
+        elements_(nranks) {}
+
+  int rank() const override { return rank_; }
+  int nranks() const override { return nranks_; }
+
+  absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Arrive(call);
+      if (!broken_.ok()) return BrokenStatus();
+      is_running_ = true;
+    }
+    absl::Status status = RunCall(call.desc, static_cast<const char*>(in), static_cast<char*>(out));
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_running_ = false;
+    if (status.ok()) return status;
+    // The ring was broken while the call waited.
+    if (absl::IsCancelled(status) && !broken_.ok()) return BrokenStatus();
+    if (broken_.ok()) broken_ = status;
+    return status;
+  }
+
+  // No call succeeds any more. The first error counts.
+  void Break(const absl::Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!broken_.ok()) return;
+    broken_ = status;
+    if (transport_ != nullptr) transport_->Interrupt();
+    changed_.notify_all();
+  }
+
+  // The call that the rank is in: "ring 1, all-reduce #3 of x (fp32[4])"; empty: none.
+  std::string Position() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return is_running_ ? Where() : "";
+  }
+
+ private:
+  // A call of this rank. The strings keep their memory from call to call.
+  struct Call {
+    int64_t number = -1;
+    CollectiveDesc desc;
+    std::string op;
+    std::string variable;
+    Dims dims;
+  };
+
+  void Arrive(const CollectiveCall& call) {
+    std::swap(previous_, current_);
+    current_.number = previous_.number + 1;
+    current_.desc = call.desc;
+    current_.op.assign(call.op.data(), call.op.size());
+    current_.variable.assign(call.variable.data(), call.variable.size());
+    current_.dims = call.dims;
+  }
+
+  absl::Status RunCall(const CollectiveDesc& desc, const char* in, char* out) {
+    if (nranks_ == 1) {
+      WEFT_RETURN_IF_ERROR(CheckCall(desc));
+      const void* const ins[] = {in};
+      void* const outs[] = {out};
+      RunLocalCollective(desc, ins, outs, 0, 1);
+      return absl::OkStatus();
+    }
+    size_ = static_cast<int64_t>(SizeOf(desc.dtype));
+    WEFT_RETURN_IF_ERROR(ExchangeHeads(desc, in));
+    WEFT_RETURN_IF_ERROR(CompareHeads(desc));
+    WEFT_RETURN_IF_ERROR(CheckCall(desc));
+    if (IsSmall(desc)) {
+      RunSmall(desc, in, out);
+      return absl::OkStatus();
+    }
+    switch (desc.kind) {
+      case CollectiveKind::kAllReduce:
+      case CollectiveKind::kReduce:
+        return RunReduce(desc, in, out);
+      case CollectiveKind::kReduceScatter:
+        return RunReduceScatter(desc, in, out);
+      case CollectiveKind::kAllGather:
+        return RunAllGather(desc, in, out);
+      case CollectiveKind::kBroadcast:
+        return RunBroadcast(desc, in, out);
+    }
+    return absl::InternalError("unknown kind of collective");
+  }
+
+  bool IsSmall(const CollectiveDesc& desc) const { return desc.count * size_ <= kSmallBytes; }
+
+  // Calls visit(rank) for all other ranks, which begin one after the other, so that they do not all
+  // send to rank 0 first.
+  template <typename Visit>
+  void ForOthers(const Visit& visit) {
+    for (int i = 1; i < nranks_; ++i) visit((rank_ + i) % nranks_);
+  }
+
+  absl::Status ExchangeHeads(const CollectiveDesc& desc, const char* in) {
+    const int64_t data = IsSmall(desc) ? desc.count * size_ : 0;
+    const Header header = HeaderOf(desc, current_.number);
+    heads_[rank_].assign(kHeaderBytes, 0);
+    std::memcpy(heads_[rank_].data(), &header, sizeof header);
+    if (data > 0) heads_[rank_].insert(heads_[rank_].end(), in, in + data);
+    ForOthers([&](int r) {
+      heads_[r].resize(kHeaderBytes + kSmallBytes);
+      transport_->Receive(r, heads_[r].data(), heads_[r].size());
+    });
+    ForOthers([&](int r) {
+      transport_->Send(r, heads_[rank_].data(), kHeaderBytes + (Needs(desc, rank_, r) ? data : 0));
+    });
+    return Wait(/*for_arrival=*/true);
+  }
+
+  // All ranks compare the same heads: they all go on, or all fail alike.
+  absl::Status CompareHeads(const CollectiveDesc& desc) {
+    std::vector<Header> headers(nranks_);
+    for (int r = 0; r < nranks_; ++r) std::memcpy(&headers[r], heads_[r].data(), sizeof(Header));
+    for (const Header& header : headers) {
+      if (header.number == current_.number) continue;
+      return absl::InternalError(absl::StrCat(Where(), ": expected a message of call #",
+                                              current_.number, ", found one of call #",
+                                              header.number));
+    }
+    const CollectiveDesc first = DescOf(headers[0]);
+    for (int r = 1; r < nranks_; ++r) {
+      if (!(DescOf(headers[r]) == first)) return DifferentCalls(r);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status DifferentCalls(int other) {
+    texts_.assign(nranks_, std::string(kDescriptionBytes, '\0'));
+    std::string& mine = texts_[rank_] = absl::StrCat(Describe(current_), " in ", current_.op);
+    mine.resize(std::min<size_t>(mine.size(), kDescriptionBytes));
+    ForOthers([&](int r) { transport_->Receive(r, &texts_[r][0], texts_[r].size()); });
+    ForOthers([&](int r) { transport_->Send(r, mine.data(), mine.size()); });
+    WEFT_RETURN_IF_ERROR(Wait(/*for_arrival=*/false));
+    return absl::FailedPreconditionError(absl::StrCat(
+        ToString(key_), ": ranks call different collectives: rank ", RankAt(key_, 0), " calls ",
+        texts_[0].c_str(), ", rank ", RankAt(key_, other), " calls ", texts_[other].c_str()));
+  }
+
+  absl::Status CheckCall(const CollectiveDesc& desc) const {
+    const absl::Status status = CheckLocalCollective(desc, nranks_);
+    if (status.ok()) return status;
+    return absl::Status(status.code(), absl::StrCat(Where(), ": ", status.message()));
+  }
+
+  // All elements that this rank needs have come with the heads.
+  void RunSmall(const CollectiveDesc& desc, const char* in, char* out) {
+    const int64_t bytes = desc.count * size_;
+    for (int r = 0; r < nranks_; ++r) elements_[r] = heads_[r].data() + kHeaderBytes;
+    elements_[rank_] = in;
+    switch (desc.kind) {
+      case CollectiveKind::kAllReduce:
+        return Fold(desc, desc.count, out);
+      case CollectiveKind::kReduce:
+        return rank_ == desc.root ? Fold(desc, desc.count, out) : CopyBytes(in, bytes, out);
+      case CollectiveKind::kReduceScatter: {
+        const int64_t share = desc.count / nranks_;
+        for (const void*& data : elements_) {
+          data = static_cast<const char*>(data) + rank_ * share * size_;
+        }
+        return Fold(desc, share, out);
+      }
+      case CollectiveKind::kAllGather:
+        for (int r = 0; r < nranks_; ++r) CopyBytes(elements_[r], bytes, out + r * bytes);
+        return;
+      case CollectiveKind::kBroadcast:
+        return CopyBytes(elements_[desc.root], bytes, out);
+    }
+  }
+
+  // Each rank reduces one part of a chunk. Then all of them, or the root, get the parts.
+  absl::Status RunReduce(const CollectiveDesc& desc, const char* in, char* out) {
+    const bool to_all = desc.kind == CollectiveKind::kAllReduce;
+    const bool is_target = to_all || rank_ == desc.root;
+    const int64_t step = kChunkBytes / size_;
+    for (int64_t begin = 0; begin < desc.count; begin += step) {
+      const Range chunk{begin, std::min(begin + step, desc.count)};
+      const Range mine = PartOf(chunk, rank_, nranks_);
+      WEFT_RETURN_IF_ERROR(
+          ExchangeParts(in, mine, [&](int r) { return PartOf(chunk, r, nranks_); }));
+      // Nobody was sent this part, so it may be overwritten if `out` is `in`.
+      if (!is_target) result_.resize(mine.size() * size_);
+      char* const result = is_target ? out + mine.begin * size_ : result_.data();
+      Fold(desc, mine.size(), result);
+      if (is_target) {
+        ForOthers([&](int r) {
+          const Range part = PartOf(chunk, r, nranks_);
+          transport_->Receive(r, out + part.begin * size_, part.size() * size_);
+        });
+      }
+      ForOthers([&](int r) {
+        if (to_all || r == desc.root) transport_->Send(r, result, mine.size() * size_);
+      });
+      WEFT_RETURN_IF_ERROR(Wait(/*for_arrival=*/false));
+    }
+    if (!is_target) CopyBytes(in, desc.count * size_, out);
+    return absl::OkStatus();
+  }
+
+  absl::Status RunReduceScatter(const CollectiveDesc& desc, const char* in, char* out) {
+    const int64_t share = desc.count / nranks_;
+    const int64_t step = std::max<int64_t>(kChunkBytes / size_ / nranks_, 1);
+    for (int64_t begin = 0; begin < share; begin += step) {
+      const int64_t end = std::min(begin + step, share);
+      const auto part_of = [&](int r) { return Range{r * share + begin, r * share + end}; };
+      WEFT_RETURN_IF_ERROR(ExchangeParts(in, part_of(rank_), part_of));
+      // If `out` is `in`, this overwrites what rank 0 has just been sent.
+      Fold(desc, end - begin, out + begin * size_);
+    }
+    return absl::OkStatus();
+  }
+
+  // Sends each rank its part of `in`, and points elements_ to `mine` of all ranks.
+  template <typename Part>
+  absl::Status ExchangeParts(const char* in, Range mine, const Part& part_of) {
+    const int64_t bytes = mine.size() * size_;
+    // Rows begin at lines of the cache.
+    const int64_t row = (bytes + 63) / 64 * 64;
+    if (static_cast<int64_t>(received_.size()) < row * nranks_) received_.resize(row * nranks_);
+    ForOthers([&](int r) {
+      elements_[r] = received_.data() + r * row;
+      transport_->Receive(r, received_.data() + r * row, bytes);
+    });
+    elements_[rank_] = in + mine.begin * size_;
+    ForOthers([&](int r) {
+      const Range part = part_of(r);
+      transport_->Send(r, in + part.begin * size_, part.size() * size_);
+    });
+    return Wait(/*for_arrival=*/false);
+  }
+
+  absl::Status RunAllGather(const CollectiveDesc& desc, const char* in, char* out) {
+    const int64_t bytes = desc.count * size_;
+    ForOthers([&](int r) { ReceiveAll(r, out + r * bytes, bytes); });
+    ForOthers([&](int r) { SendAll(r, in, bytes); });
+    CopyBytes(in, bytes, out + rank_ * bytes);
+    return Wait(/*for_arrival=*/false);
+  }
+
+  absl::Status RunBroadcast(const CollectiveDesc& desc, const char* in, char* out) {
+    const int64_t bytes = desc.count * size_;
+    if (rank_ == desc.root) {
+      ForOthers([&](int r) { SendAll(r, in, bytes); });
+      CopyBytes(in, bytes, out);
+    } else {
+      ReceiveAll(desc.root, out, bytes);
+    }
+    return Wait(/*for_arrival=*/false);
+  }
+
+  void SendAll(int to, const char* data, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += kMessageBytes) {
+      transport_->Send(to, data + at, std::min(kMessageBytes, bytes - at));
+    }
+  }
+  void ReceiveAll(int from, char* data, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += kMessageBytes) {
+      transport_->Receive(from, data + at, std::min(kMessageBytes, bytes - at));
+    }
+  }
+
+  // Reduces `count` elements of elements_: a reduction whose root is the only rank with a result.
+  void Fold(const CollectiveDesc& desc, int64_t count, char* out) {
+    CollectiveDesc fold = desc;
+    fold.kind = CollectiveKind::kReduce;
+    fold.root = rank_;
+    fold.count = count;
+    targets_.resize(nranks_);
+    for (int r = 0; r < nranks_; ++r) targets_[r] = const_cast<void*>(elements_[r]);
+    targets_[rank_] = out;
+    RunLocalCollective(fold, elements_, targets_, 0, 1);
+  }
+
+  // Waits for the messages that were begun. Gives the transport up if that fails.
+  absl::Status Wait(bool for_arrival) {
+    const absl::Status status = TryWait(for_arrival);
+    if (!status.ok()) transport_->Stop();
+    return status;
+  }
+
+  absl::Status TryWait(bool for_arrival) {
+    const Clock::time_point begun = Clock::now();
+    const Clock::time_point fail_at = begun + Seconds(options_.timeout_s);
+    const Clock::time_point warn_at = begun + Seconds(options_.warn_after_s);
+    absl::Status status = transport_->Wait(std::min(warn_at, fail_at));
+    if (absl::IsDeadlineExceeded(status) && warn_at < fail_at) {
+      if (options_.warn && last_warning_ < current_.number) {
+        last_warning_ = current_.number;
+        options_.warn(DescribeMissing(for_arrival, options_.warn_after_s));
+      }
+      status = transport_->Wait(fail_at);
+    }
+    if (status.ok() || absl::IsCancelled(status)) return status;
+    if (absl::IsDeadlineExceeded(status)) {
+      return absl::DeadlineExceededError(DescribeMissing(for_arrival, options_.timeout_s));
+    }
+    if (IsBrokenSoon()) return absl::CancelledError();
+    return absl::Status(status.code(), absl::StrCat(Where(), ": ", status.message()));
+  }
+
+  // Whether the link tells why the engine failed.
+  bool IsBrokenSoon() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const double seconds = options_.link == nullptr ? 0 : kCauseSeconds;
+    return changed_.wait_for(lock, Seconds(seconds), [&] { return !broken_.ok(); });
+  }
+
+  std::string DescribeMissing(bool for_arrival, double seconds) const {
+    const std::vector<int> missing = transport_->Pending();
+    const auto name = [&](std::string* out, int r) { absl::StrAppend(out, RankAt(key_, r)); };
+    const absl::string_view have = missing.size() == 1 ? " has" : " have";
+    if (!for_arrival) {
+      return absl::StrCat(Where(), ": rank ", absl::StrJoin(missing, ", ", name), have,
+                          " arrived, but", have, " not exchanged all data after ", seconds,
+                          " s; waiting: rank ", RankAt(key_, rank_));
+    }
+    std::vector<int> waiting;
+    for (int r = 0; r < nranks_; ++r) {
+      if (!absl::c_linear_search(missing, r)) waiting.push_back(r);
+    }
+    std::string text = absl::StrCat(Where(), ": rank ", absl::StrJoin(missing, ", ", name), have,
+                                    " not arrived after ", seconds, " s; waiting: rank ",
+                                    absl::StrJoin(waiting, ", ", name));
+    std::vector<int> ranks;
+    for (int r : missing) ranks.push_back(RankAt(key_, r));
+    const std::map<int, std::string> positions = find_positions_(ranks);
+    for (int rank : ranks) {
+      absl::StrAppend(&text, "; rank ", rank,
+                      current_.number == 0 ? std::string(" has never arrived")
+                                           : " last arrived at " + Describe(previous_));
+      const auto position = positions.find(rank);
+      if (position != positions.end()) absl::StrAppend(&text, " and is in ", position->second);
+    }
+    return text;
+  }
+
+  // If the ring was aborted, the call adds which call it was; other errors belong to the ring.
+  absl::Status BrokenStatus() const {
+    if (!absl::IsAborted(broken_)) return broken_;
+    return absl::AbortedError(absl::StrCat(Where(), ": aborted: ", broken_.message()));
+  }
+
+  static std::string Describe(const Call& call) {
+    return DescribeCollective(call.desc, call.number, call.variable, call.dims);
+  }
+  std::string Where() const { return absl::StrCat(ToString(key_), ", ", Describe(current_)); }
+
+  const RingKey key_;
+  const int rank_;
+  const int nranks_;
+  const GroupOptions& options_;
+  const FindPositions find_positions_;
+  const std::unique_ptr<Transport> transport_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status broken_;      // guarded by mutex_
+  bool is_running_ = false;  // guarded by mutex_
+  // The calling thread writes it under mutex_, and needs none to read it.
+  Call current_;
+  // Of the calling thread. The ranks that have not arrived at the current call were last in the
+  // previous one.
+  Call previous_;
+  int64_t last_warning_ = -1;             // call
+  int64_t size_ = 0;                      // bytes of an element
+  std::vector<std::vector<char>> heads_;  // by rank: first messages of the call
+  std::vector<const void*> elements_;     // by rank: what Fold reduces
+  std::vector<void*> targets_;
+  std::vector<char> received_;
+  std::vector<char> result_;
+  std::vector<std::string> texts_;  // by rank: descriptions of calls that differ
+};
+
+// Asks other processes where their ranks are, and answers them. A question is "? ID", an answer
+// "! ID" and a line "RANK POSITION" for each rank that is in a call.
+class Positions {
+ public:
+  // Describes the calls that a rank of this process is in; empty: none.
+  using Describe = std::function<std::string(int rank)>;
+
+  Positions(const World& world, JobLink* link, Describe describe)
+      : world_(world), link_(link), describe_(std::move(describe)) {
+    if (link_ == nullptr) return;
+    link_->Listen(JobLink::Topic::kPosition,
+                  [this](int process, const std::string& message) { Receive(process, message); });
+  }
+  ~Positions() {
+    if (link_ != nullptr) link_->Listen(JobLink::Topic::kPosition, {});
+  }
+  Positions(const Positions&) = delete;
+  Positions& operator=(const Positions&) = delete;
+
+  // Waits a moment for processes that do not answer.
+  std::map<int, std::string> Find(const std::vector<int>& ranks) {
+    std::map<int, std::string> found;
+    std::set<int> processes;
+    for (int rank : ranks) {
+      if (!world_.Has(rank)) {
+        processes.insert(world_.ProcessOf(rank));
+      } else if (std::string position = describe_(rank); !position.empty()) {
+        found[rank] = std::move(position);
+      }
+    }
+    if (link_ == nullptr || processes.empty()) return found;
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int64_t id = num_questions_++;
+    Question& question = questions_[id];
+    question.num_unanswered = static_cast<int>(processes.size());
+    lock.unlock();
+    for (int process : processes) {
+      link_->Send(process, JobLink::Topic::kPosition, absl::StrCat("? ", id));
+    }
+    lock.lock();
+    answered_.wait_for(lock, Seconds(kPositionSeconds),
+                       [&] { return question.num_unanswered == 0; });
+    for (auto& [rank, position] : question.positions) {
+      if (absl::c_linear_search(ranks, rank)) found[rank] = position;
+    }
+    questions_.erase(id);
+    return found;
+  }
+
+ private:
+  struct Question {
+    int num_unanswered = 0;
+    std::map<int, std::string> positions;
+  };
+
+  // On the thread of the link.
+  void Receive(int process, const std::string& message) {
+    const std::vector<absl::string_view> lines = absl::StrSplit(message, '\n');
+    int64_t id = 0;
+    if (!absl::SimpleAtoi(lines[0].substr(std::min<size_t>(1, lines[0].size())), &id)) return;
+    if (lines[0][0] == '?') {
+      std::string answer = absl::StrCat("! ", id);
+      for (int rank = world_.first; rank < world_.end(); ++rank) {
+        const std::string position = describe_(rank);
+        if (!position.empty()) absl::StrAppend(&answer, "\n", rank, " ", position);
+      }
+      return link_->Send(process, JobLink::Topic::kPosition, std::move(answer));
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto question = questions_.find(id);
+    if (question == questions_.end()) return;  // came too late
+    for (size_t i = 1; i < lines.size(); ++i) {
+      const std::pair<absl::string_view, absl::string_view> line =
+          absl::StrSplit(lines[i], absl::MaxSplits(' ', 1));
+      int rank = 0;
+      if (absl::SimpleAtoi(line.first, &rank)) {
+        question->second.positions[rank] = std::string(line.second);
+      }
+    }
+    --question->second.num_unanswered;
+    answered_.notify_all();
+  }
+
+  const World world_;
+  JobLink* const link_;
+  const Describe describe_;
+  std::mutex mutex_;
+  std::condition_variable answered_;
+  int64_t num_questions_ = 0;
+  std::map<int64_t, Question> questions_;  // that wait for answers
+};
+
+std::string JoinRings(const std::vector<RingKey>& rings) {
+  return absl::StrJoin(rings, ", ", [](std::string* out, const RingKey& key) {
+    absl::StrAppend(out, ToString(key));
+  });
+}
+
+class MessageGroup : public CommunicatorGroup {
+ public:
+  explicit MessageGroup(GroupOptions options)
+      : options_(std::move(options)), world_(WorldOf(options_.nranks, options_.link)) {}
+
+  absl::Status SetUp(const TransportFactory& new_transport) {
+    for (int ring = 0; ring < static_cast<int>(options_.rings.size()); ++ring) {
+      const RingKey& key = options_.rings[ring];
+      const int size = SizeOf(key, options_.nranks);
+      for (int rank = world_.first; rank < world_.end(); ++rank) {
+        if (!key.Has(rank)) continue;
+        const int position = PositionOf(key, rank);
+        std::unique_ptr<Transport> transport;
+        if (size > 1) {
+          WEFT_ASSIGN_OR_RETURN(transport, new_transport(ring, position));
+        }
+        ends_[{key, rank}] = std::make_unique<MessageCommunicator>(
+            key, position, size, options_,
+            [this](const std::vector<int>& ranks) { return positions_->Find(ranks); },
+            std::move(transport));
+      }
+    }
+    positions_.emplace(world_, options_.link, [this](int rank) { return Position(rank); });
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Communicator*> Get(const RingKey& key, int rank) override {
+    const auto end = ends_.find({key, rank});
+    if (end != ends_.end()) return end->second.get();
+    return absl::FailedPreconditionError(absl::StrCat(
+        ToString(key), ", rank ", rank, ": not set up when the run began: it has ",
+        absl::StrJoin(
+            options_.rings, ", ",
+            [](std::string* out, const RingKey& k) { absl::StrAppend(out, ToString(k)); }),
+        ", and ranks ", world_.first, " to ", world_.end() - 1, " here"));
+  }
+
+  void Abort(const absl::Status& status) override {
+    const absl::Status aborted = absl::AbortedError(status.message());
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (is_aborted_) return;
+    is_aborted_ = true;
+    for (const auto& [key, end] : ends_) end->Break(aborted);
+  }
+
+ private:
+  std::string Position(int rank) const {
+    std::vector<std::string> calls;
+    for (const auto& [key, end] : ends_) {
+      if (key.second != rank) continue;
+      std::string call = end->Position();
+      if (!call.empty()) calls.push_back(std::move(call));
+    }
+    return absl::StrJoin(calls, " and ");
+  }
+
+  const GroupOptions options_;
+  const World world_;
+  std::map<std::pair<RingKey, int>, std::unique_ptr<MessageCommunicator>> ends_;  // by rank
+  std::optional<Positions> positions_;
+  std::mutex mutex_;
+  bool is_aborted_ = false;
+};
+
+}  // namespace
+
+absl::Status CompareRings(const GroupOptions& options) {
+  if (options.link == nullptr) return absl::OkStatus();
+  const std::string mine = JoinRings(options.rings);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> rings, options.link->AllGather(mine));
+  for (size_t p = 1; p < rings.size(); ++p) {
+    if (rings[p] == rings[0]) continue;
+    return absl::FailedPreconditionError(absl::StrCat("processes have different rings: process 0 ",
+                                                      rings[0], "; process ", p, " ", rings[p]));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewMessageGroup(
+    GroupOptions options, const TransportFactory& new_transport) {
+  auto group = std::make_unique<MessageGroup>(std::move(options));
+  WEFT_RETURN_IF_ERROR(group->SetUp(new_transport));
+  return group;
+}
+
+}  // namespace weft

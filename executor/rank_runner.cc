@@ -1,0 +1,187 @@
+#include "executor/rank_runner.h"
+
+#include <chrono>
+#include <mutex>
+#include <new>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/finite.h"
+
+namespace weft {
+namespace {
+
+absl::Status WithStepAndRank(int64_t step, int rank, const absl::Status& status) {
+  const std::string when = step == RankRunner::kStartup ? "startup" : absl::StrCat("step ", step);
+  return Annotate(absl::StrCat(when, ", rank ", rank), status);
+}
+
+// The generators of a step; they do not depend on earlier draws.
+RandomState DrawsOfStep(uint64_t seed, int rank, int64_t step) {
+  // seed_seq uses the low 32 bits of each number. The lengths differ from each other and from those
+  // of RandomState::Seeded, so that no two generators are the same.
+  const auto low = static_cast<uint64_t>(step), high = low >> 32;
+  std::seed_seq initializers{seed, low, high};
+  std::seed_seq dropout{seed, low, high, static_cast<uint64_t>(rank) + 1};
+  return RandomState{std::mt19937_64(initializers), std::mt19937_64(dropout)};
+}
+
+}  // namespace
+
+void RankRunner::Run() {
+  absl::Status status;
+  try {
+    status = RunAll();
+  } catch (const std::bad_alloc&) {
+    // Feeds, parameters and results are allocated on this thread.
+    status = WithStepAndRank(step_, rank_, absl::ResourceExhaustedError("out of memory"));
+  }
+  if (!status.ok()) job_.failures->Report(step_, rank_, status);
+}
+
+absl::Status RankRunner::RunAll() {
+  WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_, job_.group->host_memory()));
+  if (job_.inputs.resume != nullptr) return Resume();
+  if (job_.startup_plan.has_value()) {
+    WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));
+    WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
+  }
+  if (job_.inputs.params != nullptr) {
+    for (const auto& [name, tensor] : *job_.inputs.params) {
+      Tensor* value = &scope_.FindOrCreate(name)->tensor;
+      *value = Tensor(device_->memory());
+      WEFT_RETURN_IF_ERROR(value->CopyFrom(tensor));
+    }
+  }
+  WEFT_RETURN_IF_ERROR(CompareStartValues());
+  WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
+  return RunSteps(executor.get());
+}
+
+absl::Status RankRunner::Resume() {
+  const Checkpoint& checkpoint = *job_.inputs.resume;
+  WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
+  for (const StateVariable& variable : job_.state) {
+    const Tensor* const value = FindValue(checkpoint, rank_, variable.name);
+    if (value == nullptr) continue;
+    WEFT_RETURN_IF_ERROR(executor->tensor(variable.variable)->CopyFrom(*value));
+  }
+  if (checkpoint.nranks == job_.options.nranks && !checkpoint.random[rank_].empty()) {
+    WEFT_ASSIGN_OR_RETURN(random_, ParseRandomText(checkpoint.random[rank_]));
+  }
+  return RunSteps(executor.get());
+}
+
+absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
+  const int64_t begin = job_.options.begin_step, every = job_.options.checkpoint_every;
+  for (step_ = begin; !job_.failures->any(); ++step_) {
+    const bool is_due = every > 0 && step_ > begin && step_ % every == 0;
+    if (is_due) WEFT_RETURN_IF_ERROR(GiveState(executor));
+    if (!job_.steps->Begins(step_)) {
+      if (!is_due) WEFT_RETURN_IF_ERROR(GiveState(executor));
+      break;
+    }
+    WEFT_RETURN_IF_ERROR(RunStep(executor));
+  }
+  memory_ = executor->memory();
+  return absl::OkStatus();
+}
+
+absl::Status RankRunner::GiveState(PlanExecutor* executor) {
+  if (!job_.inputs.on_checkpoint) return absl::OkStatus();
+  absl::StatusOr<RankState> state = ReadState(job_.state, executor->tensors());
+  if (!state.ok()) return WithStepAndRank(step_, rank_, state.status());
+  state->step = step_;
+  // Those of later steps follow from the seed.
+  if (step_ == 0 && job_.main_may_draw) state->random = RandomText(random_);
+  return job_.states->Pass(rank_ - job_.world.first, *std::move(state));
+}
+
+absl::Status RankRunner::CompareStartValues() {
+  if (job_.start_values == nullptr) return absl::OkStatus();
+  std::vector<uint64_t> hashes;
+  for (const Plan::Variable& variable : job_.main_plan->variables) {
+    if (!variable.persistable) continue;
+    const Value* const value = scope_.Find(variable.name);
+    hashes.push_back(0);
+    if (value == nullptr || !value->tensor.allocated()) continue;
+    WEFT_ASSIGN_OR_RETURN(const Tensor tensor, value->tensor.ToHost());
+    hashes.back() = StartHash(tensor);
+  }
+  job_.start_values->Add(rank_, std::move(hashes));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PlanExecutor>> RankRunner::NewExecutor(const Plan& plan) {
+  PlanExecutorOptions options;
+  options.plan = &plan;
+  options.scope = &scope_;
+  options.device = device_.get();
+  options.group = job_.group.get();
+  options.rank = rank_;
+  options.random = &random_;
+  if (&plan == &*job_.main_plan) {
+    options.accessed = job_.accessed;
+  }
+  options.threads = job_.options.threads;
+  options.check_nan = job_.options.check_nan;
+  options.trace = job_.inputs.on_trace != nullptr;
+  options.timeout_s = job_.options.timeout_s;
+  options.is_aborted = [this] { return job_.failures->any(); };
+  options.on_error = [this](const absl::Status& status) {
+    job_.failures->Report(step_, rank_, WithStepAndRank(step_, rank_, status));
+  };
+  return PlanExecutor::Create(options);
+}
+
+absl::Status RankRunner::RunStep(PlanExecutor* executor) {
+  const auto start = std::chrono::steady_clock::now();
+  // Seeding takes 10 us.
+  if (step_ > 0 && job_.main_may_draw) random_ = DrawsOfStep(job_.options.seed, rank_, step_);
+  WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
+  WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
+  WEFT_RETURN_IF_ERROR(ReportTrace(*executor));
+  StepResult result;
+  result.step = step_;
+  result.rank = rank_;
+  result.samples = job_.feeder->samples(executor->tensors());
+  for (int variable : job_.fetch) {
+    const Tensor& tensor = *executor->tensor(variable);
+    if (!tensor.allocated()) {
+      return WithStepAndRank(
+          step_, rank_,
+          absl::FailedPreconditionError(absl::StrCat(
+              "fetch ", job_.main_plan->variables[variable].name, ": nothing has written it")));
+    }
+    WEFT_RETURN_IF_ERROR(result.values.emplace_back().CopyFrom(tensor));
+  }
+  const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
+  result.ms = ms.count();
+  result.status = WithStepAndRank(step_, rank_, CheckLosses(executor));
+  return job_.Post(std::move(result));
+}
+
+absl::Status RankRunner::ReportTrace(const PlanExecutor& executor) {
+  if (!job_.inputs.on_trace) return absl::OkStatus();
+  std::lock_guard<std::mutex> lock(job_.trace_mutex);
+  return job_.inputs.on_trace({step_, rank_, &*job_.main_plan, executor.spans()});
+}
+
+absl::Status RankRunner::CheckLosses(PlanExecutor* executor) const {
+  for (int variable : job_.main_plan->losses) {
+    WEFT_ASSIGN_OR_RETURN(const Tensor loss, executor->tensor(variable)->ToHost());
+    const absl::string_view found = FirstNonFinite(loss);
+    if (found.empty()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("loss ", job_.main_plan->variables[variable].name, " is ", found));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

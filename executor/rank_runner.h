@@ -1,0 +1,61 @@
+// One rank of a run.
+#ifndef WEFT_EXECUTOR_RANK_RUNNER_H_
+#define WEFT_EXECUTOR_RANK_RUNNER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "executor/plan.h"
+#include "executor/plan_executor.h"
+#include "executor/run_job.h"
+#include "executor/scope.h"
+#include "executor/stream.h"
+#include "ops/kernel.h"
+
+namespace weft {
+
+// Its variables and generators, and the work of its host thread.
+class RankRunner {
+ public:
+  static constexpr int64_t kStartup = -1;  // as a step
+
+  // A rank of this process.
+  RankRunner(RunJob* job, int rank)
+      : job_(*job), rank_(rank), random_(RandomState::Seeded(job->options.seed, rank)) {}
+
+  // Runs all steps. Errors go to the failures of the job.
+  void Run();
+
+  Scope* scope() { return &scope_; }
+  const ValueMemory& memory() const { return memory_; }  // after the last step
+
+ private:
+  absl::Status RunAll();
+  absl::Status Resume();
+  absl::Status RunSteps(PlanExecutor* executor);
+  // Waits for all ranks.
+  absl::Status GiveState(PlanExecutor* executor);
+  // Warns if the startup program leaves a persistable variable with another value than on rank 0.
+  // The run goes on: the main program may mean that.
+  absl::Status CompareStartValues();
+  absl::StatusOr<std::unique_ptr<PlanExecutor>> NewExecutor(const Plan& plan);
+  absl::Status RunStep(PlanExecutor* executor);
+  absl::Status ReportTrace(const PlanExecutor& executor);
+  // Whether or not they are fetched.
+  absl::Status CheckLosses(PlanExecutor* executor) const;
+
+  RunJob& job_;
+  const int rank_;
+  // Read by the streams in on_error; written while they are idle.
+  int64_t step_ = kStartup;
+  std::unique_ptr<Device> device_;  // destroyed after everything in its memory
+  RandomState random_;
+  Scope scope_;
+  ValueMemory memory_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_RANK_RUNNER_H_
