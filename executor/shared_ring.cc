@@ -217,7 +217,7 @@ SharedRing::Call& SharedRing::CallOf(int rank, uint64_t number) const {
 
 char* SharedRing::InlineData(int rank, uint64_t number) const {
   char* const data = reinterpret_cast<char*>(&RankState(options_.nranks));
-  return data + (2 * rank + number % 2) * inline_bytes_;
+  return data + (2 * static_cast<uint64_t>(rank) + number % 2) * inline_bytes_;
 }
 
 uint64_t SharedRing::NumCalls(int rank) const {

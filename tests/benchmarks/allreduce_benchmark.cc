@@ -3,8 +3,10 @@
 // prints microseconds and ratios to OpenMPI's and Gloo's time.
 //
 //   bazel run -c opt --config=nocuda //tests/benchmarks:allreduce_benchmark --
-//       [--ranks 2] [--rounds 5] [--python PYTHON]
+//       [--ranks 2] [--rounds 5] [--rewrite] [--python PYTHON]
 //
+// --rewrite: ranks write their buffers before every call, and the time of that counts. Otherwise
+// parts of the buffers stay in the cache of the rank that reduces them, as in usual benchmarks.
 // OpenMPI is measured if mpicc and mpirun exist, Gloo if --python names a Python with PyTorch. Each
 // program times batches of calls and reports the fastest batch of a size: what a call takes when
 // nobody else uses the processors. All reduce in place; OpenMPI also out of place, and the faster
@@ -19,6 +21,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -42,6 +45,7 @@ namespace {
 struct Flags {
   int ranks = 2;
   int rounds = 5;
+  bool rewrite = false;
   std::string python;
 };
 
@@ -69,7 +73,8 @@ void BindToProcessor(int rank, int nranks) {
 }
 
 // Measures as one rank. All ranks return; the times of rank 0 count.
-Times MeasureRank(CommunicatorGroup* group, int rank, int nranks) {
+Times MeasureRank(CommunicatorGroup* group, int rank, const Flags& flags) {
+  const int nranks = flags.ranks;
   BindToProcessor(rank, nranks);
   Communicator* const ring = *group->Get(RingKey{}, rank);
   Memory* const memory = group->host_memory() != nullptr ? group->host_memory() : HostMemory();
@@ -96,7 +101,10 @@ Times MeasureRank(CommunicatorGroup* group, int rank, int nranks) {
       float one = 1;
       Check(ring->Run(barrier, &one, &one));
       const auto begin = std::chrono::steady_clock::now();
-      for (int i = 0; i < CallsOfBatch(bytes); ++i) Check(ring->Run(call, data, data));
+      for (int i = 0; i < CallsOfBatch(bytes); ++i) {
+        if (flags.rewrite) std::memset(data, 0, bytes);
+        Check(ring->Run(call, data, data));
+      }
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
       best = std::min(best, elapsed.count() / CallsOfBatch(bytes));
     }
@@ -144,7 +152,8 @@ Times InProcesses(int num_processes, const std::function<Times(int)>& body) {
   return times;
 }
 
-Times MeasureThreads(int nranks) {
+Times MeasureThreads(const Flags& flags) {
+  const int nranks = flags.ranks;
   return InProcesses(1, [&](int) {
     GroupOptions options;
     options.nranks = nranks;
@@ -152,14 +161,15 @@ Times MeasureThreads(int nranks) {
     std::vector<Times> times(nranks);
     std::vector<std::thread> threads;
     for (int r = 0; r < nranks; ++r) {
-      threads.emplace_back([&, r] { times[r] = MeasureRank(group.get(), r, nranks); });
+      threads.emplace_back([&, r] { times[r] = MeasureRank(group.get(), r, flags); });
     }
     for (std::thread& thread : threads) thread.join();
     return times[0];
   });
 }
 
-Times MeasureProcesses(int nranks) {
+Times MeasureProcesses(const Flags& flags) {
+  const int nranks = flags.ranks;
   static int num_jobs = 0;
   JobLinkOptions link_options;
   link_options.num_processes = nranks;
@@ -176,7 +186,7 @@ Times MeasureProcesses(int nranks) {
     {
       auto group = NewShmGroup(options);
       Check(group.status());
-      times = MeasureRank(group->get(), process, nranks);
+      times = MeasureRank(group->get(), process, flags);
     }
     Check((*link)->Finish());
     return times;
@@ -202,9 +212,10 @@ int Run(const Flags& flags) {
     std::function<Times()> measure;
   };
   std::vector<Program> programs = {
-      {"threads", [&] { return MeasureThreads(flags.ranks); }},
-      {"processes", [&] { return MeasureProcesses(flags.ranks); }},
+      {"threads", [&] { return MeasureThreads(flags); }},
+      {"processes", [&] { return MeasureProcesses(flags); }},
   };
+  const char* const rewrite = flags.rewrite ? " rewrite" : "";
   char directory[] = "/tmp/allreduce_benchmark_XXXXXX";
   if (mkdtemp(directory) == nullptr) std::abort();
   const std::string mpi_program = absl::StrCat(directory, "/mpi_allreduce");
@@ -213,8 +224,9 @@ int Run(const Flags& flags) {
           absl::StrCat("mpicc -O3 tests/benchmarks/mpi_allreduce.c -o ", mpi_program).c_str()) == 0;
   if (has_mpi) {
     const bool crowded = flags.ranks > static_cast<int>(std::thread::hardware_concurrency());
-    const std::string command = absl::StrCat("mpirun -n ", flags.ranks, " --allow-run-as-root ",
-                                             crowded ? "--oversubscribe " : "", mpi_program);
+    const std::string command =
+        absl::StrCat("mpirun -n ", flags.ranks, " --allow-run-as-root ",
+                     crowded ? "--oversubscribe " : "", mpi_program, rewrite);
     programs.push_back({"OpenMPI", [command] { return MeasureCommand(command, "OpenMPI"); }});
   }
   if (!flags.python.empty()) {
@@ -233,8 +245,8 @@ int Run(const Flags& flags) {
   }
   std::filesystem::remove_all(directory);
 
-  std::printf("%d ranks, %d rounds, microseconds (median), fastest to slowest round\n", flags.ranks,
-              flags.rounds);
+  std::printf("%d ranks%s, %d rounds, microseconds (median), fastest to slowest round\n",
+              flags.ranks, rewrite, flags.rounds);
   for (const int64_t bytes : kSizes) {
     std::printf("%lld KiB\n", static_cast<long long>(bytes >> 10));  // NOLINT: printf
     for (size_t i = 0; i < programs.size(); ++i) {
@@ -264,6 +276,7 @@ int main(int argc, char** argv) {
   CLI::App app("Times all-reduces.");
   app.add_option("--ranks", flags.ranks);
   app.add_option("--rounds", flags.rounds);
+  app.add_flag("--rewrite", flags.rewrite);
   app.add_option("--python", flags.python);
   CLI11_PARSE(app, argc, argv);
   return weft::Run(flags);

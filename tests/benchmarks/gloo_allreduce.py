@@ -1,6 +1,6 @@
 """Prints what an all-reduce of torch.distributed over Gloo takes, by size: allreduce_benchmark.cc.
 
-usage: gloo_allreduce.py RANKS
+usage: gloo_allreduce.py RANKS [rewrite]
 """
 
 import multiprocessing
@@ -12,7 +12,7 @@ import time
 SIZES = [4 << 10, 256 << 10, 16 << 20]
 
 
-def measure(rank, ranks, port):
+def measure(rank, ranks, port, rewrites):
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     os.environ["MASTER_PORT"] = str(port)
     import torch
@@ -30,6 +30,8 @@ def measure(rank, ranks, port):
             dist.barrier()
             begin = time.perf_counter()
             for _ in range(calls):
+                if rewrites:
+                    tensor.zero_()
                 dist.all_reduce(tensor)
             best = min(best, (time.perf_counter() - begin) / calls)
         if rank == 0:
@@ -39,11 +41,12 @@ def measure(rank, ranks, port):
 
 def main():
     ranks = int(sys.argv[1])
+    rewrites = len(sys.argv) > 2
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     processes = [
-        multiprocessing.Process(target=measure, args=(rank, ranks, port)) for rank in range(ranks)
+        multiprocessing.Process(target=measure, args=(rank, ranks, port, rewrites)) for rank in range(ranks)
     ]
     for process in processes:
         process.start()

@@ -2,6 +2,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int main(int argc, char** argv) {
   const long sizes[] = {4 << 10, 256 << 10, 16 << 20};
@@ -21,6 +22,7 @@ int main(int argc, char** argv) {
         MPI_Barrier(MPI_COMM_WORLD);
         const double begin = MPI_Wtime();
         for (int i = 0; i < calls; ++i) {
+          if (argc > 1) memset(in_place ? out : in, 0, bytes); /* rewrite */
           MPI_Allreduce(in_place ? MPI_IN_PLACE : in, out, (int)count, MPI_FLOAT, MPI_SUM,
                         MPI_COMM_WORLD);
         }
