@@ -48,8 +48,18 @@ std::string TextOf(const RunFingerprint& fingerprint) {
   return Json{{"settings", fingerprint.settings}, {"rings", rings}}.dump(-1, ' ', false, kReplace);
 }
 
-Summary ParseSummary(const std::string& text) {
-  const Json json = Json::parse(text);
+// What a process has sent.
+template <typename T>
+absl::StatusOr<T> Parse(size_t process, const std::string& text, T (*parse)(const Json& json)) {
+  try {
+    return parse(Json::parse(text));
+  } catch (const Json::exception& error) {
+    return absl::InternalError(
+        absl::StrCat("process ", process, " sends no plan that can be read: ", error.what()));
+  }
+}
+
+Summary SummaryOf(const Json& json) {
   Summary summary;
   json.at("settings").get_to(summary.settings);
   for (const Json& ring : json.at("rings")) summary.hashes[RingOf(ring.at(0))] = ring.at(1);
@@ -64,9 +74,9 @@ std::string CallsText(const std::vector<PlannedCall>* calls) {
   return json.dump(-1, ' ', false, kReplace);
 }
 
-std::vector<PlannedCall> ParseCalls(const std::string& text) {
+std::vector<PlannedCall> CallsOf(const Json& json) {
   std::vector<PlannedCall> calls;
-  for (const Json& call : Json::parse(text)) calls.push_back({call.at(0), call.at(1)});
+  for (const Json& call : json) calls.push_back({call.at(0), call.at(1)});
   return calls;
 }
 
@@ -179,8 +189,9 @@ absl::StatusOr<std::vector<RingKey>> AgreeOnPlan(const RunFingerprint& fingerpri
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> texts, link->AllGather(TextOf(fingerprint)));
   std::vector<Summary> summaries;
   std::set<RingKey> rings;
-  for (const std::string& text : texts) {
-    summaries.push_back(ParseSummary(text));
+  for (size_t p = 0; p < texts.size(); ++p) {
+    WEFT_ASSIGN_OR_RETURN(Summary summary, Parse(p, texts[p], SummaryOf));
+    summaries.push_back(std::move(summary));
     for (const auto& [ring, hash] : summaries.back().hashes) rings.insert(ring);
   }
   WEFT_RETURN_IF_ERROR(CompareSettings(summaries));
@@ -191,8 +202,11 @@ absl::StatusOr<std::vector<RingKey>> AgreeOnPlan(const RunFingerprint& fingerpri
     WEFT_ASSIGN_OR_RETURN(
         const std::vector<std::string> calls,
         link->AllGather(CallsText(found == fingerprint.calls.end() ? nullptr : &found->second)));
-    return DescribeDifference(ring, difference, ParseCalls(calls[difference.first]),
-                              ParseCalls(calls[difference.other]));
+    WEFT_ASSIGN_OR_RETURN(const auto first,
+                          Parse(difference.first, calls[difference.first], CallsOf));
+    WEFT_ASSIGN_OR_RETURN(const auto other,
+                          Parse(difference.other, calls[difference.other], CallsOf));
+    return DescribeDifference(ring, difference, first, other);
   }
   return std::vector<RingKey>(rings.begin(), rings.end());
 }

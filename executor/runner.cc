@@ -40,9 +40,11 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   if (inputs.main == nullptr || options.kernels == nullptr) {
     return absl::InvalidArgumentError("a run needs a main program and kernels");
   }
-  if (options.nranks < 1 || options.nranks > kMaxRanks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ranks: expected 1 to ", kMaxRanks, ", found ", options.nranks));
+  const int num_processes = options.link == nullptr ? 1 : options.link->num_processes();
+  if (options.nranks < 1 || options.nranks > kMaxRanks * num_processes) {
+    return absl::InvalidArgumentError(absl::StrCat("ranks: expected 1 to ", kMaxRanks,
+                                                   num_processes == 1 ? "" : " a process",
+                                                   ", found ", options.nranks));
   }
   if (options.link != nullptr && options.nranks % options.link->num_processes() != 0) {
     return absl::InvalidArgumentError(absl::StrCat("ranks: expected a multiple of the ",

@@ -27,12 +27,12 @@
 
 namespace weft {
 
-// The largest number of ranks. Every rank is a thread, and has one more thread per stream: more
+// The largest number of ranks of a process. Every rank is a thread, and has one more thread per stream: more
 // ranks are a mistake.
 inline constexpr int kMaxRanks = 1024;
 inline constexpr int kMaxThreads = 256;  // of a rank
 
-// The kernels are for the memory of the devices (CpuKernels()); nranks is at most kMaxRanks.
+// The kernels are for the memory of the devices (CpuKernels()).
 struct RunOptions : PlanOptions {
   // To the other processes of the run, which have equally many of its `nranks` ranks (WorldOf);
   // null: this process has all. All processes run equal programs with equal options, feeds and
