@@ -103,6 +103,28 @@ class Modelled : public Communicator {
   const double bytes_per_s_;
 };
 
+class Faulty : public Communicator {
+ public:
+  Faulty(const RingKey& ring, int rank, Communicator* inner, const Fault& fault)
+      : ring_(ring), rank_(rank), inner_(*inner), fault_(fault) {}
+  int rank() const override { return inner_.rank(); }
+  int nranks() const override { return inner_.nranks(); }
+  absl::Status Check() override { return inner_.Check(); }
+
+  absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
+    CollectiveCall changed = call;
+    WEFT_RETURN_IF_ERROR(fault_(ring_, rank_, number_++, &changed));
+    return inner_.Run(changed, in, out);
+  }
+
+ private:
+  const RingKey ring_;
+  const int rank_;  // of the run
+  Communicator& inner_;
+  const Fault fault_;
+  int64_t number_ = 0;
+};
+
 }  // namespace
 
 void TrafficLog::Add(int ring_id, int rank, int nranks, const CollectiveDesc& desc) {
@@ -135,6 +157,15 @@ std::unique_ptr<CommunicatorGroup> NewModelledGroup(std::unique_ptr<Communicator
   return std::make_unique<DecoratedGroup>(
       std::move(group), [=](const RingKey&, int, Communicator* inner) {
         return std::make_unique<Modelled>(inner, latency_s, bytes_per_s);
+      });
+}
+
+std::unique_ptr<CommunicatorGroup> NewFaultyGroup(std::unique_ptr<CommunicatorGroup> group,
+                                                  Fault fault) {
+  return std::make_unique<DecoratedGroup>(
+      std::move(group),
+      [fault = std::move(fault)](const RingKey& ring, int rank, Communicator* inner) {
+        return std::make_unique<Faulty>(ring, rank, inner, fault);
       });
 }
 

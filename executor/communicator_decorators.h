@@ -1,8 +1,10 @@
-// Groups of communicators around others: to count what is sent, and to model a network.
+// Groups of communicators around others: to count what is sent, to model a network, and to inject
+// faults.
 #ifndef WEFT_EXECUTOR_COMMUNICATOR_DECORATORS_H_
 #define WEFT_EXECUTOR_COMMUNICATOR_DECORATORS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,6 +45,16 @@ std::unique_ptr<CommunicatorGroup> NewRecordingGroup(std::unique_ptr<Communicato
 // host. Each call needs another small one, so that ranks know when the last one has arrived.
 std::unique_ptr<CommunicatorGroup> NewModelledGroup(std::unique_ptr<CommunicatorGroup> group,
                                                     double latency_s, double bytes_per_s);
+
+// What happens to a call of a rank before it reaches `group`. May wait, for a rank that is late;
+// change the call, for one that diverges; or return an error, for one that fails: the call is then
+// not made. `number`: of the call among those of the rank on the ring, from 0.
+using Fault = std::function<absl::Status(const RingKey& ring, int rank, int64_t number,
+                                         CollectiveCall* call)>;
+
+// Calls of `group` with faults. Ranks call `fault` concurrently.
+std::unique_ptr<CommunicatorGroup> NewFaultyGroup(std::unique_ptr<CommunicatorGroup> group,
+                                                  Fault fault);
 
 }  // namespace weft
 

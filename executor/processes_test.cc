@@ -1,9 +1,11 @@
 // Runs over several processes, which are threads of the test; their ranks communicate in one local
 // group, which is that of all of them.
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
+#include "executor/communicator_decorators.h"
 #include "executor/job_link_testing.h"
 #include "executor/local_communicator.h"
 #include "executor/runner.h"
@@ -210,6 +213,40 @@ TEST_F(ProcessesTest, FailureEndsAllAndIsNamed) {
               StatusIs(absl::StatusCode::kDataLoss, "step 7: disk is broken"));
   EXPECT_THAT(outcomes[0].result.status(),
               StatusIs(absl::StatusCode::kAborted, "rank 1 failed: step 7: disk is broken"));
+}
+
+// One of the four ranks is late, fails or diverges, in a random call.
+TEST_F(ProcessesTest, FaultOfARankEndsAllAndIsNamed) {
+  options_.nranks = 4;
+  options_.steps = 1'000'000;
+  options_.timeout_s = 1;
+  std::mt19937 random(3);
+  for (const std::string kind : {"fails", "is late", "diverges"}) {
+    const int faulty = static_cast<int>(random() % 4);
+    const auto call = static_cast<int64_t>(random() % 50);
+    SCOPED_TRACE(absl::StrCat("rank ", faulty, " ", kind, " in call ", call));
+    const Fault fault = [&](const RingKey&, int rank, int64_t number, CollectiveCall* changed) {
+      if (rank != faulty || number != call) return absl::OkStatus();
+      if (kind == "fails") return absl::DataLossError("its memory is broken");
+      if (kind == "is late") std::this_thread::sleep_for(std::chrono::seconds(2));
+      if (kind == "diverges") ++changed->desc.root;
+      return absl::OkStatus();
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<Outcome> outcomes = RunProcesses(2, [&](int, RunOptions* options, auto*) {
+      options->new_group = [make = options->new_group, &fault](const GroupOptions& group_options) {
+        return NewFaultyGroup(*make(group_options), fault);
+      };
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+    const std::string expected = kind == "fails" ? "its memory is broken"
+                                 : kind == "is late"
+                                     ? absl::StrCat("rank ", faulty, " has not arrived")
+                                     : "ranks call different collectives";
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_THAT(outcome.result.status().message(), HasSubstr(expected));
+    }
+  }
 }
 
 TEST_F(ProcessesTest, LossOfAnotherProcessThatIsNaNIsDeliveredAndEndsAll) {
