@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "executor/nccl_communicator.h"
 #include "executor/job_link.h"
+#include "executor/nccl_communicator.h"
 #include "executor/world.h"
 #include "ops/gpu/cuda_status.h"
 
@@ -222,8 +222,8 @@ class NcclGroup : public CommunicatorGroup {
       const int process = first_process(ring);
       ncclUniqueId& id = ids_[ring];
       if (all[process].size() < used[process] + sizeof(id.internal)) {
-        return absl::InternalError(absl::StrCat(ToString(ring), ": process ", process,
-                                                " has sent no NCCL id"));
+        return absl::InternalError(
+            absl::StrCat(ToString(ring), ": process ", process, " has sent no NCCL id"));
       }
       all[process].copy(id.internal, sizeof(id.internal), used[process]);
       used[process] += sizeof(id.internal);

@@ -27,8 +27,8 @@
 
 namespace weft {
 
-// The largest number of ranks of a process. Every rank is a thread, and has one more thread per stream: more
-// ranks are a mistake.
+// The largest number of ranks of a process. Every rank is a thread, and has one more thread per
+// stream: more ranks are a mistake.
 inline constexpr int kMaxRanks = 1024;
 inline constexpr int kMaxThreads = 256;  // of a rank
 
