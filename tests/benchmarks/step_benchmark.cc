@@ -8,11 +8,18 @@
 // --ops prints how the time of a step divides among op types. --beside times a command that prints
 // one line of JSON with "median_ms", in turn with Weft, A B A B ..., so that a machine whose speed
 // drifts does not decide; it prints both medians and their ratio.
+//
+// Started by a launcher, the processes train together, each with --ranks; with --json the first
+// prints such a line. So threads beside processes are
+//
+//   step_benchmark --ranks 2 --beside 'weft launch -n 2 -- step_benchmark --models {model} --batch
+//   {batch} --rounds 1 --json | sed "s/^.0. //"'
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -27,6 +34,7 @@
 #include "ops/kernel.h"
 #include "proto/program_file.h"
 #include "tests/benchmarks/model_batches.h"
+#include "tools/job_session.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -52,6 +60,7 @@ struct Flags {
   int64_t steps = 40;
   int rounds = 5;
   bool ops = false;
+  bool json = false;
   std::string beside;
 };
 
@@ -65,14 +74,15 @@ struct Timing {
   std::map<std::string, std::pair<double, int64_t>> ops;  // by type: ms in all, and how many ran
 };
 
-Timing RunCase(const Case& one, const Flags& flags) {
+Timing RunCase(const Case& one, const Flags& flags, const JobSession& session) {
+  const int nranks = flags.ranks * session.num_processes();
   const std::string folder = absl::StrCat("tests/data/", one.model);
   Program main = ValueOrDie(ReadProgram(folder + "/main.pb"));
   Program startup = ValueOrDie(ReadProgram(folder + "/startup.pb"));
-  if (flags.ranks > 1) {
+  if (nranks > 1) {
     TranspileOptions options;
     options.mode = "grad_allreduce";
-    options.cluster.nranks = flags.ranks;
+    options.cluster.nranks = nranks;
     ProgramPair programs{&main, &startup};
     ValueOrDie(Transpile(options, programs));
   }
@@ -80,7 +90,7 @@ Timing RunCase(const Case& one, const Flags& flags) {
   RunInputs inputs;
   inputs.main = &main;
   inputs.startup = &startup;
-  inputs.feeds = SameBatch(folder, one.batch * flags.ranks);
+  inputs.feeds = SameBatch(folder, one.batch * nranks);
   inputs.on_result = [&](const StepResult& result) {
     if (result.rank == 0 && result.step >= kWarmUp) timing.ms.push_back(result.ms);
     return absl::OkStatus();
@@ -100,7 +110,9 @@ Timing RunCase(const Case& one, const Flags& flags) {
   }
   RunOptions options;
   options.kernels = &CpuKernels();
-  options.nranks = flags.ranks;
+  options.nranks = nranks;
+  options.link = session.link();
+  options.new_group = session.new_group();
   options.threads = flags.threads;
   options.steps = kWarmUp + flags.steps;
   ValueOrDie(RunProgram(inputs, options));
@@ -139,13 +151,19 @@ double RunBeside(const Case& one, const Flags& flags) {
   return line["median_ms"];
 }
 
-void Measure(const Case& one, const Flags& flags) {
+void Measure(const Case& one, const Flags& flags, const JobSession& session) {
   Timing timing;
   std::vector<double> medians, others;
   for (int round = 0; round < flags.rounds; ++round) {
-    timing = RunCase(one, flags);
+    timing = RunCase(one, flags, session);
+    if (!session.is_first()) continue;
     medians.push_back(Median(timing.ms));
     if (!flags.beside.empty()) others.push_back(RunBeside(one, flags));
+  }
+  if (!session.is_first()) return;
+  if (flags.json) {
+    std::printf("{\"median_ms\": %.4f}\n", Median(medians));
+    return;
   }
   std::printf("%-16s %5d  %d rank%s  %9.3f ms", one.model, static_cast<int>(one.batch), flags.ranks,
               flags.ranks == 1 ? " " : "s", Median(medians));
@@ -162,21 +180,28 @@ int Main(int argc, char** argv) {
   CLI::App app("Times training steps.");
   app.add_option("--models", flags.models, "Only these models")->delimiter(',');
   app.add_option("--batch", flags.batch, "The rows of a rank's batch");
-  app.add_option("--ranks", flags.ranks, "Ranks, in one process")->check(CLI::Range(1, 64));
+  app.add_option("--ranks", flags.ranks, "Ranks of a process")->check(CLI::Range(1, 64));
   app.add_option("--threads", flags.threads, "Threads of a rank")->check(CLI::Range(1, 64));
   app.add_option("--steps", flags.steps, "Steps of a round")->check(CLI::PositiveNumber);
   app.add_option("--rounds", flags.rounds, "Rounds; the median counts")->check(CLI::PositiveNumber);
   app.add_flag("--ops", flags.ops, "Print the time by op type");
+  app.add_flag("--json", flags.json, "Print {\"median_ms\": ...}");
   app.add_option("--beside", flags.beside, "A command to time in turn with Weft");
   CLI11_PARSE(app, argc, argv);
+  JobSessionOptions job;
+  job.local_ranks = flags.ranks;
+  const auto session = ValueOrDie(JobSession::Join(job, std::getenv));
   for (Case one : kCases) {
     const auto& models = flags.models;
     if (!models.empty() && std::find(models.begin(), models.end(), one.model) == models.end()) {
       continue;
     }
     if (flags.batch > 0) one.batch = flags.batch;
-    Measure(one, flags);
+    Measure(one, flags, *session);
+    if (flags.json) break;  // one line
   }
+  const absl::Status status = session->Finish(absl::OkStatus());
+  if (!status.ok()) Die(std::string(status.message()));
   return 0;
 }
 
