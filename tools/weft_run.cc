@@ -90,7 +90,7 @@ absl::Status ContinueFrom(const Checkpoint& checkpoint, Flags* flags) {
   return absl::OkStatus();
 }
 
-absl::Status CheckBuild(const Flags& flags) {
+absl::Status CheckDevice(const Flags& flags) {
   if (flags.device == "gpu") {
     WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
   }
@@ -381,6 +381,7 @@ void SayStopped(const Flags& flags, const RunResult& result, int64_t end_step) {
 
 // Sets `exit_status` if a signal has stopped the run.
 absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status) {
+  WEFT_RETURN_IF_ERROR(CheckDevice(flags));
   WEFT_RETURN_IF_ERROR(CheckFiles(flags));
   absl::optional<Checkpoint> resume;
   if (!flags.resume.empty()) {
@@ -447,7 +448,6 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
 // Makes the session, which must outlive the report of an error.
 absl::Status Train(Flags flags, std::unique_ptr<JobSession>* session, int* exit_status) {
   if (!flags.checkpoint.empty()) CatchStopSignals();
-  WEFT_RETURN_IF_ERROR(CheckBuild(flags));
   JobSessionOptions job;
   job.backend = flags.backend;
   job.on_gpus = flags.device == "gpu";
