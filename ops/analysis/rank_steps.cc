@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 
@@ -47,11 +48,15 @@ Placement PlacementAtFirstStep(const Var& var, const RankValuesOptions& options,
   return differs ? found->second.placement : Placement::kReplicated;
 }
 
+bool HasExpressionAtFirstStep(const Var& var, const RankValuesOptions& options) {
+  const bool are_made = options.table != nullptr && options.first_expression == 0;
+  return are_made && (var.persistable() || var.need_check_feed());
+}
+
 RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
                            const absl::flat_hash_set<VarId>& whole) {
   RankValue value;
-  const bool has_expression = options.table != nullptr && options.first_expression == 0;
-  if (has_expression && (var.persistable() || var.need_check_feed())) {
+  if (HasExpressionAtFirstStep(var, options)) {
     value.expr = options.table->Initial(var.name());
   }
   value.placement = PlacementAtFirstStep(var, options, whole);
@@ -125,20 +130,20 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
   return changed;
 }
 
-CarriedValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
-                            CarriedValues carried, RankValue* others) {
+StartValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
+                          CarriedValues carried) {
   const absl::flat_hash_set<VarId> whole = WholeData(program, options);
-  *others = RankValue();
-  if (!options.IsOneRank() && !options.is_startup) others->placement = Placement::kLocal;
+  StartValues start;
+  start.others = std::move(carried);
+  start.placements.reserve(program.var_id_limit());
   for (size_t i = 0; i < program.var_id_limit(); ++i) {
-    const VarId id(static_cast<uint32_t>(i));
-    const Var var = program.var(id);
-    if (var.persistable() || var.need_check_feed() ||
-        PlacementAtFirstStep(var, options, whole) != others->placement) {
-      carried.try_emplace(id, ValueAtFirstStep(var, options, whole));
+    const Var var = program.var(VarId(static_cast<uint32_t>(i)));
+    start.placements.push_back(PlacementAtFirstStep(var, options, whole));
+    if (HasExpressionAtFirstStep(var, options)) {
+      start.others.try_emplace(var.id(), ValueAtFirstStep(var, options, whole));
     }
   }
-  return carried;
+  return start;
 }
 
 }  // namespace weft

@@ -32,10 +32,10 @@ enum class Widening : uint8_t {
 bool CarryOver(const Program& program, const RankValuesOptions& options,
                const RankMemory& end_of_step, Widening widening, CarriedValues* carried);
 
-// `carried`, and the values at the start of the first step that differ from `others`, which it sets
-// to that of a variable that is neither persistable nor fed.
-CarriedValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
-                            CarriedValues carried, RankValue* others);
+// The values at the start of any step: `carried`, and those at the start of the first step.
+// O(variables).
+StartValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
+                          CarriedValues carried);
 
 }  // namespace weft
 

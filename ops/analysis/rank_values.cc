@@ -76,7 +76,7 @@ class RankInterpreter {
     }
     result.is_written_ = memory_.is_written();
     result.end_ = memory_.TakeValues();
-    result.start_ = ValuesAtStart(program_, options_, std::move(carried), &result.other_start_);
+    result.start_ = ValuesAtStart(program_, options_, std::move(carried));
     return result;
   }
 

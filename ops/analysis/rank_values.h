@@ -176,6 +176,22 @@ struct RankValuesOptions {
   double RankFactor() const { return nranks.has_value() ? *nranks : 7.38905609893065; }
 };
 
+// The values of variables at the start of a step. Most are said by their placement.
+struct StartValues {
+  const RankValue& Of(VarId var) const {
+    const auto found = others.empty() ? others.end() : others.find(var);
+    if (found != others.end()) return found->second;
+    return Placed(placements.empty() ? RankValue::Placement::kReplicated : placements[var.value()]);
+  }
+
+  std::vector<RankValue::Placement> placements;  // by VarId; empty: all are replicated
+  absl::flat_hash_map<VarId, RankValue> others;  // of which more is known
+
+ private:
+  // A value of which nothing else is known.
+  static const RankValue& Placed(RankValue::Placement placement);
+};
+
 // The values of variables before and after a step, at the fixpoint over steps: mostly after one
 // walk over the program, or two. States that many walks change count as rank-local.
 class RankValues {
@@ -187,10 +203,7 @@ class RankValues {
   RankValues() = default;
 
   // By VarId.
-  const RankValue& AtStart(VarId var) const {
-    const auto found = start_.find(var);
-    return found == start_.end() ? other_start_ : found->second;
-  }
+  const RankValue& AtStart(VarId var) const { return start_.Of(var); }
   const RankValue& AtEnd(VarId var) const { return end_.empty() ? Unwritten() : end_[var.value()]; }
   bool IsWritten(VarId var) const { return !is_written_.empty() && is_written_[var.value()]; }
 
@@ -201,8 +214,7 @@ class RankValues {
     return *unwritten;
   }
 
-  absl::flat_hash_map<VarId, RankValue> start_;
-  RankValue other_start_;       // of all others
+  StartValues start_;
   std::vector<RankValue> end_;  // by VarId
   std::vector<bool> is_written_;
 };

@@ -72,9 +72,10 @@ bool IsPersistentFloat(const Op& op, Symbol name) {
 }
 
 // By symbol: parameters, master weights and states of optimizers.
-std::vector<bool> UpdatedByOptimizers(const Program& program) {
+std::vector<bool> UpdatedByOptimizers(const Program& program,
+                                      absl::Span<const ParamUpdate> updates) {
   std::vector<bool> is_updated(program.symbols().size(), false);
-  for (const ParamUpdate& update : FindUpdates(program)) {
+  for (const ParamUpdate& update : updates) {
     is_updated[update.param.value()] = true;
     if (update.master.valid()) is_updated[update.master.value()] = true;
     for (Symbol state : update.states) is_updated[state.value()] = true;
@@ -119,7 +120,12 @@ std::vector<ParamUpdate> FindUpdates(const Program& program) {
 }
 
 std::vector<Symbol> FindRunningStatistics(const Program& program) {
-  std::vector<bool> is_excluded = UpdatedByOptimizers(program);
+  return FindRunningStatistics(program, FindUpdates(program));
+}
+
+std::vector<Symbol> FindRunningStatistics(const Program& program,
+                                          absl::Span<const ParamUpdate> updates) {
+  std::vector<bool> is_excluded = UpdatedByOptimizers(program, updates);
   std::vector<Symbol> found;
   OpTraits traits(program);
   ForEachOp(program, [&](const Op& op) {
@@ -162,8 +168,11 @@ std::vector<Symbol> FindTrainedByHand(const Program& program) {
 }
 
 std::vector<Symbol> FindManuallyUpdatedParams(const Program& program) {
-  std::vector<bool> is_excluded = UpdatedByOptimizers(program);
-  for (Symbol statistic : FindRunningStatistics(program)) is_excluded[statistic.value()] = true;
+  const std::vector<ParamUpdate> updates = FindUpdates(program);
+  std::vector<bool> is_excluded = UpdatedByOptimizers(program, updates);
+  for (Symbol statistic : FindRunningStatistics(program, updates)) {
+    is_excluded[statistic.value()] = true;
+  }
   std::vector<bool> is_param(program.symbols().size(), false);
   for (Symbol param : FindTrainedByHand(program)) is_param[param.value()] = true;
   for (VarId id : program.block(0).vars()) {

@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/communication.h"
 #include "ops/analysis/gradients.h"
@@ -32,18 +33,27 @@ bool Combines(const OpSchema& schema) {
   return schema.Has(Trait::kCollective) && schema.FindAttr("root") == nullptr;
 }
 
+// Whether what the op makes of a marked variable counts as marked, too. Equal for all ops of a
+// signature.
+bool HandsOn(const Op& op, const OpSchema* schema) {
+  if (schema == nullptr) return false;
+  const Algebra algebra = AlgebraOf(op, schema);
+  return schema->Has(Trait::kAlias) || algebra == Algebra::kCast || algebra == Algebra::kSparsify;
+}
+
 // Names the first op that combines a marked variable, a buffer that shares its storage, or what is
 // sent of it, over ranks. An unregistered op that may do so counts.
 std::string Evidence(const Program& program, std::vector<bool> is_marked) {
   OpTraits traits(program);
   Communications communications(program);
+  std::vector<absl::optional<bool>> hands_on_of(program.num_signatures());
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       const OpSchema* schema = traits.SchemaOf(op);
-      const bool hands_on = schema != nullptr && (schema->Has(Trait::kAlias) ||
-                                                  AlgebraOf(op, schema) == Algebra::kCast ||
-                                                  AlgebraOf(op, schema) == Algebra::kSparsify);
+      absl::optional<bool>& hands_on_or_none = hands_on_of[op.signature_id()];
+      if (!hands_on_or_none.has_value()) hands_on_or_none = HandsOn(op, schema);
+      const bool hands_on = *hands_on_or_none;
       if (schema != nullptr && !Combines(*schema) && !hands_on) continue;
       for (Symbol symbol : op.args()) {
         if (!is_marked[symbol.value()]) continue;

@@ -44,6 +44,16 @@ class PersistableVars {
   std::map<absl::string_view, std::vector<VarId>> inner_;
 };
 
+// The symbol in `program` of a name of the original. Programs share the memory of names if one is
+// made of the other; then looking it up takes no hash.
+Symbol SymbolIn(const Program& program, const Program& original, Symbol name) {
+  const absl::string_view text = original.name(name);
+  const bool is_shared = name.value() < program.symbols().size() &&
+                         program.name(name).data() == text.data() &&
+                         program.name(name).size() == text.size();
+  return is_shared ? name : program.FindSymbol(text);
+}
+
 bool IsAnyWritten(const RankValues& values, absl::Span<const VarId> vars) {
   return std::any_of(vars.begin(), vars.end(), [&](VarId var) { return values.IsWritten(var); });
 }
@@ -66,32 +76,36 @@ std::string FoundAs(const Var& original, const Program& rewritten) {
 }  // namespace
 
 ComparedVariables::ComparedVariables(const Program& original,
-                                     const std::set<std::string>& distributed_params) {
+                                     const std::set<std::string>& distributed_params)
+    : original_(original), kinds_(original.symbols().size(), 0) {
+  const auto is_no_param = [&](Symbol name) {
+    kinds_[name.value()] &= static_cast<uint8_t>(~kParam);
+  };
   const std::vector<ParamUpdate> updates = FindUpdates(original);
   for (int block = 0; block < original.num_blocks(); ++block) {
     for (VarId var : original.block(block).vars()) {
-      if (original.var(var).is_parameter()) params_.insert(original.var(var).name());
+      if (original.var(var).is_parameter()) Add(kParam, original.var(var).name_symbol());
     }
   }
   for (const ParamUpdate& update : updates) {
-    for (Symbol state : update.states) params_.erase(original.name(state));
+    for (Symbol state : update.states) is_no_param(state);
   }
-  for (Symbol statistic : FindRunningStatistics(original)) {
-    params_.erase(original.name(statistic));
-  }
-  for (Symbol param : FindTrainedByHand(original)) params_.insert(original.name(param));
+  for (Symbol statistic : FindRunningStatistics(original, updates)) is_no_param(statistic);
+  for (Symbol param : FindTrainedByHand(original)) Add(kParam, param);
   for (const std::string& name : distributed_params) {
     const Symbol param = original.FindSymbol(name);
-    if (param.valid()) skipped_.insert(original.name(param));
+    if (!param.valid()) continue;
+    Add(kDistributed, param);
+    Add(kSkipped, param);
   }
   for (const ParamUpdate& update : updates) {
-    if (distributed_params.count(std::string(original.name(update.param))) > 0) {
-      for (Symbol state : update.states) skipped_.insert(original.name(state));
+    if (Is(kDistributed, update.param)) {
+      for (Symbol state : update.states) Add(kSkipped, state);
       continue;
     }
-    params_.insert(original.name(update.param));
-    optimized_.insert(original.name(update.param));
-    if (update.master.valid()) params_.insert(original.name(update.master));
+    Add(kParam, update.param);
+    Add(kOptimized, update.param);
+    if (update.master.valid()) Add(kParam, update.master);
   }
 }
 
@@ -126,8 +140,9 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   // Parameters first: states may be averaged when parameters are.
   for (const bool params : {true, false}) {
     for (VarId var : original.block(0).vars()) {
-      const absl::string_view name = original.var(var).name();
-      if (!original.var(var).persistable() || variables_.IsSkipped(name)) continue;
+      if (!original.var(var).persistable()) continue;
+      const Symbol name = original.var(var).name_symbol();
+      if (variables_.IsSkipped(name)) continue;
       if (variables_.IsParam(name) == params) CheckVariable(before, var, after);
     }
   }
@@ -251,7 +266,8 @@ void EquivalenceChecker::CheckData() {
 void EquivalenceChecker::CheckVariable(const RankValues& before, VarId var,
                                        const RankValues& after) {
   const absl::string_view name = original_.main->var(var).name();
-  const VarId other = rewritten_.main->block(0).FindVar(name);
+  const VarId other = rewritten_.main->block(0).FindVar(
+      SymbolIn(*rewritten_.main, *original_.main, original_.main->var(var).name_symbol()));
   const bool is_partial = after_ == nullptr;
   const bool was_written = before.IsWritten(var) || is_partial;
   if (!other.valid()) {
@@ -268,11 +284,11 @@ void EquivalenceChecker::CompareWritten(absl::string_view name, const RankValues
                                         const RankValues& after, VarId other) {
   const bool is_partial = after_ == nullptr;
   if (!before.IsWritten(var) && !is_partial && !after.IsWritten(other)) return;
-  Compare({name, before.AtEnd(var), after.AtEnd(other), after.AtStart(other)});
+  Compare({name, before.AtEnd(var), after.AtEnd(other), after, other});
 }
 
 void EquivalenceChecker::Compare(Compared values) {
-  auto& [name, expected, found, start] = values;
+  auto& [name, expected, found, after, other] = values;
   // Most variables are unchanged in both programs and need no expression.
   if (expected.expr.valid() || found.expr.valid() || found.IsOfSomeRanks()) {
     expected = WithExpr(expected, name);
@@ -281,9 +297,11 @@ void EquivalenceChecker::Compare(Compared values) {
   // The value of one rank is not what one device computes, although all ranks have it.
   if (found.IsOfSomeRanks()) found.expr = PlacedExpr(found, &table_);
   // An accumulated local gradient may be divided if it always is and begins with 0.
-  if (!found.IsEqualOnRanks() && !start.IsEqualOnRanks() && start.is_gradient &&
-      BeginsWithZero(name)) {
-    found.factor /= start.factor;
+  if (!found.IsEqualOnRanks()) {
+    const RankValue& start = after.AtStart(other);
+    if (!start.IsEqualOnRanks() && start.is_gradient && BeginsWithZero(name)) {
+      found.factor /= start.factor;
+    }
   }
   // What counts as the n-th part is the gradient itself.
   if (options_.sum_gradients != nullptr && options_.sum_gradients->count(std::string(name)) > 0) {
@@ -291,7 +309,7 @@ void EquivalenceChecker::Compare(Compared values) {
   }
   const bool has_factor = SameFactor(found.factor, expected.factor);
   if (expected.expr == found.expr && (expected.is_zero || has_factor)) {
-    if (!variables_.IsParam(name) || found.IsEqualOnRanks()) return;
+    if (found.IsEqualOnRanks() || !variables_.IsParam(name)) return;
     // Equal updates of a parameter that begins with different values: W317.
     if (DiffersAtStart(name) && variables_.HasOptimizer(name)) return;
     return Report("W604", name,

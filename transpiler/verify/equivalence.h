@@ -3,6 +3,7 @@
 #define WEFT_TRANSPILER_VERIFY_EQUIVALENCE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,14 +33,26 @@ class ComparedVariables {
 
   // Trained by an optimizer or by other ops. Running statistics and optimizer states are none, even
   // if Paddle marks them as parameters.
-  bool IsParam(absl::string_view name) const { return params_.contains(name); }
+  bool IsParam(absl::string_view name) const { return Is(kParam, original_.FindSymbol(name)); }
+  bool IsParam(Symbol name) const { return Is(kParam, name); }  // of the original
   // A parameter that an optimizer updates.
-  bool HasOptimizer(absl::string_view name) const { return optimized_.contains(name); }
+  bool HasOptimizer(absl::string_view name) const {
+    return Is(kOptimized, original_.FindSymbol(name));
+  }
   // A distributed parameter or its state: a rank has only a slice, so it cannot be compared.
-  bool IsSkipped(absl::string_view name) const { return skipped_.contains(name); }
+  bool IsSkipped(absl::string_view name) const { return Is(kSkipped, original_.FindSymbol(name)); }
+  bool IsSkipped(Symbol name) const { return Is(kSkipped, name); }
 
  private:
-  absl::flat_hash_set<absl::string_view> params_, optimized_, skipped_;
+  enum Kind : uint8_t { kParam = 1, kOptimized = 2, kDistributed = 4, kSkipped = 8 };
+
+  bool Is(Kind kind, Symbol name) const {
+    return name.valid() && (kinds_[name.value()] & kind) != 0;
+  }
+  void Add(Kind kind, Symbol name) { kinds_[name.value()] |= kind; }
+
+  const Program& original_;
+  std::vector<uint8_t> kinds_;  // by Symbol of the original
 };
 
 // Compares every persistable variable, of all blocks, after a step, as an expression over the
@@ -77,7 +90,8 @@ class EquivalenceChecker {
   struct Compared {
     absl::string_view name;
     RankValue expected, found;
-    RankValue start;  // of the rewritten program
+    const RankValues& after;  // of the rewritten program
+    VarId other;              // there
   };
 
   void CheckAddedStates();

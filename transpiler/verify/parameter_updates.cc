@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/communication.h"
@@ -211,12 +212,15 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
     if (var.valid()) is_checked[var.value()] = true;
   };
   for (const Update& update : updates_) exclude(update.var);
+  // Mostly, optimizers update all of them.
+  if (absl::c_all_of(vars, [&](VarId var) { return is_checked[var.value()]; })) return;
   // Optimizer states follow the parameter.
-  for (const ParamUpdate& update : FindUpdates(program_)) {
+  const std::vector<ParamUpdate> updates = FindUpdates(program_);
+  for (const ParamUpdate& update : updates) {
     for (Symbol state : update.states) exclude(program_.block(0).FindVar(state));
   }
   // Running statistics are marked as parameters, but may differ between ranks.
-  for (Symbol statistic : FindRunningStatistics(program_)) {
+  for (Symbol statistic : FindRunningStatistics(program_, updates)) {
     exclude(program_.block(0).FindVar(statistic));
   }
   for (VarId id : vars) {

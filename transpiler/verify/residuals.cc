@@ -26,7 +26,8 @@ class ResidualChecker {
         startup_(programs.startup),
         options_(options),
         report_(ref, findings),
-        traits_(*programs.main) {}
+        traits_(*programs.main),
+        sparsifies_(main_.num_signatures()) {}
 
   void Check() {
     for (int block = 0; block < main_.num_blocks(); ++block) {
@@ -45,7 +46,9 @@ class ResidualChecker {
 
  private:
   bool Sparsifies(const Op& op) {
-    return AlgebraOf(op, traits_.SchemaOf(op)) == Algebra::kSparsify;
+    absl::optional<bool>& known = sparsifies_[op.signature_id()];
+    if (!known.has_value()) known = AlgebraOf(op, traits_.SchemaOf(op)) == Algebra::kSparsify;
+    return *known;
   }
 
   void CheckSent(const Op& op) {
@@ -162,8 +165,9 @@ class ResidualChecker {
   absl::optional<StartupValues> start_;  // read on demand
   Reporter report_;
   OpTraits traits_;
-  absl::flat_hash_map<VarId, OpId> owners_;  // of residuals
-  absl::flat_hash_map<VarId, OpId> sent_;    // the last op that made rows of gradients, by variable
+  std::vector<absl::optional<bool>> sparsifies_;  // by Op::signature_id
+  absl::flat_hash_map<VarId, OpId> owners_;       // of residuals
+  absl::flat_hash_map<VarId, OpId> sent_;  // the last op that made rows of gradients, by variable
 };
 
 }  // namespace
