@@ -123,7 +123,9 @@ TEST(GpuKernelsOnHost, ManyParametersAreUpdatedTogether) {
                               {"Beta2PowOut", at[5]}},
                              false, kernels);
     WEFT_EXPECT_OK(op.status());
-    if (op.ok()) WEFT_EXPECT_OK(op->Run());
+    if (op.ok()) {
+      WEFT_EXPECT_OK(op->Run());
+    }
     std::vector<float> results;
     for (const std::vector<Tensor>& slot : slots) {
       for (const Tensor& tensor : slot) {
