@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ops/cpu/families.h"
+#include "ops/formulas/loss_scaling.h"
 #include "ops/op_kernel.h"
 #include "ops/vectorize.h"
 
@@ -47,18 +48,14 @@ absl::StatusOr<Kernel> CheckFiniteAndUnscale(OpKernel op) {
   });
 }
 
-// After a step with gradients that are not finite, Out = 0, so that they have no effect. After
-// several such steps in a row the scale decreases, but not below 1. After several good steps in a
-// row it increases, if it stays finite.
+// After a step with gradients that are not finite, Out = 0, so that they have no effect. The scale
+// changes by formulas::LossScaling.
 absl::StatusOr<Kernel> UpdateLossScaling(OpKernel op) {
   const In x = op.in("X"), found = op.in("FoundInfinite"), scale = op.in("PrevLossScaling");
   const In good = op.in("InGoodSteps"), bad = op.in("InBadSteps"), stop = op.in("StopUpdate");
   const Out out = op.out("Out"), new_scale = op.out("LossScaling");
   const Out new_good = op.out("OutGoodSteps"), new_bad = op.out("OutBadSteps");
-  const int64_t good_steps = op.attrs().Int("incr_every_n_steps");
-  const int64_t bad_steps = op.attrs().Int("decr_every_n_nan_or_inf");
-  const auto increase = static_cast<float>(op.attrs().Float("incr_ratio"));
-  const auto decrease = static_cast<float>(op.attrs().Float("decr_ratio"));
+  const formulas::LossScaling scaling(op.attrs());
   const bool never = op.attrs().Bool("stop_update");
   op.InPlace(out, x);
   return op.Supports(Floats(x)).Make([=](const KernelContext& ctx) -> absl::Status {
@@ -79,21 +76,7 @@ absl::StatusOr<Kernel> UpdateLossScaling(OpKernel op) {
         std::copy_n(from, in.size(), to);
       }
     }));
-    if (!stops && found_infinite) {
-      num_good = 0;
-      num_bad = static_cast<int32_t>(Wrapping(num_bad) + 1);
-      if (num_bad == bad_steps) {
-        value = std::max(value * decrease, 1.0f);
-        num_bad = 0;
-      }
-    } else if (!stops) {
-      num_bad = 0;
-      num_good = static_cast<int32_t>(Wrapping(num_good) + 1);
-      if (num_good == good_steps) {
-        if (std::isfinite(value * increase)) value *= increase;
-        num_good = 0;
-      }
-    }
+    if (!stops) scaling(found_infinite, value, num_good, num_bad);
     *new_scale.data<float>(ctx) = value;
     *new_good.data<int32_t>(ctx) = num_good;
     *new_bad.data<int32_t>(ctx) = num_bad;

@@ -1,4 +1,6 @@
 // Clipping: of every element, and of a whole tensor by its norm.
+#include "ops/formulas/clip.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -21,11 +23,9 @@ absl::StatusOr<Kernel> Clip(OpKernel op) {
   }
   return op.InPlace().Pointwise().Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const T low = Saturated<T>(min), high = Saturated<T>(max);
     const T* from = x.data<T>(ctx);
-    std::transform(from, from + x(ctx).size(), out.data<T>(ctx), [=](T value) {
-      return value < low ? low : value > high ? high : value;
-    });
+    std::transform(from, from + x(ctx).size(), out.data<T>(ctx),
+                   formulas::Clip<T>{Saturated<T>(min), Saturated<T>(max)});
   });
 }
 
@@ -53,11 +53,7 @@ absl::StatusOr<Kernel> ClipByNorm(OpKernel op) {
 absl::StatusOr<Kernel> ClipGrad(OpKernel op) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const double min = op.attrs().Float("min"), max = op.attrs().Float("max");
-  const auto gradient = [=](auto value, auto dy) {
-    using T = decltype(value);
-    return value > static_cast<T>(min) && value < static_cast<T>(max) ? dy : T(0);
-  };
+  const formulas::ClipGrad gradient{op.attrs().Float("min"), op.attrs().Float("max")};
   return op.InPlace(dx, dout).InPlace(dx, x).MakeElementwise(Floats(x), dx, gradient, x, dout);
 }
 

@@ -1,4 +1,6 @@
 // Comparisons, and logic of booleans and bits, elementwise.
+#include "ops/formulas/comparison.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,11 +16,6 @@
 
 namespace weft {
 namespace {
-
-template <typename T>
-struct LogicalXor {
-  bool operator()(T x, T y) const { return (x != 0) != (y != 0); }
-};
 
 ElementTypesOf<int32_t, int64_t, int8_t, uint8_t, int16_t, bool> Bits(In in) { return {in}; }
 
@@ -39,11 +36,21 @@ absl::StatusOr<Kernel> Binary(OpKernel op) {
       });
 }
 
+// Out = F(X, Y), a boolean.
+template <typename F>
+struct Asks {
+  template <typename T>
+  struct Of : F {};
+};
+template <typename F>
+absl::StatusOr<Kernel> Ask2(const KernelSpec& spec) {
+  return Binary<Asks<F>::template Of>(spec);
+}
+
 // Out = not X.
 absl::StatusOr<Kernel> LogicalNot(OpKernel op) {
   const In x = op.in("X");
-  return op.InPlace().MakeElementwise(
-      AllTypesButHalf(x), op.out("Out"), [](auto value) { return value == decltype(value)(0); }, x);
+  return op.InPlace().MakeElementwise(AllTypesButHalf(x), op.out("Out"), formulas::LogicalNot(), x);
 }
 
 // Out = X with all bits flipped; of booleans their negation.
@@ -101,25 +108,22 @@ absl::StatusOr<Kernel> AllClose(OpKernel op) {
 }
 
 // Out = whether the predicate holds for an element.
-using Predicate = bool (*)(double);
-template <Predicate predicate>
+template <typename Predicate>
 absl::StatusOr<Kernel> Ask(OpKernel op) {
   const In x = op.in("X");
-  return op.MakeElementwise(
-      FloatsAndInts(x), op.out("Out"),
-      [](auto value) { return predicate(static_cast<double>(value)); }, x);
+  return op.MakeElementwise(FloatsAndInts(x), op.out("Out"), Predicate(), x);
 }
 
 // Out = whether the predicate holds for any element, or for all.
 enum class Quantifier { kAny, kAll };
-template <Quantifier quantifier, Predicate predicate>
+template <Quantifier quantifier, typename Predicate>
 absl::StatusOr<Kernel> AskOnce(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     const auto* from = x.data<decltype(zero)>(ctx);
     const auto* end = from + x(ctx).size();
-    const auto holds = [](auto value) { return predicate(static_cast<double>(value)); };
+    const Predicate holds;
     *out.data<bool>(ctx) = quantifier == Quantifier::kAny ? std::any_of(from, end, holds)
                                                           : std::all_of(from, end, holds);
   });
@@ -128,15 +132,15 @@ absl::StatusOr<Kernel> AskOnce(OpKernel op) {
 }  // namespace
 
 void AddComparisonKernels(KernelTable* table) {
-  table->Add("equal", Binary<std::equal_to>);
-  table->Add("not_equal", Binary<std::not_equal_to>);
-  table->Add("less_than", Binary<std::less>);
-  table->Add("less_equal", Binary<std::less_equal>);
-  table->Add("greater_than", Binary<std::greater>);
-  table->Add("greater_equal", Binary<std::greater_equal>);
-  table->Add("logical_and", Binary<std::logical_and>);
-  table->Add("logical_or", Binary<std::logical_or>);
-  table->Add("logical_xor", Binary<LogicalXor>);
+  table->Add("equal", Ask2<formulas::Equal>);
+  table->Add("not_equal", Ask2<formulas::NotEqual>);
+  table->Add("less_than", Ask2<formulas::LessThan>);
+  table->Add("less_equal", Ask2<formulas::LessEqual>);
+  table->Add("greater_than", Ask2<formulas::GreaterThan>);
+  table->Add("greater_equal", Ask2<formulas::GreaterEqual>);
+  table->Add("logical_and", Ask2<formulas::LogicalAnd>);
+  table->Add("logical_or", Ask2<formulas::LogicalOr>);
+  table->Add("logical_xor", Ask2<formulas::LogicalXor>);
   table->Add("logical_not", LogicalNot);
   table->Add("bitwise_and", Binary<std::bit_and, Bits>);
   table->Add("bitwise_or", Binary<std::bit_or, Bits>);
@@ -144,12 +148,12 @@ void AddComparisonKernels(KernelTable* table) {
   table->Add("bitwise_not", BitwiseNot);
   table->Add("allclose", AllClose);
   table->Add("isclose", IsClose);
-  table->Add("isfinite_v2", Ask<std::isfinite>);
-  table->Add("isinf_v2", Ask<std::isinf>);
-  table->Add("isnan_v2", Ask<std::isnan>);
-  table->Add("isfinite", AskOnce<Quantifier::kAll, std::isfinite>);
-  table->Add("isinf", AskOnce<Quantifier::kAny, std::isinf>);
-  table->Add("isnan", AskOnce<Quantifier::kAny, std::isnan>);
+  table->Add("isfinite_v2", Ask<formulas::IsFinite>);
+  table->Add("isinf_v2", Ask<formulas::IsInf>);
+  table->Add("isnan_v2", Ask<formulas::IsNan>);
+  table->Add("isfinite", AskOnce<Quantifier::kAll, formulas::IsFinite>);
+  table->Add("isinf", AskOnce<Quantifier::kAny, formulas::IsInf>);
+  table->Add("isnan", AskOnce<Quantifier::kAny, formulas::IsNan>);
 }
 
 }  // namespace weft

@@ -1,4 +1,6 @@
 // Losses with dedicated ops.
+#include "ops/formulas/loss.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,76 +14,57 @@
 namespace weft {
 namespace {
 
-constexpr double kLargestLoss = 1e20;  // the value of -log 0
-
 // --- One number per element ----------------------------------------------------------------------
 
-// The slots of Out = f(a, b, c), and the attribute c; null: no attribute.
+// The slots of Out = f.Out(a, b).
 struct PairLoss {
-  const char *a, *b, *out, *attr;
-
-  double ReadAttr(const OpAttrs& attrs) const { return attr == nullptr ? 0 : attrs.Float(attr); }
+  const char *a, *b, *out;
 };
 
-// Adds `type`, Out = f(a, b, c), and `type`_grad, a@GRAD = Out@GRAD da(a, b, c); all in double
-// precision. An unread c is 0.
-template <typename F, typename Derivative>
-void Add(KernelTable* table, const char* type, const PairLoss& loss, F f, Derivative da) {
+// Adds `type`, Out = f.Out(a, b), and `type`_grad, a@GRAD = Out@GRAD f.Da(a, b); all in double
+// precision. make(attrs) returns f.
+template <typename Make>
+void Add(KernelTable* table, const char* type, const PairLoss& loss, Make make) {
   table->Add(
       type,
       [=](OpKernel op) {
         const In a = op.in(loss.a), b = op.in(loss.b);
         const Out out = op.out(loss.out);
         return op.InPlace(out, a).InPlace(out, b).MakeElementwise(
-            Floats(a), out,
-            [f, c = loss.ReadAttr(op.attrs())](double a, double b) { return f(a, b, c); }, a, b);
+            Floats(a), out, [f = make(op.attrs())](double a, double b) { return f.Out(a, b); }, a,
+            b);
       },
       [=](OpKernel op) {
         const In a = op.in(loss.a), b = op.in(loss.b);
         const In dout = op.in(absl::StrCat(loss.out, "@GRAD"));
         return op.MakeElementwise(
             Floats(a), op.out(absl::StrCat(loss.a, "@GRAD")),
-            [da, c = loss.ReadAttr(op.attrs())](double a, double b, double d) {
-              return d * da(a, b, c);
-            },
-            a, b, dout);
+            [f = make(op.attrs())](double a, double b, double d) { return d * f.Da(a, b); }, a, b,
+            dout);
       });
 }
 
 void AddPairLosses(KernelTable* table) {
-  Add(
-      table, "log_loss", {"Predicted", "Labels", "Loss", "epsilon"},
-      [](double p, double y, double e) {
-        return -y * std::log(p + e) - (1 - y) * std::log(1 - p + e);
-      },
-      [](double p, double y, double e) { return -y / (p + e) + (1 - y) / (1 - p + e); });
-  const auto log = [](double x) { return std::max(std::log(x), -100.0); };
-  Add(
-      table, "bce_loss", {"X", "Label", "Out", nullptr},
-      [=](double p, double y, double) { return -y * log(p) - (1 - y) * log(1 - p); },
-      [](double p, double y, double) { return (p - y) / std::max((1 - p) * p, 1e-12); });
-  Add(
-      table, "hinge_loss", {"Logits", "Labels", "Loss", nullptr},
-      [](double x, double y, double) { return std::max(0.0, 1 - x * (2 * y - 1)); },
-      [](double x, double y, double) { return x * (2 * y - 1) < 1 ? 1 - 2 * y : 0; });
+  Add(table, "log_loss", {"Predicted", "Labels", "Loss"},
+      [](const OpAttrs& attrs) { return formulas::LogLoss{attrs.Float("epsilon")}; });
+  Add(table, "bce_loss", {"X", "Label", "Out"}, [](const OpAttrs&) { return formulas::BceLoss(); });
+  Add(table, "hinge_loss", {"Logits", "Labels", "Loss"},
+      [](const OpAttrs&) { return formulas::HingeLoss(); });
 }
 
-// Residual = Y - X; Out = r²/2, or delta (|r| - delta/2) beyond delta.
+// Residual = Y - X; Out is the loss of that.
 absl::StatusOr<Kernel> HuberLoss(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
-  const auto loss = [delta = op.attrs().Float("delta")](auto x, auto y) {
-    using T = decltype(x);
-    const T d = static_cast<T>(delta), r = y - x, a = std::fabs(r);
-    return std::array{r, a <= d ? r * r / 2 : d * (a - d / 2)};
+  const auto loss = [f = formulas::HuberLoss{op.attrs().Float("delta")}](auto x, auto y) {
+    return std::array{y - x, f.Out(y - x)};
   };
   return op.MakeElementwise(Floats(x), std::array{op.out("Residual"), op.out("Out")}, loss, x, y);
 }
 
 absl::StatusOr<Kernel> HuberLossGrad(OpKernel op) {
   const In residual = op.in("Residual"), dout = op.in("Out@GRAD");
-  const auto gradients = [delta = op.attrs().Float("delta")](auto r, auto dy) {
-    const auto d = static_cast<decltype(r)>(delta);
-    const auto slope = (r > d ? d : r < -d ? -d : r) * dy;
+  const auto gradients = [f = formulas::HuberLoss{op.attrs().Float("delta")}](auto r, auto dy) {
+    const auto slope = f.Slope(r) * dy;
     return std::array{-slope, slope};
   };
   return op.MakeElementwise(Floats(residual), std::array{op.out("X@GRAD"), op.out("Y@GRAD")},
@@ -236,8 +219,6 @@ absl::StatusOr<Kernel> KlDivGrad(OpKernel op) {
 
 // --- Classes -------------------------------------------------------------------------------------
 
-double MinusLog(double p) { return std::min(-std::log(p), kLargestLoss); }
-
 // Y = -log X[label], for rows of probabilities; with soft_label -Σ Label log X. MatchX = X[label].
 absl::StatusOr<Kernel> CrossEntropy(OpKernel op) {
   const In x = op.in("X"), label = op.in("Label");
@@ -255,7 +236,7 @@ absl::StatusOr<Kernel> CrossEntropy(OpKernel op) {
       for (int64_t row = 0; row < y(ctx).size(); ++row) {
         double sum = 0;
         for (int64_t i = row * classes; i < (row + 1) * classes; ++i) {
-          if (labels[i] != 0) sum += labels[i] * MinusLog(xs[i]);
+          if (labels[i] != 0) sum += labels[i] * formulas::MinusLog(xs[i]);
         }
         to[row] = static_cast<T>(sum);
       }
@@ -263,7 +244,7 @@ absl::StatusOr<Kernel> CrossEntropy(OpKernel op) {
     }
     return ForEachLabel(label(ctx), classes, ignored, [&](int64_t row, int64_t c) {
       const T p = c < 0 ? T(0) : xs[row * classes + c];
-      to[row] = c < 0 ? T(0) : static_cast<T>(MinusLog(p));
+      to[row] = c < 0 ? T(0) : static_cast<T>(formulas::MinusLog(p));
       if (matches != nullptr) matches[row] = p;
     });
   });

@@ -1,8 +1,6 @@
 // Batched matrix products, and ops based on them.
 #include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -13,52 +11,14 @@
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/post_ops.h"
 #include "ops/op_kernel.h"
+#include "ops/products.h"
 #include "ops/vectorize.h"
 
 namespace weft {
 namespace {
 
-// Out[b] = op(X[b]) op(Y[b]) for every position b of the batch dimensions, in which operands of
-// size 1 are broadcast: op(X) is m x k, op(Y) is k x n.
-struct Product {
-  Dims x_batch, y_batch, batch;  // of one rank
-  int64_t m, k, n;
-  Transpose trans_x, trans_y;
-};
-
 Transpose Flip(Transpose t) { return t == Transpose::kYes ? Transpose::kNo : Transpose::kYes; }
 Transpose TransposeIf(bool transposed) { return transposed ? Transpose::kYes : Transpose::kNo; }
-
-// For matmul. A vector is one row on the left, one column on the right, regardless of
-// transposition.
-Product MatMulProduct(const Dims& x, const Dims& y, bool trans_x, bool trans_y) {
-  Product p;
-  p.trans_x = TransposeIf(trans_x && x.size() > 1);
-  p.trans_y = TransposeIf(trans_y && y.size() > 1);
-  const auto matrix = [](const Dims& dims, bool is_left, Transpose transpose) {
-    if (dims.size() == 1)
-      return is_left ? std::make_pair(int64_t{1}, dims[0]) : std::make_pair(dims[0], int64_t{1});
-    std::pair<int64_t, int64_t> shape(dims[dims.size() - 2], dims.back());
-    if (transpose == Transpose::kYes) std::swap(shape.first, shape.second);
-    return shape;
-  };
-  std::tie(p.m, p.k) = matrix(x, true, p.trans_x);
-  p.n = matrix(y, false, p.trans_y).second;
-  if (x.size() > 2) p.x_batch.assign(x.begin(), x.end() - 2);
-  if (y.size() > 2) p.y_batch.assign(y.begin(), y.end() - 2);
-  const size_t rank = std::max(p.x_batch.size(), p.y_batch.size());
-  p.x_batch.insert(p.x_batch.begin(), rank - p.x_batch.size(), 1);
-  p.y_batch.insert(p.y_batch.begin(), rank - p.y_batch.size(), 1);
-  for (size_t i = 0; i < rank; ++i) {
-    p.batch.push_back(p.x_batch[i] == 1 ? p.y_batch[i] : p.x_batch[i]);
-  }
-  // All rows of X times a single Y are one product.
-  if (NumElements(p.y_batch) == 1 && p.trans_x == Transpose::kNo) {
-    p.m *= NumElements(p.batch);
-    p.x_batch = p.y_batch = p.batch = {};
-  }
-  return p;
-}
 
 // A product for every batch position.
 template <typename T>
@@ -118,14 +78,6 @@ class Products {
   PostOps post_ops_;
 };
 
-// The operands of an op: their slots, and how they are multiplied.
-struct ProductOp {
-  const char* x = "X";
-  const char* y = "Y";
-  std::function<Product(const Dims& x, const Dims& y)> shape;
-  double alpha = 1;
-};
-
 // Out = alpha X Y.
 absl::StatusOr<Kernel> Forward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y);
@@ -136,9 +88,10 @@ absl::StatusOr<Kernel> Forward(OpKernel op, const ProductOp& product) {
     const Dims& dims = out(ctx).dims();
     const ResultChannels channels = {dims.empty() ? 1 : dims.back(), 1};
     const absl::StatusOr<PostOps> bound = PostOps::Bind(post_ops, ctx, out(ctx), channels);
-    const Products<T> products(p.batch, p.x_batch, p.y_batch,
-                               {p.trans_x, p.trans_y, p.m, p.n, p.k, product.alpha},
-                               bound.ok() ? *bound : PostOps());
+    const Products<T> products(
+        p.batch, p.x_batch, p.y_batch,
+        {TransposeIf(p.trans_x), TransposeIf(p.trans_y), p.m, p.n, p.k, product.alpha},
+        bound.ok() ? *bound : PostOps());
     return [=, status = bound.status()](const KernelContext& now) -> absl::Status {
       WEFT_RETURN_IF_ERROR(status);
       return products.Run(now, x.data<T>(now), y.data<T>(now), &out(now));
@@ -153,18 +106,20 @@ class Gradient {
   // For alpha Out@GRAD op(Y)ᵀ, transposed if X is.
   static Gradient OfX(const Product& p, double alpha) {
     constexpr Transpose kNo = Transpose::kNo, kYes = Transpose::kYes;
-    if (p.trans_x == kYes) {
-      return {p, p.x_batch, p.y_batch, {p.trans_y, kYes, p.k, p.m, p.n, alpha}, kSecond};
+    const Transpose trans_y = TransposeIf(p.trans_y);
+    if (p.trans_x) {
+      return {p, p.x_batch, p.y_batch, {trans_y, kYes, p.k, p.m, p.n, alpha}, kSecond};
     }
-    return {p, p.x_batch, p.y_batch, {kNo, Flip(p.trans_y), p.m, p.k, p.n, alpha}, kFirst};
+    return {p, p.x_batch, p.y_batch, {kNo, Flip(trans_y), p.m, p.k, p.n, alpha}, kFirst};
   }
   // For alpha op(X)ᵀ Out@GRAD, transposed if Y is.
   static Gradient OfY(const Product& p, double alpha) {
     constexpr Transpose kNo = Transpose::kNo, kYes = Transpose::kYes;
-    if (p.trans_y == kYes) {
-      return {p, p.y_batch, p.x_batch, {kYes, p.trans_x, p.n, p.k, p.m, alpha}, kFirst};
+    const Transpose trans_x = TransposeIf(p.trans_x);
+    if (p.trans_y) {
+      return {p, p.y_batch, p.x_batch, {kYes, trans_x, p.n, p.k, p.m, alpha}, kFirst};
     }
-    return {p, p.y_batch, p.x_batch, {Flip(p.trans_x), kNo, p.k, p.n, p.m, alpha}, kSecond};
+    return {p, p.y_batch, p.x_batch, {Flip(trans_x), kNo, p.k, p.n, p.m, alpha}, kSecond};
   }
 
   absl::Status Run(const T* dout, const T* other, Tensor* gradient) {
@@ -217,49 +172,6 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const ProductOp& product) {
       return absl::OkStatus();
     };
   });
-}
-
-ProductOp Transposing(bool trans_x, bool trans_y) {
-  ProductOp product;
-  product.shape = [=](const Dims& x, const Dims& y) {
-    return MatMulProduct(x, y, trans_x, trans_y);
-  };
-  return product;
-}
-
-ProductOp MatMulV2(const KernelSpec& spec) {
-  return Transposing(spec.attrs.Bool("trans_x"), spec.attrs.Bool("trans_y"));
-}
-
-ProductOp MatMul(const KernelSpec& spec) {
-  ProductOp product = Transposing(spec.attrs.Bool("transpose_X"), spec.attrs.Bool("transpose_Y"));
-  product.alpha = spec.attrs.Float("alpha");
-  return product;
-}
-
-ProductOp Bmm(const KernelSpec&) { return Transposing(false, false); }
-
-ProductOp Mv(const KernelSpec& spec) {
-  ProductOp product = Bmm(spec);
-  product.y = "Vec";
-  return product;
-}
-
-// X as a matrix whose rows are its first x_num_col_dims dimensions, Y likewise.
-ProductOp Mul(const KernelSpec& spec) {
-  const int64_t x_rows = spec.attrs.Int("x_num_col_dims");
-  const int64_t y_rows = spec.attrs.Int("y_num_col_dims");
-  ProductOp product;
-  product.shape = [=](const Dims& x, const Dims& y) {
-    const auto xs = absl::MakeConstSpan(x), ys = absl::MakeConstSpan(y);
-    Product p;
-    p.trans_x = p.trans_y = Transpose::kNo;
-    p.m = NumElements(xs.first(std::min<size_t>(x_rows, xs.size())));
-    p.k = NumElements(ys.first(std::min<size_t>(y_rows, ys.size())));
-    p.n = NumElements(ys.subspan(std::min<size_t>(y_rows, ys.size())));
-    return p;
-  };
-  return product;
 }
 
 template <ProductOp (*product)(const KernelSpec&)>

@@ -3,39 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 #include <vector>
 
 #include "ops/broadcast.h"
 #include "ops/cpu/families.h"
+#include "ops/formulas/reduction.h"
 #include "ops/op_kernel.h"
+#include "ops/reduced_dims.h"
 #include "ops/vectorize.h"
 
 namespace weft {
 namespace {
-
-// The dims of the input with 1 for reduced dimensions. Inference has checked the attributes, whose
-// names differ between ops: a flag for all dimensions, and a list of them.
-Dims KeptDims(const OpAttrs& attrs, const Dims& x) {
-  if (attrs.Has("asvector") && attrs.Bool("asvector")) return Dims(x.size(), 1);
-  if (attrs.Has("reduce_all") && attrs.Bool("reduce_all")) return Dims(x.size(), 1);
-  std::vector<int64_t> reduced;
-  if (attrs.Has("porder")) {
-    reduced = {attrs.Int("axis")};
-  } else if (attrs.Has("dim")) {
-    reduced = attrs.Ints("dim");
-  } else if (attrs.Has("axis")) {
-    reduced = attrs.Ints("axis");
-  }
-  if (reduced.empty()) return Dims(x.size(), 1);
-  Dims kept = x;
-  const int64_t rank = x.size();
-  for (int64_t d : reduced) {
-    if (rank > 0) kept[d < 0 ? d + rank : d] = 1;  // a scalar may have dimensions 0 and -1
-  }
-  return kept;
-}
 
 // The loops over X, with the position of each element's result.
 LoopNest Loops(const OpAttrs& attrs, const Dims& x) {
@@ -58,88 +37,6 @@ void WalkElements(const OpAttrs& attrs, const Dims& x, const Body& body) {
   WalkParts(Loops(attrs, x), 0, NumElements(x), body);
 }
 
-// --- The reductions ------------------------------------------------------------------------------
-// Start, then Step for every element, then End, in A: double or, for integers, int64_t. Gradient is
-// d result / d x times dy, given the number n of elements that make one result. kAdds: a step adds
-// Step(0, x).
-
-template <typename A>
-struct Sum {
-  static constexpr bool kAdds = true;
-  static A Step(A sum, A x) { return static_cast<A>(Wrapping(sum) + Wrapping(x)); }
-  static A Start() { return 0; }
-  static A End(A sum, double) { return sum; }
-  static double Gradient(double, double, double dy, double) { return dy; }
-};
-
-template <typename A>
-struct Mean : Sum<A> {
-  static A End(A sum, double n) { return Saturated<A>(sum / n); }  // 0 for no integers
-  static double Gradient(double, double, double dy, double n) { return dy / n; }
-};
-
-template <typename A>
-struct Max : Sum<A> {
-  static constexpr bool kAdds = false;
-  static A Start() {
-    return std::is_integral_v<A> ? std::numeric_limits<A>::min()
-                                 : -std::numeric_limits<A>::infinity();
-  }
-  static A Step(A largest, A x) { return x > largest || x != x ? x : largest; }
-  static double Gradient(double x, double y, double dy, double) { return x == y ? dy : 0; }
-};
-
-template <typename A>
-struct Min : Max<A> {
-  static A Start() {
-    return std::is_integral_v<A> ? std::numeric_limits<A>::max()
-                                 : std::numeric_limits<A>::infinity();
-  }
-  static A Step(A smallest, A x) { return x < smallest || x != x ? x : smallest; }
-};
-
-template <typename A>
-struct Prod : Sum<A> {
-  static constexpr bool kAdds = false;
-  static A Start() { return 1; }
-  static A Step(A product, A x) { return static_cast<A>(Wrapping(product) * Wrapping(x)); }
-  // The value that Paddle returns.
-  static double Gradient(double x, double y, double dy, double) { return dy * y / x; }
-};
-
-template <typename A>
-struct Any : Sum<A> {
-  static constexpr bool kAdds = false;
-  static A Step(A any, A x) { return any != 0 || x != 0; }
-};
-
-template <typename A>
-struct All : Sum<A> {
-  static constexpr bool kAdds = false;
-  static A Start() { return 1; }
-  static A Step(A all, A x) { return all != 0 && x != 0; }
-};
-
-template <typename A>
-struct SumOfAbsolutes : Sum<A> {
-  static A Step(A sum, A x) { return sum + std::abs(x); }
-  static double Gradient(double x, double, double dy, double) {
-    return x > 0 ? dy : x < 0 ? -dy : 0;
-  }
-};
-
-template <typename A>
-struct SumOfSquaresOf : Sum<A> {
-  static A Step(A sum, A x) { return sum + x * x; }
-  static double Gradient(double x, double, double dy, double) { return 2 * x * dy; }
-};
-
-template <typename A>
-struct Norm : SumOfSquaresOf<A> {
-  static A End(A sum, double) { return std::sqrt(sum); }
-  static double Gradient(double x, double y, double dy, double) { return y == 0 ? 0 : dy * x / y; }
-};
-
 // --- The engine ----------------------------------------------------------------------------------
 
 template <template <typename> class Op, typename T, typename To>
@@ -151,10 +48,10 @@ void Reduce(const OpAttrs& attrs, const Tensor& x, std::vector<char>* scratch, T
   std::fill_n(sums, results, Op<A>::Start());
   const T* from = x.data<T>();
   if (Op<A>::kAdds && std::is_same_v<T, float> && results == 1) {
-    sums[0] = SumOf<T>(x.size(), [=](int64_t i) { return Op<A>::Step(0, from[i]); });
+    sums[0] = SumOf<T>(x.size(), [=](int64_t i) { return Op<A>::Of(from[i]); });
   } else {
     WalkResults(attrs, x.dims(),
-                [&](int64_t i, int64_t j) { sums[j] = Op<A>::Step(sums[j], from[i]); });
+                [&](int64_t i, int64_t j) { sums[j] = Op<A>::Join(sums[j], Op<A>::Of(from[i])); });
   }
   const double n = results == 0 ? 0 : static_cast<double>(x.size()) / results;
   To* to = out->data<To>();
@@ -213,7 +110,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
 // X@GRAD = Out@GRAD times the product of the other elements. Paddle's kernel divides Out by X,
 // which gives NaN where X is 0.
 absl::StatusOr<Kernel> ProdGrad(OpKernel op) {
-  if (op.spec().paddle_cpu_quirks) return Backward<Prod>(op.spec());
+  if (op.spec().paddle_cpu_quirks) return Backward<formulas::Prod>(op.spec());
   op.Ignore({"Out"});
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
@@ -221,23 +118,12 @@ absl::StatusOr<Kernel> ProdGrad(OpKernel op) {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
-    struct Factors {
-      int64_t zeros = 0;
-      double product = 1;  // of nonzero elements
-    };
-    std::vector<Factors> factors(dout(ctx).size());
+    std::vector<formulas::Factors> factors(dout(ctx).size(), formulas::Factors{1, 0});
     WalkResults(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) {
-      if (xs[i] == 0) {
-        ++factors[j].zeros;
-      } else {
-        factors[j].product *= xs[i];
-      }
+      factors[j] = formulas::Factors::Join(factors[j], formulas::Factors::Of(xs[i]));
     });
     WalkElements(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) {
-      const Factors& all = factors[j];
-      const int64_t other_zeros = all.zeros - (xs[i] == 0);
-      const double others = xs[i] == 0 ? all.product : all.product / xs[i];
-      to[i] = other_zeros > 0 ? T(0) : static_cast<T>(dys[j] * others);
+      to[i] = static_cast<T>(dys[j] * factors[j].Without(xs[i]));
     });
   });
 }
@@ -272,7 +158,7 @@ absl::StatusOr<Kernel> LogSumExp(OpKernel op) {
   return op.Make(Floats(x), [=, attrs = op.attrs(), scratch = std::vector<char>()](
                                 const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
-    Reduce<Max, T, T>(attrs, x(ctx), &scratch, &out(ctx));
+    Reduce<formulas::Max, T, T>(attrs, x(ctx), &scratch, &out(ctx));
     const T* xs = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
     std::vector<double> sums(out(ctx).size(), 0);
@@ -287,64 +173,43 @@ absl::StatusOr<Kernel> LogSumExpGrad(const KernelSpec& spec) {
   return MakeBackward(spec, [](auto x, auto y, auto dy, double) { return dy * std::exp(x - y); });
 }
 
-// Out = (Σ |X|^p)^(1/p); the largest, smallest |X| for p = ±∞; the number of nonzero elements for p
-// = 0.
 absl::StatusOr<Kernel> PNorm(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const double p = op.attrs().Float("porder");
+  const formulas::PNorm norm(op.attrs().Float("porder"));
   return op.Make(Floats(x), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
-    const double start = p == -HUGE_VAL ? HUGE_VAL : 0;
-    std::vector<double> sums(out(ctx).size(), start);
-    WalkResults(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) {
-      const double a = std::fabs(double{xs[i]});
-      if (p == HUGE_VAL) {
-        sums[j] = std::max(sums[j], a);
-      } else if (p == -HUGE_VAL) {
-        sums[j] = std::min(sums[j], a);
-      } else {
-        sums[j] += p == 0 ? (a != 0) : std::pow(a, p);
-      }
-    });
-    const bool has_root = p != 0 && std::isfinite(p);
-    for (size_t j = 0; j < sums.size(); ++j) {
-      out.data<T>(ctx)[j] = static_cast<T>(has_root ? std::pow(sums[j], 1 / p) : sums[j]);
-    }
+    std::vector<double> sums(out(ctx).size(), norm.Start());
+    WalkResults(attrs, x(ctx).dims(),
+                [&](int64_t i, int64_t j) { sums[j] = norm.Join(sums[j], norm.Of(xs[i])); });
+    for (size_t j = 0; j < sums.size(); ++j)
+      out.data<T>(ctx)[j] = static_cast<T>(norm.End(sums[j]));
   });
 }
 
 absl::StatusOr<Kernel> PNormGrad(const KernelSpec& spec) {
-  return MakeBackward(spec,
-                      [p = spec.attrs.Float("porder")](double x, double y, double dy, double) {
-                        const double a = std::fabs(x), sign = x > 0 ? 1 : x < 0 ? -1 : 0;
-                        double slope = 0;
-                        if (std::isinf(p)) {
-                          slope = a == y ? 1 : 0;
-                        } else if (p != 0 && y != 0 && a != 0) {
-                          slope = std::pow(a / y, p - 1);
-                        }
-                        return dy * sign * slope;
-                      });
+  return MakeBackward(
+      spec, [norm = formulas::PNorm(spec.attrs.Float("porder"))](
+                double x, double y, double dy, double) { return norm.Gradient(x, y, dy); });
 }
 
 }  // namespace
 
 void AddReduceKernels(KernelTable* table) {
-  AddReduction<Mean>("mean", table);
-  AddReduction<Mean>("reduce_mean", table);
-  AddReduction<Sum>("reduce_sum", table);
-  AddReduction<Max>("reduce_max", table);
-  AddReduction<Min>("reduce_min", table);
-  AddReduction<Norm>("frobenius_norm", table);
-  AddReduction<SumOfAbsolutes>("l1_norm", table);
-  AddReduction<SumOfSquaresOf>("squared_l2_norm", table);
-  table->Add("reduce_prod", Forward<Prod>, ProdGrad);
-  table->Add("reduce_amax", Forward<Max>, SharedGrad);
-  table->Add("reduce_amin", Forward<Min>, SharedGrad);
-  table->Add("reduce_any", Forward<Any>);
-  table->Add("reduce_all", Forward<All>);
+  AddReduction<formulas::Mean>("mean", table);
+  AddReduction<formulas::Mean>("reduce_mean", table);
+  AddReduction<formulas::Sum>("reduce_sum", table);
+  AddReduction<formulas::Max>("reduce_max", table);
+  AddReduction<formulas::Min>("reduce_min", table);
+  AddReduction<formulas::Norm>("frobenius_norm", table);
+  AddReduction<formulas::SumOfAbsolutes>("l1_norm", table);
+  AddReduction<formulas::SumOfSquaresOf>("squared_l2_norm", table);
+  table->Add("reduce_prod", Forward<formulas::Prod>, ProdGrad);
+  table->Add("reduce_amax", Forward<formulas::Max>, SharedGrad);
+  table->Add("reduce_amin", Forward<formulas::Min>, SharedGrad);
+  table->Add("reduce_any", Forward<formulas::Any>);
+  table->Add("reduce_all", Forward<formulas::All>);
   table->Add("logsumexp", LogSumExp, LogSumExpGrad);
   table->Add("p_norm", PNorm, PNormGrad);
 }

@@ -39,10 +39,10 @@ bool HaveRows(const SlotPointers& slots) {
 
 absl::StatusOr<OpRunner> OpRunner::Make(absl::string_view type, const SlotPointers& inputs,
                                         const AttrValues& attrs, const SlotPointers& outputs,
-                                        bool paddle_cpu_quirks) {
+                                        bool paddle_cpu_quirks, const KernelTable& kernels) {
   const OpSchema* schema = FindOpSchema(type);
   if (schema == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no schema"));
-  return Make(schema, OpAttrs::Make(*schema, attrs), inputs, outputs, paddle_cpu_quirks);
+  return Make(schema, OpAttrs::Make(*schema, attrs), inputs, outputs, paddle_cpu_quirks, kernels);
 }
 
 absl::StatusOr<OpRunner> OpRunner::Make(const Op& op, std::map<std::string, Tensor>* variables,
@@ -68,21 +68,20 @@ absl::StatusOr<OpRunner> OpRunner::Make(const Op& op, std::map<std::string, Tens
   WEFT_ASSIGN_OR_RETURN(const SlotPointers inputs, look_up(op.signature().inputs));
   WEFT_ASSIGN_OR_RETURN(const SlotPointers outputs, look_up(op.signature().outputs));
   WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
-  return Make(schema, std::move(attrs), inputs, outputs, paddle_cpu_quirks);
+  return Make(schema, std::move(attrs), inputs, outputs, paddle_cpu_quirks, CpuKernels());
 }
 
 absl::StatusOr<OpRunner> OpRunner::Make(const OpSchema* schema, OpAttrs attrs,
                                         const SlotPointers& inputs, const SlotPointers& outputs,
-                                        bool paddle_cpu_quirks) {
+                                        bool paddle_cpu_quirks, const KernelTable& kernels) {
   KernelSpec spec;
   spec.paddle_cpu_quirks = paddle_cpu_quirks;
   spec.schema = schema;
   spec.attrs = std::move(attrs);
   const std::string& type = schema->type();
   const bool has_rows = HaveRows(inputs) || HaveRows(outputs);
-  const KernelFactory* factory =
-      has_rows ? CpuKernels().FindForRows(type) : CpuKernels().Find(type);
-  if (factory == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no CPU kernel"));
+  const KernelFactory* factory = has_rows ? kernels.FindForRows(type) : kernels.Find(type);
+  if (factory == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no kernel"));
   OpRunner op;
   spec.inputs = Flatten(inputs, &op.inputs_);
   spec.outputs = Flatten(outputs, &op.outputs_);

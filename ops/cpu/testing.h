@@ -65,11 +65,12 @@ using AttrValues = std::vector<std::pair<std::string, AttrValue>>;
 // An op with its kernel, bound to tensors of the caller, which may be both input and output.
 class OpRunner {
  public:
-  // NotFound if the op has no schema or no CPU kernel; otherwise the error of the kernel's factory.
+  // NotFound if the op has no schema or no kernel; otherwise the error of the kernel's factory.
   // Uses the kernel for rows if one of the tensors, or an output, is_rows() now.
   static absl::StatusOr<OpRunner> Make(absl::string_view type, const SlotPointers& inputs,
                                        const AttrValues& attrs, const SlotPointers& outputs,
-                                       bool paddle_cpu_quirks = false);
+                                       bool paddle_cpu_quirks = false,
+                                       const KernelTable& kernels = CpuKernels());
   // An op of a program, bound to its variables by name. Also NotFound if a variable is missing.
   static absl::StatusOr<OpRunner> Make(const Op& op, std::map<std::string, Tensor>* variables,
                                        bool paddle_cpu_quirks = false);
@@ -80,7 +81,7 @@ class OpRunner {
  private:
   static absl::StatusOr<OpRunner> Make(const OpSchema* schema, OpAttrs attrs,
                                        const SlotPointers& inputs, const SlotPointers& outputs,
-                                       bool paddle_cpu_quirks);
+                                       bool paddle_cpu_quirks, const KernelTable& kernels);
 
   BoundKernel kernel_;
   std::vector<const Tensor*> inputs_;

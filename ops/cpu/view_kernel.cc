@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
-#include "ops/cpu/indices.h"
 #include "ops/op_kernel.h"
-#include "ops/schema/slice_range.h"
 
 namespace weft {
 namespace {
@@ -46,33 +43,6 @@ void AddView(const char* type, MakeView make_view, KernelTable* table, const cha
   table->Add(type, [=](const KernelSpec& spec) { return ViewKernel(spec, x_slot, make_view); });
   table->Add(absl::StrCat(type, "_grad"),
              [=](const KernelSpec& spec) { return Backward(spec, x_slot, make_view); });
-}
-
-ViewOf SliceView(const OpAttrs& attrs) {
-  std::vector<int64_t> steps(attrs.Ints("axes").size(), 1);
-  if (attrs.Has("strides")) steps = attrs.Ints("strides");
-  return [axes = attrs.Ints("axes"), starts = attrs.Ints("starts"), ends = attrs.Ints("ends"),
-          steps](const Dims& x, const Dims&) {
-    View view = WholeView(x);
-    for (size_t i = 0; i < axes.size(); ++i) {
-      const size_t axis = NormalizedAxis(axes[i], x.size());
-      const SliceRange range = TakeSlice(starts[i], ends[i], steps[i], x[axis]);
-      view.offset += range.begin * view.strides[axis];
-      view.extents[axis] = range.count;
-      view.strides[axis] *= steps[i];
-    }
-    return view;
-  };
-}
-
-View ExpandedView(const Dims& x, const Dims& out) {
-  const Dims strides = RowMajorStrides(x);
-  const size_t missing = out.size() - x.size();
-  View view{out, Dims(out.size(), 0), 0};
-  for (size_t d = 0; d < x.size(); ++d) {
-    if (x[d] == out[missing + d]) view.strides[missing + d] = strides[d];
-  }
-  return view;
 }
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// Copies of a tensor with another element type.
+// Copies of a tensor, with the same or another element type, or under other dims.
+#include "base/status_macros.h"
 #include "ops/formulas/cast.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
@@ -8,11 +9,35 @@
 namespace weft {
 namespace {
 
+absl::Status CopyElements(const KernelContext& ctx, const Tensor& from, Tensor* to) {
+  return Copy(ctx, from.raw(), from.bytes(), to->raw());
+}
+
+// Out = X, of any element type. memcpy stays in the memory of the device: all variables lie there.
+absl::StatusOr<Kernel> Assign(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  if (!x) return absl::InvalidArgumentError("input X: missing");
+  return op.InPlace().View(out, x).Make(RawElements{x}, [=](const KernelContext& ctx, auto) {
+    return CopyElements(ctx, x(ctx), &out(ctx));
+  });
+}
+
+// Out = X; inference determines its dims.
+absl::StatusOr<Kernel> Reshaped(OpKernel op, const char* from, const char* to) {
+  op.Ignore({"X", "Out", "XShape"});
+  const In x = op.in(from);
+  const Out out = op.out(to);
+  return op.View(out, x).Make(RawElements{x}, [=](const KernelContext& ctx, auto) {
+    return CopyElements(ctx, x(ctx), &out(ctx));
+  });
+}
+
 template <typename From, typename To>
 struct CastElement {
   const From* from;
   To* to;
-  __device__ void operator()(int64_t i) const { to[i] = formulas::Cast<To>()(from[i]); }
+  WEFT_DEVICE void operator()(int64_t i) const { to[i] = formulas::Cast<To>()(from[i]); }
 };
 
 // Out = X, converted element by element.
@@ -33,6 +58,15 @@ absl::StatusOr<Kernel> Cast(OpKernel op) {
 
 }  // namespace
 
-void AddGpuCopyKernels(KernelTable* table) { table->Add("cast", Cast); }
+void AddGpuCopyKernels(KernelTable* table) {
+  table->Add("cast", Cast);
+  for (const char* type : {"assign", "memcpy", "share_data"}) table->Add(type, Assign);
+  for (const char* type : {"flatten", "flatten2", "flatten_contiguous_range", "reshape", "reshape2",
+                           "squeeze", "squeeze2", "unsqueeze", "unsqueeze2"}) {
+    table->Add(
+        type, [](const KernelSpec& spec) { return Reshaped(spec, "X", "Out"); },
+        [](const KernelSpec& spec) { return Reshaped(spec, "Out@GRAD", "X@GRAD"); });
+  }
+}
 
 }  // namespace weft

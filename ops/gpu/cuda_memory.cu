@@ -1,4 +1,6 @@
 #include <new>
+#include <stdexcept>
+#include <string>
 
 #include "base/status_macros.h"
 #include "ops/gpu/cuda_memory.h"
@@ -15,9 +17,13 @@ class CudaMemory : public Memory {
 
   std::shared_ptr<void> Allocate(size_t bytes) override {
     void* memory = nullptr;
-    if (cudaSetDevice(ordinal_) != cudaSuccess || cudaMalloc(&memory, bytes) != cudaSuccess) {
+    cudaError_t error = cudaSetDevice(ordinal_);
+    if (error == cudaSuccess) error = cudaMalloc(&memory, bytes);
+    if (error != cudaSuccess) {
       (void)cudaGetLastError();  // so that the next kernel does not report it
-      throw std::bad_alloc();
+      if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
+      // The error of an earlier kernel, which is no lack of memory.
+      throw std::runtime_error(std::string(CudaStatus(error, "cudaMalloc").message()));
     }
     // cudaFree waits for work that may still use the memory.
     return std::shared_ptr<void>(memory, [](void* p) { (void)cudaFree(p); });
@@ -30,8 +36,13 @@ class CudaMemory : public Memory {
     return CopyNow(from, bytes, to, cudaMemcpyDeviceToHost);
   }
   absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
-    if (stream == nullptr) return CopyNow(from, bytes, to, cudaMemcpyDeviceToDevice);
     if (bytes == 0) return absl::OkStatus();
+    if (stream == nullptr) {
+      // A stream of the executor may still write what is copied: the default stream does not wait.
+      WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+      WEFT_RETURN_IF_ERROR(CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize"));
+      return CopyNow(from, bytes, to, cudaMemcpyDeviceToDevice);
+    }
     return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
                                       static_cast<cudaStream_t>(stream)),
                       "cudaMemcpyAsync");

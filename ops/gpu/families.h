@@ -6,14 +6,24 @@
 
 namespace weft {
 
-void AddGpuActivationKernels(KernelTable* table);   // relu, gelu
-void AddGpuCopyKernels(KernelTable* table);         // cast
-void AddGpuCreationKernels(KernelTable* table);     // fill_constant, *_random
-void AddGpuElementwiseKernels(KernelTable* table);  // elementwise_*, scale
-void AddGpuLossKernels(KernelTable* table);         // softmax_with_cross_entropy
-void AddGpuMatMulKernels(KernelTable* table);       // mul
-void AddGpuOptimizerKernels(KernelTable* table);    // sgd, adam
-void AddGpuReduceKernels(KernelTable* table);       // reduce_mean
+void AddGpuActivationKernels(KernelTable* table);
+void AddGpuAmpKernels(KernelTable* table);
+void AddGpuClipKernels(KernelTable* table);
+void AddGpuCoalesceTensorKernels(KernelTable* table);
+void AddGpuComparisonKernels(KernelTable* table);
+void AddGpuCopyKernels(KernelTable* table);
+void AddGpuCreationKernels(KernelTable* table);
+void AddGpuElementwiseKernels(KernelTable* table);
+void AddGpuGatherScatterKernels(KernelTable* table);
+void AddGpuLossKernels(KernelTable* table);
+void AddGpuMatMulKernels(KernelTable* table);
+void AddGpuNormKernels(KernelTable* table);
+void AddGpuOptimizerKernels(KernelTable* table);
+void AddGpuReduceKernels(KernelTable* table);
+void AddGpuSoftmaxKernels(KernelTable* table);
+void AddGpuSumKernels(KernelTable* table);
+void AddGpuViewKernels(KernelTable* table);
+void AddGpuWhereKernels(KernelTable* table);
 
 }  // namespace weft
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -69,17 +70,17 @@ uint32_t AlignmentOf(const void* pointer) {
 
 class GpuGemm::Impl {
  public:
-  Impl(bool transpose_a, bool transpose_b) : transpose_a_(transpose_a), transpose_b_(transpose_b) {}
+  Impl() = default;
   ~Impl() { Forget(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   template <typename T>
-  absl::Status Run(const KernelContext& ctx, int64_t m, int64_t n, int64_t k, const T* a,
-                   const T* b, T* c) {
-    if (m == 0 || n == 0) return absl::OkStatus();
-    if (k == 0) {  // an empty sum
-      return CudaStatus(cudaMemsetAsync(c, 0, sizeof(T) * m * n, StreamOf(ctx)), "cudaMemsetAsync");
+  absl::Status Run(const KernelContext& ctx, const GpuGemmShape& shape, const T* a, const T* b,
+                   T* c) {
+    if (shape.m == 0 || shape.n == 0 || shape.batch == 0) return absl::OkStatus();
+    if (shape.k == 0) {  // an empty sum
+      return Clear(ctx, c, sizeof(T) * shape.batch * shape.m * shape.n);
     }
     const cudaDataType_t type = sizeof(T) == sizeof(float) ? CUDA_R_32F : CUDA_R_64F;
     if (library_ == nullptr || stream_ != StreamOf(ctx)) {
@@ -88,13 +89,15 @@ class GpuGemm::Impl {
       Forget();
     }
     const Alignments alignments = {AlignmentOf(a), AlignmentOf(b), AlignmentOf(c)};
-    if (type != type_ || m != m_ || n != n_ || k != k_ || alignments != alignments_) {
-      WEFT_RETURN_IF_ERROR(Plan(type, m, n, k, alignments));
+    if (product_ == nullptr || type != type_ || !(shape == shape_) || alignments != alignments_) {
+      const absl::Status planned = Plan(type, shape, alignments);
+      if (!planned.ok()) Forget();
+      WEFT_RETURN_IF_ERROR(planned);
     }
     // Row-major C is column-major C', and C' = B' A'.
-    const T one = 1, zero = 0;
+    const T alpha = static_cast<T>(shape.alpha), zero = 0;
     return CublasStatus(
-        cublasLtMatmul(library_->handle, product_, &one, b, b_, a, a_, &zero, c, c_, c, c_,
+        cublasLtMatmul(library_->handle, product_, &alpha, b, b_, a, a_, &zero, c, c_, c, c_,
                        &algorithm_, library_->workspace, kWorkspaceBytes, StreamOf(ctx)),
         "cublasLtMatmul");
   }
@@ -102,26 +105,39 @@ class GpuGemm::Impl {
  private:
   using Alignments = std::array<uint32_t, 3>;  // of a, b, c
 
-  absl::Status Plan(cudaDataType_t type, int64_t m, int64_t n, int64_t k,
-                    const Alignments& alignments) {
+  absl::Status Plan(cudaDataType_t type, const GpuGemmShape& s, const Alignments& alignments) {
     Forget();
     const cublasComputeType_t compute =
         type == CUDA_R_32F ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
     WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulDescCreate(&product_, compute, type),
                                       "cublasLtMatmulDescCreate"));
     // The first operand of cuBLAS is B, the second A.
-    WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSA, transpose_b_));
-    WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSB, transpose_a_));
+    WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b));
+    WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a));
     // The matrices in memory, column-major.
-    const auto layout = [&](cublasLtMatrixLayout_t* to, int64_t rows, int64_t columns) {
-      return CublasStatus(cublasLtMatrixLayoutCreate(to, type, rows, columns, rows),
-                          "cublasLtMatrixLayoutCreate");
+    const auto layout = [&](cublasLtMatrixLayout_t* to, int64_t rows, int64_t columns,
+                            bool repeats) -> absl::Status {
+      WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatrixLayoutCreate(to, type, rows, columns, rows),
+                                        "cublasLtMatrixLayoutCreate"));
+      const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+        return CublasStatus(cublasLtMatrixLayoutSetAttribute(*to, attribute, &value, sizeof(value)),
+                            "cublasLtMatrixLayoutSetAttribute");
+      };
+      if (s.batch == 1) return absl::OkStatus();
+      if (s.batch > std::numeric_limits<int32_t>::max()) {
+        return absl::UnimplementedError(absl::StrCat("no product of ", s.batch, " matrices"));
+      }
+      WEFT_RETURN_IF_ERROR(set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(s.batch)));
+      return set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                 repeats ? int64_t{0} : rows * columns);
     };
-    WEFT_RETURN_IF_ERROR(transpose_b_ ? layout(&b_, k, n) : layout(&b_, n, k));
-    WEFT_RETURN_IF_ERROR(transpose_a_ ? layout(&a_, m, k) : layout(&a_, k, m));
-    WEFT_RETURN_IF_ERROR(layout(&c_, n, m));
+    WEFT_RETURN_IF_ERROR(s.transpose_b ? layout(&b_, s.k, s.n, s.repeats_b)
+                                       : layout(&b_, s.n, s.k, s.repeats_b));
+    WEFT_RETURN_IF_ERROR(s.transpose_a ? layout(&a_, s.m, s.k, s.repeats_a)
+                                       : layout(&a_, s.k, s.m, s.repeats_a));
+    WEFT_RETURN_IF_ERROR(layout(&c_, s.n, s.m, false));
     WEFT_RETURN_IF_ERROR(Choose(alignments));
-    type_ = type, m_ = m, n_ = n, k_ = k;
+    type_ = type, shape_ = s;
     alignments_ = alignments;
     return absl::OkStatus();
   }
@@ -172,10 +188,8 @@ class GpuGemm::Impl {
     }
     if (product_ != nullptr) (void)cublasLtMatmulDescDestroy(product_);
     product_ = nullptr;
-    m_ = n_ = k_ = -1;
   }
 
-  const bool transpose_a_, transpose_b_;
   std::shared_ptr<Library> library_;  // of stream_
   cudaStream_t stream_ = nullptr;
   cublasLtMatmulDesc_t product_ = nullptr;
@@ -183,21 +197,20 @@ class GpuGemm::Impl {
   cublasLtMatmulAlgo_t algorithm_;
   // The arguments of the plan.
   cudaDataType_t type_ = CUDA_R_32F;
-  int64_t m_ = -1, n_ = -1, k_ = -1;
+  GpuGemmShape shape_;
   Alignments alignments_ = {};
 };
 
-GpuGemm::GpuGemm(bool transpose_a, bool transpose_b)
-    : impl_(std::make_unique<Impl>(transpose_a, transpose_b)) {}
+GpuGemm::GpuGemm() : impl_(std::make_unique<Impl>()) {}
 GpuGemm::~GpuGemm() = default;
 
-absl::Status GpuGemm::Run(const KernelContext& ctx, int64_t m, int64_t n, int64_t k, const float* a,
+absl::Status GpuGemm::Run(const KernelContext& ctx, const GpuGemmShape& shape, const float* a,
                           const float* b, float* c) {
-  return impl_->Run(ctx, m, n, k, a, b, c);
+  return impl_->Run(ctx, shape, a, b, c);
 }
-absl::Status GpuGemm::Run(const KernelContext& ctx, int64_t m, int64_t n, int64_t k,
-                          const double* a, const double* b, double* c) {
-  return impl_->Run(ctx, m, n, k, a, b, c);
+absl::Status GpuGemm::Run(const KernelContext& ctx, const GpuGemmShape& shape, const double* a,
+                          const double* b, double* c) {
+  return impl_->Run(ctx, shape, a, b, c);
 }
 
 }  // namespace weft

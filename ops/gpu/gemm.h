@@ -10,17 +10,32 @@
 
 namespace weft {
 
-// C = op(A) op(B), row-major: op(A) is m x k, op(B) is k x n; a transposed operand is stored as its
-// transpose. fp32 with fp32 arithmetic (no TF32), or fp64. Keeps the plan for the last sizes and
-// alignments; all products on a stream share a workspace of 32 MiB.
+// C = alpha op(A) op(B), row-major: op(A) is m x k, op(B) is k x n; a transposed operand is stored
+// as its transpose. For `batch` matrices, which lie one after the other.
+struct GpuGemmShape {
+  bool transpose_a = false, transpose_b = false;
+  int64_t m = 0, n = 0, k = 0;
+  double alpha = 1;
+  int64_t batch = 1;
+  bool repeats_a = false, repeats_b = false;  // a single matrix for the whole batch
+
+  bool operator==(const GpuGemmShape& other) const {
+    return transpose_a == other.transpose_a && transpose_b == other.transpose_b && m == other.m &&
+           n == other.n && k == other.k && alpha == other.alpha && batch == other.batch &&
+           repeats_a == other.repeats_a && repeats_b == other.repeats_b;
+  }
+};
+
+// fp32 with fp32 arithmetic (no TF32), or fp64. Keeps the plan for the last shape and alignments;
+// all products on a stream share a workspace of 32 MiB.
 class GpuGemm {
  public:
-  GpuGemm(bool transpose_a, bool transpose_b);
+  GpuGemm();
   ~GpuGemm();
 
-  absl::Status Run(const KernelContext& ctx, int64_t m, int64_t n, int64_t k, const float* a,
+  absl::Status Run(const KernelContext& ctx, const GpuGemmShape& shape, const float* a,
                    const float* b, float* c);
-  absl::Status Run(const KernelContext& ctx, int64_t m, int64_t n, int64_t k, const double* a,
+  absl::Status Run(const KernelContext& ctx, const GpuGemmShape& shape, const double* a,
                    const double* b, double* c);
 
  private:

@@ -7,13 +7,23 @@ const KernelTable& GpuKernels() {
   static const KernelTable* const table = [] {
     auto* table = new KernelTable;
     AddGpuActivationKernels(table);
+    AddGpuAmpKernels(table);
+    AddGpuClipKernels(table);
+    AddGpuCoalesceTensorKernels(table);
+    AddGpuComparisonKernels(table);
     AddGpuCopyKernels(table);
     AddGpuCreationKernels(table);
     AddGpuElementwiseKernels(table);
+    AddGpuGatherScatterKernels(table);
     AddGpuLossKernels(table);
     AddGpuMatMulKernels(table);
+    AddGpuNormKernels(table);
     AddGpuOptimizerKernels(table);
     AddGpuReduceKernels(table);
+    AddGpuSoftmaxKernels(table);
+    AddGpuSumKernels(table);
+    AddGpuViewKernels(table);
+    AddGpuWhereKernels(table);
     return table;
   }();
   return *table;

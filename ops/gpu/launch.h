@@ -1,15 +1,24 @@
 // Launches of kernels: for .cu files only.
+//
+// gcc compiles these files too, for tests on machines without a GPU (:gpu_kernels_on_host): then a
+// launch is a loop of the host. All code of a kernel but these loops is the same.
 #ifndef WEFT_OPS_GPU_LAUNCH_H_
 #define WEFT_OPS_GPU_LAUNCH_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "absl/status/status.h"
-#include "ops/gpu/cuda_status.h"
+#include "ops/gpu/block.h"
 #include "ops/kernel.h"
+#ifdef __CUDACC__
+#include "ops/gpu/cuda_status.h"
+#endif
 
 namespace weft {
+
+#ifdef __CUDACC__
 
 inline cudaStream_t StreamOf(const KernelContext& ctx) {
   return static_cast<cudaStream_t>(ctx.stream);
@@ -17,7 +26,6 @@ inline cudaStream_t StreamOf(const KernelContext& ctx) {
 
 namespace gpu {
 
-constexpr int kThreads = 256;
 // Fills any device; blocks loop over the remaining elements.
 constexpr int64_t kMaxBlocks = 4096;
 
@@ -30,43 +38,12 @@ __global__ void ForEachKernel(int64_t size, F f) {
 // One block for each row.
 template <typename F>
 __global__ void ForEachRowKernel(int64_t rows, F f) {
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(row);
-}
-
-// The sum of `value` over the kThreads threads of a block, in a fixed order, for all of them.
-template <typename T>
-__device__ T BlockSum(T value) {
-  __shared__ T parts[kThreads];
-  parts[threadIdx.x] = value;
-  __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
-    __syncthreads();
-  }
-  const T sum = parts[0];
-  __syncthreads();  // before the next sum
-  return sum;
-}
-
-template <typename T>
-__device__ T BlockMax(T value) {
-  __shared__ T parts[kThreads];
-  parts[threadIdx.x] = value;
-  __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) {
-      parts[threadIdx.x] = max(parts[threadIdx.x], parts[threadIdx.x + half]);
-    }
-    __syncthreads();
-  }
-  const T result = parts[0];
-  __syncthreads();
-  return result;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(row, Block());
 }
 
 }  // namespace gpu
 
-// f(i), a __device__ function object, for i in [0, size).
+// f(i), a function object marked WEFT_DEVICE, for i in [0, size), in any order.
 template <typename F>
 absl::Status ForEach(const KernelContext& ctx, int64_t size, F f) {
   if (size == 0) return absl::OkStatus();
@@ -75,31 +52,94 @@ absl::Status ForEach(const KernelContext& ctx, int64_t size, F f) {
   return CudaStatus(cudaGetLastError(), "kernel launch");
 }
 
-// out[i] = f(x[i]), and out[i] = f(x[i], y[i]), for ForEach.
-template <typename T, typename F>
+// f(row, block) for each row, in any order, by the threads of a gpu::Block together. `width`: the
+// elements of a row, about, of which the number of threads depends.
+template <typename F>
+absl::Status ForEachRow(const KernelContext& ctx, int64_t rows, int64_t width, F f) {
+  if (rows == 0) return absl::OkStatus();
+  const int64_t blocks = std::min(rows, gpu::kMaxBlocks);
+  gpu::
+      ForEachRowKernel<<<static_cast<unsigned>(blocks), gpu::ThreadsFor(width), 0, StreamOf(ctx)>>>(
+          rows, f);
+  return CudaStatus(cudaGetLastError(), "kernel launch");
+}
+
+// Waits for the stream.
+inline absl::Status Synchronize(const KernelContext& ctx) {
+  return CudaStatus(cudaStreamSynchronize(StreamOf(ctx)), "cudaStreamSynchronize");
+}
+
+// Fills memory with zeros.
+inline absl::Status Clear(const KernelContext& ctx, void* to, size_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  return CudaStatus(cudaMemsetAsync(to, 0, bytes, StreamOf(ctx)), "cudaMemsetAsync");
+}
+
+// Copies within the memory of the device, unless the place is the same.
+inline absl::Status Copy(const KernelContext& ctx, const void* from, size_t bytes, void* to) {
+  if (bytes == 0 || from == to) return absl::OkStatus();
+  return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, StreamOf(ctx)),
+                    "cudaMemcpyAsync");
+}
+
+#else  // on the host
+
+// From the last one to the first, so that a test fails if the order matters.
+template <typename F>
+absl::Status ForEach(const KernelContext&, int64_t size, F f) {
+  for (int64_t i = size; i-- > 0;) f(i);
+  return absl::OkStatus();
+}
+
+template <typename F>
+absl::Status ForEachRow(const KernelContext&, int64_t rows, int64_t width, F f) {
+  for (int64_t row = rows; row-- > 0;) f(row, gpu::Block(gpu::ThreadsFor(width)));
+  return absl::OkStatus();
+}
+
+inline absl::Status Synchronize(const KernelContext&) { return absl::OkStatus(); }
+
+inline absl::Status Clear(const KernelContext&, void* to, size_t bytes) {
+  if (bytes > 0) std::memset(to, 0, bytes);
+  return absl::OkStatus();
+}
+
+inline absl::Status Copy(const KernelContext&, const void* from, size_t bytes, void* to) {
+  if (bytes > 0 && from != to) std::memcpy(to, from, bytes);
+  return absl::OkStatus();
+}
+
+#endif
+
+template <typename T>
+struct FillElement {
+  T value;
+  T* to;
+  WEFT_DEVICE void operator()(int64_t i) const { to[i] = value; }
+};
+
+// out[i] = f(x[i]), f(x[i], y[i]), f(x[i], y[i], z[i]), for ForEach.
+template <typename T, typename F, typename To = T>
 struct MapOne {
   F f;
   const T* x;
-  T* out;
-  __device__ void operator()(int64_t i) const { out[i] = static_cast<T>(f(x[i])); }
+  To* out;
+  WEFT_DEVICE void operator()(int64_t i) const { out[i] = static_cast<To>(f(x[i])); }
 };
-template <typename T, typename F>
+template <typename T, typename F, typename To = T>
 struct MapTwo {
   F f;
   const T *x, *y;
-  T* out;
-  __device__ void operator()(int64_t i) const { out[i] = static_cast<T>(f(x[i], y[i])); }
+  To* out;
+  WEFT_DEVICE void operator()(int64_t i) const { out[i] = static_cast<To>(f(x[i], y[i])); }
 };
-
-// f(row), by all threads of a block together (gpu::kThreads of them, threadIdx.x), for each row.
-template <typename F>
-absl::Status ForEachRow(const KernelContext& ctx, int64_t rows, F f) {
-  if (rows == 0) return absl::OkStatus();
-  const int64_t blocks = std::min(rows, gpu::kMaxBlocks);
-  gpu::ForEachRowKernel<<<static_cast<unsigned>(blocks), gpu::kThreads, 0, StreamOf(ctx)>>>(rows,
-                                                                                            f);
-  return CudaStatus(cudaGetLastError(), "kernel launch");
-}
+template <typename T, typename F, typename To = T>
+struct MapThree {
+  F f;
+  const T *x, *y, *z;
+  To* out;
+  WEFT_DEVICE void operator()(int64_t i) const { out[i] = static_cast<To>(f(x[i], y[i], z[i])); }
+};
 
 }  // namespace weft
 

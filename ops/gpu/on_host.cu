@@ -16,8 +16,7 @@ KernelFactory OnHost(absl::string_view op_type) {
     return Kernel([kernel = std::make_shared<BoundKernel>(std::move(kernel)),
                    in = std::vector<Tensor>(),
                    out = std::vector<Tensor>()](const KernelContext& ctx) mutable -> absl::Status {
-      WEFT_RETURN_IF_ERROR(
-          CudaStatus(cudaStreamSynchronize(StreamOf(ctx)), "cudaStreamSynchronize"));
+      WEFT_RETURN_IF_ERROR(Synchronize(ctx));
       in.resize(ctx.inputs.size());
       out.resize(ctx.outputs.size());
       std::vector<const Tensor*> inputs(in.size());

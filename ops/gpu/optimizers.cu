@@ -1,9 +1,15 @@
-// Updates of a parameter by its gradient, by the formulas of ops/formulas/update.h.
+// Updates of parameters by their gradients, by the formulas of ops/formulas/update.h. An op with
+// the variables of many parameters updates up to kTensors of them in one launch.
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "ops/formulas/update.h"
 #include "ops/gpu/families.h"
@@ -14,192 +20,390 @@
 namespace weft {
 namespace {
 
-// A tensor that is both input and output, mostly in place.
+// --- On the device -------------------------------------------------------------------------------
+
+// The numbers of one tensor that a step of a formula depends on.
+template <typename T>
+struct Scalars {
+  const T *rate, *b1, *b2;  // b1 and b2 may be null
+};
+
+// Steps of formulas: At(scalars)(p, g, states...) updates an element.
+template <typename F>
+struct Plain {
+  F f;
+  template <typename T>
+  struct Step {
+    F f;
+    T lr;
+    template <typename... S>
+    WEFT_DEVICE void operator()(T& p, T g, S&... states) const {
+      f(lr, p, g, states...);
+    }
+  };
+  template <typename T>
+  WEFT_DEVICE Step<T> At(const Scalars<T>& s) const {
+    return {f, *s.rate};
+  }
+};
+
+struct AdamaxStep : Plain<formulas::Adamax> {
+  template <typename T>
+  WEFT_DEVICE Step<T> At(const Scalars<T>& s) const {
+    return {f, f.CorrectedRate(*s.rate, *s.b1)};
+  }
+};
+
+struct AdamStep {
+  formulas::Adam f;
+  template <typename T>
+  WEFT_DEVICE formulas::Adam::Step<T> At(const Scalars<T>& s) const {
+    return f.At(*s.rate, *s.b1, *s.b2);
+  }
+};
+
+// As many elements as one load or store moves.
+template <typename T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T values[kSize];
+};
+
+enum class Half { kNo, kFloat16, kBFloat16 };
+
+Half HalfOf(DType dtype) {
+  return dtype == DType::kFloat16    ? Half::kFloat16
+         : dtype == DType::kBFloat16 ? Half::kBFloat16
+                                     : Half::kNo;
+}
+
+// One parameter, in place.
+template <typename T, size_t n>
+struct UpdatedTensor {
+  int64_t first, size;  // first: the pack before it, of all tensors
+  T* param;
+  T* states[n > 0 ? n : 1];
+  const void* grad;
+  void* half_param;  // a rounded copy of the parameter, or null
+  Scalars<T> scalars;
+  Half grad_half, param_half;
+  bool is_aligned;
+};
+
+// Kernel arguments have at most 4 KiB.
+constexpr size_t kArgumentBytes = 3800;
+
+template <typename T, typename F, size_t n>
+struct UpdateTensors {
+  static constexpr int kTensors = kArgumentBytes / sizeof(UpdatedTensor<T, n>);
+
+  F f;
+  const bool* skip;  // may be null
+  int count;
+  UpdatedTensor<T, n> tensors[kTensors];
+
+  // Updates the elements of a pack.
+  WEFT_DEVICE void operator()(int64_t pack) const {
+    if (skip != nullptr && *skip) return;
+    int begin = 0, end = count;  // the last tensor that begins at the pack, or before
+    while (end - begin > 1) {
+      const int middle = (begin + end) / 2;
+      (tensors[middle].first <= pack ? begin : end) = middle;
+    }
+    const UpdatedTensor<T, n>& t = tensors[begin];
+    Run(t, (pack - t.first) * Pack<T>::kSize, std::make_index_sequence<n>());
+  }
+
+ private:
+  template <size_t... k>
+  WEFT_DEVICE void Run(const UpdatedTensor<T, n>& t, int64_t at, std::index_sequence<k...>) const {
+    const auto step = f.At(t.scalars);
+    const int64_t rest = t.size - at;
+    const int width = rest < Pack<T>::kSize ? static_cast<int>(rest) : Pack<T>::kSize;
+    const bool is_whole = t.is_aligned && width == Pack<T>::kSize;
+    Pack<T> p, g, s[n > 0 ? n : 1];
+    Load(t.param, at, width, is_whole, &p);
+    (Load(t.states[k], at, width, is_whole, &s[k]), ...);
+    if (t.grad_half == Half::kNo) {
+      Load(static_cast<const T*>(t.grad), at, width, is_whole, &g);
+    } else {
+      for (int i = 0; i < width; ++i) {
+        g.values[i] =
+            t.grad_half == Half::kFloat16
+                ? static_cast<T>(static_cast<float>(static_cast<const Float16*>(t.grad)[at + i]))
+                : static_cast<T>(static_cast<float>(static_cast<const BFloat16*>(t.grad)[at + i]));
+      }
+    }
+    for (int i = 0; i < width; ++i) step(p.values[i], g.values[i], s[k].values[i]...);
+    Store(p, at, width, is_whole, t.param);
+    (Store(s[k], at, width, is_whole, t.states[k]), ...);
+    if (t.half_param == nullptr) return;
+    for (int i = 0; i < width; ++i) {
+      const auto value = static_cast<float>(p.values[i]);
+      if (t.param_half == Half::kFloat16) {
+        static_cast<Float16*>(t.half_param)[at + i] = static_cast<Float16>(value);
+      } else if (t.param_half == Half::kBFloat16) {
+        static_cast<BFloat16*>(t.half_param)[at + i] = static_cast<BFloat16>(value);
+      } else {
+        static_cast<T*>(t.half_param)[at + i] = p.values[i];
+      }
+    }
+  }
+  WEFT_DEVICE static void Load(const T* from, int64_t at, int width, bool is_whole, Pack<T>* to) {
+    if (is_whole) {
+      *to = *reinterpret_cast<const Pack<T>*>(from + at);
+    } else {
+      for (int i = 0; i < width; ++i) to->values[i] = from[at + i];
+    }
+  }
+  WEFT_DEVICE static void Store(const Pack<T>& from, int64_t at, int width, bool is_whole, T* to) {
+    if (is_whole) {
+      *reinterpret_cast<Pack<T>*>(to + at) = from;
+    } else {
+      for (int i = 0; i < width; ++i) to[at + i] = from.values[i];
+    }
+  }
+};
+
+// Advances a power of beta by one step; one element.
+template <typename T>
+struct AdvancePower {
+  T beta;
+  const bool* skip;
+  T* power;
+  WEFT_DEVICE void operator()(int64_t) const {
+    if (skip == nullptr || !*skip) *power *= beta;
+  }
+};
+
+// --- On the host ---------------------------------------------------------------------------------
+
+// Tensors that are both input and output, mostly in place.
 struct State {
+  std::string slot;
   In in;
   Out out;
 };
 
-template <typename T>
-struct Elements {
-  const T* from;
-  T* to;
-};
-
-template <typename T>
-Elements<T> ElementsOf(const State& state, const KernelContext& ctx) {
-  return {state.in.data<T>(ctx), state.out.data<T>(ctx)};
-}
-
 absl::StatusOr<State> MakeState(OpKernel& op, const char* slot) {
-  WEFT_RETURN_IF_ERROR(RequiredInput(op.spec(), slot).status());
   State state;
+  state.slot = slot;
+  if (op.spec().schema->FindInput(slot) == nullptr) return state;
   state.in = op.in(slot);
+  if (!state.in) return state;
   for (const SlotSchema& output : op.spec().schema->outputs()) {
     if (output.in_place_of == slot) state.out = op.out(output.name);
+  }
+  // Another op may advance a power of beta.
+  const bool is_read_only = !state.out && absl::StrContains(state.slot, "Pow");
+  if (!is_read_only && state.out.count() != state.in.count()) {
+    return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": expected variables that the ",
+                                                   "op also writes, as many as it reads"));
   }
   op.InPlace(state.out, state.in);
   return state;
 }
 
-// The parameter, the gradient and n states of an update.
+// The parameters, the gradients and n states of an update.
 template <size_t n>
 struct Operands {
-  State param;
-  In grad, rate;
+  State param, master, b1, b2;
+  State mean_grad;  // of rmsprop, if that only passes it on
+  In grad, rate, skip;
   std::array<State, n> states;
 
   static absl::StatusOr<Operands> Make(OpKernel& op, const formulas::StateSlots<n>& slots) {
-    Operands operands;
-    WEFT_ASSIGN_OR_RETURN(operands.param, MakeState(op, "Param"));
-    WEFT_RETURN_IF_ERROR(RequiredInput(op.spec(), "LearningRate").status());
-    operands.grad = op.in("Grad");
-    operands.rate = op.in("LearningRate");
+    Operands o;
+    WEFT_ASSIGN_OR_RETURN(o.param, MakeState(op, "Param"));
+    WEFT_ASSIGN_OR_RETURN(o.master, MakeState(op, "MasterParam"));
+    WEFT_ASSIGN_OR_RETURN(o.b1, MakeState(op, "Beta1Pow"));
+    WEFT_ASSIGN_OR_RETURN(o.b2, MakeState(op, "Beta2Pow"));
+    const bool updates_mean_grad = absl::c_linear_search(slots, absl::string_view("MeanGrad"));
+    if (!updates_mean_grad) {
+      WEFT_ASSIGN_OR_RETURN(o.mean_grad, MakeState(op, "MeanGrad"));
+    }
+    o.grad = op.in("Grad");
+    o.rate = op.in("LearningRate");
+    if (!o.rate) return absl::InvalidArgumentError("input LearningRate: missing");
+    if (op.spec().schema->FindInput("SkipUpdate") != nullptr) o.skip = op.in("SkipUpdate");
     auto slot = slots.begin();
-    for (State& state : operands.states) {
+    for (State& state : o.states) {
       WEFT_ASSIGN_OR_RETURN(state, MakeState(op, *slot++));
     }
-    return operands;
+    const int count = o.param.in.count();
+    const auto check = [&](absl::string_view name, int found) {
+      if (found == count) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", name, ": expected ", count, " variables as Param, found ", found));
+    };
+    WEFT_RETURN_IF_ERROR(check("Grad", o.grad.count()));
+    if (o.rate.count() > 1) WEFT_RETURN_IF_ERROR(check("LearningRate", o.rate.count()));
+    for (const State& state : o.states) WEFT_RETURN_IF_ERROR(check(state.slot, state.in.count()));
+    for (const State* state : {&o.master, &o.b1, &o.b2}) {
+      if (state->in) WEFT_RETURN_IF_ERROR(check(state->slot, state->in.count()));
+    }
+    if (!o.skip) op.MergesUpdates();
+    return o;
+  }
+
+  // The outputs that are other variables than the inputs become copies of them.
+  absl::Status CopyToOutputs(const KernelContext& ctx) const {
+    const auto copy = [&](const State& state) -> absl::Status {
+      for (int i = 0; i < state.out.count(); ++i) {
+        Tensor* const to = state.out.get(ctx, i);
+        if (to == nullptr) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("input ", state.slot, ": expected a variable that the op also writes"));
+        }
+        const Tensor& from = state.in(ctx, i);
+        if (to == &from) continue;
+        to->Resize(from.dtype(), from.dims());
+        WEFT_RETURN_IF_ERROR(Copy(ctx, from.raw(), from.bytes(), to->raw()));
+      }
+      return absl::OkStatus();
+    };
+    for (const State* state : {&param, &master, &b1, &b2, &mean_grad}) {
+      WEFT_RETURN_IF_ERROR(copy(*state));
+    }
+    for (const State& state : states) WEFT_RETURN_IF_ERROR(copy(state));
+    return absl::OkStatus();
+  }
+
+  // Tensor i, after CopyToOutputs.
+  template <typename T>
+  absl::StatusOr<UpdatedTensor<T, n>> At(const KernelContext& ctx, int i) const {
+    UpdatedTensor<T, n> t{};
+    Tensor& updated = (master.in ? master : param).out(ctx, i);
+    const Tensor& gradient = grad(ctx, i);
+    t.size = updated.size();
+    t.param = updated.data<T>();
+    WEFT_RETURN_IF_ERROR(CheckSize("Param", param.in(ctx, i), t.size));
+    WEFT_RETURN_IF_ERROR(CheckSize("Grad", gradient, t.size));
+    t.grad_half = HalfOf(gradient.dtype());
+    if (t.grad_half == Half::kNo) {
+      WEFT_RETURN_IF_ERROR(CheckDType("Grad", gradient, updated.dtype()));
+    }
+    t.grad = gradient.raw();
+    if (master.in) {
+      t.half_param = param.out(ctx, i).raw();
+      t.param_half = HalfOf(param.out(ctx, i).dtype());
+      if (t.param_half == Half::kNo) {
+        WEFT_RETURN_IF_ERROR(CheckDType("Param", param.out(ctx, i), updated.dtype()));
+      }
+    }
+    uintptr_t bits = reinterpret_cast<uintptr_t>(t.param) | reinterpret_cast<uintptr_t>(t.grad);
+    T** to_state = t.states;
+    for (const State& state : states) {
+      WEFT_RETURN_IF_ERROR(CheckSize(state.slot, state.in(ctx, i), t.size));
+      *to_state = state.out.template data<T>(ctx, i);
+      bits |= reinterpret_cast<uintptr_t>(*to_state++);
+    }
+    t.is_aligned = bits % alignof(Pack<T>) == 0;
+    const int r = rate.count() == 1 ? 0 : i;
+    WEFT_RETURN_IF_ERROR(CheckSize("LearningRate", rate(ctx, r), 1));
+    t.scalars.rate = rate.template data<T>(ctx, r);
+    for (const auto& [state, to] : {std::make_pair(&b1, &t.scalars.b1), {&b2, &t.scalars.b2}}) {
+      if (!state->in) continue;
+      WEFT_RETURN_IF_ERROR(CheckSize(state->slot, state->in(ctx, i), 1));
+      *to = (state->out ? &state->out(ctx, i) : &state->in(ctx, i))->template data<T>();
+    }
+    return t;
   }
 };
 
-// --- Updates of one launch -----------------------------------------------------------------------
-
-// The learning rate: one number, in the device's memory.
-template <typename T>
-struct PlainRate {
-  const T* rate;
-  template <typename F>
-  __device__ T operator()(const F&) const {
-    return *rate;
+// All parameters, in launches of as many as fit.
+template <typename T, typename F, size_t n>
+absl::Status Run(const KernelContext& ctx, const Operands<n>& operands, const F& f,
+                 const bool* skip) {
+  UpdateTensors<T, F, n> update{f, skip, 0, {}};
+  int64_t packs = 0;
+  const auto launch = [&] {
+    const absl::Status status = ForEach(ctx, packs, update);
+    update.count = 0;
+    packs = 0;
+    return status;
+  };
+  for (int i = 0; i < operands.param.in.count(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(auto tensor, operands.template At<T>(ctx, i));
+    if (tensor.size == 0) continue;
+    tensor.first = packs;
+    packs += (tensor.size + Pack<T>::kSize - 1) / Pack<T>::kSize;
+    update.tensors[update.count++] = tensor;
+    if (update.count == update.kTensors) WEFT_RETURN_IF_ERROR(launch());
   }
-};
-
-template <typename T>
-struct CorrectedRate {
-  const T *rate, *b1;
-  template <typename F>
-  __device__ T operator()(const F& f) const {
-    return f.CorrectedRate(*rate, *b1);
-  }
-};
-
-template <typename T, typename F, typename Rate, size_t n>
-struct UpdateElement {
-  F f;
-  Rate rate;
-  Elements<T> param;
-  const T* grad;
-  Elements<T> states[n > 0 ? n : 1];
-
-  __device__ void operator()(int64_t i) const { Run(i, std::make_index_sequence<n>()); }
-
- private:
-  template <size_t... k>
-  __device__ void Run(int64_t i, std::index_sequence<k...>) const {
-    T p = param.from[i];
-    [[maybe_unused]] T s[n > 0 ? n : 1] = {states[k].from[i]...};
-    f(rate(f), p, grad[i], s[k]...);
-    param.to[i] = p;
-    ((states[k].to[i] = s[k]), ...);
-  }
-};
-
-template <typename T, typename F, typename Rate, size_t n>
-absl::Status Launch(const KernelContext& ctx, const Operands<n>& operands, const F& f, Rate rate) {
-  UpdateElement<T, F, Rate, n> update{
-      f, rate, ElementsOf<T>(operands.param, ctx), operands.grad.template data<T>(ctx), {}};
-  Elements<T>* elements = update.states;
-  for (const State& state : operands.states) *elements++ = ElementsOf<T>(state, ctx);
-  return ForEach(ctx, operands.param.in(ctx).size(), update);
+  return update.count == 0 ? absl::OkStatus() : launch();
 }
 
-template <typename F>
-absl::StatusOr<Kernel> MakeUpdate(OpKernel op, const F& f) {
-  WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<F::kStates.size()>::Make(op, F::kStates));
-  return op.Make(Floats(operands.param.in), [=](const KernelContext& ctx, auto zero) {
+// `after`(ctx, skip, T()) runs behind the update.
+template <typename F, size_t n, typename After>
+absl::StatusOr<Kernel> MakeUpdate(OpKernel& op, const Operands<n>& operands, const F& f,
+                                  After after) {
+  const auto run = [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
-    return Launch<T>(ctx, operands, f, PlainRate<T>{operands.rate.template data<T>(ctx)});
-  });
+    WEFT_RETURN_IF_ERROR(operands.CopyToOutputs(ctx));
+    const bool* const skip = operands.skip.template data_or_null<bool>(ctx);
+    WEFT_RETURN_IF_ERROR((Run<T>(ctx, operands, f, skip)));
+    return after(ctx, operands, skip, zero);
+  };
+  if (!operands.master.in) return op.Make(Floats(operands.param.in), run);
+  return op.WithoutHalfConversion()
+      .Supports(ElementTypesOf<Float16, BFloat16, float, double>())
+      .Make([=](const KernelContext& ctx) {
+        return ForFloatType("input MasterParam", operands.master.in(ctx),
+                            [&](auto tag) { return run(ctx, typename decltype(tag)::type()); });
+      });
 }
+
+constexpr auto kNothing = [](const auto&...) { return absl::OkStatus(); };
 
 template <typename F>
 absl::StatusOr<Kernel> Update(OpKernel op) {
-  return MakeUpdate(op, F(op.attrs()));
+  WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<F::kStates.size()>::Make(op, F::kStates));
+  return MakeUpdate(op, operands, Plain<F>{F(op.attrs())}, kNothing);
 }
 
 absl::StatusOr<Kernel> Momentum(OpKernel op) {
   formulas::Momentum f(op.attrs());
   WEFT_ASSIGN_OR_RETURN(f.l2_decay, formulas::L2Decay(op.attrs().String("regularization_method"),
                                                       op.attrs().Float("regularization_coeff")));
-  return MakeUpdate(op, f);
+  WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<1>::Make(op, f.kStates));
+  return MakeUpdate(op, operands, Plain<formulas::Momentum>{f}, kNothing);
 }
 
-// --- Adam and its variants -----------------------------------------------------------------------
+absl::StatusOr<Kernel> Rmsprop(OpKernel op) {
+  if (!op.attrs().Bool("centered")) return Update<formulas::Rmsprop>(std::move(op));
+  return Update<formulas::CenteredRmsprop>(std::move(op));
+}
 
 absl::StatusOr<Kernel> Adamax(OpKernel op) {
-  const formulas::Adamax f(op.attrs());
-  WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<2>::Make(op, f.kStates));
-  const In b1 = op.in("Beta1Pow");
-  return op.Make(Floats(operands.param.in), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    return Launch<T>(
-        ctx, operands, f,
-        CorrectedRate<T>{operands.rate.template data<T>(ctx), b1.template data<T>(ctx)});
-  });
+  WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<2>::Make(op, formulas::Adamax::kStates));
+  if (!operands.b1.in) return absl::InvalidArgumentError("input Beta1Pow: missing");
+  return MakeUpdate(op, operands, AdamaxStep{{formulas::Adamax(op.attrs())}}, kNothing);
 }
-
-template <typename T>
-struct AdamElement {
-  formulas::Adam f;
-  const T *rate, *b1, *b2;
-  Elements<T> param;
-  const T* grad;
-  Elements<T> moment1, moment2;
-
-  __device__ void operator()(int64_t i) const {
-    T p = param.from[i], m1 = moment1.from[i], m2 = moment2.from[i];
-    f.At(*rate, *b1, *b2)(p, grad[i], m1, m2);
-    param.to[i] = p;
-    moment1.to[i] = m1;
-    moment2.to[i] = m2;
-  }
-};
-
-// Advances the powers of beta by one step; one element.
-template <typename T>
-struct AdvancePowers {
-  T beta1, beta2;
-  Elements<T> b1, b2;
-  __device__ void operator()(int64_t) const {
-    *b1.to = *b1.from * beta1;
-    *b2.to = *b2.from * beta2;
-  }
-};
 
 template <typename F>
 absl::StatusOr<Kernel> AdamUpdate(OpKernel op) {
   const formulas::Adam f = F(op.attrs());
   WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<2>::Make(op, f.kStates));
-  WEFT_ASSIGN_OR_RETURN(const State b1, MakeState(op, "Beta1Pow"));
-  WEFT_ASSIGN_OR_RETURN(const State b2, MakeState(op, "Beta2Pow"));
+  if (!operands.b1.in || !operands.b2.in) {
+    return absl::InvalidArgumentError("inputs Beta1Pow and Beta2Pow: missing");
+  }
   // Otherwise another op advances the powers.
   const bool advances = !op.attrs().Bool("use_global_beta_pow");
-  return op.Make(
-      Floats(operands.param.in), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-        using T = decltype(zero);
-        const Elements<T> power1 = ElementsOf<T>(b1, ctx);
-        const Elements<T> power2 = ElementsOf<T>(b2, ctx);
+  const auto advance = [=](const KernelContext& ctx, const Operands<2>& o, const bool* skip,
+                           auto zero) -> absl::Status {
+    using T = decltype(zero);
+    for (const auto& [state, beta] :
+         {std::make_pair(&o.b1, f.beta1), std::make_pair(&o.b2, f.beta2)}) {
+      for (int i = 0; advances && i < state->out.count(); ++i) {
         WEFT_RETURN_IF_ERROR(ForEach(
-            ctx, operands.param.in(ctx).size(),
-            AdamElement<T>{f, operands.rate.template data<T>(ctx), power1.from, power2.from,
-                           ElementsOf<T>(operands.param, ctx), operands.grad.template data<T>(ctx),
-                           ElementsOf<T>(operands.states[0], ctx),
-                           ElementsOf<T>(operands.states[1], ctx)}));
-        const T beta1 = static_cast<T>(advances ? f.beta1 : 1);
-        const T beta2 = static_cast<T>(advances ? f.beta2 : 1);
-        return ForEach(ctx, 1, AdvancePowers<T>{beta1, beta2, power1, power2});
-      });
+            ctx, 1,
+            AdvancePower<T>{static_cast<T>(beta), skip, state->out.template data<T>(ctx, i)}));
+      }
+    }
+    return absl::OkStatus();
+  };
+  return MakeUpdate(op, operands, AdamStep{f}, advance);
 }
 
 }  // namespace
@@ -212,7 +416,9 @@ void AddGpuOptimizerKernels(KernelTable* table) {
   table->Add("adamw", AdamUpdate<formulas::AdamW>);
   table->Add("decayed_adagrad", Update<formulas::DecayedAdagrad>);
   table->Add("ftrl", Update<formulas::Ftrl>);
+  table->Add("merged_adam", AdamUpdate<formulas::Adam>);
   table->Add("momentum", Momentum);
+  table->Add("rmsprop", Rmsprop);
   table->Add("sgd", Update<formulas::Sgd>);
 }
 

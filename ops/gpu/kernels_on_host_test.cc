@@ -1,0 +1,142 @@
+// Runs the kernels of GPUs, compiled for the host, on vectors that Paddle 2.6.2 computed. So what a
+// GPU computes is tested where there is none, except for launches, barriers and cuBLASLt.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "ops/cpu/op_vectors_cases.h"
+#include "ops/cpu/op_vectors_testing.h"
+#include "ops/gpu/gpu_op_types.h"
+#include "ops/kernel.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using Json = nlohmann::json;
+
+// The cases of all files for ops with a kernel for GPUs, without rows.
+std::vector<Json> Cases() {
+  std::vector<Json> all = ReadArchivedVectors("ops.jsonl");
+  for (const char* file : {"programs.jsonl", "layers.jsonl", "math.jsonl"}) {
+    for (Json& c : ReadVectors(file)) {
+      if (file != std::string("programs.jsonl")) all.push_back(InDoublePrecision(c));
+      all.push_back(std::move(c));
+    }
+  }
+  std::vector<Json> cases;
+  for (Json& c : all) {
+    if (GpuKernels().Find(c["op"].get<std::string>()) == nullptr) continue;
+    if (absl::StrContains(c.dump(), "\"rows\"")) continue;
+    cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+TEST(GpuKernelsOnHost, AreTheListedOps) {
+  EXPECT_EQ(absl::StrJoin(GpuKernels().op_types(), "\n"), absl::StrJoin(GpuOpTypes(), "\n"));
+}
+
+TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
+  std::set<std::string> types, without;
+  for (const Json& c : Cases()) {
+    SCOPED_TRACE(c["id"].get<std::string>());
+    const absl::Status status = RunCase(c, {}, GpuKernels());
+    if (absl::IsUnimplemented(status)) {
+      without.insert(c["op"].get<std::string>());
+      continue;
+    }
+    WEFT_EXPECT_OK(status);
+    types.insert(c["op"].get<std::string>());
+    for (const Place& place : PossiblePlaces(c)) {
+      SCOPED_TRACE(place.output + " in place of " + place.input);
+      WEFT_EXPECT_OK(RunCase(c, {place}, GpuKernels()));
+    }
+  }
+  // Of these, some cases have no kernel.
+  EXPECT_THAT(without, ElementsAre("elementwise_floordiv", "elementwise_mod"));  // of integers
+  // Updates are tested below. flatten2 and its kin have the kernels of flatten, and initializers
+  // those of CPUs; the vectors of elementwise_floordiv are integers.
+  std::vector<std::string> untested;
+  for (const std::string& type : GpuKernels().op_types()) {
+    if (types.count(type) == 0) untested.push_back(type);
+  }
+  EXPECT_THAT(
+      untested,
+      ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad",
+                  "elementwise_floordiv", "flatten", "flatten_grad", "ftrl", "gaussian_random",
+                  "merged_adam", "momentum", "rmsprop", "sgd", "squeeze", "squeeze_grad",
+                  "truncated_gaussian_random", "uniform_random", "unsqueeze", "unsqueeze_grad"));
+}
+
+TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
+  int num_cases = 0;
+  for (const Json& c : ReadArchivedVectors("optimizers.jsonl")) {
+    SCOPED_TRACE(c["id"].get<std::string>());
+    if (GpuKernels().Find(c["op"].get<std::string>()) == nullptr) continue;
+    if (c["steps"][0]["Grad"].contains("rows")) continue;
+    WEFT_EXPECT_OK(RunOptimizerCase(c, GpuKernels(), /*paddle_cpu_quirks=*/false));
+    ++num_cases;
+  }
+  EXPECT_GE(num_cases, 20);
+}
+
+// More parameters than one launch takes, of sizes that are no multiple of a vector.
+TEST(GpuKernelsOnHost, ManyParametersAreUpdatedTogether) {
+  constexpr int kCount = 60;
+  const auto run = [&](const KernelTable& kernels) {
+    std::vector<std::vector<Tensor>> slots(6);
+    for (int i = 0; i < kCount; ++i) {
+      for (size_t s = 0; s < slots.size(); ++s) {
+        const int64_t size = s < 4 ? i % 11 + 1 : 1;
+        std::vector<float> values;
+        for (int64_t k = 0; k < size; ++k) {
+          values.push_back(0.1F + 0.8F * static_cast<float>((i * 7 + k * 3 + s) % 10) / 10);
+        }
+        slots[s].push_back(Floats({size}, values));
+      }
+    }
+    Tensor rate = Floats({1}, {0.1F});
+    std::vector<std::vector<Tensor*>> at(slots.size());
+    for (size_t s = 0; s < slots.size(); ++s) {
+      for (Tensor& tensor : slots[s]) at[s].push_back(&tensor);
+    }
+    auto op = OpRunner::Make("merged_adam",
+                             {{"Param", at[0]},
+                              {"Grad", at[1]},
+                              {"Moment1", at[2]},
+                              {"Moment2", at[3]},
+                              {"Beta1Pow", at[4]},
+                              {"Beta2Pow", at[5]},
+                              {"LearningRate", {&rate}}},
+                             {},
+                             {{"ParamOut", at[0]},
+                              {"Moment1Out", at[2]},
+                              {"Moment2Out", at[3]},
+                              {"Beta1PowOut", at[4]},
+                              {"Beta2PowOut", at[5]}},
+                             false, kernels);
+    WEFT_EXPECT_OK(op.status());
+    if (op.ok()) {
+      WEFT_EXPECT_OK(op->Run());
+    }
+    std::vector<float> results;
+    for (const std::vector<Tensor>& slot : slots) {
+      for (const Tensor& tensor : slot) {
+        for (float value : Values<float>(tensor)) results.push_back(value);
+      }
+    }
+    return results;
+  };
+  EXPECT_THAT(run(GpuKernels()),
+              ::testing::Pointwise(::testing::FloatNear(1e-5F), run(CpuKernels())));
+}
+
+}  // namespace
+}  // namespace weft::testing
