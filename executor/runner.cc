@@ -1,5 +1,8 @@
 #include "executor/runner.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <deque>
 #include <exception>
 #include <limits>
@@ -11,6 +14,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
@@ -149,19 +153,38 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   return absl::OkStatus();
 }
 
+// Of names and values.
+std::string HashOf(const std::map<std::string, Tensor>& tensors) {
+  uint64_t hash = 0;
+  for (const auto& [name, tensor] : tensors) {
+    hash = XXH3_64bits_withSeed(name.data(), name.size(), hash ^ StartHash(tensor));
+  }
+  return absl::StrFormat("%016x", hash);
+}
+
 // What all processes must agree on, besides the programs.
 std::map<std::string, std::string> SettingsOf(const RunJob& job) {
   const RunOptions& options = job.options;
+  std::map<std::string, std::string> settings = options.settings;
+  if (job.inputs.resume != nullptr) {
+    settings["the hash of the checkpoint"] = HashOf(job.inputs.resume->shared);
+  } else if (job.inputs.params != nullptr) {
+    settings["the hash of the parameters"] = HashOf(*job.inputs.params);
+  }
   const auto yes_or_no = [](bool yes) { return std::string(yes ? "yes" : "no"); };
-  return {{"ranks", absl::StrCat(options.nranks)},
-          {"seed", absl::StrCat(options.seed)},
-          {"steps", absl::StrCat(options.steps)},
-          {"the first step", absl::StrCat(options.begin_step)},
-          {"steps between checkpoints", absl::StrCat(options.checkpoint_every)},
-          {"writing checkpoints", yes_or_no(job.inputs.on_checkpoint != nullptr)},
-          {"resuming", yes_or_no(job.inputs.resume != nullptr)},
-          {"a startup program", yes_or_no(job.startup_plan.has_value())},
-          {"fetched variables", absl::StrJoin(job.fetch_names, ", ")}};
+  settings.merge(std::map<std::string, std::string>{
+      {"ranks", absl::StrCat(options.nranks)},
+      {"checking for NaN", yes_or_no(options.check_nan)},
+      {"strict host synchronization", yes_or_no(options.strict_host_sync)},
+      {"seed", absl::StrCat(options.seed)},
+      {"steps", absl::StrCat(options.steps)},
+      {"the first step", absl::StrCat(options.begin_step)},
+      {"steps between checkpoints", absl::StrCat(options.checkpoint_every)},
+      {"writing checkpoints", yes_or_no(job.inputs.on_checkpoint != nullptr)},
+      {"resuming", yes_or_no(job.inputs.resume != nullptr)},
+      {"a startup program", yes_or_no(job.startup_plan.has_value())},
+      {"fetched variables", absl::StrJoin(job.fetch_names, ", ")}});
+  return settings;
 }
 
 // Compares what the processes are about to do, and sets the rings up.
@@ -204,9 +227,13 @@ void ListenToLink(RunJob* job) {
       absl::StatusOr<StepResult> result = ParseResult(message);
       const int rank = result.ok() ? result->rank : process * job->world.count;
       const int64_t step = result.ok() ? result->step : job->options.begin_step;
+      const absl::Status theirs = result.ok() ? result->status : absl::OkStatus();
       const absl::Status status =
           result.ok() ? job->results->Post(*std::move(result)) : result.status();
-      if (!status.ok()) job->failures->Report(step, rank, status);
+      if (status.ok()) return;
+      if (status != theirs) return job->failures->Report(step, rank, status);
+      job->failures->ReportElsewhere(
+          absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message())));
     });
   }
   link->OnFailure([job](const absl::Status& status) { job->failures->ReportElsewhere(status); });

@@ -39,6 +39,8 @@ struct RunOptions : PlanOptions {
   // checkpoints; RunProgram compares what it can (AgreeOnPlan). Results, and the states of all
   // ranks, come to process 0. Must outlive the run. The caller calls JobLink::Finish.
   JobLink* link = nullptr;
+  // More that must be equal in all processes, by name: what the caller makes feeds of.
+  std::map<std::string, std::string> settings;
   // Makes the device of a rank; called by its thread. `memory` is that of the group for tensors on
   // the host (CommunicatorGroup::host_memory), or null.
   std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, Memory* memory)> new_device =

@@ -23,6 +23,8 @@
 namespace weft {
 namespace {
 
+constexpr char kWeftRank[] = "WEFT_JOB_RANK";
+
 // What the variables of one launcher say.
 struct Launch {
   std::string launcher;
@@ -112,7 +114,7 @@ std::string HostPort(const std::string& host, int port) {
 
 MaybeLaunch ReadWeft(const Reader& env) {
   WEFT_ASSIGN_OR_RETURN(absl::optional<Launch> launch,
-                        env.Ranks("weft launch", "WEFT_JOB_RANK", "WEFT_JOB_SIZE", "", ""));
+                        env.Ranks("weft launch", kWeftRank, "WEFT_JOB_SIZE", "", ""));
   if (!launch.has_value()) return launch;
   launch->id = env.Text("WEFT_JOB_ID");
   launch->where = env.Show("WEFT_JOB_ADDRESS");
@@ -296,7 +298,13 @@ absl::StatusOr<absl::optional<Job>> FindJob(
     const GetEnv& get,
     const std::function<absl::optional<int>(const std::string& variable)>& launcher_pid) {
   const Reader env(get);
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Launch> launches, ReadLaunches(env));
+  WEFT_ASSIGN_OR_RETURN(std::vector<Launch> launches, ReadLaunches(env));
+  // weft launch may have been started as a job of one process, such as a shell of srun.
+  if (!launches.empty() && launches[0].rank_name == kWeftRank) {
+    launches.erase(std::remove_if(launches.begin() + 1, launches.end(),
+                                  [](const Launch& launch) { return launch.size == 1; }),
+                   launches.end());
+  }
   const std::string given_address = env.Text("WEFT_JOB_ADDRESS");
   if (launches.empty()) {
     if (given_address.empty()) return absl::nullopt;

@@ -1,6 +1,11 @@
 #include "tools/job_session.h"
 
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
@@ -51,7 +56,8 @@ absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOpt
   }
   session->local_process_ = job->local_process.value_or(0);
   WEFT_RETURN_IF_ERROR(Annotate(job->launcher, session->Connect(options, *job)));
-  const absl::Status status = session->ChooseGroups(options, *job);
+  absl::Status status = session->CompareCommands(options);
+  if (status.ok()) status = session->ChooseGroups(options, *job);
   if (!status.ok()) return session->Finish(status);
   return session;
 }
@@ -70,6 +76,7 @@ absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& jo
   link.local_ranks = options.local_ranks;
   link.job = job.job;
   link.timeout_s = options.timeout_s;
+  link.connect_timeout_s = std::min(link.connect_timeout_s, options.timeout_s);
   if (options.backend == "mpi") WEFT_RETURN_IF_ERROR(CheckMpi(job));
   if (job.address.ok()) {
     link.address = *job.address;
@@ -80,6 +87,19 @@ absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& jo
     WEFT_ASSIGN_OR_RETURN(link.address, mpi_->LinkAddress());
   }
   WEFT_ASSIGN_OR_RETURN(link_, NewJobLink(link));
+  return absl::OkStatus();
+}
+
+absl::Status JobSession::CompareCommands(const JobSessionOptions& options) {
+  const std::string own = absl::StrCat(
+      options.command, options.backend.empty() ? "" : " --backend ", options.backend,
+      options.on_gpus ? " --device gpu" : "", ", ranks of a process: ", options.local_ranks);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, link_->AllGather(own));
+  for (size_t p = 1; p < all.size(); ++p) {
+    if (all[p] == all[0]) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "processes run different commands: process 0 ", all[0], "; process ", p, " ", all[p]));
+  }
   return absl::OkStatus();
 }
 
@@ -139,6 +159,8 @@ int JobSession::GpuOf(int rank) const {
 absl::Status JobSession::Finish(const absl::Status& status) {
   if (link_ == nullptr) return status;
   if (!status.ok()) {
+    const bool is_elsewhere = absl::IsAborted(status) || absl::IsUnavailable(status);
+    if (is_elsewhere) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     link_->Abort(link_->process() * local_ranks_, status);
     return status;
   }

@@ -22,7 +22,9 @@ struct JobSessionOptions {
   // host, mpi is shm: no message is faster.
   std::string backend;
   bool on_gpus = false;
-  int local_ranks = 1;     // of every process
+  int local_ranks = 1;  // of every process
+  // The command with those of its flags on which it depends what the processes say to each other.
+  std::string command;
   double timeout_s = 600;  // of JobLinkOptions
 };
 
@@ -53,12 +55,15 @@ class JobSession {
   int GpuOf(int rank) const;
 
   // Ends the part of this process. If `status` is OK, waits until all processes are done, and
-  // returns the error of one that fails. Otherwise tells the others, and returns `status`.
+  // returns the error of one that fails. Otherwise tells the others, and returns `status`; if
+  // another process is the cause, half a second later: launchers take the first process that ends
+  // for the one that failed.
   absl::Status Finish(const absl::Status& status);
 
  private:
   JobSession() = default;
   absl::Status Connect(const JobSessionOptions& options, const Job& job);
+  absl::Status CompareCommands(const JobSessionOptions& options);
   absl::Status ChooseGroups(const JobSessionOptions& options, const Job& job);
 
   // Whether MPI can connect the processes.

@@ -128,6 +128,8 @@ absl::Status Measure(Options options, std::unique_ptr<JobSession>* session) {
   JobSessionOptions job;
   job.backend = options.backend;
   job.local_ranks = std::max(1, options.ranks);
+  job.command = absl::StrCat("weft comm_bench ", options.min_bytes, " ", options.max_bytes, " ",
+                             options.rounds);
   WEFT_ASSIGN_OR_RETURN(*session, JobSession::Join(job, std::getenv));
   if (options.ranks == 0) options.ranks = (*session)->num_processes() == 1 ? 2 : 1;
   return (*session)->Finish(MeasureInJob(options, **session));

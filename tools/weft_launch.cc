@@ -109,7 +109,7 @@ absl::Status CheckIsAlone() {
   const absl::StatusOr<absl::optional<Job>> job =
       FindJob([](const char* name) -> const char* { return std::getenv(name); });
   WEFT_RETURN_IF_ERROR(job.status());
-  if (!job->has_value()) return absl::OkStatus();
+  if (!job->has_value() || (*job)->num_processes == 1) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("this is process ", (*job)->process, " of ", (*job)->num_processes, " that ",
                    (*job)->launcher, " has started: expected one launcher"));

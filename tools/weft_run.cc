@@ -1,4 +1,6 @@
+#define XXH_INLINE_ALL
 #include <signal.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
@@ -369,6 +372,21 @@ absl::Status CheckFiles(const Flags& flags) {
       {flags.save, flags.metrics, flags.fetch_npz, flags.trace, flags.profile, flags.checkpoint});
 }
 
+// What feeds depend on besides the program. Feeds count by their size and their first mebibyte.
+absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const Flags& flags) {
+  std::map<std::string, std::string> settings;
+  settings["--lr_schedule"] = flags.schedule.lr_schedule;
+  settings["--lr_var"] = flags.schedule.lr_var;
+  settings["--set"] = absl::StrJoin(flags.schedule.set, ", ");
+  settings["--feed_layout"] = flags.feed_layout;
+  if (flags.feeds.empty() || flags.feeds == "-") return settings;
+  WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(flags.feeds));
+  const absl::string_view head = file.bytes.substr(0, 1 << 20);
+  settings["the feeds"] = absl::StrFormat("%d bytes, hash %016x", file.bytes.size(),
+                                          XXH3_64bits(head.data(), head.size()));
+  return settings;
+}
+
 // The run has stopped at a signal to this process, or to another one of the job.
 void SayStopped(const Flags& flags, const RunResult& result, int64_t end_step) {
   const int signal = StopSignal();
@@ -426,6 +444,9 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
     };
   }
   options.steps = read.steps;
+  if (session.link() != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags));
+  }
   options.warn = [](const std::string& message) { PrintWarning(kCommand, message); };
 
   const auto start = std::chrono::steady_clock::now();
@@ -452,6 +473,8 @@ absl::Status Train(Flags flags, std::unique_ptr<JobSession>* session, int* exit_
   job.backend = flags.backend;
   job.on_gpus = flags.device == "gpu";
   job.local_ranks = flags.run.nranks;
+  job.command = absl::StrCat("weft run", flags.trace.empty() ? "" : " --trace",
+                             flags.resume.empty() ? "" : " --resume");
   job.timeout_s = flags.run.timeout_s;
   WEFT_ASSIGN_OR_RETURN(*session, JobSession::Join(job, std::getenv));
   flags.run.nranks *= (*session)->num_processes();
