@@ -276,6 +276,10 @@ absl::StatusOr<std::vector<Launch>> ReadLaunches(const Reader& env) {
   for (const auto& read : {ReadWeft, ReadTorchrun, ReadPaddle, ReadOpenMpi, ReadPmi}) {
     WEFT_ASSIGN_OR_RETURN(absl::optional<Launch> launch, read(env));
     if (!launch.has_value()) continue;
+    // weft launch may have been started as a job of one process, such as a shell of srun.
+    const bool is_outside =
+        !launches.empty() && launches[0].rank_name == kWeftRank && launch->size == 1;
+    if (is_outside) continue;
     if (!launches.empty()) WEFT_RETURN_IF_ERROR(CheckAgreement(launches[0], *launch));
     launches.push_back(*std::move(launch));
   }
@@ -298,13 +302,7 @@ absl::StatusOr<absl::optional<Job>> FindJob(
     const GetEnv& get,
     const std::function<absl::optional<int>(const std::string& variable)>& launcher_pid) {
   const Reader env(get);
-  WEFT_ASSIGN_OR_RETURN(std::vector<Launch> launches, ReadLaunches(env));
-  // weft launch may have been started as a job of one process, such as a shell of srun.
-  if (!launches.empty() && launches[0].rank_name == kWeftRank) {
-    launches.erase(std::remove_if(launches.begin() + 1, launches.end(),
-                                  [](const Launch& launch) { return launch.size == 1; }),
-                   launches.end());
-  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Launch> launches, ReadLaunches(env));
   const std::string given_address = env.Text("WEFT_JOB_ADDRESS");
   if (launches.empty()) {
     if (given_address.empty()) return absl::nullopt;

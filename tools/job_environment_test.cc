@@ -287,6 +287,13 @@ TEST(JobEnvironmentTest, WeftLaunchSaysAll) {
   ExpectError({{"WEFT_JOB_ADDRESS", "a:1"}}, {"WEFT_JOB_ADDRESS=a:1", "WEFT_JOB_RANK"});
 }
 
+TEST(JobEnvironmentTest, WeftLaunchMayRunInAJobOfOneProcess) {
+  const Job job = JobOf(WeftLaunch(1, 2) + Torchrun(0, 1) + Slurm(0, 1, 1));
+  EXPECT_EQ(job.process, 1);
+  EXPECT_EQ(job.num_processes, 2);
+  EXPECT_EQ(*job.address, "unix:weft-launch-7-1");
+}
+
 TEST(JobEnvironmentTest, LaunchersMayAgree) {
   // A script that runs under mpirun and exports what PyTorch reads.
   const Job job = JobOf(OpenMpi(1, 2) + Environment{{"RANK", "1"},

@@ -62,6 +62,10 @@ absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOpt
   return session;
 }
 
+JobSession::~JobSession() {
+  if (failed_elsewhere_) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+}
+
 absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& job) {
   if (options.backend == "local") {
     return absl::InvalidArgumentError(
@@ -159,8 +163,7 @@ int JobSession::GpuOf(int rank) const {
 absl::Status JobSession::Finish(const absl::Status& status) {
   if (link_ == nullptr) return status;
   if (!status.ok()) {
-    const bool is_elsewhere = absl::IsAborted(status) || absl::IsUnavailable(status);
-    if (is_elsewhere) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    failed_elsewhere_ = absl::IsAborted(status) || absl::IsUnavailable(status);
     link_->Abort(link_->process() * local_ranks_, status);
     return status;
   }

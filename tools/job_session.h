@@ -39,6 +39,9 @@ class JobSession {
   // errors of FindJob, MpiSession and NewJobLink.
   static absl::StatusOr<std::unique_ptr<JobSession>> Join(const JobSessionOptions& options,
                                                           const GetEnv& get);
+  // If Finish was called because another process has failed, waits for half a second: launchers
+  // take the process that ends first for the one that has failed.
+  ~JobSession();
 
   // To the other processes; null: there are none.
   JobLink* link() const { return link_.get(); }
@@ -55,9 +58,7 @@ class JobSession {
   int GpuOf(int rank) const;
 
   // Ends the part of this process. If `status` is OK, waits until all processes are done, and
-  // returns the error of one that fails. Otherwise tells the others, and returns `status`; if
-  // another process is the cause, half a second later: launchers take the first process that ends
-  // for the one that failed.
+  // returns the error of one that fails. Otherwise tells the others, and returns `status`.
   absl::Status Finish(const absl::Status& status);
 
  private:
@@ -74,6 +75,7 @@ class JobSession {
   int local_process_ = 0;
   std::unique_ptr<MpiSession> mpi_;  // null: not used
   std::unique_ptr<JobLink> link_;
+  bool failed_elsewhere_ = false;
   std::string backend_;
   NewGroup new_group_;
 };

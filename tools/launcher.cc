@@ -104,10 +104,11 @@ void BecomeProgram(pid_t parent, const sigset_t& mask, bool ignores_sigpipe, int
 absl::StatusOr<Launcher> Launcher::Create() {
   Launcher launcher;
   // Other files must not take the place of streams that the caller has closed.
-  for (int fd = open("/dev/null", O_RDWR); fd >= 0 && fd <= STDERR_FILENO;) {
+  int fd = -1;
+  do {
     fd = open("/dev/null", O_RDWR);
-    if (fd > STDERR_FILENO) close(fd);
-  }
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
   sigset_t mask;
   sigemptyset(&mask);
   sigaddset(&mask, SIGCHLD);

@@ -99,6 +99,23 @@ bool IsAnyAlive(const std::string& path) {
   return false;
 }
 
+TEST(WeftLaunchTest, ClosedStreamsHoldUpNobody) {
+  for (const char* closed : {">&-", "2>&-", "<&-", ">&- 2>&- <&-"}) {
+    EXPECT_EQ(RunProcess(
+                  Shell(absl::StrCat("exec timeout 20 tools/weft launch -n 2 -- echo hi ", closed)))
+                  .status,
+              0)
+        << closed;
+  }
+}
+
+TEST(WeftLaunchTest, RunsInAJobOfOneProcess) {
+  EXPECT_EQ(RunProcess({"/usr/bin/env", "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=a", "MASTER_PORT=1",
+                        "tools/weft", "launch", "-n", "2", "--", "/bin/true"})
+                .status,
+            0);
+}
+
 TEST(WeftLaunchTest, EveryLineHasTheRankOfItsProcess) {
   const ProcessResult result =
       Launch(3, {}, Shell("echo out $WEFT_JOB_RANK of $WEFT_JOB_SIZE; echo err >&2; echo"));

@@ -392,6 +392,56 @@ TEST_F(WeftProcessesTest, ProcessesWithOtherProgramsStopBeforeTheFirstStep) {
   EXPECT_THAT(result.out, Not(HasSubstr("step 0")));
 }
 
+TEST_F(WeftProcessesTest, ProcessesWithOtherFlagsOrFilesStopBeforeTheFirstStep) {
+  const std::string params = TestPath("other.npz"), checkpoint = TestPath("run.ckpt"),
+                    other_checkpoint = TestPath("other.ckpt");
+  ASSERT_EQ(RunProcess(Run({"--seed", "5", "--steps", "1", "--save", params})).status, 0);
+  for (const Args& flags : {Args{"--checkpoint", checkpoint},
+                            Args{"--checkpoint", other_checkpoint, "--params", params}}) {
+    ASSERT_EQ(RunProcess(Run(flags + Args{"--ranks", "2", "--steps", "1"})).status, 0);
+  }
+  const std::string schedule = "--lr_schedule step{learning_rate=0.1,step_size=3} ";
+  struct {
+    std::string first, second, message;
+  } const cases[] = {
+      {"--seed 1", "--seed 2", "processes differ in seed: process 0 has 1, process 1 has 2"},
+      {schedule, "", "processes differ in --lr_schedule: "},
+      {"", "--params " + params, "processes differ in the hash of the parameters: "},
+      {"--resume " + checkpoint, "--resume " + other_checkpoint,
+       "processes differ in the hash of the checkpoint: "},
+      {"--trace " + TestPath("trace.json"), "",
+       "processes run different commands: process 0 weft run --trace, ranks of a process: 1; "
+       "process 1 weft run, ranks of a process: 1"},
+      {"--backend gloo", "", "processes run different commands: "},
+      {"--ranks 2", "", "has the number of ranks per process 2, but process 1 "},
+  };
+  for (const auto& [first, second, message] : cases) {
+    SCOPED_TRACE(message);
+    const std::string run = absl::StrJoin(Run({}), " ");
+    const ProcessResult result =
+        RunProcess(Launch(2, {"/bin/sh", "-c",
+                              absl::StrCat("[ $WEFT_JOB_RANK = 0 ] && exec ", run, " ", first,
+                                           "; exec ", run, " ", second)}));
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr(message));
+    EXPECT_THAT(result.out, Not(HasSubstr("step 0")));
+  }
+}
+
+// The others end because of it, and later.
+TEST_F(WeftProcessesTest, LauncherNamesTheProcessThatFailed) {
+  const std::string run = absl::StrJoin(Run({}), " ");
+  for (int round = 0; round < 3; ++round) {
+    const ProcessResult result = RunProcess(
+        Launch(2, {"/bin/sh", "-c",
+                   absl::StrCat("[ $WEFT_JOB_RANK = 1 ] && exec ", run,
+                                " --metrics /dev/full; exec ", run, " --metrics /dev/full")}));
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("[0] weft run: error: /dev/full: "),
+                                  HasSubstr("weft launch: error: process 0 (pid ")));
+  }
+}
+
 TEST_F(WeftProcessesTest, BackendMustFitTheJob) {
   EXPECT_THAT(RunProcess(Launch(2, Run({"--backend", "local"}))).err,
               HasSubstr("--backend local: ranks of 2 processes expect shm, mpi, gloo or nccl"));

@@ -8,9 +8,9 @@
 
 #include "ops/broadcast.h"
 #include "ops/cpu/families.h"
+#include "ops/cpu/reduced_dims.h"
 #include "ops/formulas/reduction.h"
 #include "ops/op_kernel.h"
-#include "ops/reduced_dims.h"
 #include "ops/vectorize.h"
 
 namespace weft {

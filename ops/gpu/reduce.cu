@@ -5,12 +5,12 @@
 #include <type_traits>
 
 #include "base/status_macros.h"
+#include "ops/cpu/reduced_dims.h"
 #include "ops/formulas/reduction.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
 #include "ops/gpu/reduce_loops.h"
 #include "ops/op_kernel.h"
-#include "ops/reduced_dims.h"
 
 namespace weft {
 namespace {

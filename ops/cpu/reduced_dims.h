@@ -1,6 +1,6 @@
 // Which dimensions an op reduces, for all devices.
-#ifndef WEFT_OPS_REDUCED_DIMS_H_
-#define WEFT_OPS_REDUCED_DIMS_H_
+#ifndef WEFT_OPS_CPU_REDUCED_DIMS_H_
+#define WEFT_OPS_CPU_REDUCED_DIMS_H_
 
 #include <cstdint>
 #include <vector>
@@ -34,4 +34,4 @@ inline Dims KeptDims(const OpAttrs& attrs, const Dims& x) {
 
 }  // namespace weft
 
-#endif  // WEFT_OPS_REDUCED_DIMS_H_
+#endif  // WEFT_OPS_CPU_REDUCED_DIMS_H_
