@@ -167,7 +167,11 @@ std::map<std::string, std::string> SettingsOf(const RunJob& job) {
   const RunOptions& options = job.options;
   std::map<std::string, std::string> settings = options.settings;
   if (job.inputs.resume != nullptr) {
-    settings["the hash of the checkpoint"] = HashOf(job.inputs.resume->shared);
+    std::string& hash = settings["the hash of the checkpoint"];
+    hash = HashOf(job.inputs.resume->shared);
+    for (const auto& own : job.inputs.resume->own) {
+      if (!own.empty()) hash += HashOf(own);
+    }
   } else if (job.inputs.params != nullptr) {
     settings["the hash of the parameters"] = HashOf(*job.inputs.params);
   }
