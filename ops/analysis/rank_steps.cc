@@ -130,10 +130,10 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
   return changed;
 }
 
-StartValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
-                          CarriedValues carried) {
+StepStartValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
+                              CarriedValues carried) {
   const absl::flat_hash_set<VarId> whole = WholeData(program, options);
-  StartValues start;
+  StepStartValues start;
   start.others = std::move(carried);
   start.placements.reserve(program.var_id_limit());
   for (size_t i = 0; i < program.var_id_limit(); ++i) {

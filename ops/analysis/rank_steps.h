@@ -34,8 +34,8 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
 
 // The values at the start of any step: `carried`, and those at the start of the first step.
 // O(variables).
-StartValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
-                          CarriedValues carried);
+StepStartValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
+                              CarriedValues carried);
 
 }  // namespace weft
 

@@ -6,7 +6,7 @@ namespace weft {
 
 using Placement = RankValue::Placement;
 
-const RankValue& StartValues::Placed(RankValue::Placement placement) {
+const RankValue& StepStartValues::Placed(RankValue::Placement placement) {
   static const std::vector<RankValue>& values = *[] {
     constexpr int kNumPlacements = static_cast<int>(RankValue::Placement::kFromSomeRanks) + 1;
     auto* const all = new std::vector<RankValue>(kNumPlacements);

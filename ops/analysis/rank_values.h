@@ -177,7 +177,7 @@ struct RankValuesOptions {
 };
 
 // The values of variables at the start of a step. Most are said by their placement.
-struct StartValues {
+struct StepStartValues {
   const RankValue& Of(VarId var) const {
     const auto found = others.empty() ? others.end() : others.find(var);
     if (found != others.end()) return found->second;
@@ -214,7 +214,7 @@ class RankValues {
     return *unwritten;
   }
 
-  StartValues start_;
+  StepStartValues start_;
   std::vector<RankValue> end_;  // by VarId
   std::vector<bool> is_written_;
 };
