@@ -18,6 +18,7 @@
 #include "tools/program_plan.h"
 #include "tools/step_times_file.h"
 #include "tools/weft_commands.h"
+#include "transpiler/passes/facts.h"
 #include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/param_attrs.h"
 
@@ -86,6 +87,19 @@ void Print(const Options& options, const ProgramPlan& plan) {
       (plan.exposed - plan.lower_bound) * 1e3);
 }
 
+// The plan of a program whose gradients are reduced already would promise a second reduction.
+absl::Status CheckIsOriginal(Program* program) {
+  WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts({program, nullptr}));
+  for (const char* fact : {kGradientsReduced, kParametersAveraged}) {
+    const auto found = facts.find(fact);
+    if (found == facts.end()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("expected a program before it is rewritten, found ", fact, ": ", found->second,
+                     "; plan the original"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PlanOfGradients(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const CollectiveTime time, CollectiveTimeOf(options));
   WEFT_ASSIGN_OR_RETURN(const BucketFile file, ReadAs(options.gradients, ParseBucketFile));
@@ -99,7 +113,8 @@ absl::Status PlanOfProgram(const Options& options) {
   WEFT_RETURN_IF_ERROR(
       CheckOutputs({options.file, options.profile, options.comm_table}, {options.svg}));
   WEFT_ASSIGN_OR_RETURN(const BucketPolicy policy, BucketPolicy::Parse(options.buckets));
-  WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
+  WEFT_ASSIGN_OR_RETURN(Program program, ReadProgramOrExplain(options.file));
+  WEFT_RETURN_IF_ERROR(Annotate(options.file, CheckIsOriginal(&program)));
   StepTimes times;
   WEFT_ASSIGN_OR_RETURN(times.collective, CollectiveTimeOf(options));
   WEFT_ASSIGN_OR_RETURN(times.op_seconds, OpTimesOf(options, program));

@@ -620,6 +620,13 @@ TEST(WeftPlanTest, MeasuredAndEstimatedTimesGiveAPlan) {
   EXPECT_THAT(Weft({"plan", kMain}).out, HasSubstr("(estimated for a batch of 32)"));
 }
 
+TEST(WeftPlanTest, RewrittenProgramsAreRefused) {
+  const std::string out = TestPath("out.pb");
+  ASSERT_EQ(RunProcess({"tools/transpile", "--mode", "grad_allreduce", kMain, out}).status, 0);
+  EXPECT_THAT(Weft({"plan", out}), FailsWith(1, "weft plan: error: " + out + ": ",
+                                             "before it is rewritten, found gradients-reduced"));
+}
+
 // With the number of ranks, a group of all is none, and one of more is an error.
 TEST(WeftPlanTest, GroupsOfRanksAreThoseOfTranspile) {
   const std::string attrs =

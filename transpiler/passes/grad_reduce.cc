@@ -246,9 +246,19 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
   return reduction;
 }
 
+// Updates are often larger than the user of a mean loss expects.
+void GradReduce::NoteSums(PassContext& context) const {
+  if (options_.method != Method::kSum || context.sum_losses.are_all) return;
+  if (context.cluster.nranks() == 1) return;
+  context.Note(
+      "note: gradients are summed over the ranks: those of a mean loss are as many times as large "
+      "as there are ranks; reduce_method mean averages them");
+}
+
 absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const DenseReduction reduction, ReductionFor(context));
+  NoteSums(context);
   Rewriter rewriter(programs.main);
   if (options_.is_done) {
     WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,

@@ -72,6 +72,7 @@ class GradReduce : public Pass {
  private:
   absl::Status CheckOptions(const PassContext& context) const;
   absl::StatusOr<DenseReduction> ReductionFor(const PassContext& context) const;
+  void NoteSums(PassContext& context) const;
   // Whether the mean is over another number than that of the ranks.
   bool HasOwnDegree(const PassContext& context) const;
 

@@ -206,6 +206,14 @@ TEST(GradReduceTest, OwnDegreeIsNoted) {
                                          "ranks"));
 }
 
+TEST(GradReduceTest, SumsAreNotedForSeveralRanks) {
+  std::vector<std::string> of_sum, of_mean;
+  WEFT_EXPECT_OK(Reduced("", "fp32", 4, &of_sum).status());
+  EXPECT_THAT(of_sum, ::testing::ElementsAre(HasSubstr("gradients are summed over the ranks")));
+  WEFT_EXPECT_OK(Reduced("reduce_method=mean", "fp32", 4, &of_mean).status());
+  EXPECT_THAT(of_mean, ::testing::IsEmpty());
+}
+
 TEST(GradReduceTest, ContradictionsAreRefused) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"reduce_method=avg", "reduce_method"},
