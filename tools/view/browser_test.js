@@ -113,6 +113,15 @@ test("VariableLeadsToItsWritersAndReaders", async () => {
   assert.match(text, /^fused_gradient_0\n[^]*written by[^]*op 9 \(coalesce_tensor\)[^]*read by/);
 });
 
+test("FindingsLeadToTheirOps", async () => {
+  const missing = "    Out=[y] = relu(X=[x]) role=forward\n    Out=[z] = relu(X=[y]) role=forward";
+  await browser.open(textPage("findings", missing), { ready: READY });
+  assert.match(await panel(), /^wrong: \d+ errors, for one device\s+error W\d+ [^]*op 0 \(relu\)/);
+  await browser.evaluate("document.querySelector('.finding .link').click()");
+  assert.match(await panel(), /^op 0 relu[^]*error W\d+/);
+  await shoot("findings");
+});
+
 test("DarkSchemeIsDark", async () => {
   await openFitALine({ scheme: "dark" });
   const background = await browser.evaluate("getComputedStyle(document.body).backgroundColor");

@@ -104,6 +104,7 @@ class LaneData {
   constructor(columns, prefix, numOps) {
     const header = columns.header[prefix];
     const integers = (name, Type) => columns.integers(`${prefix}_${name}`, Type);
+    this.isPredicted = prefix === "predicted"; // for each rank
     this.lanes = header.lanes;
     this.totals = header.totals;
     this.steps = header.steps.map(([rank, step, begin, end]) => ({ rank, step, begin, end }));

@@ -79,6 +79,17 @@ TEST(PredictLanesTest, BufferHasTheBytesOfItsMembers) {
   EXPECT_EQ(lanes.spans[1].bytes, 4000);
 }
 
+TEST(PredictLanesTest, TimesOfHugeShapesEndSomewhere) {
+  const std::string op = "    Out=[y] = matmul_v2(X=[x], Y=[x]) role=forward {}\n";
+  const Lanes lanes = PredictLanes(Parse("    var x : fp32[16777216, 16777216]\n"
+                                         "    var y : fp32[16777216, 16777216]\n" +
+                                         op + op + op),
+                                   {});
+  ASSERT_EQ(lanes.spans.size(), 3);
+  EXPECT_GE(lanes.spans[0].end, 0);
+  EXPECT_EQ(lanes.spans[2].end, int64_t{1} << 52);
+}
+
 // The events of a trace, of the rows "compute" and "ring 3" of rank 0.
 std::string Trace(const std::string& events) {
   return absl::StrCat(

@@ -124,8 +124,10 @@ class VirtualList {
     this.scale = new ScrollScale(rowHeight);
     this.space = document.createElement("div");
     this.space.className = "space";
+    this.space.setAttribute("role", "none");
     this.window = document.createElement("div");
     this.window.className = "window";
+    this.window.setAttribute("role", "none");
     this.space.append(this.window);
     element.append(this.space);
     this.count = 0;

@@ -301,7 +301,7 @@ class Page {
 
   showPanel(tab, content) {
     for (const name of ["details", "changes", "findings"]) selectTab(`tab-${name}`, name === tab);
-    byId("panel").replaceChildren(...content.filter((child) => child !== null));
+    byId("panel").replaceChildren(...content.flat().filter((child) => child !== null));
     byId("panel").scrollTop = 0;
   }
 

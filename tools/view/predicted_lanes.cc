@@ -17,6 +17,10 @@ namespace {
 
 constexpr int kCompute = 0;
 
+// Nobody waits so long, and numbers up to here are exact in a page: shapes that a file claims may
+// take longer.
+constexpr int64_t kMaxTime = int64_t{1} << 52;  // nanoseconds
+
 class Predictor {
  public:
   Predictor(const Program& program, const PredictOptions& options)
@@ -77,7 +81,8 @@ class Predictor {
         communicates ? options_.times.collective.Seconds(bytes) : op_seconds_[op.position()];
     bytes_.Remember(op);
     const int64_t begin = std::max(ready_[lane], host_);
-    ready_[lane] = begin + std::llround(seconds * 1e9);
+    const double duration = std::min(std::round(seconds * 1e9), static_cast<double>(kMaxTime));
+    ready_[lane] = std::min(begin + static_cast<int64_t>(duration), kMaxTime);
     lanes_.spans.push_back({lane, op.position(), begin, ready_[lane], bytes, communicates});
   }
 

@@ -220,25 +220,55 @@ std::vector<Symbol> VariablesOf(const FileRemark& remark, const Program& program
   return variables;
 }
 
-void ReadReasons(const std::vector<FileRemark>& remarks, ProgramView* view) {
-  const Program& program = view->program;
-  view->remarks = remarks;
-  absl::flat_hash_map<Symbol, std::vector<int64_t>> of_variable;
-  for (size_t i = 0; i < remarks.size(); ++i) {
-    for (Symbol variable : VariablesOf(remarks[i], program)) {
-      of_variable[variable].push_back(static_cast<int64_t>(i));
+// Finds the remarks about the variables of ops, and about those in their buffers.
+class ReasonFinder {
+ public:
+  explicit ReasonFinder(ProgramView* view) : view_(*view) {
+    for (size_t i = 0; i < view_.remarks.size(); ++i) {
+      for (Symbol variable : VariablesOf(view_.remarks[i], view_.program)) {
+        remarks_[variable].push_back(static_cast<int64_t>(i));
+      }
+    }
+    for (OpId id : view_.numbers.ops()) {
+      const Op op = view_.program.op(id);
+      if (view_.kinds[op.signature_id()] != OpKind::kFuse) continue;
+      for (Symbol buffer : op.Output("FusedOutput")) members_[buffer] = op.Output("Output");
     }
   }
-  for (size_t number = 0; number < view->changes.size(); ++number) {
-    if (view->changes[number] == OpChange::kNone) continue;
-    std::set<int64_t> of_op;
-    for (Symbol variable : program.op(view->numbers.ops()[number]).args()) {
-      const auto found = of_variable.find(variable);
-      if (found != of_variable.end()) of_op.insert(found->second.begin(), found->second.end());
+
+  void ReadAll() {
+    for (size_t number = 0; number < view_.changes.size(); ++number) {
+      if (view_.changes[number] == OpChange::kNone) continue;
+      for (int64_t remark : Of(view_.program.op(view_.numbers.ops()[number]))) {
+        view_.reasons.emplace_back(number, remark);
+      }
     }
-    for (int64_t remark : of_op) view->reasons.emplace_back(number, remark);
   }
-}
+
+ private:
+  std::set<int64_t> Of(const Op& op) const {
+    std::set<int64_t> remarks;
+    for (Symbol variable : op.args()) {
+      Add(variable, &remarks);
+      const auto members = members_.find(variable);
+      if (members == members_.end()) continue;
+      for (Symbol member : members->second.subspan(0, kMaxMembers)) Add(member, &remarks);
+    }
+    return remarks;
+  }
+
+  void Add(Symbol variable, std::set<int64_t>* remarks) const {
+    const auto found = remarks_.find(variable);
+    if (found != remarks_.end()) remarks->insert(found->second.begin(), found->second.end());
+  }
+
+  // Of a buffer: however many ops use it, the cost stays linear.
+  static constexpr size_t kMaxMembers = 200;
+
+  ProgramView& view_;
+  absl::flat_hash_map<Symbol, std::vector<int64_t>> remarks_;      // by variable
+  absl::flat_hash_map<Symbol, absl::Span<const Symbol>> members_;  // of buffers
+};
 
 void ReadFindings(const Findings& findings, ProgramView* view) {
   const auto number_of = [&](const Finding& finding, OpId id) {
@@ -281,7 +311,8 @@ ProgramView ProgramView::Of(const Program& program, ViewOptions options) {
   }
   if (options.remarks != nullptr) {
     view.has_remarks = true;
-    ReadReasons(*options.remarks, &view);
+    view.remarks = *options.remarks;
+    ReasonFinder(&view).ReadAll();
   }
   if (options.findings != nullptr) {
     view.has_findings = true;

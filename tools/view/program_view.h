@@ -96,7 +96,8 @@ struct ProgramView {
   std::vector<RemovedOp> removed;                        // in order
 
   std::vector<FileRemark> remarks;
-  // (op, remark): remarks about variables of inserted ops. In order of ops.
+  // (op, remark), in order of ops: the remarks about variables of inserted and changed ops, and
+  // about the first 200 members of their buffers.
   std::vector<std::pair<int64_t, int64_t>> reasons;
 
   std::vector<ViewedFinding> findings;

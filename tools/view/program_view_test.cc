@@ -83,6 +83,20 @@ TEST(ProgramViewTest, RemarksAboutVariablesOfInsertedOpsAreTheirReasons) {
   EXPECT_THAT(view.reasons, ElementsAre(Pair(1, 1), Pair(1, 2), Pair(2, 1), Pair(2, 2)));
 }
 
+TEST(ProgramViewTest, RemarksAboutMembersOfABufferAreReasonsOfOpsOnTheBuffer) {
+  const Program original = BlockProgram("    Out=[a] = relu(X=[x]) role=optimize {}\n");
+  const Program rewritten = BlockProgram(
+      "    Out=[a] = relu(X=[x]) role=optimize {}\n"
+      "    FusedOutput=[f], Output=[a] = coalesce_tensor(Input=[a]) role=optimize {}\n"
+      "    Out=[f] = c_allreduce_sum(X=[f]) role=optimize {ring_id=0}\n");
+  const std::vector<FileRemark> remarks = {{"p", "a", "averaged", "ranks train separately", {}}};
+  ViewOptions options;
+  options.original = &original;
+  options.remarks = &remarks;
+  const ProgramView view = ProgramView::Of(rewritten, options);
+  EXPECT_THAT(view.reasons, ElementsAre(Pair(1, 0), Pair(2, 0)));
+}
+
 TEST(ProgramViewTest, CommunicationIsDescribed) {
   const Program program = BlockProgram(kRewritten);
   const ProgramView view = ProgramView::Of(program, {});

@@ -84,7 +84,7 @@ const LANE_HEIGHT = 26;
 const LANE_GAP = 6;
 const RANK_GAP = 12;
 const RULER_HEIGHT = 24;
-const GUTTER = 104;
+const GUTTER = 120;
 const MAX_ARROWS = 400;
 
 class Timeline {
@@ -324,7 +324,7 @@ class Timeline {
       const width = Math.max((box.end - box.begin) * this.scale, 1);
       const op = this.lanes.op[box.first];
       context.fillStyle = this.color(op < 0 ? "muted" : this.data.classOf(op));
-      context.fillRect(x, top, width > 3 ? width - 1 : width, LANE_HEIGHT);
+      context.fillRect(x, top, width > 8 ? width - 1 : width, LANE_HEIGHT);
       const isSelected = box.first <= this.selected && this.selected < box.last;
       if (isSelected) {
         context.strokeStyle = this.color("focus");
@@ -400,7 +400,7 @@ class Timeline {
       context.textAlign = "left";
       if (lane.rank !== rank) {
         context.fillStyle = this.color("muted");
-        context.fillText(`rank ${lane.rank}`, 6, y);
+        context.fillText(this.lanes.isPredicted ? "each rank" : `rank ${lane.rank}`, 6, y);
       }
       ({ rank } = lane);
     });
