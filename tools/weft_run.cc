@@ -38,6 +38,7 @@
 #include "tools/job_session.h"
 #include "tools/lr_schedule.h"
 #include "tools/op_profile.h"
+#include "tools/program_stats.h"
 #include "tools/run_report.h"
 #include "tools/run_schedule.h"
 #include "tools/stop_signals.h"
@@ -91,6 +92,18 @@ absl::Status ContinueFrom(const Checkpoint& checkpoint, Flags* flags) {
     flags->steps = std::max<int64_t>(0, checkpoint.end_step - checkpoint.step);
   }
   return absl::OkStatus();
+}
+
+// The setting of a checkpoint that has the fingerprint of the program that wrote it.
+constexpr char kProgram[] = "program";
+
+// Programs with equal variables may give their values another meaning, such as gradients that are
+// accumulated over another number of steps.
+void NoteAnotherProgram(const Checkpoint& checkpoint, const Flags& flags, const Program& main) {
+  const auto program = checkpoint.settings.find(kProgram);
+  if (program == checkpoint.settings.end() || program->second == Fingerprint(main)) return;
+  PrintNote(absl::StrCat("--resume ", flags.resume, ": another program than ", flags.main,
+                         " has written it"));
 }
 
 absl::Status CheckDevice(const Flags& flags) {
@@ -262,7 +275,7 @@ class Recorder {
   TrafficLog* traffic() { return &traffic_; }
 
   absl::Status AddCheckpoint(Checkpoint checkpoint) {
-    checkpoint.settings = SettingsOf(flags_.schedule);
+    checkpoint.settings.merge(SettingsOf(flags_.schedule));
     checkpoint_failure_ = WriteCheckpoint(flags_.checkpoint, checkpoint);
     return checkpoint_failure_;
   }
@@ -417,6 +430,7 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
   inputs.params = read.params.has_value() ? &*read.params : nullptr;
   inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
+  if (resume.has_value() && flags.reports) NoteAnotherProgram(*resume, flags, *read.main);
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
   RunOptions options = flags.run;
   options.link = session.link();
@@ -433,7 +447,8 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
     };
   }
   if (!flags.checkpoint.empty()) {
-    inputs.on_checkpoint = [&recorder](Checkpoint checkpoint) {
+    inputs.on_checkpoint = [&recorder, program = Fingerprint(*read.main)](Checkpoint checkpoint) {
+      checkpoint.settings[kProgram] = program;
       return recorder.AddCheckpoint(std::move(checkpoint));
     };
     options.stop_requested = [] { return StopSignal() != 0; };
