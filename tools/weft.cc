@@ -8,7 +8,7 @@
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Runs, verifies, prints, shows, diffs and plans training programs (Paddle ProgramDesc), and\n"
+      "Runs, verifies, prints, draws, diffs and plans training programs (Paddle ProgramDesc), and\n"
       "reports their statistics.",
       "weft");
   app.footer(

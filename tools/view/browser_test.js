@@ -95,6 +95,26 @@ test("ClickOnALaneSelectsTheOp", async () => {
   await shoot("lane");
 });
 
+test("LanesOfManyRanksScroll", async () => {
+  const relu = (rank) => ({ ph: "X", pid: rank, tid: 0, ts: 1 + rank, dur: 5000,
+    args: { op: "op 0 (relu)" } });
+  const events = Array.from({ length: 1000 }, (_, rank) => relu(rank));
+  const page = textPage("ranks", "Out=[y] = relu(X=[x]) role=forward", events);
+  await browser.open(page, { ready: READY });
+  const [height, full] = await browser.evaluate(
+    "[document.getElementById('lanes').height, page.timeline.height]");
+  assert.ok(height < 500 && full > 30000, `${height} of ${full}`);
+  await browser.evaluate("page.timeline.frame.scrollTop = 1e6");
+  const [x, y] = await browser.evaluate(`(() => {
+    const box = document.getElementById("lanes").getBoundingClientRect();
+    const top = page.timeline.tops[999] - page.timeline.frame.scrollTop;
+    return [box.x + box.width / 2, box.y + top + 10];
+  })()`);
+  await browser.click(x, y);
+  assert.equal(await browser.evaluate("page.timeline.lanes.lane[page.timeline.selected]"), 999);
+  await shoot("ranks");
+});
+
 test("LanesAreDrawn", async () => {
   await openFitALine();
   const colors = await browser.evaluate(`(() => {

@@ -2,6 +2,7 @@
 
 const ROW_HEIGHT = 26;
 const MAX_OUTPUTS = 4; // shown in a row
+const MAX_STEPS = 500; // to choose from
 const FEW_OPS = 60; // of which all are shown from the beginning
 
 const byId = (id) => document.getElementById(id);
@@ -353,7 +354,7 @@ class Page {
       ? `rank ${totals.rank}, mean of ${formatCount(totals.steps, "step")}: ` : "estimated: ";
     byId("totals").textContent = totals.steps > 0 ? of + parts.join(" · ") : "";
     const first = lanes.steps.length > 0 ? lanes.steps[0].rank : 0;
-    this.steps = lanes.steps.filter((step) => step.rank === first);
+    this.steps = lanes.steps.filter((step) => step.rank === first).slice(0, MAX_STEPS);
     const step = byId("step");
     step.hidden = this.steps.length < 2;
     step.replaceChildren(h("option", { value: "all" }, "all steps"),

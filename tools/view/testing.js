@@ -75,12 +75,17 @@ function fitALinePage() {
   return page;
 }
 
-// The page of a program text.
-function textPage(name, lines) {
+// The page of a program text, with a trace of these events, if there are any.
+function textPage(name, lines, events = null) {
   const program = temporary(`${name}.prog`);
   const page = temporary(`${name}.html`);
   fs.writeFileSync(program, `program {\n  block 0 parent=-1 {\n${lines}\n  }\n}\n`);
-  call("tools/weft", ["view", program, "-o", page]);
+  const args = ["view", program, "-o", page];
+  if (events) {
+    args.push("--trace", temporary(`${name}.json`));
+    fs.writeFileSync(args.at(-1), JSON.stringify({ traceEvents: events }));
+  }
+  call("tools/weft", args);
   return page;
 }
 

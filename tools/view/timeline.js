@@ -1,4 +1,5 @@
-// Streams and ranks as lanes: which spans are visible, and their drawing.
+// Streams and ranks as lanes: which spans are visible, and their drawing. The canvas is as high as its
+// frame, which scrolls.
 
 // The times when a rank communicates and does not compute: [{rank, begin, end}], in order.
 function exposedTimes(data, lanes) {
@@ -94,7 +95,10 @@ class Timeline {
     this.data = data;
     this.onSelect = onSelect;
     this.selected = -1; // a span
-    new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
+    this.space = canvas.parentElement;
+    this.frame = this.space.parentElement;
+    this.frame.addEventListener("scroll", () => this.draw());
+    new ResizeObserver(() => this.draw()).observe(this.frame);
     canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
     canvas.addEventListener("pointerdown", (event) => this.onPointerDown(event));
     canvas.addEventListener("pointermove", (event) => this.onPointerMove(event));
@@ -108,14 +112,17 @@ class Timeline {
     this.selected = -1;
     lanes.exposed ||= exposedTimes(this.data, lanes);
     this.tops = [];
+    this.bands = new Map(); // by rank: from where to where its lanes are
     let top = RULER_HEIGHT + LANE_GAP;
     lanes.lanes.forEach((lane, l) => {
       if (l > 0 && lane.rank !== lanes.lanes[l - 1].rank) top += RANK_GAP;
       this.tops.push(top);
+      const first = this.bands.get(lane.rank)?.top ?? top - 3;
+      this.bands.set(lane.rank, { top: first, bottom: top + LANE_HEIGHT + 3 });
       top += LANE_HEIGHT + LANE_GAP;
     });
     this.height = top + 4;
-    this.canvas.style.height = `${this.height}px`;
+    this.space.style.height = `${this.height}px`;
     this.fit();
   }
 
@@ -184,9 +191,12 @@ class Timeline {
     this.select(spanOfOp(this.lanes, op, this.from));
   }
 
+  // At a place of the canvas.
   spanAt(x, y) {
-    const lane = this.tops.findIndex((top) => top <= y && y < top + LANE_HEIGHT);
-    if (lane < 0 || x < GUTTER) return -1;
+    if (x < GUTTER || y < RULER_HEIGHT) return -1;
+    const place = y + this.frame.scrollTop;
+    const lane = this.tops.findIndex((top) => top <= place && place < top + LANE_HEIGHT);
+    if (lane < 0) return -1;
     const [first, last] = [this.lanes.first[lane], this.lanes.first[lane + 1]];
     const slack = 1 / this.scale;
     const span = lowerBound(this.lanes.end, this.timeOf(x) - slack, first, last);
@@ -266,26 +276,40 @@ class Timeline {
 
   draw() {
     if (!this.lanes || this.canvas.clientWidth === 0) return;
+    this.shown = Math.min(this.height, this.frame.clientHeight); // pixels
     const ratio = devicePixelRatio || 1;
+    this.canvas.style.height = `${this.shown}px`;
     this.canvas.width = Math.round(this.canvas.clientWidth * ratio);
-    this.canvas.height = Math.round(this.height * ratio);
+    this.canvas.height = Math.round(this.shown * ratio);
     const context = this.canvas.getContext("2d");
     context.scale(ratio, ratio);
     const style = getComputedStyle(this.canvas);
     this.color = (name) => style.getPropertyValue(`--${name}`).trim();
     context.font = `11px ${style.fontFamily}`;
     context.textBaseline = "middle";
-    context.clearRect(0, 0, this.canvas.clientWidth, this.height);
     this.drawRuler(context);
+    this.drawBelowRuler(context, 0, () => this.drawNames(context));
+    this.drawBelowRuler(context, GUTTER, () => {
+      this.drawExposed(context);
+      this.tops.forEach((top, lane) => {
+        if (this.isShown(top, top + LANE_HEIGHT)) this.drawLane(context, lane, top);
+      });
+      this.drawWaits(context);
+    });
+  }
+  // Draws where the frame is scrolled to, right of `left`.
+  drawBelowRuler(context, left, draw) {
     context.save();
     context.beginPath();
-    context.rect(GUTTER, RULER_HEIGHT, this.width, this.height);
+    context.rect(left, RULER_HEIGHT, this.canvas.clientWidth - left, this.shown - RULER_HEIGHT);
     context.clip();
-    this.drawExposed(context);
-    this.tops.forEach((top, lane) => this.drawLane(context, lane, top));
-    this.drawWaits(context);
+    context.translate(0, -this.frame.scrollTop);
+    draw();
     context.restore();
-    this.drawNames(context);
+  }
+  isShown(top, bottom) {
+    const { scrollTop } = this.frame;
+    return bottom >= scrollTop + RULER_HEIGHT && top <= scrollTop + this.shown;
   }
 
   drawRuler(context) {
@@ -298,7 +322,7 @@ class Timeline {
       if (x < GUTTER) continue;
       context.beginPath();
       context.moveTo(x, RULER_HEIGHT - 4);
-      context.lineTo(x, this.height);
+      context.lineTo(x, this.shown);
       context.stroke();
       context.fillText(rulerLabel(time, step), x + 4, RULER_HEIGHT / 2);
     }
@@ -307,11 +331,8 @@ class Timeline {
   drawExposed(context) {
     context.fillStyle = this.color("exposed");
     for (const { rank, begin, end } of this.lanes.exposed) {
-      if (end < this.from || begin > this.to) continue;
-      const lanes = this.lanes.lanes.map((lane, l) => (lane.rank === rank ? l : -1));
-      const own = lanes.filter((l) => l >= 0);
-      const top = this.tops[own[0]] - 3;
-      const bottom = this.tops[own.at(-1)] + LANE_HEIGHT + 3;
+      const { top, bottom } = this.bands.get(rank);
+      if (end < this.from || begin > this.to || !this.isShown(top, bottom)) continue;
       context.fillRect(this.xOf(begin), top, Math.max((end - begin) * this.scale, 1), bottom - top);
     }
   }
@@ -357,6 +378,8 @@ class Timeline {
       const end = waits.begin[i] + waits.duration[i];
       const first = waits.from[i] < 0 ? waits.begin[i] : Math.min(waits.begin[i], waits.fromTime[i]);
       if (end < this.from || first > this.to) continue;
+      const { top, bottom } = this.bands.get(this.lanes.lanes[waits.lane[i]].rank);
+      if (!this.isShown(top, bottom)) continue;
       const y = this.tops[waits.lane[i]] + LANE_HEIGHT / 2;
       context.strokeStyle = this.color("wait");
       context.setLineDash([3, 3]);
@@ -394,15 +417,17 @@ class Timeline {
     let rank = null;
     this.lanes.lanes.forEach((lane, l) => {
       const y = this.tops[l] + LANE_HEIGHT / 2;
+      const isFirst = lane.rank !== rank;
+      ({ rank } = lane);
+      if (!this.isShown(y, y)) return;
       context.fillStyle = this.color("text");
       context.textAlign = "right";
       context.fillText(lane.stream, GUTTER - 8, y);
       context.textAlign = "left";
-      if (lane.rank !== rank) {
+      if (isFirst) {
         context.fillStyle = this.color("muted");
         context.fillText(this.lanes.isPredicted ? "each rank" : `rank ${lane.rank}`, 6, y);
       }
-      ({ rank } = lane);
     });
   }
 }
