@@ -47,6 +47,16 @@ absl::Status Try(Run run) {
   }
 }
 
+// What an op reads; what a rank passes to a collective.
+int64_t BytesOfInputs(const BoundOp& bound) {
+  int64_t bytes = 0;
+  for (const Tensor* tensor : bound.inputs) {
+    if (tensor != nullptr && tensor->allocated()) bytes += static_cast<int64_t>(tensor->bytes());
+    if (bound.op->ring >= 0) break;  // the condition of a collective follows
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PlanExecutor>> PlanExecutor::Create(
@@ -87,7 +97,11 @@ absl::Status PlanExecutor::Init() {
     if (op.make_kernel == nullptr) continue;
     WEFT_ASSIGN_OR_RETURN(resources_.kernels.back(), MakeKernel(*op.make_kernel, op.kernel_spec));
   }
-  if (options_.trace) spans_.resize(plan.stream_names.size());
+  if (options_.trace) {
+    spans_.resize(plan.stream_names.size());
+    waits_.resize(plan.stream_names.size());
+    records_.resize(plan.num_events);
+  }
   for (int i = 0; i < plan.num_events; ++i) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), options_.device->NewEvent());
   }
@@ -115,6 +129,8 @@ absl::Status PlanExecutor::Bind() {
 
 absl::Status PlanExecutor::RunStep() {
   for (std::vector<OpSpan>& spans : spans_) spans.clear();
+  for (std::vector<WaitSpan>& waits : waits_) waits.clear();
+  num_launched_.assign(streams_.size(), 0);
   const auto restore = absl::MakeCleanup([before = KernelThreads()] { SetKernelThreads(before); });
   SetKernelThreads(options_.threads);
   WEFT_RETURN_IF_ERROR(Bind());
@@ -181,16 +197,24 @@ absl::Status PlanExecutor::LaunchAll() {
     switch (instruction.kind) {
       case Kind::kRunOp:
         if (options_.trace) {
+          ++num_launched_[instruction.stream];
           stream->Launch([this, index] { return TraceOp(index); });
         } else {
           stream->Launch([this, index] { return RunOp(index); });
         }
         break;
       case Kind::kRecord:
+        if (options_.trace) {
+          records_[index] = {instruction.stream, num_launched_[instruction.stream]};
+        }
         stream->Record(events_[index].get());
         break;
       case Kind::kWait:
-        stream->Wait(events_[index].get());
+        if (options_.trace) {
+          LaunchTracedWait(instruction.stream, index);
+        } else {
+          stream->Wait(events_[index].get());
+        }
         break;
       case Kind::kSynchronize:
         streams_[0]->Flush();
@@ -325,10 +349,26 @@ absl::Status PlanExecutor::RunOneOp(int index) {
 }
 
 absl::Status PlanExecutor::TraceOp(int index) {
+  const BoundOp& bound = step_->op(index);
+  const int64_t bytes = BytesOfInputs(bound);  // an op in place may resize them
   const auto begin = std::chrono::steady_clock::now();
   const absl::Status status = RunOp(index);
-  spans_[step_->op(index).stream].push_back({index, begin, std::chrono::steady_clock::now()});
+  spans_[bound.stream].push_back({index, begin, std::chrono::steady_clock::now(), bytes});
   return status;
+}
+
+void PlanExecutor::LaunchTracedWait(int stream, int event) {
+  const Record record = records_[event];
+  std::vector<WaitSpan>* waits = &waits_[stream];
+  streams_[stream]->Launch([waits, record] {
+    waits->push_back({record.stream, record.num_ops, std::chrono::steady_clock::now(), {}});
+    return absl::OkStatus();
+  });
+  streams_[stream]->Wait(events_[event].get());
+  streams_[stream]->Launch([waits] {
+    waits->back().end = std::chrono::steady_clock::now();
+    return absl::OkStatus();
+  });
 }
 
 absl::Status PlanExecutor::TryOp(BoundOp* bound) {

@@ -46,7 +46,7 @@ struct PlanExecutorOptions {
   int threads = 1;
   // Checks every floating-point output of every op, and fails at the first NaN or infinity.
   bool check_nan = false;
-  // Record when each op of the last step ran.
+  // Record when each op of the last step ran, and when streams waited for each other.
   bool trace = false;
   // Called immediately from the stream of an op that failed, so that other ranks need not wait for
   // this one. Not called for ops that are skipped because of it. May be empty.
@@ -57,6 +57,16 @@ struct PlanExecutorOptions {
 // a collective includes waiting for other ranks.
 struct OpSpan {
   int op;  // of the plan
+  std::chrono::steady_clock::time_point begin, end;
+  // Of its inputs; for a collective, what the rank passes to it.
+  int64_t bytes = 0;
+};
+
+// When a stream waited for another one.
+struct WaitSpan {
+  int from;  // the stream that it waited for
+  // It waited for the first so many ops of that stream in the step.
+  int64_t num_ops;
   std::chrono::steady_clock::time_point begin, end;
 };
 
@@ -108,6 +118,8 @@ class PlanExecutor {
 
   // By stream of the plan, in order: the ops of the last step. Empty without tracing.
   absl::Span<const std::vector<OpSpan>> spans() const { return spans_; }
+  // By stream that waits, in order: the waits of the last step for events. Empty without tracing.
+  absl::Span<const std::vector<WaitSpan>> waits() const { return waits_; }
 
  private:
   // A branch whose block is running.
@@ -134,6 +146,7 @@ class PlanExecutor {
   absl::Status RunOneOp(int index);
   absl::Status RunChain(const BoundOp& first);
   absl::Status TraceOp(int index);
+  void LaunchTracedWait(int stream, int event);
   absl::Status TryOp(BoundOp* bound);
   absl::Status RunUnbound(BoundOp* bound);
   absl::Status RunControl(BoundOp* bound);
@@ -154,7 +167,16 @@ class PlanExecutor {
   // The innermost of them that is a loop, for its ops to read. Changes only while the compute
   // stream is idle. No branch: none.
   RunningBlock loop_ = {-1, 0, {}};
-  std::vector<std::vector<OpSpan>> spans_;  // each is written by its own stream
+  std::vector<std::vector<OpSpan>> spans_;    // each is written by its own stream
+  std::vector<std::vector<WaitSpan>> waits_;  // likewise
+  // While a traced step is launched: by stream, the ops that have been launched; by event, where it
+  // was recorded, and how many ops of that stream came before.
+  std::vector<int64_t> num_launched_;
+  struct Record {
+    int stream = 0;
+    int64_t num_ops = 0;
+  };
+  std::vector<Record> records_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;  // destroyed before everything that its tasks use
 };

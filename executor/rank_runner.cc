@@ -170,7 +170,7 @@ absl::Status RankRunner::RunStep(PlanExecutor* executor) {
 absl::Status RankRunner::ReportTrace(const PlanExecutor& executor) {
   if (!job_.inputs.on_trace) return absl::OkStatus();
   std::lock_guard<std::mutex> lock(job_.trace_mutex);
-  return job_.inputs.on_trace({step_, rank_, &*job_.main_plan, executor.spans()});
+  return job_.inputs.on_trace({step_, rank_, &*job_.main_plan, executor.spans(), executor.waits()});
 }
 
 absl::Status RankRunner::CheckLosses(PlanExecutor* executor) const {

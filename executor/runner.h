@@ -89,7 +89,9 @@ struct StepTrace {
   int64_t step;
   int rank;
   const Plan* plan;
-  absl::Span<const std::vector<OpSpan>> spans;  // by stream of the plan
+  // By stream of the plan.
+  absl::Span<const std::vector<OpSpan>> spans;
+  absl::Span<const std::vector<WaitSpan>> waits = {};
 };
 
 struct RunInputs {

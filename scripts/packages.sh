@@ -9,11 +9,13 @@ BUILD_PACKAGES=(
 LIBRARY_PACKAGES=(
   libabsl-dev libarchive-dev libasio-dev libcli11-dev libdnnl-dev libeigen3-dev libgloo-dev
   libopenmpi-dev libprotobuf-dev libxxhash-dev libzip-dev nlohmann-json3-dev protobuf-compiler
+  zlib1g-dev
 )
-# What the tests need besides: libraries, and programs that tests call.
+# What the tests need besides: libraries, and programs that tests call. Tests in a browser are skipped
+# without chromium, which is 400 MB and not among these.
 TEST_PACKAGES=(
   libgmock-dev libgtest-dev librapidcheck-dev
-  clang-format-14 clang-tidy-14 llvm-14-tools openmpi-bin xz-utils
+  clang-format-14 clang-tidy-14 llvm-14-tools nodejs openmpi-bin xz-utils
 )
 # What libFuzzer needs: ./test.sh --fuzz.
 FUZZ_PACKAGES=(clang-14 libclang-rt-14-dev)

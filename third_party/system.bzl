@@ -93,6 +93,7 @@ def _impl(rctx):
         ("xxhash", "xxhash.h", [], "libxxhash-dev"),
         ("libzip", "zip.h", ["-lzip"], "libzip-dev"),
         ("libarchive", "archive.h", ["-larchive"], "libarchive-dev"),
+        ("zlib", "zlib.h", ["-lz"], "zlib1g-dev"),
     ]:
         if not rctx.path("/usr/include/" + header).exists:
             linkopts = ["-l:missing-install-" + package]

@@ -1,5 +1,6 @@
 #include "tools/chrome_trace.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -9,16 +10,32 @@
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "proto/op_role.h"
 #include "tools/json_number.h"
+#include "tools/op_name.h"
 
 namespace weft {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-Json RowName(const char* what, int rank, int stream, const std::string& name) {
-  return {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", stream}, {"args", {{"name", name}}}};
+Json About(const char* what, int rank, size_t row, const Json& args) {
+  return {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", row}, {"args", args}};
+}
+
+// The names of a rank and of its rows. Steps, whose row has the last number, come first.
+std::vector<Json> RowNames(const StepTrace& trace) {
+  const int rank = trace.rank;
+  const std::vector<std::string>& streams = trace.plan->stream_names;
+  std::vector<Json> names = {
+      About("process_name", rank, 0, {{"name", absl::StrCat("rank ", rank)}})};
+  for (size_t stream = 0; stream < streams.size(); ++stream) {
+    names.push_back(About("thread_name", rank, stream, {{"name", streams[stream]}}));
+    names.push_back(About("thread_sort_index", rank, stream, {{"sort_index", stream + 1}}));
+  }
+  names.push_back(About("thread_name", rank, streams.size(), {{"name", "steps"}}));
+  names.push_back(About("thread_sort_index", rank, streams.size(), {{"sort_index", 0}}));
+  return names;
 }
 
 Json NamesOf(const Plan& plan, const std::vector<int>& variables) {
@@ -38,8 +55,9 @@ std::string Microseconds(std::chrono::steady_clock::duration duration) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChromeTrace>> ChromeTrace::Create(const std::string& path,
+                                                                 const Program* main,
                                                                  JobLink* link) {
-  auto trace = std::unique_ptr<ChromeTrace>(new ChromeTrace(path, link));
+  auto trace = std::unique_ptr<ChromeTrace>(new ChromeTrace(path, main, link));
   WEFT_RETURN_IF_ERROR(trace->Start());
   return trace;
 }
@@ -88,30 +106,82 @@ absl::Status ChromeTrace::Add(const StepTrace& trace) {
   return absl::OkStatus();
 }
 
+// The head of an event; `more` continues it.
+std::string ChromeTrace::Event(const char* phase, int rank, size_t row, Clock::time_point time,
+                               const std::string& more) const {
+  return absl::StrCat("{\"ph\":\"", phase, "\",\"pid\":", rank, ",\"tid\":", row,
+                      ",\"ts\":", Microseconds(time - start_), ",", more, "}");
+}
+
+std::string ChromeTrace::Duration(Clock::time_point begin, Clock::time_point end) {
+  return absl::StrCat("\"dur\":", Microseconds(end - begin));
+}
+
+std::string ChromeTrace::OpEvent(const StepTrace& trace, size_t stream, const OpSpan& span) const {
+  const Plan& plan = *trace.plan;
+  const Plan::PlanOp& op = plan.ops[span.op];
+  const OpId id = FindNamedOp(main_, op.name);
+  Json args = {{"step", trace.step}, {"op", op.name}, {"bytes", span.bytes}};
+  args["inputs"] = NamesOf(plan, op.inputs);
+  args["outputs"] = NamesOf(plan, op.outputs);
+  const std::string role = RoleName(id.valid() ? main_.op(id).role() : kRoleNotSpecified);
+  return Event("X", trace.rank, stream, span.begin,
+               absl::StrCat(Duration(span.begin, span.end), ",\"name\":", JsonText(op.type),
+                            ",\"cat\":\"", role, "\",\"args\":", JsonText(args)));
+}
+
+// An arrow begins within the event of an op, and ends within that of the wait.
+void ChromeTrace::AddWait(const StepTrace& trace, size_t stream, const WaitSpan& wait,
+                          std::vector<std::string>* events) {
+  const auto last_instant = [](Clock::time_point begin, Clock::time_point end) {
+    return std::max(begin, end - std::chrono::nanoseconds(1));
+  };
+  const std::string name = JsonText(absl::StrCat("wait for ", trace.plan->stream_names[wait.from]));
+  const std::string head = absl::StrCat("\"cat\":\"wait\",\"name\":", name);
+  events->push_back(Event("X", trace.rank, stream, wait.begin,
+                          absl::StrCat(Duration(wait.begin, wait.end), ",", head,
+                                       ",\"args\":{\"step\":", trace.step, "}")));
+  const std::vector<OpSpan>& before = trace.spans[wait.from];
+  if (wait.num_ops == 0 || wait.num_ops > static_cast<int64_t>(before.size())) return;
+  const OpSpan& awaited = before[wait.num_ops - 1];
+  // Numbers of all ranks differ, and are exact in a double.
+  const int64_t id = (int64_t{trace.rank} << 32) + num_arrows_[trace.rank]++;
+  const std::string flow = absl::StrCat(head, ",\"id\":", id);
+  events->push_back(
+      Event("s", trace.rank, wait.from, last_instant(awaited.begin, awaited.end), flow));
+  events->push_back(Event("f", trace.rank, stream, last_instant(wait.begin, wait.end),
+                          absl::StrCat(flow, ",\"bp\":\"e\"")));
+}
+
+// Empty for a step without events.
+std::string ChromeTrace::StepEvent(const StepTrace& trace) const {
+  Clock::time_point begin = Clock::time_point::max(), end = Clock::time_point::min();
+  const auto cover = [&](const auto& spans_of_streams) {
+    for (const auto& spans : spans_of_streams) {
+      if (spans.empty()) continue;
+      begin = std::min(begin, spans.front().begin);
+      end = std::max(end, spans.back().end);
+    }
+  };
+  cover(trace.spans);
+  cover(trace.waits);
+  if (begin > end) return "";
+  return Event("X", trace.rank, trace.plan->stream_names.size(), begin,
+               absl::StrCat(Duration(begin, end), ",\"name\":\"step ", trace.step,
+                            "\",\"cat\":\"step\",\"args\":{\"step\":", trace.step, "}"));
+}
+
 // Joined by commas.
 std::string ChromeTrace::EventsOf(const StepTrace& trace) {
-  const Plan& plan = *trace.plan;
   std::vector<std::string> events;
-  if (named_.insert(trace.rank).second) {
-    events.push_back(
-        JsonText(RowName("process_name", trace.rank, 0, absl::StrCat("rank ", trace.rank))));
-    for (size_t stream = 0; stream < plan.stream_names.size(); ++stream) {
-      events.push_back(JsonText(
-          RowName("thread_name", trace.rank, static_cast<int>(stream), plan.stream_names[stream])));
-    }
+  if (num_arrows_.emplace(trace.rank, 0).second) {
+    for (const Json& name : RowNames(trace)) events.push_back(JsonText(name));
   }
+  const std::string step = StepEvent(trace);
+  if (!step.empty()) events.push_back(step);
   for (size_t stream = 0; stream < trace.spans.size(); ++stream) {
-    for (const OpSpan& span : trace.spans[stream]) {
-      const Plan::PlanOp& op = plan.ops[span.op];
-      const Json args = {{"op", op.name},
-                         {"inputs", NamesOf(plan, op.inputs)},
-                         {"outputs", NamesOf(plan, op.outputs)}};
-      events.push_back(
-          absl::StrCat("{\"name\":", JsonText(op.type), ",\"ph\":\"X\",\"pid\":", trace.rank,
-                       ",\"tid\":", stream, ",\"ts\":", Microseconds(span.begin - start_),
-                       ",\"dur\":", Microseconds(span.end - span.begin),
-                       ",\"args\":{\"step\":", trace.step, ",", JsonText(args).substr(1), "}"));
-    }
+    for (const OpSpan& span : trace.spans[stream]) events.push_back(OpEvent(trace, stream, span));
+    for (const WaitSpan& wait : trace.waits[stream]) AddWait(trace, stream, wait, &events);
   }
   return absl::StrJoin(events, ",\n");
 }

@@ -5,11 +5,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,12 +18,17 @@
 #include "base/file.h"
 #include "executor/job_link.h"
 #include "executor/runner.h"
+#include "proto/program.h"
 
 namespace weft {
 
-// One row per rank (a process) and stream (a thread of it), and one event per op, named by its
-// type, with step, position and variables as arguments. Times are microseconds since Create.
-// Written step by step, in the JSON object format of
+// One row per rank (a process) and stream (a thread of it), and above them a row of steps. Events:
+//   an op       named by its type; its category is its role; arguments: step, op (its name), bytes
+//               (of its inputs; for a collective, what the rank passes to it), inputs, outputs
+//   a wait      "wait for ring 0", category "wait", on the stream that waits; argument: step. An
+//               arrow (a flow) leads to it from the op that it waits for, if that was in this step.
+//   a step      "step 3", category "step", from the first to the last event of the rank's streams
+// Times are microseconds since Create. Written step by step, in the JSON object format of
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("Trace Event
 // Format"). Finish writes the file atomically. Errors begin with the path.
 //
@@ -31,9 +37,12 @@ namespace weft {
 // message takes.
 class ChromeTrace {
  public:
-  // All processes of the link call it, and Finish. `link` may be null.
+  using Clock = std::chrono::steady_clock;
+
+  // All processes of the link call it, and Finish. `link` may be null. `main` is the program that
+  // runs, and outlives this.
   static absl::StatusOr<std::unique_ptr<ChromeTrace>> Create(const std::string& path,
-                                                             JobLink* link);
+                                                             const Program* main, JobLink* link);
   ~ChromeTrace();
 
   // A step of a rank of this process; one call at a time.
@@ -42,16 +51,26 @@ class ChromeTrace {
   absl::Status Finish();
 
  private:
-  ChromeTrace(std::string path, JobLink* link) : path_(std::move(path)), link_(link) {}
+  ChromeTrace(std::string path, const Program* main, JobLink* link)
+      : path_(std::move(path)), main_(*main), link_(link) {}
   absl::Status Start();
   std::string EventsOf(const StepTrace& trace);
+  std::string Event(const char* phase, int rank, size_t row, Clock::time_point time,
+                    const std::string& more) const;
+  std::string OpEvent(const StepTrace& trace, size_t stream, const OpSpan& span) const;
+  void AddWait(const StepTrace& trace, size_t stream, const WaitSpan& wait,
+               std::vector<std::string>* events);
+  std::string StepEvent(const StepTrace& trace) const;
+  static std::string Duration(Clock::time_point begin, Clock::time_point end);
   absl::Status Write(const std::string& events);
   absl::Status WaitForOthers();
 
   const std::string path_;
+  const Program& main_;
   JobLink* const link_;
-  std::chrono::steady_clock::time_point start_;
-  std::set<int> named_;  // ranks whose rows have names
+  Clock::time_point start_;
+  // By rank of this process, from when on its rows have names: the arrows so far.
+  std::map<int, int64_t> num_arrows_;
   int64_t num_sent_ = 0;
 
   // Of process 0.

@@ -17,7 +17,7 @@ using ::testing::Not;
 // The drawing of a program whose root block has these lines.
 std::string Draw(absl::string_view lines, absl::string_view more_blocks = "") {
   const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(lines, more_blocks));
-  return program.ok() ? ProgramToDot(*program) : program.status().ToString();
+  return program.ok() ? *ProgramToDot(*program) : program.status().ToString();
 }
 
 TEST(ProgramToDotTest, OpIsABoxInTheColorOfItsRole) {
@@ -62,6 +62,39 @@ TEST(ProgramToDotTest, SubBlockIsAClusterThatItsOpPointsTo) {
 TEST(ProgramToDotTest, QuotesInNamesAreEscaped) {
   EXPECT_THAT(Draw("    Out=[y] = relu(X=[\"a\\\"b\"]) role=forward {}\n"),
               HasSubstr("label=\"a\\\"b\""));
+}
+
+TEST(ProgramToDotTest, CollectiveLooksOtherThanTheOpsOfItsRoleAndNamesItsRing) {
+  const std::string dot = Draw(
+      "    X@GRAD=[g] = relu_grad(Out@GRAD=[h]) role=backward {}\n"
+      "    Out=[g] = c_wait_compute(X=[g]) role=backward {ring_id=2}\n"
+      "    Out=[g] = c_allreduce_sum(X=[g]) role=backward {ring_id=2}\n");
+  EXPECT_THAT(dot, HasSubstr("op0 [label=\"0: relu_grad\", fillcolor=lightsalmon, tooltip="));
+  EXPECT_THAT(dot, HasSubstr("op1 [label=\"1: c_wait_compute\\nring 2\", fillcolor=thistle, "
+                             "shape=parallelogram, tooltip=\"backward\"]"));
+  EXPECT_THAT(dot, HasSubstr("op2 [label=\"2: c_allreduce_sum\\nring 2\", "
+                             "fillcolor=mediumpurple1, shape=octagon, tooltip=\"backward\"]"));
+}
+
+TEST(ProgramToDotTest, LegendHasTheLooksThatOccur) {
+  const std::string dot = Draw(
+      "    Out=[y] = relu(X=[x]) role=forward {}\n"
+      "    Out=[y] = c_allreduce_sum(X=[y]) role=forward {ring_id=0}\n");
+  EXPECT_THAT(dot, HasSubstr("  subgraph cluster_legend {\n"
+                             "    label=\"legend\";\n"
+                             "    legend0 [label=\"collective\", fillcolor=mediumpurple1, "
+                             "shape=octagon];\n"
+                             "    legend1 [label=\"forward\", fillcolor=lightblue];\n"
+                             "  }\n"));
+}
+
+TEST(ProgramToDotTest, LargeProgramIsAnErrorThatSaysWhatToUse) {
+  std::string lines;
+  for (size_t i = 0; i <= kMaxDrawnOps; ++i) lines += "    Out=[y] = relu(X=[x]) role=forward {}\n";
+  EXPECT_THAT(ProgramToDot(testing::BlockProgram(lines)).status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                ::testing::AllOf(HasSubstr("at most 500 ops"),
+                                                 HasSubstr("found 501"), HasSubstr("weft view"))));
 }
 
 }  // namespace

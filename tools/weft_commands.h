@@ -22,6 +22,7 @@ Subcommand AddDiff(CLI::App* weft);       // weft_diff.cc: prints the difference
 Subcommand AddStats(CLI::App* weft);      // weft_stats.cc: prints statistics of a program
 Subcommand AddVerify(CLI::App* weft);     // weft_verify.cc: proves a program
 Subcommand AddPlan(CLI::App* weft);       // weft_plan.cc: prints buckets of gradients
+Subcommand AddView(CLI::App* weft);       // weft_view.cc: writes a page to look at
 Subcommand AddCommBench(CLI::App* weft);  // weft_comm_bench.cc: measures collectives
 
 }  // namespace weft

@@ -240,9 +240,10 @@ class Recorder {
         metrics_(flags.metrics, KeepsMetrics(flags)),
         progress_(stderr) {}
 
-  absl::Status Open() {
+  // `main` outlives this.
+  absl::Status Open(const Program& main) {
     if (!flags_.trace.empty()) {
-      WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, link_));
+      WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, &main, link_));
     }
     if (!flags_.reports) return absl::OkStatus();
     if (!flags_.fetch_npz.empty()) {
@@ -421,7 +422,7 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
   }
   WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
   Recorder recorder(flags, read.steps, session.link());
-  WEFT_RETURN_IF_ERROR(recorder.Open());
+  WEFT_RETURN_IF_ERROR(recorder.Open(*read.main));
 
   RunInputs inputs;
   inputs.main = &*read.main;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "proto/text/program_text.h"
 #include "tools/program_dot.h"
@@ -27,7 +28,9 @@ absl::Status Show(const Options& options) {
   if (options.format == "json") {
     PrintToStdout(MessageToJson(program.ToProto()));
   } else if (options.format == "dot") {
-    PrintToStdout(ProgramToDot(program));
+    const absl::StatusOr<std::string> dot = ProgramToDot(program);
+    WEFT_RETURN_IF_ERROR(Annotate(options.file, dot.status()));
+    PrintToStdout(*dot);
   } else {
     PrintProgram(program, options.is_short ? PrintOptions::Short() : PrintOptions(), PrintToStdout);
   }
@@ -42,7 +45,8 @@ Subcommand AddShow(CLI::App* weft) {
   AddOption(*app, "file", "FILE", options->file, "The program; - is standard input")->required();
   app->add_option(
          "--format", options->format,
-         "text: one op per line, as in .prog files; dot: a drawing for Graphviz; json: every "
+         "text: one op per line, as in .prog files; dot: a drawing of a small program for Graphviz "
+         "(weft view draws large ones); json: every "
          "field, including unknown ones")
       ->check(CLI::IsMember({"text", "dot", "json"}))
       ->capture_default_str();

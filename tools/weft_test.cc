@@ -202,27 +202,32 @@ TEST(WeftRunTest, ARunThatDiffersFromOneDeviceSaysSo) {
             "axis 0)\n");
 }
 
-TEST(WeftRunTest, TraceHasARowForEveryStreamOfEveryRank) {
+// The events of three steps of an averaging program on two ranks.
+nlohmann::json TracedEvents() {
   const std::string main = TestPath("trace_main.pb"), startup = TestPath("trace_startup.pb");
-  ASSERT_EQ(RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kStartup,
+  EXPECT_EQ(RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kStartup,
                         "--startup_out", startup, kMain, main})
                 .status,
             0);
   const std::string path = TestPath("trace.json");
   const ProcessResult run = Weft({"run", main, "--startup", startup, "--feeds", kFeeds, "--ranks",
                                   "2", "--steps", "3", "--trace", path});
-  ASSERT_EQ(run.status, 0) << run.err;
-  const auto events = nlohmann::json::parse(Contents(path))["traceEvents"];
+  EXPECT_EQ(run.status, 0) << run.err;
+  return nlohmann::json::parse(Contents(path))["traceEvents"];
+}
+
+TEST(WeftRunTest, TraceHasARowForEveryStreamOfEveryRank) {
   std::set<std::string> rows;
   std::map<std::string, int> ops;
-  for (const auto& event : events) {
+  for (const auto& event : TracedEvents()) {
     const std::string row = absl::StrCat(event["pid"].get<int>(), "/", event["tid"].get<int>());
     if (event["ph"] == "M") {
+      if (event["name"] == "thread_sort_index") continue;
       rows.insert(absl::StrCat(row, " ", event["args"]["name"].get<std::string>()));
       continue;
     }
-    EXPECT_EQ(event["ph"], "X");
     EXPECT_GE(event["ts"].get<double>(), 0);
+    if (event["ph"] != "X") continue;
     EXPECT_GE(event["dur"].get<double>(), 0);
     ++ops[absl::StrCat(row, " ", event["name"].get<std::string>())];
     if (event["name"] == "mul" && event["args"]["step"] == 2) {
@@ -232,11 +237,59 @@ TEST(WeftRunTest, TraceHasARowForEveryStreamOfEveryRank) {
       EXPECT_EQ(event["args"]["outputs"], nlohmann::json({"fc_0.tmp_1"}));
     }
   }
-  EXPECT_THAT(rows, ::testing::ElementsAre("0/0 compute", "0/0 rank 0", "0/1 ring 0", "1/0 compute",
-                                           "1/0 rank 1", "1/1 ring 0"));
+  EXPECT_THAT(rows, ::testing::ElementsAre("0/0 compute", "0/0 rank 0", "0/1 ring 0", "0/2 steps",
+                                           "1/0 compute", "1/0 rank 1", "1/1 ring 0", "1/2 steps"));
   EXPECT_EQ(ops["0/0 mul"], 3);
   EXPECT_EQ(ops["1/0 sgd"], 3);              // of two parameters
   EXPECT_EQ(ops["1/1 c_allreduce_avg"], 3);  // of one bucket
+  EXPECT_EQ(ops["0/2 step 2"], 1);
+}
+
+TEST(WeftRunTest, TraceSaysTheRoleAndTheBytesOfEveryOp) {
+  std::set<std::string> found;
+  for (const auto& event : TracedEvents()) {
+    if (event["ph"] != "X" || !event["args"].contains("op")) continue;
+    found.insert(absl::StrCat(event["name"].get<std::string>(), " ",
+                              event["cat"].get<std::string>(), " ",
+                              event["args"]["bytes"].get<int64_t>()));
+  }
+  EXPECT_THAT(found, ::testing::IsSupersetOf({
+                         "c_allreduce_avg backward 512",  // of a buffer of 128 elements
+                         "sgd optimize 120",              // twice (w and b), and the rate: fp32
+                     }));
+}
+
+TEST(WeftRunTest, TraceLeadsAnArrowFromTheLastOpBeforeToEveryWait) {
+  struct Slice {
+    double begin, end;
+    std::string name;
+  };
+  std::map<std::string, std::vector<Slice>> rows;
+  std::map<int64_t, std::pair<std::string, std::string>> arrows;  // by id: what they bind
+  const auto events = TracedEvents();
+  const auto row_of = [](const nlohmann::json& event) {
+    return absl::StrCat(event["pid"].get<int>(), "/", event["tid"].get<int>());
+  };
+  for (const auto& event : events) {
+    if (event["ph"] != "X") continue;
+    const double begin = event["ts"], end = begin + event["dur"].get<double>();
+    rows[row_of(event)].push_back({begin, end, event["name"]});
+  }
+  for (const auto& event : events) {
+    if (event["ph"] != "s" && event["ph"] != "f") continue;
+    const double time = event["ts"];
+    std::string& end = event["ph"] == "s" ? arrows[event["id"].get<int64_t>()].first
+                                          : arrows[event["id"].get<int64_t>()].second;
+    for (const Slice& slice : rows[row_of(event)]) {
+      if (slice.begin <= time && time <= slice.end) end = slice.name;
+    }
+  }
+  // In each step of each rank, the ring waits for the gradients, and the updates for the ring.
+  std::map<std::string, int> counts;
+  for (const auto& [id, ends] : arrows) ++counts[absl::StrCat(ends.first, " -> ", ends.second)];
+  EXPECT_THAT(counts, ::testing::UnorderedElementsAre(
+                          ::testing::Pair(::testing::EndsWith("_grad -> wait for compute"), 6),
+                          ::testing::Pair("c_allreduce_avg -> wait for ring 0", 6)));
 }
 
 TEST(WeftRunTest, FailedRunLeavesNoTraceAndKeepsTheOneBefore) {

@@ -1,0 +1,42 @@
+#include "tools/view/op_bytes.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/types/optional.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+
+namespace weft {
+
+void OpBytes::Remember(const Op& op) {
+  const absl::Span<const Symbol> buffers = op.Output("FusedOutput");
+  if (buffers.empty()) return;
+  const OpSchema* schema = FindOpSchema(op.type());
+  if (schema == nullptr || !schema->Has(Trait::kAlias)) return;
+  int64_t members = 0;
+  for (Symbol member : op.Input("Input")) members += Of(op, member);
+  for (Symbol buffer : buffers) buffers_[buffer] = std::max(members, Of(op, buffer));
+}
+
+int64_t OpBytes::OfCollective(const Op& op) const {
+  int64_t bytes = 0;
+  for (Symbol var : op.Input("X")) {
+    const auto buffer = buffers_.find(var);
+    bytes += buffer != buffers_.end() ? buffer->second : Of(op, var);
+  }
+  return bytes;
+}
+
+int64_t OpBytes::Of(const Op& op, Symbol var) const {
+  const VarId id = program_.block(op.block()).Resolve(var);
+  if (!id.valid()) return 0;
+  absl::optional<TensorType> type = DeclaredType(program_.var(id));
+  if (!type.has_value()) return 0;
+  for (int64_t& dim : type->dims) dim = dim < 0 ? batch_ : dim;
+  // Far from the limits of what a page can show, however many there are.
+  constexpr int64_t kMost = kMaxElements;
+  return std::min(NumElements(type->dims), kMost) * static_cast<int64_t>(SizeOf(type->dtype));
+}
+
+}  // namespace weft

@@ -1,0 +1,50 @@
+#include "tools/view/remarks_file.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "tools/json_input.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+absl::StatusOr<FileRemark> ParseRemark(const Json& json) {
+  if (!json.is_object()) return ExpectedInJson("notes", "objects", json);
+  FileRemark remark;
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_string()) return ExpectedInJson(key, "a string", value);
+    const auto text = value.get<std::string>();
+    if (key == "pass") {
+      remark.pass = text;
+    } else if (key == "subject") {
+      remark.subject = text;
+    } else if (key == "what") {
+      remark.what = text;
+    } else if (key == "why") {
+      remark.why = text;
+    } else {
+      remark.details.emplace_back(key, text);
+    }
+  }
+  return remark;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<FileRemark>> ParseRemarks(absl::string_view json) {
+  WEFT_ASSIGN_OR_RETURN(const Json file, ParseJsonObject(json));
+  const auto notes = file.find("notes");
+  if (notes == file.end() || !notes->is_array()) {
+    return absl::InvalidArgumentError(
+        "expected a list under key 'notes', as transpile --explain writes it");
+  }
+  std::vector<FileRemark> remarks;
+  for (const Json& note : *notes) {
+    WEFT_ASSIGN_OR_RETURN(remarks.emplace_back(), ParseRemark(note));
+  }
+  return remarks;
+}
+
+}  // namespace weft
