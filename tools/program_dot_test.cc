@@ -93,8 +93,8 @@ TEST(ProgramToDotTest, LargeProgramIsAnErrorThatSaysWhatToUse) {
   for (size_t i = 0; i <= kMaxDrawnOps; ++i) lines += "    Out=[y] = relu(X=[x]) role=forward {}\n";
   EXPECT_THAT(ProgramToDot(testing::BlockProgram(lines)).status(),
               testing::StatusIs(absl::StatusCode::kInvalidArgument,
-                                ::testing::AllOf(HasSubstr("at most 500 ops"),
-                                                 HasSubstr("found 501"), HasSubstr("weft view"))));
+                                ::testing::AllOf(HasSubstr("at most 200 ops"),
+                                                 HasSubstr("found 201"), HasSubstr("weft view"))));
 }
 
 }  // namespace
