@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -121,6 +122,9 @@ class PlanExecutor {
       : options_(options), accesses_(*options.plan) {}
   absl::Status Init();
   void BindStep();
+  absl::Status RegisterBuffers();
+  absl::Status UnregisterBuffers();
+  bool IsInArena(const Tensor& tensor) const;
   absl::Status LaunchAll();
   absl::StatusOr<int> Enter(int branch);
   absl::StatusOr<int> EndBlock();
@@ -138,6 +142,7 @@ class PlanExecutor {
   absl::Status RunUnbound(BoundOp* bound);
   absl::Status RunControl(BoundOp* bound);
   absl::Status RunCollective(const BoundOp& bound) const;
+  absl::Status RunInGroup(const BoundOp& bound) const;
   absl::Status CheckInputs(const BoundOp& bound) const;
   absl::Status CheckOutputs(const BoundOp& bound) const;
   absl::Status CheckFinite(const BoundOp& bound) const;
@@ -150,6 +155,8 @@ class PlanExecutor {
   std::vector<std::unique_ptr<BoundStep>> steps_;
   BoundStep* step_ = nullptr;  // the one that the variables have the types of
   Arena arena_;
+  // Of the bound step, with communicators (Communicator::Register).
+  std::vector<std::pair<Communicator*, void*>> registered_;
   std::vector<RunningBlock> frames_;  // in this step, outermost first
   // The innermost of them that is a loop, for its ops to read. Changes only while the compute
   // stream is idle. No branch: none.
