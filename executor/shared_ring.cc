@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -202,6 +203,13 @@ struct alignas(kCacheLine) SharedRing::State {
 size_t SharedRing::StateBytes(int nranks) {
   return sizeof(State) + nranks * (sizeof(Rank) + 2 * InlineBytes(nranks));
 }
+
+PrivateRingState::PrivateRingState(int nranks)
+    : data_(::operator new (SharedRing::StateBytes(nranks), std::align_val_t{kCacheLine})) {
+  std::memset(data_, 0, SharedRing::StateBytes(nranks));
+}
+
+PrivateRingState::~PrivateRingState() { ::operator delete (data_, std::align_val_t{kCacheLine}); }
 
 SharedRing::SharedRing(void* state, Options options)
     : options_(std::move(options)),
