@@ -88,7 +88,10 @@ absl::Status PlanExecutor::Init() {
     if (op.make_kernel == nullptr) continue;
     WEFT_ASSIGN_OR_RETURN(resources_.kernels.back(), MakeKernel(*op.make_kernel, op.kernel_spec));
   }
-  if (options_.trace) spans_.resize(plan.stream_names.size());
+  if (options_.trace) {
+    spans_.resize(plan.stream_names.size());
+    marked_.resize(plan.stream_names.size());
+  }
   for (int i = 0; i < plan.num_events; ++i) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), options_.device->NewEvent());
   }
@@ -126,7 +129,20 @@ absl::Status PlanExecutor::RunStep() {
   absl::Status status = LaunchAll();
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
   for (Communicator* communicator : resources_.communicators) status.Update(communicator->Check());
+  if (status.ok() && options_.trace) status = ReadMarkedTimes();
   return status;
+}
+
+// The ops of the step ran between two marks each.
+absl::Status PlanExecutor::ReadMarkedTimes() {
+  for (size_t s = 0; s < streams_.size(); ++s) {
+    WEFT_ASSIGN_OR_RETURN(const auto times, streams_[s]->TakeTimes());
+    for (size_t i = 0; i < marked_[s].size() && 2 * i + 1 < times.size(); ++i) {
+      spans_[s].push_back({marked_[s][i], times[2 * i], times[2 * i + 1]});
+    }
+    marked_[s].clear();
+  }
+  return absl::OkStatus();
 }
 
 // Those that stay where they are until the next step is bound: fused buffers, for instance.
@@ -216,7 +232,12 @@ absl::Status PlanExecutor::LaunchAll() {
     const int index = instruction.index;
     switch (instruction.kind) {
       case Kind::kRunOp:
-        if (options_.trace) {
+        if (options_.trace && options_.device->MarksTimes()) {
+          stream->MarkTime();
+          stream->Launch([this, index] { return RunOp(index); });
+          stream->MarkTime();
+          marked_[instruction.stream].push_back(index);
+        } else if (options_.trace) {
           stream->Launch([this, index] { return TraceOp(index); });
         } else {
           stream->Launch([this, index] { return RunOp(index); });

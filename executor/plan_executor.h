@@ -138,6 +138,7 @@ class PlanExecutor {
   absl::Status RunOneOp(int index);
   absl::Status RunChain(const BoundOp& first);
   absl::Status TraceOp(int index);
+  absl::Status ReadMarkedTimes();
   absl::Status TryOp(BoundOp* bound);
   absl::Status RunUnbound(BoundOp* bound);
   absl::Status RunControl(BoundOp* bound);
@@ -162,6 +163,7 @@ class PlanExecutor {
   // stream is idle. No branch: none.
   RunningBlock loop_ = {-1, 0, {}};
   std::vector<std::vector<OpSpan>> spans_;  // each is written by its own stream
+  std::vector<std::vector<int>> marked_;    // by stream: ops between two marks (Stream::MarkTime)
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;  // destroyed before everything that its tasks use
 };
