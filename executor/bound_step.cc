@@ -11,8 +11,9 @@
 namespace weft {
 namespace {
 
-bool ChangesDims(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
+// Whether a collective needs a copy of an input that its output replaces.
+bool NeedsCopy(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather || SplitsInput(kind);
 }
 
 bool HasType(const Tensor& tensor, const absl::optional<TensorType>& type) {
@@ -194,6 +195,7 @@ class ChainSpans {
 BoundStep::BoundStep(const StepResources& resources)
     : resources_(resources), plan_(*resources.plan) {
   BindOps();
+  if (resources_.groups_collectives) GroupCollectives();
   FindEntries();
   PlaceValues();
 }
@@ -224,7 +226,7 @@ void BoundStep::BindOps() {
     if (op.ring >= 0) {
       bound.communicator = resources_.communicators[op.ring];
       if (op.has_rows) bound.rows = std::make_unique<RowsAllReduce>();
-      if (ChangesDims(op.desc.kind) && bound.inputs[0] == bound.outputs[0]) {
+      if (NeedsCopy(op.desc.kind) && bound.inputs[0] == bound.outputs[0]) {
         bound.input_copy = std::make_unique<Tensor>(resources_.memory);
       }
     }
@@ -232,6 +234,34 @@ void BoundStep::BindOps() {
   for (const Plan::Instruction& instruction : plan_.instructions) {
     if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
     ops_[instruction.index].stream = instruction.stream;
+  }
+}
+
+// The collectives of one op, on several variables, start together.
+void BoundStep::GroupCollectives() {
+  const auto collective_at = [this](size_t i) -> BoundOp* {
+    if (plan_.instructions[i].kind != Plan::Instruction::Kind::kRunOp) return nullptr;
+    BoundOp& op = ops_[plan_.instructions[i].index];
+    return op.communicator != nullptr && op.rows == nullptr && op.inputs.size() == 1 ? &op
+                                                                                     : nullptr;
+  };
+  for (size_t begin = 0, end = 0; begin < plan_.instructions.size(); begin = end) {
+    end = begin + 1;
+    BoundOp* const first = collective_at(begin);
+    if (first == nullptr) continue;
+    std::vector<BoundOp*> group = {first};
+    for (; end < plan_.instructions.size(); ++end) {
+      BoundOp* const next = collective_at(end);
+      if (next == nullptr || next->op->name != first->op->name) break;
+      // A variable that comes twice is reduced twice, one time after the other.
+      const bool is_new = absl::c_none_of(
+          group, [&](const BoundOp* op) { return op->outputs[0] == next->outputs[0]; });
+      if (!is_new || next->communicator != first->communicator) break;
+      group.push_back(next);
+    }
+    if (group.size() < 2) continue;
+    for (BoundOp* op : group) op->in_group = true;
+    group.front()->opens_group = group.back()->ends_group = true;
   }
 }
 

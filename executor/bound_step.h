@@ -37,8 +37,10 @@ struct BoundOp {
   std::vector<const Value*> input_values;
   std::vector<Value*> output_values;
   Communicator* communicator = nullptr;  // for a collective
-  std::unique_ptr<RowsAllReduce> rows;   // for a collective on SelectedRows
-  // The input of a collective whose output has other dims and replaces its input.
+  // Of a collective: whether it is in a group of its communicator, and opens or ends it.
+  bool in_group = false, opens_group = false, ends_group = false;
+  std::unique_ptr<RowsAllReduce> rows;  // for a collective on SelectedRows
+  // The input of a collective whose output replaces it, but may not overlap it.
   std::unique_ptr<Tensor> input_copy;
   // Of the first op of a PointwiseChain: its ops, in order, and their elements. Otherwise empty.
   // The instruction of the first one runs them all.
@@ -100,6 +102,7 @@ class BoundStep {
   };
 
   void BindOps();
+  void GroupCollectives();
   void FindEntries();
   void PlaceValues();
   void JoinChains(const std::vector<PointwiseChain>& chains, std::vector<bool>* is_removed);

@@ -14,11 +14,12 @@
 namespace weft {
 namespace {
 
-constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllReduce, CollectiveKind::kReduce,
+constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllReduce,     CollectiveKind::kReduce,
                                      CollectiveKind::kReduceScatter, CollectiveKind::kAllGather,
-                                     CollectiveKind::kBroadcast};
-constexpr DType kReducible[] = {DType::kFloat32,  DType::kFloat64, DType::kFloat16,
-                                DType::kBFloat16, DType::kInt32,   DType::kInt64};
+                                     CollectiveKind::kBroadcast,     CollectiveKind::kAllToAll,
+                                     CollectiveKind::kSend};
+constexpr DType kReducible[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
+                                DType::kInt8,    DType::kUint8,   DType::kInt32,   DType::kInt64};
 
 template <typename T>
 std::string RandomElements(int64_t count, uint64_t seed) {
@@ -49,6 +50,8 @@ std::string RandomElements(DType dtype, int64_t count, uint64_t seed) {
       return RandomElements<Float16>(count, seed);
     case DType::kBFloat16:
       return RandomElements<BFloat16>(count, seed);
+    case DType::kInt8:
+      return RandomElements<int8_t>(count, seed);
     case DType::kInt32:
       return RandomElements<int32_t>(count, seed);
     case DType::kInt64:
@@ -56,10 +59,6 @@ std::string RandomElements(DType dtype, int64_t count, uint64_t seed) {
     default:
       return RandomElements<uint8_t>(count * static_cast<int64_t>(SizeOf(dtype)), seed);
   }
-}
-
-bool Copies(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kBroadcast;
 }
 
 absl::StatusOr<std::string> RunCase(const CollectiveCase& c, uint64_t seed, Communicator* end) {
@@ -77,7 +76,9 @@ absl::StatusOr<std::string> RunCase(const CollectiveCase& c, uint64_t seed, Comm
   if (!c.in_place) {
     std::string out(out_bytes, '\x55');
     const std::string before = in;
-    WEFT_RETURN_IF_ERROR(end->Run(call, in.data(), &out[0]));
+    const bool sends = c.desc.kind == CollectiveKind::kSend;
+    WEFT_RETURN_IF_ERROR(end->Run(call, sends && c.desc.root != end->rank() ? nullptr : in.data(),
+                                  sends && c.desc.peer != end->rank() ? nullptr : &out[0]));
     if (in != before) return absl::InternalError("the input was written");
     return out;
   }
@@ -103,18 +104,20 @@ std::string ToString(const CollectiveCase& c) {
 std::vector<CollectiveCase> CollectiveCases(int nranks) {
   std::vector<CollectiveCase> cases;
   const auto add = [&](CollectiveDesc desc) {
-    const bool has_root =
-        desc.kind == CollectiveKind::kReduce || desc.kind == CollectiveKind::kBroadcast;
     // Each rank in turn.
-    desc.root = has_root ? static_cast<int>(cases.size() / 2) % nranks : 0;
-    for (const bool in_place : {false, true}) cases.push_back({desc, in_place});
+    desc.root = HasRoot(desc.kind) ? static_cast<int>(cases.size() / 2) % nranks : 0;
+    desc.peer = desc.kind == CollectiveKind::kSend ? (desc.root + 1) % nranks : 0;
+    cases.push_back({desc, false});
+    const bool can_overlap =
+        desc.kind != CollectiveKind::kAllToAll && desc.kind != CollectiveKind::kSend;
+    if (can_overlap) cases.push_back({desc, true});
   };
   for (const CollectiveKind kind : kKinds) {
     CollectiveDesc desc;
     desc.kind = kind;
     // With the descriptor, and after it.
     for (const int64_t count : {0, 1, 13, 6007}) {
-      desc.count = kind == CollectiveKind::kReduceScatter ? count * nranks : count;
+      desc.count = SplitsInput(kind) ? count * nranks : count;
       for (const DType dtype : kReducible) {
         desc.dtype = dtype;
         add(desc);
@@ -122,7 +125,7 @@ std::vector<CollectiveCase> CollectiveCases(int nranks) {
     }
     desc.count = int64_t{5000} * nranks;
     desc.dtype = DType::kUint8;
-    if (Copies(kind)) {
+    if (!Reduces(kind)) {
       add(desc);
       continue;
     }

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace weft {
 
@@ -13,16 +14,48 @@ bool CanRunOnRows(const CollectiveOp& op) {
 std::string DescribeCollective(const CollectiveDesc& desc, int64_t number,
                                absl::string_view variable, const Dims& dims) {
   std::string text(CollectiveKindName(desc.kind));
-  const bool reduces =
-      desc.kind != CollectiveKind::kAllGather && desc.kind != CollectiveKind::kBroadcast;
-  if (reduces && desc.reduction != Reduction::kSum) {
+  if (Reduces(desc.kind) && desc.reduction != Reduction::kSum) {
     absl::StrAppend(&text, " ", ReductionName(desc.reduction));
   }
   absl::StrAppend(&text, " #", number);
   if (desc.kind == CollectiveKind::kReduce) absl::StrAppend(&text, " to rank ", desc.root);
-  if (desc.kind == CollectiveKind::kBroadcast) absl::StrAppend(&text, " from rank ", desc.root);
+  if (desc.kind == CollectiveKind::kBroadcast || desc.kind == CollectiveKind::kSend) {
+    absl::StrAppend(&text, " from rank ", desc.root);
+  }
+  if (desc.kind == CollectiveKind::kSend) absl::StrAppend(&text, " to rank ", desc.peer);
   absl::StrAppend(&text, " of ", variable, " (", DTypeName(desc.dtype), DimsToString(dims), ")");
   return text;
+}
+
+absl::Status Communicator::Barrier(void* stream) {
+  CollectiveCall call;
+  call.desc.count = 1;
+  call.op = "barrier";
+  call.variable = "nothing";
+  call.dims = {1};
+  call.stream = stream;
+  float zero = 0;
+  return Run(call, &zero, &zero);
+}
+
+absl::Status AllGatherUnequal(const CollectiveCall& call, absl::Span<const int64_t> counts,
+                              const void* in, void* out, Communicator* communicator) {
+  const size_t element = SizeOf(call.desc.dtype);
+  CollectiveCall part = call;
+  part.desc.kind = CollectiveKind::kBroadcast;
+  auto* to = static_cast<char*>(out);
+  WEFT_RETURN_IF_ERROR(communicator->BeginGroup());
+  absl::Status status;
+  for (size_t r = 0; r < counts.size() && status.ok(); ++r) {
+    part.desc.root = static_cast<int>(r);
+    part.desc.count = counts[r];
+    part.dims = {counts[r]};
+    const bool is_mine = static_cast<int>(r) == communicator->rank();
+    status = communicator->Run(part, is_mine ? in : to, to);
+    to += counts[r] * element;
+  }
+  status.Update(communicator->EndGroup());
+  return status;
 }
 
 std::string ToString(const RingKey& ring) {

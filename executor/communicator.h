@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_COMMUNICATOR_H_
 #define WEFT_EXECUTOR_COMMUNICATOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "ops/memory.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
@@ -29,14 +31,15 @@ struct CollectiveDesc {
   Reduction reduction = Reduction::kSum;  // for reducing kinds
   DType dtype = DType::kFloat32;
   int64_t count = 0;  // elements of `in`, per rank
-  int root = 0;       // for kReduce and kBroadcast
+  int root = 0;       // for kReduce, kBroadcast and kSend
+  int peer = 0;       // for kSend: the rank that gets the elements
   // Half precision is rounded after each addition (kAccumulateTypeAttr), not once, at the end.
   // NCCL's additions are those of NCCL either way.
   bool rounds_each_addition = false;
 
   friend bool operator==(const CollectiveDesc& a, const CollectiveDesc& b) {
     return a.kind == b.kind && a.reduction == b.reduction && a.dtype == b.dtype &&
-           a.count == b.count && a.root == b.root &&
+           a.count == b.count && a.root == b.root && a.peer == b.peer &&
            a.rounds_each_addition == b.rounds_each_addition;
   }
 };
@@ -68,8 +71,9 @@ class Communicator {
   virtual int nranks() const = 0;
 
   // Runs one collective. `in` has desc.count elements. `out` has as many, except n times as many
-  // for kAllGather and 1/n as many for kReduceScatter. `out` may be `in`; for kAllGather, `in` may
-  // be part `rank` of `out`. Otherwise they must not overlap.
+  // for kAllGather and 1/n as many for kReduceScatter. `out` may be `in`, except for kAllToAll; for
+  // kAllGather, `in` may be part `rank` of `out`. Otherwise they must not overlap. For kSend, only
+  // the root has an `in`, and only the peer an `out`; the other ranks call it, too.
   //
   // On the host, returns when both buffers may be reused. On a device, enqueues the call.
   //
@@ -77,15 +81,36 @@ class Communicator {
   //   FailedPrecondition  ranks call different collectives
   //   DeadlineExceeded    a rank does not arrive
   //   Aborted             the run was aborted: see CommunicatorGroup::Abort
-  //   InvalidArgument     the root is not a rank, or kReduceScatter does not divide
+  //   InvalidArgument     the root or the peer is no rank, or kReduceScatter or kAllToAll does not
+  //                       divide
   //   Unimplemented       an element type that cannot be reduced
   // After an error every later call on the ring fails.
   virtual absl::Status Run(const CollectiveCall& call, const void* in, void* out) = 0;
+
+  // Calls between the two may start together, and their buffers may be reused when EndGroup has
+  // returned; on a device, one launch enqueues them, all on one stream. All ranks group the same
+  // calls. A group does not contain another. EndGroup must follow, also after an error of a call.
+  virtual absl::Status BeginGroup() { return absl::OkStatus(); }
+  virtual absl::Status EndGroup() { return absl::OkStatus(); }
+
+  // Returns when all ranks have called it; on a device, work after it on `stream` waits for that.
+  virtual absl::Status Barrier(void* stream);
+
+  // Prepares a buffer that many calls use, until Unregister: some engines then move its bytes
+  // directly. It must not be freed before.
+  virtual absl::Status Register(void* /*buffer*/, size_t /*bytes*/) { return absl::OkStatus(); }
+  virtual absl::Status Unregister(void* /*buffer*/) { return absl::OkStatus(); }
 
   // For a device, once the stream is idle: the error of enqueued calls that ended without a result
   // (DeadlineExceeded, Aborted).
   virtual absl::Status Check() { return absl::OkStatus(); }
 };
+
+// Gathers counts[r] elements of rank r, one rank after the other, into `out` on every rank. `in`
+// may be its part of `out`. `call` describes it, without count. All ranks have the same counts. One
+// broadcast for each rank, as a group.
+absl::Status AllGatherUnequal(const CollectiveCall& call, absl::Span<const int64_t> counts,
+                              const void* in, void* out, Communicator* communicator);
 
 // A ring as one stream uses it. If both the compute stream and the ring's own stream use a ring, it
 // counts as two, so that calls of different streams need no common order.

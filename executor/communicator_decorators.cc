@@ -18,11 +18,13 @@ double BusFactor(CollectiveKind kind, double nranks) {
     case CollectiveKind::kAllReduce:
       return 2 * (nranks - 1) / nranks;
     case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll:
       return (nranks - 1) / nranks;
     case CollectiveKind::kAllGather:
       return nranks - 1;
     case CollectiveKind::kReduce:
     case CollectiveKind::kBroadcast:
+    case CollectiveKind::kSend:
       return 1;
   }
   return 1;
@@ -55,13 +57,29 @@ class DecoratedGroup : public CommunicatorGroup {
   std::map<std::pair<RingKey, int>, std::unique_ptr<Communicator>> communicators_;
 };
 
-class Recording : public Communicator {
+// Passes everything on. Others override Run.
+class Decorated : public Communicator {
  public:
-  Recording(int ring_id, int rank, Communicator* inner, TrafficLog* log)
-      : ring_id_(ring_id), rank_(rank), inner_(*inner), log_(*log) {}
+  explicit Decorated(Communicator* inner) : inner_(*inner) {}
   int rank() const override { return inner_.rank(); }
   int nranks() const override { return inner_.nranks(); }
+  absl::Status BeginGroup() override { return inner_.BeginGroup(); }
+  absl::Status EndGroup() override { return inner_.EndGroup(); }
+  absl::Status Barrier(void* stream) override { return inner_.Barrier(stream); }
+  absl::Status Register(void* buffer, size_t bytes) override {
+    return inner_.Register(buffer, bytes);
+  }
+  absl::Status Unregister(void* buffer) override { return inner_.Unregister(buffer); }
   absl::Status Check() override { return inner_.Check(); }
+
+ protected:
+  Communicator& inner_;
+};
+
+class Recording : public Decorated {
+ public:
+  Recording(int ring_id, int rank, Communicator* inner, TrafficLog* log)
+      : Decorated(inner), ring_id_(ring_id), rank_(rank), log_(*log) {}
 
   absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
     WEFT_RETURN_IF_ERROR(inner_.Run(call, in, out));
@@ -71,17 +89,13 @@ class Recording : public Communicator {
 
  private:
   const int ring_id_, rank_;  // of the run
-  Communicator& inner_;
   TrafficLog& log_;
 };
 
-class Modelled : public Communicator {
+class Modelled : public Decorated {
  public:
   Modelled(Communicator* inner, double latency_s, double bytes_per_s)
-      : inner_(*inner), latency_s_(latency_s), bytes_per_s_(bytes_per_s) {}
-  int rank() const override { return inner_.rank(); }
-  int nranks() const override { return inner_.nranks(); }
-  absl::Status Check() override { return inner_.Check(); }
+      : Decorated(inner), latency_s_(latency_s), bytes_per_s_(bytes_per_s) {}
 
   absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
     CollectiveCall arrival = call;
@@ -98,18 +112,14 @@ class Modelled : public Communicator {
   }
 
  private:
-  Communicator& inner_;
   const double latency_s_;
   const double bytes_per_s_;
 };
 
-class Faulty : public Communicator {
+class Faulty : public Decorated {
  public:
   Faulty(const RingKey& ring, int rank, Communicator* inner, const Fault& fault)
-      : ring_(ring), rank_(rank), inner_(*inner), fault_(fault) {}
-  int rank() const override { return inner_.rank(); }
-  int nranks() const override { return inner_.nranks(); }
-  absl::Status Check() override { return inner_.Check(); }
+      : Decorated(inner), ring_(ring), rank_(rank), fault_(fault) {}
 
   absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
     CollectiveCall changed = call;
@@ -120,7 +130,6 @@ class Faulty : public Communicator {
  private:
   const RingKey ring_;
   const int rank_;  // of the run
-  Communicator& inner_;
   const Fault fault_;
   int64_t number_ = 0;
 };

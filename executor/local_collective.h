@@ -8,8 +8,9 @@
 
 namespace weft {
 
-// InvalidArgument if `root` is not a rank or kReduceScatter does not divide; Unimplemented for
-// element types other than fp32, fp64, fp16, bf16, int32 and int64 in a reduction.
+// InvalidArgument if the root or the peer is no rank, or if kReduceScatter or kAllToAll does not
+// divide; Unimplemented for element types other than fp32, fp64, fp16, bf16, int8, uint8, int32 and
+// int64 in a reduction.
 absl::Status CheckLocalCollective(const CollectiveDesc& desc, int nranks);
 
 // Computes part `part` of `num_parts` of a collective: reads from the `in` of all ranks and writes

@@ -181,10 +181,15 @@ TEST(LocalCollectiveTest, RefusesImpossibleCollectives) {
   EXPECT_THAT(CheckLocalCollective(odd, 2), StatusIs(absl::StatusCode::kInvalidArgument,
                                                      HasSubstr("5 elements cannot be split")));
 
-  CollectiveDesc bytes = Desc(CollectiveKind::kAllReduce);
-  bytes.dtype = DType::kUint8;
-  EXPECT_THAT(CheckLocalCollective(bytes, 2),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("cannot reduce uint8")));
+  CollectiveDesc send = Desc(CollectiveKind::kSend);
+  send.peer = 2;
+  EXPECT_THAT(CheckLocalCollective(send, 2),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("peer 2 is none of the 2")));
+
+  CollectiveDesc shorts = Desc(CollectiveKind::kAllReduce);
+  shorts.dtype = DType::kInt16;
+  EXPECT_THAT(CheckLocalCollective(shorts, 2),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("cannot reduce int16")));
 }
 
 }  // namespace

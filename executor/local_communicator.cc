@@ -1,11 +1,8 @@
 #include "executor/local_communicator.h"
 
-#include <cstddef>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,7 +27,7 @@ SharedRing::Options RingOptions(const RingKey& key, const GroupOptions& options,
 class LocalRing {
  public:
   LocalRing(const RingKey& key, const GroupOptions& options, bool polls)
-      : state_(SharedRing::StateBytes(SizeOf(key, options.nranks))),
+      : state_(SizeOf(key, options.nranks)),
         ring_(state_.data(), RingOptions(key, options, polls)) {
     for (int r = 0; r < ring_.nranks(); ++r) ends_.emplace_back(&ring_, key, r, BuffersOfThreads());
   }
@@ -39,22 +36,7 @@ class LocalRing {
   void Break(const absl::Status& status) { ring_.Break(status); }
 
  private:
-  class State {
-   public:
-    explicit State(size_t bytes) : data_(::operator new(bytes, kAlignment)) {
-      std::memset(data_, 0, bytes);
-    }
-    ~State() { ::operator delete(data_, kAlignment); }
-    State(const State&) = delete;
-    State& operator=(const State&) = delete;
-    void* data() const { return data_; }
-
-   private:
-    static constexpr std::align_val_t kAlignment{64};
-    void* const data_;
-  };
-
-  State state_;
+  PrivateRingState state_;
   SharedRing ring_;
   std::deque<RingCommunicator> ends_;  // by rank
 };

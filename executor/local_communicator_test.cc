@@ -1,5 +1,7 @@
 #include "executor/local_communicator.h"
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <mutex>
@@ -241,15 +243,44 @@ TEST(LocalCommunicatorTest, RingMadeAfterAnAbortFailsToo) {
 TEST(LocalCommunicatorTest, ElementTypeThatCannotBeReducedIsAnError) {
   auto group = NewLocalGroup(Options(1));
   CollectiveCall call;
-  call.desc.dtype = DType::kUint8;
+  call.desc.dtype = DType::kInt16;
   call.desc.count = 1;
   call.variable = "w";
   call.dims = {1};
-  uint8_t buffer = 0;
+  int16_t buffer = 0;
   EXPECT_THAT((*group->Get(RingKey{}, 0))->Run(call, &buffer, &buffer),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("ring 0, all-reduce #0 of w (uint8[1]): ranks in one process "
-                                 "cannot reduce uint8")));
+                       HasSubstr("ring 0, all-reduce #0 of w (int16[1]): ranks in one process "
+                                 "cannot reduce int16")));
+}
+
+TEST(LocalCommunicatorTest, UnequalPartsAreGatheredInRankOrder) {
+  auto group = NewLocalGroup(Options(3));
+  const std::vector<int64_t> counts = {2, 0, 3};
+  std::vector<std::vector<float>> out(3, std::vector<float>(5));
+  const auto results = OnRanks(3, [&](int rank) {
+    const std::vector<float> in(counts[rank], rank + 1);
+    CollectiveCall call;
+    call.op = "op 0 (gather)";
+    call.variable = "rows";
+    return AllGatherUnequal(call, counts, in.data(), out[rank].data(),
+                            *group->Get(RingKey{}, rank));
+  });
+  EXPECT_THAT(results, Each(IsOk()));
+  EXPECT_THAT(out, Each(ElementsAre(1, 1, 3, 3, 3)));
+}
+
+TEST(LocalCommunicatorTest, NobodyLeavesABarrierBeforeAllHaveCome) {
+  auto group = NewLocalGroup(Options(3));
+  std::atomic<int> num_there{0};
+  const auto results = OnRanks(3, [&](int rank) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5 * rank));
+    ++num_there;
+    const absl::Status status = (*group->Get(RingKey{}, rank))->Barrier(nullptr);
+    EXPECT_EQ(num_there, 3);
+    return status;
+  });
+  EXPECT_THAT(results, Each(IsOk()));
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ struct Header {
   int64_t number = 0;
   int64_t count = 0;
   int32_t root = 0;
+  int32_t peer = 0;
   uint8_t kind = 0;
   uint8_t reduction = 0;
   uint8_t dtype = 0;
@@ -61,6 +62,7 @@ Header HeaderOf(const CollectiveDesc& desc, int64_t number) {
   return {number,
           desc.count,
           desc.root,
+          desc.peer,
           static_cast<uint8_t>(desc.kind),
           static_cast<uint8_t>(desc.reduction),
           static_cast<uint8_t>(desc.dtype),
@@ -74,6 +76,7 @@ CollectiveDesc DescOf(const Header& header) {
   desc.dtype = static_cast<DType>(header.dtype);
   desc.count = header.count;
   desc.root = header.root;
+  desc.peer = header.peer;
   desc.rounds_each_addition = header.rounds_each_addition != 0;
   return desc;
 }
@@ -85,6 +88,7 @@ void CopyBytes(const void* from, int64_t bytes, void* to) {
 // Whether the elements of rank `from` are of use to rank `to`.
 bool Needs(const CollectiveDesc& desc, int from, int to) {
   if (desc.kind == CollectiveKind::kBroadcast) return from == desc.root;
+  if (desc.kind == CollectiveKind::kSend) return from == desc.root && to == desc.peer;
   return desc.kind != CollectiveKind::kReduce || to == desc.root;
 }
 
@@ -196,6 +200,10 @@ class MessageCommunicator : public Communicator {
         return RunAllGather(desc, in, out);
       case CollectiveKind::kBroadcast:
         return RunBroadcast(desc, in, out);
+      case CollectiveKind::kAllToAll:
+        return RunAllToAll(desc, in, out);
+      case CollectiveKind::kSend:
+        return RunSend(desc, in, out);
     }
     return absl::InternalError("unknown kind of collective");
   }
@@ -210,7 +218,8 @@ class MessageCommunicator : public Communicator {
   }
 
   absl::Status ExchangeHeads(const CollectiveDesc& desc, const char* in) {
-    const int64_t data = IsSmall(desc) ? desc.count * size_ : 0;
+    const bool is_read = desc.kind != CollectiveKind::kSend || rank_ == desc.root;
+    const int64_t data = IsSmall(desc) && is_read ? desc.count * size_ : 0;
     const Header header = HeaderOf(desc, current_.number);
     heads_[rank_].assign(kHeaderBytes, 0);
     std::memcpy(heads_[rank_].data(), &header, sizeof header);
@@ -282,6 +291,17 @@ class MessageCommunicator : public Communicator {
         return;
       case CollectiveKind::kBroadcast:
         return CopyBytes(elements_[desc.root], bytes, out);
+      case CollectiveKind::kAllToAll: {
+        const int64_t share = bytes / nranks_;
+        for (int r = 0; r < nranks_; ++r) {
+          const char* const parts = static_cast<const char*>(elements_[r]);
+          CopyBytes(parts + rank_ * share, share, out + r * share);
+        }
+        return;
+      }
+      case CollectiveKind::kSend:
+        if (rank_ == desc.peer) CopyBytes(elements_[desc.root], bytes, out);
+        return;
     }
   }
 
@@ -362,6 +382,25 @@ class MessageCommunicator : public Communicator {
     } else {
       ReceiveAll(desc.root, out, bytes);
     }
+    return Wait(/*for_arrival=*/false);
+  }
+
+  absl::Status RunAllToAll(const CollectiveDesc& desc, const char* in, char* out) {
+    const int64_t share = desc.count / nranks_ * size_;
+    ForOthers([&](int r) { ReceiveAll(r, out + r * share, share); });
+    ForOthers([&](int r) { SendAll(r, in + r * share, share); });
+    CopyBytes(in + rank_ * share, share, out + rank_ * share);
+    return Wait(/*for_arrival=*/false);
+  }
+
+  absl::Status RunSend(const CollectiveDesc& desc, const char* in, char* out) {
+    const int64_t bytes = desc.count * size_;
+    if (desc.root == desc.peer) {
+      if (rank_ == desc.root) CopyBytes(in, bytes, out);
+      return absl::OkStatus();
+    }
+    if (rank_ == desc.peer) ReceiveAll(desc.root, out, bytes);
+    if (rank_ == desc.root) SendAll(desc.peer, in, bytes);
     return Wait(/*for_arrival=*/false);
   }
 

@@ -3,22 +3,40 @@
 #define WEFT_EXECUTOR_NCCL_COMMUNICATOR_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "executor/communicator.h"
+#include "executor/gpu_api.h"
+#include "executor/nccl_library.h"
 
 namespace weft {
 
+struct NcclOptions {
+  // The file of NCCL's library (executor/nccl_library.h).
+  std::string library = std::string(kNcclFile);
+  // By which processes tell each other the ids of rings; empty: by GroupOptions::link.
+  std::string id_file;
+  // Null in a build without CUDA.
+  GpuApi* gpu = CudaApi();
+};
+
 // Every rank is a thread, of this process or another, with a separate current CUDA device
 // (executor/cuda_stream.h). Get waits for the other ranks of the ring. Calls are enqueued on the
-// stream that they name. Element types are those of NCCL (fp16, bf16, fp32, fp64, int8, uint8,
+// stream that they name; those of different rings of a rank run one after the other, in the order
+// in which it makes them. Element types are those of NCCL (fp16, bf16, fp32, fp64, int8, uint8,
 // int32, int64). Ranks that call different collectives are not detected, but may run into the
-// deadline: verify the program first. A thread watches the calls on the devices. The times of the
-// options count from when Get is called and, for a collective, from when its stream reached it; the
-// run aborts after timeout_s.
+// deadline: verify the program first.
 //
-// In a build without NCCL, Get is Unavailable: only ranks that never communicate can run.
-absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewNcclGroup(GroupOptions options);
+// A thread watches the calls on the devices, and asks NCCL for errors of peers and of the network:
+// they abort the run. The times of the options count from when Get is called and, for a collective,
+// from when its stream reached it; the run aborts after timeout_s.
+//
+// Loads NCCL when the first ring is set up. Without NCCL or CUDA, Get is Unavailable: only ranks
+// that never communicate can run. Between several processes, NewNcclGroup sets up ids, and returns
+// the errors of that (executor/nccl_ids.h).
+absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewNcclGroup(GroupOptions options,
+                                                                NcclOptions nccl = {});
 
 }  // namespace weft
 

@@ -163,12 +163,8 @@ void AddCalls(const Plan& plan, RunFingerprint* fingerprint) {
     PlannedCall planned;
     const CollectiveDesc& desc = op.desc;
     planned.call = std::string(CollectiveKindName(desc.kind));
-    const bool has_root =
-        desc.kind == CollectiveKind::kReduce || desc.kind == CollectiveKind::kBroadcast;
-    const bool reduces =
-        desc.kind != CollectiveKind::kAllGather && desc.kind != CollectiveKind::kBroadcast;
-    if (reduces) absl::StrAppend(&planned.call, " ", ReductionName(desc.reduction));
-    if (has_root) absl::StrAppend(&planned.call, ", root ", desc.root);
+    if (Reduces(desc.kind)) absl::StrAppend(&planned.call, " ", ReductionName(desc.reduction));
+    if (HasRoot(desc.kind)) absl::StrAppend(&planned.call, ", root ", desc.root);
     if (desc.rounds_each_addition) absl::StrAppend(&planned.call, ", rounding each addition");
     const Plan::Variable& variable = plan.variables[op.inputs[0]];
     if (op.has_rows) {

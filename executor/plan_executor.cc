@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<PlanExecutor>> PlanExecutor::Create(
   return executor;
 }
 
-PlanExecutor::~PlanExecutor() = default;
+PlanExecutor::~PlanExecutor() { (void)UnregisterBuffers(); }
 
 absl::Status PlanExecutor::Init() {
   const Plan& plan = *options_.plan;
@@ -86,6 +86,7 @@ absl::Status PlanExecutor::Init() {
   // Otherwise each op is looked at.
   resources_.joins_ops =
       !options_.check_nan && !options_.trace && options_.device->memory()->IsHost();
+  resources_.groups_collectives = !options_.check_nan && !options_.trace;
   for (const RingKey& ring : plan.rings) {
     resources_.communicators.push_back(OutsideOfRing());
     if (!ring.Has(options_.rank)) continue;
@@ -101,6 +102,7 @@ absl::Status PlanExecutor::Init() {
     spans_.resize(plan.stream_names.size());
     waits_.resize(plan.stream_names.size());
     records_.resize(plan.num_events);
+    marked_.resize(plan.stream_names.size());
   }
   for (int i = 0; i < plan.num_events; ++i) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), options_.device->NewEvent());
@@ -117,7 +119,11 @@ absl::Status PlanExecutor::Init() {
 
 absl::Status PlanExecutor::Bind() {
   try {
-    if (step_ == nullptr || !step_->Fits()) BindStep();
+    if (step_ == nullptr || !step_->Fits()) {
+      WEFT_RETURN_IF_ERROR(UnregisterBuffers());
+      BindStep();
+      WEFT_RETURN_IF_ERROR(RegisterBuffers());
+    }
     step_->OwnValues();
   } catch (const std::bad_alloc&) {
     if (!steps_.empty()) steps_.back()->Leave();
@@ -137,19 +143,63 @@ absl::Status PlanExecutor::RunStep() {
   absl::Status status = LaunchAll();
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
   for (Communicator* communicator : resources_.communicators) status.Update(communicator->Check());
+  if (status.ok() && options_.trace) status = ReadMarkedTimes();
   return status;
+}
+
+// The ops of the step ran between two marks each.
+absl::Status PlanExecutor::ReadMarkedTimes() {
+  for (size_t s = 0; s < streams_.size(); ++s) {
+    WEFT_ASSIGN_OR_RETURN(const auto times, streams_[s]->TakeTimes());
+    for (size_t i = 0; i < marked_[s].size() && 2 * i + 1 < times.size(); ++i) {
+      spans_[s].push_back({marked_[s][i], times[2 * i], times[2 * i + 1]});
+    }
+    marked_[s].clear();
+  }
+  return absl::OkStatus();
+}
+
+// Those that stay where they are until the next step is bound: fused buffers, for instance.
+absl::Status PlanExecutor::RegisterBuffers() {
+  const Plan& plan = *options_.plan;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const BoundOp& bound = step_->op(static_cast<int>(i));
+    if (bound.communicator == nullptr || !bound.is_static) continue;
+    const int variable = bound.op->outputs[0];
+    Tensor& tensor = *bound.outputs[0];
+    if (plan.variables[variable].persistable || resources_.is_accessed[variable] ||
+        IsInArena(tensor) || tensor.bytes() == 0) {
+      continue;
+    }
+    WEFT_RETURN_IF_ERROR(bound.communicator->Register(tensor.raw(), tensor.bytes()));
+    registered_.emplace_back(bound.communicator, tensor.raw());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutor::UnregisterBuffers() {
+  absl::Status status;
+  for (const auto& [communicator, buffer] : registered_) {
+    status.Update(communicator->Unregister(buffer));
+  }
+  registered_.clear();
+  return status;
+}
+
+bool PlanExecutor::IsInArena(const Tensor& tensor) const {
+  const auto address = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
+  const uintptr_t arena = address(arena_.memory.get()), begin = address(tensor.raw());
+  return arena <= begin && begin < arena + arena_.bytes;
 }
 
 ValueMemory PlanExecutor::memory() const {
   ValueMemory memory;
   const auto address = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
-  const uintptr_t arena = address(arena_.memory.get());
   std::vector<std::pair<uintptr_t, uintptr_t>> values;  // begin, end; they may share memory
   for (const Tensor* tensor : resources_.tensors) {
     if (!tensor->allocated()) continue;
     const uintptr_t begin = address(tensor->raw());
-    const bool is_in_arena = arena <= begin && begin < arena + arena_.bytes;
-    if (!is_in_arena) values.emplace_back(begin, begin + tensor->bytes());
+    if (!IsInArena(*tensor)) values.emplace_back(begin, begin + tensor->bytes());
   }
   std::sort(values.begin(), values.end());
   uintptr_t counted = 0;  // up to here
@@ -196,8 +246,13 @@ absl::Status PlanExecutor::LaunchAll() {
     const int index = instruction.index;
     switch (instruction.kind) {
       case Kind::kRunOp:
-        if (options_.trace) {
-          ++num_launched_[instruction.stream];
+        if (options_.trace) ++num_launched_[instruction.stream];
+        if (options_.trace && options_.device->MarksTimes()) {
+          stream->MarkTime();
+          stream->Launch([this, index] { return RunOp(index); });
+          stream->MarkTime();
+          marked_[instruction.stream].push_back(index);
+        } else if (options_.trace) {
           stream->Launch([this, index] { return TraceOp(index); });
         } else {
           stream->Launch([this, index] { return RunOp(index); });
@@ -210,7 +265,7 @@ absl::Status PlanExecutor::LaunchAll() {
         stream->Record(events_[index].get());
         break;
       case Kind::kWait:
-        if (options_.trace) {
+        if (options_.trace && !options_.device->MarksTimes()) {
           LaunchTracedWait(instruction.stream, index);
         } else {
           stream->Wait(events_[index].get());
@@ -380,6 +435,7 @@ absl::Status PlanExecutor::TryOp(BoundOp* bound) {
 }
 
 absl::Status PlanExecutor::RunUnbound(BoundOp* bound) {
+  if (bound->in_group) return RunInGroup(*bound);
   WEFT_RETURN_IF_ERROR(CheckInputs(*bound));
   if (bound->op->control) return RunControl(bound);
   if (bound->communicator != nullptr) return RunCollective(*bound);
@@ -401,6 +457,17 @@ absl::Status PlanExecutor::RunControl(BoundOp* bound) {
   context.add = &bound->kernel;
   context.stream = stream.native_handle();
   return bound->op->control(context);
+}
+
+// An error ends the group: the others of its collectives are skipped.
+absl::Status PlanExecutor::RunInGroup(const BoundOp& bound) const {
+  if (bound.opens_group) WEFT_RETURN_IF_ERROR(bound.communicator->BeginGroup());
+  absl::Status status = Try([&] {
+    const absl::Status inputs = CheckInputs(bound);
+    return inputs.ok() ? RunCollective(bound) : inputs;
+  });
+  if (bound.ends_group || !status.ok()) status.Update(bound.communicator->EndGroup());
+  return status;
 }
 
 absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
@@ -432,8 +499,7 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
     }
     return bound.rows->Run(call, bound.communicator, in, out);
   }
-  if (call.desc.kind == CollectiveKind::kReduceScatter &&
-      (in.rank() == 0 || in.dim(0) % nranks != 0)) {
+  if (SplitsInput(call.desc.kind) && (in.rank() == 0 || in.dim(0) % nranks != 0)) {
     return absl::InvalidArgumentError(absl::StrCat("X: expected a multiple of ", nranks,
                                                    " rows in ", call.variable, ", found ",
                                                    DTypeName(in.dtype()), DimsToString(in.dims())));

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -118,7 +119,8 @@ class PlanExecutor {
 
   // By stream of the plan, in order: the ops of the last step. Empty without tracing.
   absl::Span<const std::vector<OpSpan>> spans() const { return spans_; }
-  // By stream that waits, in order: the waits of the last step for events. Empty without tracing.
+  // By stream that waits, in order: the waits of the last step for events. Empty without tracing, and
+  // on devices that mark times (Device::MarksTimes).
   absl::Span<const std::vector<WaitSpan>> waits() const { return waits_; }
 
  private:
@@ -133,6 +135,9 @@ class PlanExecutor {
       : options_(options), accesses_(*options.plan) {}
   absl::Status Init();
   void BindStep();
+  absl::Status RegisterBuffers();
+  absl::Status UnregisterBuffers();
+  bool IsInArena(const Tensor& tensor) const;
   absl::Status LaunchAll();
   absl::StatusOr<int> Enter(int branch);
   absl::StatusOr<int> EndBlock();
@@ -147,10 +152,12 @@ class PlanExecutor {
   absl::Status RunChain(const BoundOp& first);
   absl::Status TraceOp(int index);
   void LaunchTracedWait(int stream, int event);
+  absl::Status ReadMarkedTimes();
   absl::Status TryOp(BoundOp* bound);
   absl::Status RunUnbound(BoundOp* bound);
   absl::Status RunControl(BoundOp* bound);
   absl::Status RunCollective(const BoundOp& bound) const;
+  absl::Status RunInGroup(const BoundOp& bound) const;
   absl::Status CheckInputs(const BoundOp& bound) const;
   absl::Status CheckOutputs(const BoundOp& bound) const;
   absl::Status CheckFinite(const BoundOp& bound) const;
@@ -163,6 +170,8 @@ class PlanExecutor {
   std::vector<std::unique_ptr<BoundStep>> steps_;
   BoundStep* step_ = nullptr;  // the one that the variables have the types of
   Arena arena_;
+  // Of the bound step, with communicators (Communicator::Register).
+  std::vector<std::pair<Communicator*, void*>> registered_;
   std::vector<RunningBlock> frames_;  // in this step, outermost first
   // The innermost of them that is a loop, for its ops to read. Changes only while the compute
   // stream is idle. No branch: none.
@@ -177,6 +186,7 @@ class PlanExecutor {
     int64_t num_ops = 0;
   };
   std::vector<Record> records_;
+  std::vector<std::vector<int>> marked_;  // by stream: ops between two marks (Stream::MarkTime)
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;  // destroyed before everything that its tasks use
 };

@@ -219,6 +219,33 @@ TEST(PlanExecutorTest, ReduceScatterGivesEachRankItsRows) {
   EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(30));
 }
 
+TEST(PlanExecutorTest, AllToAllExchangesRows) {
+  TwoRanks ranks(Collective("alltoall"));
+  WEFT_ASSERT_OK(ranks.RunStep());
+  EXPECT_THAT(Values<float>(ranks[0]["y"]), ElementsAre(1, 2));
+  EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(10, 20));
+}
+
+TEST(PlanExecutorTest, AllToAllInPlaceReadsAllRowsFirst) {
+  ProgramBuilder builder;
+  builder.Var("x", {2, 1});
+  builder.Op("alltoall", {{"X", {"x"}}}, {{"Out", {"x"}}});
+  TwoRanks ranks(builder);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  EXPECT_THAT(Values<float>(ranks[0]["x"]), ElementsAre(1, 2));
+  EXPECT_THAT(Values<float>(ranks[1]["x"]), ElementsAre(10, 20));
+}
+
+TEST(PlanExecutorTest, AllToAllOfRowsThatDoNotDivideIsAnError) {
+  ProgramBuilder builder;
+  builder.Var("x", {3, 1}).Var("y", {3, 1});
+  builder.Op("alltoall", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  TwoRanks ranks(builder);
+  for (int r : {0, 1}) ranks[r]["x"] = Floats({3, 1}, {1, 2, 3});
+  EXPECT_THAT(ranks.RunStep(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("expected a multiple of 2 rows in x")));
+}
+
 // The output has other dims than the input that it replaces, and enough rows to detect a write past
 // the end of the input.
 TEST(PlanExecutorTest, AllGatherInPlaceGrowsItsVariable) {

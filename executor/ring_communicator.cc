@@ -31,7 +31,13 @@ size_t OutBytesOf(const CollectiveDesc& desc, int nranks) {
 }
 
 bool IsRead(const CollectiveDesc& desc, int rank) {
-  return desc.kind != CollectiveKind::kBroadcast || desc.root == rank;
+  const bool is_from_root =
+      desc.kind == CollectiveKind::kBroadcast || desc.kind == CollectiveKind::kSend;
+  return !is_from_root || desc.root == rank;
+}
+
+bool IsWritten(const CollectiveDesc& desc, int rank) {
+  return desc.kind != CollectiveKind::kSend || desc.peer == rank;
 }
 
 bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
@@ -73,25 +79,28 @@ absl::Status RingCommunicator::RunSmall(const CollectiveCall& call, const void* 
 
 absl::Status RingCommunicator::RunLarge(const CollectiveCall& call, const void* in, void* out) {
   const size_t in_bytes = BytesOf(call.desc), out_bytes = OutBytesOf(call.desc, nranks());
-  std::optional<uint64_t> in_place = buffers_->PlaceOf(in, in_bytes);
-  std::optional<uint64_t> out_place = buffers_->PlaceOf(out, out_bytes);
-  // A part of the result of a reduce-scatter would overwrite what other parts still read.
-  if (call.desc.kind == CollectiveKind::kReduceScatter && Overlap(in, in_bytes, out, out_bytes)) {
-    out_place.reset();
-  }
-  if (!in_place.has_value()) {
-    WEFT_RETURN_IF_ERROR(Reserve(call, in_bytes, &in_scratch_));
-    if (IsRead(call.desc, rank_)) std::memcpy(in_scratch_.memory.get(), in, in_bytes);
-    in_place = buffers_->PlaceOf(in_scratch_.memory.get(), in_bytes);
-  }
-  const bool copies_out = !out_place.has_value();
-  if (copies_out) {
-    WEFT_RETURN_IF_ERROR(Reserve(call, out_bytes, &out_scratch_));
-    out_place = buffers_->PlaceOf(out_scratch_.memory.get(), out_bytes);
-  }
   SharedRing::Buffers mine;
-  mine.in = *in_place;
-  mine.out = *out_place;
+  if (IsRead(call.desc, rank_)) {
+    std::optional<uint64_t> place = buffers_->PlaceOf(in, in_bytes);
+    if (!place.has_value()) {
+      WEFT_RETURN_IF_ERROR(Reserve(call, in_bytes, &in_scratch_));
+      std::memcpy(in_scratch_.memory.get(), in, in_bytes);
+      place = buffers_->PlaceOf(in_scratch_.memory.get(), in_bytes);
+    }
+    mine.in = *place;
+  }
+  bool copies_out = false;
+  if (IsWritten(call.desc, rank_)) {
+    std::optional<uint64_t> place = buffers_->PlaceOf(out, out_bytes);
+    // A part of the result of a reduce-scatter would overwrite what other parts still read.
+    copies_out = !place.has_value() || (call.desc.kind == CollectiveKind::kReduceScatter &&
+                                        Overlap(in, in_bytes, out, out_bytes));
+    if (copies_out) {
+      WEFT_RETURN_IF_ERROR(Reserve(call, out_bytes, &out_scratch_));
+      place = buffers_->PlaceOf(out_scratch_.memory.get(), out_bytes);
+    }
+    mine.out = *place;
+  }
   WEFT_RETURN_IF_ERROR(ring_->Start(rank_, call, mine));
   for (int r = 0; r < nranks(); ++r) {
     const SharedRing::Buffers theirs = ring_->BuffersOf(r, rank_);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -122,8 +123,9 @@ struct SharedRing::Text {
 struct alignas(kCacheLine) SharedRing::Call {
   static constexpr size_t kMaxDims = 8;
   std::atomic<uint64_t> arrived;    // the number of the call, plus 1; written last
-  std::atomic<uint64_t> operation;  // what a CollectiveDesc holds besides count
+  std::atomic<uint64_t> operation;  // what a CollectiveDesc holds besides count and peer
   std::atomic<int64_t> count;
+  std::atomic<int64_t> peer;
   std::atomic<uint64_t> in;
   std::atomic<uint64_t> out;
   std::atomic<uint64_t> num_dims;  // more than kMaxDims are not kept
@@ -141,6 +143,7 @@ struct alignas(kCacheLine) SharedRing::Call {
   void Set(const CollectiveCall& call, const Buffers& buffers) {
     operation.store(OperationOf(call.desc), std::memory_order_relaxed);
     count.store(call.desc.count, std::memory_order_relaxed);
+    peer.store(call.desc.peer, std::memory_order_relaxed);
     in.store(buffers.in, std::memory_order_relaxed);
     out.store(buffers.out, std::memory_order_relaxed);
     const size_t rank = std::min(call.dims.size(), kMaxDims);
@@ -159,6 +162,7 @@ struct alignas(kCacheLine) SharedRing::Call {
     desc.rounds_each_addition = (bits >> 24 & 1) != 0;
     desc.root = static_cast<int>(static_cast<uint32_t>(bits >> 32));
     desc.count = count.load(std::memory_order_relaxed);
+    desc.peer = static_cast<int>(peer.load(std::memory_order_relaxed));
     return desc;
   }
 
@@ -171,7 +175,8 @@ struct alignas(kCacheLine) SharedRing::Call {
   bool Equals(const Call& other) const {
     return operation.load(std::memory_order_relaxed) ==
                other.operation.load(std::memory_order_relaxed) &&
-           count.load(std::memory_order_relaxed) == other.count.load(std::memory_order_relaxed);
+           count.load(std::memory_order_relaxed) == other.count.load(std::memory_order_relaxed) &&
+           peer.load(std::memory_order_relaxed) == other.peer.load(std::memory_order_relaxed);
   }
 };
 
@@ -198,6 +203,13 @@ struct alignas(kCacheLine) SharedRing::State {
 size_t SharedRing::StateBytes(int nranks) {
   return sizeof(State) + nranks * (sizeof(Rank) + 2 * InlineBytes(nranks));
 }
+
+PrivateRingState::PrivateRingState(int nranks)
+    : data_(::operator new (SharedRing::StateBytes(nranks), std::align_val_t{kCacheLine})) {
+  std::memset(data_, 0, SharedRing::StateBytes(nranks));
+}
+
+PrivateRingState::~PrivateRingState() { ::operator delete (data_, std::align_val_t{kCacheLine}); }
 
 SharedRing::SharedRing(void* state, Options options)
     : options_(std::move(options)),

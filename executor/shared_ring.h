@@ -21,6 +21,19 @@ namespace weft {
 // Whether the machine can run that many ranks at once.
 bool HasProcessorForEach(int nranks);
 
+// The state of a ring whose ranks are threads of this process.
+class PrivateRingState {
+ public:
+  explicit PrivateRingState(int nranks);
+  ~PrivateRingState();
+  PrivateRingState(const PrivateRingState&) = delete;
+  PrivateRingState& operator=(const PrivateRingState&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* const data_;
+};
+
 // A process' view of a ring. Its state is plain data without pointers: all views of a ring share
 // it. Ranks are positions in the ring.
 //
@@ -41,10 +54,11 @@ class SharedRing {
  public:
   struct Options {
     RingKey key;
-    int nranks = 1;     // of the ring
-    int first = 0;      // of the ranks of this process, which are consecutive
-    int count = 1;      // of the ranks of this process; others are in other processes
-    bool polls = true;  // before it sleeps
+    int nranks = 1;      // of the ring
+    int first = 0;       // of the ranks of this process, which are consecutive
+    int count = 1;       // of the ranks of this process; others are in other processes
+    bool polls = true;   // before it sleeps
+    bool copies = true;  // small inputs, into the state
     double warn_after_s = 60;
     double timeout_s = 600;
     std::function<void(const std::string&)> warn;
@@ -60,7 +74,7 @@ class SharedRing {
   int nranks() const { return options_.nranks; }
 
   // Whether a rank's input of that size fits into the state.
-  bool IsSmall(size_t bytes) const { return bytes <= inline_bytes_; }
+  bool IsSmall(size_t bytes) const { return options_.copies && bytes <= inline_bytes_; }
 
   // How other ranks find the buffers of a rank: a copy of the input, of a small call, or places
   // whose meaning the ranks agree on.

@@ -86,8 +86,7 @@ class TypeFinder {
     const absl::optional<TensorType>& in = current_[op.inputs[0]];
     if (op.has_rows || !in.has_value()) return false;
     const int nranks = resources_.communicators[op.ring]->nranks();
-    if (op.desc.kind == CollectiveKind::kReduceScatter &&
-        (in->dims.empty() || in->dims[0] % nranks != 0)) {
+    if (SplitsInput(op.desc.kind) && (in->dims.empty() || in->dims[0] % nranks != 0)) {
       return false;  // fails in the step
     }
     (*outputs)[0] = {in->dtype, CollectiveOutputDims(op.desc.kind, in->dims, nranks)};

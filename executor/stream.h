@@ -5,8 +5,10 @@
 #ifndef WEFT_EXECUTOR_STREAM_H_
 #define WEFT_EXECUTOR_STREAM_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -60,6 +62,14 @@ class Stream {
   // too.
   virtual absl::Status Synchronize() = 0;
 
+  // For a stream whose tasks only enqueue work (Device::MarksTimes): notes when the work launched
+  // so far is done.
+  virtual void MarkTime() {}
+  // Once the stream is idle: the times since the last call, in order.
+  virtual absl::StatusOr<std::vector<std::chrono::steady_clock::time_point>> TakeTimes() {
+    return std::vector<std::chrono::steady_clock::time_point>();
+  }
+
   // The cudaStream_t of a CUDA stream; nullptr on the host.
   virtual void* native_handle() const { return nullptr; }
 
@@ -82,6 +92,8 @@ class Device {
     return NewStream(name);
   }
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
+  // Whether Stream::MarkTime says when work ran. Otherwise tasks do the work themselves.
+  virtual bool MarksTimes() const { return false; }
 };
 
 }  // namespace weft

@@ -13,6 +13,7 @@
 #include "executor/cuda_stream.h"
 #include "executor/gloo_communicator.h"
 #include "executor/local_communicator.h"
+#include "executor/local_gpu_communicator.h"
 #include "executor/mpi_communicator.h"
 #include "executor/nccl_communicator.h"
 #include "executor/shm_communicator.h"
@@ -21,11 +22,22 @@ namespace weft {
 namespace {
 
 absl::Status CheckDevice(const JobSessionOptions& options) {
-  const bool is_nccl = options.backend == "nccl";
-  if (options.backend.empty() || is_nccl == options.on_gpus) return absl::OkStatus();
+  const bool is_nccl = options.backend == "nccl", is_local = options.backend == "local";
+  if (!options.nccl_id_file.empty() && !options.on_gpus) {
+    return absl::InvalidArgumentError("--nccl_id_file: expected --device gpu");
+  }
+  if (options.backend.empty() || is_local || is_nccl == options.on_gpus) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "--backend ", options.backend, ": with --device ", options.on_gpus ? "gpu" : "cpu",
-      " expected ", options.on_gpus ? "nccl" : "local, shm, mpi or gloo", ", or none"));
+      " expected ", options.on_gpus ? "nccl or local" : "local, shm, mpi or gloo", ", or none"));
+}
+
+JobSession::NewGroup NewNcclGroupOf(const JobSessionOptions& options) {
+  return [id_file = options.nccl_id_file](GroupOptions group) {
+    NcclOptions nccl;
+    nccl.id_file = id_file;
+    return NewNcclGroup(std::move(group), std::move(nccl));
+  };
 }
 
 // Ranks of one process need no launcher.
@@ -39,6 +51,13 @@ absl::Status CheckAlone(const std::string& backend, bool has_launcher) {
                    "weft launch, mpirun, torchrun, srun or Paddle's launcher"));
 }
 
+// Of the ranks of a process that is alone.
+JobSession::NewGroup NewGroupAlone(const JobSessionOptions& options) {
+  if (!options.on_gpus) return NewLocalGroup;
+  if (options.backend != "local") return NewNcclGroupOf(options);
+  return [](GroupOptions group) { return NewLocalGpuGroup(std::move(group)); };
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOptions& options,
@@ -49,9 +68,10 @@ absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOpt
   session->local_ranks_ = options.local_ranks;
   if (!job.has_value() || job->num_processes == 1) {
     WEFT_RETURN_IF_ERROR(CheckAlone(options.backend, job.has_value()));
-    session->backend_ = options.on_gpus ? "nccl" : "local";
-    session->new_group_ = NewLocalGroup;
-    if (options.on_gpus) session->new_group_ = NewNcclGroup;
+    session->backend_ = options.on_gpus && options.backend.empty() ? "nccl"
+                        : options.backend.empty()                  ? "local"
+                                                                   : options.backend;
+    session->new_group_ = NewGroupAlone(options);
     return session;
   }
   session->local_process_ = job->local_process.value_or(0);
@@ -137,7 +157,7 @@ absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Jo
   backend_ = options.backend;
   if (options.on_gpus) {
     backend_ = "nccl";
-    new_group_ = NewNcclGroup;
+    new_group_ = NewNcclGroupOf(options);
     return absl::OkStatus();
   }
   const bool is_one_host = link_->is_one_host();
@@ -155,6 +175,7 @@ absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Jo
 }
 
 int JobSession::GpuOf(int rank) const {
+  if (backend_ == "local") return 0;  // all ranks share a device
   const int local = rank % local_ranks_;
   const bool sees_others = NewCudaDevice(local_ranks_).ok();
   return sees_others ? local_process_ * local_ranks_ + local : local;

@@ -19,10 +19,11 @@ namespace weft {
 struct JobSessionOptions {
   // local, shm, mpi, gloo or nccl. Empty: nccl on GPUs; otherwise local for one process, and for
   // several shm on one host, else mpi if an MPI of this build has started them, else gloo. On one
-  // host, mpi is shm: no message is faster.
+  // host, mpi is shm: no message is faster. On GPUs, local is for ranks that share one.
   std::string backend;
   bool on_gpus = false;
-  int local_ranks = 1;  // of every process
+  std::string nccl_id_file = {};  // of NcclOptions
+  int local_ranks = 1;            // of every process
   // The command with those of its flags on which it depends what the processes say to each other.
   std::string command;
   double timeout_s = 600;  // of JobLinkOptions

@@ -59,6 +59,7 @@ struct Flags {
   RunSchedule schedule;
   std::vector<HostValue> host_values;  // of schedule.set
   std::string backend;                 // empty: the default of the device
+  std::string nccl_id_file;            // empty: over the connection of the processes
   std::string device = "cpu";
   std::string save, metrics, fetch_npz, trace, profile;
   std::string checkpoint, resume;
@@ -488,6 +489,7 @@ absl::Status Train(Flags flags, std::unique_ptr<JobSession>* session, int* exit_
   JobSessionOptions job;
   job.backend = flags.backend;
   job.on_gpus = flags.device == "gpu";
+  job.nccl_id_file = flags.nccl_id_file;
   job.local_ranks = flags.run.nranks;
   job.command = absl::StrCat("weft run", flags.trace.empty() ? "" : " --trace",
                              flags.resume.empty() ? "" : " --resume");
@@ -576,9 +578,12 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
   app.add_option(
          "--backend", flags.backend,
          "What ranks communicate with; default: nccl on GPUs; on CPUs local for one process (ranks "
-         "are threads), and for those of a launcher mpi if it is that of an MPI, shm on one host, "
-         "gloo on several")
+         "are threads), and for those of a launcher shm on one host, else mpi if it is that of an "
+         "MPI, else gloo. On a GPU, local is for ranks of one process that share it")
       ->check(CLI::IsMember({"local", "shm", "mpi", "gloo", "nccl"}));
+  AddOption(app, "--nccl_id_file", "FILE", flags.nccl_id_file,
+            "Give NCCL's ids to the other processes in this file, on a file system of all hosts; "
+            "default: over the connection of the processes");
   app.add_option("--device", flags.device, "Device that computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();

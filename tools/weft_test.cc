@@ -511,8 +511,11 @@ TEST(WeftRunTest, SetRefusesAVariableThatAnOpWrites) {
 TEST(WeftRunTest, BackendMustGoWithTheDevice) {
   EXPECT_THAT(Train({"--backend", "nccl"}),
               FailsWith(1, "weft run: error: --backend nccl: ", "--device cpu expected local"));
-  EXPECT_THAT(Train({"--backend", "local", "--device", "gpu"}),
-              FailsWith(1, "weft run: error: --backend local: ", "--device gpu expected nccl"));
+  EXPECT_THAT(
+      Train({"--backend", "gloo", "--device", "gpu"}),
+      FailsWith(1, "weft run: error: --backend gloo: ", "--device gpu expected nccl or local"));
+  EXPECT_THAT(Train({"--nccl_id_file", "ids"}),
+              FailsWith(1, "weft run: error: --nccl_id_file: ", "expected --device gpu"));
 }
 
 TEST(WeftRunTest, WhatIsMissingIsNamed) {

@@ -33,6 +33,11 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       out.placement = Placement::kLocal;
       out.is_gradient = out.is_summed = false;
       return expressions_.Opaque(out, "reduce", {in});
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kSend:
+      out.placement = Placement::kLocal;
+      out.is_gradient = out.is_summed = false;
+      return expressions_.Opaque(out, CollectiveKindName(collective.kind), {in});
     case CollectiveKind::kReduceScatter:
       if (in.placement != Placement::kLocal && in.placement != Placement::kReplicated) {
         out.placement = Placement::kLocal;

@@ -242,6 +242,8 @@ BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in) 
     case CollectiveKind::kBroadcast:
       return in.IsReplicated() ? in : BatchRelation::Unrelated();
     case CollectiveKind::kReduce:
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kSend:
       break;
   }
   return BatchRelation::Unrelated();

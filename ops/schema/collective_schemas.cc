@@ -69,6 +69,8 @@ void AddCollectives(OpSchemaTable* schemas) {
                  InOrder({CheckNumRanks, IfKnown("X", InferAllGather)})));
   schemas->Add(Collective(OpSchema("c_broadcast", "X -> Out").Attr("ring_id", 0).Attr("root", 0),
                           OutputsLike("X")));
+  // Rank r gets part r of the rows of every rank.
+  schemas->Add(Collective(OpSchema("alltoall", "X -> Out").Attr("ring_id", 0), OutputsLike("X")));
   // Out is defined on rank root_id only.
   schemas->Add(
       Collective(OpSchema("c_reduce_sum", "X -> Out").Attr("ring_id", 0).Attr("root_id", 0),

@@ -4,6 +4,7 @@ namespace weft {
 namespace {
 
 constexpr CollectiveOp kCollectiveOps[] = {
+    {"alltoall", CollectiveKind::kAllToAll, Reduction::kSum, ""},
     {"c_allgather", CollectiveKind::kAllGather, Reduction::kSum, ""},
     {"c_allreduce_avg", CollectiveKind::kAllReduce, Reduction::kAvg, ""},
     {"c_allreduce_max", CollectiveKind::kAllReduce, Reduction::kMax, ""},
@@ -42,6 +43,10 @@ absl::string_view CollectiveKindName(CollectiveKind kind) {
       return "all-gather";
     case CollectiveKind::kBroadcast:
       return "broadcast";
+    case CollectiveKind::kAllToAll:
+      return "all-to-all";
+    case CollectiveKind::kSend:
+      return "send";
   }
   return "unknown collective";
 }
@@ -60,6 +65,20 @@ absl::string_view ReductionName(Reduction reduction) {
       return "avg";
   }
   return "unknown reduction";
+}
+
+bool Reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
+
+bool HasRoot(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduce || kind == CollectiveKind::kBroadcast ||
+         kind == CollectiveKind::kSend;
+}
+
+bool SplitsInput(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllToAll;
 }
 
 const CollectiveOp* FindCollectiveOp(absl::string_view type) {

@@ -21,12 +21,19 @@ enum class CollectiveKind : uint8_t {
   kReduceScatter,  // out on rank r: part r of n equal parts of the reduction
   kAllGather,      // out on every rank: the ranks' in, one after the other
   kBroadcast,      // out on every rank: in of rank `root`
+  kAllToAll,       // out on rank r: part r of n equal parts of every rank's in, one after the other
+  kSend,           // out on one rank: in of rank `root`. No op of a program is one.
 };
 
 enum class Reduction : uint8_t { kSum, kMax, kMin, kProd, kAvg };
 
 absl::string_view CollectiveKindName(CollectiveKind kind);  // "all-reduce"
 absl::string_view ReductionName(Reduction reduction);       // "sum"
+
+// Whether it has a reduction, has a root, splits in into one part for each rank.
+bool Reduces(CollectiveKind kind);
+bool HasRoot(CollectiveKind kind);
+bool SplitsInput(CollectiveKind kind);
 
 // A collective from slot X to slot Out.
 struct CollectiveOp {

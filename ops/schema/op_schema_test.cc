@@ -158,9 +158,9 @@ TEST(OpSchemaTableTest, OutputsInPlaceNameAnInputOfTheSameKind) {
 TEST(TraitsTest, CollectivesAreTheOpsThatCommunicateOnARing) {
   EXPECT_THAT(
       TypesWith(Trait::kCollective),
-      ::testing::ElementsAre("c_allgather", "c_allreduce_avg", "c_allreduce_max", "c_allreduce_min",
-                             "c_allreduce_prod", "c_allreduce_sum", "c_allreduce_xsum",
-                             "c_broadcast", "c_reduce_sum", "c_reducescatter"));
+      ::testing::ElementsAre("alltoall", "c_allgather", "c_allreduce_avg", "c_allreduce_max",
+                             "c_allreduce_min", "c_allreduce_prod", "c_allreduce_sum",
+                             "c_allreduce_xsum", "c_broadcast", "c_reduce_sum", "c_reducescatter"));
 }
 
 TEST(TraitsTest, EveryCollectiveNamesItsRing) {

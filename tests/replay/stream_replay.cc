@@ -359,6 +359,17 @@ class ReplayRun {
         return std::vector<ValueId>(n, table_.Concat(in));
       case CollectiveKind::kBroadcast:
         return std::vector<ValueId>(n, in[root]);
+      case CollectiveKind::kAllToAll: {
+        std::vector<ValueId> out;
+        for (int rank = 0; rank < n; ++rank) {
+          std::vector<ValueId> parts;
+          for (const ValueId value : in) parts.push_back(table_.Part(value, rank, n));
+          out.push_back(table_.Concat(parts));
+        }
+        return out;
+      }
+      case CollectiveKind::kSend:
+        break;  // no op of a program
     }
     return in;
   }

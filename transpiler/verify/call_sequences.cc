@@ -48,10 +48,8 @@ std::string DescribeSizes(const Program& program, const Op& op, absl::Span<const
 }
 
 std::string Describe(const Program& program, const Op& op, const CollectiveOp& collective) {
-  const bool reduces = collective.kind != CollectiveKind::kAllGather &&
-                       collective.kind != CollectiveKind::kBroadcast;
   std::string text(CollectiveKindName(collective.kind));
-  if (reduces) absl::StrAppend(&text, " ", ReductionName(collective.reduction));
+  if (Reduces(collective.kind)) absl::StrAppend(&text, " ", ReductionName(collective.reduction));
   if (!collective.root_attr.empty()) {
     absl::StrAppend(&text, " root ", op.IntAttr(collective.root_attr).value_or(0));
   }

@@ -208,7 +208,7 @@ class CollectiveChecker {
     const absl::optional<TensorType> type = DeclaredType(program_.var(var));
     if (!type.has_value()) return;
     const absl::string_view variable = program_.var(var).name();
-    if (Reduces(collective) && !CanReduce(type->dtype)) {
+    if (Reduces(collective.kind) && !CanReduce(type->dtype)) {
       Report("W304", op, variable,
              absl::StrCat(" input X (", variable,
                           "): expected an element type that can be reduced, found ",
@@ -220,12 +220,6 @@ class CollectiveChecker {
                           "): expected a dense tensor, found SelectedRows, whose number of rows "
                           "differs between ranks"));
     }
-  }
-
-  static bool Reduces(const CollectiveOp& collective) {
-    return collective.kind == CollectiveKind::kAllReduce ||
-           collective.kind == CollectiveKind::kReduce ||
-           collective.kind == CollectiveKind::kReduceScatter;
   }
 
   static bool Resizes(const CollectiveOp& collective) {

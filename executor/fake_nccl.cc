@@ -1,0 +1,182 @@
+// A library with NCCL's interface, for tests: writes down its calls, and copies inputs to outputs.
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#ifndef FAKE_NCCL_VERSION
+#define FAKE_NCCL_VERSION 22809
+#endif
+
+struct ncclComm {
+  int rank = 0;
+  std::string id;
+  int nranks = 0;
+};
+
+namespace {
+
+struct Id {
+  char bytes[128];
+};
+
+struct Config {
+  size_t size;
+  unsigned magic;
+  unsigned version;
+  int blocking;
+};
+
+std::mutex mutex;
+std::string calls;
+std::map<std::string, int> joined;  // ranks, by id
+int num_ids = 0;
+int async_error = 0;
+
+int Log(const std::string& line) {
+  std::lock_guard<std::mutex> lock(mutex);
+  calls += line + "\n";
+  return 0;
+}
+
+std::string Of(const ncclComm* comm) { return "[" + std::to_string(comm->rank) + "] "; }
+
+// Of 4-byte elements, which are enough for tests.
+int Copy(const void* in, void* out, size_t count) {
+  if (in != out) std::memmove(out, in, 4 * count);
+  return 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+// --- For tests -----------------------------------------------------------------------------------
+
+const char* FakeNcclCalls() {
+  static std::string copy;
+  std::lock_guard<std::mutex> lock(mutex);
+  copy = calls;
+  return copy.c_str();
+}
+
+void FakeNcclClear() {
+  std::lock_guard<std::mutex> lock(mutex);
+  calls.clear();
+}
+
+void FakeNcclReset() {
+  std::lock_guard<std::mutex> lock(mutex);
+  calls.clear();
+  joined.clear();
+  async_error = 0;
+}
+
+void FakeNcclFail(int error) {
+  std::lock_guard<std::mutex> lock(mutex);
+  async_error = error;
+}
+
+// --- NCCL's --------------------------------------------------------------------------------------
+
+int ncclGetVersion(int* version) {
+  *version = FAKE_NCCL_VERSION;
+  return 0;
+}
+
+const char* ncclGetErrorString(int result) {
+  return result == 6 ? "remote process exited or there was a network error" : "some error";
+}
+
+int ncclGetUniqueId(Id* id) {
+  std::lock_guard<std::mutex> lock(mutex);
+  std::memset(id->bytes, 0, sizeof(id->bytes));
+  const std::string text = "id " + std::to_string(num_ids++);
+  text.copy(id->bytes, text.size());
+  id->bytes[127] = 'x';
+  return 0;
+}
+
+int ncclCommInitRankConfig(ncclComm** comm, int nranks, Id id, int rank, Config* config) {
+  if (config->magic != 0xcafebeef || config->blocking != 0 || config->size < sizeof(Config) ||
+      id.bytes[127] != 'x') {
+    return 4;
+  }
+  *comm = new ncclComm();
+  (*comm)->rank = rank;
+  (*comm)->nranks = nranks;
+  (*comm)->id = id.bytes;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    ++joined[id.bytes];
+  }
+  Log(Of(*comm) + "CommInitRank of " + std::to_string(nranks));
+  return 7;
+}
+
+int ncclCommGetAsyncError(ncclComm* comm, int* error) {
+  std::lock_guard<std::mutex> lock(mutex);
+  *error = async_error != 0 ? async_error : joined[comm->id] < comm->nranks ? 7 : 0;
+  return 0;
+}
+
+int ncclCommAbort(ncclComm* comm) {
+  Log(Of(comm) + "CommAbort");
+  delete comm;
+  return 0;
+}
+
+int ncclGroupStart() { return Log("GroupStart"); }
+int ncclGroupEnd() { return Log("GroupEnd"); }
+
+int ncclAllReduce(const void* in, void* out, size_t count, int type, int op, ncclComm* comm,
+                  void* /*stream*/) {
+  Log(Of(comm) + "AllReduce " + std::to_string(count) + " type " + std::to_string(type) + " op " +
+      std::to_string(op));
+  return Copy(in, out, count);
+}
+
+int ncclReduce(const void* in, void* out, size_t count, int /*type*/, int /*op*/, int root,
+               ncclComm* comm, void* /*stream*/) {
+  Log(Of(comm) + "Reduce " + std::to_string(count) + " root " + std::to_string(root));
+  return root == comm->rank ? Copy(in, out, count) : 0;
+}
+
+int ncclReduceScatter(const void* in, void* out, size_t count, int /*type*/, int /*op*/,
+                      ncclComm* comm, void* /*stream*/) {
+  Log(Of(comm) + "ReduceScatter " + std::to_string(count));
+  return Copy(in, out, count);
+}
+
+int ncclAllGather(const void* in, void* out, size_t count, int /*type*/, ncclComm* comm,
+                  void* /*stream*/) {
+  Log(Of(comm) + "AllGather " + std::to_string(count));
+  return Copy(in, out, count);
+}
+
+int ncclBroadcast(const void* in, void* out, size_t count, int /*type*/, int root, ncclComm* comm,
+                  void* /*stream*/) {
+  Log(Of(comm) + "Broadcast " + std::to_string(count) + " root " + std::to_string(root));
+  return Copy(in, out, count);
+}
+
+int ncclSend(const void* /*in*/, size_t count, int /*type*/, int peer, ncclComm* comm,
+             void* /*stream*/) {
+  return Log(Of(comm) + "Send " + std::to_string(count) + " to " + std::to_string(peer));
+}
+
+int ncclRecv(void* /*out*/, size_t count, int /*type*/, int peer, ncclComm* comm,
+             void* /*stream*/) {
+  return Log(Of(comm) + "Recv " + std::to_string(count) + " from " + std::to_string(peer));
+}
+
+int ncclCommRegister(ncclComm* comm, void* buffer, size_t bytes, void** handle) {
+  *handle = buffer;
+  return Log(Of(comm) + "CommRegister " + std::to_string(bytes));
+}
+
+int ncclCommDeregister(ncclComm* comm, void* /*handle*/) {
+  return Log(Of(comm) + "CommDeregister");
+}
+
+}  // extern "C"
