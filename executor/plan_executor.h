@@ -27,9 +27,13 @@ namespace weft {
 // What a plan needs to run. All pointers must outlive the executor.
 struct PlanExecutorOptions {
   const Plan* plan = nullptr;
-  // Holds persistable variables; others live as long as the executor.
+  // Holds persistable variables; others live as long as the executor. Those that lie in another
+  // memory than the plan says are moved.
   Scope* scope = nullptr;
+  // Of a plan on two devices, the accelerator. Its streams are also those of the host.
   Device* device = nullptr;
+  // That of the host; only for a plan on two devices.
+  Memory* host_memory = nullptr;
   // Must have at least as many ranks as the plan was built for; may be null if the plan has no
   // rings.
   CommunicatorGroup* group = nullptr;
@@ -68,6 +72,10 @@ struct ValueMemory {
   // Of the arena, which the other values of a step share; and the most of them that live at once.
   int64_t arena = 0;
   int64_t live = 0;
+  // Of a plan on two devices, those above are in the memory of the accelerator; and these in that
+  // of the host.
+  bool on_two_devices = false;
+  int64_t host_kept = 0, host_arena = 0, host_live = 0;
 };
 
 // Launches the instructions of a plan in order; their work runs on the plan's streams. When feeds
@@ -120,6 +128,8 @@ class PlanExecutor {
   explicit PlanExecutor(const PlanExecutorOptions& options)
       : options_(options), accesses_(*options.plan) {}
   absl::Status Init();
+  absl::Status BindVariables();
+  int64_t KeptBytes(DeviceKind device) const;
   void BindStep();
   absl::Status LaunchAll();
   absl::StatusOr<int> Enter(int branch);
@@ -149,7 +159,7 @@ class PlanExecutor {
   // Bound to different types. The last ones that were used, at the end the very last.
   std::vector<std::unique_ptr<BoundStep>> steps_;
   BoundStep* step_ = nullptr;  // the one that the variables have the types of
-  Arena arena_;
+  StepArenas arenas_;
   std::vector<RunningBlock> frames_;  // in this step, outermost first
   // The innermost of them that is a loop, for its ops to read. Changes only while the compute
   // stream is idle. No branch: none.

@@ -5,6 +5,8 @@
 #ifndef WEFT_EXECUTOR_STREAM_H_
 #define WEFT_EXECUTOR_STREAM_H_
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -82,6 +84,8 @@ class Device {
     return NewStream(name);
   }
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
+  // How long a copy between its memory and the host's takes at least, where that is modelled.
+  virtual std::chrono::nanoseconds CopyTime(int64_t bytes) const { return {}; }
 };
 
 }  // namespace weft
