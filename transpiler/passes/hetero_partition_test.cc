@@ -116,7 +116,7 @@ TEST(HeteroPartition, BlockOnTheHostTakesItsOps) {
   const std::string ops = R"(
     var c : bool[1] need_check_feed
     Out=[y] = mul(X=[x], Y=[w])
-    Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block 1, is_scalar_condition=true}
+    Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
     Out=[z] = relu(X=[y])
   }
   block 1 parent=0 {

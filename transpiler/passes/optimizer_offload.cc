@@ -168,10 +168,13 @@ class Offloader {
   }
 
   absl::Status AddUpdate(const Op& op) {
+    if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) {
+      ++num_updates_;
+      return absl::OkStatus();
+    }
     WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(op));
     if (!matches) return absl::OkStatus();
     ++num_updates_;
-    if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) return absl::OkStatus();
     pb::OpDesc desc = op.ToProto();
     WEFT_RETURN_IF_ERROR(CheckStates(op));
     WEFT_RETURN_IF_ERROR(SetMaster(op, &desc));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/streams.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/device_ops.h"
 
 namespace weft {
 namespace {
@@ -71,11 +72,19 @@ class RaceReporter {
     }
   }
 
+  // Other names are W411.
+  bool NamesStreams(const SyncUse& sync) const {
+    if (sync.sync != StreamSync::kStreamWaitsForStream) return true;
+    const Op op = program_.op(sync.op);
+    return FindDeviceStream(op.StringAttr("stream").value_or("")).has_value() &&
+           FindDeviceStream(op.StringAttr("awaited").value_or("")).has_value();
+  }
+
   void ReportRedundantSyncs() {
     for (const SyncUse& sync : report_.syncs) {
       if (sync.effect == SyncEffect::kOrdersNothing) {
         Add("W405", sync.op, DescribeRedundant(sync));
-      } else if (sync.effect == SyncEffect::kNoStream) {
+      } else if (sync.effect == SyncEffect::kNoStream && NamesStreams(sync)) {
         const bool names_streams = sync.sync == StreamSync::kStreamWaitsForStream;
         Add("W406", sync.op,
             absl::StrCat(Name(sync.op),
