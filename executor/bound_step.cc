@@ -1,6 +1,7 @@
 #include "executor/bound_step.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "absl/algorithm/container.h"
@@ -130,6 +131,7 @@ class PlaceFinder {
   // Whether an output may share the memory of the input of which it is a view.
   bool IsView(int out, int in) const {
     return IsInArena(in) && IsInArena(out) && in != out && writes_[in] == 1 && writes_[out] == 1 &&
+           plan_.variables[in].memory == plan_.variables[out].memory &&
            types_.variables[in]->dtype == types_.variables[out]->dtype &&
            NumElements(types_.variables[in]->dims) == NumElements(types_.variables[out]->dims);
   }
@@ -141,12 +143,13 @@ class PlaceFinder {
   // Whether output o may take the place of the variable `in`, which other inputs and outputs of the
   // op may have too.
   bool CanTake(const BoundOp& op, int o, int in) const {
+    const int out = op.op->outputs[o];
+    if (plan_.variables[in].memory != plan_.variables[out].memory) return false;
     for (size_t i = 0; i < op.op->inputs.size(); ++i) {
       const bool is_there = op.op->inputs[i] >= 0 && Place(op.op->inputs[i]) == Place(in);
       if (is_there && !op.kernel.CanShare(o, static_cast<int>(i))) return false;
     }
-    return absl::c_none_of(op.op->outputs,
-                           [&](int out) { return out >= 0 && Place(out) == Place(in); });
+    return absl::c_none_of(op.op->outputs, [&](int v) { return v >= 0 && Place(v) == Place(in); });
   }
 
   void Join(int a, int b) {
@@ -227,7 +230,7 @@ void BoundStep::BindOps() {
       bound.communicator = resources_.communicators[op.ring];
       if (op.has_rows) bound.rows = std::make_unique<RowsAllReduce>();
       if (NeedsCopy(op.desc.kind) && bound.inputs[0] == bound.outputs[0]) {
-        bound.input_copy = std::make_unique<Tensor>(resources_.memory);
+        bound.input_copy = std::make_unique<Tensor>(resources_.MemoryOf(op.device));
       }
     }
   }
@@ -308,7 +311,10 @@ void BoundStep::PlaceValues() {
   }
   const ChainSpans spans(chains, plan_.instructions.size());
 
-  std::vector<ArenaValue> values;
+  std::array<std::vector<ArenaValue>, kNumDeviceKinds> values;  // by device
+  const auto values_of = [&values](DeviceKind device) -> std::vector<ArenaValue>& {
+    return values[static_cast<int>(device)];
+  };
   std::vector<int> value_of_place(plan_.variables.size(), -1);
   const int num_variables = static_cast<int>(plan_.variables.size());
   for (int v = 0; v < num_variables; ++v) {
@@ -322,14 +328,16 @@ void BoundStep::PlaceValues() {
     const int place = finder.Place(v);
     const Life& life = finder.LifeOf(place);
     if (life.empty()) continue;
+    const DeviceKind device = plan_.variables[v].memory;
+    std::vector<ArenaValue>& of_device = values_of(device);
     if (value_of_place[place] < 0) {
-      value_of_place[place] = static_cast<int>(values.size());
-      values.push_back({0, spans.first(life.first), spans.last(life.last)});
+      value_of_place[place] = static_cast<int>(of_device.size());
+      of_device.push_back({0, spans.first(life.first), spans.last(life.last)});
     }
-    ArenaValue& value = values[value_of_place[place]];
+    ArenaValue& value = of_device[value_of_place[place]];
     value.bytes = std::max(value.bytes, BytesOf(*type));
     // The number of the value until there are offsets.
-    places_.push_back({resources_.tensors[v], *type, value_of_place[place]});
+    places_.push_back({resources_.tensors[v], *type, device, value_of_place[place]});
   }
   for (size_t i = 0; i < plan_.instructions.size(); ++i) {
     const Plan::Instruction& instruction = plan_.instructions[i];
@@ -337,15 +345,21 @@ void BoundStep::PlaceValues() {
     BoundOp& op = ops_[instruction.index];
     if (!op.is_static || finder.is_removed()[instruction.index]) continue;
     const Life& life = finder.lives_of_ops()[i];
+    std::vector<ArenaValue>& of_device = values_of(op.op->device);
     for (BoundKernel::Temporary& temporary : op.kernel.temporaries()) {
-      places_.push_back({&temporary.tensor, *temporary.type, static_cast<int64_t>(values.size())});
-      values.push_back({BytesOf(*temporary.type), life.first, life.last});
+      places_.push_back({&temporary.tensor, *temporary.type, op.op->device,
+                         static_cast<int64_t>(of_device.size())});
+      of_device.push_back({BytesOf(*temporary.type), life.first, life.last});
     }
   }
-  const ArenaLayout layout = PlaceInArena(values);
-  for (Place& place : places_) place.offset = layout.offsets[place.offset];
-  arena_bytes_ = layout.bytes;
-  live_bytes_ = layout.live_bytes;
+  for (int d = 0; d < kNumDeviceKinds; ++d) {
+    const ArenaLayout layout = PlaceInArena(values[d]);
+    for (Place& place : places_) {
+      if (static_cast<int>(place.device) == d) place.offset = layout.offsets[place.offset];
+    }
+    arena_bytes_[d] = layout.bytes;
+    live_bytes_[d] = layout.live_bytes;
+  }
   std::vector<bool> is_removed = finder.is_removed();
   JoinChains(chains, &is_removed);
   instructions_ = plan_.instructions;
@@ -370,16 +384,19 @@ void BoundStep::JoinChains(const std::vector<PointwiseChain>& chains,
   }
 }
 
-void BoundStep::Enter(Arena* arena) {
-  if (arena_bytes_ > arena->bytes) {
-    arena->memory = nullptr;  // first: the two need not exist at the same time
-    arena->memory = resources_.memory->Allocate(arena_bytes_);
-    arena->bytes = arena_bytes_;
+void BoundStep::Enter(StepArenas* arenas) {
+  for (int d = 0; d < kNumDeviceKinds; ++d) {
+    Arena& arena = (*arenas)[d];
+    if (arena_bytes_[d] <= arena.bytes) continue;
+    arena.memory = nullptr;  // first: the two need not exist at the same time
+    arena.memory = resources_.memories[d]->Allocate(arena_bytes_[d]);
+    arena.bytes = arena_bytes_[d];
   }
-  char* const base = static_cast<char*>(arena->memory.get());
   for (const Place& place : places_) {
-    *place.tensor = Tensor::Wrap(place.type.dtype, place.type.dims, arena->memory,
-                                 base + place.offset, resources_.memory);
+    const Arena& arena = (*arenas)[static_cast<int>(place.device)];
+    *place.tensor = Tensor::Wrap(place.type.dtype, place.type.dims, arena.memory,
+                                 static_cast<char*>(arena.memory.get()) + place.offset,
+                                 resources_.MemoryOf(place.device));
   }
   OwnValues();
   if (!is_prepared_) PrepareKernels();
@@ -387,7 +404,7 @@ void BoundStep::Enter(Arena* arena) {
 }
 
 void BoundStep::Leave() {
-  for (const Place& place : places_) *place.tensor = Tensor(resources_.memory);
+  for (const Place& place : places_) *place.tensor = Tensor(resources_.MemoryOf(place.device));
 }
 
 void BoundStep::PrepareKernels() {

@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_BOUND_STEP_H_
 #define WEFT_EXECUTOR_BOUND_STEP_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "executor/step_resources.h"
 #include "executor/step_types.h"
 #include "ops/bound_kernel.h"
+#include "ops/schema/device_ops.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -53,14 +55,16 @@ struct Arena {
   std::shared_ptr<void> memory;
   int64_t bytes = 0;
 };
+// By device.
+using StepArenas = std::array<Arena, kNumDeviceKinds>;
 
 // The ops of a plan, bound to the types that its entries (PlanAccesses) have when it is made.
 //
 // A variable whose value nobody needs between steps, and which has one type in it, lies in the
-// arena. Variables share memory where they do not live at the same time (LivesOfOps), where an op
-// may work in place, and where one is a view of the other: the op that would copy it is left out.
-// Persistable and accessed variables, entries, and variables of blocks, control ops and fused
-// buffers have their own memory.
+// arena of its device. Variables share memory where they do not live at the same time (LivesOfOps),
+// where an op may work in place, and where one is a view of the other: the op that would copy it is
+// left out. Persistable and accessed variables, entries, and variables of blocks, control ops and
+// fused buffers have their own memory.
 class BoundStep {
  public:
   explicit BoundStep(const StepResources& resources);
@@ -70,8 +74,8 @@ class BoundStep {
 
   // Gives variables the types and memory of this step, and prepares kernels. Call it before the
   // first step, and again after another BoundStep has used the tensors.
-  void Enter(Arena* arena);
-  // Takes the arena from the variables.
+  void Enter(StepArenas* arenas);
+  // Takes the arenas from the variables.
   void Leave();
 
   // Gives variables that were accessed between steps types and memory again that nobody shares.
@@ -83,15 +87,16 @@ class BoundStep {
   const std::vector<Plan::Branch>& branches() const { return branches_; }
   BoundOp& op(int index) { return ops_[index]; }
 
-  // The arena; and what lives at once in it at most.
-  int64_t arena_bytes() const { return arena_bytes_; }
-  int64_t live_bytes() const { return live_bytes_; }
+  // The arena of a device; and what lives at once in it at most.
+  int64_t arena_bytes(DeviceKind device) const { return arena_bytes_[static_cast<int>(device)]; }
+  int64_t live_bytes(DeviceKind device) const { return live_bytes_[static_cast<int>(device)]; }
 
  private:
-  // A part of the arena.
+  // A part of an arena.
   struct Place {
     Tensor* tensor;
     TensorType type;
+    DeviceKind device;
     int64_t offset;
   };
   // An entry, and its type when the step begins; none: it holds no dense tensor.
@@ -118,7 +123,7 @@ class BoundStep {
   std::vector<std::pair<Tensor*, TensorType>> owned_;
   std::vector<Plan::Instruction> instructions_;
   std::vector<Plan::Branch> branches_;
-  int64_t arena_bytes_ = 0, live_bytes_ = 0;
+  std::array<int64_t, kNumDeviceKinds> arena_bytes_{}, live_bytes_{};
   bool is_prepared_ = false;
 };
 

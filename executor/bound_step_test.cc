@@ -49,7 +49,7 @@ class Bound {
     resources_.native_streams = {nullptr};
     resources_.is_accessed.resize(values_.size(), false);
     resources_.is_accessed[plan_->FindVariable("y")] = true;
-    resources_.memory = HostMemory();
+    resources_.memories[0] = HostMemory();
     resources_.joins_ops = true;
     (*this)["x"] = x;
     step_ = std::make_unique<BoundStep>(resources_);

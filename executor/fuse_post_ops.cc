@@ -82,10 +82,14 @@ class PostOpFuser {
         ++i;
         continue;
       }
-      size_t next = i + 1;
-      while (next < plan_->instructions.size() && IsPlain(next) && Fuse(OpAt(i), OpAt(next)))
-        ++next;
-      i = next;
+      size_t next = NextOnStream(i);
+      while (next < plan_->instructions.size() && IsPlain(next) && Fuse(OpAt(i), OpAt(next))) {
+        // It runs where the other op did: what that waits for counts for both.
+        std::swap(plan_->instructions[i].index, plan_->instructions[next].index);
+        i = next;
+        next = NextOnStream(i);
+      }
+      ++i;
     }
     RemoveOps(is_removed_, &plan_->instructions, &plan_->branches);
   }
@@ -94,6 +98,23 @@ class PostOpFuser {
   struct Reader {
     int op, input;
   };
+
+  // The next instruction but for those that an op of the compute stream may be moved past: of other
+  // streams, and waits of its own.
+  size_t NextOnStream(size_t i) const {
+    using Kind = Plan::Instruction::Kind;
+    const auto is_passed = [](const Plan::Instruction& instruction) {
+      const bool branches =
+          instruction.kind == Kind::kBranch || instruction.kind == Kind::kSynchronize;
+      return !branches && (instruction.stream != 0 || instruction.kind == Kind::kWait);
+    };
+    ++i;
+    while (i < plan_->instructions.size() && is_passed(plan_->instructions[i]) &&
+           !accesses_.in_block[i]) {
+      ++i;
+    }
+    return i;
+  }
 
   int OpAt(size_t i) const { return plan_->instructions[i].index; }
 

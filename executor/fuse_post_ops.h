@@ -8,7 +8,8 @@
 
 namespace weft {
 
-// Lets an op carry out the ops that follow it directly (KernelSpec::post_ops), if its kernel can,
+// Lets an op carry out the ops that follow it directly on the compute stream, but for waits
+// (KernelSpec::post_ops), if its kernel can,
 // and if only they read its result: the bias of a product or a convolution, a sum with a tensor of
 // the same shape, an activation. The values between them are no longer written. Ops that need only
 // the type of such a value (Kernel::unread), as gradients of sums do, get the result of the last op

@@ -101,7 +101,7 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(const Program& main, const PlanOpt
   }
   RewritePlan(*options.kernels, {accessed}, &plan);
 
-  AddressDevice device;
+  AddressDevice device, host;
   Scope scope;
   RandomState random;
   GroupOptions group_options;
@@ -111,6 +111,7 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(const Program& main, const PlanOpt
   executor_options.plan = &plan;
   executor_options.scope = &scope;
   executor_options.device = &device;
+  executor_options.host_memory = host.memory();
   executor_options.group = group.get();
   executor_options.random = &random;
   executor_options.accessed = accessed;

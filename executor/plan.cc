@@ -22,6 +22,7 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
   // Missing kernels are reported first.
   const absl::Status types_fit = CheckTypes();
   WEFT_RETURN_IF_ERROR(CheckKernels());
+  plan_.on_two_devices = placement_.on_two_devices();
   AddVariables();
   WEFT_RETURN_IF_ERROR(FindLoopGradients());
   AddClear("the step", ArraysOf(0));
@@ -30,6 +31,7 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
     return absl::UnimplementedError(absl::StrJoin(unsupported_, "; "));
   }
   WEFT_RETURN_IF_ERROR(types_fit);
+  WEFT_RETURN_IF_ERROR(CheckDevices());
   for (Symbol loss : FindLosses(program_)) {
     const int variable = plan_.FindVariable(program_.name(loss));
     if (variable != Plan::kNoVariable) plan_.losses.push_back(variable);
@@ -50,23 +52,27 @@ void PlanBuilder::AddVariables() {
     variable.is_array = var.type() == pb::VarType::LOD_TENSOR_ARRAY;
     variable.is_feed = data.contains(var.id());
     variable.declared = DeclaredType(var);
+    variable.memory = placement_.MemoryOf(var.id());
     plan_.variables.push_back(std::move(variable));
   }
 }
 
 absl::Status PlanBuilder::AddBlock(int block) {
   const int around = block_;
+  const DeviceKind device_around = device_;
   block_ = block;
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
     WEFT_RETURN_IF_ERROR(AddOp(op, op.DebugName()));
   }
   block_ = around;
+  device_ = device_around;
   return absl::OkStatus();
 }
 
 absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   if (IsFeed(op.type()) || IsFetch(op.type())) return absl::OkStatus();
+  device_ = placement_.DeviceOf(op.id());
   const OpSchema* schema = FindOpSchema(op.type());
   WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
   WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
@@ -82,11 +88,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
     return absl::OkStatus();
   }
   if (schema->Has(Trait::kStreamSync)) {
-    Step step;
-    step.kind = Step::Kind::kSync;
-    step.sync = *FindStreamSyncOp(op.type());
-    if (attrs.Has("ring_id")) step.ring_id = static_cast<int>(attrs.Int("ring_id"));
-    steps_.push_back(step);
+    steps_.push_back(SyncStep(op, attrs, device_));
     return absl::OkStatus();
   }
   WEFT_RETURN_IF_ERROR(CheckSlotsAreKnown(op, *schema));
@@ -101,6 +103,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   plan_op.name = name;
   plan_op.type = std::string(op.type());
   plan_op.has_rows = has_rows_[op.id().value()];
+  plan_op.is_copy = plan_.on_two_devices && CopiesFrom(op.type()).has_value();
   plan_op.reads_inputs = !schema->Has(Trait::kAlias) || attrs.Bool("copy_data");
   WEFT_ASSIGN_OR_RETURN(const ControlKernelFactory* control, ControlKernelOf(op, name));
   if (control != nullptr) {
@@ -117,6 +120,26 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   }
   AddPlanOp(std::move(plan_op));
   return absl::OkStatus();
+}
+
+PlanBuilder::Step PlanBuilder::SyncStep(const Op& op, const OpAttrs& attrs, DeviceKind device) {
+  Step step;
+  step.kind = Step::Kind::kSync;
+  step.sync = *FindStreamSyncOp(op.type());
+  if (step.sync == StreamSync::kStreamWaitsForStream) {
+    constexpr DeviceStream kNone{DeviceStream::Kind::kRing, -1};
+    step.waiting = FindDeviceStream(attrs.String("stream")).value_or(kNone);
+    step.awaited = FindDeviceStream(attrs.String("awaited")).value_or(kNone);
+    return step;
+  }
+  const int ring_id = attrs.Has("ring_id") ? static_cast<int>(attrs.Int("ring_id")) : -1;
+  const DeviceStream compute{ComputeStreamOf(device), -1};
+  const DeviceStream ring{DeviceStream::Kind::kRing, ring_id};
+  const bool awaits_compute =
+      step.sync == StreamSync::kRingWaitsForCompute || step.sync == StreamSync::kAllWaitForCompute;
+  step.waiting = awaits_compute ? ring : compute;
+  step.awaited = awaits_compute ? compute : ring;
+  return step;
 }
 
 absl::Status PlanBuilder::CheckSlotsAreKnown(const Op& op, const OpSchema& schema) {
@@ -168,6 +191,7 @@ void PlanBuilder::SetAdd(Plan::PlanOp* plan_op) const {
 }
 
 void PlanBuilder::AddPlanOp(Plan::PlanOp plan_op) {
+  plan_op.device = device_;
   RecordAccesses(plan_op);
   Step step;
   step.kind = Step::Kind::kOp;

@@ -13,6 +13,7 @@
 #include "executor/communicator.h"
 #include "executor/control_kernels.h"
 #include "ops/kernel.h"
+#include "ops/schema/device_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 
@@ -38,6 +39,9 @@ struct PlanOptions {
 // c_wait_compute and c_wait_comm (one stream waits for one other), c_sync_calc_stream and
 // c_sync_comm_stream (all wait for one), and ring set-up (all wait for the compute stream). A
 // synchronization with a ring that has no communication stream orders nothing.
+//
+// A program on two devices (ops/schema/device_ops.h) has three more streams, after those of rings:
+// cpu, d2h and h2d. The host waits for the condition of a block on the stream of its op.
 //
 // An op that runs a block becomes a branch: the host waits until its condition is computed, and
 // skips the block if it does not hold. At the end of a loop's block it checks the condition again.
@@ -65,7 +69,8 @@ struct Plan {
     std::string name;
     bool persistable = false;
     bool is_array = false;
-    bool is_feed = false;  // data (FindData)
+    bool is_feed = false;                          // data (FindData)
+    DeviceKind memory = DeviceKind::kAccelerator;  // the host's only with two devices
     absl::optional<TensorType> declared;
     bool is_written = false;  // by an op
     // The first op that reads it before any op has written it, as an index into reader_names;
@@ -92,6 +97,10 @@ struct Plan {
     const KernelFactory* make_kernel = nullptr;
     KernelSpec kernel_spec;
 
+    // On which it computes. A copy between two memories: from which it copies.
+    DeviceKind device = DeviceKind::kAccelerator;
+    bool is_copy = false;
+
     int ring = -1;        // into rings; -1: no collective
     CollectiveDesc desc;  // except count and element type, which come from the tensor
   };
@@ -109,6 +118,8 @@ struct Plan {
     absl::string_view slot;       // slot of the conditions
     Test test = Test::kTrue;
     bool is_loop = false;
+    DeviceKind device = DeviceKind::kAccelerator;
+    int stream = 0;  // on which the conditions are computed
     // Indices into instructions: begin and end of the block, and where to continue after it.
     int begin = 0;
     int end = 0;
@@ -139,7 +150,8 @@ struct Plan {
   // then:
   //   InvalidArgument  attributes, undeclared variables, mismatched types of variables (inferred
   //                    from the declared ones), ops written for another number of ranks (attribute
-  //                    nranks), variables in slots that the schema does not have
+  //                    nranks), variables in slots that the schema does not have, a variable in
+  //                    the memory of the other device
   // Ignores the rank and the addresses in ring set-up ops: all ranks of a run share a program.
   // O(ops + variables), and the cost of the kernel factories. The plan does not need the program
   // afterwards.
@@ -156,6 +168,7 @@ struct Plan {
   std::vector<Branch> branches;
   std::vector<Instruction> instructions;
   std::vector<RingKey> rings;
+  bool on_two_devices = false;
   std::vector<std::string> stream_names;
   int num_events = 0;
   // The losses (ops/analysis/losses.h), in op order.

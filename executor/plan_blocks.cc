@@ -321,6 +321,7 @@ int PlanBuilder::AddLocal(Symbol name, const Plan::Variable& like) {
 absl::Status PlanBuilder::AddBranchTo(int block, const Op& op, Plan::Branch branch,
                                       const BlockEnds& ends) {
   branch.name = op.DebugName();
+  branch.device = placement_.DeviceOf(op.id());
   WEFT_RETURN_IF_ERROR(ResolveAll(op.Input(branch.slot), branch.name, &branch.conditions));
   for (int v : branch.conditions) {
     if (v != Plan::kNoVariable) continue;

@@ -18,7 +18,9 @@
 #include "executor/control_kernels.h"
 #include "executor/plan.h"
 #include "ops/analysis/communication.h"
+#include "ops/analysis/device_placement.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/device_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/program.h"
@@ -31,6 +33,7 @@ class PlanBuilder {
       : program_(program),
         options_(options),
         communications_(program),
+        placement_(program),
         has_rows_(program.op_id_limit(), false),
         slots_are_known_(program.num_signatures(), false) {}
 
@@ -44,7 +47,7 @@ class PlanBuilder {
     Kind kind = Kind::kSync;
     int index = -1;  // into plan_.ops or plan_.branches
     StreamSync sync = StreamSync::kAllWaitForCompute;
-    int ring_id = -1;       // for `sync`
+    DeviceStream waiting, awaited;  // for `sync`; where all streams wait, only the second
     int first_branch = -1;  // for kBranchBack: the branch that the block follows, as an index
   };
 
@@ -56,11 +59,16 @@ class PlanBuilder {
   // position of each.
   absl::Status CheckKernels() const;
 
+  // InvalidArgument if an op accesses the memory of the other device.
+  absl::Status CheckDevices() const;
+
   void AddVariables();
 
   absl::Status AddBlock(int block);
 
   absl::Status AddOp(const Op& op, const std::string& name);
+
+  static Step SyncStep(const Op& op, const OpAttrs& attrs, DeviceKind device);
 
   // A newer writer may have given the op an input that kernels do not read.
   absl::Status CheckSlotsAreKnown(const Op& op, const OpSchema& schema);
@@ -219,8 +227,8 @@ class PlanBuilder {
 
   void AddStreams();
 
-  // -1 if the ring has no communication stream.
-  int StreamOfRing(int ring_id) const;
+  // -1 if there is no such stream.
+  int StreamOf(DeviceStream stream) const;
 
   void AddInstructions(const Step& step);
 
@@ -230,8 +238,7 @@ class PlanBuilder {
 
   void AddRunOp(int index);
 
-  // `ring`: its stream; -1 if it has none.
-  void AddSync(StreamSync sync, int ring);
+  void AddSync(const Step& step);
 
   void AddHostSync(int stream);
 
@@ -241,10 +248,12 @@ class PlanBuilder {
   const Program& program_;
   const PlanOptions& options_;
   Communications communications_;
+  const DevicePlacement placement_;
   // By OpId: a variable of the op is SelectedRows at run time, as declared or inferred.
   std::vector<bool> has_rows_;
-  std::vector<bool> slots_are_known_;  // by op signature
-  int block_ = 0;                      // the block whose ops are being added
+  std::vector<bool> slots_are_known_;             // by op signature
+  int block_ = 0;                                 // the block whose ops are being added
+  DeviceKind device_ = DeviceKind::kAccelerator;  // of the op that is being added
   // Variables that a block forwards to another one, by VarId.
   absl::flat_hash_map<uint32_t, int> plan_variable_;
   // Variables of blocks that the program does not declare.
@@ -256,6 +265,7 @@ class PlanBuilder {
   std::vector<Step> steps_;
   std::vector<std::string> unsupported_;
   std::map<int, int> stream_of_ring_;
+  int first_device_stream_ = -1;                       // that of the host; -1: there is one device
   std::map<int64_t, std::vector<int>> ranks_of_ring_;  // by ring
   Plan plan_;
 };

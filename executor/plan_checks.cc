@@ -42,6 +42,14 @@ std::string PositionOf(const Op& op) {
 
 }  // namespace
 
+absl::Status PlanBuilder::CheckDevices() const {
+  const auto& clashes = placement_.clashes();
+  const auto& strays = placement_.strays();
+  if (!clashes.empty()) return absl::InvalidArgumentError(ToString(program_, clashes[0]));
+  if (strays.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(ToString(program_, placement_, strays[0]));
+}
+
 absl::Status PlanBuilder::CheckTypes() {
   TypeFlow flow(program_);
   absl::Status status;

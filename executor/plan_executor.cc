@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -73,14 +74,8 @@ absl::Status PlanExecutor::Init() {
   resources_.plan = &plan;
   resources_.accesses = &accesses_;
   resources_.random = options_.random;
-  resources_.memory = options_.device->memory();
-  for (const Plan::Variable& variable : plan.variables) {
-    Value* value =
-        variable.persistable ? options_.scope->FindOrCreate(variable.name) : &local_.emplace_back();
-    if (!value->tensor.allocated()) value->tensor = Tensor(resources_.memory);
-    resources_.values.push_back(value);
-    resources_.tensors.push_back(&value->tensor);
-  }
+  resources_.memories = {options_.device->memory(), options_.host_memory};
+  WEFT_RETURN_IF_ERROR(BindVariables());
   resources_.is_accessed.resize(plan.variables.size(), false);
   for (int v : options_.accessed) resources_.is_accessed[v] = true;
   // Otherwise each op is looked at.
@@ -113,6 +108,24 @@ absl::Status PlanExecutor::Init() {
                                                        ? options_.device->NewComputeStream(name)
                                                        : options_.device->NewStream(name));
     resources_.native_streams.push_back(streams_.back()->native_handle());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutor::BindVariables() {
+  for (const Plan::Variable& variable : options_.plan->variables) {
+    Value* value =
+        variable.persistable ? options_.scope->FindOrCreate(variable.name) : &local_.emplace_back();
+    Memory* const memory = resources_.MemoryOf(variable.memory);
+    if (!value->tensor.allocated()) {
+      value->tensor = Tensor(memory);
+    } else if (options_.plan->on_two_devices && value->tensor.memory() != memory) {
+      const Tensor elsewhere = std::move(value->tensor);
+      value->tensor = Tensor(memory);
+      WEFT_RETURN_IF_ERROR(value->tensor.CopyFrom(elsewhere));
+    }
+    resources_.values.push_back(value);
+    resources_.tensors.push_back(&value->tensor);
   }
   return absl::OkStatus();
 }
@@ -188,31 +201,46 @@ absl::Status PlanExecutor::UnregisterBuffers() {
 
 bool PlanExecutor::IsInArena(const Tensor& tensor) const {
   const auto address = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
-  const uintptr_t arena = address(arena_.memory.get()), begin = address(tensor.raw());
-  return arena <= begin && begin < arena + arena_.bytes;
+  const uintptr_t begin = address(tensor.raw());
+  return absl::c_any_of(arenas_, [&](const Arena& arena) {
+    const uintptr_t start = address(arena.memory.get());
+    return start <= begin && begin < start + arena.bytes;
+  });
 }
 
 ValueMemory PlanExecutor::memory() const {
+  constexpr DeviceKind kAccelerator = DeviceKind::kAccelerator, kHost = DeviceKind::kHost;
   ValueMemory memory;
+  memory.on_two_devices = options_.plan->on_two_devices;
+  memory.kept = KeptBytes(kAccelerator);
+  memory.arena = arenas_[static_cast<int>(kAccelerator)].bytes;
+  memory.host_kept = KeptBytes(kHost);
+  memory.host_arena = arenas_[static_cast<int>(kHost)].bytes;
+  for (const std::unique_ptr<BoundStep>& step : steps_) {
+    memory.live = std::max(memory.live, step->live_bytes(kAccelerator));
+    memory.host_live = std::max(memory.host_live, step->live_bytes(kHost));
+  }
+  return memory;
+}
+
+int64_t PlanExecutor::KeptBytes(DeviceKind device) const {
   const auto address = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
   std::vector<std::pair<uintptr_t, uintptr_t>> values;  // begin, end; they may share memory
-  for (const Tensor* tensor : resources_.tensors) {
-    if (!tensor->allocated()) continue;
+  for (size_t v = 0; v < resources_.tensors.size(); ++v) {
+    const Tensor* const tensor = resources_.tensors[v];
+    if (!tensor->allocated() || options_.plan->variables[v].memory != device) continue;
     const uintptr_t begin = address(tensor->raw());
     if (!IsInArena(*tensor)) values.emplace_back(begin, begin + tensor->bytes());
   }
   std::sort(values.begin(), values.end());
+  int64_t kept = 0;
   uintptr_t counted = 0;  // up to here
   for (const auto& [begin, end] : values) {
     if (end <= counted) continue;
-    memory.kept += static_cast<int64_t>(end - std::max(begin, counted));
+    kept += static_cast<int64_t>(end - std::max(begin, counted));
     counted = end;
   }
-  memory.arena = arena_.bytes;
-  for (const std::unique_ptr<BoundStep>& step : steps_) {
-    memory.live = std::max(memory.live, step->live_bytes());
-  }
-  return memory;
+  return kept;
 }
 
 void PlanExecutor::BindStep() {
@@ -226,7 +254,7 @@ void PlanExecutor::BindStep() {
   } else {
     std::rotate(found, found + 1, steps_.end());
   }
-  steps_.back()->Enter(&arena_);
+  steps_.back()->Enter(&arenas_);
   step_ = steps_.back().get();
 }
 
@@ -339,7 +367,8 @@ absl::Status PlanExecutor::CheckProgress() const {
 }
 
 absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) {
-  WEFT_RETURN_IF_ERROR(streams_[0]->Synchronize());
+  if (branch.stream != 0) streams_[0]->Flush();
+  WEFT_RETURN_IF_ERROR(streams_[branch.stream]->Synchronize());
   absl::StatusOr<bool> holds = ReadCondition(branch);
   if (holds.ok()) return holds;
   return Failed(branch.name, holds.status());
@@ -427,10 +456,18 @@ void PlanExecutor::LaunchTracedWait(int stream, int event) {
 }
 
 absl::Status PlanExecutor::TryOp(BoundOp* bound) {
-  WEFT_RETURN_IF_ERROR(Try([&] {
+  const auto run = [&] {
     const bool runs_kernel = bound->is_static && bound->communicator == nullptr;
     return runs_kernel ? bound->kernel.RunBound() : RunUnbound(bound);
-  }));
+  };
+  if (bound->op->is_copy) {
+    const auto begin = std::chrono::steady_clock::now();
+    WEFT_RETURN_IF_ERROR(Try(run));
+    const auto bytes = static_cast<int64_t>(bound->inputs[0]->bytes());
+    std::this_thread::sleep_until(begin + options_.device->CopyTime(bytes));
+  } else {
+    WEFT_RETURN_IF_ERROR(Try(run));
+  }
   return options_.check_nan ? CheckFinite(*bound) : absl::OkStatus();
 }
 

@@ -28,9 +28,13 @@ namespace weft {
 // What a plan needs to run. All pointers must outlive the executor.
 struct PlanExecutorOptions {
   const Plan* plan = nullptr;
-  // Holds persistable variables; others live as long as the executor.
+  // Holds persistable variables; others live as long as the executor. Those that lie in another
+  // memory than the plan says are moved.
   Scope* scope = nullptr;
+  // Of a plan on two devices, the accelerator. Its streams are also those of the host.
   Device* device = nullptr;
+  // That of the host; only for a plan on two devices.
+  Memory* host_memory = nullptr;
   // Must have at least as many ranks as the plan was built for; may be null if the plan has no
   // rings.
   CommunicatorGroup* group = nullptr;
@@ -79,6 +83,10 @@ struct ValueMemory {
   // Of the arena, which the other values of a step share; and the most of them that live at once.
   int64_t arena = 0;
   int64_t live = 0;
+  // Of a plan on two devices, those above are in the memory of the accelerator; and these in that
+  // of the host.
+  bool on_two_devices = false;
+  int64_t host_kept = 0, host_arena = 0, host_live = 0;
 };
 
 // Launches the instructions of a plan in order; their work runs on the plan's streams. When feeds
@@ -119,8 +127,8 @@ class PlanExecutor {
 
   // By stream of the plan, in order: the ops of the last step. Empty without tracing.
   absl::Span<const std::vector<OpSpan>> spans() const { return spans_; }
-  // By stream that waits, in order: the waits of the last step for events. Empty without tracing, and
-  // on devices that mark times (Device::MarksTimes).
+  // By stream that waits, in order: the waits of the last step for events. Empty without tracing,
+  // and on devices that mark times (Device::MarksTimes).
   absl::Span<const std::vector<WaitSpan>> waits() const { return waits_; }
 
  private:
@@ -134,6 +142,8 @@ class PlanExecutor {
   explicit PlanExecutor(const PlanExecutorOptions& options)
       : options_(options), accesses_(*options.plan) {}
   absl::Status Init();
+  absl::Status BindVariables();
+  int64_t KeptBytes(DeviceKind device) const;
   void BindStep();
   absl::Status RegisterBuffers();
   absl::Status UnregisterBuffers();
@@ -169,9 +179,9 @@ class PlanExecutor {
   // Bound to different types. The last ones that were used, at the end the very last.
   std::vector<std::unique_ptr<BoundStep>> steps_;
   BoundStep* step_ = nullptr;  // the one that the variables have the types of
-  Arena arena_;
   // Of the bound step, with communicators (Communicator::Register).
   std::vector<std::pair<Communicator*, void*>> registered_;
+  StepArenas arenas_;
   std::vector<RunningBlock> frames_;  // in this step, outermost first
   // The innermost of them that is a loop, for its ops to read. Changes only while the compute
   // stream is idle. No branch: none.

@@ -1,4 +1,5 @@
 // Assigns ops to streams, and adds waits.
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,10 @@ namespace weft {
 namespace {
 
 constexpr int kComputeStream = 0;
+
+// In the order of their streams.
+constexpr DeviceStream::Kind kDeviceStreams[] = {
+    DeviceStream::Kind::kHost, DeviceStream::Kind::kToHost, DeviceStream::Kind::kFromHost};
 
 }  // namespace
 
@@ -21,11 +26,23 @@ void PlanBuilder::AddStreams() {
     stream_of_ring_[ring_id] = static_cast<int>(plan_.stream_names.size());
     plan_.stream_names.push_back(absl::StrCat("ring ", ring_id));
   }
+  if (!plan_.on_two_devices) return;
+  first_device_stream_ = static_cast<int>(plan_.stream_names.size());
+  for (DeviceStream::Kind kind : kDeviceStreams) {
+    plan_.stream_names.emplace_back(DeviceStreamName(kind));
+  }
 }
 
-int PlanBuilder::StreamOfRing(int ring_id) const {
-  const auto it = stream_of_ring_.find(ring_id);
-  return it == stream_of_ring_.end() ? -1 : it->second;
+int PlanBuilder::StreamOf(DeviceStream stream) const {
+  if (stream.kind == DeviceStream::Kind::kAccelerator) return kComputeStream;
+  if (stream.kind == DeviceStream::Kind::kRing) {
+    const auto it = stream_of_ring_.find(stream.ring_id);
+    return it == stream_of_ring_.end() ? -1 : it->second;
+  }
+  for (size_t i = 0; first_device_stream_ >= 0 && i < std::size(kDeviceStreams); ++i) {
+    if (kDeviceStreams[i] == stream.kind) return first_device_stream_ + static_cast<int>(i);
+  }
+  return -1;
 }
 
 void PlanBuilder::AddInstructions(const Step& step) {
@@ -33,7 +50,7 @@ void PlanBuilder::AddInstructions(const Step& step) {
     case Step::Kind::kOp:
       return AddRunOp(step.index);
     case Step::Kind::kSync:
-      return AddSync(step.sync, StreamOfRing(step.ring_id));
+      return AddSync(step);
     case Step::Kind::kBeginBranch:
       AddBranchInstruction(step.index);
       plan_.branches[step.index].begin = NextInstruction();
@@ -54,27 +71,33 @@ void PlanBuilder::AddInstructions(const Step& step) {
   }
 }
 
-void PlanBuilder::AddBranchInstruction(int branch) {
-  plan_.instructions.push_back({Plan::Instruction::Kind::kBranch, kComputeStream, branch});
+void PlanBuilder::AddBranchInstruction(int index) {
+  Plan::Branch& branch = plan_.branches[index];
+  branch.stream = StreamOf({ComputeStreamOf(branch.device), -1});
+  plan_.instructions.push_back({Plan::Instruction::Kind::kBranch, branch.stream, index});
 }
 
 void PlanBuilder::AddRunOp(int index) {
-  const int ring = plan_.ops[index].ring;
-  const bool on_compute = ring < 0 || plan_.rings[ring].on_compute_stream;
-  const int stream = on_compute ? kComputeStream : StreamOfRing(plan_.rings[ring].ring_id);
-  plan_.instructions.push_back({Plan::Instruction::Kind::kRunOp, stream, index});
+  const Plan::PlanOp& op = plan_.ops[index];
+  DeviceStream stream{ComputeStreamOf(op.device), -1};
+  if (op.ring >= 0 && !plan_.rings[op.ring].on_compute_stream) {
+    stream = {DeviceStream::Kind::kRing, plan_.rings[op.ring].ring_id};
+  } else if (op.is_copy) {
+    stream.kind = CopyStreamFrom(op.device);
+  }
+  plan_.instructions.push_back({Plan::Instruction::Kind::kRunOp, StreamOf(stream), index});
 }
 
-void PlanBuilder::AddSync(StreamSync sync, int ring) {
-  switch (sync) {
-    case StreamSync::kRingWaitsForCompute:
-      return AddWaits(kComputeStream, {ring});
-    case StreamSync::kComputeWaitsForRing:
-      return AddWaits(ring, {kComputeStream});
+void PlanBuilder::AddSync(const Step& step) {
+  const int awaited = StreamOf(step.awaited);
+  switch (step.sync) {
     case StreamSync::kAllWaitForCompute:
-      return AddHostSync(kComputeStream);
     case StreamSync::kAllWaitForRing:
-      return AddHostSync(ring);
+      return AddHostSync(awaited);
+    case StreamSync::kRingWaitsForCompute:
+    case StreamSync::kComputeWaitsForRing:
+    case StreamSync::kStreamWaitsForStream:
+      return AddWaits(awaited, {StreamOf(step.waiting)});
   }
 }
 
@@ -93,7 +116,7 @@ void PlanBuilder::AddHostSync(int stream) {
 
 void PlanBuilder::AddWaits(int from, const std::vector<int>& to) {
   using Kind = Plan::Instruction::Kind;
-  if (from < 0 || to.empty() || to[0] < 0) return;
+  if (from < 0 || to.empty() || to[0] < 0 || to[0] == from) return;
   const int event = plan_.num_events++;
   plan_.instructions.push_back({Kind::kRecord, from, event});
   for (int stream : to) plan_.instructions.push_back({Kind::kWait, stream, event});

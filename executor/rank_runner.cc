@@ -46,7 +46,7 @@ void RankRunner::Run() {
 }
 
 absl::Status RankRunner::RunAll() {
-  WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_, job_.group->host_memory()));
+  WEFT_RETURN_IF_ERROR(MakeDevices());
   if (job_.inputs.resume != nullptr) return Resume();
   if (job_.startup_plan.has_value()) {
     WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));
@@ -62,6 +62,20 @@ absl::Status RankRunner::RunAll() {
   WEFT_RETURN_IF_ERROR(CompareStartValues());
   WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
   return RunSteps(executor.get());
+}
+
+absl::Status RankRunner::MakeDevices() {
+  WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_, job_.group->host_memory()));
+  const bool has_accelerator = job_.main_plan->on_two_devices ||
+                               (job_.startup_plan.has_value() && job_.startup_plan->on_two_devices);
+  if (!has_accelerator) return absl::OkStatus();
+  if (!device_->memory()->IsHost()) {
+    return absl::UnimplementedError(
+        "a program on two devices (stream_wait) has a simulated accelerator: expected a device in "
+        "the memory of the host, as --device cpu is");
+  }
+  accelerator_ = NewSimDevice(job_.options.sim, device_->memory());
+  return absl::OkStatus();
 }
 
 absl::Status RankRunner::Resume() {
@@ -122,7 +136,8 @@ absl::StatusOr<std::unique_ptr<PlanExecutor>> RankRunner::NewExecutor(const Plan
   PlanExecutorOptions options;
   options.plan = &plan;
   options.scope = &scope_;
-  options.device = device_.get();
+  options.device = plan.on_two_devices ? accelerator_.get() : device_.get();
+  options.host_memory = device_->memory();
   options.group = job_.group.get();
   options.rank = rank_;
   options.random = &random_;

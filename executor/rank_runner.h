@@ -33,6 +33,7 @@ class RankRunner {
 
  private:
   absl::Status RunAll();
+  absl::Status MakeDevices();
   absl::Status Resume();
   absl::Status RunSteps(PlanExecutor* executor);
   // Waits for all ranks.
@@ -50,7 +51,9 @@ class RankRunner {
   const int rank_;
   // Read by the streams in on_error; written while they are idle.
   int64_t step_ = kStartup;
-  std::unique_ptr<Device> device_;  // destroyed after everything in its memory
+  // Destroyed after everything in their memory. Of a main program on two devices, the host, and
+  // the accelerator; otherwise only the first.
+  std::unique_ptr<Device> device_, accelerator_;
   RandomState random_;
   Scope scope_;
   ValueMemory memory_;

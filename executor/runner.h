@@ -20,6 +20,7 @@
 #include "executor/plan.h"
 #include "executor/plan_executor.h"
 #include "executor/result_queue.h"
+#include "executor/sim_device.h"
 #include "executor/stream.h"
 #include "executor/thread_stream.h"
 #include "ops/tensor.h"
@@ -48,6 +49,10 @@ struct RunOptions : PlanOptions {
   // Makes the communicators between the ranks.
   std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(GroupOptions)> new_group =
       NewLocalGroup;
+  // The accelerator of a main program on two devices (ops/schema/device_ops.h), whose host is the
+  // device that new_device makes. That must be in the memory of the host, and also runs the startup
+  // program.
+  SimDeviceOptions sim;
   // Threads of a rank on which kernels compute (ops/threads.h), its own included; at most
   // kMaxThreads.
   int threads = 1;

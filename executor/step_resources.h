@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_STEP_RESOURCES_H_
 #define WEFT_EXECUTOR_STEP_RESOURCES_H_
 
+#include <array>
 #include <vector>
 
 #include "executor/communicator.h"
@@ -9,6 +10,7 @@
 #include "executor/scope.h"
 #include "ops/kernel.h"
 #include "ops/memory.h"
+#include "ops/schema/device_ops.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -39,7 +41,9 @@ struct StepResources {
   bool joins_ops = false;                    // into chains (pointwise_chains.h)
   bool groups_collectives = false;           // of one op
   RandomState* random = nullptr;
-  Memory* memory = nullptr;
+  std::array<Memory*, kNumDeviceKinds> memories{};  // by device; one device: the first
+
+  Memory* MemoryOf(DeviceKind device) const { return memories[static_cast<int>(device)]; }
 };
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #define WEFT_EXECUTOR_STREAM_H_
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -94,6 +95,8 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
   // Whether Stream::MarkTime says when work ran. Otherwise tasks do the work themselves.
   virtual bool MarksTimes() const { return false; }
+  // How long a copy between its memory and the host's takes at least, where that is modelled.
+  virtual std::chrono::nanoseconds CopyTime(int64_t bytes) const { return {}; }
 };
 
 }  // namespace weft

@@ -30,6 +30,9 @@ std::string ReasonOf(const std::string& mode, const std::string& model) {
   if (absl::StartsWith(mode, "singa_sparse") && is_half) {
     return "only fp32 gradients can be sparsified";
   }
+  if (mode == "embedding_offload" && absl::StartsWith(model, "bert")) {
+    return "the gradient is dense, as large as the table";
+  }
   return "";
 }
 

@@ -107,10 +107,16 @@ std::string StepLines::Totals(int64_t steps, double seconds) const {
 }
 
 std::string MemoryLine(const ValueMemory& memory) {
-  return absl::StrFormat(
-      "values of a rank: %d bytes kept between steps, %d in a step, where at most %d live at "
-      "once\n",
-      memory.kept, memory.arena, memory.live);
+  constexpr char kLine[] =
+      "values of a rank%s: %d bytes kept between steps, %d in a step, where at most %d live at "
+      "once\n";
+  if (!memory.on_two_devices) {
+    return absl::StrFormat(kLine, "", memory.kept, memory.arena, memory.live);
+  }
+  return absl::StrCat(
+      absl::StrFormat(kLine, " on the accelerator", memory.kept, memory.arena, memory.live),
+      absl::StrFormat(kLine, " on the host", memory.host_kept, memory.host_arena,
+                      memory.host_live));
 }
 
 std::string MetricsLine(const StepResult& result) {

@@ -55,7 +55,8 @@ class StepLines {
   int64_t first_step_ = 0;                  // of courses_
 };
 
-// "values of a rank: 5 bytes kept between steps, 3 in a step, where at most 2 live at once".
+// "values of a rank: 5 bytes kept between steps, 3 in a step, where at most 2 live at once"; for a
+// program on two devices, a line for each.
 std::string MemoryLine(const ValueMemory& memory);
 
 // {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order;

@@ -238,6 +238,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--verify", flags.verify, "refuse programs that the verifier finds wrong")
       ->capture_default_str();
   app.add_option("--explain", flags.explain, "JSON: what was inserted where, and why");
+  app.add_option("--place", flags.options.place,
+                 "Which ops run on the host (cpu) and which on an accelerator (sim or gpu), after "
+                 "all other passes: type:adam=cpu,param:w=cpu,name:fc_*=sim; see pass "
+                 "hetero-partition")
+      ->type_name("RULES");
   app.add_option("--feed_layout", flags.feed_layout,
                  "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
                  "their declarations suggest");

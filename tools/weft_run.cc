@@ -587,6 +587,18 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
   app.add_option("--device", flags.device, "Device that computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
+  AddInteger(
+      app, "--device_memory", run.sim.memory_bytes, 0, std::numeric_limits<int64_t>::max(),
+      "Memory of the accelerator of a program on two devices, which the host simulates: more "
+      "bytes are an error; 0: as much as the host has")
+      ->capture_default_str()
+      ->type_name("BYTES");
+  app.add_option("--copy_bandwidth", run.sim.copy_bytes_per_s,
+                 "What a copy between the memories of two devices takes at least, as bytes a "
+                 "second; 0: it takes as long as it takes")
+      ->check(NumberThat([](double rate) { return rate >= 0; }, "bytes a second, 0 or more"))
+      ->capture_default_str()
+      ->type_name("BYTES_PER_S");
   AddInteger(app, "--threads", run.threads, 1, kMaxThreads, "Compute threads per rank")
       ->capture_default_str();
   AddInteger(app, "--seed", run.seed, 0, std::numeric_limits<uint64_t>::max(),

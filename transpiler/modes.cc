@@ -168,6 +168,24 @@ std::vector<Mode> MakeModes() {
        {},
        Mode::Trainers::kTwoOrMore,
        {{"reduce_method", "mean"}}},
+
+      {"optimizer_offload",
+       "data parallel, optimizers and their state on the host: gradients are reduced on the "
+       "accelerator and go to the host, and parameters come back",
+       {{kWeft,
+         {},
+         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
+                "sync-elimination,optimizer-offload{$master_weights,$offload,$params,$no_decay,"
+                "$bias_correction},hetero-partition{place=op_device,$order}"}}},
+
+      {"embedding_offload",
+       "data parallel, embedding tables on the host: rows that a batch looks up go to the "
+       "accelerator, and their gradients come back",
+       {{kWeft,
+         {},
+         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
+                "sync-elimination,embedding-offload{$tables},"
+                "hetero-partition{place=op_device,$order}"}}},
   };
 }
 

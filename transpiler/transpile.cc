@@ -6,16 +6,19 @@
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/layout_guess.h"
 #include "ops/analysis/sum_losses.h"
+#include "ops/schema/device_ops.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/passes/facts.h"
+#include "transpiler/passes/hetero_partition.h"
 #include "transpiler/verify/structure.h"
 
 namespace weft {
@@ -25,12 +28,36 @@ absl::StatusOr<std::vector<Spec>> ExpandModeOf(const TranspileOptions& options) 
   return ExpandMode(options.mode, options.dialect, options.mode_flags, ContextFlagsGiven(options));
 }
 
+// Places ops after all other passes: in the pass of the mode that does, if there is one.
+absl::Status AddPlace(const std::string& place, std::vector<Spec>* passes) {
+  const std::string name(HeteroPartition::kName);
+  if (passes->empty() || passes->back().name != name) passes->push_back({name, {}});
+  for (auto& [option, value] : passes->back().options) {
+    if (option != "place") continue;
+    if (value != kOpDeviceAttr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("place: expected rules in one place, found some in pass ", name, " too"));
+    }
+    value = place;
+    return absl::OkStatus();
+  }
+  passes->back().options.emplace_back("place", place);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassRegistry& registry) {
   if (options.mode.empty() == options.passes.empty()) {
     return absl::InvalidArgumentError("expected a mode or passes, and not both");
   }
-  if (options.mode.empty()) return Pipeline::FromText(options.passes, registry);
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> passes, ExpandModeOf(options));
+  std::vector<Spec> passes;
+  if (!options.mode.empty()) {
+    WEFT_ASSIGN_OR_RETURN(passes, ExpandModeOf(options));
+  } else {
+    absl::StatusOr<std::vector<Spec>> given = ParseSpecs(options.passes);
+    WEFT_RETURN_IF_ERROR(Annotate("pipeline", given.status()));
+    passes = *std::move(given);
+  }
+  if (!options.place.empty()) WEFT_RETURN_IF_ERROR(AddPlace(options.place, &passes));
   return Pipeline::FromSpecs(passes, registry);
 }
 

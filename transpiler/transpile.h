@@ -35,6 +35,9 @@ struct TranspileOptions {
   std::string mode;
   std::map<std::string, std::string> mode_flags;
   std::string passes;
+  // After these: which ops run on the host and which on an accelerator, as text (PlaceSpec of pass
+  // hetero-partition). Empty: one device has all.
+  std::string place;
 
   Dialect dialect = Dialect::kWeft;
   ClusterSpec cluster;

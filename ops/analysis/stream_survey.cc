@@ -2,13 +2,21 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 
 #include "absl/types/optional.h"
 #include "ops/analysis/communication.h"
+#include "ops/analysis/device_placement.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
 
 namespace weft {
+namespace {
+
+constexpr int kNumDeviceStreams = 3;
+constexpr DeviceStream kCompute{DeviceStream::Kind::kAccelerator, -1};
+
+}  // namespace
 
 class StreamSurvey::Visitor {
  public:
@@ -17,18 +25,20 @@ class StreamSurvey::Visitor {
         survey_(*survey),
         traits_(program),
         communications_(program),
-        signatures_(program.num_signatures()) {}
+        placement_(program),
+        signatures_(program.num_signatures()) {
+    if (placement_.on_two_devices()) survey->num_device_streams_ = kNumDeviceStreams;
+  }
 
   void VisitAll() {
     for (int b = 0; b < program_.num_blocks(); ++b) {
       for (OpId id : program_.block(b).ops()) Visit(program_.op(id));
     }
     survey_.ring_ids_.assign(rings_.begin(), rings_.end());
-    for (std::vector<SpecialOp>& ops : survey_.special_) {
-      for (SpecialOp& op : ops) {
-        if (op.kind == Kind::kRingOp) op.index = survey_.StreamOfRing(op.index);
-      }
+    for (const Use& use : uses_) {
+      survey_.special_[use.block][use.index].index = survey_.StreamOf(use.stream);
     }
+    for (Sync& sync : survey_.syncs_) FindStreams(&sync);
   }
 
  private:
@@ -38,30 +48,86 @@ class StreamSurvey::Visitor {
     bool is_classified = false;
     absl::optional<Kind> kind;  // none: no SpecialOp
     bool is_registered = true;
+    bool is_collective = false;
+    bool is_copy = false;  // between two memories
     StreamSync sync = StreamSync::kAllWaitForCompute;
   };
   struct RingAttrs {
     int ring_id = 0;
     bool on_compute = false;
   };
+  // A special op and its stream, which has a number when all rings are known.
+  struct Use {
+    int block;
+    size_t index;  // into special_
+    DeviceStream stream;
+  };
 
   void Visit(const Op& op) {
     SignatureInfo& signature = signatures_[op.signature_id()];
     if (!signature.is_classified) signature = Classify(op);
     if (!signature.is_registered) VisitUnregistered(op);
-    if (!signature.kind.has_value()) return;
-    int index = 0;
-    if (*signature.kind == Kind::kRingOp) {
-      const RingAttrs ring = Decode(op);
-      if (ring.on_compute) return;
-      rings_.insert(ring.ring_id);
-      index = ring.ring_id;  // VisitAll replaces it by the stream
-    } else if (*signature.kind == Kind::kSync) {
-      index = static_cast<int>(survey_.syncs_.size());
+    if (signature.kind == Kind::kSync) {
+      const int index = static_cast<int>(survey_.syncs_.size());
       survey_.syncs_.push_back({op.id(), signature.sync, Decode(op).ring_id});
+      return AddSpecial(op, Kind::kSync, index);
     }
-    if (*signature.kind == Kind::kRingOp || *signature.kind == Kind::kFuse) Watch(op);
-    survey_.special_[op.block()].push_back({*signature.kind, op.position(), index});
+    if (signature.kind == Kind::kRingSetup) return AddSpecial(op, Kind::kRingSetup, 0);
+    const DeviceStream stream = StreamFor(op, signature);
+    const bool is_plain = signature.kind.value_or(Kind::kStreamOp) == Kind::kStreamOp;
+    if (is_plain && stream == kCompute) return;
+    if (!(stream == kCompute) || signature.kind == Kind::kFuse) Watch(op);
+    uses_.push_back({op.block(), survey_.special_[op.block()].size(), stream});
+    AddSpecial(op, signature.kind.value_or(Kind::kStreamOp), 0);
+  }
+
+  void AddSpecial(const Op& op, Kind kind, int index) {
+    survey_.special_[op.block()].push_back({kind, op.position(), index});
+  }
+
+  // The stream of an op that is no synchronization.
+  DeviceStream StreamFor(const Op& op, const SignatureInfo& signature) {
+    if (signature.is_collective) {
+      const RingAttrs ring = Decode(op);
+      if (!ring.on_compute) {
+        rings_.insert(ring.ring_id);
+        return {DeviceStream::Kind::kRing, ring.ring_id};
+      }
+    }
+    const DeviceKind device = placement_.DeviceOf(op.id());
+    if (placement_.on_two_devices() && signature.is_copy) return {CopyStreamFrom(device), -1};
+    return {ComputeStreamOf(device), -1};
+  }
+
+  void FindStreams(Sync* sync) const {
+    const int ring = survey_.StreamOfRing(sync->ring_id);
+    const int compute = survey_.StreamOf({ComputeStreamOf(placement_.DeviceOf(sync->op)), -1});
+    switch (sync->sync) {
+      case StreamSync::kRingWaitsForCompute:
+        sync->waiting = ring;
+        sync->awaited = compute;
+        return;
+      case StreamSync::kComputeWaitsForRing:
+        sync->waiting = compute;
+        sync->awaited = ring;
+        return;
+      case StreamSync::kAllWaitForCompute:
+        sync->awaited = compute;
+        return;
+      case StreamSync::kAllWaitForRing:
+        sync->awaited = ring;
+        return;
+      case StreamSync::kStreamWaitsForStream:
+        sync->waiting = NamedStream(sync->op, "stream");
+        sync->awaited = NamedStream(sync->op, "awaited");
+        return;
+    }
+  }
+
+  int NamedStream(OpId op, absl::string_view attr) const {
+    const std::string name = program_.op(op).StringAttr(attr).value_or("");
+    const absl::optional<DeviceStream> stream = FindDeviceStream(name);
+    return stream.has_value() ? survey_.StreamOf(*stream) : -1;
   }
 
   void VisitUnregistered(const Op& op) {
@@ -94,11 +160,12 @@ class StreamSurvey::Visitor {
     } else if (holds_blocks) {
       signature.kind = Kind::kHoldsBlocks;
     } else if (has(Trait::kCollective)) {
-      signature.kind = Kind::kRingOp;
+      signature.is_collective = true;
     } else if (has(Trait::kAlias)) {
       signature.kind = Kind::kFuse;
     }
     signature.is_registered = schema != nullptr;
+    signature.is_copy = CopiesFrom(op.type()).has_value();
     return signature;
   }
 
@@ -119,6 +186,8 @@ class StreamSurvey::Visitor {
   StreamSurvey& survey_;
   OpTraits traits_;
   Communications communications_;
+  const DevicePlacement placement_;
+  std::vector<Use> uses_;
   std::vector<SignatureInfo> signatures_;  // by Op::signature_id
   std::set<int> rings_;                    // with a stream
 };
@@ -132,6 +201,15 @@ int StreamSurvey::StreamOfRing(int ring_id) const {
   const auto it = std::lower_bound(ring_ids_.begin(), ring_ids_.end(), ring_id);
   if (it == ring_ids_.end() || *it != ring_id) return -1;
   return static_cast<int>(it - ring_ids_.begin()) + 1;
+}
+
+int StreamSurvey::StreamOf(DeviceStream stream) const {
+  using Kind = DeviceStream::Kind;
+  if (stream.kind == Kind::kAccelerator) return 0;
+  if (stream.kind == Kind::kRing) return StreamOfRing(stream.ring_id);
+  if (num_device_streams_ == 0) return -1;
+  const int first = static_cast<int>(ring_ids_.size()) + 1;
+  return first + static_cast<int>(stream.kind) - static_cast<int>(Kind::kHost);
 }
 
 }  // namespace weft

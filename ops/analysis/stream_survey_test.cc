@@ -52,7 +52,7 @@ TEST(StreamSurveyTest, RingsHaveStreamsInTheOrderOfTheirNumbers) {
   EXPECT_EQ(survey.StreamOfRing(7), 2);
   EXPECT_EQ(survey.StreamOfRing(5), -1);
   EXPECT_THAT(survey.special(0),
-              ElementsAre(Special(Kind::kRingOp, 0, 2), Special(Kind::kRingOp, 2, 1)));
+              ElementsAre(Special(Kind::kStreamOp, 0, 2), Special(Kind::kStreamOp, 2, 1)));
   EXPECT_TRUE(survey.IsWatched(program.FindSymbol("a")));
   EXPECT_TRUE(survey.IsWatched(program.FindSymbol("b")));
   EXPECT_FALSE(survey.IsWatched(program.FindSymbol("c")));
@@ -88,8 +88,8 @@ TEST(StreamSurveyTest, RingsAreThoseOfAllBlocks) {
   AllReduce(builder, 1, "b");
   const StreamSurvey survey(builder.Build());
   EXPECT_THAT(survey.special(0),
-              ElementsAre(Special(Kind::kRingOp, 0, 2), Special(Kind::kBranch, 1, 0)));
-  EXPECT_THAT(survey.special(1), ElementsAre(Special(Kind::kRingOp, 0, 1)));
+              ElementsAre(Special(Kind::kStreamOp, 0, 2), Special(Kind::kBranch, 1, 0)));
+  EXPECT_THAT(survey.special(1), ElementsAre(Special(Kind::kStreamOp, 0, 1)));
 }
 
 TEST(StreamSurveyTest, LoopsRingSetUpAndSharedStorageAreSpecial) {

@@ -12,6 +12,7 @@
 #include "ops/analysis/access_history.h"
 #include "ops/analysis/stream_clocks.h"
 #include "ops/analysis/stream_survey.h"
+#include "ops/schema/device_ops.h"
 
 namespace weft {
 namespace {
@@ -121,7 +122,7 @@ class Walk {
       : program_(program),
         survey_(survey),
         report_(*report),
-        clocks_(static_cast<int>(report->ring_ids.size()) + 1, track),
+        clocks_(report->num_streams, track),
         storage_(program),
         slice_accesses_left_(SliceAccesses(program)),
         op_at_(1),
@@ -145,7 +146,7 @@ class Walk {
       if (!is_followed_[i] || report_.unknown_communication.valid() || report_.gave_up_at.valid()) {
         continue;
       }
-      if (sync.sync != StreamSync::kAllWaitForCompute && survey_.StreamOfRing(sync.ring_id) < 0) {
+      if (sync.waiting < 0 || sync.awaited < 0) {
         sync.effect = SyncEffect::kNoStream;
       } else if (!orders_[i]) {
         sync.effect = SyncEffect::kOrdersNothing;
@@ -158,14 +159,15 @@ class Walk {
  private:
   // Whether what follows, once the compute stream is idle, comes after everything.
   bool AllIsAwaited() {
-    for (size_t ring = 1; ring <= report_.ring_ids.size(); ++ring) {
-      if (!clocks_.KnowsAll(kComputeStream, static_cast<int>(ring))) return false;
+    for (int stream = 1; stream < report_.num_streams; ++stream) {
+      if (!clocks_.KnowsAll(kComputeStream, stream)) return false;
     }
     return true;
   }
 
   void Continue(StepEnd end) {
-    if (end == StepEnd::kAllIdle) return;
+    // Only Weft's executor runs programs on two devices.
+    if (end == StepEnd::kAllIdle || survey_.has_two_devices()) return;
     clocks_.HostWait(kComputeStream, StreamClocks::kNoOp);
     step_end_ = static_cast<uint32_t>(op_at_.size()) - 1;
     if (end == StepEnd::kNextStep) {
@@ -201,18 +203,18 @@ class Walk {
 
   void RunSpecial(const Block& block, const Op& op, const Special& special, bool again) {
     switch (special.kind) {
-      case Special::Kind::kRingOp:
+      case Special::Kind::kStreamOp:
         return RunPlain(block, op, special.index);
       case Special::Kind::kSync:
         return Synchronize(report_.syncs[special.index], special.index);
       case Special::Kind::kRingSetup:
         return clocks_.IncidentalHostWait(kComputeStream);
       case Special::Kind::kBranch:
-        return RunBranch(block, op, again);
+        return RunBranch(block, op, special.index, again);
       case Special::Kind::kFuse:
-        return FuseTensors(block, op);
+        return FuseTensors(block, op, special.index);
       case Special::Kind::kHoldsBlocks:
-        return RunLoop(block, op, again);
+        return RunLoop(block, op, special.index, again);
     }
   }
 
@@ -228,23 +230,12 @@ class Walk {
 
   void Synchronize(const SyncUse& sync, int index) {
     is_followed_[index] = true;
-    const int ring = survey_.StreamOfRing(sync.ring_id);
     const uint32_t source = static_cast<uint32_t>(index);
-    bool orders = false;
-    switch (sync.sync) {
-      case StreamSync::kRingWaitsForCompute:
-        orders = ring >= 0 && clocks_.Wait(ring, kComputeStream, source);
-        break;
-      case StreamSync::kComputeWaitsForRing:
-        orders = ring >= 0 && clocks_.Wait(kComputeStream, ring, source);
-        break;
-      case StreamSync::kAllWaitForCompute:
-        orders = clocks_.HostWait(kComputeStream, source);
-        break;
-      case StreamSync::kAllWaitForRing:
-        orders = ring >= 0 && clocks_.HostWait(ring, source);
-        break;
-    }
+    if (sync.waiting < 0 || sync.awaited < 0) return;
+    const bool all_wait =
+        sync.sync == StreamSync::kAllWaitForCompute || sync.sync == StreamSync::kAllWaitForRing;
+    const bool orders = all_wait ? clocks_.HostWait(sync.awaited, source)
+                                 : clocks_.Wait(sync.waiting, sync.awaited, source);
     if (orders) orders_[index] = true;
   }
 
@@ -265,12 +256,12 @@ class Walk {
   }
 
   // The ops of the block access the op's Input and Out.
-  void RunBranch(const Block& block, const Op& op, bool again) {
-    Begin(op, kComputeStream);
+  void RunBranch(const Block& block, const Op& op, int stream, bool again) {
+    Begin(op, stream);
     for (Symbol name : op.Input("Cond")) {
       if (survey_.IsWatched(name)) Touch(block.Resolve(name), /*writes=*/false);
     }
-    clocks_.IncidentalHostWait(kComputeStream);
+    clocks_.IncidentalHostWait(stream);
     clocks_.EnterBranch();
     for (int inner : DistinctBlocks(op)) {
       if (MayRun(op, inner)) RunBlock(inner, again);
@@ -280,8 +271,8 @@ class Walk {
 
   // The second iteration shows conflicts between iterations. An inner loop is repeated only in the
   // first iteration of the outer one: conflicts between its iterations do not depend on the outer.
-  void RunLoop(const Block& block, const Op& op, bool again) {
-    RunPlain(block, op, kComputeStream);
+  void RunLoop(const Block& block, const Op& op, int stream, bool again) {
+    RunPlain(block, op, stream);
     clocks_.EnterBranch();
     ++loops_;
     for (int turn = again ? 1 : 0; turn < 2; ++turn) {
@@ -293,12 +284,12 @@ class Walk {
     clocks_.LeaveBranch();
   }
 
-  void FuseTensors(const Block& block, const Op& op) {
+  void FuseTensors(const Block& block, const Op& op, int stream) {
     const absl::Span<const Symbol> fused = op.Output("FusedOutput");
     if (fused.size() != 1 || op.Output("Output").empty()) {
-      return RunPlain(block, op, kComputeStream);
+      return RunPlain(block, op, stream);
     }
-    Begin(op, kComputeStream);
+    Begin(op, stream);
     const bool copies = op.BoolAttr("copy_data").value_or(false);
     if (copies) {
       for (Symbol name : op.Input("Input")) Touch(block.Resolve(name), /*writes=*/false);
@@ -414,9 +405,11 @@ StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options
   report.unknown_communication = survey.unknown_communication();
   report.unknown_on_compute = survey.unknown_on_compute();
   for (const StreamSurvey::Sync& sync : survey.syncs()) {
-    report.syncs.push_back({sync.op, sync.sync, sync.ring_id, SyncEffect::kNeeded});
+    report.syncs.push_back(
+        {sync.op, sync.sync, sync.ring_id, SyncEffect::kNeeded, sync.waiting, sync.awaited});
   }
-  const size_t num_streams = report.ring_ids.size() + 1;
+  report.num_streams = survey.num_streams();
+  const int num_streams = report.num_streams;
   if (num_streams > kMaxStreams) {
     report.too_many_streams = true;
     return report;
@@ -428,6 +421,12 @@ StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options
 
 std::string StreamName(const StreamReport& report, int stream) {
   if (stream == kComputeStream) return "the compute stream";
+  const int num_rings = static_cast<int>(report.ring_ids.size());
+  if (stream > num_rings) {
+    const int first = static_cast<int>(DeviceStream::Kind::kHost);
+    const auto kind = static_cast<DeviceStream::Kind>(stream - num_rings - 1 + first);
+    return absl::StrCat("stream ", DeviceStreamName(kind));
+  }
   return absl::StrCat("ring ", report.ring_ids[stream - 1]);
 }
 

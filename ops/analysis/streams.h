@@ -21,6 +21,11 @@ namespace weft {
 // like this (executor/plan.h), and also drains all streams at the end of a step. Executors of
 // Paddle wait for the compute stream only: see StepEnd.
 //
+// A program on two devices (ops/schema/device_ops.h) has three more streams: of the host's ops, and
+// of copies to and from its memory; all streams are drained at the end of a step, whatever StepEnd
+// says. Conditions are then read on the stream of the op that has the
+// block.
+//
 // Storage. Every variable has its own. After coalesce_tensor (Trait::kAlias), its Output variables
 // are slices of FusedOutput: an access to the buffer accesses all slices, an access to a slice no
 // other. The op reads Input with copy_data, writes Output with copy_data or set_constant, and
@@ -59,7 +64,7 @@ enum class SyncEffect : uint8_t {
   kNotNeeded,
   // An earlier wait orders the same, or nothing was issued.
   kOrdersNothing,
-  // The ring has no stream.
+  // The ring, or a stream of that name, does not exist.
   kNoStream,
 };
 
@@ -68,6 +73,7 @@ struct SyncUse {
   StreamSync sync;
   int ring_id;  // of those that have one
   SyncEffect effect;
+  int waiting = 0, awaited = 0;  // streams (StreamSurvey::Sync)
 };
 
 // What follows the last op. Only persistable variables can conflict: the others are new in every
@@ -88,6 +94,7 @@ struct StreamOptions {
 
 struct StreamReport {
   std::vector<int> ring_ids;  // of the streams 1, 2, ...
+  int num_streams = 1;  // with those of a second device, which follow (ops/schema/device_ops.h)
   // In the order of the second op; for each first op, the first access that conflicts with it.
   std::vector<Race> races;
   std::vector<SharedSlice> shared_slices;
@@ -114,7 +121,7 @@ inline constexpr int kMaxStreamsToTrack = 65;
 // variables), and O(syncs * streams) to find redundant syncs.
 StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options = {});
 
-// "the compute stream", "ring 3".
+// "the compute stream", "ring 3", "stream d2h".
 std::string StreamName(const StreamReport& report, int stream);
 
 }  // namespace weft

@@ -1,11 +1,14 @@
 // Copies of a tensor, with the same or another element type, or under other dims.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
+#include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/formulas/cast.h"
+#include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -23,6 +26,30 @@ absl::StatusOr<Kernel> Assign(OpKernel op) {
   if (!x) return absl::InvalidArgumentError("input X: missing");
   return op.InPlace().View(out, x).Pointwise().Make(
       RawElements{x}, [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
+}
+
+// Out = X in another memory, which is why Out is never X itself. Both memories are those of the
+// host (executor/sim_device.h).
+absl::StatusOr<Kernel> CopyBetweenMemories(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(RawElements{x},
+                 [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
+}
+
+// The same of SelectedRows: rows with their indices.
+absl::StatusOr<Kernel> CopyRowsBetweenMemories(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.MakeForRows([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& from = x(ctx);
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", from));
+    Tensor* const to = &out(ctx);
+    to->ResizeRows(from.dtype(), from.TallDims(), from.dim(0));
+    std::copy(from.rows().begin(), from.rows().end(), to->mutable_rows().begin());
+    CopyBytes(from, to);
+    return absl::OkStatus();
+  });
 }
 
 // Like Paddle's CPU kernel: fp16 by truncation, and infinite beyond the largest number.
@@ -84,6 +111,10 @@ void AddCopyKernels(KernelTable* table) {
   table->Add("assign", Assign);
   table->Add("cast", Cast);
   table->Add("memcpy", Assign);
+  for (const char* type : {"memcpy_d2h", "memcpy_h2d"}) {
+    table->Add(type, CopyBetweenMemories);
+    table->AddForRows(type, CopyRowsBetweenMemories);
+  }
   table->Add("share_data", Assign);
   for (const char* type : {"flatten", "flatten2", "flatten_contiguous_range", "reshape", "reshape2",
                            "squeeze", "squeeze2", "unsqueeze", "unsqueeze2"}) {

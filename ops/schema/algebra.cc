@@ -55,6 +55,8 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"logical_or", Algebra::kOr},
       {"logical_xor", Algebra::kXor},
       {"memcpy", Algebra::kCopy},
+      {"memcpy_d2h", Algebra::kCopy},
+      {"memcpy_h2d", Algebra::kCopy},
       {"not_equal", Algebra::kNotEqual},
       {"print", Algebra::kCopy},
       {"randint", Algebra::kRandom},

@@ -118,6 +118,12 @@ void AddStreamSync(OpSchemaTable* schemas) {
   for (const char* type : {"c_sync_comm_stream", "c_wait_compute", "c_wait_comm"}) {
     schemas->Add(OpSchema(type, "X* -> Out*=X").Attr("ring_id", 0).With(Trait::kStreamSync));
   }
+  // Of a program on two devices: `stream` waits for what `awaited` was given so far
+  // (ops/schema/device_ops.h).
+  schemas->Add(OpSchema("stream_wait", "X* -> Out*=X")
+                   .RequiredAttr("stream", std::string())
+                   .RequiredAttr("awaited", std::string())
+                   .With(Trait::kStreamSync));
 }
 
 // --- Fused buffers -------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ constexpr StreamSyncOp kStreamSyncOps[] = {
     {"c_sync_comm_stream", StreamSync::kAllWaitForRing},
     {"c_wait_comm", StreamSync::kComputeWaitsForRing},
     {"c_wait_compute", StreamSync::kRingWaitsForCompute},
+    {"stream_wait", StreamSync::kStreamWaitsForStream},
 };
 
 }  // namespace

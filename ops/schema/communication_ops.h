@@ -48,12 +48,14 @@ struct CollectiveOp {
 const CollectiveOp* FindCollectiveOp(absl::string_view type);
 
 // The order that an op of trait kStreamSync establishes. The first two make one stream wait for
-// another. In Paddle, the others block the host until a stream is idle: all later ops wait for it.
+// another. In Paddle, the next two block the host until a stream is idle: all later ops wait for
+// it. The last one names two streams of a program on two devices (ops/schema/device_ops.h).
 enum class StreamSync {
   kRingWaitsForCompute,
   kComputeWaitsForRing,
   kAllWaitForCompute,
   kAllWaitForRing,
+  kStreamWaitsForStream,
 };
 
 // None if the type is not a stream synchronization.

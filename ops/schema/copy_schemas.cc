@@ -28,6 +28,14 @@ void AddCopySchemas(OpSchemaTable* schemas) {
                    .RequiredAttr("dst_place_type", 0)
                    .With(Trait::kElementwise, Trait::kLinear, Trait::kRowSplittable)
                    .Infer(OutputsLike("X")));
+  // Between the memories of two devices (ops/schema/device_ops.h). In Paddle, dst_place_type is
+  // that of memcpy; Weft ignores it.
+  for (const char* type : {"memcpy_d2h", "memcpy_h2d"}) {
+    schemas->Add(OpSchema(type, "X -> Out")
+                     .Attr("dst_place_type", 0)
+                     .With(Trait::kElementwise, Trait::kLinear, Trait::kRowSplittable)
+                     .Infer(OutputsLike("X")));
+  }
   schemas->Add(OpSchema("share_data", "X -> Out").Infer(OutputsLike("X")));
 }
 

@@ -175,10 +175,10 @@ TEST(TraitsTest, RingsAreSetUpBySixOps) {
                                      "c_gen_bkcl_id", "c_gen_nccl_id", "c_gen_xccl_id"));
 }
 
-TEST(TraitsTest, StreamsAreOrderedByFourOps) {
+TEST(TraitsTest, StreamsAreOrderedByFiveOps) {
   EXPECT_THAT(TypesWith(Trait::kStreamSync),
               ::testing::ElementsAre("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_comm",
-                                     "c_wait_compute"));
+                                     "c_wait_compute", "stream_wait"));
 }
 
 TEST(TraitsTest, OptimizersUpdateParamByGradAndLearningRate) {

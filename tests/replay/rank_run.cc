@@ -104,8 +104,9 @@ void RankRun::Run(const ReplayOp& op) {
 }
 
 void RankRun::Synchronize(const ReplayOp& op) {
-  if (*op.sync != StreamSync::kAllWaitForCompute && setting_.rings != nullptr &&
-      setting_.rings->count(op.ring) == 0) {
+  const bool uses_ring =
+      *op.sync != StreamSync::kAllWaitForCompute && *op.sync != StreamSync::kStreamWaitsForStream;
+  if (uses_ring && setting_.rings != nullptr && setting_.rings->count(op.ring) == 0) {
     failure_ = absl::StrCat("deadlock: ring ", op.ring, " is not set up");
     frames_.clear();
     return;
@@ -120,6 +121,9 @@ void RankRun::Synchronize(const ReplayOp& op) {
       return graph_.Block(kComputeStream);
     case StreamSync::kAllWaitForRing:
       return graph_.Block(ring);
+    case StreamSync::kStreamWaitsForStream:
+      unsupported_ = op.type;
+      return;
   }
 }
 

@@ -3,12 +3,15 @@
 #include "transpiler/passes/broadcast_params.h"
 #include "transpiler/passes/comm_init.h"
 #include "transpiler/passes/dense_gradients.h"
+#include "transpiler/passes/embedding_offload.h"
 #include "transpiler/passes/exact_loss.h"
 #include "transpiler/passes/gather_gradients.h"
 #include "transpiler/passes/grad_accumulate.h"
 #include "transpiler/passes/grad_all_reduce.h"
 #include "transpiler/passes/grad_reduce.h"
+#include "transpiler/passes/hetero_partition.h"
 #include "transpiler/passes/local_sgd.h"
+#include "transpiler/passes/optimizer_offload.h"
 #include "transpiler/passes/paddle/paddle_all_gather.h"
 #include "transpiler/passes/paddle/paddle_comm_init.h"
 #include "transpiler/passes/paddle/paddle_grad_all_reduce.h"
@@ -31,12 +34,15 @@ PassRegistry BuiltinPasses() {
   registry.Add<BroadcastParams>();
   registry.Add<CommInit>();
   registry.Add<DenseGradients>();
+  registry.Add<EmbeddingOffload>();
   registry.Add<ExactLoss>();
   registry.Add<GatherGradients>();
   registry.Add<GradAccumulate>();
   registry.Add<GradAllReduce>();
   registry.Add<GradReduce>();
+  registry.Add<HeteroPartition>();
   registry.Add<LocalSgd>();
+  registry.Add<OptimizerOffload>();
   registry.Add<PaddleAllGather>();
   registry.Add<PaddleCommInit>();
   registry.Add<PaddleGradAllReduce>();

@@ -43,7 +43,9 @@ absl::StatusOr<bool> RemoveFrom(Program* program, StepEnd end, const char* name,
     rewriter.Erase(sync.op);
     if (context.remarks == nullptr) continue;
     std::vector<std::pair<std::string, std::string>> details = {{"program", name}};
-    if (sync.sync != StreamSync::kAllWaitForCompute) {
+    if (sync.sync == StreamSync::kStreamWaitsForStream) {
+      details.push_back({"stream", StreamName(report, sync.waiting)});
+    } else if (sync.sync != StreamSync::kAllWaitForCompute) {
       details.push_back({"ring", absl::StrCat(sync.ring_id)});
     }
     context.Explain(SyncElimination::kName, program->op(sync.op).DebugName(), "removed", why,

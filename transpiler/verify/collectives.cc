@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/communication.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
@@ -151,7 +152,10 @@ class CollectiveChecker {
   void CheckRing(const Op& op) {
     if (!knows_rings_) return;
     if (traits_.Has(op, Trait::kStreamSync) && !op.HasAttr("ring_id")) {
-      if (FindStreamSyncOp(op.type()) == StreamSync::kAllWaitForCompute) return;
+      const absl::optional<StreamSync> sync = FindStreamSyncOp(op.type());
+      if (sync == StreamSync::kAllWaitForCompute || sync == StreamSync::kStreamWaitsForStream) {
+        return;
+      }
     }
     const int64_t ring = op.IntAttr("ring_id").value_or(0);
     if (rings_.count(ring) > 0) return;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/streams.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/device_ops.h"
 
 namespace weft {
 namespace {
@@ -71,16 +72,27 @@ class RaceReporter {
     }
   }
 
+  // Other names are W411.
+  bool NamesStreams(const SyncUse& sync) const {
+    if (sync.sync != StreamSync::kStreamWaitsForStream) return true;
+    const Op op = program_.op(sync.op);
+    return FindDeviceStream(op.StringAttr("stream").value_or("")).has_value() &&
+           FindDeviceStream(op.StringAttr("awaited").value_or("")).has_value();
+  }
+
   void ReportRedundantSyncs() {
     for (const SyncUse& sync : report_.syncs) {
       if (sync.effect == SyncEffect::kOrdersNothing) {
         Add("W405", sync.op, DescribeRedundant(sync));
-      } else if (sync.effect == SyncEffect::kNoStream) {
+      } else if (sync.effect == SyncEffect::kNoStream && NamesStreams(sync)) {
+        const bool names_streams = sync.sync == StreamSync::kStreamWaitsForStream;
         Add("W406", sync.op,
             absl::StrCat(Name(sync.op),
                          ": expected a ring with collectives that do not set use_calc_stream, "
-                         "found ring ",
-                         sync.ring_id, ", which has none: it orders nothing"));
+                         "found ",
+                         names_streams ? "one" : absl::StrCat("ring ", sync.ring_id, ","),
+                         names_streams ? " that has none" : " which has none",
+                         ": it orders nothing"));
       }
     }
   }
@@ -128,9 +140,18 @@ class RaceReporter {
                         in_block ? " on every path" : "", "; insert ", Remedy(race));
   }
 
+  bool IsRingOrCompute(int stream) const {
+    return stream <= static_cast<int>(report_.ring_ids.size());
+  }
+
   std::string Remedy(const Race& race) const {
     const auto wait_comm = StreamSyncOpType(StreamSync::kComputeWaitsForRing);
     const auto wait_compute = StreamSyncOpType(StreamSync::kRingWaitsForCompute);
+    if (!IsRingOrCompute(race.first_stream) || !IsRingOrCompute(race.second_stream)) {
+      return absl::StrCat(StreamSyncOpType(StreamSync::kStreamWaitsForStream), " of ",
+                          StreamName(report_, race.second_stream), " for ",
+                          StreamName(report_, race.first_stream));
+    }
     if (race.second_stream == 0) return std::string(wait_comm);
     if (race.first_stream == 0) return std::string(wait_compute);
     return absl::StrCat(wait_comm, " for ", StreamName(report_, race.first_stream), " and ",
@@ -149,15 +170,13 @@ class RaceReporter {
   }
 
   std::string DescribeRedundant(const SyncUse& sync) const {
-    const std::string ring = absl::StrCat("ring ", sync.ring_id), compute = "the compute stream";
-    const bool waits_for_ring =
-        sync.sync == StreamSync::kComputeWaitsForRing || sync.sync == StreamSync::kAllWaitForRing;
     const bool is_of_host =
         sync.sync == StreamSync::kAllWaitForCompute || sync.sync == StreamSync::kAllWaitForRing;
-    const std::string who = is_of_host ? "the host has already waited"
-                                       : (waits_for_ring ? compute : ring) + " already waits";
+    const std::string who = is_of_host
+                                ? "the host has already waited"
+                                : absl::StrCat(StreamName(report_, sync.waiting), " already waits");
     return absl::StrCat(Name(sync.op), " orders nothing: ", who, " for all that ",
-                        waits_for_ring ? ring : compute, " was given");
+                        StreamName(report_, sync.awaited), " was given");
   }
 
   const Program& program_;

@@ -25,6 +25,7 @@
 #include "transpiler/verify/block_conditions.h"
 #include "transpiler/verify/call_sequences.h"
 #include "transpiler/verify/collectives.h"
+#include "transpiler/verify/devices.h"
 #include "transpiler/verify/equivalence.h"
 #include "transpiler/verify/parameter_updates.h"
 #include "transpiler/verify/races.h"
@@ -167,6 +168,8 @@ class Verifier {
       if (!Runs(Layer::kRaces)) return;
       if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
       CheckRaces(*programs.main, {rank, false}, &races);
+      CheckDevices(*programs.main, {rank, false}, &races);
+      if (programs.startup != nullptr) CheckDevices(*programs.startup, {rank, true}, &races);
     });
     BatchFacts facts = BatchFactsOf(options_, *programs.main, nullptr);
     bool is_proven = false;

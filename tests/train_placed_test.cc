@@ -1,0 +1,318 @@
+// Programs on two devices train to the bits of one device: pass hetero-partition, the executor, and
+// the simulated accelerator.
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "executor/checkpoint.h"
+#include "executor/runner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/analysis/device_placement.h"
+#include "ops/analysis/streams.h"
+#include "ops/kernel.h"
+#include "proto/rewriter.h"
+#include "proto/text/program_text.h"
+#include "tests/training_programs.h"
+#include "tests/training_spec.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weft::testing::Activation;
+using ::weft::testing::BuildPrograms;
+using ::weft::testing::ClipKind;
+using ::weft::testing::LossKind;
+using ::weft::testing::OptimizerKind;
+using ::weft::testing::StatusIs;
+using ::weft::testing::TrainingPrograms;
+using ::weft::testing::TrainingSpec;
+
+constexpr int64_t kSteps = 4;
+constexpr char kDataParallel[] = "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce";
+
+// The bits of all losses, by step and rank, and then those of the parameters.
+using Bits = std::map<std::string, std::string>;
+
+std::string BitsOf(const Tensor& tensor) {
+  return std::string(static_cast<const char*>(tensor.raw()), tensor.bytes());
+}
+
+struct Trained {
+  Bits bits;
+  ValueMemory memory;
+};
+
+absl::StatusOr<Trained> Train(const TrainingPrograms& programs, int ranks, RunOptions options = {},
+                              RunInputs inputs = {}) {
+  options.kernels = &CpuKernels();
+  options.nranks = ranks;
+  if (options.steps == 1) options.steps = kSteps;
+  Trained trained;
+  inputs.main = &programs.main;
+  inputs.startup = &programs.startup;
+  inputs.feeds = programs.feeds;
+  inputs.on_result = [&trained](const StepResult& result) {
+    for (size_t v = 0; v < result.values.size(); ++v) {
+      const std::string key = absl::StrCat(result.step, "/", result.rank, "/", v);
+      trained.bits[key] = BitsOf(result.values[v]);
+    }
+    return absl::OkStatus();
+  };
+  WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
+  for (const std::string& name : programs.parameters) {
+    trained.bits[name] = BitsOf(result.persistables.at(name));
+  }
+  trained.memory = result.memory;
+  return trained;
+}
+
+absl::Status Rewrite(const std::string& passes, int ranks, TrainingPrograms* programs) {
+  TranspileOptions options;
+  options.passes = passes;
+  options.cluster.nranks = ranks;
+  ProgramPair pair{&programs->main, &programs->startup};
+  return Transpile(options, pair).status();
+}
+
+TrainingSpec Layers() {
+  TrainingSpec spec;
+  spec.layers = {{8, Activation::kTanh, /*bias=*/true},
+                 {6, Activation::kRelu, /*bias=*/true},
+                 {3, Activation::kNone, /*bias=*/true}};
+  spec.head.layer = 3;  // on top of them
+  return spec;
+}
+
+struct Case {
+  const char* name;
+  TrainingSpec spec;
+  const char* place;
+};
+
+std::vector<Case> Cases() {
+  TrainingSpec adam = Layers();
+  adam.weights_by = adam.biases_by = OptimizerKind::kAdam;
+  TrainingSpec clipped = Layers();
+  clipped.weights_by = OptimizerKind::kMomentum;
+  clipped.clip = ClipKind::kByGlobalNorm;
+  TrainingSpec merged = adam;
+  merged.merged_steps = 2;
+  TrainingSpec lookups = Layers();
+  lookups.lookups = 2;
+  lookups.sparse = true;
+  return {
+      {"Adam", adam, "type:adam=cpu"},
+      {"ClippedMomentum", clipped, "type:momentum=cpu,type:sgd=cpu"},
+      {"ClippingOnTheHost", clipped, "type:momentum=cpu,type:s*=cpu,type:elementwise_mul=cpu"},
+      {"ActivationsOnTheHost", adam, "type:tanh*=cpu,type:relu*=cpu"},
+      {"MergedGradients", merged, "type:conditional_block=cpu"},
+      {"SparseLookups", lookups, "type:lookup_table*=cpu,type:sgd=cpu"},
+      {"ForwardOnTheAcceleratorOnly", adam, "type:mul=sim,type:tanh=sim"},
+  };
+}
+
+class TrainPlaced : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TrainPlaced, HasTheBitsOfOneDevice) {
+  for (const int ranks : {1, 2}) {
+    TrainingPrograms programs = BuildPrograms(GetParam().spec);
+    if (ranks > 1) {
+      WEFT_ASSERT_OK(Rewrite(kDataParallel, ranks, &programs));
+    }
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(programs, ranks));
+    for (const char* order : {"early_start", "few_switches"}) {
+      TrainingPrograms placed = programs;
+      WEFT_ASSERT_OK(Rewrite(
+          absl::StrCat("hetero-partition{order=", order, ",place=\"", GetParam().place, "\"}"),
+          ranks, &placed));
+      ASSERT_TRUE(IsOnTwoDevices(placed.main));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(placed, ranks));
+      EXPECT_EQ(trained.bits, expected.bits) << order << ", " << ranks << " ranks";
+    }
+  }
+}
+
+Program Placed(const Case& of, int ranks) {
+  TrainingPrograms programs = BuildPrograms(of.spec);
+  if (ranks > 1) {
+    WEFT_EXPECT_OK(Rewrite(kDataParallel, ranks, &programs));
+  }
+  const std::string passes = absl::StrCat("hetero-partition{place=\"", of.place, "\"}");
+  WEFT_EXPECT_OK(Rewrite(passes, ranks, &programs));
+  return programs.main;
+}
+
+TEST_P(TrainPlaced, ResumesWithTheSameBits) {
+  constexpr int kRanks = 2;
+  constexpr int64_t kHalf = kSteps / 2;
+  TrainingPrograms programs = BuildPrograms(GetParam().spec);
+  WEFT_ASSERT_OK(Rewrite(kDataParallel, kRanks, &programs));
+  const std::string passes = absl::StrCat("hetero-partition{place=\"", GetParam().place, "\"}");
+  WEFT_ASSERT_OK(Rewrite(passes, kRanks, &programs));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained whole, Train(programs, kRanks));
+
+  const std::string file = absl::StrCat(::testing::TempDir(), "/placed_", GetParam().name);
+  RunOptions half;
+  half.steps = kHalf;
+  RunInputs writes;
+  writes.on_checkpoint = [&file](Checkpoint checkpoint) {
+    return WriteCheckpoint(file, checkpoint);
+  };
+  WEFT_ASSERT_OK(Train(programs, kRanks, half, writes).status());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, ReadCheckpoint(file));
+  RunInputs resumes;
+  resumes.resume = &checkpoint;
+  half.begin_step = kHalf;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained resumed, Train(programs, kRanks, half, resumes));
+  for (const auto& [name, bits] : resumed.bits) EXPECT_EQ(bits, whole.bits.at(name)) << name;
+}
+
+// Mutants: the verifier finds each wait that is missing, and each op on the wrong device.
+TEST_P(TrainPlaced, EveryWaitIsNeeded) {
+  for (const int ranks : {1, 2}) {
+    const Program placed = Placed(GetParam(), ranks);
+    int num_waits = 0;
+    for (OpId id : placed.block(0).ops()) {
+      if (placed.op(id).type() != "stream_wait") continue;
+      Program mutant = placed;
+      Rewriter rewriter(&mutant);
+      rewriter.Erase(id);
+      WEFT_ASSERT_OK(rewriter.Commit());
+      EXPECT_FALSE(AnalyzeStreams(mutant).races.empty()) << placed.op(id).DebugName();
+      ++num_waits;
+    }
+    EXPECT_GT(num_waits, 0);
+  }
+}
+
+TEST_P(TrainPlaced, OpOnTheOtherDeviceIsFound) {
+  const Program placed = Placed(GetParam(), 1);
+  for (OpId id : placed.block(0).ops()) {
+    pb::OpDesc desc = placed.op(id).ToProto();
+    if (placed.op(id).StringAttr("op_device") != "cpu") continue;
+    for (pb::OpDesc::Attr& attr : *desc.mutable_attrs()) {
+      if (attr.name() == "op_device") attr.set_s("sim");
+    }
+    Program mutant = placed;
+    Rewriter rewriter(&mutant);
+    rewriter.Replace(id, desc);
+    WEFT_ASSERT_OK(rewriter.Commit());
+    const DevicePlacement placement(mutant);
+    EXPECT_FALSE(placement.clashes().empty() && placement.strays().empty())
+        << placed.op(id).DebugName();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Placements, TrainPlaced, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(TrainPlacedMemory, StatesLeaveTheAccelerator) {
+  TrainingSpec spec = Cases()[0].spec;
+  for (size_t i = 0; i < 2; ++i) spec.layers[i].width = 96;  // parameters outweigh activations
+  TrainingPrograms programs = BuildPrograms(spec);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained whole, Train(programs, 1));
+  WEFT_ASSERT_OK(Rewrite("hetero-partition{place=\"type:adam=cpu\"}", 1, &programs));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained placed, Train(programs, 1));
+  EXPECT_FALSE(whole.memory.on_two_devices);
+  ASSERT_TRUE(placed.memory.on_two_devices);
+  EXPECT_LT(placed.memory.kept, whole.memory.kept / 10);
+  EXPECT_LT(static_cast<double>(placed.memory.kept + placed.memory.arena),
+            0.8 * static_cast<double>(whole.memory.kept + whole.memory.arena));
+  EXPECT_GT(placed.memory.host_kept, 0);
+}
+
+TEST(TrainPlacedMemory, ProgramThatDoesNotFitIsRefused) {
+  TrainingPrograms programs = BuildPrograms(Cases()[0].spec);
+  WEFT_ASSERT_OK(Rewrite("hetero-partition{place=\"type:adam=cpu\"}", 1, &programs));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained placed, Train(programs, 1));
+  RunOptions options;
+  options.sim.memory_bytes = 512;
+  EXPECT_THAT(Train(programs, 1, options).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("out of memory")));
+}
+
+// Two chains of products that do not depend on each other.
+constexpr char kChains[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var a : fp32[512, 512] persistable
+    var b : fp32[512, 512] persistable
+    var a1 : fp32[512, 512]
+    var a2 : fp32[512, 512]
+    var b1 : fp32[512, 512]
+    var b2 : fp32[512, 512]
+    Out=[a1] = mul(X=[a], Y=[a])
+    Out=[a2] = mul(X=[a1], Y=[a])
+    Out=[a1] = mul(X=[a2], Y=[a])
+    Out=[a2] = mul(X=[a1], Y=[a])
+    Out=[b1] = mul(X=[b], Y=[b])
+    Out=[b2] = mul(X=[b1], Y=[b])
+    Out=[b1] = mul(X=[b2], Y=[b])
+    Out=[b2] = mul(X=[b1], Y=[b])
+    Out=[a1] = elementwise_add(X=[a2], Y=[b2])
+  }
+})";
+constexpr char kChainsStartup[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var a : fp32[512, 512] persistable
+    var b : fp32[512, 512] persistable
+    Out=[a] = fill_constant() {shape=longs[512, 512], dtype=5, value=0.01}
+    Out=[b] = fill_constant() {shape=longs[512, 512], dtype=5, value=0.02}
+  }
+})";
+
+TEST(TrainPlacedTrace, IndependentSegmentsRunAtTheSameTime) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(kChains));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(kChainsStartup));
+  TrainingPrograms programs{main, startup, {}, {}, {}};
+  WEFT_ASSERT_OK(Rewrite("hetero-partition{place=\"name:b*=cpu\"}", 1, &programs));
+  bool overlap = false;
+  RunInputs inputs;
+  inputs.on_trace = [&overlap](const StepTrace& trace) {
+    std::map<std::string, const std::vector<OpSpan>*> spans;
+    for (size_t s = 0; s < trace.spans.size(); ++s) {
+      spans[trace.plan->stream_names[s]] = &trace.spans[s];
+    }
+    const std::vector<OpSpan>&compute = *spans.at("compute"), &host = *spans.at("cpu");
+    EXPECT_EQ(compute.size(), 5);
+    EXPECT_EQ(host.size(), 4);
+    EXPECT_EQ(spans.at("h2d")->size(), 1);
+    EXPECT_EQ(spans.at("d2h")->size(), 0);
+    overlap |= host.front().begin < compute[3].end && compute.front().begin < host.back().end;
+    return absl::OkStatus();
+  };
+  RunOptions options;
+  options.fetch = {"a1"};
+  WEFT_ASSERT_OK(Train(programs, 1, options, inputs).status());
+  EXPECT_TRUE(overlap);
+}
+
+TEST(TrainPlacedErrors, OpThatUsesTheOtherMemoryIsNamed) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(kChains));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(kChainsStartup));
+  TrainingPrograms programs{main, startup, {}, {}, {}};
+  WEFT_ASSERT_OK(Rewrite("hetero-partition{place=\"name:b*=cpu\"}", 1, &programs));
+  // The sum reads the mirror; now the host's variable.
+  const std::string text = ProgramText(programs.main);
+  const std::string wrong = absl::StrReplaceAll(text, {{"Y=[b2@SIM]", "Y=[b2]"}});
+  ASSERT_NE(wrong, text);
+  WEFT_ASSERT_OK_AND_ASSIGN(programs.main, ParseProgramText(wrong));
+  EXPECT_THAT(Train(programs, 1).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("(elementwise_add) input b2: expected a variable in the memory of "
+                                 "the accelerator, found one in that of the host")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,81 @@
+#include "transpiler/passes/device_accesses.h"
+
+#include <utility>
+
+#include "ops/schema/feed_ops.h"
+#include "ops/schema/op_schema.h"
+
+namespace weft {
+
+DeviceAccesses::DeviceAccesses(const Program& program)
+    : program_(program), of_op_(program.op_id_limit()) {
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    std::vector<DeviceAccess> all;
+    AddOp(op, &all);
+    // Merged: an op may name a variable often.
+    absl::flat_hash_map<VarId, size_t> index;
+    std::vector<DeviceAccess>& merged = of_op_[id.value()];
+    for (const DeviceAccess& access : all) {
+      const auto [it, is_new] = index.emplace(access.var, merged.size());
+      if (is_new) {
+        merged.push_back(access);
+        continue;
+      }
+      merged[it->second].reads |= access.reads;
+      merged[it->second].writes |= access.writes;
+    }
+  }
+}
+
+const std::vector<VarId>& DeviceAccesses::SharedWith(VarId var) const {
+  static const auto* const kNone = new std::vector<VarId>();
+  const auto it = shared_.find(var);
+  return it == shared_.end() ? *kNone : it->second;
+}
+
+void DeviceAccesses::Add(const Block& block, Symbol name, bool reads, bool writes,
+                         std::vector<DeviceAccess>* accesses) const {
+  const VarId var = block.Resolve(name);
+  if (var.valid() && program_.var(var).block() == 0) accesses->push_back({var, reads, writes});
+}
+
+void DeviceAccesses::AddOp(const Op& op, std::vector<DeviceAccess>* accesses) {
+  const OpSchema* const schema = FindOpSchema(op.type());
+  const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
+  if (IsFeed(op.type()) || IsFetch(op.type()) || has(Trait::kStreamSync)) return;
+  const Block block = program_.block(op.block());
+  const bool names_only = has(Trait::kAlias) && !op.BoolAttr("copy_data").value_or(false);
+  const bool fills = has(Trait::kAlias) && op.BoolAttr("set_constant").value_or(false);
+  const std::vector<int> blocks = op.SubBlocks();
+  const bool keeps = has(Trait::kKeepsOutputs) || !blocks.empty();
+  for (Symbol name : op.input_args()) Add(block, name, !names_only, false, accesses);
+  for (Symbol name : op.output_args()) {
+    Add(block, name, keeps, !names_only || fills, accesses);
+  }
+  if (has(Trait::kAlias)) AddBuffer(op);
+  for (int inner : blocks) {
+    for (OpId id : program_.block(inner).ops()) {
+      const size_t first = accesses->size();
+      AddOp(program_.op(id), accesses);
+      for (size_t i = first; i < accesses->size(); ++i) {
+        if ((*accesses)[i].writes) (*accesses)[i].reads = true;
+      }
+    }
+  }
+}
+
+void DeviceAccesses::AddBuffer(const Op& op) {
+  const Block block = program_.block(op.block());
+  for (Symbol fused : op.Output("FusedOutput")) {
+    const VarId buffer = block.Resolve(fused);
+    for (Symbol name : op.Output("Output")) {
+      const VarId member = block.Resolve(name);
+      if (!buffer.valid() || !member.valid()) continue;
+      shared_[buffer].push_back(member);
+      shared_[member].push_back(buffer);
+    }
+  }
+}
+
+}  // namespace weft

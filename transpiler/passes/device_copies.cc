@@ -1,0 +1,247 @@
+#include "transpiler/passes/device_copies.h"
+
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/op_builder.h"
+
+namespace weft {
+namespace {
+
+int Compute(DeviceKind device) { return static_cast<int>(ComputeStreamOf(device)); }
+
+// Of a copy or a wait: not that of the loss, by which losses are found.
+int RoleFor(const Op& op) { return op.role() & ~kRoleLoss; }
+
+}  // namespace
+
+DeviceCopies::DeviceCopies(const Program& program, const DeviceAccesses& accesses,
+                           absl::Span<const DeviceStep> steps, const std::string& accelerator,
+                           UniqueNames* names)
+    : program_(program),
+      accesses_(accesses),
+      steps_(steps),
+      accelerator_(absl::AsciiStrToUpper(accelerator)),
+      names_(*names),
+      home_(program.var_id_limit(), DeviceKind::kAccelerator),
+      copies_(steps.size() + 1),
+      before_(steps.size() + 1) {
+  FindRings();
+  FindHomes();
+  FindCopies();
+  Write();
+}
+
+void DeviceCopies::FindRings() {
+  for (const DeviceStep& step : steps_) {
+    const Op op = program_.op(step.op);
+    if (FindCollectiveOp(op.type()) == nullptr) continue;
+    if (!op.BoolAttr("use_calc_stream").value_or(false)) {
+      rings_.push_back(static_cast<int>(op.IntAttr("ring_id").value_or(0)));
+    }
+  }
+  absl::c_sort(rings_);
+  rings_.erase(std::unique(rings_.begin(), rings_.end()), rings_.end());
+  const size_t num_streams = kFirstRing + rings_.size();
+  known_.assign(num_streams, std::vector<int64_t>(num_streams, 0));
+}
+
+DeviceCopies::Stream DeviceCopies::StreamOfRing(const Op& op) const {
+  const int ring_id = static_cast<int>(op.IntAttr("ring_id").value_or(0));
+  const auto it = absl::c_lower_bound(rings_, ring_id);
+  if (it == rings_.end() || *it != ring_id) return -1;
+  return kFirstRing + static_cast<Stream>(it - rings_.begin());
+}
+
+DeviceCopies::Stream DeviceCopies::StreamOf(const DeviceStep& step) const {
+  const Op op = program_.op(step.op);
+  const bool on_ring =
+      FindCollectiveOp(op.type()) != nullptr && !op.BoolAttr("use_calc_stream").value_or(false);
+  return on_ring ? StreamOfRing(op) : Compute(step.device);
+}
+
+std::string DeviceCopies::StreamName(Stream stream) const {
+  if (stream >= kFirstRing) return absl::StrCat("ring ", rings_[stream - kFirstRing]);
+  return std::string(DeviceStreamName(static_cast<DeviceStream::Kind>(stream)));
+}
+
+void DeviceCopies::FindHomes() {
+  std::vector<bool> is_written(program_.var_id_limit(), false);
+  for (const DeviceStep& step : steps_) {
+    for (const DeviceAccess& access : accesses_.Of(step.op)) {
+      const size_t var = access.var.value();
+      const bool on_host = step.device == DeviceKind::kHost;
+      if (access.writes) {
+        home_[var] = step.device;
+        is_written[var] = true;
+      } else if (access.reads && on_host && !is_written[var]) {
+        home_[var] = DeviceKind::kHost;
+      }
+    }
+  }
+}
+
+// A value is in the memory of the device that wrote it, and of the other one once it is copied.
+void DeviceCopies::FindCopies() {
+  struct Value {
+    // The step before which it can be copied; 0: it is there when a step begins.
+    size_t ready = 0;
+    std::array<bool, kNumDeviceKinds> is_on{};
+  };
+  std::vector<Value> values(program_.var_id_limit());
+  for (size_t v = 0; v < values.size(); ++v) values[v].is_on[static_cast<int>(home_[v])] = true;
+  const auto write = [&](VarId var, DeviceKind device, size_t i) {
+    Value& value = values[var.value()];
+    value.ready = i + 1;
+    value.is_on = {};
+    value.is_on[static_cast<int>(device)] = true;
+  };
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const DeviceStep& step = steps_[i];
+    for (const DeviceAccess& access : accesses_.Of(step.op)) {
+      Value& value = values[access.var.value()];
+      bool& is_here = value.is_on[static_cast<int>(step.device)];
+      if (!access.reads || is_here) continue;
+      // One that needs no wait stands where it is used, so that the wait for it waits for no other.
+      const size_t place = value.ready == 0 ? i : value.ready;
+      copies_[place].push_back({access.var, OtherDevice(step.device), step.op});
+      is_here = true;
+    }
+    for (const DeviceAccess& access : accesses_.Of(step.op)) {
+      if (!access.writes) continue;
+      write(access.var, step.device, i);
+      for (VarId other : accesses_.SharedWith(access.var)) write(other, step.device, i);
+    }
+  }
+}
+
+void DeviceCopies::Write() {
+  for (size_t i = 0; i <= steps_.size(); ++i) {
+    for (const Copy& copy : copies_[i]) WriteCopy(copy, i);
+    if (i == steps_.size()) return;
+    const DeviceStep& step = steps_[i];
+    if (FindStreamSyncOp(program_.op(step.op).type()).has_value()) {
+      Synchronize(step);
+      continue;
+    }
+    const Stream stream = StreamOf(step);
+    const std::vector<DeviceAccess>& accesses = accesses_.Of(step.op);
+    std::vector<Need> needs;
+    for (const DeviceAccess& access : accesses) {
+      NameOn(step.device, access.var);
+      AddNeeds(step.device, access.var, access.reads, access.writes, &needs);
+    }
+    WaitFor(stream, std::move(needs), i);
+    ++time_;
+    for (const DeviceAccess& access : accesses) {
+      Touch(stream, step.device, access.var, access.reads, access.writes);
+    }
+  }
+}
+
+void DeviceCopies::WriteCopy(const Copy& copy, size_t i) {
+  const Stream stream = static_cast<Stream>(CopyStreamFrom(copy.from));
+  const DeviceKind to = OtherDevice(copy.from);
+  const std::string x = NameOn(copy.from, copy.var), out = NameOn(to, copy.var);
+  std::vector<Need> needs;
+  AddNeeds(copy.from, copy.var, /*reads=*/true, /*writes=*/false, &needs);
+  AddNeeds(to, copy.var, /*reads=*/false, /*writes=*/true, &needs);
+  WaitFor(stream, std::move(needs), i);
+  NewOp op{std::string(CopyOpType(copy.from)), {{"X", {x}}}, {{"Out", {out}}}, {}};
+  op.role = RoleFor(program_.op(copy.reader));
+  before_[i].push_back(BuildOp(op, Dialect::kWeft));
+  ++num_copies_;
+  ++time_;
+  Touch(stream, copy.from, copy.var, /*reads=*/true, /*writes=*/false);
+  Touch(stream, to, copy.var, /*reads=*/false, /*writes=*/true);
+}
+
+void DeviceCopies::AddNeeds(DeviceKind device, VarId var, bool reads, bool writes,
+                            std::vector<Need>* needs) {
+  if (!reads && !writes) return;
+  const std::string name = NameOn(device, var);
+  const auto add = [&](VarId of) {
+    const Memory& memory = MemoryOf(device, of);
+    if (memory.written > 0) needs->push_back({memory.writer, memory.written, name});
+    if (!writes) return;
+    for (const auto& [stream, time] : memory.read) needs->push_back({stream, time, name});
+  };
+  add(var);
+  for (VarId other : accesses_.SharedWith(var)) add(other);
+}
+
+// The latest first: it may imply the others.
+void DeviceCopies::WaitFor(Stream waiting, std::vector<Need> needs, size_t i) {
+  absl::c_stable_sort(needs, [](const Need& a, const Need& b) { return a.time > b.time; });
+  for (const Need& need : needs) {
+    if (need.awaited == waiting || need.time <= known_[waiting][need.awaited]) continue;
+    const NewOp op =
+        InPlaceOp(std::string(StreamSyncOpType(StreamSync::kStreamWaitsForStream)), {need.variable},
+                  {{"stream", StreamName(waiting)}, {"awaited", StreamName(need.awaited)}},
+                  i < steps_.size() ? RoleFor(program_.op(steps_[i].op)) : kRoleOptimize);
+    before_[i].push_back(BuildOp(op, Dialect::kWeft));
+    Join(waiting, need.awaited);
+  }
+}
+
+void DeviceCopies::Synchronize(const DeviceStep& step) {
+  const Op op = program_.op(step.op);
+  const Stream compute = Compute(step.device), ring = StreamOfRing(op);
+  const auto join_all = [&](Stream awaited) {
+    for (Stream waiting = 0; waiting < static_cast<Stream>(known_.size()); ++waiting) {
+      Join(waiting, awaited);
+    }
+  };
+  switch (*FindStreamSyncOp(op.type())) {
+    case StreamSync::kRingWaitsForCompute:
+      return Join(ring, compute);
+    case StreamSync::kComputeWaitsForRing:
+      return Join(compute, ring);
+    case StreamSync::kAllWaitForCompute:
+      return join_all(compute);
+    case StreamSync::kAllWaitForRing:
+      return join_all(ring);
+    case StreamSync::kStreamWaitsForStream:
+      return;  // the program would be on two devices already
+  }
+}
+
+// Does nothing for a ring without a stream.
+void DeviceCopies::Join(Stream waiting, Stream awaited) {
+  if (waiting < 0 || awaited < 0 || waiting == awaited) return;
+  std::vector<int64_t>& known = known_[waiting];
+  for (size_t s = 0; s < known.size(); ++s) known[s] = std::max(known[s], known_[awaited][s]);
+  known[awaited] = time_;
+}
+
+void DeviceCopies::Touch(Stream stream, DeviceKind device, VarId var, bool reads, bool writes) {
+  Memory& memory = MemoryOf(device, var);
+  if (reads) memory.read[stream] = time_;
+  if (!writes) return;
+  memory.written = time_;
+  memory.writer = stream;
+}
+
+std::string DeviceCopies::NameOn(DeviceKind device, VarId var) {
+  const Var variable = program_.var(var);
+  if (home_[var.value()] == device) return std::string(variable.name());
+  const auto [it, is_new] = mirrors_[static_cast<int>(device)].emplace(var, "");
+  if (!is_new) return it->second;
+  const std::string suffix =
+      device == DeviceKind::kHost ? absl::AsciiStrToUpper(kHostDeviceName) : accelerator_;
+  it->second = names_.Of(absl::StrCat(variable.name(), "@", suffix));
+  pb::VarDesc mirror = variable.ToProto();
+  mirror.set_name(it->second);
+  mirror.set_persistable(false);
+  mirror.clear_is_parameter();
+  mirror.clear_need_check_feed();
+  new_vars_.push_back(std::move(mirror));
+  return it->second;
+}
+
+}  // namespace weft

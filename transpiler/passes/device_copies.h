@@ -1,0 +1,116 @@
+// Copies between the memories of two devices, and the waits that order them.
+#ifndef WEFT_TRANSPILER_PASSES_DEVICE_COPIES_H_
+#define WEFT_TRANSPILER_PASSES_DEVICE_COPIES_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+#include "ops/schema/device_ops.h"
+#include "proto/program.h"
+#include "transpiler/passes/device_accesses.h"
+#include "transpiler/passes/new_variables.h"
+
+namespace weft {
+
+// An op of the root block on its device.
+struct DeviceStep {
+  OpId op;
+  DeviceKind device = DeviceKind::kAccelerator;
+};
+
+// Decides what the ops of a program on two devices, in their final order, name, and which copies
+// and waits they need.
+//
+// A variable keeps its name in the memory of the device that writes it last; if no op writes it, in
+// that of the host if an op there reads it. What the other device accesses is a mirror, w@SIM or
+// w@CPU. A value is copied once for each time that it is written, as soon as it is written, if the
+// other device reads it before the next write. The copy of a value that a step begins with stands
+// before the first op that reads it, but waits for nothing: its stream runs ahead.
+//
+// The synchronizations of the program stay, and count. Where a stream needs more, stream_wait is
+// added: also for rings, whose collectives may work in either memory.
+class DeviceCopies {
+ public:
+  // `accelerator` names its mirrors. The pointers must outlive the object.
+  DeviceCopies(const Program& program, const DeviceAccesses& accesses,
+               absl::Span<const DeviceStep> steps, const std::string& accelerator,
+               UniqueNames* names);
+
+  // What to insert before step i; at steps.size(), at the end.
+  const std::vector<pb::OpDesc>& Before(size_t i) const { return before_[i]; }
+  // The names of variables that ops of a device do not call by their own name.
+  const absl::flat_hash_map<VarId, std::string>& Renamed(DeviceKind device) const {
+    return mirrors_[static_cast<int>(device)];
+  }
+  const std::vector<pb::VarDesc>& new_vars() const { return new_vars_; }
+  int num_copies() const { return num_copies_; }
+
+ private:
+  // DeviceStream::Kind, or kFirstRing and more for the streams of rings_.
+  using Stream = int;
+  static constexpr Stream kFirstRing = static_cast<Stream>(DeviceStream::Kind::kRing);
+
+  // Memory of a variable on one device: the times of the last write, and of the last read by each
+  // stream that reads it.
+  struct Memory {
+    int64_t written = 0;
+    Stream writer = 0;
+    std::map<Stream, int64_t> read;
+  };
+  struct Copy {
+    VarId var;
+    DeviceKind from;
+    OpId reader;  // the first
+  };
+
+  void FindRings();
+  Stream StreamOfRing(const Op& op) const;  // -1: it has none
+  Stream StreamOf(const DeviceStep& step) const;
+  std::string StreamName(Stream stream) const;
+  void FindHomes();
+  void FindCopies();
+  void Write();
+  void WriteCopy(const Copy& copy, size_t i);
+  // What an op that synchronizes streams orders.
+  void Synchronize(const DeviceStep& step);
+  void Join(Stream waiting, Stream awaited);
+  // Work of a stream that an op must come after, for the sake of a variable.
+  struct Need {
+    Stream awaited;
+    int64_t time;
+    std::string variable;
+  };
+
+  void AddNeeds(DeviceKind device, VarId var, bool reads, bool writes, std::vector<Need>* needs);
+  void WaitFor(Stream waiting, std::vector<Need> needs, size_t i);
+  void Touch(Stream stream, DeviceKind device, VarId var, bool reads, bool writes);
+  Memory& MemoryOf(DeviceKind device, VarId var) { return memory_[static_cast<int>(device)][var]; }
+  std::string NameOn(DeviceKind device, VarId var);
+
+  const Program& program_;
+  const DeviceAccesses& accesses_;
+  const absl::Span<const DeviceStep> steps_;
+  const std::string accelerator_;
+  UniqueNames& names_;
+  std::vector<DeviceKind> home_;           // by VarId
+  std::vector<std::vector<Copy>> copies_;  // by step before which they stand
+  std::array<absl::flat_hash_map<VarId, std::string>, kNumDeviceKinds> mirrors_;
+  std::array<absl::flat_hash_map<VarId, Memory>, kNumDeviceKinds> memory_;
+  int64_t time_ = 0;
+  std::vector<int> rings_;  // with a stream, by number
+  // By waiting and awaited stream: up to when the second is known to be done.
+  std::vector<std::vector<int64_t>> known_;
+  std::vector<std::vector<pb::OpDesc>> before_;
+  std::vector<pb::VarDesc> new_vars_;
+  int num_copies_ = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_DEVICE_COPIES_H_

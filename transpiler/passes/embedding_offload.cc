@@ -1,0 +1,175 @@
+#include "transpiler/passes/embedding_offload.h"
+
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/device_ops.h"
+#include "ops/schema/op_schema.h"
+#include "transpiler/passes/name_pattern.h"
+
+namespace weft {
+namespace {
+
+bool IsLookup(absl::string_view type) {
+  return type == "lookup_table" || type == "lookup_table_v2";
+}
+bool IsLookupGrad(absl::string_view type) {
+  return type == "lookup_table_grad" || type == "lookup_table_v2_grad";
+}
+
+class Offloader {
+ public:
+  Offloader(const std::string& tables, PassContext* context, Program* program)
+      : tables_(tables), context_(*context), program_(*program), rewriter_(program) {}
+
+  absl::StatusOr<bool> Run() {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> tables, FindTables());
+    for (Symbol table : tables) {
+      for (OpId id : Uses(table)) SetOnHost(program_.op(id));
+    }
+    return CommitEdits(&rewriter_);
+  }
+
+ private:
+  // Those that match and can go to the host. Without a pattern, others stay where they are, unless
+  // all would.
+  absl::StatusOr<std::vector<Symbol>> FindTables() {
+    std::vector<Symbol> found, tables;
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      if (!IsLookup(op.type())) continue;
+      for (Symbol table : op.Input("W")) {
+        const bool matches = tables_.empty() || MatchesPattern(tables_, program_.name(table));
+        if (matches && !absl::c_linear_search(found, table)) found.push_back(table);
+      }
+    }
+    if (found.empty() && !tables_.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tables '", tables_,
+          "': expected a pattern that matches the W of a lookup in the root block, found none"));
+    }
+    if (found.empty()) {
+      context_.Note(
+          "note: pass embedding-offload found no lookup in the root block: nothing goes "
+          "to the host");
+    }
+    absl::Status refused;
+    for (Symbol table : found) {
+      const absl::Status status = CheckTable(table);
+      if (status.ok()) {
+        tables.push_back(table);
+        continue;
+      }
+      if (!tables_.empty()) return status;
+      if (refused.ok()) refused = status;
+      context_.Note(absl::StrCat("note: table ", program_.name(table),
+                                 " stays on the accelerator: ", status.message()));
+    }
+    if (tables.empty()) WEFT_RETURN_IF_ERROR(refused);
+    return tables;
+  }
+
+  absl::Status Refused(const Op& op, Symbol variable, absl::string_view why) const {
+    return absl::FailedPreconditionError(absl::StrCat(
+        op.DebugName(), ": variable ", program_.name(variable), " cannot stay on the host: ", why));
+  }
+
+  bool IsRows(Symbol name) const {
+    const VarId var = program_.block(0).FindVar(name);
+    return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
+  }
+
+  // The ops that name a table, or its row-sparse gradient under any name.
+  std::vector<OpId> Uses(Symbol table) const {
+    absl::flat_hash_set<Symbol> names = {table};
+    std::vector<OpId> uses;
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      if (FindStreamSyncOp(op.type()).has_value()) continue;  // orders what the others do
+      if (absl::c_none_of(op.args(), [&](Symbol name) { return names.contains(name); })) continue;
+      uses.push_back(id);
+      for (Symbol name : op.output_args()) {
+        if (IsRows(name)) names.insert(name);
+      }
+    }
+    return uses;
+  }
+
+  absl::Status CheckTable(Symbol table) const {
+    for (int block = 1; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        if (absl::c_linear_search(op.args(), table)) {
+          return Refused(op, table, "an op of a block uses it");
+        }
+      }
+    }
+    for (OpId id : Uses(table)) WEFT_RETURN_IF_ERROR(CheckUse(program_.op(id), table));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckUse(const Op& op, Symbol table) const {
+    if (IsLookup(op.type())) return absl::OkStatus();
+    if (IsLookupGrad(op.type())) {
+      for (Symbol grad : op.Output("W@GRAD")) {
+        if (program_.name(grad) == kEmptyVarName || IsRows(grad)) continue;
+        return Refused(op, grad, "the gradient is dense, as large as the table (is_sparse)");
+      }
+      return absl::OkStatus();
+    }
+    const OpSchema* const schema = FindOpSchema(op.type());
+    const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
+    if (has(Trait::kOptimizer) || has(Trait::kCollective)) {
+      return absl::OkStatus();
+    }
+    if (absl::c_linear_search(op.args(), table)) {
+      return Refused(op, table, "the op uses the whole table");
+    }
+    for (Symbol name : op.output_args()) {
+      if (program_.name(name) == kEmptyVarName || IsRows(name)) continue;
+      return Refused(op, name, "the op makes a dense tensor of the rows of a gradient");
+    }
+    return absl::OkStatus();
+  }
+
+  void SetOnHost(const Op& op) {
+    if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) return;
+    if (!is_moved_.insert(op.id()).second) return;
+    pb::OpDesc desc = op.ToProto();
+    pb::OpDesc::Attr* device = nullptr;
+    for (pb::OpDesc::Attr& attr : *desc.mutable_attrs()) {
+      if (attr.name() == kOpDeviceAttr) device = &attr;
+    }
+    if (device == nullptr) device = desc.add_attrs();
+    device->set_name(std::string(kOpDeviceAttr));
+    device->set_type(pb::STRING);
+    device->set_s(std::string(kHostDeviceName));
+    rewriter_.Replace(op.id(), desc);
+  }
+
+  const std::string& tables_;
+  PassContext& context_;
+  const Program& program_;
+  Rewriter rewriter_;
+  absl::flat_hash_set<OpId> is_moved_;  // an op may use several tables
+};
+
+}  // namespace
+
+void EmbeddingOffload::Options::Bind(OptionBinder& bind) {
+  bind.String("tables", &tables, "tables that go to the host; may have *; empty: all that can");
+}
+
+absl::StatusOr<bool> EmbeddingOffload::Run(PassContext& context, ProgramPair& programs) const {
+  if (context.dialect == Dialect::kPaddle) {
+    return absl::FailedPreconditionError("offloaded embeddings need dialect weft");
+  }
+  return Offloader(options_.tables, &context, programs.main).Run();
+}
+
+}  // namespace weft

@@ -1,0 +1,96 @@
+#include "transpiler/passes/embedding_offload.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/testing/compact_program.h"
+#include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::StatusIs;
+
+constexpr char kTraining[] = R"(
+    var ids : int64[-1, 1] need_check_feed
+    var w : fp32[10, 4] parameter persistable
+    var e : fp32[-1, 1, 4]
+    var y : fp32[-1, 1, 4]
+    var e@GRAD : fp32[-1, 1, 4]
+    var w@GRAD : selected_rows<fp32[10, 4]>
+    Out=[e] = lookup_table_v2(Ids=[ids], W=[w]) {is_sparse=true}
+    Out=[y] = relu(X=[e])
+    Out=[e@GRAD] = scale(X=[y]) role=backward {scale=2.0}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[e@GRAD], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+)";
+
+absl::Status Refused(const std::string& passes, const std::string& ops) {
+  Program main = testing::CompactProgram(ops);
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = passes;
+  return Transpile(options, programs).status();
+}
+
+TEST(EmbeddingOffload, LookupGradientAndOptimizerGoToTheHost) {
+  ExpectRewrite("embedding-offload", kTraining, R"(
+    Out=[e] = lookup_table_v2(Ids=[ids], W=[w]) {is_sparse=true, op_device="cpu"}
+    Out=[y] = relu(X=[e])
+    Out=[e@GRAD] = scale(X=[y]) role=backward {scale=2.0}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[e@GRAD], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true, op_device="cpu"}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize {op_device="cpu"}
+  )");
+}
+
+TEST(EmbeddingOffload, OnlyRowsOfABatchAreCopied) {
+  const TranspileResult result =
+      ExpectRewrite("embedding-offload,hetero-partition{place=op_device}", kTraining, R"(
+    var e@SIM : fp32[-1, 1, 4]
+    var e@GRAD@CPU : fp32[-1, 1, 4]
+    Out=[e] = lookup_table_v2(Ids=[ids], W=[w]) {is_sparse=true, op_device="cpu"}
+    Out=[e] = stream_wait(X=[e]) {stream="h2d", awaited="cpu"}
+    Out=[e@SIM] = memcpy_h2d(X=[e])
+    Out=[e@SIM] = stream_wait(X=[e@SIM]) {stream="compute", awaited="h2d"}
+    Out=[y] = relu(X=[e@SIM])
+    Out=[e@GRAD] = scale(X=[y]) role=backward {scale=2.0}
+    Out=[e@GRAD] = stream_wait(X=[e@GRAD]) role=backward {stream="d2h", awaited="compute"}
+    Out=[e@GRAD@CPU] = memcpy_d2h(X=[e@GRAD]) role=backward
+    Out=[e@GRAD@CPU] = stream_wait(X=[e@GRAD@CPU]) role=backward {stream="cpu", awaited="d2h"}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[e@GRAD@CPU], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true, op_device="cpu"}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize {op_device="cpu"}
+  )");
+}
+
+TEST(EmbeddingOffload, DenseGradientIsRefused) {
+  const std::string dense = absl::StrReplaceAll(
+      kTraining,
+      {{"selected_rows<fp32[10, 4]>", "fp32[10, 4]"}, {"is_sparse=true", "is_sparse=false"}});
+  EXPECT_THAT(Refused("embedding-offload", dense),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("op 3 (lookup_table_v2_grad): variable w@GRAD cannot stay on the "
+                                 "host: the gradient is dense")));
+}
+
+TEST(EmbeddingOffload, TableThatTheAcceleratorUsesIsRefused) {
+  EXPECT_THAT(Refused("embedding-offload", absl::StrCat(kTraining, "    Out=[z] = scale(X=[w])\n")),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("(scale): variable w cannot stay on the host: the op uses the "
+                                 "whole table")));
+}
+
+TEST(EmbeddingOffload, PatternThatMatchesNothingIsRefused) {
+  EXPECT_THAT(Refused("embedding-offload{tables=x*}", kTraining),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tables 'x*'")));
+}
+
+}  // namespace
+}  // namespace weft

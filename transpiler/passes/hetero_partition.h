@@ -1,0 +1,67 @@
+#ifndef WEFT_TRANSPILER_PASSES_HETERO_PARTITION_H_
+#define WEFT_TRANSPILER_PASSES_HETERO_PARTITION_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/option_binder.h"
+#include "transpiler/passes/device_order.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Puts the ops of the main program on two devices, each with its own memory
+// (ops/schema/device_ops.h). With {place="type:sgd=cpu"},
+//
+//   Out=[y] = mul(X=[x], Y=[w]) ...
+//   Y@GRAD=[w@GRAD] = mul_grad(...)
+//   ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr])
+//
+// becomes
+//
+//   Out=[w@SIM] = memcpy_h2d(X=[w])
+//   Out=[w@SIM] = stream_wait(X=[w@SIM]) {stream="compute", awaited="h2d"}
+//   Out=[y] = mul(X=[x], Y=[w@SIM]) ...
+//   Y@GRAD=[w@GRAD] = mul_grad(...)
+//   Out=[w@GRAD] = stream_wait(X=[w@GRAD]) {stream="d2h", awaited="compute"}
+//   Out=[w@GRAD@CPU] = memcpy_d2h(X=[w@GRAD])
+//   Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) {stream="cpu", awaited="d2h"}
+//   ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) {op_device="cpu"}
+//
+// PlaceSpec says which ops run where, OrderOps in which order, DeviceCopies what is copied and what
+// waits. The result computes the same bits. Ops of the accelerator keep their order, and those that
+// name no mirror their bytes. Ops of blocks run where the op that has the block runs.
+//
+// Without rules, nothing changes; {place=op_device} has none, and puts ops where their op_device says.
+//
+// It comes last: other passes do not see through the copies. A program that is on two devices stays
+// as it is, and so does one whose ops are all on one of them.
+//
+// InvalidArgument: the errors of PlaceSpec; a rule that matches no op; an op_device other than cpu,
+// sim or gpu; an op of a block that a rule puts on another device than the op that has the block.
+// Unimplemented, on the host: loops, ops that draw random numbers, unregistered ops.
+// FailedPrecondition in the paddle dialect. O(arguments), and for each rule O(ops).
+class HeteroPartition : public Pass {
+ public:
+  static constexpr absl::string_view kName = "hetero-partition";
+  static constexpr absl::string_view kDescription =
+      "main program: puts ops on the host or an accelerator, and copies between their memories";
+  struct Options {
+    std::string place;
+    DeviceOrder order = DeviceOrder::kEarlyStart;
+    void Bind(OptionBinder& bind);
+  };
+  explicit HeteroPartition(Options options) : options_(std::move(options)) {}
+
+  absl::string_view name() const override { return kName; }
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  const Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_HETERO_PARTITION_H_

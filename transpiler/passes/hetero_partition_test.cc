@@ -1,0 +1,152 @@
+#include "transpiler/passes/hetero_partition.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/text/program_text.h"
+#include "transpiler/testing/compact_program.h"
+#include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weft::testing::ExpectNoRewrite;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::StatusIs;
+
+constexpr char kVars[] = R"(
+    var x : fp32[-1, 2] need_check_feed
+    var w : fp32[2, 3] parameter persistable
+    var lr : fp32[1] persistable
+    var y : fp32[-1, 3]
+    var z : fp32[-1, 3]
+    var y@GRAD : fp32[-1, 3]
+    var w@GRAD : fp32[2, 3]
+)";
+
+std::string Step(const std::string& ops) { return absl::StrCat(kVars, ops); }
+
+absl::Status Refused(const std::string& passes, const std::string& ops) {
+  Program main = testing::CompactProgram(ops);
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = passes;
+  return Transpile(options, programs).status();
+}
+
+constexpr char kTraining[] = R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+)";
+
+TEST(HeteroPartition, UpdateOnTheHostGetsTheGradientAndGivesTheParameter) {
+  ExpectRewrite("hetero-partition{place=\"type:sgd=cpu\"}", Step(kTraining), R"(
+    var w@SIM : fp32[2, 3]
+    var w@GRAD@CPU : fp32[2, 3]
+    Out=[w@SIM] = memcpy_h2d(X=[w])
+    Out=[w@SIM] = stream_wait(X=[w@SIM]) {stream="compute", awaited="h2d"}
+    Out=[y] = mul(X=[x], Y=[w@SIM])
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w@SIM]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = stream_wait(X=[w@GRAD]) role=optimize {stream="d2h", awaited="compute"}
+    Out=[w@GRAD@CPU] = memcpy_d2h(X=[w@GRAD]) role=optimize
+    Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
+  )");
+}
+
+TEST(HeteroPartition, EachValueIsCopiedOnce) {
+  ExpectRewrite("hetero-partition{place=\"name:z=cpu\"}", Step(R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[z] = relu(X=[y])
+    Out=[z] = scale(X=[z]) {scale=2.0}
+    Out=[z] = elementwise_add(X=[z], Y=[y])
+    Out=[y@GRAD] = relu(X=[z])
+  )"),
+                R"(
+    var y@CPU : fp32[-1, 3]
+    var z@SIM : fp32[-1, 3]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[y] = stream_wait(X=[y]) {stream="d2h", awaited="compute"}
+    Out=[y@CPU] = memcpy_d2h(X=[y])
+    Out=[y@CPU] = stream_wait(X=[y@CPU]) {stream="cpu", awaited="d2h"}
+    Out=[z] = relu(X=[y@CPU]) {op_device="cpu"}
+    Out=[z] = scale(X=[z]) {scale=2.0, op_device="cpu"}
+    Out=[z] = elementwise_add(X=[z], Y=[y@CPU]) {op_device="cpu"}
+    Out=[z] = stream_wait(X=[z]) {stream="h2d", awaited="cpu"}
+    Out=[z@SIM] = memcpy_h2d(X=[z])
+    Out=[z@SIM] = stream_wait(X=[z@SIM]) {stream="compute", awaited="h2d"}
+    Out=[y@GRAD] = relu(X=[z@SIM])
+  )");
+}
+
+TEST(HeteroPartition, WriteWaitsForTheCopyThatReads) {
+  ExpectRewrite("hetero-partition{place=\"name:z=cpu\"}", Step(R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[z] = relu(X=[y])
+    Out=[y] = scale(X=[y]) {scale=2.0}
+    Out=[y@GRAD] = relu(X=[y])
+  )"),
+                R"(
+    var y@CPU : fp32[-1, 3]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[y] = stream_wait(X=[y]) {stream="d2h", awaited="compute"}
+    Out=[y@CPU] = memcpy_d2h(X=[y])
+    Out=[y@CPU] = stream_wait(X=[y@CPU]) {stream="cpu", awaited="d2h"}
+    Out=[z] = relu(X=[y@CPU]) {op_device="cpu"}
+    Out=[y] = stream_wait(X=[y]) {stream="compute", awaited="d2h"}
+    Out=[y] = scale(X=[y]) {scale=2.0}
+    Out=[y@GRAD] = relu(X=[y])
+  )");
+}
+
+TEST(HeteroPartition, ProgramOnOneDeviceStays) {
+  ExpectNoRewrite("hetero-partition", Step(kTraining));
+  ExpectNoRewrite("hetero-partition{place=\"type:*=sim\"}", Step(kTraining));
+}
+
+TEST(HeteroPartition, BlockOnTheHostTakesItsOps) {
+  const std::string ops = R"(
+    var c : bool[1] need_check_feed
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
+    Out=[z] = relu(X=[y])
+  }
+  block 1 parent=0 {
+    Out=[w] = scale(X=[w]) {scale=2.0}
+)";
+  Program main = testing::CompactProgram(Step(ops));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "hetero-partition{place=\"type:conditional_block=cpu\"}";
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  const std::string text = ProgramText(main);
+  EXPECT_THAT(text, HasSubstr("scale(X=[w])"));
+  EXPECT_THAT(text, HasSubstr("mul(X=[x], Y=[w@SIM])"));
+  EXPECT_EQ(main.op(main.block(1).ops()[0]).StringAttr("op_device"), "cpu");
+}
+
+TEST(HeteroPartition, WhatCannotRunOnTheHostIsRefused) {
+  EXPECT_THAT(Refused("hetero-partition{place=\"type:dropout=cpu\"}",
+                      Step("Mask=[z], Out=[y] = dropout(X=[x])\n")),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("random numbers are drawn")));
+  EXPECT_THAT(
+      Refused("hetero-partition{place=\"type:my_op=cpu\"}", Step("Out=[y] = my_op(X=[x])\n")),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("unregistered op")));
+}
+
+TEST(HeteroPartition, RuleWithoutAnOpIsRefused) {
+  EXPECT_THAT(Refused("hetero-partition{place=\"type:adam=cpu\"}", Step(kTraining)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("place 'type:adam=cpu': expected a rule for an op")));
+}
+
+}  // namespace
+}  // namespace weft

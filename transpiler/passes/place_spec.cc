@@ -1,0 +1,138 @@
+#include "transpiler/passes/place_spec.h"
+
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/name_pattern.h"
+
+namespace weft {
+namespace {
+
+constexpr absl::string_view kAccelerators[] = {"sim", "gpu"};
+
+bool IsAccelerator(absl::string_view device) {
+  return absl::c_linear_search(kAccelerators, device);
+}
+
+// Whether the variable is a parameter that matches, or the gradient of one.
+bool IsOfParam(absl::string_view pattern, const Op& op, Symbol symbol) {
+  const Program& program = op.program();
+  absl::string_view name = program.name(symbol);
+  absl::ConsumeSuffix(&name, kGradSuffix);
+  if (!MatchesPattern(pattern, name)) return false;
+  const VarId var = program.block(0).FindVar(name);
+  return var.valid() && program.var(var).persistable();
+}
+
+}  // namespace
+
+absl::StatusOr<PlaceSpec> PlaceSpec::Parse(absl::string_view text) {
+  PlaceSpec spec;
+  absl::string_view accelerator;
+  for (absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    part = absl::StripAsciiWhitespace(part);
+    if (part == kOpDeviceAttr) continue;
+    const auto error = [&](absl::string_view message) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("place '", absl::CEscape(part), "': ", message));
+    };
+    const std::vector<std::string> sides = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    const std::vector<std::string> what = absl::StrSplit(sides[0], absl::MaxSplits(':', 1));
+    if (sides.size() != 2 || what.size() != 2 || what[1].empty()) {
+      return error("expected type:PATTERN=DEVICE, param:PATTERN=DEVICE or name:PATTERN=DEVICE");
+    }
+    Rule rule{std::string(part), By::kType, what[1], DeviceKind::kHost};
+    if (what[0] == "param") {
+      rule.by = By::kParam;
+    } else if (what[0] == "name") {
+      rule.by = By::kName;
+    } else if (what[0] != "type") {
+      return error(absl::StrCat("expected type, param or name, found '", what[0], "'"));
+    }
+    if (IsAccelerator(sides[1])) {
+      if (!accelerator.empty() && accelerator != sides[1]) {
+        return error(absl::StrCat("expected one kind of accelerator, found ", accelerator, " and ",
+                                  sides[1]));
+      }
+      accelerator = sides[1] == kAccelerators[0] ? kAccelerators[0] : kAccelerators[1];
+      rule.device = DeviceKind::kAccelerator;
+    } else if (sides[1] != kHostDeviceName) {
+      return error(absl::StrCat("expected device cpu, sim or gpu, found '", sides[1], "'"));
+    }
+    spec.rules_.push_back(std::move(rule));
+  }
+  if (!accelerator.empty()) spec.accelerator_ = std::string(accelerator);
+  const auto on_accelerator = [](const Rule& rule) {
+    return rule.device == DeviceKind::kAccelerator;
+  };
+  if (!spec.rules_.empty() && absl::c_all_of(spec.rules_, on_accelerator)) {
+    spec.rest_ = DeviceKind::kHost;
+  }
+  return spec;
+}
+
+bool PlaceSpec::Matches(const Rule& rule, const Op& op) {
+  const Program& program = op.program();
+  const auto is_of_param = [&](Symbol name) { return IsOfParam(rule.pattern, op, name); };
+  switch (rule.by) {
+    case By::kType:
+      return MatchesPattern(rule.pattern, op.type());
+    case By::kName:
+      return absl::c_any_of(op.output_args(), [&](Symbol name) {
+        return MatchesPattern(rule.pattern, program.name(name));
+      });
+    case By::kParam: {
+      const OpSchema* schema = FindOpSchema(op.type());
+      const bool names_only =
+          schema != nullptr && (schema->Has(Trait::kCollective) ||
+                                schema->Has(Trait::kStreamSync) || schema->Has(Trait::kAlias));
+      if (!names_only) return absl::c_any_of(op.args(), is_of_param);
+      return !op.args().empty() && absl::c_all_of(op.args(), is_of_param);
+    }
+  }
+  return false;
+}
+
+absl::optional<DeviceKind> PlaceSpec::Find(const Op& op) const {
+  const auto rule = absl::c_find_if(rules_, [&](const Rule& r) { return Matches(r, op); });
+  if (rule == rules_.end()) return absl::nullopt;
+  return rule->device;
+}
+
+absl::StatusOr<DeviceKind> PlaceSpec::Default(const Op& op) const {
+  const std::string device = op.StringAttr(kOpDeviceAttr).value_or("");
+  if (device == kHostDeviceName) return DeviceKind::kHost;
+  if (device.empty()) return rest_;
+  // "gpu:0" is what Paddle's pipelines write.
+  const absl::string_view kind = absl::string_view(device).substr(0, device.find(':'));
+  if (!IsAccelerator(kind)) {
+    return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " attribute ", kOpDeviceAttr,
+                                                   ": expected cpu, sim or gpu, found '",
+                                                   absl::CEscape(device), "'"));
+  }
+  return DeviceKind::kAccelerator;
+}
+
+std::vector<std::string> PlaceSpec::Unused(const Program& program) const {
+  std::vector<std::string> unused;
+  for (const Rule& rule : rules_) {
+    bool is_used = false;
+    for (int block = 0; block < program.num_blocks() && !is_used; ++block) {
+      is_used = absl::c_any_of(program.block(block).ops(),
+                               [&](OpId op) { return Matches(rule, program.op(op)); });
+    }
+    if (!is_used) unused.push_back(rule.text);
+  }
+  return unused;
+}
+
+}  // namespace weft

@@ -1,0 +1,88 @@
+#include "transpiler/passes/place_spec.h"
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::StatusIs;
+
+constexpr char kOps[] = R"(
+    var w : fp32[2, 2] parameter persistable
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[z] = relu(X=[y])
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w])
+    Out=[a] = scale(X=[z]) {op_device="cpu"}
+    Out=[b] = scale(X=[z]) {op_device="gpu:0"}
+)";
+
+// "h" for the host, "a" for the accelerator, "-" for ops that no rule matches.
+std::string Found(const PlaceSpec& spec, const Program& program) {
+  std::string found;
+  for (OpId id : program.block(0).ops()) {
+    const absl::optional<DeviceKind> device = spec.Find(program.op(id));
+    found += !device.has_value() ? '-' : *device == DeviceKind::kHost ? 'h' : 'a';
+  }
+  return found;
+}
+
+TEST(PlaceSpec, FirstRuleThatMatchesDecides) {
+  const Program program = testing::BlockProgram(kOps);
+  const auto found = [&](const char* text) { return Found(*PlaceSpec::Parse(text), program); };
+  EXPECT_EQ(found(""), "-----");
+  EXPECT_EQ(found("type:mul*=cpu"), "h-h--");
+  EXPECT_EQ(found("type:mul=cpu, type:mul*=sim"), "h-a--");
+  EXPECT_EQ(found("param:w=cpu"), "h-h--");
+  EXPECT_EQ(found("param:y=cpu"), "-----");
+  EXPECT_EQ(found("name:z=cpu"), "-h---");
+  EXPECT_EQ(found("name:*@G*D=cpu"), "--h--");
+  EXPECT_EQ(found("type:*=gpu"), "aaaaa");
+}
+
+TEST(PlaceSpec, OtherOpsRunWhereTheySayOrOnTheOtherDevice) {
+  const Program program = testing::BlockProgram(kOps);
+  const auto rest = [&](const char* text) {
+    const PlaceSpec spec = *PlaceSpec::Parse(text);
+    std::string found;
+    for (OpId id : program.block(0).ops()) {
+      found += *spec.Default(program.op(id)) == DeviceKind::kHost ? 'h' : 'a';
+    }
+    return found;
+  };
+  EXPECT_EQ(rest("type:relu=cpu"), "aaaha");
+  EXPECT_EQ(rest("type:relu=sim"), "hhhha");
+  EXPECT_EQ(rest("type:relu=sim,type:mul=cpu"), "aaaha");
+}
+
+TEST(PlaceSpec, RulesThatMatchNothingAreListed) {
+  const Program program = testing::BlockProgram(kOps);
+  EXPECT_THAT(PlaceSpec::Parse("type:adam=cpu,type:mul=cpu")->Unused(program),
+              ElementsAre("type:adam=cpu"));
+  EXPECT_THAT(PlaceSpec::Parse("type:mul=cpu")->Unused(program), IsEmpty());
+}
+
+TEST(PlaceSpec, MistakesAreNamed) {
+  const auto error = [](const char* text) { return PlaceSpec::Parse(text).status(); };
+  for (const char* text : {"adam=cpu", "type:adam", "type:=cpu"}) {
+    EXPECT_THAT(error(text), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      HasSubstr("expected type:PATTERN=DEVICE")));
+  }
+  EXPECT_THAT(error("op:adam=cpu"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected type, param or name, found 'op'")));
+  EXPECT_THAT(error("type:adam=npu"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                               HasSubstr("expected device cpu, sim or gpu")));
+  EXPECT_THAT(error("type:adam=gpu,type:mul=sim"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected one kind of accelerator, found gpu and sim")));
+}
+
+}  // namespace
+}  // namespace weft
