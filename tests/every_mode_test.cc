@@ -30,7 +30,8 @@ std::string ReasonOf(const std::string& mode, const std::string& model) {
   if (absl::StartsWith(mode, "singa_sparse") && is_half) {
     return "only fp32 gradients can be sparsified";
   }
-  if (mode == "embedding_offload" && absl::StartsWith(model, "bert")) {
+  const bool is_dense = absl::StartsWith(model, "bert") || model == "wide_deep";
+  if (mode == "embedding_offload" && is_dense) {
     return "the gradient is dense, as large as the table";
   }
   return "";

@@ -30,6 +30,7 @@ NCCL = ["c_gen_nccl_id"]  # only CUDA builds have it
 XSUM = ["c_allreduce_xsum"]  # only a fork of Paddle has it
 TOPK = ["densify", "sparsify_topk"]  # Weft's own
 THRESHOLD = ["densify", "sparsify_threshold"]
+TWO_DEVICES = ["stream_wait"]
 
 CONFIGURATIONS = [
     _weft("none", "--mode none"),
@@ -57,6 +58,8 @@ CONFIGURATIONS = [
     _weft("singa_sparse_topk", "--mode singa_sparse_topk --nranks 2", TOPK),
     _weft("singa_sparse_threshold", "--mode singa_sparse_threshold --nranks 2", THRESHOLD),
     _weft("megengine", "--mode megengine --reduce_method mean --nranks 2 --bcast_period 2", AVG),
+    _weft("optimizer_offload", "--mode optimizer_offload --nranks 2", TWO_DEVICES),
+    _weft("embedding_offload", "--mode embedding_offload --nranks 2", TWO_DEVICES),
     _weft("paddle none", "--mode none --dialect paddle"),
     _paddle("grad_allreduce", "--mode grad_allreduce", NCCL),
     _paddle("grad_allreduce xpu", "--mode grad_allreduce --device_kind xpu", ["c_gen_bkcl_id"]),

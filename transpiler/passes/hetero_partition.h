@@ -34,7 +34,8 @@ namespace weft {
 // waits. The result computes the same bits. Ops of the accelerator keep their order, and those that
 // name no mirror their bytes. Ops of blocks run where the op that has the block runs.
 //
-// Without rules, nothing changes; {place=op_device} has none, and puts ops where their op_device says.
+// Without rules, nothing changes; {place=op_device} has none, and puts ops where their op_device
+// says.
 //
 // It comes last: other passes do not see through the copies. A program that is on two devices stays
 // as it is, and so does one whose ops are all on one of them.
