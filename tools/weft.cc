@@ -8,7 +8,8 @@
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Runs, verifies, prints, diffs and plans training programs (Paddle ProgramDesc), and "
+      "Runs, evaluates, verifies, prints, diffs and plans training programs (Paddle ProgramDesc), "
+      "and "
       "reports\n"
       "their statistics.",
       "weft");
@@ -20,10 +21,15 @@ int main(int argc, char** argv) {
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2");
   app.require_subcommand(1);
   const std::vector<weft::Subcommand> commands = {
-      weft::AddRun(&app),   weft::AddLaunch(&app, weft::TakeLaunchedCommand(&argc, argv)),
-      weft::AddShow(&app),  weft::AddDiff(&app),
-      weft::AddStats(&app), weft::AddVerify(&app),
-      weft::AddPlan(&app),  weft::AddCommBench(&app)};
+      weft::AddRun(&app),
+      weft::AddEval(&app),
+      weft::AddLaunch(&app, weft::TakeLaunchedCommand(&argc, argv)),
+      weft::AddShow(&app),
+      weft::AddDiff(&app),
+      weft::AddStats(&app),
+      weft::AddVerify(&app),
+      weft::AddPlan(&app),
+      weft::AddCommBench(&app)};
   if (absl::optional<int> status = weft::ParseCommandLine(app, argc, argv)) return *status;
   for (const weft::Subcommand& command : commands) {
     if (!command.app->parsed()) continue;
