@@ -13,7 +13,7 @@ LIBRARY_PACKAGES=(
 # What the tests need besides: libraries, and programs that tests call.
 TEST_PACKAGES=(
   libgmock-dev libgtest-dev librapidcheck-dev
-  clang-format-14 clang-tidy-14 llvm-14-tools openmpi-bin xz-utils
+  clang-format-14 clang-tidy-14 cmake llvm-14-tools openmpi-bin pkg-config xz-utils
 )
 # What libFuzzer needs: ./test.sh --fuzz.
 FUZZ_PACKAGES=(clang-14 libclang-rt-14-dev)
