@@ -298,9 +298,9 @@ absl::StatusOr<const Mode*> FindMode(absl::string_view name) {
   if (found != Modes().end()) return &*found;
   std::vector<absl::string_view> names;
   for (const Mode& mode : Modes()) names.push_back(mode.name);
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown mode ", name, DidYouMean(name, names),
-                   "; expected one of: ", absl::StrJoin(names, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat("unknown mode ", name,
+                                                 "; expected one of: ", absl::StrJoin(names, ", "),
+                                                 DidYouMean(name, names)));
 }
 
 std::vector<Dialect> DialectsOf(const Mode& mode) {

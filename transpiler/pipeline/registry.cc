@@ -24,8 +24,8 @@ absl::StatusOr<std::unique_ptr<Pass>> PassRegistry::Create(const Spec& spec) con
     std::vector<absl::string_view> names;
     for (const auto& [name, entry] : entries_) names.push_back(name);
     return absl::InvalidArgumentError(
-        absl::StrCat("unknown pass ", spec.name, DidYouMean(spec.name, names),
-                     "; expected one of: ", absl::StrJoin(names, ", ")));
+        absl::StrCat("unknown pass ", spec.name, "; expected one of: ", absl::StrJoin(names, ", "),
+                     DidYouMean(spec.name, names)));
   }
   absl::StatusOr<std::unique_ptr<Pass>> pass = it->second.create(spec);
   WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("pass ", spec.name), pass.status()));
