@@ -292,6 +292,41 @@ absl::StatusOr<TrainingPrograms> Half() { return Exchanging("singa_half", {{"cli
 absl::StatusOr<TrainingPrograms> Broadcasting() {
   return Exchanging("megengine", {{"reduce_method", "sum"}, {"bcast_period", "3"}});
 }
+absl::StatusOr<TrainingPrograms> Summed() {
+  return Exchanging("mindspore_reducer", {{"accumulate_type", "native"}});
+}
+absl::StatusOr<TrainingPrograms> Plain() { return Exchanging("singa_plain", {}); }
+absl::StatusOr<TrainingPrograms> Gathered() {
+  WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
+  TranspileOptions options;
+  options.mode = "multi_thread";
+  options.mode_flags = {{"trans_mode", "all_gather"}};
+  options.cluster.nranks = 3;
+  ProgramPair pair{&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return programs;
+}
+// Momentum and learning rate depend on the step.
+absl::StatusOr<TrainingPrograms> Scheduled() {
+  WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
+  TranspileOptions options;
+  options.passes =
+      "set-optimizer{lr=exp(0.1:2:0.5:staircase),momentum=exp(0.9:3:0.8)},comm-init,"
+      "broadcast-params,grad-all-reduce{buckets=bytes}";
+  ProgramPair pair{&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return programs;
+}
+// The third rank trains its parameter alone.
+absl::StatusOr<TrainingPrograms> Grouped() {
+  WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
+  TranspileOptions options;
+  options.mode = "grad_allreduce";
+  options.param_attrs["w"].group = RankGroup{"g0", {0, 1}};
+  ProgramPair pair{&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return programs;
+}
 absl::StatusOr<TrainingPrograms> Last() {
   WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, FromText(kLast, kLastStartup));
   programs.feeds = {{"x"}, [](int64_t step) {
@@ -352,6 +387,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true}, Case{"TopKOn3Ranks", TopK, 3, true},
         Case{"ThresholdOn3Ranks", Threshold, 3, true}, Case{"HalfOn3Ranks", Half, 3, false},
         Case{"BroadcastingOn3Ranks", Broadcasting, 3, false},
+        Case{"SummedOn3Ranks", Summed, 3, false}, Case{"PlainOn3Ranks", Plain, 3, false},
+        Case{"GatheredOn3Ranks", Gathered, 3, false},
+        Case{"ScheduledOn3Ranks", Scheduled, 3, false}, Case{"GroupedOn3Ranks", Grouped, 3, true},
         Case{"ValueOfAnEarlierStep", Last, 1, false}),
     [](const auto& info) { return info.param.name; });
 

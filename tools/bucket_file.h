@@ -41,8 +41,8 @@ struct BucketFile {
 absl::StatusOr<BucketFile> ParseBucketFile(absl::string_view json);
 
 // {"policy", "groups": [{"members", "fused"}], "warnings"}; for `optimal` also "finish_us",
-// "lower_bound_us",
-// their difference "gap_us", and "found_by". Errors: those of PlanBuckets and PlanOptimalBuckets.
+// "lower_bound_us", their difference "gap_us", and "found_by". Errors: those of PlanBuckets and
+// PlanOptimalBuckets.
 absl::StatusOr<std::string> PlanBucketFile(const BucketFile& file, const CollectiveTime& time,
                                            int nrings);
 

@@ -246,6 +246,20 @@ TEST_F(WeftCheckpointTest, WhatTheCommandLineDoesNotSayComesFromTheCheckpoint) {
                         "checkpoint has exponential{learning_rate=0.5,gamma=0.1}\n"));
 }
 
+TEST_F(WeftCheckpointTest, NoteSaysThatAnotherProgramWroteTheCheckpoint) {
+  Finish(OneRank() + Args{"--steps", "1", "--checkpoint", checkpoint_});
+  const Args resume = OneRank() + Args{"--resume", checkpoint_, "--steps", "1"};
+  EXPECT_THAT(RunProcess(resume).err, Not(HasSubstr("another program")));
+
+  WEFT_ASSERT_OK_AND_ASSIGN(Checkpoint checkpoint, ReadCheckpoint(checkpoint_));
+  checkpoint.settings.at("program") = "0123456789abcdef";
+  WEFT_ASSERT_OK(WriteCheckpoint(checkpoint_, checkpoint));
+  const ProcessResult other = RunProcess(resume);
+  EXPECT_EQ(other.status, 0) << other.err;
+  EXPECT_THAT(other.err,
+              HasSubstr(absl::StrCat("note: --resume ", checkpoint_, ": another program than ")));
+}
+
 TEST_F(WeftCheckpointTest, RunGoesOnToTheEndOfTheRunThatWasStopped) {
   Finish(OneRank() +
          Args{"--steps", "25", "--set", "learning_rate_0=0.5", "--checkpoint", checkpoint_});

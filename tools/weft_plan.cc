@@ -89,8 +89,9 @@ void Print(const Options& options, const ProgramPlan& plan) {
 absl::Status PlanOfGradients(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const CollectiveTime time, CollectiveTimeOf(options));
   WEFT_ASSIGN_OR_RETURN(const BucketFile file, ReadAs(options.gradients, ParseBucketFile));
-  WEFT_ASSIGN_OR_RETURN(const std::string text, PlanBucketFile(file, time, options.nrings));
-  std::fputs(text.c_str(), stdout);
+  const absl::StatusOr<std::string> text = PlanBucketFile(file, time, options.nrings);
+  WEFT_RETURN_IF_ERROR(Annotate(options.gradients, text.status()));
+  std::fputs(text->c_str(), stdout);
   return absl::OkStatus();
 }
 

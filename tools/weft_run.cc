@@ -36,6 +36,7 @@
 #include "tools/lr_schedule.h"
 #include "tools/op_profile.h"
 #include "tools/params_input.h"
+#include "tools/program_stats.h"
 #include "tools/run_report.h"
 #include "tools/run_schedule.h"
 #include "tools/stop_signals.h"
@@ -66,6 +67,18 @@ absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags) {
     flags->steps = std::max<int64_t>(0, checkpoint.end_step - checkpoint.step);
   }
   return absl::OkStatus();
+}
+
+// The setting of a checkpoint that has the fingerprint of the program that wrote it.
+constexpr char kProgram[] = "program";
+
+// Programs with equal variables may give their values another meaning, such as gradients that are
+// accumulated over another number of steps.
+void NoteAnotherProgram(const Checkpoint& checkpoint, const RunFlags& flags, const Program& main) {
+  const auto program = checkpoint.settings.find(kProgram);
+  if (program == checkpoint.settings.end() || program->second == Fingerprint(main)) return;
+  PrintNote(absl::StrCat("--resume ", flags.resume, ": another program than ", flags.main,
+                         " has written it"));
 }
 
 absl::Status CheckDevice(const RunFlags& flags) {
@@ -127,7 +140,7 @@ class Recorder {
   TrafficLog* traffic() { return &traffic_; }
 
   absl::Status AddCheckpoint(Checkpoint checkpoint) {
-    checkpoint.settings = SettingsOf(flags_.schedule);
+    checkpoint.settings.merge(SettingsOf(flags_.schedule));
     checkpoint_failure_ = WriteCheckpoint(flags_.checkpoint, checkpoint);
     return checkpoint_failure_;
   }
@@ -302,6 +315,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   inputs.params = read.params.has_value() ? &read.params->params : nullptr;
   inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
+  if (resume.has_value() && flags.reports) NoteAnotherProgram(*resume, flags, *read.main);
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
   RunOptions options = flags.run;
   options.link = session.link();
@@ -318,7 +332,8 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     };
   }
   if (!flags.checkpoint.empty()) {
-    inputs.on_checkpoint = [&recorder](Checkpoint checkpoint) {
+    inputs.on_checkpoint = [&recorder, program = Fingerprint(*read.main)](Checkpoint checkpoint) {
+      checkpoint.settings[kProgram] = program;
       return recorder.AddCheckpoint(std::move(checkpoint));
     };
     options.stop_requested = [] { return StopSignal() != 0; };

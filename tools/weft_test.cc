@@ -725,6 +725,10 @@ TEST(WeftPlanTest, WrongUseAndBadFilesAreErrors) {
   }
   EXPECT_THAT(Weft({"plan", "--gradients", deep}),
               FailsWith(1, "weft plan: error: " + deep + ": ", "at most 100 levels"));
+  const std::string falls = MakeFile("falls.json", R"({"policy": "optimal", "grads":
+      [{"elements": 1, "ready_us": 2}, {"elements": 1, "ready_us": 1}]})");
+  EXPECT_THAT(Weft({"plan", "--gradients", falls}),
+              FailsWith(1, "weft plan: error: " + falls + ": ", "gradient 1: expected a ready"));
   EXPECT_THAT(Weft({"plan", kMain, "--buckets", "size"}),
               FailsWith(1, "weft plan: error: buckets: ", "found 'size'"));
   EXPECT_THAT(Weft({"comm_bench", "--max_bytes", "1099511627776", "--ranks", "1024"}),

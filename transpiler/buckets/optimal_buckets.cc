@@ -22,10 +22,17 @@ absl::Status Check(absl::Span<const TimedGradient> gradients) {
           absl::StrCat("gradient ", i, ": expected a ready time >= ", earliest,
                        ", that of the one before, found ", gradient.ready));
     }
-    if (gradient.bytes < 0 || __builtin_add_overflow(total, gradient.bytes, &total)) {
+    if (gradient.bytes < 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("gradient ", i, ": expected a size >= 0, found ", gradient.bytes));
     }
+    int64_t sum;
+    if (__builtin_add_overflow(total, gradient.bytes, &sum)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("gradient ", i, ": expected sizes whose sum is below 2^63 bytes, found ",
+                       total, " bytes before it and ", gradient.bytes, " of its own"));
+    }
+    total = sum;
   }
   return absl::OkStatus();
 }

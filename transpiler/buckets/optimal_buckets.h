@@ -37,7 +37,8 @@ struct OptimalBuckets {
 // others, each linear segment of `time` has a sliding minimum of finish[i] - slope * bytes before
 // i.
 //
-// InvalidArgument unless ready times are finite, >= 0 and never fall, and bytes are >= 0.
+// InvalidArgument unless ready times are finite, >= 0 and never fall, bytes are >= 0, and their sum
+// fits into an int64_t.
 // O(gradients * segments).
 absl::StatusOr<OptimalBuckets> FindOptimalBuckets(absl::Span<const TimedGradient> gradients,
                                                   const CollectiveTime& time);

@@ -108,6 +108,12 @@ TEST(OptimalBuckets, RefusesReadyTimesThatFall) {
               StatusIs(kInvalid, HasSubstr("expected")));
 }
 
+TEST(OptimalBuckets, RefusesSizesWhoseSumOverflows) {
+  constexpr int64_t kLarge = int64_t{1} << 62;
+  EXPECT_THAT(FindOptimalBuckets({{kLarge, 0}, {kLarge, 1}}, CollectiveTime()),
+              StatusIs(kInvalid, HasSubstr("gradient 1: expected sizes whose sum is below 2^63")));
+}
+
 std::vector<TimedGradient> DrawGradients(int max_count, bool with_dependencies) {
   std::vector<TimedGradient> gradients(*rc::gen::inRange(0, max_count + 1));
   double ready = 0;

@@ -77,13 +77,15 @@ LossGradients FindLossGradients(const Program& program, absl::optional<int> nran
 absl::Status RefuseDivision(const Program& program, const LossGradients& losses) {
   if (losses.divisions.empty()) return absl::OkStatus();
   const Division& division = losses.divisions.front();
-  return absl::FailedPreconditionError(absl::StrCat(
-      program.op(division.op).DebugName(), " rewrites the loss gradient ",
-      program.name(division.grad), " in place",
-      division.nranks.has_value() ? ": it is already divided; use scale none if that is intended"
-                                  : ", as a division by the number of ranks does; use scale none "
-                                    "if it is one, scale avg if "
-                                    "the factor is the program's own"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(program.op(division.op).DebugName(), " rewrites the loss gradient ",
+                   program.name(division.grad), " in place",
+                   division.nranks.has_value()
+                       ? ": it is already divided; to divide no more, use scale none, or "
+                         "reduce_method sum of pass grad-reduce"
+                       : ", as a division by the number of ranks does; use scale none "
+                         "if it is one, scale avg if "
+                         "the factor is the program's own"));
 }
 
 // The gradients of groups are divided by the sizes of the groups, which only the reduction knows.

@@ -86,8 +86,10 @@ TEST(GradientScale, ReductionAveragesUnlessTheLossGradientIsDivided) {
 }
 
 TEST(GradientScale, DividingTwiceNeverOrForOtherRanksIsRefused) {
-  EXPECT_THAT(Averages(GradientScale::kAvg, kDivided, 2).status(),
-              StatusIs(kRefused, HasSubstr("it is already divided")));
+  EXPECT_THAT(
+      Averages(GradientScale::kAvg, kDivided, 2).status(),
+      StatusIs(kRefused, HasSubstr("it is already divided; to divide no more, use scale none, or "
+                                   "reduce_method sum of pass grad-reduce")));
   EXPECT_THAT(Averages(GradientScale::kLossGrad, kUndivided, 2).status(),
               StatusIs(kRefused, HasSubstr("is not divided by the number of ranks")));
   EXPECT_THAT(Averages(GradientScale::kAuto, kDivided, 4).status(),

@@ -35,12 +35,11 @@ namespace weft {
 // what is not sent is lost.
 //
 // Gradients travel whole
-//   - with fallback, for a known number of ranks, where rows (32 bytes of each other rank, and 8
-//   for
-//     each of its elements) are no fewer bytes than the dense gradients, which each rank receives
-//     2 (n - 1) / n times: with topk for its k elements, with threshold for a single one. How many
-//     elements pass a threshold is known at run time only: remarks say up to how many of them rows
-//     are fewer bytes.
+//   - with fallback, for a known number n of ranks, where rows are no fewer bytes. Of rows, a rank
+//     receives 32 bytes from each other rank, and 8 for each element that it sends: k of them with
+//     topk; with threshold one is assumed, as their number is known at run time only. Of dense
+//     gradients it receives 2 (n - 1) / n times their bytes. Remarks say up to how many elements
+//     rows are fewer bytes.
 //   - if their variable holds several gradients in turn, or their shape is unknown
 //   - as rows, if they are row-sparse already
 //
@@ -50,8 +49,8 @@ namespace weft {
 //
 // FailedPrecondition: the conditions of transpiler/passes/gradient_reduction.h; a gradient that is
 // not fp32; residuals without a startup program. InvalidArgument: spars out of range; a threshold
-// above half the buffer. By contract, a program with reduced gradients or averaged parameters.
-// O(arguments + gradients).
+// above half the buffer. Unimplemented: groups of ranks. By contract, a program with reduced
+// gradients or averaged parameters. O(arguments + gradients).
 class SparsifyGradients : public Pass {
  public:
   static constexpr absl::string_view kName = "sparsify-gradients";
