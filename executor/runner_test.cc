@@ -315,11 +315,11 @@ TEST_F(RunnerTest, StartupProgramForAnotherNumberOfRanksIsAnError) {
                              HasSubstr("written for 2 ranks"), HasSubstr("the run has 4"))));
 }
 
-TEST_F(RunnerTest, UnknownFetchIsAnError) {
+TEST_F(RunnerTest, UnknownFetchIsAnErrorThatOffersASimilarName) {
   options_.fetch = {"lost"};
-  EXPECT_THAT(
-      RunMain(Main(), Row(1), &startup_),
-      StatusIs(absl::StatusCode::kInvalidArgument, "fetch lost: the program has no such variable"));
+  EXPECT_THAT(RunMain(Main(), Row(1), &startup_),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "fetch lost: the program has no such variable; did you mean loss?"));
 }
 
 TEST_F(RunnerTest, FetchOfNoTensorIsAnError) {
