@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/similar_name.h"
 #include "base/status_macros.h"
 #include "executor/npz.h"
 #include "ops/kernel_util.h"
@@ -96,7 +97,14 @@ OpId FindWriter(const Program& program, Symbol var) {
 
 absl::StatusOr<TensorType> TypeOfHostValue(const Program& main, const std::string& name) {
   const VarId id = main.block(0).FindVar(name);
-  if (!id.valid()) return absl::InvalidArgumentError("the program has no such variable");
+  if (!id.valid()) {
+    std::vector<absl::string_view> names;
+    for (VarId var : main.block(0).vars()) {
+      if (main.var(var).persistable()) names.push_back(main.var(var).name());
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program has no such variable", DidYouMean(name, names)));
+  }
   const Var var = main.var(id);
   if (!var.persistable()) {
     return absl::InvalidArgumentError("expected a persistable variable");
@@ -155,6 +163,27 @@ absl::StatusOr<FeedSource> FeedsFromFile(const std::string& path) {
       WEFT_ASSIGN_OR_RETURN(tensors.emplace_back(), npz.Read(array_name(step, variable)));
     }
     return tensors;
+  };
+  return source;
+}
+
+absl::StatusOr<FeedSource> WithoutUnevenLastStep(FeedSource source, int nranks) {
+  if (source.num_steps <= 1 || !source.types) return source;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<TensorType> types, source.types(source.num_steps - 1));
+  bool is_even = true;
+  for (size_t i = 0; i < types.size(); ++i) {
+    const auto found = source.layouts.find(source.variables[i]);
+    if (found == source.layouts.end() || !found->second.axis.has_value()) continue;
+    const auto axis = static_cast<size_t>(*found->second.axis);
+    is_even = is_even && (axis >= types[i].dims.size() || types[i].dims[axis] % nranks == 0);
+  }
+  if (is_even) return source;
+  --source.num_steps;
+  source.types = [types = std::move(source.types), steps = source.num_steps](int64_t step) {
+    return types(step % steps);
+  };
+  source.read = [read = std::move(source.read), steps = source.num_steps](int64_t step) {
+    return read(step % steps);
   };
   return source;
 }

@@ -20,6 +20,10 @@ namespace weft {
 // variable of another step, no arrays at all.
 absl::StatusOr<FeedSource> FeedsFromFile(const std::string& path);
 
+// Without the last step, if the parts of its batch would differ in size over so many ranks
+// (FeedSource::layouts). The error of the source if types cannot be read. O(1) besides that.
+absl::StatusOr<FeedSource> WithoutUnevenLastStep(FeedSource source, int nranks);
+
 // A variable that the host sets before every step, such as a learning rate.
 struct HostValue {
   std::string name;

@@ -253,7 +253,9 @@ absl::Status Feeder::Check(size_t i, const TensorType& whole) const {
   const std::string count = !is_split ? "" : CountAlong(whole.dims, axis);
   if (is_split && whole.dims[axis] % world_.size != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(count, " cannot be split equally over ", world_.size, " ranks"));
+        absl::StrCat(count, " cannot be split equally over ", world_.size,
+                     " ranks; leave such a last batch out (--drop_last), or state how to split the "
+                     "variable (--feed_layout)"));
   }
   const TensorType part = {whole.dtype, PartDims(layout, whole.dims, world_.size)};
   if (FitsDeclared(part.dims, declared.dims)) return absl::OkStatus();

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -187,11 +189,25 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view bytes) {
   header.header_bytes = header_bytes;
   WEFT_ASSIGN_OR_RETURN(header.dtype, ParseDescr(*fields.descr));
   header.dims = *std::move(fields.shape);
-  if (*fields.fortran_order && header.dims.size() > 1) {
-    return absl::InvalidArgumentError("the array is in Fortran order; expected C order");
-  }
+  header.is_fortran_order = *fields.fortran_order && header.dims.size() > 1;
   WEFT_ASSIGN_OR_RETURN(header.data_bytes, ArrayBytes(header.dtype, header.dims));
   return header;
+}
+
+void CopyFromFortranOrder(const char* from, const Dims& dims, size_t element_bytes, char* to) {
+  const int64_t size = NumElements(dims);
+  std::vector<int64_t> strides(dims.size(), 1), index(dims.size(), 0);
+  for (size_t d = 1; d < dims.size(); ++d) strides[d] = strides[d - 1] * dims[d - 1];
+  int64_t source = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    std::memcpy(to + i * element_bytes, from + source * element_bytes, element_bytes);
+    for (size_t d = dims.size(); d-- > 0;) {  // the next index
+      source += strides[d];
+      if (++index[d] < dims[d]) break;
+      source -= strides[d] * dims[d];
+      index[d] = 0;
+    }
+  }
 }
 
 absl::StatusOr<std::string> NpyHeaderFor(DType dtype, const Dims& dims) {

@@ -16,8 +16,9 @@ namespace weft {
 struct NpyHeader {
   DType dtype = DType::kFloat32;
   Dims dims;
-  size_t header_bytes = 0;  // bytes before the first element
-  size_t data_bytes = 0;    // bytes of all elements
+  bool is_fortran_order = false;  // of elements: the first index is the fastest
+  size_t header_bytes = 0;        // bytes before the first element
+  size_t data_bytes = 0;          // bytes of all elements
 };
 
 // NumPy writes no header near this size; larger ones are refused.
@@ -35,10 +36,13 @@ absl::StatusOr<size_t> NpyHeaderBytes(absl::string_view prefix);
 absl::StatusOr<size_t> ArrayBytes(DType dtype, const Dims& dims);
 
 // Parses the header at the start of `bytes`: the whole file, or at least its first
-// NpyHeader::header_bytes. Supports the element types |b1 |i1 |u1 <i2 <i4 <i8 <f2 <f4 <f8 in C
-// order (a vector may be in Fortran order). InvalidArgument: not an .npy file, another element type
-// or order, a shape whose size in bytes exceeds 63 bits.
+// NpyHeader::header_bytes. Supports the element types |b1 |i1 |u1 <i2 <i4 <i8 <f2 <f4 <f8.
+// InvalidArgument: not an .npy file, another element type, a shape whose size in bytes exceeds 63
+// bits.
 absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view bytes);
+
+// Copies an array in Fortran order, of elements of so many bytes, into row-major order. O(bytes).
+void CopyFromFortranOrder(const char* from, const Dims& dims, size_t element_bytes, char* to);
 
 // Returns the header (version 1, or 2 if it does not fit) of such an array. Its length is a
 // multiple of 64, as NumPy pads it. InvalidArgument for element types that NumPy does not have

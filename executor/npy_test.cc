@@ -1,6 +1,7 @@
 #include "executor/npy.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
@@ -67,10 +68,33 @@ TEST(NpyHeaderTest, Version4IsRefused) {
               StatusIs(kInvalid, HasSubstr("version 4; expected 1, 2 or 3")));
 }
 
-TEST(NpyHeaderTest, FortranOrderIsTakenForVectorsOnly) {
-  WEFT_EXPECT_OK(ParseNpyHeader(Header("{'descr':'<f4','fortran_order':True,'shape':(7,)}")));
-  EXPECT_THAT(ParseNpyHeader(Header("{'descr':'<f4','fortran_order':True,'shape':(7,2)}")),
-              StatusIs(kInvalid, HasSubstr("Fortran order")));
+TEST(NpyHeaderTest, FortranOrderMattersFromTwoDimensionsOn) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const NpyHeader vector,
+      ParseNpyHeader(Header("{'descr':'<f4','fortran_order':True,'shape':(7,)}")));
+  EXPECT_FALSE(vector.is_fortran_order);
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const NpyHeader matrix,
+      ParseNpyHeader(Header("{'descr':'<f4','fortran_order':True,'shape':(7,2)}")));
+  EXPECT_TRUE(matrix.is_fortran_order);
+}
+
+TEST(NpyTest, FortranOrderIsCopiedIntoRowMajorOrder) {
+  // a[i][j][k] = 100 i + 10 j + k of shape 2, 3, 2.
+  std::vector<int16_t> fortran, expected, found(12);
+  for (int k = 0; k < 2; ++k) {
+    for (int j = 0; j < 3; ++j) {
+      for (int i = 0; i < 2; ++i) fortran.push_back(static_cast<int16_t>(100 * i + 10 * j + k));
+    }
+  }
+  for (int i = 0; i < 2; ++i) {
+    for (int j = 0; j < 3; ++j) {
+      for (int k = 0; k < 2; ++k) expected.push_back(static_cast<int16_t>(100 * i + 10 * j + k));
+    }
+  }
+  CopyFromFortranOrder(reinterpret_cast<const char*>(fortran.data()), {2, 3, 2}, sizeof(int16_t),
+                       reinterpret_cast<char*>(found.data()));
+  EXPECT_EQ(found, expected);
 }
 
 TEST(NpyHeaderTest, UnsupportedElementTypesAreNamed) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
@@ -106,7 +107,12 @@ absl::StatusOr<Tensor> ReadArray(zip_file_t* file, uint64_t size) {
   Tensor tensor;
   tensor.Resize(header.dtype, header.dims);
   char* data = static_cast<char*>(tensor.raw());
-  WEFT_RETURN_IF_ERROR(ReadExactly(file, data, header.data_bytes));
+  std::vector<char> fortran(header.is_fortran_order ? header.data_bytes : 0);
+  WEFT_RETURN_IF_ERROR(
+      ReadExactly(file, header.is_fortran_order ? fortran.data() : data, header.data_bytes));
+  if (header.is_fortran_order) {
+    CopyFromFortranOrder(fortran.data(), header.dims, SizeOf(header.dtype), data);
+  }
   // The checksum is compared at the end of the data.
   char more;
   if (zip_fread(file, &more, 1) < 0) return absl::InvalidArgumentError(zip_file_strerror(file));

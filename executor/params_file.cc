@@ -1,5 +1,7 @@
 #include "executor/params_file.h"
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstring>
 #include <set>
@@ -10,12 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/checkpoint.h"
 #include "executor/npy.h"
+#include "executor/pickle.h"
 #include "executor/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "proto/framework.pb.h"
@@ -213,6 +217,21 @@ absl::StatusOr<std::vector<std::string>> ParseJsonNames(absl::string_view text) 
   return names;
 }
 
+bool IsPickle(absl::string_view path) {
+  return absl::EndsWith(path, ".pdparams") || absl::EndsWith(path, ".pdopt");
+}
+
+// Of a .pdparams file and the .pdopt file beside it, or of one file.
+absl::StatusOr<std::map<std::string, Tensor>> ReadPickles(const std::string& path,
+                                                          const TensorCheck& check) {
+  WEFT_ASSIGN_OR_RETURN(auto tensors, ReadPickle(path, check));
+  const std::string beside = PdoptBeside(path);
+  if (beside.empty() || access(beside.c_str(), F_OK) != 0) return tensors;
+  WEFT_ASSIGN_OR_RETURN(auto others, ReadPickle(beside, check));
+  tensors.merge(others);
+  return tensors;
+}
+
 }  // namespace
 
 absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string& path,
@@ -244,7 +263,12 @@ absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path) {
 }
 
 bool HasNames(absl::string_view path) {
-  return absl::EndsWith(path, ".npz") || absl::EndsWith(path, ".safetensors");
+  return absl::EndsWith(path, ".npz") || absl::EndsWith(path, ".safetensors") || IsPickle(path);
+}
+
+std::string PdoptBeside(const std::string& path) {
+  absl::string_view stem = path;
+  return absl::ConsumeSuffix(&stem, ".pdparams") ? absl::StrCat(stem, ".pdopt") : "";
 }
 
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
@@ -254,11 +278,13 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
   if (HasNames(path) && !names_path.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path,
-                     is_npz ? ": an .npz file has the names of its arrays"
-                            : ": a .safetensors file has the names of its tensors",
+                     is_npz           ? ": an .npz file has the names of its arrays"
+                     : IsPickle(path) ? ": the file has the names of its arrays"
+                                      : ": a .safetensors file has the names of its tensors",
                      "; it takes no list of names"));
   }
   if (is_npz) return ReadNpz(path, check);
+  if (IsPickle(path)) return ReadPickles(path, check);
   if (HasNames(path)) {
     WEFT_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
     if (IsCheckpoint(file)) {
@@ -277,6 +303,7 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
 
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors) {
   if (absl::EndsWith(path, ".npz")) return WriteNpz(path, tensors);
+  if (IsPickle(path)) return WritePickle(path, tensors);
   if (HasNames(path)) return WriteSafetensors(path, tensors);
   return Annotate(path, [&]() -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));

@@ -1,4 +1,5 @@
-// Files of parameters and state: Paddle's save_combine stream, .npz, or .safetensors.
+// Files of parameters and state: Paddle's save_combine stream, .pdparams and .pdopt, .npz, or
+// .safetensors.
 #ifndef WEFT_EXECUTOR_PARAMS_FILE_H_
 #define WEFT_EXECUTOR_PARAMS_FILE_H_
 
@@ -41,17 +42,23 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string&
 // JSON list of strings.
 absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path);
 
-// Whether a file of this extension, .npz or .safetensors, has the names of its tensors.
+// Whether a file of this extension, .npz, .safetensors, .pdparams or .pdopt, has the names of its
+// tensors.
 bool HasNames(absl::string_view path);
 
 // Loads by extension: one that has the names (`names_path` must be empty), else save_combine, whose
-// names come from `names_path`. InvalidArgument for a checkpoint (executor/checkpoint.h).
+// names come from `names_path`. A .pdparams file has the parameters, and a .pdopt file of the same
+// name beside it, which is read too, the other variables, as paddle.static.save writes them.
+// InvalidArgument for a checkpoint (executor/checkpoint.h).
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
                                                          const std::string& names_path,
                                                          const TensorCheck& check = nullptr);
 // Writes dense tensors atomically; the format is that of LoadParams. InvalidArgument for an element
 // type that the format does not have: .npz has no bf16 and no fp8, .safetensors no complex numbers.
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors);
+
+// The .pdopt file beside a .pdparams file; empty for another path.
+std::string PdoptBeside(const std::string& path);
 
 }  // namespace weft
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/similar_name.h"
 #include "ops/analysis/communication.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
@@ -75,6 +76,16 @@ absl::Status CheckParam(const Program& main, absl::string_view name, const Tenso
                                                  ToString(*declared), ", found ", ToString(type)));
 }
 
+namespace {
+
+std::string Similar(const Plan& plan, absl::string_view name) {
+  std::vector<absl::string_view> names;
+  for (const Plan::Variable& variable : plan.variables) names.push_back(variable.name);
+  return DidYouMean(name, names);
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
                                               const std::vector<std::string>& names) {
   if (names.empty()) return plan.losses;
@@ -83,7 +94,7 @@ absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
     const int index = plan.FindVariable(name);
     if (index == Plan::kNoVariable) {
       return absl::InvalidArgumentError(
-          absl::StrCat("fetch ", name, ": the program has no such variable"));
+          absl::StrCat("fetch ", name, ": the program has no such variable", Similar(plan, name)));
     }
     const Plan::Variable& variable = plan.variables[index];
     if (!variable.declared.has_value()) {

@@ -112,6 +112,12 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
   }
   if (absl::EndsWith(name, ".pbtxt")) return ProgramFormat::kProtoText;
   if (absl::EndsWith(name, ".prog")) return ProgramFormat::kProgramText;
+  if (absl::EndsWith(name, ".json")) {
+    return absl::InvalidArgumentError(
+        "programs of PIR, which Paddle 3 writes as .json, are not supported; build the program "
+        "with "
+        "FLAGS_enable_pir_api=0 in the environment, and save it as .pdmodel");
+  }
   return absl::InvalidArgumentError(
       "unknown kind of program file; expected .pb, .pdmodel, __model__ or - (binary), .pbtxt "
       "(protobuf text) or .prog (program text)");

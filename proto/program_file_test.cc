@@ -177,6 +177,9 @@ TEST_F(ProgramFileTest, ErrorOfSeveralProgramsBeginsWithThePath) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("none.pb: cannot open")));
   EXPECT_THAT(ReadPrograms({Path("a.txt")}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a.txt: unknown kind")));
+  EXPECT_THAT(ReadPrograms({Path("a.json")}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("PIR"), HasSubstr("FLAGS_enable_pir_api=0"))));
 }
 
 TEST_F(ProgramFileTest, TextNamedAsBinaryGetsAHint) {

@@ -248,10 +248,12 @@ struct BadState {
 };
 
 const BadState kBadStates[] = {
-    {"UnknownName", [](Arrays& state) { state["fc_9.w_0"] = Make<float>({1}, {0}); },
-     "parameter fc_9.w_0: the program has no persistable variable of that name"},
-    {"OfAStep", [](Arrays& state) { state["fc_0.tmp_0"] = Make<float>({1}, {0}); },
-     "parameter fc_0.tmp_0: the program has no persistable variable of that name"},
+    {"NoneOfTheProgram",
+     [](Arrays& state) {
+       state.clear();
+       state["fc_0.tmp_0"] = Make<float>({1}, {0});
+     },
+     "none of the 1 arrays is a persistable variable of the program; the first is fc_0.tmp_0"},
     {"Shape",
      [](Arrays& state) {
        state["fc_0.w_0"] = Make<float>({1, 13}, std::vector<float>(13));

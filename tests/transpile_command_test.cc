@@ -219,6 +219,12 @@ INSTANTIATE_TEST_SUITE_P(
                  "endpoint 127.0.0.1:6170 is given twice: for rank 0 and for rank 1"},
         BadRanks{
             "EmptyEndpoint", {"--endpoints", "127.0.0.1:6170,"}, "the endpoint of rank 1 is empty"},
+        BadRanks{"EndpointWithoutPort",
+                 {"--endpoints", "127.0.0.1:6170,127.0.0.1"},
+                 "the endpoint of rank 1: expected host:port, found '127.0.0.1'"},
+        BadRanks{"EndpointWithBlank",
+                 {"--endpoints", "127.0.0.1:6170, 127.0.0.1:6171"},
+                 "the endpoint of rank 1: expected host:port, found ' 127.0.0.1:6171'"},
         BadRanks{"RanksAndEndpointsDisagree",
                  {"--nranks", "3", "--endpoints", kTwo},
                  "the number of ranks is given as 3, but there are 2 endpoints"},

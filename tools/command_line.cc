@@ -10,12 +10,15 @@
 #include <vector>
 
 #include "absl/numeric/int128.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/annotate.h"
 #include "base/file.h"
+#include "base/similar_name.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "google/protobuf/stubs/logging.h"
 #include "proto/program_file.h"
 
@@ -84,6 +87,27 @@ void SetFormatter(CLI::App* app) {
   for (CLI::App* sub : app->get_subcommands({})) SetFormatter(sub);
 }
 
+// The names that an argument could have: flags of the command that was parsed, or its subcommands.
+void AddNames(const CLI::App& app, std::vector<std::string>* names) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names->push_back("--" + name);
+  }
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  for (const CLI::App* sub : parsed) AddNames(*sub, names);
+  if (!parsed.empty()) return;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names->push_back(sub->get_name());
+  }
+}
+
+std::string Similar(const CLI::App& app, absl::string_view argument) {
+  std::vector<std::string> names;
+  AddNames(app, &names);
+  // Without the value of --flag=value.
+  if (absl::StartsWith(argument, "--")) argument = argument.substr(0, argument.find('='));
+  return DidYouMean(argument, {names.begin(), names.end()});
+}
+
 bool IsSpecialFile(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
@@ -122,6 +146,8 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
   google::protobuf::SetLogHandler(nullptr);
   RemoveTemporaryFilesOnSignals();
   SetFormatter(&app);
+  app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion),
+                       "Print the version and exit");
   try {
     app.parse(argc, argv);
     return absl::nullopt;
@@ -129,13 +155,17 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
     const std::string help = app.help();
     std::fwrite(help.data(), 1, help.size(), stdout);
     return FinishCommand(CommandName(app), absl::OkStatus());
+  } catch (const CLI::CallForVersion& version) {
+    std::printf("%s\n", version.what());
+    return FinishCommand(app.get_name(), absl::OkStatus());
   } catch (const CLI::ParseError& error) {
     const std::string name = CommandName(app);
     // CLI11 looks for missing arguments before unexpected ones: for "weft shwo", it would report
     // that a subcommand is required.
     const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
-    const std::string message =
-        unknown.empty() ? error.what() : absl::StrCat("unexpected argument: ", unknown[0]);
+    const std::string message = unknown.empty() ? error.what()
+                                                : absl::StrCat("unexpected argument: ", unknown[0],
+                                                               Similar(app, unknown[0]));
     PrintError(name, absl::StrCat(message, " (see ", name, " --help)"));
     return kExitUsage;
   }

@@ -38,8 +38,9 @@ inline constexpr int kExitUsage = 2;   // the command line is wrong
 void PrintError(absl::string_view command, absl::string_view message);
 void PrintWarning(absl::string_view command, absl::string_view message);
 
-// Parses a command line. None: continue. Otherwise the exit status: 0 after printing --help, 2
-// after printing a usage error under the name of its subcommand.
+// Parses a command line, and adds --version to it. None: continue. Otherwise the exit status: 0
+// after printing --help or --version, 2 after printing a usage error under the name of its
+// subcommand.
 //
 // From this call on, a signal that ends the process (SIGHUP, SIGINT, SIGPIPE, SIGTERM) removes
 // temporary files of outputs.

@@ -2,18 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/file.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
@@ -46,8 +50,8 @@ class Options {
   }
 
   // A number of steps, 1 or more.
-  double Steps(absl::string_view name) {
-    const double value = Number(name);
+  double Steps(absl::string_view name, absl::optional<double> default_value = {}) {
+    const double value = Number(name, default_value);
     Expect(name, IsInteger(value) && value >= 1, "a number of steps, 1 or more", value);
     return value;
   }
@@ -59,6 +63,35 @@ class Options {
       Fail(absl::StrCat(name, ": expected true or false, found ", *text));
     }
     return value;
+  }
+
+  bool IsGiven(absl::string_view name) const { return values_.count(name) > 0; }
+
+  std::string Word(absl::string_view name, absl::string_view default_value) {
+    return TakeIfGiven(name).value_or(std::string(default_value));
+  }
+
+  void ExpectWord(absl::string_view name, absl::string_view found,
+                  const std::vector<absl::string_view>& words) {
+    if (std::find(words.begin(), words.end(), found) != words.end()) return;
+    Fail(absl::StrCat(name, ": expected one of ", absl::StrJoin(words, ", "), ", found ", found));
+  }
+
+  // Those of a text file, one a line.
+  std::vector<double> NumbersOfFile(absl::string_view name) {
+    std::vector<double> numbers;
+    const absl::optional<std::string> path = Take(name);
+    if (!path.has_value()) return numbers;
+    const absl::StatusOr<FileBytes> file = ReadFile(*path);
+    if (!file.ok()) {
+      Fail(absl::StrCat(name, ": ", *path, ": ", file.status().message()));
+      return numbers;
+    }
+    for (absl::string_view line : absl::StrSplit(file->bytes, '\n')) {
+      line = absl::StripAsciiWhitespace(line);
+      if (!line.empty()) numbers.push_back(ToNumber(name, line));
+    }
+    return numbers;
   }
 
   std::vector<double> Numbers(absl::string_view name) {
@@ -93,9 +126,11 @@ class Options {
         values_.begin()->first, ": unknown option; known options: ", absl::StrJoin(known_, ", ")));
   }
 
- private:
+  void Fail(const std::string& message) { status_.Update(absl::InvalidArgumentError(message)); }
+
   static bool IsInteger(double value) { return value == std::floor(value) && value < 1e15; }
 
+ private:
   absl::optional<std::string> Take(absl::string_view name) {
     absl::optional<std::string> text = TakeIfGiven(name);
     if (!text.has_value()) Fail(absl::StrCat(name, ": missing"));
@@ -118,8 +153,6 @@ class Options {
     }
     return value;
   }
-
-  void Fail(const std::string& message) { status_.Update(absl::InvalidArgumentError(message)); }
 
   std::map<std::string, std::string, std::less<>> values_;  // not taken yet
   std::set<std::string> known_;
@@ -213,6 +246,65 @@ LrSchedule MultiStep(Options& options) {
   };
 }
 
+LrSchedule Linear(Options& options) {
+  const double base = options.Number("learning_rate");
+  const double total_steps = options.Steps("total_steps");
+  const double start = options.PositiveNumber("start_factor", 1.0 / 3);
+  const double end = options.Number("end_factor", 1.0);
+  options.Expect("end_factor", end >= 0, "0 or more", end);
+  return [=](int64_t step) {
+    const double t = std::min(static_cast<double>(step), total_steps);
+    return base * (start + (end - start) * t / total_steps);
+  };
+}
+
+LrSchedule Cyclic(Options& options) {
+  const double base = options.Number("base_learning_rate");
+  const double max = options.Number("max_learning_rate");
+  const double up = options.Steps("step_size_up");
+  const double down = options.Steps("step_size_down", up);
+  const std::string mode = options.Word("mode", "triangular");
+  const double gamma = options.Number("exp_gamma", 1.0);
+  options.ExpectWord("mode", mode, {"triangular", "triangular2", "exp_range"});
+  return [=](int64_t step) {
+    const auto t = static_cast<double>(step);
+    const double cycle = std::floor(t / (up + down));
+    const double in_cycle = t - cycle * (up + down);
+    const double height = in_cycle <= up ? in_cycle / up : (up + down - in_cycle) / down;
+    const double scale = mode == "triangular2" ? std::pow(2.0, -cycle)
+                         : mode == "exp_range" ? std::pow(gamma, t)
+                                               : 1;
+    return base + (max - base) * height * scale;
+  };
+}
+
+LrSchedule CosineWarmRestarts(Options& options) {
+  const double base = options.Number("learning_rate");
+  const double first_period = options.Steps("T_0");
+  const double factor = options.Steps("T_mult", 1.0);
+  const double least = options.Number("eta_min", 0.0);
+  return [=](int64_t step) {
+    auto t = static_cast<double>(step);
+    double period = first_period;
+    if (factor == 1) {
+      t = std::fmod(t, period);
+    } else {
+      for (; t >= period; period *= factor) t -= period;
+    }
+    return least + (base - least) * (1 + std::cos(M_PI * t / period)) / 2;
+  };
+}
+
+// One number per step. Beyond them, NaN: no rate.
+LrSchedule Table(Options& options) {
+  std::vector<double> values =
+      options.IsGiven("file") ? options.NumbersOfFile("file") : options.Numbers("values");
+  return [values = std::move(values)](int64_t step) {
+    const auto i = static_cast<size_t>(step);
+    return i < values.size() ? values[i] : std::numeric_limits<double>::quiet_NaN();
+  };
+}
+
 LrSchedule Named(absl::string_view name, Options& options) {
   if (name == "noam") return Noam(options);
   if (name == "piecewise") return Piecewise(options);
@@ -223,6 +315,10 @@ LrSchedule Named(absl::string_view name, Options& options) {
   if (name == "cosine") return Cosine(options);
   if (name == "step") return StepDecay(options);
   if (name == "multi_step") return MultiStep(options);
+  if (name == "linear") return Linear(options);
+  if (name == "cyclic") return Cyclic(options);
+  if (name == "cosine_warm_restarts") return CosineWarmRestarts(options);
+  if (name == "table") return Table(options);
   return nullptr;
 }
 
@@ -243,9 +339,22 @@ LrSchedule LinearWarmup(Options& options, LrSchedule after) {
   };
 }
 
+// The schedule `after`, from its step on.
+LrSchedule StartAt(Options& options, LrSchedule after) {
+  const double first = options.Number("step");
+  options.Expect("step", Options::IsInteger(first) && first >= 0, "a number of steps", first);
+  if (after == nullptr) {
+    options.Fail("expected a schedule after it");
+    return [](int64_t) { return 0.0; };
+  }
+  return [first = static_cast<int64_t>(first), after = std::move(after)](int64_t step) {
+    return after(step + first);
+  };
+}
+
 constexpr char kNames[] =
     "noam, piecewise, exponential, natural_exp, inverse_time, polynomial, cosine, step, "
-    "multi_step, linear_warmup";
+    "multi_step, linear, cyclic, cosine_warm_restarts, table, linear_warmup, start_at";
 
 }  // namespace
 
@@ -263,9 +372,11 @@ absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text) {
     Options options(spec);
     if (spec.name == "linear_warmup") {
       schedule = LinearWarmup(options, std::move(schedule));
+    } else if (spec.name == "start_at") {
+      schedule = StartAt(options, std::move(schedule));
     } else if (schedule != nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(spec.name, ": only linear_warmup may precede another schedule"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          spec.name, ": only linear_warmup and start_at may precede another schedule"));
     } else {
       schedule = Named(spec.name, options);
     }
@@ -309,6 +420,24 @@ absl::StatusOr<std::string> FindLearningRate(const Program& main) {
   return absl::InvalidArgumentError(absl::StrCat("the program has ", found.size(),
                                                  " learning rates: ", absl::StrJoin(found, ", "),
                                                  "; name one with --lr_var"));
+}
+
+absl::StatusOr<std::vector<ProgramSchedule>> FindSchedules(const Program& main) {
+  std::vector<ProgramSchedule> schedules;
+  for (VarId id : main.block(0).vars()) {
+    const Var var = main.var(id);
+    // Decoding all declarations takes longer.
+    if (!var.persistable() || !absl::StrContains(var.bytes(), kScheduleAttr)) continue;
+    const pb::VarDesc declaration = var.ToProto();
+    for (const pb::VarDesc::Attr& attr : declaration.attrs()) {
+      if (attr.name() != kScheduleAttr) continue;
+      const absl::Status status = ParseLrSchedule(attr.s()).status();
+      WEFT_RETURN_IF_ERROR(
+          Annotate(absl::StrCat("variable ", var.name(), ": attribute ", kScheduleAttr), status));
+      schedules.push_back({std::string(var.name()), attr.s()});
+    }
+  }
+  return schedules;
 }
 
 }  // namespace weft

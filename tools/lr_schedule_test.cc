@@ -32,7 +32,7 @@ TEST(LrScheduleTest, RatesAreThoseOfPaddle) {
           << text << ", step " << step;
     }
   }
-  EXPECT_EQ(cases, 19);
+  EXPECT_EQ(cases, 28);
 }
 
 TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
@@ -63,7 +63,7 @@ TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
        "T_max=5}",
        "linear_warmup: learning_rate: unknown option"},
       {"cosine{learning_rate=1,T_max=5},step{learning_rate=1,step_size=2}",
-       "cosine: only linear_warmup may precede another schedule"},
+       "cosine: only linear_warmup and start_at may precede another schedule"},
       {"cosine{learning_rate=1", "expected NAME{OPTION=VALUE,...}, found cosine{learning_rate=1"},
   };
   for (const auto& [text, message] : cases) {

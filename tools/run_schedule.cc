@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -42,6 +43,21 @@ std::string Choose(const char* flag, const std::string& given, const std::string
   return given;
 }
 
+// Rates end once and for all.
+absl::Status CheckEnd(const LrSchedule& rate, int64_t begin, int64_t end) {
+  if (end <= begin || !std::isnan(rate(end - 1))) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("it has no rate for step ", end - 1,
+                   ", the last one of the run; run fewer steps, or export "
+                   "the program with more (schedule_steps=N)"));
+}
+
+// A table may have thousands of numbers.
+std::string Shortened(const std::string& text) {
+  constexpr size_t kShown = 80;
+  return text.size() <= kShown ? text : absl::StrCat(text.substr(0, kShown), "...");
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::string>& texts) {
@@ -49,6 +65,35 @@ absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::st
   for (const std::string& text : texts) {
     WEFT_ASSIGN_OR_RETURN(HostValue value, ParseHostValue(text));
     values.push_back(std::move(value));
+  }
+  return values;
+}
+
+absl::StatusOr<std::vector<HostValue>> HostValuesOf(
+    const RunSchedule& schedule, const Program& main, absl::Span<const std::string> fed,
+    int64_t begin, int64_t end, const std::function<void(const std::string&)>& note) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<HostValue> values, ParseHostValues(schedule.set));
+  if (!schedule.lr_schedule.empty()) {
+    WEFT_ASSIGN_OR_RETURN(LrSchedule rate, ParseLrSchedule(schedule.lr_schedule));
+    std::string name = schedule.lr_var;
+    if (name.empty()) {
+      WEFT_ASSIGN_OR_RETURN(name, FindLearningRate(main));
+    }
+    WEFT_RETURN_IF_ERROR(Annotate("--lr_schedule", CheckEnd(rate, begin, end)));
+    values.push_back({std::move(name), std::move(rate)});
+  }
+  absl::flat_hash_set<std::string> is_set(fed.begin(), fed.end());
+  for (const HostValue& value : values) is_set.insert(value.name);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<ProgramSchedule> of_program, FindSchedules(main));
+  for (const ProgramSchedule& scheduled : of_program) {
+    if (is_set.contains(scheduled.variable)) continue;
+    WEFT_ASSIGN_OR_RETURN(LrSchedule rate, ParseLrSchedule(scheduled.text));
+    WEFT_RETURN_IF_ERROR(
+        Annotate(absl::StrCat("variable ", scheduled.variable, ": its schedule in the program"),
+                 CheckEnd(rate, begin, end)));
+    note(absl::StrCat(scheduled.variable, " follows the schedule of the program, ",
+                      Shortened(scheduled.text), "; --lr_schedule or --set gives another"));
+    values.push_back({scheduled.variable, std::move(rate)});
   }
   return values;
 }

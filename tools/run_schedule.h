@@ -3,6 +3,7 @@
 #ifndef WEFT_TOOLS_RUN_SCHEDULE_H_
 #define WEFT_TOOLS_RUN_SCHEDULE_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -10,8 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "executor/checkpoint.h"
 #include "executor/feed_sources.h"
+#include "proto/program.h"
 
 namespace weft {
 
@@ -23,6 +26,16 @@ struct RunSchedule {
 
 // InvalidArgument for a text that is not NAME=VALUE, where VALUE is a finite number.
 absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::string>& texts);
+
+// The variables that the host sets before every step of a run from `begin` to `end`: those of the
+// schedule, and those that the program says Paddle's scheduler sets (FindSchedules), unless the
+// schedule sets them or they are in `fed`. Calls `note` for the latter.
+//
+// InvalidArgument, naming the variable: a program without a single learning rate
+// (FindLearningRate), and a rate that ends before the run.
+absl::StatusOr<std::vector<HostValue>> HostValuesOf(
+    const RunSchedule& schedule, const Program& main, absl::Span<const std::string> fed,
+    int64_t begin, int64_t end, const std::function<void(const std::string&)>& note);
 
 // The settings of a checkpoint that hold it.
 std::map<std::string, std::string> SettingsOf(const RunSchedule& schedule);

@@ -24,12 +24,14 @@
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/feed_layout.h"
+#include "ops/analysis/op_traits.h"
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/command_line.h"
 #include "tools/param_attrs_file.h"
 #include "tools/step_times_file.h"
 #include "transpiler/context_flags.h"
+#include "transpiler/mode_choice.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 
@@ -157,8 +159,34 @@ bool ReadsTimes(const Flags& flags) {
   return absl::StrContains(flags.options.passes, "optimal");
 }
 
+constexpr char kAuto[] = "auto";
+
+// Replaces mode auto by the one that fits, and says which and why.
+absl::Status Choose(const Flags& flags, const ProgramPair& programs, TranspileOptions* options) {
+  if (options->mode != kAuto) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const ModeChoice choice, ChooseMode(programs, *options));
+  std::fprintf(stderr, "note: %s: mode %s: %s\n", flags.in.c_str(), choice.mode.c_str(),
+               choice.why.c_str());
+  options->mode = choice.mode;
+  return CheckOptions(*options, BuiltinPasses());
+}
+
+// The main program, given twice, would be taken for one that initializes nothing.
+absl::Status CheckStartup(const Program& startup) {
+  OpTraits traits(startup);
+  for (OpId id : startup.block(0).ops()) {
+    if (!traits.Has(startup.op(id), Trait::kOptimizer)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a startup program, but ", startup.op(id).DebugName(),
+                     " updates a parameter; --startup_in takes what initializes them"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(Flags& flags) {
-  WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
+  if (flags.options.mode != kAuto) {
+    WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
+  }
   WEFT_RETURN_IF_ERROR(
       CheckOutputs({flags.in, flags.startup_in}, {flags.out, flags.startup_out, flags.explain}));
   for (const std::string& path : {flags.out, flags.startup_out}) {
@@ -166,9 +194,13 @@ absl::Status Run(Flags& flags) {
   }
   WEFT_ASSIGN_OR_RETURN(Program main, ReadProgramOrExplain(flags.in));
   WEFT_ASSIGN_OR_RETURN(absl::optional<Program> startup, ReadProgramIfGiven(flags.startup_in));
+  if (startup.has_value()) {
+    WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, CheckStartup(*startup)));
+  }
   ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
 
   TranspileOptions& options = flags.options;
+  WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(flags, programs, &options)));
   WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
   WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
   if (!flags.param_attrs.empty()) {
@@ -208,7 +240,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   TranspileOptions& options = flags.options;
   app.add_option("in", flags.in, "main program: .pb, .pdmodel, __model__, .pbtxt, .prog, or -");
   app.add_option("out", flags.out, "the rewritten main program");
-  auto* mode = app.add_option("--mode", options.mode, "named pipeline; see --list_modes");
+  auto* mode = app.add_option(
+      "--mode", options.mode,
+      "named pipeline, or auto: the one that fits the program and the flags; see --list_modes");
   app.add_option("--passes", options.passes,
                  "passes instead of a mode: 'a{k=v},b'; see --list_passes")
       ->excludes(mode);
@@ -297,7 +331,7 @@ void CheckFlags(Flags& flags) {
   options.verification = flags.verify ? Verification::kAtEnd : Verification::kNever;
   options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
   SetContext(flags, &options);
-  const absl::Status mode = CheckMode(options);
+  const absl::Status mode = options.mode == kAuto ? absl::OkStatus() : CheckMode(options);
   Require(mode.ok(), "--mode", mode.message());
 }
 

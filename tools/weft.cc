@@ -8,8 +8,8 @@
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Runs, verifies, prints, draws, diffs and plans training programs (Paddle ProgramDesc), and\n"
-      "reports their statistics.",
+      "Runs, evaluates, verifies, prints, draws, diffs and plans training programs (Paddle\n"
+      "ProgramDesc), and reports their statistics.",
       "weft");
   app.footer(
       "Program files, by extension: .pb, .pdmodel and __model__ (binary), .pbtxt (protobuf text),\n"
@@ -19,10 +19,15 @@ int main(int argc, char** argv) {
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2");
   app.require_subcommand(1);
   const std::vector<weft::Subcommand> commands = {
-      weft::AddRun(&app),      weft::AddLaunch(&app, weft::TakeLaunchedCommand(&argc, argv)),
-      weft::AddShow(&app),     weft::AddDiff(&app),
-      weft::AddStats(&app),    weft::AddVerify(&app),
-      weft::AddPlan(&app),     weft::AddView(&app),
+      weft::AddRun(&app),
+      weft::AddEval(&app),
+      weft::AddLaunch(&app, weft::TakeLaunchedCommand(&argc, argv)),
+      weft::AddShow(&app),
+      weft::AddDiff(&app),
+      weft::AddStats(&app),
+      weft::AddVerify(&app),
+      weft::AddPlan(&app),
+      weft::AddView(&app),
       weft::AddCommBench(&app)};
   if (absl::optional<int> status = weft::ParseCommandLine(app, argc, argv)) return *status;
   for (const weft::Subcommand& command : commands) {

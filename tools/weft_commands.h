@@ -11,7 +11,8 @@
 
 namespace weft {
 
-Subcommand AddRun(CLI::App* weft);  // weft_run.cc: trains a program
+Subcommand AddRun(CLI::App* weft);   // weft_run.cc: trains a program
+Subcommand AddEval(CLI::App* weft);  // weft_eval.cc: evaluates a test program
 // weft_launch.cc: starts a command several times
 Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command);
 // If the arguments are those of weft launch, removes the command from them: what follows "--". It

@@ -28,58 +28,32 @@
 #include "executor/feed_sources.h"
 #include "executor/npz.h"
 #include "executor/params_file.h"
-#include "executor/run_checks.h"
 #include "executor/runner.h"
-#include "ops/analysis/communication.h"
 #include "ops/analysis/feed_layout.h"
-#include "ops/analysis/layout_guess.h"
 #include "ops/kernel.h"
 #include "tools/chrome_trace.h"
 #include "tools/job_session.h"
 #include "tools/lr_schedule.h"
 #include "tools/op_profile.h"
+#include "tools/params_input.h"
 #include "tools/program_stats.h"
 #include "tools/run_report.h"
 #include "tools/run_schedule.h"
 #include "tools/stop_signals.h"
 #include "tools/trace_summary.h"
 #include "tools/weft_commands.h"
-#include "transpiler/verify/verify.h"
+#include "tools/weft_run_files.h"
 
 namespace weft {
 namespace {
 
-constexpr char kCommand[] = "weft run";
-
-struct Flags {
-  std::string main, startup;
-  std::string params, params_names;
-  std::string feeds, feed_layout;
-  absl::optional<int64_t> steps;
-  RunSchedule schedule;
-  std::vector<HostValue> host_values;  // of schedule.set
-  std::string backend;                 // empty: the default of the device
-  std::string nccl_id_file;            // empty: over the connection of the processes
-  std::string device = "cpu";
-  std::string save, metrics, fetch_npz, trace, profile;
-  std::string checkpoint, resume;
-  bool has_ranks = false, has_seed = false;  // on the command line
-  bool reports = true;                       // of the processes of a job, the first does
-  RunOptions run;                            // nranks: of this process, then of the run
-};
-
-void PrintNote(absl::string_view note) {
-  std::fprintf(stderr, "note: %s\n", std::string(note).c_str());
-}
-
 // Takes from the checkpoint what the command line does not say.
-absl::Status ContinueFrom(const Checkpoint& checkpoint, Flags* flags) {
+absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags) {
   const auto note = [flags](const std::string& text) {
     if (flags->reports) PrintNote(text);
   };
   RunOptions& run = flags->run;
   WEFT_RETURN_IF_ERROR(ContinueSchedule(checkpoint, note, &flags->schedule));
-  WEFT_ASSIGN_OR_RETURN(flags->host_values, ParseHostValues(flags->schedule.set));
   if (!flags->has_ranks) run.nranks = checkpoint.nranks;
   if (!flags->has_seed) run.seed = checkpoint.seed;
   if (run.nranks != checkpoint.nranks) {
@@ -100,14 +74,14 @@ constexpr char kProgram[] = "program";
 
 // Programs with equal variables may give their values another meaning, such as gradients that are
 // accumulated over another number of steps.
-void NoteAnotherProgram(const Checkpoint& checkpoint, const Flags& flags, const Program& main) {
+void NoteAnotherProgram(const Checkpoint& checkpoint, const RunFlags& flags, const Program& main) {
   const auto program = checkpoint.settings.find(kProgram);
   if (program == checkpoint.settings.end() || program->second == Fingerprint(main)) return;
   PrintNote(absl::StrCat("--resume ", flags.resume, ": another program than ", flags.main,
                          " has written it"));
 }
 
-absl::Status CheckDevice(const Flags& flags) {
+absl::Status CheckDevice(const RunFlags& flags) {
   if (flags.device == "gpu") {
     WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
   }
@@ -118,133 +92,23 @@ absl::Status CheckDevice(const Flags& flags) {
   return absl::OkStatus();
 }
 
-// The inputs of a run, which must outlive it.
-struct Inputs {
-  absl::optional<Program> main, startup;
-  absl::optional<std::map<std::string, Tensor>> params;
-  FeedSource feeds;
-  int64_t steps = 0;
-};
-
-// Adds the variables that the host writes before every step.
-absl::StatusOr<FeedSource> AddHostValues(const Flags& flags, const Program& main,
-                                         FeedSource feeds) {
-  std::vector<HostValue> values = flags.host_values;
-  if (!flags.schedule.lr_schedule.empty()) {
-    HostValue rate = {flags.schedule.lr_var, *ParseLrSchedule(flags.schedule.lr_schedule)};
-    if (rate.name.empty()) {
-      WEFT_ASSIGN_OR_RETURN(rate.name, FindLearningRate(main));
-    }
-    values.push_back(std::move(rate));
-  }
-  return WithHostValues(std::move(feeds), main, values);
-}
-
-// Warns if the file has only some of the parameters: the others keep their initial values.
-void WarnAboutMissingParams(const Flags& flags, const Program& main,
-                            const std::map<std::string, Tensor>& params) {
-  int parameters = 0, found = 0;
-  for (VarId id : main.block(0).vars()) {
-    const Var var = main.var(id);
-    if (!var.is_parameter()) continue;
-    ++parameters;
-    if (params.count(std::string(var.name())) > 0) ++found;
-  }
-  if (found == parameters) return;
-  PrintWarning(kCommand,
-               absl::StrCat(flags.params, ": holds ", found, " of ", parameters,
-                            " parameters; from the startup program: ", parameters - found));
-}
-
-// Of data variables about which the user has said nothing.
-void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
-  std::vector<std::string> whole, others;
-  for (const auto& [name, layout] : layouts) {
-    if (given.count(name) > 0) continue;
-    if (!layout.axis.has_value()) whole.push_back(name);
-    if (layout.axis.value_or(0) > 0)
-      others.push_back(absl::StrCat(name, " along axis ", *layout.axis));
-  }
-  std::vector<std::string> how;
-  if (!whole.empty()) how.push_back(absl::StrCat("the whole of ", absl::StrJoin(whole, ", ")));
-  if (!others.empty()) how.push_back(absl::StrCat("a part of ", absl::StrJoin(others, ", ")));
-  if (how.empty()) return;
-  PrintNote(absl::StrCat("every rank gets ", absl::StrJoin(how, " and "),
-                         "; --feed_layout says otherwise"));
-}
-
-// What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
-// verifier). The run goes on, since the user may want just that: errors of the verifier are
-// warnings here.
-void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
-  if (!Communicates(*inputs.main)) return;
-  VerifyOptions options;
-  options.nranks = flags.run.nranks;
-  options.feeds = inputs.feeds.layouts;
-  options.layers = {Layer::kBatch};
-  options.fetched = flags.run.fetch;
-  const Program* const startup = inputs.startup.has_value() ? &*inputs.startup : nullptr;
-  const Findings findings = Verify({{&*inputs.main, startup}}, options);
-  for (const Finding& finding : findings.all()) {
-    const Severity shown =
-        finding.severity == Severity::kError ? Severity::kWarning : finding.severity;
-    const std::string severity(SeverityName(shown));
-    std::fprintf(stderr, "%s: %s: %s\n", severity.c_str(), finding.rule.c_str(),
-                 finding.message.c_str());
-  }
-}
-
-absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
-  Inputs inputs;
-  WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
-  WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
-  if (!flags.params.empty() && flags.resume.empty()) {
-    const TensorCheck check = [&](const std::string& name, const TensorType& type) {
-      return CheckParam(*inputs.main, name, type);
-    };
-    WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names, check));
-    // Without a startup program, missing parameters are an error.
-    if (inputs.startup.has_value() && flags.reports) {
-      WarnAboutMissingParams(flags, *inputs.main, *inputs.params);
-    }
-  }
-  if (!flags.feeds.empty()) {
-    WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(flags.feeds));
-  }
-  const int64_t in_file = inputs.feeds.num_steps;
-  const int64_t to_end = in_file > 0 ? in_file - flags.run.begin_step % in_file : 0;
-  inputs.steps = flags.steps.value_or(to_end);
-  absl::StatusOr<FeedSource> feeds = AddHostValues(flags, *inputs.main, std::move(inputs.feeds));
-  if (!feeds.ok()) return Annotate(flags.main, feeds.status());
-  inputs.feeds = *std::move(feeds);
-  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
-  const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*inputs.main, given);
-  if (!layouts.ok()) return Annotate(flags.main, layouts.status());
-  inputs.feeds.layouts = *layouts;
-  if (flags.run.nranks > 1 && flags.reports) {
-    SayHowDataIsGiven(given, *layouts);
-    SayWhatDiffers(flags, inputs);
-  }
-  return inputs;
-}
-
 // Receives the results of a run in order; its errors name files. The first process writes those of
 // all.
 class Recorder {
  public:
-  // A run of `steps`. `link` may be null.
-  Recorder(const Flags& flags, int64_t steps, JobLink* link)
+  // `link` may be null.
+  Recorder(const RunFlags& flags, const RunFiles& inputs, JobLink* link)
       : flags_(flags),
-        steps_(steps),
+        inputs_(inputs),
+        steps_(inputs.steps),
         link_(link),
         lines_(flags.run.nranks),
         metrics_(flags.metrics, KeepsMetrics(flags)),
         progress_(stderr) {}
 
-  // `main` outlives this.
-  absl::Status Open(const Program& main) {
+  absl::Status Open() {
     if (!flags_.trace.empty()) {
-      WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, &main, link_));
+      WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, &*inputs_.main, link_));
     }
     if (!flags_.reports) return absl::OkStatus();
     if (!flags_.fetch_npz.empty()) {
@@ -300,7 +164,7 @@ class Recorder {
       if (status.ok()) status = profile_file_->Commit();
       WEFT_RETURN_IF_ERROR(Annotate(flags_.profile, status));
     }
-    if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(SaveParams(flags_.save, result.persistables));
+    if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(Save(result.persistables));
     std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
     std::fputs(MemoryLine(result.memory).c_str(), stdout);
     std::fputs(summary_.Lines().c_str(), stdout);
@@ -318,12 +182,31 @@ class Recorder {
  private:
   // A run that goes on keeps the lines of earlier steps. There may be later ones: of a run that
   // went on after its last checkpoint.
-  static LineFile::Keep KeepsMetrics(const Flags& flags) {
+  static LineFile::Keep KeepsMetrics(const RunFlags& flags) {
     if (flags.resume.empty()) return nullptr;
     return [begin = flags.run.begin_step](absl::string_view line) -> absl::StatusOr<bool> {
       WEFT_ASSIGN_OR_RETURN(const int64_t step, StepOfMetricsLine(line));
       return step < begin;
     };
+  }
+
+  // With the arrays that came with the parameters and are those of another program, such as the
+  // generator of a GAN: the two train in turn.
+  absl::Status Save(std::map<std::string, Tensor> tensors) const {
+    if (inputs_.params.has_value()) {
+      tensors.insert(inputs_.params->others.begin(), inputs_.params->others.end());
+    }
+    const std::string pdopt = PdoptBeside(flags_.save);
+    if (pdopt.empty()) return SaveParams(flags_.save, tensors);
+    // As Paddle has it: parameters in one file, other variables in the other.
+    std::map<std::string, Tensor> parameters;
+    for (VarId id : inputs_.main->block(0).vars()) {
+      const Var var = inputs_.main->var(id);
+      if (!var.is_parameter()) continue;
+      parameters.insert(tensors.extract(std::string(var.name())));
+    }
+    WEFT_RETURN_IF_ERROR(SaveParams(pdopt, tensors));
+    return SaveParams(flags_.save, parameters);
   }
 
   absl::Status Write(const StepResult& result) {
@@ -344,7 +227,8 @@ class Recorder {
     return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Write(MetricsLine(result));
   }
 
-  const Flags& flags_;
+  const RunFlags& flags_;
+  const RunFiles& inputs_;
   const int64_t steps_;
   JobLink* const link_;
   StepLines lines_;
@@ -363,7 +247,7 @@ class Recorder {
 };
 
 // Adds the file to messages about programs. Those about feeds have it.
-absl::Status NameFile(const Flags& flags, const absl::Status& status) {
+absl::Status NameFile(const RunFlags& flags, const absl::Status& status) {
   const absl::string_view message = status.message();
   if (!flags.feeds.empty() && absl::StartsWith(message, flags.feeds + ": ")) return status;
   if (!flags.resume.empty() && absl::StartsWith(message, "checkpoint: ")) {
@@ -374,21 +258,21 @@ absl::Status NameFile(const Flags& flags, const absl::Status& status) {
 }
 
 // A checkpoint may replace the one with which the run begins.
-absl::Status CheckFiles(const Flags& flags) {
+absl::Status CheckFiles(const RunFlags& flags) {
   const bool replaces = !flags.checkpoint.empty() && !flags.resume.empty() &&
                         IsSameFile(flags.checkpoint, flags.resume);
   if (AtomicFile::WritesDirectly(flags.checkpoint)) {
     return absl::InvalidArgumentError(absl::StrCat(
         flags.checkpoint, ": a checkpoint replaces a file, and this is not a regular file"));
   }
-  return CheckOutputs(
-      {flags.main, flags.startup, flags.params, flags.params_names, flags.feeds,
-       replaces ? "" : flags.resume},
-      {flags.save, flags.metrics, flags.fetch_npz, flags.trace, flags.profile, flags.checkpoint});
+  return CheckOutputs({flags.main, flags.startup, flags.params, flags.params_names, flags.feeds,
+                       replaces ? "" : flags.resume},
+                      {flags.save, PdoptBeside(flags.save), flags.metrics, flags.fetch_npz,
+                       flags.trace, flags.profile, flags.checkpoint});
 }
 
 // What feeds depend on besides the program. Feeds count by their size and their first mebibyte.
-absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const Flags& flags) {
+absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& flags) {
   std::map<std::string, std::string> settings;
   settings["--lr_schedule"] = flags.schedule.lr_schedule;
   settings["--lr_var"] = flags.schedule.lr_var;
@@ -403,7 +287,7 @@ absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const Flags& flags
 }
 
 // The run has stopped at a signal to this process, or to another one of the job.
-void SayStopped(const Flags& flags, const RunResult& result, int64_t end_step) {
+void SayStopped(const RunFlags& flags, const RunResult& result, int64_t end_step) {
   const int signal = StopSignal();
   const std::string why = signal == 0        ? "a signal to another process"
                           : signal == SIGINT ? "SIGINT"
@@ -413,7 +297,7 @@ void SayStopped(const Flags& flags, const RunResult& result, int64_t end_step) {
 }
 
 // Sets `exit_status` if a signal has stopped the run.
-absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status) {
+absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_status) {
   WEFT_RETURN_IF_ERROR(CheckDevice(flags));
   WEFT_RETURN_IF_ERROR(CheckFiles(flags));
   absl::optional<Checkpoint> resume;
@@ -421,14 +305,14 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
     WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
     WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
   }
-  WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
-  Recorder recorder(flags, read.steps, session.link());
-  WEFT_RETURN_IF_ERROR(recorder.Open(*read.main));
+  WEFT_ASSIGN_OR_RETURN(const RunFiles read, ReadRunFiles(flags));
+  Recorder recorder(flags, read, session.link());
+  WEFT_RETURN_IF_ERROR(recorder.Open());
 
   RunInputs inputs;
   inputs.main = &*read.main;
   inputs.startup = read.startup.has_value() ? &*read.startup : nullptr;
-  inputs.params = read.params.has_value() ? &*read.params : nullptr;
+  inputs.params = read.params.has_value() ? &read.params->params : nullptr;
   inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
   if (resume.has_value() && flags.reports) NoteAnotherProgram(*resume, flags, *read.main);
@@ -464,7 +348,7 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
   if (session.link() != nullptr) {
     WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags));
   }
-  options.warn = [](const std::string& message) { PrintWarning(kCommand, message); };
+  options.warn = [](const std::string& message) { PrintWarning(kRunCommand, message); };
 
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
@@ -484,7 +368,7 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
 }
 
 // Makes the session, which must outlive the report of an error.
-absl::Status Train(Flags flags, std::unique_ptr<JobSession>* session, int* exit_status) {
+absl::Status Train(RunFlags flags, std::unique_ptr<JobSession>* session, int* exit_status) {
   if (!flags.checkpoint.empty()) CatchStopSignals();
   JobSessionOptions job;
   job.backend = flags.backend;
@@ -501,23 +385,21 @@ absl::Status Train(Flags flags, std::unique_ptr<JobSession>* session, int* exit_
 }
 
 // Checks combinations of flags.
-void CheckFlags(const CLI::App& app, Flags& flags) {
+void CheckFlags(const CLI::App& app, RunFlags& flags) {
   CheckStandardInput({{"MAIN", flags.main},
                       {"--startup", flags.startup},
                       {"--params", flags.params},
                       {"--params_names", flags.params_names},
                       {"--feeds", flags.feeds},
                       {"--resume", flags.resume}});
-  const bool has_names = HasNames(flags.params);
-  Require(flags.params.empty() || has_names || !flags.params_names.empty(), "--params",
-          "a save_combine file needs --params_names");
-  Require(!has_names || flags.params_names.empty(), "--params_names",
-          "an .npz or .safetensors file has the names of its arrays");
+  Require(!HasNames(flags.params) || flags.params_names.empty(), "--params_names",
+          "only a save_combine file needs it");
+  Require(!absl::EndsWith(flags.save, ".pdopt"), "--save",
+          "expected a .pdparams file; the .pdopt file is written beside it");
   Require(!flags.feeds.empty() || flags.steps.has_value() || !flags.resume.empty(), "--steps",
           "required without --feeds");
   const auto values = ParseHostValues(flags.schedule.set);
   Require(values.ok(), "--set", values.status().message());
-  flags.host_values = *values;
   flags.has_ranks = app.count("--ranks") > 0;
   flags.has_seed = app.count("--seed") > 0;
   if (app.count("--lr_schedule") > 0) {  // which may be empty
@@ -526,15 +408,18 @@ void CheckFlags(const CLI::App& app, Flags& flags) {
   }
 }
 
-void AddInputFlags(CLI::App& app, Flags& flags) {
+void AddInputFlags(CLI::App& app, RunFlags& flags) {
   AddOption(app, "main", "MAIN", flags.main, "The main program; - is standard input")->required();
   AddOption(app, "--startup", "FILE", flags.startup,
             "The startup program, run once before the first step");
   auto* params = AddOption(app, "--params", "FILE", flags.params,
                            "Parameters and state, set after the startup program: .npz, "
-                           ".safetensors, or Paddle's save_combine stream (any other extension)");
-  AddOption(app, "--params_names", "FILE", flags.params_names,
-            "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list")
+                           ".safetensors, Paddle's .pdparams with the .pdopt beside it, or its "
+                           "save_combine stream (any other extension)");
+  AddOption(
+      app, "--params_names", "FILE", flags.params_names,
+      "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list; "
+      "default: the persistable variables of the program, or its parameters, sorted")
       ->needs(params);
   AddOption(app, "--feeds", "FILE.npz", flags.feeds,
             "Arrays named <step>/<variable>, for the batch of all ranks; after the last step, the "
@@ -542,6 +427,8 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
   AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
             "How data variables are given to the ranks: split along an axis, or whole; default: as "
             "their declarations suggest");
+  app.add_flag("--drop_last", flags.drop_last,
+               "Leave the last batch of the feeds out if it does not divide by the ranks");
   AddOption(app, "--set", "NAME=VALUE", flags.schedule.set,
             "Set a persistable variable that no op writes, before every step")
       ->allow_extra_args(false);
@@ -556,7 +443,7 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
       ->needs(schedule);
 }
 
-void AddRunFlags(CLI::App& app, Flags& flags) {
+void AddRunFlags(CLI::App& app, RunFlags& flags) {
   RunOptions& run = flags.run;
   AddInteger(app, "--steps", flags.steps, 0, std::numeric_limits<int64_t>::max(),
              "Number of steps; default: to the end of the feeds");
@@ -622,10 +509,11 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
       ->type_name("S");
 }
 
-void AddOutputFlags(CLI::App& app, Flags& flags) {
-  AddOption(app, "--save", "FILE", flags.save,
-            "Write parameters and state of rank 0 after the last step: .npz, .safetensors, or a "
-            "save_combine stream (any other extension), sorted by name");
+void AddOutputFlags(CLI::App& app, RunFlags& flags) {
+  AddOption(
+      app, "--save", "FILE", flags.save,
+      "Write parameters and state of rank 0 after the last step: .npz, .safetensors, .pdparams "
+      "and .pdopt, or a save_combine stream (any other extension), sorted by name");
   auto* checkpoint = AddOption(
       app, "--checkpoint", "FILE", flags.checkpoint,
       "Write the state of all ranks, for --resume: at the end, and at SIGINT and SIGTERM, "
@@ -651,7 +539,7 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
 
 Subcommand AddRun(CLI::App* weft) {
   CLI::App* app = weft->add_subcommand("run", "Trains a program.");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<RunFlags>();
   AddInputFlags(*app, *flags);
   AddRunFlags(*app, *flags);
   AddOutputFlags(*app, *flags);
@@ -663,7 +551,7 @@ Subcommand AddRun(CLI::App* weft) {
             int exit_status = kExitDone;
             std::unique_ptr<JobSession> session;
             const absl::Status status = Train(*flags, &session, &exit_status);
-            return FinishCommand(kCommand, status, exit_status);
+            return FinishCommand(kRunCommand, status, exit_status);
           }};
 }
 

@@ -81,7 +81,7 @@ ProcessResult Train(const std::vector<std::string>& more) {
 TEST(WeftTest, HelpNamesTheCommandsAndEachHasAnExample) {
   const ProcessResult help = Weft({"--help"});
   EXPECT_EQ(help.status, 0);
-  for (const char* command : {"run", "show", "diff", "stats"}) {
+  for (const char* command : {"run", "eval", "show", "diff", "stats"}) {
     EXPECT_THAT(help.out, HasSubstr(absl::StrCat("\n  ", command, " ")));
     const ProcessResult own = Weft({command, "--help"});
     EXPECT_EQ(own.status, 0);
@@ -105,10 +105,9 @@ TEST(WeftTest, WrongUsageIsStatus2) {
   }
   EXPECT_THAT(Train({"--lr_schedule", ""}), FailsWith(2, "weft run: error: --lr_schedule", ""));
   EXPECT_THAT(Weft({"run", kMain}), FailsWith(2, "weft run: error: ", "--steps"));
-  EXPECT_THAT(Weft({"show", kMain, "--short", "--format", "dot"}),
-              FailsWith(2, "weft show: error: ", "--short"));
-  EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--params", kInit}),
-              FailsWith(2, "weft run: error: ", "--params_names"));
+  EXPECT_THAT(Weft({"show", kMain, "--full", "--format", "dot"}),
+              FailsWith(2, "weft show: error: ", "--full"));
+  EXPECT_THAT(Train({"--save", "w.pdopt"}), FailsWith(2, "weft run: error: --save: ", ".pdparams"));
 }
 
 TEST(WeftTest, NumbersThatCannotBeAreWrongUsageThatNamesTheFlag) {
@@ -573,21 +572,91 @@ TEST(WeftRunTest, FullDiskIsAnErrorOfTheOutput) {
 }
 
 TEST(WeftShowTest, TextReadsBackAsTheSameProgram) {
-  const ProcessResult text = Weft({"show", kMain});
+  const ProcessResult text = Weft({"show", kMain, "--full"});
   EXPECT_EQ(text.status, 0);
   EXPECT_THAT(text.out, HasSubstr("= mul(X=[x], Y=[fc_0.w_0]) role=forward"));
   const std::string prog = MakeFile("shown.prog", text.out);
   EXPECT_EQ(Weft({"diff", kMain, prog}).status, 0);
 }
 
-TEST(WeftShowTest, ShortOmitsBookkeeping) {
-  EXPECT_THAT(Weft({"show", kMain}).out, HasSubstr("with_quant_attr"));
-  const ProcessResult text = Weft({"show", kMain, "--short"});
+TEST(WeftShowTest, BookkeepingIsShownOnRequest) {
+  EXPECT_THAT(Weft({"show", kMain, "--full"}).out, HasSubstr("with_quant_attr"));
+  const ProcessResult text = Weft({"show", kMain});
   EXPECT_EQ(text.status, 0);
   EXPECT_THAT(text.out, Not(HasSubstr("with_quant_attr")));
   EXPECT_THAT(text.out, Not(HasSubstr("op_callstack")));
-  EXPECT_THAT(text.out, HasSubstr("Out=[fc_0.tmp_0 : fp32[-1, 1]] = mul(X=[x], Y=[fc_0.w_0]) "
+  EXPECT_THAT(text.out, HasSubstr("  0: Out=[fc_0.tmp_0 : fp32[-1, 1]] = mul(X=[x], Y=[fc_0.w_0]) "
                                   "role=forward {x_num_col_dims=1, y_num_col_dims=1}\n"));
+}
+
+TEST(WeftShowTest, FiltersSelectOpsByPositionTypeRoleAndVariable) {
+  const auto shown = [](const std::vector<std::string>& filter) {
+    std::vector<std::string> args = {"show", kMain};
+    args.insert(args.end(), filter.begin(), filter.end());
+    std::vector<std::string> ops;
+    const std::string out = Weft(args).out;
+    for (absl::string_view line : absl::StrSplit(out, '\n')) {
+      const size_t colon = line.find(": ");
+      if (absl::StrContains(line, "role=")) ops.emplace_back(line.substr(2, colon - 2));
+    }
+    return ops;
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(shown({"--op", "11,mul"}), ElementsAre("0", "11"));
+  EXPECT_THAT(shown({"--role", "optimize"}), ElementsAre("11", "12"));
+  EXPECT_THAT(shown({"--role", "loss"}), ElementsAre("4", "5"));
+  EXPECT_THAT(shown({"--var", "fc_0.b_0"}), ElementsAre("1", "9", "11"));
+  EXPECT_THAT(shown({"--var", "fc_0.b_0", "--role", "forward"}), ElementsAre("1"));
+  EXPECT_THAT(Weft({"show", kMain, "--var", "fc_0.tmp_0", "--role", "forward"}).out,
+              StartsWith("block 0\n  var fc_0.tmp_0 : fp32[-1, 1]\n  0: Out="));
+}
+
+TEST(WeftShowTest, FilterThatSelectsNothingNamesWhatIsSimilar) {
+  EXPECT_THAT(Weft({"show", kMain, "--op", "mull"}),
+              FailsWith(1, "weft show: error: ", "no op is a mull; did you mean mul?"));
+  EXPECT_THAT(Weft({"show", kMain, "--var", "fc_0.w0"}),
+              FailsWith(1, "weft show: error: ", "did you mean fc_0.w_0?"));
+  EXPECT_THAT(Weft({"show", kMain, "--op", "mul", "--role", "optimize"}),
+              FailsWith(1, "weft show: error: ", "no op has all that is asked for"));
+}
+
+TEST(WeftTest, BothToolsHaveTheSameVersion) {
+  EXPECT_EQ(Weft({"--version"}).out, "weft 0.1.0\n");
+  EXPECT_EQ(RunProcess({"tools/transpile", "--version"}, "").out, "transpile 0.1.0\n");
+}
+
+TEST(TranspileTest, MainProgramAsStartupProgramIsRefused) {
+  EXPECT_THAT(
+      RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kMain,
+                  "--startup_out", TestPath("s.pb"), kMain, TestPath("m.pb")},
+                 ""),
+      FailsWith(1, absl::StrCat("transpile: error: ", kMain, ": expected a startup program"),
+                "op 11 (sgd) updates a parameter"));
+}
+
+TEST(TranspileTest, ModeAutoSaysWhichModeItTakesAndWhy) {
+  const std::string out = TestPath("auto.pb");
+  const auto transpile = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"tools/transpile", "--mode", "auto", kMain, out};
+    args.insert(args.end(), more.begin(), more.end());
+    return RunProcess(args, "");
+  };
+  EXPECT_THAT(transpile({}), FailsWith(0, absl::StrCat("note: ", kMain, ": mode grad_allreduce: "),
+                                       "what one device computes"));
+  EXPECT_THAT(Weft({"show", out, "--op", "c_allreduce_avg"}).out, HasSubstr("c_allreduce_avg"));
+  EXPECT_THAT(transpile({"--k_steps", "4"}).err, HasSubstr("mode local_sgd: "));
+}
+
+TEST(WeftTest, SimilarNamesAreOffered) {
+  EXPECT_THAT(Weft({"rum", kMain}), FailsWith(2, "weft: error: ", "rum; did you mean run?"));
+  EXPECT_THAT(Train({"--rank", "2"}),
+              FailsWith(2, "weft run: error: ", "--rank; did you mean --ranks?"));
+  EXPECT_THAT(Train({"--step=2"}),
+              FailsWith(2, "weft run: error: ", "--step=2; did you mean --steps?"));
+  EXPECT_THAT(Train({"--fetch", "mean_0.tmp_1"}),
+              FailsWith(1, "weft run: error: ", "did you mean mean_0.tmp_0?"));
+  EXPECT_THAT(Train({"--set", "learning_rate=1"}),
+              FailsWith(1, "weft run: error: ", "did you mean learning_rate_0?"));
 }
 
 TEST(WeftShowTest, JsonHasTheOps) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
+#include "base/similar_name.h"
 #include "base/status_macros.h"
 
 namespace weft {
@@ -313,9 +314,11 @@ const std::vector<Mode>& Modes() {
 absl::StatusOr<const Mode*> FindMode(absl::string_view name) {
   const auto found = absl::c_find_if(Modes(), [&](const Mode& mode) { return mode.name == name; });
   if (found != Modes().end()) return &*found;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "unknown mode ", name, "; expected one of: ",
-      absl::StrJoin(Modes(), ", ", [](std::string* out, const Mode& m) { out->append(m.name); })));
+  std::vector<absl::string_view> names;
+  for (const Mode& mode : Modes()) names.push_back(mode.name);
+  return absl::InvalidArgumentError(absl::StrCat("unknown mode ", name,
+                                                 "; expected one of: ", absl::StrJoin(names, ", "),
+                                                 DidYouMean(name, names)));
 }
 
 std::vector<Dialect> DialectsOf(const Mode& mode) {

@@ -191,7 +191,7 @@ TEST_F(TranspileTest, PaddleDialectWithoutEndpointsIsRefusedUnchanged) {
   EXPECT_THAT(Run(options),
               StatusIs(kInvalid,
                        "pass paddle-comm-init: the paddle dialect needs the endpoints of all "
-                       "ranks"));
+                       "ranks (--endpoints)"));
   EXPECT_EQ(main_.revision() + startup_.revision(), 0);
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "ops/area_under_curve.h"
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"
 
@@ -32,19 +33,6 @@ absl::StatusOr<Kernel> Accuracy(OpKernel op) {
     if (Tensor* tensor = total.get(ctx)) *tensor->data<int32_t>() = static_cast<int32_t>(samples);
     return absl::OkStatus();
   });
-}
-
-// The area under the curve of true over false positives, with trapezoids between the thresholds; 0
-// if there are no positives or no negatives.
-double AreaUnderCurve(const int64_t* positives, const int64_t* negatives, int64_t buckets) {
-  double area = 0, above = 0, beside = 0;  // positives and negatives from this bucket on
-  for (int64_t b = buckets; b-- > 0;) {
-    const double up = static_cast<double>(positives[b]), right = static_cast<double>(negatives[b]);
-    area += right * (above + above + up) / 2;
-    above += up;
-    beside += right;
-  }
-  return above > 0 && beside > 0 ? area / above / beside : 0;
 }
 
 // StatPosOut and StatNegOut = StatPos and StatNeg plus the samples counted by the last column of

@@ -17,8 +17,12 @@ writes to `exported`
 
 and returns the `weft` command that trains them. For static programs of Paddle 2.0 to 2.6. One file,
 so that it can be copied beside a script.
+
+The schedule of the learning rate, if there is one, is in the program, as attribute lr_schedule of
+its variable: `weft run` follows it, also after `transpile`.
 """
 import contextlib
+import copy
 import os
 import shlex
 import struct
@@ -45,10 +49,13 @@ _SCHEDULES = {
     "CosineAnnealingDecay": ("cosine", "learning_rate T_max eta_min"),
     "StepDecay": ("step", "learning_rate step_size gamma"),
     "MultiStepDecay": ("multi_step", "learning_rate milestones gamma"),
+    "LinearLR": ("linear", "learning_rate total_steps start_factor end_factor"),
+    "CosineAnnealingWarmRestarts": ("cosine_warm_restarts", "learning_rate T_0 T_mult eta_min"),
 }
 
 
-def export(directory, main, startup, feeds=(), params="npz", scope=None):
+def export(directory, main, startup, feeds=(), params="npz", scope=None, test=None,
+           schedule_steps=10000):
     """Writes programs, batches and parameters into `directory`, and creates it if it is missing.
 
     feeds   one dictionary per step: variable -> array, the batch of all ranks together. Every step
@@ -57,12 +64,18 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None):
             supports bf16 too; or None: not written.
     scope   holds the parameters; default: paddle.static.global_scope(). If it has no values (the
             startup program has not been run), none are written.
+    test    the test program, main.clone(for_test=True): test.pb, which `weft eval` takes.
+    schedule_steps  of a schedule that is a Python function, write the rates of so many steps.
+
+    Steps count from where training stands: a scheduler that has done 100 steps goes on there.
 
     Returns the command that trains: a list of arguments. Raises ValueError if a batch does not fit
     the program. Files are written atomically.
     """
     if params not in ("npz", "combine", None):
         raise ValueError('params: expected "npz", "combine" or None, found %r' % (params,))
+    for name, program in (("main", main), ("startup", startup), ("test", test)):
+        _check_program(name, program)
     batches = _checked_feeds(main, feeds)
     state = {} if params is None else _persistables(main, scope)
     bits = sorted(name for name, (number, _) in state.items() if _NAMES[number] == "bfloat16")
@@ -71,8 +84,13 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None):
                          'params="combine"' % bits[0])
     os.makedirs(directory, exist_ok=True)
     path = lambda name: os.path.join(directory, name)
-    write_file(path("main.pb"), main.desc.serialize_to_string())
+    scheduler = getattr(main, "lr_scheduler", None)
+    schedule = None if scheduler is None else lr_schedule(scheduler, schedule_steps)
+    with _noted_schedule(main, schedule) as is_noted:
+        write_file(path("main.pb"), main.desc.serialize_to_string())
     write_file(path("startup.pb"), startup.desc.serialize_to_string())
+    if test is not None:
+        write_file(path("test.pb"), test.desc.serialize_to_string())
     command = ["weft", "run", path("main.pb"), "--startup", path("startup.pb")]
     if state and params == "npz":
         write_npz(path("params.npz"), {name: array for name, (_, array) in state.items()})
@@ -82,15 +100,21 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None):
         write_file(path("params.names"), "".join(n + "\n" for n in sorted(state)).encode())
         command += ["--params", path("params.combine"), "--params_names", path("params.names")]
     if batches:
-        write_npz(path("feeds.npz"), {"%d/%s" % (step, name): array
-                                      for step, batch in enumerate(batches)
-                                      for name, array in batch.items()})
+        _write_batches(path("feeds.npz"), batches)
         command += ["--feeds", path("feeds.npz")]
-    scheduler = getattr(main, "lr_scheduler", None)
-    if scheduler is not None:
-        command += ["--lr_schedule", lr_schedule(scheduler),
-                    "--lr_var", getattr(main, "lr_var").name]
+    if schedule is not None and not is_noted:
+        if schedule.startswith("table{"):  # too long for a command line
+            values = schedule[schedule.index("=") + 1:-1]
+            write_file(path("rates.txt"), values.replace(":", "\n").encode())
+            schedule = "table{file=%s}" % path("rates.txt")
+        command += ["--lr_schedule", schedule, "--lr_var", getattr(main, "lr_var").name]
     return command
+
+
+def write_feeds(path, program, feeds):
+    """Writes batches to a file that `weft run` and `weft eval` take, such as those of a test set."""
+    _check_program("program", program)
+    _write_batches(path, _checked_feeds(program, feeds))
 
 
 def command_line(command):
@@ -98,28 +122,85 @@ def command_line(command):
     return " ".join(shlex.quote(word) for word in command)
 
 
-def lr_schedule(scheduler):
-    """The value of --lr_schedule for a scheduler of paddle.optimizer.lr, from its first step on."""
+def lr_schedule(scheduler, steps=10000):
+    """The value of --lr_schedule for a scheduler, from the step on that it has reached.
+
+    One that is a Python function becomes a table of the rates of so many steps.
+    """
+    name = type(scheduler).__name__
+    if name == "ReduceOnPlateau":
+        raise ValueError("scheduler ReduceOnPlateau: the rates depend on the losses to come; set "
+                         "main.lr_scheduler = None to export the present rate as a constant, and "
+                         "lower it in later runs with --set")
+    done = getattr(scheduler, "last_epoch", 0)
+    begin = "start_at{step=%d}," % done if done > 0 else ""
+    try:
+        return begin + _formula(scheduler)
+    except KeyError:
+        return _table(scheduler, steps)
+
+
+def _formula(scheduler):
+    """The schedule from its step 0 on. KeyError if weft run has no formula for it."""
     name = type(scheduler).__name__
     if name == "LinearWarmup":
         options = {key: getattr(scheduler, key) for key in ("warmup_steps", "start_lr", "end_lr")}
         after = scheduler.learning_rate
         if isinstance(after, (int, float)):
             return _schedule_text("linear_warmup", dict(options, learning_rate=after))
-        return _schedule_text("linear_warmup", options) + "," + lr_schedule(after)
-    if name not in _SCHEDULES:
-        raise ValueError("scheduler %s: weft run has no such schedule; give it the learning rates "
-                         "as a feed, or with --set" % name)
+        return _schedule_text("linear_warmup", options) + "," + _formula(after)
+    if name == "CyclicLR":
+        return _cyclic(scheduler)
     schedule, options = _SCHEDULES[name]
     return _schedule_text(schedule, {
         key: getattr(scheduler, "base_lr" if key == "learning_rate" else key)
         for key in options.split()})
 
 
+def _cyclic(scheduler):
+    function = getattr(scheduler.scale_fn, "__name__", "")
+    if not function.startswith("_%s_scale" % scheduler.mode):
+        raise KeyError(function)  # one of the user
+    up = round(scheduler.step_up_pct * scheduler.cycle_size)
+    return _schedule_text("cyclic", {
+        "base_learning_rate": scheduler.base_lr, "max_learning_rate": scheduler.max_lr,
+        "step_size_up": up, "step_size_down": round(scheduler.cycle_size) - up,
+        "mode": scheduler.mode, "exp_gamma": scheduler.gamma})
+
+
+def _table(scheduler, steps):
+    """The rates of so many steps, or of fewer if the scheduler ends."""
+    scheduler = copy.deepcopy(scheduler)
+    rates = [float(scheduler())]
+    try:
+        while len(rates) < steps:
+            scheduler.step()
+            rates.append(float(scheduler()))
+    except ValueError:  # OneCycleLR, after total_steps
+        pass
+    return _schedule_text("table", {"values": rates})
+
+
+@contextlib.contextmanager
+def _noted_schedule(main, schedule):
+    """The program with the schedule in it, meanwhile; False if this Paddle cannot note it."""
+    desc = getattr(getattr(main, "lr_var", None), "desc", None)
+    if schedule is None or not hasattr(desc, "_set_attr"):
+        yield False
+        return
+    desc._set_attr("lr_schedule", schedule)
+    try:
+        yield True
+    finally:
+        desc.remove_attr("lr_schedule")
+
+
 def _schedule_text(name, options):
     def text(value):
         if isinstance(value, bool):
             return "true" if value else "false"
+        if isinstance(value, str):
+            return value
         if isinstance(value, (list, tuple)):
             return ":".join(text(element) for element in value)
         return repr(value)
@@ -171,6 +252,30 @@ def _checked_feeds(main, feeds):
     return batches
 
 
+def _write_batches(path, batches):
+    write_npz(path, {"%d/%s" % (step, name): array
+                     for step, batch in enumerate(batches) for name, array in batch.items()})
+
+
+def _check_program(name, program):
+    """Raises ValueError for a program that has another form than ProgramDesc."""
+    if program is None or hasattr(program, "desc"):
+        return
+    raise ValueError(
+        "%s: expected a program with a ProgramDesc, found %s.%s. Paddle 3 builds programs of PIR, "
+        "which Weft does not read: set FLAGS_enable_pir_api=0 in the environment before Python "
+        "starts" % (name, type(program).__module__, type(program).__name__))
+
+
+def check_param(name, dtype, declared_dtype):
+    """Raises ValueError if a value has another element type than its variable."""
+    if dtype != declared_dtype:
+        raise ValueError(
+            "params: variable %s: the program declares %s, but the scope holds %s; after the "
+            "startup program has run, call optimizer.amp_init(place), and then export" % (
+                name, declared_dtype, dtype))
+
+
 def _type_number(var):
     """The number of the element type in VarType."""
     number = var.dtype
@@ -190,7 +295,10 @@ def _persistables(main, scope):
         held = scope.find_var(var.name)
         if held is None or not held.get_tensor()._is_initialized():
             continue
-        state[var.name] = (_type_number(var), numpy.array(held.get_tensor()))
+        tensor = held.get_tensor()
+        number = int(getattr(tensor._dtype(), "value", tensor._dtype()))
+        check_param(var.name, _NAMES.get(number, number), _NAMES[_type_number(var)])
+        state[var.name] = (number, numpy.array(tensor))
     return state
 
 

@@ -130,9 +130,60 @@ class ScheduleTest(unittest.TestCase):
                 self.scheduler("LinearWarmup", learning_rate=0.2, **warm_up)),
             "linear_warmup{warmup_steps=5,start_lr=0.0,end_lr=0.5,learning_rate=0.2}")
 
-    def test_others_are_refused(self):
-        with self.assertRaisesRegex(ValueError, "scheduler CyclicLR: weft run has no such"):
-            export_program.lr_schedule(self.scheduler("CyclicLR"))
+    def test_cycles_have_their_mode_unless_a_function_scales_them(self):
+        def cyclic(scale):
+            return self.scheduler("CyclicLR", base_lr=0.1, max_lr=0.5, cycle_size=8.0,
+                                  step_up_pct=0.375, mode="triangular", gamma=1.0,
+                                  scale_fn=staticmethod(scale), __call__=lambda self: 0.25,
+                                  step=lambda self: None)
+
+        def _triangular_scale_fn(_):
+            return 1.0
+
+        self.assertEqual(export_program.lr_schedule(cyclic(_triangular_scale_fn)),
+                         "cyclic{base_learning_rate=0.1,max_learning_rate=0.5,step_size_up=3,"
+                         "step_size_down=5,mode=triangular,exp_gamma=1.0}")
+        self.assertEqual(export_program.lr_schedule(cyclic(lambda cycle: 1 / cycle), 2),
+                         "table{values=0.25:0.25}")
+
+    def test_training_goes_on_where_it_stands(self):
+        decay = self.scheduler("ExponentialDecay", base_lr=0.5, gamma=0.9, last_epoch=100)
+        self.assertEqual(export_program.lr_schedule(decay),
+                         "start_at{step=100},exponential{learning_rate=0.5,gamma=0.9}")
+
+    def test_python_functions_become_tables(self):
+        class Doubling:  # pylint: disable=too-few-public-methods
+            rate = 0.5
+
+            def __call__(self):
+                return self.rate
+
+            def step(self):
+                if self.rate == 4:
+                    raise ValueError("the end")
+                self.rate *= 2
+
+        scheduler = Doubling()
+        self.assertEqual(export_program.lr_schedule(scheduler, 3), "table{values=0.5:1.0:2.0}")
+        self.assertEqual(export_program.lr_schedule(scheduler), "table{values=0.5:1.0:2.0:4.0}")
+        self.assertEqual(scheduler.rate, 0.5)
+
+    def test_rates_that_depend_on_losses_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "ReduceOnPlateau: the rates depend on the losses"):
+            export_program.lr_schedule(self.scheduler("ReduceOnPlateau"))
+
+
+class ProgramTest(unittest.TestCase):
+    def test_programs_of_pir_are_refused_with_the_flag_that_avoids_them(self):
+        with self.assertRaisesRegex(ValueError, "main: expected a program with a ProgramDesc, found "
+                                    "builtins.object.*FLAGS_enable_pir_api=0"):
+            export_program.export("unused", object(), object())
+
+    def test_parameters_of_another_type_than_declared_are_refused(self):
+        export_program.check_param("w", "float16", "float16")
+        with self.assertRaisesRegex(ValueError, "params: variable w: the program declares float16, "
+                                    r"but the scope holds float32; .* optimizer.amp_init\(place\)"):
+            export_program.check_param("w", "float32", "float16")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -12,11 +16,24 @@
 namespace weft {
 namespace {
 
+bool IsHostAndPort(absl::string_view endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  int port = 0;
+  return colon != absl::string_view::npos && colon > 0 &&
+         absl::SimpleAtoi(endpoint.substr(colon + 1), &port) && port > 0 && port < 65536 &&
+         absl::c_none_of(endpoint, absl::ascii_isspace);
+}
+
 absl::Status CheckEndpoints(const std::vector<std::string>& endpoints) {
   absl::flat_hash_map<absl::string_view, size_t> ranks;
   for (size_t i = 0; i < endpoints.size(); ++i) {
     if (endpoints[i].empty()) {
       return absl::InvalidArgumentError(absl::StrCat("the endpoint of rank ", i, " is empty"));
+    }
+    if (!IsHostAndPort(endpoints[i])) {
+      return absl::InvalidArgumentError(absl::StrCat("the endpoint of rank ", i,
+                                                     ": expected host:port, found '",
+                                                     absl::CEscape(endpoints[i]), "'"));
     }
     const auto [it, is_new] = ranks.emplace(endpoints[i], i);
     if (!is_new) {

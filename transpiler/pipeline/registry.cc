@@ -2,9 +2,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
+#include "base/similar_name.h"
 
 namespace weft {
 
@@ -19,10 +21,11 @@ void PassRegistry::AddEntry(Entry entry) {
 absl::StatusOr<std::unique_ptr<Pass>> PassRegistry::Create(const Spec& spec) const {
   const auto it = entries_.find(spec.name);
   if (it == entries_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "unknown pass ", spec.name, "; expected one of: ",
-        absl::StrJoin(entries_, ", ",
-                      [](std::string* out, const auto& entry) { out->append(entry.first); })));
+    std::vector<absl::string_view> names;
+    for (const auto& [name, entry] : entries_) names.push_back(name);
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown pass ", spec.name, "; expected one of: ", absl::StrJoin(names, ", "),
+                     DidYouMean(spec.name, names)));
   }
   absl::StatusOr<std::unique_ptr<Pass>> pass = it->second.create(spec);
   WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("pass ", spec.name), pass.status()));

@@ -74,8 +74,9 @@ TEST(PassRegistry, TextThatIsNoPipelineIsAnErrorWithItsPosition) {
 }
 
 TEST(PassRegistry, UnknownPassIsAnErrorThatListsAll) {
-  EXPECT_THAT(Pipeline::FromText("knead,brake", Kitchen()),
-              StatusIs(kInvalid, "unknown pass brake; expected one of: bake, knead"));
+  EXPECT_THAT(
+      Pipeline::FromText("knead,brake", Kitchen()),
+      StatusIs(kInvalid, "unknown pass brake; expected one of: bake, knead; did you mean bake?"));
 }
 
 TEST(PassRegistry, UnknownOptionIsAnErrorThatNamesThePassAndListsAll) {

@@ -79,7 +79,8 @@ Contract PaddleCommInit::contract() const { return Contract().ProvidesOnce(kRing
 absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& programs) const {
   const Cluster& who = context.cluster;
   if (!who.has_endpoints()) {
-    return absl::InvalidArgumentError("the paddle dialect needs the endpoints of all ranks");
+    return absl::InvalidArgumentError(
+        "the paddle dialect needs the endpoints of all ranks (--endpoints)");
   }
   if (options_.list_devices) WEFT_RETURN_IF_ERROR(RequireDevices(context));
   if (programs.startup == nullptr) return false;

@@ -31,7 +31,8 @@ absl::StatusOr<bool> PaddleSingleProcessScale::Run(PassContext& context,
                                                    ProgramPair& programs) const {
   if (!options_.loss_scale) return false;
   if (!context.cluster.has_endpoints()) {
-    return absl::InvalidArgumentError("the paddle dialect needs the endpoints of all trainers");
+    return absl::InvalidArgumentError(
+        "the paddle dialect needs the endpoints of all trainers (--endpoints)");
   }
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,

@@ -1,0 +1,47 @@
+#include "ops/cpu/quirks.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/text/program_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// "op 0 (adam): takes ..." for each.
+std::vector<std::string> Quirks(const std::string& lines) {
+  const absl::StatusOr<Program> program =
+      ParseProgramText(absl::StrCat("program {\n  block 0 parent=-1 {\n", lines, "  }\n}\n"));
+  if (!program.ok()) return {program.status().ToString()};
+  std::vector<std::string> found;
+  for (const QuirkyOp& quirk : FindQuirkyOps(*program)) {
+    found.push_back(absl::StrCat(program->op(quirk.op).DebugName(), ": ", quirk.how));
+  }
+  return found;
+}
+
+TEST(QuirksTest, AdamDiffersForRowsOnly) {
+  const std::string update = "ParamOut=[w] = adam(Param=[w], Grad=[g]) role=optimize\n";
+  EXPECT_THAT(Quirks("var g : selected_rows<fp32[4, 2]>\n" + update),
+              ElementsAre("op 0 (adam): takes the powers of beta of the next step"));
+  EXPECT_THAT(Quirks("var g : fp32[4, 2]\n" + update), IsEmpty());
+}
+
+TEST(QuirksTest, AttributesRuleQuirksOut) {
+  EXPECT_THAT(Quirks("ParamOut=[w] = momentum(Param=[w], Grad=[g]) {rescale_grad=0.5}\n"),
+              ElementsAre("op 0 (momentum): ignores rescale_grad"));
+  EXPECT_THAT(Quirks("ParamOut=[w] = momentum(Param=[w], Grad=[g]) {rescale_grad=1.0}\n"),
+              IsEmpty());
+  EXPECT_THAT(Quirks("Out=[y] = cast(X=[x]) {out_dtype=4}\nOut=[z] = cast(X=[y]) {out_dtype=5}\n"),
+              ElementsAre("op 0 (cast): cuts digits off"));
+}
+
+}  // namespace
+}  // namespace weft

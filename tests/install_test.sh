@@ -1,0 +1,29 @@
+#!/bin/bash
+# The installed library, as a project outside has it: examples/cmake builds with CMake and with
+# pkg-config, and rewrites a real program as transpile does.
+#
+# usage: install_test.sh INSTALL_TREE.tar CMakeLists.txt TRANSPILE MAIN.pb
+set -euo pipefail
+tree=$(realpath "$1") example=$(dirname "$(realpath "$2")") transpile=$(realpath "$3") main=$(realpath "$4")
+cd "$TEST_TMPDIR"
+mkdir prefix
+tar -xf "$tree" -C prefix
+"$transpile" --mode grad_allreduce --nranks 4 "$main" expected.pb
+
+echo "== no header includes another without weft/"
+if grep -rnE '#include "(base|ops|proto|transpiler)/' prefix/include; then exit 1; fi
+
+echo "== CMake"
+cmake -S "$example" -B build -DCMAKE_PREFIX_PATH="$PWD/prefix" > cmake.log || { cat cmake.log; exit 1; }
+cmake --build build
+build/rewrite "$main" cmake.pb
+cmp cmake.pb expected.pb
+
+echo "== pkg-config"
+export PKG_CONFIG_PATH=$PWD/prefix/lib/pkgconfig
+[ "$(pkg-config --modversion weft)" = "$("$transpile" --version | cut -d' ' -f2)" ]
+read -ra cflags <<< "$(pkg-config --cflags weft)"
+read -ra libs <<< "$(pkg-config --libs weft)"
+g++ -std=c++17 "${cflags[@]}" "$example/rewrite.cc" -o rewrite "${libs[@]}"
+./rewrite "$main" pkgconfig.pb
+cmp pkgconfig.pb expected.pb

@@ -1,0 +1,96 @@
+#include "tools/params_input.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/params_file.h"
+#include "executor/run_checks.h"
+
+namespace weft {
+namespace {
+
+bool IsPersistable(const Program& main, const std::string& name) {
+  const VarId id = main.block(0).FindVar(name);
+  return id.valid() && main.var(id).persistable();
+}
+
+// The variables that Paddle's save_vars writes, sorted as it sorts them.
+std::vector<std::string> SavedNames(const Program& main, bool parameters_only) {
+  std::set<std::string> names;
+  for (int block = 0; block < main.num_blocks(); ++block) {
+    for (VarId id : main.block(block).vars()) {
+      const Var var = main.var(id);
+      if (!var.persistable() || var.type() != pb::VarType::LOD_TENSOR) continue;
+      if (!parameters_only || var.is_parameter()) names.insert(std::string(var.name()));
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+// A save_combine stream has no names; the program says which variables Paddle would have written.
+absl::StatusOr<std::map<std::string, Tensor>> ReadUnnamed(const std::string& path,
+                                                          const Program& main,
+                                                          const TensorCheck& check) {
+  const std::vector<std::string> all = SavedNames(main, /*parameters_only=*/false);
+  const std::vector<std::string> parameters = SavedNames(main, /*parameters_only=*/true);
+  absl::StatusOr<std::map<std::string, Tensor>> arrays = ReadSaveCombine(path, all, check);
+  if (arrays.ok() || absl::IsNotFound(arrays.status())) return arrays;
+  absl::StatusOr<std::map<std::string, Tensor>> fewer = ReadSaveCombine(path, parameters, check);
+  if (fewer.ok()) return fewer;
+  return absl::InvalidArgumentError(
+      absl::StrCat(arrays.status().message(), " (the ", all.size(),
+                   " persistable variables of the program, or its ", parameters.size(),
+                   " parameters, sorted); --params_names says which they are"));
+}
+
+}  // namespace
+
+absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, const Program& main) {
+  ParamsInput input;
+  for (auto& [name, tensor] : arrays) {
+    auto* const into = IsPersistable(main, name) ? &input.params : &input.others;
+    into->emplace(name, std::move(tensor));
+  }
+  if (!input.params.empty() || input.others.empty()) return input;
+  return absl::InvalidArgumentError(
+      absl::StrCat("none of the ", input.others.size(),
+                   " arrays is a persistable variable of the program; the first is ",
+                   input.others.begin()->first));
+}
+
+absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::string& names_path,
+                                       const Program& main) {
+  const TensorCheck check = [&main](const std::string& name, const TensorType& type) {
+    return IsPersistable(main, name) ? CheckParam(main, name, type) : absl::OkStatus();
+  };
+  const bool is_unnamed = !HasNames(path) && names_path.empty();
+  WEFT_ASSIGN_OR_RETURN(auto arrays, is_unnamed ? ReadUnnamed(path, main, check)
+                                                : LoadParams(path, names_path, check));
+  absl::StatusOr<ParamsInput> input = SplitParams(std::move(arrays), main);
+  WEFT_RETURN_IF_ERROR(Annotate(path, input.status()));
+  return input;
+}
+
+std::string OthersText(const ParamsInput& input) {
+  if (input.others.empty()) return "";
+  constexpr size_t kShown = 3;
+  std::vector<std::string> shown;
+  for (const auto& [name, tensor] : input.others) {
+    if (shown.size() == kShown) {
+      shown.push_back("...");
+      break;
+    }
+    shown.push_back(name);
+  }
+  return absl::StrCat(input.others.size(), " of ", input.params.size() + input.others.size(),
+                      " arrays are no persistable variables of the program (",
+                      absl::StrJoin(shown, ", "), ")");
+}
+
+}  // namespace weft

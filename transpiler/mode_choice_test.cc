@@ -1,0 +1,80 @@
+#include "transpiler/mode_choice.h"
+
+#include <string>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/text/program_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weft::testing::StatusIs;
+
+// One update; `reduced` is an op before it.
+std::string Step(const std::string& reduced = "") {
+  return R"(program {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var w@GRAD : fp32[4, 1]
+    var lr : fp32[1] persistable
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    )" + reduced +
+         R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  }
+}
+)";
+}
+
+absl::StatusOr<ModeChoice> Choose(const std::string& text, const TranspileOptions& options = {}) {
+  absl::StatusOr<Program> program = ParseProgramText(text);
+  if (!program.ok()) return program.status();
+  return ChooseMode({&*program, nullptr}, options);
+}
+
+TEST(ModeChoiceTest, TrainingProgramIsDataParallel) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const ModeChoice choice, Choose(Step()));
+  EXPECT_EQ(choice.mode, "grad_allreduce");
+  EXPECT_THAT(choice.why, HasSubstr("what one device computes"));
+}
+
+TEST(ModeChoiceTest, FlagOfOneModeChoosesItAndSaysWhyNotTheOther) {
+  TranspileOptions options;
+  options.mode_flags["k_steps"] = "4";
+  WEFT_ASSERT_OK_AND_ASSIGN(const ModeChoice choice, Choose(Step(), options));
+  EXPECT_EQ(choice.mode, "local_sgd");
+  EXPECT_THAT(choice.why, HasSubstr("mode grad_allreduce does not read --k_steps"));
+}
+
+TEST(ModeChoiceTest, ProgramWithoutUpdatesIsLeft) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const ModeChoice choice,
+      Choose("program {\n  block 0 parent=-1 {\n    var x : fp32[1]\n    Out=[x] = "
+             "fill_constant()\n  }\n}\n"));
+  EXPECT_EQ(choice.mode, "none");
+}
+
+TEST(ModeChoiceTest, ProgramThatIsRewrittenAlreadyIsLeft) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const ModeChoice choice,
+      Choose(Step("Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
+                  "use_calc_stream=true}")));
+  EXPECT_EQ(choice.mode, "none");
+  EXPECT_THAT(choice.why, HasSubstr("c_allreduce_avg"));
+}
+
+TEST(ModeChoiceTest, FlagsThatNoModeReadsTogetherAreRefused) {
+  TranspileOptions options;
+  options.mode_flags = {{"k_steps", "4"}, {"trans_mode", "all_gather"}};
+  EXPECT_THAT(
+      Choose(Step(), options),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("--mode auto finds no mode for these flags; mode grad_allreduce")));
+}
+
+}  // namespace
+}  // namespace weft
