@@ -13,6 +13,7 @@
 #include "executor/communicator.h"
 #include "executor/control_kernels.h"
 #include "ops/kernel.h"
+#include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 
@@ -22,7 +23,7 @@ struct PlanOptions {
   // The source of kernels; required, and must outlive the plan. Every rank makes its kernels in its
   // own thread, concurrently.
   const KernelTable* kernels = nullptr;
-  // Number of ranks of the run.
+  // Number of ranks of the run; of its workers, if it has parameter servers.
   int nranks = 1;
   // Paddle's literal meaning of c_sync_calc_stream and c_sync_comm_stream: the host blocks until
   // that stream is idle. By default every other stream waits for it, and the host continues.
@@ -91,6 +92,9 @@ struct Plan {
     // For an op with a kernel: the factory and its input. Null for a collective.
     const KernelFactory* make_kernel = nullptr;
     KernelSpec kernel_spec;
+
+    // For an op between workers and parameter servers, with kernel_spec.
+    absl::optional<ServerOp> server;
 
     int ring = -1;        // into rings; -1: no collective
     CollectiveDesc desc;  // except count and element type, which come from the tensor

@@ -43,6 +43,7 @@
 #include "tools/stop_signals.h"
 #include "tools/trace_summary.h"
 #include "tools/weft_commands.h"
+#include "transpiler/verify/server_programs.h"
 #include "transpiler/verify/verify.h"
 
 namespace weft {
@@ -51,7 +52,7 @@ namespace {
 constexpr char kCommand[] = "weft run";
 
 struct Flags {
-  std::string main, startup;
+  std::string main, startup, server;
   std::string params, params_names;
   std::string feeds, feed_layout;
   absl::optional<int64_t> steps;
@@ -63,7 +64,8 @@ struct Flags {
   std::string checkpoint, resume;
   bool has_ranks = false, has_seed = false;  // on the command line
   bool reports = true;                       // of the processes of a job, the first does
-  RunOptions run;                            // nranks: of this process, then of the run
+  // nranks: of this process, then of the run, then of its workers.
+  RunOptions run;
 };
 
 void PrintNote(absl::string_view note) {
@@ -106,7 +108,7 @@ absl::Status CheckDevice(const Flags& flags) {
 
 // The inputs of a run, which must outlive it.
 struct Inputs {
-  absl::optional<Program> main, startup;
+  absl::optional<Program> main, startup, server;
   absl::optional<std::map<std::string, Tensor>> params;
   FeedSource feeds;
   int64_t steps = 0;
@@ -127,14 +129,16 @@ absl::StatusOr<FeedSource> AddHostValues(const Flags& flags, const Program& main
 }
 
 // Warns if the file has only some of the parameters: the others keep their initial values.
-void WarnAboutMissingParams(const Flags& flags, const Program& main,
-                            const std::map<std::string, Tensor>& params) {
+void WarnAboutMissingParams(const Flags& flags, const Inputs& inputs) {
   int parameters = 0, found = 0;
-  for (VarId id : main.block(0).vars()) {
-    const Var var = main.var(id);
-    if (!var.is_parameter()) continue;
-    ++parameters;
-    if (params.count(std::string(var.name())) > 0) ++found;
+  for (const absl::optional<Program>* program : {&inputs.main, &inputs.server}) {
+    if (!program->has_value()) continue;
+    for (VarId id : (*program)->block(0).vars()) {
+      const Var var = (*program)->var(id);
+      if (!var.is_parameter()) continue;
+      ++parameters;
+      if (inputs.params->count(std::string(var.name())) > 0) ++found;
+    }
   }
   if (found == parameters) return;
   PrintWarning(kCommand,
@@ -163,8 +167,9 @@ void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
 // verifier). The run goes on, since the user may want just that: errors of the verifier are
 // warnings here.
 void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
-  if (!Communicates(*inputs.main)) return;
+  if (!Communicates(*inputs.main) && !inputs.server.has_value()) return;
   VerifyOptions options;
+  if (inputs.server.has_value()) options.server = &*inputs.server;
   options.nranks = flags.run.nranks;
   options.feeds = inputs.feeds.layouts;
   options.layers = {Layer::kBatch};
@@ -184,14 +189,24 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   Inputs inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
   WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
+  WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
+  if (HasServerOps(*inputs.main) && !inputs.server.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.main,
+        ": a program for workers of parameter servers: expected --server, with the program that "
+        "transpile --server_out wrote, and --servers"));
+  }
   if (!flags.params.empty() && flags.resume.empty()) {
     const TensorCheck check = [&](const std::string& name, const TensorType& type) {
-      return CheckParam(*inputs.main, name, type);
+      const bool is_of_servers =
+          inputs.server.has_value() && inputs.server->block(0).FindVar(name).valid() &&
+          inputs.server->var(inputs.server->block(0).FindVar(name)).persistable();
+      return CheckParam(is_of_servers ? *inputs.server : *inputs.main, name, type);
     };
     WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names, check));
     // Without a startup program, missing parameters are an error.
     if (inputs.startup.has_value() && flags.reports) {
-      WarnAboutMissingParams(flags, *inputs.main, *inputs.params);
+      WarnAboutMissingParams(flags, inputs);
     }
   }
   if (!flags.feeds.empty()) {
@@ -367,7 +382,7 @@ absl::Status CheckFiles(const Flags& flags) {
         flags.checkpoint, ": a checkpoint replaces a file, and this is not a regular file"));
   }
   return CheckOutputs(
-      {flags.main, flags.startup, flags.params, flags.params_names, flags.feeds,
+      {flags.main, flags.startup, flags.server, flags.params, flags.params_names, flags.feeds,
        replaces ? "" : flags.resume},
       {flags.save, flags.metrics, flags.fetch_npz, flags.trace, flags.profile, flags.checkpoint});
 }
@@ -397,6 +412,25 @@ void SayStopped(const Flags& flags, const RunResult& result, int64_t end_step) {
                          "; --resume ", flags.checkpoint, " goes on"));
 }
 
+// Of the ranks of the run, the last ones are servers.
+absl::Status SeparateServers(Flags* flags) {
+  RunOptions& run = flags->run;
+  if (run.num_servers == 0) return absl::OkStatus();
+  if (flags->device == "gpu") {
+    return absl::UnimplementedError(
+        "--server: workers and parameter servers exchange tensors of the host; expected --device "
+        "cpu");
+  }
+  if (run.nranks <= run.num_servers) {
+    return absl::InvalidArgumentError(absl::StrCat("--servers ", run.num_servers,
+                                                   ": expected more ranks than servers, as the "
+                                                   "others are workers, found ",
+                                                   run.nranks));
+  }
+  run.nranks -= run.num_servers;
+  return absl::OkStatus();
+}
+
 // Sets `exit_status` if a signal has stopped the run.
 absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status) {
   WEFT_RETURN_IF_ERROR(CheckDevice(flags));
@@ -406,6 +440,7 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
     WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
     WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
   }
+  WEFT_RETURN_IF_ERROR(SeparateServers(&flags));
   WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
   Recorder recorder(flags, read.steps, session.link());
   WEFT_RETURN_IF_ERROR(recorder.Open());
@@ -413,6 +448,7 @@ absl::Status TrainInJob(Flags flags, const JobSession& session, int* exit_status
   RunInputs inputs;
   inputs.main = &*read.main;
   inputs.startup = read.startup.has_value() ? &*read.startup : nullptr;
+  inputs.server = read.server.has_value() ? &*read.server : nullptr;
   inputs.params = read.params.has_value() ? &*read.params : nullptr;
   inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
@@ -486,6 +522,7 @@ absl::Status Train(Flags flags, std::unique_ptr<JobSession>* session, int* exit_
 void CheckFlags(const CLI::App& app, Flags& flags) {
   CheckStandardInput({{"MAIN", flags.main},
                       {"--startup", flags.startup},
+                      {"--server", flags.server},
                       {"--params", flags.params},
                       {"--params_names", flags.params_names},
                       {"--feeds", flags.feeds},
@@ -512,6 +549,13 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
   AddOption(app, "main", "MAIN", flags.main, "The main program; - is standard input")->required();
   AddOption(app, "--startup", "FILE", flags.startup,
             "The startup program, run once before the first step");
+  auto* server = AddOption(app, "--server", "FILE", flags.server,
+                           "The program of the parameter servers, which transpile --server_out "
+                           "wrote");
+  auto* servers = AddInteger(app, "--servers", flags.run.num_servers, 1, kMaxRanks,
+                             "How many of the ranks, the last ones, are parameter servers");
+  server->needs(servers);
+  servers->needs(server);
   auto* params = AddOption(app, "--params", "FILE", flags.params,
                            "Parameters and state, set after the startup program: .npz, "
                            ".safetensors, or Paddle's save_combine stream (any other extension)");

@@ -326,7 +326,8 @@ TEST(Modes, FlagsSayWhichModesReadThemAndWhatTheirDefaultsAre) {
       texts,
       IsSupersetOf(
           {"nrings (an integer >= 1 and <= 1024) 1 or 2 in grad_allreduce, singa_sparse_topk, "
-           "singa_sparse_threshold, local_sgd, singa_partial, single_process_multi_thread, "
+           "singa_sparse_threshold, parameter_server, local_sgd, singa_partial, "
+           "single_process_multi_thread, "
            "multi_thread, mindspore_reducer, singa_plain, singa_half, megengine",
            "k_steps (an integer >= 1) 1 in local_sgd",
            "loss_scale (true or false) true in single_process_multi_thread",
