@@ -273,7 +273,8 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   for (const ModeFlag& flag : flags) names.push_back(flag.name);
   EXPECT_EQ(absl::StrJoin(names, " "),
             "nrings exact_loss statistics sparse scale buckets device_kind spars corr threshold "
-            "buffer_elements fallback k_steps begin_step state loss_scale fuse trans_mode "
+            "buffer_elements fallback wait async staleness k_steps begin_step state loss_scale "
+            "fuse trans_mode "
             "reduce_method degree travel_type accumulate_type lowering division clip "
             "bcast_period")
       << "if a new mode has a flag, list it here";

@@ -99,9 +99,9 @@ TEST(ParameterServer, TableThatOnlyLookupsReadIsHeldByRows) {
   RewriteOptions options = OnServers({"table"});
   const TranspileResult result = ExpectRewrite("parameter-server", kTable, R"(
     var table : fp32[5, 2]
-    Out=[rows] = ps_lookup(Ids=[ids]) {server_key=0, shape=longs[5, 2], table_op=lookup_table_v2}
+    Out=[rows] = ps_lookup(Ids=[ids]) {server_key=0, shape=longs[5, 2], table_op="lookup_table_v2"}
     Out=[rows@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 2], value=1.0}
-    W@GRAD=[table@GRAD] = ps_lookup_grad(Ids=[ids], Out@GRAD=[rows@GRAD]) role=backward vars=[table, table@GRAD] {server_key=0, shape=longs[5, 2], table_op=lookup_table_v2}
+    W@GRAD=[table@GRAD] = ps_lookup_grad(Ids=[ids], Out@GRAD=[rows@GRAD]) role=backward vars=[table, table@GRAD] {server_key=0, shape=longs[5, 2], table_op="lookup_table_v2"}
     ps_push(Grad=[table@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
   )",
                                                options);

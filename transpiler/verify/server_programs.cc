@@ -268,8 +268,8 @@ class ServerChecker {
                  absl::string_view slot) {
     if (pushed.size() != received.size()) {
       return Report("W516", push, "",
-                    absl::StrCat(" input ", slot, ": expected ", received.size(),
-                                 " variables, as the server receives, found ", pushed.size()));
+                    absl::StrCat(" input ", slot, ": expected as many variables as the server ",
+                                 "receives, ", received.size(), ", found ", pushed.size()));
     }
     for (size_t i = 0; i < pushed.size(); ++i) {
       const auto here = TypeOf(worker_, pushed[i]), there = TypeOf(*server_, received[i]);
