@@ -88,6 +88,7 @@ absl::StatusOr<Metadata> MetadataOf(const Checkpoint& checkpoint) {
   metadata["step"] = absl::StrCat(checkpoint.step);
   metadata["end_step"] = absl::StrCat(checkpoint.end_step);
   metadata["ranks"] = absl::StrCat(checkpoint.nranks);
+  if (checkpoint.num_servers > 0) metadata["servers"] = absl::StrCat(checkpoint.num_servers);
   metadata["seed"] = absl::StrCat(checkpoint.seed);
   try {
     metadata["random"] = Json(checkpoint.random).dump();
@@ -152,6 +153,9 @@ absl::StatusOr<Checkpoint> ParseMetadata(const Metadata& metadata) {
   checkpoint.step = fields.Number<int64_t>("step", 0, kLastStep);
   checkpoint.end_step = fields.Number<int64_t>("end_step", 0, kLastStep);
   checkpoint.nranks = fields.Number<int>("ranks", 1, kMaxRanks);
+  if (metadata.count("servers") > 0) {
+    checkpoint.num_servers = fields.Number<int>("servers", 1, checkpoint.nranks - 1);
+  }
   checkpoint.seed = fields.Number<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
   checkpoint.random = fields.Parse<std::vector<std::string>>("random", "expected a list of texts");
   checkpoint.settings =

@@ -24,6 +24,8 @@ struct Checkpoint {
   // Where the run was to end.
   int64_t end_step = 0;
   int nranks = 1;
+  // Of these, the last ones, which are parameter servers.
+  int num_servers = 0;
   // RunOptions::seed. With the rank and the step, it gives all random numbers of a step but the
   // first.
   uint64_t seed = 0;
@@ -45,6 +47,7 @@ struct Checkpoint {
 //
 //   format    "weft checkpoint 1"
 //   step, end_step, ranks, seed
+//   servers   if there are any
 //   random, settings, unset
 //   hash      XXH3 (64 bits, hexadecimal) of the metadata and all tensors, names and types included
 //

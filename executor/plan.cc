@@ -14,6 +14,7 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/infer.h"
+#include "ops/schema/server_ops.h"
 #include "ops/schema/weft_attrs.h"
 
 namespace weft {
@@ -106,7 +107,14 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   plan_op.is_copy = plan_.on_two_devices && CopiesFrom(op.type()).has_value();
   plan_op.reads_inputs = !schema->Has(Trait::kAlias) || attrs.Bool("copy_data");
   WEFT_ASSIGN_OR_RETURN(const ControlKernelFactory* control, ControlKernelOf(op, name));
-  if (control != nullptr) {
+  const absl::optional<ServerOp> server = FindServerOp(op.type());
+  if (server.has_value() && Communicates(*server)) {
+    plan_op.server = server;
+    plan_op.kernel_spec.schema = schema;
+    plan_op.kernel_spec.attrs = std::move(attrs);
+    WEFT_RETURN_IF_ERROR(FillArguments(op, &plan_op));
+    WEFT_RETURN_IF_ERROR(CheckServerSlots(*schema, plan_op));
+  } else if (control != nullptr) {
     plan_op.reads_inputs = false;
     plan_op.kernel_spec.attrs = std::move(attrs);
     WEFT_RETURN_IF_ERROR(FillArguments(op, &plan_op));
@@ -163,7 +171,7 @@ absl::StatusOr<const ControlKernelFactory*> PlanBuilder::ControlKernelOf(
   return nullptr;
 }
 
-absl::Status PlanBuilder::CheckRequiredSlots(const OpSchema& schema, const Plan::PlanOp& plan_op) {
+absl::Status PlanBuilder::CheckRequiredInputs(const OpSchema& schema, const Plan::PlanOp& plan_op) {
   for (const SlotSchema& slot : schema.inputs()) {
     const auto it = plan_op.kernel_spec.inputs.find(slot.name);
     const bool exists = it != plan_op.kernel_spec.inputs.end() && it->second.count > 0;
@@ -171,10 +179,25 @@ absl::Status PlanBuilder::CheckRequiredSlots(const OpSchema& schema, const Plan:
     return absl::InvalidArgumentError(
         absl::StrCat(plan_op.name, " input ", slot.name, ": expected a variable, found none"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status PlanBuilder::CheckRequiredSlots(const OpSchema& schema, const Plan::PlanOp& plan_op) {
+  WEFT_RETURN_IF_ERROR(CheckRequiredInputs(schema, plan_op));
   for (int v : plan_op.outputs) {
     if (v != Plan::kNoVariable || schema.outputs()[0].duplicable) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(plan_op.name, ": expected a variable for every output"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanBuilder::CheckServerSlots(const OpSchema& schema, const Plan::PlanOp& plan_op) {
+  WEFT_RETURN_IF_ERROR(CheckRequiredInputs(schema, plan_op));
+  for (const SlotSchema& slot : schema.outputs()) {
+    if (slot.optional || plan_op.kernel_spec.Output(slot.name) >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(plan_op.name, " output ", slot.name, ": expected a variable, found none"));
   }
   return absl::OkStatus();
 }

@@ -14,6 +14,7 @@
 #include "executor/control_kernels.h"
 #include "ops/kernel.h"
 #include "ops/schema/device_ops.h"
+#include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 
@@ -23,7 +24,7 @@ struct PlanOptions {
   // The source of kernels; required, and must outlive the plan. Every rank makes its kernels in its
   // own thread, concurrently.
   const KernelTable* kernels = nullptr;
-  // Number of ranks of the run.
+  // Number of ranks of the run; of its workers, if it has parameter servers.
   int nranks = 1;
   // Paddle's literal meaning of c_sync_calc_stream and c_sync_comm_stream: the host blocks until
   // that stream is idle. By default every other stream waits for it, and the host continues.
@@ -100,6 +101,9 @@ struct Plan {
     // On which it computes. A copy between two memories: from which it copies.
     DeviceKind device = DeviceKind::kAccelerator;
     bool is_copy = false;
+
+    // For an op between workers and parameter servers, with kernel_spec.
+    absl::optional<ServerOp> server;
 
     int ring = -1;        // into rings; -1: no collective
     CollectiveDesc desc;  // except count and element type, which come from the tensor

@@ -79,7 +79,9 @@ class PlanBuilder {
   absl::StatusOr<const ControlKernelFactory*> ControlKernelOf(const Op& op,
                                                               const std::string& name) const;
 
+  static absl::Status CheckRequiredInputs(const OpSchema& schema, const Plan::PlanOp& plan_op);
   static absl::Status CheckRequiredSlots(const OpSchema& schema, const Plan::PlanOp& plan_op);
+  static absl::Status CheckServerSlots(const OpSchema& schema, const Plan::PlanOp& plan_op);
 
   // For kernels that add: the sum of two tensors.
   void SetAdd(Plan::PlanOp* plan_op) const;

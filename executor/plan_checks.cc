@@ -7,6 +7,7 @@
 #include "executor/plan_builder.h"
 #include "ops/analysis/type_flow.h"
 #include "ops/schema/feed_ops.h"
+#include "ops/schema/server_ops.h"
 
 namespace weft {
 namespace {
@@ -27,6 +28,8 @@ bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
     return op != nullptr && (!has_rows || CanRunOnRows(*op));
   }
   if (RunsBlock(*schema)) return true;
+  const absl::optional<ServerOp> server = FindServerOp(type);
+  if (server.has_value() && Communicates(*server)) return true;
   return (has_rows ? kernels.FindForRows(type) : kernels.Find(type)) != nullptr;
 }
 

@@ -476,6 +476,10 @@ absl::Status PlanExecutor::RunUnbound(BoundOp* bound) {
   WEFT_RETURN_IF_ERROR(CheckInputs(*bound));
   if (bound->op->control) return RunControl(bound);
   if (bound->communicator != nullptr) return RunCollective(*bound);
+  if (bound->op->server.has_value()) {
+    WEFT_RETURN_IF_ERROR(RunServerOp(*bound));
+    return CheckOutputs(*bound);
+  }
   KernelContext context;
   context.inputs = bound->inputs;
   context.outputs = bound->outputs;
@@ -505,6 +509,16 @@ absl::Status PlanExecutor::RunInGroup(const BoundOp& bound) const {
   });
   if (bound.ends_group || !status.ok()) status.Update(bound.communicator->EndGroup());
   return status;
+}
+
+absl::Status PlanExecutor::RunServerOp(const BoundOp& bound) const {
+  if (options_.servers == nullptr) {
+    return absl::FailedPreconditionError("expected a run with parameter servers, found none");
+  }
+  if (!options_.device->memory()->IsHost()) {
+    return absl::UnimplementedError("workers and parameter servers exchange tensors of the host");
+  }
+  return options_.servers->Run(*bound.op, bound.inputs, bound.outputs);
 }
 
 absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {

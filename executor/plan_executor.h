@@ -19,6 +19,7 @@
 #include "executor/communicator.h"
 #include "executor/plan.h"
 #include "executor/scope.h"
+#include "executor/server_port.h"
 #include "executor/stream.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
@@ -53,6 +54,8 @@ struct PlanExecutorOptions {
   bool check_nan = false;
   // Record when each op of the last step ran, and when streams waited for each other.
   bool trace = false;
+  // Of a worker or a parameter server; null: the plan has no ops between them.
+  ServerPort* servers = nullptr;
   // Called immediately from the stream of an op that failed, so that other ranks need not wait for
   // this one. Not called for ops that are skipped because of it. May be empty.
   std::function<void(const absl::Status&)> on_error;
@@ -166,6 +169,7 @@ class PlanExecutor {
   absl::Status TryOp(BoundOp* bound);
   absl::Status RunUnbound(BoundOp* bound);
   absl::Status RunControl(BoundOp* bound);
+  absl::Status RunServerOp(const BoundOp& bound) const;
   absl::Status RunCollective(const BoundOp& bound) const;
   absl::Status RunInGroup(const BoundOp& bound) const;
   absl::Status CheckInputs(const BoundOp& bound) const;

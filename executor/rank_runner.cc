@@ -52,8 +52,10 @@ absl::Status RankRunner::RunAll() {
     WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));
     WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
   }
+  if (servers_.has_value()) KeepOwnValues();
   if (job_.inputs.params != nullptr) {
     for (const auto& [name, tensor] : *job_.inputs.params) {
+      if (job_.IsOfServers(name)) continue;
       Tensor* value = &scope_.FindOrCreate(name)->tensor;
       *value = Tensor(device_->memory());
       WEFT_RETURN_IF_ERROR(value->CopyFrom(tensor));
@@ -86,7 +88,7 @@ absl::Status RankRunner::Resume() {
     if (value == nullptr) continue;
     WEFT_RETURN_IF_ERROR(executor->tensor(variable.variable)->CopyFrom(*value));
   }
-  if (checkpoint.nranks == job_.options.nranks && !checkpoint.random[rank_].empty()) {
+  if (checkpoint.nranks == job_.world.size && !checkpoint.random[rank_].empty()) {
     WEFT_ASSIGN_OR_RETURN(random_, ParseRandomText(checkpoint.random[rank_]));
   }
   return RunSteps(executor.get());
@@ -98,6 +100,8 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
     const bool is_due = every > 0 && step_ > begin && step_ % every == 0;
     if (is_due) WEFT_RETURN_IF_ERROR(GiveState(executor));
     if (!job_.steps->Begins(step_)) {
+      // Before they are asked for their state.
+      if (servers_.has_value()) WEFT_RETURN_IF_ERROR(servers_->End(step_));
       if (!is_due) WEFT_RETURN_IF_ERROR(GiveState(executor));
       break;
     }
@@ -105,6 +109,16 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
   }
   memory_ = executor->memory();
   return absl::OkStatus();
+}
+
+void RankRunner::KeepOwnValues() {
+  if (!job_.startup_plan.has_value()) return;
+  const Plan& plan = *job_.main_plan;
+  for (const Plan::Variable& variable : job_.startup_plan->variables) {
+    const int own = plan.FindVariable(variable.name);
+    if (own != Plan::kNoVariable && plan.variables[own].persistable) continue;
+    if (Value* const value = scope_.Find(variable.name); value != nullptr) *value = Value();
+  }
 }
 
 absl::Status RankRunner::GiveState(PlanExecutor* executor) {
@@ -147,6 +161,7 @@ absl::StatusOr<std::unique_ptr<PlanExecutor>> RankRunner::NewExecutor(const Plan
   options.threads = job_.options.threads;
   options.check_nan = job_.options.check_nan;
   options.trace = job_.inputs.on_trace != nullptr;
+  if (servers_.has_value()) options.servers = &*servers_;
   options.timeout_s = job_.options.timeout_s;
   options.is_aborted = [this] { return job_.failures->any(); };
   options.on_error = [this](const absl::Status& status) {
@@ -159,6 +174,7 @@ absl::Status RankRunner::RunStep(PlanExecutor* executor) {
   const auto start = std::chrono::steady_clock::now();
   // Seeding takes 10 us.
   if (step_ > 0 && job_.main_may_draw) random_ = DrawsOfStep(job_.options.seed, rank_, step_);
+  if (servers_.has_value()) servers_->BeginStep(step_);
   WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
   WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
   WEFT_RETURN_IF_ERROR(ReportTrace(*executor));

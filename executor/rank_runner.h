@@ -7,11 +7,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "executor/plan.h"
 #include "executor/plan_executor.h"
 #include "executor/run_job.h"
 #include "executor/scope.h"
 #include "executor/stream.h"
+#include "executor/worker_port.h"
 #include "ops/kernel.h"
 
 namespace weft {
@@ -23,7 +25,9 @@ class RankRunner {
 
   // A rank of this process.
   RankRunner(RunJob* job, int rank)
-      : job_(*job), rank_(rank), random_(RandomState::Seeded(job->options.seed, rank)) {}
+      : job_(*job), rank_(rank), random_(RandomState::Seeded(job->options.seed, rank)) {
+    if (job->post != nullptr) servers_.emplace(job->servers, rank);
+  }
 
   // Runs all steps. Errors go to the failures of the job.
   void Run();
@@ -36,6 +40,8 @@ class RankRunner {
   absl::Status MakeDevices();
   absl::Status Resume();
   absl::Status RunSteps(PlanExecutor* executor);
+  // Drops values of the startup program that only servers need.
+  void KeepOwnValues();
   // Waits for all ranks.
   absl::Status GiveState(PlanExecutor* executor);
   // Warns if the startup program leaves a persistable variable with another value than on rank 0.
@@ -56,6 +62,7 @@ class RankRunner {
   std::unique_ptr<Device> device_, accelerator_;
   RandomState random_;
   Scope scope_;
+  absl::optional<WorkerPort> servers_;  // none: the run has no parameter servers
   ValueMemory memory_;
 };
 

@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_RUN_JOB_H_
 #define WEFT_EXECUTOR_RUN_JOB_H_
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,8 @@
 #include "executor/run_failures.h"
 #include "executor/run_state.h"
 #include "executor/runner.h"
+#include "executor/server_group.h"
+#include "executor/server_messages.h"
 #include "executor/start_values.h"
 #include "executor/state_exchange.h"
 #include "executor/step_gate.h"
@@ -29,7 +32,17 @@ struct RunJob {
   RunJob(const RunInputs& run_inputs, const RunOptions& run_options)
       : inputs(run_inputs),
         options(run_options),
-        world(WorldOf(run_options.nranks, run_options.link)) {}
+        world(WorldOf(run_options.nranks + run_options.num_servers, run_options.link)),
+        workers(WorkersOf(world, run_options.num_servers)) {}
+
+  // The world of the workers. A process of servers prepares what the first one does, but has none.
+  static World WorkersOf(const World& world, int num_servers) {
+    if (num_servers == 0) return world;
+    const int size = world.size - num_servers;
+    const int count = std::min(world.count, size);
+    return {size, world.first < size ? world.first : 0, count};
+  }
+  bool HasWorkers() const { return world.first < workers.size; }
 
   // The link calls nothing of this any more.
   ~RunJob() {
@@ -44,12 +57,22 @@ struct RunJob {
     return found == groups.end() ? nullptr : &found->second;
   }
 
+  // Whether servers hold the variable.
+  bool IsOfServers(const std::string& name) const {
+    if (inputs.server == nullptr) return false;
+    const VarId id = inputs.server->block(0).FindVar(name);
+    return id.valid() && inputs.server->var(id).persistable();
+  }
+
   // Delivers a result to process 0. Returns its status, or the error that ends the run.
   absl::Status Post(StepResult result);
 
   const RunInputs& inputs;
   const RunOptions& options;
-  const World world;
+  const World world;    // workers and servers
+  const World workers;  // those that run the main program
+  ServerGroup servers;
+  std::unique_ptr<ServerPost> post;  // null: no servers
   absl::optional<Plan> startup_plan;
   absl::optional<Plan> main_plan;
   bool main_may_draw = false;

@@ -224,6 +224,38 @@ absl::StatusOr<std::map<std::string, Tensor>> ParseTensors(absl::string_view mes
   return tensors;
 }
 
+absl::StatusOr<std::string> ServerMessageBytes(const ServerMessage& message, int to) {
+  Writer writer;
+  writer.Number<int32_t>(to);
+  writer.Number(static_cast<uint8_t>(message.kind));
+  writer.Number(message.from);
+  writer.Number(message.key);
+  writer.Number(message.step);
+  writer.Number(message.request);
+  writer.Number<uint8_t>(message.has_no_rows);
+  writer.Number<uint64_t>(message.tensors.size());
+  for (const Tensor& tensor : message.tensors) WEFT_RETURN_IF_ERROR(writer.Write(tensor));
+  return writer.Take();
+}
+
+absl::StatusOr<ServerMessage> ParseServerMessage(absl::string_view bytes, int* to) {
+  Reader reader(bytes);
+  ServerMessage message;
+  *to = reader.Number<int32_t>();
+  message.kind = static_cast<ServerMessage::Kind>(reader.Number<uint8_t>());
+  message.from = reader.Number<int32_t>();
+  message.key = reader.Number<int64_t>();
+  message.step = reader.Number<int64_t>();
+  message.request = reader.Number<int64_t>();
+  message.has_no_rows = reader.Number<uint8_t>() != 0;
+  const uint64_t count = reader.Count(1);
+  for (uint64_t i = 0; i < count && reader.fits(); ++i) {
+    message.tensors.push_back(reader.ReadTensor());
+  }
+  WEFT_RETURN_IF_ERROR(reader.Finish("message to a server or worker"));
+  return message;
+}
+
 std::string StatusMessage(const absl::Status& status) {
   Writer writer;
   writer.Write(status);

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "executor/result_queue.h"
 #include "executor/run_state.h"
+#include "executor/server_message.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -21,6 +22,8 @@ namespace weft {
 absl::StatusOr<std::string> ResultMessage(const StepResult& result);
 absl::StatusOr<std::string> StatesMessage(const std::vector<RankState>& states);
 absl::StatusOr<std::string> TensorsMessage(const std::map<std::string, Tensor>& tensors);
+// For rank `to`.
+absl::StatusOr<std::string> ServerMessageBytes(const ServerMessage& message, int to);
 std::string StatusMessage(const absl::Status& status);
 std::string NumbersMessage(const std::vector<uint64_t>& numbers);
 
@@ -28,6 +31,7 @@ std::string NumbersMessage(const std::vector<uint64_t>& numbers);
 absl::StatusOr<StepResult> ParseResult(absl::string_view message);
 absl::StatusOr<std::vector<RankState>> ParseStates(absl::string_view message);
 absl::StatusOr<std::map<std::string, Tensor>> ParseTensors(absl::string_view message);
+absl::StatusOr<ServerMessage> ParseServerMessage(absl::string_view message, int* to);
 absl::StatusOr<std::vector<uint64_t>> ParseNumbers(absl::string_view message);
 // The status itself, or Internal for other bytes.
 absl::Status ParseStatus(absl::string_view message);

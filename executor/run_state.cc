@@ -74,9 +74,15 @@ void MergeStates(std::vector<RankState> ranks, Checkpoint* checkpoint) {
   checkpoint->step = ranks[0].step;
   checkpoint->nranks = static_cast<int>(ranks.size());
   checkpoint->own.assign(ranks.size(), {});
+  // Servers hold what no other rank has.
+  for (size_t r = ranks.size() - checkpoint->num_servers; r < ranks.size(); ++r) {
+    checkpoint->own[r] = std::move(ranks[r].values);
+    ranks[r].unset.clear();
+  }
   std::set<std::string> names;
-  for (RankState& rank : ranks) {
-    checkpoint->random.push_back(std::move(rank.random));
+  for (RankState& rank : ranks) checkpoint->random.push_back(std::move(rank.random));
+  ranks.resize(ranks.size() - checkpoint->num_servers);
+  for (const RankState& rank : ranks) {
     for (const auto& [name, tensor] : rank.values) names.insert(name);
   }
   for (const std::string& name : names) {
@@ -109,7 +115,8 @@ absl::Status CheckResume(const Checkpoint& checkpoint, const Plan& plan,
   for (const StateVariable& variable : state) variables.emplace(variable.name, &variable);
   std::set<std::string> found = checkpoint.unset;
   std::vector<const std::map<std::string, Tensor>*> all = {&checkpoint.shared};
-  for (const auto& own : checkpoint.own) all.push_back(&own);
+  const size_t num_workers = checkpoint.own.size() - checkpoint.num_servers;
+  for (size_t r = 0; r < num_workers; ++r) all.push_back(&checkpoint.own[r]);
   for (const auto* values : all) {
     for (const auto& [name, tensor] : *values) {
       found.insert(name);

@@ -43,8 +43,8 @@ struct RankState {
 absl::StatusOr<RankState> ReadState(const std::vector<StateVariable>& state,
                                     absl::Span<Tensor* const> tensors);
 
-// Sets step, values, random and nranks of a checkpoint. Values that have the same type and bits on
-// all ranks are taken from rank 0. O(bytes of all ranks).
+// Sets step, values, random and nranks of a checkpoint whose num_servers is set. Values that have
+// the same type and bits on all ranks are taken from rank 0. O(bytes of all ranks).
 void MergeStates(std::vector<RankState> ranks, Checkpoint* checkpoint);
 
 // FailedPrecondition if another number of ranks needs what differs between ranks (CheckRanks).

@@ -7,6 +7,7 @@
 #include <exception>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "executor/run_job.h"
 #include "executor/run_messages.h"
 #include "executor/run_state.h"
+#include "executor/server_rank.h"
 #include "ops/analysis/group_variables.h"
 #include "ops/schema/op_schema.h"
 
@@ -40,20 +42,47 @@ bool MayDraw(const Plan& plan) {
   });
 }
 
+absl::Status CheckServerOptions(const RunInputs& inputs, const RunOptions& options,
+                                int num_processes) {
+  if (options.num_servers < 0 || (options.num_servers > 0) != (inputs.server != nullptr)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter servers: expected ",
+        inputs.server != nullptr ? "one or more, as there is a program for them"
+                                 : "a program for them",
+        ", found ", inputs.server != nullptr ? absl::StrCat(options.num_servers) : "none"));
+  }
+  if (inputs.resume != nullptr && inputs.resume->num_servers != options.num_servers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter servers: expected as many as the checkpoint has, ",
+                     inputs.resume->num_servers, ", found ", options.num_servers));
+  }
+  const int of_process = (options.nranks + options.num_servers) / num_processes;
+  if (num_processes == 1 || options.num_servers == 0 || of_process == 0 ||
+      options.num_servers % of_process == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("parameter servers: expected a multiple of ", of_process,
+                   ", the ranks of a process, so that a process has workers or servers, found ",
+                   options.num_servers));
+}
+
 absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   if (inputs.main == nullptr || options.kernels == nullptr) {
     return absl::InvalidArgumentError("a run needs a main program and kernels");
   }
   const int num_processes = options.link == nullptr ? 1 : options.link->num_processes();
-  if (options.nranks < 1 || options.nranks > kMaxRanks * num_processes) {
+  WEFT_RETURN_IF_ERROR(CheckServerOptions(inputs, options, num_processes));
+  const int num_ranks = options.nranks + options.num_servers;
+  if (options.nranks < 1 || num_ranks > kMaxRanks * num_processes) {
     return absl::InvalidArgumentError(absl::StrCat("ranks: expected 1 to ", kMaxRanks,
                                                    num_processes == 1 ? "" : " a process",
-                                                   ", found ", options.nranks));
+                                                   ", found ", num_ranks));
   }
-  if (options.link != nullptr && options.nranks % options.link->num_processes() != 0) {
+  if (options.link != nullptr && num_ranks % options.link->num_processes() != 0) {
     return absl::InvalidArgumentError(absl::StrCat("ranks: expected a multiple of the ",
                                                    options.link->num_processes(),
-                                                   " processes, found ", options.nranks));
+                                                   " processes, found ", num_ranks));
   }
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(
@@ -84,10 +113,33 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   return absl::OkStatus();
 }
 
+// Rings connect workers.
+void LeaveServersOut(const RunJob& job, Plan* plan) {
+  if (job.options.num_servers == 0) return;
+  for (RingKey& ring : plan->rings) {
+    if (!ring.ranks.empty()) continue;
+    ring.ranks.resize(job.options.nranks);
+    std::iota(ring.ranks.begin(), ring.ranks.end(), 0);
+  }
+}
+
+// Whether the program is one for workers.
+absl::Status CheckServerOps(const RunJob& job) {
+  const auto op = absl::c_find_if(job.main_plan->ops,
+                                  [](const Plan::PlanOp& one) { return one.server.has_value(); });
+  const bool is_for_workers = op != job.main_plan->ops.end();
+  if (is_for_workers == (job.inputs.server != nullptr)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      is_for_workers
+          ? absl::StrCat(op->name, ": expected parameter servers and their program, found none")
+          : "parameter servers: expected a program for workers, which pushes to servers");
+}
+
 // Adds to `holds_value` the persistable variables that the program writes.
 absl::Status PrepareStartup(RunJob* job, NameSet* holds_value) {
   if (job->inputs.startup == nullptr || job->inputs.resume != nullptr) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(job->startup_plan, Plan::Build(*job->inputs.startup, job->options));
+  LeaveServersOut(*job, &*job->startup_plan);
   const Plan& plan = *job->startup_plan;
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, {}, {}));
   for (const Plan::Variable& variable : plan.variables) {
@@ -108,15 +160,17 @@ absl::Status PrepareState(RunJob* job) {
   WEFT_ASSIGN_OR_RETURN(job->state, StateOf(plan, carried));
   if (job->inputs.resume == nullptr) return absl::OkStatus();
   return Annotate("checkpoint",
-                  CheckResume(*job->inputs.resume, plan, job->state, job->options.nranks));
+                  CheckResume(*job->inputs.resume, plan, job->state, job->world.size));
 }
 
 absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, job->options));
+  LeaveServersOut(*job, &*job->main_plan);
   const Plan& plan = *job->main_plan;
+  WEFT_RETURN_IF_ERROR(CheckServerOps(*job));
   job->main_may_draw = MayDraw(plan);
   job->groups = FindGroupVariables(*job->inputs.main);
-  if (!job->options.allow_unsynchronized) {
+  if (!job->options.allow_unsynchronized && job->inputs.server == nullptr) {
     WEFT_RETURN_IF_ERROR(CheckSynchronized(*job->inputs.main, job->options.nranks));
   }
   const Checkpoint* const resume = job->inputs.resume;
@@ -129,13 +183,14 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   if (job->inputs.params != nullptr && resume == nullptr) {
     for (const auto& [name, tensor] : *job->inputs.params) {
       const TensorType type = {tensor.dtype(), tensor.dims()};
-      WEFT_RETURN_IF_ERROR(CheckParam(*job->inputs.main, name, type));
+      const Program& of = job->IsOfServers(name) ? *job->inputs.server : *job->inputs.main;
+      WEFT_RETURN_IF_ERROR(CheckParam(of, name, type));
       holds_value.insert(name);
     }
   }
-  WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->world,
+  WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->workers,
                                                     job->options.steps, job->options.begin_step));
-  WEFT_RETURN_IF_ERROR(CheckFeeds(*job->inputs.main, plan, job->inputs.feeds, job->world,
+  WEFT_RETURN_IF_ERROR(CheckFeeds(*job->inputs.main, plan, job->inputs.feeds, job->workers,
                                   job->options.steps, job->options.begin_step));
   WEFT_RETURN_IF_ERROR(PrepareState(job));
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
@@ -162,6 +217,10 @@ std::string HashOf(const std::map<std::string, Tensor>& tensors) {
   return absl::StrFormat("%016x", hash);
 }
 
+std::string HashOf(const std::string& bytes) {
+  return absl::StrFormat("%016x", XXH3_64bits(bytes.data(), bytes.size()));
+}
+
 // What all processes must agree on, besides the programs.
 std::map<std::string, std::string> SettingsOf(const RunJob& job) {
   const RunOptions& options = job.options;
@@ -178,6 +237,9 @@ std::map<std::string, std::string> SettingsOf(const RunJob& job) {
   const auto yes_or_no = [](bool yes) { return std::string(yes ? "yes" : "no"); };
   settings.merge(std::map<std::string, std::string>{
       {"ranks", absl::StrCat(options.nranks)},
+      {"parameter servers", absl::StrCat(options.num_servers)},
+      {"the program of the servers",
+       job.inputs.server == nullptr ? "none" : HashOf(job.inputs.server->Serialize())},
       {"checking for NaN", yes_or_no(options.check_nan)},
       {"strict host synchronization", yes_or_no(options.strict_host_sync)},
       {"seed", absl::StrCat(options.seed)},
@@ -194,7 +256,7 @@ std::map<std::string, std::string> SettingsOf(const RunJob& job) {
 // Compares what the processes are about to do, and sets the rings up.
 absl::Status PrepareGroup(RunJob* job) {
   const RunOptions& options = job->options;
-  GroupOptions group = {options.nranks, options.warn_after_s, options.timeout_s, options.warn};
+  GroupOptions group = {job->world.size, options.warn_after_s, options.timeout_s, options.warn};
   if (options.link != nullptr) {
     RunFingerprint fingerprint;
     fingerprint.settings = SettingsOf(*job);
@@ -213,6 +275,7 @@ void PrepareStates(RunJob* job, int64_t end_step) {
     Checkpoint checkpoint;
     checkpoint.end_step = end_step;
     checkpoint.seed = job->options.seed;
+    checkpoint.num_servers = job->options.num_servers;
     MergeStates(std::move(ranks), &checkpoint);
     return job->inputs.on_checkpoint(std::move(checkpoint));
   };
@@ -244,19 +307,34 @@ void ListenToLink(RunJob* job) {
 }
 
 void PrepareStartValues(RunJob* job) {
-  if (job->world.size == 1 || !job->startup_plan.has_value()) return;
+  if (job->workers.size == 1 || !job->HasWorkers() || !job->startup_plan.has_value()) return;
   std::vector<StartValues::Variable> variables;
   for (const Plan::Variable& variable : job->main_plan->variables) {
     if (variable.persistable) variables.push_back({variable.name, job->GroupOf(variable.name)});
   }
-  job->start_values = std::make_unique<StartValues>(job->world, job->options.link,
+  job->start_values = std::make_unique<StartValues>(job->workers, job->options.link,
                                                     std::move(variables), job->options.warn);
+}
+
+absl::Status PrepareServers(RunJob* job) {
+  const RunOptions& options = job->options;
+  if (options.num_servers == 0) return absl::OkStatus();
+  job->post = std::make_unique<ServerPost>(job->world, options.link);
+  job->servers = {options.nranks,       options.num_servers, {},          job->post.get(),
+                  options.warn_after_s, options.timeout_s,   options.warn};
+  WEFT_ASSIGN_OR_RETURN(job->servers.keys, FindServedKeys(*job->inputs.server));
+  // Now rather than on each server.
+  for (int server = 0; server < options.num_servers; ++server) {
+    WEFT_RETURN_IF_ERROR(PartOfServer(*job->inputs.server, server, options.num_servers).status());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PrepareSharedState(RunJob* job) {
   const RunOptions& options = job->options;
   job->results = std::make_unique<ResultQueue>(options.nranks, job->fetch_names,
                                                job->inputs.on_result, options.begin_step);
+  WEFT_RETURN_IF_ERROR(PrepareServers(job));
   WEFT_RETURN_IF_ERROR(PrepareGroup(job));
   const int64_t end_step = options.begin_step + options.steps;
   job->steps = std::make_unique<StepGate>(options.begin_step, end_step, options.stop_requested,
@@ -269,20 +347,35 @@ absl::Status PrepareSharedState(RunJob* job) {
     job->states->Stop();
     if (job->exchange != nullptr) job->exchange->Stop();
     job->results->Stop();
+    if (job->post != nullptr) job->post->Abort(absl::AbortedError("the run was aborted"));
   });
   if (options.link != nullptr) ListenToLink(job);
   return absl::OkStatus();
 }
 
-void RunRanks(RunJob* job, std::deque<RankRunner>* ranks) {
+// The ranks of this process.
+struct RanksHere {
+  std::deque<RankRunner> workers;
+  std::deque<ServerRank> servers;
+};
+
+void RunRanks(RunJob* job, RanksHere* ranks) {
   const World& world = job->world;
-  for (int rank = world.first; rank < world.end(); ++rank) ranks->emplace_back(job, rank);
+  std::vector<std::function<void()>> runs;
+  for (int rank = world.first; rank < world.end(); ++rank) {
+    if (rank < job->workers.size) {
+      RankRunner* const worker = &ranks->workers.emplace_back(job, rank);
+      runs.emplace_back([worker] { worker->Run(); });
+    } else {
+      ServerRank* const server = &ranks->servers.emplace_back(job, rank - job->workers.size);
+      runs.emplace_back([server] { server->RunAll(); });
+    }
+  }
   std::vector<std::thread> threads;
   threads.reserve(world.count);  // nothing may throw while threads are running
   for (int rank = world.first; rank < world.end(); ++rank) {
-    RankRunner* const runner = &(*ranks)[rank - world.first];
     try {
-      threads.emplace_back([runner] { runner->Run(); });
+      threads.emplace_back(runs[rank - world.first]);
     } catch (const std::exception& error) {  // system_error or bad_alloc
       job->failures->Report(RankRunner::kStartup, rank,
                             absl::ResourceExhaustedError(
@@ -342,16 +435,23 @@ absl::StatusOr<RunResult> RunHere(const RunInputs& inputs, const RunOptions& opt
   WEFT_RETURN_IF_ERROR(PrepareMain(&job, std::move(holds_value)));
   WEFT_RETURN_IF_ERROR(PrepareSharedState(&job));
 
-  std::deque<RankRunner> ranks;
+  RanksHere ranks;
   RunRanks(&job, &ranks);
   WEFT_RETURN_IF_ERROR(job.failures->Cause());
 
   RunResult result;
   result.end_step = job.steps->end();
   result.fetch = job.fetch_names;
-  result.memory = ranks[0].memory();
-  WEFT_ASSIGN_OR_RETURN(result.persistables, PersistablesHere(job, &ranks));
+  if (!ranks.workers.empty()) result.memory = ranks.workers[0].memory();
+  WEFT_ASSIGN_OR_RETURN(result.persistables, PersistablesHere(job, &ranks.workers));
+  for (ServerRank& server : ranks.servers) {
+    WEFT_ASSIGN_OR_RETURN(auto held, server.Held());
+    result.persistables.merge(held);
+  }
   if (options.link != nullptr) WEFT_RETURN_IF_ERROR(Conclude(&job, &result));
+  if (inputs.server != nullptr && job.world.process() == 0) {
+    WEFT_RETURN_IF_ERROR(JoinParts(options.num_servers, &result.persistables));
+  }
   return result;
 }
 
@@ -361,7 +461,7 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
   absl::StatusOr<RunResult> result = RunHere(inputs, options);
   // The others need not wait for this process. Those that have failed, or know, do not listen.
   if (!result.ok() && options.link != nullptr) {
-    const World world = WorldOf(options.nranks, options.link);
+    const World world = WorldOf(options.nranks + options.num_servers, options.link);
     options.link->Abort(world.first, result.status());
   }
   return result;

@@ -56,6 +56,9 @@ struct RunOptions : PlanOptions {
   // Threads of a rank on which kernels compute (ops/threads.h), its own included; at most
   // kMaxThreads.
   int threads = 1;
+  // Parameter servers: the ranks that follow the `nranks` workers. With several processes, each has
+  // workers or servers alone.
+  int num_servers = 0;
   int64_t steps = 1;
   // The first step. A run resumes after this many steps, with the feeds and the random draws of the
   // following steps. With the persistable variables as parameters, it computes what an
@@ -104,8 +107,12 @@ struct RunInputs {
   const Program* main = nullptr;
   // Run once on every rank, first. May be null: rings then count as set up.
   const Program* startup = nullptr;
+  // The program of the parameter servers (transpiler/passes/parameter_server.h); null: there are
+  // none. Servers run the startup program, too, and keep what their program has. Each holds a part
+  // of the parameters (executor/server_part.h).
+  const Program* server = nullptr;
   // Values of persistable variables of the main program, set on every rank after the startup
-  // program. May be null.
+  // program, and of the servers' program. May be null.
   const std::map<std::string, Tensor>* params = nullptr;
   // The state with which the run begins, instead of that of `startup` and `params`, which are not
   // used then. RunOptions::begin_step must be its step, and RunOptions::seed should be its seed.
@@ -132,6 +139,7 @@ struct RunResult {
   // The names of the fetched variables, in the order of StepResult::values.
   std::vector<std::string> fetch;
   // Persistable variables of the main program that have a value, as on rank 0 after the last step;
+  // and of the servers' program, put together from all servers;
   // those that a group of ranks keeps equal (FindGroupVariables), as on the first rank of the
   // group. Empty in other processes than the first.
   std::map<std::string, Tensor> persistables;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "ops/schema/server_ops.h"
 
 namespace weft {
 namespace {
@@ -64,6 +65,8 @@ class TypeFinder {
     Types outputs(op.outputs.size());
     if (op.control) {
       // Its variables are loose.
+    } else if (op.server.has_value()) {
+      FindServed(op, &outputs);
     } else if (op.ring >= 0) {
       found_.is_static[index] = InferCollective(op, &outputs);
     } else if (op.make_kernel != nullptr && !op.reads_inputs) {
@@ -79,6 +82,26 @@ class TypeFinder {
     for (size_t o = 0; o < outputs.size(); ++o) {
       if (op.outputs[o] >= 0) Assign(op.outputs[o], std::move(outputs[o]));
     }
+  }
+
+  // What a worker gets. A server learns the types of what it receives in the step.
+  void FindServed(const Plan::PlanOp& op, Types* outputs) const {
+    if (op.server != ServerOp::kPull && op.server != ServerOp::kLookup) return;
+    const OpAttrs& attrs = op.kernel_spec.attrs;
+    const std::vector<int64_t> shape = attrs.Ints("shape");
+    const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(attrs.Int("dtype")));
+    if (!dtype.has_value()) return;
+    TensorType type = {*dtype, Dims(shape.begin(), shape.end())};
+    if (op.server == ServerOp::kLookup) {
+      const absl::optional<TensorType>& ids = current_[op.inputs[0]];
+      if (!ids.has_value()) return;
+      type.dims = ids->dims;
+      if (attrs.String(kTableOpAttr) == kLookupOfColumns && !type.dims.empty()) {
+        type.dims.pop_back();
+      }
+      type.dims.push_back(shape.back());
+    }
+    if (IsKnown(type)) (*outputs)[0] = type;
   }
 
   // Both return whether the op is static.

@@ -24,6 +24,7 @@
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/server_ops.h"
 #include "tests/combinations.h"
 #include "tools/command_line.h"
 #include "transpiler/context_flags.h"
@@ -189,6 +190,7 @@ std::string RunsAs(const OpSchema& schema) {
   const CollectiveOp* op = FindCollectiveOp(schema.type());
   if (op != nullptr) return CanRunOnRows(*op) ? "communicator, rows" : "communicator";
   if (FindStreamSyncOp(schema.type()).has_value()) return "events";
+  if (FindServerOp(schema.type()).has_value()) return "servers";
   if (schema.Has(Trait::kRingSetup)) return "nothing to do";
   if (FindControlKernel(schema.type()) != nullptr) return "kernel";
   if (schema.Has(Trait::kBranch) || schema.Has(Trait::kLoop) || schema.Has(Trait::kBlockGrad)) {
@@ -282,6 +284,7 @@ std::string ExamplePrograms(const RuleText& rule) {
   add(rule.ranks_differ() ? "The startup program of rank 0" : "The startup program", rule.startup);
   add("Rank 1", rule.rank1);
   add("The startup program of rank 1", rule.rank1_startup);
+  add("The program of the servers", rule.server);
   add("The original", rule.original);
   add("Its startup program", rule.original_startup);
   return text;

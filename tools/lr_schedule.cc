@@ -22,6 +22,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/server_ops.h"
 
 namespace weft {
 namespace {
@@ -397,7 +398,8 @@ absl::StatusOr<std::string> FindLearningRate(const Program& main) {
     for (OpId id : main.block(block).ops()) {
       const Op op = main.op(id);
       for (Symbol out : op.output_args()) writers[out] = id;
-      if (!traits.Has(op, Trait::kOptimizer)) continue;
+      const bool pushes = FindServerOp(op.type()) == ServerOp::kPush;
+      if (!traits.Has(op, Trait::kOptimizer) && !pushes) continue;
       for (Symbol rate : op.Input("LearningRate")) {
         // A parameter with a separate rate takes a multiple of the common one.
         constexpr int kMaxOpsBetween = 8;

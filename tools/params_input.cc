@@ -15,19 +15,27 @@
 namespace weft {
 namespace {
 
-bool IsPersistable(const Program& main, const std::string& name) {
-  const VarId id = main.block(0).FindVar(name);
-  return id.valid() && main.var(id).persistable();
+using Programs = absl::Span<const Program* const>;
+
+// The first program with a persistable variable of that name; null: none.
+const Program* FindPersistable(Programs programs, const std::string& name) {
+  for (const Program* program : programs) {
+    const VarId id = program->block(0).FindVar(name);
+    if (id.valid() && program->var(id).persistable()) return program;
+  }
+  return nullptr;
 }
 
 // The variables that Paddle's save_vars writes, sorted as it sorts them.
-std::vector<std::string> SavedNames(const Program& main, bool parameters_only) {
+std::vector<std::string> SavedNames(Programs programs, bool parameters_only) {
   std::set<std::string> names;
-  for (int block = 0; block < main.num_blocks(); ++block) {
-    for (VarId id : main.block(block).vars()) {
-      const Var var = main.var(id);
-      if (!var.persistable() || var.type() != pb::VarType::LOD_TENSOR) continue;
-      if (!parameters_only || var.is_parameter()) names.insert(std::string(var.name()));
+  for (const Program* program : programs) {
+    for (int block = 0; block < program->num_blocks(); ++block) {
+      for (VarId id : program->block(block).vars()) {
+        const Var var = program->var(id);
+        if (!var.persistable() || var.type() != pb::VarType::LOD_TENSOR) continue;
+        if (!parameters_only || var.is_parameter()) names.insert(std::string(var.name()));
+      }
     }
   }
   return {names.begin(), names.end()};
@@ -35,10 +43,10 @@ std::vector<std::string> SavedNames(const Program& main, bool parameters_only) {
 
 // A save_combine stream has no names; the program says which variables Paddle would have written.
 absl::StatusOr<std::map<std::string, Tensor>> ReadUnnamed(const std::string& path,
-                                                          const Program& main,
+                                                          Programs programs,
                                                           const TensorCheck& check) {
-  const std::vector<std::string> all = SavedNames(main, /*parameters_only=*/false);
-  const std::vector<std::string> parameters = SavedNames(main, /*parameters_only=*/true);
+  const std::vector<std::string> all = SavedNames(programs, /*parameters_only=*/false);
+  const std::vector<std::string> parameters = SavedNames(programs, /*parameters_only=*/true);
   absl::StatusOr<std::map<std::string, Tensor>> arrays = ReadSaveCombine(path, all, check);
   if (arrays.ok() || absl::IsNotFound(arrays.status())) return arrays;
   absl::StatusOr<std::map<std::string, Tensor>> fewer = ReadSaveCombine(path, parameters, check);
@@ -51,10 +59,11 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadUnnamed(const std::string& pat
 
 }  // namespace
 
-absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, const Program& main) {
+absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, Programs programs) {
   ParamsInput input;
   for (auto& [name, tensor] : arrays) {
-    auto* const into = IsPersistable(main, name) ? &input.params : &input.others;
+    const bool is_wanted = FindPersistable(programs, name) != nullptr;
+    auto* const into = is_wanted ? &input.params : &input.others;
     into->emplace(name, std::move(tensor));
   }
   if (!input.params.empty() || input.others.empty()) return input;
@@ -65,14 +74,15 @@ absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, co
 }
 
 absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::string& names_path,
-                                       const Program& main) {
-  const TensorCheck check = [&main](const std::string& name, const TensorType& type) {
-    return IsPersistable(main, name) ? CheckParam(main, name, type) : absl::OkStatus();
+                                       Programs programs) {
+  const TensorCheck check = [programs](const std::string& name, const TensorType& type) {
+    const Program* const program = FindPersistable(programs, name);
+    return program != nullptr ? CheckParam(*program, name, type) : absl::OkStatus();
   };
   const bool is_unnamed = !HasNames(path) && names_path.empty();
-  WEFT_ASSIGN_OR_RETURN(auto arrays, is_unnamed ? ReadUnnamed(path, main, check)
+  WEFT_ASSIGN_OR_RETURN(auto arrays, is_unnamed ? ReadUnnamed(path, programs, check)
                                                 : LoadParams(path, names_path, check));
-  absl::StatusOr<ParamsInput> input = SplitParams(std::move(arrays), main);
+  absl::StatusOr<ParamsInput> input = SplitParams(std::move(arrays), programs);
   WEFT_RETURN_IF_ERROR(Annotate(path, input.status()));
   return input;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
 
@@ -18,16 +19,17 @@ struct ParamsInput {
   std::map<std::string, Tensor> others;
 };
 
-// Splits arrays by whether they are those of persistable variables of the root block of `main`.
+// Splits arrays by whether they are those of persistable variables of the root block of a program.
 // InvalidArgument, naming the first, if none is.
-absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, const Program& main);
+absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays,
+                                        absl::Span<const Program* const> programs);
 
-// Reads --params F [--params_names G]. A save_combine stream without names has the persistable
-// variables of `main`, or its parameters, sorted by name, as Paddle writes them. Errors begin with
-// the path: those of LoadParams, of SplitParams, and a type that does not fit the program
-// (CheckParam).
+// Reads --params F [--params_names G] for the programs of a run: the main program, and that of
+// parameter servers. A save_combine stream without names has their persistable variables, or their
+// parameters, sorted by name, as Paddle writes them. Errors begin with the path: those of
+// LoadParams, of SplitParams, and a type that does not fit the program (CheckParam).
 absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::string& names_path,
-                                       const Program& main);
+                                       absl::Span<const Program* const> programs);
 
 // "3 of 12 arrays are no persistable variables of the program (a, b, c)", with at most three names.
 // Empty if all are.

@@ -39,7 +39,7 @@ namespace weft {
 namespace {
 
 struct Flags {
-  std::string in, out, startup_in, startup_out;
+  std::string in, out, startup_in, startup_out, server_out;
   std::string explain, dump_dir, feed_layout, profile, comm_table, param_attrs;
   std::string dialect = "weft";
   bool list_modes = false, list_passes = false;
@@ -124,10 +124,31 @@ std::string ExplainJson(const TranspileResult& result) {
   return Json{{"passes", std::move(passes)}, {"notes", std::move(remarks)}}.dump(2) + "\n";
 }
 
+// Adds the program of the parameter servers, which exists only when the others are verified.
+absl::Status StageServer(const TranspileResult& result, const std::string& path,
+                         absl::optional<StagedPrograms>* staged) {
+  if (result.server.has_value() == path.empty()) {
+    return absl::InvalidArgumentError(
+        path.empty() ? "the passes make a program for parameter servers: expected --server_out"
+                     : "--server_out: no parameter is on servers; expected \"parameter_server\": "
+                       "true for one in --param_attrs");
+  }
+  if (path.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(*staged, StagedPrograms::Write({{&*result.server, path}}));
+  return absl::OkStatus();
+}
+
 // Commits the programs and, if a path is given, writes the explanation: all or none.
-absl::Status CommitAll(absl::StatusOr<StagedPrograms> programs, const std::string& explain,
+absl::Status CommitAll(absl::StatusOr<StagedPrograms> programs, const Flags& flags,
                        const TranspileResult& result) {
-  if (explain.empty()) return programs.ok() ? programs->Commit() : programs.status();
+  const std::string& explain = flags.explain;
+  absl::optional<StagedPrograms> server;
+  WEFT_RETURN_IF_ERROR(StageServer(result, flags.server_out, &server));
+  if (explain.empty()) {
+    WEFT_RETURN_IF_ERROR(programs.status());
+    WEFT_RETURN_IF_ERROR(programs->Commit());
+    return server.has_value() ? server->Commit() : absl::OkStatus();
+  }
   absl::StatusOr<AtomicFile> file = AtomicFile::Create(explain);
   WEFT_RETURN_IF_ERROR(Annotate(explain, file.status()));
   absl::Status status = file->Write(ExplainJson(result));
@@ -135,6 +156,7 @@ absl::Status CommitAll(absl::StatusOr<StagedPrograms> programs, const std::strin
   WEFT_RETURN_IF_ERROR(Annotate(explain, status));
   WEFT_RETURN_IF_ERROR(programs.status());
   WEFT_RETURN_IF_ERROR(programs->Commit());
+  if (server.has_value()) WEFT_RETURN_IF_ERROR(server->Commit());
   return Annotate(explain, file->Commit());
 }
 
@@ -188,8 +210,9 @@ absl::Status Run(Flags& flags) {
     WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
   }
   WEFT_RETURN_IF_ERROR(
-      CheckOutputs({flags.in, flags.startup_in}, {flags.out, flags.startup_out, flags.explain}));
-  for (const std::string& path : {flags.out, flags.startup_out}) {
+      CheckOutputs({flags.in, flags.startup_in},
+                   {flags.out, flags.startup_out, flags.server_out, flags.explain}));
+  for (const std::string& path : {flags.out, flags.startup_out, flags.server_out}) {
     if (!path.empty()) WEFT_RETURN_IF_ERROR(Annotate(path, ProgramFormatOf(path).status()));
   }
   WEFT_ASSIGN_OR_RETURN(Program main, ReadProgramOrExplain(flags.in));
@@ -224,7 +247,7 @@ absl::Status Run(Flags& flags) {
     PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
   }
   for (const std::string& note : result->notes) std::fprintf(stderr, "%s\n", note.c_str());
-  return CommitAll(staged.get(), flags.explain, *result);
+  return CommitAll(staged.get(), flags, *result);
 }
 
 // "local_sgd: averaging period, in steps (an integer >= 1; default 1)".
@@ -251,6 +274,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       app.add_option("--startup_out", flags.startup_out, "the rewritten startup program");
   startup_in->needs(startup_out);
   startup_out->needs(startup_in);
+  app.add_option("--server_out", flags.server_out, "parameter_server: the program of the servers");
   for (const ContextFlag& flag : ContextFlags()) {
     app.add_option(
         absl::StrCat("--", flag.name), flags.context_flags[flag.name],
@@ -318,6 +342,11 @@ void CheckFlags(Flags& flags) {
   for (const auto& [name, value] : flags.mode_flags) {
     if (value.has_value()) options.mode_flags[name] = *value;
   }
+  const bool makes_servers = options.mode == "parameter_server" || options.mode.empty();
+  Require(flags.server_out.empty() || makes_servers, "--server_out",
+          absl::StrCat("mode ", options.mode, " makes no program for parameter servers"));
+  Require(options.mode != "parameter_server" || !flags.server_out.empty(), "--server_out",
+          "expected a file for the program of the servers");
   Require(flags.param_attrs.empty() || options.mode != "none", "--param_attrs",
           "mode none does not read it");
   for (const auto& [flag, path] : {std::make_pair("--profile", flags.profile),

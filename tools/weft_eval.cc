@@ -80,10 +80,10 @@ absl::StatusOr<std::map<std::string, Tensor>> ValuesOfCheckpoint(const std::stri
 }
 
 absl::StatusOr<ParamsInput> ReadValues(const Flags& flags, const Program& main) {
-  if (!flags.params.empty()) return ReadParams(flags.params, flags.params_names, main);
+  if (!flags.params.empty()) return ReadParams(flags.params, flags.params_names, {&main});
   if (flags.checkpoint.empty()) return ParamsInput();
   WEFT_ASSIGN_OR_RETURN(auto values, ValuesOfCheckpoint(flags.checkpoint, main));
-  absl::StatusOr<ParamsInput> input = SplitParams(std::move(values), main);
+  absl::StatusOr<ParamsInput> input = SplitParams(std::move(values), {&main});
   WEFT_RETURN_IF_ERROR(Annotate(flags.checkpoint, input.status()));
   return input;
 }

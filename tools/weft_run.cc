@@ -265,8 +265,8 @@ absl::Status CheckFiles(const RunFlags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         flags.checkpoint, ": a checkpoint replaces a file, and this is not a regular file"));
   }
-  return CheckOutputs({flags.main, flags.startup, flags.params, flags.params_names, flags.feeds,
-                       replaces ? "" : flags.resume},
+  return CheckOutputs({flags.main, flags.startup, flags.server, flags.params, flags.params_names,
+                       flags.feeds, replaces ? "" : flags.resume},
                       {flags.save, PdoptBeside(flags.save), flags.metrics, flags.fetch_npz,
                        flags.trace, flags.profile, flags.checkpoint});
 }
@@ -296,6 +296,25 @@ void SayStopped(const RunFlags& flags, const RunResult& result, int64_t end_step
                          "; --resume ", flags.checkpoint, " goes on"));
 }
 
+// Of the ranks of the run, the last ones are servers.
+absl::Status SeparateServers(RunFlags* flags) {
+  RunOptions& run = flags->run;
+  if (run.num_servers == 0) return absl::OkStatus();
+  if (flags->device == "gpu") {
+    return absl::UnimplementedError(
+        "--server: workers and parameter servers exchange tensors of the host; expected --device "
+        "cpu");
+  }
+  if (run.nranks <= run.num_servers) {
+    return absl::InvalidArgumentError(absl::StrCat("--servers ", run.num_servers,
+                                                   ": expected more ranks than servers, as the "
+                                                   "others are workers, found ",
+                                                   run.nranks));
+  }
+  run.nranks -= run.num_servers;
+  return absl::OkStatus();
+}
+
 // Sets `exit_status` if a signal has stopped the run.
 absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_status) {
   WEFT_RETURN_IF_ERROR(CheckDevice(flags));
@@ -305,6 +324,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
     WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
   }
+  WEFT_RETURN_IF_ERROR(SeparateServers(&flags));
   WEFT_ASSIGN_OR_RETURN(const RunFiles read, ReadRunFiles(flags));
   Recorder recorder(flags, read, session.link());
   WEFT_RETURN_IF_ERROR(recorder.Open());
@@ -312,6 +332,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   RunInputs inputs;
   inputs.main = &*read.main;
   inputs.startup = read.startup.has_value() ? &*read.startup : nullptr;
+  inputs.server = read.server.has_value() ? &*read.server : nullptr;
   inputs.params = read.params.has_value() ? &read.params->params : nullptr;
   inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
@@ -388,6 +409,7 @@ absl::Status Train(RunFlags flags, std::unique_ptr<JobSession>* session, int* ex
 void CheckFlags(const CLI::App& app, RunFlags& flags) {
   CheckStandardInput({{"MAIN", flags.main},
                       {"--startup", flags.startup},
+                      {"--server", flags.server},
                       {"--params", flags.params},
                       {"--params_names", flags.params_names},
                       {"--feeds", flags.feeds},
@@ -412,6 +434,13 @@ void AddInputFlags(CLI::App& app, RunFlags& flags) {
   AddOption(app, "main", "MAIN", flags.main, "The main program; - is standard input")->required();
   AddOption(app, "--startup", "FILE", flags.startup,
             "The startup program, run once before the first step");
+  auto* server = AddOption(app, "--server", "FILE", flags.server,
+                           "The program of the parameter servers, which transpile --server_out "
+                           "wrote");
+  auto* servers = AddInteger(app, "--servers", flags.run.num_servers, 1, kMaxRanks,
+                             "How many of the ranks, the last ones, are parameter servers");
+  server->needs(servers);
+  servers->needs(server);
   auto* params = AddOption(app, "--params", "FILE", flags.params,
                            "Parameters and state, set after the startup program: .npz, "
                            ".safetensors, Paddle's .pdparams with the .pdopt beside it, or its "

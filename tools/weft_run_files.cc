@@ -1,7 +1,6 @@
 #include "tools/weft_run_files.h"
 
 #include <cstdio>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "ops/analysis/layout_guess.h"
 #include "ops/cpu/quirks.h"
 #include "tools/command_line.h"
+#include "transpiler/verify/server_programs.h"
 #include "transpiler/verify/verify.h"
 
 namespace weft {
@@ -28,14 +28,16 @@ void PrintNote(absl::string_view note) {
 namespace {
 
 // Warns if the file has only some of the parameters: the others keep their initial values.
-void WarnAboutMissingParams(const RunFlags& flags, const Program& main,
-                            const std::map<std::string, Tensor>& params) {
+void WarnAboutMissingParams(const RunFlags& flags, const RunFiles& inputs) {
   int parameters = 0, found = 0;
-  for (VarId id : main.block(0).vars()) {
-    const Var var = main.var(id);
-    if (!var.is_parameter()) continue;
-    ++parameters;
-    if (params.count(std::string(var.name())) > 0) ++found;
+  for (const absl::optional<Program>* program : {&inputs.main, &inputs.server}) {
+    if (!program->has_value()) continue;
+    for (VarId id : (*program)->block(0).vars()) {
+      const Var var = (*program)->var(id);
+      if (!var.is_parameter()) continue;
+      ++parameters;
+      if (inputs.params->params.count(std::string(var.name())) > 0) ++found;
+    }
   }
   if (found == parameters) return;
   PrintWarning(kRunCommand,
@@ -50,9 +52,7 @@ void SayWhatDoesNotFit(const RunFlags& flags, const RunFiles& inputs) {
                            flags.save.empty() ? "" : "; --save writes them again"));
   }
   // Without a startup program, missing parameters are an error.
-  if (inputs.startup.has_value()) {
-    WarnAboutMissingParams(flags, *inputs.main, inputs.params->params);
-  }
+  if (inputs.startup.has_value()) WarnAboutMissingParams(flags, inputs);
 }
 
 // Losses may differ from those that Paddle printed.
@@ -86,8 +86,9 @@ void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
 // verifier). The run goes on, since the user may want just that: errors of the verifier are
 // warnings here.
 void SayWhatDiffers(const RunFlags& flags, const RunFiles& inputs) {
-  if (!Communicates(*inputs.main)) return;
+  if (!Communicates(*inputs.main) && !inputs.server.has_value()) return;
   VerifyOptions options;
+  if (inputs.server.has_value()) options.server = &*inputs.server;
   options.nranks = flags.run.nranks;
   options.feeds = inputs.feeds.layouts;
   options.layers = {Layer::kBatch};
@@ -155,9 +156,17 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
   RunFiles inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
   WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
+  WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
+  if (HasServerOps(*inputs.main) && !inputs.server.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.main,
+        ": a program for workers of parameter servers: expected --server, with the program that "
+        "transpile --server_out wrote, and --servers"));
+  }
   if (!flags.params.empty() && flags.resume.empty()) {
-    WEFT_ASSIGN_OR_RETURN(inputs.params,
-                          ReadParams(flags.params, flags.params_names, *inputs.main));
+    std::vector<const Program*> programs = {&*inputs.main};
+    if (inputs.server.has_value()) programs.push_back(&*inputs.server);
+    WEFT_ASSIGN_OR_RETURN(inputs.params, ReadParams(flags.params, flags.params_names, programs));
     if (flags.reports) SayWhatDoesNotFit(flags, inputs);
   }
   if (!flags.feeds.empty()) {

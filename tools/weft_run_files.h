@@ -18,7 +18,7 @@ namespace weft {
 inline constexpr char kRunCommand[] = "weft run";
 
 struct RunFlags {
-  std::string main, startup;
+  std::string main, startup, server;
   std::string params, params_names;
   std::string feeds, feed_layout;
   absl::optional<int64_t> steps;
@@ -31,7 +31,8 @@ struct RunFlags {
   bool drop_last = false;
   bool has_ranks = false, has_seed = false;  // on the command line
   bool reports = true;                       // of the processes of a job, the first does
-  RunOptions run;                            // nranks: of this process, then of the run
+  // nranks: of this process, then of the run, then of its workers.
+  RunOptions run;
 };
 
 // "note: ..." on standard error.
@@ -39,7 +40,7 @@ void PrintNote(absl::string_view note);
 
 // What the command line names: the inputs of a run, which must outlive it.
 struct RunFiles {
-  absl::optional<Program> main, startup;
+  absl::optional<Program> main, startup, server;
   absl::optional<ParamsInput> params;
   FeedSource feeds;
   int64_t steps = 0;

@@ -32,6 +32,7 @@
 #include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/param_attrs.h"
 #include "transpiler/verify/batch.h"
+#include "transpiler/verify/server_programs.h"
 #include "transpiler/verify/verify.h"
 
 namespace weft {
@@ -45,7 +46,7 @@ constexpr int kRanksToRun = 2;
 
 struct Options {
   std::vector<std::string> mains, startups;
-  std::string original, original_startup;
+  std::string original, original_startup, server;
   int nranks = 0;  // 0: not given
   std::vector<std::string> distributed_params;
   std::string feed_layout, param_attrs;
@@ -62,7 +63,7 @@ struct Options {
 // All programs of a command; `ranks` points to them.
 struct Programs {
   std::vector<std::shared_ptr<const Program>> mains, startups;
-  absl::optional<Program> original, original_startup;
+  absl::optional<Program> original, original_startup, server;
   std::vector<ConstProgramPair> ranks;
 
   ConstProgramPair Original() const {
@@ -77,6 +78,7 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(programs->startups, ReadPrograms(options.startups));
   WEFT_ASSIGN_OR_RETURN(programs->original, ReadProgramIfGiven(options.original));
   WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadProgramIfGiven(options.original_startup));
+  WEFT_ASSIGN_OR_RETURN(programs->server, ReadProgramIfGiven(options.server));
   const std::vector<std::shared_ptr<const Program>>& startups = programs->startups;
   for (size_t i = 0; i < programs->mains.size(); ++i) {
     ConstProgramPair rank;
@@ -124,6 +126,7 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
   }
   if (options.in_turn) verify.averaging = AveragingSchedule::InTurn();
   verify.original = programs.Original();
+  if (programs.server.has_value()) verify.server = &*programs.server;
   return verify;
 }
 
@@ -252,9 +255,13 @@ Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayout
   if (!scope.nranks.has_value() && programs.ranks.size() > 1) {
     scope.nranks = static_cast<int>(programs.ranks.size());
   }
-  scope.communicates = Communicates(*first.main);
+  scope.communicates = Communicates(*first.main) || !options.server.empty();
+  const bool is_async = programs.server.has_value() && IsAsynchronous(*programs.server);
   for (Layer layer : AllLayers()) {
     if (layer == Layer::kEquivalence && options.original.empty()) continue;
+    const bool needs_others =
+        layer != Layer::kStructure && layer != Layer::kTypes && layer != Layer::kRaces;
+    if (needs_others && is_async) continue;
     scope.layers.emplace_back(LayerName(layer));
   }
   if (scope.nranks == 1 || !scope.communicates) return scope;
@@ -274,6 +281,10 @@ Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayout
                     absl::StrJoin(whole, ", "));
   }
   if (!how.empty()) scope.assumptions.push_back(absl::StrCat(how, " (--feed_layout)"));
+  if (programs.server.has_value() && !is_async) {
+    scope.assumptions.emplace_back(
+        "servers wait for the gradients of all workers, and answer with what they hold (--server)");
+  }
   if (!groups.empty()) {
     scope.assumptions.push_back(
         absl::StrCat("ranks share parameters in groups, ", GroupsText(groups),
@@ -453,6 +464,7 @@ void CheckFlags(const Options& options) {
   for (const std::string& path : options.startups) inputs.emplace_back("--startup", path);
   inputs.emplace_back("--original", options.original);
   inputs.emplace_back("--original_startup", options.original_startup);
+  inputs.emplace_back("--server", options.server);
   CheckStandardInput(inputs);
   const size_t mains = options.mains.size(), startups = options.startups.size();
   Require(options.original_startup.empty() || startups > 0 || options.numeric, "--original_startup",
@@ -462,6 +474,8 @@ void CheckFlags(const Options& options) {
   Require(mains == 1 || options.nranks == 0 || static_cast<size_t>(options.nranks) == mains,
           "--nranks",
           absl::StrCat("expected ", mains, ", the number of programs, found ", options.nranks));
+  Require(options.server.empty() || (mains == 1 && !options.numeric), "--server",
+          "expected one program, for all workers, without --numeric");
   Require(!options.short_lines || options.format == "text", "--short",
           "works with --format text only");
   if (!options.numeric) return;
@@ -492,6 +506,8 @@ Subcommand AddVerify(CLI::App* weft) {
              "Number of ranks; default: as the programs say, else any number");
   auto* original =
       AddOption(*app, "--original", "F", options->original, "The program before the rewrite");
+  AddOption(*app, "--server", "F", options->server,
+            "The program of the parameter servers of a program for workers");
   AddOption(*app, "--distributed_params", "A,B", options->distributed_params,
             "Comma-separated parameters that are sharded over the ranks")
       ->delimiter(',')

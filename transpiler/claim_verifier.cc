@@ -119,6 +119,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
     options.nranks = context.cluster.nranks();
   }
   options.distributed_params = context.distributed_params;
+  if (context.server.has_value()) options.server = &*context.server;
   for (const auto& [param, attrs] : context.param_attrs) {
     if (attrs.group.has_value()) options.groups[param] = attrs.group->ranks;
   }

@@ -63,6 +63,17 @@ std::vector<Mode> MakeModes() {
          "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=threshold,$nrings,"
          "$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}}},
 
+      {"parameter_server",
+       "servers hold and update the parameters that --param_attrs gives to them; gradients of the "
+       "others are summed over the workers",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"
+         "statistics{$statistics=false},"
+         "dense-gradients{$sparse},scale-loss-grad{$scale},"
+         "parameter-server{$scale,$wait,$async,$staleness},"
+         "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination"}}},
+
       {"local_sgd",
        "ranks train separately; every k steps, parameters are averaged over the ranks",
        {{kWeft,

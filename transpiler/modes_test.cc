@@ -273,7 +273,8 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   for (const ModeFlag& flag : flags) names.push_back(flag.name);
   EXPECT_EQ(absl::StrJoin(names, " "),
             "nrings exact_loss statistics sparse scale buckets device_kind spars corr threshold "
-            "buffer_elements fallback k_steps begin_step state loss_scale fuse trans_mode "
+            "buffer_elements fallback wait async staleness k_steps begin_step state loss_scale "
+            "fuse trans_mode "
             "reduce_method degree travel_type accumulate_type lowering division clip "
             "bcast_period master_weights offload params no_decay bias_correction order tables")
       << "if a new mode has a flag, list it here";
@@ -326,9 +327,9 @@ TEST(Modes, FlagsSayWhichModesReadThemAndWhatTheirDefaultsAre) {
       texts,
       IsSupersetOf(
           {"nrings (an integer >= 1 and <= 1024) 1 or 2 in grad_allreduce, singa_sparse_topk, "
-           "singa_sparse_threshold, local_sgd, singa_partial, single_process_multi_thread, "
-           "multi_thread, mindspore_reducer, singa_plain, singa_half, megengine, "
-           "optimizer_offload, embedding_offload",
+           "singa_sparse_threshold, parameter_server, local_sgd, singa_partial, "
+           "single_process_multi_thread, multi_thread, mindspore_reducer, singa_plain, singa_half, "
+           "megengine, optimizer_offload, embedding_offload",
            "k_steps (an integer >= 1) 1 in local_sgd",
            "loss_scale (true or false) true in single_process_multi_thread",
            "fuse (1|0|2) 1 in single_process_multi_thread",

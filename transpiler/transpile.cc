@@ -190,6 +190,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   }
   if (verifies) run.verifier = ClaimVerifier(result.claims, context, run.initial_facts, programs);
   WEFT_ASSIGN_OR_RETURN(result.passes, pipeline.Run(context, programs, run));
+  result.server = std::move(context.server);
   return result;
 }
 

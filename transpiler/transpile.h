@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/feed_layout.h"
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
@@ -68,6 +69,8 @@ struct TranspileOptions {
 };
 
 struct TranspileResult {
+  // The program of the parameter servers; none: the workers hold all parameters.
+  absl::optional<Program> server;
   std::vector<PassReport> passes;
   Claims claims;
   std::vector<Remark> remarks;

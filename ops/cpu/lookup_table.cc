@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
@@ -144,6 +145,21 @@ absl::StatusOr<Kernel> LookupTableGradRows(OpKernel op) {
   });
 }
 
+// The same for a table that parameter servers hold: attribute shape has its dimensions.
+absl::StatusOr<Kernel> ServedLookupGradRows(OpKernel op) {
+  const In ids = op.in("Ids"), dout = op.in("Out@GRAD");
+  const Out dtable = op.out("W@GRAD");
+  const std::vector<int64_t> shape = op.attrs().Ints("shape");
+  return op.MakeForRows([=](const KernelContext& ctx) -> absl::Status {
+    const int64_t count = ids(ctx).size();
+    WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), count * shape[1]));
+    dtable(ctx).ResizeRows(dout(ctx).dtype(), Dims(shape.begin(), shape.end()), count);
+    std::memcpy(dtable(ctx).raw(), dout(ctx).raw(), dout(ctx).bytes());
+    const absl::Span<int64_t> rows = dtable(ctx).mutable_rows();
+    return RowsById().ForEach(ids(ctx), shape[0], [&](int64_t i, int64_t id) { rows[i] = id; });
+  });
+}
+
 absl::StatusOr<Kernel> Embedding(OpKernel op) {
   return Lookup(op, Floats, ReadPartOfTable(op.attrs()));
 }
@@ -160,6 +176,7 @@ void AddLookupTableKernels(KernelTable* table) {
     table->AddForRows(absl::StrCat(type, "_grad"), LookupTableGradRows);
   }
   table->Add("c_embedding", Embedding, EmbeddingGrad);
+  table->AddForRows("ps_lookup_grad", ServedLookupGradRows);
 }
 
 }  // namespace weft

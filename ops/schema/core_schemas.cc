@@ -37,6 +37,7 @@ void AddCoreSchemas(OpSchemaTable* schemas) {
   AddCollectiveSchemas(schemas);
   AddControlSchemas(schemas);
   AddPrintSchemas(schemas);
+  AddServerSchemas(schemas);
 }
 
 }  // namespace weft

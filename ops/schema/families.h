@@ -61,6 +61,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas);
 void AddCollectiveSchemas(OpSchemaTable* schemas);
 void AddControlSchemas(OpSchemaTable* schemas);
 void AddPrintSchemas(OpSchemaTable* schemas);
+void AddServerSchemas(OpSchemaTable* schemas);
 
 }  // namespace weft
 

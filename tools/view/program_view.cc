@@ -50,6 +50,9 @@ std::string SyncText(const Op& op, StreamSync sync) {
       return "all streams wait for the compute stream";
     case StreamSync::kAllWaitForRing:
       return absl::StrCat("all streams wait for ring ", RingOf(op));
+    case StreamSync::kStreamWaitsForStream:
+      return absl::StrCat("stream ", op.StringAttr("stream").value_or("?"), " waits for stream ",
+                          op.StringAttr("awaited").value_or("?"));
   }
   return "";
 }

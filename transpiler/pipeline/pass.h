@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/sum_losses.h"
@@ -56,6 +57,8 @@ struct PassContext {
   StepTimes times;
   // From these: when gradients are complete.
   ReadyTimes gradient_ready;
+  // The program of the parameter servers, which a pass makes; none: there are no servers.
+  absl::optional<Program> server;
   // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
   // Receives known defects of what the paddle dialect writes; null disables them.

@@ -83,6 +83,16 @@ constexpr Rule kRules[] = {
     {"W508", Layer::kAcrossRanks, Severity::kError, "send or receive without a partner"},
     {"W509", Layer::kAcrossRanks, Severity::kError, "ranks disagree about a ring"},
     {"W510", Layer::kAcrossRanks, Severity::kError, "ranks hold different values"},
+    {"W511", Layer::kAcrossRanks, Severity::kError,
+     "parameter that workers push and no server holds, or the reverse"},
+    {"W512", Layer::kAcrossRanks, Severity::kError,
+     "parameter of a server pulled, used or pushed at the wrong place in a step"},
+    {"W513", Layer::kAcrossRanks, Severity::kError, "gradient both reduced and pushed to a server"},
+    {"W514", Layer::kAcrossRanks, Severity::kError,
+     "server without exactly one optimizer for a parameter"},
+    {"W515", Layer::kAcrossRanks, Severity::kError, "worker keeps what servers hold"},
+    {"W516", Layer::kAcrossRanks, Severity::kError,
+     "workers and servers disagree on what they exchange"},
     {"W601", Layer::kEquivalence, Severity::kError, "parameter update differs from the original"},
     {"W602", Layer::kEquivalence, Severity::kError, "state differs from the original"},
     {"W603", Layer::kEquivalence, Severity::kError, "persistable variable of the original missing"},
@@ -112,6 +122,7 @@ constexpr Rule kRules[] = {
     {"W712", Layer::kBatch, Severity::kWarning, "fetched value unrelated to what one device has"},
     {"W713", Layer::kBatch, Severity::kNote, "gradient of a loop taken at its name"},
     {"W714", Layer::kBatch, Severity::kNote, "gradients sent in part"},
+    {"W715", Layer::kBatch, Severity::kNote, "servers do not wait for all workers"},
 };
 
 }  // namespace

@@ -32,6 +32,7 @@
 #include "transpiler/verify/rank_agreement.h"
 #include "transpiler/verify/residuals.h"
 #include "transpiler/verify/ring_setup.h"
+#include "transpiler/verify/server_programs.h"
 #include "transpiler/verify/startup_values.h"
 #include "transpiler/verify/structure.h"
 #include "transpiler/verify/types.h"
@@ -419,6 +420,81 @@ class Verifier {
   absl::flat_hash_map<std::pair<const Program*, const Program*>, Shared> shared_;
 };
 
+// Adds findings about another program than that of the workers, whose ops they cannot name.
+void AppendOf(absl::string_view program, const Findings& found, Findings* findings) {
+  for (Finding finding : found.all()) {
+    finding.message = absl::StrCat(program, ": ", finding.message);
+    finding.op = finding.other = OpId();
+    findings->Add(std::move(finding));
+  }
+}
+
+// The layers that need no other program.
+std::set<Layer> LayersOfOne(const std::set<Layer>& layers) {
+  std::set<Layer> kept;
+  for (Layer layer : {Layer::kStructure, Layer::kTypes, Layer::kRaces}) {
+    if (layers.count(layer) > 0) kept.insert(layer);
+  }
+  return kept;
+}
+
+// Of a program for workers.
+Findings VerifyWithServers(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
+  Findings findings;
+  const ConstProgramPair& worker = ranks[0];
+  const Program* const server = options.server;
+  VerifyOptions of_one = options;
+  of_one.server = nullptr;
+  of_one.original = {};
+  of_one.layers = LayersOfOne(options.layers);
+  Verifier(of_one, &findings).Run({worker});
+  if (server != nullptr) {
+    Findings of_server;
+    Verifier(of_one, &of_server).Run({{server, nullptr}});
+    AppendOf("server program", of_server, &findings);
+  }
+  if (findings.HasErrors() || of_one.layers.size() == options.layers.size()) return findings;
+  Reporter reporter({0, false}, &findings);
+  if (ranks.size() > 1) {
+    reporter.Add("W511", OpId(), "",
+                 absl::StrCat("expected one program for all workers, found ", ranks.size()));
+    return findings;
+  }
+  Findings pair;
+  CheckServers(*worker.main, server, &pair);
+  findings.Append(pair);
+  if (findings.HasErrors()) return findings;
+  if (IsAsynchronous(*server)) {
+    reporter.Add("W715", OpId(), "",
+                 "servers update by the gradient of each worker as it comes: a step computes "
+                 "something else than one device, and runs differ from each other");
+    return findings;
+  }
+  absl::StatusOr<Program> joined = JoinServers(*worker.main, *server);
+  absl::optional<Program> startup;
+  absl::Status status = joined.status();
+  if (status.ok() && worker.startup != nullptr) {
+    absl::StatusOr<Program> joined_startup = JoinStartup(*worker.startup, *server);
+    status = joined_startup.status();
+    if (status.ok()) startup = *std::move(joined_startup);
+  }
+  if (!status.ok()) {
+    reporter.Add("W511", OpId(), "",
+                 absl::StrCat("the programs do not fit together: ", status.message()));
+    return findings;
+  }
+  VerifyOptions together = options;
+  together.server = nullptr;
+  for (const std::string& name : HeldByServers(*server)) together.distributed_params.erase(name);
+  for (Layer layer : of_one.layers) {
+    if (layer != Layer::kStructure) together.layers.erase(layer);
+  }
+  Findings of_both;
+  Verifier(together, &of_both).Run({{&*joined, startup.has_value() ? &*startup : nullptr}});
+  AppendOf("workers and servers together", of_both, &findings);
+  return findings;
+}
+
 }  // namespace
 
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
@@ -436,6 +512,9 @@ Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& o
     if (has_all) complete.groups.erase(param);
   }
   for (const auto& [param, group] : complete.groups) complete.distributed_params.insert(param);
+  if (!ranks.empty() && (options.server != nullptr || HasServerOps(*ranks[0].main))) {
+    return VerifyWithServers(ranks, complete);
+  }
   Findings findings;
   Verifier(complete, &findings).Run(ranks);
   return findings;

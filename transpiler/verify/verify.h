@@ -46,6 +46,8 @@ struct VerifyOptions {
   FeedLayouts feeds;
   // Variables that the user reads after each step, besides those that fetch ops name.
   std::vector<std::string> fetched;
+  // The program of the parameter servers of a program for workers; null: there are none.
+  const Program* server = nullptr;
   // The programs before the rewrite; null disables layer kEquivalence.
   ConstProgramPair original;
   // The expected averaging schedule of LocalSGD; none: any.
@@ -55,7 +57,9 @@ struct VerifyOptions {
   int threads = 2;
 };
 
-// Verifies one program for all ranks, or one per rank in rank order. All layers need a program
+// Verifies one program for all ranks, or one per rank in rank order. With parameter servers, one
+// program for all workers: the layers that compare ranks or the original see what workers and
+// servers compute together (transpiler/verify/server_programs.h). All layers need a program
 // without errors of kStructure. O(ops + arguments) for each program and layer.
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options = {});
 

@@ -68,6 +68,7 @@ absl::StatusOr<RuleText> ParseRuleText(absl::string_view text) {
   const std::map<absl::string_view, std::string*> programs = {
       {"startup", &rule.startup},
       {"rank 1", &rule.rank1},
+      {"server", &rule.server},
       {"original", &rule.original},
       {"rank 1 startup", &rule.rank1_startup},
       {"original startup", &rule.original_startup}};
@@ -84,7 +85,7 @@ absl::StatusOr<RuleText> ParseRuleText(absl::string_view text) {
     }
   }
   for (std::string* one : {&rule.main, &rule.startup, &rule.rank1, &rule.rank1_startup,
-                           &rule.original, &rule.original_startup}) {
+                           &rule.server, &rule.original, &rule.original_startup}) {
     absl::StripTrailingAsciiWhitespace(one);
   }
   if (rule.main.empty()) return absl::InvalidArgumentError("expected a program, found none");
@@ -107,11 +108,13 @@ absl::StatusOr<Findings> VerifyExample(const RuleText& rule) {
   WEFT_ASSIGN_OR_RETURN(const auto startup, ParseProgram(rule.startup));
   WEFT_ASSIGN_OR_RETURN(const auto rank1, ParseProgram(rule.rank1));
   WEFT_ASSIGN_OR_RETURN(const auto rank1_startup, ParseProgram(rule.rank1_startup));
+  WEFT_ASSIGN_OR_RETURN(const auto server, ParseProgram(rule.server));
   WEFT_ASSIGN_OR_RETURN(const auto original, ParseProgram(rule.original));
   WEFT_ASSIGN_OR_RETURN(const auto original_startup, ParseProgram(rule.original_startup));
 
   VerifyOptions options;
   options.nranks = 2;
+  options.server = Pointer(server);
   options.original = {Pointer(original), Pointer(original_startup)};
   std::vector<ConstProgramPair> ranks = {{Pointer(main), Pointer(startup)}};
   if (rule.ranks_differ()) {

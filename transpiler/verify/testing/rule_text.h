@@ -18,8 +18,8 @@
 //   }
 //
 // The first program is a main program for 2 ranks. Headings name the others: its `startup` program;
-// `rank 1` and `rank 1 startup`, if ranks differ; `original` and `original startup`, with which
-// layer 6 compares.
+// `rank 1` and `rank 1 startup`, if ranks differ; `server`, of parameter servers; `original` and
+// `original startup`, with which layer 6 compares.
 #ifndef WEFT_TRANSPILER_VERIFY_TESTING_RULE_TEXT_H_
 #define WEFT_TRANSPILER_VERIFY_TESTING_RULE_TEXT_H_
 
@@ -35,7 +35,7 @@ struct RuleText {
   std::string heading;  // "W507 error: TITLE"
   std::string why, fix;
   // Program texts; may be empty, in which case rank 1 runs those of rank 0.
-  std::string main, startup, rank1, rank1_startup, original, original_startup;
+  std::string main, startup, rank1, rank1_startup, server, original, original_startup;
 
   // Whether the example has different programs for two ranks.
   bool ranks_differ() const { return !rank1.empty() || !rank1_startup.empty(); }

@@ -1,0 +1,31 @@
+// What workers and parameter servers of a run tell each other.
+#ifndef WEFT_EXECUTOR_SERVER_MESSAGE_H_
+#define WEFT_EXECUTOR_SERVER_MESSAGE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/tensor.h"
+
+namespace weft {
+
+struct ServerMessage {
+  enum class Kind : uint8_t {
+    kPush,   // to a server: the gradient, then what the optimizer reads besides
+    kPull,   // to a server: asks for the parameter, or for the rows in its tensor
+    kReply,  // to a worker: what it has asked for
+    kEnd,    // to a server: the worker runs no step from `step` on
+  };
+  Kind kind = Kind::kPush;
+  int32_t from = 0;  // a rank
+  int64_t key = 0;
+  int64_t step = 0;
+  int64_t request = 0;  // of a worker: a reply has the number of its pull
+  // Of a push: the gradient has no rows for this server. There is no tensor for it then.
+  bool has_no_rows = false;
+  std::vector<Tensor> tensors;  // in host memory; the receiver's alone
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_SERVER_MESSAGE_H_

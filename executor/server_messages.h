@@ -1,0 +1,63 @@
+// How messages between workers and parameter servers arrive.
+#ifndef WEFT_EXECUTOR_SERVER_MESSAGES_H_
+#define WEFT_EXECUTOR_SERVER_MESSAGES_H_
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "executor/job_link.h"
+#include "executor/server_message.h"
+#include "executor/world.h"
+
+namespace weft {
+
+// The messages of one rank, in the order in which they came. Nobody polls. Thread-safe.
+class ServerMailbox {
+ public:
+  void Put(ServerMessage message);
+
+  // Waits for a message. None after `seconds`, if that is given. Aborted after Abort, with its
+  // message.
+  absl::StatusOr<absl::optional<ServerMessage>> Take(absl::optional<double> seconds);
+
+  // Releases who waits, now and later. Only the first call counts.
+  void Abort(const absl::Status& status);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable has_changed_;
+  std::deque<ServerMessage> messages_;
+  absl::Status status_;
+};
+
+// Delivers messages to the ranks of this process, and over the link to those of others.
+// Thread-safe.
+class ServerPost {
+ public:
+  // `world`: of workers and servers. The link, which may be null, must outlive this.
+  ServerPost(const World& world, JobLink* link);
+  ~ServerPost();
+
+  // Returns at once. Messages from one rank to another arrive in order. The errors of a device.
+  absl::Status Send(int to, ServerMessage message);
+
+  // Of a rank of this process.
+  ServerMailbox* mailbox(int rank) { return mailboxes_[rank - world_.first].get(); }
+
+  void Abort(const absl::Status& status);
+
+ private:
+  const World world_;
+  JobLink* const link_;
+  std::vector<std::unique_ptr<ServerMailbox>> mailboxes_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_SERVER_MESSAGES_H_

@@ -1,0 +1,453 @@
+#include "executor/server_rank.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/local_collective.h"
+#include "executor/server_wait.h"
+#include "ops/schema/server_ops.h"
+
+namespace weft {
+namespace {
+
+// Rows of a tensor, copied.
+absl::StatusOr<Tensor> CopyRows(const Tensor& whole, RowRange rows) {
+  Tensor part;
+  WEFT_ASSIGN_OR_RETURN(const Tensor on_host, whole.ToHost());
+  if (rows.end > on_host.dim(0)) {
+    return absl::InvalidArgumentError(absl::StrCat("expected at least ", rows.end, " rows, found ",
+                                                   DimsToString(on_host.dims())));
+  }
+  Dims dims = on_host.dims();
+  const size_t row_bytes = on_host.bytes() / std::max<int64_t>(dims[0], 1);
+  dims[0] = rows.size();
+  part.Resize(on_host.dtype(), dims);
+  std::memcpy(part.raw(), static_cast<const char*>(on_host.raw()) + rows.begin * row_bytes,
+              part.bytes());
+  return part;
+}
+
+// No variable has such a name.
+std::string NameOfPart(int server, absl::string_view variable) {
+  return absl::StrCat("@server/", server, "/", variable);
+}
+
+template <typename T>
+void DivideBy(int count, Tensor* tensor) {
+  T* values = tensor->data<T>();
+  for (int64_t i = 0; i < tensor->size(); ++i) values[i] /= static_cast<T>(count);
+}
+
+}  // namespace
+
+ServerRank::ServerRank(RunJob* job, int index)
+    : job_(*job),
+      index_(index),
+      rank_(job->servers.RankOf(index)),
+      step_(job->options.begin_step),
+      random_(RandomState::Seeded(job->options.seed, rank_)) {}
+
+void ServerRank::RunAll() {
+  absl::Status status;
+  try {
+    status = RunThread();
+  } catch (const std::bad_alloc&) {
+    status = absl::ResourceExhaustedError("out of memory");
+  }
+  if (status.ok()) return;
+  job_.failures->Report(
+      step_, rank_,
+      Annotate(absl::StrCat("step ", step_, ", rank ", rank_, " (server ", index_, ")"), status));
+}
+
+absl::Status ServerRank::RunThread() {
+  WEFT_RETURN_IF_ERROR(Prepare());
+  WEFT_RETURN_IF_ERROR(job_.inputs.resume != nullptr ? SetFromCheckpoint() : SetStartValues());
+  PlanExecutorOptions options;
+  options.plan = &*plan_;
+  options.scope = &scope_;
+  options.device = device_.get();
+  options.rank = rank_;
+  options.random = &random_;
+  options.threads = job_.options.threads;
+  options.check_nan = job_.options.check_nan;
+  options.timeout_s = job_.options.timeout_s;
+  options.is_aborted = [this] { return job_.failures->any(); };
+  options.servers = this;
+  WEFT_ASSIGN_OR_RETURN(executor_, PlanExecutor::Create(options));
+  for (auto& [key, state] : keys_) {
+    const std::string& param = job_.servers.keys.at(key).param;
+    state.param = &scope_.FindOrCreate(param)->tensor;
+    if (state.param->allocated()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("parameter ", param,
+                     ": nothing has written it: pass a startup program or "
+                     "parameters"));
+  }
+  return RunSteps();
+}
+
+absl::Status ServerRank::Prepare() {
+  const ServerGroup& group = job_.servers;
+  WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_, HostMemory()));
+  WEFT_ASSIGN_OR_RETURN(part_, PartOfServer(*job_.inputs.server, index_, group.num_servers));
+  WEFT_ASSIGN_OR_RETURN(plan_, Plan::Build(part_->program, job_.options));
+  WEFT_ASSIGN_OR_RETURN(state_, StateOf(*plan_, {}));
+  for (const auto& [key, served] : group.keys) {
+    const bool is_here = served.by_rows ? part_->rows.count(served.param) > 0
+                                        : ServerOfKey(key, group.num_servers) == index_;
+    if (!is_here) continue;
+    KeyState& state = keys_[key];
+    state.num_updates = step_;
+    state.pushes.resize(group.num_workers);
+    state.applied.resize(group.num_workers, step_);
+  }
+  return absl::OkStatus();
+}
+
+// Runs the whole startup program, so that its draws are those of other ranks, and keeps the part of
+// this server.
+absl::Status ServerRank::SetStartValues() {
+  Scope all;
+  if (job_.inputs.startup != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(const Program startup, WithoutCommunication(*job_.inputs.startup));
+    PlanOptions plan_options = job_.options;
+    plan_options.nranks = 1;
+    WEFT_ASSIGN_OR_RETURN(const Plan plan, Plan::Build(startup, plan_options));
+    PlanExecutorOptions options;
+    options.plan = &plan;
+    options.scope = &all;
+    options.device = device_.get();
+    options.rank = rank_;
+    options.random = &random_;
+    options.threads = job_.options.threads;
+    options.timeout_s = job_.options.timeout_s;
+    WEFT_ASSIGN_OR_RETURN(const auto executor, PlanExecutor::Create(options));
+    WEFT_RETURN_IF_ERROR(Annotate("startup program", executor->RunStep()));
+  }
+  for (const StateVariable& variable : state_) {
+    const Tensor* from = nullptr;
+    if (const Value* value = all.Find(variable.name); value != nullptr) from = &value->tensor;
+    if (job_.inputs.params != nullptr) {
+      const auto param = job_.inputs.params->find(variable.name);
+      if (param != job_.inputs.params->end()) from = &param->second;
+    }
+    if (from == nullptr || !from->allocated()) continue;
+    Tensor* const to = &scope_.FindOrCreate(variable.name)->tensor;
+    *to = Tensor(device_->memory());
+    const auto rows = part_->rows.find(variable.name);
+    if (rows == part_->rows.end()) {
+      WEFT_RETURN_IF_ERROR(to->CopyFrom(*from));
+    } else {
+      absl::StatusOr<Tensor> part = CopyRows(*from, rows->second);
+      WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("variable ", variable.name), part.status()));
+      WEFT_RETURN_IF_ERROR(to->CopyFrom(*part));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerRank::SetFromCheckpoint() {
+  for (const StateVariable& variable : state_) {
+    const Tensor* const value = FindValue(*job_.inputs.resume, rank_, variable.name);
+    const absl::optional<TensorType>& declared = plan_->variables[variable.variable].declared;
+    if (value == nullptr || !declared.has_value() || value->dtype() != declared->dtype ||
+        value->dims() != declared->dims) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "checkpoint: variable ", variable.name, " of rank ", rank_, " (server ", index_,
+          "): expected ", declared.has_value() ? ToString(*declared) : "a tensor", ", found ",
+          value == nullptr ? "none" : ToString(TensorType{value->dtype(), value->dims()})));
+    }
+    Tensor* const to = &scope_.FindOrCreate(variable.name)->tensor;
+    *to = Tensor(device_->memory());
+    WEFT_RETURN_IF_ERROR(to->CopyFrom(*value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerRank::RunSteps() {
+  const int64_t begin = step_, every = job_.options.checkpoint_every;
+  const bool is_async = job_.servers.keys.at(keys_.begin()->first).is_async;
+  const int rounds = is_async ? job_.servers.num_workers : 1;
+  for (;; ++step_) {
+    const bool is_due = every > 0 && step_ > begin && step_ % every == 0;
+    if (is_due) WEFT_RETURN_IF_ERROR(GiveState());
+    WEFT_ASSIGN_OR_RETURN(const bool begins, WaitForStep());
+    if (!begins) return is_due ? absl::OkStatus() : GiveState();
+    for (int round = 0; round < rounds; ++round) {
+      if (round > 0) WEFT_RETURN_IF_ERROR(WaitForStep().status());
+      WEFT_RETURN_IF_ERROR(executor_->RunStep());
+    }
+  }
+}
+
+absl::Status ServerRank::GiveState() {
+  if (!job_.inputs.on_checkpoint) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(RankState state, ReadState(state_, executor_->tensors()));
+  state.step = step_;
+  return job_.states->Pass(rank_ - job_.world.first, std::move(state));
+}
+
+bool ServerRank::HasPushes() const {
+  return absl::c_any_of(keys_, [](const auto& key) { return !key.second.order.empty(); });
+}
+
+bool ServerRank::HasEnded() const {
+  return static_cast<int>(ended_.size()) == job_.servers.num_workers;
+}
+
+absl::StatusOr<bool> ServerRank::WaitForStep() {
+  // Workers compute, for as long as they like.
+  while (!HasPushes() && !HasEnded()) {
+    WEFT_ASSIGN_OR_RETURN(absl::optional<ServerMessage> message,
+                          job_.servers.post->mailbox(rank_)->Take(absl::nullopt));
+    WEFT_RETURN_IF_ERROR(Handle(*std::move(message)));
+  }
+  return HasPushes();
+}
+
+absl::Status ServerRank::Run(const Plan::PlanOp& op, absl::Span<const Tensor* const> inputs,
+                             absl::Span<Tensor* const> outputs) {
+  if (*op.server == ServerOp::kReceive) return Receive(op, outputs);
+  if (*op.server == ServerOp::kServe) return Serve(op.kernel_spec.attrs.Int(kServerKeyAttr));
+  return absl::InvalidArgumentError("expected an op of servers, found one of workers");
+}
+
+absl::Status ServerRank::Handle(ServerMessage message) {
+  if (message.kind == ServerMessage::Kind::kEnd) {
+    ended_[message.from] = message.step;
+    return absl::OkStatus();
+  }
+  const auto found = keys_.find(message.key);
+  if (found == keys_.end() || message.from >= job_.servers.num_workers) {
+    return absl::InternalError(
+        absl::StrCat("rank ", message.from, " asks for key ", message.key, ", which is not here"));
+  }
+  KeyState& state = found->second;
+  if (message.kind == ServerMessage::Kind::kPush) {
+    state.order.push_back(message.from);
+    state.pushes[message.from].push_back(std::move(message));
+    return absl::OkStatus();
+  }
+  if (IsAnswered(state, message)) return Answer(state, message);
+  state.waiting.push_back(std::move(message));
+  return absl::OkStatus();
+}
+
+bool ServerRank::IsReady(const KeyState& state) const {
+  if (job_.servers.keys.at(keys_.begin()->first).is_async) return !state.order.empty();
+  return absl::c_none_of(state.pushes, [](const auto& pushes) { return pushes.empty(); });
+}
+
+bool ServerRank::IsAnswered(const KeyState& state, const ServerMessage& pull) const {
+  const ServedKey& served = job_.servers.keys.at(pull.key);
+  if (!served.is_async) return state.num_updates >= pull.step;
+  return absl::c_all_of(state.applied,
+                        [&](int64_t applied) { return applied >= pull.step - served.staleness; });
+}
+
+absl::Status ServerRank::Answer(const KeyState& state, const ServerMessage& pull) {
+  ServerMessage reply;
+  reply.kind = ServerMessage::Kind::kReply;
+  reply.from = rank_;
+  reply.key = pull.key;
+  reply.step = pull.step;
+  reply.request = pull.request;
+  const Tensor& param = *state.param;
+  if (pull.tensors.empty()) {
+    reply.tensors.push_back(param.Clone());
+    return job_.servers.post->Send(pull.from, std::move(reply));
+  }
+  const Tensor& wanted = pull.tensors[0];
+  Dims dims = param.dims();
+  dims[0] = wanted.size();
+  const size_t row_bytes = param.bytes() / param.dim(0);
+  Tensor& rows = reply.tensors.emplace_back();
+  rows.Resize(param.dtype(), dims);
+  for (int64_t i = 0; i < wanted.size(); ++i) {
+    const int64_t row = wanted.data<int64_t>()[i];
+    if (row < 0 || row >= param.dim(0)) {
+      return absl::InternalError(
+          absl::StrCat("rank ", pull.from, " asks for row ", row, " of ", param.dim(0)));
+    }
+    std::memcpy(static_cast<char*>(rows.raw()) + i * row_bytes,
+                static_cast<const char*>(param.raw()) + row * row_bytes, row_bytes);
+  }
+  return job_.servers.post->Send(pull.from, std::move(reply));
+}
+
+absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* const> outputs) {
+  const int64_t key = op.kernel_spec.attrs.Int(kServerKeyAttr);
+  KeyState& state = keys_.at(key);
+  const ServedKey& served = job_.servers.keys.at(key);
+  const auto what = [&] {
+    std::vector<int> late;
+    for (size_t worker = 0; worker < state.pushes.size(); ++worker) {
+      if (state.pushes[worker].empty()) late.push_back(static_cast<int>(worker));
+    }
+    return absl::StrCat("rank ", rank_, " (server ", index_, ") waits for the gradient of ",
+                        served.param, " from ", late.size() == 1 ? "rank " : "ranks ",
+                        absl::StrJoin(late, ", "));
+  };
+  WEFT_RETURN_IF_ERROR(WaitForMessages(
+      job_.servers, job_.servers.post->mailbox(rank_), [&] { return IsReady(state); },
+      [this](ServerMessage message) { return Handle(std::move(message)); }, what));
+  std::vector<ServerMessage> pushes;
+  const auto take = [&](int worker) {
+    state.last_worker = worker;
+    pushes.push_back(std::move(state.pushes[worker].front()));
+    state.pushes[worker].pop_front();
+    state.order.erase(absl::c_find(state.order, worker));
+  };
+  if (served.is_async) {
+    take(state.order.front());
+  } else {
+    for (int worker = 0; worker < job_.servers.num_workers; ++worker) take(worker);
+  }
+  WEFT_RETURN_IF_ERROR(Merge(served, op, pushes, outputs[op.kernel_spec.Output("Grad")]));
+  // The scalars are equal on all workers, or those of the only one.
+  size_t next = pushes[0].has_no_rows ? 0 : 1;
+  for (const char* slot : {"LearningRate", "Others"}) {
+    const auto found = op.kernel_spec.outputs.find(slot);
+    if (found == op.kernel_spec.outputs.end()) continue;
+    const KernelSpec::Slot& of = found->second;
+    for (int i = 0; i < of.count; ++i, ++next) {
+      if (next >= pushes[0].tensors.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("output ", slot, ": rank ", pushes[0].from,
+                                                       " has pushed only ", next, " tensors"));
+      }
+      WEFT_RETURN_IF_ERROR(outputs[of.first + i]->CopyFrom(pushes[0].tensors[next]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerRank::Merge(const ServedKey& served, const Plan::PlanOp& op,
+                               const std::vector<ServerMessage>& pushes, Tensor* out) {
+  const OpAttrs& attrs = op.kernel_spec.attrs;
+  if (attrs.Bool("is_sparse")) return MergeRows(op, pushes, out);
+  std::vector<const void*> in;
+  const Tensor& first = pushes[0].tensors.at(0);
+  for (const ServerMessage& push : pushes) {
+    const Tensor& grad = push.tensors.at(0);
+    if (grad.is_rows() || grad.dtype() != first.dtype() || grad.dims() != served.type.dims) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("output Grad: expected ", DTypeName(first.dtype()),
+                       DimsToString(served.type.dims), " from rank ", push.from, ", found ",
+                       DTypeName(grad.dtype()), DimsToString(grad.dims())));
+    }
+    in.push_back(grad.raw());
+  }
+  CollectiveDesc desc;
+  desc.reduction = attrs.Bool("averages") ? Reduction::kAvg : Reduction::kSum;
+  desc.dtype = first.dtype();
+  desc.count = first.size();
+  WEFT_RETURN_IF_ERROR(CheckLocalCollective(desc, static_cast<int>(in.size())));
+  out->Resize(first.dtype(), first.dims());
+  RunLocalCollectiveFor(desc, in, 0, out->raw());
+  return absl::OkStatus();
+}
+
+// Rows of the same index are added in the order of the workers, as an all-reduce does.
+absl::Status ServerRank::MergeRows(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
+                                   Tensor* out) {
+  const OpAttrs& attrs = op.kernel_spec.attrs;
+  const std::vector<int64_t> shape = attrs.Ints("shape");
+  const Dims tall_dims(shape.begin(), shape.end());
+  const DType dtype = *DTypeFromProto(static_cast<int>(attrs.Int("dtype")));
+  std::vector<int64_t> numbers;
+  for (const ServerMessage& push : pushes) {
+    if (push.has_no_rows) continue;
+    const Tensor& rows = push.tensors.at(0);
+    if (!rows.is_rows() || rows.TallDims() != tall_dims || rows.dtype() != dtype) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("output Grad: expected rows of ", DTypeName(dtype), DimsToString(tall_dims),
+                       " from rank ", push.from, ", found ", DTypeName(rows.dtype()),
+                       DimsToString(rows.TallDims())));
+    }
+    numbers.insert(numbers.end(), rows.rows().begin(), rows.rows().end());
+  }
+  Dims dims = tall_dims;
+  dims[0] = static_cast<int64_t>(numbers.size());
+  Tensor values;
+  values.Resize(dtype, dims);
+  char* to = static_cast<char*>(values.raw());
+  for (const ServerMessage& push : pushes) {
+    if (push.has_no_rows || push.tensors[0].bytes() == 0) continue;
+    std::memcpy(to, push.tensors[0].raw(), push.tensors[0].bytes());
+    to += push.tensors[0].bytes();
+  }
+  WEFT_RETURN_IF_ERROR(merger_.Merge(numbers, values, tall_dims, out));
+  if (!attrs.Bool("averages")) return absl::OkStatus();
+  const int count = static_cast<int>(pushes.size());
+  dtype == DType::kFloat32 ? DivideBy<float>(count, out) : DivideBy<double>(count, out);
+  return absl::OkStatus();
+}
+
+absl::Status ServerRank::Serve(int64_t key) {
+  KeyState& state = keys_.at(key);
+  ++state.num_updates;
+  if (job_.servers.keys.at(key).is_async) ++state.applied[state.last_worker];
+  std::deque<ServerMessage> waiting;
+  waiting.swap(state.waiting);
+  for (ServerMessage& pull : waiting) {
+    if (IsAnswered(state, pull)) {
+      WEFT_RETURN_IF_ERROR(Answer(state, pull));
+    } else {
+      state.waiting.push_back(std::move(pull));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::map<std::string, Tensor>> ServerRank::Held() {
+  std::map<std::string, Tensor> held;
+  for (const StateVariable& variable : state_) {
+    const Value* const value = scope_.Find(variable.name);
+    if (value == nullptr || !value->tensor.allocated()) continue;
+    const bool is_cut = part_->rows.count(variable.name) > 0;
+    const std::string name = is_cut ? NameOfPart(index_, variable.name) : variable.name;
+    WEFT_ASSIGN_OR_RETURN(held[name], value->tensor.ToHost());
+  }
+  return held;
+}
+
+absl::Status JoinParts(int num_servers, std::map<std::string, Tensor>* values) {
+  std::map<std::string, std::vector<Tensor>> parts;
+  for (int server = 0; server < num_servers; ++server) {
+    const std::string prefix = NameOfPart(server, "");
+    auto part = values->lower_bound(prefix);
+    while (part != values->end() && absl::StartsWith(part->first, prefix)) {
+      parts[part->first.substr(prefix.size())].push_back(std::move(part->second));
+      part = values->erase(part);
+    }
+  }
+  for (auto& [name, of] : parts) {
+    Tensor& whole = (*values)[name];
+    if (of.size() == 1) {
+      whole = std::move(of[0]);
+      continue;
+    }
+    Dims dims = of[0].dims();
+    dims[0] = 0;
+    for (const Tensor& part : of) dims[0] += part.dim(0);
+    whole = Tensor();
+    whole.Resize(of[0].dtype(), dims);
+    char* to = static_cast<char*>(whole.raw());
+    for (const Tensor& part : of) {
+      if (part.bytes() > 0) std::memcpy(to, part.raw(), part.bytes());
+      to += part.bytes();
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

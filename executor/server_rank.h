@@ -1,0 +1,100 @@
+// One parameter server of a run.
+#ifndef WEFT_EXECUTOR_SERVER_RANK_H_
+#define WEFT_EXECUTOR_SERVER_RANK_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "executor/plan_executor.h"
+#include "executor/run_job.h"
+#include "executor/scope.h"
+#include "executor/server_part.h"
+#include "executor/server_port.h"
+#include "executor/stream.h"
+#include "ops/merge_rows.h"
+
+namespace weft {
+
+// Its parameters, and the work of its thread: the server's part of the servers' program, once in
+// each step, or, if updates do not wait for all workers, once for each worker in each step.
+//
+// One thread does all. While the program waits for gradients, the thread answers who asks for
+// parameters; between the arrival of a gradient and the op that serves the updated parameter it
+// does not, so that nobody sees a half of an update. Gradients are merged in the order of the
+// workers, with the bits of an all-reduce.
+class ServerRank : public ServerPort {
+ public:
+  // Server `index` of the job.
+  ServerRank(RunJob* job, int index);
+
+  // Runs all steps. Errors go to the failures of the job.
+  void RunAll();
+
+  absl::Status Run(const Plan::PlanOp& op, absl::Span<const Tensor* const> inputs,
+                   absl::Span<Tensor* const> outputs) override;
+
+  // What it holds after the last step, by name; rows by names that only JoinParts knows. State that
+  // has no rows, such as powers of beta, is equal on all servers.
+  absl::StatusOr<std::map<std::string, Tensor>> Held();
+
+ private:
+  // Of a key that this server holds.
+  struct KeyState {
+    Tensor* param = nullptr;
+    int64_t num_updates = 0;                        // the step before which the parameter is
+    std::vector<std::deque<ServerMessage>> pushes;  // by worker
+    std::deque<int> order;                          // the workers of `pushes`, as they came
+    std::vector<int64_t> applied;                   // by worker: the step after its last update
+    int last_worker = -1;                           // whose gradient came last
+    std::deque<ServerMessage> waiting;              // pulls
+  };
+
+  absl::Status RunThread();
+  absl::Status Prepare();
+  absl::Status SetStartValues();
+  absl::Status SetFromCheckpoint();
+  absl::Status RunSteps();
+  absl::Status GiveState();
+  // Waits until a gradient of this step has come. False: all workers have ended.
+  absl::StatusOr<bool> WaitForStep();
+  bool HasPushes() const;
+  bool HasEnded() const;
+
+  absl::Status Handle(ServerMessage message);
+  absl::Status Receive(const Plan::PlanOp& op, absl::Span<Tensor* const> outputs);
+  absl::Status Serve(int64_t key);
+  bool IsReady(const KeyState& state) const;
+  bool IsAnswered(const KeyState& state, const ServerMessage& pull) const;
+  absl::Status Answer(const KeyState& state, const ServerMessage& pull);
+  absl::Status Merge(const ServedKey& served, const Plan::PlanOp& op,
+                     const std::vector<ServerMessage>& pushes, Tensor* out);
+  absl::Status MergeRows(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
+                         Tensor* out);
+
+  RunJob& job_;
+  const int index_, rank_;
+  int64_t step_;
+  std::unique_ptr<Device> device_;  // destroyed after everything in its memory
+  RandomState random_;
+  Scope scope_;
+  absl::optional<ServerPart> part_;
+  absl::optional<Plan> plan_;
+  std::vector<StateVariable> state_;
+  std::unique_ptr<PlanExecutor> executor_;
+  std::map<int64_t, KeyState> keys_;
+  std::map<int, int64_t> ended_;  // by worker: its end
+  RowMerger merger_;
+};
+
+// Puts together the rows that servers hold (ServerRank::Held): their variables become whole.
+absl::Status JoinParts(int num_servers, std::map<std::string, Tensor>* values);
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_SERVER_RANK_H_
