@@ -64,7 +64,7 @@ class Bound {
   const PlanAccesses accesses_;
   std::vector<Value> values_;
   StepResources resources_;
-  Arena arena_;
+  StepArenas arena_;
   std::unique_ptr<BoundStep> step_;
 };
 
@@ -81,8 +81,8 @@ constexpr char kChain[] = R"(
 TEST(BoundStepTest, AnOpThatMayWorkInPlaceWritesOverAnInputThatEnds) {
   Bound bound(kChain, Floats({8, 8}, std::vector<float>(64, 1)));
   EXPECT_EQ(bound["a"].raw(), bound["b"].raw());
-  EXPECT_EQ(bound.step().arena_bytes(), 256);
-  EXPECT_EQ(bound.step().live_bytes(), 256);
+  EXPECT_EQ(bound.step().arena_bytes(DeviceKind::kAccelerator), 256);
+  EXPECT_EQ(bound.step().live_bytes(DeviceKind::kAccelerator), 256);
   // What is accessed between steps has its own memory.
   EXPECT_NE(bound["x"].raw(), bound["a"].raw());
   EXPECT_NE(bound["y"].raw(), bound["a"].raw());
@@ -116,7 +116,7 @@ TEST(BoundStepTest, AnInputOfWhichOnlyTheTypeMattersLosesItsMemory) {
 )",
               Floats({8}, std::vector<float>(8, 1)));
   EXPECT_EQ(bound["a"].raw(), bound["c"].raw());
-  EXPECT_EQ(bound.step().live_bytes(), 64);
+  EXPECT_EQ(bound.step().live_bytes(DeviceKind::kAccelerator), 64);
 }
 
 TEST(BoundStepTest, ElementwiseOpsOnLargeValuesRunTogether) {
