@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_PIPELINE_PASS_H_
 #define WEFT_TRANSPILER_PIPELINE_PASS_H_
 
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
@@ -22,6 +23,7 @@
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/param_attrs.h"
+#include "transpiler/pipeline/target.h"
 
 namespace weft {
 
@@ -41,6 +43,7 @@ struct Remark {
 // Shared by all passes of a pipeline.
 struct PassContext {
   Dialect dialect = Dialect::kWeft;
+  Target target;
   Cluster cluster;
   // Parameters of which each rank holds a part. Their gradients are not reduced.
   std::set<std::string> distributed_params;
@@ -56,6 +59,8 @@ struct PassContext {
   StepTimes times;
   // From these: when gradients are complete.
   ReadyTimes gradient_ready;
+  // The ids from which on ops are new, in the main and in the startup program.
+  size_t first_new_op = 0, first_new_startup_op = 0;
   // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
   // Receives known defects of what the paddle dialect writes; null disables them.
