@@ -303,20 +303,20 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
 
 absl::Status PlanBuilder::AddCollectives(const Op& op, const OpAttrs& attrs,
                                          const Plan::PlanOp& plan_op) {
-  const CollectiveOp& collective = *FindCollectiveOp(op.type());
+  const CollectiveOp& collective = *FindCollectiveOp(op);
   std::vector<int> in, out, condition;
-  WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("X"), plan_op.name, &in));
-  WEFT_RETURN_IF_ERROR(ResolveAll(op.Output("Out"), plan_op.name, &out));
+  WEFT_RETURN_IF_ERROR(ResolveAll(collective.Inputs(op), plan_op.name, &in));
+  WEFT_RETURN_IF_ERROR(ResolveAll(collective.Outputs(op), plan_op.name, &out));
   WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("Cond"), plan_op.name, &condition));
   const bool has_empty =
       absl::c_linear_search(in, Plan::kNoVariable) || absl::c_linear_search(out, Plan::kNoVariable);
   if (in.size() != out.size() || in.empty() || has_empty ||
       (in.size() > 1 && !collective.takes_several)) {
-    return absl::InvalidArgumentError(absl::StrCat(plan_op.name, ": expected ",
-                                                   collective.takes_several
-                                                       ? "as many variables in X as in Out"
-                                                       : "one variable in X and one in Out",
-                                                   ", found ", in.size(), " and ", out.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(plan_op.name, ": expected ",
+                     collective.takes_several ? "as many variables in " : "one variable in ",
+                     collective.in, collective.takes_several ? " as in " : " and one in ",
+                     collective.out, ", found ", in.size(), " and ", out.size()));
   }
   const std::string accumulate_type =
       op.StringAttr(kAccumulateTypeAttr).value_or(std::string(kAccumulatesInFp32));

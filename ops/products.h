@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "ops/kernel.h"
 
@@ -66,6 +68,13 @@ inline ProductOp TransposingProduct(bool trans_x, bool trans_y) {
     return MatMulProduct(x, y, trans_x, trans_y);
   };
   return product;
+}
+
+// Results have the element type of the operands.
+inline absl::Status CheckResultType(const KernelSpec& spec) {
+  constexpr char kForced[] = "force_fp32_output";
+  if (!spec.attrs.Has(kForced) || !spec.attrs.Bool(kForced)) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("attribute ", kForced, ": no kernel for true"));
 }
 
 inline ProductOp MatMulV2(const KernelSpec& spec) {

@@ -68,12 +68,25 @@ bool LooksLikeText(absl::string_view bytes) {
   return !start.empty();
 }
 
+// What to do with a program of Paddle 3 in its own format.
+constexpr char kPir[] =
+    "programs of Paddle 3 in its own format (PIR, JSON) are not supported; with "
+    "FLAGS_enable_pir_api=0 in the environment before `import paddle`, Paddle 3 builds a program "
+    "whose `desc.serialize_to_string()` is a .pb file";
+
+// Such files begin with {"base_code":{"magic":"pir".
+bool IsPir(absl::string_view bytes) {
+  return absl::StartsWith(bytes, "{") &&
+         absl::StrContains(bytes.substr(0, 256), R"("magic":"pir")");
+}
+
 absl::StatusOr<Program> ParseFile(const FileBytes& file, ProgramFormat format) {
   if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
   if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
   // The owner is not moved: LooksLikeText reads the bytes of a refused program.
   absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
   if (program.ok() || !LooksLikeText(file.bytes)) return program;
+  if (IsPir(file.bytes)) return absl::InvalidArgumentError(kPir);
   return absl::InvalidArgumentError(
       absl::StrCat(program.status().message(),
                    " (it looks like text; text programs are named .pbtxt or .prog)"));
@@ -112,12 +125,7 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
   }
   if (absl::EndsWith(name, ".pbtxt")) return ProgramFormat::kProtoText;
   if (absl::EndsWith(name, ".prog")) return ProgramFormat::kProgramText;
-  if (absl::EndsWith(name, ".json")) {
-    return absl::InvalidArgumentError(
-        "programs of PIR, which Paddle 3 writes as .json, are not supported; build the program "
-        "with "
-        "FLAGS_enable_pir_api=0 in the environment, and save it as .pdmodel");
-  }
+  if (absl::EndsWith(name, ".json")) return absl::InvalidArgumentError(kPir);
   return absl::InvalidArgumentError(
       "unknown kind of program file; expected .pb, .pdmodel, __model__ or - (binary), .pbtxt "
       "(protobuf text) or .prog (program text)");

@@ -22,7 +22,8 @@ enum class ProgramFormat {
 };
 
 // By the file's name: .pb, .pdmodel, __model__ and "-" (standard input or output) are binary,
-// .pbtxt protobuf text, .prog program text. InvalidArgument, listing these, for any other name.
+// .pbtxt protobuf text, .prog program text. InvalidArgument, listing these, for any other name;
+// for .json, which Paddle 3 writes, with a way to a .pb.
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 
 // Errors do not name the path. A binary file is mapped as long as the program lives. O(file)

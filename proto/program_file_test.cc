@@ -89,6 +89,12 @@ TEST(ProgramFormatTest, FormatFollowsFromTheName) {
   EXPECT_THAT(ProgramFormatOf("a.pb.prog"), IsOkAndHolds(ProgramFormat::kProgramText));
 }
 
+TEST(ProgramFormatTest, NameOfPaddle3sOwnFormatIsRefusedWithAWayToAnother) {
+  EXPECT_THAT(ProgramFormatOf("main.json"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("(PIR, JSON)"), HasSubstr("FLAGS_enable_pir_api=0"))));
+}
+
 TEST(ProgramFormatTest, OtherNamesAreRefusedWithAListOfThoseThatAreNot) {
   for (const char* path : {"a.txt", "a", "a.PB", "my__model__x", "dir.pb/a", ""}) {
     EXPECT_THAT(ProgramFormatOf(path), StatusIs(absl::StatusCode::kInvalidArgument,
@@ -190,6 +196,12 @@ TEST_F(ProgramFileTest, TextNamedAsBinaryGetsAHint) {
   WEFT_ASSERT_OK(WriteProgram(Example(), Path("a.prog")));
   EXPECT_THAT(ReadProgram(FileOf("b.pb", Read("a.prog"))),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it looks like text")));
+}
+
+TEST_F(ProgramFileTest, Paddle3sOwnFormatNamedAsBinaryGetsAWayToAnother) {
+  const char bytes[] = R"({"base_code":{"magic":"pir","trainable":true,"version":4},"program":{}})";
+  EXPECT_THAT(ReadProgram(FileOf("a.pdmodel", bytes)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("FLAGS_enable_pir_api=0")));
 }
 
 TEST_F(ProgramFileTest, DamagedBinaryGetsNoHint) {

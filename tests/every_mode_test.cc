@@ -2,6 +2,7 @@
 // the table below.
 #include <map>
 #include <ostream>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/op_traits.h"
 #include "tests/models.h"
 #include "transpiler/modes.h"
 #include "transpiler/transpile.h"
@@ -42,6 +44,28 @@ const std::map<std::string, Model>& Models() {
   return *models;
 }
 
+// The ops by which ranks of Paddle 3 communicate. On the CPU there are no streams, and rings are
+// set up outside of programs.
+const std::set<std::string> kOfCpus = {"all_gather", "all_reduce", "broadcast"};
+const std::set<std::string> kOfCudaDevices = {"all_gather",    "all_reduce",         "broadcast",
+                                              "comm_init_all", "c_sync_comm_stream", "c_wait_comm",
+                                              "c_wait_compute"};
+
+// The first op for communication that is not one of `known`; empty: none.
+std::string OtherThan(const std::set<std::string>& known, const Program& program) {
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      const bool communicates = traits.Has(op, Trait::kCollective) ||
+                                traits.Has(op, Trait::kStreamSync) ||
+                                traits.Has(op, Trait::kRingSetup);
+      if (communicates && known.count(std::string(op.type())) == 0) return op.DebugName();
+    }
+  }
+  return "";
+}
+
 class EveryModeTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModeTest, IsVerifiedOrRefusedWithItsReason) {
@@ -60,6 +84,47 @@ TEST_P(EveryModeTest, IsVerifiedOrRefusedWithItsReason) {
       WEFT_EXPECT_OK(status);
     } else {
       EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+    }
+  }
+}
+
+// Why a mode refuses a model of Paddle 3 for the CPU; empty: it does not.
+std::string ReasonOnCpu(const std::string& mode, const std::string& model) {
+  if (absl::StartsWith(mode, "singa_sparse")) return "expected a dense tensor on the CPU";
+  // These exchange parameters, which are fp32.
+  const bool averages = mode == "local_sgd" || mode == "singa_partial";
+  if (mode == "singa_half" || (model == "mlp_amp" && !averages && mode != "mindspore_reducer")) {
+    return "expected another element type than half precision on the CPU";
+  }
+  if (mode == "mindspore_reducer" && model == "word2vec_sparse_sgd") {
+    return "expected a dense tensor on the CPU";
+  }
+  return "";
+}
+
+TEST_P(EveryModeTest, WritesOpsThatPaddle3Registers) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Mode* const mode, FindMode(GetParam()));
+  for (const auto& [name, model] : ReadModels(testing::kPaddle3Models)) {
+    for (const DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kCpu}) {
+      SCOPED_TRACE(absl::StrCat(name, kind == DeviceKind::kCpu ? " on the CPU" : ""));
+      Program main = model.main, startup = model.startup;
+      ProgramPair programs{&main, &startup};
+      TranspileOptions options;
+      options.mode = mode->name;
+      options.mode_flags = mode->required;
+      options.cluster.nranks = 2;
+      options.device_kind = kind;
+      const absl::Status status = Transpile(options, programs).status();
+      std::string reason = ReasonOf(mode->name, name);
+      if (reason.empty() && kind == DeviceKind::kCpu) reason = ReasonOnCpu(mode->name, name);
+      if (!reason.empty()) {
+        EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+        continue;
+      }
+      WEFT_EXPECT_OK(status);
+      const std::set<std::string>& known = kind == DeviceKind::kCpu ? kOfCpus : kOfCudaDevices;
+      EXPECT_EQ(OtherThan(known, main), "");
+      EXPECT_EQ(OtherThan(known, startup), "");
     }
   }
 }

@@ -25,8 +25,8 @@ Program ParseOrDie(const std::string& path, std::string bytes) {
 
 }  // namespace
 
-std::map<std::string, Model> ReadModels() {
-  auto files = ReadTarXz("tests/data/programs.tar.xz");
+std::map<std::string, Model> ReadModels(const std::string& archive) {
+  auto files = ReadTarXz(archive);
   if (!files.ok()) Die("programs", files.status());
   std::map<std::string, Model> models;
   for (auto& [path, bytes] : *files) {

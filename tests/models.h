@@ -15,9 +15,12 @@ struct Model {
   Program startup;
 };
 
-// All models of tests/data/programs.tar.xz by name. A test that calls it has //tests:programs in
-// its data. Dies where the archive cannot be read or holds a program that cannot.
-std::map<std::string, Model> ReadModels();
+// All models of an archive by name: of Paddle 2.6 (//tests:programs) or 3.3 (//tests:programs3),
+// which a test has in its data. Dies where the archive cannot be read or holds a program that
+// cannot.
+inline constexpr char kPaddle2Models[] = "tests/data/programs.tar.xz";
+inline constexpr char kPaddle3Models[] = "tests/data/paddle3_programs.tar.xz";
+std::map<std::string, Model> ReadModels(const std::string& archive = kPaddle2Models);
 
 }  // namespace weft::testing
 

@@ -22,9 +22,9 @@ HOMES = (
     "executor/control_kernels.cc",  # the table of kernels that move values
     "transpiler/passes/",  # make ops; the Paddle dialect rewrites the ops that Paddle rewrites
 )
-# Op types that are words of other uses too (attributes, keys of JSON): counted where the line
-# speaks of types, builds an op or is a row of a table by them.
-AMBIGUOUS = re.compile(r"[a-z]+$")
+# Op types that are words of other uses too (attributes, keys of JSON, values of --trans_mode): counted
+# where the line speaks of types, builds an op or is a row of a table by them.
+AMBIGUOUS = re.compile(r"([a-z]+|all_gather|all_reduce)$")
 SPEAKS_OF_TYPES = re.compile(r'[tT]ype|\bOp\(|Schema|\{"[a-z]+", \w+::k')
 LITERAL = re.compile(r'"([A-Za-z0-9_]+)"')
 

@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/block_periods.h"
 #include "ops/schema/algebra.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
@@ -139,7 +140,7 @@ class Counter {
     const auto ring_id = static_cast<int>(op.IntAttr("ring_id").value_or(0));
     TensorTotals& totals =
         stats_.collectives[{ring_id, std::string(op.type()), periods_[op.block()]}];
-    for (Symbol var : op.Input("X")) AddVariable(op.block(), var, &totals);
+    for (Symbol var : FindCollectiveOp(op)->Inputs(op)) AddVariable(op.block(), var, &totals);
   }
 
   void AddVariable(int block, Symbol var, TensorTotals* totals) {

@@ -27,6 +27,25 @@ BadWord SetIntegers(absl::string_view text, absl::optional<std::vector<int>>* fi
   return absl::nullopt;
 }
 
+BadWord SetPaddleVersion(absl::string_view text, TranspileOptions* options) {
+  if (text != "2" && text != "3") return text;
+  options->paddle_version = text == "2" ? 2 : 3;
+  return absl::nullopt;
+}
+
+BadWord SetDeviceKind(absl::string_view text, TranspileOptions* options) {
+  constexpr std::pair<absl::string_view, DeviceKind> kKinds[] = {{"cuda", DeviceKind::kCuda},
+                                                                 {"xpu", DeviceKind::kXpu},
+                                                                 {"custom", DeviceKind::kCustom},
+                                                                 {"cpu", DeviceKind::kCpu}};
+  for (const auto& [name, kind] : kKinds) {
+    if (name != text) continue;
+    options->device_kind = kind;
+    return absl::nullopt;
+  }
+  return text;
+}
+
 }  // namespace
 
 const std::vector<ContextFlag>& ContextFlags() {
@@ -62,6 +81,12 @@ const std::vector<ContextFlag>& ContextFlags() {
        [](absl::string_view text, Options* options) -> BadWord {
          return SetIntegers(text, &options->cluster.devices);
        }},
+      {"device_kind", "cuda, cpu; paddle dialect: also xpu, custom", "cuda",
+       "the devices that the result is for",
+       [](const Options& options) { return options.device_kind.has_value(); }, SetDeviceKind},
+      {"paddle_version", "2 or 3", "that of the program",
+       "the major version of the Paddle that runs the result",
+       [](const Options& options) { return options.paddle_version.has_value(); }, SetPaddleVersion},
       {"distributed_params", "names, separated by commas", "none",
        "parameters that are not replicated",
        [](const Options& options) { return !options.distributed_params.empty(); },

@@ -21,8 +21,8 @@ struct ContextFlag {
   absl::optional<absl::string_view> (*set)(absl::string_view text, TranspileOptions* options);
 };
 
-// All of them, in the order of the manual: the fields of ClusterSpec, and the distributed
-// parameters.
+// All of them, in the order of the manual: the fields of ClusterSpec, what the result is for, and
+// the distributed parameters.
 const std::vector<ContextFlag>& ContextFlags();
 
 // The names of those that are given: {"nranks", "devices"}.

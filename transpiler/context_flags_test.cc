@@ -38,6 +38,10 @@ TEST(ContextFlags, SetTheFieldsThatPassesRead) {
   EXPECT_EQ(Set("current_endpoint", "b:1", &options), "");
   EXPECT_EQ(Set("devices", "0,3", &options), "");
   EXPECT_EQ(Set("distributed_params", "v,w", &options), "");
+  EXPECT_EQ(Set("device_kind", "cpu", &options), "");
+  EXPECT_EQ(Set("paddle_version", "3", &options), "");
+  EXPECT_THAT(options.device_kind, Optional(DeviceKind::kCpu));
+  EXPECT_THAT(options.paddle_version, Optional(3));
   EXPECT_THAT(options.cluster.nranks, Optional(4));
   EXPECT_THAT(options.cluster.endpoints, ElementsAre("a:1", "b:1"));
   EXPECT_THAT(options.cluster.rank, Optional(1));
@@ -51,6 +55,8 @@ TEST(ContextFlags, TextOfAnotherTypeIsRefusedByItsBadWord) {
   EXPECT_EQ(Set("nranks", "two", &options), "two");
   EXPECT_THAT(Flag("rank").set("", &options), Optional(Eq("")));
   EXPECT_EQ(Set("devices", "0,x,1", &options), "x");
+  EXPECT_EQ(Set("device_kind", "gpu", &options), "gpu");
+  EXPECT_EQ(Set("paddle_version", "3.3", &options), "3.3");
   EXPECT_THAT(Flag("devices").set("", &options), Optional(Eq("")));
   EXPECT_THAT(ContextFlagsGiven(options), IsEmpty());
 }

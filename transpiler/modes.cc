@@ -27,10 +27,10 @@ std::vector<Mode> MakeModes() {
       "dense-gradients{$sparse},";
   const std::string replicas = "comm-init{$nrings},broadcast-params{$nrings},";
   const std::string hosts =
-      "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},";
+      "paddle-comm-init{over=hosts},paddle-single-process-scale{$loss_scale},";
   const std::string trainers =
-      "paddle-comm-init{over=trainers,$nrings,$device_kind},scale-loss-grad{scale=loss_grad},";
-  return {
+      "paddle-comm-init{over=trainers,$nrings},scale-loss-grad{scale=loss_grad},";
+  std::vector<Mode> modes = {
       {"none", "reads, verifies and writes: a copy, or a change of format", {}},
 
       {"grad_allreduce",
@@ -44,7 +44,7 @@ std::vector<Mode> MakeModes() {
         // Paddle's class has two rings and always scales the loss's gradient.
         {kPaddle,
          {},
-         "paddle-comm-init{$nrings=2,$device_kind},broadcast-params{$nrings=2},"
+         "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"
          "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=2}"}}},
 
       {"singa_sparse_topk",
@@ -82,7 +82,7 @@ std::vector<Mode> MakeModes() {
          "local-sgd{$nrings,$k_steps,$begin_step,$statistics,$state},sync-elimination"},
         {kPaddle,
          {},
-         "paddle-comm-init{$nrings=2,$device_kind},broadcast-params{$nrings=2},"
+         "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"
          "paddle-local-sgd{$nrings=2}"}}},
 
       {"singa_partial",
@@ -135,7 +135,7 @@ std::vector<Mode> MakeModes() {
         {kPaddle, {{"trans_mode", "all_reduce"}}, trainers + "paddle-grad-all-reduce{$nrings=1}"},
         {kPaddle,
          {{"trans_mode", "all_reduce_xpu"}},
-         "paddle-comm-init{over=trainers,list_devices=true,$nrings,$device_kind},"
+         "paddle-comm-init{over=trainers,list_devices=true,$nrings},"
          "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=1,skip=one_device}"}},
        {{"trans_mode", "how gradients travel: in buckets, gathered, or one by one"}},
        Mode::Trainers::kOneOrMoreWithDevices},
@@ -199,6 +199,10 @@ std::vector<Mode> MakeModes() {
                 "sync-elimination,embedding-offload{$tables},"
                 "hetero-partition{place=op_device,$order}"}}},
   };
+  for (Mode& mode : modes) {
+    for (ModePipeline& pipeline : mode.pipelines) pipeline.passes += ",registered-ops";
+  }
+  return modes;
 }
 
 // Whether the user's text for a flag equals `value` of the table; booleans have several spellings.

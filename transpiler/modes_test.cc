@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -39,9 +41,19 @@ FlagMap Flags(absl::string_view text) {
   return flags;
 }
 
+// Without the last pass, which is the same in all modes.
 std::string Expanded(const std::string& mode, Dialect dialect, absl::string_view flags = "") {
   const auto pipeline = ExpandMode(mode, dialect, Flags(flags));
-  return pipeline.ok() ? ToString(*pipeline) : pipeline.status().ToString();
+  if (!pipeline.ok()) return pipeline.status().ToString();
+  return std::string(absl::StripSuffix(ToString(*pipeline), ",registered-ops"));
+}
+
+TEST(Modes, LastPassWritesTheOpsOfTheTarget) {
+  for (const Mode& mode : Modes()) {
+    for (const ModePipeline& pipeline : mode.pipelines) {
+      EXPECT_TRUE(absl::EndsWith(pipeline.passes, ",registered-ops")) << mode.name;
+    }
+  }
 }
 
 TEST(Modes, NoneHasNoPasses) {
@@ -272,7 +284,7 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   std::vector<std::string> names;
   for (const ModeFlag& flag : flags) names.push_back(flag.name);
   EXPECT_EQ(absl::StrJoin(names, " "),
-            "nrings exact_loss statistics sparse scale buckets device_kind spars corr threshold "
+            "nrings exact_loss statistics sparse scale buckets spars corr threshold "
             "buffer_elements fallback wait async staleness k_steps begin_step state loss_scale "
             "fuse trans_mode "
             "reduce_method degree travel_type accumulate_type lowering division clip "

@@ -106,10 +106,20 @@ void LeaveOtherGroups(PassContext* context) {
   }
 }
 
+absl::StatusOr<DeviceKind> DeviceKindOf(const TranspileOptions& options) {
+  const DeviceKind kind = options.device_kind.value_or(DeviceKind::kCuda);
+  const bool is_of_paddle = kind == DeviceKind::kXpu || kind == DeviceKind::kCustom;
+  if (!is_of_paddle || options.dialect == Dialect::kPaddle) return kind;
+  return absl::InvalidArgumentError(
+      "the weft dialect writes for device kinds cuda and cpu; others are available in the paddle "
+      "dialect");
+}
+
 absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, TranspileResult* result) {
   PassContext context;
   context.dialect = options.dialect;
   WEFT_ASSIGN_OR_RETURN(context.cluster, ResolveCluster(options));
+  WEFT_ASSIGN_OR_RETURN(context.target.device_kind, DeviceKindOf(options));
   context.distributed_params = options.distributed_params;
   context.times = options.times;
   context.param_attrs = options.param_attrs;
@@ -152,6 +162,7 @@ absl::Status CheckTimes(const StepTimes& times, const Program& main) {
 // Checks options that name parts of the program, and finds how it is fed and which losses are sums.
 absl::Status CheckOptionsWith(const Program& main, const TranspileOptions& options,
                               PassContext* context) {
+  context->target.paddle_version = options.paddle_version.value_or(PaddleVersionOf(main.version()));
   WEFT_RETURN_IF_ERROR(CheckTimes(options.times, main));
   WEFT_RETURN_IF_ERROR(CheckParamAttrs(options.param_attrs, main));
   WEFT_ASSIGN_OR_RETURN(context->feeds, FeedLayoutsOf(main, options.feeds));

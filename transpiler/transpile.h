@@ -27,6 +27,7 @@
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/pipeline.h"
 #include "transpiler/pipeline/registry.h"
+#include "transpiler/pipeline/target.h"
 
 namespace weft {
 
@@ -42,6 +43,10 @@ struct TranspileOptions {
 
   Dialect dialect = Dialect::kWeft;
   ClusterSpec cluster;
+  // The major version of the Paddle that runs the result, 2 or 3; none: of that which wrote the
+  // main program. The weft dialect writes for CUDA devices and CPUs.
+  absl::optional<int> paddle_version;
+  absl::optional<DeviceKind> device_kind;  // none: kCuda
   // Parameters that are not replicated. Program files do not mark them.
   std::set<std::string> distributed_params;
   // What else they cannot say. Parameters that are not replicated count as distributed.

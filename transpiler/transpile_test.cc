@@ -82,7 +82,7 @@ TEST_F(TranspileTest, ModeRewritesBothPrograms) {
   EXPECT_THAT(OpTexts(startup_), ElementsAre("fill_constant( -> w)", "c_comm_init_all@0( -> )",
                                              "c_wait_compute@0(w -> w)", "c_broadcast@0(w -> w)",
                                              "c_wait_comm@0(w -> w)"));
-  EXPECT_EQ(result.passes.size(), 8);
+  EXPECT_EQ(result.passes.size(), 9);
   EXPECT_THAT(result.remarks, IsEmpty());
 }
 
@@ -137,7 +137,7 @@ TEST_F(TranspileTest, ObserverSeesEveryState) {
   WEFT_ASSERT_OK(Run(options).status());
   EXPECT_THAT(seen, ElementsAre("input", "comm-init", "broadcast-params", "exact-loss",
                                 "reduce-statistics", "dense-gradients", "scale-loss-grad",
-                                "grad-all-reduce", "sync-elimination"));
+                                "grad-all-reduce", "sync-elimination", "registered-ops"));
 }
 
 // --- What is refused

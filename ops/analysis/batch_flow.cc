@@ -252,7 +252,7 @@ void BatchInterpreter::Visit(const Op& op) {
     case RankRecipe::Kind::kFuse:
       return VisitFuse(op);
     case RankRecipe::Kind::kCollective:
-      return VisitCollective(op, *recipe.collective);
+      return VisitCollective(op, *FindCollectiveOp(op));
     case RankRecipe::Kind::kBranch:
       return VisitBranch(op);
     case RankRecipe::Kind::kOpaqueBlock:
@@ -491,7 +491,7 @@ void BatchInterpreter::VisitFuse(const Op& op) {
 }
 
 void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collective) {
-  const absl::Span<const Symbol> in = op.Input("X"), out = op.Output("Out");
+  const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
   for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
     const VarId from = Resolve(in[i]);
     const auto group = groups_.find(from);

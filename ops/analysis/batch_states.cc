@@ -44,9 +44,10 @@ void BatchInterpreter::FindAveragedParameters() {
         for (VarId buffer : resolve(op, op.Output("FusedOutput"))) {
           members[buffer] = resolve(op, op.Input("Input"));
         }
-      } else if (recipe.kind == RankRecipe::Kind::kCollective &&
-                 recipe.collective->kind == CollectiveKind::kAllReduce) {
-        for (VarId var : resolve(op, op.Input("X"))) reduced.insert(var);
+      } else if (recipe.kind == RankRecipe::Kind::kCollective) {
+        const CollectiveOp& collective = *FindCollectiveOp(op);
+        if (collective.kind != CollectiveKind::kAllReduce) continue;
+        for (VarId var : resolve(op, collective.Inputs(op))) reduced.insert(var);
       } else if (recipe.param.count > 0) {
         for (const char* slot : {"Param", "MasterParam"}) {
           for (VarId var : resolve(op, op.Input(slot))) params.insert(var);

@@ -22,7 +22,8 @@ constexpr absl::string_view kBookkeeping[] = {
 // How the same values are held or computed.
 constexpr absl::string_view kRepresentation[] = {
     "is_sparse",  "is_distributed",   "remote_prefetch", "use_cudnn",
-    "use_mkldnn", "mkldnn_data_type", "use_quantizer",   "skip_eager_deletion_vars"};
+    "use_mkldnn", "mkldnn_data_type", "use_quantizer",   "skip_eager_deletion_vars",
+    "use_onednn", "onednn_data_type"};
 
 // The slots with arguments, by name.
 std::vector<OpSignature::Slot> Sorted(const Program& program,

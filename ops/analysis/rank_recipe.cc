@@ -67,7 +67,6 @@ RankRecipe MakeRankRecipe(const Op& op) {
     recipe.kind = RankRecipe::Kind::kIgnored;
   } else if (has(Trait::kCollective)) {
     recipe.kind = RankRecipe::Kind::kCollective;
-    recipe.collective = FindCollectiveOp(op.type());
   } else if (has(Trait::kAlias)) {
     recipe.kind = RankRecipe::Kind::kFuse;
   } else if (has(Trait::kBranch)) {

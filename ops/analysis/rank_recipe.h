@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ops/schema/algebra.h"
-#include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "proto/program.h"
 
@@ -29,7 +28,6 @@ struct RankRecipe {
   bool is_elementwise = false;
   bool is_linear = false;  // in all inputs together
   const OpSchema* schema = nullptr;
-  const CollectiveOp* collective = nullptr;
   // By input: for kBackward, whether its slot ends in @GRAD; for kMove, whether it is in slot X.
   // With keeps_outputs, true for each output follows.
   std::vector<bool> is_operand;

@@ -124,7 +124,7 @@ class RankInterpreter {
       case RankRecipe::Kind::kCollective:
         if (options_.is_one_device) break;
         if (!IsOfGroup(op)) return VisitForeignCollective(op);
-        return VisitCollective(op, *recipe.collective);
+        return VisitCollective(op, *FindCollectiveOp(op));
       case RankRecipe::Kind::kOpaqueBlock:
         if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
         return VisitOpaqueBlock(op);
@@ -235,8 +235,7 @@ class RankInterpreter {
   }
 
   void VisitCollective(const Op& op, const CollectiveOp& collective) {
-    const absl::Span<const Symbol> in = op.Input("X");
-    const absl::Span<const Symbol> out = op.Output("Out");
+    const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
     for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
       const Group* group = memory_.GroupOf(in[i]);
       if (group == nullptr && memory_.GroupOf(out[i]) == nullptr) {

@@ -200,9 +200,10 @@ class ScalarSlicer {
   bool MovesNothing(const Op& op) const {
     const RankRecipe recipe = MakeRankRecipe(op);
     if (recipe.kind == RankRecipe::Kind::kIgnored) return true;
-    return recipe.kind == RankRecipe::Kind::kCollective &&
-           recipe.collective->kind == CollectiveKind::kBroadcast &&
-           op.Input("X") == op.Output("Out");
+    if (recipe.kind != RankRecipe::Kind::kCollective) return false;
+    const CollectiveOp& collective = *FindCollectiveOp(op);
+    return collective.kind == CollectiveKind::kBroadcast &&
+           collective.Inputs(op) == collective.Outputs(op);
   }
 
   absl::StatusOr<Instruction> TranslateOp(const Op& op) {

@@ -29,7 +29,7 @@ bool IsSumLoss(const Program& program, const BatchFlow& flow, Symbol loss) {
   });
   if (writer == ops.rend()) return false;
   const Op op = program.op(*writer);
-  const CollectiveOp* const collective = FindCollectiveOp(op.type());
+  const CollectiveOp* const collective = FindCollectiveOp(op);
   return collective != nullptr && absl::c_linear_search(op.input_args(), loss) &&
          AfterCollective(*collective, BatchRelation::PartialSum()) == relation;
 }

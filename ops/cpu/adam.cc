@@ -37,13 +37,20 @@ const UpdateSlots& AdamSlots() {
   return *slots;
 }
 
+const UpdateSlots& AmsgradSlots() {
+  static const auto* const slots =
+      new UpdateSlots{{"Moment1", "Moment2", "Moment2Max"}, {"Beta1Pow", "Beta2Pow"}};
+  return *slots;
+}
+
 absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const formulas::Adam& adam) {
   // Paddle's CPU kernel for rows uses the powers of the next step, does nothing if there are no
   // rows, and does not correct the epsilon of rows without a gradient.
   const bool as_paddle = spec.paddle_cpu_quirks && kind != GradKind::kDense;
   // With lazy_mode, rows without a gradient keep their values, including moments.
   if (kind == GradKind::kRows && !spec.attrs.Bool("lazy_mode")) kind = GradKind::kRowsAmongAll;
-  return MakeUpdate(spec, kind, AdamSlots(), [=, powers = Powers(spec.attrs)](auto& u) {
+  const UpdateSlots& slots = adam.amsgrad ? AmsgradSlots() : AdamSlots();
+  return MakeUpdate(spec, kind, slots, [=, powers = Powers(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
     if (as_paddle && u.grad().is_empty()) return;
     T b1 = static_cast<T>(u.scalar(0)), b2 = static_cast<T>(u.scalar(1));
@@ -53,9 +60,16 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const for
     }
     const formulas::Adam::Step<T> step = adam.At(u.lr(), b1, b2);
     T *m1 = u.state(0), *m2 = u.state(1);
+    T* const m2_max = adam.amsgrad ? u.state(2) : nullptr;
     u.ForEachRun([=](T* p, const T* g, int64_t begin, int64_t count, bool has_grad) {
       formulas::Adam::Step<T> f = step;
       if (as_paddle && !has_grad) f.epsilon = static_cast<T>(adam.epsilon);
+      if (m2_max != nullptr) {
+        return ForEach<T>(count, [=](int64_t k) {
+          const int64_t i = begin + k;
+          f(p[i], g[k], m1[i], m2[i], m2_max[i]);
+        });
+      }
       ForEach<T>(count, [=](int64_t k) {
         const int64_t i = begin + k;
         f(p[i], g[k], m1[i], m2[i]);

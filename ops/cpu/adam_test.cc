@@ -1,3 +1,7 @@
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -8,7 +12,9 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::FloatEq;
+using ::testing::FloatNear;
 using ::testing::HasSubstr;
+using ::testing::Pointwise;
 
 // Everything that adam reads and writes, for one parameter of one element.
 struct AdamTest : public ::testing::Test {
@@ -99,6 +105,42 @@ TEST_F(AdamTest, LrRatioCountsInDecayAndUpdate) {
   attrs.insert(attrs.end(), {{"with_decay", true}, {"coeff", 0.5f}, {"lr_ratio", 0.5f}});
   WEFT_ASSERT_OK(RunOpOn("adamw", inputs, attrs, outputs));
   EXPECT_THAT(Values<float>(p), ElementsAre(0.875f - 0.25f));
+}
+
+// Paddle 3.3.1 gives these parameters.
+TEST_F(AdamTest, AmsgradDividesByTheLargestSecondMoment) {
+  const std::pair<const char*, std::vector<float>> updates[] = {
+      {"adam", {0.80968469f, -1.9465772f}}, {"adamw", {0.78260756f, -1.888932f}}};
+  for (const auto& [type, expected] : updates) {
+    Tensor param = Floats({2}, {1, -2}), rate = Floats({1}, {0.1});
+    Tensor m = Floats({2}, {0, 0}), v = Floats({2}, {0, 0}), v_max = Floats({2}, {0, 0});
+    Tensor power1 = Floats({1}, {0.9}), power2 = Floats({1}, {0.5});
+    AttrValues amsgrad = {{"amsgrad", true}, {"beta2", 0.5f}};
+    if (type == std::string("adamw")) {
+      amsgrad.insert(amsgrad.end(), {{"coeff", 0.1f}, {"with_decay", true}});
+    }
+    for (const auto& values :
+         {std::pair(3.0f, -0.5f), std::pair(0.25f, 0.75f), std::pair(-1.0f, 0.125f)}) {
+      Tensor grad = Floats({2}, {values.first, values.second});
+      WEFT_ASSERT_OK(RunOpOn(type,
+                             {{"Param", {&param}},
+                              {"Grad", {&grad}},
+                              {"LearningRate", {&rate}},
+                              {"Moment1", {&m}},
+                              {"Moment2", {&v}},
+                              {"Moment2Max", {&v_max}},
+                              {"Beta1Pow", {&power1}},
+                              {"Beta2Pow", {&power2}}},
+                             amsgrad,
+                             {{"ParamOut", {&param}},
+                              {"Moment1Out", {&m}},
+                              {"Moment2Out", {&v}},
+                              {"Moment2MaxOut", {&v_max}},
+                              {"Beta1PowOut", {&power1}},
+                              {"Beta2PowOut", {&power2}}}));
+    }
+    EXPECT_THAT(Values<float>(param), Pointwise(FloatNear(1e-6f), expected)) << type;
+  }
 }
 
 TEST_F(AdamTest, LambStepsInProportionToTheParameter) {

@@ -100,7 +100,16 @@ absl::Status CopyValues(const std::vector<From>& values, Tensor& out) {
   return absl::OkStatus();
 }
 
-// Out = the values of the attribute for its element type.
+template <typename T>
+absl::Status CopyScalars(const std::vector<Scalar>& scalars, Tensor& out) {
+  std::vector<T> values;
+  for (const Scalar& scalar : scalars) {
+    values.push_back(std::visit([](auto value) { return static_cast<T>(value); }, scalar));
+  }
+  return CopyValues<T>(values, out);
+}
+
+// Out = values, or the values of the attribute for its element type, which Paddle 2 writes.
 absl::StatusOr<Kernel> AssignValue(OpKernel op) {
   const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
@@ -110,6 +119,8 @@ absl::StatusOr<Kernel> AssignValue(OpKernel op) {
         return ForElementType<bool, int32_t, int64_t, float, double>(
             "attribute dtype", out(ctx), [&](auto tag) {
               using T = typename decltype(tag)::type;
+              const std::vector<Scalar>& scalars = attrs.Scalars("values");
+              if (!scalars.empty()) return CopyScalars<T>(scalars, out(ctx));
               if constexpr (std::is_floating_point_v<T>) {
                 return CopyValues<T>(attrs.Floats(name), out(ctx));
               } else {

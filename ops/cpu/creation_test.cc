@@ -146,6 +146,26 @@ TEST(AssignValueTest, ThereIsAValueForEveryElement) {
                                     HasSubstr("one of 1 elements, found [2]")));
 }
 
+// As Paddle 3 writes them.
+TEST(AssignValueTest, ScalarsTakeTheElementType) {
+  const auto assign = [](DType dtype, std::vector<Scalar> values) {
+    return RunOp("assign_value", {},
+                 {{"shape", std::vector<int32_t>{2}},
+                  {"dtype", static_cast<int32_t>(dtype)},
+                  {"values", std::move(values)}},
+                 {{"Out", 1}});
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(auto longs, assign(DType::kInt64, {int64_t{1} << 60, int64_t{-3}}));
+  EXPECT_EQ(Values<int64_t>(longs["Out"][0]), (Longs{int64_t{1} << 60, -3}));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto floats, assign(DType::kFloat32, {-0.5, int64_t{2}}));
+  EXPECT_EQ(Values<float>(floats["Out"][0]), (std::vector<float>{-0.5f, 2}));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto bools, assign(DType::kBool, {true, false}));
+  EXPECT_EQ(Values<bool>(bools["Out"][0]), (std::vector<bool>{true, false}));
+  EXPECT_THAT(
+      assign(DType::kInt64, {int64_t{1}}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one of 1 elements, found [2]")));
+}
+
 TEST(LinspaceTest, EndsAtStop) {
   const auto line = [](float start, float stop, int32_t num) {
     return RunOp("linspace",

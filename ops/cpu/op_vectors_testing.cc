@@ -85,7 +85,8 @@ AttrValues AttrsFromJson(absl::string_view op, const Json& json) {
             const bool is_text = attr.value().is_string();  // "inf"
             attrs.emplace_back(attr.key(), is_text ? std::stof(attr.value().get<std::string>())
                                                    : attr.value().get<float>());
-          } else if constexpr (!std::is_same_v<T, BlockRef>) {
+          } else if constexpr (!std::is_same_v<T, BlockRef> &&
+                               !std::is_same_v<T, std::vector<Scalar>>) {
             attrs.emplace_back(attr.key(), attr.value().get<T>());
           }
         },

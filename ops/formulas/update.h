@@ -197,6 +197,13 @@ struct Adam {
       moments.Advance(g, m1, m2);
       p = shrink * p - lr * (m1 / (std::sqrt(m2) + epsilon));
     }
+    // By the largest m2 so far: Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond"
+    // (2018).
+    WEFT_HOST_DEVICE void operator()(T& p, T g, T& m1, T& m2, T& m2_max) const {
+      moments.Advance(g, m1, m2);
+      m2_max = m2_max < m2 ? m2 : m2_max;
+      p = shrink * p - lr * (m1 / (std::sqrt(m2_max) + epsilon));
+    }
   };
 
   static constexpr StateSlots<2> kStates = {"Moment1", "Moment2"};
@@ -204,9 +211,13 @@ struct Adam {
   double coeff = 0;            // p is first scaled by (1 - lr lr_ratio coeff)
   double lr_ratio = 1;         // a factor of the learning rate
   double update_lr_ratio = 1;  // lr_ratio, in the rest of the formula
+  bool amsgrad;                // a third state, Moment2Max, has the largest m2 so far
 
   explicit Adam(const OpAttrs& attrs)
-      : beta1(attrs.Float("beta1")), beta2(attrs.Float("beta2")), epsilon(attrs.Float("epsilon")) {}
+      : beta1(attrs.Float("beta1")),
+        beta2(attrs.Float("beta2")),
+        epsilon(attrs.Float("epsilon")),
+        amsgrad(attrs.Has("amsgrad") && attrs.Bool("amsgrad")) {}
   template <typename T>
   WEFT_HOST_DEVICE Step<T> At(T lr, T b1, T b2) const {
     const T correction = std::sqrt(1 - b2);

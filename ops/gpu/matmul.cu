@@ -125,8 +125,15 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const ProductOp& product) {
 template <ProductOp (*product)(const KernelSpec&)>
 void AddProduct(const char* type, KernelTable* table) {
   table->Add(
-      type, [](const KernelSpec& spec) { return Forward(spec, product(spec)); },
-      [](const KernelSpec& spec) { return Backward(spec, product(spec)); });
+      type,
+      [](const KernelSpec& spec) -> absl::StatusOr<Kernel> {
+        WEFT_RETURN_IF_ERROR(CheckResultType(spec));
+        return Forward(spec, product(spec));
+      },
+      [](const KernelSpec& spec) -> absl::StatusOr<Kernel> {
+        WEFT_RETURN_IF_ERROR(CheckResultType(spec));
+        return Backward(spec, product(spec));
+      });
 }
 
 }  // namespace

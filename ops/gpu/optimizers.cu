@@ -384,6 +384,7 @@ absl::StatusOr<Kernel> Adamax(OpKernel op) {
 template <typename F>
 absl::StatusOr<Kernel> AdamUpdate(OpKernel op) {
   const formulas::Adam f = F(op.attrs());
+  if (f.amsgrad) return absl::UnimplementedError("attribute amsgrad: no kernel for true");
   WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<2>::Make(op, f.kStates));
   if (!operands.b1.in || !operands.b2.in) {
     return absl::InvalidArgumentError("inputs Beta1Pow and Beta2Pow: missing");

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -19,7 +20,7 @@ absl::Status InferAllGather(InferContext& context, const TensorType& x) {
   TensorType out = x;
   if (out.dims.empty()) out.dims.push_back(1);
   out.dims[0] = MulDim(out.dims[0], context.attrs().Int("nranks"));
-  context.SetOutput("Out", out);
+  context.SetOutput(context.schema().outputs()[0].name, out);
   return absl::OkStatus();
 }
 
@@ -27,12 +28,21 @@ absl::Status InferAllGather(InferContext& context, const TensorType& x) {
 absl::Status InferReduceScatter(InferContext& context, const TensorType& x) {
   const int64_t nranks = context.attrs().Int("nranks");
   if (x.dims.empty() || (x.dims[0] != -1 && x.dims[0] % nranks != 0)) {
-    return context.InputError("X", absl::StrCat("rows in a multiple of ", nranks));
+    return context.InputError(context.schema().inputs()[0].name,
+                              absl::StrCat("rows in a multiple of ", nranks));
   }
   TensorType out = x;
   if (out.dims[0] != -1) out.dims[0] /= nranks;
-  context.SetOutput("Out", out);
+  context.SetOutput(context.schema().outputs()[0].name, out);
   return absl::OkStatus();
+}
+
+absl::Status CheckReduceType(InferContext& context) {
+  const int64_t reduce_type = context.attrs().Int(kReduceTypeAttr);
+  if (reduce_type >= 0 && reduce_type < kNumReductions) return absl::OkStatus();
+  return context.AttrError(kReduceTypeAttr,
+                           "0 (sum), 1 (maximum), 2 (minimum), 3 (product) or 4 (mean)",
+                           absl::StrCat(reduce_type));
 }
 
 OpSchema AllReduce(const char* type, absl::string_view slots = "X -> Out") {
@@ -80,6 +90,35 @@ void AddCollectives(OpSchemaTable* schemas) {
                  InOrder({CheckNumRanks, IfKnown("X", InferReduceScatter)})));
 }
 
+// The collectives of Paddle 3, which does not have those above. It keeps use_calc_stream on them,
+// but does not declare it.
+void AddCollectivesOfPaddle3(OpSchemaTable* schemas) {
+  const auto like_x = OutputsLike("x");
+  // Linear for some reductions only.
+  schemas->Add(OpSchema("all_reduce", "x -> out")
+                   .Attr(std::string(kReduceTypeAttr), 0)
+                   .Attr("ring_id", 0)
+                   .Attr("use_calc_stream", false)
+                   .With(Trait::kCollective)
+                   .Infer(InOrder({CheckReduceType, like_x})));
+  // out is defined on rank root_id only.
+  schemas->Add(OpSchema("reduce", "x -> out")
+                   .Attr(std::string(kReduceTypeAttr), 0)
+                   .Attr("ring_id", 0)
+                   .Attr("root_id", 0)
+                   .Attr("use_calc_stream", false)
+                   .With(Trait::kCollective)
+                   .Infer(InOrder({CheckReduceType, like_x})));
+  schemas->Add(
+      Collective(OpSchema("all_gather", "x -> out").RequiredAttr("nranks", 1).Attr("ring_id", 0),
+                 InOrder({CheckNumRanks, IfKnown("x", InferAllGather)})));
+  schemas->Add(
+      Collective(OpSchema("broadcast", "x -> out").Attr("ring_id", 0).Attr("root", 0), like_x));
+  schemas->Add(
+      Collective(OpSchema("reduce_scatter", "x -> out").Attr("nranks", 1).Attr("ring_id", 0),
+                 InOrder({CheckNumRanks, IfKnown("x", InferReduceScatter)})));
+}
+
 // --- Rings ---------------------------------------------------------------------------------------
 
 OpSchema RingSetup(const char* type, absl::string_view slots = "") {
@@ -101,7 +140,10 @@ void AddRingSetup(OpSchemaTable* schemas) {
                    .RequiredAttr("nranks", 1)
                    .RequiredAttr("rank", 0)
                    .Attr("ring_id", 0));
-  schemas->Add(RingSetup("c_comm_init_all").Attr("devices", Ints{}).Attr("ring_id", 0));
+  // The name until Paddle 2.6, and that of Paddle 3.
+  for (const char* type : {"c_comm_init_all", "comm_init_all"}) {
+    schemas->Add(RingSetup(type).Attr("devices", Ints{}).Attr("ring_id", 0));
+  }
   schemas->Add(RingSetup("c_comm_init_multitrainer", "X")
                    .Attr("devices", Ints{})
                    .RequiredAttr("ntrainers", 1)
@@ -186,6 +228,7 @@ void AddFusedBuffers(OpSchemaTable* schemas) {
 
 void AddCollectiveSchemas(OpSchemaTable* schemas) {
   AddCollectives(schemas);
+  AddCollectivesOfPaddle3(schemas);
   AddRingSetup(schemas);
   AddStreamSync(schemas);
   AddFusedBuffers(schemas);

@@ -75,6 +75,33 @@ TEST(CollectiveTest, NumberOfRanksMustBePositive) {
                        HasSubstr("attribute nranks: expected INT, found none")));
 }
 
+TEST(CollectiveTest, OpsOfPaddle3InferAsThoseOfPaddle2) {
+  EXPECT_THAT(InferenceCase("all_reduce").In("x", {"fp16[2, 3]"}).Out("out").Infer(),
+              IsOkAndHolds(ElementsAre(Pair("out", "fp16[2, 3]"))));
+  EXPECT_THAT(
+      InferenceCase("all_gather").In("x", {"fp32[2, 3]"}).Out("out").Attr("nranks", 4).Infer(),
+      IsOkAndHolds(ElementsAre(Pair("out", "fp32[8, 3]"))));
+  EXPECT_THAT(
+      InferenceCase("reduce_scatter").In("x", {"fp32[8, 3]"}).Out("out").Attr("nranks", 4).Infer(),
+      IsOkAndHolds(ElementsAre(Pair("out", "fp32[2, 3]"))));
+  EXPECT_THAT(
+      InferenceCase("reduce_scatter").In("x", {"fp32[9]"}).Out("out").Attr("nranks", 4).Infer(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("op 0 (reduce_scatter) input x (x_0): expected rows in a multiple of 4")));
+}
+
+TEST(CollectiveTest, ReductionsHaveNumbersFrom0To4) {
+  EXPECT_THAT(
+      InferenceCase("all_reduce").In("x", {"fp32[2]"}).Out("out").Attr("reduce_type", 4).Infer(),
+      IsOkAndHolds(ElementsAre(Pair("out", "fp32[2]"))));
+  for (const char* type : {"all_reduce", "reduce"}) {
+    EXPECT_THAT(InferenceCase(type).In("x", {"fp32[2]"}).Out("out").Attr("reduce_type", 5).Infer(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("attribute reduce_type: expected 0 (sum), 1 (maximum), 2 "
+                                   "(minimum), 3 (product) or 4 (mean), found 5")));
+  }
+}
+
 TEST(CoalesceTensorTest, MembersArePaddedToTheAlignment) {
   EXPECT_THAT(InferenceCase("coalesce_tensor")
                   .In("Input", {"fp32[3]", "fp32[8, 16]", "fp32[65]"})

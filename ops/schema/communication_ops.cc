@@ -3,8 +3,17 @@
 namespace weft {
 namespace {
 
+constexpr bool kTakesOne = false;
+
 constexpr CollectiveOp kCollectiveOps[] = {
+    {"all_gather", CollectiveKind::kAllGather, Reduction::kSum, "", kTakesOne, "x", "out"},
+    {"all_reduce", CollectiveKind::kAllReduce, Reduction::kSum, "", kTakesOne, "x", "out"},
+    {"all_reduce", CollectiveKind::kAllReduce, Reduction::kMax, "", kTakesOne, "x", "out"},
+    {"all_reduce", CollectiveKind::kAllReduce, Reduction::kMin, "", kTakesOne, "x", "out"},
+    {"all_reduce", CollectiveKind::kAllReduce, Reduction::kProd, "", kTakesOne, "x", "out"},
+    {"all_reduce", CollectiveKind::kAllReduce, Reduction::kAvg, "", kTakesOne, "x", "out"},
     {"alltoall", CollectiveKind::kAllToAll, Reduction::kSum, ""},
+    {"broadcast", CollectiveKind::kBroadcast, Reduction::kSum, "root", kTakesOne, "x", "out"},
     {"c_allgather", CollectiveKind::kAllGather, Reduction::kSum, ""},
     {"c_allreduce_avg", CollectiveKind::kAllReduce, Reduction::kAvg, ""},
     {"c_allreduce_max", CollectiveKind::kAllReduce, Reduction::kMax, ""},
@@ -15,7 +24,15 @@ constexpr CollectiveOp kCollectiveOps[] = {
     {"c_broadcast", CollectiveKind::kBroadcast, Reduction::kSum, "root"},
     {"c_reduce_sum", CollectiveKind::kReduce, Reduction::kSum, "root_id"},
     {"c_reducescatter", CollectiveKind::kReduceScatter, Reduction::kSum, ""},
+    {"reduce", CollectiveKind::kReduce, Reduction::kSum, "root_id", kTakesOne, "x", "out"},
+    {"reduce", CollectiveKind::kReduce, Reduction::kMax, "root_id", kTakesOne, "x", "out"},
+    {"reduce", CollectiveKind::kReduce, Reduction::kMin, "root_id", kTakesOne, "x", "out"},
+    {"reduce", CollectiveKind::kReduce, Reduction::kProd, "root_id", kTakesOne, "x", "out"},
+    {"reduce", CollectiveKind::kReduce, Reduction::kAvg, "root_id", kTakesOne, "x", "out"},
+    {"reduce_scatter", CollectiveKind::kReduceScatter, Reduction::kSum, "", kTakesOne, "x", "out"},
 };
+
+constexpr bool IsOfPaddle3(const CollectiveOp& op) { return op.in == "x"; }
 
 struct StreamSyncOp {
   absl::string_view type;
@@ -80,6 +97,27 @@ bool HasRoot(CollectiveKind kind) {
 
 bool SplitsInput(CollectiveKind kind) {
   return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllToAll;
+}
+
+const CollectiveOp* FindCollectiveOp(const Op& op) {
+  const CollectiveOp* const first = FindCollectiveOp(op.type());
+  if (first == nullptr || !IsOfPaddle3(*first)) return first;
+  const absl::optional<int64_t> reduce_type = op.IntAttr(kReduceTypeAttr);
+  if (!reduce_type.has_value()) return first;
+  for (const CollectiveOp& candidate : kCollectiveOps) {
+    const auto number = static_cast<int64_t>(candidate.reduction);
+    if (candidate.type == first->type && number == *reduce_type) return &candidate;
+  }
+  return first;
+}
+
+const CollectiveOp* InPaddle3(const CollectiveOp& collective) {
+  if (collective.takes_several) return nullptr;
+  for (const CollectiveOp& op : kCollectiveOps) {
+    if (!IsOfPaddle3(op) || op.kind != collective.kind) continue;
+    if (op.reduction == collective.reduction) return &op;
+  }
+  return nullptr;
 }
 
 const CollectiveOp* FindCollectiveOp(absl::string_view type) {

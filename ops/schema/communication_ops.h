@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "proto/program.h"
 
 namespace weft {
 
@@ -25,7 +26,13 @@ enum class CollectiveKind : uint8_t {
   kSend,           // out on one rank: in of rank `root`. No op of a program is one.
 };
 
+// With the numbers of attribute reduce_type.
 enum class Reduction : uint8_t { kSum, kMax, kMin, kProd, kAvg };
+inline constexpr int kNumReductions = 5;
+
+// INT: the reduction of all_reduce and reduce, for which Paddle 3 has one op each. Up to
+// Paddle 2.6, the type of an op says it.
+inline constexpr absl::string_view kReduceTypeAttr = "reduce_type";
 
 absl::string_view CollectiveKindName(CollectiveKind kind);  // "all-reduce"
 absl::string_view ReductionName(Reduction reduction);       // "sum"
@@ -35,17 +42,27 @@ bool Reduces(CollectiveKind kind);
 bool HasRoot(CollectiveKind kind);
 bool SplitsInput(CollectiveKind kind);
 
-// A collective from slot X to slot Out.
+// A collective from slot `in` to slot `out`.
 struct CollectiveOp {
   absl::string_view type;
   CollectiveKind kind;
   Reduction reduction;          // of the reducing kinds
   absl::string_view root_attr;  // empty: has no root
-  bool takes_several = false;   // X and Out hold any number of variables
+  bool takes_several = false;   // the slots hold any number of variables
+  // Of the ops that only Paddle 3 has: "x" and "out".
+  absl::string_view in = "X", out = "Out";
+
+  absl::Span<const Symbol> Inputs(const Op& op) const { return op.Input(in); }
+  absl::Span<const Symbol> Outputs(const Op& op) const { return op.Output(out); }
 };
 
-// nullptr if the type is not a collective.
+// nullptr if the op is not a collective. An unknown reduce_type, which inference reports, counts as
+// a sum.
+const CollectiveOp* FindCollectiveOp(const Op& op);
+// nullptr if the type is not a collective. Of a type that attribute reduce_type completes: the sum.
 const CollectiveOp* FindCollectiveOp(absl::string_view type);
+// What Paddle 3 has for a collective; nullptr: nothing.
+const CollectiveOp* InPaddle3(const CollectiveOp& collective);
 
 // The order that an op of trait kStreamSync establishes. The first two make one stream wait for
 // another. In Paddle, the next two block the host until a stream is idle: all later ops wait for

@@ -179,8 +179,10 @@ void AddConcatSplitSchemas(OpSchemaTable* schemas) {
                    .Attr("axis", 0)
                    .Attr("mkldnn_data_type", "float32")
                    .Attr("num", 0)
+                   .AttrSincePaddle3("onednn_data_type", "")
                    .Attr("sections", Ints{})
                    .Attr("use_mkldnn", false)
+                   .AttrSincePaddle3("use_onednn", false)
                    .With(Trait::kLinear)
                    .Infer(IfKnown("X", InferSplit)));
 }

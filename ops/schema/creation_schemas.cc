@@ -121,6 +121,7 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Attr("int32_values", Ints{})
                    .Attr("int64_values", Longs{})
                    .RequiredAttr("shape", Ints{})
+                   .AttrSincePaddle3("values", std::vector<Scalar>{})
                    .Infer(InferFromShapeAttr));
   schemas->Add(OpSchema("eye", "-> Out")
                    .Attr("dtype", kFp32)

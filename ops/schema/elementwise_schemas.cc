@@ -115,7 +115,9 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
                               .Attr("Scale_x", 1.0f)
                               .Attr("Scale_y", 1.0f)
                               .Attr("mkldnn_data_type", "float32")
+                              .AttrSincePaddle3("onednn_data_type", "")
                               .Attr("use_mkldnn", false)
+                              .AttrSincePaddle3("use_onednn", false)
                               .Attr("use_quantizer", false))
                    .With(Trait::kLinear));
   for (const char* type :

@@ -127,6 +127,14 @@ OpSchema::InferFn InferProduct(ProductDims* product_dims) {
   return InOrder({SameDType("X", "Y"), IfKnown("X", "Y", infer)});
 }
 
+// Of operands in half precision, too.
+absl::Status ForceFp32(InferContext& context) {
+  const TensorType* const out = context.Output("Out");
+  if (out == nullptr || !context.attrs().Bool("force_fp32_output")) return absl::OkStatus();
+  context.SetOutput("Out", {DType::kFloat32, out->dims});
+  return absl::OkStatus();
+}
+
 absl::Status InferMv(InferContext& context, const TensorType& x, const TensorType& vec) {
   if (x.dims.size() != 2) return context.InputError("X", "two dimensions");
   WEFT_RETURN_IF_ERROR(CheckDims(context, "Vec", {x.dims[1]}));
@@ -176,9 +184,10 @@ void AddMatmulSchemas(OpSchemaTable* schemas) {
               xy_grad);
   AddWithGrad(schemas,
               OpSchema("matmul_v2", "X, Y -> Out")
+                  .AttrSincePaddle3("force_fp32_output", false)
                   .Attr("trans_x", false)
                   .Attr("trans_y", false)
-                  .Infer(InferProduct(MatMulV2Dims)),
+                  .Infer(InOrder({InferProduct(MatMulV2Dims), ForceFp32})),
               xy_grad);
   AddWithGrad(schemas,
               OpSchema("bmm", "X, Y -> Out")

@@ -19,6 +19,19 @@ TEST(MulTest, KeepsRowsOfXAndColumnsOfY) {
       IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 10]"))));
 }
 
+TEST(MatMulV2Test, ResultMayBeForcedToFp32) {
+  const auto product = [](bool forced) {
+    return InferenceCase("matmul_v2")
+        .In("X", {"bf16[2, 3]"})
+        .In("Y", {"bf16[3, 4]"})
+        .Out("Out")
+        .Attr("force_fp32_output", forced)
+        .Infer();
+  };
+  EXPECT_THAT(product(true), IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 4]"))));
+  EXPECT_THAT(product(false), IsOkAndHolds(ElementsAre(Pair("Out", "bf16[2, 4]"))));
+}
+
 TEST(MulTest, FlattensBothSides) {
   EXPECT_THAT(InferenceCase("mul")
                   .In("X", {"fp32[2, 3, 4, 5]"})

@@ -67,11 +67,34 @@ class Converter {
   absl::optional<AttrValue> operator()(const std::vector<std::string>&) const {
     return If(pb::STRINGS, Copy<std::string>(attr_.strings()));
   }
+  absl::optional<AttrValue> operator()(const std::vector<Scalar>&) const {
+    if (attr_.type() != pb::SCALARS) return absl::nullopt;
+    std::vector<Scalar> values;
+    for (const pb::Scalar& scalar : attr_.scalars()) {
+      const absl::optional<Scalar> value = Number(scalar);
+      if (!value.has_value()) return absl::nullopt;
+      values.push_back(*value);
+    }
+    return AttrValue(std::move(values));
+  }
   absl::optional<AttrValue> operator()(BlockRef) const {
     return If(pb::BLOCK, BlockRef{attr_.block_idx()});
   }
 
  private:
+  static absl::optional<Scalar> Number(const pb::Scalar& scalar) {
+    switch (scalar.type()) {
+      case pb::Scalar::BOOLEAN:
+        return Scalar(scalar.b());
+      case pb::Scalar::LONG:
+        return Scalar(int64_t{scalar.i()});
+      case pb::Scalar::FLOAT64:
+        return Scalar(scalar.r());
+      default:
+        return absl::nullopt;
+    }
+  }
+
   absl::optional<AttrValue> If(pb::AttrType type, AttrValue value) const {
     if (attr_.type() != type) return absl::nullopt;
     return value;
@@ -119,6 +142,23 @@ absl::Status WrongType(const Op& op, const AttrSchema& schema, const pb::OpDesc:
                    TypeName(AttrTypeOf(schema.default_value)), ", found ", Describe(attr)));
 }
 
+struct ScalarWriter {
+  pb::Scalar* scalar;
+
+  void operator()(bool value) const {
+    scalar->set_type(pb::Scalar::BOOLEAN);
+    scalar->set_b(value);
+  }
+  void operator()(int64_t value) const {
+    scalar->set_type(pb::Scalar::LONG);
+    scalar->set_i(value);
+  }
+  void operator()(double value) const {
+    scalar->set_type(pb::Scalar::FLOAT64);
+    scalar->set_r(value);
+  }
+};
+
 struct AttrWriter {
   pb::OpDesc::Attr* attr;
 
@@ -137,6 +177,9 @@ struct AttrWriter {
   void operator()(const std::vector<bool>& values) const { Copy(values, attr->mutable_bools()); }
   void operator()(const std::vector<std::string>& values) const {
     Copy(values, attr->mutable_strings());
+  }
+  void operator()(const std::vector<Scalar>& values) const {
+    for (const Scalar& value : values) std::visit(ScalarWriter{attr->add_scalars()}, value);
   }
   void operator()(BlockRef value) const { attr->set_block_idx(value.idx); }
 
@@ -284,6 +327,12 @@ const std::vector<std::string>& OpAttrs::Strings(absl::string_view name) const {
   const auto* strings = std::get_if<std::vector<std::string>>(&Get(name));
   if (strings == nullptr) Die(absl::StrCat(name, " is not a list of strings"));
   return *strings;
+}
+
+const std::vector<Scalar>& OpAttrs::Scalars(absl::string_view name) const {
+  const auto* scalars = std::get_if<std::vector<Scalar>>(&Get(name));
+  if (scalars == nullptr) Die(absl::StrCat(name, " is not a list of scalars"));
+  return *scalars;
 }
 
 int OpAttrs::Block(absl::string_view name) const {

@@ -50,6 +50,7 @@ class OpAttrs {
   std::vector<int64_t> Ints(absl::string_view name) const;
   std::vector<double> Floats(absl::string_view name) const;
   const std::vector<std::string>& Strings(absl::string_view name) const;
+  const std::vector<Scalar>& Scalars(absl::string_view name) const;
   int Block(absl::string_view name) const;
   // Whether the schema has such an attribute.
   bool Has(absl::string_view name) const;

@@ -6,6 +6,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {
@@ -78,6 +79,23 @@ TEST(OpAttrsTest, AttributesOfTheOpReplaceDefaults) {
   EXPECT_EQ(attrs.String("string"), "x");
   EXPECT_THAT(attrs.Ints("longs"), ElementsAre(9));
   EXPECT_THAT(attrs.Strings("strings"), ElementsAre());
+}
+
+TEST(OpAttrsTest, ScalarsKeepTheirTypes) {
+  const OpSchema schema = OpSchema("op").Attr("values", std::vector<Scalar>{});
+  const std::vector<Scalar> values = {true, int64_t{1} << 60, -0.5};
+  const auto decode = [&](pb::OpDesc::Attr attr) {
+    pb::ProgramDesc desc = testing::ProgramBuilder().Op("op", {}, {}).desc();
+    *desc.mutable_blocks(0)->mutable_ops(0)->add_attrs() = std::move(attr);
+    const Program program = *Program::FromProto(desc);
+    return OpAttrs::Decode(program.op(program.block(0).ops()[0]), schema);
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(const OpAttrs attrs, decode(MakeAttr("values", values)));
+  EXPECT_EQ(attrs.Scalars("values"), values);
+  pb::OpDesc::Attr complex = MakeAttr("values", values);
+  complex.mutable_scalars(0)->set_type(pb::Scalar::COMPLEX128);
+  EXPECT_THAT(decode(complex), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("attribute values: expected SCALARS")));
 }
 
 TEST(OpAttrsTest, LastOfRepeatedAttributesCounts) {

@@ -32,7 +32,7 @@ const T* FindByName(const std::vector<T>& items, absl::string_view name) {
 // The text of one slot, "Ids*?": see OpSchema::In.
 SlotSchema ParseSlot(absl::string_view text) {
   SlotSchema slot;
-  size_t at = text.find_first_of("*?~!={");
+  size_t at = text.find_first_of("*?~!^={");
   slot.name = std::string(text.substr(0, at));
   for (; at < text.size(); ++at) {
     switch (text[at]) {
@@ -47,6 +47,9 @@ SlotSchema ParseSlot(absl::string_view text) {
         break;
       case '!':
         slot.unwritten = true;
+        break;
+      case '^':
+        slot.since_paddle_3 = true;
         break;
       case '=':
         slot.in_place_of = std::string(text.substr(at + 1));
@@ -71,8 +74,8 @@ std::vector<absl::string_view> SplitList(absl::string_view slots) {
 pb::AttrType AttrTypeOf(const AttrValue& value) {
   static constexpr pb::AttrType kTypes[] = {
       // in the order of the alternatives
-      pb::INT,   pb::LONG,   pb::FLOAT,    pb::FLOAT64,  pb::BOOLEAN, pb::STRING, pb::INTS,
-      pb::LONGS, pb::FLOATS, pb::FLOAT64S, pb::BOOLEANS, pb::STRINGS, pb::BLOCK};
+      pb::INT,   pb::LONG,   pb::FLOAT,    pb::FLOAT64,  pb::BOOLEAN, pb::STRING,  pb::INTS,
+      pb::LONGS, pb::FLOATS, pb::FLOAT64S, pb::BOOLEANS, pb::STRINGS, pb::SCALARS, pb::BLOCK};
   static_assert(std::size(kTypes) == std::variant_size_v<AttrValue>);
   return kTypes[value.index()];
 }
@@ -122,6 +125,12 @@ OpSchema&& OpSchema::Attr(std::string name, AttrValue default_value) && {
 
 OpSchema&& OpSchema::RequiredAttr(std::string name, AttrValue type_example) && {
   attrs_.push_back({std::move(name), std::move(type_example), /*required=*/true});
+  return std::move(*this);
+}
+
+OpSchema&& OpSchema::AttrSincePaddle3(std::string name, AttrValue default_value) && {
+  attrs_.push_back({std::move(name), std::move(default_value), /*required=*/false,
+                    /*since_paddle_3=*/true});
   return std::move(*this);
 }
 

@@ -65,15 +65,17 @@ enum class Trait : uint32_t {
 };
 
 // An attribute value. The alternative fixes the attribute's type in the format: INT, LONG, FLOAT,
-// FLOAT64, BOOLEAN, STRING, INTS, LONGS, FLOATS, FLOAT64S, BOOLEANS, STRINGS, BLOCK.
+// FLOAT64, BOOLEAN, STRING, INTS, LONGS, FLOATS, FLOAT64S, BOOLEANS, STRINGS, SCALARS, BLOCK.
 struct BlockRef {
   int idx = -1;
   friend bool operator==(BlockRef a, BlockRef b) { return a.idx == b.idx; }
 };
+// A number of SCALARS, which need not all have one type. Complex ones are not read.
+using Scalar = std::variant<bool, int64_t, double>;
 using AttrValue =
     std::variant<int32_t, int64_t, float, double, bool, std::string, std::vector<int32_t>,
                  std::vector<int64_t>, std::vector<float>, std::vector<double>, std::vector<bool>,
-                 std::vector<std::string>, BlockRef>;
+                 std::vector<std::string>, std::vector<Scalar>, BlockRef>;
 
 // The type in the format of the alternative that `value` holds. O(1).
 paddle::framework::proto::AttrType AttrTypeOf(const AttrValue& value);
@@ -89,6 +91,8 @@ struct SlotSchema {
   bool unwritten = false;
   // Of an input: the factor by which mixed precision multiplies the loss.
   bool is_loss_scale = false;
+  // Of a slot that ops of Paddle 3 have, and those of earlier versions do not.
+  bool since_paddle_3 = false;
   // Of an output that is always the variable of an input: the slot of that input.
   std::string in_place_of;
   // Of an input that, if present, overrides attributes: their names. It overrides one that is a
@@ -98,8 +102,9 @@ struct SlotSchema {
 
 struct AttrSchema {
   std::string name;
-  AttrValue default_value;  // its alternative is the attribute's type
-  bool required = false;    // has no default: `default_value` only gives the type
+  AttrValue default_value;      // its alternative is the attribute's type
+  bool required = false;        // has no default: `default_value` only gives the type
+  bool since_paddle_3 = false;  // ops of earlier versions of Paddle do not have it
   // OpAttrs lists the other types that it accepts and converts (INTS for LONGS and the like).
 };
 
@@ -117,6 +122,7 @@ class OpSchema {
   //   ?      may be missing or empty
   //   ~      the declared type is not binding (SlotSchema::loose_type)
   //   !      the op does not write this output (SlotSchema::unwritten)
+  //   ^      ops of Paddle 3 have it, those of earlier versions do not
   //   =X     this output is always the variable of input X, as ParamOut is that of Param
   //   {a b}  if present, this input overrides attributes a and b (SlotSchema::attrs); implies ?
   // Aborts on other text.
@@ -129,6 +135,8 @@ class OpSchema {
   OpSchema&& Attr(AttrSchema attr) &&;
   OpSchema&& Attr(std::string name, AttrValue default_value) &&;
   OpSchema&& RequiredAttr(std::string name, AttrValue type_example) &&;
+  // One that ops of Paddle 3 have, and those of earlier versions do not.
+  OpSchema&& AttrSincePaddle3(std::string name, AttrValue default_value) &&;
   template <typename... Traits>
   OpSchema&& With(Traits... traits) && {
     traits_ |= (static_cast<uint32_t>(traits) | ...);

@@ -24,11 +24,12 @@ std::vector<std::string> TypesWith(Trait trait) {
 }
 
 TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
-  const OpSchema schema = OpSchema("fuse", "X*, Axis{axis}, Sizes*{a b}")
+  const OpSchema schema = OpSchema("fuse", "X*, Axis{axis}, New?^, Sizes*{a b}")
                               .LossScaleIn("Scale?")
                               .Out("Fused, Mask~, Left!, Out*=X")
                               .Attr("axis", 0)
                               .RequiredAttr("size", int64_t{0})
+                              .AttrSincePaddle3("values", std::vector<Scalar>{})
                               .With(Trait::kAlias, Trait::kLinear);
   EXPECT_EQ(schema.type(), "fuse");
   EXPECT_TRUE(schema.FindInput("X")->duplicable);
@@ -49,6 +50,9 @@ TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
   EXPECT_FALSE(schema.FindOutput("Fused")->loose_type || schema.FindOutput("Fused")->unwritten);
   EXPECT_FALSE(schema.FindAttr("axis")->required);
   EXPECT_TRUE(schema.FindAttr("size")->required);
+  EXPECT_TRUE(schema.FindInput("New")->since_paddle_3 && schema.FindInput("New")->optional);
+  EXPECT_TRUE(schema.FindAttr("values")->since_paddle_3);
+  EXPECT_FALSE(schema.FindInput("X")->since_paddle_3 || schema.FindAttr("axis")->since_paddle_3);
   EXPECT_TRUE(schema.Has(Trait::kAlias));
   EXPECT_TRUE(schema.Has(Trait::kLinear));
   EXPECT_FALSE(schema.Has(Trait::kCollective));
@@ -156,11 +160,12 @@ TEST(OpSchemaTableTest, OutputsInPlaceNameAnInputOfTheSameKind) {
 }
 
 TEST(TraitsTest, CollectivesAreTheOpsThatCommunicateOnARing) {
-  EXPECT_THAT(
-      TypesWith(Trait::kCollective),
-      ::testing::ElementsAre("alltoall", "c_allgather", "c_allreduce_avg", "c_allreduce_max",
-                             "c_allreduce_min", "c_allreduce_prod", "c_allreduce_sum",
-                             "c_allreduce_xsum", "c_broadcast", "c_reduce_sum", "c_reducescatter"));
+  EXPECT_THAT(TypesWith(Trait::kCollective),
+              ::testing::ElementsAre("all_gather", "all_reduce", "alltoall", "broadcast",
+                                     "c_allgather", "c_allreduce_avg", "c_allreduce_max",
+                                     "c_allreduce_min", "c_allreduce_prod", "c_allreduce_sum",
+                                     "c_allreduce_xsum", "c_broadcast", "c_reduce_sum",
+                                     "c_reducescatter", "reduce", "reduce_scatter"));
 }
 
 TEST(TraitsTest, EveryCollectiveNamesItsRing) {
@@ -169,10 +174,11 @@ TEST(TraitsTest, EveryCollectiveNamesItsRing) {
   }
 }
 
-TEST(TraitsTest, RingsAreSetUpBySixOps) {
-  EXPECT_THAT(TypesWith(Trait::kRingSetup),
-              ::testing::ElementsAre("c_comm_init", "c_comm_init_all", "c_comm_init_multitrainer",
-                                     "c_gen_bkcl_id", "c_gen_nccl_id", "c_gen_xccl_id"));
+TEST(TraitsTest, RingsAreSetUpBySevenOps) {
+  EXPECT_THAT(
+      TypesWith(Trait::kRingSetup),
+      ::testing::ElementsAre("c_comm_init", "c_comm_init_all", "c_comm_init_multitrainer",
+                             "c_gen_bkcl_id", "c_gen_nccl_id", "c_gen_xccl_id", "comm_init_all"));
 }
 
 TEST(TraitsTest, StreamsAreOrderedByFiveOps) {

@@ -50,14 +50,33 @@ OpSchema Optimizer(const char* type, absl::string_view slots) {
   return OpSchema(type, slots).With(Trait::kOptimizer);
 }
 
-// adam, adamw and lamb differ in the inputs for beta and epsilon.
-OpSchema AdamFamily(const char* type, absl::string_view first_inputs) {
+// adam, adamw and lamb differ in the inputs for beta and epsilon, and in the state.
+OpSchema AdamFamily(const char* type, absl::string_view first_inputs,
+                    absl::string_view later_inputs, absl::string_view later_outputs,
+                    OpSchema::InferFn check) {
   return Optimizer(type, first_inputs)
-      .In("Grad, LearningRate, MasterParam?, Moment1, Moment2, Param, SkipUpdate?")
+      .In("Grad, LearningRate, MasterParam?, Moment1, Moment2")
+      .In(later_inputs)
       .Out(
           "Beta1PowOut=Beta1Pow, Beta2PowOut=Beta2Pow, MasterParamOut?=MasterParam, "
-          "Moment1Out=Moment1, Moment2Out=Moment2, ParamOut=Param")
-      .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}));
+          "Moment1Out=Moment1, Moment2Out=Moment2")
+      .Out(later_outputs)
+      .Infer(std::move(check));
+}
+
+// Adam divides by the largest second moment so far, if amsgrad is set.
+absl::Status CheckLargestMoment(InferContext& context) {
+  if (!context.attrs().Bool("amsgrad") || context.HasInput("Moment2Max")) return absl::OkStatus();
+  return context.AttrError("amsgrad", "an input Moment2Max, or false", "true");
+}
+
+// adam and adamw.
+OpSchema AdamOrAdamW(const char* type) {
+  const auto check = CheckUpdate({"Moment1", "Moment2", "Moment2Max"}, {"Beta1Pow", "Beta2Pow"});
+  return AdamFamily(
+      type, "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}",
+      "Moment2Max?^, Param, SkipUpdate?", "Moment2MaxOut?^=Moment2Max, ParamOut=Param",
+      InOrder({CheckLargestMoment, check}));
 }
 
 }  // namespace
@@ -142,9 +161,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"Moment"})));
-  constexpr absl::string_view kAdamInputs =
-      "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}";
-  schemas->Add(AdamFamily("adam", kAdamInputs)
+  schemas->Add(AdamOrAdamW("adam")
+                   .AttrSincePaddle3("amsgrad", false)
                    .Attr("beta1", 0.9f)
                    .Attr("beta2", 0.999f)
                    .Attr("epsilon", 1e-8f)
@@ -153,7 +171,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .Attr("use_global_beta_pow", false)
                    .With(Trait::kElementwise));
-  schemas->Add(AdamFamily("adamw", kAdamInputs)
+  schemas->Add(AdamOrAdamW("adamw")
+                   .AttrSincePaddle3("amsgrad", false)
                    .Attr("beta1", 0.9f)
                    .Attr("beta2", 0.999f)
                    .Attr("coeff", 0.01f)
@@ -166,7 +185,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("with_decay", false)
                    .With(Trait::kElementwise));
   // Scales each parameter's update by norms of the whole parameter: not elementwise.
-  schemas->Add(AdamFamily("lamb", "Beta1Pow, Beta2Pow")
+  schemas->Add(AdamFamily("lamb", "Beta1Pow, Beta2Pow", "Param, SkipUpdate?", "ParamOut=Param",
+                          CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}))
                    .Attr("always_adapt", false)
                    .Attr("beta1", 0.9f)
                    .Attr("beta2", 0.999f)

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -55,6 +57,28 @@ TEST(OptimizerTest, OutputsAreLikeTheStateTheyUpdate) {
                   .Attr("weight_decay", 0.0f)
                   .Infer(),
               IsOkAndHolds(ElementsAre(Pair("ParamOut", "fp32[2, 3]"))));
+}
+
+TEST(OptimizerTest, TheLargestSecondMomentIsAStateOfAmsgrad) {
+  const auto adam = [](InferenceCase op) {
+    op.In("Beta1Pow", {"fp32[1]"}).In("Beta2Pow", {"fp32[1]"}).In("LearningRate", {"fp32[]"});
+    for (const char* slot : {"Grad", "Moment1", "Moment2", "Param"}) op.In(slot, {"fp32[2, 3]"});
+    return op.Out("ParamOut");
+  };
+  EXPECT_THAT(adam(InferenceCase("adam"))
+                  .In("Moment2Max", {"fp32[2, 3]"})
+                  .Out("Moment2MaxOut")
+                  .Attr("amsgrad", true)
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Moment2MaxOut", "fp32[2, 3]"),
+                                       Pair("ParamOut", "fp32[2, 3]"))));
+  EXPECT_THAT(adam(InferenceCase("adamw")).In("Moment2Max", {"fp32[6]"}).Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Moment2Max (Moment2Max_0): expected dimensions [2, 3]")));
+  EXPECT_THAT(
+      adam(InferenceCase("adam")).Attr("amsgrad", true).Infer(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("attribute amsgrad: expected an input Moment2Max, or false, found true")));
 }
 
 TEST(OptimizerTest, LearningRateMayHaveOneDimension) {

@@ -30,9 +30,12 @@ void AddSumSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("sum", "X* -> Out")
                    .With(Trait::kElementwise, Trait::kLinear, Trait::kRowSplittable)
                    .Infer(IfKnown("X", InferSum)));
-  // use_mkldnn is a back-end switch. Paddle's transpilers write it on every scale op that they
-  // insert.
-  schemas->Add(OpSchema("scale", "ScaleTensor{scale}, X -> Out")
+  // Switches of back ends, such as use_mkldnn, are here if Paddle's transpilers write them on ops
+  // that they insert. So in other files.
+  schemas->Add(OpSchema("scale", "BiasTensor^{bias}, ScaleTensor{scale}, X -> Out")
+                   .AttrSincePaddle3("mkldnn_data_type", "float32")
+                   .AttrSincePaddle3("onednn_data_type", "")
+                   .AttrSincePaddle3("use_onednn", false)
                    .Attr("use_mkldnn", false)
                    .Attr("bias", 0.0f)
                    .Attr("bias_after_scale", true)

@@ -25,6 +25,8 @@ constexpr DTypeInfo kDTypes[] = {
     {DType::kInt8, "int8", 1, false},           {DType::kBFloat16, "bf16", 2, true},
     {DType::kComplex64, "complex64", 8, false}, {DType::kComplex128, "complex128", 16, false},
     {DType::kFloat8E4M3, "fp8_e4m3", 1, true},  {DType::kFloat8E5M2, "fp8_e5m2", 1, true},
+    {DType::kUint16, "uint16", 2, false},       {DType::kUint32, "uint32", 4, false},
+    {DType::kUint64, "uint64", 8, false},
 };
 
 const DTypeInfo* Find(DType dtype) {

@@ -30,6 +30,9 @@ enum class DType : uint8_t {
   kComplex128 = 24,
   kFloat8E4M3 = 32,
   kFloat8E5M2 = 33,
+  kUint16 = 36,
+  kUint32 = 37,
+  kUint64 = 38,
 };
 
 // The element type with that number in the format; none for containers and unknown numbers.

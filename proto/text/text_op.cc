@@ -96,12 +96,13 @@ PrintOptions PrintOptions::Short() {
 }
 
 bool IsMinorAttr(absl::string_view name) {
-  static constexpr std::array<absl::string_view, 19> kNames = {
-      "Scale_out",         "Scale_x",         "Scale_y",           "exhaustive_search",
-      "force_fp32_output", "fuse_with_relu",  "mkldnn_data_type",  "op_callstack",
-      "op_device",         "op_namescope",    "scale_out",         "scale_x",
-      "scale_y",           "use_addto",       "use_cudnn",         "use_mkldnn",
-      "use_quantizer",     "with_quant_attr", "workspace_size_MB",
+  static constexpr std::array<absl::string_view, 21> kNames = {
+      "Scale_out",         "Scale_x",        "Scale_y",          "exhaustive_search",
+      "force_fp32_output", "fuse_with_relu", "mkldnn_data_type", "onednn_data_type",
+      "op_callstack",      "op_device",      "op_namescope",     "scale_out",
+      "scale_x",           "scale_y",        "use_addto",        "use_cudnn",
+      "use_mkldnn",        "use_onednn",     "use_quantizer",    "with_quant_attr",
+      "workspace_size_MB",
   };
   return std::binary_search(kNames.begin(), kNames.end(), name);
 }

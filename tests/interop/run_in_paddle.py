@@ -5,18 +5,22 @@ usage: run_in_paddle.py TRANSPILE RUNS...
 
 TRANSPILE is the tool; RUNS are folders, or .tar.xz of such, with <model>/main.pb, startup.pb,
 feeds.npz, init.params (Paddle's save_combine) and reference.npz. Needs Python with PaddlePaddle
-2.6, and no GPU.
+2.6 or 3, and no GPU. Programs of 3.x run in 3.x, with FLAGS_enable_pir_api=0, which the script sets.
 
 Mode none, and program text and back: one process; losses equal, bit for bit, those of the original
 program. Other modes: two processes that communicate by Gloo, each with its half of every batch;
-losses equal those of the reference (1e-5, relative), which Paddle made without its transpiler. The
-ops of GPU_ONLY, which Paddle does not have for the CPU, are left out: Gloo needs no rings, and on
-the CPU Paddle has no streams. The startup programs run too, each rank with other random numbers;
-then all ranks must have the same parameters, if the programs broadcast them.
+losses equal those of the reference (1e-5, relative), which Paddle made without its transpiler. In
+Paddle 3, programs are written for the CPU (--device_kind cpu) and run as they are. In Paddle 2.6,
+and in the paddle dialect, the ops of GPU_ONLY, which Paddle does not have for the CPU, are left
+out: Gloo needs no rings, and on the CPU Paddle has no streams. The startup programs run too, each
+rank with other random numbers; then all ranks must have the same parameters, if the programs
+broadcast them.
 
 What must fail is in KNOWN, and is a failure if it does not.
 
-Prints a table. Exit status 1 if anything failed.
+Prints a table; "equal" counts the good ones whose losses equal, bit for bit, those of what Paddle's
+own transpiler writes: the paddle dialect of modes grad_allreduce and local_sgd, on the same machine.
+Exit status 1 if anything failed.
 """
 import collections
 import hashlib
@@ -37,12 +41,17 @@ GPU_ONLY = frozenset([
 
 # A relative difference of losses that another order of summation makes. ResNet: parameters that
 # differ by 2e-10 after the first step give losses that differ by 1e-3 in the fifth.
-TOLERANCE = {"": 1e-5, "bert_tiny": 1e-4, "resnet18_cifar": 2e-3}
+TOLERANCE = {"": 1e-5, "bert_tiny": 1e-4, "resnet18_cifar": 2e-3, "paddle3_bert_tiny": 1e-4,
+             "paddle3_resnet18_cifar": 2e-3}
 
 PADDLE = "--dialect paddle " + written_programs.TWO_TRAINERS.replace("--rank 1", "--rank %d")
 
+FOR_CPU = " --device_kind cpu"  # in Paddle 3
+
 # Name, flags with %d for the rank where they need it, which run of the reference has the losses.
 DATA_PARALLEL = [
+    ("paddle grad_allreduce", "--mode grad_allreduce " + PADDLE, "dp2"),
+    ("paddle local_sgd", "--mode local_sgd " + PADDLE, "localsgd2"),
     ("grad_allreduce", "--mode grad_allreduce --nranks 2", "dp2"),
     ("grad_allreduce 2 rings",
      "--mode grad_allreduce --nranks 2 --nrings 2 --buckets count{count=4}", "dp2"),
@@ -53,8 +62,6 @@ DATA_PARALLEL = [
     ("singa_plain", "--mode singa_plain --nranks 2", "dp2"),
     ("local_sgd", "--mode local_sgd --nranks 2", "localsgd2"),
     ("local_sgd k=4", "--mode local_sgd --nranks 2 --k_steps 4", "localsgd2_k4"),
-    ("paddle grad_allreduce", "--mode grad_allreduce " + PADDLE, "dp2"),
-    ("paddle local_sgd", "--mode local_sgd " + PADDLE, "localsgd2"),
     ("paddle multi_thread fuse", "--mode multi_thread --devices 0 " + PADDLE, "dp2"),
     ("paddle multi_thread each",
      "--mode multi_thread --trans_mode all_reduce --devices 0 " + PADDLE, "dp2"),
@@ -74,17 +81,45 @@ for _mode in ("grad_allreduce", "grad_allreduce 2 rings", "multi_thread fuse",
     for _model in ("word2vec_sparse_sgd", "word2vec_sparse_adam"):
         KNOWN[_mode, _model] = ROWS
 
-# What one process trains.
-Job = collections.namedtuple("Job", "main startup folder nranks rank steps")
+# In Paddle 3. Rows are made dense for the CPU.
+KNOWN3 = {
+    ("paddle grad_allreduce", "paddle3_mlp_gradient_merge"): "defect 25",
+    ("paddle multi_thread each", "paddle3_mlp_gradient_merge"): "defect 25",
+    ("paddle multi_thread fuse", "paddle3_mlp_gradient_merge"): "defect 25",
+    ("paddle multi_thread fuse", "paddle3_two_losses"): "defect 26",
+    ("paddle grad_allreduce", "paddle3_word2vec_sparse_sgd"): ROWS,
+    ("paddle multi_thread each", "paddle3_word2vec_sparse_sgd"): ROWS,
+    ("paddle multi_thread fuse", "paddle3_word2vec_sparse_sgd"): ROWS,
+}
+
+# What one process trains. `leave_out` has types of ops.
+Job = collections.namedtuple("Job", "main startup folder nranks rank steps leave_out")
 
 
 def import_paddle():
+    os.environ["FLAGS_enable_pir_api"] = "0"  # Paddle 3: programs as messages
     try:
         import paddle  # pylint: disable=import-outside-toplevel
     except ImportError as error:
-        sys.exit("run_in_paddle.py: error: PaddlePaddle 2.6 is not there (%s). Install it, for "
-                 "instance in a virtual environment: pip install paddlepaddle==2.6.2" % error)
+        sys.exit("run_in_paddle.py: error: PaddlePaddle is not there (%s). Install it, for "
+                 "instance in a virtual environment: pip install paddlepaddle==3.3.1" % error)
     return paddle
+
+
+def is_paddle3(paddle):
+    return paddle.__version__.startswith("3.")
+
+
+def connect(paddle, rank, port):
+    """Rings 0 to 3 of two processes. Returns what must live as long as they do."""
+    if not is_paddle3(paddle):
+        paddle.distributed.gloo_init_parallel_env(rank, 2, "127.0.0.1:%d" % port)
+        return None
+    core = paddle.base.core
+    store = core.TCPStore("127.0.0.1", port, rank == 0, 2, 60)
+    for ring in range(4):
+        core.CommContextManager.create_gloo_comm_context(store, str(ring), rank, 2)
+    return store
 
 
 # --- A rank ---------------------------------------------------------------------------------------
@@ -132,8 +167,7 @@ def train(paddle, job):
     """Returns the losses, and a digest of the parameters after the startup program."""
     import numpy  # pylint: disable=import-outside-toplevel
 
-    leave_out = GPU_ONLY if job.nranks > 1 else ()
-    main, startup = (parse(paddle, path, leave_out) for path in (job.main, job.startup))
+    main, startup = (parse(paddle, path, job.leave_out) for path in (job.main, job.startup))
     paddle.seed(1 + job.rank)
     exe = paddle.static.Executor(paddle.CPUPlace())
     exe.run(startup)
@@ -167,10 +201,11 @@ def work(rank, port, jobs, results):
     os.environ["GLOG_minloglevel"] = "2"
     paddle = import_paddle()
     paddle.enable_static()
-    paddle.distributed.gloo_init_parallel_env(rank, 2, "127.0.0.1:%d" % port)
+    store = connect(paddle, rank, port)
     while True:
         job = jobs.recv()
         if job is None:
+            del store
             return
         try:
             with paddle.static.scope_guard(paddle.static.Scope()):
@@ -260,11 +295,13 @@ def difference(found, expected):
 class Check:
     """Trains one model in one configuration. The result is a word for the table, and a failure."""
 
-    def __init__(self, transpile, folder):
+    def __init__(self, transpile, folder, paddle3):
         self._transpile = transpile
+        self._paddle3 = paddle3
         self._folder = folder
         self._ranks = Ranks()
         self._originals = {}
+        self._of_paddle = {}  # losses of what Paddle's transpiler writes, by model and reference
 
     def stop(self):
         self._ranks.stop()
@@ -280,7 +317,7 @@ class Check:
 
         def run(folder):
             job = Job(folder + "/main.pb", folder + "/startup.pb", model_folder, 1, 0,
-                      len(single[0]))
+                      len(single[0]), ())
             return self._ranks.run([job])
 
         if model not in self._originals:
@@ -309,6 +346,10 @@ class Check:
         expected = reference_losses(model_folder, reference, 2)
         if not expected:
             return "no reference", ""
+        leave_out = GPU_ONLY
+        if self._paddle3:
+            flags += FOR_CPU
+            leave_out = GPU_ONLY if "--dialect paddle" in flags else ()
         jobs = []
         for rank in range(2):
             of_rank = (flags % rank if "%d" in flags else flags).split()
@@ -316,8 +357,8 @@ class Check:
             if error:
                 return "refused", ""
             jobs.append(Job(out + "/main.pb", out + "/startup.pb", model_folder, 2, rank,
-                            len(expected[0])))
-        broadcasts = any("c_broadcast" in block
+                            len(expected[0]), leave_out))
+        broadcasts = any(name in block for name in ("broadcast", "c_broadcast")
                          for block in written_programs.op_types(jobs[0].startup))
         found, error = self._ranks.run(jobs)
         if error:
@@ -327,7 +368,11 @@ class Check:
         worst = max(difference(f[0], e) for f, e in zip(found, expected))
         if not worst <= TOLERANCE.get(model, TOLERANCE[""]):
             return "failed", "losses differ by %.2g" % worst
-        return "good", ""
+        losses = [f[0] for f in found]
+        if "--dialect paddle" in flags:
+            self._of_paddle.setdefault((model, reference), losses)
+        is_equal = losses == self._of_paddle.get((model, reference))
+        return "equal" if is_equal else "good", ""
 
 
 def main():
@@ -342,11 +387,14 @@ def main():
         models = {model: path for model, path in sorted(models.items())
                   if all(os.path.isfile(os.path.join(path, name))
                          for name in ("feeds.npz", "init.params", "reference.npz"))}
-        check = Check(sys.argv[1], folder)
+        check = Check(sys.argv[1], folder, is_paddle3(paddle))
 
         def add(name, model, result):
             word, failure = result
-            known = KNOWN.get((name, model))
+            known = (KNOWN3 if is_paddle3(paddle) else KNOWN).get((name, model))
+            if word == "equal":
+                rows.setdefault(name, collections.Counter())["equal"] += 1
+                word = "good"
             if known and word == "failed":
                 print("known: %s: %s: %s: %s" % (name, model, known, failure), flush=True)
                 word, failure = "known", ""
@@ -367,11 +415,11 @@ def main():
         finally:
             check.stop()
     print("Paddle %s, %d models" % (paddle.__version__, len(models)))
-    columns = ("good", "failed", "known", "refused", "no reference")
+    columns = ("good", "equal", "failed", "known", "refused", "no reference")
     print("%-30s" % "mode" + "".join("%14s" % column for column in columns))
     for name, row in rows.items():
         print("%-30s" % name + "".join("%14d" % row[column] for column in columns))
-    empty = [name for name, row in rows.items() if not row["good"]]
+    empty = [name for name, row in rows.items() if not row["good"] and set(row) != {"no reference"}]
     for name in empty:
         print("FAILED: %s: nothing ran" % name)
     return 1 if failures or empty or not rows else 0

@@ -61,7 +61,7 @@ std::string SyncText(const Op& op, StreamSync sync) {
 std::string NoteOf(const Op& op, OpKind kind) {
   switch (kind) {
     case OpKind::kCollective:
-      if (const CollectiveOp* collective = FindCollectiveOp(op.type())) {
+      if (const CollectiveOp* collective = FindCollectiveOp(op)) {
         return CollectiveText(op, *collective);
       }
       return absl::StrCat("communicates on ring ", RingOf(op));

@@ -23,6 +23,7 @@
 #include "transpiler/passes/partial_averaging.h"
 #include "transpiler/passes/periodic_broadcast.h"
 #include "transpiler/passes/reduce_statistics.h"
+#include "transpiler/passes/registered_ops.h"
 #include "transpiler/passes/scale_loss_grad.h"
 #include "transpiler/passes/set_optimizer.h"
 #include "transpiler/passes/sparsify_gradients.h"
@@ -55,6 +56,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<PartialAveraging>();
   registry.Add<PeriodicBroadcast>();
   registry.Add<ReduceStatistics>();
+  registry.Add<RegisteredOps>();
   registry.Add<ScaleLossGrad>();
   registry.Add<SetOptimizer>();
   registry.Add<SparsifyGradients>();

@@ -42,6 +42,12 @@ TEST(CommInit, EndpointsGiveAnIdAndACommunicatorPerRingAfterTheInitializers) {
                 OnEndpoints(3));
 }
 
+TEST(CommInit, CpusAreConnectedOutsideOfPrograms) {
+  RewriteOptions options = OnRanks(2);
+  options.device_kind = DeviceKind::kCpu;
+  ExpectNoRewrite("comm-init{nrings=2}", {"", ""}, options);
+}
+
 TEST(CommInit, NamesOfIdsThatAreTakenAreSkipped) {
   ExpectRewrite("comm-init{nrings=2}", {"", R"(
     var nccl_id_0 : fp32[1]

@@ -175,6 +175,9 @@ Claims DenseGradients::claims(const PassContext& context) const {
 
 absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& programs) const {
   if (options_.sparse == Sparse::kRows) return false;
+  // Paddle's communicator of CPUs cannot add rows.
+  const bool on_cpu = context.target.device_kind == DeviceKind::kCpu;
+  const Sparse sparse = on_cpu ? Sparse::kDense : options_.sparse;
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<SparseGradient> gradients,
                         SparseGradientFinder(program).Find());
@@ -182,7 +185,7 @@ absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& prog
   for (const SparseGradient& gradient : gradients) {
     const std::string name(program.name(gradient.pair.grad));
     Choice choice{true, "as requested"};
-    if (options_.sparse == Sparse::kAuto) {
+    if (sparse == Sparse::kAuto) {
       choice = Choose(program, gradient, context.cluster.nranks().value_or(2));
       if (!gradient.why_rows.empty()) choice = {false, gradient.why_rows};
     } else if (!gradient.why_rows.empty()) {

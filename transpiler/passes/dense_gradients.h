@@ -16,6 +16,7 @@ namespace weft {
 //   rows   (n - 1) ids (4 + bytes of a row), 8 + for more than 2^31 rows; ids: the number of ids
 //          that the ops look up in a step
 //   dense  2 (n - 1) / n bytes of the parameter
+// For the CPU, auto means dense: Paddle's communicator cannot add rows there.
 // With option auto, gradients stay row-sparse if the number of ids is unknown (a batch of any
 // size), if an optimizer with lazy_mode uses them, which skips rows without a gradient, and if an
 // unregistered op uses them. With option dense, FailedPrecondition if a gradient cannot be made

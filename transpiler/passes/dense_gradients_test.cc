@@ -18,6 +18,7 @@ using ::weft::testing::ExpectNoRewrite;
 using ::weft::testing::ExpectRewrite;
 using ::weft::testing::OnRanks;
 using ::weft::testing::RemarkTexts;
+using ::weft::testing::RewriteOptions;
 using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
 
@@ -95,6 +96,14 @@ TEST(DenseGradients, UnknownNumberOfIdsKeepsRows) {
   EXPECT_THAT(
       RemarkTexts(ExpectNoRewrite("dense-gradients", Embedding(-1), OnRanks(2))),
       ElementsAre("w@GRAD left as rows: the number of ids in a step is unknown parameter=w"));
+}
+
+TEST(DenseGradients, ForCpusRowsBecomeDenseWhateverTheSize) {
+  RewriteOptions options = OnRanks(2);
+  options.device_kind = DeviceKind::kCpu;
+  EXPECT_THAT(RewriteStatus("dense-gradients", Embedding(1, /*lazy=*/true), options),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot be made dense")));
+  ExpectNoRewrite("dense-gradients{sparse=rows}", Embedding(1), options);
 }
 
 TEST(DenseGradients, RowsAreLeftAlone) {

@@ -40,7 +40,7 @@ DeviceCopies::DeviceCopies(const Program& program, const DeviceAccesses& accesse
 void DeviceCopies::FindRings() {
   for (const DeviceStep& step : steps_) {
     const Op op = program_.op(step.op);
-    if (FindCollectiveOp(op.type()) == nullptr) continue;
+    if (FindCollectiveOp(op) == nullptr) continue;
     if (!op.BoolAttr("use_calc_stream").value_or(false)) {
       rings_.push_back(static_cast<int>(op.IntAttr("ring_id").value_or(0)));
     }
@@ -61,7 +61,7 @@ DeviceCopies::Stream DeviceCopies::StreamOfRing(const Op& op) const {
 DeviceCopies::Stream DeviceCopies::StreamOf(const DeviceStep& step) const {
   const Op op = program_.op(step.op);
   const bool on_ring =
-      FindCollectiveOp(op.type()) != nullptr && !op.BoolAttr("use_calc_stream").value_or(false);
+      FindCollectiveOp(op) != nullptr && !op.BoolAttr("use_calc_stream").value_or(false);
   return on_ring ? StreamOfRing(op) : Compute(step.device);
 }
 

@@ -42,8 +42,8 @@ NewOp InPlaceOp(const std::string& type, const std::vector<std::string>& variabl
 // The op as a message, with slots and attributes in the order of their names, use_mkldnn first.
 // kWeft: the slots and attributes of `op`, and op_role. kPaddle: as Paddle's Python writes an op,
 // with all slots of the schema except optional outputs that are not given, all attributes of the
-// schema with their defaults, and the bookkeeping attributes. CHECK-fails for an unknown type, slot
-// or attribute, and if a required attribute is missing.
+// schema with their defaults, and the bookkeeping attributes; without what only Paddle 3 has.
+// CHECK-fails for an unknown type, slot or attribute, and if a required attribute is missing.
 pb::OpDesc BuildOp(const NewOp& op, Dialect dialect);
 
 // An op that is inserted many times with different variables. Builds the attributes, which are most

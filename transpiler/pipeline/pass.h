@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_PIPELINE_PASS_H_
 #define WEFT_TRANSPILER_PIPELINE_PASS_H_
 
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
@@ -23,6 +24,7 @@
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/param_attrs.h"
+#include "transpiler/pipeline/target.h"
 
 namespace weft {
 
@@ -42,6 +44,7 @@ struct Remark {
 // Shared by all passes of a pipeline.
 struct PassContext {
   Dialect dialect = Dialect::kWeft;
+  Target target;
   Cluster cluster;
   // Parameters of which each rank holds a part. Their gradients are not reduced.
   std::set<std::string> distributed_params;
@@ -59,6 +62,8 @@ struct PassContext {
   ReadyTimes gradient_ready;
   // The program of the parameter servers, which a pass makes; none: there are no servers.
   absl::optional<Program> server;
+  // The ids from which on ops are new, in the main and in the startup program.
+  size_t first_new_op = 0, first_new_startup_op = 0;
   // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
   // Receives known defects of what the paddle dialect writes; null disables them.

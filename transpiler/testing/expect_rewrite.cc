@@ -43,6 +43,8 @@ absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteO
   transpile.passes = std::string(passes);
   transpile.dialect = options.dialect;
   transpile.cluster = options.cluster;
+  transpile.paddle_version = options.paddle_version;
+  transpile.device_kind = options.device_kind;
   transpile.distributed_params = options.distributed_params;
   transpile.param_attrs = options.param_attrs;
   transpile.explain = true;

@@ -39,7 +39,9 @@ struct ProgramTexts {
 
 struct RewriteOptions {
   Dialect dialect = Dialect::kWeft;
-  ClusterSpec cluster;  // default: any number of ranks
+  ClusterSpec cluster;                 // default: any number of ranks
+  absl::optional<int> paddle_version;  // as in TranspileOptions
+  absl::optional<DeviceKind> device_kind;
   std::set<std::string> distributed_params;
   ParamAttrsByName param_attrs;
   PassRegistry registry = BuiltinPasses();  // add your own passes

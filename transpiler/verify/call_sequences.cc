@@ -53,7 +53,7 @@ std::string Describe(const Program& program, const Op& op, const CollectiveOp& c
   if (!collective.root_attr.empty()) {
     absl::StrAppend(&text, " root ", op.IntAttr(collective.root_attr).value_or(0));
   }
-  return text + DescribeSizes(program, op, op.Input("X"));
+  return text + DescribeSizes(program, op, collective.Inputs(op));
 }
 
 class CallReader {
@@ -131,8 +131,8 @@ class CallReader {
       case Communication::kNone:
         return;
       case Communication::kCollective:
-        call.what = Describe(program_, op, *FindCollectiveOp(op.type()));
-        call.variables = Variables(op);
+        call.what = Describe(program_, op, *FindCollectiveOp(op));
+        call.variables = Variables(op, *FindCollectiveOp(op));
         SetGroup(op, &call);
         if (op.StringAttr(kAccumulateTypeAttr) == kAccumulatesNatively) {
           absl::StrAppend(&call.what, ", rounded after each addition");
@@ -178,8 +178,8 @@ class CallReader {
   }
 
   // The inputs, and the outputs if they differ.
-  std::string Variables(const Op& op) const {
-    const absl::Span<const Symbol> in = op.Input("X"), out = op.Output("Out");
+  std::string Variables(const Op& op, const CollectiveOp& collective) const {
+    const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
     return in == out ? Names(in) : absl::StrCat(Names(in), " -> ", Names(out));
   }
 

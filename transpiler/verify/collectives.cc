@@ -20,6 +20,23 @@
 namespace weft {
 namespace {
 
+// Whether a program that communicates needs an op that sets its ring up. Others leave that to the
+// process: programs of Paddle 3, as builds without CUDA do, and programs without streams for rings,
+// as CPUs run them.
+bool SetsUpItsRings(const Program& program) {
+  if (program.version() >= 3'000'000) return false;
+  Communications communications(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (FindStreamSyncOp(op.type()).has_value()) return true;
+      if (communications.Of(op) == Communication::kNone) continue;
+      if (!op.BoolAttr("use_calc_stream").value_or(false)) return true;
+    }
+  }
+  return false;
+}
+
 class CollectiveChecker {
  public:
   CollectiveChecker(const Program& program, absl::optional<int> nranks, ProgramRef ref,
@@ -31,7 +48,8 @@ class CollectiveChecker {
         reporter_(ref, findings),
         has_nranks_(program.num_signatures(), -1),
         uses_ring_(program.num_signatures(), -1),
-        knows_rings_(ref.is_startup) {}
+        knows_rings_(ref.is_startup &&
+                     (AnyHas(program, Trait::kRingSetup) || SetsUpItsRings(program))) {}
 
   void AddRings(const Program& startup) {
     OpTraits traits(startup);
@@ -43,7 +61,7 @@ class CollectiveChecker {
       if (!op.output_args().empty() || !ranks.ok()) continue;
       groups_.emplace(RingOf(op), Group{*ranks, "the op that sets it up"});
     }
-    knows_rings_ = true;
+    knows_rings_ = AnyHas(startup, Trait::kRingSetup) || SetsUpItsRings(program_);
   }
 
   void Check() {
@@ -63,7 +81,7 @@ class CollectiveChecker {
         if (communication == Communication::kMoments && nranks_.value_or(1) == 1) continue;
         CheckRing(op);
         if (communication == Communication::kCollective) {
-          CheckCollective(op, *FindCollectiveOp(op.type()));
+          CheckCollective(op, *FindCollectiveOp(op));
         }
       }
     }
@@ -111,11 +129,12 @@ class CollectiveChecker {
              absl::StrCat(" attribute ", kGroupRanksAttr, ": expected ranks below ", *nranks_,
                           ", found ", GroupText(*ranks)));
     }
-    if (!ranks->empty() && traits_.Has(op, Trait::kCollective) &&
-        op.Input("X") != op.Output("Out")) {
-      Report(
-          "W308", op, "",
-          ": expected the same variables in X and Out, as ranks outside of the ring keep theirs");
+    const CollectiveOp* const collective = FindCollectiveOp(op);
+    if (!ranks->empty() && collective != nullptr &&
+        collective->Inputs(op) != collective->Outputs(op)) {
+      Report("W308", op, "",
+             absl::StrCat(": expected the same variables in ", collective->in, " and ",
+                          collective->out, ", as ranks outside of the ring keep theirs"));
     }
   }
 
@@ -161,8 +180,8 @@ class CollectiveChecker {
     if (rings_.count(ring) > 0) return;
     Report("W301", op, "",
            absl::StrCat(": uses ring ", ring,
-                        ", which no op of the startup program sets up; expected c_comm_init or "
-                        "c_comm_init_all with ring_id ",
+                        ", which no op of the startup program sets up; expected c_comm_init, "
+                        "c_comm_init_all or comm_init_all with ring_id ",
                         ring));
   }
 
@@ -183,16 +202,16 @@ class CollectiveChecker {
 
   void CheckCollective(const Op& op, const CollectiveOp& collective) {
     CheckRoot(op, collective);
-    const absl::Span<const Symbol> out = op.Output("Out");
-    for (Symbol name : op.Input("X")) {
+    const absl::Span<const Symbol> out = collective.Outputs(op);
+    for (Symbol name : collective.Inputs(op)) {
       const VarId var = program_.block(op.block()).Resolve(name);
       if (!var.valid()) continue;
       CheckType(op, collective, var);
       if (Resizes(collective) && !out.empty() && out[0] == name) {
         const absl::string_view variable = program_.name(name);
         Report("W305", op, variable,
-               absl::StrCat(" output Out: expected another variable than X (", variable,
-                            "), as it has another shape"));
+               absl::StrCat(" output ", collective.out, ": expected another variable than ",
+                            collective.in, " (", variable, "), as it has another shape"));
       }
     }
   }
@@ -214,13 +233,13 @@ class CollectiveChecker {
     const absl::string_view variable = program_.var(var).name();
     if (Reduces(collective.kind) && !CanReduce(type->dtype)) {
       Report("W304", op, variable,
-             absl::StrCat(" input X (", variable,
+             absl::StrCat(" input ", collective.in, " (", variable,
                           "): expected an element type that can be reduced, found ",
                           DTypeName(type->dtype)));
     }
     if (type->kind == TensorType::Kind::kSelectedRows && !TakesRows(collective)) {
       Report("W306", op, variable,
-             absl::StrCat(" input X (", variable,
+             absl::StrCat(" input ", collective.in, " (", variable,
                           "): expected a dense tensor, found SelectedRows, whose number of rows "
                           "differs between ranks"));
     }

@@ -43,9 +43,29 @@ TEST(Collectives, RingsAreSetUpByTheStartupProgram) {
   EXPECT_THAT(Check(reduce, "    c_comm_init_all() {ring_id=1}\n"), IsEmpty());
   EXPECT_THAT(Check(reduce, "    c_comm_init_all() {ring_id=0}\n"),
               ElementsAre("error: W301: op 0 (c_allreduce_sum): uses ring 1, which no op of the "
-                          "startup program sets up; expected c_comm_init or c_comm_init_all with "
-                          "ring_id 1"));
+                          "startup program sets up; expected c_comm_init, c_comm_init_all or "
+                          "comm_init_all with ring_id 1"));
   EXPECT_THAT(Check(reduce), IsEmpty());  // no startup program: rings count as set up
+}
+
+TEST(Collectives, RingsWithoutStreamsMayBeSetUpByTheProcess) {
+  const std::string reduce =
+      "    Out=[a] = c_allreduce_sum(X=[a]) {ring_id=1, use_calc_stream=true}\n";
+  EXPECT_THAT(Check(reduce, ""), IsEmpty());
+  EXPECT_THAT(Check(reduce, "    c_comm_init_all() {ring_id=0}\n"),
+              ElementsAre(HasSubstr("uses ring 1, which no op")));
+  EXPECT_THAT(Check(reduce + "    Out=[a] = c_wait_comm(X=[a]) {ring_id=1}\n", ""),
+              ::testing::Contains(HasSubstr("uses ring 1, which no op")));
+}
+
+TEST(Collectives, RingsOfPaddle3MayBeSetUpByTheProcess) {
+  pb::ProgramDesc desc =
+      BlockProgram(absl::StrCat(kVars, "    out=[a] = all_reduce(x=[a]) {ring_id=1}\n")).ToProto();
+  desc.mutable_version()->set_version(3003001);
+  const Program program = *Program::FromProto(desc), startup = BlockProgram(kVars);
+  Findings findings;
+  CheckCollectives(program, &startup, 2, ProgramRef(), &findings);
+  EXPECT_THAT(testing::Lines(findings), IsEmpty());
 }
 
 TEST(Collectives, OtherOpsThatCommunicateNeedTheirRing) {

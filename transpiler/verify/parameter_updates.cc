@@ -20,7 +20,7 @@ constexpr char kDiffersAtStart[] =
 
 // Whether the op is a collective on the ring of other ranks.
 bool IsOfOthers(const Op& op, const std::vector<int>& group) {
-  if (FindCollectiveOp(op.type()) == nullptr) return false;
+  if (FindCollectiveOp(op) == nullptr) return false;
   const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
   return ranks.ok() && *ranks != group;
 }

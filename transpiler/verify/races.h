@@ -9,7 +9,8 @@ namespace weft {
 
 // Reports data races between streams and redundant synchronizations (W401 to W408), by the rules of
 // ops/analysis/streams.h. A program on a single stream has no races. Skips undeclared names, so the
-// program may be incomplete. O(arguments + synchronizations * rings).
+// program may be incomplete. A startup program of Paddle 3 that sets up no ring is one for CPUs,
+// where one stream runs all ops. O(arguments + synchronizations * rings).
 void CheckRaces(const Program& program, ProgramRef ref, Findings* findings);
 
 }  // namespace weft

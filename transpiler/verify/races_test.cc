@@ -201,6 +201,23 @@ TEST(Races, W408NamesTheUnregisteredOp) {
                           "but names a ring: what it exchanges with other ranks is not known"));
 }
 
+TEST(Races, StartupProgramsOfPaddle3WithoutRingSetUpAreForCpus) {
+  const auto found = [](const std::string& version) {
+    const auto program = ParseProgramText(absl::StrCat("program version=", version, R"( {
+  block 0 parent=-1 {
+    var w : fp32[2] persistable
+    Out=[w] = fill_constant() {shape=longs[2], dtype=5, value=1.0}
+    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0}
+  }
+})"));
+    Findings findings;
+    CheckRaces(*program, {0, /*is_startup=*/true}, &findings);
+    return findings.all().size();
+  };
+  EXPECT_EQ(found("3003001"), 0u);
+  EXPECT_GT(found("2006002"), 0u);
+}
+
 TEST(Races, NamesThatAreNotDeclaredAreSkipped) {
   EXPECT_THAT(Found(Example("W401", {{"    var w : fp32[4] parameter persistable\n", ""}})),
               SizeIs(1));

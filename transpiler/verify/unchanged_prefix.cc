@@ -40,8 +40,8 @@ bool MayBeKept(const Op& op, const RankRecipe& recipe) {
          recipe.kind == Kind::kBranch || recipe.kind == Kind::kFunction;
 }
 
-bool IsInPlace(const Op& op) {
-  const absl::Span<const Symbol> in = op.Input("X"), out = op.Output("Out");
+// `in` and `out`: what the op reads and writes.
+bool IsInPlace(const Op& op, absl::Span<const Symbol> in, absl::Span<const Symbol> out) {
   return !in.empty() && in == out && in.size() == op.input_args().size() &&
          out.size() == op.output_args().size();
 }
@@ -56,11 +56,12 @@ bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& origin
   switch (recipe.kind) {
     case Kind::kIgnored:
       return true;
-    case Kind::kCollective:
-      return recipe.collective->kind == CollectiveKind::kAllReduce &&
-             (recipe.collective->reduction == Reduction::kSum ||
-              recipe.collective->reduction == Reduction::kAvg) &&
-             IsInPlace(op);
+    case Kind::kCollective: {
+      const CollectiveOp& collective = *FindCollectiveOp(op);
+      return collective.kind == CollectiveKind::kAllReduce &&
+             (collective.reduction == Reduction::kSum || collective.reduction == Reduction::kAvg) &&
+             IsInPlace(op, collective.Inputs(op), collective.Outputs(op));
+    }
     case Kind::kFuse: {
       const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
       return op.Input("Input") == op.Output("Output") &&
@@ -68,7 +69,7 @@ bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& origin
     }
     case Kind::kFunction:
       return recipe.algebra == Algebra::kScale && op.FloatAttr("bias").value_or(0) == 0 &&
-             IsInPlace(op);
+             IsInPlace(op, op.Input("X"), op.Output("Out"));
     default:
       return false;
   }

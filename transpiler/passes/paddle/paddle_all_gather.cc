@@ -27,45 +27,53 @@ constexpr int kDefaultDevices = 9;
 
 using Dims = std::vector<int64_t>;
 
-pb::VarDesc Fp32Var(const std::string& name, const Dims& dims) {
-  return PaddleTensorVar(name, TensorOf(pb::VarType::FP32, dims));
+// A gathered gradient, or a part of one.
+struct GatheredType {
+  pb::VarType::Type dtype;
+  Dims dims;
+};
+
+pb::VarDesc VarOf(const std::string& name, const GatheredType& type) {
+  return PaddleTensorVar(name, TensorOf(type.dtype, type.dims));
 }
 
 // Declares the variables of gathered gradients, and knows their dimensions.
 class Gathered {
  public:
-  Gathered(const Program& program, int nranks, Rewriter* rewriter)
-      : program_(program), nranks_(nranks), rewriter_(*rewriter) {}
+  // With `keeps_types`, they have the element types of the gradients, else fp32.
+  Gathered(const Program& program, int nranks, bool keeps_types, Rewriter* rewriter)
+      : program_(program), nranks_(nranks), keeps_types_(keeps_types), rewriter_(*rewriter) {}
 
   static std::string NameOf(const std::string& param) { return param + "_allgather"; }
 
   absl::Status Declare(const PaddleGradient& gradient) {
-    WEFT_ASSIGN_OR_RETURN(Dims dims, DimsFor(gradient));
-    if (!dims_.emplace(gradient.param, dims).second) {
+    WEFT_ASSIGN_OR_RETURN(const GatheredType type, TypeFor(gradient));
+    if (!types_.emplace(gradient.param, type).second) {
       return absl::InvalidArgumentError(
           absl::StrCat(program_.op(gradient.op).DebugName(), ": parameter ", gradient.param,
                        " already has another gradient; only one of each can be gathered"));
     }
-    rewriter_.AddVar(0, Fp32Var(NameOf(gradient.param), dims));
+    rewriter_.AddVar(0, VarOf(NameOf(gradient.param), type));
     return absl::OkStatus();
   }
 
   // Null if the parameter has no gathered gradient.
-  const Dims* Find(const std::string& param) const {
-    const auto found = dims_.find(param);
-    return found == dims_.end() ? nullptr : &found->second;
+  const GatheredType* Find(const std::string& param) const {
+    const auto found = types_.find(param);
+    return found == types_.end() ? nullptr : &found->second;
   }
 
  private:
   // A gathered gradient has the rows of all ranks. That of a distributed parameter, which is only
   // declared, has an extra dimension.
-  absl::StatusOr<Dims> DimsFor(const PaddleGradient& gradient) const {
+  absl::StatusOr<GatheredType> TypeFor(const PaddleGradient& gradient) const {
     const std::string& var = gradient.distributed ? gradient.param : gradient.grad;
     WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(program_.op(gradient.op), var));
+    const auto dtype = keeps_types_ ? tensor.data_type() : pb::VarType::FP32;
     Dims dims(tensor.dims().begin(), tensor.dims().end());
     if (gradient.distributed || dims.empty()) {
       dims.insert(dims.begin(), nranks_);
-      return dims;
+      return GatheredType{dtype, dims};
     }
     if (dims[0] < 0) {
       dims[0] = -1;
@@ -74,13 +82,14 @@ class Gathered {
                                                      ": variable ", var, ": too many rows for ",
                                                      nranks_, " ranks"));
     }
-    return dims;
+    return GatheredType{dtype, dims};
   }
 
   const Program& program_;
   const int nranks_;
+  const bool keeps_types_;
   Rewriter& rewriter_;
-  std::map<std::string, Dims> dims_;
+  std::map<std::string, GatheredType> types_;
 };
 
 absl::Status AddSlot(const Op& op, const std::string& name, absl::Span<const Symbol> args,
@@ -127,13 +136,13 @@ class UpdateWriter {
   absl::Status Replace(const Op& op) {
     WEFT_ASSIGN_OR_RETURN(const NewOp update, PlainUpdate(op));
     const std::string& param = update.inputs[0].second[0];
-    const Dims* dims = gathered_.Find(param);
-    if (dims == nullptr) {
+    const GatheredType* const type = gathered_.Find(param);
+    if (type == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
           op.DebugName(), " updates ", param,
           ", for which no gradient is gathered: no backward op pairs it with a gradient"));
     }
-    const std::vector<std::string> parts = Parts(param, *dims);
+    const std::vector<std::string> parts = Parts(param, *type);
     rewriter_.InsertBefore(op.id(),
                            split_.In("X", {Gathered::NameOf(param)}).Out("Out", parts).op());
     OpTemplate& adam = TemplateFor(update);
@@ -146,13 +155,13 @@ class UpdateWriter {
 
  private:
   // The gradients of the ranks. Declares them on first use.
-  std::vector<std::string> Parts(const std::string& param, const Dims& gathered) {
+  std::vector<std::string> Parts(const std::string& param, const GatheredType& gathered) {
     std::vector<std::string> parts;
     for (int rank = 0; rank < nranks_; ++rank) parts.push_back(absl::StrCat(param, "_", rank));
     if (!declared_.insert(param).second) return parts;
-    Dims dims = gathered;
-    if (dims[0] > 0) dims[0] /= nranks_;
-    pb::VarDesc var = Fp32Var("", dims);
+    GatheredType part = gathered;
+    if (part.dims[0] > 0) part.dims[0] /= nranks_;
+    pb::VarDesc var = VarOf("", part);
     for (const std::string& part : parts) {
       var.set_name(part);
       rewriter_.AddVar(0, var);
@@ -203,7 +212,9 @@ absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& pro
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
   WEFT_RETURN_IF_ERROR(WarnAboutReduction(kName, program, PaddleExchange::kOneByOne, context));
   Rewriter rewriter(programs.main);
-  Gathered gathered(program, nranks, &rewriter);
+  // Paddle 3 infers them when it appends the op.
+  const bool keeps_types = context.target.paddle_version == 3;
+  Gathered gathered(program, nranks, keeps_types, &rewriter);
   for (const PaddleGradient& gradient : gradients) {
     WEFT_RETURN_IF_ERROR(gathered.Declare(gradient));
   }

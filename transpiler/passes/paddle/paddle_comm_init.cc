@@ -17,13 +17,18 @@
 namespace weft {
 namespace {
 
-using DeviceKind = PaddleCommInit::DeviceKind;
 using Over = PaddleCommInit::Over;
 
 // The communication library of a kind of device, as in names of ops and variables.
 const char* Library(DeviceKind kind) {
-  constexpr const char* kLibraries[] = {"nccl", "bkcl", "xccl"};
-  return kLibraries[static_cast<int>(kind)];
+  switch (kind) {
+    case DeviceKind::kXpu:
+      return "bkcl";
+    case DeviceKind::kCustom:
+      return "xccl";
+    default:
+      return "nccl";
+  }
 }
 
 bool ConnectsSeveral(Over over, const Cluster& who) {
@@ -41,10 +46,9 @@ NewOp GenId(DeviceKind kind, const Cluster& who, const std::string& id) {
           kRoleForward};
 }
 
-NewOp JoinRing(const PaddleCommInit::Options& options, const Cluster& who, const std::string& id,
-               int ring) {
+NewOp JoinRing(DeviceKind kind, Over over, const Cluster& who, const std::string& id, int ring) {
   const int trainers = static_cast<int>(who.endpoints().size());
-  if (options.device_kind == DeviceKind::kCuda && options.over != Over::kRanks) {
+  if (kind == DeviceKind::kCuda && over != Over::kRanks) {
     return {"c_comm_init_multitrainer",
             {{"X", {id}}},
             {},
@@ -56,7 +60,7 @@ NewOp JoinRing(const PaddleCommInit::Options& options, const Cluster& who, const
            {},
            {{"nranks", trainers}, {"rank", who.rank()}, {"ring_id", ring}},
            kRoleForward};
-  if (options.device_kind != DeviceKind::kCuda) {
+  if (kind != DeviceKind::kCuda) {
     op.attrs.push_back({"endpoints", absl::StrJoin(who.endpoints(), ",")});
   }
   return op;
@@ -68,9 +72,6 @@ void PaddleCommInit::Options::Bind(OptionBinder& bind) {
   BindRings(bind, &nrings);
   bind.Choice("over", &over, "what a ring connects",
               {{"ranks", Over::kRanks}, {"trainers", Over::kTrainers}, {"hosts", Over::kHosts}});
-  bind.Choice(
-      "device_kind", &device_kind, "communication library",
-      {{"cuda", DeviceKind::kCuda}, {"xpu", DeviceKind::kXpu}, {"custom", DeviceKind::kCustom}});
   bind.Bool("list_devices", &list_devices, "a single trainer lists its devices");
 }
 
@@ -85,6 +86,13 @@ absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& prog
   if (options_.list_devices) WEFT_RETURN_IF_ERROR(RequireDevices(context));
   if (programs.startup == nullptr) return false;
   const bool several = ConnectsSeveral(options_.over, who);
+  const DeviceKind kind = context.target.device_kind;
+  if (kind == DeviceKind::kCpu) {
+    if (several) return false;
+    return absl::UnimplementedError(
+        "expected endpoints of several trainers or hosts, as Paddle has no kernel on the CPU for "
+        "c_comm_init_all, which sets up the ring of a single one; Paddle's transpiler throws");
+  }
   const int nrings = several ? options_.nrings : 1;
   WEFT_RETURN_IF_ERROR(RefuseRingsInUse(*programs.startup, nrings));
   Rewriter rewriter(programs.startup);
@@ -92,10 +100,10 @@ absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& prog
   UniqueNames names(*programs.startup);
   for (int ring = 0; ring < nrings; ++ring) {
     if (several) {
-      const std::string id = names.Next(absl::StrCat(Library(options_.device_kind), "_id"));
+      const std::string id = names.Next(absl::StrCat(Library(kind), "_id"));
       rewriter.AddVar(0, RingIdVar(id));
-      append(GenId(options_.device_kind, who, id));
-      append(JoinRing(options_, who, id, ring));
+      append(GenId(kind, who, id));
+      append(JoinRing(kind, options_.over, who, id, ring));
     } else {
       NewOp op{"c_comm_init_all", {}, {}, {{"ring_id", ring}}, kRoleForward};
       if (options_.list_devices) op.attrs.push_back({"devices", *who.devices()});

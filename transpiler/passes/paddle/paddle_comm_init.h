@@ -23,6 +23,9 @@ namespace weft {
 // ring_id 0, so those of two rings can be mixed up (4); a single trainer sets up only ring 0,
 // whatever nrings is (20); hosts count instead of trainers (18).
 //
+// On the CPU, nothing is set up, and a single trainer is Unimplemented: Paddle throws, as
+// c_comm_init_all has no kernel there.
+//
 // InvalidArgument without endpoints, or if devices are to be listed and are not given;
 // FailedPrecondition if the startup program already sets up one of these rings. O(startup ops).
 class PaddleCommInit : public Pass {
@@ -36,11 +39,9 @@ class PaddleCommInit : public Pass {
     kTrainers,  // trainers with several devices: MultiThread
     kHosts,     // like kTrainers, but those on one host count as one: SingleProcessMultiThread
   };
-  enum class DeviceKind { kCuda, kXpu, kCustom };
   struct Options {
     int nrings = 1;  // communication rings
     Over over = Over::kRanks;
-    DeviceKind device_kind = DeviceKind::kCuda;
     bool list_devices = false;  // in c_comm_init_all: trans_mode all_reduce_xpu
     void Bind(OptionBinder& bind);
   };

@@ -67,13 +67,30 @@ TEST(PaddleCommInit, TrainerAloneMayListItsDevices) {
                 OnDevices(1, {0, 1}, Dialect::kPaddle));
 }
 
+RewriteOptions OnDeviceKind(DeviceKind kind, RewriteOptions options) {
+  options.device_kind = kind;
+  return options;
+}
+
+TEST(PaddleCommInit, CpusNeedNoSetUp) {
+  ExpectNoRewrite("paddle-comm-init", {"", ""},
+                  OnDeviceKind(DeviceKind::kCpu, OnEndpoints(2, Dialect::kPaddle)));
+}
+
+TEST(PaddleCommInit, OneTrainerOnTheCpuIsRefusedAsPaddleThrows) {
+  EXPECT_THAT(RewriteStatus("paddle-comm-init{over=trainers}", {"", ""},
+                            OnDeviceKind(DeviceKind::kCpu, OnDevices(1, {0, 1}, Dialect::kPaddle))),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("Paddle has no kernel on the CPU for c_comm_init_all")));
+}
+
 TEST(PaddleCommInit, XpuHasALibraryOfItsOwnAndTakesAllEndpoints) {
-  ExpectRewrite("paddle-comm-init{device_kind=xpu}", {"", ""}, {"", R"(
+  ExpectRewrite("paddle-comm-init", {"", ""}, {"", R"(
     var bkcl_id_0 : raw persistable stop_gradient
     Out=[bkcl_id_0] = c_gen_bkcl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
     c_comm_init(X=[bkcl_id_0]) {endpoints="127.0.0.1:6170,127.0.0.1:6171", nranks=2, rank=0}
   )"},
-                OnEndpoints(2, Dialect::kPaddle));
+                OnDeviceKind(DeviceKind::kXpu, OnEndpoints(2, Dialect::kPaddle)));
 }
 
 // Two trainers that drive two devices each, on one host or on two.
@@ -97,26 +114,27 @@ TEST(PaddleCommInit, OverHostsTrainersOnOneHostAreOne) {
 }
 
 TEST(PaddleCommInit, XpuAndCustomDevicesUseTheirLibrariesAndAllEndpoints) {
-  const std::pair<const char*, const char*> libraries[] = {{"xpu", "bkcl"}, {"custom", "xccl"}};
+  const std::pair<DeviceKind, const char*> libraries[] = {{DeviceKind::kXpu, "bkcl"},
+                                                          {DeviceKind::kCustom, "xccl"}};
   for (const auto& [kind, library] : libraries) {
-    ExpectRewrite(absl::Substitute("paddle-comm-init{device_kind=$0}", kind), {"", ""},
+    ExpectRewrite("paddle-comm-init", {"", ""},
                   {"", absl::Substitute(R"(
     var $0_id_0 : raw persistable stop_gradient
     Out=[$0_id_0] = c_gen_$0_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
     c_comm_init(X=[$0_id_0]) {endpoints="127.0.0.1:6170,127.0.0.1:6171", nranks=2, rank=0}
   )",
                                         library)},
-                  OnEndpoints(2, Dialect::kPaddle));
+                  OnDeviceKind(kind, OnEndpoints(2, Dialect::kPaddle)));
   }
 }
 
 TEST(PaddleCommInit, TrainersOnXpuJoinAsRanks) {
-  ExpectRewrite("paddle-comm-init{over=trainers,device_kind=xpu}", {"", ""}, {"", R"(
+  ExpectRewrite("paddle-comm-init{over=trainers}", {"", ""}, {"", R"(
     var bkcl_id_0 : raw persistable stop_gradient
     Out=[bkcl_id_0] = c_gen_bkcl_id() {endpoint="10.0.0.1:6170", other_endpoints=strings["10.0.0.2:6170"]}
     c_comm_init(X=[bkcl_id_0]) {endpoints="10.0.0.1:6170,10.0.0.2:6170", nranks=2, rank=0}
   )"},
-                OnHosts("10.0.0.1:6170", "10.0.0.2:6170"));
+                OnDeviceKind(DeviceKind::kXpu, OnHosts("10.0.0.1:6170", "10.0.0.2:6170")));
 }
 
 TEST(PaddleCommInit, NamesOfIdsThatAreTakenAreSkipped) {
