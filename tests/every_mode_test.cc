@@ -105,8 +105,8 @@ std::string ReasonOnCpu(const std::string& mode, const std::string& model) {
 TEST_P(EveryModeTest, WritesOpsThatPaddle3Registers) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Mode* const mode, FindMode(GetParam()));
   for (const auto& [name, model] : ReadModels(testing::kPaddle3Models)) {
-    for (const DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kCpu}) {
-      SCOPED_TRACE(absl::StrCat(name, kind == DeviceKind::kCpu ? " on the CPU" : ""));
+    for (const TargetDevice kind : {TargetDevice::kCuda, TargetDevice::kCpu}) {
+      SCOPED_TRACE(absl::StrCat(name, kind == TargetDevice::kCpu ? " on the CPU" : ""));
       Program main = model.main, startup = model.startup;
       ProgramPair programs{&main, &startup};
       TranspileOptions options;
@@ -116,13 +116,13 @@ TEST_P(EveryModeTest, WritesOpsThatPaddle3Registers) {
       options.device_kind = kind;
       const absl::Status status = Transpile(options, programs).status();
       std::string reason = ReasonOf(mode->name, name);
-      if (reason.empty() && kind == DeviceKind::kCpu) reason = ReasonOnCpu(mode->name, name);
+      if (reason.empty() && kind == TargetDevice::kCpu) reason = ReasonOnCpu(mode->name, name);
       if (!reason.empty()) {
         EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
         continue;
       }
       WEFT_EXPECT_OK(status);
-      const std::set<std::string>& known = kind == DeviceKind::kCpu ? kOfCpus : kOfCudaDevices;
+      const std::set<std::string>& known = kind == TargetDevice::kCpu ? kOfCpus : kOfCudaDevices;
       EXPECT_EQ(OtherThan(known, main), "");
       EXPECT_EQ(OtherThan(known, startup), "");
     }

@@ -56,15 +56,16 @@ std::string Differences(const Program& found, const std::string& golden_bytes) {
 struct Suite {
   const char* models;
   const char* goldens;
-  DeviceKind device_kind;
+  TargetDevice device_kind;
   std::string sum_of_several;  // what Weft says of c_allreduce_xsum; empty: it writes it
   int configurations;
 };
-const Suite kPaddle2 = {testing::kPaddle2Models, "tests/data/goldens.tar.xz", DeviceKind::kCuda, "",
-                        369};
+const Suite kPaddle2 = {testing::kPaddle2Models, "tests/data/goldens.tar.xz", TargetDevice::kCuda,
+                        "", 369};
 // A build for the CPU has no c_comm_init_all, and sets up no rings.
 const Suite kPaddle3 = {testing::kPaddle3Models, "tests/data/paddle3_goldens.tar.xz",
-                        DeviceKind::kCpu, "Paddle 3 has no op that reduces several variables", 229};
+                        TargetDevice::kCpu, "Paddle 3 has no op that reduces several variables",
+                        229};
 
 // What Paddle throws, and what Weft says. Empty: Weft does it.
 std::string ExpectedError(const Suite& suite, const std::string& of_paddle) {

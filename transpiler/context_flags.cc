@@ -34,10 +34,11 @@ BadWord SetPaddleVersion(absl::string_view text, TranspileOptions* options) {
 }
 
 BadWord SetDeviceKind(absl::string_view text, TranspileOptions* options) {
-  constexpr std::pair<absl::string_view, DeviceKind> kKinds[] = {{"cuda", DeviceKind::kCuda},
-                                                                 {"xpu", DeviceKind::kXpu},
-                                                                 {"custom", DeviceKind::kCustom},
-                                                                 {"cpu", DeviceKind::kCpu}};
+  constexpr std::pair<absl::string_view, TargetDevice> kKinds[] = {
+      {"cuda", TargetDevice::kCuda},
+      {"xpu", TargetDevice::kXpu},
+      {"custom", TargetDevice::kCustom},
+      {"cpu", TargetDevice::kCpu}};
   for (const auto& [name, kind] : kKinds) {
     if (name != text) continue;
     options->device_kind = kind;

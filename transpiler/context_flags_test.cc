@@ -40,7 +40,7 @@ TEST(ContextFlags, SetTheFieldsThatPassesRead) {
   EXPECT_EQ(Set("distributed_params", "v,w", &options), "");
   EXPECT_EQ(Set("device_kind", "cpu", &options), "");
   EXPECT_EQ(Set("paddle_version", "3", &options), "");
-  EXPECT_THAT(options.device_kind, Optional(DeviceKind::kCpu));
+  EXPECT_THAT(options.device_kind, Optional(TargetDevice::kCpu));
   EXPECT_THAT(options.paddle_version, Optional(3));
   EXPECT_THAT(options.cluster.nranks, Optional(4));
   EXPECT_THAT(options.cluster.endpoints, ElementsAre("a:1", "b:1"));

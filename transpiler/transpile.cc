@@ -106,9 +106,9 @@ void LeaveOtherGroups(PassContext* context) {
   }
 }
 
-absl::StatusOr<DeviceKind> DeviceKindOf(const TranspileOptions& options) {
-  const DeviceKind kind = options.device_kind.value_or(DeviceKind::kCuda);
-  const bool is_of_paddle = kind == DeviceKind::kXpu || kind == DeviceKind::kCustom;
+absl::StatusOr<TargetDevice> TargetDeviceOf(const TranspileOptions& options) {
+  const TargetDevice kind = options.device_kind.value_or(TargetDevice::kCuda);
+  const bool is_of_paddle = kind == TargetDevice::kXpu || kind == TargetDevice::kCustom;
   if (!is_of_paddle || options.dialect == Dialect::kPaddle) return kind;
   return absl::InvalidArgumentError(
       "the weft dialect writes for device kinds cuda and cpu; others are available in the paddle "
@@ -119,7 +119,7 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
   PassContext context;
   context.dialect = options.dialect;
   WEFT_ASSIGN_OR_RETURN(context.cluster, ResolveCluster(options));
-  WEFT_ASSIGN_OR_RETURN(context.target.device_kind, DeviceKindOf(options));
+  WEFT_ASSIGN_OR_RETURN(context.target.device_kind, TargetDeviceOf(options));
   context.distributed_params = options.distributed_params;
   context.times = options.times;
   context.param_attrs = options.param_attrs;

@@ -46,7 +46,7 @@ struct TranspileOptions {
   // The major version of the Paddle that runs the result, 2 or 3; none: of that which wrote the
   // main program. The weft dialect writes for CUDA devices and CPUs.
   absl::optional<int> paddle_version;
-  absl::optional<DeviceKind> device_kind;  // none: kCuda
+  absl::optional<TargetDevice> device_kind;  // none: kCuda
   // Parameters that are not replicated. Program files do not mark them.
   std::set<std::string> distributed_params;
   // What else they cannot say. Parameters that are not replicated count as distributed.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/types/optional.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 
@@ -21,7 +22,9 @@ void OpBytes::Remember(const Op& op) {
 
 int64_t OpBytes::OfCollective(const Op& op) const {
   int64_t bytes = 0;
-  for (Symbol var : op.Input("X")) {
+  const CollectiveOp* const collective = FindCollectiveOp(op);
+  if (collective == nullptr) return 0;
+  for (Symbol var : collective->Inputs(op)) {
     const auto buffer = buffers_.find(var);
     bytes += buffer != buffers_.end() ? buffer->second : Of(op, var);
   }

@@ -79,7 +79,7 @@ absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) 
   const bool over_endpoints = context.cluster.has_endpoints() && context.cluster.trainers() != 1;
   if (programs.startup == nullptr) return false;
   // Paddle connects CPUs outside of programs.
-  if (context.target.device_kind == DeviceKind::kCpu) return false;
+  if (context.target.device_kind == TargetDevice::kCpu) return false;
   const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
   const int all_rings = options_.nrings + (groups.empty() ? 0 : groups.back().index + 1);
   if (all_rings > kMaxRings) {

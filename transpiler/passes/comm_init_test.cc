@@ -44,7 +44,7 @@ TEST(CommInit, EndpointsGiveAnIdAndACommunicatorPerRingAfterTheInitializers) {
 
 TEST(CommInit, CpusAreConnectedOutsideOfPrograms) {
   RewriteOptions options = OnRanks(2);
-  options.device_kind = DeviceKind::kCpu;
+  options.device_kind = TargetDevice::kCpu;
   ExpectNoRewrite("comm-init{nrings=2}", {"", ""}, options);
 }
 

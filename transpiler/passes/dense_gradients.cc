@@ -176,7 +176,7 @@ Claims DenseGradients::claims(const PassContext& context) const {
 absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& programs) const {
   if (options_.sparse == Sparse::kRows) return false;
   // Paddle's communicator of CPUs cannot add rows.
-  const bool on_cpu = context.target.device_kind == DeviceKind::kCpu;
+  const bool on_cpu = context.target.device_kind == TargetDevice::kCpu;
   const Sparse sparse = on_cpu ? Sparse::kDense : options_.sparse;
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<SparseGradient> gradients,

@@ -100,7 +100,7 @@ TEST(DenseGradients, UnknownNumberOfIdsKeepsRows) {
 
 TEST(DenseGradients, ForCpusRowsBecomeDenseWhateverTheSize) {
   RewriteOptions options = OnRanks(2);
-  options.device_kind = DeviceKind::kCpu;
+  options.device_kind = TargetDevice::kCpu;
   EXPECT_THAT(RewriteStatus("dense-gradients", Embedding(1, /*lazy=*/true), options),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot be made dense")));
   ExpectNoRewrite("dense-gradients{sparse=rows}", Embedding(1), options);

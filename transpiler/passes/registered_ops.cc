@@ -75,7 +75,7 @@ class OpReplacer {
         first_new_(first_new),
         context_(*context),
         is_paddle3_(context->target.paddle_version == 3),
-        is_cpu_(context->target.device_kind == DeviceKind::kCpu &&
+        is_cpu_(context->target.device_kind == TargetDevice::kCpu &&
                 context->dialect == Dialect::kWeft),
         completes_(is_paddle3_ && context->dialect == Dialect::kPaddle),
         traits_(*program),

@@ -31,7 +31,7 @@ RewriteOptions ForPaddle3(RewriteOptions options = OnRanks(2)) {
 }
 
 RewriteOptions ForCpu(RewriteOptions options = ForPaddle3()) {
-  options.device_kind = DeviceKind::kCpu;
+  options.device_kind = TargetDevice::kCpu;
   return options;
 }
 
@@ -207,7 +207,7 @@ TEST(RegisteredOps, WhatPaddleAddsUpWronglyOnCpusIsRefused) {
 
 TEST(RegisteredOps, OtherDevicesThanCudaAndCpuAreOfThePaddleDialect) {
   RewriteOptions options = OnRanks(2);
-  options.device_kind = DeviceKind::kXpu;
+  options.device_kind = TargetDevice::kXpu;
   EXPECT_THAT(RewriteStatus("registered-ops", "", options),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("the weft dialect writes for device kinds cuda and cpu")));

@@ -6,12 +6,12 @@
 
 namespace weft {
 
-enum class DeviceKind { kCuda, kXpu, kCustom, kCpu };
+enum class TargetDevice { kCuda, kXpu, kCustom, kCpu };
 
 struct Target {
   // The major version. Paddle 3 has other ops for communication than Paddle 2.
   int paddle_version = 2;
-  DeviceKind device_kind = DeviceKind::kCuda;
+  TargetDevice device_kind = TargetDevice::kCuda;
 };
 
 // The major version of the Paddle that wrote a program of `version` (Program::version): 2 for older

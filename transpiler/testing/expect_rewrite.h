@@ -41,7 +41,7 @@ struct RewriteOptions {
   Dialect dialect = Dialect::kWeft;
   ClusterSpec cluster;                 // default: any number of ranks
   absl::optional<int> paddle_version;  // as in TranspileOptions
-  absl::optional<DeviceKind> device_kind;
+  absl::optional<TargetDevice> device_kind;
   std::set<std::string> distributed_params;
   ParamAttrsByName param_attrs;
   PassRegistry registry = BuiltinPasses();  // add your own passes

@@ -20,11 +20,11 @@ namespace {
 using Over = PaddleCommInit::Over;
 
 // The communication library of a kind of device, as in names of ops and variables.
-const char* Library(DeviceKind kind) {
+const char* Library(TargetDevice kind) {
   switch (kind) {
-    case DeviceKind::kXpu:
+    case TargetDevice::kXpu:
       return "bkcl";
-    case DeviceKind::kCustom:
+    case TargetDevice::kCustom:
       return "xccl";
     default:
       return "nccl";
@@ -36,7 +36,7 @@ bool ConnectsSeveral(Over over, const Cluster& who) {
   return over == Over::kHosts ? who.hosts() > 1 : who.endpoints().size() > 1;
 }
 
-NewOp GenId(DeviceKind kind, const Cluster& who, const std::string& id) {
+NewOp GenId(TargetDevice kind, const Cluster& who, const std::string& id) {
   return {absl::StrCat("c_gen_", Library(kind), "_id"),
           {},
           {{"Out", {id}}},
@@ -46,9 +46,9 @@ NewOp GenId(DeviceKind kind, const Cluster& who, const std::string& id) {
           kRoleForward};
 }
 
-NewOp JoinRing(DeviceKind kind, Over over, const Cluster& who, const std::string& id, int ring) {
+NewOp JoinRing(TargetDevice kind, Over over, const Cluster& who, const std::string& id, int ring) {
   const int trainers = static_cast<int>(who.endpoints().size());
-  if (kind == DeviceKind::kCuda && over != Over::kRanks) {
+  if (kind == TargetDevice::kCuda && over != Over::kRanks) {
     return {"c_comm_init_multitrainer",
             {{"X", {id}}},
             {},
@@ -60,7 +60,7 @@ NewOp JoinRing(DeviceKind kind, Over over, const Cluster& who, const std::string
            {},
            {{"nranks", trainers}, {"rank", who.rank()}, {"ring_id", ring}},
            kRoleForward};
-  if (kind != DeviceKind::kCuda) {
+  if (kind != TargetDevice::kCuda) {
     op.attrs.push_back({"endpoints", absl::StrJoin(who.endpoints(), ",")});
   }
   return op;
@@ -86,8 +86,8 @@ absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& prog
   if (options_.list_devices) WEFT_RETURN_IF_ERROR(RequireDevices(context));
   if (programs.startup == nullptr) return false;
   const bool several = ConnectsSeveral(options_.over, who);
-  const DeviceKind kind = context.target.device_kind;
-  if (kind == DeviceKind::kCpu) {
+  const TargetDevice kind = context.target.device_kind;
+  if (kind == TargetDevice::kCpu) {
     if (several) return false;
     return absl::UnimplementedError(
         "expected endpoints of several trainers or hosts, as Paddle has no kernel on the CPU for "

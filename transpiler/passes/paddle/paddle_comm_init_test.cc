@@ -67,21 +67,22 @@ TEST(PaddleCommInit, TrainerAloneMayListItsDevices) {
                 OnDevices(1, {0, 1}, Dialect::kPaddle));
 }
 
-RewriteOptions OnDeviceKind(DeviceKind kind, RewriteOptions options) {
+RewriteOptions OnDeviceKind(TargetDevice kind, RewriteOptions options) {
   options.device_kind = kind;
   return options;
 }
 
 TEST(PaddleCommInit, CpusNeedNoSetUp) {
   ExpectNoRewrite("paddle-comm-init", {"", ""},
-                  OnDeviceKind(DeviceKind::kCpu, OnEndpoints(2, Dialect::kPaddle)));
+                  OnDeviceKind(TargetDevice::kCpu, OnEndpoints(2, Dialect::kPaddle)));
 }
 
 TEST(PaddleCommInit, OneTrainerOnTheCpuIsRefusedAsPaddleThrows) {
-  EXPECT_THAT(RewriteStatus("paddle-comm-init{over=trainers}", {"", ""},
-                            OnDeviceKind(DeviceKind::kCpu, OnDevices(1, {0, 1}, Dialect::kPaddle))),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("Paddle has no kernel on the CPU for c_comm_init_all")));
+  EXPECT_THAT(
+      RewriteStatus("paddle-comm-init{over=trainers}", {"", ""},
+                    OnDeviceKind(TargetDevice::kCpu, OnDevices(1, {0, 1}, Dialect::kPaddle))),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("Paddle has no kernel on the CPU for c_comm_init_all")));
 }
 
 TEST(PaddleCommInit, XpuHasALibraryOfItsOwnAndTakesAllEndpoints) {
@@ -90,7 +91,7 @@ TEST(PaddleCommInit, XpuHasALibraryOfItsOwnAndTakesAllEndpoints) {
     Out=[bkcl_id_0] = c_gen_bkcl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
     c_comm_init(X=[bkcl_id_0]) {endpoints="127.0.0.1:6170,127.0.0.1:6171", nranks=2, rank=0}
   )"},
-                OnDeviceKind(DeviceKind::kXpu, OnEndpoints(2, Dialect::kPaddle)));
+                OnDeviceKind(TargetDevice::kXpu, OnEndpoints(2, Dialect::kPaddle)));
 }
 
 // Two trainers that drive two devices each, on one host or on two.
@@ -114,8 +115,8 @@ TEST(PaddleCommInit, OverHostsTrainersOnOneHostAreOne) {
 }
 
 TEST(PaddleCommInit, XpuAndCustomDevicesUseTheirLibrariesAndAllEndpoints) {
-  const std::pair<DeviceKind, const char*> libraries[] = {{DeviceKind::kXpu, "bkcl"},
-                                                          {DeviceKind::kCustom, "xccl"}};
+  const std::pair<TargetDevice, const char*> libraries[] = {{TargetDevice::kXpu, "bkcl"},
+                                                            {TargetDevice::kCustom, "xccl"}};
   for (const auto& [kind, library] : libraries) {
     ExpectRewrite("paddle-comm-init", {"", ""},
                   {"", absl::Substitute(R"(
@@ -134,7 +135,7 @@ TEST(PaddleCommInit, TrainersOnXpuJoinAsRanks) {
     Out=[bkcl_id_0] = c_gen_bkcl_id() {endpoint="10.0.0.1:6170", other_endpoints=strings["10.0.0.2:6170"]}
     c_comm_init(X=[bkcl_id_0]) {endpoints="10.0.0.1:6170,10.0.0.2:6170", nranks=2, rank=0}
   )"},
-                OnDeviceKind(DeviceKind::kXpu, OnHosts("10.0.0.1:6170", "10.0.0.2:6170")));
+                OnDeviceKind(TargetDevice::kXpu, OnHosts("10.0.0.1:6170", "10.0.0.2:6170")));
 }
 
 TEST(PaddleCommInit, NamesOfIdsThatAreTakenAreSkipped) {
