@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -7,6 +8,7 @@
 #include "ops/analysis/op_times.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/stream_survey.h"
+#include "ops/schema/device_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "tools/view/lanes.h"
 #include "tools/view/op_bytes.h"
@@ -35,6 +37,7 @@ class Predictor {
   Lanes Predict() {
     lanes_.lanes.push_back({0, "compute"});
     for (int ring : survey_.ring_ids()) lanes_.lanes.push_back({0, absl::StrCat("ring ", ring)});
+    AddLanesOfTwoDevices();
     ready_.resize(lanes_.lanes.size(), 0);
     auto special = survey_.special(0).begin();
     for (OpId id : program_.block(0).ops()) {
@@ -56,21 +59,29 @@ class Predictor {
   }
 
  private:
+  void AddLanesOfTwoDevices() {
+    using Kind = DeviceStream::Kind;
+    lanes_.lanes.resize(survey_.num_streams());
+    for (const Kind kind : {Kind::kHost, Kind::kToHost, Kind::kFromHost}) {
+      const int stream = survey_.StreamOf({kind});
+      if (stream > 0) lanes_.lanes[stream] = {0, std::string(DeviceStreamName(kind))};
+    }
+  }
+
   void AddSpecial(const Op& op, const StreamSurvey::SpecialOp& special) {
     using Kind = StreamSurvey::SpecialOp::Kind;
     switch (special.kind) {
       case Kind::kSync:
         return Synchronize(survey_.syncs()[special.index]);
-      case Kind::kRingOp:
+      case Kind::kStreamOp:
+      case Kind::kFuse:
         return Run(op, special.index);
       case Kind::kRingSetup:
       case Kind::kBranch:
       case Kind::kHoldsBlocks:
         // The host waits, and issues nothing meanwhile.
-        host_ = std::max(host_, ready_[kCompute]);
-        return Run(op, kCompute);
-      case Kind::kFuse:
-        return Run(op, kCompute);
+        host_ = std::max(host_, ready_[special.index]);
+        return Run(op, special.index);
     }
   }
 
@@ -87,17 +98,9 @@ class Predictor {
   }
 
   void Synchronize(const StreamSurvey::Sync& sync) {
-    const int ring = survey_.StreamOfRing(sync.ring_id);
-    switch (sync.sync) {
-      case StreamSync::kRingWaitsForCompute:
-        return Wait(kCompute, ring);
-      case StreamSync::kComputeWaitsForRing:
-        return Wait(ring, kCompute);
-      case StreamSync::kAllWaitForCompute:
-        return LetAllWaitFor(kCompute);
-      case StreamSync::kAllWaitForRing:
-        return LetAllWaitFor(ring);
-    }
+    const bool all_wait =
+        sync.sync == StreamSync::kAllWaitForCompute || sync.sync == StreamSync::kAllWaitForRing;
+    return all_wait ? LetAllWaitFor(sync.awaited) : Wait(sync.awaited, sync.waiting);
   }
 
   void LetAllWaitFor(int from) {
