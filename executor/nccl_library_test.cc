@@ -37,13 +37,13 @@ TEST(NcclLibraryTest, InterfaceIsThatOfTheHeader) {
 #ifdef WEFT_HAVE_NCCL_H
   static_assert(sizeof(nccl::UniqueId) == sizeof(ncclUniqueId));
   EXPECT_THAT((std::vector<int>{nccl::kSuccess, nccl::kInProgress}),
-              ElementsAre(ncclSuccess, ncclInProgress));
+              ::testing::ElementsAre(ncclSuccess, ncclInProgress));
   EXPECT_THAT((std::vector<int>{nccl::kInt8, nccl::kUint8, nccl::kInt32, nccl::kInt64,
                                 nccl::kFloat16, nccl::kFloat32, nccl::kFloat64, nccl::kBfloat16}),
-              ElementsAre(ncclInt8, ncclUint8, ncclInt32, ncclInt64, ncclFloat16, ncclFloat32,
-                          ncclFloat64, ncclBfloat16));
+              ::testing::ElementsAre(ncclInt8, ncclUint8, ncclInt32, ncclInt64, ncclFloat16,
+                                     ncclFloat32, ncclFloat64, ncclBfloat16));
   EXPECT_THAT((std::vector<int>{nccl::kSum, nccl::kProd, nccl::kMax, nccl::kMin, nccl::kAvg}),
-              ElementsAre(ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg));
+              ::testing::ElementsAre(ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg));
   // The settings of the first version begin the later ones.
   static_assert(offsetof(nccl::Config, magic) == offsetof(ncclConfig_t, magic));
   static_assert(offsetof(nccl::Config, version) == offsetof(ncclConfig_t, version));
