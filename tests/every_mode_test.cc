@@ -104,6 +104,11 @@ std::string ReasonOnCpu(const std::string& mode, const std::string& model) {
 
 TEST_P(EveryModeTest, WritesOpsThatPaddle3Registers) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Mode* const mode, FindMode(GetParam()));
+  if (mode->runs_in == Mode::RunsIn::kWeft) {
+    const auto refused = ExpandMode(*mode, Dialect::kWeft, mode->required, {"device_kind"});
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("does not read --device_kind"));
+    return;
+  }
   for (const auto& [name, model] : ReadModels(testing::kPaddle3Models)) {
     for (const TargetDevice kind : {TargetDevice::kCuda, TargetDevice::kCpu}) {
       SCOPED_TRACE(absl::StrCat(name, kind == TargetDevice::kCpu ? " on the CPU" : ""));

@@ -72,7 +72,11 @@ std::vector<Mode> MakeModes() {
          "statistics{$statistics=false},"
          "dense-gradients{$sparse},scale-loss-grad{$scale},"
          "parameter-server{$scale,$wait,$async,$staleness},"
-         "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination"}}},
+         "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination"}},
+       {},
+       Mode::Trainers::kTwoOrMore,
+       {},
+       Mode::RunsIn::kWeft},
 
       {"local_sgd",
        "ranks train separately; every k steps, parameters are averaged over the ranks",
@@ -188,7 +192,11 @@ std::vector<Mode> MakeModes() {
          {},
          weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
                 "sync-elimination,optimizer-offload{$master_weights,$offload,$params,$no_decay,"
-                "$bias_correction},hetero-partition{place=op_device,$order}"}}},
+                "$bias_correction},hetero-partition{place=op_device,$order}"}},
+       {},
+       Mode::Trainers::kTwoOrMore,
+       {},
+       Mode::RunsIn::kWeft},
 
       {"embedding_offload",
        "data parallel, embedding tables on the host: rows that a batch looks up go to the "
@@ -197,9 +205,14 @@ std::vector<Mode> MakeModes() {
          {},
          weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
                 "sync-elimination,embedding-offload{$tables},"
-                "hetero-partition{place=op_device,$order}"}}},
+                "hetero-partition{place=op_device,$order}"}},
+       {},
+       Mode::Trainers::kTwoOrMore,
+       {},
+       Mode::RunsIn::kWeft},
   };
   for (Mode& mode : modes) {
+    if (mode.runs_in == Mode::RunsIn::kWeft) continue;
     for (ModePipeline& pipeline : mode.pipelines) pipeline.passes += ",registered-ops";
   }
   return modes;
@@ -376,9 +389,11 @@ absl::StatusOr<std::vector<Spec>> ExpandMode(const Mode& mode, Dialect dialect,
   std::vector<std::string> read;
   if (pipeline != nullptr) read = FlagsOf(mode, *pipeline);
   for (const std::string& flag : context_flags) {
-    const bool is_read =
-        flag == "devices" ? absl::c_linear_search(read, flag) : pipeline != nullptr;
-    if (!is_read) return DoesNotRead(mode, dialect, flag);
+    const bool is_of_paddle = flag == "device_kind" || flag == "paddle_version";
+    const bool is_read = flag == "devices" ? absl::c_linear_search(read, flag)
+                         : is_of_paddle    ? mode.runs_in == Mode::RunsIn::kPaddleAndWeft
+                                           : true;
+    if (pipeline == nullptr || !is_read) return DoesNotRead(mode, dialect, flag);
   }
   for (const auto& [flag, value] : flags) {
     if (!absl::c_linear_search(read, flag)) return DoesNotRead(mode, dialect, flag);

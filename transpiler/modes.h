@@ -42,6 +42,10 @@ struct Mode {
   Trainers trainers = Trainers::kTwoOrMore;
   // Flags without a default, which must be given, with a value as an example.
   std::map<std::string, std::string> required = {};
+  // Where the result can run. Modes for Weft alone write ops that no Paddle has, and read no flags
+  // about Paddle ("device_kind", "paddle_version").
+  enum class RunsIn { kPaddleAndWeft, kWeft };
+  RunsIn runs_in = RunsIn::kPaddleAndWeft;
 };
 
 // All modes, in the order of the manual.

@@ -71,9 +71,9 @@ absl::Status InferServedLookupGrad(InferContext& context) {
 
 // An op on one parameter.
 OpSchema OnServedParameter(ServerOp op, absl::string_view slots) {
-  return OpSchema(std::string(ServerOpType(op)), slots)
-      .RequiredAttr(std::string(kServerKeyAttr), 0)
-      .With(Trait::kSideEffect);
+  OpSchema schema =
+      OpSchema(std::string(ServerOpType(op)), slots).RequiredAttr(std::string(kServerKeyAttr), 0);
+  return Communicates(op) ? std::move(schema).With(Trait::kSideEffect) : schema;
 }
 
 OpSchema OfServedType(OpSchema schema) {
