@@ -204,11 +204,11 @@ absl::Status WorkerPort::Push(int64_t key, absl::Span<const Tensor* const> input
   for (size_t i = served->by_rows ? 1 : 0; i < inputs.size(); ++i) {
     push.tensors.push_back(inputs[i]->Clone());
   }
-  if (served->by_rows) return PushRows(*served, std::move(push), grad);
+  if (served->by_rows) return PushRows(*served, push, grad);
   return group_.post->Send(group_.RankOf(ServerOfKey(key, group_.num_servers)), std::move(push));
 }
 
-absl::Status WorkerPort::PushRows(const ServedKey& served, ServerMessage message,
+absl::Status WorkerPort::PushRows(const ServedKey& served, const ServerMessage& message,
                                   const Tensor& grad) {
   const int64_t num_rows = served.type.dims[0];
   if (!grad.is_rows() || grad.height() != num_rows) {

@@ -33,7 +33,7 @@ class WorkerPort : public ServerPort {
   absl::Status Pull(int64_t key, Tensor* out);
   absl::Status Lookup(const Plan::PlanOp& op, const Tensor& ids, Tensor* out);
   absl::Status Push(int64_t key, absl::Span<const Tensor* const> inputs);
-  absl::Status PushRows(const ServedKey& served, ServerMessage message, const Tensor& grad);
+  absl::Status PushRows(const ServedKey& served, const ServerMessage& message, const Tensor& grad);
   absl::StatusOr<const ServedKey*> Served(int64_t key) const;
   ServerMessage NewMessage(ServerMessage::Kind kind, int64_t key) const;
   // Sends a pull. Returns its number.
