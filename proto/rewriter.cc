@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
@@ -104,7 +105,10 @@ absl::Status Rewriter::Stage(Staged* staged) {
   WEFT_RETURN_IF_ERROR(StageInsertions(staged));
   bool new_sub_blocks = false;
   for (size_t i = staged->num_ops; i < program_.ops_.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(CheckNewOp(OpId(static_cast<uint32_t>(i))));
+    const size_t edit = i - staged->num_ops;  // replacements come first
+    const OpId replaced =
+        edit < staged->replacements.size() ? staged->replacements[edit].first : OpId();
+    WEFT_RETURN_IF_ERROR(CheckNewOp(OpId(static_cast<uint32_t>(i)), replaced));
     new_sub_blocks |= (program_.ops_[i].flags & Program::kHasSubBlocks) != 0;
   }
   if (new_sub_blocks) WEFT_RETURN_IF_ERROR(CheckSubBlocks(*staged));
@@ -226,17 +230,19 @@ absl::Status Rewriter::StageInsertions(Staged* staged) {
   return absl::OkStatus();
 }
 
-absl::Status Rewriter::CheckNewOp(OpId id) const {
+// `replaced` is invalid for an op that replaces none. Paddle leaves arguments in gradient ops of
+// blocks that nobody declares; a replacement may keep them.
+absl::Status Rewriter::CheckNewOp(OpId id, OpId replaced) const {
   const Op op = program_.op(id);
   const Block block = program_.block(op.block());
   const auto where = [&] {
     return absl::StrCat("new op ", absl::CEscape(op.type()), " in block ", block.idx(), ": ");
   };
   for (Symbol arg : op.args()) {
-    if (!block.Resolve(arg).valid() && program_.name(arg) != kEmptyVarName) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          where(), "variable ", absl::CEscape(program_.name(arg)), " is not declared"));
-    }
+    if (block.Resolve(arg).valid() || program_.name(arg) == kEmptyVarName) continue;
+    if (replaced.valid() && absl::c_linear_search(program_.op(replaced).args(), arg)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(where(), "variable ", absl::CEscape(program_.name(arg)), " is not declared"));
   }
   for (int sub : op.SubBlocks()) {
     if (sub < 1 || sub >= program_.num_blocks()) {

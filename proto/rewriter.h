@@ -41,7 +41,7 @@ class Rewriter {
   void Prepend(int block, const pb::OpDesc& op);
   void Append(int block, const pb::OpDesc& op);
 
-  // The op keeps its id and its position.
+  // The op keeps its id and its position. Arguments that it keeps need not be declared.
   void Replace(OpId op, const pb::OpDesc& with);
   void Erase(OpId op);
   // Within one block. An op moves at most once in a commit.
@@ -112,7 +112,7 @@ class Rewriter {
   absl::Status StageErasedVars(const Staged& staged);
   absl::Status StageEdits(Staged* staged);
   absl::Status StageInsertions(Staged* staged);
-  absl::Status CheckNewOp(OpId id) const;
+  absl::Status CheckNewOp(OpId id, OpId replaced) const;
   absl::Status CheckErasedVars(const Staged& staged) const;
   absl::Status CheckSubBlocks(const Staged& staged) const;
   absl::Status CheckBlock(int block, absl::string_view what) const;

@@ -327,6 +327,15 @@ TEST(RewriterTest, SecondCommitContinuesFromTheFirst) {
   EXPECT_EQ(program.revision(), 2);
 }
 
+TEST(RewriterTest, ReplacementKeepsArgumentsThatNobodyDeclares) {
+  Program program = ProgramBuilder().Var("v").Op("old", {{"X", {"nobody"}}}, {}).Build();
+  Rewriter rewriter(&program);
+  rewriter.Replace(At(program, 0),
+                   ProgramBuilder().Op("new", {{"X", {"nobody"}}}, {{"Out", {"v"}}}).last_op());
+  WEFT_ASSERT_OK(rewriter.Commit());
+  EXPECT_THAT(OpTexts(program), ElementsAre("new(nobody -> v)"));
+}
+
 TEST(RewriterTest, OpsKnowTheirPositionAfterEachCommit) {
   Program program = Abc();
   const OpId a = At(program, 0), b = At(program, 1), c = At(program, 2), d = At(program, 0, 1);

@@ -10,7 +10,8 @@
 
 namespace weft {
 
-// Graphviz's dot takes 0.2 s for 47 ops of a program, 7 s for 129, and did not finish within 12 s for 213.
+// Graphviz's dot takes 0.2 s for 47 ops of a program, 7 s for 129, and did not finish within 12 s
+// for 213.
 inline constexpr size_t kMaxDrawnOps = 200;
 
 // Graphviz text. Every op is a box, coloured by its role; its tooltip says the role. Ops that do

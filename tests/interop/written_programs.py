@@ -31,6 +31,8 @@ XSUM = ["c_allreduce_xsum"]  # only a fork of Paddle has it
 TOPK = ["densify", "sparsify_topk"]  # Weft's own
 THRESHOLD = ["densify", "sparsify_threshold"]
 TWO_DEVICES = ["stream_wait"]
+# It writes programs of workers and servers for parameters that a file names; only Weft runs them.
+MODES_WITHOUT_CONFIGURATION = {"parameter_server"}
 
 CONFIGURATIONS = [
     _weft("none", "--mode none"),
@@ -100,6 +102,7 @@ def check_modes(transpile):
                             universal_newlines=True).stdout
     modes = {line.split()[0] for line in listed.splitlines()}
     known = {c.flags[c.flags.index("--mode") + 1] for c in CONFIGURATIONS}
+    known |= MODES_WITHOUT_CONFIGURATION
     if modes != known:
         raise SystemExit("error: modes that the check does not know, or that there are not: %s" %
                          ", ".join(sorted(modes ^ known)))
