@@ -32,6 +32,8 @@ def main():
     if before["fit_a_line", "startup"] != [["uniform_random", "fill_constant", "fill_constant"]]:
         wrong.append("read from startup.pb: %s" % before["fit_a_line", "startup"])
     for name, ops in new_ops.items():
+        if name == "embedding_offload":
+            continue  # fit_a_line has no table
         if not ops <= seen[name]:
             wrong.append("%s: no longer writes %s" % (name, ", ".join(sorted(ops - seen[name]))))
     for line in wrong:
