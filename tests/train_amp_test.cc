@@ -251,9 +251,9 @@ TEST_F(TrainAmpTest, NormalizationInABranchTrainsInEveryMode) {
     options_.nranks = mode.pipelines.empty() ? 1 : 2;
     transpile_options_ = InMode(mode.name);
     const absl::Status status = Train("branch_norm").status();
-    if (mode.name == "optimizer_offload" || mode.name == "embedding_offload") {
+    if (mode.name == "optimizer_offload") {
       // Gradient blocks are compared by the names that they read, and mirrors have other names.
-      EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition));
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601")));
       continue;
     }
     WEFT_ASSERT_OK(status);
