@@ -53,11 +53,12 @@ def main():
         sections = re.split(r"^// ((?:base|proto|transpiler)/\S+\.h)$", file.read(), flags=re.M)
     compiled = {name: without_blanks(text) for name, text in zip(sections[1::2], sections[2::2])}
     found = failed = 0
-    for path in sorted(glob.glob(os.path.join(root, "*", "**", "*.h"), recursive=True)):
+    # Not of the whole tree: bazel's links lead to all of the system.
+    paths = [path for top in ("base", "proto", "transpiler")
+             for path in glob.glob(os.path.join(root, top, "**", "*.h"), recursive=True)]
+    for path in sorted(paths):
         header = os.path.relpath(path, root)
-        if not header.startswith(("base/", "proto/", "transpiler/")) or "testing" in header:
-            continue
-        if header.endswith("matchers.h"):
+        if "testing" in header or header.endswith("matchers.h"):
             continue
         for example in examples(path):
             found += 1
