@@ -86,8 +86,11 @@ test("ClickOnALaneSelectsTheOp", async () => {
   const [x, y] = await browser.evaluate(`(() => {
     const lane = page.timeline.lanes.lanes.findIndex((lane) => lane.stream === "ring 0");
     const box = document.getElementById("lanes").getBoundingClientRect();
-    const span = page.timeline.lanes.first[lane] + 1; // of the step that is shown
-    const middle = (page.timeline.lanes.begin[span] + page.timeline.lanes.end[span]) / 2;
+    const span = page.timeline.lanes.first[lane] + 1;
+    // Ranks do not take a step at the same time: the one that is shown may end before this span.
+    const { begin, end } = page.timeline.lanes;
+    page.timeline.fit({ begin: begin[span], end: end[span] });
+    const middle = (begin[span] + end[span]) / 2;
     return [box.x + page.timeline.xOf(middle), box.y + page.timeline.tops[lane] + 5];
   })()`);
   await browser.click(x, y);
