@@ -1,6 +1,7 @@
 // How fast is `transpile`, and how much memory does it take, beside libprotobuf that merely loads
-// the same program into an arena and saves it? Both go from file to file and sync the output; the
-// commands run in turn, A B A B ..., so that a machine whose speed drifts does not decide.
+// the same program into an arena and saves it, and beside a mere copy? All go from file to file and
+// sync the output; the commands run in turn, A B A B ..., so that a machine whose speed drifts does
+// not decide.
 //
 //   bazel run -c opt //tests/benchmarks:transpile_benchmark -- [--ops 1000000] [--rounds 5]
 //   [--modes [--nranks 2,8] [--startup]]
@@ -226,19 +227,23 @@ void Benchmark(const Options& options) {
     return RunCommand(
         {options.transpile, "--mode", "grad_allreduce", "--verify", verify, program.path, out});
   };
-  std::vector<Run> baseline, verified, unverified, of_half;
-  std::vector<double> ratios;
+  std::vector<Run> baseline, copied, verified, unverified, of_half;
+  std::vector<double> ratios, copy_ratios;
   for (int round = 0; round <= options.rounds; ++round) {
     const Run b = RunCommand({options.baseline, whole.path, out});
+    const Run c = RunCommand({"/bin/dd", absl::StrCat("if=", whole.path), absl::StrCat("of=", out),
+                              "bs=8M", "conv=fsync", "status=none"});
     const Run v = transpile(whole, "true");
     const Run u = transpile(whole, "false");
     const Run h = transpile(half, "true");
     if (round == 0) continue;  // warms the caches up
     baseline.push_back(b);
+    copied.push_back(c);
     verified.push_back(v);
     unverified.push_back(u);
     of_half.push_back(h);
     ratios.push_back(b.seconds / v.seconds);
+    copy_ratios.push_back(b.seconds / c.seconds);
   }
 
   std::printf("%lld ops, %lld gradients, %.0f MiB, %d rounds\n",
@@ -247,10 +252,12 @@ void Benchmark(const Options& options) {
   std::printf("%-44s %8s %8s %8s   %7s %7s\n", "", "min s", "median s", "max s", "peak MiB",
               "/ file");
   Print("libprotobuf: load into an arena and save", Summarize(baseline), whole.bytes);
+  Print("dd conv=fsync: copy the file", Summarize(copied), whole.bytes);
   Print("transpile --mode grad_allreduce", Summarize(verified), whole.bytes);
   Print("  --verify false", Summarize(unverified), whole.bytes);
   Print("  half as many ops", Summarize(of_half), half.bytes);
   std::printf("libprotobuf / transpile, median of the rounds: %.1f\n", Median(ratios));
+  std::printf("libprotobuf / copy, which no transpiler exceeds: %.1f\n", Median(copy_ratios));
   std::printf("transpile, all ops / half the ops: %.2f\n",
               Summarize(verified).median / Summarize(of_half).median);
   if (options.modes) {
