@@ -31,8 +31,8 @@ class JobLink {
   virtual absl::StatusOr<std::vector<std::string>> AllGather(std::string text) = 0;
 
   // Who listens to a message. Messages between two processes on one topic arrive in order.
-  enum class Topic { kStart, kResult, kStop, kState, kTrace, kPosition, kServer };
-  static constexpr int kNumTopics = 7;
+  enum class Topic { kStart, kResult, kStop, kState, kTrace, kPosition, kServer, kFeedback };
+  static constexpr int kNumTopics = 8;
 
   // Sends a message to a process, which may be this one. Returns at once.
   virtual void Send(int process, Topic topic, std::string message) = 0;

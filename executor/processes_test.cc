@@ -161,6 +161,36 @@ TEST_F(ProcessesTest, ProcessZeroGetsWhatOneProcessGets) {
   }
 }
 
+TEST_F(ProcessesTest, ResultsOfAllProcessesSetAVariableInAll) {
+  main_.Param("rate", {1}).Var("y", {-1, 1});
+  main_.Op("elementwise_mul", {{"X", {"x"}}, {"Y", {"rate"}}}, {{"Out", {"y"}}});
+  options_.nranks = 4;
+  options_.steps = 7;
+  options_.fetch = {"y"};
+  std::vector<int64_t> calls;  // of process 0, if all is well
+  const std::vector<Outcome> outcomes =
+      RunProcesses(2, [&](int, RunOptions* options, FeedSource* feeds) {
+        feeds->variables.push_back("rate");
+        feeds->read = [read = feeds->read](int64_t step) {
+          absl::StatusOr<std::vector<Tensor>> batch = read(step);
+          batch->push_back(Floats({1}, {0}));
+          return batch;
+        };
+        options->feedback = Feedback{"rate", 3, [&](int64_t step) {
+                                       calls.push_back(step);
+                                       return 1.0 + static_cast<double>(calls.size());
+                                     }};
+      });
+  for (const Outcome& outcome : outcomes) WEFT_ASSERT_OK(outcome.result.status());
+  EXPECT_EQ(calls, (std::vector<int64_t>{0, 3, 6}));
+  ASSERT_THAT(outcomes[0].results, SizeIs(28));
+  for (int i = 0; i < 28; ++i) {
+    const int step = i / 4, rank = i % 4, rate = 2 + step / 3;
+    EXPECT_EQ(outcomes[0].results[i],
+              absl::StrCat("step ", step, " rank ", rank, ": ", (10 * step + rank) * rate));
+  }
+}
+
 TEST_F(ProcessesTest, CheckpointsAreThoseOfOneProcess) {
   writes_checkpoints_ = true;
   options_.nranks = 4;

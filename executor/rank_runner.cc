@@ -176,6 +176,7 @@ absl::Status RankRunner::RunStep(PlanExecutor* executor) {
   if (step_ > 0 && job_.main_may_draw) random_ = DrawsOfStep(job_.options.seed, rank_, step_);
   if (servers_.has_value()) servers_->BeginStep(step_);
   WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
+  WEFT_RETURN_IF_ERROR(SetFeedback(executor));
   WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
   WEFT_RETURN_IF_ERROR(ReportTrace(*executor));
   StepResult result;
@@ -196,6 +197,20 @@ absl::Status RankRunner::RunStep(PlanExecutor* executor) {
   result.ms = ms.count();
   result.status = WithStepAndRank(step_, rank_, CheckLosses(executor));
   return job_.Post(std::move(result));
+}
+
+absl::Status RankRunner::SetFeedback(PlanExecutor* executor) {
+  if (job_.feedback == nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const double number, job_.feedback->ValueAt(step_));
+  Tensor* const fed = executor->tensor(job_.feedback_variable);
+  Tensor value;
+  value.Resize(fed->dtype(), fed->dims());
+  if (fed->dtype() == DType::kFloat32) {
+    *value.data<float>() = static_cast<float>(number);
+  } else {
+    *value.data<double>() = number;
+  }
+  return fed->CopyFrom(value);
 }
 
 absl::Status RankRunner::ReportTrace(const PlanExecutor& executor) {

@@ -49,6 +49,7 @@ class RankRunner {
   absl::Status CompareStartValues();
   absl::StatusOr<std::unique_ptr<PlanExecutor>> NewExecutor(const Plan& plan);
   absl::Status RunStep(PlanExecutor* executor);
+  absl::Status SetFeedback(PlanExecutor* executor);
   absl::Status ReportTrace(const PlanExecutor& executor);
   // Whether or not they are fetched.
   absl::Status CheckLosses(PlanExecutor* executor) const;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "executor/communicator.h"
+#include "executor/feedback.h"
 #include "executor/feeder.h"
 #include "executor/job_link.h"
 #include "executor/plan.h"
@@ -87,6 +88,8 @@ struct RunJob {
   std::unique_ptr<StateExchange> exchange;  // null: this process has all ranks
   std::unique_ptr<StateGate> states;
   std::unique_ptr<ResultQueue> results;  // of process 0
+  std::unique_ptr<FeedbackGate> feedback;  // null: none
+  int feedback_variable = -1;              // of the plan
   std::unique_ptr<CommunicatorGroup> group;
   std::unique_ptr<RunFailures> failures;
   std::mutex trace_mutex;  // serializes calls of inputs.on_trace

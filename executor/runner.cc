@@ -163,6 +163,27 @@ absl::Status PrepareState(RunJob* job) {
                   CheckResume(*job->inputs.resume, plan, job->state, job->world.size));
 }
 
+absl::Status PrepareFeedback(RunJob* job) {
+  if (!job->options.feedback.has_value()) return absl::OkStatus();
+  const Feedback& feedback = *job->options.feedback;
+  const auto fail = [&](absl::string_view expected, const std::string& found) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("feedback ", feedback.variable, ": expected ", expected, ", found ", found));
+  };
+  if (feedback.every < 1) return fail("1 or more steps", absl::StrCat(feedback.every));
+  const int variable = job->main_plan->FindVariable(feedback.variable);
+  if (!absl::c_linear_search(job->feeder->variables(), variable)) {
+    return fail("a fed variable", "one that is not fed");
+  }
+  const TensorType& type = *job->main_plan->variables[variable].declared;  // as it is fed
+  const bool is_real = type.dtype == DType::kFloat32 || type.dtype == DType::kFloat64;
+  if (!is_real || NumElements(type.dims) != 1) {
+    return fail("one element of fp32 or fp64", ToString(type));
+  }
+  job->feedback_variable = variable;
+  return absl::OkStatus();
+}
+
 absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, job->options));
   LeaveServersOut(*job, &*job->main_plan);
@@ -190,6 +211,7 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   }
   WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->workers,
                                                     job->options.steps, job->options.begin_step));
+  WEFT_RETURN_IF_ERROR(PrepareFeedback(job));
   WEFT_RETURN_IF_ERROR(CheckFeeds(*job->inputs.main, plan, job->inputs.feeds, job->workers,
                                   job->options.steps, job->options.begin_step));
   WEFT_RETURN_IF_ERROR(PrepareState(job));
@@ -246,6 +268,10 @@ std::map<std::string, std::string> SettingsOf(const RunJob& job) {
       {"steps", absl::StrCat(options.steps)},
       {"the first step", absl::StrCat(options.begin_step)},
       {"steps between checkpoints", absl::StrCat(options.checkpoint_every)},
+      {"a variable that follows from results",
+       options.feedback.has_value()
+           ? absl::StrCat(options.feedback->variable, " every ", options.feedback->every, " steps")
+           : "none"},
       {"writing checkpoints", yes_or_no(job.inputs.on_checkpoint != nullptr)},
       {"resuming", yes_or_no(job.inputs.resume != nullptr)},
       {"a startup program", yes_or_no(job.startup_plan.has_value())},
@@ -339,6 +365,10 @@ absl::Status PrepareSharedState(RunJob* job) {
   const int64_t end_step = options.begin_step + options.steps;
   job->steps = std::make_unique<StepGate>(options.begin_step, end_step, options.stop_requested,
                                           options.link);
+  if (options.feedback.has_value()) {
+    job->feedback = std::make_unique<FeedbackGate>(*options.feedback, options.begin_step,
+                                                   job->results.get(), options.link);
+  }
   PrepareStates(job, end_step);
   PrepareStartValues(job);
   job->failures = std::make_unique<RunFailures>(job->group.get(), options.link, [job] {
@@ -347,6 +377,7 @@ absl::Status PrepareSharedState(RunJob* job) {
     job->states->Stop();
     if (job->exchange != nullptr) job->exchange->Stop();
     job->results->Stop();
+    if (job->feedback != nullptr) job->feedback->Stop();
     if (job->post != nullptr) job->post->Abort(absl::AbortedError("the run was aborted"));
   });
   if (options.link != nullptr) ListenToLink(job);

@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "executor/checkpoint.h"
 #include "executor/communicator.h"
+#include "executor/feedback.h"
 #include "executor/feeder.h"
 #include "executor/job_link.h"
 #include "executor/local_communicator.h"
@@ -68,6 +70,8 @@ struct RunOptions : PlanOptions {
   // RunInputs::on_checkpoint receives the state before every step that is a multiple of this; 0: of
   // none.
   int64_t checkpoint_every = 0;
+  // A fed variable of one element, fp32 or fp64, that results set. All processes have one, or none.
+  absl::optional<Feedback> feedback;
   // Asked by every rank before every step, from any thread: true ends the run at the next end of a
   // step, the same one on all ranks of all processes. May be empty.
   std::function<bool()> stop_requested;

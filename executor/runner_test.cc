@@ -121,6 +121,81 @@ ProgramBuilder Noisy() {
   return builder;
 }
 
+// y = x * rate, where results of earlier steps set the rate.
+ProgramBuilder Rated() {
+  ProgramBuilder builder = Main();
+  builder.Param("rate", {1}).Var("y", {-1, 1});
+  builder.Op("elementwise_mul", {{"X", {"x"}}, {"Y", {"rate"}}}, {{"Out", {"y"}}});
+  return builder;
+}
+
+FeedSource WithRate(FeedSource source) {
+  source.variables.push_back("rate");
+  source.read = [read = std::move(source.read)](int64_t step) {
+    absl::StatusOr<std::vector<Tensor>> batch = read(step);
+    batch->push_back(Floats({1}, {kNan}));
+    return batch;
+  };
+  return source;
+}
+
+TEST_F(RunnerTest, ResultsOfAllEarlierStepsSetAFedVariable) {
+  options_.nranks = 2;
+  options_.steps = 5;
+  options_.fetch = {"y"};
+  std::vector<std::string> known;
+  options_.feedback = Feedback{"rate", 2, [&](int64_t step) {
+                                 known.push_back(absl::StrCat(step, ": ", results_.size()));
+                                 return 1.0 + static_cast<double>(results_.size());
+                               }};
+  WEFT_ASSERT_OK(RunMain(Rated(), WithRate(Rows(2)), &startup_).status());
+  EXPECT_THAT(known, ElementsAre("0: 0", "2: 4", "4: 8"));
+  EXPECT_THAT(results_, ElementsAre("step 0 rank 0: 0", "step 0 rank 1: 1", "step 1 rank 0: 10",
+                                    "step 1 rank 1: 11", "step 2 rank 0: 100", "step 2 rank 1: 105",
+                                    "step 3 rank 0: 150", "step 3 rank 1: 155",
+                                    "step 4 rank 0: 360", "step 4 rank 1: 369"));
+}
+
+TEST_F(RunnerTest, FeedbackFirstSetsTheStepThatARunBeginsWith) {
+  options_.begin_step = 3;
+  options_.steps = 2;
+  std::vector<int64_t> steps;
+  options_.feedback = Feedback{"rate", 2, [&](int64_t step) {
+                                 steps.push_back(step);
+                                 return 1.0;
+                               }};
+  WEFT_ASSERT_OK(RunMain(Rated(), WithRate(Rows(1)), &startup_).status());
+  EXPECT_THAT(steps, ElementsAre(3, 4));
+}
+
+TEST_F(RunnerTest, FeedbackToAnythingButAFedNumberIsAnError) {
+  const auto value = [](int64_t) { return 1.0; };
+  options_.feedback = Feedback{"w", 1, value};
+  EXPECT_THAT(RunMain(Rated(), WithRate(Rows(1)), &startup_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "feedback w: expected a fed variable, found one that is not fed"));
+  options_.feedback = Feedback{"x", 1, value};
+  EXPECT_THAT(RunMain(Rated(), WithRate(Rows(1)), &startup_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "feedback x: expected one element of fp32 or fp64, found fp32[-1, 1]"));
+  options_.feedback = Feedback{"rate", 0, value};
+  EXPECT_THAT(RunMain(Rated(), WithRate(Rows(1)), &startup_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "feedback rate: expected 1 or more steps, found 0"));
+}
+
+TEST_F(RunnerTest, RanksThatWaitForAValueEndWithTheRun) {
+  options_.nranks = 2;
+  options_.feedback = Feedback{"rate", 1, [](int64_t) { return 1.0; }};
+  FeedSource feeds = WithRate(Rows(2));
+  feeds.read = [read = feeds.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    if (step == 1) return absl::DataLossError("step 1: disk is broken");
+    return read(step);
+  };
+  EXPECT_THAT(RunMain(Rated(), feeds, &startup_).status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("disk is broken")));
+}
+
 TEST_F(RunnerTest, RunResumesWhereAnotherHasEnded) {
   std::map<std::string, Tensor> params;
   params["w"] = Floats({1, 1}, {1});

@@ -3,169 +3,32 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/types/optional.h"
 #include "base/annotate.h"
-#include "base/file.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
+#include "tools/plateau_schedule.h"
+#include "tools/schedule_options.h"
 
 namespace weft {
 namespace {
-
-// The options of a schedule, taken by name. Keeps the first error; values taken after it are
-// meaningless.
-class Options {
- public:
-  explicit Options(const Spec& spec) {
-    for (const auto& [name, value] : spec.options) {
-      if (!values_.emplace(name, value).second) Fail(absl::StrCat(name, ": given twice"));
-    }
-  }
-
-  double Number(absl::string_view name, absl::optional<double> default_value = {}) {
-    const absl::optional<std::string> text =
-        default_value.has_value() ? TakeIfGiven(name) : Take(name);
-    if (!text.has_value()) return default_value.value_or(0);
-    return ToNumber(name, *text);
-  }
-
-  double PositiveNumber(absl::string_view name, absl::optional<double> default_value = {}) {
-    const double value = Number(name, default_value);
-    Expect(name, value > 0, "a number above 0", value);
-    return value;
-  }
-
-  // A number of steps, 1 or more.
-  double Steps(absl::string_view name, absl::optional<double> default_value = {}) {
-    const double value = Number(name, default_value);
-    Expect(name, IsInteger(value) && value >= 1, "a number of steps, 1 or more", value);
-    return value;
-  }
-
-  bool Bool(absl::string_view name, bool default_value) {
-    const absl::optional<std::string> text = TakeIfGiven(name);
-    bool value = default_value;
-    if (text.has_value() && !absl::SimpleAtob(*text, &value)) {
-      Fail(absl::StrCat(name, ": expected true or false, found ", *text));
-    }
-    return value;
-  }
-
-  bool IsGiven(absl::string_view name) const { return values_.count(name) > 0; }
-
-  std::string Word(absl::string_view name, absl::string_view default_value) {
-    return TakeIfGiven(name).value_or(std::string(default_value));
-  }
-
-  void ExpectWord(absl::string_view name, absl::string_view found,
-                  const std::vector<absl::string_view>& words) {
-    if (std::find(words.begin(), words.end(), found) != words.end()) return;
-    Fail(absl::StrCat(name, ": expected one of ", absl::StrJoin(words, ", "), ", found ", found));
-  }
-
-  // Those of a text file, one a line.
-  std::vector<double> NumbersOfFile(absl::string_view name) {
-    std::vector<double> numbers;
-    const absl::optional<std::string> path = Take(name);
-    if (!path.has_value()) return numbers;
-    const absl::StatusOr<FileBytes> file = ReadFile(*path);
-    if (!file.ok()) {
-      Fail(absl::StrCat(name, ": ", *path, ": ", file.status().message()));
-      return numbers;
-    }
-    for (absl::string_view line : absl::StrSplit(file->bytes, '\n')) {
-      line = absl::StripAsciiWhitespace(line);
-      if (!line.empty()) numbers.push_back(ToNumber(name, line));
-    }
-    return numbers;
-  }
-
-  std::vector<double> Numbers(absl::string_view name) {
-    std::vector<double> numbers;
-    const absl::optional<std::string> text = Take(name);
-    if (!text.has_value()) return numbers;
-    for (absl::string_view part : absl::StrSplit(*text, absl::ByAnyChar(":,"))) {
-      numbers.push_back(ToNumber(name, part));
-    }
-    return numbers;
-  }
-
-  // Numbers of steps, in ascending order.
-  std::vector<double> RisingSteps(absl::string_view name) {
-    std::vector<double> steps = Numbers(name);
-    for (size_t i = 0; i < steps.size(); ++i) {
-      const bool rises =
-          IsInteger(steps[i]) && steps[i] >= 0 && (i == 0 || steps[i] > steps[i - 1]);
-      Expect(name, rises, "numbers of steps, each larger than the one before", steps[i]);
-    }
-    return steps;
-  }
-
-  void Expect(absl::string_view name, bool holds, absl::string_view expected, double found) {
-    if (!holds) Fail(absl::StrCat(name, ": expected ", expected, ", found ", found));
-  }
-
-  // Call after all options have been taken.
-  absl::Status status() const {
-    if (!status_.ok() || values_.empty()) return status_;
-    return absl::InvalidArgumentError(absl::StrCat(
-        values_.begin()->first, ": unknown option; known options: ", absl::StrJoin(known_, ", ")));
-  }
-
-  void Fail(const std::string& message) { status_.Update(absl::InvalidArgumentError(message)); }
-
-  static bool IsInteger(double value) { return value == std::floor(value) && value < 1e15; }
-
- private:
-  absl::optional<std::string> Take(absl::string_view name) {
-    absl::optional<std::string> text = TakeIfGiven(name);
-    if (!text.has_value()) Fail(absl::StrCat(name, ": missing"));
-    return text;
-  }
-
-  absl::optional<std::string> TakeIfGiven(absl::string_view name) {
-    known_.insert(std::string(name));
-    const auto it = values_.find(name);
-    if (it == values_.end()) return absl::nullopt;
-    std::string text = std::move(it->second);
-    values_.erase(it);
-    return text;
-  }
-
-  double ToNumber(absl::string_view name, absl::string_view text) {
-    double value = 0;
-    if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) {
-      Fail(absl::StrCat(name, ": expected a number, found ", text.empty() ? "nothing" : text));
-    }
-    return value;
-  }
-
-  std::map<std::string, std::string, std::less<>> values_;  // not taken yet
-  std::set<std::string> known_;
-  absl::Status status_;
-};
 
 // The number of sorted numbers that are at most t.
 size_t CountReached(const std::vector<double>& sorted, double t) {
   return std::upper_bound(sorted.begin(), sorted.end(), t) - sorted.begin();
 }
 
-LrSchedule Noam(Options& options) {
+LrSchedule Noam(ScheduleOptions& options) {
   const double d_model = options.PositiveNumber("d_model");
   const double warmup_steps = options.Steps("warmup_steps");
   const double base = options.Number("learning_rate", 1.0);
@@ -176,7 +39,7 @@ LrSchedule Noam(Options& options) {
   };
 }
 
-LrSchedule Piecewise(Options& options) {
+LrSchedule Piecewise(ScheduleOptions& options) {
   const std::vector<double> boundaries = options.RisingSteps("boundaries");
   const std::vector<double> values = options.Numbers("values");
   options.Expect("values", values.size() == boundaries.size() + 1,
@@ -185,27 +48,27 @@ LrSchedule Piecewise(Options& options) {
   return [=](int64_t step) { return values[CountReached(boundaries, static_cast<double>(step))]; };
 }
 
-LrSchedule Exponential(Options& options) {
+LrSchedule Exponential(ScheduleOptions& options) {
   const double base = options.Number("learning_rate");
   const double gamma = options.Number("gamma");
   options.Expect("gamma", gamma > 0 && gamma < 1, "a number between 0 and 1", gamma);
   return [=](int64_t step) { return base * std::pow(gamma, step); };
 }
 
-LrSchedule NaturalExp(Options& options) {
+LrSchedule NaturalExp(ScheduleOptions& options) {
   const double base = options.Number("learning_rate");
   const double gamma = options.PositiveNumber("gamma");
   return [=](int64_t step) { return base * std::exp(-gamma * static_cast<double>(step)); };
 }
 
-LrSchedule InverseTime(Options& options) {
+LrSchedule InverseTime(ScheduleOptions& options) {
   const double base = options.Number("learning_rate");
   const double gamma = options.Number("gamma");
   options.Expect("gamma", gamma >= 0, "0 or more", gamma);
   return [=](int64_t step) { return base / (1 + gamma * static_cast<double>(step)); };
 }
 
-LrSchedule Polynomial(Options& options) {
+LrSchedule Polynomial(ScheduleOptions& options) {
   const double base = options.Number("learning_rate");
   const double decay_steps = options.Steps("decay_steps");
   const double end = options.Number("end_lr", 0.0001);
@@ -219,7 +82,7 @@ LrSchedule Polynomial(Options& options) {
   };
 }
 
-LrSchedule Cosine(Options& options) {
+LrSchedule Cosine(ScheduleOptions& options) {
   const double base = options.Number("learning_rate");
   const double half_period = options.Steps("T_max");
   const double least = options.Number("eta_min", 0.0);
@@ -229,7 +92,7 @@ LrSchedule Cosine(Options& options) {
   };
 }
 
-LrSchedule StepDecay(Options& options) {
+LrSchedule StepDecay(ScheduleOptions& options) {
   const double base = options.Number("learning_rate");
   const auto step_size = static_cast<int64_t>(options.Steps("step_size"));
   const double gamma = options.Number("gamma", 0.1);
@@ -237,7 +100,7 @@ LrSchedule StepDecay(Options& options) {
   return [=](int64_t step) { return base * std::pow(gamma, step / step_size); };
 }
 
-LrSchedule MultiStep(Options& options) {
+LrSchedule MultiStep(ScheduleOptions& options) {
   const double base = options.Number("learning_rate");
   const std::vector<double> milestones = options.RisingSteps("milestones");
   const double gamma = options.Number("gamma", 0.1);
@@ -247,7 +110,7 @@ LrSchedule MultiStep(Options& options) {
   };
 }
 
-LrSchedule Linear(Options& options) {
+LrSchedule Linear(ScheduleOptions& options) {
   const double base = options.Number("learning_rate");
   const double total_steps = options.Steps("total_steps");
   const double start = options.PositiveNumber("start_factor", 1.0 / 3);
@@ -259,7 +122,7 @@ LrSchedule Linear(Options& options) {
   };
 }
 
-LrSchedule Cyclic(Options& options) {
+LrSchedule Cyclic(ScheduleOptions& options) {
   const double base = options.Number("base_learning_rate");
   const double max = options.Number("max_learning_rate");
   const double up = options.Steps("step_size_up");
@@ -279,7 +142,7 @@ LrSchedule Cyclic(Options& options) {
   };
 }
 
-LrSchedule CosineWarmRestarts(Options& options) {
+LrSchedule CosineWarmRestarts(ScheduleOptions& options) {
   const double base = options.Number("learning_rate");
   const double first_period = options.Steps("T_0");
   const double factor = options.Steps("T_mult", 1.0);
@@ -297,7 +160,7 @@ LrSchedule CosineWarmRestarts(Options& options) {
 }
 
 // One number per step. Beyond them, NaN: no rate.
-LrSchedule Table(Options& options) {
+LrSchedule Table(ScheduleOptions& options) {
   std::vector<double> values =
       options.IsGiven("file") ? options.NumbersOfFile("file") : options.Numbers("values");
   return [values = std::move(values)](int64_t step) {
@@ -306,7 +169,7 @@ LrSchedule Table(Options& options) {
   };
 }
 
-LrSchedule Named(absl::string_view name, Options& options) {
+LrSchedule Named(absl::string_view name, ScheduleOptions& options) {
   if (name == "noam") return Noam(options);
   if (name == "piecewise") return Piecewise(options);
   if (name == "exponential") return Exponential(options);
@@ -324,7 +187,7 @@ LrSchedule Named(absl::string_view name, Options& options) {
 }
 
 // `after`: the schedule that follows; null for none.
-LrSchedule LinearWarmup(Options& options, LrSchedule after) {
+LrSchedule LinearWarmup(ScheduleOptions& options, LrSchedule after) {
   const double warmup_steps = options.Steps("warmup_steps");
   const double start = options.Number("start_lr");
   const double end = options.Number("end_lr");
@@ -341,9 +204,10 @@ LrSchedule LinearWarmup(Options& options, LrSchedule after) {
 }
 
 // The schedule `after`, from its step on.
-LrSchedule StartAt(Options& options, LrSchedule after) {
+LrSchedule StartAt(ScheduleOptions& options, LrSchedule after) {
   const double first = options.Number("step");
-  options.Expect("step", Options::IsInteger(first) && first >= 0, "a number of steps", first);
+  options.Expect("step", ScheduleOptions::IsInteger(first) && first >= 0, "a number of steps",
+                 first);
   if (after == nullptr) {
     options.Fail("expected a schedule after it");
     return [](int64_t) { return 0.0; };
@@ -355,7 +219,8 @@ LrSchedule StartAt(Options& options, LrSchedule after) {
 
 constexpr char kNames[] =
     "noam, piecewise, exponential, natural_exp, inverse_time, polynomial, cosine, step, "
-    "multi_step, linear, cyclic, cosine_warm_restarts, table, linear_warmup, start_at";
+    "multi_step, linear, cyclic, cosine_warm_restarts, table, linear_warmup, start_at, "
+    "reduce_on_plateau";
 
 }  // namespace
 
@@ -370,7 +235,7 @@ absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text) {
   // In reverse order: a warm-up takes the schedule after it.
   for (size_t i = specs.size(); i-- > 0;) {
     const Spec& spec = specs[i];
-    Options options(spec);
+    ScheduleOptions options(spec);
     if (spec.name == "linear_warmup") {
       schedule = LinearWarmup(options, std::move(schedule));
     } else if (spec.name == "start_at") {
@@ -388,6 +253,11 @@ absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text) {
     WEFT_RETURN_IF_ERROR(Annotate(spec.name, options.status()));
   }
   return schedule;
+}
+
+absl::Status CheckLrSchedule(absl::string_view text) {
+  if (PlateauSchedule::IsNamedIn(text)) return PlateauSchedule::Parse(text).status();
+  return ParseLrSchedule(text).status();
 }
 
 absl::StatusOr<std::string> FindLearningRate(const Program& main) {
@@ -433,7 +303,7 @@ absl::StatusOr<std::vector<ProgramSchedule>> FindSchedules(const Program& main) 
     const pb::VarDesc declaration = var.ToProto();
     for (const pb::VarDesc::Attr& attr : declaration.attrs()) {
       if (attr.name() != kScheduleAttr) continue;
-      const absl::Status status = ParseLrSchedule(attr.s()).status();
+      const absl::Status status = CheckLrSchedule(attr.s());
       WEFT_RETURN_IF_ERROR(
           Annotate(absl::StrCat("variable ", var.name(), ": attribute ", kScheduleAttr), status));
       schedules.push_back({std::string(var.name()), attr.s()});

@@ -26,8 +26,11 @@ using LrSchedule = std::function<double(int64_t step)>;
 // InvalidArgument, naming the schedule and the option, with what is expected.
 absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text);
 
+// InvalidArgument for a text that neither ParseLrSchedule nor PlateauSchedule::Parse takes.
+absl::Status CheckLrSchedule(absl::string_view text);
+
 // A variable that Paddle's scheduler sets, as export_program.py notes in an attribute of its
-// declaration; the text is that of ParseLrSchedule.
+// declaration; the text is one of CheckLrSchedule.
 struct ProgramSchedule {
   std::string variable;
   std::string text;

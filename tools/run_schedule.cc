@@ -18,6 +18,7 @@ namespace {
 constexpr char kLrSchedule[] = "lr_schedule";
 constexpr char kLrVar[] = "lr_var";
 constexpr char kSet[] = "set";  // lines
+constexpr char kState[] = "lr_state";
 
 // Splits at the last "=": names may contain one, numbers do not.
 absl::StatusOr<HostValue> ParseHostValue(const std::string& text) {
@@ -52,6 +53,25 @@ absl::Status CheckEnd(const LrSchedule& rate, int64_t begin, int64_t end) {
                    "the program with more (schedule_steps=N)"));
 }
 
+absl::Status AddRate(const std::string& variable, const std::string& text, const std::string& state,
+                     int64_t begin, int64_t end, HostSettings* settings) {
+  if (PlateauSchedule::IsNamedIn(text)) {
+    if (settings->plateau.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "expected one rate that follows a metric, but ", settings->plateau->variable, " does"));
+    }
+    WEFT_ASSIGN_OR_RETURN(PlateauSchedule plateau, PlateauSchedule::Parse(text));
+    if (!state.empty()) WEFT_RETURN_IF_ERROR(plateau.Restore(state));
+    settings->values.push_back(SameAtAllSteps(variable, plateau.rate()));
+    settings->plateau = PlateauRate{variable, std::move(plateau)};
+    return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(LrSchedule rate, ParseLrSchedule(text));
+  WEFT_RETURN_IF_ERROR(CheckEnd(rate, begin, end));
+  settings->values.push_back({variable, std::move(rate)});
+  return absl::OkStatus();
+}
+
 // A table may have thousands of numbers.
 std::string Shortened(const std::string& text) {
   constexpr size_t kShown = 80;
@@ -69,40 +89,41 @@ absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::st
   return values;
 }
 
-absl::StatusOr<std::vector<HostValue>> HostValuesOf(
-    const RunSchedule& schedule, const Program& main, absl::Span<const std::string> fed,
-    int64_t begin, int64_t end, const std::function<void(const std::string&)>& note) {
-  WEFT_ASSIGN_OR_RETURN(std::vector<HostValue> values, ParseHostValues(schedule.set));
+absl::StatusOr<HostSettings> HostSettingsOf(const RunSchedule& schedule, const Program& main,
+                                            absl::Span<const std::string> fed, int64_t begin,
+                                            int64_t end,
+                                            const std::function<void(const std::string&)>& note) {
+  HostSettings settings;
+  WEFT_ASSIGN_OR_RETURN(settings.values, ParseHostValues(schedule.set));
   if (!schedule.lr_schedule.empty()) {
-    WEFT_ASSIGN_OR_RETURN(LrSchedule rate, ParseLrSchedule(schedule.lr_schedule));
     std::string name = schedule.lr_var;
     if (name.empty()) {
       WEFT_ASSIGN_OR_RETURN(name, FindLearningRate(main));
     }
-    WEFT_RETURN_IF_ERROR(Annotate("--lr_schedule", CheckEnd(rate, begin, end)));
-    values.push_back({std::move(name), std::move(rate)});
+    WEFT_RETURN_IF_ERROR(Annotate("--lr_schedule", AddRate(name, schedule.lr_schedule,
+                                                           schedule.state, begin, end, &settings)));
   }
   absl::flat_hash_set<std::string> is_set(fed.begin(), fed.end());
-  for (const HostValue& value : values) is_set.insert(value.name);
+  for (const HostValue& value : settings.values) is_set.insert(value.name);
   WEFT_ASSIGN_OR_RETURN(const std::vector<ProgramSchedule> of_program, FindSchedules(main));
   for (const ProgramSchedule& scheduled : of_program) {
     if (is_set.contains(scheduled.variable)) continue;
-    WEFT_ASSIGN_OR_RETURN(LrSchedule rate, ParseLrSchedule(scheduled.text));
-    WEFT_RETURN_IF_ERROR(
-        Annotate(absl::StrCat("variable ", scheduled.variable, ": its schedule in the program"),
-                 CheckEnd(rate, begin, end)));
+    WEFT_RETURN_IF_ERROR(Annotate(
+        absl::StrCat("variable ", scheduled.variable, ": its schedule in the program"),
+        AddRate(scheduled.variable, scheduled.text, schedule.state, begin, end, &settings)));
     note(absl::StrCat(scheduled.variable, " follows the schedule of the program, ",
                       Shortened(scheduled.text), "; --lr_schedule or --set gives another"));
-    values.push_back({scheduled.variable, std::move(rate)});
   }
-  return values;
+  return settings;
 }
 
-std::map<std::string, std::string> SettingsOf(const RunSchedule& schedule) {
+std::map<std::string, std::string> SettingsOf(const RunSchedule& schedule,
+                                              const PlateauSchedule* plateau) {
   std::map<std::string, std::string> settings;
   if (!schedule.lr_schedule.empty()) settings[kLrSchedule] = schedule.lr_schedule;
   if (!schedule.lr_var.empty()) settings[kLrVar] = schedule.lr_var;
   if (!schedule.set.empty()) settings[kSet] = absl::StrJoin(schedule.set, "\n");
+  if (plateau != nullptr) settings[kState] = plateau->State();
   return settings;
 }
 
@@ -114,13 +135,17 @@ absl::Status ContinueSchedule(const Checkpoint& checkpoint,
     return found == checkpoint.settings.end() ? std::string() : found->second;
   };
   if (schedule->lr_schedule.empty()) schedule->lr_var = setting(kLrVar);
+  // Another schedule begins anew.
+  const bool goes_on =
+      schedule->lr_schedule.empty() || schedule->lr_schedule == setting(kLrSchedule);
+  if (goes_on) schedule->state = setting(kState);
   schedule->lr_schedule =
       Choose("--lr_schedule", schedule->lr_schedule, setting(kLrSchedule), note);
   const std::string set = Choose("--set", absl::StrJoin(schedule->set, "\n"), setting(kSet), note);
   schedule->set = absl::StrSplit(set, '\n', absl::SkipEmpty());
   WEFT_RETURN_IF_ERROR(Annotate("setting set", ParseHostValues(schedule->set).status()));
   if (schedule->lr_schedule.empty()) return absl::OkStatus();
-  return Annotate("setting lr_schedule", ParseLrSchedule(schedule->lr_schedule).status());
+  return Annotate("setting lr_schedule", CheckLrSchedule(schedule->lr_schedule));
 }
 
 }  // namespace weft

@@ -246,6 +246,47 @@ TEST_F(WeftCheckpointTest, WhatTheCommandLineDoesNotSayComesFromTheCheckpoint) {
                         "checkpoint has exponential{learning_rate=0.5,gamma=0.1}\n"));
 }
 
+// No loss is below 0, so that each period of two steps after the first is a bad one; the rate
+// halves after two of them, in steps 6 and 10.
+TEST_F(WeftCheckpointTest, RateThatFollowsAMetricGoesOnWithinAPeriod) {
+  const std::string schedule =
+      "reduce_on_plateau{learning_rate=0.01,every=2,patience=1,factor=0.5,threshold=1,metric=";
+  const Args fetch = {"--fetch", "learning_rate_0"};
+  const auto rates_of = [&](const Args& args) {
+    const ProcessResult result = RunProcess(args);
+    EXPECT_EQ(result.status, 0) << result.err;
+    std::vector<std::string> rates;
+    for (absl::string_view line : absl::StrSplit(result.out, '\n')) {
+      const std::vector<std::string> words = absl::StrSplit(line, ' ');
+      if (words.size() > 3 && words[2] == "learning_rate_0") rates.push_back(words[3]);
+    }
+    return rates;
+  };
+  const Args rate = {"--lr_schedule", schedule + "mean_0.tmp_0}"};
+  const auto whole = rates_of(TwoRanks() + rate + fetch + Args{"--steps", "11"});
+  ASSERT_EQ(whole.size(), 11u);
+  EXPECT_EQ(whole[5], "0.01");
+  EXPECT_EQ(whole[6], "0.005");
+  EXPECT_EQ(whole[9], "0.005");
+  EXPECT_EQ(whole[10], "0.0025");
+  for (const Args& again : {Args{}, rate}) {  // the same schedule, said or not
+    auto parts =
+        rates_of(TwoRanks() + rate + fetch + Args{"--steps", "5", "--checkpoint", checkpoint_});
+    const auto rest =
+        rates_of(TwoRanks() + again + fetch + Args{"--resume", checkpoint_, "--steps", "6"});
+    parts.insert(parts.end(), rest.begin(), rest.end());
+    EXPECT_EQ(parts, whole);
+  }
+  // Another schedule begins anew.
+  const Args other = {"--lr_schedule", "reduce_on_plateau{learning_rate=0.02,every=5}"};
+  EXPECT_EQ(rates_of(TwoRanks() + other + fetch + Args{"--resume", checkpoint_, "--steps", "1"}),
+            std::vector<std::string>{"0.02"});
+  const ProcessResult unknown =
+      RunProcess(TwoRanks() + Args{"--lr_schedule", schedule + "perplexity}", "--steps", "1"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("perplexity"));
+}
+
 TEST_F(WeftCheckpointTest, NoteSaysThatAnotherProgramWroteTheCheckpoint) {
   Finish(OneRank() + Args{"--steps", "1", "--checkpoint", checkpoint_});
   const Args resume = OneRank() + Args{"--resume", checkpoint_, "--steps", "1"};

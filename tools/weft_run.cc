@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -104,7 +105,9 @@ class Recorder {
         link_(link),
         lines_(flags.run.nranks),
         metrics_(flags.metrics, KeepsMetrics(flags)),
-        progress_(stderr) {}
+        progress_(stderr) {
+    if (inputs.plateau.has_value()) plateau_ = inputs.plateau->schedule;
+  }
 
   absl::Status Open() {
     if (!flags_.trace.empty()) {
@@ -139,8 +142,12 @@ class Recorder {
   // What the ranks of the run communicate; recorded for the summary of the trace.
   TrafficLog* traffic() { return &traffic_; }
 
+  // The rate from this step on, if it follows a metric of the results.
+  double RateAt(int64_t step) { return plateau_->RateAt(step); }
+
   absl::Status AddCheckpoint(Checkpoint checkpoint) {
-    checkpoint.settings.merge(SettingsOf(flags_.schedule));
+    const PlateauSchedule* const plateau = plateau_.has_value() ? &*plateau_ : nullptr;
+    checkpoint.settings.merge(SettingsOf(flags_.schedule, plateau));
     checkpoint_failure_ = WriteCheckpoint(flags_.checkpoint, checkpoint);
     return checkpoint_failure_;
   }
@@ -210,6 +217,7 @@ class Recorder {
   }
 
   absl::Status Write(const StepResult& result) {
+    if (plateau_.has_value()) WEFT_RETURN_IF_ERROR(plateau_->Add(result));
     const std::string lines = lines_.Add(result);
     samples_ += result.samples;
     if (!lines.empty()) {
@@ -239,6 +247,7 @@ class Recorder {
   TraceSummary summary_{&traffic_};
   absl::optional<AtomicFile> profile_file_;
   OpProfile profile_;
+  absl::optional<PlateauSchedule> plateau_;
   ProgressLine progress_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t steps_done_ = 0;
@@ -366,6 +375,14 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     };
   }
   options.steps = read.steps;
+  if (read.plateau.has_value()) {
+    options.feedback = Feedback{read.plateau->variable, read.plateau->schedule.every(),
+                                [&recorder](int64_t step) { return recorder.RateAt(step); }};
+    const std::string& metric = read.plateau->schedule.metric();
+    if (!metric.empty() && !absl::c_linear_search(options.fetch, metric)) {
+      options.fetch.push_back(metric);
+    }
+  }
   if (session.link() != nullptr) {
     WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags));
   }
@@ -425,7 +442,7 @@ void CheckFlags(const CLI::App& app, RunFlags& flags) {
   flags.has_ranks = app.count("--ranks") > 0;
   flags.has_seed = app.count("--seed") > 0;
   if (app.count("--lr_schedule") > 0) {  // which may be empty
-    const absl::Status status = ParseLrSchedule(flags.schedule.lr_schedule).status();
+    const absl::Status status = CheckLrSchedule(flags.schedule.lr_schedule);
     Require(status.ok(), "--lr_schedule", status.message());
   }
 }

@@ -121,11 +121,12 @@ absl::Status AddHostValues(const RunFlags& flags, RunFiles* inputs) {
     if (flags.reports) PrintNote(text);
   };
   const int64_t begin = flags.run.begin_step;
-  WEFT_ASSIGN_OR_RETURN(const std::vector<HostValue> values,
-                        HostValuesOf(flags.schedule, *inputs->main, inputs->feeds.variables, begin,
-                                     begin + inputs->steps, note));
+  WEFT_ASSIGN_OR_RETURN(HostSettings settings,
+                        HostSettingsOf(flags.schedule, *inputs->main, inputs->feeds.variables,
+                                       begin, begin + inputs->steps, note));
   WEFT_ASSIGN_OR_RETURN(inputs->feeds,
-                        WithHostValues(std::move(inputs->feeds), *inputs->main, values));
+                        WithHostValues(std::move(inputs->feeds), *inputs->main, settings.values));
+  inputs->plateau = std::move(settings.plateau);
   return absl::OkStatus();
 }
 

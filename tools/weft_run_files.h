@@ -43,6 +43,7 @@ struct RunFiles {
   absl::optional<Program> main, startup, server;
   absl::optional<ParamsInput> params;
   FeedSource feeds;
+  absl::optional<PlateauRate> plateau;  // none: no rate follows a metric
   int64_t steps = 0;
 };
 

@@ -53,6 +53,7 @@ struct Options {
   bool summed_gradients = false;
   bool rounded_gradients = false;
   absl::optional<int> k_steps, begin_step;
+  absl::optional<int> expression_depth;
   bool in_turn = false;
   bool numeric = false;
   int64_t steps = 2;
@@ -120,6 +121,7 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
                                    options.distributed_params.end());
   if (options.summed_gradients) verify.gradients_are_summed = true;
   verify.gradients_are_rounded = options.rounded_gradients;
+  verify.expression_depth = options.expression_depth.value_or(0);
   if (options.k_steps.has_value() || options.begin_step.has_value()) {
     verify.averaging =
         AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
@@ -522,6 +524,9 @@ Subcommand AddVerify(CLI::App* weft) {
   app->add_flag("--summed_gradients", options->summed_gradients,
                 "Expect gradients summed over the ranks, not averaged (default: summed for losses "
                 "that are sums over the batch)");
+  AddInteger(*app, "--expression_depth", options->expression_depth, 1, 1000,
+             "Print values that differ (W601, W602) as a whole, too, down to so many levels")
+      ->needs(original);
   AddInteger(*app, "--k_steps", options->k_steps, 1, kMaxInt,
              "Expected averaging period of LocalSGD, in steps")
       ->needs(original);

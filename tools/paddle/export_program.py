@@ -55,7 +55,7 @@ _SCHEDULES = {
 
 
 def export(directory, main, startup, feeds=(), params="npz", scope=None, test=None,
-           schedule_steps=10000):
+           schedule_steps=10000, plateau_steps=None):
     """Writes programs, batches and parameters into `directory`, and creates it if it is missing.
 
     feeds   one dictionary per step: variable -> array, the batch of all ranks together. Every step
@@ -66,6 +66,8 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
             startup program has not been run), none are written.
     test    the test program, main.clone(for_test=True): test.pb, which `weft eval` takes.
     schedule_steps  of a schedule that is a Python function, write the rates of so many steps.
+    plateau_steps  the steps between two calls of ReduceOnPlateau.step(loss), such as those of an
+            epoch: `weft run` makes them, with the mean of the first fetched variable.
 
     Steps count from where training stands: a scheduler that has done 100 steps goes on there.
 
@@ -85,7 +87,8 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
     os.makedirs(directory, exist_ok=True)
     path = lambda name: os.path.join(directory, name)
     scheduler = getattr(main, "lr_scheduler", None)
-    schedule = None if scheduler is None else lr_schedule(scheduler, schedule_steps)
+    schedule = None if scheduler is None else lr_schedule(scheduler, schedule_steps,
+                                                               plateau_steps)
     with _noted_schedule(main, schedule) as is_noted:
         write_file(path("main.pb"), main.desc.serialize_to_string())
     write_file(path("startup.pb"), startup.desc.serialize_to_string())
@@ -122,16 +125,13 @@ def command_line(command):
     return " ".join(shlex.quote(word) for word in command)
 
 
-def lr_schedule(scheduler, steps=10000):
+def lr_schedule(scheduler, steps=10000, plateau_steps=None):
     """The value of --lr_schedule for a scheduler, from the step on that it has reached.
 
     One that is a Python function becomes a table of the rates of so many steps.
     """
-    name = type(scheduler).__name__
-    if name == "ReduceOnPlateau":
-        raise ValueError("scheduler ReduceOnPlateau: the rates depend on the losses to come; set "
-                         "main.lr_scheduler = None to export the present rate as a constant, and "
-                         "lower it in later runs with --set")
+    if type(scheduler).__name__ == "ReduceOnPlateau":
+        return _plateau(scheduler, plateau_steps)
     done = getattr(scheduler, "last_epoch", 0)
     begin = "start_at{step=%d}," % done if done > 0 else ""
     try:
@@ -166,6 +166,19 @@ def _cyclic(scheduler):
         "base_learning_rate": scheduler.base_lr, "max_learning_rate": scheduler.max_lr,
         "step_size_up": up, "step_size_down": round(scheduler.cycle_size) - up,
         "mode": scheduler.mode, "exp_gamma": scheduler.gamma})
+
+
+def _plateau(scheduler, every):
+    if every is None:
+        raise ValueError("scheduler ReduceOnPlateau: after how many steps does it look at the loss? "
+                         "expected plateau_steps=N")
+    options = {"learning_rate": scheduler.last_lr, "every": every}
+    for key in "mode factor patience threshold threshold_mode cooldown min_lr epsilon".split():
+        options[key] = getattr(scheduler, key)
+    if scheduler.best is not None:
+        options["best"] = float(scheduler.best)
+    options.update(num_bad=scheduler.num_bad_epochs, cooldown_left=scheduler.cooldown_counter)
+    return _schedule_text("reduce_on_plateau", options)
 
 
 def _table(scheduler, steps):

@@ -168,9 +168,21 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual(export_program.lr_schedule(scheduler), "table{values=0.5:1.0:2.0:4.0}")
         self.assertEqual(scheduler.rate, 0.5)
 
-    def test_rates_that_depend_on_losses_are_refused(self):
-        with self.assertRaisesRegex(ValueError, "ReduceOnPlateau: the rates depend on the losses"):
-            export_program.lr_schedule(self.scheduler("ReduceOnPlateau"))
+    def test_rates_that_depend_on_losses_take_the_steps_between_two_looks(self):
+        scheduler = self.scheduler(
+            "ReduceOnPlateau", last_lr=0.05, mode="min", factor=0.5, patience=3, threshold=0.01,
+            threshold_mode="rel", cooldown=2, min_lr=0.001, epsilon=1e-08, best=None,
+            num_bad_epochs=0, cooldown_counter=0)
+        with self.assertRaisesRegex(ValueError, "ReduceOnPlateau: .* expected plateau_steps=N"):
+            export_program.lr_schedule(scheduler)
+        text = ("reduce_on_plateau{learning_rate=0.05,every=100,mode=min,factor=0.5,patience=3,"
+                "threshold=0.01,threshold_mode=rel,cooldown=2,min_lr=0.001,epsilon=1e-08,%s"
+                "num_bad=%d,cooldown_left=%d}")
+        self.assertEqual(export_program.lr_schedule(scheduler, plateau_steps=100),
+                         text % ("", 0, 0))
+        scheduler.best, scheduler.num_bad_epochs, scheduler.cooldown_counter = 1.25, 2, 1
+        self.assertEqual(export_program.lr_schedule(scheduler, plateau_steps=100),
+                         text % ("best=1.25,", 2, 1))
 
 
 class ProgramTest(unittest.TestCase):
