@@ -113,11 +113,12 @@ EquivalenceChecker::EquivalenceChecker(const ConstProgramPair& original,
                                        const ConstProgramPair& rewritten,
                                        const RankValuesOptions& options,
                                        const absl::optional<AveragingSchedule>& averaging,
-                                       ProgramRef ref, Findings* findings)
+                                       ProgramRef ref, Findings* findings, int expression_depth)
     : original_(original),
       rewritten_(rewritten),
       options_(options),
       ref_(ref),
+      expression_depth_(expression_depth),
       findings_(*findings),
       reporter_(ref, findings),
       variables_(*original.main, options.distributed_params),
@@ -364,9 +365,13 @@ void EquivalenceChecker::ReportDifference(const Compared& values) {
                                ", as the original has it; weft verify --numeric compares both by "
                                "running them"));
   }
-  Report(variables_.IsParam(values.name) ? "W601" : "W602", values.name,
-         absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
-                      table_.ToString(found, 1)));
+  std::string text = absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
+                                  table_.ToString(found, 1));
+  if (expression_depth_ > 0) {
+    absl::StrAppend(&text, "; as a whole, expected ", table_.ToString(expected, expression_depth_),
+                    ", found ", table_.ToString(found, expression_depth_));
+  }
+  Report(variables_.IsParam(values.name) ? "W601" : "W602", values.name, text);
 }
 
 RankValue EquivalenceChecker::WithExpr(RankValue value, absl::string_view name) {
@@ -449,8 +454,9 @@ OpId EquivalenceChecker::LastWriter(absl::string_view name) {
 void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                       const RankValuesOptions& options,
                       const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
-                      Findings* findings) {
-  EquivalenceChecker checker(original, rewritten, options, averaging, ref, findings);
+                      Findings* findings, int expression_depth) {
+  EquivalenceChecker checker(original, rewritten, options, averaging, ref, findings,
+                             expression_depth);
   RankValuesOptions many = options;
   many.table = checker.table();
   many.observer = checker.observer();

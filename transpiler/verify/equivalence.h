@@ -67,11 +67,11 @@ class ComparedVariables {
 class EquivalenceChecker {
  public:
   // `options`: as for RankValues::Of; table and observer are ignored. Programs, options and
-  // findings must outlive the checker. O(ops).
+  // findings must outlive the checker. `expression_depth`: VerifyOptions. O(ops).
   EquivalenceChecker(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                      const RankValuesOptions& options,
                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
-                     Findings* findings);
+                     Findings* findings, int expression_depth = 0);
 
   EquivalenceChecker(const EquivalenceChecker&) = delete;
   EquivalenceChecker& operator=(const EquivalenceChecker&) = delete;
@@ -120,6 +120,7 @@ class EquivalenceChecker {
   const ConstProgramPair original_, rewritten_;
   const RankValuesOptions& options_;
   const ProgramRef ref_;
+  const int expression_depth_;
   Findings& findings_;
   Reporter reporter_;
   const ComparedVariables variables_;
@@ -141,7 +142,7 @@ class EquivalenceChecker {
 void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                       const RankValuesOptions& options,
                       const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
-                      Findings* findings);
+                      Findings* findings, int expression_depth = 0);
 
 // Proves equivalence in a fraction of the time of CheckEquivalence for programs that are mostly the
 // original: from the walk over the rewritten program that other layers need anyway, and from

@@ -57,6 +57,16 @@ TEST(Equivalence, AWrongFactorIsADifference) {
               Contains(AllOf(HasSubstr("W601"), HasSubstr("0.5 *(mul_grad"))));
 }
 
+TEST(Equivalence, WholeExpressionsArePrintedOnDemand) {
+  const std::string wrong = absl::StrReplaceAll(TwoRankStep(), {{"scale=0.5", "scale=0.25"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), wrong), Not(Contains(HasSubstr("as a whole"))));
+  VerifyOptions options = ForRanks(2);
+  options.expression_depth = 2;
+  EXPECT_THAT(
+      Differences(OneDeviceStep(), wrong, options),
+      Contains(HasSubstr("; as a whole, expected sgd(w, 1 *(mul_grad(...)), lr), found sgd(")));
+}
+
 // Accumulates gradients, which backward multiplies by `factor` of its own, over two steps.
 std::string AccumulatingStep(absl::string_view factor, absl::string_view divide,
                              absl::string_view reduce) {

@@ -217,8 +217,8 @@ class Verifier {
       RankValuesOptions of =
           ValueOptions(options_, programs, is_for_one ? 1 : nranks, facts, &start);
       if (num_programs_ > 1) of.rank = rank;
-      CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
-                       findings);
+      CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false}, findings,
+                       options_.expression_depth);
     }
     return true;
   }
@@ -371,7 +371,7 @@ class Verifier {
     if (Runs(Layer::kCommunication)) updates.Check(found, &of_values);
     if (proof.has_value() && !proof->Prove(found)) {
       CheckEquivalence(options_.original, programs, of_comparison, options_.averaging, ref,
-                       &of_values);
+                       &of_values, options_.expression_depth);
     }
     AppendOfGroup(of_values, group, findings);
   }

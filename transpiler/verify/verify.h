@@ -52,6 +52,9 @@ struct VerifyOptions {
   ConstProgramPair original;
   // The expected averaging schedule of LocalSGD; none: any.
   absl::optional<AveragingSchedule> averaging;
+  // Layer kEquivalence reports where two expressions differ (W601, W602); more than 0: also both as
+  // a whole, down to so many levels.
+  int expression_depth = 0;
   std::set<Layer> layers = AllLayers();
   // More than 1: independent layers run concurrently, on at most three threads.
   int threads = 2;
