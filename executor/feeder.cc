@@ -100,6 +100,56 @@ uint64_t Bytes(const TensorType& type) {
   return static_cast<uint64_t>(NumElements(type.dims)) * SizeOf(type.dtype);
 }
 
+absl::string_view NumPyName(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return "bool";
+    case DType::kInt8:
+      return "int8";
+    case DType::kUint8:
+      return "uint8";
+    case DType::kInt16:
+      return "int16";
+    case DType::kInt32:
+      return "int32";
+    case DType::kInt64:
+      return "int64";
+    case DType::kFloat16:
+      return "float16";
+    case DType::kFloat32:
+      return "float32";
+    case DType::kFloat64:
+      return "float64";
+    default:
+      return "";
+  }
+}
+
+// "; with NumPy: ..." for an array that NumPy brings to the declared type; else empty.
+std::string HowToFit(const TensorType& found, const TensorType& declared) {
+  if (found.kind != declared.kind) return "";
+  std::string text;
+  const absl::string_view dtype = NumPyName(declared.dtype);
+  if (found.dtype != declared.dtype && !dtype.empty()) {
+    absl::StrAppend(&text, ".astype(\"", dtype, "\")");
+  }
+  if (found.dims.size() != declared.dims.size()) {
+    int64_t fixed = 1, open = 0;
+    for (int64_t dim : declared.dims) {
+      if (dim < 0) {
+        ++open;
+      } else {
+        fixed *= dim;
+      }
+    }
+    const int64_t size = NumElements(found.dims);
+    const bool fits = open == 0 ? size == fixed : open == 1 && fixed > 0 && size % fixed == 0;
+    if (!fits) return "";
+    absl::StrAppend(&text, ".reshape(", absl::StrJoin(declared.dims, ", "), ")");
+  }
+  return text.empty() ? "" : absl::StrCat("; with NumPy: array", text);
+}
+
 }  // namespace
 
 Feeder::Feeder(FeedSource source, const World& world, int64_t begin_step, int64_t end_step)
@@ -231,8 +281,8 @@ absl::Status Feeder::Check(size_t i, const TensorType& whole) const {
   const FeedLayout& layout = layouts_[i];
   if (whole.dtype != declared.dtype || whole.kind != declared.kind ||
       whole.dims.size() != declared.dims.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected ", ToString(declared), ", found ", ToString(whole)));
+    return absl::InvalidArgumentError(absl::StrCat("expected ", ToString(declared), ", found ",
+                                                   ToString(whole), HowToFit(whole, declared)));
   }
   // The mean over no rows is undefined.
   if (NumElements(whole.dims) == 0) {
@@ -243,8 +293,9 @@ absl::Status Feeder::Check(size_t i, const TensorType& whole) const {
   const bool is_split = layout.axis.has_value() && world_.size > 1;
   const auto axis = static_cast<size_t>(layout.axis.value_or(0));
   if (is_split && whole.dims.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a scalar cannot be split over ", world_.size, " ranks"));
+    return absl::InvalidArgumentError(absl::StrCat("a scalar cannot be split over ", world_.size,
+                                                   " ranks; give it whole to each (--feed_layout ",
+                                                   declarations_[i].name, "=whole)"));
   }
   if (is_split && whole.dims.size() <= axis) {
     return absl::InvalidArgumentError(
@@ -262,6 +313,10 @@ absl::Status Feeder::Check(size_t i, const TensorType& whole) const {
   std::string message = absl::StrCat("expected ", ToString(declared), ", found ", ToString(part));
   if (is_split) {
     absl::StrAppend(&message, " (", count, " over ", world_.size, " ranks)");
+    if (whole.dims == declared.dims) {
+      absl::StrAppend(&message, "; feed the batch of all ranks together, ",
+                      declared.dims[axis] * world_.size, " along axis ", axis);
+    }
   }
   return absl::InvalidArgumentError(message);
 }

@@ -178,13 +178,15 @@ TEST_F(FeederTest, MissingDataNamesTheOpThatReadsIt) {
 TEST_F(FeederTest, WrongElementTypeNamesExpectedAndFound) {
   EXPECT_THAT(Feed(Source({"x"}, {MakeTensor<double>({1, 2}, {1, 2})})),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "step 3: feed x: expected fp32[-1, 2], found fp64[1, 2]"));
+                       "step 3: feed x: expected fp32[-1, 2], found fp64[1, 2]; with NumPy: "
+                       "array.astype(\"float32\")"));
 }
 
 TEST_F(FeederTest, WrongRankNamesExpectedAndFound) {
   EXPECT_THAT(Feed(Source({"x"}, {Floats({2}, {1, 2})})),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "step 3: feed x: expected fp32[-1, 2], found fp32[2]"));
+                       "step 3: feed x: expected fp32[-1, 2], found fp32[2]; with NumPy: "
+                       "array.reshape(-1, 2)"));
 }
 
 TEST_F(FeederTest, WrongFixedDimensionNamesExpectedAndFound) {
