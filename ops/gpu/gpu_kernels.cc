@@ -11,14 +11,18 @@ const KernelTable& GpuKernels() {
     AddGpuClipKernels(table);
     AddGpuCoalesceTensorKernels(table);
     AddGpuComparisonKernels(table);
+    AddGpuConvKernels(table);
     AddGpuCopyKernels(table);
     AddGpuCreationKernels(table);
+    AddGpuDropoutKernels(table);
     AddGpuElementwiseKernels(table);
     AddGpuGatherScatterKernels(table);
     AddGpuLossKernels(table);
     AddGpuMatMulKernels(table);
     AddGpuNormKernels(table);
     AddGpuOptimizerKernels(table);
+    AddGpuPoolKernels(table);
+    AddGpuPreluKernels(table);
     AddGpuReduceKernels(table);
     AddGpuSoftmaxKernels(table);
     AddGpuSumKernels(table);
