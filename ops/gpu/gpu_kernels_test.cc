@@ -16,6 +16,7 @@
 #include "ops/formulas/activation.h"
 #include "ops/gpu/cuda_memory.h"
 #include "ops/gpu/gpu_op_types.h"
+#include "ops/gpu/image_cases.h"
 #include "ops/kernel.h"
 #include "ops/schema/op_schema.h"
 
@@ -38,28 +39,9 @@ TEST(GpuKernels, AreThereInABuildWithCuda) {
 
 #ifdef WEFT_HAVE_CUDA
 
-// An op with its operands: tensors by slot, and the slots of its results.
-struct Case {
-  std::string type;
-  SlotTensors inputs;
-  AttrValues attrs;
-  std::vector<std::string> outputs;
-};
-
-// Numbers without a pattern, in [-1, 1).
-Tensor FloatsAndInts(const Dims& dims, int seed) {
-  std::vector<float> values(NumElements(dims));
-  uint32_t state = 12345 + seed;
-  for (float& value : values) {
-    state = state * 1664525 + 1013904223;
-    value = static_cast<float>(state >> 8) / (1 << 23) - 1;
-  }
-  return Floats(dims, values);
-}
-
 // Numbers in (0, 1).
 Tensor Positive(const Dims& dims, int seed) {
-  Tensor tensor = FloatsAndInts(dims, seed);
+  Tensor tensor = NumbersWithoutPattern(dims, seed);
   for (int64_t i = 0; i < tensor.size(); ++i) {
     tensor.data<float>()[i] = tensor.data<float>()[i] * 0.45F + 0.5F;
   }
@@ -67,8 +49,8 @@ Tensor Positive(const Dims& dims, int seed) {
 }
 
 // Each function of one tensor that has a formula, and its gradient op.
-std::vector<Case> ActivationCases() {
-  std::vector<Case> cases;
+std::vector<OpCase> ActivationCases() {
+  std::vector<OpCase> cases;
   const Dims dims = {5, 37};
   formulas::ForEachActivation([&](const std::string& type, auto) {
     // acosh alone has no result below 1.
@@ -77,34 +59,36 @@ std::vector<Case> ActivationCases() {
       for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] += 1;
     }
     cases.push_back({type, {{"X", {x}}}, {}, {"Out"}});
-    Case grad = {type + "_grad", {{"Out@GRAD", {FloatsAndInts(dims, 21)}}}, {}, {"X@GRAD"}};
+    OpCase grad = {
+        type + "_grad", {{"Out@GRAD", {NumbersWithoutPattern(dims, 21)}}}, {}, {"X@GRAD"}};
     const OpSchema& schema = *FindOpSchema(grad.type);
     if (schema.FindInput("X") != nullptr) grad.inputs.push_back({"X", {x}});
     if (schema.FindInput("Out") != nullptr) grad.inputs.push_back({"Out", {Positive(dims, 22)}});
     cases.push_back(grad);
   });
-  cases.push_back({"sign", {{"X", {FloatsAndInts(dims, 23)}}}, {}, {"Out"}});
-  cases.push_back({"gelu", {{"X", {FloatsAndInts(dims, 23)}}}, {{"approximate", true}}, {"Out"}});
+  cases.push_back({"sign", {{"X", {NumbersWithoutPattern(dims, 23)}}}, {}, {"Out"}});
+  cases.push_back(
+      {"gelu", {{"X", {NumbersWithoutPattern(dims, 23)}}}, {{"approximate", true}}, {"Out"}});
   return cases;
 }
 
 // Arithmetic on two tensors, one of which is broadcast.
-std::vector<Case> ArithmeticCases() {
-  std::vector<Case> cases;
+std::vector<OpCase> ArithmeticCases() {
+  std::vector<OpCase> cases;
   const Tensor x = Positive({5, 37}, 30), y = Positive({37}, 31), out = Positive({5, 37}, 32);
   for (const char* type :
        {"elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_pow",
         "elementwise_max", "elementwise_min", "elementwise_fmax", "elementwise_fmin"}) {
     cases.push_back({type, {{"X", {x}}, {"Y", {y}}}, {}, {"Out"}});
-    Case grad = {std::string(type) + "_grad",
-                 {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 33)}}},
-                 {},
-                 {"X@GRAD", "Y@GRAD"}};
+    OpCase grad = {std::string(type) + "_grad",
+                   {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {NumbersWithoutPattern({5, 37}, 33)}}},
+                   {},
+                   {"X@GRAD", "Y@GRAD"}};
     if (FindOpSchema(grad.type)->FindInput("Out") != nullptr) grad.inputs.push_back({"Out", {out}});
     cases.push_back(grad);
   }
   for (const char* type : {"elementwise_mod", "elementwise_floordiv"}) {
-    cases.push_back({type, {{"X", {FloatsAndInts({5, 37}, 34)}}, {"Y", {y}}}, {}, {"Out"}});
+    cases.push_back({type, {{"X", {NumbersWithoutPattern({5, 37}, 34)}}, {"Y", {y}}}, {}, {"Out"}});
   }
   for (const char* type : {"grad_add", "minus"}) {
     cases.push_back({type, {{"X", {x}}, {"Y", {out}}}, {}, {"Out"}});
@@ -113,13 +97,13 @@ std::vector<Case> ArithmeticCases() {
 }
 
 // Updates of a parameter, with all states.
-std::vector<Case> UpdateCases() {
+std::vector<OpCase> UpdateCases() {
   const Dims dims = {5, 37};
-  std::vector<Case> cases;
+  std::vector<OpCase> cases;
   for (const char* type : {"adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad",
                            "ftrl", "momentum", "sgd"}) {
     const OpSchema& schema = *FindOpSchema(type);
-    Case update = {type, {}, {}, {}};
+    OpCase update = {type, {}, {}, {}};
     int seed = 40;
     for (const SlotSchema& slot : schema.inputs()) {
       const bool is_scalar =
@@ -144,24 +128,29 @@ std::vector<Case> UpdateCases() {
   return cases;
 }
 
-std::vector<Case> OtherCases() {
-  const Tensor x = FloatsAndInts({5, 37}, 1), y = FloatsAndInts({37, 11}, 2),
-               bias = FloatsAndInts({37}, 3);
-  const Tensor loss_grad = FloatsAndInts({5, 1}, 4);
+std::vector<OpCase> OtherCases() {
+  const Tensor x = NumbersWithoutPattern({5, 37}, 1), y = NumbersWithoutPattern({37, 11}, 2),
+               bias = NumbersWithoutPattern({37}, 3);
+  const Tensor loss_grad = NumbersWithoutPattern({5, 1}, 4);
   const Tensor labels = MakeTensor<int64_t>({5, 1}, {3, 36, 0, -100, 17});
   const Tensor softmax = (*RunOp("softmax", {{"X", {x}}}, {}, {{"Out", 1}}))["Out"][0];
   return {
       {"elementwise_add", {{"X", {x}}, {"Y", {bias}}}, {{"axis", int64_t{1}}}, {"Out"}},
       {"elementwise_add_grad",
-       {{"X", {x}}, {"Y", {bias}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 5)}}},
+       {{"X", {x}}, {"Y", {bias}}, {"Out@GRAD", {NumbersWithoutPattern({5, 37}, 5)}}},
        {{"axis", int64_t{1}}},
        {"X@GRAD", "Y@GRAD"}},
       {"elementwise_add_grad",  // nothing is repeated
-       {{"X", {x}}, {"Y", {FloatsAndInts({5, 37}, 9)}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 5)}}},
+       {{"X", {x}},
+        {"Y", {NumbersWithoutPattern({5, 37}, 9)}},
+        {"Out@GRAD", {NumbersWithoutPattern({5, 37}, 5)}}},
        {},
        {"X@GRAD", "Y@GRAD"}},
       {"relu", {{"X", {x}}}, {}, {"Out"}},
-      {"relu_grad", {{"Out", {x}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 6)}}}, {}, {"X@GRAD"}},
+      {"relu_grad",
+       {{"Out", {x}}, {"Out@GRAD", {NumbersWithoutPattern({5, 37}, 6)}}},
+       {},
+       {"X@GRAD"}},
       {"scale", {{"X", {x}}}, {{"scale", 0.5F}, {"bias", 3.0F}}, {"Out"}},
       {"scale",
        {{"X", {x}}},
@@ -169,12 +158,12 @@ std::vector<Case> OtherCases() {
        {"Out"}},
       {"mul", {{"X", {x}}, {"Y", {y}}}, {}, {"Out"}},
       {"mul_grad",
-       {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {FloatsAndInts({5, 11}, 7)}}},
+       {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {NumbersWithoutPattern({5, 11}, 7)}}},
        {},
        {"X@GRAD", "Y@GRAD"}},
       {"reduce_mean", {{"X", {x}}}, {{"reduce_all", true}}, {"Out"}},
       {"reduce_mean",  // in parts
-       {{"X", {FloatsAndInts({7, 20011}, 10)}}},
+       {{"X", {NumbersWithoutPattern({7, 20011}, 10)}}},
        {{"reduce_all", true}},
        {"Out"}},
       {"reduce_mean_grad",
@@ -196,10 +185,10 @@ std::vector<Case> OtherCases() {
   };
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
-  for (std::vector<Case> some :
-       {ActivationCases(), ArithmeticCases(), UpdateCases(), OtherCases()}) {
+std::vector<OpCase> Cases() {
+  std::vector<OpCase> cases;
+  for (std::vector<OpCase> some :
+       {ActivationCases(), ArithmeticCases(), UpdateCases(), OtherCases(), ImageCases()}) {
     cases.insert(cases.end(), some.begin(), some.end());
   }
   return cases;
@@ -218,7 +207,7 @@ class GpuKernelsTest : public ::testing::Test {
   }
 
   // Runs the case on the device, twice, and gives the results of the second time.
-  absl::StatusOr<std::vector<Tensor>> RunOnDevice(const Case& c) {
+  absl::StatusOr<std::vector<Tensor>> RunOnDevice(const OpCase& c) {
     std::vector<Tensor> inputs, outputs(c.outputs.size(), Tensor(memory_.get()));
     KernelSpec spec;
     spec.schema = FindOpSchema(c.type);
@@ -258,7 +247,7 @@ class GpuKernelsTest : public ::testing::Test {
 };
 
 TEST_F(GpuKernelsTest, MatchCpuKernels) {
-  for (const Case& c : Cases()) {
+  for (const OpCase& c : Cases()) {
     SCOPED_TRACE(c.type);
     SlotCounts counts;
     for (const std::string& slot : c.outputs) counts.emplace_back(slot, 1);
@@ -267,6 +256,11 @@ TEST_F(GpuKernelsTest, MatchCpuKernels) {
     for (size_t i = 0; i < c.outputs.size(); ++i) {
       const Tensor& want = expected[c.outputs[i]][0];
       ASSERT_EQ(found[i].dims(), want.dims());
+      ASSERT_EQ(found[i].dtype(), want.dtype());
+      if (want.dtype() != DType::kFloat32) {  // a mask
+        EXPECT_EQ(std::memcmp(found[i].raw(), want.raw(), want.bytes()), 0) << c.outputs[i];
+        continue;
+      }
       float largest = 0;
       for (float value : Values<float>(want)) largest = std::max(largest, std::abs(value));
       EXPECT_THAT(
@@ -288,7 +282,7 @@ TEST_F(GpuKernelsTest, CastsMatchCpuKernels) {
     WEFT_ASSERT_OK_AND_ASSIGN(auto converted, RunOp("cast", {{"X", {x}}}, to_from, {{"Out", 1}}));
     for (DType to : types) {
       SCOPED_TRACE(absl::StrCat(DTypeName(from), " to ", DTypeName(to)));
-      const Case c = {
+      const OpCase c = {
           "cast",
           {{"X", converted["Out"]}},
           {{"in_dtype", static_cast<int32_t>(from)}, {"out_dtype", static_cast<int32_t>(to)}},

@@ -1,10 +1,12 @@
 // Runs the kernels of GPUs, compiled for the host, on vectors that Paddle 2.6.2 computed. So what a
 // GPU computes is tested where there is none, except for launches, barriers and cuBLASLt.
+#include <cstring>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -13,6 +15,7 @@
 #include "ops/cpu/op_vectors_cases.h"
 #include "ops/cpu/op_vectors_testing.h"
 #include "ops/gpu/gpu_op_types.h"
+#include "ops/gpu/image_cases.h"
 #include "ops/kernel.h"
 
 namespace weft::testing {
@@ -39,6 +42,11 @@ std::vector<Json> Cases() {
   return cases;
 }
 
+Tensor ToDouble(const Tensor& floats) {
+  const std::vector<float> values = Values<float>(floats);
+  return MakeTensor<double>(floats.dims(), std::vector<double>(values.begin(), values.end()));
+}
+
 TEST(GpuKernelsOnHost, AreTheListedOps) {
   EXPECT_EQ(absl::StrJoin(GpuKernels().op_types(), "\n"), absl::StrJoin(GpuOpTypes(), "\n"));
 }
@@ -61,18 +69,81 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
   }
   // Of these, some cases have no kernel.
   EXPECT_THAT(without, ElementsAre("elementwise_floordiv", "elementwise_mod"));  // of integers
-  // Updates are tested below. flatten2 and its kin have the kernels of flatten, and initializers
-  // those of CPUs; the vectors of elementwise_floordiv are integers.
+  // Updates are tested below, and so are some ops on images. flatten2 and its kin have the kernels
+  // of flatten, and initializers those of CPUs; the vectors of elementwise_floordiv are integers.
   std::vector<std::string> untested;
   for (const std::string& type : GpuKernels().op_types()) {
     if (types.count(type) == 0) untested.push_back(type);
   }
-  EXPECT_THAT(
-      untested,
-      ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad",
-                  "elementwise_floordiv", "flatten", "flatten_grad", "ftrl", "gaussian_random",
-                  "merged_adam", "momentum", "rmsprop", "sgd", "squeeze", "squeeze_grad",
-                  "truncated_gaussian_random", "uniform_random", "unsqueeze", "unsqueeze_grad"));
+  EXPECT_THAT(untested,
+              ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "conv3d_transpose",
+                          "conv3d_transpose_grad", "decayed_adagrad", "depthwise_conv2d_transpose",
+                          "depthwise_conv2d_transpose_grad", "elementwise_floordiv", "flatten",
+                          "flatten_grad", "ftrl", "gaussian_random", "max_pool3d_with_index",
+                          "max_pool3d_with_index_grad", "merged_adam", "momentum", "rmsprop", "sgd",
+                          "squeeze", "squeeze_grad", "truncated_gaussian_random", "uniform_random",
+                          "unsqueeze", "unsqueeze_grad"));
+}
+
+// In single and in double precision; dropout draws what the CPU draws.
+TEST(GpuKernelsOnHost, OpsOnImagesGiveWhatCpuKernelsGive) {
+  for (OpCase c : ImageCases()) {
+    for (const bool in_double : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(c.type, in_double ? " in double precision" : ""));
+      for (auto& [slot, tensors] : c.inputs) {
+        for (Tensor& tensor : tensors) {
+          if (in_double && tensor.dtype() == DType::kFloat32) tensor = ToDouble(tensor);
+        }
+      }
+      std::vector<std::vector<Tensor>> results;
+      for (const KernelTable* kernels : {&CpuKernels(), &GpuKernels()}) {
+        std::vector<Tensor>& to = results.emplace_back(c.outputs.size());
+        SlotPointers in, out;
+        for (auto& [slot, tensors] : c.inputs) {
+          in.emplace_back(slot, std::vector<Tensor*>());
+          for (Tensor& tensor : tensors) in.back().second.push_back(&tensor);
+        }
+        for (size_t i = 0; i < to.size(); ++i) {
+          out.push_back({c.outputs[i], std::vector<Tensor*>{&to[i]}});
+        }
+        WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op,
+                                  OpRunner::Make(c.type, in, c.attrs, out, false, *kernels));
+        WEFT_ASSERT_OK(op.Run());
+      }
+      for (size_t i = 0; i < c.outputs.size(); ++i) {
+        SCOPED_TRACE(c.outputs[i]);
+        const Tensor &expected = results[0][i], &found = results[1][i];
+        ASSERT_EQ(found.dims(), expected.dims());
+        ASSERT_EQ(found.dtype(), expected.dtype());
+        if (found.dtype() == DType::kFloat32) {
+          EXPECT_THAT(Values<float>(found),
+                      ::testing::Pointwise(::testing::FloatNear(1e-5F), Values<float>(expected)));
+        } else if (found.dtype() == DType::kFloat64) {
+          EXPECT_THAT(Values<double>(found),
+                      ::testing::Pointwise(::testing::DoubleNear(1e-12), Values<double>(expected)));
+        } else {
+          EXPECT_EQ(std::memcmp(found.raw(), expected.raw(), found.bytes()), 0);
+        }
+      }
+    }
+  }
+}
+
+// In one run, of steps whose draws follow from those of the step before.
+TEST(GpuKernelsOnHost, DropoutDrawsFromTheGeneratorOfTheRank) {
+  const auto run = [](const KernelTable& kernels) {
+    Tensor x = NumbersWithoutPattern({100}, 1), out, mask;
+    RandomState random = RandomState::Seeded(3, 1);
+    auto op = OpRunner::Make("dropout", {{"X", {&x}}}, {{"dropout_prob", 0.4F}},
+                             {{"Out", {&out}}, {"Mask", {&mask}}}, false, kernels);
+    std::vector<uint8_t> drawn;
+    for (int step = 0; step < 3; ++step) {
+      WEFT_EXPECT_OK(op->Run(&random));
+      for (uint8_t stays : Values<uint8_t>(mask)) drawn.push_back(stays);
+    }
+    return drawn;
+  };
+  EXPECT_EQ(run(GpuKernels()), run(CpuKernels()));
 }
 
 TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
