@@ -19,10 +19,12 @@ class RecordingStream;
 // Its streams run tasks in Launch. While they record, they keep them instead: a graph is a list of
 // tasks. What is an error of CUDA is one here: to synchronize a stream that records, to launch work
 // on one that should record but has not waited for one that does, and to end a recording before the
-// first stream has waited for the work of all. Memory is that of the host. Not thread-safe.
+// first stream has waited for the work of all. Its memory is not HostMemory(), so feeds are copied
+// to where they were before; but the host can access it, and the kernels are those of CPUs. Not
+// thread-safe.
 class RecordingDevice : public Device, public GraphRecorder {
  public:
-  Memory* memory() override { return HostMemory(); }
+  Memory* memory() override { return &memory_; }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override;
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override;
   GraphRecorder* graphs() override { return this; }
@@ -38,8 +40,24 @@ class RecordingDevice : public Device, public GraphRecorder {
  private:
   friend class RecordingStream;
 
+  class OwnMemory : public Memory {
+   public:
+    bool IsHost() const override { return true; }
+    std::shared_ptr<void> Allocate(size_t bytes) override { return HostMemory()->Allocate(bytes); }
+    absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
+      return HostMemory()->CopyFromHost(from, bytes, to);
+    }
+    absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
+      return HostMemory()->CopyToHost(from, bytes, to);
+    }
+    absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
+      return HostMemory()->Copy(from, bytes, to, stream);
+    }
+  };
+
   void Fail(const std::string& what);
 
+  OwnMemory memory_;
   bool is_recording_ = false;
   absl::Status status_;                      // of the recording
   std::vector<RecordingStream*> recorders_;  // streams that record

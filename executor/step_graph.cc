@@ -16,7 +16,7 @@ std::string ObstacleOf(const Plan::PlanOp& op, const BoundOp& bound) {
   if (bound.communicator != nullptr) return "communicates: ranks rendezvous on the host";
   if (op.control) return "moves values on the host";
   if (bound.kernel.kernel().uses_host) return "uses the host";
-  if (!bound.is_static) return "has an output whose type depends on values";
+  if (!bound.is_static) return "has types that are known only when it runs";
   return "";
 }
 

@@ -342,7 +342,7 @@ TEST_F(PlanGraphTest, TypesThatDependOnValuesRunOpByOp) {
   }
 )",
                      "x"),
-            "op 0 (where_index) has an output whose type depends on values");
+            "op 0 (where_index) has types that are known only when it runs");
 }
 
 TEST_F(PlanGraphTest, KernelsThatUseTheHostRunOpByOp) {
