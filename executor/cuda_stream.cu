@@ -123,7 +123,7 @@ class CudaGraphRecorder : public GraphRecorder {
         CudaStatus(cudaStreamEndCapture(Handle(stream), &recorded), "cudaStreamEndCapture");
     cudaGraphExec_t graph = nullptr;
     if (status.ok()) {
-      status = CudaStatus(cudaGraphInstantiate(&graph, recorded, 0), "cudaGraphInstantiate");
+      status.Update(CudaStatus(cudaGraphInstantiate(&graph, recorded, 0), "cudaGraphInstantiate"));
     }
     if (recorded != nullptr) (void)cudaGraphDestroy(recorded);
     if (!status.ok()) {

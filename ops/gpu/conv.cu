@@ -1,15 +1,15 @@
-// Convolution of images of two or three dimensions, and its gradients (ops/cpu/conv_shape.h): a
-// thread sums the products that make one element of an image, a block those of one element of a
-// filter. No element is written twice, so results do not depend on timing.
-#include <algorithm>
-#include <array>
+// Convolution of images of two or three dimensions, and its gradients (ops/cpu/conv_shape.h).
+// Without groups, it is a product of matrices (ops/gpu/conv_products.h). With groups, a thread sums
+// the products that make one element of an image, a block those of one element of a filter. No
+// element is written twice, so results do not depend on timing.
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/status_macros.h"
 #include "ops/cpu/conv_shape.h"
-#include "ops/cpu/image.h"
-#include "ops/formulas/window.h"
+#include "ops/gpu/conv_images.h"
+#include "ops/gpu/conv_products.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
 #include "ops/op_kernel.h"
@@ -17,66 +17,8 @@
 namespace weft {
 namespace {
 
-constexpr int kSpace = 3;  // a missing spatial dimension is the first of these, with one element
-
-// An image or a filter. Of a filter, batch and channels are its first two dimensions.
-struct Image {
-  int64_t batch = 1, channels = 1;
-  int64_t size[kSpace] = {1, 1, 1};
-  int64_t steps[2 + kSpace];
-  bool channels_last = false;
-
-  Image(const Dims& dims, bool has_channels_last)
-      : batch(dims[0]), channels(dims[1]), channels_last(has_channels_last) {
-    const size_t space = dims.size() - 2;
-    std::copy(dims.begin() + 2, dims.end(), size + kSpace - space);
-    const std::array<int64_t, 2 + kSpace> all = ImageSteps(dims, has_channels_last);
-    std::copy(all.begin(), all.end(), steps);
-  }
-
-  struct Place {
-    int64_t n, c, at[kSpace];
-  };
-  // Of element i in memory.
-  WEFT_DEVICE Place PlaceOf(int64_t i) const {
-    Place place;
-    if (channels_last) {
-      place.c = i % channels;
-      i /= channels;
-    }
-    for (int d = kSpace - 1; d >= 0; --d) {
-      place.at[d] = i % size[d];
-      i /= size[d];
-    }
-    if (!channels_last) {
-      place.c = i % channels;
-      i /= channels;
-    }
-    place.n = i;
-    return place;
-  }
-  WEFT_DEVICE int64_t Offset(int64_t n, int64_t c, int64_t z, int64_t y, int64_t x) const {
-    return n * steps[0] + c * steps[1] + z * steps[2] + y * steps[3] + x * steps[4];
-  }
-  WEFT_DEVICE bool Has(int d, int64_t at) const { return at >= 0 && at < size[d]; }
-  int64_t positions() const { return size[0] * size[1] * size[2]; }
-};
-
-struct ConvImages {
-  Image source, filter, destination;
-  formulas::FilterWindow windows[kSpace];
-  int64_t source_channels, destination_channels;  // of a group
-
-  explicit ConvImages(const ConvShape& shape)
-      : source(shape.source, shape.channels_last),
-        filter(shape.filter, /*has_channels_last=*/false),
-        destination(shape.destination, shape.channels_last),
-        source_channels(shape.source[1] / shape.groups),
-        destination_channels(shape.destination[1] / shape.groups) {
-    const size_t first = kSpace - shape.space();
-    for (size_t i = 0; i < shape.space(); ++i) windows[first + i] = shape.FilterWindowAt(i);
-  }
-};
+using conv::ConvImages;
+using conv::Image;
 
 // Element i of the destination.
 template <typename T>
@@ -170,42 +112,48 @@ struct FilterElement {
   }
 };
 
-// Each computes one of the three from the two others.
+// Computes one of the three from the two others.
+class Convolution {
+ public:
+  template <typename T>
+  absl::Status Destination(const KernelContext& ctx, const ConvShape& shape, const T* source,
+                           const T* filter, Tensor* to) {
+    if (shape.groups == 1) return products_.Destination(ctx, shape, source, filter, to);
+    return ForEach(ctx, to->size(),
+                   DestinationElement<T>{ConvImages(shape), source, filter, to->data<T>()});
+  }
+  template <typename T>
+  absl::Status Source(const KernelContext& ctx, const ConvShape& shape, const T* filter,
+                      const T* destination, Tensor* to) {
+    if (shape.groups == 1) return products_.Source(ctx, shape, filter, destination, to);
+    return ForEach(ctx, to->size(),
+                   SourceElement<T>{ConvImages(shape), filter, destination, to->data<T>()});
+  }
+  template <typename T>
+  absl::Status Filter(const KernelContext& ctx, const ConvShape& shape, const T* source,
+                      const T* destination, Tensor* to) {
+    if (shape.groups == 1) return products_.Filter(ctx, shape, source, destination, to);
+    const ConvImages images(shape);
+    return ForEachRow(ctx, to->size(), images.destination.batch * images.destination.positions(),
+                      FilterElement<T>{images, source, destination, to->data<T>()});
+  }
 
-template <typename T>
-absl::Status ComputeDestination(const KernelContext& ctx, const ConvShape& shape, const T* source,
-                                const T* filter, T* to) {
-  return ForEach(ctx, NumElements(shape.destination),
-                 DestinationElement<T>{ConvImages(shape), source, filter, to});
-}
-
-template <typename T>
-absl::Status ComputeSource(const KernelContext& ctx, const ConvShape& shape, const T* filter,
-                           const T* destination, T* to) {
-  return ForEach(ctx, NumElements(shape.source),
-                 SourceElement<T>{ConvImages(shape), filter, destination, to});
-}
-
-template <typename T>
-absl::Status ComputeFilter(const KernelContext& ctx, const ConvShape& shape, const T* source,
-                           const T* destination, T* to) {
-  const ConvImages images(shape);
-  return ForEachRow(ctx, NumElements(shape.filter),
-                    images.destination.batch * images.destination.positions(),
-                    FilterElement<T>{images, source, destination, to});
-}
+ private:
+  conv::Products products_;
+};
 
 absl::StatusOr<Kernel> Conv(OpKernel op, ConvKind kind, size_t space) {
   const In input = op.in("Input"), filter = op.in("Filter");
   const Out output = op.out("Output");
   WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
-  return op.Make(Floats(input), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(input), [=, convolution = std::make_shared<Convolution>()](
+                                    const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), output(ctx));
     const T *image = input.data<T>(ctx), *factors = filter.data<T>(ctx);
-    T* to = output.data<T>(ctx);
-    return kind == ConvKind::kTransposed ? ComputeSource(ctx, shape, factors, image, to)
-                                         : ComputeDestination(ctx, shape, image, factors, to);
+    return kind == ConvKind::kTransposed
+               ? convolution->Source(ctx, shape, factors, image, &output(ctx))
+               : convolution->Destination(ctx, shape, image, factors, &output(ctx));
   });
 }
 
@@ -214,18 +162,22 @@ absl::StatusOr<Kernel> ConvGrad(OpKernel op, ConvKind kind, size_t space) {
   const Out dinput = op.out("Input@GRAD"), dfilter = op.out("Filter@GRAD");
   WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
   const bool transposed = kind == ConvKind::kTransposed;
-  return op.Make(Floats(input), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), doutput(ctx));
-    const T *x = input.data<T>(ctx), *w = filter.data<T>(ctx), *dy = doutput.data<T>(ctx);
-    const T *source = transposed ? dy : x, *destination = transposed ? x : dy;
-    if (T* to = dinput.data_or_null<T>(ctx)) {
-      WEFT_RETURN_IF_ERROR(transposed ? ComputeDestination(ctx, shape, source, w, to)
-                                      : ComputeSource(ctx, shape, w, destination, to));
-    }
-    T* const to = dfilter.data_or_null<T>(ctx);
-    return to == nullptr ? absl::OkStatus() : ComputeFilter(ctx, shape, source, destination, to);
-  });
+  return op.Make(
+      Floats(input),
+      [=, of_input = std::make_shared<Convolution>(), of_filter = std::make_shared<Convolution>()](
+          const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), doutput(ctx));
+        const T *x = input.data<T>(ctx), *w = filter.data<T>(ctx), *dy = doutput.data<T>(ctx);
+        const T *source = transposed ? dy : x, *destination = transposed ? x : dy;
+        if (Tensor* to = dinput.get(ctx)) {
+          WEFT_RETURN_IF_ERROR(transposed ? of_input->Destination(ctx, shape, source, w, to)
+                                          : of_input->Source(ctx, shape, w, destination, to));
+        }
+        Tensor* const to = dfilter.get(ctx);
+        if (to == nullptr) return absl::OkStatus();
+        return of_filter->Filter(ctx, shape, source, destination, to);
+      });
 }
 
 void AddConv(KernelTable* table, const std::string& type, ConvKind kind, size_t space) {

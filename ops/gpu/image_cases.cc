@@ -53,11 +53,15 @@ void AddConvCases(std::vector<OpCase>* cases) {
           {{"padding_algorithm", valid}, {"paddings", Ints{5, 5}}}, cases);
   AddConv("conv2d", {2, 3, 9, 8}, {4, 3, 3, 2},
           {{"dilations", Ints{3, 2}}, {"paddings", Ints{2, 1}}, {"strides", Ints{1, 2}}}, cases);
-  AddConv("conv2d", {2, 6, 7, 6}, {4, 3, 3, 3}, {{"groups", 2}, {"paddings", Ints{1, 1}}},
-          cases);
+  AddConv("conv2d", {2, 6, 7, 6}, {4, 3, 3, 3}, {{"groups", 2}, {"paddings", Ints{1, 1}}}, cases);
   AddConv("conv2d", {2, 7, 6, 6}, {4, 3, 3, 3},
           {{"groups", 2}, {"data_format", last}, {"strides", Ints{2, 2}}}, cases);
   AddConv("conv2d", {2, 6, 3, 5}, {70, 6, 1, 1}, {}, cases);
+  AddConv("conv2d", {2, 3, 5, 6}, {70, 6, 1, 1}, {{"data_format", last}}, cases);
+  AddConv("conv2d", {2, 3, 5, 6}, {7, 6, 1, 1}, {{"data_format", last}, {"strides", Ints{1, 2}}},
+          cases);
+  AddConv("conv2d", {2, 7, 6, 5}, {4, 5, 3, 2}, {{"data_format", last}, {"paddings", Ints{1, 1}}},
+          cases);
   AddConv("depthwise_conv2d", {2, 4, 6, 5}, {8, 1, 3, 3},
           {{"groups", 4}, {"paddings", Ints{1, 1}}, {"strides", Ints{2, 2}}}, cases);
   AddConv("conv3d", {1, 2, 4, 5, 3}, {3, 2, 2, 3, 2}, {{"paddings", Ints{1, 0, 1}}}, cases);
