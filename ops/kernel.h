@@ -153,7 +153,8 @@ class KernelTable {
   // nullptr for a type without a kernel.
   const KernelFactory* Find(absl::string_view op_type) const;
   const KernelFactory* FindForRows(absl::string_view op_type) const;
-  std::vector<std::string> op_types() const;  // of Add, sorted
+  std::vector<std::string> op_types() const;           // of Add, sorted
+  std::vector<std::string> op_types_for_rows() const;  // of AddForRows, sorted
 
  private:
   absl::flat_hash_map<std::string, KernelFactory> dense_, for_rows_;

@@ -24,6 +24,7 @@ void AddGpuOptimizerKernels(KernelTable* table);
 void AddGpuPoolKernels(KernelTable* table);
 void AddGpuPreluKernels(KernelTable* table);
 void AddGpuReduceKernels(KernelTable* table);
+void AddGpuRowKernels(KernelTable* table);
 void AddGpuSoftmaxKernels(KernelTable* table);
 void AddGpuSumKernels(KernelTable* table);
 void AddGpuViewKernels(KernelTable* table);

@@ -24,6 +24,7 @@ const KernelTable& GpuKernels() {
     AddGpuPoolKernels(table);
     AddGpuPreluKernels(table);
     AddGpuReduceKernels(table);
+    AddGpuRowKernels(table);
     AddGpuSoftmaxKernels(table);
     AddGpuSumKernels(table);
     AddGpuViewKernels(table);

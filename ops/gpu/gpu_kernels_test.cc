@@ -30,6 +30,7 @@ namespace {
 TEST(GpuKernels, AreThereInABuildWithCuda) {
 #ifdef WEFT_HAVE_CUDA
   EXPECT_THAT(GpuKernels().op_types(), ::testing::ElementsAreArray(GpuOpTypes()));
+  EXPECT_THAT(GpuKernels().op_types_for_rows(), ::testing::ElementsAreArray(GpuOpTypesForRows()));
 #else
   EXPECT_THAT(GpuKernels().op_types(), ::testing::IsEmpty());
   EXPECT_THAT(NewCudaMemory(0).status(),
@@ -269,6 +270,48 @@ TEST_F(GpuKernelsTest, MatchCpuKernels) {
           << c.outputs[i];
     }
   }
+}
+
+// Rows of a table: 3, 1, 3, by their ids, then added.
+TEST_F(GpuKernelsTest, RowsOfEmbeddings) {
+  const auto on_device = [this](const Tensor& tensor) {
+    Tensor copy(memory_.get());
+    WEFT_EXPECT_OK(copy.CopyFrom(tensor));
+    return copy;
+  };
+  Tensor table = on_device(NumbersWithoutPattern({5, 2}, 1));
+  Tensor ids = on_device(MakeTensor<int64_t>({3}, {3, 1, 3}));
+  Tensor dout = on_device(Floats({3, 2}, {1, 2, 10, 20, 100, 200}));
+  Tensor rows(memory_.get()), merged(memory_.get()), values(memory_.get());
+  const auto run = [&](const char* type, const AttrValues& attrs,
+                       std::vector<std::pair<std::string, const Tensor*>> inputs,
+                       const std::string& slot, Tensor* out) -> absl::Status {
+    KernelSpec spec;
+    spec.schema = FindOpSchema(type);
+    spec.attrs = OpAttrs::Make(*spec.schema, attrs);
+    std::vector<const Tensor*> in;
+    for (const auto& [name, tensor] : inputs) {
+      spec.inputs[name] = {static_cast<int>(in.size()), 1};
+      in.push_back(tensor);
+    }
+    spec.outputs[slot] = {0, 1};
+    WEFT_ASSIGN_OR_RETURN(Kernel unbound, (*GpuKernels().FindForRows(type))(spec));
+    BoundKernel kernel(std::move(unbound));
+    std::vector<Tensor*> outputs = {out};
+    KernelContext context;
+    context.inputs = in;
+    context.outputs = outputs;
+    context.stream = stream_;
+    WEFT_RETURN_IF_ERROR(kernel.Run(context));
+    return CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  };
+  WEFT_ASSERT_OK(run("lookup_table_v2_grad", {{"is_sparse", true}},
+                     {{"W", &table}, {"Ids", &ids}, {"Out@GRAD", &dout}}, "W@GRAD", &rows));
+  WEFT_ASSERT_OK(run("merge_selected_rows", {}, {{"X", &rows}}, "Out", &merged));
+  WEFT_ASSERT_OK(run("get_tensor_from_selected_rows", {}, {{"X", &merged}}, "Out", &values));
+  EXPECT_THAT(merged.rows(), ::testing::ElementsAre(1, 3));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensor found, values.ToHost());
+  EXPECT_THAT(Values<float>(found), ::testing::ElementsAre(10, 20, 101, 202));
 }
 
 TEST_F(GpuKernelsTest, CastsMatchCpuKernels) {

@@ -356,4 +356,16 @@ const std::vector<std::string>& GpuOpTypes() {
   return *types;
 }
 
+const std::vector<std::string>& GpuOpTypesForRows() {
+  static const auto* const types = new std::vector<std::string>{
+      "get_tensor_from_selected_rows",
+      "lookup_table_grad",
+      "lookup_table_v2_grad",
+      "merge_selected_rows",
+      "sgd",
+      "sum",
+  };
+  return *types;
+}
+
 }  // namespace weft

@@ -24,8 +24,8 @@ namespace {
 using ::testing::ElementsAre;
 using Json = nlohmann::json;
 
-// The cases of all files for ops with a kernel for GPUs, without rows.
-std::vector<Json> Cases() {
+// The cases of all files for ops with a kernel for GPUs, with rows or without.
+std::vector<Json> Cases(bool with_rows) {
   std::vector<Json> all = ReadArchivedVectors("ops.jsonl");
   for (const char* file : {"programs.jsonl", "layers.jsonl", "math.jsonl"}) {
     for (Json& c : ReadVectors(file)) {
@@ -35,8 +35,9 @@ std::vector<Json> Cases() {
   }
   std::vector<Json> cases;
   for (Json& c : all) {
-    if (GpuKernels().Find(c["op"].get<std::string>()) == nullptr) continue;
-    if (absl::StrContains(c.dump(), "\"rows\"")) continue;
+    const std::string type = c["op"];
+    if (absl::StrContains(c.dump(), "\"rows\"") != with_rows) continue;
+    if ((with_rows ? GpuKernels().FindForRows(type) : GpuKernels().Find(type)) == nullptr) continue;
     cases.push_back(std::move(c));
   }
   return cases;
@@ -49,11 +50,13 @@ Tensor ToDouble(const Tensor& floats) {
 
 TEST(GpuKernelsOnHost, AreTheListedOps) {
   EXPECT_EQ(absl::StrJoin(GpuKernels().op_types(), "\n"), absl::StrJoin(GpuOpTypes(), "\n"));
+  EXPECT_EQ(absl::StrJoin(GpuKernels().op_types_for_rows(), "\n"),
+            absl::StrJoin(GpuOpTypesForRows(), "\n"));
 }
 
 TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
   std::set<std::string> types, without;
-  for (const Json& c : Cases()) {
+  for (const Json& c : Cases(/*with_rows=*/false)) {
     SCOPED_TRACE(c["id"].get<std::string>());
     const absl::Status status = RunCase(c, {}, GpuKernels());
     if (absl::IsUnimplemented(status)) {
@@ -83,6 +86,46 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
                           "max_pool3d_with_index_grad", "merged_adam", "momentum", "rmsprop", "sgd",
                           "squeeze", "squeeze_grad", "truncated_gaussian_random", "uniform_random",
                           "unsqueeze", "unsqueeze_grad"));
+}
+
+TEST(GpuKernelsOnHost, GivePaddlesRows) {
+  std::set<std::string> types;
+  for (const Json& c : Cases(/*with_rows=*/true)) {
+    SCOPED_TRACE(c["id"].get<std::string>());
+    WEFT_EXPECT_OK(RunCase(c, {}, GpuKernels()));
+    types.insert(c["op"].get<std::string>());
+  }
+  EXPECT_THAT(types, ElementsAre("get_tensor_from_selected_rows", "lookup_table_v2_grad",
+                                 "merge_selected_rows"));
+}
+
+// Steps of sgd are among those of the optimizers below.
+TEST(GpuKernelsOnHost, SumsOfRowsKeepTheirOrder) {
+  Tensor a = Rows({6, 2}, {4, 1}, {1, 2, 3, 4}), b = Rows({6, 2}, {4}, {5, 6}),
+         sum = Rows({1}, {}, {});
+  auto op = OpRunner::Make("sum", {{"X", {&a, &b}}}, {}, {{"Out", {&sum}}}, false, GpuKernels());
+  WEFT_ASSERT_OK(op.status());
+  WEFT_ASSERT_OK(op->Run());
+  EXPECT_THAT(sum.rows(), ElementsAre(4, 1, 4));
+  EXPECT_THAT(Values<float>(sum), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(sum.TallDims(), (Dims{6, 2}));
+
+  Tensor dense = Floats({6, 2}, std::vector<float>(12));
+  op = OpRunner::Make("sum", {{"X", {&a, &dense}}}, {}, {{"Out", {&sum}}}, false, GpuKernels());
+  WEFT_ASSERT_OK(op.status());
+  EXPECT_THAT(op->Run(), StatusIs(absl::StatusCode::kUnimplemented,
+                                  "input X: no kernel that adds SelectedRows and a tensor"));
+}
+
+TEST(GpuKernelsOnHost, IdsOutsideOfTheTableAreErrors) {
+  Tensor table = Floats({2, 1}, {0, 0}), ids = Int64s({2}, {1, 2}), dout = Floats({2, 1}, {1, 1});
+  Tensor rows = Rows({1}, {}, {});
+  auto op = OpRunner::Make("lookup_table_v2_grad",
+                           {{"W", {&table}}, {"Ids", {&ids}}, {"Out@GRAD", {&dout}}},
+                           {{"is_sparse", true}}, {{"W@GRAD", {&rows}}}, false, GpuKernels());
+  WEFT_ASSERT_OK(op.status());
+  EXPECT_THAT(op->Run(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                  "input Ids: 2 at position 1 is not in [0, 2), the rows of W"));
 }
 
 // In single and in double precision; dropout draws what the CPU draws.
@@ -147,15 +190,20 @@ TEST(GpuKernelsOnHost, DropoutDrawsFromTheGeneratorOfTheRank) {
 }
 
 TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
-  int num_cases = 0;
+  int num_cases = 0, num_with_rows = 0;
   for (const Json& c : ReadArchivedVectors("optimizers.jsonl")) {
     SCOPED_TRACE(c["id"].get<std::string>());
     if (GpuKernels().Find(c["op"].get<std::string>()) == nullptr) continue;
-    if (c["steps"][0]["Grad"].contains("rows")) continue;
+    const bool has_rows = c["steps"][0]["Grad"].contains("rows");
+    if (has_rows && GpuKernels().FindForRows(c["op"].get<std::string>()) == nullptr) {
+      continue;
+    }
     WEFT_EXPECT_OK(RunOptimizerCase(c, GpuKernels(), /*paddle_cpu_quirks=*/false));
     ++num_cases;
+    num_with_rows += has_rows ? 1 : 0;
   }
   EXPECT_GE(num_cases, 20);
+  EXPECT_GE(num_with_rows, 1);
 }
 
 // More parameters than one launch takes, of sizes that are no multiple of a vector.
