@@ -99,10 +99,58 @@ class CudaStream : public Stream {
   size_t num_times_ = 0;  // marked since the last call of TakeTimes
 };
 
+struct CudaGraph : public Graph {
+  explicit CudaGraph(cudaGraphExec_t cuda_graph) : graph(cuda_graph) {}
+  ~CudaGraph() override { (void)cudaGraphExecDestroy(graph); }
+
+  const cudaGraphExec_t graph;
+};
+
+class CudaGraphRecorder : public GraphRecorder {
+ public:
+  explicit CudaGraphRecorder(int ordinal) : ordinal_(ordinal) {}
+
+  // Other threads drive other ranks meanwhile, and may do what this one may not.
+  absl::Status Begin(Stream* stream) override {
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    return CudaStatus(cudaStreamBeginCapture(Handle(stream), cudaStreamCaptureModeThreadLocal),
+                      "cudaStreamBeginCapture");
+  }
+
+  absl::StatusOr<std::unique_ptr<Graph>> End(Stream* stream) override {
+    cudaGraph_t recorded = nullptr;
+    absl::Status status =
+        CudaStatus(cudaStreamEndCapture(Handle(stream), &recorded), "cudaStreamEndCapture");
+    cudaGraphExec_t graph = nullptr;
+    if (status.ok()) {
+      status.Update(CudaStatus(cudaGraphInstantiate(&graph, recorded, 0), "cudaGraphInstantiate"));
+    }
+    if (recorded != nullptr) (void)cudaGraphDestroy(recorded);
+    if (!status.ok()) {
+      (void)cudaGetLastError();  // or a later check would find it
+      return status;
+    }
+    return std::make_unique<CudaGraph>(graph);
+  }
+
+  absl::Status Launch(Graph* graph, Stream* stream) override {
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    return CudaStatus(cudaGraphLaunch(static_cast<CudaGraph*>(graph)->graph, Handle(stream)),
+                      "cudaGraphLaunch");
+  }
+
+ private:
+  static cudaStream_t Handle(Stream* stream) {
+    return static_cast<cudaStream_t>(stream->native_handle());
+  }
+
+  const int ordinal_;
+};
+
 class CudaDevice : public Device {
  public:
   CudaDevice(int ordinal, std::unique_ptr<Memory> memory)
-      : ordinal_(ordinal), memory_(std::move(memory)) {}
+      : ordinal_(ordinal), memory_(std::move(memory)), graphs_(ordinal) {}
 
   Memory* memory() override { return memory_.get(); }
 
@@ -115,6 +163,7 @@ class CudaDevice : public Device {
   }
 
   bool MarksTimes() const override { return true; }
+  GraphRecorder* graphs() override { return &graphs_; }
 
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
     cudaEvent_t event = nullptr;
@@ -128,6 +177,7 @@ class CudaDevice : public Device {
  private:
   const int ordinal_;
   const std::unique_ptr<Memory> memory_;
+  CudaGraphRecorder graphs_;
 };
 
 }  // namespace

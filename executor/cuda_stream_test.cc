@@ -117,6 +117,48 @@ TEST_F(CudaStreamTest, EventOfAPoisonedStreamPoisonsTheWaiter) {
   EXPECT_THAT(b_->Synchronize(), StatusIs(absl::StatusCode::kInternal, "broken"));
 }
 
+// Of two streams, with numbers that change between two runs.
+TEST_F(CudaStreamTest, ARecordedGraphRunsAgain) {
+  const auto word = [this](int i) { return static_cast<char*>(buffer_) + 4 * i; };
+  const auto copy = [&](Stream* stream, int from, int to) {
+    stream->Launch([=] {
+      const cudaError_t error = cudaMemcpyAsync(word(to), word(from), 4, cudaMemcpyDeviceToDevice,
+                                                static_cast<cudaStream_t>(stream->native_handle()));
+      return error == cudaSuccess ? absl::OkStatus() : absl::InternalError("no copy");
+    });
+  };
+  const std::unique_ptr<Event> joined = *device_->NewEvent();
+  GraphRecorder* const recorder = device_->graphs();
+  ASSERT_EQ(cudaMemset(buffer_, 0, 16), cudaSuccess);
+  WEFT_ASSERT_OK(recorder->Begin(a_.get()));
+  copy(a_.get(), 0, 1);
+  a_->Record(event_.get());
+  b_->Wait(event_.get());
+  copy(b_.get(), 1, 2);
+  b_->Record(joined.get());
+  a_->Wait(joined.get());
+  copy(a_.get(), 2, 3);
+  auto graph = recorder->End(a_.get());
+  WEFT_ASSERT_OK(graph.status());
+  for (int value : {7, 8}) {
+    ASSERT_EQ(cudaMemcpy(word(0), &value, 4, cudaMemcpyHostToDevice), cudaSuccess);
+    WEFT_ASSERT_OK(recorder->Launch(graph->get(), a_.get()));
+    WEFT_ASSERT_OK(a_->Synchronize());
+    int found = 0;
+    ASSERT_EQ(cudaMemcpy(&found, word(3), 4, cudaMemcpyDeviceToHost), cudaSuccess);
+    EXPECT_EQ(found, value);
+  }
+}
+
+TEST_F(CudaStreamTest, AWaitOfTheHostEndsARecording) {
+  WEFT_ASSERT_OK(device_->graphs()->Begin(a_.get()));
+  EXPECT_NE(cudaStreamSynchronize(static_cast<cudaStream_t>(a_->native_handle())), cudaSuccess);
+  EXPECT_FALSE(device_->graphs()->End(a_.get()).ok());
+  // The stream is as it was.
+  a_->Launch(Fill(a_.get(), 1));
+  WEFT_EXPECT_OK(a_->Synchronize());
+}
+
 #endif  // WEFT_HAVE_CUDA
 
 }  // namespace

@@ -109,6 +109,7 @@ absl::Status PlanExecutor::Init() {
                                                        : options_.device->NewStream(name));
     resources_.native_streams.push_back(streams_.back()->native_handle());
   }
+  graph_.emplace(options_.graph, options_.device, streams_);
   return absl::OkStatus();
 }
 
@@ -153,7 +154,7 @@ absl::Status PlanExecutor::RunStep() {
   const auto restore = absl::MakeCleanup([before = KernelThreads()] { SetKernelThreads(before); });
   SetKernelThreads(options_.threads);
   WEFT_RETURN_IF_ERROR(Bind());
-  absl::Status status = LaunchAll();
+  absl::Status status = Launch();
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
   for (Communicator* communicator : resources_.communicators) status.Update(communicator->Check());
   if (status.ok() && options_.trace) status = ReadMarkedTimes();
@@ -256,6 +257,21 @@ void PlanExecutor::BindStep() {
   }
   steps_.back()->Enter(&arenas_);
   step_ = steps_.back().get();
+  if (options_.graph != GraphMode::kOff) graph_->Reset(GraphObstacle());
+}
+
+std::string PlanExecutor::GraphObstacle() const {
+  if (options_.trace) return "the times of ops are measured";
+  if (options_.check_nan) return "the host looks at each result for a NaN";
+  return FindGraphObstacle(*options_.plan, step_);
+}
+
+absl::Status PlanExecutor::Launch() {
+  if (options_.graph == GraphMode::kOff) return LaunchAll();
+  addresses_.clear();
+  for (const Tensor* tensor : resources_.tensors) addresses_.push_back(tensor->raw());
+  for (const Arena& arena : arenas_) addresses_.push_back(arena.memory.get());
+  return graph_->Run([this] { return LaunchAll(); }, addresses_);
 }
 
 absl::Status PlanExecutor::LaunchAll() {

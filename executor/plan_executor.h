@@ -14,12 +14,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "executor/bound_step.h"
 #include "executor/communicator.h"
 #include "executor/plan.h"
 #include "executor/scope.h"
 #include "executor/server_port.h"
+#include "executor/step_graph.h"
 #include "executor/stream.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
@@ -54,6 +56,8 @@ struct PlanExecutorOptions {
   bool check_nan = false;
   // Record when each op of the last step ran, and when streams waited for each other.
   bool trace = false;
+  // Whether steps run as graphs of the device. Steps that are traced or checked do not.
+  GraphMode graph = GraphMode::kOff;
   // Of a worker or a parameter server; null: the plan has no ops between them.
   ServerPort* servers = nullptr;
   // Called immediately from the stream of an op that failed, so that other ranks need not wait for
@@ -128,6 +132,8 @@ class PlanExecutor {
   // After the last step, or after Bind. Workspaces of kernels do not count.
   ValueMemory memory() const;
 
+  const GraphUse& graph_use() const { return graph_->use(); }
+
   // By stream of the plan, in order: the ops of the last step. Empty without tracing.
   absl::Span<const std::vector<OpSpan>> spans() const { return spans_; }
   // By stream that waits, in order: the waits of the last step for events. Empty without tracing,
@@ -151,6 +157,8 @@ class PlanExecutor {
   absl::Status RegisterBuffers();
   absl::Status UnregisterBuffers();
   bool IsInArena(const Tensor& tensor) const;
+  std::string GraphObstacle() const;
+  absl::Status Launch();
   absl::Status LaunchAll();
   absl::StatusOr<int> Enter(int branch);
   absl::StatusOr<int> EndBlock();
@@ -202,6 +210,8 @@ class PlanExecutor {
   std::vector<Record> records_;
   std::vector<std::vector<int>> marked_;  // by stream: ops between two marks (Stream::MarkTime)
   std::vector<std::unique_ptr<Event>> events_;
+  absl::optional<StepGraph> graph_;               // of the streams
+  std::vector<const void*> addresses_;            // of variables and arenas, in this step
   std::vector<std::unique_ptr<Stream>> streams_;  // destroyed before everything that its tasks use
 };
 

@@ -108,6 +108,7 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
     WEFT_RETURN_IF_ERROR(RunStep(executor));
   }
   memory_ = executor->memory();
+  graph_use_ = executor->graph_use();
   return absl::OkStatus();
 }
 
@@ -157,6 +158,7 @@ absl::StatusOr<std::unique_ptr<PlanExecutor>> RankRunner::NewExecutor(const Plan
   options.random = &random_;
   if (&plan == &*job_.main_plan) {
     options.accessed = job_.accessed;
+    options.graph = job_.options.graph;
   }
   options.threads = job_.options.threads;
   options.check_nan = job_.options.check_nan;

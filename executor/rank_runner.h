@@ -33,7 +33,9 @@ class RankRunner {
   void Run();
 
   Scope* scope() { return &scope_; }
-  const ValueMemory& memory() const { return memory_; }  // after the last step
+  // After the last step.
+  const ValueMemory& memory() const { return memory_; }
+  const GraphUse& graph_use() const { return graph_use_; }
 
  private:
   absl::Status RunAll();
@@ -65,6 +67,7 @@ class RankRunner {
   Scope scope_;
   absl::optional<WorkerPort> servers_;  // none: the run has no parameter servers
   ValueMemory memory_;
+  GraphUse graph_use_;
 };
 
 }  // namespace weft

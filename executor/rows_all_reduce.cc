@@ -61,6 +61,10 @@ absl::Status RowsAllReduce::GatherNumbers(const CollectiveCall& call, Communicat
 
 absl::Status RowsAllReduce::Run(const CollectiveCall& call, Communicator* communicator,
                                 const Tensor& in, Tensor* out) {
+  if (!in.memory()->IsHost()) {
+    return absl::UnimplementedError(
+        absl::StrCat("X: no collective between GPUs for SelectedRows, as in ", call.variable));
+  }
   const int rank = communicator->rank(), nranks = communicator->nranks();
   fields_.resize(int64_t{nranks} * kNumFields);
   int64_t* own_fields = &fields_[int64_t{rank} * kNumFields];

@@ -473,7 +473,10 @@ absl::StatusOr<RunResult> RunHere(const RunInputs& inputs, const RunOptions& opt
   RunResult result;
   result.end_step = job.steps->end();
   result.fetch = job.fetch_names;
-  if (!ranks.workers.empty()) result.memory = ranks.workers[0].memory();
+  if (!ranks.workers.empty()) {
+    result.memory = ranks.workers[0].memory();
+    result.graph = ranks.workers[0].graph_use();
+  }
   WEFT_ASSIGN_OR_RETURN(result.persistables, PersistablesHere(job, &ranks.workers));
   for (ServerRank& server : ranks.servers) {
     WEFT_ASSIGN_OR_RETURN(auto held, server.Held());

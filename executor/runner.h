@@ -91,6 +91,8 @@ struct RunOptions : PlanOptions {
   bool allow_unsynchronized = false;
   // Stop at the first op that produces a NaN or an infinity.
   bool check_nan = false;
+  // Whether steps of the main program run as graphs of the device (executor/step_graph.h).
+  GraphMode graph = GraphMode::kOff;
   // Run the main program as rewritten for speed (executor/rewrites.h): the same results, but for
   // rounding.
   bool rewrites_plan = true;
@@ -149,6 +151,7 @@ struct RunResult {
   std::map<std::string, Tensor> persistables;
   // Of the first rank of this process.
   ValueMemory memory;
+  GraphUse graph;
 };
 
 // Runs the startup program, sets parameters, and runs the main program options.steps times: feed,

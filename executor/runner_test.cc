@@ -3,6 +3,7 @@
 #include <atomic>
 #include <limits>
 #include <map>
+#include <memory>
 #include <new>
 #include <set>
 #include <string>
@@ -11,7 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
+#include "executor/graph_device_testing.h"
 #include "executor/runner_testing.h"
+#include "executor/thread_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
@@ -96,6 +99,32 @@ class RunnerTest : public ::testing::Test {
   std::vector<std::string> results_;
   const ProgramBuilder startup_ = Startup();
 };
+
+TEST_F(RunnerTest, StepsRunAsAGraphOnADeviceThatRecordsThem) {
+  ProgramBuilder main;
+  main.Param("w", {1, 1}).Var("x", {-1, 1}).Var("y", {1, 1});
+  main.Op("reduce_sum", {{"X", {"x"}}}, {{"Out", {"y"}}}).BoolAttr("reduce_all", true);
+  main.BoolAttr("keep_dim", true);
+  main.Op("elementwise_add", {{"X", {"w"}}, {"Y", {"y"}}}, {{"Out", {"w"}}});
+  options_.fetch = {"w"};
+  options_.steps = 5;
+  options_.graph = GraphMode::kOn;
+  options_.new_device = [](int, Memory*) { return std::make_unique<testing::RecordingDevice>(); };
+  const std::map<std::string, Tensor> params = {{"w", Floats({1, 1}, {0})}};
+  auto result = RunMain(main, Rows(1), nullptr, &params);
+  WEFT_ASSERT_OK(result.status());
+  EXPECT_EQ(Values<float>(result->persistables["w"]), std::vector<float>{100});
+  EXPECT_EQ(result->graph.steps, 5);
+  EXPECT_EQ(result->graph.obstacle, "");
+  EXPECT_EQ(result->graph.replayed, 4);
+  EXPECT_EQ(result->graph.recorded, 1);
+
+  options_.new_device = [](int, Memory*) { return NewHostDevice(); };
+  EXPECT_THAT(RunMain(main, Rows(1), nullptr, &params).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "step 0, rank 0: the step cannot run as a graph: the device records no "
+                       "graphs"));
+}
 
 TEST_F(RunnerTest, KernelsGetTheQuirksFlag) {
   std::set<bool> seen;

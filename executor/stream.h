@@ -78,6 +78,32 @@ class Stream {
   Stream() = default;
 };
 
+// Work that streams of a device have recorded, to run again as a whole: a CUDA graph.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+
+ protected:
+  Graph() = default;
+};
+
+// Records graphs. Driven by the host thread of the device.
+class GraphRecorder {
+ public:
+  virtual ~GraphRecorder() = default;
+
+  // From here to End, `stream`, and each stream that waits for one that records, records the work
+  // launched on it and does not run it. Addresses and numbers that tasks pass on are those of every
+  // run. Tasks must not make the host wait, nor allocate memory; nobody may synchronize the
+  // streams.
+  virtual absl::Status Begin(Stream* stream) = 0;
+  // What was recorded. `stream` must have waited for all work of the others. After an error,
+  // nothing is left of it. Tasks that failed have poisoned their streams.
+  virtual absl::StatusOr<std::unique_ptr<Graph>> End(Stream* stream) = 0;
+  // Appends the work to `stream`. Must not run twice at the same time.
+  virtual absl::Status Launch(Graph* graph, Stream* stream) = 0;
+};
+
 // The source of streams.
 class Device {
  public:
@@ -95,6 +121,8 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
   // Whether Stream::MarkTime says when work ran. Otherwise tasks do the work themselves.
   virtual bool MarksTimes() const { return false; }
+  // Null if it records no graphs.
+  virtual GraphRecorder* graphs() { return nullptr; }
   // How long a copy between its memory and the host's takes at least, where that is modelled.
   virtual std::chrono::nanoseconds CopyTime(int64_t bytes) const { return {}; }
 };

@@ -28,6 +28,15 @@ const KernelFactory* FindIn(const Factories& factories, absl::string_view op_typ
   return it == factories.end() ? nullptr : &it->second;
 }
 
+template <typename Map>
+std::vector<std::string> SortedTypes(const Map& map) {
+  std::vector<std::string> types;
+  types.reserve(map.size());
+  for (const auto& entry : map) types.push_back(entry.first);
+  std::sort(types.begin(), types.end());
+  return types;
+}
+
 }  // namespace
 
 int KernelSpec::Input(absl::string_view slot) const { return IndexOf(inputs, slot); }
@@ -62,12 +71,7 @@ const KernelFactory* KernelTable::FindForRows(absl::string_view op_type) const {
   return FindIn(for_rows_, op_type);
 }
 
-std::vector<std::string> KernelTable::op_types() const {
-  std::vector<std::string> types;
-  types.reserve(dense_.size());
-  for (const auto& entry : dense_) types.push_back(entry.first);
-  std::sort(types.begin(), types.end());
-  return types;
-}
+std::vector<std::string> KernelTable::op_types() const { return SortedTypes(dense_); }
+std::vector<std::string> KernelTable::op_types_for_rows() const { return SortedTypes(for_rows_); }
 
 }  // namespace weft

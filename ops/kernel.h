@@ -127,6 +127,9 @@ struct Kernel {
   // Of an update: slots may hold the variables of several ops with these attributes, one after the
   // other, if no op uses what another one writes. The step does what the ops do.
   bool merges_updates = false;
+  // On a device: the step waits for its stream or takes numbers from the host, so that work that
+  // its stream has recorded (GraphRecorder of executor/stream.h) cannot stand for it.
+  bool uses_host = false;
   // Of KernelSpec, those that the step carries out. A factory that does not know them carries out
   // none.
   size_t num_post_ops = 0;
@@ -150,7 +153,8 @@ class KernelTable {
   // nullptr for a type without a kernel.
   const KernelFactory* Find(absl::string_view op_type) const;
   const KernelFactory* FindForRows(absl::string_view op_type) const;
-  std::vector<std::string> op_types() const;  // of Add, sorted
+  std::vector<std::string> op_types() const;           // of Add, sorted
+  std::vector<std::string> op_types_for_rows() const;  // of AddForRows, sorted
 
  private:
   absl::flat_hash_map<std::string, KernelFactory> dense_, for_rows_;

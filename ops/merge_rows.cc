@@ -53,7 +53,31 @@ void AddUp(const Order& order, const Tensor& values, Tensor* out) {
   }
 }
 
+// Sorted.
+void FindOrder(absl::Span<const int64_t> rows, Order* order) {
+  order->clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] >= 0) order->emplace_back(rows[i], static_cast<int64_t>(i));
+  }
+  Sort(order);
+}
+
 }  // namespace
+
+RowGroups GroupRows(absl::Span<const int64_t> rows) {
+  Order order;
+  FindOrder(rows, &order);
+  RowGroups groups;
+  for (const auto& [row, position] : order) {
+    if (groups.rows.empty() || groups.rows.back() != row) {
+      groups.rows.push_back(row);
+      groups.begins.push_back(static_cast<int64_t>(groups.positions.size()));
+    }
+    groups.positions.push_back(position);
+  }
+  groups.begins.push_back(static_cast<int64_t>(groups.positions.size()));
+  return groups;
+}
 
 absl::Status RowMerger::Merge(absl::Span<const int64_t> rows, const Tensor& values,
                               const Dims& tall_dims, Tensor* out) {
@@ -62,11 +86,7 @@ absl::Status RowMerger::Merge(absl::Span<const int64_t> rows, const Tensor& valu
     return absl::UnimplementedError(
         absl::StrCat("rows of ", DTypeName(values.dtype()), ": only fp32 and fp64 are added up"));
   }
-  order_.clear();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] >= 0) order_.emplace_back(rows[i], static_cast<int64_t>(i));
-  }
-  Sort(&order_);
+  FindOrder(rows, &order_);
   int64_t distinct = 0;
   for (size_t i = 0; i < order_.size(); ++i) {
     if (i == 0 || order_[i].first != order_[i - 1].first) ++distinct;

@@ -13,6 +13,15 @@
 
 namespace weft {
 
+// Rows of equal index.
+struct RowGroups {
+  std::vector<int64_t> rows;       // the index of each group, ascending
+  std::vector<int64_t> begins;     // of each group in `positions`; at the end, the end of the last
+  std::vector<int64_t> positions;  // of the rows of each group, ascending
+};
+// Skips rows with a negative index.
+RowGroups GroupRows(absl::Span<const int64_t> rows);
+
 // Keeps its buffer from call to call; not thread-safe.
 class RowMerger {
  public:

@@ -31,6 +31,16 @@ TEST(RowMergerTest, EqualRowsAddUpAndNumbersAscend) {
   EXPECT_EQ(merged.TallDims(), (Dims{6, 2}));
 }
 
+TEST(GroupRowsTest, PositionsOfEqualRowsAreNeighboursInTheirOrder) {
+  const std::vector<int64_t> rows = {4, 1, -1, 4, 0, 4};
+  const RowGroups groups = GroupRows(rows);
+  EXPECT_THAT(groups.rows, ElementsAre(0, 1, 4));
+  EXPECT_THAT(groups.begins, ElementsAre(0, 1, 2, 5));
+  EXPECT_THAT(groups.positions, ElementsAre(4, 1, 0, 3, 5));
+  EXPECT_THAT(GroupRows({}).rows, IsEmpty());
+  EXPECT_THAT(GroupRows({}).begins, ElementsAre(0));
+}
+
 TEST(RowMergerTest, EqualRowsAreAddedInTheirOrder) {
   // In fp32, 1e8 + 1 = 1e8.
   Tensor merged;

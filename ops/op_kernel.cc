@@ -81,6 +81,11 @@ OpKernel& OpKernel::MergesUpdates() {
   return *this;
 }
 
+OpKernel& OpKernel::UsesHost() {
+  kernel_.uses_host = true;
+  return *this;
+}
+
 const std::vector<PostOp>& OpKernel::TakePostOps() {
   kernel_.num_post_ops = spec_.post_ops.size();
   return spec_.post_ops;

@@ -199,9 +199,10 @@ class OpKernel {
   // The output is the input, perhaps under other dimensions, if both have as many elements. The
   // step must not copy an output onto itself.
   OpKernel& View(Out out, In in);
-  // Kernel::is_pointwise, merges_updates.
+  // Kernel::is_pointwise, merges_updates, uses_host.
   OpKernel& Pointwise();
   OpKernel& MergesUpdates();
+  OpKernel& UsesHost();
   // The post-ops of the op, all of which the kernel carries out. Without this call, an op with
   // post-ops has no kernel.
   const std::vector<PostOp>& TakePostOps();

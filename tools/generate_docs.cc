@@ -245,18 +245,26 @@ std::string ElementTypes(const OpSchema& schema) {
   return NamesOf(types);
 }
 
+// What a GPU computes of an op.
+std::string OnGpu(const std::string& type) {
+  const auto has = [&](const std::vector<std::string>& types) {
+    return std::binary_search(types.begin(), types.end(), type);
+  };
+  const bool on_rows = has(GpuOpTypesForRows());
+  if (has(GpuOpTypes())) return on_rows ? "yes, rows" : "yes";
+  return on_rows ? "rows only" : "–";
+}
+
 std::string OpTable() {
-  const std::set<std::string> on_gpu(GpuOpTypes().begin(), GpuOpTypes().end());
   std::string text =
       "| op | CPU | element types | GPU | traits | inputs | outputs |\n"
       "|---|---|---|---|---|---|---|\n";
   for (const OpSchema* schema : AllOpSchemas()) {
     const std::vector<std::string> traits = TraitNames(*schema);
-    absl::StrAppend(&text, "| `", schema->type(), "` | ", RunsAs(*schema), " | ",
-                    ElementTypes(*schema), " | ", on_gpu.count(schema->type()) > 0 ? "yes" : "–",
-                    " | ", traits.empty() ? "–" : absl::StrJoin(traits, ", "), " | ",
-                    CodeList(Slots(schema->inputs())), " | ", CodeList(Slots(schema->outputs())),
-                    " |\n");
+    absl::StrAppend(
+        &text, "| `", schema->type(), "` | ", RunsAs(*schema), " | ", ElementTypes(*schema), " | ",
+        OnGpu(schema->type()), " | ", traits.empty() ? "–" : absl::StrJoin(traits, ", "), " | ",
+        CodeList(Slots(schema->inputs())), " | ", CodeList(Slots(schema->outputs())), " |\n");
   }
   return text;
 }

@@ -119,6 +119,14 @@ std::string MemoryLine(const ValueMemory& memory) {
                       memory.host_live));
 }
 
+std::string GraphLine(const GraphUse& use) {
+  if (use.mode == GraphMode::kOff) return "";
+  std::string line = absl::StrFormat("CUDA graph: %d of %d steps", use.replayed, use.steps);
+  if (use.recorded > 1) absl::StrAppendFormat(&line, ", recorded %d times", use.recorded);
+  if (!use.obstacle.empty()) absl::StrAppend(&line, "; ", use.obstacle);
+  return absl::StrCat(line, "\n");
+}
+
 std::string MetricsLine(const StepResult& result) {
   Json fetch = Json::object();
   for (size_t v = 0; v < result.values.size(); ++v) {

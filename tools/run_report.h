@@ -59,6 +59,9 @@ class StepLines {
 // program on two devices, a line for each.
 std::string MemoryLine(const ValueMemory& memory);
 
+// How many steps have run as a CUDA graph, or why none has; empty if that was not asked for.
+std::string GraphLine(const GraphUse& use);
+
 // {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order;
 // for SelectedRows those of the rows.
 std::string MetricsLine(const StepResult& result);

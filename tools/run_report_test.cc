@@ -50,6 +50,21 @@ StepResult Result(int64_t step, int rank, Tensor value) {
   return result;
 }
 
+TEST(GraphLine, SaysHowManyStepsRanAsAGraphOrWhyNone) {
+  GraphUse use;
+  use.steps = 100;
+  EXPECT_EQ(GraphLine(use), "");  // not asked for
+  use.mode = GraphMode::kAuto;
+  use.replayed = 99;
+  use.recorded = 1;
+  EXPECT_EQ(GraphLine(use), "CUDA graph: 99 of 100 steps\n");
+  use.recorded = 2;
+  EXPECT_EQ(GraphLine(use), "CUDA graph: 99 of 100 steps, recorded 2 times\n");
+  use.replayed = use.recorded = 0;
+  use.obstacle = "op 3 (dropout) uses the host";
+  EXPECT_EQ(GraphLine(use), "CUDA graph: 0 of 100 steps; op 3 (dropout) uses the host\n");
+}
+
 TEST(StepLinesTest, OneRankGivesItsValue) {
   StepLines lines(1);
   EXPECT_EQ(lines.Add(Result(0, 0, Floats({}, {2.5f}))), "step 0: loss 2.5\n");

@@ -83,6 +83,10 @@ void NoteAnotherProgram(const Checkpoint& checkpoint, const RunFlags& flags, con
 }
 
 absl::Status CheckDevice(const RunFlags& flags) {
+  if (flags.device != "gpu" && flags.cuda_graph != "off") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--cuda_graph ", flags.cuda_graph, ": expected --device gpu"));
+  }
   if (flags.device == "gpu") {
     WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
   }
@@ -174,6 +178,7 @@ class Recorder {
     if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(Save(result.persistables));
     std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
     std::fputs(MemoryLine(result.memory).c_str(), stdout);
+    std::fputs(GraphLine(result.graph).c_str(), stdout);
     std::fputs(summary_.Lines().c_str(), stdout);
     return absl::OkStatus();
   }
@@ -374,6 +379,9 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
       return NewCudaDevice(session.GpuOf(rank));
     };
   }
+  if (flags.cuda_graph != "off") {
+    options.graph = flags.cuda_graph == "on" ? GraphMode::kOn : GraphMode::kAuto;
+  }
   options.steps = read.steps;
   if (read.plateau.has_value()) {
     options.feedback = Feedback{read.plateau->variable, read.plateau->schedule.every(),
@@ -519,6 +527,12 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
             "default: over the connection of the processes");
   app.add_option("--device", flags.device, "Device that computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
+      ->capture_default_str();
+  app.add_option(
+         "--cuda_graph", flags.cuda_graph,
+         "With --device gpu: record a step as a CUDA graph, which later steps replay; auto: "
+         "where nothing in it needs the host; on: otherwise fail")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str();
   AddInteger(
       app, "--device_memory", run.sim.memory_bytes, 0, std::numeric_limits<int64_t>::max(),

@@ -26,6 +26,7 @@ struct RunFlags {
   std::string backend;       // empty: the default of the device
   std::string nccl_id_file;  // empty: over the connection of the processes
   std::string device = "cpu";
+  std::string cuda_graph = "off";
   std::string save, metrics, fetch_npz, trace, profile;
   std::string checkpoint, resume;
   bool drop_last = false;

@@ -1,11 +1,4 @@
-// Convolution of images of two or three dimensions, and its gradients.
-//
-// Three functions relate a source image, a filter and a destination image (`at` runs over the
-// positions of the window, `k` over the filter; channels are omitted):
-//   destination[at] = Σ_k source[at stride - padding + k dilation] filter[k]
-//   the gradient of the source, from the gradient of the destination and the filter
-//   the gradient of the filter, from the source and the gradient of the destination
-// A transposed convolution computes the second one: its input is the destination.
+// Convolution of images of two or three dimensions, and its gradients (ops/cpu/conv_shape.h).
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -15,15 +8,14 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
+#include "ops/cpu/conv_shape.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
 #include "ops/cpu/post_ops.h"
 #include "ops/op_kernel.h"
-#include "ops/schema/windows.h"
 
 namespace weft {
 namespace {
@@ -31,26 +23,6 @@ namespace {
 using dnnl::memory;
 
 enum class Result { kDestination, kSource, kFilter };
-
-struct ConvShape {
-  // Images are [batch, channels, space...], regardless of their layout. The filter is [channels of
-  // the destination, channels of the source / groups, space...].
-  Dims source, filter, destination;
-  absl::InlinedVector<Window, 3> windows;
-  int64_t groups = 1;
-  bool channels_last = false;
-
-  size_t space() const { return windows.size(); }
-  bool IsEmpty() const {
-    return NumElements(source) == 0 || NumElements(filter) == 0 || NumElements(destination) == 0;
-  }
-  // How far the last position of window i extends beyond the source; negative if it ends before the
-  // end.
-  int64_t Overhang(size_t i) const {
-    const Window& w = windows[i];
-    return (destination[2 + i] - 1) * w.stride + w.extent() - source[2 + i] - w.pad_begin;
-  }
-};
 
 // --- oneDNN --------------------------------------------------------------------------------------
 
@@ -211,7 +183,7 @@ DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result, const PostOps
 template <typename Visit>
 void ForEachProduct(const ConvShape& shape, Visit visit) {
   std::array<int64_t, 3> source, filter, destination;
-  std::array<Window, 3> windows;
+  std::array<formulas::FilterWindow, 3> windows;
   source.fill(1);
   filter.fill(1);
   destination.fill(1);
@@ -220,7 +192,7 @@ void ForEachProduct(const ConvShape& shape, Visit visit) {
     source[first + i] = shape.source[2 + i];
     filter[first + i] = shape.filter[2 + i];
     destination[first + i] = shape.destination[2 + i];
-    windows[first + i] = shape.windows[i];
+    windows[first + i] = shape.FilterWindowAt(i);
   }
   const auto s = ImageSteps(shape.source, shape.channels_last);
   const auto f = ImageSteps(shape.filter, /*channels_last=*/false);
@@ -233,8 +205,7 @@ void ForEachProduct(const ConvShape& shape, Visit visit) {
                          auto next) {
     for (int64_t at = 0; at < destination[i]; ++at) {
       for (int64_t k = 0; k < filter[i]; ++k) {
-        const int64_t place =
-            at * windows[i].stride - windows[i].pad_begin + k * windows[i].dilation;
+        const int64_t place = windows[i].SourceOf(at, k);
         if (place < 0 || place >= source[i]) continue;
         next(i_source + place * s[2 + i], i_filter + k * f[2 + i], i_destination + at * d[2 + i]);
       }
@@ -325,40 +296,6 @@ class Convolution {
   Result result_;
   DnnlOfShape<std::tuple<Dims, Dims, Dims>> of_shape_;
   bool takes_post_ops_ = true;  // the primitive of that shape
-};
-
-enum class ConvKind { kForward, kTransposed };
-
-// The part of the shape that attributes determine.
-struct ConvAttrs {
-  ConvKind kind;
-  std::vector<Window> windows;
-  int64_t groups;
-  bool channels_last;
-
-  static absl::StatusOr<ConvAttrs> Read(const OpAttrs& attrs, ConvKind kind, size_t space) {
-    ConvAttrs result{kind, {}, attrs.Int("groups"), false};
-    WEFT_ASSIGN_OR_RETURN(result.windows, ReadWindows(attrs, space));
-    WEFT_ASSIGN_OR_RETURN(result.channels_last, ReadChannelsLast(attrs, space));
-    return result;
-  }
-
-  // For an op with an input and an output of these dimensions.
-  ConvShape Shape(const Tensor& input, const Tensor& filter, const Tensor& output) const {
-    ConvShape shape;
-    shape.source = ChannelsFirst(input.dims(), channels_last);
-    shape.filter = filter.dims();
-    shape.destination = ChannelsFirst(output.dims(), channels_last);
-    shape.groups = groups;
-    shape.channels_last = channels_last;
-    for (size_t i = 0; i < windows.size(); ++i) {
-      Window window = windows[i];
-      window.size = shape.filter[2 + i];
-      shape.windows.push_back(WithExplicitPaddings(window, shape.source[2 + i]));
-    }
-    if (kind == ConvKind::kTransposed) std::swap(shape.source, shape.destination);
-    return shape;
-  }
 };
 
 absl::StatusOr<Kernel> Conv(OpKernel op, ConvKind kind, size_t space) {

@@ -1,12 +1,11 @@
-// Dropout: elements become 0 with probability p, independently. Attribute dropout_implementation
-// selects how to compensate:
-//   upscale_in_train    kept elements are divided by 1 - p; a test changes nothing
-//   downgrade_in_infer  kept elements stay; a test multiplies everything by 1 - p
+// Dropout (ops/cpu/dropout_attrs.h).
+#include "ops/formulas/dropout.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <random>
-#include <string>
 
+#include "ops/cpu/dropout_attrs.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/random_engine.h"
 #include "ops/op_kernel.h"
@@ -14,31 +13,6 @@
 
 namespace weft {
 namespace {
-
-struct DropoutAttrs {
-  double probability;
-  bool is_test;
-  double kept_factor;  // of kept elements
-  double test_factor;
-
-  static absl::StatusOr<DropoutAttrs> Read(const OpAttrs& attrs) {
-    const std::string& implementation = attrs.String("dropout_implementation");
-    if (implementation != "upscale_in_train" && implementation != "downgrade_in_infer") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attribute dropout_implementation: expected upscale_in_train or "
-                       "downgrade_in_infer, found ",
-                       implementation));
-    }
-    const bool upscales = implementation == "upscale_in_train";
-    const double p = attrs.Float("dropout_prob");
-    if (!(p >= 0 && p <= 1)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attribute dropout_prob: expected 0 to 1, found ", p));
-    }
-    const double upscale = p == 1 ? 0 : 1 / (1 - p);
-    return DropoutAttrs{p, attrs.Bool("is_test"), upscales ? upscale : 1, upscales ? 1 : 1 - p};
-  }
-};
 
 // A nonzero seed of the program gives the same draws in every step, and those of Paddle's CPU
 // kernel. Without one, draws come from the generator of the rank. Mask: 1 if an element is kept.
@@ -66,12 +40,11 @@ absl::StatusOr<Kernel> Dropout(OpKernel op) {
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
                           EngineOf(seed, &RandomState::dropout, ctx.random, &own));
-    std::uniform_real_distribution<float> draw(0, 1);
-    const auto probability = static_cast<float>(attrs.probability);
-    const T factor = static_cast<T>(attrs.kept_factor);
+    DropoutDraws draws(attrs, engine);
+    const formulas::KeepOrDrop<T> f{static_cast<T>(attrs.kept_factor)};
     for (int64_t i = 0; i < size; ++i) {
-      const bool stay = !(draw(*engine) < probability);
-      to[i] = stay ? from[i] * factor : T(0);
+      const uint8_t stay = draws.Next();
+      to[i] = f(from[i], stay);
       if (stays != nullptr) stays[i] = stay;
     }
     return absl::OkStatus();
@@ -87,14 +60,15 @@ absl::StatusOr<Kernel> DropoutGrad(OpKernel op) {
     using T = decltype(zero);
     const T* from = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
-    const T factor = static_cast<T>(attrs.is_test ? attrs.test_factor : attrs.kept_factor);
     if (attrs.is_test) {
+      const T factor = static_cast<T>(attrs.test_factor);
       ForEach<T>(dx(ctx).size(), [=](int64_t i) { to[i] = from[i] * factor; });
       return absl::OkStatus();
     }
     WEFT_RETURN_IF_ERROR(CheckDType("Mask", mask(ctx), DType::kUint8));
     const uint8_t* stays = mask.data<uint8_t>(ctx);
-    ForEach<T>(dx(ctx).size(), [=](int64_t i) { to[i] = stays[i] ? from[i] * factor : T(0); });
+    const formulas::KeepOrDrop<T> f{static_cast<T>(attrs.kept_factor)};
+    ForEach<T>(dx(ctx).size(), [=](int64_t i) { to[i] = f(from[i], stays[i]); });
     return absl::OkStatus();
   });
 }

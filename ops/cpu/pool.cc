@@ -17,55 +17,14 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
 #include "ops/cpu/maxima_gradient.h"
+#include "ops/cpu/pool_attrs.h"
 #include "ops/op_kernel.h"
 #include "ops/schema/windows.h"
 
 namespace weft {
 namespace {
 
-struct PoolAttrs {
-  size_t space = 2;
-  bool is_global = false, adaptive = false, channels_last = false;
-  bool is_max = true;
-  // For means: elements of a window beyond the edge do not count.
-  bool exclusive = true;
-  std::vector<Window> windows;  // with their sizes; not for global and adaptive pooling
-
-  static absl::StatusOr<PoolAttrs> Read(const KernelSpec& spec, size_t space) {
-    const OpAttrs& attrs = spec.attrs;
-    PoolAttrs result;
-    result.space = space;
-    result.is_global = attrs.Bool("global_pooling");
-    result.adaptive = attrs.Bool("adaptive");
-    if (attrs.Has("exclusive")) result.exclusive = attrs.Bool("exclusive");
-    WEFT_ASSIGN_OR_RETURN(result.channels_last, ReadChannelsLast(attrs, space));
-    if (attrs.Has("pooling_type")) {
-      const std::string& type = attrs.String("pooling_type");
-      if (type != "max" && type != "avg") {
-        return absl::InvalidArgumentError(
-            absl::StrCat("attribute pooling_type: expected max or avg, found ", type));
-      }
-      result.is_max = type == "max";
-      // Paddle's kernels of these ops ignore attribute adaptive.
-      if (spec.paddle_cpu_quirks && result.is_max) result.adaptive = false;
-    }
-    if (result.adaptive && absl::c_count(attrs.Ints("ksize"), 1) == static_cast<int>(space)) {
-      result.adaptive = false;
-      result.is_global = true;  // one window over the whole image
-    }
-    if (result.is_global || result.adaptive) return result;
-    WEFT_ASSIGN_OR_RETURN(result.windows, ReadWindows(attrs, space));
-    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ReadPositive(attrs, "ksize", space));
-    for (size_t i = 0; i < space; ++i) result.windows[i].size = sizes[i];
-    return result;
-  }
-};
-
-struct Range {
-  int64_t begin = 0, end = 1;
-  int64_t divisor = 1;  // its share of the divisor, for means
-  bool is_cut = false;  // before `begin`, by the edge of the image
-};
+using formulas::PoolRange;
 
 // The elements under the windows of one op.
 class Pooling {
@@ -76,7 +35,7 @@ class Pooling {
         x_steps_(ImageSteps(x_, attrs.channels_last)),
         out_steps_(ImageSteps(out_, attrs.channels_last)) {
     const size_t first = 3 - attrs.space;
-    for (size_t i = 0; i < first; ++i) ranges_[i] = {Range()};
+    for (size_t i = 0; i < first; ++i) ranges_[i] = {PoolRange()};
     for (size_t i = 0; i < attrs.space; ++i) {
       ranges_[first + i] = Ranges(attrs, i, x_[2 + i], out_[2 + i]);
       row_size_[first + i] = x_[2 + i];
@@ -96,7 +55,7 @@ class Pooling {
               const int64_t k = n * out_steps_[0] + c * out_steps_[1] + z * out_steps_[2] +
                                 y * out_steps_[3] + x * out_steps_[4];
               const int64_t plane = n * x_steps_[0] + c * x_steps_[1];
-              const std::array<Range, 3> window = {ranges_[0][z], ranges_[1][y], ranges_[2][x]};
+              const std::array<PoolRange, 3> window = {ranges_[0][z], ranges_[1][y], ranges_[2][x]};
               visit(
                   k, [this, plane, window](auto f) { ForEachElement(plane, window, f); },
                   window[0].divisor * window[1].divisor * window[2].divisor);
@@ -113,9 +72,9 @@ class Pooling {
   void ForEachMaximum(const T* values, Visit visit) const {
     int64_t k = 0;
     for (int64_t plane = 0; plane < x_[0] * x_[1]; ++plane) {
-      for (const Range& z : ranges_[0]) {
-        for (const Range& y : ranges_[1]) {
-          for (const Range& x : ranges_[2]) {
+      for (const PoolRange& z : ranges_[0]) {
+        for (const PoolRange& y : ranges_[1]) {
+          for (const PoolRange& x : ranges_[2]) {
             T largest = std::numeric_limits<T>::lowest();
             int64_t place = -1;
             for (int64_t at_z = z.begin; at_z < z.end; ++at_z) {
@@ -139,9 +98,9 @@ class Pooling {
   absl::optional<DisjointWindows> Disjoint() const {
     const int64_t channels = x_[1];
     DisjointWindows windows(row_size_[0] * row_size_[1] * row_size_[2], channels);
-    for (const Range& z : ranges_[0]) {
-      for (const Range& y : ranges_[1]) {
-        for (const Range& x : ranges_[2]) {
+    for (const PoolRange& z : ranges_[0]) {
+      for (const PoolRange& y : ranges_[1]) {
+        for (const PoolRange& x : ranges_[2]) {
           windows.AddWindow(z.is_cut || y.is_cut || x.is_cut);
           bool is_disjoint = true;
           ForEachElement(0, {z, y, x}, [&](int64_t, int64_t index) {
@@ -156,31 +115,16 @@ class Pooling {
 
  private:
   // Along spatial dimension i.
-  static std::vector<Range> Ranges(const PoolAttrs& attrs, size_t i, int64_t size,
-                                   int64_t positions) {
-    std::vector<Range> ranges(positions);
-    for (int64_t at = 0; at < positions; ++at) {
-      Range& range = ranges[at];
-      if (attrs.is_global) {
-        range = {0, size};
-      } else if (attrs.adaptive) {
-        range = {at * size / positions, ((at + 1) * size + positions - 1) / positions};
-      } else {
-        const Window w = WithExplicitPaddings(attrs.windows[i], size);
-        const int64_t begin = at * w.stride - w.pad_begin;
-        range = {std::max<int64_t>(begin, 0), std::min(begin + w.size, size)};
-        range.is_cut = begin < 0;
-        // Padding counts, but not what is beyond it.
-        if (!attrs.exclusive) range.divisor = std::min(w.size, size + w.pad_end - begin);
-      }
-      const bool all_counts = attrs.exclusive || attrs.is_global || attrs.adaptive;
-      if (all_counts) range.divisor = std::max<int64_t>(range.end - range.begin, 1);
-    }
+  static std::vector<PoolRange> Ranges(const PoolAttrs& attrs, size_t i, int64_t size,
+                                       int64_t positions) {
+    const formulas::PoolWindows windows = attrs.WindowsAlong(i, size, positions);
+    std::vector<PoolRange> ranges(positions);
+    for (int64_t at = 0; at < positions; ++at) ranges[at] = windows.At(at);
     return ranges;
   }
 
   template <typename F>
-  void ForEachElement(int64_t plane, const std::array<Range, 3>& window, F f) const {
+  void ForEachElement(int64_t plane, const std::array<PoolRange, 3>& window, F f) const {
     for (int64_t z = window[0].begin; z < window[0].end; ++z) {
       for (int64_t y = window[1].begin; y < window[1].end; ++y) {
         const int64_t row = plane + z * x_steps_[2] + y * x_steps_[3];
@@ -194,7 +138,7 @@ class Pooling {
 
   Dims x_, out_;
   std::array<int64_t, 5> x_steps_, out_steps_;
-  std::array<std::vector<Range>, 3> ranges_;
+  std::array<std::vector<PoolRange>, 3> ranges_;
   std::array<int64_t, 3> row_size_ = {1, 1, 1};
 };
 

@@ -14,6 +14,12 @@ Dims RowMajorStrides(const Dims& dims) {
 
 View WholeView(const Dims& dims) { return {dims, RowMajorStrides(dims), 0}; }
 
+View PaddedView(const Dims& x, const Dims& out, absl::Span<const int64_t> paddings) {
+  View view{x, RowMajorStrides(out), 0};
+  for (size_t d = 0; d < x.size(); ++d) view.offset += paddings[2 * d] * view.strides[d];
+  return view;
+}
+
 View Simplify(const View& view) {
   View simple;
   simple.offset = view.offset;

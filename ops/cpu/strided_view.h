@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "absl/types/span.h"
 #include "ops/schema/tensor_type.h"
 #include "ops/vectorize.h"
 
@@ -30,6 +31,10 @@ bool IsPermutation(const View& view, int64_t size);
 Dims RowMajorStrides(const Dims& dims);
 // The whole tensor in its order.
 View WholeView(const Dims& dims);
+
+// The position of X in a tensor of dims `out`, which has paddings[2 d] elements before it, along
+// dimension d.
+View PaddedView(const Dims& x, const Dims& out, absl::Span<const int64_t> paddings);
 
 // Without dimensions of size 1, and with neighbouring dimensions merged where their strides allow
 // it.

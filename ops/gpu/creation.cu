@@ -2,6 +2,8 @@
 // so that training starts with the same bits on every device, and what few numbers determine.
 #include <cstdint>
 
+#include "base/status_macros.h"
+#include "ops/cpu/constant.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
 #include "ops/gpu/on_host.h"
@@ -19,6 +21,19 @@ absl::StatusOr<Kernel> Fill(OpKernel op, const char* like, double value) {
     return ForAnyType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       return ForEach(ctx, out(ctx).size(), FillElement<T>{static_cast<T>(value), out.data<T>(ctx)});
+    });
+  });
+}
+
+// The same for the bits of a number that attributes say.
+absl::StatusOr<Kernel> FillConstant(OpKernel op) {
+  const Out out = op.out("Out");
+  WEFT_ASSIGN_OR_RETURN(const Tensor element, ConstantOf(op.spec()));
+  return op.WithoutHalfConversion().Supports(AllTypes(In())).Make([=](const KernelContext& ctx) {
+    return ForElementSize(element.dtype(), [&](auto zero) {
+      using Bits = decltype(zero);
+      const Bits bits = *static_cast<const Bits*>(element.raw());
+      return ForEach(ctx, out(ctx).size(), FillElement<Bits>{bits, out.elements<Bits>(ctx)});
     });
   });
 }
@@ -81,8 +96,8 @@ absl::StatusOr<Kernel> Shape(OpKernel op) {
 }  // namespace
 
 void AddGpuCreationKernels(KernelTable* table) {
-  for (const char* type : {"assign_value", "fill_constant", "gaussian_random", "range",
-                           "truncated_gaussian_random", "uniform_random"}) {
+  for (const char* type : {"assign_value", "gaussian_random", "range", "truncated_gaussian_random",
+                           "uniform_random"}) {
     table->Add(type, OnHost(type));
   }
   table->Add("fill_any_like",
@@ -90,6 +105,7 @@ void AddGpuCreationKernels(KernelTable* table) {
   table->Add("fill_constant_batch_size_like",
              [](const KernelSpec& spec) { return Fill(spec, "Input", spec.attrs.Float("value")); });
   table->Add("fill_zeros_like", [](const KernelSpec& spec) { return Fill(spec, "X", 0); });
+  table->Add("fill_constant", FillConstant);
   table->Add("one_hot_v2", OneHot);
   table->Add("shape", Shape);
 }

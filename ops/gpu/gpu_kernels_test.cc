@@ -16,6 +16,7 @@
 #include "ops/formulas/activation.h"
 #include "ops/gpu/cuda_memory.h"
 #include "ops/gpu/gpu_op_types.h"
+#include "ops/gpu/image_cases.h"
 #include "ops/kernel.h"
 #include "ops/schema/op_schema.h"
 
@@ -29,6 +30,7 @@ namespace {
 TEST(GpuKernels, AreThereInABuildWithCuda) {
 #ifdef WEFT_HAVE_CUDA
   EXPECT_THAT(GpuKernels().op_types(), ::testing::ElementsAreArray(GpuOpTypes()));
+  EXPECT_THAT(GpuKernels().op_types_for_rows(), ::testing::ElementsAreArray(GpuOpTypesForRows()));
 #else
   EXPECT_THAT(GpuKernels().op_types(), ::testing::IsEmpty());
   EXPECT_THAT(NewCudaMemory(0).status(),
@@ -38,28 +40,9 @@ TEST(GpuKernels, AreThereInABuildWithCuda) {
 
 #ifdef WEFT_HAVE_CUDA
 
-// An op with its operands: tensors by slot, and the slots of its results.
-struct Case {
-  std::string type;
-  SlotTensors inputs;
-  AttrValues attrs;
-  std::vector<std::string> outputs;
-};
-
-// Numbers without a pattern, in [-1, 1).
-Tensor FloatsAndInts(const Dims& dims, int seed) {
-  std::vector<float> values(NumElements(dims));
-  uint32_t state = 12345 + seed;
-  for (float& value : values) {
-    state = state * 1664525 + 1013904223;
-    value = static_cast<float>(state >> 8) / (1 << 23) - 1;
-  }
-  return Floats(dims, values);
-}
-
 // Numbers in (0, 1).
 Tensor Positive(const Dims& dims, int seed) {
-  Tensor tensor = FloatsAndInts(dims, seed);
+  Tensor tensor = NumbersWithoutPattern(dims, seed);
   for (int64_t i = 0; i < tensor.size(); ++i) {
     tensor.data<float>()[i] = tensor.data<float>()[i] * 0.45F + 0.5F;
   }
@@ -67,8 +50,8 @@ Tensor Positive(const Dims& dims, int seed) {
 }
 
 // Each function of one tensor that has a formula, and its gradient op.
-std::vector<Case> ActivationCases() {
-  std::vector<Case> cases;
+std::vector<OpCase> ActivationCases() {
+  std::vector<OpCase> cases;
   const Dims dims = {5, 37};
   formulas::ForEachActivation([&](const std::string& type, auto) {
     // acosh alone has no result below 1.
@@ -77,34 +60,36 @@ std::vector<Case> ActivationCases() {
       for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] += 1;
     }
     cases.push_back({type, {{"X", {x}}}, {}, {"Out"}});
-    Case grad = {type + "_grad", {{"Out@GRAD", {FloatsAndInts(dims, 21)}}}, {}, {"X@GRAD"}};
+    OpCase grad = {
+        type + "_grad", {{"Out@GRAD", {NumbersWithoutPattern(dims, 21)}}}, {}, {"X@GRAD"}};
     const OpSchema& schema = *FindOpSchema(grad.type);
     if (schema.FindInput("X") != nullptr) grad.inputs.push_back({"X", {x}});
     if (schema.FindInput("Out") != nullptr) grad.inputs.push_back({"Out", {Positive(dims, 22)}});
     cases.push_back(grad);
   });
-  cases.push_back({"sign", {{"X", {FloatsAndInts(dims, 23)}}}, {}, {"Out"}});
-  cases.push_back({"gelu", {{"X", {FloatsAndInts(dims, 23)}}}, {{"approximate", true}}, {"Out"}});
+  cases.push_back({"sign", {{"X", {NumbersWithoutPattern(dims, 23)}}}, {}, {"Out"}});
+  cases.push_back(
+      {"gelu", {{"X", {NumbersWithoutPattern(dims, 23)}}}, {{"approximate", true}}, {"Out"}});
   return cases;
 }
 
 // Arithmetic on two tensors, one of which is broadcast.
-std::vector<Case> ArithmeticCases() {
-  std::vector<Case> cases;
+std::vector<OpCase> ArithmeticCases() {
+  std::vector<OpCase> cases;
   const Tensor x = Positive({5, 37}, 30), y = Positive({37}, 31), out = Positive({5, 37}, 32);
   for (const char* type :
        {"elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_pow",
         "elementwise_max", "elementwise_min", "elementwise_fmax", "elementwise_fmin"}) {
     cases.push_back({type, {{"X", {x}}, {"Y", {y}}}, {}, {"Out"}});
-    Case grad = {std::string(type) + "_grad",
-                 {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 33)}}},
-                 {},
-                 {"X@GRAD", "Y@GRAD"}};
+    OpCase grad = {std::string(type) + "_grad",
+                   {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {NumbersWithoutPattern({5, 37}, 33)}}},
+                   {},
+                   {"X@GRAD", "Y@GRAD"}};
     if (FindOpSchema(grad.type)->FindInput("Out") != nullptr) grad.inputs.push_back({"Out", {out}});
     cases.push_back(grad);
   }
   for (const char* type : {"elementwise_mod", "elementwise_floordiv"}) {
-    cases.push_back({type, {{"X", {FloatsAndInts({5, 37}, 34)}}, {"Y", {y}}}, {}, {"Out"}});
+    cases.push_back({type, {{"X", {NumbersWithoutPattern({5, 37}, 34)}}, {"Y", {y}}}, {}, {"Out"}});
   }
   for (const char* type : {"grad_add", "minus"}) {
     cases.push_back({type, {{"X", {x}}, {"Y", {out}}}, {}, {"Out"}});
@@ -113,13 +98,13 @@ std::vector<Case> ArithmeticCases() {
 }
 
 // Updates of a parameter, with all states.
-std::vector<Case> UpdateCases() {
+std::vector<OpCase> UpdateCases() {
   const Dims dims = {5, 37};
-  std::vector<Case> cases;
+  std::vector<OpCase> cases;
   for (const char* type : {"adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad",
                            "ftrl", "momentum", "sgd"}) {
     const OpSchema& schema = *FindOpSchema(type);
-    Case update = {type, {}, {}, {}};
+    OpCase update = {type, {}, {}, {}};
     int seed = 40;
     for (const SlotSchema& slot : schema.inputs()) {
       const bool is_scalar =
@@ -144,24 +129,29 @@ std::vector<Case> UpdateCases() {
   return cases;
 }
 
-std::vector<Case> OtherCases() {
-  const Tensor x = FloatsAndInts({5, 37}, 1), y = FloatsAndInts({37, 11}, 2),
-               bias = FloatsAndInts({37}, 3);
-  const Tensor loss_grad = FloatsAndInts({5, 1}, 4);
+std::vector<OpCase> OtherCases() {
+  const Tensor x = NumbersWithoutPattern({5, 37}, 1), y = NumbersWithoutPattern({37, 11}, 2),
+               bias = NumbersWithoutPattern({37}, 3);
+  const Tensor loss_grad = NumbersWithoutPattern({5, 1}, 4);
   const Tensor labels = MakeTensor<int64_t>({5, 1}, {3, 36, 0, -100, 17});
   const Tensor softmax = (*RunOp("softmax", {{"X", {x}}}, {}, {{"Out", 1}}))["Out"][0];
   return {
       {"elementwise_add", {{"X", {x}}, {"Y", {bias}}}, {{"axis", int64_t{1}}}, {"Out"}},
       {"elementwise_add_grad",
-       {{"X", {x}}, {"Y", {bias}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 5)}}},
+       {{"X", {x}}, {"Y", {bias}}, {"Out@GRAD", {NumbersWithoutPattern({5, 37}, 5)}}},
        {{"axis", int64_t{1}}},
        {"X@GRAD", "Y@GRAD"}},
       {"elementwise_add_grad",  // nothing is repeated
-       {{"X", {x}}, {"Y", {FloatsAndInts({5, 37}, 9)}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 5)}}},
+       {{"X", {x}},
+        {"Y", {NumbersWithoutPattern({5, 37}, 9)}},
+        {"Out@GRAD", {NumbersWithoutPattern({5, 37}, 5)}}},
        {},
        {"X@GRAD", "Y@GRAD"}},
       {"relu", {{"X", {x}}}, {}, {"Out"}},
-      {"relu_grad", {{"Out", {x}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 6)}}}, {}, {"X@GRAD"}},
+      {"relu_grad",
+       {{"Out", {x}}, {"Out@GRAD", {NumbersWithoutPattern({5, 37}, 6)}}},
+       {},
+       {"X@GRAD"}},
       {"scale", {{"X", {x}}}, {{"scale", 0.5F}, {"bias", 3.0F}}, {"Out"}},
       {"scale",
        {{"X", {x}}},
@@ -169,12 +159,12 @@ std::vector<Case> OtherCases() {
        {"Out"}},
       {"mul", {{"X", {x}}, {"Y", {y}}}, {}, {"Out"}},
       {"mul_grad",
-       {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {FloatsAndInts({5, 11}, 7)}}},
+       {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {NumbersWithoutPattern({5, 11}, 7)}}},
        {},
        {"X@GRAD", "Y@GRAD"}},
       {"reduce_mean", {{"X", {x}}}, {{"reduce_all", true}}, {"Out"}},
       {"reduce_mean",  // in parts
-       {{"X", {FloatsAndInts({7, 20011}, 10)}}},
+       {{"X", {NumbersWithoutPattern({7, 20011}, 10)}}},
        {{"reduce_all", true}},
        {"Out"}},
       {"reduce_mean_grad",
@@ -196,10 +186,10 @@ std::vector<Case> OtherCases() {
   };
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
-  for (std::vector<Case> some :
-       {ActivationCases(), ArithmeticCases(), UpdateCases(), OtherCases()}) {
+std::vector<OpCase> Cases() {
+  std::vector<OpCase> cases;
+  for (std::vector<OpCase> some :
+       {ActivationCases(), ArithmeticCases(), UpdateCases(), OtherCases(), ImageCases()}) {
     cases.insert(cases.end(), some.begin(), some.end());
   }
   return cases;
@@ -218,7 +208,7 @@ class GpuKernelsTest : public ::testing::Test {
   }
 
   // Runs the case on the device, twice, and gives the results of the second time.
-  absl::StatusOr<std::vector<Tensor>> RunOnDevice(const Case& c) {
+  absl::StatusOr<std::vector<Tensor>> RunOnDevice(const OpCase& c) {
     std::vector<Tensor> inputs, outputs(c.outputs.size(), Tensor(memory_.get()));
     KernelSpec spec;
     spec.schema = FindOpSchema(c.type);
@@ -258,7 +248,7 @@ class GpuKernelsTest : public ::testing::Test {
 };
 
 TEST_F(GpuKernelsTest, MatchCpuKernels) {
-  for (const Case& c : Cases()) {
+  for (const OpCase& c : Cases()) {
     SCOPED_TRACE(c.type);
     SlotCounts counts;
     for (const std::string& slot : c.outputs) counts.emplace_back(slot, 1);
@@ -267,6 +257,11 @@ TEST_F(GpuKernelsTest, MatchCpuKernels) {
     for (size_t i = 0; i < c.outputs.size(); ++i) {
       const Tensor& want = expected[c.outputs[i]][0];
       ASSERT_EQ(found[i].dims(), want.dims());
+      ASSERT_EQ(found[i].dtype(), want.dtype());
+      if (want.dtype() != DType::kFloat32) {  // a mask
+        EXPECT_EQ(std::memcmp(found[i].raw(), want.raw(), want.bytes()), 0) << c.outputs[i];
+        continue;
+      }
       float largest = 0;
       for (float value : Values<float>(want)) largest = std::max(largest, std::abs(value));
       EXPECT_THAT(
@@ -275,6 +270,48 @@ TEST_F(GpuKernelsTest, MatchCpuKernels) {
           << c.outputs[i];
     }
   }
+}
+
+// Rows of a table: 3, 1, 3, by their ids, then added.
+TEST_F(GpuKernelsTest, RowsOfEmbeddings) {
+  const auto on_device = [this](const Tensor& tensor) {
+    Tensor copy(memory_.get());
+    WEFT_EXPECT_OK(copy.CopyFrom(tensor));
+    return copy;
+  };
+  Tensor table = on_device(NumbersWithoutPattern({5, 2}, 1));
+  Tensor ids = on_device(MakeTensor<int64_t>({3}, {3, 1, 3}));
+  Tensor dout = on_device(Floats({3, 2}, {1, 2, 10, 20, 100, 200}));
+  Tensor rows(memory_.get()), merged(memory_.get()), values(memory_.get());
+  const auto run = [&](const char* type, const AttrValues& attrs,
+                       std::vector<std::pair<std::string, const Tensor*>> inputs,
+                       const std::string& slot, Tensor* out) -> absl::Status {
+    KernelSpec spec;
+    spec.schema = FindOpSchema(type);
+    spec.attrs = OpAttrs::Make(*spec.schema, attrs);
+    std::vector<const Tensor*> in;
+    for (const auto& [name, tensor] : inputs) {
+      spec.inputs[name] = {static_cast<int>(in.size()), 1};
+      in.push_back(tensor);
+    }
+    spec.outputs[slot] = {0, 1};
+    WEFT_ASSIGN_OR_RETURN(Kernel unbound, (*GpuKernels().FindForRows(type))(spec));
+    BoundKernel kernel(std::move(unbound));
+    std::vector<Tensor*> outputs = {out};
+    KernelContext context;
+    context.inputs = in;
+    context.outputs = outputs;
+    context.stream = stream_;
+    WEFT_RETURN_IF_ERROR(kernel.Run(context));
+    return CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  };
+  WEFT_ASSERT_OK(run("lookup_table_v2_grad", {{"is_sparse", true}},
+                     {{"W", &table}, {"Ids", &ids}, {"Out@GRAD", &dout}}, "W@GRAD", &rows));
+  WEFT_ASSERT_OK(run("merge_selected_rows", {}, {{"X", &rows}}, "Out", &merged));
+  WEFT_ASSERT_OK(run("get_tensor_from_selected_rows", {}, {{"X", &merged}}, "Out", &values));
+  EXPECT_THAT(merged.rows(), ::testing::ElementsAre(1, 3));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensor found, values.ToHost());
+  EXPECT_THAT(Values<float>(found), ::testing::ElementsAre(10, 20, 101, 202));
 }
 
 TEST_F(GpuKernelsTest, CastsMatchCpuKernels) {
@@ -288,7 +325,7 @@ TEST_F(GpuKernelsTest, CastsMatchCpuKernels) {
     WEFT_ASSERT_OK_AND_ASSIGN(auto converted, RunOp("cast", {{"X", {x}}}, to_from, {{"Out", 1}}));
     for (DType to : types) {
       SCOPED_TRACE(absl::StrCat(DTypeName(from), " to ", DTypeName(to)));
-      const Case c = {
+      const OpCase c = {
           "cast",
           {{"X", converted["Out"]}},
           {{"in_dtype", static_cast<int32_t>(from)}, {"out_dtype", static_cast<int32_t>(to)}},

@@ -9,6 +9,8 @@ namespace weft {
 
 // The op types of GpuKernels() of a build with CUDA, sorted.
 const std::vector<std::string>& GpuOpTypes();
+// Those with kernels for SelectedRows, sorted.
+const std::vector<std::string>& GpuOpTypesForRows();
 
 }  // namespace weft
 

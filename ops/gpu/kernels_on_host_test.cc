@@ -1,10 +1,12 @@
 // Runs the kernels of GPUs, compiled for the host, on vectors that Paddle 2.6.2 computed. So what a
 // GPU computes is tested where there is none, except for launches, barriers and cuBLASLt.
+#include <cstring>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -13,6 +15,7 @@
 #include "ops/cpu/op_vectors_cases.h"
 #include "ops/cpu/op_vectors_testing.h"
 #include "ops/gpu/gpu_op_types.h"
+#include "ops/gpu/image_cases.h"
 #include "ops/kernel.h"
 
 namespace weft::testing {
@@ -21,8 +24,8 @@ namespace {
 using ::testing::ElementsAre;
 using Json = nlohmann::json;
 
-// The cases of all files for ops with a kernel for GPUs, without rows.
-std::vector<Json> Cases() {
+// The cases of all files for ops with a kernel for GPUs, with rows or without.
+std::vector<Json> Cases(bool with_rows) {
   std::vector<Json> all = ReadArchivedVectors("ops.jsonl");
   for (const char* file : {"programs.jsonl", "layers.jsonl", "math.jsonl"}) {
     for (Json& c : ReadVectors(file)) {
@@ -32,20 +35,28 @@ std::vector<Json> Cases() {
   }
   std::vector<Json> cases;
   for (Json& c : all) {
-    if (GpuKernels().Find(c["op"].get<std::string>()) == nullptr) continue;
-    if (absl::StrContains(c.dump(), "\"rows\"")) continue;
+    const std::string type = c["op"];
+    if (absl::StrContains(c.dump(), "\"rows\"") != with_rows) continue;
+    if ((with_rows ? GpuKernels().FindForRows(type) : GpuKernels().Find(type)) == nullptr) continue;
     cases.push_back(std::move(c));
   }
   return cases;
 }
 
+Tensor ToDouble(const Tensor& floats) {
+  const std::vector<float> values = Values<float>(floats);
+  return MakeTensor<double>(floats.dims(), std::vector<double>(values.begin(), values.end()));
+}
+
 TEST(GpuKernelsOnHost, AreTheListedOps) {
   EXPECT_EQ(absl::StrJoin(GpuKernels().op_types(), "\n"), absl::StrJoin(GpuOpTypes(), "\n"));
+  EXPECT_EQ(absl::StrJoin(GpuKernels().op_types_for_rows(), "\n"),
+            absl::StrJoin(GpuOpTypesForRows(), "\n"));
 }
 
 TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
   std::set<std::string> types, without;
-  for (const Json& c : Cases()) {
+  for (const Json& c : Cases(/*with_rows=*/false)) {
     SCOPED_TRACE(c["id"].get<std::string>());
     const absl::Status status = RunCase(c, {}, GpuKernels());
     if (absl::IsUnimplemented(status)) {
@@ -61,30 +72,138 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
   }
   // Of these, some cases have no kernel.
   EXPECT_THAT(without, ElementsAre("elementwise_floordiv", "elementwise_mod"));  // of integers
-  // Updates are tested below. flatten2 and its kin have the kernels of flatten, and initializers
-  // those of CPUs; the vectors of elementwise_floordiv are integers.
+  // Updates are tested below, and so are some ops on images. flatten2 and its kin have the kernels
+  // of flatten, and initializers those of CPUs; the vectors of elementwise_floordiv are integers.
   std::vector<std::string> untested;
   for (const std::string& type : GpuKernels().op_types()) {
     if (types.count(type) == 0) untested.push_back(type);
   }
-  EXPECT_THAT(
-      untested,
-      ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad",
-                  "elementwise_floordiv", "flatten", "flatten_grad", "ftrl", "gaussian_random",
-                  "merged_adam", "momentum", "rmsprop", "sgd", "squeeze", "squeeze_grad",
-                  "truncated_gaussian_random", "uniform_random", "unsqueeze", "unsqueeze_grad"));
+  EXPECT_THAT(untested,
+              ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "conv3d_transpose",
+                          "conv3d_transpose_grad", "decayed_adagrad", "depthwise_conv2d_transpose",
+                          "depthwise_conv2d_transpose_grad", "elementwise_floordiv", "flatten",
+                          "flatten_grad", "ftrl", "gaussian_random", "max_pool3d_with_index",
+                          "max_pool3d_with_index_grad", "merged_adam", "momentum", "rmsprop", "sgd",
+                          "squeeze", "squeeze_grad", "truncated_gaussian_random", "uniform_random",
+                          "unsqueeze", "unsqueeze_grad"));
+}
+
+TEST(GpuKernelsOnHost, GivePaddlesRows) {
+  std::set<std::string> types;
+  for (const Json& c : Cases(/*with_rows=*/true)) {
+    SCOPED_TRACE(c["id"].get<std::string>());
+    WEFT_EXPECT_OK(RunCase(c, {}, GpuKernels()));
+    types.insert(c["op"].get<std::string>());
+  }
+  EXPECT_THAT(types, ElementsAre("get_tensor_from_selected_rows", "lookup_table_v2_grad",
+                                 "merge_selected_rows"));
+}
+
+// Steps of sgd are among those of the optimizers below.
+TEST(GpuKernelsOnHost, SumsOfRowsKeepTheirOrder) {
+  Tensor a = Rows({6, 2}, {4, 1}, {1, 2, 3, 4}), b = Rows({6, 2}, {4}, {5, 6}),
+         sum = Rows({1}, {}, {});
+  auto op = OpRunner::Make("sum", {{"X", {&a, &b}}}, {}, {{"Out", {&sum}}}, false, GpuKernels());
+  WEFT_ASSERT_OK(op.status());
+  WEFT_ASSERT_OK(op->Run());
+  EXPECT_THAT(sum.rows(), ElementsAre(4, 1, 4));
+  EXPECT_THAT(Values<float>(sum), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(sum.TallDims(), (Dims{6, 2}));
+
+  Tensor dense = Floats({6, 2}, std::vector<float>(12));
+  op = OpRunner::Make("sum", {{"X", {&a, &dense}}}, {}, {{"Out", {&sum}}}, false, GpuKernels());
+  WEFT_ASSERT_OK(op.status());
+  EXPECT_THAT(op->Run(), StatusIs(absl::StatusCode::kUnimplemented,
+                                  "input X: no kernel that adds SelectedRows and a tensor"));
+}
+
+TEST(GpuKernelsOnHost, IdsOutsideOfTheTableAreErrors) {
+  Tensor table = Floats({2, 1}, {0, 0}), ids = Int64s({2}, {1, 2}), dout = Floats({2, 1}, {1, 1});
+  Tensor rows = Rows({1}, {}, {});
+  auto op = OpRunner::Make("lookup_table_v2_grad",
+                           {{"W", {&table}}, {"Ids", {&ids}}, {"Out@GRAD", {&dout}}},
+                           {{"is_sparse", true}}, {{"W@GRAD", {&rows}}}, false, GpuKernels());
+  WEFT_ASSERT_OK(op.status());
+  EXPECT_THAT(op->Run(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                  "input Ids: 2 at position 1 is not in [0, 2), the rows of W"));
+}
+
+// In single and in double precision; dropout draws what the CPU draws.
+TEST(GpuKernelsOnHost, OpsOnImagesGiveWhatCpuKernelsGive) {
+  for (OpCase c : ImageCases()) {
+    for (const bool in_double : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(c.type, in_double ? " in double precision" : ""));
+      for (auto& [slot, tensors] : c.inputs) {
+        for (Tensor& tensor : tensors) {
+          if (in_double && tensor.dtype() == DType::kFloat32) tensor = ToDouble(tensor);
+        }
+      }
+      std::vector<std::vector<Tensor>> results;
+      for (const KernelTable* kernels : {&CpuKernels(), &GpuKernels()}) {
+        std::vector<Tensor>& to = results.emplace_back(c.outputs.size());
+        SlotPointers in, out;
+        for (auto& [slot, tensors] : c.inputs) {
+          in.emplace_back(slot, std::vector<Tensor*>());
+          for (Tensor& tensor : tensors) in.back().second.push_back(&tensor);
+        }
+        for (size_t i = 0; i < to.size(); ++i) {
+          out.push_back({c.outputs[i], std::vector<Tensor*>{&to[i]}});
+        }
+        WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op,
+                                  OpRunner::Make(c.type, in, c.attrs, out, false, *kernels));
+        WEFT_ASSERT_OK(op.Run());
+      }
+      for (size_t i = 0; i < c.outputs.size(); ++i) {
+        SCOPED_TRACE(c.outputs[i]);
+        const Tensor &expected = results[0][i], &found = results[1][i];
+        ASSERT_EQ(found.dims(), expected.dims());
+        ASSERT_EQ(found.dtype(), expected.dtype());
+        if (found.dtype() == DType::kFloat32) {
+          EXPECT_THAT(Values<float>(found),
+                      ::testing::Pointwise(::testing::FloatNear(1e-5F), Values<float>(expected)));
+        } else if (found.dtype() == DType::kFloat64) {
+          EXPECT_THAT(Values<double>(found),
+                      ::testing::Pointwise(::testing::DoubleNear(1e-12), Values<double>(expected)));
+        } else {
+          EXPECT_EQ(std::memcmp(found.raw(), expected.raw(), found.bytes()), 0);
+        }
+      }
+    }
+  }
+}
+
+// In one run, of steps whose draws follow from those of the step before.
+TEST(GpuKernelsOnHost, DropoutDrawsFromTheGeneratorOfTheRank) {
+  const auto run = [](const KernelTable& kernels) {
+    Tensor x = NumbersWithoutPattern({100}, 1), out, mask;
+    RandomState random = RandomState::Seeded(3, 1);
+    auto op = OpRunner::Make("dropout", {{"X", {&x}}}, {{"dropout_prob", 0.4F}},
+                             {{"Out", {&out}}, {"Mask", {&mask}}}, false, kernels);
+    std::vector<uint8_t> drawn;
+    for (int step = 0; step < 3; ++step) {
+      WEFT_EXPECT_OK(op->Run(&random));
+      for (uint8_t stays : Values<uint8_t>(mask)) drawn.push_back(stays);
+    }
+    return drawn;
+  };
+  EXPECT_EQ(run(GpuKernels()), run(CpuKernels()));
 }
 
 TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
-  int num_cases = 0;
+  int num_cases = 0, num_with_rows = 0;
   for (const Json& c : ReadArchivedVectors("optimizers.jsonl")) {
     SCOPED_TRACE(c["id"].get<std::string>());
     if (GpuKernels().Find(c["op"].get<std::string>()) == nullptr) continue;
-    if (c["steps"][0]["Grad"].contains("rows")) continue;
+    const bool has_rows = c["steps"][0]["Grad"].contains("rows");
+    if (has_rows && GpuKernels().FindForRows(c["op"].get<std::string>()) == nullptr) {
+      continue;
+    }
     WEFT_EXPECT_OK(RunOptimizerCase(c, GpuKernels(), /*paddle_cpu_quirks=*/false));
     ++num_cases;
+    num_with_rows += has_rows ? 1 : 0;
   }
   EXPECT_GE(num_cases, 20);
+  EXPECT_GE(num_with_rows, 1);
 }
 
 // More parameters than one launch takes, of sizes that are no multiple of a vector.

@@ -75,6 +75,14 @@ inline absl::Status Clear(const KernelContext& ctx, void* to, size_t bytes) {
   return CudaStatus(cudaMemsetAsync(to, 0, bytes, StreamOf(ctx)), "cudaMemsetAsync");
 }
 
+// Copies from the host's memory, and waits for that: `from` may change then.
+inline absl::Status Upload(const KernelContext& ctx, const void* from, size_t bytes, void* to) {
+  if (bytes == 0) return absl::OkStatus();
+  const absl::Status status = CudaStatus(
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, StreamOf(ctx)), "cudaMemcpyAsync");
+  return status.ok() ? Synchronize(ctx) : status;
+}
+
 // Copies within the memory of the device, unless the place is the same.
 inline absl::Status Copy(const KernelContext& ctx, const void* from, size_t bytes, void* to) {
   if (bytes == 0 || from == to) return absl::OkStatus();
@@ -101,6 +109,11 @@ inline absl::Status Synchronize(const KernelContext&) { return absl::OkStatus();
 
 inline absl::Status Clear(const KernelContext&, void* to, size_t bytes) {
   if (bytes > 0) std::memset(to, 0, bytes);
+  return absl::OkStatus();
+}
+
+inline absl::Status Upload(const KernelContext&, const void* from, size_t bytes, void* to) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
   return absl::OkStatus();
 }
 

@@ -13,9 +13,9 @@ KernelFactory OnHost(absl::string_view op_type) {
   return [factory](const KernelSpec& spec) -> absl::StatusOr<Kernel> {
     if (factory == nullptr) return absl::UnimplementedError("no kernel on the host either");
     WEFT_ASSIGN_OR_RETURN(Kernel kernel, (*factory)(spec));
-    return Kernel([kernel = std::make_shared<BoundKernel>(std::move(kernel)),
-                   in = std::vector<Tensor>(),
-                   out = std::vector<Tensor>()](const KernelContext& ctx) mutable -> absl::Status {
+    Kernel on_host([kernel = std::make_shared<BoundKernel>(std::move(kernel)),
+                    in = std::vector<Tensor>(),
+                    out = std::vector<Tensor>()](const KernelContext& ctx) mutable -> absl::Status {
       WEFT_RETURN_IF_ERROR(Synchronize(ctx));
       in.resize(ctx.inputs.size());
       out.resize(ctx.outputs.size());
@@ -39,6 +39,8 @@ KernelFactory OnHost(absl::string_view op_type) {
       }
       return absl::OkStatus();
     });
+    on_host.uses_host = true;
+    return on_host;
   };
 }
 

@@ -138,6 +138,35 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const char* x_slot, MakeView make_v
       });
 }
 
+// --- pad -----------------------------------------------------------------------------------------
+
+absl::StatusOr<Kernel> Pad(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const double value = op.attrs().Float("pad_value");
+  return op.Make(AllTypesButHalf(x),
+                 [=, paddings = op.attrs().Ints("paddings")](const KernelContext& ctx,
+                                                             auto zero) -> absl::Status {
+                   using T = decltype(zero);
+                   T* to = out.data<T>(ctx);
+                   WEFT_RETURN_IF_ERROR(
+                       ForEach(ctx, out(ctx).size(), FillElement<T>{static_cast<T>(value), to}));
+                   return Write(ctx, PaddedView(x(ctx).dims(), out(ctx).dims(), paddings),
+                                x.data<T>(ctx), to);
+                 });
+}
+
+absl::StatusOr<Kernel> PadGrad(OpKernel op) {
+  const In dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout),
+                 [=, paddings = op.attrs().Ints("paddings")](const KernelContext& ctx, auto zero) {
+                   using T = decltype(zero);
+                   return Read(ctx, PaddedView(dx(ctx).dims(), dout(ctx).dims(), paddings),
+                               dout.data<T>(ctx), dx.data<T>(ctx));
+                 });
+}
+
 // --- Parts along a dimension ---------------------------------------------------------------------
 
 // The positions begin, begin + 1, ... (`size` of them) along an axis of a tensor of these dims.
@@ -243,6 +272,7 @@ void AddGpuViewKernels(KernelTable* table) {
     table->Add(type, [](const KernelSpec& spec) { return Forward(spec, "X", FlippedView); });
   }
   table->Add("concat", Concat, ConcatGrad);
+  table->Add("pad", Pad, PadGrad);
   table->Add("split", Split);
   table->Add(
       "stack", [](const KernelSpec& spec) { return Join(spec, "X", "Y", One); },

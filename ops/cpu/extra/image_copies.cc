@@ -15,13 +15,6 @@
 namespace weft {
 namespace {
 
-// The position of X in the Out of pad.
-View PaddedView(const Dims& x, const Dims& out, const std::vector<int64_t>& paddings) {
-  View view{x, RowMajorStrides(out), 0};
-  for (size_t d = 0; d < x.size(); ++d) view.offset += paddings[2 * d] * view.strides[d];
-  return view;
-}
-
 template <bool is_grad>
 absl::StatusOr<Kernel> Pad(const KernelSpec& spec) {
   OpKernel op(spec);

@@ -1,0 +1,103 @@
+// Dropout (ops/cpu/dropout_attrs.h). The host draws, so that a step drops the elements that it
+// drops on the CPU: drawing takes some ns an element, and the host waits for the stream.
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "ops/cpu/dropout_attrs.h"
+#include "ops/cpu/random_engine.h"
+#include "ops/formulas/dropout.h"
+#include "ops/gpu/families.h"
+#include "ops/gpu/launch.h"
+#include "ops/gpu/reduce_loops.h"
+#include "ops/kernel_util.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+template <typename T>
+struct ScaleElement {
+  T factor;
+  const T* x;
+  T* out;
+  WEFT_DEVICE void operator()(int64_t i) const { out[i] = x[i] * factor; }
+};
+
+template <typename T>
+struct KeepElement {
+  formulas::KeepOrDrop<T> f;
+  const T* x;
+  const uint8_t* stays;
+  T* out;
+  WEFT_DEVICE void operator()(int64_t i) const { out[i] = f(x[i], stays[i]); }
+};
+
+absl::StatusOr<Kernel> Dropout(OpKernel op) {
+  const In x = op.in("X"), seed_tensor = op.in("Seed");
+  const Out out = op.out("Out"), mask = op.out("Mask");
+  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(op.attrs()));
+  const int64_t seed_attr = op.attrs().Bool("fix_seed") ? op.attrs().Int("seed") : 0;
+  if (!attrs.is_test) op.UsesHost();
+  return op.Make(
+      Floats(x),
+      [=, drawn = std::vector<uint8_t>(), unread_mask = Tensor()](
+          const KernelContext& ctx, auto zero) mutable -> absl::Status {
+        using T = decltype(zero);
+        const int64_t size = x(ctx).size();
+        const T* from = x.data<T>(ctx);
+        T* to = out.data<T>(ctx);
+        uint8_t* stays = mask.data_or_null<uint8_t>(ctx);
+        if (attrs.is_test) {
+          if (stays != nullptr) {
+            WEFT_RETURN_IF_ERROR(ForEach(ctx, size, FillElement<uint8_t>{1, stays}));
+          }
+          return ForEach(ctx, size, ScaleElement<T>{static_cast<T>(attrs.test_factor), from, to});
+        }
+        int64_t seed = seed_attr;
+        if (const Tensor* tensor = seed_tensor.get(ctx)) {
+          WEFT_RETURN_IF_ERROR(Synchronize(ctx));
+          WEFT_ASSIGN_OR_RETURN(const Tensor on_host, tensor->ToHost());
+          WEFT_ASSIGN_OR_RETURN(seed, OneValue<int32_t>("Seed", on_host));
+        }
+        std::mt19937_64 own;
+        WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                              EngineOf(seed, &RandomState::dropout, ctx.random, &own));
+        DropoutDraws draws(attrs, engine);
+        drawn.resize(size);
+        for (uint8_t& stay : drawn) stay = draws.Next();
+        if (stays == nullptr) {
+          ScratchLike(out(ctx), &unread_mask)->Resize(DType::kUint8, x(ctx).dims());
+          stays = unread_mask.data<uint8_t>();
+        }
+        WEFT_RETURN_IF_ERROR(Upload(ctx, drawn.data(), drawn.size(), stays));
+        const formulas::KeepOrDrop<T> f{static_cast<T>(attrs.kept_factor)};
+        return ForEach(ctx, size, KeepElement<T>{f, from, stays, to});
+      });
+}
+
+absl::StatusOr<Kernel> DropoutGrad(OpKernel op) {
+  const In dout = op.in("Out@GRAD"), mask = op.in("Mask");
+  const Out dx = op.out("X@GRAD");
+  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(op.attrs()));
+  if (!attrs.is_test && !mask) return absl::InvalidArgumentError("input Mask: missing");
+  return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const T* from = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    const int64_t size = dx(ctx).size();
+    if (attrs.is_test) {
+      return ForEach(ctx, size, ScaleElement<T>{static_cast<T>(attrs.test_factor), from, to});
+    }
+    WEFT_RETURN_IF_ERROR(CheckDType("Mask", mask(ctx), DType::kUint8));
+    const formulas::KeepOrDrop<T> f{static_cast<T>(attrs.kept_factor)};
+    return ForEach(ctx, size, KeepElement<T>{f, from, mask.data<uint8_t>(ctx), to});
+  });
+}
+
+}  // namespace
+
+void AddGpuDropoutKernels(KernelTable* table) { table->Add("dropout", Dropout, DropoutGrad); }
+
+}  // namespace weft
