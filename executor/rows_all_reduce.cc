@@ -61,6 +61,11 @@ absl::Status RowsAllReduce::GatherNumbers(const CollectiveCall& call, Communicat
 
 absl::Status RowsAllReduce::Run(const CollectiveCall& call, Communicator* communicator,
                                 const Tensor& in, Tensor* out) {
+  if (!in.memory()->IsHost()) {  // the host reads and writes elements here
+    return absl::UnimplementedError(
+        absl::StrCat("X: expected SelectedRows in the memory of the host in ", call.variable,
+                     ", found those of a device"));
+  }
   const int rank = communicator->rank(), nranks = communicator->nranks();
   fields_.resize(int64_t{nranks} * kNumFields);
   int64_t* own_fields = &fields_[int64_t{rank} * kNumFields];
