@@ -3,10 +3,13 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <random>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "executor/collective_cases.h"
+#include "executor/forked_job.h"
 #include "executor/job_link_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -170,6 +173,20 @@ TEST_F(GlooCommunicatorTest, ProcessThatLeavesEndsTheOthers) {
                          HasSubstr("ring 0, all-reduce #0 of g (fp32[70000]): Gloo: ")));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(kWaitSeconds / 2));
+}
+
+// 2 s, and a slow machine.
+TEST_F(GlooCommunicatorTest, RankThatFailsAtAnyMomentEndsAllInTime) {
+  std::mt19937 random(7);
+  for (const testing::Fault fault : testing::kFaults) {
+    for (const int victim : {0, 2}) {
+      const double after_s = 1e-3 * static_cast<double>(random() % 200);
+      SCOPED_TRACE(absl::StrCat(testing::FaultName(fault), " of ", victim, " after ", after_s));
+      const testing::FaultOutcome outcome =
+          testing::RunWithFault(NewGlooGroup, fault, victim, after_s);
+      testing::ExpectTold(outcome, fault, victim, /*limit_s=*/4);
+    }
+  }
 }
 
 TEST_F(GlooCommunicatorTest, WithoutALinkRanksAreThreads) {

@@ -12,6 +12,9 @@ namespace weft {
 // MPI, from its start to its end; once in a process. Without a launcher, the job is this process.
 class MpiSession {
  public:
+  // Whether this build has MPI.
+  static bool IsInBuild();
+
   // Unimplemented: this build has no MPI. FailedPrecondition: MPI does not support threads.
   static absl::StatusOr<std::unique_ptr<MpiSession>> Start();
 

@@ -1,5 +1,6 @@
-// A job of mpi_communicator_test: mpirun -n N mpi_test_program TASK LOCAL_RANKS.
-#include <signal.h>
+// A job of mpi_communicator_test:
+//   mpirun -n N mpi_test_program TASK LOCAL_RANKS
+//   mpirun -n N mpi_test_program fault LOCAL_RANKS FAULT VICTIM SECONDS
 #include <unistd.h>
 
 #include <iostream>
@@ -8,8 +9,10 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "executor/collective_cases.h"
+#include "executor/forked_job.h"
 #include "executor/job_link.h"
 #include "executor/mpi_communicator.h"
 #include "executor/mpi_session.h"
@@ -50,7 +53,28 @@ absl::Status RunAllCases(CommunicatorGroup* group, const RingKey& ring, const Wo
   return absl::OkStatus();
 }
 
-absl::Status RunTask(const std::string& task, int local_ranks, MpiSession* session) {
+// What fails, and when.
+struct PlannedFault {
+  testing::Fault fault = testing::Fault::kIsKilled;
+  int victim = -1;
+  double after_s = 0;
+};
+
+// Says when the fault happens, and when other ranks know.
+absl::Status RunUntilFault(CommunicatorGroup* group, JobLink* link, int rank,
+                           const PlannedFault& planned) {
+  const auto say = [](const char* what) {
+    std::cerr << absl::StrFormat("%s %.6f\n", what, testing::SharedClock()) << std::flush;
+  };
+  const bool is_victim = rank == planned.victim;
+  const absl::Status status = testing::SumUntilFault(group, link, rank, is_victim, planned.fault,
+                                                     planned.after_s, [&] { say("fault at"); });
+  if (!is_victim) say("known at");
+  return status;
+}
+
+absl::Status RunTask(const std::string& task, int local_ranks, const PlannedFault& fault,
+                     MpiSession* session) {
   JobLinkOptions link_options;
   link_options.process = session->process();
   link_options.num_processes = session->num_processes();
@@ -82,9 +106,9 @@ absl::Status RunTask(const std::string& task, int local_ranks, MpiSession* sessi
   } else {
     const auto results = OnRankThreads(world.count, [&](int thread) -> absl::Status {
       const int rank = world.first + thread;
+      if (task == "fault") return RunUntilFault(group.get(), link.get(), rank, fault);
       WEFT_RETURN_IF_ERROR(AllReduce(group.get(), all, rank, 1));
       if (rank == 1) {
-        if (task == "kill") kill(getpid(), SIGKILL);
         if (task == "late") sleep(60);
         if (task == "fail") {
           const absl::Status status = absl::InternalError("op 5 (mul): out of luck");
@@ -104,10 +128,19 @@ absl::Status RunTask(const std::string& task, int local_ranks, MpiSession* sessi
 
 int Main(int argc, char** argv) {
   int local_ranks = 0;
-  if (argc != 3 || !absl::SimpleAtoi(argv[2], &local_ranks)) return 2;
+  if (argc < 3 || !absl::SimpleAtoi(argv[2], &local_ranks)) return 2;
+  PlannedFault fault;
+  if (argc == 6) {
+    for (const testing::Fault one : testing::kFaults) {
+      if (testing::FaultName(one) == argv[3]) fault.fault = one;
+    }
+    if (!absl::SimpleAtoi(argv[4], &fault.victim) || !absl::SimpleAtod(argv[5], &fault.after_s)) {
+      return 2;
+    }
+  }
   const absl::StatusOr<std::unique_ptr<MpiSession>> session = MpiSession::Start();
   if (!session.ok()) return 2;
-  const absl::Status status = RunTask(argv[1], local_ranks, session->get());
+  const absl::Status status = RunTask(argv[1], local_ranks, fault, session->get());
   if (!status.ok()) {
     // The session ends the job when it goes.
     std::cerr << absl::StrCat("error: ", status.ToString(), "\n") << std::flush;

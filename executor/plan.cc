@@ -122,7 +122,13 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
     plan_op.control = (*control)(plan_op.kernel_spec);
     SetAdd(&plan_op);
   } else if (schema->Has(Trait::kCollective)) {
-    return AddCollectives(op, attrs, plan_op);
+    return AddCollectives(op, *FindCollectiveOp(op), attrs, plan_op);
+  } else if (op.type() == kBarrierType) {
+    static constexpr CollectiveOp kBarrier = {kBarrierType, CollectiveKind::kAllReduce,
+                                              Reduction::kSum, ""};
+    return AddCollectives(op, kBarrier, attrs, plan_op);
+  } else if (FindMessageOp(op.type()).has_value()) {
+    return AddMessage(op, attrs, std::move(plan_op));
   } else {
     WEFT_RETURN_IF_ERROR(FillKernel(op, *schema, std::move(attrs), &plan_op));
   }
@@ -301,9 +307,8 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
   return absl::OkStatus();
 }
 
-absl::Status PlanBuilder::AddCollectives(const Op& op, const OpAttrs& attrs,
-                                         const Plan::PlanOp& plan_op) {
-  const CollectiveOp& collective = *FindCollectiveOp(op);
+absl::Status PlanBuilder::AddCollectives(const Op& op, const CollectiveOp& collective,
+                                         const OpAttrs& attrs, const Plan::PlanOp& plan_op) {
   std::vector<int> in, out, condition;
   WEFT_RETURN_IF_ERROR(ResolveAll(collective.Inputs(op), plan_op.name, &in));
   WEFT_RETURN_IF_ERROR(ResolveAll(collective.Outputs(op), plan_op.name, &out));
@@ -336,7 +341,9 @@ absl::Status PlanBuilder::AddCollectives(const Op& op, const OpAttrs& attrs,
     one.inputs = {in[i]};
     one.inputs.insert(one.inputs.end(), condition.begin(), condition.end());
     one.outputs = {out[i]};
-    const bool on_compute_stream = attrs.Has("use_calc_stream") && attrs.Bool("use_calc_stream");
+    // In Paddle, the host waits for a barrier.
+    const bool on_compute_stream = op.type() == kBarrierType ||
+                                   (attrs.Has("use_calc_stream") && attrs.Bool("use_calc_stream"));
     RingKey ring{static_cast<int>(attrs.Int("ring_id")), on_compute_stream};
     WEFT_ASSIGN_OR_RETURN(ring.ranks, RanksOfRing(op));
     const bool is_in_place = in[i] == out[i] && collective.kind != CollectiveKind::kAllGather &&
@@ -349,6 +356,51 @@ absl::Status PlanBuilder::AddCollectives(const Op& op, const OpAttrs& attrs,
     one.ring = RingIndex(ring);
     AddPlanOp(std::move(one));
   }
+  return absl::OkStatus();
+}
+
+absl::Status PlanBuilder::AddMessage(const Op& op, const OpAttrs& attrs, Plan::PlanOp plan_op) {
+  const bool sends = FindMessageOp(op.type()) == MessageOp::kSend;
+  if (!options_.rank.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        plan_op.name, ": ", sends ? "sends to" : "receives from",
+        " one rank, but several ranks of this process run the program: start a process for each "
+        "rank, with a program of its own"));
+  }
+  if (attrs.Bool("dynamic_shape")) {
+    return absl::UnimplementedError(
+        absl::StrCat(plan_op.name, " attribute dynamic_shape: expected false, found true"));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int> group, RanksOfRing(op));
+  RingKey ring{static_cast<int>(attrs.Int("ring_id")), attrs.Bool("use_calc_stream"), group};
+  if (!ring.Has(*options_.rank)) return absl::OkStatus();
+  const int size = SizeOf(ring, options_.nranks), position = PositionOf(ring, *options_.rank);
+  const int64_t peer = attrs.Int("peer");
+  if (peer < 0 || peer >= size || peer == position) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(plan_op.name, " attribute peer: expected another rank than ", position,
+                     ", 0 or more and below ", size, ", found ", peer));
+  }
+  const int other = RankAt(ring, static_cast<int>(peer));
+  ring.ranks = {std::min(*options_.rank, other), std::max(*options_.rank, other)};
+  plan_op.desc.kind = CollectiveKind::kSend;
+  plan_op.desc.root = PositionOf(ring, sends ? *options_.rank : other);
+  plan_op.desc.peer = 1 - plan_op.desc.root;
+  std::vector<int>& arguments = sends ? plan_op.inputs : plan_op.outputs;
+  WEFT_RETURN_IF_ERROR(
+      ResolveAll(sends ? op.Input("X") : op.Output("Out"), plan_op.name, &arguments));
+  if (arguments.size() != 1 || arguments[0] == Plan::kNoVariable) {
+    return absl::InvalidArgumentError(absl::StrCat(plan_op.name, sends ? " input X" : " output Out",
+                                                   ": expected one variable, found ",
+                                                   arguments.size()));
+  }
+  if (!sends) {
+    const std::vector<int64_t> shape = attrs.Ints("out_shape");
+    plan_op.received = {*DTypeFromProto(static_cast<int>(attrs.Int("dtype"))),
+                        Dims(shape.begin(), shape.end())};
+  }
+  plan_op.ring = RingIndex(ring);
+  AddPlanOp(std::move(plan_op));
   return absl::OkStatus();
 }
 

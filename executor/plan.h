@@ -26,6 +26,9 @@ struct PlanOptions {
   const KernelTable* kernels = nullptr;
   // Number of ranks of the run; of its workers, if it has parameter servers.
   int nranks = 1;
+  // The only rank that runs the program; none: several do. Ops that send and receive need it: each
+  // rank has a program of its own then.
+  absl::optional<int> rank = absl::nullopt;
   // Paddle's literal meaning of c_sync_calc_stream and c_sync_comm_stream: the host blocks until
   // that stream is idle. By default every other stream waits for it, and the host continues.
   bool strict_host_sync = false;
@@ -79,7 +82,7 @@ struct Plan {
     int first_reader = -1;
   };
 
-  // An op that does work: a kernel or a collective.
+  // An op that does work: a kernel, a collective or a message.
   struct PlanOp {
     std::string name;  // "op 17 (mul)"
     std::string type;  // "mul"
@@ -107,6 +110,9 @@ struct Plan {
 
     int ring = -1;        // into rings; -1: no collective
     CollectiveDesc desc;  // except count and element type, which come from the tensor
+    // For an op that receives a message (kSend), which has no inputs: what it receives. One that
+    // sends has no outputs. The ring is that of the two ranks.
+    absl::optional<TensorType> received;
   };
 
   // An op that runs the instructions of a block: at most once, or, for a loop, as long as its

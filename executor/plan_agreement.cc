@@ -165,10 +165,18 @@ void AddCalls(const Plan& plan, RunFingerprint* fingerprint) {
     planned.call = std::string(CollectiveKindName(desc.kind));
     if (Reduces(desc.kind)) absl::StrAppend(&planned.call, " ", ReductionName(desc.reduction));
     if (HasRoot(desc.kind)) absl::StrAppend(&planned.call, ", root ", desc.root);
+    if (desc.kind == CollectiveKind::kSend) absl::StrAppend(&planned.call, ", peer ", desc.peer);
     if (desc.rounds_each_addition) absl::StrAppend(&planned.call, ", rounding each addition");
-    const Plan::Variable& variable = plan.variables[op.inputs[0]];
+    const Plan::Variable& variable =
+        plan.variables[op.inputs.empty() ? op.outputs[0] : op.inputs[0]];
     if (op.has_rows) {
       absl::StrAppend(&planned.call, " of rows");
+    } else if (desc.kind == CollectiveKind::kSend) {
+      // Two programs declare it; the step compares the numbers of elements.
+      if (op.received.has_value() || variable.declared.has_value()) {
+        const TensorType& type = op.received.has_value() ? *op.received : *variable.declared;
+        absl::StrAppend(&planned.call, " of ", DTypeName(type.dtype));
+      }
     } else if (variable.declared.has_value()) {
       const TensorType& type = *variable.declared;
       const bool is_known = absl::c_all_of(type.dims, [](int64_t dim) { return dim >= 0; });

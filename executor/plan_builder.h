@@ -215,7 +215,10 @@ class PlanBuilder {
                           Plan::PlanOp* plan_op);
 
   // One collective for each variable.
-  absl::Status AddCollectives(const Op& op, const OpAttrs& attrs, const Plan::PlanOp& plan_op);
+  absl::Status AddCollectives(const Op& op, const CollectiveOp& collective, const OpAttrs& attrs,
+                              const Plan::PlanOp& plan_op);
+  // Of a ring that connects the two ranks alone.
+  absl::Status AddMessage(const Op& op, const OpAttrs& attrs, Plan::PlanOp plan_op);
 
   int RingIndex(const RingKey& ring);
 

@@ -27,6 +27,7 @@ bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
     const CollectiveOp* op = FindCollectiveOp(type);
     return op != nullptr && (!has_rows || CanRunOnRows(*op));
   }
+  if (FindMessageOp(type).has_value() || type == kBarrierType) return !has_rows;
   if (RunsBlock(*schema)) return true;
   const absl::optional<ServerOp> server = FindServerOp(type);
   if (server.has_value() && Communicates(*server)) return true;

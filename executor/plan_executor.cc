@@ -178,7 +178,7 @@ absl::Status PlanExecutor::RegisterBuffers() {
   const Plan& plan = *options_.plan;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const BoundOp& bound = step_->op(static_cast<int>(i));
-    if (bound.communicator == nullptr || !bound.is_static) continue;
+    if (bound.communicator == nullptr || !bound.is_static || bound.outputs.empty()) continue;
     const int variable = bound.op->outputs[0];
     Tensor& tensor = *bound.outputs[0];
     if (plan.variables[variable].persistable || resources_.is_accessed[variable] ||
@@ -537,7 +537,25 @@ absl::Status PlanExecutor::RunServerOp(const BoundOp& bound) const {
   return options_.servers->Run(*bound.op, bound.inputs, bound.outputs);
 }
 
+absl::Status PlanExecutor::RunMessage(const BoundOp& bound) const {
+  const bool sends = !bound.op->received.has_value();
+  const TensorType type =
+      sends ? TensorType{bound.inputs[0]->dtype(), bound.inputs[0]->dims()} : *bound.op->received;
+  CollectiveCall call;
+  call.desc = bound.op->desc;
+  call.desc.dtype = type.dtype;
+  call.desc.count = NumElements(type.dims);
+  call.op = bound.op->name;
+  call.variable = NameOf(sends ? bound.op->inputs[0] : bound.op->outputs[0]);
+  call.dims = type.dims;
+  call.stream = streams_[bound.stream]->native_handle();
+  if (sends) return bound.communicator->Run(call, bound.inputs[0]->raw(), nullptr);
+  bound.outputs[0]->Resize(type.dtype, type.dims);
+  return bound.communicator->Run(call, nullptr, bound.outputs[0]->raw());
+}
+
 absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
+  if (bound.op->desc.kind == CollectiveKind::kSend) return RunMessage(bound);
   if (bound.communicator == OutsideOfRing()) return absl::OkStatus();  // the op works in place
   const Tensor& in = *bound.inputs[0];
   Tensor* out = bound.outputs[0];

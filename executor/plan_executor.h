@@ -179,6 +179,7 @@ class PlanExecutor {
   absl::Status RunControl(BoundOp* bound);
   absl::Status RunServerOp(const BoundOp& bound) const;
   absl::Status RunCollective(const BoundOp& bound) const;
+  absl::Status RunMessage(const BoundOp& bound) const;
   absl::Status RunInGroup(const BoundOp& bound) const;
   absl::Status CheckInputs(const BoundOp& bound) const;
   absl::Status CheckOutputs(const BoundOp& bound) const;

@@ -226,6 +226,26 @@ TEST(PlanExecutorTest, AllToAllExchangesRows) {
   EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(10, 20));
 }
 
+TEST(PlanExecutorTest, AllToAllOfPaddle3ExchangesRows) {
+  ProgramBuilder builder;
+  builder.Var("x", {2, 1}).Var("y", {2, 1});
+  builder.Op("all_to_all", {{"x", {"x"}}}, {{"out", {"y"}}});
+  TwoRanks ranks(builder);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  EXPECT_THAT(Values<float>(ranks[0]["y"]), ElementsAre(1, 2));
+  EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(10, 20));
+}
+
+// On the compute stream: later ops come after it.
+TEST(PlanExecutorTest, BarrierSumsItsInputAndLaterOpsWait) {
+  ProgramBuilder builder = Collective("barrier");
+  builder.Var("z", {2, 1});
+  Scale(builder, "y", "z", 2);
+  TwoRanks ranks(builder);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  for (int r : {0, 1}) EXPECT_THAT(Values<float>(ranks[r]["z"]), ElementsAre(6, 60));
+}
+
 TEST(PlanExecutorTest, AllToAllInPlaceReadsAllRowsFirst) {
   ProgramBuilder builder;
   builder.Var("x", {2, 1});

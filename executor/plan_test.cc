@@ -221,6 +221,38 @@ TEST(PlanTest, WrongGroupsOfRanksAreRefused) {
               StatusIs(kInvalid, HasSubstr("expected distinct ranks in ascending order")));
 }
 
+ProgramBuilder Sends(int peer) {
+  ProgramBuilder builder;
+  builder.Param("x", {4}).Op("send_v2", {{"X", {"x"}}}, {}).IntAttr("peer", peer);
+  return builder;
+}
+
+TEST(PlanTest, MessagesConnectTwoRanks) {
+  PlanOptions options = Options(4);
+  options.rank = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(Sends(0).Build(), options));
+  EXPECT_THAT(plan.rings, ElementsAre(RingKey{0, false, {0, 2}}));
+  EXPECT_EQ(plan.ops[0].desc.root, 1);
+  EXPECT_EQ(plan.ops[0].desc.peer, 0);
+  EXPECT_THAT(Instructions(plan), ElementsAre("ring 0: op 0 (send_v2)"));
+}
+
+TEST(PlanTest, MessagesNeedOneRankAndAPeer) {
+  EXPECT_THAT(Plan::Build(Sends(1).Build(), Options(4)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("op 0 (send_v2): sends to one rank, but several ranks")));
+  PlanOptions options = Options(4);
+  options.rank = 2;
+  for (const int peer : {2, 4}) {
+    EXPECT_THAT(Plan::Build(Sends(peer).Build(), options),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("op 0 (send_v2) attribute peer: expected another rank than 2, 0 "
+                                   "or more and below 4, found ")));
+  }
+  EXPECT_THAT(Plan::Build(Sends(0).BoolAttr("dynamic_shape", true).Build(), options),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("dynamic_shape")));
+}
+
 TEST(PlanTest, CollectivesOverSomeRanksWorkInPlace) {
   ProgramBuilder builder;
   builder.Op("c_allreduce_sum", {{"X", {"a"}}}, {{"Out", {"b"}}});

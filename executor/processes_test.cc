@@ -28,8 +28,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::SizeIs;
 using ::weft::testing::Floats;
 using ::weft::testing::IsOk;
@@ -80,7 +82,9 @@ class ProcessesTest : public ::testing::Test {
 
   // One process of a run; may be called from several threads.
   void RunHere(const RunOptions& options, FeedSource feeds, Outcome* outcome) {
-    const Program main = main_.Build(), startup = startup_.Build();
+    const int process = options.link == nullptr ? 0 : options.link->process();
+    const Program main = mains_.empty() ? main_.Build() : mains_[process].Build();
+    const Program startup = startup_.Build();
     RunInputs inputs;
     inputs.main = &main;
     inputs.startup = &startup;
@@ -137,6 +141,7 @@ class ProcessesTest : public ::testing::Test {
   }
 
   ProgramBuilder main_ = Main(), startup_ = Startup();
+  std::vector<ProgramBuilder> mains_;  // of each process; empty: all run main_
   bool writes_checkpoints_ = false;
   RunOptions options_;
 };
@@ -318,6 +323,81 @@ TEST_F(ProcessesTest, RanksMustDivideIntoTheProcesses) {
   for (const Outcome& outcome : RunProcesses(2)) {
     EXPECT_THAT(outcome.result.status().message(),
                 HasSubstr("expected a multiple of the 2 processes, found 3"));
+  }
+}
+
+// Programs that pass x on to the next rank, and keep what they get in a variable of their own.
+std::vector<ProgramBuilder> PassOn(int nranks, bool on_compute_stream) {
+  std::vector<ProgramBuilder> programs(nranks);
+  for (int rank = 0; rank < nranks; ++rank) {
+    ProgramBuilder& p = programs[rank];
+    const std::string kept = absl::StrCat("kept_", rank);
+    p.Var("x", {-1, 1});
+    p.last_var().set_need_check_feed(true);
+    p.Var("got", {1, 1}).Param(kept, {1, 1});
+    const auto send = [&] {
+      p.Op("send_v2", {{"X", {"x"}}}, {}).IntAttr("peer", (rank + 1) % nranks);
+      p.BoolAttr("use_calc_stream", on_compute_stream);
+    };
+    if (!on_compute_stream) p.Op("c_wait_compute", {{"X", {"x"}}}, {{"Out", {"x"}}});
+    if (rank == 0) send();
+    p.Op("recv_v2", {}, {{"Out", {"got"}}}).IntAttr("peer", (rank + nranks - 1) % nranks);
+    p.BoolAttr("use_calc_stream", on_compute_stream);
+    *p.last_op().add_attrs() = MakeAttr("out_shape", std::vector<int64_t>{1, 1});
+    if (rank > 0) send();
+    if (!on_compute_stream) p.Op("c_wait_comm", {{"X", {"got"}}}, {{"Out", {"got"}}});
+    p.Op("scale", {{"X", {"got"}}}, {{"Out", {kept}}}).FloatAttr("scale", 2);
+  }
+  return programs;
+}
+
+TEST_F(ProcessesTest, RanksWithProgramsOfTheirOwnSendAndReceive) {
+  options_.nranks = 3;
+  options_.steps = 2;
+  options_.fetch = {"got"};
+  for (const bool on_compute_stream : {true, false}) {
+    mains_ = PassOn(3, on_compute_stream);
+    const std::vector<Outcome> outcomes = RunProcesses(3);
+    for (const Outcome& outcome : outcomes) {
+      WEFT_EXPECT_OK(outcome.result.status());
+      EXPECT_THAT(outcome.warnings, IsEmpty());
+    }
+    EXPECT_THAT(outcomes[0].results,
+                ElementsAre("step 0 rank 0: 2", "step 0 rank 1: 0", "step 0 rank 2: 1",
+                            "step 1 rank 0: 12", "step 1 rank 1: 10", "step 1 rank 2: 11"));
+    // Each variable from the rank that has it.
+    ASSERT_TRUE(outcomes[0].result.ok());
+    std::map<std::string, float> kept;
+    for (const auto& [name, tensor] : outcomes[0].result->persistables) {
+      kept[name] = Values<float>(tensor)[0];
+    }
+    EXPECT_THAT(kept, ElementsAre(Pair("kept_0", 24), Pair("kept_1", 20), Pair("kept_2", 22)));
+  }
+}
+
+TEST_F(ProcessesTest, MessageWithoutItsPartnerIsAnErrorBeforeTheFirstStep) {
+  options_.nranks = 2;
+  options_.fetch = {"got"};
+  mains_ = PassOn(2, /*on_compute_stream=*/true);
+  mains_[1].Op("send_v2", {{"X", {"x"}}}, {}).IntAttr("peer", 0);
+  mains_[1].BoolAttr("use_calc_stream", true);
+  for (const Outcome& outcome : RunProcesses(2)) {
+    EXPECT_THAT(outcome.result.status(),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("ring 0 of ranks 0, 1 (compute stream), call #2"),
+                               HasSubstr("process 0 has 2 calls, process 1 has send, root 1, peer "
+                                         "0 of fp32 in op 3 (send_v2) of x"))));
+  }
+}
+
+TEST_F(ProcessesTest, RanksOfOneProcessCannotHaveMessages) {
+  options_.nranks = 4;
+  options_.fetch = {"got"};
+  mains_ = PassOn(2, /*on_compute_stream=*/true);
+  for (const Outcome& outcome : RunProcesses(2)) {
+    EXPECT_THAT(outcome.result.status(),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("start a process for each rank, with a program of its own")));
   }
 }
 

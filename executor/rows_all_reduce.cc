@@ -61,9 +61,10 @@ absl::Status RowsAllReduce::GatherNumbers(const CollectiveCall& call, Communicat
 
 absl::Status RowsAllReduce::Run(const CollectiveCall& call, Communicator* communicator,
                                 const Tensor& in, Tensor* out) {
-  if (!in.memory()->IsHost()) {
+  if (!in.memory()->IsHost()) {  // the host reads and writes elements here
     return absl::UnimplementedError(
-        absl::StrCat("X: no collective between GPUs for SelectedRows, as in ", call.variable));
+        absl::StrCat("X: expected SelectedRows in the memory of the host in ", call.variable,
+                     ", found those of a device"));
   }
   const int rank = communicator->rank(), nranks = communicator->nranks();
   fields_.resize(int64_t{nranks} * kNumFields);

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
+#include "ops/memory.h"
 
 namespace weft {
 namespace {
@@ -95,6 +96,32 @@ TEST(RowsAllReduceTest, RowsOfAllRanksAreMerged) {
     EXPECT_THAT(Values<float>(ranks[rank]), ElementsAre(13, 24, 6, 8, 37, 48));
     EXPECT_EQ(ranks[rank].height(), 9);
   }
+}
+
+// The memory of a device, as far as the caller can tell.
+class DeviceMemory : public Memory {
+ public:
+  bool IsHost() const override { return false; }
+  std::shared_ptr<void> Allocate(size_t bytes) override { return HostMemory()->Allocate(bytes); }
+  absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
+    return HostMemory()->CopyFromHost(from, bytes, to);
+  }
+  absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
+    return HostMemory()->CopyToHost(from, bytes, to);
+  }
+  absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
+    return HostMemory()->Copy(from, bytes, to, stream);
+  }
+};
+
+TEST(RowsAllReduceTest, RowsOfADeviceAreRefused) {
+  DeviceMemory memory;
+  Tensor rows(&memory);
+  rows.ResizeRows(DType::kFloat32, {9, 1}, 1);
+  Ranks ranks({rows});
+  EXPECT_THAT(ranks.Reduce(), Each(StatusIs(absl::StatusCode::kUnimplemented,
+                                            "X: expected SelectedRows in the memory of the host in "
+                                            "g, found those of a device")));
 }
 
 TEST(RowsAllReduceTest, EqualRowsAreAddedInRankOrder) {

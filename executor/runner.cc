@@ -113,6 +113,19 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   return absl::OkStatus();
 }
 
+// Whether a rank of this process has a program of its own: other ranks have other messages.
+bool HasMessages(const Plan& plan) {
+  return absl::c_any_of(plan.ops, [](const Plan::PlanOp& op) {
+    return op.ring >= 0 && op.desc.kind == CollectiveKind::kSend;
+  });
+}
+
+PlanOptions PlanOptionsOf(const RunJob& job) {
+  PlanOptions options = job.options;
+  if (job.workers.count == 1) options.rank = job.workers.first;
+  return options;
+}
+
 // Rings connect workers.
 void LeaveServersOut(const RunJob& job, Plan* plan) {
   if (job.options.num_servers == 0) return;
@@ -138,7 +151,7 @@ absl::Status CheckServerOps(const RunJob& job) {
 // Adds to `holds_value` the persistable variables that the program writes.
 absl::Status PrepareStartup(RunJob* job, NameSet* holds_value) {
   if (job->inputs.startup == nullptr || job->inputs.resume != nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(job->startup_plan, Plan::Build(*job->inputs.startup, job->options));
+  WEFT_ASSIGN_OR_RETURN(job->startup_plan, Plan::Build(*job->inputs.startup, PlanOptionsOf(*job)));
   LeaveServersOut(*job, &*job->startup_plan);
   const Plan& plan = *job->startup_plan;
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, {}, {}));
@@ -185,7 +198,7 @@ absl::Status PrepareFeedback(RunJob* job) {
 }
 
 absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
-  WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, job->options));
+  WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, PlanOptionsOf(*job)));
   LeaveServersOut(*job, &*job->main_plan);
   const Plan& plan = *job->main_plan;
   WEFT_RETURN_IF_ERROR(CheckServerOps(*job));
@@ -334,6 +347,7 @@ void ListenToLink(RunJob* job) {
 
 void PrepareStartValues(RunJob* job) {
   if (job->workers.size == 1 || !job->HasWorkers() || !job->startup_plan.has_value()) return;
+  if (HasMessages(*job->main_plan)) return;  // programs may have different variables
   std::vector<StartValues::Variable> variables;
   for (const Plan::Variable& variable : job->main_plan->variables) {
     if (variable.persistable) variables.push_back({variable.name, job->GroupOf(variable.name)});
@@ -417,14 +431,17 @@ void RunRanks(RunJob* job, RanksHere* ranks) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Persistable variables whose values are those of ranks of this process.
+// Persistable variables whose values are those of ranks of this process. If ranks have programs of
+// their own, all of its program: process 0 takes those of the first rank that has them.
 absl::StatusOr<std::map<std::string, Tensor>> PersistablesHere(const RunJob& job,
                                                                std::deque<RankRunner>* ranks) {
   std::map<std::string, Tensor> persistables;
+  const bool has_own_program = HasMessages(*job.main_plan);
   for (const Plan::Variable& variable : job.main_plan->variables) {
     if (!variable.persistable) continue;
     const std::vector<int>* const group = job.GroupOf(variable.name);
-    const int rank = group == nullptr ? 0 : group->front();
+    const int first = has_own_program ? job.world.first : 0;
+    const int rank = group == nullptr ? first : group->front();
     if (!job.world.Has(rank)) continue;
     const Value* value = (*ranks)[rank - job.world.first].scope()->Find(variable.name);
     if (value == nullptr || !value->tensor.allocated()) continue;

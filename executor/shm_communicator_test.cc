@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
+#include "executor/forked_job.h"
 #include "executor/job_link.h"
 #include "executor/job_link_testing.h"
 #include "executor/local_communicator.h"
@@ -36,10 +37,10 @@ using ::testing::StartsWith;
 using ::weft::testing::StatusIs;
 
 // What a rank does; the text is its result.
-using Body = std::function<std::string(CommunicatorGroup* group, int rank)>;
+using RankBody = std::function<std::string(CommunicatorGroup* group, int rank)>;
 
 std::vector<std::string> OnThreads(int first, int count, CommunicatorGroup* group,
-                                   const Body& body) {
+                                   const RankBody& body) {
   std::vector<std::string> results(count);
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) {
@@ -49,81 +50,11 @@ std::vector<std::string> OnThreads(int first, int count, CommunicatorGroup* grou
   return results;
 }
 
-// Processes with ranks that are threads, connected by a link. Those that still run end with it.
-class Job {
+class Job : public testing::ForkedJob {
  public:
-  Job(int num_processes, GroupOptions options, const Body& body) : options_(std::move(options)) {
-    JobLinkOptions link;
-    link.num_processes = num_processes;
-    link.local_ranks = options_.nranks / num_processes;
-    link.address = testing::NewTestAddress();
-    if (options_.rings.empty()) options_.rings = {RingKey{}};
-    for (int p = 0; p < num_processes; ++p) {
-      int ends[2];
-      if (pipe(ends) != 0) std::abort();
-      link.process = p;
-      const pid_t pid = fork();
-      if (pid == 0) {
-        RunProcess(link, body, ends[1]);
-        std::_Exit(0);
-      }
-      close(ends[1]);
-      processes_.push_back({pid, ends[0]});
-    }
-  }
-  ~Job() {
-    for (const Process& process : processes_) {
-      kill(process.pid, SIGKILL);
-      waitpid(process.pid, nullptr, 0);
-      close(process.results);
-    }
-  }
-
-  void Signal(int process, int signal) { kill(processes_[process].pid, signal); }
-
-  // The results of the ranks of a process, which has ended or ends now.
-  std::string ResultsOf(int process) {
-    std::string text;
-    char buffer[4096];
-    ssize_t size = 0;
-    while ((size = read(processes_[process].results, buffer, sizeof(buffer))) > 0) {
-      text.append(buffer, size);
-    }
-    return text;
-  }
-  std::vector<std::string> Results() {
-    std::vector<std::string> results;
-    for (size_t p = 0; p < processes_.size(); ++p)
-      results.push_back(ResultsOf(static_cast<int>(p)));
-    return results;
-  }
-
- private:
-  struct Process {
-    pid_t pid;
-    int results;
-  };
-
-  void RunProcess(const JobLinkOptions& link_options, const Body& body, int file) {
-    const auto write_text = [&](absl::string_view text) {
-      if (write(file, text.data(), text.size()) < 0) std::_Exit(1);
-    };
-    auto link = NewJobLink(link_options);
-    if (!link.ok()) return write_text(link.status().ToString());
-    options_.link = link->get();
-    auto group = NewShmGroup(options_);
-    if (!group.ok()) return write_text(group.status().ToString());
-    const World world = WorldOf(options_.nranks, link->get());
-    (*link)->OnFailure([&](const absl::Status& status) { (*group)->Abort(status); });
-    for (const std::string& result : OnThreads(world.first, world.count, group->get(), body)) {
-      write_text(result + "\n");
-    }
-    (*link)->OnFailure(nullptr);
-    (void)(*link)->Finish();
-  }
-
-  GroupOptions options_;
-  std::vector<Process> processes_;
+  Job(int num_processes, const GroupOptions& options, const RankBody& body)
+      : ForkedJob(num_processes, options, NewShmGroup,
+                  [body](const RankContext& rank) { return body(rank.group, rank.rank); }) {}
 };
 
 GroupOptions Options(int nranks, double timeout_s = 60) {
@@ -194,7 +125,7 @@ TEST(ShmCommunicatorTest, GivesTheBitsOfThreadsForAllKindsTypesAndPlaces) {
     int processes, ranks;
   };
   for (const Case& one : {Case{2, 2}, Case{3, 3}, Case{2, 4}}) {
-    const Body body = [&](CommunicatorGroup* group, int rank) {
+    const RankBody body = [&](CommunicatorGroup* group, int rank) {
       return RunEverything(group, rank, one.ranks);
     };
     std::string results;
@@ -233,7 +164,7 @@ TEST(ShmCommunicatorTest, RingsOverSomeRanksSumOverTheseOnly) {
   const RingKey low{1, false, {0, 2}}, high{2, false, {1, 3}}, one{3, true, {2}};
   GroupOptions options = Options(4);
   options.rings = {RingKey{}, low, high, one};
-  const Body body = [&](CommunicatorGroup* group, int rank) {
+  const RankBody body = [&](CommunicatorGroup* group, int rank) {
     const float value = static_cast<float>(rank == 0 ? 1 : rank == 1 ? 10 : rank == 2 ? 100 : 1000);
     std::string text = AllReduce(group, low.Has(rank) ? low : high, rank, 40001, value);
     absl::StrAppend(&text, " ", AllReduce(group, {}, rank, 3, value));
@@ -245,7 +176,7 @@ TEST(ShmCommunicatorTest, RingsOverSomeRanksSumOverTheseOnly) {
 }
 
 TEST(ShmCommunicatorTest, DifferentCallsAreAnErrorThatNamesBoth) {
-  const Body body = [](CommunicatorGroup* group, int rank) {
+  const RankBody body = [](CommunicatorGroup* group, int rank) {
     return AllReduce(group, {}, rank, rank == 0 ? 1 : 5000, 1, rank == 0 ? "w" : "v");
   };
   EXPECT_THAT(Job(2, Options(2), body).Results(),
@@ -255,7 +186,7 @@ TEST(ShmCommunicatorTest, DifferentCallsAreAnErrorThatNamesBoth) {
 }
 
 TEST(ShmCommunicatorTest, RankThatDoesNotArriveIsNamedInAllProcesses) {
-  const Body body = [](CommunicatorGroup* group, int rank) {
+  const RankBody body = [](CommunicatorGroup* group, int rank) {
     const std::string first = AllReduce(group, {}, rank, 5000, 1);
     return rank == 1 ? first : AllReduce(group, {}, rank, 5000, 1, "w");
   };
@@ -271,7 +202,7 @@ TEST(ShmCommunicatorTest, RankThatDoesNotArriveIsNamedInAllProcesses) {
 }
 
 TEST(ShmCommunicatorTest, AbortOfOneProcessReleasesTheOthers) {
-  const Body body = [](CommunicatorGroup* group, int rank) -> std::string {
+  const RankBody body = [](CommunicatorGroup* group, int rank) -> std::string {
     if (rank == 2) {
       group->Abort(absl::InternalError("rank 2 failed: out of luck"));
       return "";
@@ -286,25 +217,17 @@ TEST(ShmCommunicatorTest, AbortOfOneProcessReleasesTheOthers) {
   }
 }
 
-TEST(ShmCommunicatorTest, ProcessThatIsKilledOrStoppedAtAnyMomentHoldsUpNobody) {
+// 2 s, and a slow machine.
+TEST(ShmCommunicatorTest, RankThatFailsAtAnyMomentEndsAllInTime) {
   std::mt19937 random(11);
-  for (int round = 0; round < 8; ++round) {
-    const Body body = [](CommunicatorGroup* group, int rank) {
-      std::string result = "3";
-      for (int i = 0; result == "3"; ++i) {
-        result = AllReduce(group, {}, rank, i % 3 == 0 ? 1 : i % 3 == 1 ? 1000 : 200000, 1);
-      }
-      return result;
-    };
-    Job job(3, Options(3), body);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100 + random() % 200));
-    const auto begin = std::chrono::steady_clock::now();
-    const int victim = 1 + round % 2;
-    job.Signal(victim, round % 4 == 3 ? SIGSTOP : SIGKILL);
-    for (const int process : {0, 3 - victim}) {
-      EXPECT_THAT(job.ResultsOf(process), HasSubstr("aborted: process "));
+  for (const testing::Fault fault : testing::kFaults) {
+    for (const int victim : {0, 2}) {
+      const double after_s = 1e-3 * static_cast<double>(random() % 200);
+      SCOPED_TRACE(absl::StrCat(testing::FaultName(fault), " of ", victim, " after ", after_s));
+      const testing::FaultOutcome outcome =
+          testing::RunWithFault(NewShmGroup, fault, victim, after_s);
+      testing::ExpectTold(outcome, fault, victim, /*limit_s=*/4);
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   }
 }
 

@@ -106,7 +106,12 @@ class TypeFinder {
 
   // Both return whether the op is static.
   bool InferCollective(const Plan::PlanOp& op, Types* outputs) const {
+    if (op.received.has_value()) {
+      (*outputs)[0] = op.received;
+      return IsKnown(op.received);
+    }
     const absl::optional<TensorType>& in = current_[op.inputs[0]];
+    if (op.outputs.empty()) return in.has_value();  // sends a message
     if (op.has_rows || !in.has_value()) return false;
     const int nranks = resources_.communicators[op.ring]->nranks();
     if (SplitsInput(op.desc.kind) && (in->dims.empty() || in->dims[0] % nranks != 0)) {

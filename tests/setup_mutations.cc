@@ -5,11 +5,13 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 #include "tests/mutation_edits.h"
 
@@ -383,12 +385,15 @@ class SetupGenerator {
         [](const pb::VarDesc& var) { return var.persistable() && var.is_parameter(); });
     if (parameter == programs_.main.blocks(0).vars().end()) return;
     const std::string name = parameter->name();
+    const std::vector<int> shape(parameter->type().lod_tensor().tensor().dims().begin(),
+                                 parameter->type().lod_tensor().tensor().dims().end());
     for (const std::string type : {"barrier", "send_v2", "recv_v2"}) {
       for (int at : {0, ops.size() / 2, ops.size()}) {
-        const Edit insert = [type, name, at](ProgramDescs* p) {
+        const Edit insert = [type, name, shape, at](ProgramDescs* p) {
           pb::OpDesc op = OpOn(type, name, /*ring=*/0);
           type == "recv_v2" ? op.clear_inputs() : op.clear_outputs();
           if (type != "barrier") SetInt(&op, "peer", 0);
+          if (type == "recv_v2") *op.add_attrs() = MakeAttr("out_shape", shape);
           Insert(p->main.mutable_blocks(0)->mutable_ops(), at, op);
         };
         const std::string what = absl::StrCat("before op ", at);

@@ -189,6 +189,9 @@ std::string RunsAs(const OpSchema& schema) {
   if (CpuKernels().FindForRows(schema.type()) != nullptr) return "rows only";
   const CollectiveOp* op = FindCollectiveOp(schema.type());
   if (op != nullptr) return CanRunOnRows(*op) ? "communicator, rows" : "communicator";
+  if (FindMessageOp(schema.type()).has_value() || schema.type() == kBarrierType) {
+    return "communicator";
+  }
   if (FindStreamSyncOp(schema.type()).has_value()) return "events";
   if (FindServerOp(schema.type()).has_value()) return "servers";
   if (schema.Has(Trait::kRingSetup)) return "nothing to do";

@@ -104,11 +104,17 @@ absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& jo
   if (options.backend == "mpi") WEFT_RETURN_IF_ERROR(CheckMpi(job));
   if (job.address.ok()) {
     link.address = *job.address;
-  } else {
+  } else if (CanUseMpi(options, job) || options.backend == "mpi") {
     // MPI has connected the processes already.
-    if (!CheckMpi(job).ok()) return job.address.status();
     WEFT_RETURN_IF_ERROR(StartMpi(job));
     WEFT_ASSIGN_OR_RETURN(link.address, mpi_->LinkAddress());
+  } else {
+    const absl::Status& status = job.address.status();
+    if (options.has_mpi || !CheckMpi(job).ok()) return status;
+    return absl::Status(status.code(),
+                        absl::StrCat(status.message(),
+                                     "; or let MPI connect them: this build has none, install "
+                                     "libopenmpi-dev and build again"));
   }
   WEFT_ASSIGN_OR_RETURN(link_, NewJobLink(link));
   return absl::OkStatus();
@@ -161,7 +167,7 @@ absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Jo
     return absl::OkStatus();
   }
   const bool is_one_host = link_->is_one_host();
-  if (backend_.empty()) backend_ = is_one_host ? "shm" : CheckMpi(job).ok() ? "mpi" : "gloo";
+  if (backend_.empty()) backend_ = is_one_host ? "shm" : CanUseMpi(options, job) ? "mpi" : "gloo";
   if (backend_ == "shm" || (backend_ == "mpi" && is_one_host)) {
     new_group_ = NewShmGroup;
     return absl::OkStatus();

@@ -27,6 +27,8 @@ struct JobSessionOptions {
   // The command with those of its flags on which it depends what the processes say to each other.
   std::string command;
   double timeout_s = 600;  // of JobLinkOptions
+  // Whether an OpenMPI that has started the processes can also connect them.
+  bool has_mpi = MpiSession::IsInBuild();
 };
 
 // How the ranks of a command communicate. Its end may be that of the process, with exit code 1,
@@ -68,8 +70,11 @@ class JobSession {
   absl::Status CompareCommands(const JobSessionOptions& options);
   absl::Status ChooseGroups(const JobSessionOptions& options, const Job& job);
 
-  // Whether MPI can connect the processes.
+  // Whether the processes belong to an MPI for which Weft can be built.
   static absl::Status CheckMpi(const Job& job);
+  static bool CanUseMpi(const JobSessionOptions& options, const Job& job) {
+    return options.has_mpi && CheckMpi(job).ok();
+  }
   absl::Status StartMpi(const Job& job);
 
   int local_ranks_ = 1;

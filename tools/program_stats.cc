@@ -75,7 +75,13 @@ class Counter {
     }
     if (schema->Has(Trait::kAlias)) RememberFused(op);
     if (AlgebraOf(op, schema) == Algebra::kSparsify) RememberSent(op);
-    if (schema->Has(Trait::kCollective)) CountCollective(op);
+    if (schema->Has(Trait::kCollective)) CountCommunicated(op, FindCollectiveOp(op)->Inputs(op));
+    const absl::optional<MessageOp> message = FindMessageOp(op.type());
+    if (message == MessageOp::kSend || op.type() == kBarrierType) {
+      CountCommunicated(op, op.Input("X"));
+    } else if (message == MessageOp::kReceive) {
+      CountCommunicated(op, op.Output("Out"));
+    }
     return absl::OkStatus();
   }
 
@@ -136,11 +142,12 @@ class Counter {
     return declared(fused);
   }
 
-  void CountCollective(const Op& op) {
+  // What this rank hands to others, or receives.
+  void CountCommunicated(const Op& op, absl::Span<const Symbol> variables) {
     const auto ring_id = static_cast<int>(op.IntAttr("ring_id").value_or(0));
     TensorTotals& totals =
         stats_.collectives[{ring_id, std::string(op.type()), periods_[op.block()]}];
-    for (Symbol var : FindCollectiveOp(op)->Inputs(op)) AddVariable(op.block(), var, &totals);
+    for (Symbol var : variables) AddVariable(op.block(), var, &totals);
   }
 
   void AddVariable(int block, Symbol var, TensorTotals* totals) {

@@ -58,6 +58,20 @@ TEST(ProgramStatsTest, CollectivesAreCountedByRingAndType) {
   EXPECT_THAT(ProgramStatsText(stats), HasSubstr("2 tensors: 30 elements, 120 bytes\n"));
 }
 
+TEST(ProgramStatsTest, MessagesAndBarriersAreCountedAsCollectives) {
+  const ProgramStats stats = StatsOf(
+      "    var a : fp32[10]\n"
+      "    var b : fp32[20]\n"
+      "    var c : int32[1]\n"
+      "    send_v2(X=[a]) {ring_id=0, peer=1}\n"
+      "    Out=[b] = recv_v2() {out_shape=ints[20], ring_id=1, peer=1}\n"
+      "    Out=[c] = barrier(X=[c]) {ring_id=1}\n");
+  ASSERT_EQ(stats.collectives.size(), 3u);
+  EXPECT_EQ(stats.collectives.at({0, "send_v2"}).bytes, 40);
+  EXPECT_EQ(stats.collectives.at({1, "recv_v2"}).bytes, 80);
+  EXPECT_EQ(stats.collectives.at({1, "barrier"}).bytes, 4);
+}
+
 // 64 elements of 4 bytes are 256.
 TEST(ProgramStatsTest, FusedTensorHasThePaddingOfItsOp) {
   const ProgramStats stats = StatsOf(

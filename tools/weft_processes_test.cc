@@ -270,6 +270,33 @@ TEST_F(WeftProcessesTest, MpirunOnSeveralHostsTrainsAsThreadsDo) {
   EXPECT_THAT(failed.err, HasSubstr("weft run: error: "));
 }
 
+// A ring of three ranks: each hands its number to the next one.
+TEST_F(WeftProcessesTest, RanksWithProgramsOfTheirOwnSendAndReceive) {
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string send = absl::StrCat("    send_v2(X=[x]) {peer=", (rank + 1) % 3,
+                                          ", ring_id=0, use_calc_stream=true}\n");
+    const std::string receive =
+        absl::StrCat("    Out=[got] = recv_v2() {out_shape=ints[1], peer=", (rank + 2) % 3,
+                     ", ring_id=0, use_calc_stream=true}\n");
+    std::ofstream(TestPath(absl::StrCat("rank", rank, ".prog")))
+        << "program {\n  block 0 parent=-1 {\n    var x : fp32[1]\n    var got : fp32[1]\n"
+        << "    Out=[x] = fill_constant() {dtype=5, shape=longs[1], value=" << rank << ".0}\n"
+        << (rank == 0 ? send + receive : receive + send) << "  }\n}\n";
+  }
+  const std::string mains = TestPath("rank");
+  const ProcessResult verified =
+      RunProcess({"tools/weft", "verify", mains + "0.prog", mains + "1.prog", mains + "2.prog"});
+  EXPECT_EQ(verified.status, 0) << verified.out << verified.err;
+  for (const std::string backend : {"shm", "gloo"}) {
+    const ProcessResult result = RunProcess(
+        Launch(3, {"/bin/sh", "-c",
+                   absl::StrCat("exec tools/weft run ", mains,
+                                "$WEFT_JOB_RANK.prog --fetch got --steps 1 --backend ", backend)}));
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("[0] step 0: got 1 (ranks: 2 0 1)"));
+  }
+}
+
 TEST_F(WeftProcessesTest, TraceHasTheRanksOfAllProcesses) {
   const std::string trace = TestPath("trace.json");
   const ProcessResult result = RunProcess(Launch(2, Run({"--trace", trace})));

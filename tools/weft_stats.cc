@@ -13,6 +13,7 @@
 #include "ops/analysis/communication.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/kernel.h"
+#include "ops/schema/communication_ops.h"
 #include "tools/program_stats.h"
 #include "tools/run_report.h"
 #include "tools/weft_commands.h"
@@ -39,11 +40,28 @@ int RanksOfGroups(const Program& program) {
   return most;
 }
 
+// Ranks with messages, up to the last one that this program names; 0: it has none.
+int RanksOfPeers(const Program& program) {
+  int most = 0;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      if (!FindMessageOp(program.op(id).type()).has_value()) continue;
+      most = std::max(most, static_cast<int>(program.op(id).IntAttr("peer").value_or(0)) + 1);
+    }
+  }
+  return most;
+}
+
 // What weft run would print about memory, or why it does not run the program.
 std::string MemoryText(const Program& program, int64_t batch) {
   PlanOptions options;
   options.kernels = &CpuKernels();
   options.nranks = std::max(FindNumRanks(program, nullptr).value_or(1), RanksOfGroups(program));
+  const int peers = RanksOfPeers(program);
+  if (peers > 0) {  // the program of one rank, which is none of these
+    options.nranks = std::max(options.nranks, peers + 1);
+    options.rank = options.nranks - 1;
+  }
   const absl::StatusOr<MemoryEstimate> estimate = EstimateMemory(program, options, batch);
   if (!estimate.ok()) {
     return absl::StrCat("weft run does not run it: ", estimate.status().message(), "\n");

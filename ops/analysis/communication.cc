@@ -15,14 +15,6 @@
 namespace weft {
 namespace {
 
-constexpr absl::string_view kSends[] = {"p_send", "partial_send", "send_v2"};
-constexpr absl::string_view kReceives[] = {"p_recv", "partial_recv", "recv_v2"};
-
-template <size_t n>
-bool IsOneOf(absl::string_view type, const absl::string_view (&types)[n]) {
-  return std::find(types, types + n, type) != types + n;
-}
-
 bool NamesRing(const Op& op) {
   const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
   return std::any_of(attrs.begin(), attrs.end(), [&](const OpSignature::Attr& attr) {
@@ -44,12 +36,12 @@ Communication Communications::Of(const Op& op) {
 }
 
 Communication Communications::Classify(const Op& op) {
+  const absl::optional<MessageOp> message = FindMessageOp(op.type());
+  if (message == MessageOp::kSend) return Communication::kSend;
+  if (message == MessageOp::kReceive) return Communication::kReceive;
+  if (op.type() == kBarrierType) return Communication::kBarrier;
   const OpSchema* schema = traits_.SchemaOf(op);
-  if (schema == nullptr) {
-    if (IsOneOf(op.type(), kSends)) return Communication::kSend;
-    if (IsOneOf(op.type(), kReceives)) return Communication::kReceive;
-    return NamesRing(op) ? Communication::kUnknown : Communication::kNone;
-  }
+  if (schema == nullptr) return NamesRing(op) ? Communication::kUnknown : Communication::kNone;
   if (schema->Has(Trait::kCollective)) return Communication::kCollective;
   return ComputesAcrossRanks(op.type(), OpAttrs::Make(*schema)) ? Communication::kMoments
                                                                 : Communication::kNone;

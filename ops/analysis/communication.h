@@ -17,9 +17,10 @@ enum class Communication : uint8_t {
   kNone,
   kCollective,  // trait kCollective
   kMoments,     // ComputesAcrossRanks: an all-reduce inside the op, on ring 0, if there are ranks
-  kSend,        // an unregistered op of two ranks
+  kSend,        // MessageOp
   kReceive,
-  kUnknown,  // another unregistered op that names a ring, such as a barrier; no ring is negative
+  kBarrier,
+  kUnknown,  // an unregistered op that names a ring; no ring is negative
 };
 
 // Of the ops of one program, decided by signature where that suffices. Not thread-safe.

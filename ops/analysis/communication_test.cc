@@ -52,12 +52,19 @@ TEST(Communication, SynchronizedMomentsCommunicateUnlessTheyAreRunningOnes) {
   EXPECT_EQ(Of("Y=[y] = batch_norm(X=[x]) "), Communication::kNone);
 }
 
-TEST(Communication, UnregisteredOpsCommunicateIfTheyNameARingOrSend) {
-  EXPECT_EQ(Of("barrier(X=[a]) {ring_id=0}"), Communication::kUnknown);
+TEST(Communication, UnregisteredOpsCommunicateIfTheyNameARing) {
+  EXPECT_EQ(Of("an_op_of_a_fork(X=[a]) {ring_id=0}"), Communication::kUnknown);
   EXPECT_EQ(Of("fused_attention(X=[a]) {ring_id=-1}"), Communication::kNone);
   EXPECT_EQ(Of("an_op_of_a_fork(X=[a])"), Communication::kNone);
+}
+
+TEST(Communication, MessagesAndBarriersAreNoCollectives) {
   EXPECT_EQ(Of("send_v2(X=[a]) {ring_id=0, peer=1}"), Communication::kSend);
   EXPECT_EQ(Of("Out=[a] = recv_v2() {peer=1}"), Communication::kReceive);
+  // Unregistered.
+  EXPECT_EQ(Of("p_send(x=[a]) {ring_id=0, peer=1}"), Communication::kSend);
+  EXPECT_EQ(Of("out=[a] = partial_recv() {peer=1}"), Communication::kReceive);
+  EXPECT_EQ(Of("barrier(X=[a]) {ring_id=0}"), Communication::kBarrier);
 }
 
 TEST(Communication, OnlyValuesOfOtherRanksMakeAProgramOneForRanks) {

@@ -48,8 +48,8 @@ class StreamSurvey::Visitor {
     bool is_classified = false;
     absl::optional<Kind> kind;  // none: no SpecialOp
     bool is_registered = true;
-    bool is_collective = false;
-    bool is_copy = false;  // between two memories
+    bool is_collective = false;  // or a message: runs on the stream of its ring
+    bool is_copy = false;        // between two memories
     StreamSync sync = StreamSync::kAllWaitForCompute;
   };
   struct RingAttrs {
@@ -159,7 +159,8 @@ class StreamSurvey::Visitor {
       signature.kind = Kind::kBranch;
     } else if (holds_blocks) {
       signature.kind = Kind::kHoldsBlocks;
-    } else if (has(Trait::kCollective)) {
+    } else if (has(Trait::kCollective) ||
+               (schema != nullptr && FindMessageOp(op.type()).has_value())) {
       signature.is_collective = true;
     } else if (has(Trait::kAlias)) {
       signature.kind = Kind::kFuse;

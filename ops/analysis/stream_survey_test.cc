@@ -67,6 +67,16 @@ TEST(StreamSurveyTest, CollectiveOnTheComputeStreamIsAPlainOp) {
   EXPECT_FALSE(survey.IsWatched(program.FindSymbol("a")));
 }
 
+TEST(StreamSurveyTest, MessagesRunOnTheStreamOfTheirRing) {
+  const StreamSurvey survey(
+      testing::BlockProgram("    send_v2(X=[a]) {ring_id=3, peer=1}\n"
+                            "    Out=[a] = recv_v2() {ring_id=5, peer=1, use_calc_stream=true}\n"
+                            "    barrier(X=[a]) {ring_id=6}\n"));
+  EXPECT_THAT(survey.ring_ids(), ElementsAre(3));
+  EXPECT_THAT(survey.special(0), ElementsAre(Special(Kind::kStreamOp, 0, 1)));
+  EXPECT_FALSE(survey.unknown_communication().valid());
+}
+
 TEST(StreamSurveyTest, WaitsKnowTheirRing) {
   ProgramBuilder builder;
   builder.Op("c_sync_calc_stream", {}, {});
@@ -115,9 +125,8 @@ TEST(StreamSurveyTest, UnregisteredOpThatNamesARingIsReported) {
   const Program on_compute = builder.Build();
   EXPECT_FALSE(StreamSurvey(on_compute).unknown_communication().valid());
   EXPECT_EQ(StreamSurvey(on_compute).unknown_on_compute(), on_compute.block(0).ops()[1]);
-  EXPECT_FALSE(StreamSurvey(testing::BlockProgram("    send_v2(X=[a]) {use_calc_stream=true}\n"))
-                   .unknown_on_compute()
-                   .valid());
+  const Program sends = testing::BlockProgram("    p_send(x=[a]) {use_calc_stream=true}\n");
+  EXPECT_FALSE(StreamSurvey(sends).unknown_on_compute().valid());
   builder.Op("my_exchange", {{"X", {"a"}}}, {{"Out", {"a"}}}).IntAttr("ring_id", 0);
   const Program program = builder.Build();
   EXPECT_EQ(StreamSurvey(program).unknown_communication(), program.block(0).ops()[2]);

@@ -202,7 +202,9 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   const BatchRule* rule = FindBatchRule(op.type());
   const bool has_own_rule = rule != nullptr && rule->powers == Powers::kOwn;
   if (algebra == Algebra::kRandom && !has_own_rule) {
-    if (!out.relations.empty()) out.effect = BatchEffect::kDraws;
+    // What another rank sends is no draw.
+    const bool draws = !FindMessageOp(op.type()).has_value() && op.type() != kBarrierType;
+    if (!out.relations.empty() && draws) out.effect = BatchEffect::kDraws;
     return out;
   }
   if (schema == nullptr) return out;

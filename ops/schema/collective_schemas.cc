@@ -1,8 +1,11 @@
-// Communication between ranks: rings, collectives, streams, and fused buffers.
+// Communication between ranks: rings, collectives, messages, streams, and fused buffers.
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/families.h"
@@ -112,11 +115,53 @@ void AddCollectivesOfPaddle3(OpSchemaTable* schemas) {
   schemas->Add(
       Collective(OpSchema("all_gather", "x -> out").RequiredAttr("nranks", 1).Attr("ring_id", 0),
                  InOrder({CheckNumRanks, IfKnown("x", InferAllGather)})));
+  schemas->Add(Collective(OpSchema("all_to_all", "x -> out").Attr("ring_id", 0), like_x));
   schemas->Add(
       Collective(OpSchema("broadcast", "x -> out").Attr("ring_id", 0).Attr("root", 0), like_x));
   schemas->Add(
       Collective(OpSchema("reduce_scatter", "x -> out").Attr("nranks", 1).Attr("ring_id", 0),
                  InOrder({CheckNumRanks, IfKnown("x", InferReduceScatter)})));
+}
+
+// --- Messages ------------------------------------------------------------------------------------
+
+absl::Status CheckPeer(InferContext& context) { return CheckAtLeast(context, "peer", 0); }
+
+// Out is what the attributes say. With dynamic_shape, it has the shape that the sender sends first.
+absl::Status InferReceive(InferContext& context) {
+  WEFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromAttr(context, "dtype"));
+  if (context.attrs().Bool("dynamic_shape")) return absl::OkStatus();
+  const std::vector<int64_t> shape = context.attrs().Ints("out_shape");
+  const bool has_elements =
+      std::all_of(shape.begin(), shape.end(), [](int64_t d) { return d > 0; });
+  if (shape.empty() || !has_elements) {
+    return context.AttrError("out_shape", "one or more dimensions, all 1 or more",
+                             absl::StrCat("[", absl::StrJoin(shape, ", "), "]"));
+  }
+  context.SetOutput("Out", {dtype, Dims(shape.begin(), shape.end())});
+  return absl::OkStatus();
+}
+
+OpSchema Message(const char* type, absl::string_view slots) {
+  return OpSchema(type, slots)
+      .Attr("dynamic_shape", false)
+      .Attr("peer", 0)
+      .Attr("ring_id", 0)
+      .Attr("use_calc_stream", false)
+      .With(Trait::kSideEffect);
+}
+
+void AddMessages(OpSchemaTable* schemas) {
+  schemas->Add(Message("send_v2", "X").Infer(CheckPeer));
+  schemas->Add(Message("recv_v2", "-> Out")
+                   .Attr("dtype", static_cast<int>(pb::VarType::FP32))
+                   .Attr("out_shape", Ints{})
+                   .Infer(InOrder({CheckPeer, InferReceive})));
+  // It has no attribute use_calc_stream: the host waits for it.
+  schemas->Add(OpSchema(std::string(kBarrierType), "X -> Out?")
+                   .Attr("ring_id", 0)
+                   .With(Trait::kSideEffect)
+                   .Infer(OutputsLike("X")));
 }
 
 // --- Rings ---------------------------------------------------------------------------------------
@@ -229,6 +274,7 @@ void AddFusedBuffers(OpSchemaTable* schemas) {
 void AddCollectiveSchemas(OpSchemaTable* schemas) {
   AddCollectives(schemas);
   AddCollectivesOfPaddle3(schemas);
+  AddMessages(schemas);
   AddRingSetup(schemas);
   AddStreamSync(schemas);
   AddFusedBuffers(schemas);

@@ -1,3 +1,6 @@
+#include <utility>
+#include <vector>
+
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -10,6 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::weft::testing::InferenceCase;
+using ::weft::testing::IsOk;
 using ::weft::testing::IsOkAndHolds;
 using ::weft::testing::StatusIs;
 
@@ -78,6 +82,8 @@ TEST(CollectiveTest, NumberOfRanksMustBePositive) {
 TEST(CollectiveTest, OpsOfPaddle3InferAsThoseOfPaddle2) {
   EXPECT_THAT(InferenceCase("all_reduce").In("x", {"fp16[2, 3]"}).Out("out").Infer(),
               IsOkAndHolds(ElementsAre(Pair("out", "fp16[2, 3]"))));
+  EXPECT_THAT(InferenceCase("all_to_all").In("x", {"fp32[4, 3]"}).Out("out").Infer(),
+              IsOkAndHolds(ElementsAre(Pair("out", "fp32[4, 3]"))));
   EXPECT_THAT(
       InferenceCase("all_gather").In("x", {"fp32[2, 3]"}).Out("out").Attr("nranks", 4).Infer(),
       IsOkAndHolds(ElementsAre(Pair("out", "fp32[8, 3]"))));
@@ -88,6 +94,27 @@ TEST(CollectiveTest, OpsOfPaddle3InferAsThoseOfPaddle2) {
       InferenceCase("reduce_scatter").In("x", {"fp32[9]"}).Out("out").Attr("nranks", 4).Infer(),
       StatusIs(absl::StatusCode::kInvalidArgument,
                HasSubstr("op 0 (reduce_scatter) input x (x_0): expected rows in a multiple of 4")));
+}
+
+TEST(MessageTest, ReceivedIsWhatTheAttributesSay) {
+  const auto receive = [](std::vector<int> shape) {
+    return InferenceCase("recv_v2").Out("Out").Attr("out_shape", std::move(shape));
+  };
+  EXPECT_THAT(receive({2, 3}).Attr("dtype", 4).Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp16[2, 3]"))));
+  for (const std::vector<int>& shape : {std::vector<int>{}, std::vector<int>{2, -1}}) {
+    EXPECT_THAT(receive(shape).Infer(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("attribute out_shape: expected one or more dimensions, all 1 or "
+                                   "more, found [")));
+  }
+  EXPECT_THAT(receive({}).Attr("dynamic_shape", true).Infer(), IsOk());
+}
+
+TEST(MessageTest, PeersAreNotNegative) {
+  EXPECT_THAT(InferenceCase("send_v2").In("X", {"fp32[2]"}).Attr("peer", -1).Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("attribute peer: expected 0 or more, found -1")));
 }
 
 TEST(CollectiveTest, ReductionsHaveNumbersFrom0To4) {

@@ -12,6 +12,7 @@ constexpr CollectiveOp kCollectiveOps[] = {
     {"all_reduce", CollectiveKind::kAllReduce, Reduction::kMin, "", kTakesOne, "x", "out"},
     {"all_reduce", CollectiveKind::kAllReduce, Reduction::kProd, "", kTakesOne, "x", "out"},
     {"all_reduce", CollectiveKind::kAllReduce, Reduction::kAvg, "", kTakesOne, "x", "out"},
+    {"all_to_all", CollectiveKind::kAllToAll, Reduction::kSum, "", kTakesOne, "x", "out"},
     {"alltoall", CollectiveKind::kAllToAll, Reduction::kSum, ""},
     {"broadcast", CollectiveKind::kBroadcast, Reduction::kSum, "root", kTakesOne, "x", "out"},
     {"c_allgather", CollectiveKind::kAllGather, Reduction::kSum, ""},
@@ -33,6 +34,17 @@ constexpr CollectiveOp kCollectiveOps[] = {
 };
 
 constexpr bool IsOfPaddle3(const CollectiveOp& op) { return op.in == "x"; }
+
+struct NamedMessageOp {
+  absl::string_view type;
+  MessageOp op;
+};
+
+constexpr NamedMessageOp kMessageOps[] = {
+    {"p_recv", MessageOp::kReceive},       {"p_send", MessageOp::kSend},
+    {"partial_recv", MessageOp::kReceive}, {"partial_send", MessageOp::kSend},
+    {"recv_v2", MessageOp::kReceive},      {"send_v2", MessageOp::kSend},
+};
 
 struct StreamSyncOp {
   absl::string_view type;
@@ -125,6 +137,13 @@ const CollectiveOp* FindCollectiveOp(absl::string_view type) {
     if (op.type == type) return &op;
   }
   return nullptr;
+}
+
+absl::optional<MessageOp> FindMessageOp(absl::string_view type) {
+  for (const NamedMessageOp& op : kMessageOps) {
+    if (op.type == type) return op.op;
+  }
+  return absl::nullopt;
 }
 
 absl::optional<StreamSync> FindStreamSyncOp(absl::string_view type) {

@@ -23,7 +23,7 @@ enum class CollectiveKind : uint8_t {
   kAllGather,      // out on every rank: the ranks' in, one after the other
   kBroadcast,      // out on every rank: in of rank `root`
   kAllToAll,       // out on rank r: part r of n equal parts of every rank's in, one after the other
-  kSend,           // out on one rank: in of rank `root`. No op of a program is one.
+  kSend,           // out on one rank: in of rank `root`. Ops are halves of it: see MessageOp.
 };
 
 // With the numbers of attribute reduce_type.
@@ -63,6 +63,17 @@ const CollectiveOp* FindCollectiveOp(const Op& op);
 const CollectiveOp* FindCollectiveOp(absl::string_view type);
 // What Paddle 3 has for a collective; nullptr: nothing.
 const CollectiveOp* InPaddle3(const CollectiveOp& collective);
+
+// An op that sends to one other rank of its ring, or receives from it: attribute peer, a position
+// in the ring. It is no collective: other ranks do not call it.
+enum class MessageOp : uint8_t { kSend, kReceive };
+
+// None if the type is no such op. Some of them are unregistered.
+absl::optional<MessageOp> FindMessageOp(absl::string_view type);
+
+// All ranks of a ring wait for each other. In Paddle, it is a sum of X over them, after which the
+// host waits.
+inline constexpr absl::string_view kBarrierType = "barrier";
 
 // The order that an op of trait kStreamSync establishes. The first two make one stream wait for
 // another. In Paddle, the next two block the host until a stream is idle: all later ops wait for

@@ -161,11 +161,11 @@ TEST(OpSchemaTableTest, OutputsInPlaceNameAnInputOfTheSameKind) {
 
 TEST(TraitsTest, CollectivesAreTheOpsThatCommunicateOnARing) {
   EXPECT_THAT(TypesWith(Trait::kCollective),
-              ::testing::ElementsAre("all_gather", "all_reduce", "alltoall", "broadcast",
-                                     "c_allgather", "c_allreduce_avg", "c_allreduce_max",
-                                     "c_allreduce_min", "c_allreduce_prod", "c_allreduce_sum",
-                                     "c_allreduce_xsum", "c_broadcast", "c_reduce_sum",
-                                     "c_reducescatter", "reduce", "reduce_scatter"));
+              ::testing::ElementsAre(
+                  "all_gather", "all_reduce", "all_to_all", "alltoall", "broadcast", "c_allgather",
+                  "c_allreduce_avg", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod",
+                  "c_allreduce_sum", "c_allreduce_xsum", "c_broadcast", "c_reduce_sum",
+                  "c_reducescatter", "reduce", "reduce_scatter"));
 }
 
 TEST(TraitsTest, EveryCollectiveNamesItsRing) {

@@ -142,6 +142,7 @@ class CallReader {
         call.what = absl::StrCat(op.type(), DescribeSizes(program_, op, op.Input("Scale")));
         call.variables = Names(op.Input("X"));
         break;
+      case Communication::kBarrier:
       case Communication::kUnknown:
         call.what = absl::StrCat(op.type(), DescribeSizes(program_, op, op.input_args()));
         call.variables = Names(op.input_args());

@@ -137,7 +137,7 @@ std::string Send(int peer) {
   return absl::StrCat("    send_v2(X=[x]) {ring_id=0, peer=", peer, ", use_calc_stream=true}\n");
 }
 std::string Receive(int peer) {
-  return absl::StrCat("    Out=[y] = recv_v2() {ring_id=0, peer=", peer,
+  return absl::StrCat("    Out=[y] = recv_v2() {out_shape=ints[4], ring_id=0, peer=", peer,
                       ", use_calc_stream=true}\n");
 }
 
@@ -149,17 +149,18 @@ TEST(Messages, EachHasASenderAndAReceiver) {
       ElementsAre("error: W508: rank 0: ring 0, message 0: rank 0 sends a message of 4 fp32 "
                   "to rank 1, which receives nothing from it"));
   EXPECT_THAT(Messages({Receive(1), Send(2)}),
-              ElementsAre(HasSubstr("rank 1 sends nothing to rank 0"),
+              ElementsAre(StartsWith("error: W303: "), HasSubstr("rank 1 sends nothing to rank 0"),
                           HasSubstr("to rank 2, which receives nothing")));
   // To itself.
   EXPECT_THAT(Messages({Send(0) + Receive(0), ""}), ElementsAre(StartsWith("error: W508: ")));
 }
 
 TEST(Messages, HaveOneSize) {
-  EXPECT_THAT(
-      Messages({Send(1), "    var z : fp32[3]\n    Out=[z] = recv_v2() {ring_id=0, peer=0}\n"}),
-      ElementsAre(HasSubstr("sends a message of 4 fp32 to rank 1, which receives a message "
-                            "of 3 fp32 from it")));
+  EXPECT_THAT(Messages({Send(1),
+                        "    var z : fp32[3]\n    Out=[z] = recv_v2() {out_shape=ints[3], "
+                        "ring_id=0, peer=0}\n"}),
+              ElementsAre(HasSubstr("sends a message of 4 fp32 to rank 1, which receives a message "
+                                    "of 3 fp32 from it")));
 }
 
 TEST(Messages, RanksThatBothSendFirstWaitForEachOther) {

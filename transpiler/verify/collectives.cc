@@ -80,6 +80,9 @@ class CollectiveChecker {
         // On one rank, moments of all ranks are those of the batch.
         if (communication == Communication::kMoments && nranks_.value_or(1) == 1) continue;
         CheckRing(op);
+        if (communication == Communication::kSend || communication == Communication::kReceive) {
+          CheckRank(op, "peer");
+        }
         if (communication == Communication::kCollective) {
           CheckCollective(op, *FindCollectiveOp(op));
         }
@@ -201,7 +204,7 @@ class CollectiveChecker {
   }
 
   void CheckCollective(const Op& op, const CollectiveOp& collective) {
-    CheckRoot(op, collective);
+    if (!collective.root_attr.empty()) CheckRank(op, collective.root_attr);
     const absl::Span<const Symbol> out = collective.Outputs(op);
     for (Symbol name : collective.Inputs(op)) {
       const VarId var = program_.block(op.block()).Resolve(name);
@@ -216,15 +219,15 @@ class CollectiveChecker {
     }
   }
 
-  void CheckRoot(const Op& op, const CollectiveOp& collective) {
-    if (collective.root_attr.empty()) return;
-    const int64_t root = op.IntAttr(collective.root_attr).value_or(0);
+  // An attribute that names a rank of the ring.
+  void CheckRank(const Op& op, absl::string_view attr) {
+    const int64_t rank = op.IntAttr(attr).value_or(0);
     const absl::optional<int> nranks = SizeOfRing(op);
-    if (root >= 0 && (!nranks.has_value() || root < *nranks)) return;
+    if (rank >= 0 && (!nranks.has_value() || rank < *nranks)) return;
     Report("W303", op, "",
-           absl::StrCat(" attribute ", collective.root_attr, ": expected a rank, 0 or more",
+           absl::StrCat(" attribute ", attr, ": expected a rank, 0 or more",
                         nranks.has_value() ? absl::StrCat(" and below ", *nranks) : "", ", found ",
-                        root));
+                        rank));
   }
 
   void CheckType(const Op& op, const CollectiveOp& collective, VarId var) {

@@ -84,6 +84,17 @@ TEST(Collectives, OtherOpsThatCommunicateNeedTheirRing) {
   }
 }
 
+TEST(Collectives, PeersAreRanks) {
+  const std::string ring = "    c_comm_init_all() {ring_id=0}\n";
+  EXPECT_THAT(Check("    send_v2(X=[a]) {ring_id=0, peer=1}\n", ring), IsEmpty());
+  EXPECT_THAT(
+      Check("    send_v2(X=[a]) {ring_id=0, peer=2}\n", ring),
+      ElementsAre(HasSubstr("error: W303: op 0 (send_v2) attribute peer: expected a rank, 0 "
+                            "or more and below 2, found 2")));
+  EXPECT_THAT(Check("    Out=[a] = recv_v2() {ring_id=0, peer=-1}\n", ring),
+              ElementsAre(HasSubstr("error: W303: op 0 (recv_v2) attribute peer: ")));
+}
+
 TEST(Collectives, SynchronizationNeedsItsRing) {
   EXPECT_THAT(Check("    Out=[a] = c_wait_comm(X=[a]) {ring_id=1}\n", ""),
               ElementsAre(HasSubstr("error: W301: op 0 (c_wait_comm): uses ring 1")));

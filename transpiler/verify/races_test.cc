@@ -14,7 +14,9 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -59,6 +61,22 @@ TEST(Races, W401RingThatDoesNotWaitForTheComputeStream) {
       ElementsAre("error: W401: op 1 (c_allreduce_sum) reads w@GRAD on ring 0, while op 0 "
                   "(fill_constant) writes it on the compute stream: nothing makes ring 0 wait for "
                   "the compute stream in between; insert c_wait_compute"));
+}
+
+TEST(Races, MessagesAreOnTheStreamOfTheirRing) {
+  const auto found = [](const char* ops) {
+    return Found(absl::StrCat("program {\n  block 0 parent=-1 {\n    var x : fp32[4] persistable\n",
+                              ops, "  }\n}\n"));
+  };
+  EXPECT_THAT(found("    Out=[x] = recv_v2() {out_shape=ints[4], peer=1, ring_id=0}\n"
+                    "    Out=[x] = relu(X=[x])\n"),
+              Contains(HasSubstr("W401: op 1 (relu) reads x on the compute stream, while op 0 "
+                                 "(recv_v2) writes it on ring 0")));
+  EXPECT_THAT(found("    send_v2(X=[x]) {peer=1, ring_id=0}\n    Out=[x] = scale(X=[x])\n"),
+              Contains(HasSubstr("op 1 (scale) writes x on the compute stream, while op 0 "
+                                 "(send_v2) reads it on ring 0")));
+  EXPECT_THAT(found("    Out=[x] = barrier(X=[x]) {ring_id=0}\n    Out=[x] = relu(X=[x])\n"),
+              IsEmpty());
 }
 
 TEST(Races, W402AndW403SayWhatIsDone) {
