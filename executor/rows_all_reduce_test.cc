@@ -62,31 +62,6 @@ class Ranks {
   std::unique_ptr<CommunicatorGroup> group_;
 };
 
-// Says that the host cannot read it.
-class DeviceMemory : public Memory {
- public:
-  bool IsHost() const override { return false; }
-  std::shared_ptr<void> Allocate(size_t bytes) override { return HostMemory()->Allocate(bytes); }
-  absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
-    return HostMemory()->CopyFromHost(from, bytes, to);
-  }
-  absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
-    return HostMemory()->CopyToHost(from, bytes, to);
-  }
-  absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
-    return HostMemory()->Copy(from, bytes, to, stream);
-  }
-};
-
-TEST(RowsAllReduceTest, RowsInTheMemoryOfADeviceAreAnError) {
-  DeviceMemory memory;
-  Tensor rows(&memory);
-  rows.ResizeRows(DType::kFloat32, {4, 2}, 1);
-  EXPECT_THAT(Ranks({rows}).Reduce(),
-              ElementsAre(StatusIs(absl::StatusCode::kUnimplemented,
-                                   "X: no collective between GPUs for SelectedRows, as in g")));
-}
-
 TEST(RowsAllReduceTest, RowsOfAllRanksAreMerged) {
   Ranks ranks({Rows({9, 2}, {5, 1, 5}, {1, 2, 3, 4, 5, 6}), Rows({9, 2}, {8}, {7, 8}),
                Rows({9, 2}, {1, 8}, {10, 20, 30, 40})});
