@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
@@ -215,7 +216,9 @@ class Exporter {
     for (uint32_t r = 0; r < op.num_results; ++r) {
       const Value& result = document_.results(op)[r];
       const Symbol var = import_.variable_of_value[op.first_result + r];
-      if (var.valid()) CurrentOf(var) = {result.id, result.type};
+      if (!var.valid()) continue;
+      CurrentOf(var) = {result.id, result.type};
+      if (op.name == "p" || op.name == "1.data") is_bound_.insert(var);
     }
     return WriteSplits(i);
   }
@@ -246,6 +249,10 @@ class Exporter {
         break;
     }
     WEFT_RETURN_IF_ERROR(CheckOutputs(op));
+    const auto fused = buffers_.find(op.output_args()[0]);
+    if (fused != buffers_.end() && HasBoundPart(fused->second)) {
+      return WriteForParts(op, fused->second);
+    }
     std::vector<NewOpInput> inputs;
     for (Symbol arg : op.input_args()) {
       WEFT_RETURN_IF_ERROR(ConcatenateBuffer(arg));
@@ -258,13 +265,38 @@ class Exporter {
       }
       inputs.push_back({arg, now.id, std::string(now.type)});
     }
+    const bool in_place = is_bound_.contains(op.output_args()[0]);
     WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
-                          new_ops_.Translate(op, inputs, StreamOf(op)));
+                          new_ops_.Translate(op, inputs, StreamOf(op), in_place));
     for (const NewOp& written : ops) Append(written.json);
     const Symbol out = op.output_args()[0];
     SetCurrent(out, ops.back().results[0], ops.back().types[0]);
     const auto buffer = buffers_.find(out);
     if (buffer != buffers_.end()) buffer->second.id = ops.back().results[0];
+    return absl::OkStatus();
+  }
+
+  bool HasBoundPart(const Buffer& buffer) const {
+    return absl::c_any_of(buffer.parts, [&](const std::string& part) {
+      return is_bound_.contains(program_.FindSymbol(part));
+    });
+  }
+
+  // An op on a buffer of parameters, as one on each: copies of them would not outlive the step.
+  absl::Status WriteForParts(const Op& op, const Buffer& buffer) {
+    for (const std::string& name : buffer.parts) {
+      const Symbol part = program_.FindSymbol(name);
+      const Current now = CurrentOf(part);
+      if (now.id == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("reads ", name, ", which nothing has written"));
+      }
+      const NewOpInput input = {op.output_args()[0], now.id, std::string(now.type)};
+      WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
+                            new_ops_.Translate(op, {input}, StreamOf(op), /*in_place=*/true));
+      for (const NewOp& written : ops) Append(written.json);
+      SetCurrent(part, ops.back().results[0], ops.back().types[0]);
+    }
     return absl::OkStatus();
   }
 
@@ -374,6 +406,9 @@ class Exporter {
   absl::flat_hash_map<Symbol, Buffer> buffers_;
   absl::flat_hash_map<Symbol, Symbol> buffer_of_part_;
   absl::flat_hash_set<int64_t> waiting_rings_;
+  // Parameters, feeds and state, which outlive the step: what writes one must write in place, as
+  // Paddle keeps the variable and not the value.
+  absl::flat_hash_set<Symbol> is_bound_;
   NewOps new_ops_;
   std::string out_;
 };

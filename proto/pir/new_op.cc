@@ -141,7 +141,7 @@ absl::StatusOr<NewOp> NewOps::Integers(absl::Span<const int64_t> values) {
 
 absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
                                                      absl::Span<const NewOpInput> inputs,
-                                                     absl::string_view stream) {
+                                                     absl::string_view stream, bool in_place) {
   if (inputs.empty() || op.output_args().size() != 1) {
     return absl::InvalidArgumentError("expected inputs and one output");
   }
@@ -192,6 +192,14 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
     WEFT_ASSIGN_OR_RETURN(NewOp combine, Make("0.combine", operands, {}, {list}));
     operands = {combine.results[0]};
     ops.push_back(std::move(combine));
+  }
+  if (in_place) {
+    if (!is_in_place || (desc != "all_reduce" && desc != "scale")) {
+      return absl::UnimplementedError(absl::StrCat(
+          "writes ", op.program().name(op.output_args()[0]),
+          ", which outlives the step: expected all_reduce or scale in place, which PIR has"));
+    }
+    if (desc == "scale") name = "1.scale_";
   }
   if (!stream.empty()) {
     attrs.push_back(Attr("execution_stream", "0.a_str", Quoted(stream)));

@@ -47,7 +47,7 @@ class NewOps {
   // An op of kind kWritten, after the constants and lists that it reads. The last op has one
   // result. `stream`: on which it runs; empty: that of computation.
   absl::StatusOr<std::vector<NewOp>> Translate(const Op& op, absl::Span<const NewOpInput> inputs,
-                                               absl::string_view stream);
+                                               absl::string_view stream, bool in_place);
 
   // One tensor of all elements, in order; the last op has it as its result.
   absl::StatusOr<std::vector<NewOp>> Concatenate(absl::Span<const NewOpInput> parts);

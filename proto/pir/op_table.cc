@@ -48,6 +48,7 @@ constexpr Row kRows[] = {
     {"1.greater_than", "greater_than", kXY, kOut, ""},
     {"1.less_than", "less_than", kXY, kOut, ""},
     {"1.scale", "scale", "x:X scale:@scale/FLOAT", kOut, ""},
+    {"1.scale_", "scale", "x:X scale:@scale/FLOAT", "out:Out=x", ""},
     {"1.cast", "cast", kX, kOut, "dtype:out_dtype"},
     {"1.assign", "assign", kX, kOut, ""},
     {"1.square", "square", kX, kOut, ""},
