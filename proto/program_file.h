@@ -23,8 +23,8 @@ enum class ProgramFormat {
 };
 
 // By the file's name: .pb, .pdmodel, __model__ and "-" (standard input or output) are binary,
-// .pbtxt protobuf text, .prog program text, .json PIR. InvalidArgument, listing these, for any other
-// name.
+// .pbtxt protobuf text, .prog program text, .json PIR. InvalidArgument, listing these, for any
+// other name.
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 
 // Errors do not name the path. A binary file is mapped as long as the program lives; one that holds

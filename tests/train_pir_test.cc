@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
@@ -128,6 +130,47 @@ INSTANTIATE_TEST_SUITE_P(Pir, TrainPirTest,
                                  Values(Case{"OneRank", 1, ""}, Case{"OneByOne", 2, "none"},
                                         Case{"Fused", 2, "count{count=3}"})),
                          NameOf);
+
+// One small program for each of the ops of the table, which Paddle 3.3.1 trained for three steps.
+TEST(PirOpsTest, EachOpComputesWhatItComputesInPaddle) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_ops.tar.xz"));
+  const std::string folder = ::testing::TempDir();
+  int count = 0;
+  for (const auto& [file, losses] : files) {
+    absl::string_view model = file;
+    if (!absl::ConsumeSuffix(&model, "/loss")) continue;
+    SCOPED_TRACE(model);
+    for (const char* name : {"main.json", "startup.json", "params.npz", "feeds.npz"}) {
+      WEFT_ASSERT_OK(
+          WriteFile(absl::StrCat(folder, "/", name), files.at(absl::StrCat(model, "/", name))));
+    }
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadProgram(folder + "/main.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program startup, ReadProgram(folder + "/startup.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Tensors params, ReadNpz(folder + "/params.npz"));
+    std::vector<float> found;
+    RunInputs inputs;
+    WEFT_ASSERT_OK_AND_ASSIGN(inputs.feeds, FeedsFromFile(folder + "/feeds.npz"));
+    inputs.main = &main;
+    inputs.startup = &startup;
+    inputs.params = &params;
+    inputs.on_result = [&found](const StepResult& result) {
+      found.push_back(*result.values[0].data<float>());
+      return absl::OkStatus();
+    };
+    RunOptions options;
+    options.kernels = &CpuKernels();
+    options.steps = inputs.feeds.num_steps;
+    WEFT_ASSERT_OK(RunProgram(inputs, options));
+    const std::vector<std::string> expected = absl::StrSplit(losses, ' ');
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t step = 0; step < found.size(); ++step) {
+      const double loss = std::stod(expected[step]);
+      EXPECT_NEAR(found[step], loss, 1e-5 * std::fabs(loss) + 1e-6) << "step " << step;
+    }
+    ++count;
+  }
+  EXPECT_GT(count, 40);
+}
 
 }  // namespace
 }  // namespace weft

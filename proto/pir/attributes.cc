@@ -218,6 +218,16 @@ absl::StatusOr<std::vector<int64_t>> IntsOf(const Attribute& attribute) {
   return ints;
 }
 
+absl::StatusOr<std::vector<double>> DoublesOf(const Attribute& attribute) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(attribute));
+  std::vector<double> values;
+  for (const Attribute& element : elements) {
+    WEFT_ASSIGN_OR_RETURN(const double value, DoubleOf(element));
+    values.push_back(value);
+  }
+  return values;
+}
+
 absl::StatusOr<std::vector<bool>> FlagsOf(const Attribute& attribute) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(attribute));
   std::vector<bool> flags;

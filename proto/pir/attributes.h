@@ -37,6 +37,8 @@ absl::StatusOr<int64_t> IntOf(const Attribute& attribute);
 absl::StatusOr<double> DoubleOf(const Attribute& attribute);
 absl::StatusOr<std::string> StringOf(const Attribute& attribute);
 absl::StatusOr<std::vector<int64_t>> IntsOf(const Attribute& attribute);
+// An array of numbers of any kind.
+absl::StatusOr<std::vector<double>> DoublesOf(const Attribute& attribute);
 // Of "OA": a flag of every result.
 absl::StatusOr<std::vector<bool>> FlagsOf(const Attribute& attribute);
 // Of 1.a_dtype: "float32". None for "Undefined(ALL_DTYPE)".

@@ -189,6 +189,30 @@ TEST(ExporterTest, BuffersBecomeConcatAndSplit) {
   WEFT_EXPECT_OK(Import(text));
 }
 
+// What an op makes is lost with the step, unless it is the memory of the parameter.
+TEST(ExporterTest, ParametersAreWrittenInPlaceAlsoInBuffers) {
+  Edit edit("fit_a_line/main.json");
+  const std::vector<std::string> parts = {"fc_0.b_0", "fc_0.w_0"};
+  ProgramBuilder builder;
+  builder.Var("buffer", {14});
+  const pb::VarDesc buffer = builder.last_var();
+  builder.Op("coalesce_tensor", {{"Input", parts}},
+             {{"FusedOutput", {"buffer"}}, {"Output", parts}});
+  const pb::OpDesc coalesce = builder.last_op();
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const std::string text,
+      edit.InsertAfter(12, {coalesce, InPlace("all_reduce", "buffer"), InPlace("scale", "buffer")},
+                       {buffer}));
+  const std::vector<std::string> lines = Lines(text);
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 20, lines.end()),
+              ElementsAre("1.all_reduce_ 26 <- 22", "1.all_reduce_ 27 <- 24", "1.full 28 <-",
+                          "1.scale_ 29 <- 26 28", "1.full 30 <-", "1.scale_ 31 <- 27 30"));
+  // Another op would need a copy.
+  Edit other("fit_a_line/main.json");
+  EXPECT_THAT(std::string(other.InsertAfter(12, {InPlace("sqrt", "fc_0.w_0")}).status().message()),
+              HasSubstr("op 13 (sqrt): writes fc_0.w_0, which outlives the step"));
+}
+
 TEST(ExporterTest, ListsAreMadeAgainOfNewElements) {
   // A summand of an add_n, all-reduced before the list is read.
   Edit edit("bert_tiny/main.json");

@@ -1,6 +1,7 @@
 #include "proto/pir/importer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <string>
 #include <utility>
@@ -113,9 +114,9 @@ class Importer {
       for (uint32_t k = 0; k < op(i).num_operands; ++k) {
         const ValueIndex value = operands(i)[k].value;
         if (value == kNoValue) continue;
-        const bool is_attribute =
-            rule != nullptr && (rule->operands[k].kind == OperandRule::Kind::kConstant ||
-                                rule->operands[k].kind == OperandRule::Kind::kDropped);
+        const bool is_attribute = rule != nullptr && !Overwrites(*rule, k) &&
+                                  (rule->operands[k].kind == OperandRule::Kind::kConstant ||
+                                   rule->operands[k].kind == OperandRule::Kind::kDropped);
         if (!is_attribute) is_read[value] = true;
         if (is_attribute) folded_[value] = true;
       }
@@ -130,6 +131,12 @@ class Importer {
       is_kept_[i] = is_read[value] || !folded_[value];
     }
     return absl::OkStatus();
+  }
+
+  static bool Overwrites(const OpRule& rule, uint32_t operand) {
+    return std::any_of(rule.results.begin(), rule.results.end(), [&](const ResultRule& result) {
+      return result.in_place_of == static_cast<int>(operand);
+    });
   }
 
   static bool IsSink(absl::string_view name) {
@@ -467,6 +474,11 @@ class Importer {
     WEFT_ASSIGN_OR_RETURN(absl::optional<pb::OpDesc::Attr> attr, ToAttr(attribute));
     if (!attr.has_value()) return absl::OkStatus();
     if (name != attribute.name) attr->set_name(std::string(name));
+    if (rule != nullptr && attr->type() == pb::FLOAT64) {  // ProgramDesc has floats there
+      attr->set_type(pb::FLOAT);
+      attr->set_f(static_cast<float>(attr->float64()));
+      attr->clear_float64();
+    }
     *desc_.add_attrs() = *std::move(attr);
     return absl::OkStatus();
   }
@@ -536,7 +548,48 @@ class Importer {
         AddAttr("str_value", pb::STRING)->set_s(absl::StrCat(value));
       }
     }
+    if (rule.pir == "1.assign_value_") WEFT_RETURN_IF_ERROR(AddValues(i));
     if (rule.pir == "1.full_like") return FillIfKnown(i);
+    return absl::OkStatus();
+  }
+
+  // ProgramDesc has an attribute for the values of each element type.
+  absl::Status AddValues(uint32_t i) {
+    const Attribute* const attribute = FindAttribute("values", attributes_);
+    if (attribute == nullptr) return absl::InvalidArgumentError("expected an attribute values");
+    WEFT_ASSIGN_OR_RETURN(const std::vector<double> values, DoublesOf(*attribute));
+    WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(op(i).first_result));
+    const bool is_long = type.dtype == pb::VarType::INT64;
+    const bool is_double = type.dtype == pb::VarType::FP64;
+    const bool is_int = type.dtype == pb::VarType::INT32 || type.dtype == pb::VarType::BOOL;
+    if (!is_long && !is_double && !is_int && type.dtype != pb::VarType::FP32) {
+      return absl::UnimplementedError("expected values of bool, int32, int64, fp32 or fp64");
+    }
+    pb::OpDesc::Attr* const attr = AddAttr(is_long                           ? "int64_values"
+                                           : is_double                       ? "fp64_values"
+                                           : type.dtype == pb::VarType::BOOL ? "bool_values"
+                                           : is_int                          ? "int32_values"
+                                                                             : "fp32_values",
+                                           is_long     ? pb::LONGS
+                                           : is_double ? pb::FLOAT64S
+                                           : is_int    ? pb::INTS
+                                                       : pb::FLOATS);
+    for (const double value : values) {
+      if (!is_double && !(std::fabs(value) < (is_int ? 2147483648.0 : 9.2e18)) &&
+          (is_long || is_int)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("expected integers that fit, found ", value));
+      }
+      if (is_long) {
+        attr->add_longs(static_cast<int64_t>(value));
+      } else if (is_double) {
+        attr->add_float64s(value);
+      } else if (is_int) {
+        attr->add_ints(static_cast<int32_t>(value));
+      } else {
+        attr->add_floats(static_cast<float>(value));
+      }
+    }
     return absl::OkStatus();
   }
 
