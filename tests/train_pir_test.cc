@@ -144,8 +144,8 @@ TEST(PirOpsTest, EachOpComputesWhatItComputesInPaddle) {
       WEFT_ASSERT_OK(
           WriteFile(absl::StrCat(folder, "/", name), files.at(absl::StrCat(model, "/", name))));
     }
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadProgram(folder + "/main.json"));
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program startup, ReadProgram(folder + "/startup.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(folder + "/main.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(folder + "/startup.json"));
     WEFT_ASSERT_OK_AND_ASSIGN(const Tensors params, ReadNpz(folder + "/params.npz"));
     std::vector<float> found;
     RunInputs inputs;
@@ -168,8 +168,21 @@ TEST(PirOpsTest, EachOpComputesWhatItComputesInPaddle) {
       EXPECT_NEAR(found[step], loss, 1e-5 * std::fabs(loss) + 1e-6) << "step " << step;
     }
     ++count;
+
+    // The verifier finds the gradients of all of them reduced, also in what is written.
+    TranspileOptions transpile;
+    transpile.mode = "grad_allreduce";
+    transpile.cluster.nranks = 2;
+    ProgramPair programs{&main, &startup};
+    WEFT_ASSERT_OK(Transpile(transpile, programs));
+    WEFT_ASSERT_OK(WriteProgram(main, folder + "/out.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(folder + "/out.json"));
+    VerifyOptions verify;
+    verify.nranks = 2;
+    const Findings findings = Verify({{&written, &startup}}, verify);
+    EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
   }
-  EXPECT_GT(count, 40);
+  EXPECT_GT(count, 50);
 }
 
 }  // namespace

@@ -251,6 +251,22 @@ constexpr Row kRows[] = {
      "beta1_pow_out:Beta1PowOut=beta1_pow beta2_pow_out:Beta2PowOut=beta2_pow "
      "master_param_outs:MasterParamOut=master_param",
      ""},
+    {"1.nadam_", "nadam",
+     "param:Param grad:Grad learning_rate:LearningRate momentum_decay_pow:MomentumDecayPow "
+     "beta2_pow:Beta2Pow mu_product:MuProduct moment1:Moment1 moment2:Moment2 "
+     "master_param:MasterParam?",
+     "param_out:ParamOut=param momentum_decay_pow_out:MomentumDecayPowOut=momentum_decay_pow "
+     "beta2_pow_out:Beta2PowOut=beta2_pow mu_product_out:MuProductOut=mu_product "
+     "moment1_out:Moment1Out=moment1 moment2_out:Moment2Out=moment2 "
+     "master_param_out:MasterParamOut=master_param",
+     ""},
+    {"1.radam_", "radam",
+     "param:Param grad:Grad learning_rate:LearningRate beta1_pow:Beta1Pow beta2_pow:Beta2Pow "
+     "rho:Rho moment1:Moment1 moment2:Moment2 master_param:MasterParam?",
+     "param_out:ParamOut=param beta1_pow_out:Beta1PowOut=beta1_pow "
+     "beta2_pow_out:Beta2PowOut=beta2_pow rho_out:RhoOut=rho moment1_out:Moment1Out=moment1 "
+     "moment2_out:Moment2Out=moment2 master_param_out:MasterParamOut=master_param",
+     ""},
     // Communication, as Paddle 3 names it in both formats.
     {"1.all_reduce_", "all_reduce", "x:x", "out:out=x", ""},
     {"1.all_reduce", "all_reduce", "x:x", "out:out", ""},
