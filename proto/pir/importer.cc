@@ -1,7 +1,6 @@
 #include "proto/pir/importer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/pir/attributes.h"
+#include "proto/pir/desc_attributes.h"
 #include "proto/pir/op_table.h"
 #include "proto/pir/survey.h"
 #include "proto/pir/training.h"
@@ -22,9 +22,6 @@ namespace weft::pir {
 namespace {
 
 constexpr int64_t kPaddle3 = 3003001;
-// Attributes that say where an op came from, and roles, which the import finds itself.
-constexpr absl::string_view kStructName = "struct_name";
-
 // Appends a field of a message: tag, length, message.
 void AppendMessage(int field_number, const std::string& message, std::string* out) {
   const auto varint = [out](uint64_t value) {
@@ -182,13 +179,6 @@ class Importer {
     return added;
   }
 
-  pb::OpDesc::Attr* AddAttr(absl::string_view name, pb::AttrType type) {
-    pb::OpDesc::Attr* const attr = desc_.add_attrs();
-    attr->set_name(std::string(name));
-    attr->set_type(type);
-    return attr;
-  }
-
   absl::Status ReadInto(ValueIndex value, pb::OpDesc::Var* slot) {
     if (value == kNoValue) return absl::OkStatus();
     const uint32_t maker = document_.value(value).op;
@@ -224,170 +214,20 @@ class Importer {
       const ValueIndex value = operands(i)[k].value;
       if (operand.kind == OperandRule::Kind::kDropped) continue;
       if (operand.kind == OperandRule::Kind::kConstant) {
-        WEFT_RETURN_IF_ERROR(AddConstant(value, operand));
+        WEFT_RETURN_IF_ERROR(attrs_.AddConstant(value, operand));
         if (operand.target == "dim") reduces_all = desc_.attrs().rbegin()->ints().empty();
         continue;
       }
       WEFT_RETURN_IF_ERROR(ReadInto(value, AddSlot(operand.target, desc_.mutable_inputs())));
     }
     for (const Attribute& attribute : attributes_) {
-      WEFT_RETURN_IF_ERROR(AddAttribute(attribute, &rule));
+      WEFT_RETURN_IF_ERROR(attrs_.Convert(attribute, &rule));
     }
-    WEFT_RETURN_IF_ERROR(AddDerivedAttributes(i, rule, reduces_all));
+    WEFT_RETURN_IF_ERROR(attrs_.Derive(i, rule, attributes_, reduces_all));
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       WEFT_RETURN_IF_ERROR(AddResult(i, r, &rule, rule.results[r].slot));
     }
     return rule.has_xshape ? AddXShape(i) : absl::OkStatus();
-  }
-
-  absl::Status AddAttribute(const Attribute& attribute, const OpRule* rule) {
-    if (attribute.name == kStructName || attribute.name == kOpRoleAttr) return absl::OkStatus();
-    absl::string_view name = attribute.name;
-    if (rule != nullptr) {
-      for (const auto& [from, to] : rule->attrs) {
-        if (from != name) continue;
-        name = to;
-        break;
-      }
-    }
-    if (name.empty()) return absl::OkStatus();
-    WEFT_ASSIGN_OR_RETURN(absl::optional<pb::OpDesc::Attr> attr, ToAttr(attribute));
-    if (!attr.has_value()) return absl::OkStatus();
-    if (name != attribute.name) attr->set_name(std::string(name));
-    if (rule != nullptr && attr->type() == pb::FLOAT64) {  // ProgramDesc has floats there
-      attr->set_type(pb::FLOAT);
-      attr->set_f(static_cast<float>(attr->float64()));
-      attr->clear_float64();
-    }
-    *desc_.add_attrs() = *std::move(attr);
-    return absl::OkStatus();
-  }
-
-  absl::Status AddConstant(ValueIndex value, const OperandRule& operand) {
-    pb::OpDesc::Attr* const attr = AddAttr(operand.target, operand.type);
-    if (operand.type == pb::FLOAT || operand.type == pb::INT) {
-      WEFT_ASSIGN_OR_RETURN(const double number, ConstantOf(document_, value));
-      if (operand.type == pb::FLOAT) {
-        attr->set_f(static_cast<float>(number));
-        return absl::OkStatus();
-      }
-      const bool fits = number >= -2147483648.0 && number <= 2147483647.0;
-      if (fits) attr->set_i(static_cast<int32_t>(number));
-      if (fits && attr->i() == number) return absl::OkStatus();
-      return absl::InvalidArgumentError(
-          absl::StrCat("operand ", operand.name, ": expected an integer, found ", number));
-    }
-    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ints, IntegersOf(document_.value(value).op));
-    for (const int64_t number : ints) {
-      if (operand.type == pb::LONGS) {
-        attr->add_longs(number);
-        continue;
-      }
-      // A slice up to the end has the largest integer of 64 bits.
-      attr->add_ints(
-          static_cast<int32_t>(std::clamp<int64_t>(number, -2147483648LL, 2147483647LL)));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::vector<int64_t>> IntegersOf(uint32_t maker) const {
-    WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(op(maker).attrs));
-    const Attribute* const value = FindAttribute("value", attributes);
-    if (value == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(document_.DebugName(maker), ": expected an attribute value, found none"));
-    }
-    return IntsOf(*value);
-  }
-
-  // Attributes that ProgramDesc has and PIR derives from other things.
-  absl::Status AddDerivedAttributes(uint32_t i, const OpRule& rule, bool reduces_all) {
-    if (rule.FindOperand("axis") >= 0 && absl::StartsWith(rule.desc, "reduce_")) {
-      bool given = false;
-      for (pb::OpDesc::Attr& attr : *desc_.mutable_attrs()) {
-        if (attr.name() != "reduce_all") continue;
-        given = true;
-        attr.set_b(attr.b() || reduces_all);
-      }
-      if (!given) AddAttr("reduce_all", pb::BOOLEAN)->set_b(reduces_all);
-    }
-    // Data orders a collective and the ops around it, as one stream would.
-    if (rule.desc == "all_reduce" || rule.desc == "broadcast") {
-      AddAttr("use_calc_stream", pb::BOOLEAN)->set_b(true);
-    }
-    if (rule.desc == "cast") {
-      WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(operands(i)[0].value));
-      AddAttr("in_dtype", pb::INT)->set_i(type.dtype);
-    }
-    if (rule.pir == "1.full") {
-      WEFT_ASSIGN_OR_RETURN(const double value, ConstantOf(document_, op(i).first_result));
-      AddAttr("value", pb::FLOAT)->set_f(static_cast<float>(value));
-      WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(op(i).first_result));
-      if (type.dtype != pb::VarType::FP32 &&
-          static_cast<double>(static_cast<float>(value)) != value) {
-        AddAttr("str_value", pb::STRING)->set_s(absl::StrCat(value));
-      }
-    }
-    if (rule.pir == "1.assign_value_") WEFT_RETURN_IF_ERROR(AddValues(i));
-    if (rule.pir == "1.full_like") return FillIfKnown(i);
-    return absl::OkStatus();
-  }
-
-  // ProgramDesc has an attribute for the values of each element type.
-  absl::Status AddValues(uint32_t i) {
-    const Attribute* const attribute = FindAttribute("values", attributes_);
-    if (attribute == nullptr) return absl::InvalidArgumentError("expected an attribute values");
-    WEFT_ASSIGN_OR_RETURN(const std::vector<double> values, DoublesOf(*attribute));
-    WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(op(i).first_result));
-    const bool is_long = type.dtype == pb::VarType::INT64;
-    const bool is_double = type.dtype == pb::VarType::FP64;
-    const bool is_int = type.dtype == pb::VarType::INT32 || type.dtype == pb::VarType::BOOL;
-    if (!is_long && !is_double && !is_int && type.dtype != pb::VarType::FP32) {
-      return absl::UnimplementedError("expected values of bool, int32, int64, fp32 or fp64");
-    }
-    pb::OpDesc::Attr* const attr = AddAttr(is_long                           ? "int64_values"
-                                           : is_double                       ? "fp64_values"
-                                           : type.dtype == pb::VarType::BOOL ? "bool_values"
-                                           : is_int                          ? "int32_values"
-                                                                             : "fp32_values",
-                                           is_long     ? pb::LONGS
-                                           : is_double ? pb::FLOAT64S
-                                           : is_int    ? pb::INTS
-                                                       : pb::FLOATS);
-    for (const double value : values) {
-      if (!is_double && !(std::fabs(value) < (is_int ? 2147483648.0 : 9.2e18)) &&
-          (is_long || is_int)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("expected integers that fit, found ", value));
-      }
-      if (is_long) {
-        attr->add_longs(static_cast<int64_t>(value));
-      } else if (is_double) {
-        attr->add_float64s(value);
-      } else if (is_int) {
-        attr->add_ints(static_cast<int32_t>(value));
-      } else {
-        attr->add_floats(static_cast<float>(value));
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  // With known dims, the gradient of a loss is a fill_constant, as Paddle writes it in ProgramDesc.
-  absl::Status FillIfKnown(uint32_t i) {
-    WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(op(i).first_result));
-    if (type.kind != ValueType::Kind::kTensor ||
-        std::any_of(type.dims.begin(), type.dims.end(), [](int64_t d) { return d < 0; })) {
-      return absl::OkStatus();
-    }
-    desc_.set_type("fill_constant");
-    desc_.clear_inputs();
-    pb::OpDesc::Attr* const shape = AddAttr("shape", pb::LONGS);
-    for (const int64_t dim : type.dims) shape->add_longs(dim);
-    for (pb::OpDesc::Attr& attr : *desc_.mutable_attrs()) {
-      if (attr.name() == "dtype") attr.set_i(type.dtype);
-    }
-    return absl::OkStatus();
   }
 
   absl::Status AddResult(uint32_t i, uint32_t r, const OpRule* rule, absl::string_view slot) {
@@ -473,13 +313,13 @@ class Importer {
     for (uint32_t k = 0; k < op(forward).num_operands; ++k) {
       const OperandRule& operand = rule.operands[k];
       if (operand.kind != OperandRule::Kind::kConstant || has(operand.target)) continue;
-      WEFT_RETURN_IF_ERROR(AddConstant(operands(forward)[k].value, operand));
+      WEFT_RETURN_IF_ERROR(attrs_.AddConstant(operands(forward)[k].value, operand));
     }
     WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
                           ReadAttributes(op(forward).attrs));
     for (const Attribute& attribute : attributes) {
       if (rule.attrs.empty() && !has(attribute.name)) {
-        WEFT_RETURN_IF_ERROR(AddAttribute(attribute, &rule));
+        WEFT_RETURN_IF_ERROR(attrs_.Convert(attribute, &rule));
       }
     }
     return absl::OkStatus();
@@ -504,14 +344,14 @@ class Importer {
 
   // A constant list that an op reads as a tensor.
   absl::Status VisitIntegers(uint32_t i) {
-    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ints, IntegersOf(i));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ints, attrs_.IntegersOf(i));
     WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(op(i).first_result));
     desc_.set_type("assign_value");
-    AddAttr("dtype", pb::INT)->set_i(type.dtype);
-    AddAttr("shape", pb::INTS)->add_ints(static_cast<int32_t>(ints.size()));
+    attrs_.Add("dtype", pb::INT)->set_i(type.dtype);
+    attrs_.Add("shape", pb::INTS)->add_ints(static_cast<int32_t>(ints.size()));
     const bool is_long = type.dtype == pb::VarType::INT64;
     pb::OpDesc::Attr* const values =
-        AddAttr(is_long ? "int64_values" : "int32_values", is_long ? pb::LONGS : pb::INTS);
+        attrs_.Add(is_long ? "int64_values" : "int32_values", is_long ? pb::LONGS : pb::INTS);
     for (const int64_t number : ints) {
       if (is_long) {
         values->add_longs(number);
@@ -544,7 +384,7 @@ class Importer {
                                     AddSlot(absl::StrCat("Operand", k), desc_.mutable_inputs())));
     }
     for (const Attribute& attribute : attributes_) {
-      WEFT_RETURN_IF_ERROR(AddAttribute(attribute, nullptr));
+      WEFT_RETURN_IF_ERROR(attrs_.Convert(attribute, nullptr));
     }
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       WEFT_RETURN_IF_ERROR(AddResult(i, r, nullptr, absl::StrCat("Result", r)));
@@ -554,18 +394,18 @@ class Importer {
 
   // Adds desc_, with role, pairs and the layer that made it.
   absl::Status Add(uint32_t i) {
-    AddAttr(kOpRoleAttr, pb::INT)->set_i(training_.roles[i]);
+    attrs_.Add(kOpRoleAttr, pb::INT)->set_i(training_.roles[i]);
     while (next_pair_ < pairs_.size() && pairs_[next_pair_].op < i) ++next_pair_;
     pb::OpDesc::Attr* pairs = nullptr;
     for (; next_pair_ < pairs_.size() && pairs_[next_pair_].op == i; ++next_pair_) {
       const Training::Pair& pair = pairs_[next_pair_];
       if (vars_.Of(pair.param) == kNoVar || vars_.Of(pair.grad) == kNoVar) continue;
-      if (pairs == nullptr) pairs = AddAttr(kOpRoleVarAttr, pb::STRINGS);
+      if (pairs == nullptr) pairs = attrs_.Add(kOpRoleVarAttr, pb::STRINGS);
       pairs->add_strings(vars_[vars_.Of(pair.param)].name);
       pairs->add_strings(vars_[vars_.Of(pair.grad)].name);
     }
     if (const Attribute* const layer = FindAttribute(kStructName, attributes_)) {
-      WEFT_ASSIGN_OR_RETURN(*AddAttr("op_namescope", pb::STRING)->mutable_s(), StringOf(*layer));
+      WEFT_ASSIGN_OR_RETURN(*attrs_.Add("op_namescope", pb::STRING)->mutable_s(), StringOf(*layer));
     }
     AppendMessage(pb::BlockDesc::kOpsFieldNumber, desc_.SerializePartialAsString(), &ops_);
     op_of_id_.push_back(i);
@@ -618,7 +458,8 @@ class Importer {
 
   std::vector<Training::Pair> pairs_;  // in the order of ops
   size_t next_pair_ = 0;
-  pb::OpDesc desc_;                    // of the op that is visited
+  pb::OpDesc desc_;  // of the op that is visited
+  DescAttributes attrs_{document_, &desc_};
   std::vector<Attribute> attributes_;  // of the same
   std::string ops_;                    // fields of the block
   std::vector<uint32_t> op_of_id_;

@@ -86,6 +86,17 @@ TEST(ImporterTest, RolesAndPairsFollowTheData) {
                                  "11 fc_0.b_0 fc_0.b_0@GRAD", "12 fc_0.w_0 fc_0.w_0@GRAD"));
 }
 
+// A float cannot hold it.
+TEST(ImporterTest, LargeIntegersKeepTheirDigits) {
+  std::string bytes = Edited(
+      "fit_a_line/startup.json", R"("D":0.01},"N":"value"},{"AT":{"#":"1.a_dtype","D":"float32"})",
+      R"("D":123456789.0},"N":"value"},{"AT":{"#":"1.a_dtype","D":"int64"})");
+  const size_t type = bytes.find("0.t_f32", bytes.find(R"({"%":6,)"));
+  bytes.replace(type, 7, "0.t_i64");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
+  EXPECT_EQ(program.op(program.block(0).ops()[2]).StringAttr("str_value"), "123456789");
+}
+
 TEST(ImporterTest, StartupNamesWhatItMakes) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(Files().at("fit_a_line/startup.json")));
   EXPECT_THAT(OpTexts(program),
