@@ -205,6 +205,13 @@ struct SerializedProgram {
   std::deque<std::string> owned;  // the bytes of the other pieces
 };
 
+// Where a program comes from that was not read from a ProgramDesc. Only the format that it is from
+// knows what this is (proto/pir/importer.h).
+class ProgramOrigin {
+ public:
+  virtual ~ProgramOrigin() = default;
+};
+
 struct ParseOptions {
   int threads = 2;
   // Small programs are read by fewer threads.
@@ -254,6 +261,10 @@ class Program {
   absl::string_view name(Symbol symbol) const { return symbols_.name(symbol); }
   // The symbol of a name; invalid if the program does not have the name.
   Symbol FindSymbol(absl::string_view name) const { return symbols_.Find(name); }
+
+  // Null for a program that was read from a ProgramDesc. Copies share it.
+  const std::shared_ptr<const ProgramOrigin>& origin() const { return origin_; }
+  void set_origin(std::shared_ptr<const ProgramOrigin> origin) { origin_ = std::move(origin); }
 
   // Counts the commits that changed the program.
   int revision() const { return revision_; }
@@ -337,6 +348,7 @@ class Program {
       owners_;  // of these, and of the bytes that commits added
   bool changed_ = false;
   int revision_ = 0;
+  std::shared_ptr<const ProgramOrigin> origin_;
 
   SymbolTable symbols_;
   std::vector<OpSignature> signatures_;

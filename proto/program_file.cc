@@ -12,6 +12,9 @@
 #include "base/status_macros.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
+#include "proto/pir/document.h"
+#include "proto/pir/exporter.h"
+#include "proto/pir/importer.h"
 #include "proto/text/program_text.h"
 
 namespace weft {
@@ -68,25 +71,25 @@ bool LooksLikeText(absl::string_view bytes) {
   return !start.empty();
 }
 
-// What to do with a program of Paddle 3 in its own format.
-constexpr char kPir[] =
-    "programs of Paddle 3 in its own format (PIR, JSON) are not supported; with "
-    "FLAGS_enable_pir_api=0 in the environment before `import paddle`, Paddle 3 builds a program "
-    "whose `desc.serialize_to_string()` is a .pb file";
-
-// Such files begin with {"base_code":{"magic":"pir".
-bool IsPir(absl::string_view bytes) {
-  return absl::StartsWith(bytes, "{") &&
-         absl::StrContains(bytes.substr(0, 256), R"("magic":"pir")");
+absl::StatusOr<Program> ParsePir(const FileBytes& file) {
+  if (!pir::LooksLikeDocument(file.bytes)) {
+    return absl::InvalidArgumentError(
+        "expected a program of Paddle 3, which begins with {\"base_code\":{\"magic\":\"pir\"; "
+        "tools/paddle/export_program.py writes one");
+  }
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const pir::Document> document,
+                        pir::Document::Parse(file.owner, file.bytes));
+  return pir::ImportProgram(std::move(document));
 }
 
 absl::StatusOr<Program> ParseFile(const FileBytes& file, ProgramFormat format) {
   if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
   if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
+  if (format == ProgramFormat::kPir) return ParsePir(file);
   // The owner is not moved: LooksLikeText reads the bytes of a refused program.
   absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
   if (program.ok() || !LooksLikeText(file.bytes)) return program;
-  if (IsPir(file.bytes)) return absl::InvalidArgumentError(kPir);
+  if (pir::LooksLikeDocument(file.bytes)) return ParsePir(file);
   return absl::InvalidArgumentError(
       absl::StrCat(program.status().message(),
                    " (it looks like text; text programs are named .pbtxt or .prog)"));
@@ -101,6 +104,8 @@ absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
     serialized = output.program->SerializeToPieces();
   } else if (format == ProgramFormat::kProtoText) {
     WEFT_ASSIGN_OR_RETURN(text, PrintProtoText(*output.program));
+  } else if (format == ProgramFormat::kPir) {
+    WEFT_ASSIGN_OR_RETURN(text, pir::ExportProgram(*output.program));
   } else {
     text = ProgramText(*output.program);
   }
@@ -125,10 +130,10 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
   }
   if (absl::EndsWith(name, ".pbtxt")) return ProgramFormat::kProtoText;
   if (absl::EndsWith(name, ".prog")) return ProgramFormat::kProgramText;
-  if (absl::EndsWith(name, ".json")) return absl::InvalidArgumentError(kPir);
+  if (absl::EndsWith(name, ".json")) return ProgramFormat::kPir;
   return absl::InvalidArgumentError(
       "unknown kind of program file; expected .pb, .pdmodel, __model__ or - (binary), .pbtxt "
-      "(protobuf text) or .prog (program text)");
+      "(protobuf text), .prog (program text) or .json (Paddle 3)");
 }
 
 absl::StatusOr<Program> ReadProgram(const std::string& path) {

@@ -19,15 +19,16 @@ enum class ProgramFormat {
   kBinary,       // a serialized ProgramDesc
   kProtoText,    // protobuf's text format
   kProgramText,  // docs/program_text.md
+  kPir,          // Paddle 3's own, as JSON: docs/pir.md
 };
 
 // By the file's name: .pb, .pdmodel, __model__ and "-" (standard input or output) are binary,
-// .pbtxt protobuf text, .prog program text. InvalidArgument, listing these, for any other name;
-// for .json, which Paddle 3 writes, with a way to a .pb.
+// .pbtxt protobuf text, .prog program text, .json PIR. InvalidArgument, listing these, for any
+// other name.
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 
-// Errors do not name the path. A binary file is mapped as long as the program lives. O(file)
-// memory.
+// Errors do not name the path. A binary file is mapped as long as the program lives; one that holds
+// PIR instead is read as such. O(file) memory.
 absl::StatusOr<Program> ReadProgram(const std::string& path);
 
 // Reads several programs. Paths of equal files give the same program, which is read once: the ranks

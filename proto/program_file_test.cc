@@ -87,12 +87,7 @@ TEST(ProgramFormatTest, FormatFollowsFromTheName) {
   }
   EXPECT_THAT(ProgramFormatOf("dir/a.pbtxt"), IsOkAndHolds(ProgramFormat::kProtoText));
   EXPECT_THAT(ProgramFormatOf("a.pb.prog"), IsOkAndHolds(ProgramFormat::kProgramText));
-}
-
-TEST(ProgramFormatTest, NameOfPaddle3sOwnFormatIsRefusedWithAWayToAnother) {
-  EXPECT_THAT(ProgramFormatOf("main.json"),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("(PIR, JSON)"), HasSubstr("FLAGS_enable_pir_api=0"))));
+  EXPECT_THAT(ProgramFormatOf("main.json"), IsOkAndHolds(ProgramFormat::kPir));
 }
 
 TEST(ProgramFormatTest, OtherNamesAreRefusedWithAListOfThoseThatAreNot) {
@@ -183,9 +178,9 @@ TEST_F(ProgramFileTest, ErrorOfSeveralProgramsBeginsWithThePath) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("none.pb: cannot open")));
   EXPECT_THAT(ReadPrograms({Path("a.txt")}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a.txt: unknown kind")));
-  EXPECT_THAT(ReadPrograms({Path("a.json")}),
+  EXPECT_THAT(ReadPrograms({FileOf("a.json", "{}")}),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("PIR"), HasSubstr("FLAGS_enable_pir_api=0"))));
+                       HasSubstr("a.json: expected a program of Paddle 3")));
 }
 
 TEST_F(ProgramFileTest, TextNamedAsBinaryGetsAHint) {
@@ -198,10 +193,22 @@ TEST_F(ProgramFileTest, TextNamedAsBinaryGetsAHint) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it looks like text")));
 }
 
-TEST_F(ProgramFileTest, Paddle3sOwnFormatNamedAsBinaryGetsAWayToAnother) {
-  const char bytes[] = R"({"base_code":{"magic":"pir","trainable":true,"version":4},"program":{}})";
-  EXPECT_THAT(ReadProgram(FileOf("a.pdmodel", bytes)),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("FLAGS_enable_pir_api=0")));
+constexpr char kPir[] =
+    R"({"base_code":{"magic":"pir","trainable":true,"version":4},"program":{"regions":[{"#":"r",)"
+    R"("blocks":[{"#":"b","args":[],"ops":[{"#":"1.barrier","A":[],"I":[],"O":[],"OA":[]}]}]}]}})";
+
+TEST_F(ProgramFileTest, PirIsReadByContentAndWrittenByName) {
+  for (const char* name : {"a.json", "a.pdmodel"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ReadProgram(FileOf(name, kPir)));
+    EXPECT_EQ(program.num_ops(), 1u);
+    WEFT_ASSERT_OK(WriteProgram(program, Path("b.json")));
+    EXPECT_EQ(Read("b.json"), kPir);
+    WEFT_ASSERT_OK(WriteProgram(program, Path("b.pb")));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ReadProgram(Path("b.pb")));
+    EXPECT_THAT(WriteProgram(again, Path("c.json")),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("c.json: expected a program that was read from a .json file")));
+  }
 }
 
 TEST_F(ProgramFileTest, DamagedBinaryGetsNoHint) {

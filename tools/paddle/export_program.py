@@ -11,16 +11,19 @@
 
 writes to `exported`
 
-    main.pb, startup.pb      the programs
+    main.pb, startup.pb      the programs; main.json, startup.json if Paddle 3 built them in its own
+                             format (PIR)
     feeds.npz                arrays "<step>/<variable>", one step for each batch
     params.npz               parameters and optimizer state, if the startup program has been run
 
-and returns the `weft` command that trains them. For static programs of Paddle 2.0 to 2.6. One file,
+and returns the `weft` command that trains them. For static programs of Paddle 2.0 to 3.3. One file,
 so that it can be copied beside a script.
 
-The schedule of the learning rate, if there is one, is in the program, as attribute lr_schedule of
-its variable: `weft run` follows it, also after `transpile`.
+The schedule of the learning rate, if there is one, is in main.pb, as attribute lr_schedule of its
+variable: `weft run` follows it, also after `transpile`. main.json has no place for it: the command
+says it.
 """
+import collections
 import contextlib
 import copy
 import os
@@ -64,7 +67,7 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
             supports bf16 too; or None: not written.
     scope   holds the parameters; default: paddle.static.global_scope(). If it has no values (the
             startup program has not been run), none are written.
-    test    the test program, main.clone(for_test=True): test.pb, which `weft eval` takes.
+    test    the test program, main.clone(for_test=True): test.pb or test.json, which `weft eval` takes.
     schedule_steps  of a schedule that is a Python function, write the rates of so many steps.
     plateau_steps  the steps between two calls of ReduceOnPlateau.step(loss), such as those of an
             epoch: `weft run` makes them, with the mean of the first fetched variable.
@@ -90,11 +93,11 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
     schedule = None if scheduler is None else lr_schedule(scheduler, schedule_steps,
                                                                plateau_steps)
     with _noted_schedule(main, schedule) as is_noted:
-        write_file(path("main.pb"), main.desc.serialize_to_string())
-    write_file(path("startup.pb"), startup.desc.serialize_to_string())
+        main_path = _write_program(path("main"), main)
+    startup_path = _write_program(path("startup"), startup)
     if test is not None:
-        write_file(path("test.pb"), test.desc.serialize_to_string())
-    command = ["weft", "run", path("main.pb"), "--startup", path("startup.pb")]
+        _write_program(path("test"), test)
+    command = ["weft", "run", main_path, "--startup", startup_path]
     if state and params == "npz":
         write_npz(path("params.npz"), {name: array for name, (_, array) in state.items()})
         command += ["--params", path("params.npz")]
@@ -110,7 +113,8 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
             values = schedule[schedule.index("=") + 1:-1]
             write_file(path("rates.txt"), values.replace(":", "\n").encode())
             schedule = "table{file=%s}" % path("rates.txt")
-        command += ["--lr_schedule", schedule, "--lr_var", getattr(main, "lr_var").name]
+        name = main.lr_name if _is_pir(main) else getattr(main, "lr_var").name
+        command += ["--lr_schedule", schedule, "--lr_var", name]
     return command
 
 
@@ -247,20 +251,19 @@ def _checked_feeds(main, feeds):
     import numpy  # pylint: disable=import-outside-toplevel
 
     feeds = list(feeds)
-    variables = main.global_block().vars
-    data = [name for name, var in variables.items() if var.desc.need_check_feed()]
+    declared = _declared(main)
+    data = [name for name, variable in declared.items() if variable.is_data]
     check_feed_names(feeds, data)
     batches = []
     for step, batch in enumerate(feeds):
         arrays = {}
         for name, value in batch.items():
-            if name not in variables:
+            if name not in declared:
                 raise ValueError("step %d: feed %s: the program has no such variable; its data "
                                  "variables: %s" % (step, name, ", ".join(sorted(data))))
-            var = variables[name]
             arrays[name] = numpy.ascontiguousarray(value).reshape(numpy.shape(value))
             check_feed(step, name, arrays[name].dtype.name, arrays[name].shape,
-                       _NAMES[_type_number(var)], var.shape)
+                       declared[name].dtype, declared[name].shape)
         batches.append(arrays)
     return batches
 
@@ -271,13 +274,69 @@ def _write_batches(path, batches):
 
 
 def _check_program(name, program):
-    """Raises ValueError for a program that has another form than ProgramDesc."""
-    if program is None or hasattr(program, "desc"):
+    """Raises ValueError for what is no static program."""
+    if program is None or hasattr(program, "desc") or _is_pir(program):
         return
-    raise ValueError(
-        "%s: expected a program with a ProgramDesc, found %s.%s. Paddle 3 builds programs of PIR, "
-        "which Weft does not read: set FLAGS_enable_pir_api=0 in the environment before Python "
-        "starts" % (name, type(program).__module__, type(program).__name__))
+    raise ValueError("%s: expected a static program (paddle.static.Program), found %s.%s" % (
+        name, type(program).__module__, type(program).__name__))
+
+
+def _is_pir(program):
+    """Whether Paddle 3 built the program in its own format."""
+    return not hasattr(program, "desc") and hasattr(program, "global_block")
+
+
+def _write_program(stem, program):
+    """Writes STEM.pb or STEM.json; returns the path."""
+    if not _is_pir(program):
+        write_file(stem + ".pb", program.desc.serialize_to_string())
+        return stem + ".pb"
+    from paddle.base import core  # pylint: disable=import-outside-toplevel
+
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(stem) or ".") as directory:
+        temporary = os.path.join(directory, "program.json")
+        # Overwrites, without white space, with what training needs.
+        core.serialize_pir_program(program, temporary, True, False, True)
+        with open(temporary, "rb") as file:
+            write_file(stem + ".json", file.read())
+    return stem + ".json"
+
+
+# dtype: as NumPy names it. is_data: a feed.
+_Declared = collections.namedtuple("_Declared", "dtype shape is_data persistable")
+
+
+def _declared(program):
+    """variable -> _Declared, for dense tensors of block 0 that have a name in the scope."""
+    if _is_pir(program):
+        return _declared_in_pir(program)
+    return {name: _Declared(_NAMES[_type_number(var)], var.shape, var.desc.need_check_feed(),
+                            var.persistable)
+            for name, var in program.global_block().vars.items() if _is_dense(var)}
+
+
+def _declared_in_pir(program):
+    declared = {}
+    for op in program.global_block().ops:
+        if op.name() not in ("pd_op.data", "builtin.parameter"):
+            continue
+        value = op.result(0)
+        name = op.attrs()["name" if op.name() == "pd_op.data" else "parameter_name"]
+        persistable = bool(value.persistable)
+        declared[name] = _Declared(dtype_name(value.dtype), tuple(value.shape), not persistable,
+                                   persistable)
+    return declared
+
+
+def dtype_name(dtype):
+    """NumPy's name of an element type of Paddle: paddle.float32, VarType.FP32."""
+    name = str(dtype).rsplit(".", 1)[-1].lower()
+    short = {"fp16": "float16", "fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
+    return short.get(name, name)
+
+
+def _is_dense(var):
+    return int(getattr(var.type, "value", var.type)) == _LOD_TENSOR
 
 
 def check_param(name, dtype, declared_dtype):
@@ -302,17 +361,23 @@ def _persistables(main, scope):
 
     scope = scope or paddle.static.global_scope()
     state = {}
-    for var in main.list_vars():
-        if not var.persistable or int(getattr(var.type, "value", var.type)) != _LOD_TENSOR:
-            continue
-        held = scope.find_var(var.name)
+    for name, variable in _declared_everywhere(main).items():
+        held = scope.find_var(name) if variable.persistable else None
         if held is None or not held.get_tensor()._is_initialized():
             continue
         tensor = held.get_tensor()
-        number = int(getattr(tensor._dtype(), "value", tensor._dtype()))
-        check_param(var.name, _NAMES.get(number, number), _NAMES[_type_number(var)])
-        state[var.name] = (number, numpy.array(tensor))
+        dtype = dtype_name(tensor._dtype())
+        check_param(name, dtype, variable.dtype)
+        state[name] = (_TYPES[dtype], numpy.array(tensor))
     return state
+
+
+def _declared_everywhere(program):
+    """As _declared, of all blocks."""
+    if _is_pir(program):
+        return _declared_in_pir(program)
+    return {var.name: _Declared(_NAMES[_type_number(var)], var.shape, False, True)
+            for var in program.list_vars() if var.persistable and _is_dense(var)}
 
 
 _LOD_TENSOR = 7  # in VarType

@@ -186,10 +186,15 @@ class ScheduleTest(unittest.TestCase):
 
 
 class ProgramTest(unittest.TestCase):
-    def test_programs_of_pir_are_refused_with_the_flag_that_avoids_them(self):
-        with self.assertRaisesRegex(ValueError, "main: expected a program with a ProgramDesc, found "
-                                    "builtins.object.*FLAGS_enable_pir_api=0"):
+    def test_what_is_no_program_is_refused(self):
+        with self.assertRaisesRegex(ValueError, r"main: expected a static program "
+                                    r"\(paddle.static.Program\), found builtins.object"):
             export_program.export("unused", object(), object())
+
+    def test_element_types_have_the_names_of_numpy(self):
+        for found, expected in (("paddle.float32", "float32"), ("VarType.FP32", "float32"),
+                                ("VarType.BF16", "bfloat16"), ("paddle.int64", "int64")):
+            self.assertEqual(export_program.dtype_name(found), expected)
 
     def test_parameters_of_another_type_than_declared_are_refused(self):
         export_program.check_param("w", "float16", "float16")

@@ -1,0 +1,379 @@
+#include "proto/pir/attributes.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "proto/pir/json_cursor.h"
+
+namespace weft::pir {
+namespace {
+
+struct DTypeRow {
+  absl::string_view type;       // "0.t_f32"
+  absl::string_view attribute;  // "float32"
+  pb::VarType::Type dtype;
+};
+
+constexpr DTypeRow kDTypes[] = {
+    {"0.t_bool", "bool", pb::VarType::BOOL},
+    {"0.t_i8", "int8", pb::VarType::INT8},
+    {"0.t_ui8", "uint8", pb::VarType::UINT8},
+    {"0.t_i16", "int16", pb::VarType::INT16},
+    {"0.t_i32", "int32", pb::VarType::INT32},
+    {"0.t_i64", "int64", pb::VarType::INT64},
+    {"0.t_f16", "float16", pb::VarType::FP16},
+    {"0.t_bf16", "bfloat16", pb::VarType::BF16},
+    {"0.t_f32", "float32", pb::VarType::FP32},
+    {"0.t_f64", "float64", pb::VarType::FP64},
+    {"0.t_c64", "complex64", pb::VarType::COMPLEX64},
+    {"0.t_c128", "complex128", pb::VarType::COMPLEX128},
+};
+
+std::string Found(absl::string_view data) { return absl::Utf8SafeCHexEscape(data.substr(0, 64)); }
+
+absl::Status Expected(const Attribute& attribute, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("attribute ", absl::Utf8SafeCHexEscape(attribute.name), ": expected ", what,
+                   ", found ", attribute.kind, " ", Found(attribute.data)));
+}
+
+absl::Status Expected(absl::string_view subject, absl::string_view what, absl::string_view found) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(subject, ": expected ", what, ", found ", Found(found)));
+}
+
+// {"#": kind, "D": data}.
+bool ReadTyped(JsonCursor* in, absl::string_view* kind, absl::string_view* data) {
+  return in->ReadObject([&](absl::string_view key) {
+    if (key == "#") return in->ReadString(kind);
+    if (key == "D") return in->SkipValue(data);
+    return in->SkipValue();
+  });
+}
+
+absl::StatusOr<std::vector<Attribute>> ReadElements(const Attribute& array) {
+  std::vector<Attribute> elements;
+  JsonCursor in(array.data);
+  in.ReadArray([&] {
+    elements.push_back({array.name, "", ""});
+    return ReadTyped(&in, &elements.back().kind, &elements.back().data);
+  });
+  if (!in.ok()) return Expected(array, "a list of values");
+  return elements;
+}
+
+absl::StatusOr<std::vector<int64_t>> PlainInts(const Attribute& attribute) {
+  std::vector<int64_t> ints;
+  JsonCursor in(attribute.data);
+  in.ReadArray([&] { return in.ReadInteger(&ints.emplace_back()); });
+  if (!in.ok()) return Expected(attribute, "a list of integers");
+  return ints;
+}
+
+absl::StatusOr<pb::VarType::Type> ElementType(absl::string_view name) {
+  for (const DTypeRow& row : kDTypes) {
+    if (row.type == name) return row.dtype;
+  }
+  return Expected("type", "an element type such as 0.t_f32", name);
+}
+
+template <typename T>
+bool Fits(int64_t value) {
+  return value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max();
+}
+
+// Attribute types of ProgramDesc by kinds of elements. An empty list has no kind; readers of
+// integer lists take either width.
+absl::StatusOr<pb::OpDesc::Attr> ArrayToAttr(const Attribute& array) {
+  pb::OpDesc::Attr attr;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(array));
+  const absl::string_view kind = elements.empty() ? "0.a_i32" : elements[0].kind;
+  if (absl::c_any_of(elements, [&](const Attribute& element) { return element.kind != kind; })) {
+    return Expected(array, "values of one kind");
+  }
+  if (kind == "0.a_i32") {
+    attr.set_type(pb::INTS);
+  } else if (kind == "0.a_i64") {
+    attr.set_type(pb::LONGS);
+  } else if (kind == "0.a_f32") {
+    attr.set_type(pb::FLOATS);
+  } else if (kind == "0.a_f64") {
+    attr.set_type(pb::FLOAT64S);
+  } else if (kind == "0.a_bool") {
+    attr.set_type(pb::BOOLEANS);
+  } else if (kind == "0.a_str") {
+    attr.set_type(pb::STRINGS);
+  } else {
+    return Expected(array, "numbers, booleans or strings");
+  }
+  for (const Attribute& element : elements) {
+    if (attr.type() == pb::INTS || attr.type() == pb::LONGS) {
+      WEFT_ASSIGN_OR_RETURN(const int64_t value, IntOf(element));
+      if (attr.type() == pb::LONGS) {
+        attr.add_longs(value);
+      } else if (Fits<int32_t>(value)) {
+        attr.add_ints(static_cast<int32_t>(value));
+      } else {
+        return Expected(element, "an integer of 32 bits");
+      }
+    } else if (attr.type() == pb::FLOATS || attr.type() == pb::FLOAT64S) {
+      WEFT_ASSIGN_OR_RETURN(const double value, DoubleOf(element));
+      if (attr.type() == pb::FLOATS) {
+        attr.add_floats(static_cast<float>(value));
+      } else {
+        attr.add_float64s(value);
+      }
+    } else if (attr.type() == pb::BOOLEANS) {
+      WEFT_ASSIGN_OR_RETURN(const bool value, BoolOf(element));
+      attr.add_bools(value);
+    } else {
+      WEFT_ASSIGN_OR_RETURN(*attr.add_strings(), StringOf(element));
+    }
+  }
+  return attr;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Attribute>> ReadAttributes(absl::string_view json) {
+  std::vector<Attribute> attributes;
+  if (json.empty()) return attributes;
+  JsonCursor in(json);
+  in.ReadArray([&] {
+    Attribute& attribute = attributes.emplace_back();
+    bool has_value = false;
+    const bool done = in.ReadObject([&](absl::string_view key) {
+      if (key == "N") return in.ReadString(&attribute.name);
+      if (key != "AT") return in.SkipValue();
+      has_value = true;
+      return ReadTyped(&in, &attribute.kind, &attribute.data);
+    });
+    return done && (has_value || in.Fail("a value (AT) of an attribute"));
+  });
+  if (!in.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attributes: ", in.status().message(), " in ", Found(json)));
+  }
+  return attributes;
+}
+
+const Attribute* FindAttribute(absl::string_view name, const std::vector<Attribute>& attributes) {
+  const auto found = absl::c_find_if(
+      attributes, [&](const Attribute& attribute) { return attribute.name == name; });
+  return found == attributes.end() ? nullptr : &*found;
+}
+
+absl::StatusOr<bool> BoolOf(const Attribute& attribute) {
+  if (attribute.kind != "0.a_bool" || (attribute.data != "true" && attribute.data != "false")) {
+    return Expected(attribute, "true or false (0.a_bool)");
+  }
+  return attribute.data == "true";
+}
+
+absl::StatusOr<int64_t> IntOf(const Attribute& attribute) {
+  int64_t value;
+  const bool is_narrow = attribute.kind == "0.a_i32";
+  if ((!is_narrow && attribute.kind != "0.a_i64") || !absl::SimpleAtoi(attribute.data, &value) ||
+      (is_narrow && !Fits<int32_t>(value))) {
+    return Expected(attribute, "an integer (0.a_i32, 0.a_i64) that fits");
+  }
+  return value;
+}
+
+absl::StatusOr<double> DoubleOf(const Attribute& attribute) {
+  double value;
+  const bool is_number = attribute.kind == "0.a_f32" || attribute.kind == "0.a_f64" ||
+                         attribute.kind == "0.a_i32" || attribute.kind == "0.a_i64";
+  if (!is_number || !absl::SimpleAtod(attribute.data, &value)) {
+    return Expected(attribute, "a number (0.a_f32, 0.a_f64)");
+  }
+  return value;
+}
+
+absl::StatusOr<std::string> StringOf(const Attribute& attribute) {
+  JsonCursor in(attribute.data);
+  absl::string_view text;
+  if (attribute.kind != "0.a_str" || !in.ReadString(&text)) {
+    return Expected(attribute, "a string (0.a_str)");
+  }
+  return JsonUnescape(text);
+}
+
+absl::StatusOr<std::vector<int64_t>> IntsOf(const Attribute& attribute) {
+  if (attribute.kind == "1.a_intarray") return PlainInts(attribute);
+  if (attribute.kind != "0.a_array") return Expected(attribute, "a list of integers");
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(attribute));
+  std::vector<int64_t> ints;
+  for (const Attribute& element : elements) {
+    WEFT_ASSIGN_OR_RETURN(const int64_t value, IntOf(element));
+    ints.push_back(value);
+  }
+  return ints;
+}
+
+absl::StatusOr<std::vector<double>> DoublesOf(const Attribute& attribute) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(attribute));
+  std::vector<double> values;
+  for (const Attribute& element : elements) {
+    WEFT_ASSIGN_OR_RETURN(const double value, DoubleOf(element));
+    values.push_back(value);
+  }
+  return values;
+}
+
+absl::StatusOr<std::vector<bool>> FlagsOf(const Attribute& attribute) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(attribute));
+  std::vector<bool> flags;
+  for (const Attribute& element : elements) {
+    WEFT_ASSIGN_OR_RETURN(const bool value, BoolOf(element));
+    flags.push_back(value);
+  }
+  return flags;
+}
+
+absl::StatusOr<absl::optional<pb::VarType::Type>> DTypeOf(const Attribute& attribute) {
+  JsonCursor in(attribute.data);
+  absl::string_view name;
+  if (attribute.kind == "1.a_dtype" && in.ReadString(&name)) {
+    for (const DTypeRow& row : kDTypes) {
+      if (row.attribute == name) return absl::make_optional(row.dtype);
+    }
+    if (absl::StartsWithIgnoreCase(name, "undefined")) return absl::optional<pb::VarType::Type>();
+  }
+  return Expected(attribute, "an element type (1.a_dtype) such as \"float32\"");
+}
+
+absl::StatusOr<absl::optional<pb::OpDesc::Attr>> ToAttr(const Attribute& attribute) {
+  pb::OpDesc::Attr attr;
+  const absl::string_view kind = attribute.kind;
+  if (kind == "1.a_place") return absl::optional<pb::OpDesc::Attr>();
+  if (kind == "0.a_bool") {
+    attr.set_type(pb::BOOLEAN);
+    WEFT_ASSIGN_OR_RETURN(const bool value, BoolOf(attribute));
+    attr.set_b(value);
+  } else if (kind == "0.a_i32") {
+    attr.set_type(pb::INT);
+    WEFT_ASSIGN_OR_RETURN(const int64_t value, IntOf(attribute));
+    attr.set_i(static_cast<int32_t>(value));
+  } else if (kind == "0.a_i64") {
+    attr.set_type(pb::LONG);
+    WEFT_ASSIGN_OR_RETURN(const int64_t value, IntOf(attribute));
+    attr.set_l(value);
+  } else if (kind == "0.a_f32" || kind == "0.a_f64") {
+    WEFT_ASSIGN_OR_RETURN(const double value, DoubleOf(attribute));
+    attr.set_type(kind == "0.a_f32" ? pb::FLOAT : pb::FLOAT64);
+    if (kind == "0.a_f32") {
+      attr.set_f(static_cast<float>(value));
+    } else {
+      attr.set_float64(value);
+    }
+  } else if (kind == "0.a_str") {
+    attr.set_type(pb::STRING);
+    WEFT_ASSIGN_OR_RETURN(*attr.mutable_s(), StringOf(attribute));
+  } else if (kind == "1.a_intarray") {
+    attr.set_type(pb::LONGS);
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> values, PlainInts(attribute));
+    for (const int64_t value : values) attr.add_longs(value);
+  } else if (kind == "1.a_dtype") {
+    attr.set_type(pb::INT);
+    WEFT_ASSIGN_OR_RETURN(const absl::optional<pb::VarType::Type> dtype, DTypeOf(attribute));
+    attr.set_i(dtype.has_value() ? static_cast<int>(*dtype) : -1);
+  } else if (kind == "0.a_array") {
+    WEFT_ASSIGN_OR_RETURN(attr, ArrayToAttr(attribute));
+  } else {
+    return Expected(attribute, "a number, boolean, string, element type, place or list of them");
+  }
+  WEFT_ASSIGN_OR_RETURN(*attr.mutable_name(), JsonUnescape(attribute.name));
+  return absl::make_optional(std::move(attr));
+}
+
+absl::StatusOr<Parameter> ReadParameter(const DocumentOp& op) {
+  Parameter parameter;
+  bool* const kinds[] = {&parameter.is_distributed, &parameter.is_parameter, &parameter.need_clip};
+  bool* const flags[] = {&parameter.persistable, &parameter.stop_gradient, &parameter.trainable};
+  absl::string_view name;
+  size_t kind = 0, flag = 0;
+  const auto read_flag = [](JsonCursor* in, bool* value) {
+    int64_t number;
+    if (!in->ReadInteger(&number)) return false;
+    *value = number != 0;
+    return number == 0 || number == 1 || in->Fail("0 or 1");
+  };
+  JsonCursor attrs(op.attrs);
+  attrs.ReadArray([&] {
+    if (kind < 3) return read_flag(&attrs, kinds[kind++]);
+    return kind++ == 3 ? attrs.ReadString(&name) : attrs.Fail("four attributes of a parameter");
+  });
+  if (!attrs.ok() || kind != 4) {
+    return Expected("A", "[is_distributed, is_parameter, need_clip, name]", op.attrs);
+  }
+  JsonCursor result_attrs(op.result_attrs);
+  result_attrs.ReadArray([&] {
+    if (flag < 3) return read_flag(&result_attrs, flags[flag++]);
+    return result_attrs.Fail("three attributes of the result");
+  });
+  if (!result_attrs.ok() || flag != 3) {
+    return Expected("OA", "[persistable, stop_gradient, trainable]", op.result_attrs);
+  }
+  WEFT_ASSIGN_OR_RETURN(parameter.name, JsonUnescape(name));
+  return parameter;
+}
+
+absl::StatusOr<ValueType> ReadType(absl::string_view json) {
+  ValueType type;
+  absl::string_view kind, data, dtype, unused;
+  JsonCursor in(json);
+  if (!ReadTyped(&in, &kind, &data)) return Expected("type", "an object", json);
+  if (kind == "NULL") {
+    type.kind = ValueType::Kind::kNull;
+  } else if (kind == "0.t_vec") {
+    type.kind = ValueType::Kind::kList;
+    JsonCursor list(data);
+    list.ReadArray([&] {
+      ++type.list_size;
+      return list.SkipValue();
+    });
+    if (!list.ok()) return Expected("type", "a list of types", json);
+  } else if (kind == "0.t_dtensor") {
+    type.kind = ValueType::Kind::kTensor;
+    JsonCursor list(data);
+    int i = 0;
+    list.ReadArray([&] {
+      ++i;
+      if (i == 1) return ReadTyped(&list, &dtype, &unused);
+      if (i != 2) return list.SkipValue();
+      return list.ReadArray([&] { return list.ReadInteger(&type.dims.emplace_back()); });
+    });
+    if (!list.ok() || i < 2) return Expected("type", "element type and dimensions", json);
+    WEFT_ASSIGN_OR_RETURN(type.dtype, ElementType(dtype));
+  }
+  return type;
+}
+
+absl::StatusOr<std::string> TensorTypeJson(pb::VarType::Type dtype,
+                                           const std::vector<int64_t>& dims) {
+  for (const DTypeRow& row : kDTypes) {
+    if (row.dtype != dtype) continue;
+    return absl::StrCat(R"({"#":"0.t_dtensor","D":[{"#":")", row.type, R"("},[)",
+                        absl::StrJoin(dims, ","), R"(],"NCHW",[],0]})");
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected an element type that PIR files name, found ", dtype));
+}
+
+absl::StatusOr<absl::string_view> DTypeName(pb::VarType::Type dtype) {
+  for (const DTypeRow& row : kDTypes) {
+    if (row.dtype == dtype) return row.attribute;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected an element type that PIR files name, found ", dtype));
+}
+
+}  // namespace weft::pir

@@ -1,0 +1,174 @@
+#include "proto/pir/desc_attributes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "proto/op_role.h"
+#include "proto/pir/training.h"
+
+namespace weft::pir {
+
+pb::OpDesc::Attr* DescAttributes::Add(absl::string_view name, pb::AttrType type) {
+  pb::OpDesc::Attr* const attr = desc_->add_attrs();
+  attr->set_name(std::string(name));
+  attr->set_type(type);
+  return attr;
+}
+
+absl::Status DescAttributes::Convert(const Attribute& attribute, const OpRule* rule) {
+  if (attribute.name == kStructName || attribute.name == kOpRoleAttr) return absl::OkStatus();
+  absl::string_view name = attribute.name;
+  if (rule != nullptr) {
+    for (const auto& [from, to] : rule->attrs) {
+      if (from != name) continue;
+      name = to;
+      break;
+    }
+  }
+  if (name.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(absl::optional<pb::OpDesc::Attr> attr, ToAttr(attribute));
+  if (!attr.has_value()) return absl::OkStatus();
+  if (name != attribute.name) attr->set_name(std::string(name));
+  if (rule != nullptr && attr->type() == pb::FLOAT64) {  // ProgramDesc has floats there
+    attr->set_type(pb::FLOAT);
+    attr->set_f(static_cast<float>(attr->float64()));
+    attr->clear_float64();
+  }
+  *desc_->add_attrs() = *std::move(attr);
+  return absl::OkStatus();
+}
+
+absl::Status DescAttributes::AddConstant(ValueIndex value, const OperandRule& operand) {
+  pb::OpDesc::Attr* const attr = Add(operand.target, operand.type);
+  if (operand.type == pb::FLOAT || operand.type == pb::INT) {
+    WEFT_ASSIGN_OR_RETURN(const double number, ConstantOf(document_, value));
+    if (operand.type == pb::FLOAT) {
+      attr->set_f(static_cast<float>(number));
+      return absl::OkStatus();
+    }
+    const bool fits = number >= -2147483648.0 && number <= 2147483647.0;
+    if (fits) attr->set_i(static_cast<int32_t>(number));
+    if (fits && attr->i() == number) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("operand ", operand.name, ": expected an integer, found ", number));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ints, IntegersOf(document_.value(value).op));
+  for (const int64_t number : ints) {
+    if (operand.type == pb::LONGS) {
+      attr->add_longs(number);
+      continue;
+    }
+    // A slice up to the end has the largest integer of 64 bits.
+    attr->add_ints(static_cast<int32_t>(std::clamp<int64_t>(number, -2147483648LL, 2147483647LL)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int64_t>> DescAttributes::IntegersOf(uint32_t maker) const {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                        ReadAttributes(document_.op(maker).attrs));
+  const Attribute* const value = FindAttribute("value", attributes);
+  if (value == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(document_.DebugName(maker), ": expected an attribute value, found none"));
+  }
+  return IntsOf(*value);
+}
+
+absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
+                                    const std::vector<Attribute>& attributes, bool reduces_all) {
+  if (rule.FindOperand("axis") >= 0 && absl::StartsWith(rule.desc, "reduce_")) {
+    bool given = false;
+    for (pb::OpDesc::Attr& attr : *desc_->mutable_attrs()) {
+      if (attr.name() != "reduce_all") continue;
+      given = true;
+      attr.set_b(attr.b() || reduces_all);
+    }
+    if (!given) Add("reduce_all", pb::BOOLEAN)->set_b(reduces_all);
+  }
+  // Data orders a collective and the ops around it, as one stream would.
+  if (rule.desc == "all_reduce" || rule.desc == "broadcast") {
+    Add("use_calc_stream", pb::BOOLEAN)->set_b(true);
+  }
+  if (rule.desc == "cast") {
+    WEFT_ASSIGN_OR_RETURN(const ValueType type,
+                          TypeOf(document_.operands(document_.op(i))[0].value));
+    Add("in_dtype", pb::INT)->set_i(type.dtype);
+  }
+  if (rule.pir == "1.full") {
+    WEFT_ASSIGN_OR_RETURN(const double value, ConstantOf(document_, document_.op(i).first_result));
+    Add("value", pb::FLOAT)->set_f(static_cast<float>(value));
+    WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(document_.op(i).first_result));
+    if (type.dtype != pb::VarType::FP32 &&
+        static_cast<double>(static_cast<float>(value)) != value) {
+      Add("str_value", pb::STRING)->set_s(absl::StrFormat("%.17g", value));
+    }
+  }
+  if (rule.pir == "1.assign_value_") WEFT_RETURN_IF_ERROR(AddValues(i, attributes));
+  if (rule.pir == "1.full_like") return FillIfKnown(i);
+  return absl::OkStatus();
+}
+
+// ProgramDesc has an attribute for the values of each element type.
+absl::Status DescAttributes::AddValues(uint32_t i, const std::vector<Attribute>& attributes) {
+  const Attribute* const attribute = FindAttribute("values", attributes);
+  if (attribute == nullptr) return absl::InvalidArgumentError("expected an attribute values");
+  WEFT_ASSIGN_OR_RETURN(const std::vector<double> values, DoublesOf(*attribute));
+  WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(document_.op(i).first_result));
+  const bool is_long = type.dtype == pb::VarType::INT64;
+  const bool is_double = type.dtype == pb::VarType::FP64;
+  const bool is_int = type.dtype == pb::VarType::INT32 || type.dtype == pb::VarType::BOOL;
+  if (!is_long && !is_double && !is_int && type.dtype != pb::VarType::FP32) {
+    return absl::UnimplementedError("expected values of bool, int32, int64, fp32 or fp64");
+  }
+  pb::OpDesc::Attr* const attr = Add(is_long                           ? "int64_values"
+                                     : is_double                       ? "fp64_values"
+                                     : type.dtype == pb::VarType::BOOL ? "bool_values"
+                                     : is_int                          ? "int32_values"
+                                                                       : "fp32_values",
+                                     is_long     ? pb::LONGS
+                                     : is_double ? pb::FLOAT64S
+                                     : is_int    ? pb::INTS
+                                                 : pb::FLOATS);
+  for (const double value : values) {
+    if (!is_double && !(std::fabs(value) < (is_int ? 2147483648.0 : 9.2e18)) &&
+        (is_long || is_int)) {
+      return absl::InvalidArgumentError(absl::StrCat("expected integers that fit, found ", value));
+    }
+    if (is_long) {
+      attr->add_longs(static_cast<int64_t>(value));
+    } else if (is_double) {
+      attr->add_float64s(value);
+    } else if (is_int) {
+      attr->add_ints(static_cast<int32_t>(value));
+    } else {
+      attr->add_floats(static_cast<float>(value));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// With known dims, the gradient of a loss is a fill_constant, as Paddle writes it in ProgramDesc.
+absl::Status DescAttributes::FillIfKnown(uint32_t i) {
+  WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(document_.op(i).first_result));
+  if (type.kind != ValueType::Kind::kTensor ||
+      std::any_of(type.dims.begin(), type.dims.end(), [](int64_t d) { return d < 0; })) {
+    return absl::OkStatus();
+  }
+  desc_->set_type("fill_constant");
+  desc_->clear_inputs();
+  pb::OpDesc::Attr* const shape = Add("shape", pb::LONGS);
+  for (const int64_t dim : type.dims) shape->add_longs(dim);
+  for (pb::OpDesc::Attr& attr : *desc_->mutable_attrs()) {
+    if (attr.name() == "dtype") attr.set_i(type.dtype);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::pir

@@ -1,0 +1,434 @@
+#include "proto/pir/exporter.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "proto/pir/attributes.h"
+#include "proto/pir/document.h"
+#include "proto/pir/importer.h"
+#include "proto/pir/new_op.h"
+
+namespace weft::pir {
+namespace {
+
+constexpr absl::string_view kCombine = "0.combine", kSplit = "0.split";
+
+bool IsSink(absl::string_view name) {
+  return name == "0.set_parameter" || name == "0.shadow_output";
+}
+
+class Exporter {
+ public:
+  Exporter(const Program& program, const Import& import)
+      : program_(program),
+        import_(import),
+        document_(*import.document),
+        current_(program.symbols().size()),
+        is_written_(document_.ops().size(), false),
+        new_ops_(document_.max_id()) {}
+
+  absl::StatusOr<std::string> Run() {
+    if (program_.num_blocks() > 1) {
+      return absl::UnimplementedError(
+          "the passes made blocks of ops that run on some steps only; PIR files are written "
+          "without "
+          "control flow");
+    }
+    if (document_.ops().empty()) {
+      return absl::UnimplementedError("expected a file with at least one op");
+    }
+    PlaceCompanions();
+    PlaceSinks();
+    const absl::string_view bytes = document_.bytes();
+    const char* const begin = document_.op(0).bytes.data();
+    out_.assign(bytes.data(), begin - bytes.data());
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      const absl::Status status = Visit(op);
+      if (!status.ok()) return Annotate(op.DebugName(), status);
+    }
+    WEFT_RETURN_IF_ERROR(WriteRange(companions_end_, document_.ops().size()));
+    const absl::string_view last = document_.ops().back().bytes;
+    out_.append(last.data() + last.size(), bytes.data() + bytes.size());
+    return std::move(out_);
+  }
+
+ private:
+  struct Current {
+    int64_t id = 0;  // 0: nothing yet
+    absl::string_view type;
+  };
+  // Tensors in one buffer.
+  struct Buffer {
+    std::vector<std::string> parts;
+    int64_t id = 0;  // of the concatenation, while the parts are older
+    std::string type;
+  };
+
+  // --- Order -------------------------------------------------------------------------------------
+
+  // What names the values of variables at the end of the startup program comes after the last op
+  // that writes these.
+  void PlaceSinks() {
+    absl::flat_hash_map<Symbol, uint32_t> last_writer;
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      for (Symbol arg : op.output_args()) last_writer[arg] = id.value();
+    }
+    for (uint32_t i = 0; i < document_.ops().size(); ++i) {
+      if (!IsSink(document_.op(i).name) || is_op_of_file_[i]) continue;
+      const ValueIndex value = document_.operands(document_.op(i))[0].value;
+      const auto found = last_writer.find(import_.variable_of_value[value]);
+      if (found == last_writer.end() || found->second < import_.op_of_id.size()) continue;
+      sinks_behind_[found->second].push_back(i);
+      is_deferred_.emplace(i, true);
+    }
+  }
+
+  // An op of the file that is none of the program comes with the next one that is.
+  void PlaceCompanions() {
+    std::vector<bool> is_op(document_.ops().size(), false);
+    for (OpId id : program_.block(0).ops()) {
+      if (id.value() < import_.op_of_id.size()) is_op[import_.op_of_id[id.value()]] = true;
+    }
+    is_op_of_file_.assign(document_.ops().size(), false);
+    for (const uint32_t i : import_.op_of_id) is_op_of_file_[i] = true;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < is_op.size(); ++i) {
+      if (!is_op[i]) continue;
+      companions_of_[i] = first;
+      first = i + 1;
+    }
+    companions_end_ = first;
+  }
+
+  absl::Status WriteRange(uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin; i < end; ++i) {
+      if (is_op_of_file_[i] || is_written_[i] || is_deferred_.contains(i)) continue;
+      WEFT_RETURN_IF_ERROR(WriteOld(i));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Visit(const Op& op) {
+    const size_t id = op.id().value();
+    if (id >= import_.op_of_id.size()) {
+      WEFT_RETURN_IF_ERROR(WriteNew(op));
+    } else if (op.bytes().data() != import_.begin_of_id[id]) {
+      return absl::UnimplementedError(
+          "a pass has changed this op; PIR files are written with inserted ops only");
+    } else {
+      const uint32_t i = import_.op_of_id[id];
+      WEFT_RETURN_IF_ERROR(WriteRange(companions_of_.at(i), i));
+      for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
+      WEFT_RETURN_IF_ERROR(WriteOld(i));
+    }
+    const auto sinks = sinks_behind_.find(static_cast<uint32_t>(id));
+    if (sinks == sinks_behind_.end()) return absl::OkStatus();
+    for (const uint32_t i : sinks->second) WEFT_RETURN_IF_ERROR(WriteOld(i));
+    return absl::OkStatus();
+  }
+
+  // --- Ops of the file ---------------------------------------------------------------------------
+
+  void Append(absl::string_view op) {
+    const char last = out_[out_.find_last_not_of(" \n\r\t")];
+    if (last != '[') out_ += ',';
+    absl::StrAppend(&out_, op);
+  }
+
+  // With the white space that the file has before it.
+  void AppendOld(uint32_t i, const std::string& op) {
+    const char* const begin = document_.op(i).bytes.data();
+    const char* space = begin;
+    while (space > document_.bytes().data() && absl::ascii_isspace(space[-1])) --space;
+    Append(i == 0 ? op : absl::StrCat(absl::string_view(space, begin - space), op));
+  }
+
+  Current& CurrentOf(Symbol var) {
+    if (var.value() >= current_.size()) current_.resize(var.value() + 1);
+    return current_[var.value()];
+  }
+
+  // The id of what an operand of the file is now.
+  absl::StatusOr<int64_t> IdNow(ValueIndex value) {
+    const Value& old = document_.value(value);
+    const Symbol var = import_.variable_of_value[value];
+    if (var.valid() && CurrentOf(var).id != 0) return CurrentOf(var).id;
+    const absl::string_view made_by = old.op == kNoOp ? "" : document_.op(old.op).name;
+    if (made_by != kCombine) return old.id;
+    // A list of what its elements are now.
+    std::vector<int64_t> ids;
+    for (const Operand& element : document_.operands(document_.op(old.op))) {
+      WEFT_ASSIGN_OR_RETURN(ids.emplace_back(),
+                            element.value == kNoValue ? 0 : IdNow(element.value));
+    }
+    auto& [list_ids, list] = lists_[value];
+    if (list == 0) {
+      list_ids = ids;
+      list = old.id;
+    } else if (list_ids != ids) {
+      WEFT_ASSIGN_OR_RETURN(NewOp op, new_ops_.Make(kCombine, ids, {}, {std::string(old.type)}));
+      Append(op.json);
+      list_ids = ids;
+      list = op.results[0];
+    }
+    return list;
+  }
+
+  absl::Status WriteOld(uint32_t i) {
+    const DocumentOp& op = document_.op(i);
+    is_written_[i] = true;
+    std::string text;
+    const char* copied = op.bytes.data();
+    for (const Operand& operand : document_.operands(op)) {
+      if (operand.value == kNoValue) continue;
+      if (IsSink(op.name)) {
+        WEFT_RETURN_IF_ERROR(SplitBufferOf(import_.variable_of_value[operand.value]));
+      }
+      WEFT_ASSIGN_OR_RETURN(const int64_t id, IdNow(operand.value));
+      if (id == document_.value(operand.value).id) continue;
+      text.append(copied, operand.id_text);
+      absl::StrAppend(&text, id);
+      copied = operand.id_text + operand.id_size;
+    }
+    text.append(copied, op.bytes.data() + op.bytes.size());
+    AppendOld(i, text);
+    if (op.name == kCombine && op.num_results == 1) {
+      auto& [ids, list] = lists_[op.first_result];
+      ids.clear();
+      for (const Operand& element : document_.operands(op)) {
+        WEFT_ASSIGN_OR_RETURN(ids.emplace_back(),
+                              element.value == kNoValue ? 0 : IdNow(element.value));
+      }
+      list = document_.value(op.first_result).id;
+    }
+    for (uint32_t r = 0; r < op.num_results; ++r) {
+      const Value& result = document_.results(op)[r];
+      const Symbol var = import_.variable_of_value[op.first_result + r];
+      if (!var.valid()) continue;
+      CurrentOf(var) = {result.id, result.type};
+      if (op.name == "p" || op.name == "1.data") is_bound_.insert(var);
+    }
+    return WriteSplits(i);
+  }
+
+  // What takes the lists apart that an op has made comes at once: inserted ops read the elements.
+  absl::Status WriteSplits(uint32_t i) {
+    if (document_.op(i).name == kCombine) return absl::OkStatus();
+    for (uint32_t next = i + 1; next < document_.ops().size(); ++next) {
+      const DocumentOp& op = document_.op(next);
+      if (op.name != kSplit || is_written_[next]) return absl::OkStatus();
+      WEFT_RETURN_IF_ERROR(WriteOld(next));
+    }
+    return absl::OkStatus();
+  }
+
+  // --- New ops -----------------------------------------------------------------------------------
+
+  absl::Status WriteNew(const Op& op) {
+    switch (KindOf(op.type())) {
+      case NewOpKind::kNone:
+        return absl::UnimplementedError(
+            "a pass has inserted this op, and it has no form in PIR that Weft writes");
+      case NewOpKind::kLeftOut:
+        return Rename(op);
+      case NewOpKind::kBuffer:
+        return AddBuffer(op);
+      case NewOpKind::kWritten:
+        break;
+    }
+    WEFT_RETURN_IF_ERROR(CheckOutputs(op));
+    const auto fused = buffers_.find(op.output_args()[0]);
+    if (fused != buffers_.end() && HasBoundPart(fused->second)) {
+      return WriteForParts(op, fused->second);
+    }
+    std::vector<NewOpInput> inputs;
+    for (Symbol arg : op.input_args()) {
+      WEFT_RETURN_IF_ERROR(ConcatenateBuffer(arg));
+      const auto buffer = buffers_.find(arg);
+      if (buffer == buffers_.end()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
+      const Current now = CurrentOf(arg);
+      if (now.id == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("reads ", program_.name(arg), ", which nothing has written"));
+      }
+      inputs.push_back({arg, now.id, std::string(now.type)});
+    }
+    const bool in_place = is_bound_.contains(op.output_args()[0]);
+    WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
+                          new_ops_.Translate(op, inputs, StreamOf(op), in_place));
+    for (const NewOp& written : ops) Append(written.json);
+    const Symbol out = op.output_args()[0];
+    SetCurrent(out, ops.back().results[0], ops.back().types[0]);
+    const auto buffer = buffers_.find(out);
+    if (buffer != buffers_.end()) buffer->second.id = ops.back().results[0];
+    return absl::OkStatus();
+  }
+
+  bool HasBoundPart(const Buffer& buffer) const {
+    return absl::c_any_of(buffer.parts, [&](const std::string& part) {
+      return is_bound_.contains(program_.FindSymbol(part));
+    });
+  }
+
+  // An op on a buffer of parameters, as one on each: copies of them would not outlive the step.
+  absl::Status WriteForParts(const Op& op, const Buffer& buffer) {
+    for (const std::string& name : buffer.parts) {
+      const Symbol part = program_.FindSymbol(name);
+      const Current now = CurrentOf(part);
+      if (now.id == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("reads ", name, ", which nothing has written"));
+      }
+      const NewOpInput input = {op.output_args()[0], now.id, std::string(now.type)};
+      WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
+                            new_ops_.Translate(op, {input}, StreamOf(op), /*in_place=*/true));
+      for (const NewOp& written : ops) Append(written.json);
+      SetCurrent(part, ops.back().results[0], ops.back().types[0]);
+    }
+    return absl::OkStatus();
+  }
+
+  // A collective that waits for computation, and that computation waits for, has a stream of its
+  // own: that of its ring.
+  std::string StreamOf(const Op& op) const {
+    if (op.type() != "all_reduce") return "";
+    const int64_t ring = op.IntAttr("ring_id").value_or(0);
+    return waiting_rings_.contains(ring) ? absl::StrCat("weft_ring_", ring) : "";
+  }
+
+  absl::Status CheckOutputs(const Op& op) const {
+    if (op.output_args().size() != 1) {
+      return absl::UnimplementedError(
+          absl::StrCat("expected one output of an inserted op, found ", op.output_args().size()));
+    }
+    const Symbol out = op.output_args()[0];
+    const VarId var = program_.block(0).FindVar(out);
+    const bool is_new = out.value() >= current_.size() || current_[out.value()].id == 0;
+    if (var.valid() && program_.var(var).persistable() && is_new) {
+      return absl::UnimplementedError(absl::StrCat(
+          "makes the persistable variable ", program_.name(out), ", which the file does not have"));
+    }
+    return absl::OkStatus();
+  }
+
+  void SetCurrent(Symbol var, int64_t id, absl::string_view type) {
+    types_.push_back(std::make_unique<std::string>(type));
+    CurrentOf(var) = {id, *types_.back()};
+  }
+
+  // Outputs of an op that is left out are its inputs.
+  absl::Status Rename(const Op& op) {
+    if (op.type() == "c_wait_compute") waiting_rings_.insert(op.IntAttr("ring_id").value_or(0));
+    const auto in = op.input_args(), out = op.output_args();
+    for (size_t k = 0; k < std::min(in.size(), out.size()); ++k) {
+      if (in[k] != out[k]) CurrentOf(out[k]) = CurrentOf(in[k]);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddBuffer(const Op& op) {
+    const auto fused = op.Output("FusedOutput"), parts = op.Output("Output");
+    if (fused.size() != 1 || parts.empty()) {
+      return absl::InvalidArgumentError("expected slots FusedOutput and Output");
+    }
+    Buffer& buffer = buffers_[fused[0]];
+    for (Symbol part : parts) {
+      buffer.parts.emplace_back(program_.name(part));
+      buffer_of_part_[part] = fused[0];
+    }
+    return absl::OkStatus();
+  }
+
+  // The value of a buffer that an op is about to read: the parts as they are now.
+  absl::Status ConcatenateBuffer(Symbol var) {
+    const auto found = buffers_.find(var);
+    if (found == buffers_.end() || found->second.id != 0) return absl::OkStatus();
+    std::vector<NewOpInput> parts;
+    for (const std::string& name : found->second.parts) {
+      const Symbol part = program_.FindSymbol(name);
+      const Current now = CurrentOf(part);
+      if (now.id == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("reads the buffer of ", name, ", which nothing has written"));
+      }
+      parts.push_back({part, now.id, std::string(now.type)});
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops, new_ops_.Concatenate(parts));
+    for (const NewOp& op : ops) Append(op.json);
+    found->second.id = ops.back().results[0];
+    SetCurrent(var, ops.back().results[0], ops.back().types[0]);
+    return absl::OkStatus();
+  }
+
+  // Takes a buffer apart before an op reads one of its parts.
+  absl::Status SplitBufferOf(Symbol part) {
+    const auto owner = buffer_of_part_.find(part);
+    if (owner == buffer_of_part_.end()) return absl::OkStatus();
+    Buffer& buffer = buffers_.at(owner->second);
+    if (buffer.id == 0) return absl::OkStatus();
+    std::vector<NewOpInput> parts;
+    for (const std::string& name : buffer.parts) {
+      const Symbol symbol = program_.FindSymbol(name);
+      parts.push_back({symbol, 0, std::string(CurrentOf(symbol).type)});
+    }
+    std::vector<int64_t> ids;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops, new_ops_.Split(buffer.id, parts, &ids));
+    for (const NewOp& op : ops) Append(op.json);
+    buffer.id = 0;
+    for (size_t k = 0; k < parts.size(); ++k) CurrentOf(parts[k].var).id = ids[k];
+    return absl::OkStatus();
+  }
+
+  const Program& program_;
+  const Import& import_;
+  const Document& document_;
+  std::vector<Current> current_;                     // by symbol
+  std::vector<std::unique_ptr<std::string>> types_;  // of new values
+  std::vector<bool> is_written_;                     // by op of the file
+  std::vector<bool> is_op_of_file_;  // by op of the file: it is an op of the imported program
+  absl::flat_hash_map<uint32_t, uint32_t> companions_of_;  // the first op that comes with it
+  uint32_t companions_end_ = 0;
+  absl::flat_hash_map<uint32_t, std::vector<uint32_t>> sinks_behind_;  // by OpId
+  absl::flat_hash_map<uint32_t, bool> is_deferred_;                    // those
+  absl::flat_hash_map<ValueIndex, std::pair<std::vector<int64_t>, int64_t>> lists_;
+  absl::flat_hash_map<Symbol, Buffer> buffers_;
+  absl::flat_hash_map<Symbol, Symbol> buffer_of_part_;
+  absl::flat_hash_set<int64_t> waiting_rings_;
+  // Parameters, feeds and state, which outlive the step: what writes one must write in place, as
+  // Paddle keeps the variable and not the value.
+  absl::flat_hash_set<Symbol> is_bound_;
+  NewOps new_ops_;
+  std::string out_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> ExportProgram(const Program& program) {
+  const Import* const import = ImportOf(program);
+  if (import == nullptr) {
+    return absl::InvalidArgumentError(
+        "expected a program that was read from a .json file of Paddle 3; write .pb or .prog");
+  }
+  if (program.revision() == 0) return std::string(import->document->bytes());
+  WEFT_ASSIGN_OR_RETURN(std::string text, Exporter(program, *import).Run());
+  // Paddle's loader accepts undefined operands, and computes nonsense.
+  const absl::Status status = Document::Parse(nullptr, text).status();
+  if (!status.ok()) {
+    return absl::InternalError(absl::StrCat("the file that was written: ", status.message()));
+  }
+  return text;
+}
+
+}  // namespace weft::pir

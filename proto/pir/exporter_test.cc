@@ -1,0 +1,269 @@
+#include "proto/pir/exporter.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "base/testing/archive.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/pir/document.h"
+#include "proto/pir/importer.h"
+#include "proto/rewriter.h"
+#include "proto/testing/program_builder.h"
+
+namespace weft::pir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weft::testing::OpTexts;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::ReadTarXz;
+
+const std::map<std::string, std::string>& Files() {
+  static const auto* const files =
+      new std::map<std::string, std::string>(*ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  return *files;
+}
+
+absl::StatusOr<Program> Import(const std::string& bytes) {
+  const auto document = Document::Parse(bytes);
+  if (!document.ok()) return document.status();
+  return ImportProgram(*document);
+}
+
+// "1.add 7 <- 6 2" for every op of a file.
+std::vector<std::string> Lines(const std::string& bytes) {
+  const auto document = Document::Parse(bytes);
+  WEFT_EXPECT_OK(document);
+  std::vector<std::string> lines;
+  if (!document.ok()) return lines;
+  for (const DocumentOp& op : (*document)->ops()) {
+    std::string line(op.name);
+    for (const Value& result : (*document)->results(op)) absl::StrAppend(&line, " ", result.id);
+    absl::StrAppend(&line, " <-");
+    for (const Operand& operand : (*document)->operands(op)) {
+      absl::StrAppend(&line, " ",
+                      operand.value == kNoValue ? 0 : (*document)->value(operand.value).id);
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+class Edit {
+ public:
+  explicit Edit(const std::string& file) : program_(*Import(Files().at(file))) {}
+
+  OpId op(size_t position) const { return program_.block(0).ops()[position]; }
+  Program& program() { return program_; }
+
+  absl::StatusOr<std::string> InsertAfter(size_t position, const std::vector<pb::OpDesc>& ops,
+                                          const std::vector<pb::VarDesc>& vars = {}) {
+    Rewriter rewriter(&program_);
+    for (const pb::OpDesc& op : ops) rewriter.InsertAfter(this->op(position), op);
+    for (const pb::VarDesc& var : vars) rewriter.AddVar(0, var);
+    const absl::Status status = rewriter.Commit();
+    if (!status.ok()) return status;
+    return ExportProgram(program_);
+  }
+
+ private:
+  Program program_;
+};
+
+pb::OpDesc InPlace(const std::string& type, const std::string& var) {
+  ProgramBuilder builder;
+  const bool is_collective = type == "all_reduce" || type == "broadcast";
+  builder.Op(type, {{is_collective ? "x" : "X", {var}}}, {{is_collective ? "out" : "Out", {var}}});
+  if (type == "all_reduce") builder.IntAttr("ring_id", 2).IntAttr("reduce_type", 0);
+  if (type == "scale") builder.FloatAttr("scale", 0.5f);
+  return builder.last_op();
+}
+
+TEST(ExporterTest, UntouchedProgramsKeepTheirBytes) {
+  int count = 0;
+  for (const auto& [file, bytes] : Files()) {
+    if (!absl::EndsWith(file, ".json") || absl::EndsWith(file, "meta.json")) continue;
+    if (file == "cond_mlp/main.json") continue;
+    SCOPED_TRACE(file);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::string text, ExportProgram(program));
+    EXPECT_TRUE(text == bytes);
+    ++count;
+  }
+  EXPECT_EQ(count, 23);
+}
+
+// An op behind all others changes nothing before it: what is written is the file, op by op.
+TEST(ExporterTest, EditsKeepTheBytesOfOtherOps) {
+  for (const auto& [file, bytes] : Files()) {
+    if (!absl::EndsWith(file, ".json") || absl::EndsWith(file, "meta.json")) continue;
+    if (file == "cond_mlp/main.json") continue;
+    SCOPED_TRACE(file);
+    Edit edit(file);
+    const size_t last = edit.program().block(0).ops().size() - 1;
+    const Op op = edit.program().op(edit.op(last));
+    const std::string var(edit.program().name(op.output_args()[0]));
+    const bool is_startup = absl::StrContains(file, "startup");
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        const std::string text,
+        edit.InsertAfter(last, {InPlace(is_startup ? "broadcast" : "all_reduce", var)}));
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto before, Document::Parse(bytes));
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto after, Document::Parse(text));
+    ASSERT_EQ(after->ops().size(), before->ops().size() + 1);
+    size_t same = 0;
+    for (size_t i = 0, j = 0; i < before->ops().size(); ++i, ++j) {
+      if (after->op(j).name != before->op(i).name) ++j;
+      same += after->op(j).bytes == before->op(i).bytes ? 1 : 0;
+    }
+    // The startup program names the broadcast value.
+    EXPECT_EQ(same, before->ops().size() - (is_startup ? 1 : 0));
+  }
+}
+
+TEST(ExporterTest, LaterOpsReadTheNewValue) {
+  Edit edit("fit_a_line/main.json");
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
+                            edit.InsertAfter(10, {InPlace("scale", "fc_0.w_0@GRAD"),
+                                                  InPlace("all_reduce", "fc_0.w_0@GRAD")}));
+  const std::vector<std::string> lines = Lines(text);
+  ASSERT_EQ(lines.size(), 23u);
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 17, lines.end()),
+              ElementsAre("1.matmul_grad 20 21 <- 4 3 18", "1.full 26 <-", "1.scale 27 <- 21 26",
+                          "1.all_reduce_ 28 <- 27", "1.sgd_ 22 23 <- 2 1 19 0",
+                          "1.sgd_ 24 25 <- 3 1 28 0"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          R"({"#":"1.all_reduce_","A":[{"AT":{"#":"0.a_i32","D":2},"N":"ring_id"},{"AT":{"#":"0.a_i32","D":0},"N":"reduce_type"}],"I":[{"%":27}],"O":[{"%":28,"TT":{"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[13,1],"NCHW",[],0]}}],"OA":[{"AT":{"#":"0.a_array","D":[{"#":"0.a_bool","D":true}]},"N":"stop_gradient"}]})"));
+  // It reads back as what was written.
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program again, Import(text));
+  const auto texts = OpTexts(again);
+  EXPECT_EQ(texts[12], "all_reduce@2(fc_0.w_0@GRAD@RENAME@27 -> fc_0.w_0@GRAD@RENAME@27)");
+}
+
+TEST(ExporterTest, StartupNamesTheBroadcastValue) {
+  Edit edit("fit_a_line/startup.json");
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const std::string text,
+      edit.InsertAfter(2, {InPlace("broadcast", "fc_0.w_0"), InPlace("broadcast", "fc_0.b_0")}));
+  EXPECT_THAT(
+      Lines(text),
+      ElementsAre("1.full_int_array 1 <-", "1.full 2 <-", "1.full 3 <-", "1.uniform 4 <- 1 2 3",
+                  "1.full 5 <-", "1.full 6 <-", "1.broadcast 7 <- 4", "0.set_parameter <- 7",
+                  "1.broadcast 8 <- 5", "0.set_parameter <- 8", "0.shadow_output <- 6"));
+  EXPECT_THAT(text, HasSubstr(R"("N":"root"}],"I":[{"%":4}])"));
+  EXPECT_THAT(text.substr(text.find("broadcast")), HasSubstr("\"persistable\""));
+}
+
+// Its parts are copied into the buffer and out of it, so that readers depend on the op on it.
+TEST(ExporterTest, BuffersBecomeConcatAndSplit) {
+  Edit edit("fit_a_line/main.json");
+  const std::vector<std::string> parts = {"fc_0.b_0@GRAD", "fc_0.w_0@GRAD"};
+  ProgramBuilder builder;
+  builder.Var("buffer", {14});
+  const pb::VarDesc buffer = builder.last_var();
+  builder.Op("coalesce_tensor", {{"Input", parts}},
+             {{"FusedOutput", {"buffer"}}, {"Output", parts}});
+  const pb::OpDesc coalesce = builder.last_op();
+  builder.Op("c_wait_compute", {{"X", {"buffer"}}}, {{"Out", {"buffer"}}}).IntAttr("ring_id", 2);
+  const pb::OpDesc wait = builder.last_op();
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const std::string text,
+      edit.InsertAfter(10, {coalesce, wait, InPlace("all_reduce", "buffer")}, {buffer}));
+  const std::vector<std::string> lines = Lines(text);
+  EXPECT_THAT(
+      std::vector<std::string>(lines.begin() + 18, lines.end()),
+      ElementsAre("1.full_int_array 26 <-", "1.reshape 27 <- 21 26", "0.combine 28 <- 19 27",
+                  "1.full 29 <-", "1.concat 30 <- 28 29", "1.all_reduce_ 31 <- 30",
+                  "1.full_int_array 32 <-", "1.full 33 <-", "1.split 34 <- 31 32 33",
+                  "0.split 35 36 <- 34", "1.full_int_array 37 <-", "1.reshape 38 <- 36 37",
+                  "1.sgd_ 22 23 <- 2 1 35 0", "1.sgd_ 24 25 <- 3 1 38 0"));
+  EXPECT_THAT(text, HasSubstr(R"("D":"weft_ring_2"},"N":"execution_stream")"));
+  WEFT_EXPECT_OK(Import(text));
+}
+
+// What an op makes is lost with the step, unless it is the memory of the parameter.
+TEST(ExporterTest, ParametersAreWrittenInPlaceAlsoInBuffers) {
+  Edit edit("fit_a_line/main.json");
+  const std::vector<std::string> parts = {"fc_0.b_0", "fc_0.w_0"};
+  ProgramBuilder builder;
+  builder.Var("buffer", {14});
+  const pb::VarDesc buffer = builder.last_var();
+  builder.Op("coalesce_tensor", {{"Input", parts}},
+             {{"FusedOutput", {"buffer"}}, {"Output", parts}});
+  const pb::OpDesc coalesce = builder.last_op();
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const std::string text,
+      edit.InsertAfter(12, {coalesce, InPlace("all_reduce", "buffer"), InPlace("scale", "buffer")},
+                       {buffer}));
+  const std::vector<std::string> lines = Lines(text);
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 20, lines.end()),
+              ElementsAre("1.all_reduce_ 26 <- 22", "1.all_reduce_ 27 <- 24", "1.full 28 <-",
+                          "1.scale_ 29 <- 26 28", "1.full 30 <-", "1.scale_ 31 <- 27 30"));
+  // Another op would need a copy.
+  Edit other("fit_a_line/main.json");
+  EXPECT_THAT(std::string(other.InsertAfter(12, {InPlace("sqrt", "fc_0.w_0")}).status().message()),
+              HasSubstr("op 13 (sqrt): writes fc_0.w_0, which outlives the step"));
+}
+
+TEST(ExporterTest, ListsAreMadeAgainOfNewElements) {
+  // A summand of an add_n, all-reduced before the list is read.
+  Edit edit("bert_tiny/main.json");
+  Program& program = edit.program();
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (op.type() != "sum") continue;
+    const std::string part(program.name(op.input_args()[0]));
+    Rewriter rewriter(&program);
+    rewriter.InsertBefore(id, InPlace("all_reduce", part));
+    WEFT_ASSERT_OK(rewriter.Commit());
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::string text, ExportProgram(program));
+    const auto lines = Lines(text);
+    const auto at = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+      return absl::StartsWith(line, "1.all_reduce_");
+    });
+    ASSERT_NE(at, lines.end());
+    EXPECT_TRUE(absl::StrContains(at[1] + at[2], "0.combine"));
+    return;
+  }
+  FAIL() << "expected a sum";
+}
+
+TEST(ExporterTest, RefusesWhatHasNoForm) {
+  const auto error = [](const pb::OpDesc& op) {
+    return std::string(Edit("fit_a_line/main.json").InsertAfter(10, {op}).status().message());
+  };
+  EXPECT_THAT(error(InPlace("c_allgather", "fc_0.w_0@GRAD")),
+              HasSubstr("op 11 (c_allgather): a pass has inserted this op, and it has no form"));
+  {
+    Edit edit("fit_a_line/main.json");
+    pb::OpDesc square = edit.program().op(edit.op(3)).ToProto();
+    square.set_type("relu");
+    Rewriter rewriter(&edit.program());
+    rewriter.Replace(edit.op(3), square);
+    WEFT_ASSERT_OK(rewriter.Commit());
+    EXPECT_THAT(std::string(ExportProgram(edit.program()).status().message()),
+                HasSubstr("op 3 (relu): a pass has changed this op"));
+  }
+  {
+    Edit edit("fit_a_line/main.json");
+    Rewriter rewriter(&edit.program());
+    rewriter.AddBlock(0);
+    WEFT_ASSERT_OK(rewriter.Commit());
+    EXPECT_THAT(std::string(ExportProgram(edit.program()).status().message()),
+                HasSubstr("without control flow"));
+  }
+  const Program other = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
+  EXPECT_THAT(std::string(ExportProgram(other).status().message()),
+              HasSubstr("expected a program that was read from a .json file"));
+}
+
+}  // namespace
+}  // namespace weft::pir

@@ -1,0 +1,43 @@
+// Programs of PIR as programs of ProgramDesc: passes, analyses, verifier and executor know only
+// these. docs/pir.md has the rules.
+#ifndef WEFT_PROTO_PIR_IMPORTER_H_
+#define WEFT_PROTO_PIR_IMPORTER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/pir/document.h"
+#include "proto/program.h"
+
+namespace weft::pir {
+
+// Where an imported program comes from. An op of the program is one of the file; 1.data,
+// parameters, 0.combine, 0.split, 0.set_parameter, 0.shadow_output and constants that became
+// attributes are not ops of the program.
+class Import : public ProgramOrigin {
+ public:
+  std::shared_ptr<const Document> document;
+  std::vector<uint32_t> op_of_id;         // by OpId: of the document
+  std::vector<const char*> begin_of_id;   // by OpId: the op's bytes, to tell whether it has changed
+  std::vector<Symbol> variable_of_value;  // by ValueIndex; invalid for lists and values of no type
+};
+
+// Each value becomes a variable, named after the parameter, the feed or the state that it is, after
+// what it is the gradient of, or after the op and its id. A result that overwrites an operand is
+// the same variable. Roles are found by following the data (proto/pir/training.h).
+//
+// Op types that the table (proto/pir/op_table.h) does not have are kept as pd_op.NAME with slots
+// Operand0, ..., Result0, ...; what writes operands in place must be in the table. Unimplemented,
+// naming the op: ops with regions; unknown ops that write in place. InvalidArgument: a model for
+// inference; a value that is read after an op has overwritten its variable; attributes or types
+// that are not as the format says. O(bytes).
+absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document);
+
+// The origin of an imported program; null for others.
+const Import* ImportOf(const Program& program);
+
+}  // namespace weft::pir
+
+#endif  // WEFT_PROTO_PIR_IMPORTER_H_

@@ -1,0 +1,197 @@
+#include "proto/pir/importer.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "base/status_matchers.h"
+#include "base/testing/archive.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/op_role.h"
+#include "proto/pir/op_table.h"
+#include "proto/testing/program_builder.h"
+
+namespace weft::pir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::OpTexts;
+using ::weft::testing::ReadTarXz;
+
+const std::map<std::string, std::string>& Files() {
+  static const auto* const files =
+      new std::map<std::string, std::string>(*ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  return *files;
+}
+
+absl::StatusOr<Program> Import(const std::string& bytes) {
+  const auto document = Document::Parse(bytes);
+  if (!document.ok()) return document.status();
+  return ImportProgram(*document);
+}
+
+std::string Edited(const std::string& file, const std::string& from, const std::string& to) {
+  EXPECT_TRUE(absl::StrContains(Files().at(file), from));
+  return absl::StrReplaceAll(Files().at(file), {{from, to}});
+}
+
+TEST(ImporterTest, ValuesBecomeVariables) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(Files().at("fit_a_line/main.json")));
+  EXPECT_THAT(
+      OpTexts(program),
+      ElementsAre("matmul_v2(x, fc_0.w_0 -> matmul_6)",
+                  "elementwise_add(matmul_6, fc_0.b_0 -> add_7)",
+                  "elementwise_sub(add_7, y -> subtract_8)", "square(subtract_8 -> square_9)",
+                  "reduce_mean(square_9 -> mean_11)", "fill_constant( -> mean_11@GRAD)",
+                  "reduce_mean_grad(square_9, mean_11@GRAD -> square_9@GRAD)",
+                  "square_grad(subtract_8, square_9@GRAD -> subtract_8@GRAD)",
+                  "elementwise_sub_grad(add_7, y, subtract_8@GRAD -> add_7@GRAD)",
+                  "elementwise_add_grad(matmul_6, fc_0.b_0, add_7@GRAD -> matmul_6@GRAD, "
+                  "fc_0.b_0@GRAD)",
+                  "matmul_v2_grad(x, fc_0.w_0, matmul_6@GRAD -> fc_0.w_0@GRAD)",
+                  "sgd(fc_0.b_0, learning_rate_0, fc_0.b_0@GRAD -> fc_0.b_0)",
+                  "sgd(fc_0.w_0, learning_rate_0, fc_0.w_0@GRAD -> fc_0.w_0)"));
+  EXPECT_EQ(program.version(), 3003001);
+  const Var w = program.var(program.block(0).FindVar("fc_0.w_0"));
+  EXPECT_TRUE(w.persistable() && w.is_parameter());
+  const Var lr = program.var(program.block(0).FindVar("learning_rate_0"));
+  EXPECT_TRUE(lr.persistable() && !lr.is_parameter());
+  const Var x = program.var(program.block(0).FindVar("x"));
+  EXPECT_TRUE(x.need_check_feed() && !x.persistable());
+  EXPECT_EQ(x.Tensor()->dims(0), -1);
+}
+
+TEST(ImporterTest, RolesAndPairsFollowTheData) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(Files().at("fit_a_line/main.json")));
+  std::vector<int> roles;
+  std::vector<std::string> pairs;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    roles.push_back(op.role());
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto found, ParamGrads(op));
+    for (const ParamGrad& pair : found) {
+      pairs.push_back(absl::StrCat(op.position(), " ", pair.param, " ", pair.grad));
+    }
+  }
+  EXPECT_THAT(roles, ElementsAre(0, 0, 0, 0, 0x100, 0x101, 1, 1, 1, 1, 1, 2, 2));
+  EXPECT_THAT(pairs, ElementsAre("9 fc_0.b_0 fc_0.b_0@GRAD", "10 fc_0.w_0 fc_0.w_0@GRAD",
+                                 "11 fc_0.b_0 fc_0.b_0@GRAD", "12 fc_0.w_0 fc_0.w_0@GRAD"));
+}
+
+// A float cannot hold it.
+TEST(ImporterTest, LargeIntegersKeepTheirDigits) {
+  std::string bytes = Edited(
+      "fit_a_line/startup.json", R"("D":0.01},"N":"value"},{"AT":{"#":"1.a_dtype","D":"float32"})",
+      R"("D":123456789.0},"N":"value"},{"AT":{"#":"1.a_dtype","D":"int64"})");
+  const size_t type = bytes.find("0.t_f32", bytes.find(R"({"%":6,)"));
+  bytes.replace(type, 7, "0.t_i64");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
+  EXPECT_EQ(program.op(program.block(0).ops()[2]).StringAttr("str_value"), "123456789");
+}
+
+TEST(ImporterTest, StartupNamesWhatItMakes) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(Files().at("fit_a_line/startup.json")));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("uniform_random( -> fc_0.w_0)", "fill_constant( -> fc_0.b_0)",
+                          "fill_constant( -> learning_rate_0)"));
+  const Op uniform = program.op(program.block(0).ops()[0]);
+  EXPECT_EQ(uniform.IntsAttr("shape"), (std::vector<int64_t>{13, 1}));
+  EXPECT_FLOAT_EQ(*uniform.FloatAttr("min"), -0.6546536684036255);
+  EXPECT_TRUE(program.var(program.block(0).FindVar("fc_0.w_0")).persistable());
+}
+
+// Clipping reads gradients that are complete: they are reduced before. Summands of a shared weight
+// are no gradients.
+TEST(ImporterTest, GradientsArePairedBeforeClippingAndAfterSums) {
+  for (const auto& [file, bytes] : Files()) {
+    if (!absl::EndsWith(file, "main.json") || absl::StartsWith(file, "cond_mlp")) continue;
+    SCOPED_TRACE(file);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
+    std::set<std::string> updated, paired;
+    for (OpId id : program.block(0).ops()) {
+      const Op op = program.op(id);
+      WEFT_ASSERT_OK_AND_ASSIGN(const auto pairs, ParamGrads(op));
+      for (const ParamGrad& pair : pairs) {
+        (IsBackward(op) ? paired : updated).insert(pair.param);
+        if (!IsBackward(op)) continue;
+        EXPECT_TRUE(absl::EndsWith(pair.grad, "@GRAD") || absl::StrContains(pair.grad, "@RENAME@"))
+            << pair.grad;
+      }
+      EXPECT_TRUE(op.type() != "squared_l2_norm" || IsOptimize(op));
+    }
+    EXPECT_FALSE(updated.empty());
+    EXPECT_EQ(updated, paired);
+  }
+}
+
+TEST(ImporterTest, UnknownOpsAreKeptUnderPaddlesName) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program,
+                            Import(Edited("fit_a_line/main.json", "1.square\"", "1.cube\"")));
+  EXPECT_THAT(OpTexts(program)[3], "pd_op.cube(subtract_8 -> cube_9)");
+}
+
+// Other than the table says: an op of no results, a list where a tensor is expected.
+TEST(ImporterTest, OpsOfAnotherFormAreKept) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const Program program,
+      Import(Edited("fit_a_line/main.json", R"({"#":"1.matmul",)",
+                    R"({"#":"1.full","A":[],"I":[],"O":[],"OA":[]},{"#":"1.matmul",)")));
+  EXPECT_EQ(OpTexts(program)[0], "pd_op.full( -> )");
+}
+
+TEST(ImporterTest, RefusesWhatItCannotTranslate) {
+  const auto error = [](const std::string& bytes) {
+    return std::string(Import(bytes).status().message());
+  };
+  EXPECT_THAT(error(Files().at("cond_mlp/main.json")), HasSubstr("op 11 (1.if): control flow"));
+  EXPECT_THAT(error(Edited("fit_a_line/main.json", "1.sgd_", "1.new_")),
+              HasSubstr("(1.new_): writes operands in place"));
+  EXPECT_THAT(error(Edited("fit_a_line/main.json", R"("trainable":true)", R"("trainable":false)")),
+              HasSubstr("a model for inference"));
+  // The second update reads the parameter that the first has written.
+  const std::string first = R"("I":[{"%":2},{"%":1},{"%":19},{"%":0}])";
+  const std::string second = R"("I":[{"%":3},{"%":1},{"%":21},{"%":0}])";
+  EXPECT_THAT(error(absl::StrReplaceAll(
+                  Files().at("fit_a_line/main.json"),
+                  {{second, R"("I":[{"%":2},{"%":1},{"%":19},{"%":0}])"}, {first, first}})),
+              HasSubstr("reads %2, the content of variable fc_0.b_0 that an earlier op has "
+                        "overwritten"));
+  // Without a loss, nothing is a gradient.
+  EXPECT_THAT(error(Edited("fit_a_line/main.json", R"("I":[{"%":2},{"%":1},{"%":19},{"%":0}])",
+                           R"("I":[{"%":2},{"%":1},{"%":8},{"%":0}])")),
+              HasSubstr("(1.sgd_): expected a gradient that depends on a loss, found %8"));
+}
+
+TEST(OpTableTest, RowsAreConsistent) {
+  std::set<absl::string_view> names;
+  for (const OpRule& rule : AllRules()) {
+    SCOPED_TRACE(rule.pir);
+    EXPECT_TRUE(names.insert(rule.pir).second);
+    bool writes_in_place = false;
+    for (const ResultRule& result : rule.results) writes_in_place |= result.in_place_of >= 0;
+    EXPECT_EQ(writes_in_place, IsInPlace(rule.pir));
+    for (const OperandRule& operand : rule.operands) EXPECT_THAT(operand.name, Not(IsEmpty()));
+    // Gradients of what the op or its forward op reads.
+    if (!IsGradientOp(rule.pir)) continue;
+    const OpRule* const forward =
+        FindRule(absl::StrCat("1.", absl::StripSuffix(BaseName(rule.pir), "_grad")));
+    const OpRule* const in_place =
+        FindRule(absl::StrCat("1.", absl::StripSuffix(BaseName(rule.pir), "_grad"), "_"));
+    ASSERT_TRUE(forward != nullptr || in_place != nullptr);
+    for (const ResultRule& result : rule.results) {
+      const absl::string_view name = absl::StripSuffix(result.name, "_grad");
+      EXPECT_GE((forward != nullptr ? forward : in_place)->FindOperand(name), 0) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::pir

@@ -1,0 +1,123 @@
+#include "proto/pir/survey.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "proto/pir/attributes.h"
+#include "proto/pir/op_table.h"
+
+namespace weft::pir {
+namespace {
+
+bool Overwrites(const OpRule& rule, uint32_t operand) {
+  return std::any_of(rule.results.begin(), rule.results.end(), [&](const ResultRule& result) {
+    return result.in_place_of == static_cast<int>(operand);
+  });
+}
+
+// A value is made under the first name that it gets, unless it has one.
+absl::Status SurveySink(const Document& document, uint32_t i, Survey* survey) {
+  absl::StatusOr<std::string> name = SinkName(document, i);
+  if (!name.ok()) return Annotate(document.DebugName(i), name.status());
+  const ValueIndex value = document.operands(document.op(i))[0].value;
+  const uint32_t maker = document.value(value).op;
+  const absl::string_view made_by = maker == kNoOp ? "p" : document.op(maker).name;
+  if (made_by == "p" || made_by == "1.data") return absl::OkStatus();
+  survey->name_of_value.emplace(value, *std::move(name));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsConstant(absl::string_view name) { return name == "1.full" || name == "1.full_int_array"; }
+
+bool IsSink(absl::string_view name) {
+  return name == "0.set_parameter" || name == "0.shadow_output";
+}
+
+absl::StatusOr<std::string> SinkName(const Document& document, uint32_t i) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                        ReadAttributes(document.op(i).attrs));
+  const absl::string_view key =
+      document.op(i).name == "0.set_parameter" ? "parameter_name" : "output_name";
+  const Attribute* const name = FindAttribute(key, attributes);
+  if (name == nullptr || document.op(i).num_operands != 1 ||
+      document.operands(document.op(i))[0].value == kNoValue) {
+    return absl::InvalidArgumentError(absl::StrCat("expected one operand and an attribute ", key));
+  }
+  return StringOf(*name);
+}
+
+bool Translates(const Document& document, uint32_t i) {
+  const OpRule* const rule = FindRule(document.op(i).name);
+  if (rule == nullptr || rule->operands.size() != document.op(i).num_operands ||
+      rule->results.size() != document.op(i).num_results) {
+    return false;
+  }
+  for (uint32_t k = 0; k < document.op(i).num_operands; ++k) {
+    const OperandRule& operand = rule->operands[k];
+    const ValueIndex value = document.operands(document.op(i))[k].value;
+    const uint32_t maker = value == kNoValue ? kNoOp : document.value(value).op;
+    const absl::string_view made_by = maker == kNoOp ? "" : document.op(maker).name;
+    switch (operand.kind) {
+      case OperandRule::Kind::kTensor:
+        if (value == kNoValue && !operand.optional) return false;
+        break;
+      case OperandRule::Kind::kList:
+        if (made_by != "0.combine" && !(value == kNoValue && operand.optional)) return false;
+        break;
+      case OperandRule::Kind::kConstant: {
+        const bool is_list = operand.type == pb::INTS || operand.type == pb::LONGS;
+        if (made_by != (is_list ? "1.full_int_array" : "1.full")) return false;
+        break;
+      }
+      case OperandRule::Kind::kDropped:
+        break;
+    }
+  }
+  return true;
+}
+
+absl::StatusOr<Survey> SurveyOf(const Document& document) {
+  Survey survey;
+  survey.is_kept.assign(document.ops().size(), true);
+  std::vector<bool> folded(document.values().size(), false);
+  std::vector<bool> is_read(document.values().size(), false);
+  for (uint32_t i = 0; i < document.ops().size(); ++i) {
+    if (document.op(i).num_blocks > 0) {
+      return absl::UnimplementedError(absl::StrCat(
+          document.DebugName(i),
+          ": control flow (1.if, 1.while) is not translated; write the "
+          "program in Paddle's old format: FLAGS_enable_pir_api=0 before `import paddle`"));
+    }
+    const bool translates = Translates(document, i);
+    const OpRule* const rule = translates ? FindRule(document.op(i).name) : nullptr;
+    for (uint32_t k = 0; k < document.op(i).num_operands; ++k) {
+      const ValueIndex value = document.operands(document.op(i))[k].value;
+      if (value == kNoValue) continue;
+      // A gradient op without a known forward op is kept as it is.
+      const bool may_be_kept = rule != nullptr && rule->has_xshape && IsGradientOp(rule->pir);
+      const bool is_attribute = rule != nullptr && !may_be_kept && !Overwrites(*rule, k) &&
+                                (rule->operands[k].kind == OperandRule::Kind::kConstant ||
+                                 rule->operands[k].kind == OperandRule::Kind::kDropped);
+      if (!is_attribute) is_read[value] = true;
+      if (is_attribute) folded[value] = true;
+    }
+    if (document.op(i).name == "0.split" && document.op(i).num_operands == 1) {
+      if (document.operands(document.op(i))[0].value != kNoValue)
+        survey.split_of.emplace(document.operands(document.op(i))[0].value, i);
+    }
+    if (IsSink(document.op(i).name)) WEFT_RETURN_IF_ERROR(SurveySink(document, i, &survey));
+  }
+  for (uint32_t i = 0; i < document.ops().size(); ++i) {
+    if (!IsConstant(document.op(i).name) || document.op(i).num_results != 1) continue;
+    const ValueIndex value = document.op(i).first_result;
+    survey.is_kept[i] = is_read[value] || !folded[value];
+  }
+  return survey;
+}
+
+}  // namespace weft::pir

@@ -1,0 +1,41 @@
+// What later ops of a file say about values: their names, their lists, whether they become
+// attributes.
+#ifndef WEFT_PROTO_PIR_SURVEY_H_
+#define WEFT_PROTO_PIR_SURVEY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/pir/document.h"
+
+namespace weft::pir {
+
+struct Survey {
+  // Of constants (IsConstant): some op reads it as a tensor, or none as an attribute.
+  std::vector<bool> is_kept;  // by op
+  // The 0.split that takes a list apart.
+  absl::flat_hash_map<ValueIndex, uint32_t> split_of;
+  // Of a startup program: under which name a value is made.
+  absl::flat_hash_map<ValueIndex, std::string> name_of_value;
+};
+
+// Unimplemented for an op with regions. O(bytes of operands and constants).
+absl::StatusOr<Survey> SurveyOf(const Document& document);
+
+// Whether the table's rule fits an op: constants where the op of ProgramDesc has attributes, lists
+// where it has lists.
+bool Translates(const Document& document, uint32_t op);
+
+// 1.full, 1.full_int_array.
+bool IsConstant(absl::string_view name);
+// 0.set_parameter, 0.shadow_output: they name the variable of their operand.
+bool IsSink(absl::string_view name);
+absl::StatusOr<std::string> SinkName(const Document& document, uint32_t op);
+
+}  // namespace weft::pir
+
+#endif  // WEFT_PROTO_PIR_SURVEY_H_

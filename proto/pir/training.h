@@ -1,0 +1,46 @@
+// What a training program in PIR does not say: which ops are backward and which update, and whose
+// gradient a value is. Found by following the data.
+#ifndef WEFT_PROTO_PIR_TRAINING_H_
+#define WEFT_PROTO_PIR_TRAINING_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/pir/document.h"
+
+namespace weft::pir {
+
+struct Training {
+  // The op_role of every op (proto/op_role.h).
+  //   The gradient of a loss: 1.full_like of one element with 1.0, which the gradient op of the
+  //   loss reads, at once or scaled. Backward is what depends on it.
+  //   A gradient of a parameter is complete where its parts are summed. What depends on a complete
+  //   one updates, as do ops that update parameters.
+  //   Other ops behind the loss belong to those that read them. Ops before it are forward.
+  std::vector<int> roles;
+  // By value: the value whose gradient it is; kNoValue: none, or unknown.
+  std::vector<ValueIndex> primal;
+  // By value: a gradient that goes on as part of another of the same value: a summand, or what an
+  // op scales or sums over ranks.
+  std::vector<bool> is_summand;
+  // A complete gradient of a parameter that an op updates.
+  struct Pair {
+    uint32_t op;  // that makes the gradient, directly or in a list
+    ValueIndex param;
+    ValueIndex grad;
+  };
+  std::vector<Pair> pairs;
+  // Ops that update a parameter, with the gradient that they read.
+  std::vector<Pair> updates;
+};
+
+// InvalidArgument for an update whose gradient does not come from a loss. O(operands).
+absl::StatusOr<Training> FindTraining(const Document& document);
+
+// The value of a 1.full; InvalidArgument if another op makes it. O(bytes of the op).
+absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value);
+
+}  // namespace weft::pir
+
+#endif  // WEFT_PROTO_PIR_TRAINING_H_

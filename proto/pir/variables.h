@@ -1,0 +1,81 @@
+// The variables of an imported program, and what they hold as ops run.
+#ifndef WEFT_PROTO_PIR_VARIABLES_H_
+#define WEFT_PROTO_PIR_VARIABLES_H_
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/pir/attributes.h"
+#include "proto/pir/document.h"
+#include "proto/pir/survey.h"
+#include "proto/pir/training.h"
+
+namespace weft::pir {
+
+using VarIndex = uint32_t;
+inline constexpr VarIndex kNoVar = 0xffffffffu;
+
+// A declaration to be written. Takes a tenth of the memory of a VarDesc.
+struct Variable {
+  std::string name;
+  absl::InlinedVector<int64_t, 4> dims;
+  pb::VarType::Type dtype = pb::VarType::FP32;
+  bool has_type = false;
+  bool persistable = false, is_parameter = false, stop_gradient = false, need_check_feed = false;
+
+  void SetType(const ValueType& type);
+  void WriteTo(pb::VarDesc* desc) const;
+};
+
+class Variables {
+ public:
+  // The arguments must outlive it.
+  Variables(const Document& document, const Training& training, const Survey& survey);
+
+  size_t size() const { return vars_.size(); }
+  Variable& operator[](VarIndex var) { return vars_[var]; }
+  const Variable& operator[](VarIndex var) const { return vars_[var]; }
+
+  // The variable of that name, new or not.
+  VarIndex Named(absl::string_view name);
+  bool HasName(absl::string_view name) const { return vars_by_name_.contains(name); }
+  // A new variable. Its name gets a suffix if it is taken.
+  VarIndex New(std::string name);
+
+  // The value is the present content of the variable, whose type it gives. `overwrites`: what the
+  // variable held is gone.
+  absl::Status Define(ValueIndex value, VarIndex var, bool overwrites);
+  // What the variable held is gone.
+  void Overwrite(VarIndex var) { ++versions_[var]; }
+
+  // The variable of a value; kNoVar for lists and what has no type.
+  VarIndex Of(ValueIndex value) const { return var_of_value_[value]; }
+  // The same, of an operand. InvalidArgument if the variable has been overwritten.
+  absl::StatusOr<VarIndex> Read(ValueIndex value) const;
+
+  // A name for a value: "fc_0.w_0@GRAD", "matmul_6" (stem matmul).
+  std::string NameOf(ValueIndex value, absl::string_view stem) const;
+  absl::StatusOr<ValueType> TypeOf(ValueIndex value) const {
+    return ReadType(document_.value(value).type);
+  }
+
+ private:
+  const Document& document_;
+  const Training& training_;
+  const Survey& survey_;
+  std::deque<Variable> vars_;
+  absl::flat_hash_map<absl::string_view, VarIndex> vars_by_name_;
+  std::vector<uint32_t> versions_;  // by variable
+  std::vector<VarIndex> var_of_value_;
+  std::vector<uint32_t> version_of_value_;
+};
+
+}  // namespace weft::pir
+
+#endif  // WEFT_PROTO_PIR_VARIABLES_H_

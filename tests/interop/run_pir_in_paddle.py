@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Paddle 3 trains what Weft writes in Paddle's own format, PIR.
+
+usage: run_pir_in_paddle.py TRANSPILE PIR.tar.xz MODELS.tar.xz
+
+TRANSPILE is the tool. PIR.tar.xz holds <model>/main.json, startup.json and meta.json; MODELS.tar.xz
+holds paddle3_<model>/feeds.npz, init.params, persistables.txt and reference.npz of the same models.
+Needs Python with PaddlePaddle 3.3 for the CPU.
+
+Two processes load the rewritten files as they are, and communicate by Gloo, each with its half of
+every batch. Losses equal those of the reference (1e-5, relative), which Paddle made without its
+transpiler. Both processes start from parameters of their own, which the startup program makes equal.
+
+Prints a table; "equal" counts losses that equal the reference bit for bit. Exit status 1 if anything
+failed.
+"""
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+STEPS = 3
+TOLERANCE = {"": 1e-5, "bert_tiny": 1e-4, "resnet18_cifar": 2e-3}
+CONFIGURATIONS = [
+    ("grad_allreduce", "--mode grad_allreduce", "dp2"),
+    ("grad_allreduce one by one", "--mode grad_allreduce --buckets none", "dp2"),
+    ("grad_allreduce 2 rings",
+     "--mode grad_allreduce --nrings 2 --buckets count{count=2}", "dp2"),
+    ("grad_allreduce for CUDA", "--mode grad_allreduce --device_kind cuda", "dp2"),
+    ("multi_thread", "--mode multi_thread", "dp2"),
+    ("single_process_multi_thread", "--mode single_process_multi_thread", "dp2"),
+    ("singa_plain", "--mode singa_plain", "dp2"),
+    ("mindspore_reducer", "--mode mindspore_reducer --reduce_method mean", "dp2"),
+    ("megengine", "--mode megengine --reduce_method mean", "dp2"),
+    ("local_sgd", "--mode local_sgd", "localsgd2"),
+]
+
+
+def results(op):
+    made = op.get("O", [])
+    return made if isinstance(made, list) else [made]
+
+
+def ops_of(path):
+    with open(path) as file:
+        return json.load(file)["program"]["regions"][0]["blocks"][0]["ops"]
+
+
+def losses_in(original, rewritten, losses):
+    """[op, result] of the losses in the rewritten file: values keep their ids."""
+    where = {r["%"]: (i, k) for i, op in enumerate(ops_of(rewritten))
+             for k, r in enumerate(results(op))}
+    before = ops_of(original)
+    return [where[results(before[op])[result]["%"]] for op, result in losses]
+
+
+def read_combine(path, names):
+    """Paddle's save_combine format."""
+    import numpy
+
+    dtypes = {0: "bool", 2: "int32", 3: "int64", 5: "float32", 6: "float64"}
+    arrays = {}
+    with open(path, "rb") as file:
+        for name in names:
+            _, levels, _, size = struct.unpack("<IQIi", file.read(20))
+            assert levels == 0, name
+            desc, dims, i = file.read(size), [], 0
+            dtype = None
+            while i < len(desc):
+                tag, value, shift = desc[i], 0, 0
+                i += 1
+                while True:
+                    value |= (desc[i] & 0x7f) << shift
+                    shift += 7
+                    i += 1
+                    if desc[i - 1] < 0x80:
+                        break
+                if tag == 0x08:
+                    dtype = dtypes[value]
+                else:
+                    dims.append(value)
+            count = int(numpy.prod(dims, dtype=int))
+            data = file.read(count * numpy.dtype(dtype).itemsize)
+            arrays[name] = numpy.frombuffer(data, dtype).reshape(dims)
+    return arrays
+
+
+def train(rank, port, folder, data, losses):
+    """One of two processes. Prints the losses of the steps as JSON."""
+    import numpy
+    import paddle
+    from paddle.base import core
+
+    paddle.enable_static()
+    paddle.seed(7 + rank)
+
+    def load(name):
+        program = paddle.static.Program()
+        assert core.deserialize_pir_program(os.path.join(folder, name), program)
+        return program
+
+    main, startup = load("out.json"), load("out_startup.json")
+    ops = main.global_block().ops
+    rings = {op.attrs()["ring_id"] for program in (main, startup)
+             for op in program.global_block().ops if "ring_id" in op.attrs()}
+    store = core.TCPStore("127.0.0.1", port, rank == 0, 2, 60)
+    for ring in sorted(rings):
+        core.CommContextManager.create_gloo_comm_context(store, str(ring), rank, 2)
+    exe, scope = paddle.static.Executor(paddle.CPUPlace()), paddle.static.global_scope()
+    exe.run(startup)
+    state = [op.attrs()["parameter_name"] for op in ops if op.name() == "builtin.parameter"]
+    made = [float(numpy.array(scope.find_var(n).get_tensor()).astype("float64").sum())
+            for n in state]
+    with open(os.path.join(data, "persistables.txt")) as file:
+        init = read_combine(os.path.join(data, "init.params"), file.read().split())
+    for name, array in init.items():
+        scope.var(name).get_tensor().set(array, paddle.CPUPlace())
+    feeds = numpy.load(os.path.join(data, "feeds.npz"))
+    names = [op.attrs()["name"] for op in ops
+             if op.name() == "pd_op.data" and not op.result(0).persistable]
+    fetched = [ops[op].result(result) for op, result in losses]
+    found = []
+    for step in range(STEPS):
+        feed = {}
+        for name in names:
+            array = feeds["%d/%s" % (step, name)]
+            half = len(array) // 2
+            feed[name] = numpy.ascontiguousarray(array[half * rank:half * (rank + 1)])
+        values = exe.run(main, feed=feed, fetch_list=fetched)
+        found.append([float(numpy.asarray(value).reshape(())) for value in values])
+    print(json.dumps({"losses": found, "made": made}))
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def run(transpile, flags, folder, data, model, reference):
+    """Returns "equal", "passed", "refused: ..." or "failed: ..."."""
+    import numpy
+
+    path = lambda name: os.path.join(folder, name)
+    command = [transpile] + flags.split()
+    if "--device_kind" not in flags:
+        command += ["--device_kind", "cpu"]
+    command += ["--nranks", "2", "--startup_in", path("startup.json"), "--startup_out",
+                path("out_startup.json"), path("main.json"), path("out.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return "refused: " + done.stderr.strip().splitlines()[-1]
+    with open(path("meta.json")) as file:
+        losses = losses_in(path("main.json"), path("out.json"), json.load(file)["loss"])
+    port = free_port()
+    ranks = [subprocess.Popen([sys.executable, os.path.abspath(__file__), "--train", json.dumps(
+        [rank, port, folder, data, losses])], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) for rank in range(2)]
+    outputs = [rank.communicate(timeout=300) for rank in ranks]
+    if any(rank.returncode != 0 for rank in ranks):
+        return "failed: " + outputs[0][1].strip()[-300:]
+    found = [json.loads(output.strip().splitlines()[-1]) for output, _ in outputs]
+    if found[0]["made"] != found[1]["made"]:
+        return "failed: the startup programs left other parameters on the ranks"
+    known = numpy.load(os.path.join(data, "reference.npz"))
+    worst = 0.0
+    for rank in range(2):
+        for k in range(len(losses)):
+            name = "%s/loss%s_rank%d" % (reference, k or "", rank)
+            if name not in known.files:
+                return "no reference"
+            expected = known[name][:STEPS].astype("float64")
+            ours = numpy.array([step[k] for step in found[rank]["losses"]])
+            worst = max(worst, float(numpy.max(numpy.abs(ours - expected) / numpy.abs(expected))))
+    if worst > TOLERANCE.get(model, TOLERANCE[""]):
+        return "failed: losses differ by %g" % worst
+    return "equal" if worst == 0 else "passed"
+
+
+def main():
+    transpile, pir, models = sys.argv[1:]
+    failed = False
+    with tempfile.TemporaryDirectory() as directory:
+        for archive in (pir, models):
+            with tarfile.open(archive) as file:
+                file.extractall(directory)
+        names = sorted(name for name in os.listdir(directory)
+                       if os.path.isdir(os.path.join(directory, "paddle3_" + name)))
+        print("%-30s %6s %6s %6s %6s %6s" % ("of %d models" % len(names), "passed", "equal",
+                                             "failed", "refused", "no ref."))
+        details = []
+        for title, flags, reference in CONFIGURATIONS:
+            count = dict.fromkeys(("passed", "equal", "failed", "refused", "no reference"), 0)
+            for model in names:
+                outcome = run(os.path.abspath(transpile), flags, os.path.join(directory, model),
+                              os.path.join(directory, "paddle3_" + model), model, reference)
+                kind = outcome.split(":")[0]
+                count[kind] += 1
+                count["passed"] += kind == "equal"
+                if ":" in outcome:
+                    details.append("%s, %s: %s" % (title, model, outcome))
+            failed = failed or count["failed"] > 0
+            print("%-30s %6d %6d %6d %6d %6d" % (title, count["passed"], count["equal"],
+                                                 count["failed"], count["refused"],
+                                                 count["no reference"]), flush=True)
+        print("\n".join(details))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--train"]:
+        train(*json.loads(sys.argv[2]))
+    else:
+        sys.exit(main())

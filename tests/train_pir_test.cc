@@ -1,0 +1,189 @@
+// Programs of Paddle 3 in its own format: read, rewritten, written, read again, and trained as
+// Paddle trained them. The same models in ProgramDesc have the feeds, parameters and references.
+#include <cmath>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "base/testing/archive.h"
+#include "executor/feed_sources.h"
+#include "executor/npz.h"
+#include "executor/params_file.h"
+#include "executor/runner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/kernel.h"
+#include "proto/program_file.h"
+#include "transpiler/transpile.h"
+#include "transpiler/verify/verify.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Combine;
+using ::testing::Values;
+using ::weft::testing::ReadTarXz;
+
+using Tensors = std::map<std::string, Tensor>;
+
+struct Case {
+  const char* name;
+  int ranks;
+  std::string buckets;
+};
+
+class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Case>> {
+ protected:
+  static std::string Model() { return std::get<0>(GetParam()); }
+  static const Case& TheCase() { return std::get<1>(GetParam()); }
+  static std::string Path(const std::string& file) {
+    return absl::StrCat("tests/data/paddle3_", Model(), "/", file);
+  }
+
+  // Writes the bytes to a file, which is read as users' files are.
+  static absl::StatusOr<Program> Read(const std::string& file) {
+    WEFT_ASSIGN_OR_RETURN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+    const std::string path = Written(file);
+    WEFT_RETURN_IF_ERROR(WriteFile(path, files.at(absl::StrCat(Model(), "/", file))));
+    return ReadProgram(path);
+  }
+  static std::string Written(const std::string& file) {
+    return absl::StrCat(::testing::TempDir(), "/", Model(), TheCase().name, file);
+  }
+
+  // Rewritten for the ranks, as two files have it.
+  static absl::Status Rewrite(Program* main, Program* startup) {
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.mode_flags["buckets"] = TheCase().buckets;
+    options.cluster.nranks = TheCase().ranks;
+    options.device_kind = TargetDevice::kCpu;
+    ProgramPair programs{main, startup};
+    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+    WEFT_RETURN_IF_ERROR(
+        WritePrograms({{main, Written("out.json")}, {startup, Written("out_startup.json")}}));
+    WEFT_ASSIGN_OR_RETURN(*main, ReadProgram(Written("out.json")));
+    WEFT_ASSIGN_OR_RETURN(*startup, ReadProgram(Written("out_startup.json")));
+    return absl::OkStatus();
+  }
+
+  static absl::StatusOr<std::vector<std::vector<float>>> Train(const Program& main,
+                                                               const Program& startup) {
+    WEFT_ASSIGN_OR_RETURN(Tensors init, LoadParams(Path("init.params"), Path("persistables.txt")));
+    RunInputs inputs;
+    WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(Path("feeds.npz")));
+    RunOptions options;
+    options.kernels = &CpuKernels();
+    options.nranks = TheCase().ranks;
+    options.steps = inputs.feeds.num_steps;
+    inputs.main = &main;
+    inputs.startup = &startup;
+    inputs.params = &init;
+    std::vector<std::vector<float>> losses(TheCase().ranks);
+    inputs.on_result = [&losses](const StepResult& result) {
+      losses[result.rank].push_back(*result.values[0].data<float>());
+      return absl::OkStatus();
+    };
+    WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+    return losses;
+  }
+};
+
+TEST_P(TrainPirTest, LossesAreThoseOfPaddle) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, Read("main.json"));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, Read("startup.json"));
+  if (TheCase().ranks > 1) {
+    WEFT_ASSERT_OK(Rewrite(&main, &startup));
+  }
+  VerifyOptions options;
+  options.nranks = TheCase().ranks;
+  const Findings findings = Verify({{&main, &startup}}, options);
+  EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto losses, Train(main, startup));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensors reference, ReadNpz(Path("reference.npz")));
+  for (int rank = 0; rank < TheCase().ranks; ++rank) {
+    const std::string name =
+        TheCase().ranks == 1 ? "single/loss" : absl::StrCat("dp2/loss_rank", rank);
+    const Tensor& expected = reference.at(name);
+    ASSERT_EQ(losses[rank].size(), expected.size());
+    for (size_t step = 0; step < losses[rank].size(); ++step) {
+      const float loss = expected.data<float>()[step];
+      EXPECT_NEAR(losses[rank][step], loss, 1e-5 * std::fabs(loss)) << name << ", step " << step;
+    }
+  }
+}
+
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, Case>>& info) {
+  return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param).name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pir, TrainPirTest,
+                         Combine(Values("fit_a_line", "mlp_adam", "mlp_momentum", "mlp_sgd",
+                                        "two_losses", "wide_deep", "word2vec_sparse_sgd"),
+                                 Values(Case{"OneRank", 1, ""}, Case{"OneByOne", 2, "none"},
+                                        Case{"Fused", 2, "count{count=3}"})),
+                         NameOf);
+
+// One small program for each of the ops of the table, which Paddle 3.3.1 trained for three steps.
+TEST(PirOpsTest, EachOpComputesWhatItComputesInPaddle) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_ops.tar.xz"));
+  const std::string folder = ::testing::TempDir();
+  int count = 0;
+  for (const auto& [file, losses] : files) {
+    absl::string_view model = file;
+    if (!absl::ConsumeSuffix(&model, "/loss")) continue;
+    SCOPED_TRACE(model);
+    for (const char* name : {"main.json", "startup.json", "params.npz", "feeds.npz"}) {
+      WEFT_ASSERT_OK(
+          WriteFile(absl::StrCat(folder, "/", name), files.at(absl::StrCat(model, "/", name))));
+    }
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(folder + "/main.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(folder + "/startup.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Tensors params, ReadNpz(folder + "/params.npz"));
+    std::vector<float> found;
+    RunInputs inputs;
+    WEFT_ASSERT_OK_AND_ASSIGN(inputs.feeds, FeedsFromFile(folder + "/feeds.npz"));
+    inputs.main = &main;
+    inputs.startup = &startup;
+    inputs.params = &params;
+    inputs.on_result = [&found](const StepResult& result) {
+      found.push_back(*result.values[0].data<float>());
+      return absl::OkStatus();
+    };
+    RunOptions options;
+    options.kernels = &CpuKernels();
+    options.steps = inputs.feeds.num_steps;
+    WEFT_ASSERT_OK(RunProgram(inputs, options));
+    const std::vector<std::string> expected = absl::StrSplit(losses, ' ');
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t step = 0; step < found.size(); ++step) {
+      const double loss = std::stod(expected[step]);
+      EXPECT_NEAR(found[step], loss, 1e-5 * std::fabs(loss) + 1e-6) << "step " << step;
+    }
+    ++count;
+
+    // The verifier finds the gradients of all of them reduced, also in what is written.
+    TranspileOptions transpile;
+    transpile.mode = "grad_allreduce";
+    transpile.cluster.nranks = 2;
+    ProgramPair programs{&main, &startup};
+    WEFT_ASSERT_OK(Transpile(transpile, programs));
+    WEFT_ASSERT_OK(WriteProgram(main, folder + "/out.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(folder + "/out.json"));
+    VerifyOptions verify;
+    verify.nranks = 2;
+    const Findings findings = Verify({{&written, &startup}}, verify);
+    EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+  }
+  EXPECT_GT(count, 50);
+}
+
+}  // namespace
+}  // namespace weft
