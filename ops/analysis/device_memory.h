@@ -32,8 +32,8 @@ struct DeviceMemories {
 // from which an op could make them in place. Values that ops of blocks use, data, losses and fused
 // buffers are kept. Ops without kernels for half precision, as any op may be, convert arguments.
 // Rows take as much as the gradients that they come from. What gaps between values may take is
-// added: an eighth, on two devices a quarter. `batch` replaces the dimension of data that `feeds` splits, and -1 where types
-// are not inferred. O(arguments + ops x streams).
+// added: an eighth, on two devices a quarter. `batch` replaces the dimension of data that `feeds`
+// splits, and -1 where types are not inferred. O(arguments + ops x streams).
 DeviceMemories EstimateDeviceMemory(const Program& program, const FeedLayouts& feeds,
                                     int64_t batch);
 
