@@ -11,8 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "executor/memory_estimate.h"
@@ -21,6 +23,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/device_placement.h"
+#include "ops/analysis/parameter_bytes.h"
 #include "ops/float16.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
@@ -313,6 +316,72 @@ TEST(TrainOffload, MemoryOfTheAcceleratorIsEstimated) {
   EXPECT_EQ(estimate.memory.arena, memory.arena);
   EXPECT_EQ(estimate.memory.host_kept, memory.host_kept);
   EXPECT_EQ(estimate.memory.host_arena, memory.host_arena);
+}
+
+// --- Bytes of a parameter ------------------------------------------------------------------------
+
+// Parameters of 64 KiElements in half precision with master weights: their gradients, updates, and
+// a use of all of them at the end. The values of a step peak there.
+std::string ManyParameters(int count) {
+  std::string vars = "    var lr : fp32[1] persistable\n", gradients, updates, uses;
+  for (int i = 0; i < count; ++i) {
+    const std::vector<std::pair<absl::string_view, std::string>> name = {{"#", absl::StrCat(i)},
+                                                                         {"SIZE", "65536"}};
+    absl::StrAppend(&vars, absl::StrReplaceAll(R"(
+    var w# : fp16[SIZE] parameter persistable
+    var w#@GRAD : fp16[SIZE]
+    var y# : fp16[SIZE]
+    var m# : fp32[SIZE] persistable
+    var v# : fp32[SIZE] persistable
+    var master# : fp32[SIZE] persistable
+    var a# : fp32[1] persistable
+    var b# : fp32[1] persistable
+)",
+                                               name));
+    absl::StrAppend(&gradients, absl::StrReplaceAll(R"(
+    Out=[w#@GRAD] = fill_constant() role=backward vars=[w#, w#@GRAD] {shape=longs[SIZE], dtype=4, value=1.0}
+)",
+                                                    name));
+    absl::StrAppend(&uses, absl::StrReplaceAll("    Out=[y#] = assign(X=[w#])\n", name));
+    absl::StrAppend(&updates, absl::StrReplaceAll(R"(
+    Beta1PowOut=[a#], Beta2PowOut=[b#], MasterParamOut=[master#], Moment1Out=[m#], Moment2Out=[v#], ParamOut=[w#] = adam(Beta1Pow=[a#], Beta2Pow=[b#], Grad=[w#@GRAD], LearningRate=[lr], MasterParam=[master#], Moment1=[m#], Moment2=[v#], Param=[w#]) role=optimize vars=[w#, w#@GRAD] {multi_precision=true}
+)",
+                                                  name));
+  }
+  std::string text;
+  for (const std::string& part : {vars, gradients, uses, updates}) {
+    text += absl::StrReplaceAll(part, {{"\n\n", "\n"}});
+  }
+  absl::StripLeadingAsciiWhitespace(&text);
+  return absl::StrCat("program version=2006002 {\n  block 0 parent=-1 {\n    ", text, "  }\n}\n");
+}
+
+// Mixed precision takes 16 bytes of the accelerator for an element, offloaded 4: as counted, and as
+// the values of a rank need.
+TEST(TrainOffload, ParametersTakeTheBytesThatAreCounted) {
+  const int kCount = 16;
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(ManyParameters(kCount)));
+  const auto measured = [&](const Program& program) -> absl::StatusOr<double> {
+    PlanOptions plan;
+    plan.kernels = &CpuKernels();
+    WEFT_ASSIGN_OR_RETURN(const MemoryEstimate estimate, EstimateMemory(program, plan, 1));
+    return static_cast<double>(estimate.memory.kept + estimate.memory.arena) / (65536.0 * kCount);
+  };
+  EXPECT_NEAR(FindParameterBytes(main).Of(DeviceKind::kAccelerator), 16, 0.01);
+  WEFT_ASSERT_OK_AND_ASSIGN(const double one_device, measured(main));
+  EXPECT_GE(one_device, 16);
+  EXPECT_LE(one_device, 17);  // one update at a time converts its arguments
+
+  TranspileOptions options;
+  options.passes = "optimizer-offload,hetero-partition{place=op_device}";
+  options.cluster.nranks = 1;
+  ProgramPair pair{&main, nullptr};
+  WEFT_ASSERT_OK(Transpile(options, pair).status());
+  EXPECT_NEAR(FindParameterBytes(main).Of(DeviceKind::kAccelerator), 4, 0.01);
+  EXPECT_NEAR(FindParameterBytes(main).Of(DeviceKind::kHost), 16, 0.01);
+  WEFT_ASSERT_OK_AND_ASSIGN(const double offloaded, measured(main));
+  EXPECT_GE(offloaded, 4);
+  EXPECT_LE(offloaded, 4.2);  // one y# at a time
 }
 
 }  // namespace

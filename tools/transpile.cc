@@ -38,6 +38,18 @@
 namespace weft {
 namespace {
 
+// Options of pass hetero-partition that --device_memory reads.
+struct DeviceFlag {
+  const char* name;
+  const char* help;
+};
+constexpr DeviceFlag kDeviceFlags[] = {
+    {"batch", "--device_memory: rows of a rank's batch (default 32)"},
+    {"copy_bandwidth",
+     "--device_memory: bytes per second between the two memories (default 10000000000)"},
+    {"accelerator_speed",
+     "--device_memory: how many times as fast as a core of the host (default 50)"}};
+
 struct Flags {
   std::string in, out, startup_in, startup_out, server_out;
   std::string explain, dump_dir, feed_layout, profile, comm_table, param_attrs;
@@ -46,7 +58,7 @@ struct Flags {
   TranspileOptions options;
   bool verify = true;
   // Flags that modes read, by name; given ones go to TranspileOptions.
-  std::map<std::string, absl::optional<std::string>> mode_flags, context_flags;
+  std::map<std::string, absl::optional<std::string>> mode_flags, context_flags, device_flags;
 };
 
 std::string ListModes() {
@@ -302,6 +314,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "all other passes: type:adam=cpu,param:w=cpu,name:fc_*=sim; see pass "
                  "hetero-partition")
       ->type_name("RULES");
+  app.add_option(
+         "--device_memory", flags.options.device_memory,
+         "Bytes of an accelerator: puts on the host what does not fit (state of optimizers, "
+         "then embeddings, then other ops), so that a step takes the least predicted time")
+      ->type_name("BYTES");
+  for (const DeviceFlag& flag : kDeviceFlags) {
+    app.add_option(absl::StrCat("--", flag.name), flags.device_flags[flag.name], flag.help);
+  }
   app.add_option("--feed_layout", flags.feed_layout,
                  "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
                  "their declarations suggest");
@@ -360,6 +380,12 @@ void CheckFlags(Flags& flags) {
   }
   options.verification = flags.verify ? Verification::kAtEnd : Verification::kNever;
   options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
+  for (const auto& [name, value] : flags.device_flags) {
+    Require(!value.has_value() || options.device_memory.has_value(), "--" + name,
+            "only --device_memory reads it");
+    if (value.has_value()) options.device_flags[name] = *value;
+  }
+  Require(options.device_memory.value_or(1) > 0, "--device_memory", "expected an integer >= 1");
   SetContext(flags, &options);
   const absl::Status mode = options.mode == kAuto ? absl::OkStatus() : CheckMode(options);
   Require(mode.ok(), "--mode", mode.message());

@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/memory_estimate.h"
 #include "ops/analysis/communication.h"
+#include "ops/analysis/device_placement.h"
 #include "ops/analysis/num_ranks.h"
+#include "ops/analysis/parameter_bytes.h"
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "tools/program_stats.h"
@@ -75,11 +78,26 @@ std::string MemoryText(const Program& program, int64_t batch) {
   return text;
 }
 
+// What each element of a parameter takes in each memory, with gradient and state.
+std::string ParameterBytesText(const Program& program) {
+  const ParameterBytes bytes = FindParameterBytes(program);
+  if (bytes.elements == 0) return "";
+  std::string text = absl::StrFormat(
+      "an element of a parameter takes, with master weight, state and gradient, %.2f bytes",
+      bytes.Of(DeviceKind::kAccelerator));
+  if (IsOnTwoDevices(program)) {
+    absl::StrAppendFormat(&text, " on the accelerator, %.2f on the host",
+                          bytes.Of(DeviceKind::kHost));
+  }
+  return text + "\n";
+}
+
 absl::Status Stats(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
   const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(program, options.batch);
   WEFT_RETURN_IF_ERROR(Annotate(options.file, stats.status()));
   std::fputs(ProgramStatsText(*stats).c_str(), stdout);
+  std::fputs(ParameterBytesText(program).c_str(), stdout);
   std::fputs(MemoryText(program, options.batch).c_str(), stdout);
   return absl::OkStatus();
 }

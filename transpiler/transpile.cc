@@ -28,20 +28,48 @@ absl::StatusOr<std::vector<Spec>> ExpandModeOf(const TranspileOptions& options) 
   return ExpandMode(options.mode, options.dialect, options.mode_flags, ContextFlagsGiven(options));
 }
 
-// Places ops after all other passes: in the pass of the mode that does, if there is one.
-absl::Status AddPlace(const std::string& place, std::vector<Spec>* passes) {
+// Pass hetero-partition, last: that of the mode, if it has one.
+Spec& HeteroPartitionOf(std::vector<Spec>* passes) {
   const std::string name(HeteroPartition::kName);
   if (passes->empty() || passes->back().name != name) passes->push_back({name, {}});
-  for (auto& [option, value] : passes->back().options) {
+  return passes->back();
+}
+
+// Places ops after all other passes.
+absl::Status AddPlace(const std::string& place, std::vector<Spec>* passes) {
+  Spec& pass = HeteroPartitionOf(passes);
+  for (auto& [option, value] : pass.options) {
     if (option != "place") continue;
     if (value != kOpDeviceAttr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("place: expected rules in one place, found some in pass ", name, " too"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "place: expected rules in one place, found some in pass ", pass.name, " too"));
     }
     value = place;
     return absl::OkStatus();
   }
-  passes->back().options.emplace_back("place", place);
+  pass.options.emplace_back("place", place);
+  return absl::OkStatus();
+}
+
+absl::Status AddDeviceMemory(const TranspileOptions& options, std::vector<Spec>* passes) {
+  if (!options.device_memory.has_value()) {
+    if (options.device_flags.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.device_flags.begin()->first, ": expected device_memory, which alone reads it"));
+  }
+  if (*options.device_memory <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device_memory: expected an integer >= 1, found ", *options.device_memory));
+  }
+  Spec& pass = HeteroPartitionOf(passes);
+  const bool is_given = absl::c_any_of(
+      pass.options, [](const auto& option) { return option.first == "device_memory"; });
+  if (is_given) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device_memory: expected one number, found another in pass ", pass.name));
+  }
+  pass.options.emplace_back("device_memory", absl::StrCat(*options.device_memory));
+  pass.options.insert(pass.options.end(), options.device_flags.begin(), options.device_flags.end());
   return absl::OkStatus();
 }
 
@@ -58,6 +86,7 @@ absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassR
     passes = *std::move(given);
   }
   if (!options.place.empty()) WEFT_RETURN_IF_ERROR(AddPlace(options.place, &passes));
+  WEFT_RETURN_IF_ERROR(AddDeviceMemory(options, &passes));
   return Pipeline::FromSpecs(passes, registry);
 }
 

@@ -11,6 +11,7 @@
 #ifndef WEFT_TRANSPILER_TRANSPILE_H_
 #define WEFT_TRANSPILER_TRANSPILE_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -40,6 +41,11 @@ struct TranspileOptions {
   // After these: which ops run on the host and which on an accelerator, as text (PlaceSpec of pass
   // hetero-partition). Empty: one device has all.
   std::string place;
+  // Puts on the host, besides, what does not fit into so many bytes of an accelerator (pass
+  // hetero-partition). None: as `place` says.
+  absl::optional<int64_t> device_memory;
+  // For that, as text: `batch`, `copy_bandwidth` and `accelerator_speed` of the pass.
+  std::map<std::string, std::string> device_flags;
 
   Dialect dialect = Dialect::kWeft;
   ClusterSpec cluster;

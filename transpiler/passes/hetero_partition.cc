@@ -1,47 +1,37 @@
 #include "transpiler/passes/hetero_partition.h"
 
-#include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ops/analysis/device_placement.h"
-#include "ops/schema/algebra.h"
-#include "ops/schema/communication_ops.h"
-#include "ops/schema/op_schema.h"
-#include "transpiler/passes/device_accesses.h"
-#include "transpiler/passes/device_copies.h"
+#include "transpiler/passes/device_partition.h"
 #include "transpiler/passes/place_spec.h"
+#include "transpiler/passes/placement_search.h"
 
 namespace weft {
 namespace {
-
-// Why an op cannot run on the host; empty: it can.
-absl::string_view WhyNotOnHost(const Op& op) {
-  const OpSchema* const schema = FindOpSchema(op.type());
-  if (schema == nullptr) return "an unregistered op may access more than its arguments";
-  if (schema->Has(Trait::kLoop)) return "the conditions of loops are computed on the accelerator";
-  if (AlgebraOf(op, schema) == Algebra::kRandom) {
-    return "random numbers are drawn in the order of the program, on one device";
-  }
-  return "";
-}
 
 // Finds where the ops run.
 class Placer {
  public:
   Placer(const Program& program, const PlaceSpec& spec)
-      : program_(program), spec_(spec), device_(program.op_id_limit(), DeviceKind::kAccelerator) {}
+      : program_(program),
+        spec_(spec),
+        device_(program.op_id_limit(), DeviceKind::kAccelerator),
+        is_fixed_(program.op_id_limit(), false) {}
 
   absl::Status Run() {
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       absl::optional<DeviceKind> device = spec_.Find(op);
+      is_fixed_[id.value()] =
+          device.has_value() || !op.StringAttr(kOpDeviceAttr).value_or("").empty();
       if (!device.has_value()) {
         WEFT_ASSIGN_OR_RETURN(device, spec_.Default(op));
       }
@@ -50,17 +40,16 @@ class Placer {
     return absl::OkStatus();
   }
 
-  DeviceKind DeviceOf(OpId op) const { return device_[op.value()]; }
+  const OpDevices& devices() const { return device_; }
+  // By OpId: a rule or its op_device says where the op runs.
+  const std::vector<bool>& is_fixed() const { return is_fixed_; }
 
  private:
   absl::Status Place(const Op& op, DeviceKind device) {
     device_[op.id().value()] = device;
     if (device == DeviceKind::kHost) {
-      const absl::string_view why = WhyNotOnHost(op);
-      if (!why.empty()) {
-        return absl::UnimplementedError(
-            absl::StrCat(op.DebugName(), ": expected an op that can run on the host: ", why));
-      }
+      const std::string why = WhyNotOnHost(op);
+      if (!why.empty()) return absl::UnimplementedError(why);
     }
     for (int block : op.SubBlocks()) {
       for (OpId id : program_.block(block).ops()) {
@@ -80,176 +69,66 @@ class Placer {
 
   const Program& program_;
   const PlaceSpec& spec_;
-  std::vector<DeviceKind> device_;  // by OpId
+  OpDevices device_;
+  std::vector<bool> is_fixed_;
 };
 
-// The order of an op among others that do more than access their arguments counts.
-bool IsOrdered(const Op& op) {
-  const OpSchema* const schema = FindOpSchema(op.type());
-  return schema == nullptr || schema->Has(Trait::kSideEffect) || schema->Has(Trait::kCollective) ||
-         schema->Has(Trait::kStreamSync) || schema->Has(Trait::kRingSetup);
-}
-
-// Everything after it waits for a stream.
-bool IsBarrier(const Op& op) {
-  const absl::optional<StreamSync> sync = FindStreamSyncOp(op.type());
-  return sync == StreamSync::kAllWaitForCompute || sync == StreamSync::kAllWaitForRing;
-}
-
-// What must stay before what.
-std::vector<PlacedOp> FindDependencies(const Program& program, const Placer& placer,
-                                       const DeviceAccesses& accesses) {
-  struct Uses {
-    int writer = -1;
-    std::vector<int> readers;  // since
+// "12 updates, 1 table".
+std::string MovedText(const PlacementCandidate& of) {
+  std::vector<std::string> parts;
+  const auto add = [&](int count, absl::string_view one, absl::string_view many) {
+    if (count > 0) parts.push_back(absl::StrCat(count, " ", count == 1 ? one : many));
   };
-  std::vector<Uses> uses(program.var_id_limit());
-  std::vector<PlacedOp> ops;
-  int last_ordered = -1, last_barrier = -1;
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
-    const int index = static_cast<int>(ops.size());
-    PlacedOp placed{placer.DeviceOf(id), {}};
-    const auto after = [&](int before) {
-      if (before >= 0 && before != index) placed.after.push_back(before);
-    };
-    const auto follow = [&](VarId var, bool writes) {
-      Uses& use = uses[var.value()];
-      after(use.writer);
-      if (writes) absl::c_for_each(use.readers, after);
-    };
-    for (const DeviceAccess& access : accesses.Of(id)) {
-      follow(access.var, access.writes);
-      for (VarId other : accesses.SharedWith(access.var)) follow(other, access.writes);
-    }
-    after(last_barrier);
-    if (IsOrdered(op)) after(std::exchange(last_ordered, index));
-    if (IsBarrier(op)) last_barrier = index;
-    for (const DeviceAccess& access : accesses.Of(id)) {
-      Uses& use = uses[access.var.value()];
-      if (access.writes) use = {index, {}};
-      if (!access.writes) use.readers.push_back(index);
-    }
-    absl::c_sort(placed.after);
-    placed.after.erase(std::unique(placed.after.begin(), placed.after.end()), placed.after.end());
-    ops.push_back(std::move(placed));
-  }
-  return ops;
+  add(of.updates, "update", "updates");
+  add(of.tables, "table", "tables");
+  const bool by_layers = of.by_layers;
+  add(of.ops, by_layers ? "op of the first layers" : "op of the least density",
+      by_layers ? "ops of the first layers" : "ops of the least density");
+  return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
 }
 
-class Partitioner {
- public:
-  Partitioner(const PlaceSpec& spec, const Placer& placer, ProgramPair& programs)
-      : program_(*programs.main),
-        placer_(placer),
-        accelerator_(spec.accelerator()),
-        names_(programs),
-        rewriter_(programs.main) {}
+std::string CostText(const PlacementCandidate& of) {
+  return absl::StrFormat("%d bytes and %.6g s a step", of.bytes, of.seconds);
+}
 
-  absl::StatusOr<bool> Run(PassContext& context, DeviceOrder order) {
-    const DeviceAccesses accesses(program_);
-    const std::vector<PlacedOp> placed = FindDependencies(program_, placer_, accesses);
-    const std::vector<int> sequence = OrderOps(placed, order);
-    std::vector<DeviceStep> steps;
-    for (int i : sequence) steps.push_back({program_.block(0).ops()[i], placed[i].device});
-    const DeviceCopies copies(program_, accesses, steps, accelerator_, &names_);
-    Write(steps, copies);
-    if (context.remarks != nullptr) {
-      context.Explain(HeteroPartition::kName, accelerator_, "segments", "runs of ops on one device",
-                      {{"segments", absl::StrCat(NumSegments(placed, sequence))},
-                       {"copies", absl::StrCat(copies.num_copies())}});
-    }
-    return CommitEdits(&rewriter_);
+absl::string_view WhyMoved(PlacementUnit::Kind kind) {
+  switch (kind) {
+    case PlacementUnit::Kind::kUpdate:
+      return "the state of the optimizer is used once a step";
+    case PlacementUnit::Kind::kTable:
+      return "a step looks up a part of the table";
+    case PlacementUnit::Kind::kLeastDense:
+      return "few floating-point operations for a byte";
+    case PlacementUnit::Kind::kLayers:
+      return "values of the first layers live longest";
   }
+  return "";
+}
 
- private:
-  // Ops of the accelerator stay where they are; others stand before the next of these.
-  void Write(const std::vector<DeviceStep>& steps, const DeviceCopies& copies) {
-    for (const pb::VarDesc& var : copies.new_vars()) rewriter_.AddVar(0, var);
-    std::vector<OpId> anchors(steps.size() + 1);
-    for (size_t i = steps.size(); i-- > 0;) {
-      anchors[i] = steps[i].device == DeviceKind::kAccelerator ? steps[i].op : anchors[i + 1];
-    }
-    const auto insert = [&](size_t i, const pb::OpDesc& op) {
-      if (anchors[i].valid()) return rewriter_.InsertBefore(anchors[i], op);
-      rewriter_.Append(0, op);
-    };
-    for (size_t i = 0; i <= steps.size(); ++i) {
-      for (const pb::OpDesc& op : copies.Before(i)) insert(i, op);
-      if (i == steps.size()) break;
-      const DeviceStep& step = steps[i];
-      const Op op = program_.op(step.op);
-      const auto& renamed = copies.Renamed(step.device);
-      if (step.device == DeviceKind::kHost) {
-        rewriter_.Erase(step.op);
-        insert(i, Rewritten(op, step.device, renamed));
-      } else {
-        ReplaceIfChanged(op, step.device, renamed);
-      }
-      for (int block : op.SubBlocks()) RewriteBlock(block, step.device, renamed);
-    }
+// Remarks about every unit that moves and every placement that was tried; a note in short.
+void ExplainChoice(const PlacementRequest& request, const PlacementChoice& choice,
+                   PassContext* context) {
+  const std::string batch = absl::StrCat(request.speeds.host.batch);
+  context->Note(absl::StrCat(
+      "note: device memory of ", request.memory_bytes, " bytes, batch of ", batch, ": on the host ",
+      MovedText(choice.chosen), "; at most ", CostText(choice.chosen),
+      choice.moved.empty() ? "" : absl::StrCat(", instead of ", CostText(choice.first)),
+      choice.num_unknown == 0
+          ? ""
+          : absl::StrCat("; not counted: ", choice.num_unknown, " variables of unknown size")));
+  if (context->remarks == nullptr) return;
+  for (const PlacementUnit& unit : choice.moved) {
+    context->Explain(HeteroPartition::kName, unit.subject, "on the host",
+                     std::string(WhyMoved(unit.kind)), {{"ops", absl::StrCat(unit.ops.size())}});
   }
-
-  using Names = absl::flat_hash_map<VarId, std::string>;
-
-  void RewriteBlock(int block, DeviceKind device, const Names& renamed) {
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
-      ReplaceIfChanged(op, device, renamed);
-      for (int inner : op.SubBlocks()) RewriteBlock(inner, device, renamed);
-    }
+  for (const PlacementCandidate& tried : choice.candidates) {
+    const bool fits = tried.bytes <= request.memory_bytes;
+    context->Explain(HeteroPartition::kName, MovedText(tried), "tried",
+                     fits ? "fits into the memory" : "does not fit into the memory",
+                     {{"bytes", absl::StrCat(tried.bytes)},
+                      {"seconds", absl::StrFormat("%.9g", tried.seconds)}});
   }
-
-  void ReplaceIfChanged(const Op& op, DeviceKind device, const Names& renamed) {
-    const Block block = program_.block(op.block());
-    const bool names_mirror = absl::c_any_of(
-        op.args(), [&](Symbol name) { return renamed.contains(block.Resolve(name)); });
-    const bool says_host = op.StringAttr(kOpDeviceAttr) == kHostDeviceName;
-    const bool on_host = device == DeviceKind::kHost;
-    if (names_mirror || says_host != on_host) {
-      rewriter_.Replace(op.id(), Rewritten(op, device, renamed));
-    }
-  }
-
-  pb::OpDesc Rewritten(const Op& op, DeviceKind device, const Names& renamed) const {
-    const Block block = program_.block(op.block());
-    pb::OpDesc desc = op.ToProto();
-    const auto rename = [&](auto* slots) {
-      for (pb::OpDesc::Var& slot : *slots) {
-        for (std::string& name : *slot.mutable_arguments()) {
-          const auto it = renamed.find(block.Resolve(name));
-          if (it != renamed.end()) name = it->second;
-        }
-      }
-    };
-    rename(desc.mutable_inputs());
-    rename(desc.mutable_outputs());
-    SetDevice(device, &desc);
-    return desc;
-  }
-
-  void SetDevice(DeviceKind device, pb::OpDesc* desc) const {
-    const std::string name =
-        device == DeviceKind::kHost ? std::string(kHostDeviceName) : accelerator_;
-    for (pb::OpDesc::Attr& attr : *desc->mutable_attrs()) {
-      if (attr.name() != kOpDeviceAttr) continue;
-      const bool says_host = attr.s() == kHostDeviceName;
-      if (says_host != (device == DeviceKind::kHost)) attr.set_s(name);
-      return;
-    }
-    if (device != DeviceKind::kHost) return;
-    pb::OpDesc::Attr* const attr = desc->add_attrs();
-    attr->set_name(std::string(kOpDeviceAttr));
-    attr->set_type(pb::STRING);
-    attr->set_s(name);
-  }
-
-  const Program& program_;
-  const Placer& placer_;
-  const std::string accelerator_;
-  UniqueNames names_;
-  Rewriter rewriter_;
-};
+}
 
 }  // namespace
 
@@ -261,13 +140,27 @@ void HeteroPartition::Options::Bind(OptionBinder& bind) {
   bind.Choice(
       "order", &order, "of ops: the host starts early, or few switches between devices",
       {{"early_start", DeviceOrder::kEarlyStart}, {"few_switches", DeviceOrder::kFewSwitches}});
+  bind.Int64("device_memory", &device_memory,
+             "bytes of the accelerator: puts what does not fit on the host; 0: as place says",
+             /*min=*/0);
+  bind.Int64("batch", &batch, "with device_memory: rows of a rank's batch", /*min=*/1);
+  bind.Int64("copy_bandwidth", &copy_bandwidth,
+             "with device_memory: bytes per second between the two memories", /*min=*/1);
+  bind.Int("accelerator_speed", &accelerator_speed,
+           "with device_memory: how many times as fast as a core of the host", /*min=*/1);
 }
 
 absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& programs) const {
   if (context.dialect == Dialect::kPaddle) {
     return absl::FailedPreconditionError("Paddle does not have stream_wait; use dialect weft");
   }
-  if (options_.place.empty() || IsOnTwoDevices(*programs.main)) return false;
+  const bool chooses = options_.device_memory > 0;
+  if (IsOnTwoDevices(*programs.main)) {
+    if (!chooses) return false;
+    return absl::FailedPreconditionError(
+        "device_memory: expected a program on one device, found one on two");
+  }
+  if (options_.place.empty() && !chooses) return false;
   WEFT_ASSIGN_OR_RETURN(const PlaceSpec spec, PlaceSpec::Parse(options_.place));
   const std::vector<std::string> unused = spec.Unused(*programs.main);
   if (!unused.empty()) {
@@ -278,7 +171,33 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
   }
   Placer placer(*programs.main, spec);
   WEFT_RETURN_IF_ERROR(placer.Run());
-  return Partitioner(spec, placer, programs).Run(context, options_.order);
+  OpDevices devices = placer.devices();
+  if (chooses) {
+    PlacementRequest request;
+    request.devices = devices;
+    request.is_fixed = placer.is_fixed();
+    request.accelerator = spec.accelerator();
+    request.order = options_.order;
+    request.memory_bytes = options_.device_memory;
+    request.speeds.host.batch = options_.batch;
+    request.speeds.copy_bandwidth = static_cast<double>(options_.copy_bandwidth);
+    request.speeds.accelerator_speed = options_.accelerator_speed;
+    request.feeds = context.feeds;
+    request.collective_seconds = [&context](int64_t bytes) {
+      return context.times.collective.Seconds(bytes);
+    };
+    WEFT_ASSIGN_OR_RETURN(const PlacementChoice choice, ChoosePlacement(request, programs));
+    ExplainChoice(request, choice, &context);
+    devices = choice.devices;
+  }
+  // A program whose ops are all on one device stays as it is.
+  if (chooses && !absl::c_linear_search(devices, DeviceKind::kHost)) return false;
+  WEFT_ASSIGN_OR_RETURN(const Partition partition,
+                        PartitionProgram(devices, spec.accelerator(), options_.order, programs));
+  context.Explain(
+      kName, spec.accelerator(), "segments", "runs of ops on one device",
+      {{"segments", absl::StrCat(partition.segments)}, {"copies", absl::StrCat(partition.copies)}});
+  return partition.changed;
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #ifndef WEFT_TRANSPILER_PASSES_HETERO_PARTITION_H_
 #define WEFT_TRANSPILER_PASSES_HETERO_PARTITION_H_
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -37,12 +38,17 @@ namespace weft {
 // Without rules, nothing changes; {place=op_device} has none, and puts ops where their op_device
 // says.
 //
+// {device_memory=BYTES} puts on the host, besides, what does not fit into the memory of the
+// accelerator (ChoosePlacement): ops of which neither a rule nor op_device says where they run. A
+// note says what it chose, and remarks why.
+//
 // It comes last: other passes do not see through the copies. A program that is on two devices stays
 // as it is, and so does one whose ops are all on one of them.
 //
 // InvalidArgument: the errors of PlaceSpec; a rule that matches no op; an op_device other than cpu,
 // sim or gpu; an op of a block that a rule puts on another device than the op that has the block.
 // Unimplemented, on the host: loops, ops that draw random numbers, unregistered ops.
+// ResourceExhausted: no placement fits into device_memory.
 // FailedPrecondition in the paddle dialect. O(arguments), and for each rule O(ops).
 class HeteroPartition : public Pass {
  public:
@@ -52,6 +58,10 @@ class HeteroPartition : public Pass {
   struct Options {
     std::string place;
     DeviceOrder order = DeviceOrder::kEarlyStart;
+    int64_t device_memory = 0;
+    int64_t batch = 32;
+    int64_t copy_bandwidth = 10000000000;
+    int accelerator_speed = 50;
     void Bind(OptionBinder& bind);
   };
   explicit HeteroPartition(Options options) : options_(std::move(options)) {}

@@ -1,8 +1,11 @@
 #include "transpiler/passes/hetero_partition.h"
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -146,6 +149,72 @@ TEST(HeteroPartition, RuleWithoutAnOpIsRefused) {
   EXPECT_THAT(Refused("hetero-partition{place=\"type:adam=cpu\"}", Step(kTraining)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("place 'type:adam=cpu': expected a rule for an op")));
+}
+
+// --- Memory of the accelerator -------------------------------------------------------------------
+
+// The program with memory for `bytes`; what it notes and remarks.
+absl::StatusOr<TranspileResult> Chosen(int64_t bytes, Program* main) {
+  ProgramPair programs{main, nullptr};
+  TranspileOptions options;
+  options.mode = "none";
+  options.device_memory = bytes;
+  options.device_flags = {{"batch", "4"}};
+  options.explain = true;
+  return Transpile(options, programs);
+}
+
+// 24 KB of state, and as much for the parameter and its gradient.
+constexpr char kAdam[] = R"(
+    var x : fp32[-1, 3] need_check_feed
+    var w : fp32[3, 1000] parameter persistable
+    var m : fp32[3, 1000] persistable
+    var v : fp32[3, 1000] persistable
+    var b1 : fp32[1] persistable
+    var b2 : fp32[1] persistable
+    var lr : fp32[1] persistable
+    var y : fp32[-1, 1000]
+    var w@GRAD : fp32[3, 1000]
+    Out=[y] = mul(X=[x], Y=[w])
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Beta1PowOut=[b1], Beta2PowOut=[b2], Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = adam(Beta1Pow=[b1], Beta2Pow=[b2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w]) role=optimize
+)";
+
+TEST(HeteroPartition, WhatFitsStays) {
+  Program main = testing::CompactProgram(kAdam);
+  const std::string before = ProgramText(main);
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Chosen(100000, &main));
+  EXPECT_EQ(ProgramText(main), before);
+  EXPECT_THAT(result.notes, ElementsAre(HasSubstr("on the host nothing")));
+}
+
+TEST(HeteroPartition, StateOfTheOptimizerLeavesFirst) {
+  Program main = testing::CompactProgram(kAdam);
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Chosen(60000, &main));
+  EXPECT_THAT(result.notes, ElementsAre(HasSubstr("batch of 4: on the host 1 update; at most")));
+  const std::string text = ProgramText(main);
+  EXPECT_THAT(text, HasSubstr("mul(X=[x], Y=[w@SIM])"));
+  EXPECT_THAT(text, HasSubstr("Grad=[w@GRAD@CPU]"));
+  std::vector<std::string> decisions;
+  for (const Remark& remark : result.remarks) {
+    if (remark.what != "tried") decisions.push_back(absl::StrCat(remark.subject, " ", remark.what));
+  }
+  EXPECT_THAT(decisions, ElementsAre("w on the host", "sim segments"));
+}
+
+TEST(HeteroPartition, ChoiceIsTheSameEveryTime) {
+  Program one = testing::CompactProgram(kAdam), two = one;
+  WEFT_ASSERT_OK(Chosen(60000, &one).status());
+  WEFT_ASSERT_OK(Chosen(60000, &two).status());
+  EXPECT_EQ(ProgramText(one), ProgramText(two));
+}
+
+TEST(HeteroPartition, TooLittleMemoryIsRefusedWithTheLeastThatWouldDo) {
+  Program main = testing::CompactProgram(kAdam);
+  EXPECT_THAT(Chosen(100, &main).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("expected at least ")));
+  EXPECT_THAT(Chosen(0, &main).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("device_memory")));
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+#include "ops/analysis/parameter_bytes.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "ops/analysis/device_placement.h"
+#include "ops/analysis/updates.h"
+#include "ops/schema/tensor_type.h"
+
+namespace weft {
+namespace {
+
+class Counter {
+ public:
+  explicit Counter(const Program& program)
+      : program_(program), placement_(program), is_counted_(program.var_id_limit(), false) {}
+
+  ParameterBytes Count() {
+    const std::vector<ParamUpdate> updates = FindUpdates(program_);
+    for (const ParamUpdate& update : updates) {
+      const Op op = program_.op(update.op);
+      for (Symbol param : op.Input("Param")) AddParameter(op, param);
+      Add(op, update.master);
+      for (Symbol state : update.states) Add(op, state);
+      for (Symbol gradient : op.Input("Grad")) Add(op, gradient);
+    }
+    if (placement_.on_two_devices()) AddCopies();
+    return counted_;
+  }
+
+ private:
+  VarId Find(const Op& op, Symbol name) const {
+    return name.valid() ? program_.block(op.block()).Resolve(name) : VarId();
+  }
+
+  void AddParameter(const Op& op, Symbol name) {
+    const VarId var = Find(op, name);
+    if (!var.valid() || is_counted_[var.value()]) return;
+    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+    if (type.has_value()) counted_.elements += std::max<int64_t>(NumElements(type->dims), 0);
+    Add(var);
+  }
+
+  void Add(const Op& op, Symbol name) { Add(Find(op, name)); }
+
+  void Add(VarId var) {
+    if (!var.valid() || is_counted_[var.value()]) return;
+    is_counted_[var.value()] = true;
+    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+    if (!type.has_value() || type->kind != TensorType::Kind::kDense) return;
+    counted_.bytes[static_cast<int>(placement_.MemoryOf(var))] +=
+        std::max<int64_t>(NumElements(type->dims), 0) * static_cast<int64_t>(SizeOf(type->dtype));
+  }
+
+  // Variables that are copied to those that count, or from them.
+  void AddCopies() {
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      if (!CopiesFrom(op.type()).has_value() || op.args().size() != 2) continue;
+      const VarId from = Find(op, op.input_args()[0]), to = Find(op, op.output_args()[0]);
+      if (!from.valid() || !to.valid()) continue;
+      if (is_counted_[from.value()]) Add(to);
+      if (is_counted_[to.value()]) Add(from);
+    }
+  }
+
+  const Program& program_;
+  const DevicePlacement placement_;
+  std::vector<bool> is_counted_;  // by VarId
+  ParameterBytes counted_;
+};
+
+}  // namespace
+
+ParameterBytes FindParameterBytes(const Program& program) { return Counter(program).Count(); }
+
+}  // namespace weft

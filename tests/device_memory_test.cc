@@ -1,0 +1,97 @@
+// `transpile --device_memory` finds placements with which `weft run` stays below that, on models
+// that Paddle has written.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/process.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weft::testing::ProcessResult;
+
+struct Model {
+  const char* name;
+  int batch;
+  int num_sizes;  // that are tried
+};
+
+std::ostream& operator<<(std::ostream& out, const Model& model) { return out << model.name; }
+
+// The number behind `what`.
+double NumberAfter(const std::string& text, const std::string& what) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what << " in " << text;
+  double number = -1;
+  if (at != std::string::npos) std::sscanf(text.c_str() + at + what.size(), "%lf", &number);
+  return number;
+}
+
+class DeviceMemoryTest : public ::testing::TestWithParam<Model> {
+ protected:
+  std::string Path(const std::string& name) const {
+    return absl::StrCat(::testing::TempDir(), "/", GetParam().name, "_", name);
+  }
+  std::string In(const std::string& name) const {
+    return absl::StrCat("tests/data/", GetParam().name, "/", name);
+  }
+
+  ProcessResult Place(int64_t bytes, const std::string& out) const {
+    return testing::RunProcess({"tools/transpile", "--mode", "none", "--device_memory",
+                                absl::StrCat(bytes), "--batch", absl::StrCat(GetParam().batch),
+                                "--startup_in", In("startup.pb"), "--startup_out",
+                                Path("startup.pb"), In("main.pb"), Path(out)});
+  }
+
+  // Of the accelerator, as the run measures it.
+  int64_t Run(int64_t bytes) const {
+    const ProcessResult result = testing::RunProcess(
+        {"tools/weft", "run", Path("main.pb"), "--startup", Path("startup.pb"), "--feeds",
+         In("feeds.npz"), "--steps", "2", "--device_memory", absl::StrCat(bytes)});
+    EXPECT_EQ(result.status, 0) << result.err;
+    const double kept = NumberAfter(result.out, "values of a rank on the accelerator: ");
+    const double step = NumberAfter(result.out, "bytes kept between steps, ");
+    return static_cast<int64_t>(kept + step);
+  }
+};
+
+TEST_P(DeviceMemoryTest, RunsStayBelowAndMoreMemoryIsNotSlower) {
+  const ProcessResult too_little = Place(1, "main.pb");
+  EXPECT_EQ(too_little.status, 1);
+  const auto least = static_cast<int64_t>(NumberAfter(too_little.err, "expected at least "));
+  const ProcessResult all = Place(int64_t{1} << 40, "main.pb");
+  ASSERT_EQ(all.status, 0) << all.err;
+  EXPECT_THAT(all.err, HasSubstr("on the host nothing"));
+  const auto most = static_cast<int64_t>(NumberAfter(all.err, "at most "));
+  EXPECT_LT(least, most / 2);
+
+  double last_seconds = 1e9;
+  for (int i = 0; i < GetParam().num_sizes; ++i) {
+    const int64_t bytes = least + (most - 1 - least) * i / (GetParam().num_sizes - 1);
+    SCOPED_TRACE(bytes);
+    const ProcessResult placed = Place(bytes, "main.pb");
+    ASSERT_EQ(placed.status, 0) << placed.err;
+    EXPECT_LE(NumberAfter(placed.err, "at most "), bytes);
+    const double seconds = NumberAfter(placed.err, " bytes and ");
+    EXPECT_LE(seconds, last_seconds);
+    last_seconds = seconds;
+    EXPECT_LE(Run(bytes), bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DeviceMemoryTest,
+                         ::testing::Values(Model{"mlp_adam", 32, 3}, Model{"lenet_momentum", 32, 5},
+                                           Model{"wide_deep", 64, 2},
+                                           Model{"word2vec_sparse_adam", 32, 3}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,193 @@
+#include "transpiler/passes/device_partition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "base/status_macros.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
+#include "transpiler/passes/device_accesses.h"
+#include "transpiler/passes/device_copies.h"
+#include "transpiler/passes/new_variables.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+namespace {
+
+// The order of an op among others that do more than access their arguments counts.
+bool IsOrdered(const Op& op) {
+  const OpSchema* const schema = FindOpSchema(op.type());
+  return schema == nullptr || schema->Has(Trait::kSideEffect) || schema->Has(Trait::kCollective) ||
+         schema->Has(Trait::kStreamSync) || schema->Has(Trait::kRingSetup);
+}
+
+// Everything after it waits for a stream.
+bool IsBarrier(const Op& op) {
+  const absl::optional<StreamSync> sync = FindStreamSyncOp(op.type());
+  return sync == StreamSync::kAllWaitForCompute || sync == StreamSync::kAllWaitForRing;
+}
+
+// What must stay before what.
+std::vector<PlacedOp> FindDependencies(const Program& program, const OpDevices& devices,
+                                       const DeviceAccesses& accesses) {
+  struct Uses {
+    int writer = -1;
+    std::vector<int> readers;  // since
+  };
+  std::vector<Uses> uses(program.var_id_limit());
+  std::vector<PlacedOp> ops;
+  int last_ordered = -1, last_barrier = -1;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    const int index = static_cast<int>(ops.size());
+    PlacedOp placed{devices[id.value()], {}};
+    const auto after = [&](int before) {
+      if (before >= 0 && before != index) placed.after.push_back(before);
+    };
+    const auto follow = [&](VarId var, bool writes) {
+      Uses& use = uses[var.value()];
+      after(use.writer);
+      if (writes) absl::c_for_each(use.readers, after);
+    };
+    for (const DeviceAccess& access : accesses.Of(id)) {
+      follow(access.var, access.writes);
+      for (VarId other : accesses.SharedWith(access.var)) follow(other, access.writes);
+    }
+    after(last_barrier);
+    if (IsOrdered(op)) after(std::exchange(last_ordered, index));
+    if (IsBarrier(op)) last_barrier = index;
+    for (const DeviceAccess& access : accesses.Of(id)) {
+      Uses& use = uses[access.var.value()];
+      if (access.writes) use = {index, {}};
+      if (!access.writes) use.readers.push_back(index);
+    }
+    absl::c_sort(placed.after);
+    placed.after.erase(std::unique(placed.after.begin(), placed.after.end()), placed.after.end());
+    ops.push_back(std::move(placed));
+  }
+  return ops;
+}
+
+class Partitioner {
+ public:
+  Partitioner(const OpDevices& devices, const std::string& accelerator, ProgramPair& programs)
+      : program_(*programs.main),
+        devices_(devices),
+        accelerator_(accelerator),
+        names_(programs),
+        rewriter_(programs.main) {}
+
+  absl::StatusOr<Partition> Run(DeviceOrder order) {
+    const DeviceAccesses accesses(program_);
+    const std::vector<PlacedOp> placed = FindDependencies(program_, devices_, accesses);
+    const std::vector<int> sequence = OrderOps(placed, order);
+    std::vector<DeviceStep> steps;
+    for (int i : sequence) steps.push_back({program_.block(0).ops()[i], placed[i].device});
+    const DeviceCopies copies(program_, accesses, steps, accelerator_, &names_);
+    Write(steps, copies);
+    Partition partition;
+    partition.segments = NumSegments(placed, sequence);
+    partition.copies = copies.num_copies();
+    WEFT_ASSIGN_OR_RETURN(partition.changed, CommitEdits(&rewriter_));
+    return partition;
+  }
+
+ private:
+  // Ops of the accelerator stay where they are; others stand before the next of these.
+  void Write(const std::vector<DeviceStep>& steps, const DeviceCopies& copies) {
+    for (const pb::VarDesc& var : copies.new_vars()) rewriter_.AddVar(0, var);
+    std::vector<OpId> anchors(steps.size() + 1);
+    for (size_t i = steps.size(); i-- > 0;) {
+      anchors[i] = steps[i].device == DeviceKind::kAccelerator ? steps[i].op : anchors[i + 1];
+    }
+    const auto insert = [&](size_t i, const pb::OpDesc& op) {
+      if (anchors[i].valid()) return rewriter_.InsertBefore(anchors[i], op);
+      rewriter_.Append(0, op);
+    };
+    for (size_t i = 0; i <= steps.size(); ++i) {
+      for (const pb::OpDesc& op : copies.Before(i)) insert(i, op);
+      if (i == steps.size()) break;
+      const DeviceStep& step = steps[i];
+      const Op op = program_.op(step.op);
+      const auto& renamed = copies.Renamed(step.device);
+      if (step.device == DeviceKind::kHost) {
+        rewriter_.Erase(step.op);
+        insert(i, Rewritten(op, step.device, renamed));
+      } else {
+        ReplaceIfChanged(op, step.device, renamed);
+      }
+      for (int block : op.SubBlocks()) RewriteBlock(block, step.device, renamed);
+    }
+  }
+
+  using Names = absl::flat_hash_map<VarId, std::string>;
+
+  void RewriteBlock(int block, DeviceKind device, const Names& renamed) {
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      ReplaceIfChanged(op, device, renamed);
+      for (int inner : op.SubBlocks()) RewriteBlock(inner, device, renamed);
+    }
+  }
+
+  void ReplaceIfChanged(const Op& op, DeviceKind device, const Names& renamed) {
+    const Block block = program_.block(op.block());
+    const bool names_mirror = absl::c_any_of(
+        op.args(), [&](Symbol name) { return renamed.contains(block.Resolve(name)); });
+    const bool says_host = op.StringAttr(kOpDeviceAttr) == kHostDeviceName;
+    const bool on_host = device == DeviceKind::kHost;
+    if (names_mirror || says_host != on_host) {
+      rewriter_.Replace(op.id(), Rewritten(op, device, renamed));
+    }
+  }
+
+  pb::OpDesc Rewritten(const Op& op, DeviceKind device, const Names& renamed) const {
+    const Block block = program_.block(op.block());
+    pb::OpDesc desc = op.ToProto();
+    const auto rename = [&](auto* slots) {
+      for (pb::OpDesc::Var& slot : *slots) {
+        for (std::string& name : *slot.mutable_arguments()) {
+          const auto it = renamed.find(block.Resolve(name));
+          if (it != renamed.end()) name = it->second;
+        }
+      }
+    };
+    rename(desc.mutable_inputs());
+    rename(desc.mutable_outputs());
+    SetDevice(device, &desc);
+    return desc;
+  }
+
+  void SetDevice(DeviceKind device, pb::OpDesc* desc) const {
+    const std::string name =
+        device == DeviceKind::kHost ? std::string(kHostDeviceName) : accelerator_;
+    for (pb::OpDesc::Attr& attr : *desc->mutable_attrs()) {
+      if (attr.name() != kOpDeviceAttr) continue;
+      const bool says_host = attr.s() == kHostDeviceName;
+      if (says_host != (device == DeviceKind::kHost)) attr.set_s(name);
+      return;
+    }
+    if (device != DeviceKind::kHost) return;
+    pb::OpDesc::Attr* const attr = desc->add_attrs();
+    attr->set_name(std::string(kOpDeviceAttr));
+    attr->set_type(pb::STRING);
+    attr->set_s(name);
+  }
+
+  const Program& program_;
+  const OpDevices& devices_;
+  const std::string accelerator_;
+  UniqueNames names_;
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+absl::StatusOr<Partition> PartitionProgram(const OpDevices& devices, const std::string& accelerator,
+                                           DeviceOrder order, ProgramPair& programs) {
+  return Partitioner(devices, accelerator, programs).Run(order);
+}
+
+}  // namespace weft
