@@ -20,6 +20,7 @@ HOMES = (
     "ops/cpu/",  # kernel tables, by type
     "ops/gpu/",
     "executor/control_kernels.cc",  # the table of kernels that move values
+    "proto/pir/",  # which op an op of Paddle 3's own format is
     "transpiler/passes/",  # make ops; the Paddle dialect rewrites the ops that Paddle rewrites
 )
 # Op types that are words of other uses too (attributes, keys of JSON, values of --trans_mode): counted
