@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "executor/channels_last.h"
@@ -208,6 +209,46 @@ TEST(FusePostOpsTest, ABiasAlongAnotherAxisStays) {
     Out=[b] = elementwise_add(X=[a], Y=[bias]) {axis=-1}
 )";
   EXPECT_THAT(OpsOf(block, {"b"}), ElementsAre("conv2d", "elementwise_add"));
+}
+
+// --- Several streams -----------------------------------------------------------------------------
+
+// The types of the ops of a program on two devices, with a product and its bias around `between`.
+std::vector<std::string> FusedAround(const std::string& between) {
+  const absl::StatusOr<Program> program = ParseProgramText(absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[3, 6]
+    var z : fp32[3, 6]
+    var w : fp32[6, 4]
+    var b : fp32[4]
+    var a : fp32[3, 4]
+    var c : fp32[3, 4]
+    Out=[a] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
+)",
+                                                                        between, R"(
+    Out=[c] = elementwise_add(X=[a], Y=[b]) {axis=1}
+  }
+}
+)"));
+  WEFT_EXPECT_OK(program.status());
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  absl::StatusOr<Plan> plan = Plan::Build(*program, options);
+  WEFT_EXPECT_OK(plan.status());
+  FusePostOps({plan->FindVariable("c")}, &*plan);
+  return OpTypes(*plan);
+}
+
+// The copy overwrites x: the product must not come after it.
+TEST(FusePostOpsTest, AnOpStaysBeforeTheWaitOfAnotherStreamForIt) {
+  EXPECT_THAT(FusedAround(R"(    Out=[x] = stream_wait(X=[x]) {stream="h2d", awaited="compute"}
+    Out=[x] = memcpy_h2d(X=[z]))"),
+              ElementsAre("mul", "memcpy_h2d", "elementwise_add"));
+}
+
+TEST(FusePostOpsTest, AnOpMovesPastWaitsOfItsOwnStream) {
+  EXPECT_THAT(FusedAround(R"(    Out=[b] = stream_wait(X=[b]) {stream="compute", awaited="h2d"})"),
+              ElementsAre("mul"));
 }
 
 }  // namespace

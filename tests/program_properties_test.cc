@@ -456,6 +456,8 @@ const Config kConfigs[] = {
      {{"k_steps", "2"}, {"state", "average"}, {"statistics", "true"}}},
     {"SingaPartial", "singa_partial"},
     {"SingaPartialInTurn", "singa_partial", {{"threshold", "0"}}},
+    {"OptimizerOffload", "optimizer_offload"},
+    {"OptimizerOffloadWithFewSwitches", "optimizer_offload", {{"order", "few_switches"}}},
     {"PaddleGradAllReduce", "grad_allreduce", {}, true, Dialect::kPaddle},
     {"PaddleMultiThread", "multi_thread", {}, true, Dialect::kPaddle},
     {"PaddleMultiThreadOneByOne",
