@@ -412,7 +412,9 @@ TEST(MessageCollectivesTest, ProcessesCompareTheirRings) {
 }
 
 // Two processes of two ranks.
-TEST(MessageCollectivesTest, ProcessesHaveTheirRanksAndTellWhereTheyAre) {
+// Runs two processes of two ranks each, in which rank 1 comes late. Returns whether a warning has
+// said where rank 3 is.
+bool ToldWhereTheOthersAre() {
   const RingKey other{3, false, {1, 3}};
   const std::vector<std::unique_ptr<JobLink>> links = testing::MakeLinks(2);
   Net net({RingKey{}, other});
@@ -435,21 +437,20 @@ TEST(MessageCollectivesTest, ProcessesHaveTheirRanksAndTellWhereTheyAre) {
     std::lock_guard<std::mutex> lock(mutex);
     return absl::c_any_of(warnings, [&](const std::string& w) { return w.find(text) != w.npos; });
   };
+  const auto wait_for = [&](const std::string& text) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+    while (!found(text) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
   // Rank 3 waits for rank 1 on the other ring until ranks 0 and 2 have seen it there.
   const std::string seen = "rank 3 has never arrived and is in ring 3 of ranks 1, 3, all-reduce #0";
   const auto results = OnRankThreads(4, [&](int rank) {
     std::vector<float> x = {1}, y = {static_cast<float>(rank)};
     CommunicatorGroup* const group = groups[rank / 2].get();
     absl::Status status;
-    if (rank == 0) {
-      // After rank 3.
-      while (!found("ring 3 of ranks 1, 3, all-reduce #0 of v (fp32[1]): rank 1")) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    }
-    if (rank == 1) {
-      while (!found(seen)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    if (rank == 0) wait_for("ring 3 of ranks 1, 3, all-reduce #0 of v (fp32[1]): rank 1");
+    if (rank == 1) wait_for(seen);
     if (rank % 2 == 1) status = AllReduce(group, rank, &x, "v", other);
     status.Update(AllReduce(group, rank, &y));
     EXPECT_THAT(x, ElementsAre(rank % 2 == 1 ? 2 : 1));
@@ -457,6 +458,15 @@ TEST(MessageCollectivesTest, ProcessesHaveTheirRanksAndTellWhereTheyAre) {
     return status;
   });
   EXPECT_THAT(results, Each(IsOk()));
+  return found(seen);
+}
+
+// A warning tells what the other processes have answered within a moment, which a busy machine may
+// not give them.
+TEST(MessageCollectivesTest, ProcessesHaveTheirRanksAndTellWhereTheyAre) {
+  bool is_told = false;
+  for (int attempt = 0; attempt < 5 && !is_told; ++attempt) is_told = ToldWhereTheOthersAre();
+  EXPECT_TRUE(is_told);
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ struct RunJob {
   std::unique_ptr<StepGate> steps;
   std::unique_ptr<StateExchange> exchange;  // null: this process has all ranks
   std::unique_ptr<StateGate> states;
-  std::unique_ptr<ResultQueue> results;  // of process 0
+  std::unique_ptr<ResultQueue> results;    // of process 0
   std::unique_ptr<FeedbackGate> feedback;  // null: none
   int feedback_variable = -1;              // of the plan
   std::unique_ptr<CommunicatorGroup> group;

@@ -13,11 +13,8 @@
 namespace weft::pir {
 
 // A position in JSON text. All functions skip white space first. They return false after an error,
-// which stays; status() has its byte, what was expected and what was found.
-//
-//   JsonCursor in(text);
-//   in.ReadArray([&] { return in.ReadInteger(&value); });
-//   WEFT_RETURN_IF_ERROR(in.status());
+// which stays, so that it is enough to look at status() in the end; it has the byte of the error,
+// what was expected and what was found.
 class JsonCursor {
  public:
   // Deeper values are refused, so that neither this nor a caller's recursion overflows the stack.
