@@ -77,7 +77,7 @@ void AddConvCases(std::vector<OpCase>* cases) {
           cases);
 }
 
-void AddPool(const Dims& dims, AttrValues attrs, std::vector<OpCase>* cases) {
+void AddPool(const Dims& dims, const AttrValues& attrs, std::vector<OpCase>* cases) {
   for (const std::string kind : {"max", "avg"}) {
     AttrValues all = attrs;
     all.emplace_back("pooling_type", kind);
