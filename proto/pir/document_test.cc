@@ -171,7 +171,8 @@ TEST(JsonTest, Unescapes) {
 
 TEST(AttributesTest, RefusesOtherKindsAndValues) {
   const auto first = [](const std::string& typed) {
-    const auto list = ReadAttributes(absl::StrCat(R"([{"N":"a","AT":)", typed, "}]"));
+    const std::string json = absl::StrCat(R"([{"N":"a","AT":)", typed, "}]");  // the list views it
+    const auto list = ReadAttributes(json);
     WEFT_EXPECT_OK(list);
     return ToAttr(list->at(0)).status().ok();
   };
