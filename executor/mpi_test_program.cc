@@ -114,6 +114,7 @@ absl::Status RunTask(const std::string& task, int local_ranks, const PlannedFaul
           const absl::Status status = absl::InternalError("op 5 (mul): out of luck");
           link->Abort(1, status);
           group->Abort(status);
+          sleep(1);  // the others say why before mpirun ends them together with this process
         }
       }
       for (int i = 0; i < 100; ++i) {
