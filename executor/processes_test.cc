@@ -89,7 +89,8 @@ class ProcessesTest : public ::testing::Test {
     inputs.main = &main;
     inputs.startup = &startup;
     inputs.feeds = std::move(feeds);
-    inputs.on_result = [outcome](const StepResult& result) {
+    inputs.on_result = [this, outcome](const StepResult& result) {
+      ++num_results_;
       outcome->results.push_back(absl::StrCat("step ", result.step, " rank ", result.rank, ": ",
                                               Values<float>(result.values[0])[0]));
       return absl::OkStatus();
@@ -143,6 +144,7 @@ class ProcessesTest : public ::testing::Test {
   ProgramBuilder main_ = Main(), startup_ = Startup();
   std::vector<ProgramBuilder> mains_;  // of each process; empty: all run main_
   bool writes_checkpoints_ = false;
+  std::atomic<int64_t> num_results_{0};  // received
   RunOptions options_;
 };
 
@@ -183,14 +185,14 @@ TEST_F(ProcessesTest, ResultsOfAllProcessesSetAVariableInAll) {
         };
         options->feedback = Feedback{"rate", 3, [&](int64_t step) {
                                        calls.push_back(step);
-                                       return 1.0 + static_cast<double>(calls.size());
+                                       return static_cast<double>(1 + num_results_);
                                      }};
       });
   for (const Outcome& outcome : outcomes) WEFT_ASSERT_OK(outcome.result.status());
   EXPECT_EQ(calls, (std::vector<int64_t>{0, 3, 6}));
   ASSERT_THAT(outcomes[0].results, SizeIs(28));
   for (int i = 0; i < 28; ++i) {
-    const int step = i / 4, rank = i % 4, rate = 2 + step / 3;
+    const int step = i / 4, rank = i % 4, rate = 1 + 12 * (step / 3);
     EXPECT_EQ(outcomes[0].results[i],
               absl::StrCat("step ", step, " rank ", rank, ": ", (10 * step + rank) * rate));
   }
