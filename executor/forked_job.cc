@@ -84,12 +84,13 @@ ForkedJob::ForkedJob(int num_processes, GroupOptions options, const NewGroup& ne
       std::_Exit(0);
     }
     close(ends[1]);
-    processes_.push_back({pid, ends[0]});
+    processes_.push_back({pid, ends[0], /*has_ended=*/false});
   }
 }
 
 ForkedJob::~ForkedJob() {
   for (const Process& process : processes_) {
+    if (process.has_ended) continue;
     kill(process.pid, SIGKILL);
     waitpid(process.pid, nullptr, 0);
     close(process.results);
@@ -99,12 +100,19 @@ ForkedJob::~ForkedJob() {
 void ForkedJob::Signal(int process, int signal) { kill(processes_[process].pid, signal); }
 
 std::string ForkedJob::ResultsOf(int process) {
+  Process& ended = processes_[process];
   std::string text;
   char buffer[4096];
   ssize_t size = 0;
-  while ((size = read(processes_[process].results, buffer, sizeof(buffer))) > 0) {
+  while ((size = read(ended.results, buffer, sizeof(buffer))) > 0) {
     text.append(buffer, size);
   }
+  int status = 0;
+  if (waitpid(ended.pid, &status, 0) == ended.pid && WIFSIGNALED(status)) {
+    absl::StrAppend(&text, "ended by signal ", WTERMSIG(status), "\n");
+  }
+  close(ended.results);
+  ended.has_ended = true;
   return text;
 }
 
@@ -193,7 +201,11 @@ FaultOutcome RunWithFault(const ForkedJob::NewGroup& new_group, Fault fault, int
       if (absl::StartsWith(line, kFault) && read_time(line.substr(sizeof(kFault) - 1), &seconds)) {
         begin = seconds;
       }
-      if (process == victim || !absl::StartsWith(line, kKnows)) continue;
+      if (process == victim || line.empty() || absl::StartsWith(line, kFault)) continue;
+      if (!absl::StartsWith(line, kKnows)) {
+        outcome.errors.emplace_back(absl::StrCat("process ", process, ": ", line));
+        continue;
+      }
       line.remove_prefix(sizeof(kKnows) - 1);
       if (read_time(line, &seconds)) end = std::max(end, seconds);
       outcome.errors.emplace_back(line.substr(line.find(' ') + 1));

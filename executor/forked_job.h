@@ -36,7 +36,8 @@ class ForkedJob {
   ForkedJob& operator=(const ForkedJob&) = delete;
 
   void Signal(int process, int signal);
-  // The results of the ranks of a process, which has ended or ends now.
+  // The results of the ranks of a process, which has ended or ends now, and "ended by signal N" if
+  // so it did. Once for each process.
   std::string ResultsOf(int process);
   std::vector<std::string> Results();
 
@@ -44,6 +45,7 @@ class ForkedJob {
   struct Process {
     pid_t pid;
     int results;
+    bool has_ended;
   };
 
   GroupOptions options_;

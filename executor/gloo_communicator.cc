@@ -22,6 +22,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/sigpipe.h"
 #include "base/status_macros.h"
 #include "executor/host_address.h"
 #include "executor/message_collectives.h"
@@ -41,9 +42,10 @@ constexpr auto kGlance = std::chrono::milliseconds(2);
 // All processes are there when connections are made.
 constexpr double kConnectSeconds = 30;
 
-// Calls a function of Gloo, which reports errors by exceptions.
+// Calls a function of Gloo, which reports errors by exceptions and writes without MSG_NOSIGNAL.
 template <typename Call>
 absl::Status Try(const Call& call) {
+  const SigpipeBlock block;  // of the thread of a new device, too
   try {
     call();
     return absl::OkStatus();
