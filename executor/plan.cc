@@ -296,6 +296,9 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
   spec.attrs = std::move(attrs);
   spec.paddle_cpu_quirks = options_.paddle_cpu_quirks;
   WEFT_RETURN_IF_ERROR(FillArguments(op, plan_op));
+  if (schema.Has(Trait::kSideEffect)) {
+    for (Symbol name : op.input_args()) spec.input_names.emplace_back(program_.name(name));
+  }
   plan_op->make_kernel = plan_op->has_rows ? options_.kernels->FindForRows(op.type())
                                            : options_.kernels->Find(op.type());
   // Only to check that the kernel can be made.

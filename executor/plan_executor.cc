@@ -74,6 +74,7 @@ absl::Status PlanExecutor::Init() {
   resources_.plan = &plan;
   resources_.accesses = &accesses_;
   resources_.random = options_.random;
+  resources_.place = options_.place;
   resources_.memories = {options_.device->memory(), options_.host_memory};
   WEFT_RETURN_IF_ERROR(BindVariables());
   resources_.is_accessed.resize(plan.variables.size(), false);
@@ -500,6 +501,7 @@ absl::Status PlanExecutor::RunUnbound(BoundOp* bound) {
   context.inputs = bound->inputs;
   context.outputs = bound->outputs;
   context.random = options_.random;
+  context.place = options_.place;
   context.stream = resources_.native_streams[bound->stream];
   WEFT_RETURN_IF_ERROR(bound->kernel.Run(context));
   return CheckOutputs(*bound);

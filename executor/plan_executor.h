@@ -43,6 +43,8 @@ struct PlanExecutorOptions {
   CommunicatorGroup* group = nullptr;
   int rank = 0;
   RandomState* random = nullptr;
+  // KernelContext::place, which may change between steps. May be null.
+  const std::string* place = nullptr;
   // A block that runs longer than this fails: an endless loop.
   double timeout_s = 600;
   // Checked before a block runs again: true if the run was aborted. May be empty.

@@ -17,9 +17,13 @@
 namespace weft {
 namespace {
 
-absl::Status WithStepAndRank(int64_t step, int rank, const absl::Status& status) {
+std::string StepAndRank(int64_t step, int rank) {
   const std::string when = step == RankRunner::kStartup ? "startup" : absl::StrCat("step ", step);
-  return Annotate(absl::StrCat(when, ", rank ", rank), status);
+  return absl::StrCat(when, ", rank ", rank);
+}
+
+absl::Status WithStepAndRank(int64_t step, int rank, const absl::Status& status) {
+  return Annotate(StepAndRank(step, rank), status);
 }
 
 // The generators of a step; they do not depend on earlier draws.
@@ -156,6 +160,8 @@ absl::StatusOr<std::unique_ptr<PlanExecutor>> RankRunner::NewExecutor(const Plan
   options.group = job_.group.get();
   options.rank = rank_;
   options.random = &random_;
+  place_ = StepAndRank(step_, rank_);
+  options.place = &place_;
   if (&plan == &*job_.main_plan) {
     options.accessed = job_.accessed;
     options.graph = job_.options.graph;
@@ -176,6 +182,7 @@ absl::Status RankRunner::RunStep(PlanExecutor* executor) {
   const auto start = std::chrono::steady_clock::now();
   // Seeding takes 10 us.
   if (step_ > 0 && job_.main_may_draw) random_ = DrawsOfStep(job_.options.seed, rank_, step_);
+  place_ = StepAndRank(step_, rank_);
   if (servers_.has_value()) servers_->BeginStep(step_);
   WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
   WEFT_RETURN_IF_ERROR(SetFeedback(executor));

@@ -60,6 +60,7 @@ class RankRunner {
   const int rank_;
   // Read by the streams in on_error; written while they are idle.
   int64_t step_ = kStartup;
+  std::string place_;  // of the step
   // Destroyed after everything in their memory. Of a main program on two devices, the host, and
   // the accelerator; otherwise only the first.
   std::unique_ptr<Device> device_, accelerator_;

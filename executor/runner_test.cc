@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/status_matchers.h"
 #include "executor/graph_device_testing.h"
 #include "executor/runner_testing.h"
@@ -30,6 +32,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 using ::weft::testing::FillConstant;
 using ::weft::testing::Floats;
 using ::weft::testing::IsOk;
@@ -136,6 +139,24 @@ TEST_F(RunnerTest, KernelsGetTheQuirksFlag) {
   options_.paddle_cpu_quirks = true;
   WEFT_ASSERT_OK(RunMain(Main(), Rows(1), &startup_).status());
   EXPECT_THAT(seen, ElementsAre(true));
+}
+
+TEST_F(RunnerTest, PrintNamesStepRankAndVariable) {
+  ProgramBuilder main;
+  main.Var("x", {-1, 1}).Var("y", {-1, 1});
+  main.Op("print", {{"In", {"x"}}}, {{"Out", {"y"}}});
+  *main.last_op().add_attrs() = MakeAttr("message", std::string("rows"));
+  options_.nranks = 2;
+  options_.steps = 2;
+  ::testing::internal::CaptureStderr();
+  const absl::Status status = RunMain(main, Rows(2)).status();
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  WEFT_ASSERT_OK(status);
+  const std::vector<absl::string_view> lines = absl::StrSplit(printed, '\n', absl::SkipEmpty());
+  EXPECT_THAT(lines, UnorderedElementsAre("step 0, rank 0: print of x: rows fp32[1, 1] [0]",
+                                          "step 0, rank 1: print of x: rows fp32[1, 1] [1]",
+                                          "step 1, rank 0: print of x: rows fp32[1, 1] [10]",
+                                          "step 1, rank 1: print of x: rows fp32[1, 1] [11]"));
 }
 
 // w = w + x + noise, where noise differs from step to step.

@@ -139,6 +139,7 @@ class TypeFinder {
     context.inputs = input_tensors;
     context.outputs = output_tensors;
     context.random = resources_.random;
+    context.place = resources_.place;
     context.stream = resources_.native_streams[0];
     // An op whose inputs do not fit fails in the step.
     if (!kernels_[index].Bind(context, std::move(inputs)).ok()) return false;

@@ -32,6 +32,7 @@ absl::Status BoundKernel::Transfer::Run(void* stream) const {
 
 absl::Status BoundKernel::Run(const KernelContext& ctx) {
   random_ = ctx.random;
+  place_ = ctx.place;
   if (!IsBoundTo(ctx)) {
     Types types;
     types.reserve(ctx.inputs.size());
@@ -73,6 +74,7 @@ absl::Status BoundKernel::Bind(const KernelContext& ctx, Types inputs) {
   inputs_ = caller_inputs_;
   outputs_ = caller_outputs_;
   random_ = ctx.random;
+  place_ = ctx.place;
   stream_ = ctx.stream;
   input_types_ = std::move(inputs);
   temporaries_.clear();
@@ -180,6 +182,7 @@ KernelContext BoundKernel::StepContext() const {
   ctx.inputs = inputs_;
   ctx.outputs = outputs_;
   ctx.random = random_;
+  ctx.place = place_;
   ctx.stream = stream_;
   return ctx;
 }

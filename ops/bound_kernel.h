@@ -101,6 +101,7 @@ class BoundKernel {
   Types step_output_types_;
   RandomState* random_ = nullptr;
   void* stream_ = nullptr;
+  const std::string* place_ = nullptr;
   std::deque<Temporary> temporaries_;
   std::vector<Transfer> before_, after_;
   // Of RunPart: parts of the arguments.

@@ -54,6 +54,9 @@ struct KernelSpec {
   absl::flat_hash_map<std::string, Slot> inputs;
   absl::flat_hash_map<std::string, Slot> outputs;
 
+  // Of an op with Trait::kSideEffect, for its messages: the variables by position.
+  std::vector<std::string> input_names;
+
   // The index of the (single) variable of a slot; -1 for a missing or empty slot.
   int Input(absl::string_view slot) const;
   int Output(absl::string_view slot) const;
@@ -78,6 +81,8 @@ struct KernelContext {
   RandomState* random = nullptr;
   // The native handle of the compute stream (executor/stream.h): a cudaStream_t. Null on the host.
   void* stream = nullptr;
+  // For messages: "step 3, rank 1". Null outside a run.
+  const std::string* place = nullptr;
 };
 
 // Runs one step of the op. Errors have the slot and the value; the caller adds the op.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -48,7 +49,8 @@ std::string ElementsText(const Tensor& tensor, int64_t summarize) {
   return absl::StrCat(text, count < tensor.size() ? ", ...]" : "]");
 }
 
-// One line to stderr, in the first first_n steps, or in all if that is not positive.
+// One line to stderr that names step, rank and variable, in the first first_n steps, or in all if
+// that is not positive.
 absl::StatusOr<Kernel> Print(OpKernel op) {
   const In in = op.in("In");
   const Out out = op.out("Out");
@@ -62,16 +64,22 @@ absl::StatusOr<Kernel> Print(OpKernel op) {
   const int64_t first_n = attrs.Int("first_n"), summarize = attrs.Int("summarize");
   const bool has_type = attrs.Bool("print_tensor_type"),
              has_shape = attrs.Bool("print_tensor_shape");
-  const std::string head = absl::StrCat("print", attrs.Bool("is_forward") ? "" : " (gradient)",
-                                        ": ", absl::Utf8SafeCEscape(attrs.String("message")));
+  const std::vector<std::string>& names = op.spec().input_names;
+  const bool has_name = attrs.Bool("print_tensor_name") && !names.empty();
+  const std::string message = attrs.String("message");
+  const std::string head =
+      absl::StrCat("print", attrs.Bool("is_forward") ? "" : " (gradient)", has_name ? " of " : "",
+                   has_name ? absl::Utf8SafeCEscape(names[in.index()]) : "", ": ",
+                   absl::Utf8SafeCEscape(message), message.empty() ? "" : " ");
   return op.InPlace().Make(RawElements{in}, [=, steps = std::make_shared<int64_t>(0)](
                                                 const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Tensor& tensor = in(ctx);
     if (prints && (first_n <= 0 || ++*steps <= first_n)) {
-      const std::string line = absl::StrCat(head, " ", has_type ? DTypeName(tensor.dtype()) : "",
-                                            has_shape ? DimsToString(tensor.dims()) : "", " ",
-                                            ElementsText(tensor, summarize), "\n");
+      const std::string line = absl::StrCat(
+          ctx.place == nullptr ? "" : *ctx.place, ctx.place == nullptr ? "" : ": ", head,
+          has_type ? DTypeName(tensor.dtype()) : "", has_shape ? DimsToString(tensor.dims()) : "",
+          has_type || has_shape ? " " : "", ElementsText(tensor, summarize), "\n");
       std::fputs(line.c_str(), stderr);
     }
     if (&out(ctx) == &tensor) return;

@@ -28,14 +28,14 @@ TEST(PrintTest, PrintsOneLine) {
 
 TEST(PrintTest, PrintsTheRequestedNumberOfElements) {
   const Tensor x = Floats({3}, {1, 2, 3});
-  EXPECT_EQ(Printed(x, {{"summarize", 2}}), "print:  fp32[3] [1, 2, ...]\n");
-  EXPECT_EQ(Printed(x, {{"summarize", -1}}), "print:  fp32[3] [1, 2, 3]\n");
+  EXPECT_EQ(Printed(x, {{"summarize", 2}}), "print: fp32[3] [1, 2, ...]\n");
+  EXPECT_EQ(Printed(x, {{"summarize", -1}}), "print: fp32[3] [1, 2, 3]\n");
 }
 
 TEST(PrintTest, IsAlwaysOneLine) {
   EXPECT_EQ(Printed(Floats({1}, {1}), {{"message", std::string("a\nb\033[0m")}}),
             "print: a\\nb\\033[0m fp32[1] [1]\n");
-  EXPECT_EQ(Printed(Floats({1}, {1}), {{"summarize", 0}}), "print:  fp32[1] [...]\n");
+  EXPECT_EQ(Printed(Floats({1}, {1}), {{"summarize", 0}}), "print: fp32[1] [...]\n");
 }
 
 TEST(PrintTest, OmitsAsRequested) {
@@ -49,14 +49,14 @@ TEST(PrintTest, OmitsAsRequested) {
 
 TEST(PrintTest, PrintsTheFirstStepsOnly) {
   EXPECT_EQ(Printed(Floats({1}, {4}), {{"first_n", 2}}, /*steps=*/3),
-            "print:  fp32[1] [4]\nprint:  fp32[1] [4]\n");
+            "print: fp32[1] [4]\nprint: fp32[1] [4]\n");
 }
 
 TEST(PrintTest, PrintsForwardsOrBackwardsAsItShould) {
   const Tensor x = Floats({1}, {4});
   EXPECT_EQ(Printed(x, {{"print_phase", std::string("BACKWARD")}}), "");
   EXPECT_EQ(Printed(x, {{"print_phase", std::string("FORWARD")}, {"is_forward", false}}), "");
-  EXPECT_EQ(Printed(x, {{"is_forward", false}}), "print (gradient):  fp32[1] [4]\n");
+  EXPECT_EQ(Printed(x, {{"is_forward", false}}), "print (gradient): fp32[1] [4]\n");
 }
 
 }  // namespace
