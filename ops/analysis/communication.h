@@ -38,6 +38,12 @@ class Communications {
   std::vector<absl::optional<Communication>> by_signature_;
 };
 
+// Whether an op does nothing but communicate with other ranks.
+inline bool OnlyCommunicates(Communication communication) {
+  return communication != Communication::kNone && communication != Communication::kMoments &&
+         communication != Communication::kUnknown;
+}
+
 // Whether an op of any block exchanges values with other ranks. Moments do not count: one device
 // computes them alone, so that a program without other communication is one for a single device.
 // O(ops).

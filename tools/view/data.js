@@ -2,6 +2,7 @@
 
 const OP_INSERTED = 1;
 const OP_CHANGED = 2;
+const COMMUNICATES = ["collective", "message"];  // kinds of ops
 
 // Control characters, and those that change the direction of writing, are shown as escapes: a name
 // looks like what it is.
@@ -228,7 +229,7 @@ class ViewData {
   // What an op is to the eye: its colour.
   classOf(op) {
     const kind = this.kindOf(op);
-    if (kind === "collective") return "collective";
+    if (COMMUNICATES.includes(kind)) return "collective";
     if (kind === "sync" || kind === "fuse" || kind === "setup") return "sync";
     const role = this.role[op];
     if (role & 0x10) return "rate";

@@ -60,6 +60,15 @@ TEST(PredictLanesTest, CollectivesRunBesideComputationUntilAWait) {
   EXPECT_EQ(lanes.waits[1].end, 7000);
 }
 
+TEST(PredictLanesTest, MessagesCommunicate) {
+  const Lanes lanes = Predict(
+      Parse("    var x : fp32[1000]\n"
+            "    send_v2(X=[x]) role=forward {peer=1, ring_id=3}\n"
+            "    Out=[x] = recv_v2() role=forward {out_shape=ints[1000], peer=1, ring_id=3}\n"));
+  EXPECT_EQ(lanes.totals.communication, 10000);
+  EXPECT_EQ(lanes.totals.computation, 0);
+}
+
 TEST(PredictLanesTest, ExposedIsCommunicationWhileNothingComputes) {
   const LaneTotals totals = Predict(Parse(kOverlapped)).totals;
   EXPECT_EQ(totals.step, 9000);
@@ -133,6 +142,15 @@ TEST(ReadTraceTest, ArrowsLeadToTheWaitsBeforeThem) {
   EXPECT_EQ(found.begin, 5000);
   EXPECT_EQ(found.end, 7000);
   EXPECT_EQ(found.from_time, 6000);
+}
+
+TEST(ReadTraceTest, ArrowFromARowWithoutEventsIsLeftOut) {
+  const std::string wait =
+      R"(,{"ph":"X","pid":0,"tid":0,"cat":"wait","ts":5,"dur":2})"
+      R"(,{"ph":"s","pid":0,"tid":7,"ts":6,"id":9},{"ph":"f","pid":0,"tid":0,"ts":7,"id":9})";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Lanes lanes, ReadTrace(Trace(wait), Parse(kOverlapped)));
+  ASSERT_EQ(lanes.waits.size(), 1);
+  EXPECT_EQ(lanes.waits[0].from, LaneWait::kUnknown);
 }
 
 TEST(ReadTraceTest, TotalsAndTimesAreMeansWithoutTheFirstStep) {

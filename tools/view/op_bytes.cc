@@ -20,11 +20,15 @@ void OpBytes::Remember(const Op& op) {
   for (Symbol buffer : buffers) buffers_[buffer] = std::max(members, Of(op, buffer));
 }
 
-int64_t OpBytes::OfCollective(const Op& op) const {
+int64_t OpBytes::OfCommunication(const Op& op) const {
+  absl::Span<const Symbol> vars;
+  if (const CollectiveOp* const collective = FindCollectiveOp(op)) {
+    vars = collective->Inputs(op);
+  } else if (const auto message = FindMessageOp(op.type())) {
+    vars = message == MessageOp::kSend ? op.Input("X") : op.Output("Out");
+  }
   int64_t bytes = 0;
-  const CollectiveOp* const collective = FindCollectiveOp(op);
-  if (collective == nullptr) return 0;
-  for (Symbol var : collective->Inputs(op)) {
+  for (Symbol var : vars) {
     const auto buffer = buffers_.find(var);
     bytes += buffer != buffers_.end() ? buffer->second : Of(op, var);
   }

@@ -18,9 +18,9 @@ class OpBytes {
   // its declaration has fewer, or none. To be called for the ops of a program in order.
   void Remember(const Op& op);
 
-  // What a rank passes to a collective, in slot X. Variables of unknown type count as 0.
-  // O(arguments).
-  int64_t OfCollective(const Op& op) const;
+  // What a rank passes to a collective or sends, or what it receives. Variables of unknown type
+  // count as 0. O(arguments).
+  int64_t OfCommunication(const Op& op) const;
 
  private:
   int64_t Of(const Op& op, Symbol var) const;

@@ -93,9 +93,8 @@ class Outliner {
 
   bool StaysWithTheOpBefore(const Op& op) {
     if (top_.empty()) return false;
-    return communications_.Of(op) == Communication::kCollective ||
-           traits_.Has(op, Trait::kStreamSync) || traits_.Has(op, Trait::kAlias) ||
-           traits_.Has(op, Trait::kRingSetup);
+    return OnlyCommunicates(communications_.Of(op)) || traits_.Has(op, Trait::kStreamSync) ||
+           traits_.Has(op, Trait::kAlias) || traits_.Has(op, Trait::kRingSetup);
   }
 
   static bool IsForward(const Op& op) { return PhaseOf(op.role()) == "forward"; }

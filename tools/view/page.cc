@@ -24,6 +24,8 @@ const char* KindName(OpKind kind) {
       return "compute";
     case OpKind::kCollective:
       return "collective";
+    case OpKind::kMessage:
+      return "message";
     case OpKind::kStreamSync:
       return "sync";
     case OpKind::kRingSetup:

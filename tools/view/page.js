@@ -333,7 +333,7 @@ class Page {
     const step = byId("step");
     step.addEventListener("change", () => this.timeline.fit(this.steps[step.value] || null));
     const names = { forward: "forward", backward: "backward", update: "update",
-      rate: "learning rate", collective: "collective", sync: "other communication",
+      rate: "learning rate", collective: "collective or message", sync: "other communication",
       exposed: "exposed: a rank communicates and computes nothing" };
     byId("legend").append(...Object.entries(names).map(([name, text]) =>
       h("li", null, h("span", { class: `swatch ${name}` }), text)));

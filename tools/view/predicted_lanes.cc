@@ -5,8 +5,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/op_times.h"
-#include "ops/analysis/op_traits.h"
 #include "ops/analysis/stream_survey.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/tensor_type.h"
@@ -29,7 +29,7 @@ class Predictor {
       : program_(program),
         options_(options),
         survey_(program),
-        traits_(program),
+        communications_(program),
         bytes_(program, options.batch),
         op_seconds_(options.times.op_seconds.empty() ? EstimateOpTimes(program, {options.batch})
                                                      : options.times.op_seconds) {}
@@ -86,8 +86,8 @@ class Predictor {
   }
 
   void Run(const Op& op, int lane) {
-    const bool communicates = traits_.Has(op, Trait::kCollective);
-    const int64_t bytes = communicates ? bytes_.OfCollective(op) : 0;
+    const bool communicates = OnlyCommunicates(communications_.Of(op));
+    const int64_t bytes = communicates ? bytes_.OfCommunication(op) : 0;
     const double seconds =
         communicates ? options_.times.collective.Seconds(bytes) : op_seconds_[op.position()];
     bytes_.Remember(op);
@@ -117,7 +117,7 @@ class Predictor {
   const Program& program_;
   const PredictOptions& options_;
   const StreamSurvey survey_;
-  OpTraits traits_;
+  Communications communications_;
   OpBytes bytes_;
   const std::vector<double> op_seconds_;
   std::vector<int64_t> ready_;  // by lane: when it is idle

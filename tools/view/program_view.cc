@@ -18,9 +18,12 @@
 namespace weft {
 namespace {
 
-OpKind KindOf(const Op& op, const OpSchema* schema) {
+OpKind KindOf(const Op& op, const OpSchema* schema, Communication communication) {
+  if (communication == Communication::kSend || communication == Communication::kReceive) {
+    return OpKind::kMessage;
+  }
+  if (OnlyCommunicates(communication)) return OpKind::kCollective;
   if (schema == nullptr) return OpKind::kUnknown;
-  if (schema->Has(Trait::kCollective)) return OpKind::kCollective;
   if (schema->Has(Trait::kStreamSync)) return OpKind::kStreamSync;
   if (schema->Has(Trait::kRingSetup)) return OpKind::kRingSetup;
   if (schema->Has(Trait::kAlias)) return OpKind::kFuse;
@@ -64,7 +67,11 @@ std::string NoteOf(const Op& op, OpKind kind) {
       if (const CollectiveOp* collective = FindCollectiveOp(op)) {
         return CollectiveText(op, *collective);
       }
-      return absl::StrCat("communicates on ring ", RingOf(op));
+      return absl::StrCat("all ranks of ring ", RingOf(op), " wait for each other");
+    case OpKind::kMessage:
+      return absl::StrCat(
+          FindMessageOp(op.type()) == MessageOp::kSend ? "sends to" : "receives from", " position ",
+          op.IntAttr("peer").value_or(0), " of ring ", RingOf(op));
     case OpKind::kStreamSync:
       if (const auto sync = FindStreamSyncOp(op.type())) return SyncText(op, *sync);
       return "orders streams";
@@ -89,7 +96,11 @@ std::string NoteOf(const Op& op, OpKind kind) {
 class OpReader {
  public:
   OpReader(int64_t batch, ProgramView* view)
-      : view_(*view), program_(view->program), traits_(program_), bytes_(program_, batch) {}
+      : view_(*view),
+        program_(view->program),
+        traits_(program_),
+        communications_(program_),
+        bytes_(program_, batch) {}
 
   void ReadAll() {
     const size_t num_ops = view_.numbers.ops().size();
@@ -100,12 +111,13 @@ class OpReader {
 
  private:
   void Read(const Op& op) {
-    const OpKind kind = KindOf(op, traits_.SchemaOf(op));
+    const Communication communication = communications_.Of(op);
+    const OpKind kind = KindOf(op, traits_.SchemaOf(op), communication);
     view_.kinds[op.signature_id()] = kind;
     view_.attrs.push_back(AttrsText(op));
     view_.notes.push_back(kind == OpKind::kCompute ? 0 : view_.texts.Add(NoteOf(op, kind)));
     bytes_.Remember(op);
-    view_.bytes.push_back(kind == OpKind::kCollective ? bytes_.OfCollective(op) : 0);
+    view_.bytes.push_back(OnlyCommunicates(communication) ? bytes_.OfCommunication(op) : 0);
   }
 
   // Equal bytes have equal texts: most ops are not decoded.
@@ -139,6 +151,7 @@ class OpReader {
   ProgramView& view_;
   const Program& program_;
   OpTraits traits_;
+  Communications communications_;
   OpBytes bytes_;
   absl::flat_hash_map<std::string, uint32_t> attrs_texts_;  // by bytes
 };

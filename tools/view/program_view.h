@@ -22,7 +22,8 @@ namespace weft {
 // What an op does besides computing, or whether that is known.
 enum class OpKind : uint8_t {
   kCompute,
-  kCollective,
+  kCollective,  // a barrier, too
+  kMessage,     // sends to one rank, or receives from it
   kStreamSync,
   kRingSetup,
   kFuse,         // gives variables one buffer
@@ -87,7 +88,7 @@ struct ProgramView {
   std::vector<OpKind> kinds;      // by signature
   std::vector<uint32_t> attrs;    // by op: the text of its attributes, without minor ones
   std::vector<uint32_t> notes;    // by op: what communication does, in words
-  std::vector<int64_t> bytes;     // by op: what a collective communicates, as declared
+  std::vector<int64_t> bytes;     // by op: what a rank communicates, as declared
   std::vector<uint32_t> types;    // by Symbol: the text of the declared type
   std::vector<bool> persistable;  // by Symbol
 

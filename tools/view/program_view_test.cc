@@ -105,6 +105,21 @@ TEST(ProgramViewTest, CommunicationIsDescribed) {
   EXPECT_EQ(TextOf(view, view.notes[0]), "");
 }
 
+TEST(ProgramViewTest, MessagesAreDescribed) {
+  const Program program = BlockProgram(
+      "    var x : fp32[4]\n"
+      "    var y : fp32[8]\n"
+      "    send_v2(X=[x]) role=forward {peer=1, ring_id=2}\n"
+      "    Out=[y] = recv_v2() role=forward {dtype=5, out_shape=ints[8], peer=0, ring_id=2}\n"
+      "    Out=[x] = barrier(X=[x]) role=forward {ring_id=1}\n");
+  const ProgramView view = ProgramView::Of(program, {});
+  EXPECT_EQ(TextOf(view, view.notes[0]), "sends to position 1 of ring 2");
+  EXPECT_EQ(TextOf(view, view.notes[1]), "receives from position 0 of ring 2");
+  EXPECT_EQ(TextOf(view, view.notes[2]), "all ranks of ring 1 wait for each other");
+  EXPECT_EQ(view.bytes, (std::vector<int64_t>{16, 32, 0}));
+  EXPECT_EQ(view.kinds[program.op(program.block(0).ops()[0]).signature_id()], OpKind::kMessage);
+}
+
 TEST(ProgramViewTest, AttributesAreThoseThatAffectTheComputation) {
   const Program program = BlockProgram(
       "    Out=[w] = scale(X=[g]) role=forward {op_namescope=\"/\", bias=1.0, scale=0.25}\n"

@@ -188,13 +188,13 @@ test("BoxesAreThoseInView", () => {
 });
 
 test("ExposedIsCommunicationWithoutComputationOfTheSameRank", () => {
-  const data = { kindOf: (op) => (op === 9 ? "collective" : "compute") };
+  const data = { kindOf: (op) => ["message", "collective"][op - 8] ?? "compute" };
   const lanes = {
     lanes: [{ rank: 0 }, { rank: 0 }, { rank: 1 }],
     first: [0, 2, 3, 4],
     begin: [0, 30, 5, 10],
     end: [10, 40, 35, 20],
-    op: [0, 1, 9, 9],
+    op: [0, 1, 9, 8],
   };
   assert.deepEqual(page.exposedTimes(data, lanes), [
     { rank: 0, begin: 10, end: 30 },

@@ -5,7 +5,7 @@
 //   type:sum var:w_0  occurs in its type; in its variables
 //   role:backward     occurs in its role
 //   layer:encoder     occurs in the names of its layers
-//   is:inserted       also changed, collective, sync, finding, unregistered
+//   is:inserted       also changed, collective, message, sync, finding, unregistered
 //   #17               has this number in its block, as messages name it
 
 const FIELDS = ["type", "var", "role", "layer", "is"];
@@ -63,6 +63,7 @@ const IS = {
   inserted: (data) => (op) => data.change[op] === OP_INSERTED,
   changed: (data) => (op) => data.change[op] === OP_CHANGED,
   collective: (data) => (op) => data.kindOf(op) === "collective",
+  message: (data) => (op) => data.kindOf(op) === "message",
   sync: (data) => (op) => data.kindOf(op) === "sync",
   unregistered: (data) => (op) => data.kindOf(op) === "unknown",
   finding: (data) => (op) => data.findingsOfOp.has(op),

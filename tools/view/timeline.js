@@ -9,7 +9,7 @@ function exposedTimes(data, lanes) {
     lanes.lanes.forEach((lane, l) => {
       if (lane.rank !== rank) return;
       for (let i = lanes.first[l]; i < lanes.first[l + 1]; ++i) {
-        const communicates = lanes.op[i] >= 0 && data.kindOf(lanes.op[i]) === "collective";
+        const communicates = lanes.op[i] >= 0 && COMMUNICATES.includes(data.kindOf(lanes.op[i]));
         busy[communicates ? "communication" : "computation"].push([lanes.begin[i], lanes.end[i]]);
       }
     });

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/communication.h"
 #include "tools/op_name.h"
 #include "tools/view/lanes.h"
 #include "tools/view/op_numbers.h"
@@ -26,7 +26,7 @@ constexpr double kMaxMicroseconds = 1e12;  // eleven days
 class TraceReader {
  public:
   explicit TraceReader(const Program& program)
-      : program_(program), numbers_(program), traits_(program) {}
+      : program_(program), numbers_(program), communications_(program) {}
 
   absl::StatusOr<Lanes> Read(absl::string_view text) {
     const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
@@ -154,7 +154,7 @@ class TraceReader {
     }
     if (op.valid()) {
       span.op = numbers_.Of(program_.op(op));
-      span.communicates = traits_.Has(program_.op(op), Trait::kCollective);
+      span.communicates = OnlyCommunicates(communications_.Of(program_.op(op)));
     }
     rows_[row].spans.push_back(span);
     return absl::OkStatus();
@@ -187,7 +187,9 @@ class TraceReader {
     }
     for (const Arrow& arrow : arrows_) {
       LaneWait& wait = rows_.at(arrow.row).waits[arrow.wait];
-      wait.from = rows_.at(arrow.start.row).lane;
+      const auto from = rows_.find(arrow.start.row);  // traces of others may begin arrows nowhere
+      if (from == rows_.end() || from->second.lane < 0) continue;
+      wait.from = from->second.lane;
       wait.from_time = arrow.start.time;
     }
     for (auto& [key, row] : rows_) {
@@ -213,7 +215,7 @@ class TraceReader {
 
   const Program& program_;
   const OpNumbers numbers_;
-  OpTraits traits_;
+  Communications communications_;
   absl::Status status_;
   bool in_events_ = false, found_events_ = false;
   int64_t num_events_ = 0;
