@@ -233,6 +233,39 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // As Paddle's classes do. In the weft dialect, a program of one rank is as good as any other.
+TEST_F(TranspileTest, AllRanksAreWrittenAtOnce) {
+  const std::vector<std::string> job = {"--mode",       "grad_allreduce",  "--dialect",
+                                        "paddle",       "--endpoints",     kTwo,
+                                        "--startup_in", Path("startup.pb")};
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = job;
+    args.insert(args.end(), more.begin(), more.end());
+    return Run(args);
+  };
+  for (const std::string rank : {"0", "1"}) {
+    const ProcessResult one = run({"--rank", rank, Path("in.pb"), Path("one" + rank + ".pb"),
+                                   "--startup_out", Path("one_startup" + rank + ".pb")});
+    ASSERT_EQ(one.status, 0) << one.err;
+  }
+  const ProcessResult all =
+      run({"--rank", "all", Path("in.pb"), Path("all.pb"), "--startup_out",
+           Path("all_startup{rank}.pb"), "--explain", Path("why{rank}.json")});
+  ASSERT_EQ(all.status, 0) << all.err;
+  EXPECT_EQ(Read("all.pb"), Read("one0.pb"));
+  EXPECT_EQ(Read("all.pb"), Read("one1.pb"));
+  EXPECT_EQ(Read("all_startup0.pb"), Read("one_startup0.pb"));
+  EXPECT_EQ(Read("all_startup1.pb"), Read("one_startup1.pb"));
+  EXPECT_NE(Read("all_startup0.pb"), Read("all_startup1.pb"));
+  EXPECT_EQ(Read("why0.json"), Read("why1.json"));
+}
+
+TEST_F(TranspileTest, OneFileForProgramsOfRanksThatDifferIsRefused) {
+  ExpectRefuses("in.pb",
+                "startup_out.pb: the programs of ranks 0 and 1 differ: expected {rank} in the name",
+                {"--dialect", "paddle", "--endpoints", kTwo, "--rank", "all", "--startup_in",
+                 Path("startup.pb"), "--startup_out", Path("startup_out.pb")});
+}
+
 TEST_F(TranspileTest, OneRankIsTooFewForPaddle) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {"--nranks", "1"}, {"--endpoints", "127.0.0.1:6170"}, {"--endpoints", ""}}) {
@@ -307,6 +340,8 @@ TEST_F(TranspileTest, WrongUsageIsStatus2) {
   ExpectFails(2, To("out.pb", {"--nranks", "two"}), "--nranks: expected an integer, found 'two'");
   ExpectFails(2, To("out.pb", {"--nranks"}), "--nranks");
   ExpectFails(2, To("out.pb", {"--dialect", "french"}), "--dialect");
+  ExpectFails(2, To("out.pb", {"--rank", "all"}), "--rank: all: expected the trainers as --endp");
+  ExpectFails(2, To("o{rank}.pb", {"--endpoints", kTwo}), "only --rank all replaces it");
   ExpectFails(2, To("out.pb", {"--passes", "comm-init"}), "--passes");
   ExpectFails(2, To("out.pb", {"--startup_in", Path("startup.pb")}), "--startup_out");
   ExpectFails(2, To("out.pb", {"--startup_out", Path("s.pb")}), "--startup_in");

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <deque>
 #include <future>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -19,10 +21,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "nlohmann/json.hpp"
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/op_traits.h"
 #include "proto/program_file.h"
@@ -30,6 +32,7 @@
 #include "tools/command_line.h"
 #include "tools/param_attrs_file.h"
 #include "tools/step_times_file.h"
+#include "tools/transpile_outputs.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/mode_choice.h"
 #include "transpiler/modes.h"
@@ -57,6 +60,7 @@ struct Flags {
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
   bool verify = true;
+  bool all_ranks = false;  // --rank all
   // Flags that modes read, by name; given ones go to TranspileOptions.
   std::map<std::string, absl::optional<std::string>> mode_flags, context_flags, device_flags;
 };
@@ -110,68 +114,6 @@ void ShowReports(const std::vector<PassReport>& reports) {
   }
 }
 
-// The file of --explain. JSON: {"passes": [{"pass", "changed", "main_ops", "startup_ops"}],
-// "notes":
-// [{"pass", "subject", "what", "why", ...details}]}. Equal results give equal bytes: it has no
-// times.
-std::string ExplainJson(const TranspileResult& result) {
-  using Json = nlohmann::ordered_json;
-  Json passes = Json::array();
-  for (const PassReport& report : result.passes) {
-    passes.push_back({{"pass", report.pass},
-                      {"changed", report.changed},
-                      {"main_ops", report.main_ops},
-                      {"startup_ops", report.startup_ops}});
-  }
-  Json remarks = Json::array();
-  for (const Remark& remark : result.remarks) {
-    Json json = {{"pass", remark.pass},
-                 {"subject", remark.subject},
-                 {"what", remark.what},
-                 {"why", remark.why}};
-    for (const auto& [key, value] : remark.details) json[key] = value;
-    remarks.push_back(std::move(json));
-  }
-  // Names are UTF-8; attribute strings do not occur here.
-  return Json{{"passes", std::move(passes)}, {"notes", std::move(remarks)}}.dump(2) + "\n";
-}
-
-// Adds the program of the parameter servers, which exists only when the others are verified.
-absl::Status StageServer(const TranspileResult& result, const std::string& path,
-                         absl::optional<StagedPrograms>* staged) {
-  if (result.server.has_value() == path.empty()) {
-    return absl::InvalidArgumentError(
-        path.empty() ? "the passes make a program for parameter servers: expected --server_out"
-                     : "--server_out: no parameter is on servers; expected \"parameter_server\": "
-                       "true for one in --param_attrs");
-  }
-  if (path.empty()) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(*staged, StagedPrograms::Write({{&*result.server, path}}));
-  return absl::OkStatus();
-}
-
-// Commits the programs and, if a path is given, writes the explanation: all or none.
-absl::Status CommitAll(absl::StatusOr<StagedPrograms> programs, const Flags& flags,
-                       const TranspileResult& result) {
-  const std::string& explain = flags.explain;
-  absl::optional<StagedPrograms> server;
-  WEFT_RETURN_IF_ERROR(StageServer(result, flags.server_out, &server));
-  if (explain.empty()) {
-    WEFT_RETURN_IF_ERROR(programs.status());
-    WEFT_RETURN_IF_ERROR(programs->Commit());
-    return server.has_value() ? server->Commit() : absl::OkStatus();
-  }
-  absl::StatusOr<AtomicFile> file = AtomicFile::Create(explain);
-  WEFT_RETURN_IF_ERROR(Annotate(explain, file.status()));
-  absl::Status status = file->Write(ExplainJson(result));
-  if (status.ok()) status = file->Sync();
-  WEFT_RETURN_IF_ERROR(Annotate(explain, status));
-  WEFT_RETURN_IF_ERROR(programs.status());
-  WEFT_RETURN_IF_ERROR(programs->Commit());
-  if (server.has_value()) WEFT_RETURN_IF_ERROR(server->Commit());
-  return Annotate(explain, file->Commit());
-}
-
 // What the bucket policy `optimal` goes by.
 absl::Status ReadTimes(const Flags& flags, const Program& main, StepTimes* times) {
   if (!flags.comm_table.empty()) {
@@ -217,6 +159,91 @@ absl::Status CheckStartup(const Program& startup) {
   return absl::OkStatus();
 }
 
+// The programs of one trainer. At a fixed address: what is staged refers to them.
+struct Trainer {
+  Program main;
+  absl::optional<Program> startup;
+  absl::optional<TranspileResult> result;
+  absl::optional<StagedOutputs> staged;
+};
+
+absl::Status TranspileFor(const Flags& flags, const TranspileOptions& base,
+                          const OutputPaths& paths, Trainer* trainer) {
+  TranspileOptions options = base;
+  std::vector<ProgramOutput> outputs;
+  if (!paths.main.empty()) outputs.push_back({&trainer->main, paths.main});
+  if (!paths.startup.empty()) outputs.push_back({&*trainer->startup, paths.startup});
+  // The disk is slow: a thread writes the result while it is verified. The files get their names
+  // only then. If no thread can be started, get() writes.
+  std::future<absl::StatusOr<StagedPrograms>> staged;
+  options.on_result = [&](const ProgramPair&) {
+    staged = std::async(std::launch::async | std::launch::deferred,
+                        [&outputs] { return StagedPrograms::Write(outputs); });
+  };
+  ProgramPair programs{&trainer->main, trainer->startup.has_value() ? &*trainer->startup : nullptr};
+  absl::StatusOr<TranspileResult> result = Transpile(options, programs);
+  WEFT_RETURN_IF_ERROR(Annotate(flags.in, result.status()));
+  trainer->result = *std::move(result);
+  WEFT_ASSIGN_OR_RETURN(trainer->staged, StageAll(staged.get(), paths, *trainer->result));
+  return absl::OkStatus();
+}
+
+void ShowResult(const Flags& flags, const TranspileResult& result) {
+  ShowReports(result.passes);
+  for (const std::string& warning : result.warnings) {
+    PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
+  }
+  for (const std::string& note : result.notes) std::fprintf(stderr, "%s\n", note.c_str());
+}
+
+// Stands for the number of a trainer in names of outputs, with --rank all.
+constexpr char kRankInName[] = "{rank}";
+
+// The path for a trainer. None if the file of trainer 0 holds for all.
+std::string PathFor(const std::string& path, int rank) {
+  const bool is_own = absl::StrContains(path, kRankInName);
+  if (!is_own && rank > 0) return "";
+  return absl::StrReplaceAll(path, {{kRankInName, absl::StrCat(rank)}});
+}
+
+// InvalidArgument if one file is to hold programs that differ.
+absl::Status CheckShared(const std::string& path, const Program& first, const Program& other,
+                         int rank) {
+  if (absl::StrContains(path, kRankInName) || ProgramText(first) == ProgramText(other)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(path, ": the programs of ranks 0 and ", rank,
+                                                 " differ: expected ", kRankInName,
+                                                 " in the name of the file"));
+}
+
+// --rank all: the files of every trainer, or none.
+absl::Status RunForAllRanks(const Flags& flags, const Program& main,
+                            const absl::optional<Program>& startup) {
+  const size_t count = flags.options.cluster.endpoints.size();
+  std::deque<Trainer> trainers;
+  for (size_t i = 0; i < count; ++i) {
+    const int rank = static_cast<int>(i);
+    TranspileOptions options = flags.options;
+    options.cluster.rank = rank;
+    const OutputPaths paths{PathFor(flags.out, rank), PathFor(flags.startup_out, rank), "",
+                            PathFor(flags.explain, rank)};
+    Trainer& trainer = trainers.emplace_back(Trainer{main, startup, {}, {}});
+    WEFT_RETURN_IF_ERROR(
+        Annotate(absl::StrCat("rank ", rank), TranspileFor(flags, options, paths, &trainer)));
+    if (rank == 0) {
+      ShowResult(flags, *trainer.result);
+      continue;
+    }
+    WEFT_RETURN_IF_ERROR(CheckShared(flags.out, trainers[0].main, trainer.main, rank));
+    if (!startup.has_value()) continue;
+    WEFT_RETURN_IF_ERROR(
+        CheckShared(flags.startup_out, *trainers[0].startup, *trainer.startup, rank));
+  }
+  for (Trainer& trainer : trainers) WEFT_RETURN_IF_ERROR(trainer.staged->Commit());
+  return absl::OkStatus();
+}
+
 absl::Status Run(Flags& flags) {
   if (flags.options.mode != kAuto) {
     WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
@@ -232,7 +259,7 @@ absl::Status Run(Flags& flags) {
   if (startup.has_value()) {
     WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, CheckStartup(*startup)));
   }
-  ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
+  const ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
 
   TranspileOptions& options = flags.options;
   WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(flags, programs, &options)));
@@ -243,23 +270,12 @@ absl::Status Run(Flags& flags) {
   }
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
-  std::vector<ProgramOutput> outputs = {{&main, flags.out}};
-  if (startup.has_value()) outputs.push_back({&*startup, flags.startup_out});
-  // The disk is slow: a thread writes the result while it is verified. The files get their names
-  // only then. If no thread can be started, get() writes.
-  std::future<absl::StatusOr<StagedPrograms>> staged;
-  options.on_result = [&](const ProgramPair&) {
-    staged = std::async(std::launch::async | std::launch::deferred,
-                        [&outputs] { return StagedPrograms::Write(outputs); });
-  };
-  absl::StatusOr<TranspileResult> result = Transpile(options, programs);
-  WEFT_RETURN_IF_ERROR(Annotate(flags.in, result.status()));
-  ShowReports(result->passes);
-  for (const std::string& warning : result->warnings) {
-    PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
-  }
-  for (const std::string& note : result->notes) std::fprintf(stderr, "%s\n", note.c_str());
-  return CommitAll(staged.get(), flags, *result);
+  if (flags.all_ranks) return RunForAllRanks(flags, main, startup);
+  Trainer trainer{std::move(main), std::move(startup), {}, {}};
+  WEFT_RETURN_IF_ERROR(TranspileFor(
+      flags, options, {flags.out, flags.startup_out, flags.server_out, flags.explain}, &trainer));
+  ShowResult(flags, *trainer.result);
+  return trainer.staged->Commit();
 }
 
 // "local_sgd: averaging period, in steps (an integer >= 1; default 1)".
@@ -291,7 +307,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
   for (const ContextFlag& flag : ContextFlags()) {
     app.add_option(
         absl::StrCat("--", flag.name), flags.context_flags[flag.name],
-        absl::StrCat(flag.help, " (", flag.expected, "; default ", flag.default_value, ")"));
+        absl::StrCat(
+            flag.help, " (", flag.expected, "; default ", flag.default_value, ")",
+            absl::string_view(flag.name) != "rank"
+                ? ""
+                : "; all: every trainer, whose number replaces {rank} in names of outputs"));
   }
   const std::vector<ModeFlag> mode_flags = *ModeFlags(BuiltinPasses());
   for (const ModeFlag& flag : mode_flags) {
@@ -351,6 +371,26 @@ void SetContext(const Flags& flags, TranspileOptions* options) {
   }
 }
 
+// What --rank all cannot go with.
+void CheckAllRanks(const Flags& flags) {
+  if (!flags.all_ranks) {
+    for (const auto& [flag, path] :
+         {std::make_pair("out", flags.out), std::make_pair("--startup_out", flags.startup_out),
+          std::make_pair("--explain", flags.explain)}) {
+      Require(!absl::StrContains(path, kRankInName), flag,
+              absl::StrCat(kRankInName, " in the name of a file: only --rank all replaces it"));
+    }
+    return;
+  }
+  const auto& cluster = flags.options.cluster;
+  Require(!cluster.endpoints.empty(), "--rank", "all: expected the trainers as --endpoints");
+  Require(!cluster.current_endpoint.has_value(), "--current_endpoint",
+          "with --rank all, that of each trainer is known");
+  Require(flags.server_out.empty(), "--server_out",
+          "with --rank all: the programs of workers and servers hold for all ranks");
+  Require(flags.dump_dir.empty(), "--dump_dir", "expected one trainer, found --rank all");
+}
+
 // Checks combinations of flags.
 void CheckFlags(Flags& flags) {
   if (flags.list_modes || flags.list_passes) return;
@@ -386,7 +426,12 @@ void CheckFlags(Flags& flags) {
     if (value.has_value()) options.device_flags[name] = *value;
   }
   Require(options.device_memory.value_or(1) > 0, "--device_memory", "expected an integer >= 1");
+  if (flags.context_flags["rank"] == "all") {
+    flags.all_ranks = true;
+    flags.context_flags["rank"].reset();
+  }
   SetContext(flags, &options);
+  CheckAllRanks(flags);
   const absl::Status mode = options.mode == kAuto ? absl::OkStatus() : CheckMode(options);
   Require(mode.ok(), "--mode", mode.message());
 }
