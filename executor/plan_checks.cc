@@ -100,8 +100,8 @@ absl::Status PlanBuilder::CheckKernels() const {
                     m.count == 1 ? " op" : " ops", ", first ", m.first, ")");
   };
   return absl::UnimplementedError(absl::StrCat(
-      "no kernel for ", missing.size(),
-      missing.size() == 1 ? " op type: " : " op types: ", absl::StrJoin(missing, ", ", format)));
+      "no kernel for ", missing.size(), missing.size() == 1 ? " op type: " : " op types: ",
+      absl::StrJoin(missing, ", ", format), "; docs/adding_an_op.md says how to add one"));
 }
 
 }  // namespace weft

@@ -82,7 +82,7 @@ TEST(PlanTest, MissingKernelsAreOneErrorThatNamesAll) {
       Plan::Build(builder.Build(), Options()).status(),
       StatusIs(absl::StatusCode::kUnimplemented,
                "no kernel for 2 op types: other_new_op (2 ops, first op 1), brand_new_op (1 "
-               "op, first op 2)"));
+               "op, first op 2); docs/adding_an_op.md says how to add one"));
 }
 
 // The looked-up rows of a table pass from op to op: emb@GRAD of fp32[10, 4].
@@ -109,7 +109,8 @@ TEST(PlanTest, OpsWithSelectedRowsNeedKernelsForThem) {
               StatusIs(absl::StatusCode::kUnimplemented,
                        "no kernel for 3 op types: relu with SelectedRows (1 op, first op 2), "
                        "c_broadcast with SelectedRows (1 op, first op 3), c_allreduce_max with "
-                       "SelectedRows (1 op, first op 4)"));
+                       "SelectedRows (1 op, first op 4); docs/adding_an_op.md says how to add "
+                       "one"));
 }
 
 TEST(PlanTest, OpHasSelectedRowsAsTheyFollowFromOpToOp) {
@@ -522,7 +523,8 @@ TEST(PlanTest, TypesAreCheckedAndKernelsMissedInBlocksToo) {
   builder.Op("brand_new_op", {{"X", {"g"}}}, {{"Out", {"g"}}});
   EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       "no kernel for 1 op type: brand_new_op (1 op, first block 1, op 0)"));
+                       "no kernel for 1 op type: brand_new_op (1 op, first block 1, op 0); "
+                       "docs/adding_an_op.md says how to add one"));
   builder = Conditional();
   builder.Var("h", {1}, pb::VarType::INT64);
   builder.Op("elementwise_add", {{"X", {"g"}}, {"Y", {"h"}}}, {{"Out", {"g"}}});
