@@ -37,6 +37,13 @@ class RankExpressions {
   // The same from an element type. A floating-point value that is cast to a wider type and back is
   // the value; one whose first cast `may_round`, from fp32 to half precision and back, too.
   ExprId Cast(ExprId expr, int from, int to, bool may_round);
+  // `rows` holds the rows of the row-sparse `whole`, which has zeros elsewhere.
+  void NoteRows(ExprId rows, ExprId whole) { whole_of_rows_[rows] = whole; }
+  // What holds the same elements as the value but for zeros: what rows were taken of, if noted.
+  ExprId UpToZeros(ExprId expr) const {
+    const auto found = whole_of_rows_.find(expr);
+    return found == whole_of_rows_.end() ? expr : found->second;
+  }
   // The expression of the value that all ranks hold, or that each of them holds.
   ExprId Placed(const RankValue& value);
   ExprId Scaled(const RankValue& value) { return table_->Scaled(Placed(value), value.factor); }
@@ -79,6 +86,7 @@ class RankExpressions {
     bool is_exact;
   };
   absl::flat_hash_map<ExprId, Source> cast_from_;
+  absl::flat_hash_map<ExprId, ExprId> whole_of_rows_;
   std::vector<std::vector<PlacedTerm>> terms_;  // by RankValue::terms; 0: none
 };
 

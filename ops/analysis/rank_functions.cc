@@ -33,6 +33,11 @@ bool IsZeroText(const Op& op) {
   return text.empty() || text == "0" || text == "0.0";
 }
 
+// Zeros among the elements of X do not change the output.
+bool IgnoresZeros(const Op& op) { return op.type() == "squared_l2_norm"; }
+// The elements of the rows of X, whichever rows these are.
+bool TakesRows(const Op& op) { return op.type() == "get_tensor_from_selected_rows"; }
+
 }  // namespace
 
 absl::Span<const RankValue> RankFunctions::Of(const Op& op, const RankRecipe& recipe,
@@ -358,7 +363,11 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe,
   };
   for (uint32_t i : operations_->OperandOrder(op)) add_operand(i);
   for (size_t i = op.input_args().size(); i < ins_.size(); ++i) add_operand(i);
+  if (IgnoresZeros(op)) {
+    for (ExprId& operand : operands_) operand = expressions_.UpToZeros(operand);
+  }
   const ExprId first = table().Call(operation, operands_, operations_->NumOutputs(op));
+  if (TakesRows(op) && operands_.size() == 1) expressions_.NoteRows(first, operands_[0]);
   for (size_t i = 0; i < outs_.size(); ++i) {
     RankValue& out = outs_[i];
     out.expr = out.is_zero ? table().Zero()

@@ -57,6 +57,7 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"memcpy", Algebra::kCopy},
       {"memcpy_d2h", Algebra::kCopy},
       {"memcpy_h2d", Algebra::kCopy},
+      {"merge_selected_rows", Algebra::kCopy},
       {"not_equal", Algebra::kNotEqual},
       {"print", Algebra::kCopy},
       {"randint", Algebra::kRandom},

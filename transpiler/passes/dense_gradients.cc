@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
@@ -22,10 +23,34 @@ namespace {
 
 constexpr char kIsSparse[] = "is_sparse";
 
+// What an op does with a row-sparse input.
+enum class RowsUse {
+  kUpdate,       // nothing that it would not do with a dense one
+  kMapElements,  // makes zeros of zeros, and rows of rows
+  kCopy,         // only rows have it: gives the same value
+  kTakeRows,     // only rows have it: gives the elements of the rows, whose number varies
+  kNeedRows,
+};
+
+// Rows without a gradient stay as they are, which a gradient of zeros would change.
+bool UpdatesRowsAlone(const Op& op) {
+  return op.BoolAttr("lazy_mode").value_or(false) || op.type() == "ftrl";
+}
+
+bool AddsNothing(const Op& op) { return op.FloatAttr("bias").value_or(0) == 0; }
+
+bool MapsZerosToZeros(const Op& op) {
+  if (op.type() == "clip_by_norm") return true;
+  if (op.type() != "clip") return false;
+  return op.Input("Min").empty() && op.Input("Max").empty() &&
+         op.FloatAttr("min").value_or(0) <= 0 && op.FloatAttr("max").value_or(0) >= 0;
+}
+
 struct SparseGradient {
   GradientPair pair;
-  std::vector<VarId> vars;          // itself and its summands
+  std::vector<VarId> vars;          // itself, its summands, and rows made of it
   std::vector<OpId> producers;      // ops with is_sparse
+  std::vector<OpId> copies;         // ops that take rows and that dense gradients do without
   absl::optional<int64_t> ids = 0;  // that they look up in a step; none: unknown
   std::string why_rows;             // why it must stay row-sparse; empty if it need not
 };
@@ -33,7 +58,10 @@ struct SparseGradient {
 class SparseGradientFinder {
  public:
   explicit SparseGradientFinder(const Program& program)
-      : program_(program), traits_(program), gradient_of_(program.symbols().size(), kNone) {}
+      : program_(program),
+        traits_(program),
+        gradient_of_(program.symbols().size(), kNone),
+        rows_of_(program.symbols().size(), kNone) {}
 
   absl::StatusOr<std::vector<SparseGradient>> Find() {
     WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program_));
@@ -63,15 +91,34 @@ class SparseGradientFinder {
     return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
   }
 
+  bool IsLinear(const Op& op) {
+    return traits_.Has(op, Trait::kLinear) && traits_.Has(op, Trait::kElementwise) &&
+           AddsNothing(op);
+  }
+
+  RowsUse UseOf(const Op& op, Symbol in) {
+    if (op.type() == "merge_selected_rows") return RowsUse::kCopy;
+    if (op.type() == "get_tensor_from_selected_rows") return RowsUse::kTakeRows;
+    const bool scales = op.type() == "elementwise_mul" && !op.Input("Y").empty() &&
+                        op.Input("Y")[0] != in && !IsRows(op.Input("Y")[0]);
+    if (scales || IsLinear(op) || MapsZerosToZeros(op)) return RowsUse::kMapElements;
+    for (Symbol out : op.output_args()) {
+      if (IsRows(out)) return RowsUse::kNeedRows;
+    }
+    return op.type() == "clip" ? RowsUse::kNeedRows : RowsUse::kUpdate;
+  }
+
   void VisitWriter(const Op& op) {
     for (Symbol out : op.output_args()) {
       const int i = gradient_of_[out.value()];
       if (i == kNone) continue;
       SparseGradient& gradient = found_[i];
+      const bool changes_it = absl::c_linear_search(op.input_args(), out);
+      if (changes_it && UseOf(op, out) == RowsUse::kMapElements) continue;
       if (op.BoolAttr(kIsSparse).value_or(false)) {
         gradient.producers.push_back(op.id());
         AddIds(op, &gradient);
-      } else if (traits_.Has(op, Trait::kLinear) && traits_.Has(op, Trait::kElementwise)) {
+      } else if (IsLinear(op)) {
         for (Symbol in : op.input_args()) {
           if (!IsRows(in) || gradient_of_[in.value()] != kNone) continue;
           gradient_of_[in.value()] = i;
@@ -101,19 +148,43 @@ class SparseGradientFinder {
   void VisitReader(const Op& op) {
     for (Symbol in : op.input_args()) {
       const int i = gradient_of_[in.value()];
-      if (i == kNone || !found_[i].why_rows.empty()) continue;
-      if (!traits_.IsRegistered(op)) {
-        found_[i].why_rows = absl::StrCat(op.DebugName(), " uses it, an unregistered op");
-      } else if (op.BoolAttr("lazy_mode").value_or(false)) {
-        found_[i].why_rows =
-            absl::StrCat(op.DebugName(), " updates only the rows that have a gradient (lazy_mode)");
+      if (i != kNone && found_[i].why_rows.empty()) found_[i].why_rows = VisitUse(op, in, i);
+      const int of = rows_of_[in.value()];
+      // Those that count the elements would count zeros, too.
+      if (of != kNone && found_[of].why_rows.empty() && op.type() != "squared_l2_norm") {
+        found_[of].why_rows = absl::StrCat(
+            op.DebugName(), " uses its rows, whose number a dense tensor does not have");
       }
     }
   }
 
+  // Returns why the gradient must stay row-sparse.
+  std::string VisitUse(const Op& op, Symbol in, int i) {
+    if (!traits_.IsRegistered(op)) {
+      return absl::StrCat(op.DebugName(), " uses it, an unregistered op");
+    }
+    if (UpdatesRowsAlone(op)) {
+      return absl::StrCat(op.DebugName(), " updates only the rows that have a gradient",
+                          op.type() == "ftrl" ? "" : " (lazy_mode)");
+    }
+    const RowsUse use = UseOf(op, in);
+    if (use == RowsUse::kNeedRows) {
+      return absl::StrCat(op.DebugName(), " uses its rows alone, without the zeros between them");
+    }
+    if (use == RowsUse::kCopy || use == RowsUse::kTakeRows) found_[i].copies.push_back(op.id());
+    for (Symbol out : op.output_args()) {
+      if (use == RowsUse::kTakeRows) rows_of_[out.value()] = i;
+      if (!IsRows(out) || gradient_of_[out.value()] != kNone) continue;
+      gradient_of_[out.value()] = i;
+      found_[i].vars.push_back(program_.block(0).FindVar(out));
+    }
+    return "";
+  }
+
   const Program& program_;
   OpTraits traits_;
-  std::vector<int> gradient_of_;  // by symbol; kNone: neither a sparse gradient nor a summand
+  // By symbol: the gradient that it is, or is a summand or made of; the one whose rows it holds.
+  std::vector<int> gradient_of_, rows_of_;
   std::vector<SparseGradient> found_;
 };
 
@@ -154,6 +225,11 @@ void MakeDense(const Program& program, const SparseGradient& gradient, Rewriter*
     for (pb::OpDesc::Attr& attr : *op.mutable_attrs()) {
       if (attr.name() == kIsSparse) attr.set_b(false);
     }
+    rewriter->Replace(id, op);
+  }
+  for (OpId id : gradient.copies) {
+    pb::OpDesc op = program.op(id).ToProto();
+    op.set_type("assign");
     rewriter->Replace(id, op);
   }
 }

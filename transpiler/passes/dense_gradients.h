@@ -20,7 +20,8 @@ namespace weft {
 // With option auto, gradients stay row-sparse if the number of ids is unknown (a batch of any
 // size), if an optimizer with lazy_mode uses them, which skips rows without a gradient, and if an
 // unregistered op uses them. With option dense, FailedPrecondition if a gradient cannot be made
-// dense. O(arguments).
+// dense. Clipping follows the gradient: what it makes of rows becomes dense, too, and the ops that
+// take rows as a tensor for a squared norm become copies. O(arguments).
 class DenseGradients : public Pass {
  public:
   static constexpr absl::string_view kName = "dense-gradients";

@@ -120,6 +120,73 @@ TEST(DenseGradients, LazyOptimizersNeedRows) {
                        HasSubstr("gradient w@GRAD cannot be made dense: op 3 (adam)")));
 }
 
+// After kEmbedding, whose sum op 2 makes and adam reads: clipping, where $0 reads the rows of it.
+std::string Clipped(absl::string_view norm) {
+  return Embedding(50) + absl::Substitute(R"(
+    var merged : selected_rows<fp32[100, 2]>
+    var rows : fp32[100, 2]
+    var norm : fp32[1]
+    Out=[merged] = merge_selected_rows(X=[w@GRAD]) role=optimize
+    Out=[rows] = get_tensor_from_selected_rows(X=[merged]) role=optimize
+    Out=[norm] = $0(X=[rows]) role=optimize
+    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[norm]) role=optimize
+  )",
+                                          norm);
+}
+
+TEST(DenseGradients, ClippingByAGlobalNormBecomesDense) {
+  ExpectRewrite("dense-gradients", Clipped("squared_l2_norm"), R"(
+    var merged : fp32[100, 2]
+    var w@GRAD : fp32[100, 2]
+    var w@GRAD@RENAME@0 : fp32[100, 2]
+    var w@GRAD@RENAME@1 : fp32[100, 2]
+    W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
+    W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
+    Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]
+    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) role=optimize
+    Out=[merged] = assign(X=[w@GRAD]) role=optimize
+    Out=[rows] = assign(X=[merged]) role=optimize
+    Out=[norm] = squared_l2_norm(X=[rows]) role=optimize
+    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[norm]) role=optimize
+  )",
+                OnRanks(2));
+}
+
+TEST(DenseGradients, OpsThatCountTheRowsNeedThem) {
+  EXPECT_THAT(RemarkTexts(ExpectNoRewrite("dense-gradients", Clipped("mean"), OnRanks(2))),
+              ElementsAre("w@GRAD left as rows: op 6 (mean) uses its rows, whose number a dense "
+                          "tensor does not have parameter=w"));
+}
+
+TEST(DenseGradients, ClippingThatMovesZerosNeedsRows) {
+  const auto clipped = [](absl::string_view min) {
+    return Embedding(50) + absl::Substitute(R"(
+    var cut : selected_rows<fp32[100, 2]>
+    Out=[cut] = clip(X=[w@GRAD]) role=optimize {min=$0, max=1.0}
+  )",
+                                            min);
+  };
+  EXPECT_THAT(RemarkTexts(ExpectNoRewrite("dense-gradients", clipped("0.5"), OnRanks(2))),
+              ElementsAre("w@GRAD left as rows: op 4 (clip) uses its rows alone, without the zeros "
+                          "between them parameter=w"));
+  EXPECT_THAT(RewriteStatus("dense-gradients{sparse=dense}", clipped("-0.5"), OnRanks(2)),
+              ::weft::testing::IsOk());
+}
+
+TEST(DenseGradients, UpdatesThatGradientsOfZerosChangeNeedRows) {
+  const std::string ftrl =
+      Embedding(50) +
+      "var v : fp32[100, 2] parameter persistable\n"
+      "var q : fp32[100, 2] persistable\n"
+      "var l : fp32[100, 2] persistable\n"
+      "ParamOut=[v], SquaredAccumOut=[q], LinearAccumOut=[l] = ftrl(Param=[v], "
+      "SquaredAccumulator=[q], LinearAccumulator=[l], Grad=[w@GRAD], "
+      "LearningRate=[lr]) role=optimize";
+  EXPECT_THAT(RemarkTexts(ExpectNoRewrite("dense-gradients", ftrl, OnRanks(2))),
+              ElementsAre("w@GRAD left as rows: op 4 (ftrl) updates only the rows that have a "
+                          "gradient parameter=w"));
+}
+
 TEST(DenseGradients, OpsThatAreNotKnownNeedRows) {
   EXPECT_THAT(
       RemarkTexts(ExpectNoRewrite("dense-gradients",
