@@ -223,12 +223,17 @@ bool IsPickle(absl::string_view path) {
 
 // Of a .pdparams file and the .pdopt file beside it, or of one file.
 absl::StatusOr<std::map<std::string, Tensor>> ReadPickles(const std::string& path,
-                                                          const TensorCheck& check) {
+                                                          const TensorCheck& check,
+                                                          std::set<std::string>* of_pdopt) {
   WEFT_ASSIGN_OR_RETURN(auto tensors, ReadPickle(path, check));
   const std::string beside = PdoptBeside(path);
   if (beside.empty() || access(beside.c_str(), F_OK) != 0) return tensors;
   WEFT_ASSIGN_OR_RETURN(auto others, ReadPickle(beside, check));
-  tensors.merge(others);
+  for (auto& [name, tensor] : others) {
+    if (tensors.emplace(name, std::move(tensor)).second && of_pdopt != nullptr) {
+      of_pdopt->insert(name);
+    }
+  }
   return tensors;
 }
 
@@ -273,7 +278,8 @@ std::string PdoptBeside(const std::string& path) {
 
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
                                                          const std::string& names_path,
-                                                         const TensorCheck& check) {
+                                                         const TensorCheck& check,
+                                                         std::set<std::string>* of_pdopt) {
   const bool is_npz = absl::EndsWith(path, ".npz");
   if (HasNames(path) && !names_path.empty()) {
     return absl::InvalidArgumentError(
@@ -284,7 +290,7 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
                      "; it takes no list of names"));
   }
   if (is_npz) return ReadNpz(path, check);
-  if (IsPickle(path)) return ReadPickles(path, check);
+  if (IsPickle(path)) return ReadPickles(path, check, of_pdopt);
   if (HasNames(path)) {
     WEFT_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
     if (IsCheckpoint(file)) {

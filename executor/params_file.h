@@ -4,6 +4,7 @@
 #define WEFT_EXECUTOR_PARAMS_FILE_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,10 +50,12 @@ bool HasNames(absl::string_view path);
 // Loads by extension: one that has the names (`names_path` must be empty), else save_combine, whose
 // names come from `names_path`. A .pdparams file has the parameters, and a .pdopt file of the same
 // name beside it, which is read too, the other variables, as paddle.static.save writes them.
-// InvalidArgument for a checkpoint (executor/checkpoint.h).
+// InvalidArgument for a checkpoint (executor/checkpoint.h). `of_pdopt`, if not null, gets the names
+// from the .pdopt file.
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
                                                          const std::string& names_path,
-                                                         const TensorCheck& check = nullptr);
+                                                         const TensorCheck& check = nullptr,
+                                                         std::set<std::string>* of_pdopt = nullptr);
 // Writes dense tensors atomically; the format is that of LoadParams. InvalidArgument for an element
 // type that the format does not have: .npz has no bf16 and no fp8, .safetensors no complex numbers.
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors);

@@ -80,10 +80,15 @@ absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::strin
     return program != nullptr ? CheckParam(*program, name, type) : absl::OkStatus();
   };
   const bool is_unnamed = !HasNames(path) && names_path.empty();
+  std::set<std::string> of_pdopt;
   WEFT_ASSIGN_OR_RETURN(auto arrays, is_unnamed ? ReadUnnamed(path, programs, check)
-                                                : LoadParams(path, names_path, check));
+                                                : LoadParams(path, names_path, check, &of_pdopt));
   absl::StatusOr<ParamsInput> input = SplitParams(std::move(arrays), programs);
   WEFT_RETURN_IF_ERROR(Annotate(path, input.status()));
+  if (PdoptBeside(path).empty()) return input;
+  for (const auto& [name, tensor] : input->others) {
+    if (of_pdopt.count(name) == 0) input->others_of_pdparams.push_back(name);
+  }
   return input;
 }
 

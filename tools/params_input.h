@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -17,6 +18,8 @@ struct ParamsInput {
   std::map<std::string, Tensor> params;
   // Of other names, such as the optimizer state of training for a test program.
   std::map<std::string, Tensor> others;
+  // Those of them that were in a .pdparams file.
+  std::vector<std::string> others_of_pdparams;
 };
 
 // Splits arrays by whether they are those of persistable variables of the root block of a program.

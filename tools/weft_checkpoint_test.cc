@@ -24,6 +24,7 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -277,6 +278,11 @@ TEST_F(WeftCheckpointTest, RateThatFollowsAMetricGoesOnWithinAPeriod) {
     parts.insert(parts.end(), rest.begin(), rest.end());
     EXPECT_EQ(parts, whole);
   }
+  // The metric is fetched beside what is fetched anyway.
+  const ProcessResult metric =
+      RunProcess(TwoRanks() + Args{"--lr_schedule", schedule + "fc_0.tmp_1}", "--steps", "1"});
+  EXPECT_EQ(metric.status, 0) << metric.err;
+  EXPECT_THAT(metric.out, AllOf(HasSubstr("mean_0.tmp_0 "), HasSubstr("fc_0.tmp_1 ")));
   // Another schedule begins anew.
   const Args other = {"--lr_schedule", "reduce_on_plateau{learning_rate=0.02,every=5}"};
   EXPECT_EQ(rates_of(TwoRanks() + other + fetch + Args{"--resume", checkpoint_, "--steps", "1"}),

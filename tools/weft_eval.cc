@@ -79,12 +79,35 @@ absl::StatusOr<std::map<std::string, Tensor>> ValuesOfCheckpoint(const std::stri
   return values;
 }
 
+// Others would keep the random values of the startup program.
+absl::Status CheckHasAllParameters(const ParamsInput& input, const Program& main) {
+  std::vector<absl::string_view> missing;
+  size_t parameters = 0;
+  for (VarId id : main.block(0).vars()) {
+    const Var var = main.var(id);
+    if (!var.is_parameter()) continue;
+    ++parameters;
+    if (input.params.count(std::string(var.name())) == 0) missing.push_back(var.name());
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("expected all parameters of the program, found ",
+                                                 parameters - missing.size(), " of ", parameters,
+                                                 "; the first that is missing is ", missing[0]));
+}
+
 absl::StatusOr<ParamsInput> ReadValues(const Flags& flags, const Program& main) {
-  if (!flags.params.empty()) return ReadParams(flags.params, flags.params_names, {&main});
-  if (flags.checkpoint.empty()) return ParamsInput();
-  WEFT_ASSIGN_OR_RETURN(auto values, ValuesOfCheckpoint(flags.checkpoint, main));
-  absl::StatusOr<ParamsInput> input = SplitParams(std::move(values), {&main});
-  WEFT_RETURN_IF_ERROR(Annotate(flags.checkpoint, input.status()));
+  if (flags.params.empty() && flags.checkpoint.empty()) return ParamsInput();
+  ParamsInput input;
+  if (!flags.params.empty()) {
+    WEFT_ASSIGN_OR_RETURN(input, ReadParams(flags.params, flags.params_names, {&main}));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(auto values, ValuesOfCheckpoint(flags.checkpoint, main));
+    absl::StatusOr<ParamsInput> split = SplitParams(std::move(values), {&main});
+    WEFT_RETURN_IF_ERROR(Annotate(flags.checkpoint, split.status()));
+    input = *std::move(split);
+  }
+  WEFT_RETURN_IF_ERROR(
+      Annotate(absl::StrCat(flags.params, flags.checkpoint), CheckHasAllParameters(input, main)));
   return input;
 }
 

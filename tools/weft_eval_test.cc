@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -254,6 +255,17 @@ TEST(WeftEvalTest, WhatIsNoTestProgramIsRefused) {
   EXPECT_THAT(missing.err, HasSubstr("reads variable fc_0.w_0, which nothing has written"));
 }
 
+TEST(WeftEvalTest, FileWithoutAParameterIsRefused) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
+  params.erase("fc_0.w_0");
+  WEFT_ASSERT_OK(SaveParams(TestPath("some.npz"), params));
+  const ProcessResult result =
+      Eval({"--startup", kStartup, "--params", TestPath("some.npz"), "--feeds", kFeeds});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("some.npz: expected all parameters of the program, found 1 of "
+                                    "2; the first that is missing is fc_0.w_0"));
+}
+
 // The parameters of one program among those of two, as of the generator of a GAN.
 TEST(WeftRunTest, ArraysOfAnotherProgramAreSavedAgain) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
@@ -267,6 +279,42 @@ TEST(WeftRunTest, ArraysOfAnotherProgramAreSavedAgain) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto again, LoadParams(TestPath("again.npz"), ""));
   EXPECT_EQ(again.size(), 4);
   EXPECT_EQ(again.at("generator.w").data<float>()[1], 1);
+}
+
+TEST(WeftRunTest, ArraysOfAnotherProgramAreSavedAgainAfterAResume) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
+  params["generator.w"] = Floats({2}, [](int64_t i) { return static_cast<double>(i); });
+  WEFT_ASSERT_OK(SaveParams(TestPath("both.npz"), params));
+  const std::string checkpoint = TestPath("both.ckpt"), saved = TestPath("resumed.npz");
+  ASSERT_EQ(Weft({"run", kMain, "--params", TestPath("both.npz"), "--feeds", kFeeds, "--steps", "5",
+                  "--checkpoint", checkpoint})
+                .status,
+            0);
+  const ProcessResult run =
+      Weft({"run", kMain, "--resume", checkpoint, "--params", TestPath("both.npz"), "--feeds",
+            kFeeds, "--steps", "5", "--save", saved});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr(", 7.878529 at step 9\n"));  // of the run in one piece
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto again, LoadParams(saved, ""));
+  EXPECT_EQ(again.count("generator.w"), 1);
+}
+
+TEST(WeftRunTest, ArraysOfAnotherProgramReturnToTheFileOfPaddleThatTheyCameFrom) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
+  std::map<std::string, Tensor> state;
+  state.insert(params.extract("learning_rate_0"));
+  params["generator.w"] = Floats({2}, [](int64_t) { return 1.0; });
+  state["generator.moment"] = Floats({2}, [](int64_t) { return 1.0; });
+  WEFT_ASSERT_OK(SaveParams(TestPath("gan.pdparams"), params));
+  WEFT_ASSERT_OK(SaveParams(TestPath("gan.pdopt"), state));
+  const ProcessResult run = Weft({"run", kMain, "--params", TestPath("gan.pdparams"), "--feeds",
+                                  kFeeds, "--save", TestPath("gan2.pdparams")});
+  ASSERT_EQ(run.status, 0) << run.err;
+  std::set<std::string> of_pdopt;
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto all,
+                            LoadParams(TestPath("gan2.pdparams"), "", nullptr, &of_pdopt));
+  EXPECT_EQ(all.size(), 5);
+  EXPECT_THAT(of_pdopt, ::testing::ElementsAre("generator.moment", "learning_rate_0"));
 }
 
 TEST(WeftRunTest, FilesOfPaddleAreWrittenAndReadBack) {

@@ -31,6 +31,7 @@
 #include "executor/params_file.h"
 #include "executor/runner.h"
 #include "ops/analysis/feed_layout.h"
+#include "ops/analysis/losses.h"
 #include "ops/kernel.h"
 #include "tools/chrome_trace.h"
 #include "tools/job_session.h"
@@ -210,8 +211,14 @@ class Recorder {
     }
     const std::string pdopt = PdoptBeside(flags_.save);
     if (pdopt.empty()) return SaveParams(flags_.save, tensors);
-    // As Paddle has it: parameters in one file, other variables in the other.
+    // As Paddle has it: parameters in one file, other variables in the other. Those of another
+    // program go back to where they came from.
     std::map<std::string, Tensor> parameters;
+    if (inputs_.params.has_value()) {
+      for (const std::string& name : inputs_.params->others_of_pdparams) {
+        parameters.insert(tensors.extract(name));
+      }
+    }
     for (VarId id : inputs_.main->block(0).vars()) {
       const Var var = inputs_.main->var(id);
       if (!var.is_parameter()) continue;
@@ -387,6 +394,11 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     options.feedback = Feedback{read.plateau->variable, read.plateau->schedule.every(),
                                 [&recorder](int64_t step) { return recorder.RateAt(step); }};
     const std::string& metric = read.plateau->schedule.metric();
+    if (!metric.empty() && options.fetch.empty()) {
+      for (Symbol loss : FindLosses(*read.main)) {
+        options.fetch.emplace_back(read.main->name(loss));
+      }
+    }
     if (!metric.empty() && !absl::c_linear_search(options.fetch, metric)) {
       options.fetch.push_back(metric);
     }
@@ -508,7 +520,8 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
           ->capture_default_str();
   AddOption(app, "--resume", "FILE", flags.resume,
             "Go on from a checkpoint: with its state instead of --startup and --params, and, where "
-            "they are not given, its ranks, seed and schedule, to the end of its run")
+            "they are not given, its ranks, seed and schedule, to the end of its run; of --params, "
+            "it takes what --save writes again")
       ->excludes(begin_step);
   AddOption(app, "--fetch", "A,B", run.fetch,
             "Comma-separated variables to report; default: the loss")

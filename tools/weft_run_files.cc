@@ -52,7 +52,7 @@ void SayWhatDoesNotFit(const RunFlags& flags, const RunFiles& inputs) {
                            flags.save.empty() ? "" : "; --save writes them again"));
   }
   // Without a startup program, missing parameters are an error.
-  if (inputs.startup.has_value()) WarnAboutMissingParams(flags, inputs);
+  if (inputs.startup.has_value() && flags.resume.empty()) WarnAboutMissingParams(flags, inputs);
 }
 
 // Losses may differ from those that Paddle printed.
@@ -164,10 +164,12 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
         ": a program for workers of parameter servers: expected --server, with the program that "
         "transpile --server_out wrote, and --servers"));
   }
-  if (!flags.params.empty() && flags.resume.empty()) {
+  if (!flags.params.empty()) {
     std::vector<const Program*> programs = {&*inputs.main};
     if (inputs.server.has_value()) programs.push_back(&*inputs.server);
     WEFT_ASSIGN_OR_RETURN(inputs.params, ReadParams(flags.params, flags.params_names, programs));
+    // The state comes from the checkpoint, which has no arrays of other programs.
+    if (!flags.resume.empty()) inputs.params->params.clear();
     if (flags.reports) SayWhatDoesNotFit(flags, inputs);
   }
   if (!flags.feeds.empty()) {

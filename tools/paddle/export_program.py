@@ -112,7 +112,7 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
         if schedule.startswith("table{"):  # too long for a command line
             values = schedule[schedule.index("=") + 1:-1]
             write_file(path("rates.txt"), values.replace(":", "\n").encode())
-            schedule = "table{file=%s}" % path("rates.txt")
+            schedule = 'table{file="%s"}' % path("rates.txt")
         name = main.lr_name if _is_pir(main) else getattr(main, "lr_var").name
         command += ["--lr_schedule", schedule, "--lr_var", name]
     return command
@@ -218,6 +218,8 @@ def _schedule_text(name, options):
             return "true" if value else "false"
         if isinstance(value, str):
             return value
+        if hasattr(value, "tolist"):  # NumPy's scalars and arrays, whose repr names their type
+            return text(value.tolist())
         if isinstance(value, (list, tuple)):
             return ":".join(text(element) for element in value)
         return repr(value)

@@ -146,6 +146,20 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual(export_program.lr_schedule(cyclic(lambda cycle: 1 / cycle), 2),
                          "table{values=0.25:0.25}")
 
+    def test_numbers_of_numpy_are_written_as_numbers(self):
+        class Of(float):
+            """As np.float64 of NumPy 2 and an array: their repr names the type."""
+
+            def __repr__(self):
+                return "np.float64(%s)" % float(self)
+
+            def tolist(self):
+                return float(self)
+
+        steps = self.scheduler("PiecewiseDecay", boundaries=[3], values=[Of(0.1), Of(0.05)])
+        self.assertEqual(export_program.lr_schedule(steps),
+                         "piecewise{boundaries=3,values=0.1:0.05}")
+
     def test_training_goes_on_where_it_stands(self):
         decay = self.scheduler("ExponentialDecay", base_lr=0.5, gamma=0.9, last_epoch=100)
         self.assertEqual(export_program.lr_schedule(decay),
