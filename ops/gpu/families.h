@@ -24,7 +24,9 @@ void AddGpuOptimizerKernels(KernelTable* table);
 void AddGpuPoolKernels(KernelTable* table);
 void AddGpuPreluKernels(KernelTable* table);
 void AddGpuReduceKernels(KernelTable* table);
+// After the families of which it uses kernels for dense tensors.
 void AddGpuRowKernels(KernelTable* table);
+void AddGpuRowUpdateKernels(KernelTable* table);
 void AddGpuSoftmaxKernels(KernelTable* table);
 void AddGpuSumKernels(KernelTable* table);
 void AddGpuViewKernels(KernelTable* table);

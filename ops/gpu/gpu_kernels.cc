@@ -24,11 +24,12 @@ const KernelTable& GpuKernels() {
     AddGpuPoolKernels(table);
     AddGpuPreluKernels(table);
     AddGpuReduceKernels(table);
-    AddGpuRowKernels(table);
     AddGpuSoftmaxKernels(table);
     AddGpuSumKernels(table);
     AddGpuViewKernels(table);
     AddGpuWhereKernels(table);
+    AddGpuRowKernels(table);
+    AddGpuRowUpdateKernels(table);
     return table;
   }();
   return *table;

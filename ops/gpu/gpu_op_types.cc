@@ -358,10 +358,19 @@ const std::vector<std::string>& GpuOpTypes() {
 
 const std::vector<std::string>& GpuOpTypesForRows() {
   static const auto* const types = new std::vector<std::string>{
+      "adagrad",
+      "adam",
+      "adamw",
+      "clip_by_norm",
+      "elementwise_mul",
+      "ftrl",
       "get_tensor_from_selected_rows",
       "lookup_table_grad",
       "lookup_table_v2_grad",
       "merge_selected_rows",
+      "momentum",
+      "rmsprop",
+      "scale",
       "sgd",
       "sum",
   };

@@ -203,7 +203,37 @@ TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
     num_with_rows += has_rows ? 1 : 0;
   }
   EXPECT_GE(num_cases, 20);
-  EXPECT_GE(num_with_rows, 1);
+  EXPECT_GE(num_with_rows, 4);
+}
+
+// Rows of the same index, whose values another op changes; in place, too.
+TEST(GpuKernelsOnHost, ValuesOfRowsChangeAsOnTheCpu) {
+  Tensor factor = Floats({1}, {0.3F});
+  for (const char* type : {"clip_by_norm", "elementwise_mul", "scale"}) {
+    SCOPED_TRACE(type);
+    for (const bool in_place : {false, true}) {
+      const auto run = [&](const KernelTable& kernels) {
+        Tensor x = Rows({6, 2}, {4, 1, 4}, {1, -2, 3, 4, 5, 6}), out = Rows({1}, {}, {});
+        Tensor* const to = in_place ? &x : &out;
+        SlotPointers inputs = {{"X", {&x}}};
+        AttrValues attrs;
+        if (type == std::string("elementwise_mul")) inputs.push_back({"Y", {&factor}});
+        if (type == std::string("scale")) attrs.push_back({"scale", 0.25F});
+        if (type == std::string("clip_by_norm")) attrs.push_back({"max_norm", 0.5F});
+        auto op = OpRunner::Make(type, inputs, attrs, {{"Out", {to}}}, false, kernels);
+        WEFT_EXPECT_OK(op.status());
+        if (op.ok()) {
+          WEFT_EXPECT_OK(op->Run());
+        }
+        std::vector<float> result = Values<float>(*to);
+        for (int64_t row : to->rows()) result.push_back(static_cast<float>(row));
+        return result;
+      };
+      const std::vector<float> expected = run(CpuKernels());
+      EXPECT_GE(expected.size(), 6U);
+      EXPECT_THAT(run(GpuKernels()), ::testing::Pointwise(::testing::FloatNear(1e-6F), expected));
+    }
+  }
 }
 
 // More parameters than one launch takes, of sizes that are no multiple of a vector.

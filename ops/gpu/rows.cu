@@ -2,64 +2,23 @@
 // on the host: where indices are made of ids, the host waits for the stream.
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
-#include "ops/formulas/update.h"
+#include "ops/bound_kernel.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
-#include "ops/gpu/reduce_loops.h"
+#include "ops/gpu/row_merger.h"
 #include "ops/kernel_util.h"
-#include "ops/merge_rows.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
-
-// Element i of the sums of groups of rows, each in the order of its rows.
-template <typename T>
-struct SumOfGroup {
-  int64_t width;
-  const int64_t *begins, *positions;
-  const T* from;
-  T* to;
-  WEFT_DEVICE void operator()(int64_t i) const {
-    const int64_t group = i / width, k = i % width;
-    T sum = from[positions[begins[group]] * width + k];
-    for (int64_t at = begins[group] + 1; at < begins[group + 1]; ++at) {
-      sum += from[positions[at] * width + k];
-    }
-    to[i] = sum;
-  }
-};
-
-// RowMerger for the device.
-class GpuRowMerger {
- public:
-  // Out = the rows with each index once, in ascending order: rows of the same index are added.
-  absl::Status Merge(const KernelContext& ctx, const Tensor& rows, Tensor* out) {
-    const RowGroups groups = GroupRows(rows.rows());
-    std::vector<int64_t> numbers = groups.begins;
-    numbers.insert(numbers.end(), groups.positions.begin(), groups.positions.end());
-    ScratchLike(rows, &numbers_)->Resize(DType::kInt64, {static_cast<int64_t>(numbers.size())});
-    WEFT_RETURN_IF_ERROR(
-        Upload(ctx, numbers.data(), numbers.size() * sizeof(int64_t), numbers_.raw()));
-    out->ResizeRows(rows.dtype(), rows.TallDims(), static_cast<int64_t>(groups.rows.size()));
-    std::copy(groups.rows.begin(), groups.rows.end(), out->mutable_rows().begin());
-    const int64_t* const begins = numbers_.data<int64_t>();
-    return ForFloatType("input X", rows, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      return ForEach(ctx, out->size(),
-                     SumOfGroup<T>{rows.row_size(), begins, begins + groups.begins.size(),
-                                   rows.data<T>(), out->data<T>()});
-    });
-  }
-
- private:
-  Tensor numbers_;  // begins and positions of groups
-};
 
 absl::Status NotInPlace() {
   return absl::UnimplementedError("output Out: no kernel that works in place of an input");
@@ -119,6 +78,60 @@ absl::StatusOr<Kernel> Sum(OpKernel op) {
   });
 }
 
+// Out = the rows of X with their values changed by the kernel for dense tensors, possibly in place.
+// With `merges`, each row index once.
+absl::StatusOr<Kernel> MapValues(const KernelFactory& dense, const KernelSpec& spec, bool merges) {
+  WEFT_ASSIGN_OR_RETURN(Kernel kernel, dense(spec));
+  const int x_at = spec.Input("X"), out_at = spec.Output("Out");
+  if (x_at < 0 || out_at != 0) return absl::InvalidArgumentError("input X, output Out: missing");
+  struct Buffers {
+    BoundKernel kernel;
+    GpuRowMerger merger;
+    Tensor merged, values, result;
+  };
+  auto buffers = std::make_shared<Buffers>();
+  buffers->kernel = BoundKernel(std::move(kernel));
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    Buffers& b = *buffers;
+    const Tensor& x = *ctx.inputs[x_at];
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
+    std::vector<const Tensor*> inputs(ctx.inputs.begin(), ctx.inputs.end());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool is_other = static_cast<int>(i) != x_at;
+      if (is_other && inputs[i] != nullptr && (inputs[i]->is_rows() || inputs[i]->size() != 1)) {
+        return absl::UnimplementedError("input Y: expected a dense tensor of one element");
+      }
+    }
+    const Tensor* from = &x;
+    if (merges) {
+      WEFT_RETURN_IF_ERROR(b.merger.Merge(ctx, x, ScratchLike(x, &b.merged)));
+      from = &b.merged;
+    }
+    ScratchLike(x, &b.values)->Resize(from->dtype(), from->dims());
+    WEFT_RETURN_IF_ERROR(Copy(ctx, from->raw(), from->bytes(), b.values.raw()));
+    ScratchLike(x, &b.result);
+    inputs[x_at] = &b.values;
+    std::vector<Tensor*> outputs = {&b.result};
+    KernelContext inner = ctx;
+    inner.inputs = inputs;
+    inner.outputs = outputs;
+    WEFT_RETURN_IF_ERROR(b.kernel.Run(inner));
+    Tensor& out = *ctx.outputs[out_at];
+    const std::vector<int64_t> rows(from->rows().begin(), from->rows().end());
+    out.ResizeRows(x.dtype(), x.TallDims(), static_cast<int64_t>(rows.size()));
+    absl::c_copy(rows, out.mutable_rows().begin());
+    return Copy(ctx, b.result.raw(), b.result.bytes(), out.raw());
+  });
+}
+
+// Rows without an index are zeros.
+absl::StatusOr<Kernel> Scale(const KernelFactory& dense, const KernelSpec& spec) {
+  if (spec.attrs.Float("bias") != 0) {
+    return absl::UnimplementedError("attribute bias: expected 0 for SelectedRows");
+  }
+  return MapValues(dense, spec, /*merges=*/false);
+}
+
 // W@GRAD has one row per id, in their order: that of Out@GRAD. As on the CPU, an id that is
 // padding_idx has one too.
 absl::StatusOr<Kernel> LookupTableGrad(OpKernel op) {
@@ -161,58 +174,23 @@ absl::StatusOr<Kernel> LookupTableGrad(OpKernel op) {
   });
 }
 
-// --- sgd -----------------------------------------------------------------------------------------
-
-// Element i of the rows, none of which occurs twice.
-template <typename T>
-struct UpdateOfRow {
-  formulas::Sgd f;
-  int64_t width;
-  const int64_t* rows;
-  const T *rate, *grad;
-  T* param;
-  WEFT_DEVICE void operator()(int64_t i) const {
-    f(*rate, param[rows[i / width] * width + i % width], grad[i]);
-  }
-};
-
-absl::StatusOr<Kernel> SgdOfRows(OpKernel op) {
-  const In param = op.in("Param"), grad = op.in("Grad"), rate = op.in("LearningRate");
-  const Out out = op.out("ParamOut");
-  return op.MakeForRows([=, f = formulas::Sgd(op.attrs()), merger = GpuRowMerger(),
-                         merged = Tensor(),
-                         indices = Tensor()](const KernelContext& ctx) mutable -> absl::Status {
-    const Tensor& p = param(ctx);
-    if (p.is_rows()) return absl::UnimplementedError("input Param: expected a tensor, found rows");
-    WEFT_RETURN_IF_ERROR(CheckIsRows("Grad", grad(ctx)));
-    WEFT_RETURN_IF_ERROR(CheckRowsOf("Grad", grad(ctx), p.dtype(), p.dims()));
-    WEFT_RETURN_IF_ERROR(CheckDType("LearningRate", rate(ctx), p.dtype()));
-    WEFT_RETURN_IF_ERROR(CheckSize("LearningRate", rate(ctx), 1));
-    if (&out(ctx) != &p) {
-      out(ctx).Resize(p.dtype(), p.dims());
-      WEFT_RETURN_IF_ERROR(Copy(ctx, p.raw(), p.bytes(), out(ctx).raw()));
-    }
-    WEFT_RETURN_IF_ERROR(merger.Merge(ctx, grad(ctx), ScratchLike(p, &merged)));
-    ScratchLike(p, &indices)->Resize(DType::kInt64, {merged.dim(0)});
-    WEFT_RETURN_IF_ERROR(
-        Upload(ctx, merged.rows().data(), merged.rows().size() * sizeof(int64_t), indices.raw()));
-    return ForFloatType("input Param", p, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      return ForEach(ctx, merged.size(),
-                     UpdateOfRow<T>{f, merged.row_size(), indices.data<int64_t>(),
-                                    rate(ctx).data<T>(), merged.data<T>(), out(ctx).data<T>()});
-    });
-  });
-}
-
 }  // namespace
 
 void AddGpuRowKernels(KernelTable* table) {
+  // Of tensors, which are in the table.
+  const auto dense = [&](const char* type) { return *table->Find(type); };
+  table->AddForRows("clip_by_norm", [f = dense("clip_by_norm")](const KernelSpec& spec) {
+    return MapValues(f, spec, /*merges=*/true);
+  });
+  table->AddForRows("elementwise_mul", [f = dense("elementwise_mul")](const KernelSpec& spec) {
+    return MapValues(f, spec, /*merges=*/false);
+  });
   table->AddForRows("get_tensor_from_selected_rows", RowValues);
   table->AddForRows("lookup_table_grad", LookupTableGrad);
   table->AddForRows("lookup_table_v2_grad", LookupTableGrad);
   table->AddForRows("merge_selected_rows", Merge);
-  table->AddForRows("sgd", SgdOfRows);
+  table->AddForRows("scale",
+                    [f = dense("scale")](const KernelSpec& spec) { return Scale(f, spec); });
   table->AddForRows("sum", Sum);
 }
 
