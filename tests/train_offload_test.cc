@@ -395,15 +395,14 @@ TEST(TrainOffload, SomeOptimizersMayStayOnTheAccelerator) {
 TEST(TrainOffload, OptionsOfParametersTrain) {
   const TrainingSpec spec = Layers(OptimizerKind::kMomentum);
   TrainingPrograms programs = BuildPrograms(spec);
-  TranspileOptions options = Mode("optimizer_offload", {{"no_decay", "*b*"}});
+  TranspileOptions options = Mode("optimizer_offload");
   options.param_attrs[programs.parameters[0]].lr_ratio = 0.5;
   options.param_attrs[programs.parameters[0]].weight_decay = 0.25;
   options.param_attrs[programs.parameters[1]].lr_ratio = 0;
   WEFT_ASSERT_OK_AND_ASSIGN(const Results found, TrainIn(options, spec));
   options.mode.clear();
-  options.mode_flags.clear();
   options.passes =
-      "param-options{no_decay=*b*},comm-init,broadcast-params,scale-loss-grad,"
+      "param-options,comm-init,broadcast-params,scale-loss-grad,"
       "grad-all-reduce{buckets=bytes},sync-elimination";
   WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(options, spec));
   EXPECT_EQ(BitsOf(found), BitsOf(expected));

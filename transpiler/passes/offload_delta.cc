@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/op_edits.h"
 
@@ -11,50 +13,50 @@ namespace weft {
 namespace {
 
 // How much the op itself decays the parameter.
-float DecayOf(const Op& op) {
-  if (op.type() == "lamb") return static_cast<float>(op.FloatAttr("weight_decay").value_or(0));
-  const bool decays = op.type() == "adamw" && op.BoolAttr("with_decay").value_or(false);
-  return decays ? static_cast<float>(op.FloatAttr("coeff").value_or(0.01)) : 0;
+double DecayOf(const Op& op, const OpAttrs& attrs) {
+  if (op.type() == "lamb") return attrs.Float("weight_decay");
+  return op.type() == "adamw" && attrs.Bool("with_decay") ? attrs.Float("coeff") : 0;
 }
 
-bool IsAdaptive(const Op& op) {
-  return op.type() == "lamb" && (DecayOf(op) > 0 || op.BoolAttr("always_adapt").value_or(false));
+bool IsAdaptive(const Op& op, const OpAttrs& attrs) {
+  return op.type() == "lamb" && (attrs.Float("weight_decay") > 0 || attrs.Bool("always_adapt"));
 }
 
 // Why the update cannot be split; empty: it can.
-std::string WhyNot(const Op& op) {
-  if (!op.StringAttr("regularization_method").value_or("").empty()) {
+std::string WhyNot(const Op& op, const OpAttrs& attrs) {
+  if (op.type() == "momentum" && !attrs.String("regularization_method").empty()) {
     return "it adds the parameter to the gradient";
   }
   constexpr absl::string_view kTypes[] = {"sgd", "momentum", "adam", "adamw", "lamb"};
   if (!absl::c_linear_search(kTypes, op.type())) {
     return "what it changes may depend on the parameter";
   }
-  const bool is_split = DecayOf(op) != 0 || IsAdaptive(op);
+  const bool is_split = DecayOf(op, attrs) != 0 || IsAdaptive(op, attrs);
   if (is_split && !op.Input("SkipUpdate").empty()) {
     return "it may be skipped, and decays the parameter on the accelerator";
   }
-  if (is_split && op.BoolAttr("lazy_mode").value_or(false)) {
+  if (is_split && op.type() == "adamw" && attrs.Bool("lazy_mode")) {
     return "it decays the rows that have gradients alone (lazy_mode)";
   }
   return "";
 }
 
 // lamb without its decay and its norms is adam, with another default of epsilon.
-void MakeAdam(const Op& lamb, pb::OpDesc* desc) {
+void MakeAdam(const OpAttrs& lamb, pb::OpDesc* desc) {
   desc->set_type("adam");
   google::protobuf::RepeatedPtrField<pb::OpDesc::Attr> attrs;
   for (const pb::OpDesc::Attr& attr : desc->attrs()) {
     if (attr.name() != "weight_decay" && attr.name() != "always_adapt") *attrs.Add() = attr;
   }
   desc->mutable_attrs()->Swap(&attrs);
-  SetFloatAttr(desc, "epsilon", static_cast<float>(lamb.FloatAttr("epsilon").value_or(1e-6)));
+  SetFloatAttr(desc, "epsilon", static_cast<float>(lamb.Float("epsilon")));
 }
 
 }  // namespace
 
 absl::Status OffloadDelta::Split(const Op& op, pb::OpDesc* desc) {
-  const std::string why = WhyNot(op);
+  WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *FindOpSchema(op.type())));
+  const std::string why = WhyNot(op, attrs);
   const absl::Span<const Symbol> params = op.Input("Param");
   const VarId var = program_.block(0).FindVar(params[0]);
   const absl::optional<TensorType> type =
@@ -75,17 +77,18 @@ absl::Status OffloadDelta::Split(const Op& op, pb::OpDesc* desc) {
   rewriter_.InsertBefore(op.id(), HostConstant(update.delta, type->dims, 0));
   SetInput(desc, "Param", {update.delta});
   SetOutput(desc, "ParamOut", {update.delta});
-  const float decay = DecayOf(op);
+  const auto decay = static_cast<float>(DecayOf(op, attrs));
   if (op.type() != "lamb") {
     if (decay != 0) {
       SetBoolAttr(desc, "with_decay", false);
-      Decay(update, decay * static_cast<float>(op.FloatAttr("lr_ratio").value_or(1)));
+      Decay(update, decay * static_cast<float>(attrs.Float("lr_ratio")));
     }
     Add(update);
     return absl::OkStatus();
   }
-  MakeAdam(op, desc);
-  if (decay == 0 && !IsAdaptive(op)) {
+  MakeAdam(attrs, desc);
+  const bool adapts = IsAdaptive(op, attrs);
+  if (decay == 0 && !adapts) {
     Add(update);
     return absl::OkStatus();
   }
@@ -93,7 +96,7 @@ absl::Status OffloadDelta::Split(const Op& op, pb::OpDesc* desc) {
   rewriter_.AddVar(0, TensorVar(one, DType::kFloat32, {1}));
   rewriter_.InsertBefore(op.id(), HostConstant(one, {1}, 1));
   SetInput(desc, "LearningRate", {one});
-  AddAdapted(update, decay);
+  AddAdapted(update, decay, adapts);
   return absl::OkStatus();
 }
 
@@ -120,13 +123,13 @@ void OffloadDelta::Add(const Update& update) {
   Emit(update, "elementwise_add", {{"X", {update.param}}, {"Y", {update.delta}}}, update.param);
 }
 
-void OffloadDelta::AddAdapted(const Update& update, float weight_decay) {
+void OffloadDelta::AddAdapted(const Update& update, float weight_decay, bool adapts) {
   const std::string direction = names_.Next(absl::StrCat(update.param, "@DIRECTION"));
   rewriter_.AddVar(0, TensorVar(direction, DType::kFloat32, update.dims));
   Emit(update, "scale", {{"X", {update.param}}}, direction, {{"scale", weight_decay}});
   Emit(update, "elementwise_sub", {{"X", {direction}}, {"Y", {update.delta}}}, direction);
   std::string step = update.rate;
-  if (IsAdaptive(update.op)) {
+  if (adapts) {
     const std::string ratio = NormRatio(update, direction);
     step = Scalar(update, "STEP");
     Emit(update, "elementwise_mul", {{"X", {ratio}}, {"Y", {update.rate}}}, step);

@@ -55,7 +55,7 @@ class OffloadDelta {
 
   void Decay(const Update& update, float coeff);
   void Add(const Update& update);
-  void AddAdapted(const Update& update, float weight_decay);
+  void AddAdapted(const Update& update, float weight_decay, bool adapts);
   // The variable that holds ‖w‖ / ‖direction‖.
   std::string NormRatio(const Update& update, const std::string& direction);
   std::string Scalar(const Update& update, const std::string& name, DType dtype = DType::kFloat32);

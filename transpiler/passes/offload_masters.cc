@@ -37,9 +37,36 @@ bool HasMaster(const Program& program, const Op& op) {
 
 }  // namespace
 
-bool OffloadMasters::LacksMaster(const Op& op) const {
+template <typename Visit>
+absl::Status OffloadMasters::ForEachHalfState(const Op& op, const Visit& visit) const {
+  for (const SlotSchema& slot : FindOpSchema(op.type())->outputs()) {
+    if (slot.in_place_of.empty() || slot.in_place_of == "Param") continue;
+    for (Symbol state : op.Input(slot.in_place_of)) {
+      const absl::optional<TensorType> type = TypeOf(state);
+      if (!type.has_value() || !IsHalf(type->dtype)) continue;
+      WEFT_RETURN_IF_ERROR(visit(slot.in_place_of, state));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool OffloadMasters::HasHalfParam(const Op& op) const {
   const absl::optional<TensorType> type = TypeOf(op.Input("Param")[0]);
-  return type.has_value() && IsHalf(type->dtype) && !HasMaster(program_, op);
+  return type.has_value() && IsHalf(type->dtype);
+}
+
+bool OffloadMasters::LacksMaster(const Op& op) const {
+  return HasHalfParam(op) && !HasMaster(program_, op);
+}
+
+bool OffloadMasters::HasHalfState(const Op& op) const {
+  return !ForEachHalfState(op, [](absl::string_view, Symbol) {
+            return absl::FailedPreconditionError("half");
+          }).ok();
+}
+
+bool OffloadMasters::WouldDrop(const Op& op) const {
+  return HasHalfState(op) || (HasHalfParam(op) && HasMaster(program_, op));
 }
 
 absl::Status OffloadMasters::Keep(const Op& op, pb::OpDesc* desc) {
@@ -55,10 +82,7 @@ absl::Status OffloadMasters::Drop(const Op& op, pb::OpDesc* desc) {
                      "): expected state in fp32, found ", DTypeName(TypeOf(state)->dtype),
                      "; use master_weights=fp32, which makes it fp32"));
   }));
-  const absl::optional<TensorType> type = TypeOf(op.Input("Param")[0]);
-  if (!type.has_value() || !IsHalf(type->dtype) || !HasMaster(program_, op)) {
-    return absl::OkStatus();
-  }
+  if (!HasHalfParam(op) || !HasMaster(program_, op)) return absl::OkStatus();
   WEFT_RETURN_IF_ERROR(NeedStartup(op, "master_weights=none"));
   SetInput(desc, "MasterParam", {});
   SetOutput(desc, "MasterParamOut", {});
@@ -112,19 +136,6 @@ absl::Status OffloadMasters::MakeMaster(const Op& op, pb::OpDesc* desc) {
   SetInput(desc, "MasterParam", {master});
   SetOutput(desc, "MasterParamOut", {master});
   SetBoolAttr(desc, "multi_precision", true);
-  return absl::OkStatus();
-}
-
-template <typename Visit>
-absl::Status OffloadMasters::ForEachHalfState(const Op& op, const Visit& visit) const {
-  for (const SlotSchema& slot : FindOpSchema(op.type())->outputs()) {
-    if (slot.in_place_of.empty() || slot.in_place_of == "Param") continue;
-    for (Symbol state : op.Input(slot.in_place_of)) {
-      const absl::optional<TensorType> type = TypeOf(state);
-      if (!type.has_value() || !IsHalf(type->dtype)) continue;
-      WEFT_RETURN_IF_ERROR(visit(slot.in_place_of, state));
-    }
-  }
   return absl::OkStatus();
 }
 

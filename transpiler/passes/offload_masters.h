@@ -26,8 +26,9 @@ class OffloadMasters {
         main_(*main),
         startup_(startup) {}
 
-  // Whether the update has a parameter in half precision and no master weight.
-  bool LacksMaster(const Op& op) const;
+  // Whether Keep, or Drop, would change the update or refuse it.
+  bool WouldKeep(const Op& op) const { return LacksMaster(op) || HasHalfState(op); }
+  bool WouldDrop(const Op& op) const;
 
   // Makes master weight and state of the update fp32, where they are not. `desc` is the message of
   // the op, for one parameter w of half precision without a master weight:
@@ -46,6 +47,10 @@ class OffloadMasters {
   absl::Status Drop(const Op& op, pb::OpDesc* desc);
 
  private:
+  // Whether the update has a parameter in half precision and no master weight.
+  bool LacksMaster(const Op& op) const;
+  bool HasHalfState(const Op& op) const;
+  bool HasHalfParam(const Op& op) const;
   absl::optional<TensorType> TypeOf(Symbol name) const;
   absl::Status NeedStartup(const Op& op, absl::string_view what) const;
   absl::Status MakeMaster(const Op& op, pb::OpDesc* desc);

@@ -98,10 +98,17 @@ class Offloader {
     });
   }
 
+  static bool IsOnHost(const Op& op) { return op.StringAttr(kOpDeviceAttr) == kHostDeviceName; }
+
   void MoveToHost(const Op& op, pb::OpDesc desc) {
-    if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) return;
     SetOnHost(&desc);
-    main_.Replace(op.id(), desc);
+    const bool is_new = desc.SerializeAsString() != op.ToProto().SerializeAsString();
+    if (is_new) main_.Replace(op.id(), desc);
+  }
+
+  absl::Status Refused(const Op& op, absl::string_view what) const {
+    return absl::FailedPreconditionError(
+        absl::StrCat(op.DebugName(), " input Param (", Name(op.Input("Param")[0]), "): ", what));
   }
 
   absl::Status AddBranch(const Op& op) {
@@ -110,17 +117,17 @@ class Offloader {
       return absl::FailedPreconditionError(absl::StrCat(
           op.DebugName(), ": expected updates in the root block or in branches of it"));
     }
-    if (options_.offload == Offload::kStates) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          op.DebugName(), ": offload=states takes updates of the root block; use offload=full"));
-    }
-    if (!options_.bias_correction) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(op.DebugName(), ": bias_correction=off takes updates of the root block"));
-    }
+    WEFT_RETURN_IF_ERROR(AddUpdatesOfBranch(op));
+    MoveToHost(op, op.ToProto());
+    return absl::OkStatus();
+  }
+
+  // They go to the host as they are: an option that would change one is refused.
+  absl::Status AddUpdatesOfBranch(const Op& op) {
     for (int block : op.SubBlocks()) {
       for (OpId id : program_.block(block).ops()) {
         const Op inner = program_.op(id);
+        WEFT_RETURN_IF_ERROR(AddUpdatesOfBranch(inner));
         if (!IsOptimizer(inner)) continue;
         WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(inner));
         if (!matches) {
@@ -128,30 +135,39 @@ class Offloader {
               inner.DebugName(), " input Param: expected that all parameters of its block match '",
               options_.params, "'"));
         }
-        if (options_.master_weights == MasterWeights::kFp32 && masters_->LacksMaster(inner)) {
-          return absl::FailedPreconditionError(absl::StrCat(
-              inner.DebugName(), " input Param (", Name(inner.Input("Param")[0]),
-              "): expected master weights, found none, which updates of the root block alone are "
-              "given; build the program with multi_precision, or use master_weights=none"));
+        if (options_.offload == Offload::kStates) {
+          return Refused(inner, "offload=states takes updates of the root block; use offload=full");
+        }
+        if (!options_.bias_correction) {
+          return Refused(inner, "bias_correction=off takes updates of the root block");
+        }
+        if (KeepsMasters() ? masters_->WouldKeep(inner) : masters_->WouldDrop(inner)) {
+          return Refused(inner, KeepsMasters()
+                                    ? "updates of the root block alone are given master weights "
+                                      "and fp32 state; build the program with multi_precision"
+                                    : "master_weights=none takes updates of the root block");
         }
         ++num_updates_;
       }
     }
-    MoveToHost(op, op.ToProto());
     return absl::OkStatus();
   }
 
+  bool KeepsMasters() const { return options_.master_weights == MasterWeights::kFp32; }
+
   absl::Status AddUpdate(const Op& op) {
-    if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) {
-      ++num_updates_;
-      return absl::OkStatus();
-    }
     WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(op));
-    if (!matches) return absl::OkStatus();
+    if (!matches && !IsOnHost(op)) return absl::OkStatus();
     ++num_updates_;
+    if (!matches) return absl::OkStatus();
+    const bool changes_formula = !options_.bias_correction || options_.offload == Offload::kStates;
+    if (IsOnHost(op) && changes_formula) {
+      return Refused(op,
+                     "expected an update that op_device does not put on the host already, for "
+                     "offload=states and bias_correction=off");
+    }
     pb::OpDesc desc = op.ToProto();
-    const bool keeps = options_.master_weights == MasterWeights::kFp32;
-    WEFT_RETURN_IF_ERROR(keeps ? masters_->Keep(op, &desc) : masters_->Drop(op, &desc));
+    WEFT_RETURN_IF_ERROR(KeepsMasters() ? masters_->Keep(op, &desc) : masters_->Drop(op, &desc));
     if (!options_.bias_correction) WEFT_RETURN_IF_ERROR(DropBiasCorrection(op, &desc));
     if (options_.offload == Offload::kStates) WEFT_RETURN_IF_ERROR(delta_.Split(op, &desc));
     MoveToHost(op, std::move(desc));

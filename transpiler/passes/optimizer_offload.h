@@ -26,12 +26,13 @@ namespace weft {
 //   bias_correction=off   adam and adamw take powers of beta of 0, and are then MindSpore's
 //                         AdamWeightDecay: p -= lr (m / (√v + epsilon) + weight_decay p)
 //
-// Updates whose op_device is cpu count as offloaded, and stay as they are.
+// Updates whose op_device is cpu count as offloaded, whether they match or not; those that match
+// get master weights or lose them. Updates of branches go to the host as they are.
 //
 // InvalidArgument: no update matches. FailedPrecondition, naming op and variable: those of
-// OffloadMasters and OffloadDelta; an update in a branch that an option cannot change; updates of
-// several parameters in one op of which only some match.
-// O(arguments).
+// OffloadMasters and OffloadDelta; an update in a branch that an option would change; one with
+// op_device=cpu that offload=states or bias_correction=off would change; updates of several
+// parameters in one op of which only some match. O(arguments).
 class OptimizerOffload : public Pass {
  public:
   static constexpr absl::string_view kName = "optimizer-offload";

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -87,6 +88,24 @@ TEST(OptimizerOffload, DecayOfAdamWStaysOnTheAccelerator) {
     Out=[w] = elementwise_mul(X=[w], Y=[w@KEPT_0]) role=optimize
     Out=[w] = elementwise_add(X=[w], Y=[w@DELTA]) role=optimize
   )");
+}
+
+// What the op does not say is the default of its schema.
+TEST(OptimizerOffload, DefaultDecayOfAdamWStaysOnTheAccelerator) {
+  Program main =
+      testing::CompactProgram(absl::StrCat(kGradient, AdamLike("adamw", "with_decay=true")));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "optimizer-offload{offload=states}";
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  bool found = false;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    if (op.type() != "scale" || op.FloatAttr("bias").value_or(0) != 1) continue;
+    found = true;
+    EXPECT_FLOAT_EQ(static_cast<float>(*op.FloatAttr("scale")), -0.01f);
+  }
+  EXPECT_TRUE(found);
 }
 
 TEST(OptimizerOffload, NormsOfLambStayOnTheAccelerator) {
@@ -198,6 +217,54 @@ TEST(OptimizerOffload, MasterWeightsThatCannotBeMadeAreRefused) {
                        HasSubstr("op 1 (decayed_adagrad) input Param (w): expected one parameter "
                                  "with master weights, found fp16 and no MasterParam")));
   WEFT_EXPECT_OK(Refused("optimizer-offload{master_weights=none}", adagrad));
+}
+
+std::string InBranch(const std::string& update) {
+  return absl::StrCat(R"(
+    var g : fp32[2, 2] need_check_feed
+    var due : bool[1] need_check_feed
+    var scope : step_scopes
+    var w : fp32[2, 2] parameter persistable
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w], Scope=[scope] = conditional_block(Cond=[due], Input=[w, w@GRAD, lr]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+    block 1:
+)",
+                      update);
+}
+
+TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOfBranchesAreRefused) {
+  const auto refused = [](absl::string_view options, const std::string& program) {
+    return Refused(absl::StrCat("optimizer-offload", options), program);
+  };
+  const std::string adam = InBranch(AdamLike("adam", "beta1=0.9"));
+  WEFT_EXPECT_OK(refused("", adam));
+  EXPECT_THAT(refused("{offload=states}", adam),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("(adam) input Param (w): offload=states takes updates of the root "
+                                 "block")));
+  EXPECT_THAT(refused("{bias_correction=false}", adam),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("bias_correction=off takes updates of the root block")));
+  std::string half = InBranch(
+      "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n");
+  half = absl::StrReplaceAll(
+      half, {{"fp32[2, 2]", "fp16[2, 2]"},
+             {"    Out=[w@GRAD]", "    var w@GRAD : fp16[2, 2]\n    Out=[w@GRAD]"}});
+  EXPECT_THAT(refused("", half),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("updates of the root block alone are given master weights")));
+  WEFT_EXPECT_OK(refused("{master_weights=none}", half));
+}
+
+TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOnTheHostAreRefused) {
+  const std::string adam =
+      absl::StrCat(kGradient, AdamLike("adam", "beta1=0.9, op_device=\"cpu\""));
+  for (const char* options : {"{offload=states}", "{bias_correction=false}"}) {
+    EXPECT_THAT(Refused(absl::StrCat("optimizer-offload", options), adam),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("expected an update that op_device does not put on the host")));
+  }
+  WEFT_EXPECT_OK(Refused("optimizer-offload", adam));
 }
 
 TEST(OptimizerOffload, PatternThatMatchesNothingIsRefused) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
@@ -50,6 +51,12 @@ class Writer {
           absl::StrCat("attributes of parameter ", param,
                        ", lr_ratio, weight_decay: expected a parameter that an optimizer updates"));
     }
+    if (!no_decay_.empty() && !no_decay_matches_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "no_decay '", no_decay_,
+          "': expected a pattern that matches a parameter that its update decays (adamw, lamb, "
+          "momentum), found none"));
+    }
     return CommitEdits(&rewriter_);
   }
 
@@ -62,13 +69,12 @@ class Writer {
 
   std::string Name(Symbol symbol) const { return std::string(program_.name(symbol)); }
 
-  Wanted WantedFor(const std::string& param) const {
+  Wanted WantedFor(const std::string& param, bool is_excluded) const {
     Wanted wanted;
     const auto found = attrs_.find(param);
     if (found != attrs_.end()) {
       wanted = {found->second.lr_ratio, found->second.weight_decay};
     }
-    const bool is_excluded = !no_decay_.empty() && MatchesPattern(no_decay_, param);
     if (is_excluded && !wanted.weight_decay.has_value()) wanted.weight_decay = 0;
     return wanted;
   }
@@ -78,22 +84,33 @@ class Writer {
         op.DebugName(), " input Param (", program_.name(op.Input("Param")[0]), "): ", what));
   }
 
+  // Whether the op itself decays its parameters.
+  absl::StatusOr<bool> Decays(const Op& op) const {
+    WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *FindOpSchema(op.type())));
+    if (op.type() == "adamw") return attrs.Bool("with_decay") && attrs.Float("coeff") != 0;
+    if (op.type() == "lamb") return attrs.Float("weight_decay") != 0;
+    if (op.type() == "momentum") return !attrs.String("regularization_method").empty();
+    // Of several parameters, or refused.
+    return op.type() == "merged_momentum" || op.type() == "lars_momentum";
+  }
+
   absl::Status WriteUpdate(const Op& op) {
     const absl::Span<const Symbol> params = op.Input("Param");
+    const std::string scope = op.StringAttr(kScopeAttr).value_or("/");
+    const bool has_options = absl::StrContains(scope, ParamOptions::kName);
+    WEFT_ASSIGN_OR_RETURN(const bool decays, Decays(op));
     Wanted wanted;
     for (Symbol param : params) {
-      wanted = WantedFor(Name(param));
-      if (!wanted.empty()) break;
+      const bool matches = !no_decay_.empty() && MatchesPattern(no_decay_, program_.name(param));
+      no_decay_matches_ |= matches && (decays || has_options);
+      if (wanted.empty()) wanted = WantedFor(Name(param), matches && decays);
     }
     for (Symbol param : params) updated_.insert(Name(param));
     if (wanted.empty()) return absl::OkStatus();
     if (params.size() != 1) {
       return Refused(op, "lr_ratio and weight_decay take an update of one parameter");
     }
-    const std::string scope = op.StringAttr(kScopeAttr).value_or("/");
-    if (absl::StrContains(scope, ParamOptions::kName)) {
-      return Refused(op, "the update has options of pass param-options already");
-    }
+    if (has_options) return Refused(op, "the update has options of pass param-options already");
     scope_ = absl::StrCat(scope, ParamOptions::kName, "/");
     pb::OpDesc desc = op.ToProto();
     if (wanted.lr_ratio.has_value()) ScaleRate(op, *wanted.lr_ratio, &desc);
@@ -196,6 +213,7 @@ class Writer {
   Rewriter rewriter_;
   std::string scope_;  // of the ops of the current update
   std::set<std::string> updated_;
+  bool no_decay_matches_ = false;
 };
 
 }  // namespace

@@ -22,12 +22,14 @@ namespace weft {
 //                      Out=[w@L2] = scale(X=[w]) {scale=0.1}
 //                      Out=[w@DECAYED] = sum(X=[w@GRAD, w@L2])
 //                      ParamOut=[w] = adam(Grad=[w@DECAYED], ...)
-//   no_decay=P         weight_decay=0 for parameters that match and have no weight_decay
+//   no_decay=P         weight_decay=0 for parameters that match, that their update decays itself,
+//                      and that have no weight_decay
 //
 // It runs first, so that the result of later passes can be compared with its own. Changed ops carry
 // their options in op_namescope.
 //
-// InvalidArgument: options for a parameter that no optimizer updates. FailedPrecondition, naming op
+// InvalidArgument: options for a parameter that no optimizer updates; a pattern that matches no
+// parameter that its update decays. FailedPrecondition, naming op
 // and parameter: an update that has options of this pass already; one of several parameters at a
 // time; a decay of lars_momentum; a decay for a gradient with rows, or of a parameter of unknown
 // type. By contract, as set-optimizer. O(arguments).

@@ -128,7 +128,7 @@ TEST(ParamOptions, UpdatesInBranchesCount) {
 
 TEST(ParamOptions, WithoutOptionsNothingChanges) {
   const std::string sgd = Update(kSgd);
-  ExpectNoRewrite("param-options{no_decay=u}", sgd);
+  ExpectNoRewrite("param-options", sgd);
   RewriteOptions options;
   options.param_attrs["w"].comm_fusion = 2;
   ExpectNoRewrite("param-options", sgd, options);
@@ -146,6 +146,12 @@ TEST(ParamOptions, WhatItCannotChangeIsRefused) {
   EXPECT_THAT(RewriteStatus("sync-elimination", sgd, WithAttrs("w", 2, absl::nullopt)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("which only pass param-options reads")));
+  for (const char* pattern : {"u", "*"}) {  // nothing matches; sgd decays nothing
+    EXPECT_THAT(RewriteStatus(absl::StrCat("param-options{no_decay=\"", pattern, "\"}"), sgd),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("expected a pattern that matches a parameter that its update "
+                                   "decays (adamw, lamb, momentum), found none")));
+  }
   const std::string rows = Update(kSgd, "    var w@GRAD : selected_rows<fp32[2, 2]>\n");
   EXPECT_THAT(RewriteStatus("param-options", rows, WithAttrs("w", absl::nullopt, 0.5)),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("found rows (w@GRAD)")));
