@@ -114,7 +114,12 @@ pb::OpDesc OffloadDelta::HostConstant(const std::string& variable, const Dims& d
 }
 
 void OffloadDelta::Decay(const Update& update, float coeff) {
-  const std::string kept = Scalar(update, "KEPT");
+  // Of the dimensions of the learning rate: [1], or none.
+  const VarId rate = program_.block(0).FindVar(update.op.Input("LearningRate")[0]);
+  const absl::optional<TensorType> type =
+      rate.valid() ? DeclaredType(program_.var(rate)) : absl::nullopt;
+  const std::string kept = names_.Next(absl::StrCat(update.param, "@KEPT"));
+  rewriter_.AddVar(0, TensorVar(kept, DType::kFloat32, type.has_value() ? type->dims : Dims{1}));
   Emit(update, "scale", {{"X", {update.rate}}}, kept, {{"scale", -coeff}, {"bias", 1.0f}});
   Emit(update, "elementwise_mul", {{"X", {update.param}}, {"Y", {kept}}}, update.param);
 }
