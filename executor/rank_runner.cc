@@ -58,16 +58,22 @@ absl::Status RankRunner::RunAll() {
   }
   if (servers_.has_value()) KeepOwnValues();
   if (job_.inputs.params != nullptr) {
-    for (const auto& [name, tensor] : *job_.inputs.params) {
-      if (job_.IsOfServers(name)) continue;
-      Tensor* value = &scope_.FindOrCreate(name)->tensor;
-      *value = Tensor(device_->memory());
-      WEFT_RETURN_IF_ERROR(value->CopyFrom(tensor));
-    }
+    WEFT_RETURN_IF_ERROR(SetValues(*job_.inputs.params));
+    WEFT_RETURN_IF_ERROR(SetValues(job_.masters));
   }
   WEFT_RETURN_IF_ERROR(CompareStartValues());
   WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
   return RunSteps(executor.get());
+}
+
+absl::Status RankRunner::SetValues(const std::map<std::string, Tensor>& values) {
+  for (const auto& [name, tensor] : values) {
+    if (job_.IsOfServers(name)) continue;
+    Tensor* value = &scope_.FindOrCreate(name)->tensor;
+    *value = Tensor(device_->memory());
+    WEFT_RETURN_IF_ERROR(value->CopyFrom(tensor));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RankRunner::MakeDevices() {

@@ -3,7 +3,9 @@
 #define WEFT_EXECUTOR_RANK_RUNNER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -39,6 +41,8 @@ class RankRunner {
 
  private:
   absl::Status RunAll();
+  // Those that servers hold stay out.
+  absl::Status SetValues(const std::map<std::string, Tensor>& values);
   absl::Status MakeDevices();
   absl::Status Resume();
   absl::Status RunSteps(PlanExecutor* executor);

@@ -76,6 +76,8 @@ struct RunJob {
   std::unique_ptr<ServerPost> post;  // null: no servers
   absl::optional<Plan> startup_plan;
   absl::optional<Plan> main_plan;
+  // Master weights that inputs.params lacks, from the parameters that it has.
+  std::map<std::string, Tensor> masters;
   bool main_may_draw = false;
   std::unique_ptr<Feeder> feeder;
   std::vector<int> fetch;

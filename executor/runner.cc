@@ -29,6 +29,8 @@
 #include "executor/run_state.h"
 #include "executor/server_rank.h"
 #include "ops/analysis/group_variables.h"
+#include "ops/analysis/updates.h"
+#include "ops/kernel_util.h"
 #include "ops/schema/op_schema.h"
 
 namespace weft {
@@ -197,6 +199,25 @@ absl::Status PrepareFeedback(RunJob* job) {
   return absl::OkStatus();
 }
 
+// Else a master weight would have the value of the startup program, and the first update would
+// undo what the file says.
+absl::Status FindMasters(RunJob* job, NameSet* holds_value) {
+  const Program& main = *job->inputs.main;
+  const std::map<std::string, Tensor>& params = *job->inputs.params;
+  for (const ParamUpdate& update : FindUpdates(main)) {
+    if (!update.master.valid()) continue;
+    const std::string master(main.name(update.master));
+    const auto param = params.find(std::string(main.name(update.param)));
+    if (param == params.end() || params.count(master) > 0) continue;
+    Tensor value;
+    value.Resize(DType::kFloat32, param->second.dims());
+    WEFT_RETURN_IF_ERROR(ConvertFloats(param->first, param->second, master, &value));
+    job->masters[master] = std::move(value);
+    holds_value->insert(master);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, PlanOptionsOf(*job)));
   LeaveServersOut(*job, &*job->main_plan);
@@ -221,6 +242,7 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
       WEFT_RETURN_IF_ERROR(CheckParam(of, name, type));
       holds_value.insert(name);
     }
+    WEFT_RETURN_IF_ERROR(FindMasters(job, &holds_value));
   }
   WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->workers,
                                                     job->options.steps, job->options.begin_step));

@@ -91,18 +91,37 @@ constexpr char kMain[] = R"(program version=2006002 {
     var b1 : fp32[1] persistable
     var b2 : fp32[1] persistable
     var master : fp32[5] persistable
-    Out=[w@GRAD] = assign(X=[g]) role=backward vars=[w, w@GRAD]
-    Beta1PowOut=[b1], Beta2PowOut=[b2], MOUT Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = TYPE(Beta1Pow=[b1], Beta2Pow=[b2], Grad=[w@GRAD], LearningRate=[lr], MIN Moment1=[m], Moment2=[v], Param=[w]) role=optimize vars=[w, w@GRAD] {beta1=BETA1, beta2=BETA2, epsilon=EPSILON, multi_precision=MULTI DECAY}
+NORM_VARS    Out=[w@GRAD] = assign(X=[g]) role=backward vars=[w, w@GRAD]
+NORM_OPS    Beta1PowOut=[b1], Beta2PowOut=[b2], MOUT Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = TYPE(Beta1Pow=[b1], Beta2Pow=[b2], Grad=[GRAD], LearningRate=[lr], MIN Moment1=[m], Moment2=[v], Param=[w]) role=optimize vars=[w, w@GRAD] {beta1=BETA1, beta2=BETA2, epsilon=EPSILON, multi_precision=MULTI DECAY}
   }
 })";
+// MindSpore's FusedCastAdamWeightDecay divides the gradient by a norm, unless that is below 1e-10.
+constexpr char kNormVars[] = R"(    var norm : fp32[1] need_check_feed
+    var least : fp32[1]
+    var one : fp32[1]
+    var divides : bool[1]
+    var divisor : fp32[1]
+    var g32 : fp32[5]
+    var divided : fp32[5]
+)";
+constexpr char kNormOps[] =
+    R"(    Out=[least] = fill_constant() role=optimize {shape=longs[1], dtype=5, value=1e-10}
+    Out=[one] = fill_constant() role=optimize {shape=longs[1], dtype=5, value=1.0}
+    Out=[divides] = greater_equal(X=[norm], Y=[least]) role=optimize
+    Out=[divisor] = where(Condition=[divides], X=[norm], Y=[one]) role=optimize
+    Out=[g32] = cast(X=[w@GRAD]) role=optimize {in_dtype=4, out_dtype=5}
+    Out=[divided] = elementwise_div(X=[g32], Y=[divisor]) role=optimize
+)";
 constexpr char kStartup[] = R"(program version=2006002 {
   block 0 parent=-1 {
     var lr : fp32[1] persistable
+    var w : PARAM[5] parameter persistable
     var m : fp32[5] persistable
     var v : fp32[5] persistable
     var b1 : fp32[1] persistable
     var b2 : fp32[1] persistable
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=RATE}
+    Out=[w] = fill_constant() {shape=longs[5], dtype=DTYPE, value=0.0}
     Out=[m] = fill_constant() {shape=longs[5], dtype=5, value=0.0}
     Out=[v] = fill_constant() {shape=longs[5], dtype=5, value=0.0}
     Out=[b1] = fill_constant() {shape=longs[1], dtype=5, value=BETA1}
@@ -143,17 +162,22 @@ std::string Number(double value) {
   return text.find_first_of(".e") == std::string::npos ? absl::StrCat(text, ".0") : text;
 }
 
-std::string Text(const char* text, const Json& of) {
+// `has_master`: the update has a MasterParam.
+std::string Text(const char* text, const Json& of, bool has_master) {
   const Json& params = of["params"];
   const auto type = [](const Json& tensor) {
     return tensor["dtype"] == "float16" ? "fp16" : "fp32";
   };
-  const bool has_master = params.value("master_weight", "") == "fp32";
+  const bool has_norm = params.contains("global_norm");
   const bool is_delta = of["kind"] == "adam_delta";
   const std::string decay =
       absl::StrCat(", with_decay=true, coeff=", Number(params.value("weight_decay", 0.0)));
   return absl::StrReplaceAll(
-      text, {{": GRAD[5]", absl::StrCat(": ", type(of["steps"][0]["grad"]), "[5]")},
+      text, {{"NORM_VARS", has_norm ? kNormVars : ""},
+             {"NORM_OPS", has_norm ? kNormOps : ""},
+             {"Grad=[GRAD]", has_norm ? "Grad=[divided]" : "Grad=[w@GRAD]"},
+             {": GRAD[5]", absl::StrCat(": ", type(of["steps"][0]["grad"]), "[5]")},
+             {"DTYPE", of["init"]["dtype"] == "float16" ? "4" : "5"},
              {"PARAM[5]", absl::StrCat(type(of["init"]), "[5]")},
              {"MOUT ", has_master ? "MasterParamOut=[master], " : ""},
              {"MIN ", has_master ? "MasterParam=[master], " : ""},
@@ -166,59 +190,145 @@ std::string Text(const char* text, const Json& of) {
              {"RATE", Number(params["lr"])}});
 }
 
+// Trains the case and compares it. `has_master`: the program has a master weight; else the mode
+// makes it, where the case has one.
+void ExpectUpdatesOf(const Json& of, bool has_master) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(Text(kMain, of, has_master)));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(Text(kStartup, of, has_master)));
+  TranspileOptions options;
+  const bool keeps_master = of["params"].value("master_weight", "none") == "fp32";
+  options.passes = of["kind"] == "adam_delta"
+                       ? "optimizer-offload{offload=states}"
+                       : absl::StrCat("optimizer-offload{bias_correction=false,master_weights=",
+                                      keeps_master ? "fp32" : "none", "}");
+  absl::StrAppend(&options.passes, ",hetero-partition{place=op_device}");
+  options.cluster.nranks = 1;
+  WEFT_ASSERT_OK(Rewrite(options, &main, &startup));
+  ASSERT_TRUE(IsOnTwoDevices(main));
+  const Json& steps = of["steps"];
+  const bool has_norm = of["params"].contains("global_norm");
+  FeedSource feeds;
+  feeds.variables = {"g"};
+  if (has_norm) feeds.variables.push_back("norm");
+  feeds.num_steps = static_cast<int64_t>(steps.size());
+  feeds.read = [&](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    std::vector<Tensor> values = {TensorOf(steps[step]["grad"])};
+    if (!has_norm) return values;
+    values.emplace_back();
+    values.back().Resize(DType::kFloat32, {1});
+    *values.back().data<float>() = of["params"]["global_norm"];
+    return values;
+  };
+  Json init = of["init"];
+  std::map<std::string, Tensor> params = {{"w", TensorOf(init)}};
+  init["dtype"] = "float32";
+  if (has_master) params["master"] = TensorOf(init);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results results, Train(main, startup, feeds, feeds.num_steps, 1,
+                                                         {"w", "m", "v"}, &params));
+  for (size_t step = 0; step < steps.size(); ++step) {
+    SCOPED_TRACE(step);
+    // Paddle's adam, which the program has, also corrects the epsilon.
+    const double tolerance = of["kind"] == "adam_delta" ? 5e-5 : of["atol"].get<double>();
+    const auto expect = [&](int fetched, const char* name) {
+      ExpectNear(results.at(absl::StrCat(step, "/0/", fetched)), steps[step]["after"][name],
+                 of["rtol"], tolerance);
+    };
+    expect(0, "Param");
+    expect(1, "Moment1");
+    expect(2, "Moment2");
+  }
+  // What master weights are for: updates below half a unit of the parameter add up.
+  if (of["id"] == "mindspore/offload/stagnation_no_master") {
+    const Tensor last = results.at(absl::StrCat(steps.size() - 1, "/0/0")), first = params["w"];
+    for (int64_t i = 0; i < last.size(); ++i) {
+      EXPECT_EQ(static_cast<float>(last.data<Float16>()[i]),
+                static_cast<float>(first.data<Float16>()[i]));
+    }
+  }
+}
+
 TEST(TrainOffload, UpdatesAreThoseOfMindSpore) {
   std::ifstream file("tests/data/optimizers/offload.jsonl");
   int num_cases = 0;
   for (std::string line; std::getline(file, line); ++num_cases) {
     const Json of = Json::parse(line);
     SCOPED_TRACE(of["id"].get<std::string>());
-    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(Text(kMain, of)));
-    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(Text(kStartup, of)));
-    TranspileOptions options;
-    const std::string master = of["params"].value("master_weight", "fp32");
-    options.passes =
-        of["kind"] == "adam_delta"
-            ? "optimizer-offload{offload=states}"
-            : absl::StrCat("optimizer-offload{bias_correction=false,master_weights=", master, "}");
-    absl::StrAppend(&options.passes, ",hetero-partition{place=op_device}");
-    options.cluster.nranks = 1;
-    WEFT_ASSERT_OK(Rewrite(options, &main, &startup));
-    ASSERT_TRUE(IsOnTwoDevices(main));
-    const Json& steps = of["steps"];
-    FeedSource feeds;
-    feeds.variables = {"g"};
-    feeds.num_steps = static_cast<int64_t>(steps.size());
-    feeds.read = [&steps](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
-      return std::vector<Tensor>{TensorOf(steps[step]["grad"])};
-    };
-    Json init = of["init"];
-    std::map<std::string, Tensor> params = {{"w", TensorOf(init)}};
-    init["dtype"] = "float32";
-    params["master"] = TensorOf(init);
-    WEFT_ASSERT_OK_AND_ASSIGN(const Results results, Train(main, startup, feeds, feeds.num_steps, 1,
-                                                           {"w", "m", "v"}, &params));
-    for (size_t step = 0; step < steps.size(); ++step) {
-      SCOPED_TRACE(step);
-      // Paddle's adam, which the program has, also corrects the epsilon.
-      const double tolerance = of["kind"] == "adam_delta" ? 5e-5 : of["atol"].get<double>();
-      const auto expect = [&](int fetched, const char* name) {
-        ExpectNear(results.at(absl::StrCat(step, "/0/", fetched)), steps[step]["after"][name],
-                   of["rtol"], tolerance);
-      };
-      expect(0, "Param");
-      expect(1, "Moment1");
-      expect(2, "Moment2");
-    }
-    // What master weights are for: updates below half a unit of the parameter add up.
-    if (of["id"] == "mindspore/offload/stagnation_no_master") {
-      const Tensor last = results.at(absl::StrCat(steps.size() - 1, "/0/0")), first = params["w"];
-      for (int64_t i = 0; i < last.size(); ++i) {
-        EXPECT_EQ(static_cast<float>(last.data<Float16>()[i]),
-                  static_cast<float>(first.data<Float16>()[i]));
-      }
+    ExpectUpdatesOf(of, of["params"].value("master_weight", "none") == "fp32");
+  }
+  EXPECT_EQ(num_cases, 20);
+}
+
+// The parameters come from a file without the master weights.
+TEST(TrainOffload, MasterWeightsThatTheModeMakesTrainAsThoseOfTheProgram) {
+  std::ifstream file("tests/data/optimizers/offload.jsonl");
+  int num_cases = 0;
+  for (std::string line; std::getline(file, line);) {
+    const Json of = Json::parse(line);
+    if (of["params"].value("master_weight", "none") != "fp32") continue;
+    SCOPED_TRACE(of["id"].get<std::string>());
+    ExpectUpdatesOf(of, /*has_master=*/false);
+    ++num_cases;
+  }
+  EXPECT_EQ(num_cases, 5);
+}
+
+// --- Only the change of a parameter returns ------------------------------------------------------
+
+// The parameter after three steps from `first`.
+absl::StatusOr<Tensor> TrainWith(absl::string_view offload, absl::string_view type,
+                                 absl::string_view attrs, const std::vector<float>& first) {
+  const Json of = Json::parse(absl::StrCat(
+      R"({"kind":"adam_delta","params":{"lr":0.1,"beta1":0.9,"beta2":0.99,"eps":1e-6},)",
+      R"("init":{"dtype":"float32"},"steps":[{"grad":{"dtype":"float32"}}]})"));
+  std::string text = Text(kMain, of, /*has_master=*/false);
+  text = absl::StrReplaceAll(text, {{" = adam(", absl::StrCat(" = ", type, "(")},
+                                    {"multi_precision=false}", absl::StrCat(attrs, "}")}});
+  WEFT_ASSIGN_OR_RETURN(Program main, ParseProgramText(text));
+  WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgramText(Text(kStartup, of, false)));
+  TranspileOptions options;
+  options.passes =
+      absl::StrCat("optimizer-offload{offload=", offload, "},hetero-partition{place=op_device}");
+  options.cluster.nranks = 1;
+  WEFT_RETURN_IF_ERROR(Rewrite(options, &main, &startup));
+  const Json tensor = {{"dtype", "float32"}, {"values", first}};
+  const std::map<std::string, Tensor> params = {{"w", TensorOf(tensor)}};
+  FeedSource feeds;
+  feeds.variables = {"g"};
+  feeds.num_steps = 3;
+  feeds.read = [](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    const auto scale = static_cast<float>(1 + step);
+    const Json grad = {{"dtype", "float32"},
+                       {"values", {0.5f * scale, -1.0f, 0.25f, 2.0f - scale, 1e-3f}}};
+    return std::vector<Tensor>{TensorOf(grad)};
+  };
+  WEFT_ASSIGN_OR_RETURN(const Results results, Train(main, startup, feeds, 3, 1, {"w"}, &params));
+  return results.at("2/0/0").Clone();
+}
+
+TEST(TrainOffload, ChangesOfDecayedParametersAreThoseOfTheWholeUpdate) {
+  const struct {
+    const char *type, *attrs;
+    std::vector<float> first;
+  } cases[] = {
+      {"adamw", "coeff=0.5, with_decay=true", {1, -2, 0.5, 0, 3}},
+      {"adamw", "coeff=0.5, lr_ratio=0.5, with_decay=true", {1, -2, 0.5, 0, 3}},
+      {"lamb", "weight_decay=0.5", {1, -2, 0.5, 0, 3}},
+      {"lamb", "weight_decay=0.5", {0, 0, 0, 0, 0}},  // a norm of 0 in the first step
+      {"lamb", "weight_decay=0.0", {1, -2, 0.5, 0, 3}},
+      {"lamb", "always_adapt=true, weight_decay=0.0", {1, -2, 0.5, 0, 3}},
+  };
+  for (const auto& of : cases) {
+    SCOPED_TRACE(absl::StrCat(of.type, ", ", of.attrs));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Tensor full, TrainWith("full", of.type, of.attrs, of.first));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Tensor states,
+                              TrainWith("states", of.type, of.attrs, of.first));
+    ASSERT_EQ(states.size(), full.size());
+    for (int64_t i = 0; i < full.size(); ++i) {
+      const float expected = full.data<float>()[i];
+      EXPECT_NEAR(states.data<float>()[i], expected, 1e-6 + 2e-6 * std::fabs(expected)) << i;
+      EXPECT_NE(expected, of.first[i]) << i;
     }
   }
-  EXPECT_EQ(num_cases, 16);
 }
 
 // --- Data parallel -------------------------------------------------------------------------------
@@ -278,6 +388,66 @@ TEST(TrainOffload, SomeOptimizersMayStayOnTheAccelerator) {
       const Results found,
       TrainIn(Mode("optimizer_offload", {{"params", programs.parameters[0]}}), spec));
   EXPECT_EQ(BitsOf(found), BitsOf(expected));
+}
+
+// Learning rates and decays of parameters reach the host: two ranks train to the bits of the
+// program that has them on one device, and not to those of the program without.
+TEST(TrainOffload, OptionsOfParametersTrain) {
+  const TrainingSpec spec = Layers(OptimizerKind::kMomentum);
+  TrainingPrograms programs = BuildPrograms(spec);
+  TranspileOptions options = Mode("optimizer_offload");
+  options.param_attrs[programs.parameters[0]].lr_ratio = 0.5;
+  options.param_attrs[programs.parameters[0]].weight_decay = 0.25;
+  options.param_attrs[programs.parameters[1]].lr_ratio = 0;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results found, TrainIn(options, spec));
+  options.mode.clear();
+  options.passes =
+      "param-options,comm-init,broadcast-params,scale-loss-grad,"
+      "grad-all-reduce{buckets=bytes},sync-elimination";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(options, spec));
+  EXPECT_EQ(BitsOf(found), BitsOf(expected));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results without, TrainIn(Mode("grad_allreduce"), spec));
+  EXPECT_NE(BitsOf(found), BitsOf(without));
+  // A ratio of 0 leaves the parameter as it was.
+  const std::string fetched = absl::StrCat("/0/", programs.losses.size() + 1);
+  EXPECT_EQ(BitsOf(found).at("0" + fetched), BitsOf(found).at("3" + fetched));
+}
+
+TEST(TrainOffload, RatiosAndDecaysOfParametersAreThoseOfTheFormula) {
+  TranspileOptions options;
+  options.cluster.nranks = 1;
+  options.passes = "param-options";
+  options.param_attrs["w"].lr_ratio = 0.5;
+  options.param_attrs["w"].weight_decay = 0.25;
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(R"(program version=2006002 {
+  block 0 parent=-1 {
+    var g : fp32[2] need_check_feed
+    var lr : fp32[1] persistable
+    var w : fp32[2] parameter persistable
+    var w@GRAD : fp32[2]
+    Out=[w@GRAD] = assign(X=[g]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize vars=[w, w@GRAD]
+  }
+})"));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(R"(program version=2006002 {
+  block 0 parent=-1 {
+    var lr : fp32[1] persistable
+    var w : fp32[2] parameter persistable
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+    Out=[w] = fill_constant() {shape=longs[2], dtype=5, value=8.0}
+  }
+})"));
+  WEFT_ASSERT_OK(Rewrite(options, &main, &startup));
+  FeedSource feeds;
+  feeds.variables = {"g"};
+  feeds.num_steps = 1;
+  feeds.read = [](int64_t) -> absl::StatusOr<std::vector<Tensor>> {
+    return std::vector<Tensor>{TensorOf({{"dtype", "float32"}, {"values", {2.0, -6.0}}})};
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results results, Train(main, startup, feeds, 1, 1, {"w"}));
+  // w - 0.5 * 0.5 * (g + 0.25 * w)
+  EXPECT_EQ(results.at("0/0/0").data<float>()[0], 7.0f);
+  EXPECT_EQ(results.at("0/0/0").data<float>()[1], 9.0f);
 }
 
 TEST(TrainOffload, EmbeddingsOnTheHostTrainToTheSameBits) {

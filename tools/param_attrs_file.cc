@@ -30,6 +30,16 @@ absl::Status SetFlag(const std::string& param, const std::string& key, const Jso
   return absl::OkStatus();
 }
 
+absl::Status SetFactor(const std::string& param, const std::string& key, const Json& value,
+                       absl::optional<double>* factor) {
+  // A number of JSON is finite, unless it is too large for fp64.
+  const bool fits = value.is_number() && value.get<double>() >= 0 &&
+                    value.get<double>() <= std::numeric_limits<float>::max();
+  if (!fits) return Expected(param, key, "a number of 0 or more that fits into fp32", value);
+  *factor = value.get<double>();
+  return absl::OkStatus();
+}
+
 using Groups = std::map<std::string, std::vector<int>>;
 
 constexpr char kGroups[] = "groups";
@@ -73,10 +83,13 @@ absl::Status SetAttr(const std::string& param, const std::string& key, const Jso
   if (key == "layerwise_parallel") return SetFlag(param, key, value, &attrs->layerwise_parallel);
   if (key == "in_shard") return SetFlag(param, key, value, &attrs->in_shard);
   if (key == "parameter_server") return SetFlag(param, key, value, &attrs->parameter_server);
+  if (key == "lr_ratio") return SetFactor(param, key, value, &attrs->lr_ratio);
+  if (key == "weight_decay") return SetFactor(param, key, value, &attrs->weight_decay);
   if (key != "comm_fusion") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "parameter ", param, ": unknown key '", key,
-        "': expected comm_fusion, group, layerwise_parallel, in_shard, parameter_server"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", param, ": unknown key '", key,
+                     "': expected comm_fusion, group, layerwise_parallel, in_shard, lr_ratio, "
+                     "parameter_server, weight_decay"));
   }
   const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= INT32_MAX;
   if (!fits) return Expected(param, key, "an integer from 0 to 2147483647", value);

@@ -59,6 +59,22 @@ TEST(ParamAttrs, SaysWhatIsWrongWithGroups) {
   }
 }
 
+TEST(ParamAttrs, UpdatesHaveOptions) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const ParamAttrsByName attrs,
+      ParseParamAttrs(
+          R"({"w": {"lr_ratio": 0.5, "weight_decay": 0}, "v": {"lr_ratio": 2}, "u": {}})"));
+  EXPECT_EQ(attrs.at("w").lr_ratio, 0.5);
+  EXPECT_EQ(attrs.at("w").weight_decay, 0.0);
+  EXPECT_EQ(attrs.at("v").weight_decay, absl::nullopt);
+  EXPECT_TRUE(attrs.at("v").HasUpdateOptions());
+  EXPECT_FALSE(attrs.at("u").HasUpdateOptions());
+  for (const char* value : {"-1", "1e39", "\"1\"", "true", "null"}) {
+    EXPECT_THAT(ParseParamAttrs(absl::StrCat(R"({"w": {"lr_ratio": )", value, "}}")),
+                StatusIs(kInvalid, HasSubstr("parameter w: lr_ratio: expected a number of 0 or")));
+  }
+}
+
 TEST(ParamAttrs, SaysWhatIsWrong) {
   EXPECT_THAT(ParseParamAttrs("{"), StatusIs(kInvalid, "not a JSON file"));
   EXPECT_THAT(ParseParamAttrs("[1]"), StatusIs(kInvalid, "expected a JSON object"));

@@ -347,8 +347,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "their declarations suggest");
   app.add_option(
       "--param_attrs", flags.param_attrs,
-      "JSON: comm_fusion, group, layerwise_parallel, in_shard, parameter_server of parameters, "
-      "and groups of ranks");
+      "JSON: comm_fusion, group, layerwise_parallel, in_shard, lr_ratio, parameter_server, "
+      "weight_decay of parameters, and groups of ranks");
   app.add_option("--profile", flags.profile,
                  "--buckets optimal: times of ops, of weft run --profile; default: estimated");
   app.add_option("--comm_table", flags.comm_table,

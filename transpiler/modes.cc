@@ -190,9 +190,10 @@ std::vector<Mode> MakeModes() {
        "accelerator and go to the host, and parameters come back",
        {{kWeft,
          {},
-         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
-                "sync-elimination,optimizer-offload{$master_weights,$offload,$params,$no_decay,"
-                "$bias_correction},hetero-partition{place=op_device,$order}"}},
+         "param-options{$no_decay}," + weft +
+             "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
+             "sync-elimination,optimizer-offload{$master_weights,$offload,$params,"
+             "$bias_correction},hetero-partition{place=op_device,$order}"}},
        {},
        Mode::Trainers::kTwoOrMore,
        {},

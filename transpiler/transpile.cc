@@ -1,6 +1,7 @@
 #include "transpiler/transpile.h"
 
 #include <future>
+#include <memory>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -19,6 +20,7 @@
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/passes/facts.h"
 #include "transpiler/passes/hetero_partition.h"
+#include "transpiler/passes/param_options.h"
 #include "transpiler/verify/structure.h"
 
 namespace weft {
@@ -174,6 +176,22 @@ SumLosses SumLossesOf(const Program& main, const PassContext& context) {
   return FindSumLosses(main, BatchFlow::Of(main, options));
 }
 
+// lr_ratio and weight_decay say what a step computes: they are not to be overlooked.
+absl::Status CheckUpdateOptionsAreRead(const TranspileOptions& options, const Pipeline& pipeline) {
+  const bool are_read = absl::c_any_of(pipeline.passes(), [](const std::unique_ptr<Pass>& pass) {
+    return pass->name() == ParamOptions::kName;
+  });
+  if (are_read) return absl::OkStatus();
+  for (const auto& [param, attrs] : options.param_attrs) {
+    if (!attrs.HasUpdateOptions()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("attributes of parameter ", param,
+                     ": expected no lr_ratio and no weight_decay, which only pass ",
+                     ParamOptions::kName, " reads; run it first, or use mode optimizer_offload"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status VerifyInput(const ProgramPair& programs) {
   WEFT_RETURN_IF_ERROR(VerifyStructure(*programs.main));
   if (programs.startup == nullptr) return absl::OkStatus();
@@ -205,6 +223,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
                                           const PassRegistry& registry) {
   TranspileResult result;
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
+  WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, &result));
   const bool verifies = options.verification != Verification::kNever;
   // Beside the losses: these only read the programs.
@@ -241,6 +260,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
 absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& registry) {
   TranspileResult result;
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
+  WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
   WEFT_ASSIGN_OR_RETURN(const PassContext context, ContextOf(options, &result));
   return pipeline.ClaimsOf(context).status();
 }

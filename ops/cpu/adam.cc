@@ -61,7 +61,7 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const for
     const formulas::Adam::Step<T> step = adam.At(u.lr(), b1, b2);
     T *m1 = u.state(0), *m2 = u.state(1);
     T* const m2_max = adam.amsgrad ? u.state(2) : nullptr;
-    u.ForEachRun([=](T* p, const T* g, int64_t begin, int64_t count, bool has_grad) {
+    u.ApplyToRuns([=](T* p, const T* g, int64_t begin, int64_t count, bool has_grad) {
       formulas::Adam::Step<T> f = step;
       if (as_paddle && !has_grad) f.epsilon = static_cast<T>(adam.epsilon);
       if (m2_max != nullptr) {
@@ -132,7 +132,7 @@ absl::StatusOr<Kernel> Adamax(const KernelSpec& spec, GradKind kind) {
     using T = TypeOf<decltype(u)>;
     const T lr = f.CorrectedRate(u.lr(), static_cast<T>(u.scalar(0)));
     T *m = u.state(0), *n = u.state(1);
-    u.ForEach([=](T& p, T g, int64_t i) { f(lr, p, g, m[i], n[i]); });
+    u.Apply([=](T& p, T g, int64_t i) { f(lr, p, g, m[i], n[i]); });
   });
 }
 

@@ -24,7 +24,7 @@ absl::StatusOr<Kernel> Make(const KernelSpec& spec, GradKind kind, const UpdateS
   return MakeUpdate(spec, kind, slots, [=](auto& u) {
     using T = TypeOf<decltype(u)>;
     const std::array<T*, sizeof...(k)> states = {u.state(k)...};
-    u.ForEach(
+    u.Apply(
         [=, lr = u.lr()](T& p, T g, [[maybe_unused]] int64_t i) { f(lr, p, g, states[k][i]...); });
   });
 }
@@ -81,7 +81,7 @@ absl::StatusOr<Kernel> MergedMomentum(const KernelSpec& spec) {
     formulas::Momentum f = shared;
     f.l2_decay = l2_decays[u.index()];
     T* v = u.state(0);
-    u.ForEach([=, lr = u.lr()](T& p, T g, int64_t i) { f(lr, p, g, v[i]); });
+    u.Apply([=, lr = u.lr()](T& p, T g, int64_t i) { f(lr, p, g, v[i]); });
   });
 }
 
@@ -118,7 +118,7 @@ absl::StatusOr<Kernel> LarsMomentum(const KernelSpec& spec, GradKind kind) {
     }
     const T mu = static_cast<T>(mu_attr), r = static_cast<T>(rate);
     T* v = u.state(0);
-    u.ForEach([=](T& p, T grad, int64_t i) {
+    u.Apply([=](T& p, T grad, int64_t i) {
       const T g = static_cast<T>(rescale_grad) * grad + static_cast<T>(decay) * p;
       v[i] = mu * v[i] + r * g;
       p -= v[i];

@@ -54,7 +54,13 @@ const char* OutputOf(const OpSchema& schema, absl::string_view input) {
 
 absl::Status OptimizerGrad::Read(const Tensor& grad, const Tensor& param) {
   const Tensor* values = &grad;
-  if (param.dtype() == DType::kFloat32 && IsHalf(grad.dtype())) {
+  const bool is_half = param.dtype() == DType::kFloat32 && IsHalf(grad.dtype());
+  if (is_half && kind_ == Kind::kDense) {
+    dense_ = &grad;
+    is_converted_ = false;
+    return CheckSize("Grad", grad, param.size());
+  }
+  if (is_half) {
     converted_.Resize(DType::kFloat32, grad.dims());
     WEFT_RETURN_IF_ERROR(ConvertFloats("input Grad", grad, "input Grad", &converted_));
     values = &converted_;

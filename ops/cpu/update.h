@@ -7,9 +7,9 @@
 //                       [epsilon = spec.attrs.Float("epsilon")](auto& u) {
 //                         using T = TypeOf<decltype(u)>;
 //                         T* m = u.state(0);
-//                         u.ForEach([&](T& p, T g, int64_t i) {
+//                         u.Apply([=, lr = u.lr()](T& p, T g, int64_t i) {
 //                           m[i] += g * g;
-//                           p -= u.lr() * g / (std::sqrt(m[i]) + T(epsilon));
+//                           p -= lr * g / (std::sqrt(m[i]) + T(epsilon));
 //                         });
 //                       });
 //   }
@@ -17,13 +17,15 @@
 // Guarantees for such a function:
 // - It works on the outputs, which hold the values of the inputs when it starts.
 // - A parameter in half precision with a MasterParam is updated there, with state and gradient in
-//   the master's type, and rounded afterwards. Without one it is updated in fp32, like all half
-//   precision (op_kernel.h).
+//   the master's type, and rounded afterwards: by Apply part by part, while the parts are in the
+//   first cache. Without a MasterParam it is updated in fp32, like all half precision
+//   (op_kernel.h).
 // - If slots hold several parameters (merged_adam, ...), it is called for each in turn.
 // - States have the element type in which it computes, and the size of the parameter.
 #ifndef WEFT_OPS_CPU_UPDATE_H_
 #define WEFT_OPS_CPU_UPDATE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -34,10 +36,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
+#include "ops/cpu/half_arrays.h"
+#include "ops/float16.h"
 #include "ops/kernel.h"
+#include "ops/kernel_util.h"
 #include "ops/merge_rows.h"
 #include "ops/op_kernel.h"
 #include "ops/tensor.h"
+#include "ops/threads.h"
 #include "ops/vectorize.h"
 
 namespace weft {
@@ -62,6 +68,9 @@ class OptimizerGrad {
   // Whether the gradient is row-sparse and has no rows.
   bool is_empty() const { return kind_ != Kind::kDense && merged_.rows().empty(); }
 
+  // Whether the update visits all elements of the parameter.
+  bool visits_all() const { return kind_ != Kind::kRows; }
+
   // Sets the gradient of a step, which must exist until the update is done. InvalidArgument unless
   // it has the element type of the parameter, or half precision if that is fp32, and the dimensions
   // of the parameter (for a dense one: the size).
@@ -72,7 +81,7 @@ class OptimizerGrad {
   // element occurs twice.
   template <typename T, typename Update>
   void ForEachRun(const Update& update) const {
-    if (kind_ == Kind::kDense) return update(int64_t{0}, dense_->size(), dense_->data<T>(), true);
+    if (kind_ == Kind::kDense) return update(int64_t{0}, dense_->size(), Dense<T>(), true);
     const int64_t width = merged_.row_size();
     const T* g = merged_.data<T>();
     if (kind_ == Kind::kRows) {
@@ -93,10 +102,63 @@ class OptimizerGrad {
     }
   }
 
+  // The same in any order, also on several threads at once. A dense gradient in half precision is
+  // converted block by block.
+  template <typename T, typename Update>
+  void ForEachBlock(const Update& update) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (kind_ == Kind::kDense && dense_->dtype() == DType::kFloat16) {
+        return ForEachHalfBlock<Float16>(update);
+      }
+      if (kind_ == Kind::kDense && dense_->dtype() == DType::kBFloat16) {
+        return ForEachHalfBlock<BFloat16>(update);
+      }
+    }
+    ForEachRun<T>(update);
+  }
+
  private:
+  // Of elements of an array, so that those of all arrays of an update fit into the first cache.
+  static constexpr int64_t kBlock = 1024;
+
+  template <typename Half, typename Update>
+  void ForEachHalfBlock(const Update& update) const {
+    const Half* const halves = dense_->data<Half>();
+    ForEachPartIfLong(dense_->size(), dense_->size(), 64, [&](int64_t begin, int64_t end) {
+      alignas(64) float block[kBlock];
+      for (int64_t i = begin; i < end; i += kBlock) {
+        const int64_t count = std::min(kBlock, end - i);
+        ConvertArray(halves + i, block, count);
+        update(i, count, static_cast<const float*>(block), true);
+      }
+    });
+  }
+
+  // The dense gradient as a whole.
+  template <typename T>
+  const T* Dense() const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (IsHalf(dense_->dtype())) {
+        if (!is_converted_) {
+          converted_.Resize(DType::kFloat32, dense_->dims());
+          if (dense_->dtype() == DType::kFloat16) {
+            ConvertArray(dense_->data<Float16>(), converted_.data<float>(), dense_->size());
+          } else {
+            ConvertArray(dense_->data<BFloat16>(), converted_.data<float>(), dense_->size());
+          }
+          is_converted_ = true;
+        }
+        return converted_.data<float>();
+      }
+    }
+    return dense_->data<T>();
+  }
+
   Kind kind_;
   const Tensor* dense_ = nullptr;
-  Tensor converted_;  // from half precision
+  // From half precision: rows, and a dense gradient that is asked for as a whole.
+  mutable Tensor converted_;
+  mutable bool is_converted_ = false;
   RowMerger merger_;
   Tensor merged_;
 };
@@ -115,12 +177,17 @@ class ParamUpdate {
  public:
   using Type = T;
 
-  ParamUpdate(const OptimizerGrad& grad, Tensor& param, int index, double lr)
+  // `rounded`: the parameter of which `param` is the master weight; null: there is none.
+  ParamUpdate(const OptimizerGrad& grad, Tensor& param, Tensor* rounded, int index, double lr)
       : grad_(grad),
         param_(param.data<T>()),
         size_(param.size()),
         index_(index),
-        lr_(static_cast<T>(lr)) {}
+        lr_(static_cast<T>(lr)) {
+    if (rounded == nullptr || !std::is_same_v<T, float>) return;
+    if (rounded->dtype() == DType::kFloat16) half_ = rounded->data<Float16>();
+    if (rounded->dtype() == DType::kBFloat16) bfloat16_ = rounded->data<BFloat16>();
+  }
 
   void AddState(Tensor* tensor) {
     states_.push_back(tensor == nullptr ? nullptr : tensor->data<T>());
@@ -144,6 +211,9 @@ class ParamUpdate {
     }
   }
 
+  // Whether the parameter of the master weight is up to date.
+  bool is_rounded() const { return is_rounded_; }
+
   // Calls update(p, g, i) for the elements that the gradient visits, in any order: T& p is the
   // parameter's element i, T g its gradient. A call reads and writes element i alone.
   template <typename Update>
@@ -151,6 +221,27 @@ class ParamUpdate {
     ForEachRun([=](T* p, const T* g, int64_t begin, int64_t count, bool) {
       weft::ForEach<T>(count, [=](int64_t k) { update(p[begin + k], g[k], begin + k); });
     });
+  }
+  // The same, as the last that the update does to the parameter.
+  template <typename Update>
+  void Apply(Update update) {
+    ApplyToRuns([=](T* p, const T* g, int64_t begin, int64_t count, bool) {
+      weft::ForEach<T>(count, [=](int64_t k) { update(p[begin + k], g[k], begin + k); });
+    });
+  }
+  // As ForEachRun, in any order and on several threads at once, as the last that the update does to
+  // the parameter: update(p, g, begin, count, has_grad) reads and writes these elements alone.
+  template <typename Update>
+  void ApplyToRuns(const Update& update) {
+    T* const p = param_;
+    grad_.ForEachBlock<T>([&](int64_t begin, int64_t count, const T* g, bool has_grad) {
+      update(p, g, begin, count, has_grad);
+      if constexpr (std::is_same_v<T, float>) {
+        if (half_ != nullptr) ConvertArray(p + begin, half_ + begin, count);
+        if (bfloat16_ != nullptr) ConvertArray(p + begin, bfloat16_ + begin, count);
+      }
+    });
+    is_rounded_ = grad_.visits_all() && (half_ != nullptr || bfloat16_ != nullptr);
   }
   // Calls update(p, g, begin, count, has_grad) for runs of elements: g[k] is the gradient of
   // p[begin + k], k < count; zeros for rows without a gradient.
@@ -172,6 +263,9 @@ class ParamUpdate {
   const int64_t size_;
   const int index_;
   const T lr_;
+  Float16* half_ = nullptr;  // of the parameter, if this updates its master weight
+  BFloat16* bfloat16_ = nullptr;
+  bool is_rounded_ = false;
   absl::InlinedVector<T*, 4> states_;
   absl::InlinedVector<Scalar, 4> scalars_;
 };
@@ -198,18 +292,21 @@ class UpdateFrame {
       WEFT_RETURN_IF_ERROR(Check(ctx, i, param));
       WEFT_RETURN_IF_ERROR(grads_[i].Read(grad_(ctx, i), param));
       WEFT_ASSIGN_OR_RETURN(const double lr, LearningRate(ctx, i));
+      bool is_rounded = false;
+      Tensor* const rounded = has_master() ? &param_.out(ctx, i) : nullptr;
       WEFT_RETURN_IF_ERROR(ForFloatType("input Param", param, [&](auto tag) -> absl::Status {
-        ParamUpdate<typename decltype(tag)::type> update(grads_[i], param, i, lr);
+        ParamUpdate<typename decltype(tag)::type> update(grads_[i], param, rounded, i, lr);
         for (const State& state : states_) update.AddState(state.out.get(ctx, i));
         for (const State& scalar : scalars_) {
           WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(scalar.slot, scalar.in(ctx, i)));
           update.AddScalar(value, scalar.out.get(ctx, i));
         }
-        return CallForStatus(step, update);
+        WEFT_RETURN_IF_ERROR(CallForStatus(step, update));
+        is_rounded = update.is_rounded();
+        return absl::OkStatus();
       }));
-      if (!has_master()) continue;
-      WEFT_RETURN_IF_ERROR(
-          ConvertFloats("input MasterParam", param, "input Param", &param_.out(ctx, i)));
+      if (!has_master() || is_rounded) continue;
+      WEFT_RETURN_IF_ERROR(ConvertFloats("input MasterParam", param, "input Param", rounded));
     }
     return absl::OkStatus();
   }

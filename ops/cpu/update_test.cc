@@ -46,6 +46,51 @@ TEST(UpdateTest, RowsInHalfPrecisionUpdateTheMaster) {
   EXPECT_EQ(Values<Float16>(p)[1], 1.5f);
 }
 
+// Parts of long parameters are converted, updated and rounded one after the other. lamb, which
+// needs norms first, converts and rounds them as a whole.
+TEST(UpdateTest, LongParametersInHalfPrecisionAreUpdatedAsInFp32) {
+  const int64_t n = 3 * 1024 + 7;
+  std::vector<float> first(n), grads(n);
+  for (int64_t i = 0; i < n; ++i) {
+    first[i] = 1 + static_cast<float>(i % 31) / 16;
+    grads[i] = static_cast<float>(i % 13) / 8 - 0.5f;
+  }
+  for (const char* type : {"adam", "lamb"}) {
+    std::vector<Tensor> results;
+    for (const bool is_half : {false, true}) {
+      Tensor p =
+          is_half ? MakeTensor<Float16>({n}, {first.begin(), first.end()}) : Floats({n}, first);
+      Tensor g =
+          is_half ? MakeTensor<Float16>({n}, {grads.begin(), grads.end()}) : Floats({n}, grads);
+      Tensor master = Floats({n}, first), lr = Floats({1}, {0.25});
+      Tensor m1 = Floats({n}, std::vector<float>(n)), m2 = Floats({n}, std::vector<float>(n));
+      Tensor b1 = Floats({1}, {0.5}), b2 = Floats({1}, {0.75});
+      SlotPointers inputs = {{"Param", {&p}},    {"Grad", {&g}},     {"LearningRate", {&lr}},
+                             {"Moment1", {&m1}}, {"Moment2", {&m2}}, {"Beta1Pow", {&b1}},
+                             {"Beta2Pow", {&b2}}};
+      SlotPointers outputs = {{"ParamOut", {&p}},
+                              {"Moment1Out", {&m1}},
+                              {"Moment2Out", {&m2}},
+                              {"Beta1PowOut", {&b1}},
+                              {"Beta2PowOut", {&b2}}};
+      if (is_half) {
+        inputs.push_back({"MasterParam", {&master}});
+        outputs.push_back({"MasterParamOut", {&master}});
+      }
+      AttrValues attrs = {{"beta1", 0.5f}, {"beta2", 0.75f}};
+      if (type == std::string("lamb")) attrs.push_back({"weight_decay", 0.5f});
+      WEFT_ASSERT_OK(RunOpOn(type, inputs, attrs, outputs));
+      results.push_back(is_half ? master.Clone() : p.Clone());
+      if (!is_half) continue;
+      EXPECT_EQ(Values<float>(results[1]), Values<float>(results[0])) << type;
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(p.data<Float16>()[i].bits(), Float16(master.data<float>()[i]).bits()) << i;
+      }
+      EXPECT_NE(Values<float>(master), first);
+    }
+  }
+}
+
 TEST(UpdateTest, OnlyTheGradientMayBeRows) {
   Tensor p = Floats({2, 1}, {1, 2}), rows = Rows({2, 1}, {0, 1}, {1, 2}), lr = Floats({1}, {1});
   EXPECT_THAT(RunOpOn("sgd", {{"Param", {&rows}}, {"Grad", {&rows}}, {"LearningRate", {&lr}}}, {},

@@ -19,6 +19,7 @@
 #include "transpiler/passes/paddle/paddle_multi_thread_fuse.h"
 #include "transpiler/passes/paddle/paddle_single_process_fuse.h"
 #include "transpiler/passes/paddle/paddle_single_process_scale.h"
+#include "transpiler/passes/param_options.h"
 #include "transpiler/passes/parameter_server.h"
 #include "transpiler/passes/partial_averaging.h"
 #include "transpiler/passes/periodic_broadcast.h"
@@ -52,6 +53,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<PaddleMultiThreadFuse>();
   registry.Add<PaddleSingleProcessFuse>();
   registry.Add<PaddleSingleProcessScale>();
+  registry.Add<ParamOptions>();
   registry.Add<ParameterServer>();
   registry.Add<PartialAveraging>();
   registry.Add<PeriodicBroadcast>();

@@ -14,7 +14,9 @@
 #include "proto/op_role.h"
 #include "transpiler/passes/name_pattern.h"
 #include "transpiler/passes/new_variables.h"
-#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/offload_delta.h"
+#include "transpiler/passes/offload_masters.h"
+#include "transpiler/passes/op_edits.h"
 
 namespace weft {
 namespace {
@@ -27,54 +29,16 @@ bool IsOptimizer(const Op& op) {
   return schema != nullptr && schema->Has(Trait::kOptimizer);
 }
 
-pb::OpDesc::Var* FindSlot(google::protobuf::RepeatedPtrField<pb::OpDesc::Var>* slots,
-                          absl::string_view name) {
-  for (pb::OpDesc::Var& slot : *slots) {
-    if (slot.parameter() == name) return &slot;
-  }
-  return nullptr;
-}
-
-void SetSlot(google::protobuf::RepeatedPtrField<pb::OpDesc::Var>* slots, absl::string_view name,
-             const std::vector<std::string>& variables) {
-  pb::OpDesc::Var* slot = FindSlot(slots, name);
-  if (slot == nullptr) {
-    slot = slots->Add();
-    slot->set_parameter(std::string(name));
-  }
-  slot->clear_arguments();
-  for (const std::string& variable : variables) slot->add_arguments(variable);
-}
-
-pb::OpDesc::Attr* AttrOf(pb::OpDesc* op, absl::string_view name, pb::AttrType type) {
-  for (pb::OpDesc::Attr& attr : *op->mutable_attrs()) {
-    if (attr.name() == name) return &attr;
-  }
-  pb::OpDesc::Attr* const attr = op->add_attrs();
-  attr->set_name(std::string(name));
-  attr->set_type(type);
-  return attr;
-}
-
-void SetBool(pb::OpDesc* op, absl::string_view name, bool value) {
-  AttrOf(op, name, pb::BOOLEAN)->set_b(value);
-}
-
-void SetOnHost(pb::OpDesc* op) {
-  AttrOf(op, kOpDeviceAttr, pb::STRING)->set_s(std::string(kHostDeviceName));
-}
-
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
 class Offloader {
  public:
   Offloader(const OptimizerOffload::Options& options, ProgramPair& programs)
       : options_(options),
         program_(*programs.main),
-        startup_program_(programs.startup),
         names_(programs),
-        main_(programs.main) {
+        main_(programs.main),
+        delta_(program_, &names_, &main_) {
     if (programs.startup != nullptr) startup_.emplace(programs.startup);
+    masters_.emplace(programs, &names_, &main_, startup_.has_value() ? &*startup_ : nullptr);
   }
 
   absl::StatusOr<bool> Run() {
@@ -134,10 +98,17 @@ class Offloader {
     });
   }
 
+  static bool IsOnHost(const Op& op) { return op.StringAttr(kOpDeviceAttr) == kHostDeviceName; }
+
   void MoveToHost(const Op& op, pb::OpDesc desc) {
-    if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) return;
     SetOnHost(&desc);
-    main_.Replace(op.id(), desc);
+    const bool is_new = desc.SerializeAsString() != op.ToProto().SerializeAsString();
+    if (is_new) main_.Replace(op.id(), desc);
+  }
+
+  absl::Status Refused(const Op& op, absl::string_view what) const {
+    return absl::FailedPreconditionError(
+        absl::StrCat(op.DebugName(), " input Param (", Name(op.Input("Param")[0]), "): ", what));
   }
 
   absl::Status AddBranch(const Op& op) {
@@ -146,13 +117,17 @@ class Offloader {
       return absl::FailedPreconditionError(absl::StrCat(
           op.DebugName(), ": expected updates in the root block or in branches of it"));
     }
-    if (options_.offload == Offload::kStates) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          op.DebugName(), ": offload=states takes updates of the root block; use offload=full"));
-    }
+    WEFT_RETURN_IF_ERROR(AddUpdatesOfBranch(op));
+    MoveToHost(op, op.ToProto());
+    return absl::OkStatus();
+  }
+
+  // They go to the host as they are: an option that would change one is refused.
+  absl::Status AddUpdatesOfBranch(const Op& op) {
     for (int block : op.SubBlocks()) {
       for (OpId id : program_.block(block).ops()) {
         const Op inner = program_.op(id);
+        WEFT_RETURN_IF_ERROR(AddUpdatesOfBranch(inner));
         if (!IsOptimizer(inner)) continue;
         WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(inner));
         if (!matches) {
@@ -160,97 +135,43 @@ class Offloader {
               inner.DebugName(), " input Param: expected that all parameters of its block match '",
               options_.params, "'"));
         }
+        if (options_.offload == Offload::kStates) {
+          return Refused(inner, "offload=states takes updates of the root block; use offload=full");
+        }
+        if (!options_.bias_correction) {
+          return Refused(inner, "bias_correction=off takes updates of the root block");
+        }
+        if (KeepsMasters() ? masters_->WouldKeep(inner) : masters_->WouldDrop(inner)) {
+          return Refused(inner, KeepsMasters()
+                                    ? "updates of the root block alone are given master weights "
+                                      "and fp32 state; build the program with multi_precision"
+                                    : "master_weights=none takes updates of the root block");
+        }
         ++num_updates_;
       }
     }
-    MoveToHost(op, op.ToProto());
     return absl::OkStatus();
   }
+
+  bool KeepsMasters() const { return options_.master_weights == MasterWeights::kFp32; }
 
   absl::Status AddUpdate(const Op& op) {
-    if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) {
-      ++num_updates_;
-      return absl::OkStatus();
-    }
     WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(op));
-    if (!matches) return absl::OkStatus();
+    if (!matches && !IsOnHost(op)) return absl::OkStatus();
     ++num_updates_;
-    pb::OpDesc desc = op.ToProto();
-    WEFT_RETURN_IF_ERROR(CheckStates(op));
-    WEFT_RETURN_IF_ERROR(SetMaster(op, &desc));
-    if (!options_.bias_correction) WEFT_RETURN_IF_ERROR(DropBiasCorrection(op, &desc));
-    const bool decays = op.HasAttr("with_decay") && op.BoolAttr("with_decay").value_or(false);
-    if (decays && !options_.no_decay.empty() &&
-        MatchesPattern(options_.no_decay, program_.name(op.Input("Param")[0]))) {
-      SetBool(&desc, "with_decay", false);
+    if (!matches) return absl::OkStatus();
+    const bool changes_formula = !options_.bias_correction || options_.offload == Offload::kStates;
+    if (IsOnHost(op) && changes_formula) {
+      return Refused(op,
+                     "expected an update that op_device does not put on the host already, for "
+                     "offload=states and bias_correction=off");
     }
-    if (options_.offload == Offload::kStates) WEFT_RETURN_IF_ERROR(AddDelta(op, &desc));
+    pb::OpDesc desc = op.ToProto();
+    WEFT_RETURN_IF_ERROR(KeepsMasters() ? masters_->Keep(op, &desc) : masters_->Drop(op, &desc));
+    if (!options_.bias_correction) WEFT_RETURN_IF_ERROR(DropBiasCorrection(op, &desc));
+    if (options_.offload == Offload::kStates) WEFT_RETURN_IF_ERROR(delta_.Split(op, &desc));
     MoveToHost(op, std::move(desc));
     return absl::OkStatus();
-  }
-
-  absl::optional<TensorType> TypeOf(Symbol name) const {
-    const VarId var = program_.block(0).FindVar(name);
-    return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
-  }
-
-  // The host computes in fp32.
-  absl::Status CheckStates(const Op& op) const {
-    const OpSchema& schema = *FindOpSchema(op.type());
-    for (const SlotSchema& slot : schema.outputs()) {
-      if (slot.in_place_of.empty() || slot.in_place_of == "Param") continue;
-      for (Symbol state : op.Input(slot.in_place_of)) {
-        const absl::optional<TensorType> type = TypeOf(state);
-        if (!type.has_value() || !IsHalf(type->dtype)) continue;
-        return absl::FailedPreconditionError(
-            absl::StrCat(op.DebugName(), " input ", slot.in_place_of, " (", program_.name(state),
-                         "): expected state in fp32, found ", DTypeName(type->dtype),
-                         "; build the program with multi_precision"));
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status NeedStartup(const Op& op, absl::string_view what) const {
-    if (startup_.has_value()) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat(op.DebugName(), ": ", what, " changes the startup program; give it too"));
-  }
-
-  absl::Status SetMaster(const Op& op, pb::OpDesc* desc) {
-    const absl::Span<const Symbol> params = op.Input("Param");
-    const absl::optional<TensorType> type = TypeOf(params[0]);
-    if (!type.has_value() || !IsHalf(type->dtype)) return absl::OkStatus();
-    const absl::Span<const Symbol> masters = op.Input("MasterParam");
-    const bool has_master = !masters.empty() && program_.name(masters[0]) != kEmptyVarName;
-    if (options_.master_weights == MasterWeights::kNone) {
-      if (!has_master) return absl::OkStatus();
-      WEFT_RETURN_IF_ERROR(NeedStartup(op, "master_weights=none"));
-      SetSlot(desc->mutable_inputs(), "MasterParam", {});
-      SetSlot(desc->mutable_outputs(), "MasterParamOut", {});
-      SetBool(desc, "multi_precision", false);
-      for (Symbol master : masters) DropMaster(master);
-      return absl::OkStatus();
-    }
-    if (has_master) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat(op.DebugName(), " input Param (", program_.name(params[0]),
-                     "): expected a parameter with master weights, found ", DTypeName(type->dtype),
-                     " without MasterParam; build the program with multi_precision, or use "
-                     "master_weights=none, which loses small updates"));
-  }
-
-  void DropMaster(Symbol master) {
-    const VarId var = program_.block(0).FindVar(master);
-    if (var.valid()) main_.EraseVar(var);
-    const Program& startup = *startup_program_;
-    const Symbol name = startup.FindSymbol(program_.name(master));
-    if (!name.valid()) return;
-    for (OpId id : startup.block(0).ops()) {
-      if (absl::c_linear_search(startup.op(id).output_args(), name)) startup_->Erase(id);
-    }
-    const VarId in_startup = startup.block(0).FindVar(name);
-    if (in_startup.valid()) startup_->EraseVar(in_startup);
   }
 
   // Powers of 0 correct nothing. They are no state: parameters from a file would bring others.
@@ -263,75 +184,20 @@ class Offloader {
     for (const char* slot : {"Beta1Pow", "Beta2Pow"}) {
       const std::string power = names_.Next(absl::StrCat(Name(op.Input("Param")[0]), "@", slot));
       main_.AddVar(0, TensorVar(power, DType::kFloat32, {1}));
-      main_.InsertBefore(op.id(), Zeros(power, DType::kFloat32, {1}));
-      SetSlot(desc->mutable_inputs(), slot, {power});
-      SetSlot(desc->mutable_outputs(), absl::StrCat(slot, "Out"), {power});
+      main_.InsertBefore(op.id(), OffloadDelta::HostConstant(power, {1}, 0));
+      SetInput(desc, slot, {power});
+      SetOutput(desc, absl::StrCat(slot, "Out"), {power});
     }
-    return absl::OkStatus();
-  }
-
-  // On the host.
-  static pb::OpDesc Zeros(const std::string& variable, DType dtype, const Dims& dims) {
-    pb::OpDesc zeros = BuildOp({"fill_constant",
-                                {},
-                                {{"Out", {variable}}},
-                                {{"shape", std::vector<int64_t>(dims.begin(), dims.end())},
-                                 {"dtype", static_cast<int32_t>(dtype)},
-                                 {"value", 0.0f}},
-                                kRoleOptimize},
-                               Dialect::kWeft);
-    SetOnHost(&zeros);
-    return zeros;
-  }
-
-  // Why the change of the parameter depends on it; empty: it does not.
-  static std::string WhyDependsOnParam(const Op& op) {
-    if (op.BoolAttr("with_decay").value_or(false) && op.FloatAttr("coeff").value_or(0) != 0) {
-      return "it decays the parameter";
-    }
-    if (!op.StringAttr("regularization_method").value_or("").empty()) {
-      return "it adds the parameter to the gradient";
-    }
-    for (const char* type : {"sgd", "momentum", "adam", "adamw"}) {
-      if (op.type() == type) return "";
-    }
-    return "what it changes may depend on the parameter";
-  }
-
-  absl::Status AddDelta(const Op& op, pb::OpDesc* desc) {
-    const std::string why = WhyDependsOnParam(op);
-    const absl::Span<const Symbol> params = op.Input("Param");
-    const absl::optional<TensorType> type = TypeOf(params[0]);
-    const bool is_known = params.size() == 1 && type.has_value() &&
-                          type->dtype == DType::kFloat32 && NumElements(type->dims) >= 0;
-    if (!why.empty() || !is_known) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          op.DebugName(), " input Param (", program_.name(params[0]), "): offload=states ",
-          why.empty() ? "takes one fp32 parameter of known dimensions"
-                      : absl::StrCat("cannot: ", why),
-          "; use offload=full"));
-    }
-    const std::string param = Name(params[0]);
-    const std::string delta = names_.Of(absl::StrCat(param, "@DELTA"));
-    main_.AddVar(0, TensorVar(delta, type->dtype, type->dims));
-    main_.InsertBefore(op.id(), Zeros(delta, type->dtype, type->dims));
-    SetSlot(desc->mutable_inputs(), "Param", {delta});
-    SetSlot(desc->mutable_outputs(), "ParamOut", {delta});
-    main_.InsertAfter(op.id(), BuildOp({"elementwise_add",
-                                        {{"X", {param}}, {"Y", {delta}}},
-                                        {{"Out", {param}}},
-                                        {},
-                                        kRoleOptimize},
-                                       Dialect::kWeft));
     return absl::OkStatus();
   }
 
   const OptimizerOffload::Options& options_;
   const Program& program_;
-  const Program* const startup_program_;
   UniqueNames names_;
   Rewriter main_;
   absl::optional<Rewriter> startup_;
+  absl::optional<OffloadMasters> masters_;
+  OffloadDelta delta_;
   int num_updates_ = 0;
 };
 
@@ -346,15 +212,13 @@ void OptimizerOffload::Options::Bind(OptionBinder& bind) {
               "the weights change by returns",
               {{"full", Offload::kFull}, {"states", Offload::kStates}});
   bind.String("params", &params, "parameters whose optimizers go to the host; may have *");
-  bind.String("no_decay", &no_decay, "parameters that adamw does not decay; may have *");
   bind.Bool("bias_correction", &bias_correction,
             "whether adam and adamw correct moments for their start at 0");
 }
 
 Claims OptimizerOffload::claims(const PassContext& context) const {
   const bool computes_the_same = options_.master_weights == MasterWeights::kFp32 &&
-                                 options_.offload == Offload::kFull && options_.bias_correction &&
-                                 options_.no_decay.empty();
+                                 options_.offload == Offload::kFull && options_.bias_correction;
   return computes_the_same ? Claims() : Claims::Of(Claims::Computation::kChanged);
 }
 

@@ -16,28 +16,23 @@ namespace weft {
 // hetero-partition, which must follow, makes the copies: state and master weights stay in the
 // memory of the host, gradients go there while backward runs, and parameters come back.
 //
-//   master_weights=fp32   parameters in half precision must have a MasterParam: the host updates
-//   that,
-//                         and sends what half precision leaves of it
+//   master_weights=fp32   the host updates master weights of parameters in half precision, and
+//                         sends what half precision leaves of them. An update without MasterParam
+//                         gets one, and fp32 state (OffloadMasters)
 //   master_weights=none   a MasterParam is dropped: the parameter itself is updated, in fp32, and
 //                         rounded, so that updates below half its precision are lost
-//   offload=states        the parameter stays on the accelerator. The host computes by what it
-//                         changes, from a parameter of zeros, and the accelerator adds that:
-//                           Out=[w@DELTA] = fill_constant() {value=0.0, op_device="cpu"}
-//                           ParamOut=[w@DELTA] = adam(Param=[w@DELTA], ...) {op_device="cpu"}
-//                           Out=[w] = elementwise_add(X=[w], Y=[w@DELTA])
-//                         for fp32 parameters, and optimizers whose change does not depend on the
-//                         parameter: sgd, momentum, adam, and adamw without decay
+//   offload=states        the parameter stays on the accelerator, and what it changes by returns,
+//                         for fp32 parameters of sgd, momentum, adam, adamw and lamb (OffloadDelta)
 //   bias_correction=off   adam and adamw take powers of beta of 0, and are then MindSpore's
 //                         AdamWeightDecay: p -= lr (m / (√v + epsilon) + weight_decay p)
-//   no_decay=P            adamw does not decay parameters that match
 //
-// Updates whose op_device is cpu count as offloaded, and stay as they are.
+// Updates whose op_device is cpu count as offloaded, whether they match or not; those that match
+// get master weights or lose them. Updates of branches go to the host as they are.
 //
-// InvalidArgument: no update matches. FailedPrecondition, naming op and variable: state that is not
-// fp32; half precision without master weights; no startup program where one must change; an op that
-// offload=states cannot take; updates of several parameters in one op of which only some match.
-// O(arguments).
+// InvalidArgument: no update matches. FailedPrecondition, naming op and variable: those of
+// OffloadMasters and OffloadDelta; an update in a branch that an option would change; one with
+// op_device=cpu that offload=states or bias_correction=off would change; updates of several
+// parameters in one op of which only some match. O(arguments).
 class OptimizerOffload : public Pass {
  public:
   static constexpr absl::string_view kName = "optimizer-offload";
@@ -49,7 +44,6 @@ class OptimizerOffload : public Pass {
     MasterWeights master_weights = MasterWeights::kFp32;
     Offload offload = Offload::kFull;
     std::string params = "*";
-    std::string no_decay;
     bool bias_correction = true;
     void Bind(OptionBinder& bind);
   };

@@ -4,9 +4,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/schema/tensor_type.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/transpile.h"
@@ -59,30 +61,214 @@ TEST(OptimizerOffload, StatesAloneReturnWhatTheParameterChangesBy) {
   )");
 }
 
-TEST(OptimizerOffload, ChangeThatDependsOnTheParameterIsRefused) {
-  EXPECT_THAT(
-      Refused("optimizer-offload{offload=states}", absl::StrCat(kVars, R"(
+// The update of w by an optimizer with two moments.
+std::string AdamLike(absl::string_view type, absl::string_view attrs) {
+  return absl::StrCat(
+      "    Beta1PowOut=[p], Beta2PowOut=[q], Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = ", type,
+      "(Beta1Pow=[p], Beta2Pow=[q], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], "
+      "Param=[w]) role=optimize {",
+      attrs, "}\n");
+}
+constexpr char kGradient[] = R"(
+    var g : fp32[2, 2] need_check_feed
+    var w : fp32[2, 2] parameter persistable
     Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
-    Beta1PowOut=[p], Beta2PowOut=[q], Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = lamb(Beta1Pow=[p], Beta2Pow=[q], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w]) role=optimize {weight_decay=0.01}
-  )")),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               HasSubstr("offload=states cannot: what it changes may depend on the parameter; use "
-                         "offload=full")));
+)";
+
+TEST(OptimizerOffload, DecayOfAdamWStaysOnTheAccelerator) {
+  ExpectRewrite(
+      "optimizer-offload{offload=states}",
+      absl::StrCat(kGradient, AdamLike("adamw", "coeff=0.5, lr_ratio=0.5, with_decay=true")),
+      R"(
+    var w@DELTA : fp32[2, 2]
+    var w@KEPT_0 : fp32[1]
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w@DELTA] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0, op_device="cpu"}
+    Beta1PowOut=[p], Beta2PowOut=[q], Moment1Out=[m], Moment2Out=[v], ParamOut=[w@DELTA] = adamw(Beta1Pow=[p], Beta2Pow=[q], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w@DELTA]) role=optimize {coeff=0.5, lr_ratio=0.5, with_decay=false, op_device="cpu"}
+    Out=[w@KEPT_0] = scale(X=[lr]) role=optimize {scale=-0.25, bias=1.0}
+    Out=[w] = elementwise_mul(X=[w], Y=[w@KEPT_0]) role=optimize
+    Out=[w] = elementwise_add(X=[w], Y=[w@DELTA]) role=optimize
+  )");
 }
 
-TEST(OptimizerOffload, HalfPrecisionWithoutMasterWeightsIsRefused) {
-  const std::string ops = R"(
+// What the op does not say is the default of its schema. The learning rate has no dimensions, as
+// since Paddle 2.5.
+TEST(OptimizerOffload, DefaultDecayOfAdamWStaysOnTheAccelerator) {
+  Program main = testing::CompactProgram(absl::StrCat(
+      "    var lr : fp32[] persistable\n", kGradient, AdamLike("adamw", "with_decay=true")));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "optimizer-offload{offload=states}";
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  bool found = false;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    if (op.type() != "scale" || op.FloatAttr("bias").value_or(0) != 1) continue;
+    found = true;
+    EXPECT_FLOAT_EQ(static_cast<float>(*op.FloatAttr("scale")), -0.01f);
+    const Var kept = main.var(main.block(0).FindVar(op.output_args()[0]));
+    EXPECT_EQ(DeclaredType(kept)->dims, Dims());
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(OptimizerOffload, NormsOfLambStayOnTheAccelerator) {
+  ExpectRewrite("optimizer-offload{offload=states}",
+                absl::StrCat(kGradient, AdamLike("lamb", "weight_decay=0.5")), R"(
+    var w@DELTA : fp32[2, 2]
+    var w@DIRECTION_0 : fp32[2, 2]
+    var w@LEAST_NORM_0 : fp32[1]
+    var w@NORM_0 : fp32[1]
+    var w@NORM_1 : fp32[1]
+    var w@ONE_0 : fp32[1]
+    var w@RATE_0 : fp32[1]
+    var w@RATIO_0 : fp32[1]
+    var w@SCALES_0 : bool[1]
+    var w@STEP_0 : fp32[1]
+    var w@ZERO_0 : fp32[1]
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w@DELTA] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0, op_device="cpu"}
+    Out=[w@RATE_0] = fill_constant() role=optimize {shape=longs[1], dtype=5, value=1.0, op_device="cpu"}
+    Beta1PowOut=[p], Beta2PowOut=[q], Moment1Out=[m], Moment2Out=[v], ParamOut=[w@DELTA] = adam(Beta1Pow=[p], Beta2Pow=[q], Grad=[w@GRAD], LearningRate=[w@RATE_0], Moment1=[m], Moment2=[v], Param=[w@DELTA]) role=optimize {epsilon=0.000001, op_device="cpu"}
+    Out=[w@DIRECTION_0] = scale(X=[w]) role=optimize {scale=0.5}
+    Out=[w@DIRECTION_0] = elementwise_sub(X=[w@DIRECTION_0], Y=[w@DELTA]) role=optimize
+    Out=[w@NORM_0] = squared_l2_norm(X=[w]) role=optimize
+    Out=[w@NORM_1] = squared_l2_norm(X=[w@DIRECTION_0]) role=optimize
+    Out=[w@LEAST_NORM_0] = elementwise_min(X=[w@NORM_0], Y=[w@NORM_1]) role=optimize
+    Out=[w@ZERO_0] = fill_constant() role=optimize {shape=longs[1], dtype=5, value=0.0}
+    Out=[w@ONE_0] = fill_constant() role=optimize {shape=longs[1], dtype=5, value=1.0}
+    Out=[w@SCALES_0] = greater_than(X=[w@LEAST_NORM_0], Y=[w@ZERO_0]) role=optimize
+    Out=[w@RATIO_0] = elementwise_div(X=[w@NORM_0], Y=[w@NORM_1]) role=optimize
+    Out=[w@RATIO_0] = sqrt(X=[w@RATIO_0]) role=optimize
+    Out=[w@RATIO_0] = where(Condition=[w@SCALES_0], X=[w@RATIO_0], Y=[w@ONE_0]) role=optimize
+    Out=[w@STEP_0] = elementwise_mul(X=[w@RATIO_0], Y=[lr]) role=optimize
+    Out=[w@DIRECTION_0] = elementwise_mul(X=[w@DIRECTION_0], Y=[w@STEP_0]) role=optimize
+    Out=[w] = elementwise_sub(X=[w], Y=[w@DIRECTION_0]) role=optimize
+  )");
+}
+
+TEST(OptimizerOffload, ChangeThatDependsOnTheParameterIsRefused) {
+  const auto refused = [](const std::string& update) {
+    return Refused("optimizer-offload{offload=states}", absl::StrCat(kGradient, update));
+  };
+  EXPECT_THAT(refused("    ParamOut=[w], VelocityOut=[v] = lars_momentum(Param=[w], Grad=[w@GRAD], "
+                      "LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9}\n"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("offload=states cannot: what it changes may depend on the "
+                                 "parameter; use offload=full")));
+  EXPECT_THAT(refused("    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], "
+                      "LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, "
+                      "regularization_method=\"l2_decay\", regularization_coeff=0.5}\n"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("it adds the parameter to the gradient")));
+  EXPECT_THAT(refused(AdamLike("adamw", "coeff=0.5, lazy_mode=true, with_decay=true")),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("(lazy_mode)")));
+}
+
+constexpr char kHalf[] = R"(
+    var g : fp16[2, 2] need_check_feed
+    var w : fp16[2, 2] parameter persistable
+    var w@GRAD : fp16[2, 2]
+    var v : fp16[2, 2] persistable
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9}
+)";
+
+TEST(OptimizerOffload, ParametersInHalfPrecisionGetMasterWeightsAndState) {
+  const std::string startup = R"(
+    var lr : fp32[1] persistable
+    var w : fp16[2, 2] parameter persistable
+    var v : fp16[2, 2] persistable
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=4, value=0.5}
+    Out=[v] = fill_constant() {shape=longs[2, 2], dtype=4, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)";
+  ExpectRewrite("optimizer-offload", {kHalf, startup},
+                {R"(
+    var v : fp32[2, 2] persistable
+    var w@MASTER : fp32[2, 2] persistable
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    MasterParamOut=[w@MASTER], ParamOut=[w], VelocityOut=[v] = momentum(Grad=[w@GRAD], LearningRate=[lr], MasterParam=[w@MASTER], Param=[w], Velocity=[v]) role=optimize {mu=0.9, multi_precision=true, op_device="cpu"}
+  )",
+                 R"(
+    var v : fp32[2, 2] persistable
+    var w@MASTER : fp32[2, 2] persistable
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=4, value=0.5}
+    Out=[v] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+    Out=[w@MASTER] = cast(X=[w]) {in_dtype=4, out_dtype=5}
+  )"});
+}
+
+TEST(OptimizerOffload, MasterWeightsThatCannotBeMadeAreRefused) {
+  EXPECT_THAT(Refused("optimizer-offload", kHalf),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("changes the startup program; give it too")));
+  EXPECT_THAT(
+      Refused("optimizer-offload{master_weights=none}", kHalf),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("op 1 (momentum) input Velocity (v): expected state in fp32, found "
+                         "fp16; use master_weights=fp32")));
+  const std::string adagrad = R"(
     var g : fp16[2, 2] need_check_feed
     var w : fp16[2, 2] parameter persistable
     var w@GRAD : fp16[2, 2]
     Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
-    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    MomentOut=[m], ParamOut=[w] = decayed_adagrad(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment=[m]) role=optimize
   )";
-  EXPECT_THAT(Refused("optimizer-offload", ops),
+  EXPECT_THAT(Refused("optimizer-offload", adagrad),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 1 (sgd) input Param (w): expected a parameter with master "
-                                 "weights, found fp16 without MasterParam")));
-  WEFT_EXPECT_OK(Refused("optimizer-offload{master_weights=none}", ops));
+                       HasSubstr("op 1 (decayed_adagrad) input Param (w): expected one parameter "
+                                 "with master weights, found fp16 and no MasterParam")));
+  WEFT_EXPECT_OK(Refused("optimizer-offload{master_weights=none}", adagrad));
+}
+
+std::string InBranch(const std::string& update) {
+  return absl::StrCat(R"(
+    var g : fp32[2, 2] need_check_feed
+    var due : bool[1] need_check_feed
+    var scope : step_scopes
+    var w : fp32[2, 2] parameter persistable
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w], Scope=[scope] = conditional_block(Cond=[due], Input=[w, w@GRAD, lr]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+    block 1:
+)",
+                      update);
+}
+
+TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOfBranchesAreRefused) {
+  const auto refused = [](absl::string_view options, const std::string& program) {
+    return Refused(absl::StrCat("optimizer-offload", options), program);
+  };
+  const std::string adam = InBranch(AdamLike("adam", "beta1=0.9"));
+  WEFT_EXPECT_OK(refused("", adam));
+  EXPECT_THAT(refused("{offload=states}", adam),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("(adam) input Param (w): offload=states takes updates of the root "
+                                 "block")));
+  EXPECT_THAT(refused("{bias_correction=false}", adam),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("bias_correction=off takes updates of the root block")));
+  std::string half = InBranch(
+      "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n");
+  half = absl::StrReplaceAll(
+      half, {{"fp32[2, 2]", "fp16[2, 2]"},
+             {"    Out=[w@GRAD]", "    var w@GRAD : fp16[2, 2]\n    Out=[w@GRAD]"}});
+  EXPECT_THAT(refused("", half),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("updates of the root block alone are given master weights")));
+  WEFT_EXPECT_OK(refused("{master_weights=none}", half));
+}
+
+TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOnTheHostAreRefused) {
+  const std::string adam =
+      absl::StrCat(kGradient, AdamLike("adam", "beta1=0.9, op_device=\"cpu\""));
+  for (const char* options : {"{offload=states}", "{bias_correction=false}"}) {
+    EXPECT_THAT(Refused(absl::StrCat("optimizer-offload", options), adam),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("expected an update that op_device does not put on the host")));
+  }
+  WEFT_EXPECT_OK(Refused("optimizer-offload", adam));
 }
 
 TEST(OptimizerOffload, PatternThatMatchesNothingIsRefused) {

@@ -38,6 +38,11 @@ struct ParamAttrs {
   // rank it is that rank's own. None: all ranks.
   absl::optional<RankGroup> group;
 
+  // Of the update of the parameter, which pass param-options changes. None: as the program has it.
+  absl::optional<double> lr_ratio;      // a factor of the learning rate
+  absl::optional<double> weight_decay;  // 0: none
+
+  bool HasUpdateOptions() const { return lr_ratio.has_value() || weight_decay.has_value(); }
   bool is_replicated() const { return !layerwise_parallel && !in_shard && !parameter_server; }
 };
 

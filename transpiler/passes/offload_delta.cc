@@ -1,0 +1,183 @@
+#include "transpiler/passes/offload_delta.h"
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/op_edits.h"
+
+namespace weft {
+namespace {
+
+// How much the op itself decays the parameter.
+double DecayOf(const Op& op, const OpAttrs& attrs) {
+  if (op.type() == "lamb") return attrs.Float("weight_decay");
+  return op.type() == "adamw" && attrs.Bool("with_decay") ? attrs.Float("coeff") : 0;
+}
+
+bool IsAdaptive(const Op& op, const OpAttrs& attrs) {
+  return op.type() == "lamb" && (attrs.Float("weight_decay") > 0 || attrs.Bool("always_adapt"));
+}
+
+// Why the update cannot be split; empty: it can.
+std::string WhyNot(const Op& op, const OpAttrs& attrs) {
+  if (op.type() == "momentum" && !attrs.String("regularization_method").empty()) {
+    return "it adds the parameter to the gradient";
+  }
+  constexpr absl::string_view kTypes[] = {"sgd", "momentum", "adam", "adamw", "lamb"};
+  if (!absl::c_linear_search(kTypes, op.type())) {
+    return "what it changes may depend on the parameter";
+  }
+  const bool is_split = DecayOf(op, attrs) != 0 || IsAdaptive(op, attrs);
+  if (is_split && !op.Input("SkipUpdate").empty()) {
+    return "it may be skipped, and decays the parameter on the accelerator";
+  }
+  if (is_split && op.type() == "adamw" && attrs.Bool("lazy_mode")) {
+    return "it decays the rows that have gradients alone (lazy_mode)";
+  }
+  return "";
+}
+
+// lamb without its decay and its norms is adam, with another default of epsilon.
+void MakeAdam(const OpAttrs& lamb, pb::OpDesc* desc) {
+  desc->set_type("adam");
+  google::protobuf::RepeatedPtrField<pb::OpDesc::Attr> attrs;
+  for (const pb::OpDesc::Attr& attr : desc->attrs()) {
+    if (attr.name() != "weight_decay" && attr.name() != "always_adapt") *attrs.Add() = attr;
+  }
+  desc->mutable_attrs()->Swap(&attrs);
+  SetFloatAttr(desc, "epsilon", static_cast<float>(lamb.Float("epsilon")));
+}
+
+}  // namespace
+
+absl::Status OffloadDelta::Split(const Op& op, pb::OpDesc* desc) {
+  WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *FindOpSchema(op.type())));
+  const std::string why = WhyNot(op, attrs);
+  const absl::Span<const Symbol> params = op.Input("Param");
+  const VarId var = program_.block(0).FindVar(params[0]);
+  const absl::optional<TensorType> type =
+      var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+  const bool is_known = params.size() == 1 && type.has_value() && type->dtype == DType::kFloat32 &&
+                        NumElements(type->dims) >= 0;
+  if (!why.empty() || !is_known) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        op.DebugName(), " input Param (", program_.name(params[0]), "): offload=states ",
+        why.empty() ? "takes one fp32 parameter of known dimensions"
+                    : absl::StrCat("cannot: ", why),
+        "; use offload=full"));
+  }
+  Update update{op, std::string(program_.name(params[0])), "",
+                std::string(program_.name(op.Input("LearningRate")[0])), type->dims};
+  update.delta = names_.Of(absl::StrCat(update.param, "@DELTA"));
+  rewriter_.AddVar(0, TensorVar(update.delta, DType::kFloat32, type->dims));
+  rewriter_.InsertBefore(op.id(), HostConstant(update.delta, type->dims, 0));
+  SetInput(desc, "Param", {update.delta});
+  SetOutput(desc, "ParamOut", {update.delta});
+  const auto decay = static_cast<float>(DecayOf(op, attrs));
+  if (op.type() != "lamb") {
+    if (decay != 0) {
+      SetBoolAttr(desc, "with_decay", false);
+      Decay(update, decay * static_cast<float>(attrs.Float("lr_ratio")));
+    }
+    Add(update);
+    return absl::OkStatus();
+  }
+  MakeAdam(attrs, desc);
+  const bool adapts = IsAdaptive(op, attrs);
+  if (decay == 0 && !adapts) {
+    Add(update);
+    return absl::OkStatus();
+  }
+  const std::string one = names_.Next(absl::StrCat(update.param, "@RATE"));
+  rewriter_.AddVar(0, TensorVar(one, DType::kFloat32, {1}));
+  rewriter_.InsertBefore(op.id(), HostConstant(one, {1}, 1));
+  SetInput(desc, "LearningRate", {one});
+  AddAdapted(update, decay, adapts);
+  return absl::OkStatus();
+}
+
+pb::OpDesc OffloadDelta::HostConstant(const std::string& variable, const Dims& dims, float value) {
+  pb::OpDesc op = BuildOp({"fill_constant",
+                           {},
+                           {{"Out", {variable}}},
+                           {{"shape", std::vector<int64_t>(dims.begin(), dims.end())},
+                            {"dtype", static_cast<int32_t>(DType::kFloat32)},
+                            {"value", value}},
+                           kRoleOptimize},
+                          Dialect::kWeft);
+  SetOnHost(&op);
+  return op;
+}
+
+void OffloadDelta::Decay(const Update& update, float coeff) {
+  // Of the dimensions of the learning rate: [1], or none.
+  const VarId rate = program_.block(0).FindVar(update.op.Input("LearningRate")[0]);
+  const absl::optional<TensorType> type =
+      rate.valid() ? DeclaredType(program_.var(rate)) : absl::nullopt;
+  const std::string kept = names_.Next(absl::StrCat(update.param, "@KEPT"));
+  rewriter_.AddVar(0, TensorVar(kept, DType::kFloat32, type.has_value() ? type->dims : Dims{1}));
+  Emit(update, "scale", {{"X", {update.rate}}}, kept, {{"scale", -coeff}, {"bias", 1.0f}});
+  Emit(update, "elementwise_mul", {{"X", {update.param}}, {"Y", {kept}}}, update.param);
+}
+
+void OffloadDelta::Add(const Update& update) {
+  Emit(update, "elementwise_add", {{"X", {update.param}}, {"Y", {update.delta}}}, update.param);
+}
+
+void OffloadDelta::AddAdapted(const Update& update, float weight_decay, bool adapts) {
+  const std::string direction = names_.Next(absl::StrCat(update.param, "@DIRECTION"));
+  rewriter_.AddVar(0, TensorVar(direction, DType::kFloat32, update.dims));
+  Emit(update, "scale", {{"X", {update.param}}}, direction, {{"scale", weight_decay}});
+  Emit(update, "elementwise_sub", {{"X", {direction}}, {"Y", {update.delta}}}, direction);
+  std::string step = update.rate;
+  if (adapts) {
+    const std::string ratio = NormRatio(update, direction);
+    step = Scalar(update, "STEP");
+    Emit(update, "elementwise_mul", {{"X", {ratio}}, {"Y", {update.rate}}}, step);
+  }
+  Emit(update, "elementwise_mul", {{"X", {direction}}, {"Y", {step}}}, direction);
+  Emit(update, "elementwise_sub", {{"X", {update.param}}, {"Y", {direction}}}, update.param);
+}
+
+std::string OffloadDelta::NormRatio(const Update& update, const std::string& direction) {
+  const auto constant = [&](const std::string& name, float value) {
+    const std::string variable = Scalar(update, name);
+    Emit(update, "fill_constant", {}, variable,
+         {{"shape", std::vector<int64_t>{1}},
+          {"dtype", static_cast<int32_t>(DType::kFloat32)},
+          {"value", value}});
+    return variable;
+  };
+  const std::string of_param = Scalar(update, "NORM"), of_direction = Scalar(update, "NORM");
+  Emit(update, "squared_l2_norm", {{"X", {update.param}}}, of_param);
+  Emit(update, "squared_l2_norm", {{"X", {direction}}}, of_direction);
+  const std::string least = Scalar(update, "LEAST_NORM"), ratio = Scalar(update, "RATIO");
+  const std::string scales = Scalar(update, "SCALES", DType::kBool);
+  Emit(update, "elementwise_min", {{"X", {of_param}}, {"Y", {of_direction}}}, least);
+  const std::string zero = constant("ZERO", 0), one = constant("ONE", 1);
+  Emit(update, "greater_than", {{"X", {least}}, {"Y", {zero}}}, scales);
+  Emit(update, "elementwise_div", {{"X", {of_param}}, {"Y", {of_direction}}}, ratio);
+  Emit(update, "sqrt", {{"X", {ratio}}}, ratio);
+  Emit(update, "where", {{"Condition", {scales}}, {"X", {ratio}}, {"Y", {one}}}, ratio);
+  return ratio;
+}
+
+std::string OffloadDelta::Scalar(const Update& update, const std::string& name, DType dtype) {
+  std::string variable = names_.Next(absl::StrCat(update.param, "@", name));
+  rewriter_.AddVar(0, TensorVar(variable, dtype, {1}));
+  return variable;
+}
+
+void OffloadDelta::Emit(const Update& update, const std::string& type, NewSlots inputs,
+                        const std::string& out, NewAttrs attrs) {
+  rewriter_.InsertAfter(
+      update.op.id(),
+      BuildOp({type, std::move(inputs), {{"Out", {out}}}, std::move(attrs), kRoleOptimize},
+              Dialect::kWeft));
+}
+
+}  // namespace weft
