@@ -303,6 +303,10 @@ const auto kGradAllReduce =
            Case{"SingleProcess", 2, "dp2", "single_process_multi_thread"},
            Case{"SingleProcessOneByOne", 4, "dp4", "single_process_multi_thread", {{"fuse", "0"}}});
 
+// What is looked up is on the host.
+const auto kEmbeddings = Values(Case{"EmbeddingsOnTheHost", 2, "dp2", "embedding_offload"},
+                                Case{"EmbeddingsOnTheHostOfFour", 4, "dp4", "embedding_offload"});
+
 const auto kAllGather =
     Values(Case{"AllGather", 2, "dp2", "multi_thread", {{"trans_mode", "all_gather"}}},
            Case{"AllGatherOnTwoRings",
@@ -378,6 +382,7 @@ INSTANTIATE_TEST_SUITE_P(ReducedSums, TrainReferencesTest, Combine(kAccumulating
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(ReducedOthers, TrainReferencesTest, Combine(kOthers, kGradAllReduce),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(Embeddings, TrainReferencesTest, Combine(kOthers, kEmbeddings), NameOf);
 INSTANTIATE_TEST_SUITE_P(OtherSystems, TrainReferencesTest,
                          Combine(kTrainedLocally, kOfOtherSystems), NameOf);
 INSTANTIATE_TEST_SUITE_P(OtherSystemsSums, TrainReferencesTest,

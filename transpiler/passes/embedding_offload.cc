@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/device_ops.h"
+#include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "transpiler/passes/name_pattern.h"
 
@@ -24,8 +25,12 @@ bool IsLookupGrad(absl::string_view type) {
 
 class Offloader {
  public:
-  Offloader(const std::string& tables, PassContext* context, Program* program)
-      : tables_(tables), context_(*context), program_(*program), rewriter_(program) {}
+  Offloader(const EmbeddingOffload::Options& options, PassContext* context, Program* program)
+      : tables_(options.tables),
+        gives_zeros_(options.out_of_range == EmbeddingOffload::OutOfRange::kZeros),
+        context_(*context),
+        program_(*program),
+        rewriter_(program) {}
 
   absl::StatusOr<bool> Run() {
     WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> tables, FindTables());
@@ -138,21 +143,26 @@ class Offloader {
   }
 
   void SetOnHost(const Op& op) {
-    if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) return;
+    const bool moves = op.StringAttr(kOpDeviceAttr) != kHostDeviceName;
+    const bool gets_zeros = gives_zeros_ && (IsLookup(op.type()) || IsLookupGrad(op.type())) &&
+                            op.BoolAttr("zeros_out_of_range") != true;
+    if (!moves && !gets_zeros) return;
     if (!is_moved_.insert(op.id()).second) return;
     pb::OpDesc desc = op.ToProto();
-    pb::OpDesc::Attr* device = nullptr;
-    for (pb::OpDesc::Attr& attr : *desc.mutable_attrs()) {
-      if (attr.name() == kOpDeviceAttr) device = &attr;
-    }
-    if (device == nullptr) device = desc.add_attrs();
-    device->set_name(std::string(kOpDeviceAttr));
-    device->set_type(pb::STRING);
-    device->set_s(std::string(kHostDeviceName));
+    if (gets_zeros) SetAttr(MakeAttr("zeros_out_of_range", true), &desc);
+    if (moves) SetAttr(MakeAttr(kOpDeviceAttr, std::string(kHostDeviceName)), &desc);
     rewriter_.Replace(op.id(), desc);
   }
 
+  static void SetAttr(pb::OpDesc::Attr attr, pb::OpDesc* op) {
+    for (pb::OpDesc::Attr& old : *op->mutable_attrs()) {
+      if (old.name() == attr.name()) return old.Swap(&attr);
+    }
+    op->add_attrs()->Swap(&attr);
+  }
+
   const std::string& tables_;
+  const bool gives_zeros_;  // for ids that are no rows
   PassContext& context_;
   const Program& program_;
   Rewriter rewriter_;
@@ -163,13 +173,17 @@ class Offloader {
 
 void EmbeddingOffload::Options::Bind(OptionBinder& bind) {
   bind.String("tables", &tables, "tables that go to the host; may have *; empty: all that can");
+  bind.Choice("out_of_range", &out_of_range,
+              "of lookups on the host: an id that is no row of the table ends the run, or gives "
+              "zeros and no gradient",
+              {{"error", OutOfRange::kError}, {"zeros", OutOfRange::kZeros}});
 }
 
 absl::StatusOr<bool> EmbeddingOffload::Run(PassContext& context, ProgramPair& programs) const {
   if (context.dialect == Dialect::kPaddle) {
     return absl::FailedPreconditionError("offloaded embeddings need dialect weft");
   }
-  return Offloader(options_.tables, &context, programs.main).Run();
+  return Offloader(options_, &context, programs.main).Run();
 }
 
 }  // namespace weft
