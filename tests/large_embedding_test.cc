@@ -1,7 +1,7 @@
 // A table that does not fit on the accelerator trains on the host: 4 GiB beside 64 MiB.
 //
-//   bazel test -c opt //tests:large_embedding_test           takes 5 GiB of memory
-//   bazel run -c opt //tests:large_embedding_test -- --gib=1
+//   bazel test //tests:large_embedding_test           takes 5 GiB of memory
+//   bazel run //tests:large_embedding_test -- --gib=1
 #include <algorithm>
 #include <cstdint>
 #include <vector>

@@ -382,7 +382,10 @@ INSTANTIATE_TEST_SUITE_P(ReducedSums, TrainReferencesTest, Combine(kAccumulating
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(ReducedOthers, TrainReferencesTest, Combine(kOthers, kGradAllReduce),
                          NameOf);
-INSTANTIATE_TEST_SUITE_P(Embeddings, TrainReferencesTest, Combine(kOthers, kEmbeddings), NameOf);
+INSTANTIATE_TEST_SUITE_P(Embeddings, TrainReferencesTest,
+                         Combine(Values("word2vec_sparse_adam", "word2vec_sparse_sgd"),
+                                 kEmbeddings),
+                         NameOf);
 INSTANTIATE_TEST_SUITE_P(OtherSystems, TrainReferencesTest,
                          Combine(kTrainedLocally, kOfOtherSystems), NameOf);
 INSTANTIATE_TEST_SUITE_P(OtherSystemsSums, TrainReferencesTest,
