@@ -30,8 +30,8 @@ namespace weft {
 // InvalidArgument: no table matches. If a table that matches, or without `tables` each of them, has
 // one of these, FailedPrecondition, naming op and variable: a gradient that is
 // not row-sparse, which would be as large as the table; an op other than these that uses the table,
-// as a product with a shared weight does; rows that an op makes dense; uses in blocks. O(arguments)
-// for each table.
+// as a product with a shared weight does; rows that an op makes dense; uses in blocks.
+// O(arguments).
 class EmbeddingOffload : public Pass {
  public:
   static constexpr absl::string_view kName = "embedding-offload";
