@@ -103,7 +103,29 @@ class PartMaker {
 
 }  // namespace
 
+namespace {
+
+// A server runs its program for all workers at once, or for one worker at a time.
+absl::Status CheckAllWaitAlike(const Program& server) {
+  absl::optional<bool> is_async;
+  for (OpId id : server.block(0).ops()) {
+    const Op op = server.op(id);
+    const absl::optional<ServerOp> type = FindServerOp(op.type());
+    if (type != ServerOp::kReceive && type != ServerOp::kServe) continue;
+    const bool here = op.BoolAttr("is_async").value_or(false);
+    if (!is_async.has_value()) is_async = here;
+    if (here == *is_async) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " attribute is_async: expected ", *is_async ? "true" : "false",
+                     " as in the ops before it, found ", here ? "true" : "false"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<ServedKeys> FindServedKeys(const Program& server) {
+  WEFT_RETURN_IF_ERROR(CheckAllWaitAlike(server));
   ServedKeys keys;
   for (OpId id : server.block(0).ops()) {
     const Op op = server.op(id);

@@ -22,7 +22,7 @@ struct ServedKey {
 using ServedKeys = std::map<int64_t, ServedKey>;
 
 // The keys that the program of the servers serves. InvalidArgument, naming the op: a key that is
-// served twice, or a parameter whose type is not known. O(ops).
+// served twice, a parameter whose type is not known, or ops that differ in is_async. O(ops).
 absl::StatusOr<ServedKeys> FindServedKeys(const Program& server);
 
 // Rows of a table: each server has equally many, the first ones one more.

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -67,6 +68,23 @@ Program Servers() {
 std::string DimsIn(const Program& program, const std::string& variable) {
   const VarId id = program.block(0).FindVar(variable);
   return id.valid() ? DimsToString(DeclaredType(program.var(id))->dims) : "none";
+}
+
+TEST(FindServedKeysTest, OpsThatDifferInWaitingAreRefused) {
+  const std::string text = ProgramText(Servers());
+  const auto status_of = [&](const std::string& from, const std::string& to) {
+    const std::string edited = absl::StrReplaceAll(text, {{from, to}});
+    EXPECT_NE(edited, text);
+    return FindServedKeys(*ParseProgramText(edited)).status();
+  };
+  WEFT_EXPECT_OK(FindServedKeys(Servers()));
+  EXPECT_THAT(status_of("ps_serve(X=[table]) {", "ps_serve(X=[table]) {is_async=true, "),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 5 (ps_serve) attribute is_async: expected false as in the ops "
+                                 "before it, found true")));
+  EXPECT_THAT(
+      status_of("ps_receive() {is_sparse=true", "ps_receive() {is_async=true, is_sparse=true"),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op 3 (ps_receive)")));
 }
 
 TEST(PartOfServerTest, TableAndItsStateAreCutAndOtherKeysGoInTurn) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -61,6 +62,8 @@ void ServerRank::RunAll() {
     status = RunThread();
   } catch (const std::bad_alloc&) {
     status = absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& error) {
+    status = absl::InternalError(error.what());
   }
   if (status.ok()) return;
   job_.failures->Report(
@@ -267,6 +270,10 @@ absl::Status ServerRank::Answer(const KeyState& state, const ServerMessage& pull
     return job_.servers.post->Send(pull.from, std::move(reply));
   }
   const Tensor& wanted = pull.tensors[0];
+  if (wanted.dtype() != DType::kInt64) {
+    return absl::InternalError(absl::StrCat("rank ", pull.from, " asks for rows: expected int64, ",
+                                            "found ", DTypeName(wanted.dtype())));
+  }
   Dims dims = param.dims();
   dims[0] = wanted.size();
   const size_t row_bytes = param.bytes() / param.dim(0);

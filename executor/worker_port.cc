@@ -218,9 +218,14 @@ absl::Status WorkerPort::PushRows(const ServedKey& served, const ServerMessage& 
   }
   std::vector<std::vector<int64_t>> positions(group_.num_servers);
   for (size_t i = 0; i < grad.rows().size(); ++i) {
-    // Negative indices are no rows (RowMerger).
-    if (grad.rows()[i] < 0) continue;
-    positions[ServerOfRow(grad.rows()[i], num_rows, group_.num_servers)].push_back(i);
+    const int64_t row = grad.rows()[i];
+    if (row < 0) continue;  // no row (RowMerger)
+    if (row >= num_rows) {
+      return absl::InvalidArgumentError(absl::StrCat("input Grad: row ", row, " at position ", i,
+                                                     " is not in [0, ", num_rows, "), the rows of ",
+                                                     served.param));
+    }
+    positions[ServerOfRow(row, num_rows, group_.num_servers)].push_back(i);
   }
   for (int server = 0; server < group_.num_servers; ++server) {
     const RowRange range = RowsOfServer(num_rows, server, group_.num_servers);

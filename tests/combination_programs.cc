@@ -274,6 +274,11 @@ std::string PassesOf(const FeaturePair& pair) {
   passes.insert(passes.end(), exchange.begin(), exchange.end());
   if (pair.Has(Feature::kBroadcast)) passes.emplace_back("periodic-broadcast{bcast_period=2}");
   passes.emplace_back("sync-elimination");
+  if (pair.Has(Feature::kPlacement)) {
+    // Gradients in a buffer lie in the memory of the buffer.
+    const char* const place = pair.Has(Feature::kBuckets) ? "type:sgd=cpu" : "type:*_grad=cpu";
+    passes.push_back(absl::StrCat("hetero-partition{place=\"", place, "\"}"));
+  }
   return absl::StrJoin(passes, ",");
 }
 
@@ -315,6 +320,8 @@ bool Shows(Feature feature, const Program& main) {
       return HasOp(main, "c_allreduce_sum");
     case Feature::kBroadcast:
       return HasOp(main, "c_broadcast");
+    case Feature::kPlacement:
+      return HasOp(main, "memcpy_d2h") && HasOp(main, "memcpy_h2d");
   }
   return false;
 }

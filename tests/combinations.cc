@@ -38,20 +38,21 @@ constexpr VerdictText kVerdicts[] = {
 
 // A row for each feature, with a letter for each feature before it.
 constexpr absl::string_view kTable[] = {
-    "",               // accumulation
-    "y",              // clip by value
-    "yy",             // clip by global norm
-    "yyy",            // AMP
-    "dyyy",           // rows
-    "yyyyy",          // set-optimizer
-    "yyyyyy",         // buckets
-    "yyyfyyy",        // half
-    "yyyfyyee",       // top-k
-    "yyyfyyeee",      // threshold
-    "yyyyyyeeee",     // gather
-    "yrrsyyeeeee",    // LocalSGD
-    "yrrsyyeeeeee",   // partial
-    "yyyyyyyyyyybb",  // broadcast
+    "",                // accumulation
+    "y",               // clip by value
+    "yy",              // clip by global norm
+    "yyy",             // AMP
+    "dyyy",            // rows
+    "yyyyy",           // set-optimizer
+    "yyyyyy",          // buckets
+    "yyyfyyy",         // half
+    "yyyfyyee",        // top-k
+    "yyyfyyeee",       // threshold
+    "yyyyyyeeee",      // gather
+    "yrrsyyeeeee",     // LocalSGD
+    "yrrsyyeeeeee",    // partial
+    "yyyyyyyyyyybb",   // broadcast
+    "yyyyyyyyyyyyyy",  // placement
 };
 
 const VerdictText& TextOf(Feature a, Feature b) {
@@ -86,6 +87,8 @@ const std::vector<FeatureText>& Features() {
       {Feature::kLocalSgd, "LocalSGD", "pass `local-sgd`"},
       {Feature::kPartial, "partial", "pass `partial-averaging`"},
       {Feature::kBroadcast, "broadcast", "pass `periodic-broadcast`"},
+      {Feature::kPlacement, "placement",
+       "pass `hetero-partition`: ops on the host and on an accelerator"},
   };
   return *features;
 }

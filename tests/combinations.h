@@ -25,6 +25,7 @@ enum class Feature {
   kLocalSgd,
   kPartial,
   kBroadcast,
+  kPlacement,
 };
 
 struct FeatureText {

@@ -42,7 +42,7 @@ std::string NameOfPair(const ::testing::TestParamInfo<FeaturePair>& info) {
 
 TEST(CombinationsTest, TableHasEveryPair) {
   const size_t n = Features().size();
-  EXPECT_EQ(n, static_cast<size_t>(Feature::kBroadcast) + 1);
+  EXPECT_EQ(n, static_cast<size_t>(Feature::kPlacement) + 1);
   for (size_t i = 0; i < n; ++i) EXPECT_EQ(static_cast<size_t>(Features()[i].feature), i);
   EXPECT_EQ(Pairs(false).size() + Pairs(true).size(), n * (n - 1) / 2);
 }

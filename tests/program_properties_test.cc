@@ -45,6 +45,7 @@ struct Config {
   std::map<std::string, std::string> flags = {};
   bool knows_ranks = true;
   Dialect dialect = Dialect::kWeft;
+  const char* place = "";
 };
 
 void PrintTo(const Config& config, std::ostream* out) { *out << config.name; }
@@ -58,6 +59,7 @@ TranspileOptions OptionsFor(const Config& config, int nranks, int rank = 0) {
   options.mode = config.mode;
   options.mode_flags = config.flags;
   options.dialect = config.dialect;
+  options.place = config.place;
   if (config.dialect == Dialect::kWeft) options.verification = Verification::kAfterEachPass;
   if (config.dialect == Dialect::kPaddle) {
     for (int i = 0; i < nranks; ++i) {
@@ -90,6 +92,10 @@ absl::StatusOr<Rewritten> Rewrite(const TrainingPrograms& programs,
 
 // Empty: the mode takes the program. Otherwise what it says.
 std::string WhyRefused(const TrainingSpec& spec, const Config& config) {
+  if (config.mode == std::string("embedding_offload") && spec.lookups > 0) {
+    // Dense gradients, and updates in blocks.
+    if (!spec.sparse || spec.merged_steps > 1) return "cannot stay on the host";
+  }
   if (spec.merged_steps == 1) return "";
   if (Averages(config) && config.dialect == Dialect::kPaddle) return "updates a parameter";
   return "";
@@ -458,6 +464,15 @@ const Config kConfigs[] = {
     {"SingaPartialInTurn", "singa_partial", {{"threshold", "0"}}},
     {"OptimizerOffload", "optimizer_offload"},
     {"OptimizerOffloadWithFewSwitches", "optimizer_offload", {{"order", "few_switches"}}},
+    {"EmbeddingOffload", "embedding_offload"},
+    {"EmbeddingOffloadWithFewSwitches", "embedding_offload", {{"order", "few_switches"}}},
+    {"BackwardOnTheHost",
+     "grad_allreduce",
+     {{"buckets", "none"}},
+     true,
+     Dialect::kWeft,
+     "type:*_grad=cpu"},
+    {"ProductsOnTheHost", "multi_thread", {}, true, Dialect::kWeft, "type:mul=cpu"},
     {"PaddleGradAllReduce", "grad_allreduce", {}, true, Dialect::kPaddle},
     {"PaddleMultiThread", "multi_thread", {}, true, Dialect::kPaddle},
     {"PaddleMultiThreadOneByOne",

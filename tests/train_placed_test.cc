@@ -20,11 +20,13 @@
 #include "ops/analysis/device_placement.h"
 #include "ops/analysis/streams.h"
 #include "ops/kernel.h"
+#include "ops/schema/device_ops.h"
 #include "proto/rewriter.h"
 #include "proto/text/program_text.h"
 #include "tests/training_programs.h"
 #include "tests/training_spec.h"
 #include "transpiler/transpile.h"
+#include "transpiler/verify/verify.h"
 
 namespace weft {
 namespace {
@@ -195,6 +197,27 @@ TEST_P(TrainPlaced, EveryWaitIsNeeded) {
     }
     EXPECT_GT(num_waits, 0);
   }
+}
+
+TEST_P(TrainPlaced, EveryCopyIsNeeded) {
+  const TrainingPrograms original = BuildPrograms(GetParam().spec);
+  const Program placed = Placed(GetParam(), 1);
+  VerifyOptions options;
+  options.nranks = 1;
+  options.original = {&original.main, &original.startup};
+  EXPECT_FALSE(Verify({{&placed, &original.startup}}, options).HasErrors());
+  int num_copies = 0;
+  for (OpId id : placed.block(0).ops()) {
+    if (!CopiesFrom(placed.op(id).type()).has_value()) continue;
+    Program mutant = placed;
+    Rewriter rewriter(&mutant);
+    rewriter.Erase(id);
+    WEFT_ASSERT_OK(rewriter.Commit());
+    EXPECT_TRUE(Verify({{&mutant, &original.startup}}, options).HasErrors())
+        << placed.op(id).DebugName();
+    ++num_copies;
+  }
+  EXPECT_GT(num_copies, 0);
 }
 
 TEST_P(TrainPlaced, OpOnTheOtherDeviceIsFound) {

@@ -115,6 +115,7 @@ struct Case {
   const char* mode;  // empty: the program as it is
   std::map<std::string, std::string> flags = {};
   Ranks known = Ranks::kKnown;
+  const char* place = "";
 };
 
 struct Trained {
@@ -144,6 +145,7 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
     TranspileOptions options;
     options.mode = TheCase().mode;
     options.mode_flags = TheCase().flags;
+    options.place = TheCase().place;
     if (TheCase().known == Ranks::kKnown) options.cluster.nranks = TheCase().ranks;
     if (TheCase().known == Ranks::kPaddle) {
       options.dialect = Dialect::kPaddle;
@@ -303,6 +305,19 @@ const auto kGradAllReduce =
            Case{"SingleProcess", 2, "dp2", "single_process_multi_thread"},
            Case{"SingleProcessOneByOne", 4, "dp4", "single_process_multi_thread", {{"fuse", "0"}}});
 
+// What is looked up is on the host.
+const auto kEmbeddings = Values(Case{"EmbeddingsOnTheHost", 2, "dp2", "embedding_offload"},
+                                Case{"EmbeddingsOnTheHostOfFour", 4, "dp4", "embedding_offload"});
+
+// All rows of tables with dense gradients go there and back.
+const auto kPlacedEmbeddings = Values(Case{"TablesPlacedOnTheHost",
+                                           2,
+                                           "dp2",
+                                           "grad_allreduce",
+                                           {{"buckets", "none"}},
+                                           Ranks::kKnown,
+                                           "param:embedding_*=cpu"});
+
 const auto kAllGather =
     Values(Case{"AllGather", 2, "dp2", "multi_thread", {{"trans_mode", "all_gather"}}},
            Case{"AllGatherOnTwoRings",
@@ -378,6 +393,12 @@ INSTANTIATE_TEST_SUITE_P(ReducedSums, TrainReferencesTest, Combine(kAccumulating
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(ReducedOthers, TrainReferencesTest, Combine(kOthers, kGradAllReduce),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(Embeddings, TrainReferencesTest,
+                         Combine(Values("word2vec_sparse_adam", "word2vec_sparse_sgd"),
+                                 kEmbeddings),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(PlacedEmbeddings, TrainReferencesTest,
+                         Combine(Values("wide_deep"), kPlacedEmbeddings), NameOf);
 INSTANTIATE_TEST_SUITE_P(OtherSystems, TrainReferencesTest,
                          Combine(kTrainedLocally, kOfOtherSystems), NameOf);
 INSTANTIATE_TEST_SUITE_P(OtherSystemsSums, TrainReferencesTest,

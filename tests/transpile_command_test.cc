@@ -398,6 +398,35 @@ TEST_F(TranspileTest, OptimalBucketsTakeTimesFromFiles) {
   ExpectFails(2, To("out.pb", times), "--profile: only --buckets optimal reads it");
 }
 
+TEST_F(TranspileTest, ProgramForServersNeedsAFileAndParametersOnServers) {
+  const auto parameter_server = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"--mode", "parameter_server", Path("in.pb"), Path("out.pb")};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const std::string attrs = MakeFile("attrs.json", R"({"fc_0.w_0": {"parameter_server": true}})");
+  const std::string none = MakeFile("none.json", "{}");
+  ExpectFails(2, parameter_server({"--param_attrs", attrs}),
+              "--server_out: expected a file for the program of the servers");
+  ExpectFails(2, To("out.pb", {"--server_out", Path("server.pb")}),
+              "--server_out: mode grad_allreduce makes no program for parameter servers");
+  ExpectFails(1, parameter_server({"--param_attrs", none, "--server_out", Path("server.pb")}),
+              "--server_out: no parameter is on servers");
+  ExpectFails(1, parameter_server({"--param_attrs", attrs, "--server_out", Path("out.pb")}),
+              "out.pb");
+  ExpectFails(1, parameter_server({"--param_attrs", attrs, "--server_out", Path("none/server.pb")}),
+              "none/server.pb: cannot");
+  ExpectFails(1,
+              parameter_server({"--param_attrs", MakeFile("other.json", R"({"v": {}})"),
+                                "--server_out", Path("server.pb")}),
+              "parameter v: the program has no such variable");
+  ExpectFails(1,
+              parameter_server({"--param_attrs",
+                                MakeFile("one.json", R"({"fc_0.w_0": {"parameter_server": 1}})"),
+                                "--server_out", Path("server.pb")}),
+              "parameter_server: expected");
+}
+
 TEST_F(TranspileTest, FlagsOfModesAreCheckedBeforeAnythingIsRead) {
   const auto expect_fails = [this](std::vector<std::string> args, const std::string& message) {
     args.insert(args.end(), {Path("in.pb"), Path("out.pb")});

@@ -345,6 +345,65 @@ TEST_P(WeftProcessesSignalTest, EndsAllInTime) {
 
 INSTANTIATE_TEST_SUITE_P(Signals, WeftProcessesSignalTest, ::testing::Values(SIGKILL, SIGSTOP));
 
+// Two workers, and a server of all parameters.
+class WeftServersTest : public WeftProcessesTest {
+ protected:
+  void SetUp() override {
+    const std::string attrs = TestPath("attrs.json");
+    std::ofstream(attrs) << R"({"fc_0.w_0": {"parameter_server": true},)"
+                         << R"( "fc_0.b_0": {"parameter_server": true}})";
+    Transpile({"--mode", "parameter_server", "--param_attrs", attrs, "--server_out", server_});
+  }
+  Args Servers() const { return {"--server", server_, "--servers", "1"}; }
+
+  const std::string server_ = TestPath("server.pb");
+};
+
+TEST_F(WeftServersTest, WorkerOrServerThatIsKilledEndsTheJobAndIsNamed) {
+  const std::string save = TestPath("never.npz");
+  for (const int victim : {0, 1, 2}) {
+    SCOPED_TRACE(victim);
+    std::remove(metrics_.c_str());
+    Process launcher(Launch(3, EndlessRun(Servers() + Args{"--save", save})));
+    WaitForLines(&launcher, 20);
+    const pid_t pid = PidOf(victim);
+    kill(pid, SIGKILL);
+    const Clock::time_point begin = Clock::now();
+    const ProcessResult result = launcher.Wait();
+    // 2 s until the others know, the launcher's grace, and slow machines.
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
+    EXPECT_NE(result.status, 0);
+    EXPECT_THAT(result.err, AllOf(HasSubstr(absl::StrCat("process ", victim, " (")),
+                                  HasSubstr(absl::StrCat("pid ", pid)), HasSubstr("killed")));
+    EXPECT_THAT(Contents(save), StartsWith("NOT_FOUND"));
+  }
+}
+
+// A checkpoint is whole, with the part of the server, whenever the server dies.
+TEST_F(WeftServersTest, KilledServerStartsAgainFromTheLastCheckpoint) {
+  const std::string checkpoint = TestPath("run.ckpt"), through = TestPath("through.ckpt");
+  const std::string steps = "4000";
+  Args launch = Launch(3, Run(Servers() + Args{"--steps", steps, "--checkpoint", checkpoint,
+                                               "--save_every", "100"}));
+  launch.insert(launch.begin() + 2, {"--max_restarts", "1"});
+  Process launcher(launch);
+  while (launcher.IsRunning() && !ReadCheckpoint(checkpoint).ok()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::vector<pid_t> ranks = ChildrenOf(launcher.pid());
+  ASSERT_EQ(ranks.size(), 3U);
+  kill(ranks[2], SIGKILL);
+  const ProcessResult result = launcher.Wait();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr(absl::StrCat("(pid ", ranks[2], ") was killed by SIGKILL")),
+                    HasSubstr("attempt 2 of 2, resuming from ")));
+  const ProcessResult threads =
+      RunProcess(Run(Servers() + Args{"--ranks", "3", "--steps", steps, "--checkpoint", through}));
+  ASSERT_EQ(threads.status, 0) << threads.err;
+  EXPECT_EQ(Contents(checkpoint), Contents(through));
+}
+
 TEST_F(WeftProcessesTest, SignalStopsAllBeforeOneStepAndTheRunGoesOn) {
   Transpile({"--mode", "local_sgd", "--k_steps", "3"});
   const std::string checkpoint = TestPath("run.ckpt"), through = TestPath("through.ckpt");

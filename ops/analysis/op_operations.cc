@@ -19,11 +19,11 @@ constexpr absl::string_view kBookkeeping[] = {
     "op_callstack", "op_device", "op_namescope", kOpRoleAttr, kOpRoleVarAttr, "with_quant_attr",
 };
 
-// How the same values are held or computed.
+// How the same values are held or computed, or what stands where an op has no values.
 constexpr absl::string_view kRepresentation[] = {
-    "is_sparse",  "is_distributed",   "remote_prefetch", "use_cudnn",
-    "use_mkldnn", "mkldnn_data_type", "use_quantizer",   "skip_eager_deletion_vars",
-    "use_onednn", "onednn_data_type"};
+    "is_sparse",  "is_distributed",   "remote_prefetch",   "use_cudnn",
+    "use_mkldnn", "mkldnn_data_type", "use_quantizer",     "skip_eager_deletion_vars",
+    "use_onednn", "onednn_data_type", "zeros_out_of_range"};
 
 // The slots with arguments, by name.
 std::vector<OpSignature::Slot> Sorted(const Program& program,

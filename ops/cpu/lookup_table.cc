@@ -19,7 +19,7 @@ constexpr int64_t kNoRow = -1;
 // The row of W for an id. W is a whole table, or a part of one.
 struct RowsById {
   // Calls visit(position, row or kNoRow) for every id. InvalidArgument if an id is no row of the
-  // whole table.
+  // whole table, unless such ids give zeros.
   template <typename Visit>
   absl::Status ForEach(const Tensor& ids, int64_t rows, Visit visit) const {
     const int64_t limit = is_part ? vocab_size : rows;
@@ -28,6 +28,10 @@ struct RowsById {
       for (int64_t i = 0; i < ids.size(); ++i) {
         const int64_t id = values[i], row = id - start;
         if (id < 0 || id >= limit) {
+          if (zeros_out_of_range) {
+            visit(i, kNoRow);
+            continue;
+          }
           return absl::InvalidArgumentError(
               absl::StrCat("input Ids: ", id, " at position ", i,
                            is_part ? " is no row of the whole table"
@@ -40,6 +44,7 @@ struct RowsById {
   }
 
   int64_t padding = -1;  // the id without a row; -1 for none
+  bool zeros_out_of_range = false;
   bool is_part = false;
   int64_t start = 0;       // the id of the first row
   int64_t vocab_size = 0;  // rows of the whole table, if W is a part
@@ -48,6 +53,7 @@ struct RowsById {
 absl::StatusOr<RowsById> ReadWholeTable(const OpAttrs& attrs) {
   RowsById rows;
   rows.padding = attrs.Int("padding_idx");
+  rows.zeros_out_of_range = attrs.Bool("zeros_out_of_range");
   return rows;
 }
 
@@ -115,6 +121,32 @@ absl::StatusOr<Kernel> LookupTableGrad(OpKernel op) {
   return LookupGrad(op, ReadWholeTable(op.attrs()));
 }
 
+// Makes `grad` the gradient of a table with these dimensions: of each id that is a row of it, in
+// their order, the row of `dout`.
+absl::Status WriteGradRows(const RowsById& by_id, const Tensor& ids, const Tensor& dout,
+                           const Dims& table, Tensor* grad) {
+  int64_t count = ids.size();
+  if (by_id.zeros_out_of_range) {
+    count = 0;
+    WEFT_RETURN_IF_ERROR(by_id.ForEach(
+        ids, table[0], [&](int64_t, int64_t row) { count += row != kNoRow ? 1 : 0; }));
+  }
+  grad->ResizeRows(dout.dtype(), table, count);
+  const bool has_all = count == ids.size();
+  if (has_all) std::memcpy(grad->raw(), dout.raw(), dout.bytes());
+  const size_t row_bytes = static_cast<size_t>(table[1]) * SizeOf(dout.dtype());
+  const char* const from = static_cast<const char*>(dout.raw());
+  char* to = static_cast<char*>(grad->raw());
+  int64_t* next = grad->mutable_rows().data();
+  return by_id.ForEach(ids, table[0], [&](int64_t i, int64_t row) {
+    if (row == kNoRow) return;
+    *next++ = row;
+    if (has_all) return;
+    std::memcpy(to, from + i * row_bytes, row_bytes);
+    to += row_bytes;
+  });
+}
+
 // W@GRAD has one row per id, in their order: that of Out@GRAD. As in Paddle, and unlike in the
 // dense gradient, an id that is padding_idx has one too: it moves a row that no lookup returns.
 absl::StatusOr<Kernel> LookupTableGradRows(OpKernel op) {
@@ -124,6 +156,8 @@ absl::StatusOr<Kernel> LookupTableGradRows(OpKernel op) {
   }
   const In table = op.in("W"), ids = op.in("Ids"), dout = op.in("Out@GRAD");
   const Out dtable = op.out("W@GRAD");
+  RowsById by_id;
+  by_id.zeros_out_of_range = op.attrs().Bool("zeros_out_of_range");
   return op.MakeForRows([=](const KernelContext& ctx) -> absl::Status {
     for (const Tensor* input : {&table(ctx), &ids(ctx), &dout(ctx)}) {
       if (input->is_rows() || input == dtable.get(ctx)) {
@@ -138,10 +172,7 @@ absl::StatusOr<Kernel> LookupTableGradRows(OpKernel op) {
     const int64_t count = ids(ctx).size();
     WEFT_RETURN_IF_ERROR(CheckDType("Out@GRAD", dout(ctx), table(ctx).dtype()));
     WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), count * dims[1]));
-    dtable(ctx).ResizeRows(dout(ctx).dtype(), dims, count);
-    std::memcpy(dtable(ctx).raw(), dout(ctx).raw(), dout(ctx).bytes());
-    const absl::Span<int64_t> rows = dtable(ctx).mutable_rows();
-    return RowsById().ForEach(ids(ctx), dims[0], [&](int64_t i, int64_t id) { rows[i] = id; });
+    return WriteGradRows(by_id, ids(ctx), dout(ctx), dims, &dtable(ctx));
   });
 }
 
@@ -153,10 +184,8 @@ absl::StatusOr<Kernel> ServedLookupGradRows(OpKernel op) {
   return op.MakeForRows([=](const KernelContext& ctx) -> absl::Status {
     const int64_t count = ids(ctx).size();
     WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), count * shape[1]));
-    dtable(ctx).ResizeRows(dout(ctx).dtype(), Dims(shape.begin(), shape.end()), count);
-    std::memcpy(dtable(ctx).raw(), dout(ctx).raw(), dout(ctx).bytes());
-    const absl::Span<int64_t> rows = dtable(ctx).mutable_rows();
-    return RowsById().ForEach(ids(ctx), shape[0], [&](int64_t i, int64_t id) { rows[i] = id; });
+    return WriteGradRows(RowsById(), ids(ctx), dout(ctx), Dims(shape.begin(), shape.end()),
+                         &dtable(ctx));
   });
 }
 

@@ -110,6 +110,26 @@ TEST(LookupTableTest, SparseGradientChecksIds) {
                        "input Ids: 3 at position 1 is not in [0, 3), the rows of W"));
 }
 
+TEST(LookupTableTest, IdsOutOfRangeMayGiveZerosAndNoGradient) {
+  const AttrValues zeros = {{"zeros_out_of_range", true}};
+  const Tensor ids = Ids({4}, {3, 1, -1, 1});
+  const Tensor dout = Floats({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out, RunOp("lookup_table_v2", {{"W", {Table()}}, {"Ids", {ids}}}, zeros, {{"Out", 1}}));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(0, 0, 3, 4, 0, 0, 3, 4));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto grad,
+      RunOp("lookup_table_v2_grad", {{"W", {Table()}}, {"Ids", {ids}}, {"Out@GRAD", {dout}}}, zeros,
+            {{"W@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(grad["W@GRAD"][0]), ElementsAre(0, 0, 10, 12, 0, 0));
+  Tensor rows;
+  WEFT_ASSERT_OK(SparseGrad(ids, dout, zeros, &rows));
+  EXPECT_THAT(rows.rows(), ElementsAre(1, 1));
+  EXPECT_THAT(Values<float>(rows), ElementsAre(3, 4, 7, 8));
+  WEFT_ASSERT_OK(SparseGrad(Ids({1}, {9}), Floats({1, 2}, {1, 2}), zeros, &rows));
+  EXPECT_TRUE(rows.rows().empty());
+}
+
 TEST(LookupTableTest, SparsenessOfOpAndVariableMustAgree) {
   Tensor table = Table(), ids = Ids({1}, {0}), dout = Floats({1, 2}, {1, 2});
   Tensor rows = Rows({3, 2}, {}, {});

@@ -25,16 +25,17 @@ class Update {
  public:
   explicit Update(std::string op, AttrValues attrs = {})
       : op_(std::move(op)), attrs_(std::move(attrs)) {
-    Add("Param", Floats({3, 1}, {1, 2, 3}));
+    Add("Param", "ParamOut", Floats({3, 1}, {1, 2, 3}));
   }
   // Tensors keep their addresses.
   Update(Update&&) = default;
-  Update& State(const std::string& name) {
-    Add(name, Floats({3, 1}, {0, 0, 0}));
+  Update& State(const std::string& name) { return State(name, name + "Out"); }
+  Update& State(const std::string& name, const std::string& output) {
+    Add(name, output, Floats({3, 1}, {0, 0, 0}));
     return *this;
   }
   Update& Power(const std::string& name, float value) {
-    Add(name, Floats({1}, {value}));
+    Add(name, name + "Out", Floats({1}, {value}));
     return *this;
   }
   // Writes to other variables instead of in place.
@@ -57,18 +58,19 @@ class Update {
                           OpRunner::Make(op_, inputs, attrs_, outputs_, paddle_cpu_quirks_));
     return op.Run();
   }
-  std::vector<float> Out(const std::string& name) const {
+  std::vector<float> Out(const std::string& name) const { return Output(name + "Out"); }
+  std::vector<float> Output(const std::string& slot) const {
     for (const auto& output : outputs_) {
-      if (output.first == name + "Out") return Values<float>(*output.second[0]);
+      if (output.first == slot) return Values<float>(*output.second[0]);
     }
     return {};
   }
 
  private:
-  void Add(const std::string& name, const Tensor& value) {
+  void Add(const std::string& name, const std::string& output, const Tensor& value) {
     Tensor* tensor = &tensors_.emplace_back(value);
     inputs_.push_back({name, {tensor}});
-    outputs_.push_back({name + "Out", {tensor}});
+    outputs_.push_back({output, {tensor}});
   }
 
   std::string op_;
@@ -106,6 +108,40 @@ TEST(SparseOptimizersTest, EqualRowsCountAsOneGradientToAdagrad) {
   Update adagrad("adagrad");
   WEFT_ASSERT_OK(adagrad.State("Moment").Run(Rows({3, 1}, {1, 1}, {1, 2})));
   EXPECT_THAT(adagrad.Out("Moment"), ElementsAre(0, 9, 0));
+}
+
+Update Ftrl() {
+  return std::move(Update("ftrl", {{"l1", 0.5f}, {"l2", 0.25f}})
+                       .State("SquaredAccumulator", "SquaredAccumOut")
+                       .State("LinearAccumulator", "LinearAccumOut"));
+}
+
+// Repeated rows count as their sum.
+TEST(SparseOptimizersTest, RowsWithAGradientAreUpdatedAsByADenseOne) {
+  const auto expect_alike = [](Update rows, Update dense, const std::vector<std::string>& outputs) {
+    for (const float g : {1.0f, -3.0f}) {
+      WEFT_ASSERT_OK(rows.Run(Rows({3, 1}, {2, 0, 2}, {g, 5 * g, 2})));
+      WEFT_ASSERT_OK(dense.Run(Floats({3, 1}, {5 * g, 0, g + 2})));
+    }
+    for (const std::string& output : outputs) {
+      SCOPED_TRACE(output);
+      const std::vector<float> found = rows.Output(output), expected = dense.Output(output);
+      EXPECT_EQ(found[0], expected[0]);
+      EXPECT_EQ(found[2], expected[2]);
+      EXPECT_EQ(found[1], output == "ParamOut" ? 2 : 0) << "a row without a gradient";
+    }
+  };
+  expect_alike(Ftrl(), Ftrl(), {"ParamOut", "SquaredAccumOut", "LinearAccumOut"});
+  expect_alike(std::move(Update("adagrad").State("Moment")),
+               std::move(Update("adagrad").State("Moment")), {"ParamOut", "MomentOut"});
+  expect_alike(Adam(/*lazy=*/true), Adam(/*lazy=*/true), {"ParamOut", "Moment1Out", "Moment2Out"});
+}
+
+// So a dense update would make zeros of rows that no gradient has touched.
+TEST(SparseOptimizersTest, FtrlSetsRowsWithASmallLinearAccumulatorToZero) {
+  Update ftrl = Ftrl();
+  WEFT_ASSERT_OK(ftrl.Run(Rows({3, 1}, {0}, {0.125})));
+  EXPECT_THAT(ftrl.Out("Param"), ElementsAre(0, 2, 3));
 }
 
 TEST(SparseOptimizersTest, MomentumContinuesInRowsWithoutAGradient) {

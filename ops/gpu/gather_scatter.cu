@@ -221,7 +221,10 @@ struct IdSelector {
   }
 };
 
-IdSelector WholeTable(OpKernel& op) {
+absl::StatusOr<IdSelector> WholeTable(OpKernel& op) {
+  if (op.attrs().Bool("zeros_out_of_range")) {
+    return absl::UnimplementedError("attribute zeros_out_of_range: the GPU has no kernel for true");
+  }
   IdSelector select;
   select.ids = op.in("Ids");
   select.padding = op.attrs().Int("padding_idx");
@@ -267,15 +270,17 @@ absl::StatusOr<Kernel> LookupGrad(OpKernel& op, const IdSelector& select) {
 }
 
 absl::StatusOr<Kernel> LookupTable(OpKernel op) {
+  WEFT_ASSIGN_OR_RETURN(const IdSelector select, WholeTable(op));
   return Lookup(
-      op, [](In in) { return RawElements{in}; }, WholeTable(op));
+      op, [](In in) { return RawElements{in}; }, select);
 }
 
 absl::StatusOr<Kernel> LookupTableGrad(OpKernel op) {
   if (op.attrs().Bool("is_sparse")) {
     return absl::UnimplementedError("attribute is_sparse: no kernel for SelectedRows");
   }
-  return LookupGrad(op, WholeTable(op));
+  WEFT_ASSIGN_OR_RETURN(const IdSelector select, WholeTable(op));
+  return LookupGrad(op, select);
 }
 
 absl::StatusOr<Kernel> Embedding(OpKernel op) {

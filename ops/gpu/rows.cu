@@ -139,6 +139,9 @@ absl::StatusOr<Kernel> LookupTableGrad(OpKernel op) {
     return absl::UnimplementedError(
         "attribute is_sparse: the gradient is dense, but W@GRAD is SelectedRows");
   }
+  if (op.attrs().Bool("zeros_out_of_range")) {
+    return absl::UnimplementedError("attribute zeros_out_of_range: the GPU has no kernel for true");
+  }
   const In table = op.in("W"), ids = op.in("Ids"), dout = op.in("Out@GRAD");
   const Out dtable = op.out("W@GRAD");
   return op.MakeForRows([=](const KernelContext& ctx) -> absl::Status {

@@ -13,6 +13,9 @@ absl::Status CheckTable(const InferContext& context) {
   if (w != nullptr && w->dims.size() != 2) {
     return context.InputError("W", "a table: rows and columns");
   }
+  if (w != nullptr && (w->dims[0] == 0 || w->dims[1] == 0)) {
+    return context.InputError("W", "a table of at least 1 row and 1 column");
+  }
   const TensorType* ids = context.Input("Ids");
   if (ids != nullptr && !IsIndex(ids->dtype)) {
     return context.InputError("Ids", "int64 or int32 row numbers");
@@ -65,12 +68,15 @@ absl::Status InferLookupGrad(InferContext& context) {
 
 void AddLookupTableSchemas(OpSchemaTable* schemas) {
   const GradSlots grad = {{"Ids", "W"}, {"Out"}, {"W"}, /*optional=*/false};
+  // Paddle does not have zeros_out_of_range: an id that is no row of the table gives zeros, and its
+  // gradient is dropped, as MindSpore's EmbeddingLookup on the CPU has it. Else it is an error.
   for (const char* type : {"lookup_table", "lookup_table_v2"}) {
     AddWithGrad(schemas,
                 OpSchema(type, "Ids, W -> Out")
                     .Attr("is_distributed", false)
                     .Attr("is_sparse", false)
                     .Attr("padding_idx", int64_t{-1})
+                    .Attr("zeros_out_of_range", false)
                     .With(Trait::kRowSplittable)
                     .Infer(InferLookup),
                 grad, InferLookupGrad);

@@ -70,13 +70,25 @@ absl::Status CheckLargestMoment(InferContext& context) {
   return context.AttrError("amsgrad", "an input Moment2Max, or false", "true");
 }
 
+// A beta of 1 never takes in a gradient, and divides by zero.
+absl::Status CheckDecays(InferContext& context) {
+  for (const char* name : {"beta1", "beta2"}) {
+    const double beta = context.attrs().Float(name);
+    if (beta >= 0 && beta < 1) continue;
+    return context.AttrError(name, "0 or more and below 1", absl::StrCat(beta));
+  }
+  const double epsilon = context.attrs().Float("epsilon");
+  if (epsilon >= 0) return absl::OkStatus();
+  return context.AttrError("epsilon", "0 or more", absl::StrCat(epsilon));
+}
+
 // adam and adamw.
 OpSchema AdamOrAdamW(const char* type) {
   const auto check = CheckUpdate({"Moment1", "Moment2", "Moment2Max"}, {"Beta1Pow", "Beta2Pow"});
   return AdamFamily(
       type, "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}",
       "Moment2Max?^, Param, SkipUpdate?", "Moment2MaxOut?^=Moment2Max, ParamOut=Param",
-      InOrder({CheckLargestMoment, check}));
+      InOrder({CheckLargestMoment, CheckDecays, check}));
 }
 
 }  // namespace

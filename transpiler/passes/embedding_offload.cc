@@ -3,12 +3,14 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/device_ops.h"
+#include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "transpiler/passes/name_pattern.h"
 
@@ -24,13 +26,17 @@ bool IsLookupGrad(absl::string_view type) {
 
 class Offloader {
  public:
-  Offloader(const std::string& tables, PassContext* context, Program* program)
-      : tables_(tables), context_(*context), program_(*program), rewriter_(program) {}
+  Offloader(const EmbeddingOffload::Options& options, PassContext* context, Program* program)
+      : tables_(options.tables),
+        gives_zeros_(options.out_of_range == EmbeddingOffload::OutOfRange::kZeros),
+        context_(*context),
+        program_(*program),
+        rewriter_(program) {}
 
   absl::StatusOr<bool> Run() {
     WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> tables, FindTables());
     for (Symbol table : tables) {
-      for (OpId id : Uses(table)) SetOnHost(program_.op(id));
+      for (OpId id : uses_[table]) SetOnHost(program_.op(id));
     }
     return CommitEdits(&rewriter_);
   }
@@ -40,12 +46,13 @@ class Offloader {
   // all would.
   absl::StatusOr<std::vector<Symbol>> FindTables() {
     std::vector<Symbol> found, tables;
+    absl::flat_hash_set<Symbol> is_found;
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       if (!IsLookup(op.type())) continue;
       for (Symbol table : op.Input("W")) {
         const bool matches = tables_.empty() || MatchesPattern(tables_, program_.name(table));
-        if (matches && !absl::c_linear_search(found, table)) found.push_back(table);
+        if (matches && is_found.insert(table).second) found.push_back(table);
       }
     }
     if (found.empty() && !tables_.empty()) {
@@ -58,6 +65,7 @@ class Offloader {
           "note: pass embedding-offload found no lookup in the root block: nothing goes "
           "to the host");
     }
+    FindUses(found);
     absl::Status refused;
     for (Symbol table : found) {
       const absl::Status status = CheckTable(table);
@@ -84,32 +92,43 @@ class Offloader {
     return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
   }
 
-  // The ops that name a table, or its row-sparse gradient under any name.
-  std::vector<OpId> Uses(Symbol table) const {
-    absl::flat_hash_set<Symbol> names = {table};
-    std::vector<OpId> uses;
+  // The ops that name each table, or its row-sparse gradient under any name. O(arguments).
+  void FindUses(const std::vector<Symbol>& tables) {
+    absl::flat_hash_map<Symbol, std::vector<Symbol>> tables_of;  // by name
+    for (Symbol table : tables) tables_of[table] = {table};
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       if (FindStreamSyncOp(op.type()).has_value()) continue;  // orders what the others do
-      if (absl::c_none_of(op.args(), [&](Symbol name) { return names.contains(name); })) continue;
-      uses.push_back(id);
+      std::vector<Symbol> used;
+      for (Symbol name : op.args()) {
+        if (const auto of = tables_of.find(name); of != tables_of.end()) AddNew(of->second, &used);
+      }
+      for (Symbol table : used) uses_[table].push_back(id);
+      if (used.empty()) continue;
       for (Symbol name : op.output_args()) {
-        if (IsRows(name)) names.insert(name);
+        if (IsRows(name)) AddNew(used, &tables_of[name]);
       }
     }
-    return uses;
-  }
-
-  absl::Status CheckTable(Symbol table) const {
     for (int block = 1; block < program_.num_blocks(); ++block) {
       for (OpId id : program_.block(block).ops()) {
-        const Op op = program_.op(id);
-        if (absl::c_linear_search(op.args(), table)) {
-          return Refused(op, table, "an op of a block uses it");
+        for (Symbol name : program_.op(id).args()) {
+          if (tables_of.contains(name)) uses_in_blocks_.emplace(name, id);
         }
       }
     }
-    for (OpId id : Uses(table)) WEFT_RETURN_IF_ERROR(CheckUse(program_.op(id), table));
+  }
+
+  static void AddNew(const std::vector<Symbol>& some, std::vector<Symbol>* all) {
+    for (Symbol one : some) {
+      if (!absl::c_linear_search(*all, one)) all->push_back(one);
+    }
+  }
+
+  absl::Status CheckTable(Symbol table) const {
+    if (const auto use = uses_in_blocks_.find(table); use != uses_in_blocks_.end()) {
+      return Refused(program_.op(use->second), table, "an op of a block uses it");
+    }
+    for (OpId id : uses_.at(table)) WEFT_RETURN_IF_ERROR(CheckUse(program_.op(id), table));
     return absl::OkStatus();
   }
 
@@ -138,38 +157,49 @@ class Offloader {
   }
 
   void SetOnHost(const Op& op) {
-    if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) return;
+    const bool moves = op.StringAttr(kOpDeviceAttr) != kHostDeviceName;
+    const bool gets_zeros = gives_zeros_ && (IsLookup(op.type()) || IsLookupGrad(op.type())) &&
+                            op.BoolAttr("zeros_out_of_range") != true;
+    if (!moves && !gets_zeros) return;
     if (!is_moved_.insert(op.id()).second) return;
     pb::OpDesc desc = op.ToProto();
-    pb::OpDesc::Attr* device = nullptr;
-    for (pb::OpDesc::Attr& attr : *desc.mutable_attrs()) {
-      if (attr.name() == kOpDeviceAttr) device = &attr;
-    }
-    if (device == nullptr) device = desc.add_attrs();
-    device->set_name(std::string(kOpDeviceAttr));
-    device->set_type(pb::STRING);
-    device->set_s(std::string(kHostDeviceName));
+    if (gets_zeros) SetAttr(MakeAttr("zeros_out_of_range", true), &desc);
+    if (moves) SetAttr(MakeAttr(kOpDeviceAttr, std::string(kHostDeviceName)), &desc);
     rewriter_.Replace(op.id(), desc);
   }
 
+  static void SetAttr(pb::OpDesc::Attr attr, pb::OpDesc* op) {
+    for (pb::OpDesc::Attr& old : *op->mutable_attrs()) {
+      if (old.name() == attr.name()) return old.Swap(&attr);
+    }
+    op->add_attrs()->Swap(&attr);
+  }
+
   const std::string& tables_;
+  const bool gives_zeros_;  // for ids that are no rows
   PassContext& context_;
   const Program& program_;
   Rewriter rewriter_;
-  absl::flat_hash_set<OpId> is_moved_;  // an op may use several tables
+  absl::flat_hash_map<Symbol, std::vector<OpId>> uses_;  // of the root block, by table
+  absl::flat_hash_map<Symbol, OpId> uses_in_blocks_;     // of the others: the first
+  absl::flat_hash_set<OpId> is_moved_;                   // an op may use several tables
 };
 
 }  // namespace
 
 void EmbeddingOffload::Options::Bind(OptionBinder& bind) {
   bind.String("tables", &tables, "tables that go to the host; may have *; empty: all that can");
+  bind.Choice("out_of_range", &out_of_range,
+              "of lookups on the host: an id that is no row of the table ends the run, or gives "
+              "zeros and no gradient",
+              {{"error", OutOfRange::kError}, {"zeros", OutOfRange::kZeros}});
 }
 
 absl::StatusOr<bool> EmbeddingOffload::Run(PassContext& context, ProgramPair& programs) const {
   if (context.dialect == Dialect::kPaddle) {
     return absl::FailedPreconditionError("offloaded embeddings need dialect weft");
   }
-  return Offloader(options_.tables, &context, programs.main).Run();
+  return Offloader(options_, &context, programs.main).Run();
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #ifndef WEFT_TRANSPILER_PASSES_EMBEDDING_OFFLOAD_H_
 #define WEFT_TRANSPILER_PASSES_EMBEDDING_OFFLOAD_H_
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -22,21 +23,24 @@ namespace weft {
 //   W@GRAD=[w@GRAD] = lookup_table_v2_grad(...) {is_sparse=true, op_device="cpu"}
 //   ParamOut=[w] = adam(Param=[w], Grad=[w@GRAD], ...) {lazy_mode=true, op_device="cpu"}
 //
-// The host's optimizers add up rows of the same index before they use them. Without `tables`, those
-// that cannot go to the host stay on the accelerator, which a note says.
+// The host's optimizers add up rows of the same index before they use them. With
+// out_of_range=zeros, lookups and gradients get zeros_out_of_range=true.
+// Without `tables`, those that cannot go to the host stay on the accelerator, which a note says.
 //
 // InvalidArgument: no table matches. If a table that matches, or without `tables` each of them, has
 // one of these, FailedPrecondition, naming op and variable: a gradient that is
 // not row-sparse, which would be as large as the table; an op other than these that uses the table,
-// as a product with a shared weight does; rows that an op makes dense; uses in blocks. O(arguments)
-// for each table.
+// as a product with a shared weight does; rows that an op makes dense; uses in blocks.
+// O(arguments).
 class EmbeddingOffload : public Pass {
  public:
   static constexpr absl::string_view kName = "embedding-offload";
   static constexpr absl::string_view kDescription =
       "main program: puts embedding tables on the host, before hetero-partition";
+  enum class OutOfRange : uint8_t { kError, kZeros };
   struct Options {
     std::string tables;  // empty: all that can, one at least
+    OutOfRange out_of_range = OutOfRange::kError;
     void Bind(OptionBinder& bind);
   };
   explicit EmbeddingOffload(Options options) : options_(std::move(options)) {}

@@ -15,6 +15,7 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::weft::testing::ExpectRewrite;
 using ::weft::testing::StatusIs;
@@ -70,6 +71,18 @@ TEST(EmbeddingOffload, OnlyRowsOfABatchAreCopied) {
   )");
 }
 
+TEST(EmbeddingOffload, IdsOutOfRangeMayGiveZeros) {
+  ExpectRewrite("embedding-offload{out_of_range=zeros}", kTraining, R"(
+    Out=[e] = lookup_table_v2(Ids=[ids], W=[w]) {is_sparse=true, zeros_out_of_range=true, op_device="cpu"}
+    Out=[y] = relu(X=[e])
+    Out=[e@GRAD] = scale(X=[y]) role=backward {scale=2.0}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[e@GRAD], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true, zeros_out_of_range=true, op_device="cpu"}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize {op_device="cpu"}
+  )");
+  EXPECT_THAT(Refused("embedding-offload{out_of_range=clip}", kTraining),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("error|zeros")));
+}
+
 TEST(EmbeddingOffload, DenseGradientIsRefused) {
   const std::string dense = absl::StrReplaceAll(
       kTraining,
@@ -85,6 +98,28 @@ TEST(EmbeddingOffload, TableThatTheAcceleratorUsesIsRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("(scale): variable w cannot stay on the host: the op uses the "
                                  "whole table")));
+}
+
+TEST(EmbeddingOffload, WithATableThatCanGoOthersStayOnTheAccelerator) {
+  const std::string dense = R"(
+    var v : fp32[6, 4] parameter persistable
+    var f : fp32[-1, 1, 4]
+    var v@GRAD : fp32[6, 4]
+    Out=[f] = lookup_table_v2(Ids=[ids], W=[v])
+    W@GRAD=[v@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[f], W=[v]) role=backward vars=[v, v@GRAD]
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
+  )";
+  Program main = testing::CompactProgram(absl::StrCat(kTraining, dense));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "embedding-offload";
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
+  EXPECT_THAT(result.notes, Contains(HasSubstr("table v stays on the accelerator: ")));
+  int on_host = 0;
+  for (OpId id : main.block(0).ops()) on_host += main.op(id).StringAttr("op_device") == "cpu";
+  EXPECT_EQ(on_host, 3);
+  EXPECT_THAT(Refused("embedding-offload{tables=v}", absl::StrCat(kTraining, dense)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("variable v@GRAD")));
 }
 
 TEST(EmbeddingOffload, PatternThatMatchesNothingIsRefused) {

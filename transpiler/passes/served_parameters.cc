@@ -1,6 +1,8 @@
 #include "transpiler/passes/served_parameters.h"
 
+#include <functional>
 #include <map>
+#include <set>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
@@ -19,13 +21,13 @@ class Finder {
  public:
   Finder(const Program& program, const ParamAttrsByName& attrs) : program_(program) {
     for (const auto& [name, attr] : attrs) {
-      if (attr.parameter_server) given_.push_back(name);
+      if (attr.parameter_server) given_.insert(name);
     }
   }
 
   absl::StatusOr<std::vector<ServedParameter>> Find() {
     for (const ParamUpdate& update : FindUpdates(program_)) {
-      if (absl::c_linear_search(given_, Name(update.param))) WEFT_RETURN_IF_ERROR(Add(update));
+      if (given_.count(program_.name(update.param)) > 0) WEFT_RETURN_IF_ERROR(Add(update));
     }
     for (const std::string& name : given_) {
       if (of_param_.count(program_.FindSymbol(name)) > 0) continue;
@@ -173,7 +175,7 @@ class Finder {
   }
 
   const Program& program_;
-  std::vector<std::string> given_;
+  std::set<std::string, std::less<>> given_;
   std::vector<ServedParameter> found_;
   std::map<Symbol, size_t> of_param_;  // into found_
   std::map<OpId, size_t> of_update_;   // the same

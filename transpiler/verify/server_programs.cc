@@ -33,6 +33,7 @@ void ForEachServerOp(const Program& program, const Visit& visit) {
 // What a server does with a key.
 struct Section {
   OpId receive, serve;
+  std::vector<OpId> again;    // other ops that receive or serve it
   std::vector<OpId> updates;  // optimizers
   std::vector<OpId> ops;      // between receive and serve, in order
 };
@@ -46,10 +47,9 @@ std::map<int64_t, Section> SectionsOf(const Program& server) {
     if (!key.has_value()) continue;
     Section& section = sections[*key];
     const absl::optional<ServerOp> type = FindServerOp(op.type());
-    if (type == ServerOp::kReceive) {
-      section.receive = id;
-    } else if (type == ServerOp::kServe) {
-      section.serve = id;
+    if (type == ServerOp::kReceive || type == ServerOp::kServe) {
+      OpId& place = type == ServerOp::kReceive ? section.receive : section.serve;
+      place.valid() ? section.again.push_back(id) : void(place = id);
     } else {
       section.ops.push_back(id);
       if (traits.Has(op, Trait::kOptimizer)) section.updates.push_back(id);
@@ -60,12 +60,17 @@ std::map<int64_t, Section> SectionsOf(const Program& server) {
 
 // What a worker does with a key.
 struct Use {
-  std::vector<OpId> pulls, lookups, lookup_grads, pushes;
+  std::vector<OpId> prefetches, pulls, lookups, lookup_grads, pushes;
 };
 
 std::map<int64_t, Use> UsesOf(const Program& worker) {
   std::map<int64_t, Use> uses;
   ForEachServerOp(worker, [&](const Op& op, ServerOp type) {
+    if (type == ServerOp::kPrefetch) {
+      for (int64_t key : op.IntsAttr("keys").value_or(std::vector<int64_t>())) {
+        uses[key].prefetches.push_back(op.id());
+      }
+    }
     if (!KeyOf(op).has_value()) return;
     Use& use = uses[*KeyOf(op)];
     if (type == ServerOp::kPull) use.pulls.push_back(op.id());
@@ -101,6 +106,7 @@ class ServerChecker {
       CheckOrder(key, use);
       CheckTypes(key, use, sections_.at(key));
     }
+    CheckUsesOfPulled();
     CheckReductions();
     CheckHolders();
   }
@@ -138,7 +144,7 @@ class ServerChecker {
   }
 
   void CheckUse(int64_t key, const Use& use) {
-    for (const auto* ops : {&use.pulls, &use.lookups, &use.pushes}) {
+    for (const auto* ops : {&use.prefetches, &use.pulls, &use.lookups, &use.pushes}) {
       for (OpId id : *ops) {
         if (sections_.count(key) > 0) continue;
         Report("W511", worker_.op(id), "",
@@ -148,10 +154,11 @@ class ServerChecker {
       }
     }
     if (use.pushes.size() == 1) return;
-    const std::vector<OpId>& any = !use.pushes.empty()    ? use.pushes
-                                   : !use.pulls.empty()   ? use.pulls
-                                   : !use.lookups.empty() ? use.lookups
-                                                          : use.lookup_grads;
+    const std::vector<OpId>& any = !use.pushes.empty()         ? use.pushes
+                                   : !use.pulls.empty()        ? use.pulls
+                                   : !use.lookups.empty()      ? use.lookups
+                                   : !use.lookup_grads.empty() ? use.lookup_grads
+                                                               : use.prefetches;
     Report("W512", worker_.op(any.back()), "",
            absl::StrCat(": expected one push of key ", key, " in a step, for which servers wait, ",
                         "found ", use.pushes.size()));
@@ -165,6 +172,24 @@ class ServerChecker {
     if (!section.receive.valid() || !section.serve.valid()) {
       return ReportOfServer("W514", op, "",
                             absl::StrCat(": expected ops that receive and serve key ", key));
+    }
+    for (OpId id : section.again) {
+      ReportOfServer("W514", server_->op(id), "",
+                     absl::StrCat(": expected one op that receives and one that serves key ", key));
+    }
+    const Op receives = server_->op(section.receive), serves = server_->op(section.serve);
+    if (serves.position() < receives.position()) {
+      ReportOfServer("W514", serves, "",
+                     absl::StrCat(": expected key ", key, " after ", receives.DebugName()));
+    }
+    for (OpId id : section.ops) {
+      const Op between = server_->op(id);
+      if (receives.position() < between.position() && between.position() < serves.position()) {
+        continue;
+      }
+      ReportOfServer("W514", between, "",
+                     absl::StrCat(": expected an op of key ", key, " between ",
+                                  receives.DebugName(), " and ", serves.DebugName()));
     }
     if (uses_.count(key) == 0) {
       ReportOfServer("W511", op, "",
@@ -207,30 +232,52 @@ class ServerChecker {
                             ", as servers answer with the parameter of the step's start"));
       }
     }
+    CheckPrefetches(key, use);
     if (use.pulls.empty()) return;
     const Op pull = worker_.op(use.pulls[0]);
     if (pull.Output("Out").empty()) return;
     const Symbol param = pull.Output("Out")[0];
-    const std::string name(worker_.name(param));
     if (use.pulls.size() > 1) {
-      Report("W512", worker_.op(use.pulls[1]), name,
+      Report("W512", worker_.op(use.pulls[1]), worker_.name(param),
              absl::StrCat(": expected one pull of key ", key, " in a step"));
     }
-    for (OpId id : worker_.block(0).ops()) {
+    pushes_of_pulled_.emplace(param, push.id());
+  }
+
+  // A pull takes what was asked for last: in this step, and once.
+  void CheckPrefetches(int64_t key, const Use& use) {
+    for (OpId id : use.prefetches) {
       const Op op = worker_.op(id);
-      if (op.position() <= push.position() || !Names(op, param)) continue;
-      Report("W512", op, name,
-             absl::StrCat(": uses ", name, " after ", push.DebugName(),
-                          ", where one device has the updated parameter"));
+      const bool is_first = id == use.prefetches.front();
+      const bool is_pulled =
+          !use.pulls.empty() && op.position() < worker_.op(use.pulls[0]).position();
+      if (is_first && is_pulled) continue;
+      Report("W512", op, "",
+             absl::StrCat(": expected key ", key, " once, and before the op that pulls it"));
     }
   }
 
-  bool Names(const Op& op, Symbol variable) const {
-    if (absl::c_linear_search(op.args(), variable)) return true;
-    return absl::c_any_of(op.SubBlocks(), [&](int block) {
-      return absl::c_any_of(worker_.block(block).ops(),
-                            [&](OpId id) { return Names(worker_.op(id), variable); });
-    });
+  // The worker has what it pulled until it pushes.
+  void CheckUsesOfPulled() {
+    for (OpId id : worker_.block(0).ops()) CheckUsesOfPulled(worker_.op(id), worker_.op(id));
+  }
+
+  // The variables of `op`, which `root` of the root block is or runs.
+  void CheckUsesOfPulled(const Op& op, const Op& root) {
+    std::set<Symbol> reported;
+    for (Symbol variable : op.args()) {
+      const auto push = pushes_of_pulled_.find(variable);
+      if (push == pushes_of_pulled_.end()) continue;
+      const Op pushes = worker_.op(push->second);
+      if (root.position() <= pushes.position() || !reported.insert(variable).second) continue;
+      const std::string name(worker_.name(variable));
+      Report("W512", root, name,
+             absl::StrCat(": uses ", name, " after ", pushes.DebugName(),
+                          ", where one device has the updated parameter"));
+    }
+    for (int block : op.SubBlocks()) {
+      for (OpId id : worker_.block(block).ops()) CheckUsesOfPulled(worker_.op(id), root);
+    }
   }
 
   void CheckTypes(int64_t key, const Use& use, const Section& section) {
@@ -247,6 +294,7 @@ class ServerChecker {
              absl::StrCat(": expected key ", key, " to be held ", by_rows ? "whole" : "by rows",
                           ", found ", by_rows ? "by rows" : "whole", " in the servers' program"));
     }
+    for (OpId id : use.pulls) CheckName(worker_.op(id), key, serve);
     for (const auto* ops : {&use.pulls, &use.lookups, &use.lookup_grads}) {
       for (OpId id : *ops) {
         const Op op = worker_.op(id);
@@ -262,6 +310,17 @@ class ServerChecker {
                             ", which servers hold under key ", key));
       }
     }
+  }
+
+  // JoinServers takes variables of one name for one parameter.
+  void CheckName(const Op& pull, int64_t key, const Op& serve) {
+    if (pull.Output("Out").empty() || serve.Input("X").empty()) return;
+    const absl::string_view here = worker_.name(pull.Output("Out")[0]);
+    const absl::string_view there = server_->name(serve.Input("X")[0]);
+    if (here == there) return;
+    Report("W516", pull, here,
+           absl::StrCat(" output Out (", here, "): expected ", there,
+                        ", which servers hold under key ", key));
   }
 
   void CheckSame(const Op& push, absl::Span<const Symbol> pushed, absl::Span<const Symbol> received,
@@ -320,6 +379,7 @@ class ServerChecker {
   const Program* const server_;
   const std::map<int64_t, Use> uses_;
   std::map<int64_t, Section> sections_;
+  std::map<Symbol, OpId> pushes_of_pulled_;  // by parameter
   Findings& findings_;
 };
 

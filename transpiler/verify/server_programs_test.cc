@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/verify/testing/found.h"
@@ -108,6 +109,28 @@ TEST(ServerPrograms, PullAfterThePushIsFound) {
                   HasSubstr("error: W512: op 8 (ps_pull): expected key 0 before op 7 (ps_push)")));
 }
 
+TEST(ServerPrograms, PrefetchAfterThePullIsFound) {
+  const std::string prefetch = "    ps_prefetch() {keys=ints[0]}\n";
+  const std::string pull = "    Out=[w] = ps_pull() {server_key=0, shape=longs[4, 1]}\n";
+  constexpr char kMessage[] = "(ps_prefetch): expected key 0 once, and before the op that pulls it";
+  EXPECT_THAT(Found({{prefetch + pull, pull + prefetch}}, {}),
+              ElementsAre(HasSubstr(absl::StrCat("W512: op 1 ", kMessage))));
+  EXPECT_THAT(Found({{prefetch, prefetch + prefetch}}, {}),
+              ElementsAre(HasSubstr(absl::StrCat("W512: op 1 ", kMessage))));
+}
+
+TEST(ServerPrograms, ServerThatServesBeforeTheUpdateOrTwiceIsFound) {
+  const std::string serve = "    ps_serve(X=[w]) role=optimize {server_key=0}\n";
+  const std::string update = "    ParamOut=[w]";
+  EXPECT_THAT(
+      Found({}, {{serve, ""}, {update, serve + update}}),
+      ElementsAre(HasSubstr("W514: server program: op 2 (momentum): expected an op of key 0 "
+                            "between op 0 (ps_receive) and op 1 (ps_serve)")));
+  EXPECT_THAT(Found({}, {{serve, serve + serve}}),
+              ElementsAre(HasSubstr("W514: server program: op 3 (ps_serve): expected one op that "
+                                    "receives and one that serves key 0")));
+}
+
 TEST(ServerPrograms, SecondPushIsFound) {
   const std::string push =
       "    ps_push(Grad=[w@GRAD], LearningRate=[lr]) role=optimize {server_key=0}\n";
@@ -119,6 +142,17 @@ TEST(ServerPrograms, LearningRateThatTheServerDoesNotGetIsFound) {
   EXPECT_THAT(Found({{", LearningRate=[lr]", ""}}, {}),
               ElementsAre(HasSubstr(
                   "W516: op 7 (ps_push) input LearningRate: expected as many variables")));
+}
+
+TEST(ServerPrograms, PullOfAnotherParameterIsFound) {
+  EXPECT_THAT(
+      Found({{"    var y : fp32[-1, 1]\n", "    var y : fp32[-1, 1]\n    var u : fp32[4, 1]\n"},
+             {"Out=[w] = ps_pull", "Out=[u] = ps_pull"},
+             {"Y=[w])\n    Out=[loss]", "Y=[u])\n    Out=[loss]"},
+             {"Y=[w], Out@GRAD", "Y=[u], Out@GRAD"}},
+            {}),
+      ::testing::Contains(HasSubstr("W516: op 1 (ps_pull) output Out (u): expected w, which "
+                                    "servers hold under key 0")));
 }
 
 TEST(ServerPrograms, RowsOfAnOptimizerThatUsesNormsAreFound) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes singa.jsonl and singa_options.jsonl from a folder of conformance vectors.
+"""Writes singa.jsonl, singa_options.jsonl and lazy_adam.jsonl from a folder of conformance vectors.
 
-    make_cases.py FOLDER    # with optimizers.json, of which the cases of SINGA count, and errors.json
+    make_cases.py FOLDER    # with optimizers.json and errors.json
 
 BUILD describes the files.
 """
@@ -77,6 +77,25 @@ def option_cases(cases):
             yield {'id': case['id'], 'options': text, 'accepted': accepted(case)}
 
 
+def lazy_adam_cases(cases):
+    """Without those with Nesterov momentum, which Paddle's adam does not have."""
+    for case in cases:
+        if case['kind'] != 'sparse_lazy_adam' or case['params']['use_nesterov']:
+            continue
+        yield {
+            'id': case['id'],
+            'params': case['params'],
+            'rtol': case['rtol'],
+            'atol': case['atol'],
+            'init': case['init']['Param']['values'],
+            'steps': [{
+                'rows': step['Indices'],
+                'grad': step['Values']['values'],
+                'after': {name: tensor['values'] for name, tensor in step['after'].items()},
+            } for step in case['steps']],
+        }  # yapf: disable
+
+
 def write(name, cases):
     with open(name, 'w', encoding='utf-8') as out:
         for case in cases:
@@ -92,6 +111,7 @@ def main():
     folder = sys.argv[1]
     write('singa.jsonl', vectors(read(folder, 'optimizers.json')))
     write('singa_options.jsonl', option_cases(read(folder, 'errors.json')))
+    write('lazy_adam.jsonl', lazy_adam_cases(read(folder, 'optimizers.json')))
 
 
 if __name__ == '__main__':

@@ -74,6 +74,22 @@ def accumulated(case):
     }
 
 
+def server_rows(case):
+    params = case['params']
+    assert params['optimizer'] == 'lazy_adam'
+    return {
+        'id': case['id'],
+        'params': params,
+        'rtol': case['rtol'],
+        'begin': case['init']['values'],
+        'steps': [{
+            'push': [{'rows': push['rows'], 'values': push['values']['values']}
+                     for push in step['push']],
+            'after': step['table']['values'],
+        } for step in case['steps']],
+    }  # yapf: disable
+
+
 def write(name, cases):
     with open(name, 'w') as out:
         for case in cases:
@@ -91,6 +107,8 @@ def main():
           [packed(case) for case in cases if case['id'].startswith('megengine/packed')])
     write('micro_batches.jsonl',
           [accumulated(case) for case in cases if case['id'] == 'megengine/micro_batches'])
+    write('server_rows.jsonl',
+          [server_rows(case) for case in cases if case['kind'] == 'parameter_server_sparse'])
 
 
 main()

@@ -1,0 +1,223 @@
+// What servers do with the gradients that workers push: rows are merged by MindSpore's rule, and
+// asynchronous workers stay within the bound of staleness.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_matchers.h"
+#include "executor/runner.h"
+#include "executor/server_part.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "ops/kernel.h"
+#include "proto/text/program_text.h"
+#include "transpiler/testing/compact_program.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::json;
+
+template <typename T>
+Tensor TensorOf(const Dims& dims, const std::vector<T>& values) {
+  Tensor tensor;
+  tensor.Resize(DTypeOf<T>::value, dims);
+  std::copy(values.begin(), values.end(), tensor.data<T>());
+  return tensor;
+}
+
+// --- Rows ----------------------------------------------------------------------------------------
+
+// A worker looks up all rows of the table, and pushes those of its `ids` that are rows: workers
+// push different numbers of rows, and none.
+constexpr char kRowsWorker[] = R"(
+    var all : int64[-1, 1] need_check_feed
+    var ids : int64[-1, 1] need_check_feed
+    var fed : fp32[-1, 1, 2] need_check_feed
+    var like_w : fp32[ROWS, 2] persistable
+    var lr : fp32[1] persistable
+    var table : fp32[-1, 1, 2]
+    var w@GRAD : selected_rows<fp32[ROWS, 2]>
+    Out=[table] = ps_lookup(Ids=[all]) {server_key=0, shape=longs[ROWS, 2], table_op="lookup_table_v2"}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[fed], W=[like_w]) role=backward {is_sparse=true, zeros_out_of_range=true}
+    ps_push(Grad=[w@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
+)";
+constexpr char kRowsServer[] = R"(
+    var w : fp32[ROWS, 2] parameter persistable
+    var m : fp32[ROWS, 2] persistable
+    var v : fp32[ROWS, 2] persistable
+    var b1 : fp32[1] persistable
+    var b2 : fp32[1] persistable
+    var lr : fp32[1]
+    var w@GRAD : selected_rows<fp32[ROWS, 2]>
+    Grad=[w@GRAD], LearningRate=[lr] = ps_receive() role=optimize {server_key=0, is_sparse=true, shape=longs[ROWS, 2]}
+    Beta1PowOut=[b1], Beta2PowOut=[b2], Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = adam(Beta1Pow=[b1], Beta2Pow=[b2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w]) role=optimize {server_key=0, lazy_mode=true}
+    ps_serve(X=[w]) role=optimize {server_key=0, by_rows=true}
+)";
+
+void ExpectNear(const Tensor& found, const Json& expected, const Json& of) {
+  // Paddle's adam also corrects the epsilon, which shows where gradients are small.
+  constexpr double kOfEpsilon = 2e-5;
+  ASSERT_EQ(found.size(), static_cast<int64_t>(expected.size()));
+  for (int64_t i = 0; i < found.size(); ++i) {
+    const double value = expected[i];
+    EXPECT_LE(std::fabs(found.data<float>()[i] - value),
+              kOfEpsilon + of["rtol"].get<double>() * std::fabs(value))
+        << "element " << i;
+  }
+}
+
+// Of all workers, one after the other; what a worker pushes is padded by ids that are no rows.
+std::vector<Tensor> FeedsOf(const Json& step, int64_t rows) {
+  size_t most = 1;
+  for (const Json& push : step["push"]) most = std::max(most, push["rows"].size());
+  std::vector<int64_t> all, ids;
+  std::vector<float> fed;
+  for (const Json& push : step["push"]) {
+    for (int64_t row = 0; row < rows; ++row) all.push_back(row);
+    ids.insert(ids.end(), push["rows"].begin(), push["rows"].end());
+    fed.insert(fed.end(), push["values"].begin(), push["values"].end());
+    const size_t missing = most - push["rows"].size();
+    ids.insert(ids.end(), missing, -1);
+    fed.insert(fed.end(), 2 * missing, 99.0f);
+  }
+  const auto count = static_cast<int64_t>(ids.size());
+  return {TensorOf<int64_t>({static_cast<int64_t>(all.size()), 1}, all),
+          TensorOf<int64_t>({count, 1}, ids), TensorOf<float>({count, 1, 2}, fed)};
+}
+
+TEST(ServerUpdates, RowsFollowTheRuleOfMindSpore) {
+  std::ifstream file("tests/data/schedules/server_rows.jsonl");
+  int num_cases = 0;
+  for (std::string line; std::getline(file, line); ++num_cases) {
+    const Json of = Json::parse(line);
+    SCOPED_TRACE(of["id"].get<std::string>());
+    const auto rows = static_cast<int64_t>(of["begin"].size() / 2);
+    const int servers = of["params"]["servers"];
+    for (int server = 0; server < servers; ++server) {
+      EXPECT_EQ(RowsOfServer(rows, server, servers).begin, of["params"]["shard_bounds"][server]);
+    }
+    const auto program = [rows](const char* text) {
+      return testing::CompactProgram(absl::StrReplaceAll(text, {{"ROWS", absl::StrCat(rows)}}));
+    };
+    const Program worker = program(kRowsWorker), server = program(kRowsServer);
+    const std::vector<float> begin = of["begin"], zeros(begin.size(), 0);
+    const float lr = of["params"]["lr"];
+    const std::map<std::string, Tensor> params = {
+        {"w", TensorOf<float>({rows, 2}, begin)}, {"m", TensorOf<float>({rows, 2}, zeros)},
+        {"v", TensorOf<float>({rows, 2}, zeros)}, {"like_w", TensorOf<float>({rows, 2}, zeros)},
+        {"b1", TensorOf<float>({1}, {0.9f})},     {"b2", TensorOf<float>({1}, {0.999f})},
+        {"lr", TensorOf<float>({1}, {lr})}};
+    const Json& steps = of["steps"];
+    RunOptions options;
+    options.kernels = &CpuKernels();
+    options.nranks = of["params"]["workers"];
+    options.num_servers = servers;
+    options.steps = static_cast<int64_t>(steps.size());
+    options.fetch = {"table"};
+    RunInputs inputs;
+    inputs.main = &worker;
+    inputs.server = &server;
+    inputs.params = &params;
+    inputs.feeds = {{"all", "ids", "fed"},
+                    [&](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+                      return FeedsOf(steps[step], rows);
+                    }};
+    inputs.on_result = [&](const StepResult& result) {
+      SCOPED_TRACE(absl::StrCat("step ", result.step, ", worker ", result.rank));
+      ExpectNear(result.values[0], result.step == 0 ? of["begin"] : steps[result.step - 1]["after"],
+                 of);
+      return absl::OkStatus();
+    };
+    WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, RunProgram(inputs, options));
+    ExpectNear(result.persistables.at("w"), steps.back()["after"], of);
+  }
+  EXPECT_EQ(num_cases, 2);
+}
+
+// --- Staleness -----------------------------------------------------------------------------------
+
+// Worker 1 computes for longer than worker 0.
+constexpr char kUnequalWorkers[] = R"(program {
+  block 0 parent=-1 {
+    var g : fp32[-1, 1] need_check_feed
+    var slow : bool[-1] need_check_feed
+    var big : fp32[256, 256] persistable
+    var product : fp32[256, 256]
+    var lr : fp32[1] persistable
+    var w : fp32[1]
+    var w@GRAD : fp32[1]
+    ps_prefetch() {keys=ints[0]}
+    Out=[w] = ps_pull() {server_key=0, shape=longs[1]}
+    Out=[w@GRAD] = reduce_sum(X=[g]) {dim=ints[0]}
+    conditional_block(Cond=[slow], Input=[big]) {is_scalar_condition=true, sub_block=block(1)}
+    ps_push(Grad=[w@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
+  }
+  block 1 parent=0 {
+    Out=[product] = matmul_v2(X=[big], Y=[big])
+    Out=[product] = matmul_v2(X=[big], Y=[big])
+  }
+})";
+constexpr char kAsynchronousServer[] = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1] parameter persistable
+    var lr : fp32[1]
+    var w@GRAD : fp32[1]
+    Grad=[w@GRAD], LearningRate=[lr] = ps_receive() role=optimize {server_key=0, is_async=true, shape=longs[1]}
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize {server_key=0}
+    ps_serve(X=[w]) role=optimize {server_key=0, is_async=true, staleness=STALENESS}
+  }
+})";
+
+// With a learning rate of 1, the parameter counts updates: 1 for each of worker 0, and 1000 for
+// each of worker 1.
+TEST(ServerUpdates, NoWorkerIsAheadByMoreThanTheStaleness) {
+  constexpr int64_t kSteps = 40;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program worker, ParseProgramText(kUnequalWorkers));
+  for (const int64_t staleness : {0, 3}) {
+    SCOPED_TRACE(staleness);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program server,
+                              ParseProgramText(absl::StrReplaceAll(
+                                  kAsynchronousServer, {{"STALENESS", absl::StrCat(staleness)}})));
+    const std::map<std::string, Tensor> params = {
+        {"w", TensorOf<float>({1}, {0})},
+        {"lr", TensorOf<float>({1}, {-1})},
+        {"big", TensorOf<float>({256, 256}, std::vector<float>(256 * 256, 0))}};
+    RunOptions options;
+    options.kernels = &CpuKernels();
+    options.nranks = 2;
+    options.num_servers = 1;
+    options.steps = kSteps;
+    options.fetch = {"w"};
+    options.timeout_s = 30;
+    RunInputs inputs;
+    inputs.main = &worker;
+    inputs.server = &server;
+    inputs.params = &params;
+    inputs.feeds = {{"g", "slow"}, [](int64_t) -> absl::StatusOr<std::vector<Tensor>> {
+                      return std::vector<Tensor>{TensorOf<float>({2, 1}, {1, 1000}),
+                                                 TensorOf<bool>({2}, {false, true})};
+                    }};
+    inputs.on_result = [&](const StepResult& result) {
+      const auto updates = static_cast<int64_t>(*result.values[0].data<float>());
+      const int64_t of_other = result.rank == 0 ? updates / 1000 : updates % 1000;
+      EXPECT_GE(of_other, result.step - staleness)
+          << "step " << result.step << ", worker " << result.rank;
+      return absl::OkStatus();
+    };
+    WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, RunProgram(inputs, options));
+    EXPECT_EQ(*result.persistables.at("w").data<float>(), 1001 * kSteps) << "no update is lost";
+  }
+}
+
+}  // namespace
+}  // namespace weft
