@@ -15,6 +15,7 @@ void Variable::SetType(const ValueType& type) {
 void Variable::WriteTo(pb::VarDesc* desc) const {
   desc->Clear();
   desc->set_name(name);
+  if (is_scope) return desc->mutable_type()->set_type(pb::VarType::STEP_SCOPES);
   desc->mutable_type()->set_type(pb::VarType::LOD_TENSOR);
   pb::VarType::TensorDesc& tensor = *desc->mutable_type()->mutable_lod_tensor()->mutable_tensor();
   tensor.set_data_type(dtype);
@@ -37,6 +38,7 @@ VarIndex Variables::Named(absl::string_view name) {
   if (found != vars_by_name_.end()) return found->second;
   const VarIndex var = vars_.size();
   vars_.emplace_back().name = std::string(name);
+  vars_.back().block = block_;
   vars_by_name_.emplace(vars_.back().name, var);
   versions_.push_back(0);
   return var;

@@ -26,7 +26,9 @@ struct Variable {
   std::string name;
   absl::InlinedVector<int64_t, 4> dims;
   pb::VarType::Type dtype = pb::VarType::FP32;
+  int block = 0;  // that declares it
   bool has_type = false;
+  bool is_scope = false;  // of a branch: no tensor
   bool persistable = false, is_parameter = false, stop_gradient = false, need_check_feed = false;
 
   void SetType(const ValueType& type);
@@ -41,6 +43,10 @@ class Variables {
   size_t size() const { return vars_.size(); }
   Variable& operator[](VarIndex var) { return vars_[var]; }
   const Variable& operator[](VarIndex var) const { return vars_[var]; }
+
+  // Where new variables are declared.
+  int block() const { return block_; }
+  void set_block(int block) { block_ = block; }
 
   // The variable of that name, new or not.
   VarIndex Named(absl::string_view name);
@@ -69,6 +75,7 @@ class Variables {
   const Document& document_;
   const Training& training_;
   const Survey& survey_;
+  int block_ = 0;
   std::deque<Variable> vars_;
   absl::flat_hash_map<absl::string_view, VarIndex> vars_by_name_;
   std::vector<uint32_t> versions_;  // by variable
