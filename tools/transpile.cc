@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/file.h"
+#include "base/free_memory.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/feed_layout.h"
@@ -410,4 +411,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace weft
 
-int main(int argc, char** argv) { return weft::Main(argc, argv); }
+int main(int argc, char** argv) {
+  weft::ReturnLargeArraysAtOnce();
+  return weft::Main(argc, argv);
+}

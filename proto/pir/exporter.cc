@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
+#include "base/free_memory.h"
 #include "base/status_macros.h"
 #include "proto/pir/attributes.h"
 #include "proto/pir/document.h"
@@ -128,6 +129,7 @@ class Exporter {
     }
     is_op_of_file_.assign(document_.ops().size(), false);
     for (const uint32_t i : import_.op_of_id) is_op_of_file_[i] = true;
+    companions_of_.assign(is_op.size(), 0);
     uint32_t first = 0;
     for (uint32_t i = 0; i < is_op.size(); ++i) {
       if (!is_op[i]) continue;
@@ -158,7 +160,7 @@ class Exporter {
     } else {
       const uint32_t i = import_.op_of_id[id];
       if (is_written_[i]) return absl::OkStatus();  // a part of a 1.if
-      WEFT_RETURN_IF_ERROR(WriteRange(companions_of_.at(i), i));
+      WEFT_RETURN_IF_ERROR(WriteRange(companions_of_[i], i));
       for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
       WEFT_RETURN_IF_ERROR(WriteOld(i));
     }
@@ -439,8 +441,8 @@ class Exporter {
   std::vector<Current> current_;                     // by symbol
   std::vector<std::unique_ptr<std::string>> types_;  // of new values
   std::vector<bool> is_written_;                     // by op of the file
-  std::vector<bool> is_op_of_file_;  // by op of the file: it is an op of the imported program
-  absl::flat_hash_map<uint32_t, uint32_t> companions_of_;  // the first op that comes with it
+  std::vector<bool> is_op_of_file_;      // by op of the file: it is an op of the imported program
+  std::vector<uint32_t> companions_of_;  // by op of the file: the first one that comes with it
   uint32_t companions_end_ = 0;
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> sinks_behind_;  // by OpId
   absl::flat_hash_map<uint32_t, bool> is_deferred_;                    // those
@@ -457,13 +459,21 @@ class Exporter {
 
 }  // namespace
 
+absl::optional<absl::string_view> UneditedFile(const Program& program) {
+  const Import* const import = ImportOf(program);
+  if (import == nullptr || program.revision() != 0) return absl::nullopt;
+  return import->bytes;
+}
+
 absl::StatusOr<std::string> ExportProgram(const Program& program) {
   const Import* const import = ImportOf(program);
   if (import == nullptr) {
     return absl::InvalidArgumentError(
         "expected a program that was read from a .json file of Paddle 3; write .pb or .prog");
   }
-  if (program.revision() == 0) return std::string(import->bytes);
+  if (const auto bytes = UneditedFile(program)) return std::string(*bytes);
+  constexpr size_t kLarge = 4 << 20;
+  if (import->bytes.size() >= kLarge) ReturnFreeMemory();
   std::string text;
   {
     WEFT_ASSIGN_OR_RETURN(const auto document, Document::Parse(import->owner, import->bytes));

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/free_memory.h"
 #include "base/status_macros.h"
 #include "proto/pir/survey.h"
 #include "proto/pir/training.h"
@@ -28,6 +29,8 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
     WEFT_ASSIGN_OR_RETURN(translation, translator.Run());
   }
   document.reset();  // not both indexes at a time
+  constexpr size_t kLarge = 4 << 20;
+  if (import->bytes.size() >= kLarge) ReturnFreeMemory();
   WEFT_ASSIGN_OR_RETURN(Program program, Program::Parse(std::move(translation.program)));
   import->op_of_id = std::move(translation.op_of_id);
   import->begin_of_id.resize(import->op_of_id.size());
