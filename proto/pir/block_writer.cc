@@ -1,6 +1,7 @@
 #include "proto/pir/block_writer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace weft::pir {
@@ -35,11 +36,7 @@ void Pieces::Append(int field_number, const std::string& message) {
 }
 
 void Pieces::MoveTo(std::string* out) {
-  for (std::string& piece : pieces_) {
-    *out += piece;
-    piece = std::string();
-  }
-  pieces_.clear();
+  for (; !pieces_.empty(); pieces_.pop_front()) *out += pieces_.front();
   size_ = 0;
 }
 
@@ -56,32 +53,45 @@ void BlockWriter::AddOp(int block, const pb::OpDesc& desc, uint32_t op) {
 }
 
 std::string BlockWriter::Finish(const Variables& vars) {
-  std::vector<Pieces> declarations(blocks_.size());
+  // Declarations are made twice, first for their size: half a million of them take many bytes.
   pb::VarDesc desc;
-  for (VarIndex var = 0; var < vars.size(); ++var) {
+  std::string field;
+  const auto declare = [&](VarIndex var) -> const std::string& {
     vars[var].WriteTo(&desc);
-    declarations[vars[var].block].Append(pb::BlockDesc::kVarsFieldNumber,
-                                         desc.SerializePartialAsString());
-  }
-  pb::ProgramDesc version;
-  version.mutable_version()->set_version(kPaddle3);
-  const std::string last = version.SerializePartialAsString();
+    const std::string message = desc.SerializePartialAsString();
+    field.clear();
+    AppendTagAndLength(pb::BlockDesc::kVarsFieldNumber, message.size(), &field);
+    field += message;
+    return field;
+  };
+  std::vector<size_t> sizes;
   std::vector<std::string> heads;
-  size_t total = last.size();
   for (size_t b = 0; b < blocks_.size(); ++b) {
     pb::BlockDesc head;
     head.set_idx(static_cast<int>(b));
     head.set_parent_idx(blocks_[b].parent);
     heads.push_back(head.SerializePartialAsString());
-    total += kMaxTagAndLength + heads[b].size() + declarations[b].size() + blocks_[b].ops.size();
+    sizes.push_back(heads[b].size() + blocks_[b].ops.size());
   }
+  std::vector<std::vector<VarIndex>> inner(blocks_.size());  // of blocks other than the root
+  for (VarIndex var = 0; var < vars.size(); ++var) {
+    const int block = vars[var].block;
+    sizes[block] += declare(var).size();
+    if (block > 0) inner[block].push_back(var);
+  }
+  pb::ProgramDesc version;
+  version.mutable_version()->set_version(kPaddle3);
+  const std::string last = version.SerializePartialAsString();
   std::string program;
-  program.reserve(total);
+  program.reserve(
+      std::accumulate(sizes.begin(), sizes.end(), last.size() + kMaxTagAndLength * sizes.size()));
   for (size_t b = 0; b < blocks_.size(); ++b) {
-    AppendTagAndLength(pb::ProgramDesc::kBlocksFieldNumber,
-                       heads[b].size() + declarations[b].size() + blocks_[b].ops.size(), &program);
+    AppendTagAndLength(pb::ProgramDesc::kBlocksFieldNumber, sizes[b], &program);
     program += heads[b];
-    declarations[b].MoveTo(&program);
+    for (VarIndex var = 0; b == 0 && var < vars.size(); ++var) {
+      if (vars[var].block == 0) program += declare(var);
+    }
+    for (const VarIndex var : inner[b]) program += declare(var);
     blocks_[b].ops.MoveTo(&program);
   }
   program += last;

@@ -20,6 +20,7 @@
 namespace weft::pir {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -117,6 +118,20 @@ TEST(ImporterTest, AnIfBecomesTwoConditionalBlocks) {
   EXPECT_EQ(program.block(1).parent_idx(), 0);
   EXPECT_TRUE(program.block(1).FindVar("tanh_13").valid());
   EXPECT_TRUE(program.block(0).FindVar("if_12_true_0").valid());
+}
+
+TEST(ImporterTest, BranchesNameWhatTheyReadInLists) {
+  const std::string list = absl::StrReplaceAll(
+      R"({"#":"0.combine","A":[],"I":[{"%":6},{"%":6}],"O":[{"%":99,"TT":{"#":"0.t_vec","D":[@,@]}}],
+          "OA":[]},)",
+      {{"@", R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[-1,16],"NCHW",[],0]})"}});
+  const std::string bytes = absl::StrReplaceAll(
+      Edited("cond_mlp/main.json", R"({"#":"1.if",)", list + R"({"#":"1.if",)"),
+      {{R"("#":"1.tanh","A":[],"I":[{"%":6}])", R"("#":"1.add_n","A":[],"I":[{"%":99}])"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
+  EXPECT_EQ(program.op(program.block(1).ops()[0]).type(), "sum");
+  EXPECT_THAT(OpTexts(program),
+              Contains("conditional_block(greater_than_11, x -> if_12_true_scope, if_12_true_0)"));
 }
 
 // Clipping reads gradients that are complete: they are reduced before. Summands of a shared weight

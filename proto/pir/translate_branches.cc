@@ -20,19 +20,19 @@ absl::Status Translator::VisitIf(uint32_t i) {
   const std::string stem = absl::StrCat(
       "if_", op(i).num_results == 0 ? absl::StrCat("op_", i)
                                     : absl::StrCat(document_.value(op(i).first_result).id));
-  const VarIndex otherwise = NewTensor(stem + "_not", vars_[condition].dtype, condition);
+  const VarIndex otherwise = NewTensor(stem + "_not", vars_[condition].type->dtype, condition);
   std::vector<VarIndex> results[2];
   for (const bool holds : {true, false}) {
     const std::string block_stem = absl::StrCat(stem, holds ? "_true" : "_false");
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
-      WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(op(i).first_result + r));
-      if (type.kind != ValueType::Kind::kTensor) {
+      WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result + r));
+      if (type->kind != ValueType::Kind::kTensor) {
         return absl::UnimplementedError(
             absl::StrCat("result ", r, ": expected a dense tensor, found ",
                          document_.value(op(i).first_result + r).type.substr(0, 64)));
       }
       const VarIndex var = results[holds].emplace_back(vars_.New(absl::StrCat(block_stem, "_", r)));
-      vars_[var].SetType(type);
+      vars_[var].type = type;
     }
     if (!holds) WriteHelper(i, "logical_not", {{"X", {condition}}}, {otherwise});
     WEFT_RETURN_IF_ERROR(VisitBranch(i, inner[holds ? 0 : 1], holds ? condition : otherwise,
@@ -116,9 +116,9 @@ std::vector<VarIndex> Translator::VariablesOf(ValueIndex value) const {
 
 VarIndex Translator::NewTensor(const std::string& name, pb::VarType::Type dtype, VarIndex like) {
   const VarIndex var = vars_.New(name);
-  vars_[var].dims = vars_[like].dims;
-  vars_[var].dtype = dtype;
-  vars_[var].has_type = true;
+  auto type = std::make_shared<ValueType>(*vars_[like].type);
+  type->dtype = dtype;
+  vars_[var].type = std::move(type);
   return var;
 }
 

@@ -62,13 +62,13 @@ absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
                                    absl::string_view slot) {
   const ValueIndex value = op(i).first_result + r;
   const int in_place_of = rule == nullptr ? -1 : rule->results[r].in_place_of;
-  WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(value));
-  if (type.kind == ValueType::Kind::kNull) {
+  WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
+  if (type->kind == ValueType::Kind::kNull) {
     if (absl::EndsWith(slot, kGradSuffix)) AddSlot(slot, desc_.mutable_outputs());
     return absl::OkStatus();
   }
   pb::OpDesc::Var* const out = AddSlot(slot, desc_.mutable_outputs());
-  if (type.kind == ValueType::Kind::kList) return AddList(i, r, type.list_size, out);
+  if (type->kind == ValueType::Kind::kList) return AddList(i, r, type->list_size, out);
   VarIndex var = kNoVar;
   if (in_place_of >= 0 && operands(i)[in_place_of].value != kNoValue) {
     WEFT_ASSIGN_OR_RETURN(var, vars_.Read(operands(i)[in_place_of].value));
@@ -103,8 +103,8 @@ absl::Status Translator::AddList(uint32_t i, uint32_t r, size_t size, pb::OpDesc
     const bool has_value = split != survey_.split_of.end() && k < op(split->second).num_results;
     const ValueIndex value = has_value ? op(split->second).first_result + k : kNoValue;
     if (has_value) {
-      WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(value));
-      if (type.kind == ValueType::Kind::kTensor) {
+      WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
+      if (type->kind == ValueType::Kind::kTensor) {
         var = vars_.New(vars_.NameOf(value, BaseName(op(i).name)));
         WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/false));
       }
@@ -122,10 +122,11 @@ absl::Status Translator::AddXShape(uint32_t i) {
     return AddForwardAttributes(forward_of_xshape_.at(xshape));
   }
   const ValueIndex x = operands(i)[0].value;
-  WEFT_ASSIGN_OR_RETURN(ValueType type, vars_.TypeOf(x));
-  type.dims.insert(type.dims.begin(), 0);
+  WEFT_ASSIGN_OR_RETURN(const auto of_x, vars_.TypeOf(x));
+  auto type = std::make_shared<ValueType>(*of_x);
+  type->dims.insert(type->dims.begin(), 0);
   const VarIndex var = vars_.New(absl::StrCat(vars_[vars_.Of(op(i).first_result)].name, "_xshape"));
-  vars_[var].SetType(type);
+  vars_[var].type = std::move(type);
   AddArgument("XShape", var, desc_.mutable_outputs());
   xshape_of_result_[op(i).first_result] = var;
   xshape_of_x_[x] = var;

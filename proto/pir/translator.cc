@@ -95,9 +95,9 @@ absl::Status Translator::VisitSink(uint32_t i) {
   vars_[var].persistable = true;
   if (is_parameter) vars_[var].is_parameter = true;
   if (var == from) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(value));
+  WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
   vars_.Overwrite(var);
-  if (!vars_[var].has_type) vars_[var].SetType(type);
+  if (vars_[var].type == nullptr) vars_[var].type = type;
   desc_.Clear();
   desc_.set_type("assign");
   AddArgument("X", from, desc_.mutable_inputs());
@@ -145,11 +145,11 @@ pb::OpDesc::Var* Translator::AddSlot(absl::string_view slot, Slots* slots) {
 
 absl::Status Translator::VisitIntegers(uint32_t i) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ints, attrs_.IntegersOf(i));
-  WEFT_ASSIGN_OR_RETURN(const ValueType type, vars_.TypeOf(op(i).first_result));
+  WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result));
   desc_.set_type("assign_value");
-  attrs_.Add("dtype", pb::INT)->set_i(type.dtype);
+  attrs_.Add("dtype", pb::INT)->set_i(type->dtype);
   attrs_.Add("shape", pb::INTS)->add_ints(static_cast<int32_t>(ints.size()));
-  const bool is_long = type.dtype == pb::VarType::INT64;
+  const bool is_long = type->dtype == pb::VarType::INT64;
   pb::OpDesc::Attr* const values =
       attrs_.Add(is_long ? "int64_values" : "int32_values", is_long ? pb::LONGS : pb::INTS);
   for (const int64_t number : ints) {
