@@ -38,6 +38,7 @@ CONFIGURATIONS = [
     ("mindspore_reducer", "--mode mindspore_reducer --reduce_method mean", "dp2"),
     ("megengine", "--mode megengine --reduce_method mean", "dp2"),
     ("local_sgd", "--mode local_sgd", "localsgd2"),
+    ("singa_partial", "--mode singa_partial", "localsgd2"),
 ]
 
 
