@@ -105,7 +105,12 @@ absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
   } else if (format == ProgramFormat::kProtoText) {
     WEFT_ASSIGN_OR_RETURN(text, PrintProtoText(*output.program));
   } else if (format == ProgramFormat::kPir) {
-    WEFT_ASSIGN_OR_RETURN(text, pir::ExportProgram(*output.program));
+    const absl::optional<absl::string_view> unedited = pir::UneditedFile(*output.program);
+    if (unedited.has_value()) {
+      serialized.pieces = {*unedited};
+    } else {
+      WEFT_ASSIGN_OR_RETURN(text, pir::ExportProgram(*output.program));
+    }
   } else {
     text = ProgramText(*output.program);
   }
@@ -113,7 +118,7 @@ absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
     return absl::OutOfRangeError(absl::StrCat("the program has grown to ", serialized.size,
                                               " bytes; protobuf messages end at ", INT_MAX));
   }
-  if (format != ProgramFormat::kBinary) serialized.pieces = {text};
+  if (serialized.pieces.empty()) serialized.pieces = {text};
   WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(output.path));
   WEFT_RETURN_IF_ERROR(file.Write(serialized.pieces));
   WEFT_RETURN_IF_ERROR(file.Sync());

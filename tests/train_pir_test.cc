@@ -28,6 +28,7 @@ namespace weft {
 namespace {
 
 using ::testing::Combine;
+using ::testing::HasSubstr;
 using ::testing::Values;
 using ::weft::testing::ReadTarXz;
 
@@ -37,6 +38,7 @@ struct Case {
   const char* name;
   int ranks;
   std::string buckets;
+  bool gathers = false;
 };
 
 class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Case>> {
@@ -61,8 +63,12 @@ class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Cas
   // Rewritten for the ranks, as two files have it.
   static absl::Status Rewrite(Program* main, Program* startup) {
     TranspileOptions options;
-    options.mode = "grad_allreduce";
-    options.mode_flags["buckets"] = TheCase().buckets;
+    options.mode = TheCase().gathers ? "multi_thread" : "grad_allreduce";
+    if (TheCase().gathers) {
+      options.mode_flags["trans_mode"] = "all_gather";
+    } else {
+      options.mode_flags["buckets"] = TheCase().buckets;
+    }
     options.cluster.nranks = TheCase().ranks;
     options.device_kind = TargetDevice::kCpu;
     ProgramPair programs{main, startup};
@@ -99,11 +105,13 @@ class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Cas
 TEST_P(TrainPirTest, LossesAreThoseOfPaddle) {
   WEFT_ASSERT_OK_AND_ASSIGN(Program main, Read("main.json"));
   WEFT_ASSERT_OK_AND_ASSIGN(Program startup, Read("startup.json"));
-  if (TheCase().ranks > 1) {
-    WEFT_ASSERT_OK(Rewrite(&main, &startup));
-  }
   VerifyOptions options;
   options.nranks = TheCase().ranks;
+  const Program main_before = main, startup_before = startup;
+  if (TheCase().ranks > 1) {
+    WEFT_ASSERT_OK(Rewrite(&main, &startup));
+    options.original = {&main_before, &startup_before};
+  }
   const Findings findings = Verify({{&main, &startup}}, options);
   EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
   WEFT_ASSERT_OK_AND_ASSIGN(const auto losses, Train(main, startup));
@@ -128,8 +136,44 @@ INSTANTIATE_TEST_SUITE_P(Pir, TrainPirTest,
                          Combine(Values("fit_a_line", "mlp_adam", "mlp_momentum", "mlp_sgd",
                                         "two_losses", "wide_deep", "word2vec_sparse_sgd"),
                                  Values(Case{"OneRank", 1, ""}, Case{"OneByOne", 2, "none"},
-                                        Case{"Fused", 2, "count{count=3}"})),
+                                        Case{"Fused", 2, "count{count=3}"},
+                                        Case{"Gathered", 2, "", true})),
                          NameOf);
+
+// What has no form in PIR is refused before anything is written.
+TEST(PirModesTest, RefusalsSayWhatHasNoForm) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/refused.json");
+  const std::string out = absl::StrCat(::testing::TempDir(), "/refused_out.json");
+  struct Refused {
+    const char* mode;
+    std::map<std::string, std::string> flags;
+    const char* why;
+  };
+  const Refused all[] = {
+      {"local_sgd",
+       {{"k_steps", "2"}},
+       "the passes made blocks of ops that run on some steps only"},
+      {"singa_sparse_topk", {}, "(sparsify_topk): a pass has inserted this op"},
+      {"singa_sparse_threshold", {}, "(sparsify_threshold): a pass has inserted this op"},
+      {"optimizer_offload", {}, "(memcpy_h2d): a pass has inserted this op"},
+  };
+  for (const Refused& refused : all) {
+    SCOPED_TRACE(refused.mode);
+    WEFT_ASSERT_OK(WriteFile(in, files.at("mlp_sgd/main.json")));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
+    WEFT_ASSERT_OK(WriteFile(in, files.at("mlp_sgd/startup.json")));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(in));
+    TranspileOptions options;
+    options.mode = refused.mode;
+    for (const auto& [flag, value] : refused.flags) options.mode_flags[flag] = value;
+    options.cluster.nranks = 2;
+    ProgramPair programs{&main, &startup};
+    WEFT_ASSERT_OK(Transpile(options, programs));
+    EXPECT_THAT(std::string(WriteProgram(main, out).message()), HasSubstr(refused.why));
+    EXPECT_FALSE(ReadFile(out).ok());
+  }
+}
 
 // One small program for each of the ops of the table, which Paddle 3.3.1 trained for three steps.
 TEST(PirOpsTest, EachOpComputesWhatItComputesInPaddle) {

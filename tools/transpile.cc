@@ -24,6 +24,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/annotate.h"
 #include "base/file.h"
+#include "base/free_memory.h"
 #include "base/status_macros.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/op_traits.h"
@@ -455,4 +456,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace weft
 
-int main(int argc, char** argv) { return weft::Main(argc, argv); }
+int main(int argc, char** argv) {
+  weft::ReturnLargeArraysAtOnce();
+  return weft::Main(argc, argv);
+}

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "ops/analysis/gradient_names.h"
+#include "ops/analysis/representation_attrs.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/second_gradients.h"
@@ -162,7 +163,7 @@ bool AttributesAgree(const Op& op, const Op& gradient) {
   if (!a.ok() || !b.ok()) return false;
   return absl::c_all_of(of_op->attrs(), [&](const AttrSchema& attr) {
     const AttrSchema* other = of_gradient->FindAttr(attr.name);
-    return other == nullptr || IsEqual(attr, *a, *other, *b);
+    return other == nullptr || ChoosesRepresentation(attr.name) || IsEqual(attr, *a, *other, *b);
   });
 }
 

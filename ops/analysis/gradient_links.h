@@ -33,8 +33,9 @@ struct GradientLinks {
 // None if the type of `gradient` is not that of the gradient op of `op`. O(slots^2).
 absl::optional<GradientLinks> LinkGradient(const Op& op, const Op& gradient);
 
-// Whether the attributes that the schemas of both ops name have equal values. False if one of them
-// has no schema, or an attribute that cannot be read. O(attributes).
+// Whether the attributes that the schemas of both ops name have equal values; those that choose a
+// representation may differ (is_sparse). False if one of them has no schema, or an attribute that
+// cannot be read. O(attributes).
 bool AttributesAgree(const Op& op, const Op& gradient);
 
 // Whether `gradient` names, in all linked slots of values, the variables that `op` names.

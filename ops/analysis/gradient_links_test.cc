@@ -88,6 +88,18 @@ TEST_F(GradientLinksTest, ComparesAttributesWithDefaults) {
   EXPECT_FALSE(AttributesAgree(At(0), At(4)));
 }
 
+// A pass that makes sparse gradients dense changes the gradient op alone.
+TEST_F(GradientLinksTest, RepresentationsNeedNotAgree) {
+  Parse(
+      "    Out=[z] = lookup_table_v2(W=[x], Ids=[y]) {is_sparse=true, padding_idx=long(-1)}\n"
+      "    W@GRAD=[x@GRAD] = lookup_table_v2_grad(W=[x], Ids=[y], Out@GRAD=[z@GRAD]) "
+      "{is_sparse=false, padding_idx=long(-1)}\n"
+      "    W@GRAD=[x@GRAD] = lookup_table_v2_grad(W=[x], Ids=[y], Out@GRAD=[z@GRAD]) "
+      "{is_sparse=true, padding_idx=long(3)}\n");
+  EXPECT_TRUE(AttributesAgree(At(0), At(1)));
+  EXPECT_FALSE(AttributesAgree(At(0), At(2)));
+}
+
 TEST_F(GradientLinksTest, FindsTheLastOpWithTheseArgumentsAndAttributes) {
   Parse(
       "    Out=[z] = reduce_sum(X=[x]) {dim=ints[0]}\n"

@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/representation_attrs.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 #include "proto/text/program_text.h"
@@ -18,12 +19,6 @@ namespace {
 constexpr absl::string_view kBookkeeping[] = {
     "op_callstack", "op_device", "op_namescope", kOpRoleAttr, kOpRoleVarAttr, "with_quant_attr",
 };
-
-// How the same values are held or computed, or what stands where an op has no values.
-constexpr absl::string_view kRepresentation[] = {
-    "is_sparse",  "is_distributed",   "remote_prefetch",   "use_cudnn",
-    "use_mkldnn", "mkldnn_data_type", "use_quantizer",     "skip_eager_deletion_vars",
-    "use_onednn", "onednn_data_type", "zeros_out_of_range"};
 
 // The slots with arguments, by name.
 std::vector<OpSignature::Slot> Sorted(const Program& program,
@@ -152,7 +147,7 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
       signature->has_blocks = true;
       continue;
     }
-    if (absl::c_linear_search(kBookkeeping, name) || absl::c_linear_search(kRepresentation, name)) {
+    if (absl::c_linear_search(kBookkeeping, name) || ChoosesRepresentation(name)) {
       continue;
     }
     const AttrSchema* attr = schema == nullptr ? nullptr : schema->FindAttr(name);

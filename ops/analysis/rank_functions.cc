@@ -74,6 +74,9 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
     case Algebra::kCast:
       if (ins_.size() != 1 || !IsFloatCast(op)) break;
       return SetAll(Cast(op));
+    case Algebra::kConcat:
+      if (ins_.size() == 1) return SetAll(ins_[0]);
+      break;
     case Algebra::kSplitEqual:
       if (ins_.size() == 1 && outs_.size() == 1) return SetAll(ins_[0]);
       if (SplitGathered(op)) return;
@@ -374,7 +377,31 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe,
                            : ExpressionTable::Output(first, operations_->OutputIndex(op, i));
     out.factor = out.is_zero ? 0 : factor.value_or(1);
   }
+  if (operands == Operands::kWhole) PutBack(op, recipe, first);
   CastMaster(op, recipe);
+}
+
+// What the op has put back is what it was. Factors stay.
+void RankFunctions::PutBack(const Op& op, const RankRecipe& recipe, ExprId first) {
+  // A value of some ranks is marked as such.
+  const auto is_marked = [](const RankValue& in) { return in.IsOfSomeRanks(); };
+  if (std::any_of(ins_.begin(), ins_.end(), is_marked)) return;
+  const bool is_one = recipe.algebra == Algebra::kReshape || recipe.algebra == Algebra::kSplitEqual;
+  if (is_one && operands_.size() == 1) {
+    const std::vector<ExprId> exprs = undone_moves_.Undo(op, recipe.algebra, operands_[0]);
+    for (size_t i = 0; i < exprs.size(); ++i) {
+      if (!exprs[i].valid() || outs_[i].is_zero) continue;
+      outs_[i].expr = exprs[i];
+      if (exprs[i] == table().Zero()) {
+        outs_[i].is_zero = true;
+        outs_[i].factor = 0;
+      }
+    }
+    if (!exprs.empty()) return;
+  }
+  if (recipe.algebra == Algebra::kReshape || recipe.algebra == Algebra::kConcat) {
+    undone_moves_.Record(op, recipe.algebra, operands_, first);
+  }
 }
 
 // A parameter with a master weight is the master weight in lower precision.

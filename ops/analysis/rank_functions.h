@@ -15,6 +15,7 @@
 #include "ops/analysis/rank_memory.h"
 #include "ops/analysis/rank_recipe.h"
 #include "ops/analysis/rank_values.h"
+#include "ops/analysis/undone_moves.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/program.h"
 
@@ -31,7 +32,8 @@ class RankFunctions {
         memory_(memory),
         gradient_names_(program, GradSuffix::kFirst),
         expressions_(*expressions),
-        operations_(operations) {}
+        operations_(operations),
+        undone_moves_(program, memory) {}
 
   void StartWalk() { runs_.clear(); }
 
@@ -62,6 +64,7 @@ class RankFunctions {
   // `factor`: the common factor of a linear op's operands, which its outputs inherit; nullopt: 1.
   void ApplyExpressions(const Op& op, const RankRecipe& recipe, absl::optional<double> factor,
                         Operands operands);
+  void PutBack(const Op& op, const RankRecipe& recipe, ExprId first);
   void CastMaster(const Op& op, const RankRecipe& recipe);
   // w for "w@GRAD" or "w@GRAD@RENAME@block0@1"; invalid if there is none.
   VarId ForwardOf(Symbol gradient);
@@ -88,6 +91,8 @@ class RankFunctions {
   GradientNames gradient_names_;
   RankExpressions& expressions_;
   OpOperations* const operations_;
+
+  UndoneMoves undone_moves_;
 
   absl::Span<const RankValue> ins_;
   std::vector<RankValue> outs_;

@@ -17,6 +17,7 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"assign_value", Algebra::kConstant},
       {"binomial", Algebra::kRandom},
       {"cast", Algebra::kCast},
+      {"concat", Algebra::kConcat},
       // The gradients of counts and summaries come from the samples, not from the loss.
       {"cvm_grad", Algebra::kNone},
       {"data_norm_grad", Algebra::kNone},

@@ -36,7 +36,8 @@ enum class Algebra : uint8_t {
   kCopy,          // Out = X
   kCast,          // Out = X, as attribute out_dtype
   kReshape,       // Out: the elements of X in another shape
-  kSplitEqual,    // Out[i]: part i of attribute num along attribute axis
+  kConcat,        // Out: X[0], X[1], ... along attribute axis
+  kSplitEqual,    // Out[i]: part i along attribute axis, of attribute num or of sizes sections
   kConstant,      // Out: a function of the attributes; inputs give at most a shape
   kZeros,         // Out: zeros, in the shape of the input
   kFill,          // Out: attribute value, in the shape of the input

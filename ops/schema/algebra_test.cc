@@ -63,8 +63,8 @@ TEST(AlgebraTest, OpsWithSideEffectsAreRandom) {
 // What is called a sum or a product must be linear at least by its schema.
 TEST(AlgebraTest, AgreesWithTraits) {
   for (const char* type :
-       {"sum", "elementwise_add", "elementwise_sub", "assign", "memcpy", "split", "reshape",
-        "reshape2", "squeeze2", "unsqueeze2", "flatten2", "flatten_contiguous_range"}) {
+       {"sum", "elementwise_add", "elementwise_sub", "assign", "memcpy", "concat", "split",
+        "reshape", "reshape2", "squeeze2", "unsqueeze2", "flatten2", "flatten_contiguous_range"}) {
     EXPECT_TRUE(FindOpSchema(type)->Has(Trait::kLinear)) << type;
   }
 }

@@ -19,6 +19,20 @@ std::string Document::DebugName(uint32_t op) const {
                       ")");
 }
 
+uint32_t Document::EndOf(uint32_t op) const {
+  uint32_t end = op + 1;
+  while (ops_[end - 1].num_blocks > 0) {
+    const DocumentOp& outer = ops_[end - 1];
+    uint32_t last = end - 1;
+    for (uint32_t b = outer.first_block; b < outer.first_block + outer.num_blocks; ++b) {
+      if (!blocks_[b].ops.empty()) last = std::max(last, blocks_[b].ops.back());
+    }
+    if (last == end - 1) break;
+    end = last + 1;
+  }
+  return end;
+}
+
 bool LooksLikeDocument(absl::string_view bytes) {
   JsonCursor in(bytes);
   return in.Peek() == '{' && absl::StrContains(bytes.substr(0, 256), "\"base_code\"");
@@ -44,6 +58,10 @@ class DocumentReader {
                        has_header ? "program" : "base_code"));
     }
     WEFT_RETURN_IF_ERROR(CheckHeader());
+    document_.ops_.shrink_to_fit();
+    document_.positions_.shrink_to_fit();
+    document_.operands_.shrink_to_fit();
+    document_.values_.shrink_to_fit();
     return CheckValues();
   }
 

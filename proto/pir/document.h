@@ -69,6 +69,8 @@ class Document {
   static absl::StatusOr<std::shared_ptr<const Document>> Parse(std::string bytes);
 
   absl::string_view bytes() const { return bytes_; }
+  // Keeps bytes() alive.
+  const std::shared_ptr<const void>& owner() const { return owner_; }
   // False: a model for inference, in which nothing is persistable.
   bool trainable() const { return trainable_; }
 
@@ -85,6 +87,8 @@ class Document {
     return absl::MakeConstSpan(values_).subspan(op.first_result, op.num_results);
   }
   int64_t max_id() const { return max_id_; }
+  // The ops of the op's blocks, and of blocks in these, follow it: up to this one. O(depth).
+  uint32_t EndOf(uint32_t op) const;
 
   // "op 17 (1.matmul)", for messages: the position in its block, and the block unless it is the
   // root. O(1).

@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
+#include "base/free_memory.h"
 #include "base/status_macros.h"
 #include "proto/pir/attributes.h"
 #include "proto/pir/document.h"
@@ -29,28 +30,27 @@ bool IsSink(absl::string_view name) {
 
 class Exporter {
  public:
-  Exporter(const Program& program, const Import& import)
+  Exporter(const Program& program, const Import& import, const Document& document)
       : program_(program),
         import_(import),
-        document_(*import.document),
+        document_(document),
         current_(program.symbols().size()),
         is_written_(document_.ops().size(), false),
         new_ops_(document_.max_id()) {}
 
   absl::StatusOr<std::string> Run() {
-    if (program_.num_blocks() > 1) {
-      return absl::UnimplementedError(
-          "the passes made blocks of ops that run on some steps only; PIR files are written "
-          "without "
-          "control flow");
-    }
-    if (document_.ops().empty()) {
+    WEFT_RETURN_IF_ERROR(CheckBlocks());
+    if (document_.blocks()[0].ops.empty()) {
       return absl::UnimplementedError("expected a file with at least one op");
     }
     PlaceCompanions();
     PlaceSinks();
     const absl::string_view bytes = document_.bytes();
     const char* const begin = document_.op(0).bytes.data();
+    constexpr size_t kBytesOfNewOp = 1024;
+    const size_t num_ops = program_.block(0).ops().size();
+    out_.reserve(bytes.size() +
+                 kBytesOfNewOp * (num_ops - std::min(num_ops, import_.op_of_id.size())));
     out_.assign(bytes.data(), begin - bytes.data());
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
@@ -58,7 +58,7 @@ class Exporter {
       if (!status.ok()) return Annotate(op.DebugName(), status);
     }
     WEFT_RETURN_IF_ERROR(WriteRange(companions_end_, document_.ops().size()));
-    const absl::string_view last = document_.ops().back().bytes;
+    const absl::string_view last = document_.op(document_.blocks()[0].ops.back()).bytes;
     out_.append(last.data() + last.size(), bytes.data() + bytes.size());
     return std::move(out_);
   }
@@ -75,6 +75,31 @@ class Exporter {
     std::string type;
   };
 
+  // Blocks of the file are written as they are.
+  absl::Status CheckBlocks() const {
+    if (program_.num_blocks() > static_cast<int>(document_.blocks().size())) {
+      return absl::UnimplementedError(
+          "the passes made blocks of ops that run on some steps only; PIR files are written "
+          "without "
+          "new control flow");
+    }
+    for (int block = 1; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) {
+        if (IsUnchanged(program_.op(id))) continue;
+        return absl::UnimplementedError(
+            absl::StrCat(program_.op(id).DebugName(),
+                         ": a pass has written this op in a block; PIR files are written with ops "
+                         "inserted in the root block only"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsUnchanged(const Op& op) const {
+    const size_t id = op.id().value();
+    return id < import_.op_of_id.size() && op.bytes().data() == import_.begin_of_id[id];
+  }
+
   // --- Order -------------------------------------------------------------------------------------
 
   // What names the values of variables at the end of the startup program comes after the last op
@@ -86,7 +111,8 @@ class Exporter {
       for (Symbol arg : op.output_args()) last_writer[arg] = id.value();
     }
     for (uint32_t i = 0; i < document_.ops().size(); ++i) {
-      if (!IsSink(document_.op(i).name) || is_op_of_file_[i]) continue;
+      if (document_.op(i).block != 0 || !IsSink(document_.op(i).name) || is_op_of_file_[i])
+        continue;
       const ValueIndex value = document_.operands(document_.op(i))[0].value;
       const auto found = last_writer.find(import_.variable_of_value[value]);
       if (found == last_writer.end() || found->second < import_.op_of_id.size()) continue;
@@ -103,6 +129,7 @@ class Exporter {
     }
     is_op_of_file_.assign(document_.ops().size(), false);
     for (const uint32_t i : import_.op_of_id) is_op_of_file_[i] = true;
+    companions_of_.assign(is_op.size(), 0);
     uint32_t first = 0;
     for (uint32_t i = 0; i < is_op.size(); ++i) {
       if (!is_op[i]) continue;
@@ -114,7 +141,10 @@ class Exporter {
 
   absl::Status WriteRange(uint32_t begin, uint32_t end) {
     for (uint32_t i = begin; i < end; ++i) {
-      if (is_op_of_file_[i] || is_written_[i] || is_deferred_.contains(i)) continue;
+      if (document_.op(i).block != 0 || is_op_of_file_[i] || is_written_[i] ||
+          is_deferred_.contains(i)) {
+        continue;
+      }
       WEFT_RETURN_IF_ERROR(WriteOld(i));
     }
     return absl::OkStatus();
@@ -124,12 +154,13 @@ class Exporter {
     const size_t id = op.id().value();
     if (id >= import_.op_of_id.size()) {
       WEFT_RETURN_IF_ERROR(WriteNew(op));
-    } else if (op.bytes().data() != import_.begin_of_id[id]) {
+    } else if (!IsUnchanged(op)) {
       return absl::UnimplementedError(
           "a pass has changed this op; PIR files are written with inserted ops only");
     } else {
       const uint32_t i = import_.op_of_id[id];
-      WEFT_RETURN_IF_ERROR(WriteRange(companions_of_.at(i), i));
+      if (is_written_[i]) return absl::OkStatus();  // a part of a 1.if
+      WEFT_RETURN_IF_ERROR(WriteRange(companions_of_[i], i));
       for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
       WEFT_RETURN_IF_ERROR(WriteOld(i));
     }
@@ -186,15 +217,28 @@ class Exporter {
     return list;
   }
 
+  // Operands with values, those of ops in its blocks too, as they stand in the file.
+  std::vector<Operand> OperandsOf(uint32_t i) const {
+    std::vector<Operand> all;
+    const uint32_t end = document_.op(i).num_blocks == 0 ? i + 1 : document_.EndOf(i);
+    for (uint32_t k = i; k < end; ++k) {
+      for (const Operand& operand : document_.operands(document_.op(k))) {
+        if (operand.value != kNoValue) all.push_back(operand);
+      }
+    }
+    absl::c_sort(all, [](const Operand& a, const Operand& b) { return a.id_text < b.id_text; });
+    return all;
+  }
+
   absl::Status WriteOld(uint32_t i) {
     const DocumentOp& op = document_.op(i);
     is_written_[i] = true;
     std::string text;
     const char* copied = op.bytes.data();
-    for (const Operand& operand : document_.operands(op)) {
-      if (operand.value == kNoValue) continue;
-      if (IsSink(op.name)) {
-        WEFT_RETURN_IF_ERROR(SplitBufferOf(import_.variable_of_value[operand.value]));
+    for (const Operand& operand : OperandsOf(i)) {
+      if (IsSink(op.name) || op.num_blocks > 0) {
+        const Symbol var = import_.variable_of_value[operand.value];
+        if (var.valid()) WEFT_RETURN_IF_ERROR(SplitBufferOf(var));
       }
       WEFT_ASSIGN_OR_RETURN(const int64_t id, IdNow(operand.value));
       if (id == document_.value(operand.value).id) continue;
@@ -226,9 +270,9 @@ class Exporter {
   // What takes the lists apart that an op has made comes at once: inserted ops read the elements.
   absl::Status WriteSplits(uint32_t i) {
     if (document_.op(i).name == kCombine) return absl::OkStatus();
-    for (uint32_t next = i + 1; next < document_.ops().size(); ++next) {
+    for (uint32_t next = document_.EndOf(i); next < document_.ops().size(); ++next) {
       const DocumentOp& op = document_.op(next);
-      if (op.name != kSplit || is_written_[next]) return absl::OkStatus();
+      if (op.block != 0 || op.name != kSplit || is_written_[next]) return absl::OkStatus();
       WEFT_RETURN_IF_ERROR(WriteOld(next));
     }
     return absl::OkStatus();
@@ -269,9 +313,10 @@ class Exporter {
     WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
                           new_ops_.Translate(op, inputs, StreamOf(op), in_place));
     for (const NewOp& written : ops) Append(written.json);
-    const Symbol out = op.output_args()[0];
-    SetCurrent(out, ops.back().results[0], ops.back().types[0]);
-    const auto buffer = buffers_.find(out);
+    for (size_t k = 0; k < op.output_args().size(); ++k) {
+      SetCurrent(op.output_args()[k], ops.back().results[k], ops.back().types[k]);
+    }
+    const auto buffer = buffers_.find(op.output_args()[0]);
     if (buffer != buffers_.end()) buffer->second.id = ops.back().results[0];
     return absl::OkStatus();
   }
@@ -303,20 +348,19 @@ class Exporter {
   // A collective that waits for computation, and that computation waits for, has a stream of its
   // own: that of its ring.
   std::string StreamOf(const Op& op) const {
-    if (op.type() != "all_reduce") return "";
+    if (op.type() != "all_reduce" && op.type() != "all_gather") return "";
     const int64_t ring = op.IntAttr("ring_id").value_or(0);
     return waiting_rings_.contains(ring) ? absl::StrCat("weft_ring_", ring) : "";
   }
 
   absl::Status CheckOutputs(const Op& op) const {
-    if (op.output_args().size() != 1) {
-      return absl::UnimplementedError(
-          absl::StrCat("expected one output of an inserted op, found ", op.output_args().size()));
+    if (op.output_args().empty()) {
+      return absl::UnimplementedError("expected outputs of an inserted op, found none");
     }
-    const Symbol out = op.output_args()[0];
-    const VarId var = program_.block(0).FindVar(out);
-    const bool is_new = out.value() >= current_.size() || current_[out.value()].id == 0;
-    if (var.valid() && program_.var(var).persistable() && is_new) {
+    for (Symbol out : op.output_args()) {
+      const VarId var = program_.block(0).FindVar(out);
+      const bool is_new = out.value() >= current_.size() || current_[out.value()].id == 0;
+      if (!var.valid() || !program_.var(var).persistable() || !is_new) continue;
       return absl::UnimplementedError(absl::StrCat(
           "makes the persistable variable ", program_.name(out), ", which the file does not have"));
     }
@@ -397,8 +441,8 @@ class Exporter {
   std::vector<Current> current_;                     // by symbol
   std::vector<std::unique_ptr<std::string>> types_;  // of new values
   std::vector<bool> is_written_;                     // by op of the file
-  std::vector<bool> is_op_of_file_;  // by op of the file: it is an op of the imported program
-  absl::flat_hash_map<uint32_t, uint32_t> companions_of_;  // the first op that comes with it
+  std::vector<bool> is_op_of_file_;      // by op of the file: it is an op of the imported program
+  std::vector<uint32_t> companions_of_;  // by op of the file: the first one that comes with it
   uint32_t companions_end_ = 0;
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> sinks_behind_;  // by OpId
   absl::flat_hash_map<uint32_t, bool> is_deferred_;                    // those
@@ -415,14 +459,26 @@ class Exporter {
 
 }  // namespace
 
+absl::optional<absl::string_view> UneditedFile(const Program& program) {
+  const Import* const import = ImportOf(program);
+  if (import == nullptr || program.revision() != 0) return absl::nullopt;
+  return import->bytes;
+}
+
 absl::StatusOr<std::string> ExportProgram(const Program& program) {
   const Import* const import = ImportOf(program);
   if (import == nullptr) {
     return absl::InvalidArgumentError(
         "expected a program that was read from a .json file of Paddle 3; write .pb or .prog");
   }
-  if (program.revision() == 0) return std::string(import->document->bytes());
-  WEFT_ASSIGN_OR_RETURN(std::string text, Exporter(program, *import).Run());
+  if (const auto bytes = UneditedFile(program)) return std::string(*bytes);
+  constexpr size_t kLarge = 4 << 20;
+  if (import->bytes.size() >= kLarge) ReturnFreeMemory();
+  std::string text;
+  {
+    WEFT_ASSIGN_OR_RETURN(const auto document, Document::Parse(import->owner, import->bytes));
+    WEFT_ASSIGN_OR_RETURN(text, Exporter(program, *import, *document).Run());
+  }
   // Paddle's loader accepts undefined operands, and computes nonsense.
   const absl::Status status = Document::Parse(nullptr, text).status();
   if (!status.ok()) {

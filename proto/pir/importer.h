@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "proto/pir/document.h"
 #include "proto/program.h"
 
@@ -16,9 +17,12 @@ namespace weft::pir {
 // Where an imported program comes from. An op of the program is one of the file; 1.data,
 // parameters, 0.combine, 0.split, 0.set_parameter, 0.shadow_output and constants that became
 // attributes are not ops of the program.
+//
+// It keeps the bytes of the file, not the index over them, which takes half as much memory.
 class Import : public ProgramOrigin {
  public:
-  std::shared_ptr<const Document> document;
+  std::shared_ptr<const void> owner;  // of the bytes
+  absl::string_view bytes;
   std::vector<uint32_t> op_of_id;         // by OpId: of the document
   std::vector<const char*> begin_of_id;   // by OpId: the op's bytes, to tell whether it has changed
   std::vector<Symbol> variable_of_value;  // by ValueIndex; invalid for lists and values of no type

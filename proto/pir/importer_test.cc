@@ -10,41 +10,24 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/status_matchers.h"
-#include "base/testing/archive.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
+#include "proto/pir/files_testing.h"
 #include "proto/pir/op_table.h"
 #include "proto/testing/program_builder.h"
 
 namespace weft::pir {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::weft::testing::OpTexts;
-using ::weft::testing::ReadTarXz;
-
-const std::map<std::string, std::string>& Files() {
-  static const auto* const files =
-      new std::map<std::string, std::string>(*ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  return *files;
-}
-
-absl::StatusOr<Program> Import(const std::string& bytes) {
-  const auto document = Document::Parse(bytes);
-  if (!document.ok()) return document.status();
-  return ImportProgram(*document);
-}
-
-std::string Edited(const std::string& file, const std::string& from, const std::string& to) {
-  EXPECT_TRUE(absl::StrContains(Files().at(file), from));
-  return absl::StrReplaceAll(Files().at(file), {{from, to}});
-}
 
 TEST(ImporterTest, ValuesBecomeVariables) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(Files().at("fit_a_line/main.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(Files().at("fit_a_line/main.json")));
   EXPECT_THAT(
       OpTexts(program),
       ElementsAre("matmul_v2(x, fc_0.w_0 -> matmul_6)",
@@ -70,7 +53,7 @@ TEST(ImporterTest, ValuesBecomeVariables) {
 }
 
 TEST(ImporterTest, RolesAndPairsFollowTheData) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(Files().at("fit_a_line/main.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(Files().at("fit_a_line/main.json")));
   std::vector<int> roles;
   std::vector<std::string> pairs;
   for (OpId id : program.block(0).ops()) {
@@ -93,12 +76,13 @@ TEST(ImporterTest, LargeIntegersKeepTheirDigits) {
       R"("D":123456789.0},"N":"value"},{"AT":{"#":"1.a_dtype","D":"int64"})");
   const size_t type = bytes.find("0.t_f32", bytes.find(R"({"%":6,)"));
   bytes.replace(type, 7, "0.t_i64");
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
   EXPECT_EQ(program.op(program.block(0).ops()[2]).StringAttr("str_value"), "123456789");
 }
 
 TEST(ImporterTest, StartupNamesWhatItMakes) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(Files().at("fit_a_line/startup.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program,
+                            ImportBytes(Files().at("fit_a_line/startup.json")));
   EXPECT_THAT(OpTexts(program),
               ElementsAre("uniform_random( -> fc_0.w_0)", "fill_constant( -> fc_0.b_0)",
                           "fill_constant( -> learning_rate_0)"));
@@ -108,13 +92,55 @@ TEST(ImporterTest, StartupNamesWhatItMakes) {
   EXPECT_TRUE(program.var(program.block(0).FindVar("fc_0.w_0")).persistable());
 }
 
+// As in Paddle's old format: two blocks, and a choice of what they have written.
+TEST(ImporterTest, AnIfBecomesTwoConditionalBlocks) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(Files().at("cond_mlp/main.json")));
+  std::vector<std::string> ops = OpTexts(program);
+  ops.resize(10);
+  EXPECT_THAT(ops,
+              ElementsAre("reduce_mean(x -> mean_9)", "fill_constant( -> full_10)",
+                          "greater_than(mean_9, full_10 -> greater_than_11)",
+                          "conditional_block(greater_than_11, x -> if_12_true_scope, if_12_true_0)",
+                          "logical_not(greater_than_11 -> if_12_not)",
+                          "conditional_block(if_12_not, x -> if_12_false_scope, if_12_false_0)",
+                          "cast(greater_than_11 -> if_12_mask)",
+                          "select_input(if_12_false_0, if_12_true_0, if_12_mask -> if_12)",
+                          "matmul_v2(if_12, fc_0.w_0 -> matmul_18)",
+                          "elementwise_add(matmul_18, fc_0.b_0 -> add_19)"));
+  ASSERT_EQ(program.num_blocks(), 3);
+  const auto in_block = [&](int block) {
+    std::vector<std::string> types;
+    for (OpId id : program.block(block).ops()) types.emplace_back(program.op(id).type());
+    return types;
+  };
+  EXPECT_THAT(in_block(1), ElementsAre("tanh", "scale", "assign"));
+  EXPECT_THAT(in_block(2), ElementsAre("scale", "assign"));
+  EXPECT_EQ(program.block(1).parent_idx(), 0);
+  EXPECT_TRUE(program.block(1).FindVar("tanh_13").valid());
+  EXPECT_TRUE(program.block(0).FindVar("if_12_true_0").valid());
+}
+
+TEST(ImporterTest, BranchesNameWhatTheyReadInLists) {
+  const std::string list = absl::StrReplaceAll(
+      R"({"#":"0.combine","A":[],"I":[{"%":6},{"%":6}],"O":[{"%":99,"TT":{"#":"0.t_vec","D":[@,@]}}],
+          "OA":[]},)",
+      {{"@", R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[-1,16],"NCHW",[],0]})"}});
+  const std::string bytes = absl::StrReplaceAll(
+      Edited("cond_mlp/main.json", R"({"#":"1.if",)", list + R"({"#":"1.if",)"),
+      {{R"("#":"1.tanh","A":[],"I":[{"%":6}])", R"("#":"1.add_n","A":[],"I":[{"%":99}])"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
+  EXPECT_EQ(program.op(program.block(1).ops()[0]).type(), "sum");
+  EXPECT_THAT(OpTexts(program),
+              Contains("conditional_block(greater_than_11, x -> if_12_true_scope, if_12_true_0)"));
+}
+
 // Clipping reads gradients that are complete: they are reduced before. Summands of a shared weight
 // are no gradients.
 TEST(ImporterTest, GradientsArePairedBeforeClippingAndAfterSums) {
   for (const auto& [file, bytes] : Files()) {
-    if (!absl::EndsWith(file, "main.json") || absl::StartsWith(file, "cond_mlp")) continue;
+    if (!absl::EndsWith(file, "main.json")) continue;
     SCOPED_TRACE(file);
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
     std::set<std::string> updated, paired;
     for (OpId id : program.block(0).ops()) {
       const Op op = program.op(id);
@@ -134,7 +160,7 @@ TEST(ImporterTest, GradientsArePairedBeforeClippingAndAfterSums) {
 
 TEST(ImporterTest, UnknownOpsAreKeptUnderPaddlesName) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program,
-                            Import(Edited("fit_a_line/main.json", "1.square\"", "1.cube\"")));
+                            ImportBytes(Edited("fit_a_line/main.json", "1.square\"", "1.cube\"")));
   EXPECT_THAT(OpTexts(program)[3], "pd_op.cube(subtract_8 -> cube_9)");
 }
 
@@ -142,16 +168,22 @@ TEST(ImporterTest, UnknownOpsAreKeptUnderPaddlesName) {
 TEST(ImporterTest, OpsOfAnotherFormAreKept) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       const Program program,
-      Import(Edited("fit_a_line/main.json", R"({"#":"1.matmul",)",
-                    R"({"#":"1.full","A":[],"I":[],"O":[],"OA":[]},{"#":"1.matmul",)")));
+      ImportBytes(Edited("fit_a_line/main.json", R"({"#":"1.matmul",)",
+                         R"({"#":"1.full","A":[],"I":[],"O":[],"OA":[]},{"#":"1.matmul",)")));
   EXPECT_EQ(OpTexts(program)[0], "pd_op.full( -> )");
 }
 
 TEST(ImporterTest, RefusesWhatItCannotTranslate) {
   const auto error = [](const std::string& bytes) {
-    return std::string(Import(bytes).status().message());
+    return std::string(ImportBytes(bytes).status().message());
   };
-  EXPECT_THAT(error(Files().at("cond_mlp/main.json")), HasSubstr("op 11 (1.if): control flow"));
+  EXPECT_THAT(error(Edited("cond_mlp/main.json", "1.if", "1.while")),
+              HasSubstr("op 11 (1.while): of the ops with blocks, only 1.if is translated"));
+  EXPECT_THAT(error(Edited("cond_mlp/main.json", R"("#":"2.yield")", R"("#":"2.other")")),
+              HasSubstr("op 11 (1.if): block 1: expected 2.yield of 1 values at its end, found "
+                        "block 1 op 3 (2.other)"));
+  EXPECT_THAT(error(Edited("cond_mlp/main.json", "1.tanh", "1.assign_value_")),
+              HasSubstr("op 11 (1.if): block 1 op 0 (1.assign_value_): "));
   EXPECT_THAT(error(Edited("fit_a_line/main.json", "1.sgd_", "1.new_")),
               HasSubstr("(1.new_): writes operands in place"));
   EXPECT_THAT(error(Edited("fit_a_line/main.json", R"("trainable":true)", R"("trainable":false)")),

@@ -83,8 +83,8 @@ NewOpKind KindOf(absl::string_view type) {
   if (absl::c_linear_search(kLeftOut, type)) return NewOpKind::kLeftOut;
   if (type == "coalesce_tensor") return NewOpKind::kBuffer;
   const bool is_written = absl::c_linear_search(kPlain, type) || type == "scale" ||
-                          type == "cast" || type == "sum" || type == "all_reduce" ||
-                          type == "broadcast";
+                          type == "cast" || type == "sum" || type == "split" ||
+                          type == "all_reduce" || type == "all_gather" || type == "broadcast";
   return is_written ? NewOpKind::kWritten : NewOpKind::kNone;
 }
 
@@ -142,10 +142,12 @@ absl::StatusOr<NewOp> NewOps::Integers(absl::Span<const int64_t> values) {
 absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
                                                      absl::Span<const NewOpInput> inputs,
                                                      absl::string_view stream, bool in_place) {
-  if (inputs.empty() || op.output_args().size() != 1) {
-    return absl::InvalidArgumentError("expected inputs and one output");
-  }
   const absl::string_view desc = op.type();
+  if (desc == "split" && inputs.size() == 1) return SplitEqually(op, inputs[0]);
+  if (inputs.empty() || op.output_args().size() != 1) {
+    return absl::UnimplementedError(absl::StrCat("expected inputs and one output, found ",
+                                                 inputs.size(), " and ", op.output_args().size()));
+  }
   const bool is_in_place = op.output_args()[0] == inputs[0].var;
   std::vector<NewOp> ops;
   std::vector<int64_t> operands;
@@ -170,6 +172,19 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
     name = is_in_place ? "1.all_reduce_" : "1.all_reduce";
     attrs = {IntAttr("ring_id", op.IntAttr("ring_id").value_or(0)),
              IntAttr("reduce_type", op.IntAttr("reduce_type").value_or(0))};
+  } else if (desc == "all_gather") {
+    // The first dimension is that of all ranks.
+    WEFT_ASSIGN_OR_RETURN(ValueType from, ReadType(type));
+    const int64_t nranks = op.IntAttr("nranks").value_or(0);
+    if (from.kind != ValueType::Kind::kTensor || from.dims.empty() || nranks <= 0) {
+      return absl::UnimplementedError(
+          absl::StrCat("expected a tensor with dimensions and a number of ranks, found ",
+                       type.substr(0, 128), " and ", nranks));
+    }
+    if (from.dims[0] >= 0) from.dims[0] *= nranks;
+    WEFT_ASSIGN_OR_RETURN(type, TensorTypeJson(from.dtype, from.dims));
+    attrs = {IntAttr("ring_id", op.IntAttr("ring_id").value_or(0)),
+             IntAttr("nranks", static_cast<int64_t>(nranks))};
   } else if (desc == "broadcast") {
     // In place, Paddle's executor loses the name that 0.set_parameter gives.
     name = "1.broadcast";
@@ -207,6 +222,31 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
   }
   WEFT_ASSIGN_OR_RETURN(NewOp made, Make(name, operands, attrs, {type}, is_persistable));
   ops.push_back(std::move(made));
+  return ops;
+}
+
+absl::StatusOr<std::vector<NewOp>> NewOps::SplitEqually(const Op& op, const NewOpInput& input) {
+  WEFT_ASSIGN_OR_RETURN(const ValueType whole, ReadType(input.type));
+  WEFT_ASSIGN_OR_RETURN(std::vector<int64_t> dims, StaticDims(input, whole));
+  const auto parts = static_cast<int64_t>(op.output_args().size());
+  const int64_t axis = op.IntAttr("axis").value_or(0), num = op.IntAttr("num").value_or(0);
+  const bool has_axis = axis >= 0 && axis < static_cast<int64_t>(dims.size());
+  if (!has_axis || num != parts || dims[axis] % parts != 0) {
+    return absl::UnimplementedError(absl::StrCat("expected ", parts, " equal parts along axis ",
+                                                 axis, ", found num ", num, " of ",
+                                                 input.type.substr(0, 128)));
+  }
+  dims[axis] /= parts;
+  WEFT_ASSIGN_OR_RETURN(const std::string type, TensorTypeJson(whole.dtype, dims));
+  const std::vector<std::string> types(parts, type);
+  const std::string list = absl::StrCat(R"({"#":"0.t_vec","D":[)", absl::StrJoin(types, ","), "]}");
+  std::vector<NewOp> ops;
+  WEFT_ASSIGN_OR_RETURN(ops.emplace_back(), Constant(static_cast<double>(axis), "int32"));
+  WEFT_ASSIGN_OR_RETURN(NewOp split, Make("1.split_with_num", {input.id, ops[0].results[0]},
+                                          {IntAttr("num", num)}, {list}));
+  ops.push_back(std::move(split));
+  WEFT_ASSIGN_OR_RETURN(NewOp elements, Make("0.split", {ops[1].results[0]}, {}, types));
+  ops.push_back(std::move(elements));
   return ops;
 }
 

@@ -44,8 +44,8 @@ class NewOps {
                              absl::Span<const std::string> attrs, std::vector<std::string> types,
                              bool is_persistable = false);
 
-  // An op of kind kWritten, after the constants and lists that it reads. The last op has one
-  // result. `stream`: on which it runs; empty: that of computation.
+  // An op of kind kWritten, after the constants and lists that it reads. The last op has the
+  // results, one for each output. `stream`: on which it runs; empty: that of computation.
   absl::StatusOr<std::vector<NewOp>> Translate(const Op& op, absl::Span<const NewOpInput> inputs,
                                                absl::string_view stream, bool in_place);
 
@@ -56,6 +56,8 @@ class NewOps {
                                            std::vector<int64_t>* ids);
 
  private:
+  // Equal parts, as results of the last op.
+  absl::StatusOr<std::vector<NewOp>> SplitEqually(const Op& op, const NewOpInput& input);
   absl::StatusOr<NewOp> Constant(double value, absl::string_view dtype);
   absl::StatusOr<NewOp> Integers(absl::Span<const int64_t> values);
   absl::StatusOr<int64_t> Reshape(int64_t id, absl::Span<const int64_t> dims, std::string type,

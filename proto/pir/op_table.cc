@@ -270,6 +270,7 @@ constexpr Row kRows[] = {
     // Communication, as Paddle 3 names it in both formats.
     {"1.all_reduce_", "all_reduce", "x:x", "out:out=x", ""},
     {"1.all_reduce", "all_reduce", "x:x", "out:out", ""},
+    {"1.all_gather", "all_gather", "x:x", "out:out", ""},
     {"1.broadcast_", "broadcast", "x:x", "out:out=x", ""},
     {"1.broadcast", "broadcast", "x:x", "out:out", ""},
 };

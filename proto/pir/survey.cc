@@ -87,11 +87,11 @@ absl::StatusOr<Survey> SurveyOf(const Document& document) {
   std::vector<bool> folded(document.values().size(), false);
   std::vector<bool> is_read(document.values().size(), false);
   for (uint32_t i = 0; i < document.ops().size(); ++i) {
-    if (document.op(i).num_blocks > 0) {
+    if (document.op(i).num_blocks > 0 && document.op(i).name != kIf) {
       return absl::UnimplementedError(absl::StrCat(
           document.DebugName(i),
-          ": control flow (1.if, 1.while) is not translated; write the "
-          "program in Paddle's old format: FLAGS_enable_pir_api=0 before `import paddle`"));
+          ": of the ops with blocks, only 1.if is translated; write the program in Paddle's old "
+          "format: FLAGS_enable_pir_api=0 before `import paddle`"));
     }
     const bool translates = Translates(document, i);
     const OpRule* const rule = translates ? FindRule(document.op(i).name) : nullptr;

@@ -14,6 +14,9 @@
 
 namespace weft::pir {
 
+// Control flow: an op with two blocks, and what ends these.
+inline constexpr absl::string_view kIf = "1.if", kYield = "2.yield";
+
 struct Survey {
   // Of constants (IsConstant): some op reads it as a tensor, or none as an attribute.
   std::vector<bool> is_kept;  // by op
@@ -23,7 +26,7 @@ struct Survey {
   absl::flat_hash_map<ValueIndex, std::string> name_of_value;
 };
 
-// Unimplemented for an op with regions. O(bytes of operands and constants).
+// Unimplemented for an op with regions that is no 1.if. O(bytes of operands and constants).
 absl::StatusOr<Survey> SurveyOf(const Document& document);
 
 // Whether the table's rule fits an op: constants where the op of ProgramDesc has attributes, lists

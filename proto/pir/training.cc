@@ -36,6 +36,7 @@ class Analysis {
     WEFT_RETURN_IF_ERROR(FindPairs());
     FollowGradients();
     AssignTheRest();
+    AssignBlocks();
     return std::move(training_);
   }
 
@@ -49,6 +50,16 @@ class Analysis {
   absl::string_view MakerName(ValueIndex value) const {
     const uint32_t maker = MakerOf(value);
     return maker == kNoOp ? "" : op(maker).name;
+  }
+  // Whether the op, or one in its blocks, reads such a value.
+  bool ReadsAny(uint32_t i, const std::vector<bool>& values) const {
+    const uint32_t end = op(i).num_blocks == 0 ? i + 1 : document_.EndOf(i);
+    for (uint32_t k = i; k < end; ++k) {
+      for (const Operand& operand : operands(k)) {
+        if (operand.value != kNoValue && values[operand.value]) return true;
+      }
+    }
+    return false;
   }
   ValueIndex OperandOf(uint32_t i, size_t k) const {
     const auto all = operands(i);
@@ -116,10 +127,7 @@ class Analysis {
   // --- Backward ----------------------------------------------------------------------------------
 
   void Follow(uint32_t i) {
-    const bool depends = std::any_of(operands(i).begin(), operands(i).end(), [&](const Operand& o) {
-      return o.value != kNoValue && depends_on_loss_[o.value];
-    });
-    if (!depends) return;
+    if (!ReadsAny(i, depends_on_loss_)) return;
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       depends_on_loss_[op(i).first_result + r] = true;
     }
@@ -274,12 +282,8 @@ class Analysis {
     for (const Training::Pair& update : training_.updates) updates[update.op] = true;
     for (uint32_t i = first_seed_; i < document_.ops().size(); ++i) {
       if ((training_.roles[i] & kRoleLoss) != 0) continue;
-      bool is_backward = false, is_update = updates[i];
-      for (const Operand& operand : operands(i)) {
-        if (operand.value == kNoValue) continue;
-        is_update = is_update || depends_on_gradient_[operand.value];
-        is_backward = is_backward || depends_on_loss_[operand.value];
-      }
+      const bool is_update = updates[i] || ReadsAny(i, depends_on_gradient_);
+      const bool is_backward = ReadsAny(i, depends_on_loss_);
       if (is_update) {
         for (uint32_t r = 0; r < op(i).num_results; ++r) {
           depends_on_gradient_[op(i).first_result + r] = true;
@@ -316,6 +320,16 @@ class Analysis {
         if (operand.value != kNoValue)
           (updates ? read_by_update : read_by_other)[operand.value] = 1;
       }
+    }
+  }
+
+  // Ops in blocks have the role of the op around them.
+  void AssignBlocks() {
+    for (uint32_t i = 0; i < document_.ops().size(); ++i) {
+      if (op(i).num_blocks == 0) continue;
+      const int role = training_.roles[i] & ~kRoleLoss;
+      const auto begin = training_.roles.begin();
+      std::fill(begin + i + 1, begin + document_.EndOf(i), role);
     }
   }
 

@@ -1,24 +1,23 @@
 #include "proto/pir/variables.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 
 namespace weft::pir {
 
-void Variable::SetType(const ValueType& type) {
-  has_type = true;
-  dtype = type.dtype;
-  dims.assign(type.dims.begin(), type.dims.end());
-}
-
 void Variable::WriteTo(pb::VarDesc* desc) const {
   desc->Clear();
   desc->set_name(name);
+  if (is_scope) return desc->mutable_type()->set_type(pb::VarType::STEP_SCOPES);
   desc->mutable_type()->set_type(pb::VarType::LOD_TENSOR);
   pb::VarType::TensorDesc& tensor = *desc->mutable_type()->mutable_lod_tensor()->mutable_tensor();
-  tensor.set_data_type(dtype);
-  for (const int64_t dim : dims) tensor.add_dims(dim);
+  const ValueType unknown;
+  const ValueType& of = type == nullptr ? unknown : *type;
+  tensor.set_data_type(of.dtype);
+  for (const int64_t dim : of.dims) tensor.add_dims(dim);
   desc->set_persistable(persistable);
   if (need_check_feed) desc->set_need_check_feed(true);
   desc->set_is_parameter(is_parameter);
@@ -37,6 +36,7 @@ VarIndex Variables::Named(absl::string_view name) {
   if (found != vars_by_name_.end()) return found->second;
   const VarIndex var = vars_.size();
   vars_.emplace_back().name = std::string(name);
+  vars_.back().block = block_;
   vars_by_name_.emplace(vars_.back().name, var);
   versions_.push_back(0);
   return var;
@@ -51,15 +51,25 @@ absl::Status Variables::Define(ValueIndex value, VarIndex var, bool overwrites) 
   if (overwrites) ++versions_[var];
   var_of_value_[value] = var;
   version_of_value_[value] = versions_[var];
-  if (vars_[var].has_type) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(value));
-  if (type.kind != ValueType::Kind::kTensor) {
+  if (vars_[var].type != nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(auto type, TypeOf(value));
+  if (type->kind != ValueType::Kind::kTensor) {
     return absl::UnimplementedError(absl::StrCat("%", document_.value(value).id,
                                                  ": expected a dense tensor, found ",
                                                  document_.value(value).type.substr(0, 64)));
   }
-  vars_[var].SetType(type);
+  vars_[var].type = std::move(type);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const ValueType>> Variables::TypeOf(ValueIndex value) const {
+  const absl::string_view text = document_.value(value).type;
+  std::shared_ptr<const ValueType>& type = types_[text];
+  if (type == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(ValueType read, ReadType(text));
+    type = std::make_shared<const ValueType>(std::move(read));
+  }
+  return type;
 }
 
 std::string Variables::NameOf(ValueIndex value, absl::string_view stem) const {

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/pir/attributes.h"
@@ -21,15 +21,15 @@ namespace weft::pir {
 using VarIndex = uint32_t;
 inline constexpr VarIndex kNoVar = 0xffffffffu;
 
-// A declaration to be written. Takes a tenth of the memory of a VarDesc.
+// A declaration to be written. Takes a tenth of the memory of a VarDesc: those of one type share
+// it.
 struct Variable {
   std::string name;
-  absl::InlinedVector<int64_t, 4> dims;
-  pb::VarType::Type dtype = pb::VarType::FP32;
-  bool has_type = false;
+  std::shared_ptr<const ValueType> type;  // null: not known yet
+  int block = 0;                          // that declares it
+  bool is_scope = false;                  // of a branch: no tensor
   bool persistable = false, is_parameter = false, stop_gradient = false, need_check_feed = false;
 
-  void SetType(const ValueType& type);
   void WriteTo(pb::VarDesc* desc) const;
 };
 
@@ -41,6 +41,10 @@ class Variables {
   size_t size() const { return vars_.size(); }
   Variable& operator[](VarIndex var) { return vars_[var]; }
   const Variable& operator[](VarIndex var) const { return vars_[var]; }
+
+  // Where new variables are declared.
+  int block() const { return block_; }
+  void set_block(int block) { block_ = block; }
 
   // The variable of that name, new or not.
   VarIndex Named(absl::string_view name);
@@ -61,15 +65,16 @@ class Variables {
 
   // A name for a value: "fc_0.w_0@GRAD", "matmul_6" (stem matmul).
   std::string NameOf(ValueIndex value, absl::string_view stem) const;
-  absl::StatusOr<ValueType> TypeOf(ValueIndex value) const {
-    return ReadType(document_.value(value).type);
-  }
+  // Read once for all values whose types have the same text.
+  absl::StatusOr<std::shared_ptr<const ValueType>> TypeOf(ValueIndex value) const;
 
  private:
   const Document& document_;
   const Training& training_;
   const Survey& survey_;
+  int block_ = 0;
   std::deque<Variable> vars_;
+  mutable absl::flat_hash_map<absl::string_view, std::shared_ptr<const ValueType>> types_;
   absl::flat_hash_map<absl::string_view, VarIndex> vars_by_name_;
   std::vector<uint32_t> versions_;  // by variable
   std::vector<VarIndex> var_of_value_;

@@ -33,10 +33,12 @@ CONFIGURATIONS = [
     ("grad_allreduce for CUDA", "--mode grad_allreduce --device_kind cuda", "dp2"),
     ("multi_thread", "--mode multi_thread", "dp2"),
     ("single_process_multi_thread", "--mode single_process_multi_thread", "dp2"),
+    ("multi_thread gathered", "--mode multi_thread --trans_mode all_gather", "dp2"),
     ("singa_plain", "--mode singa_plain", "dp2"),
     ("mindspore_reducer", "--mode mindspore_reducer --reduce_method mean", "dp2"),
     ("megengine", "--mode megengine --reduce_method mean", "dp2"),
     ("local_sgd", "--mode local_sgd", "localsgd2"),
+    ("singa_partial", "--mode singa_partial", "localsgd2"),
 ]
 
 

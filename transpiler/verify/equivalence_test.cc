@@ -68,6 +68,80 @@ TEST(Equivalence, WholeExpressionsArePrintedOnDemand) {
                   "sgd#1(0.5 *(mul_grad#1(...)), lr, w)")));
 }
 
+// Two parameters, whose gradients get `between` before the updates.
+std::string TwoGradientsStep(absl::string_view between) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4, 3] need_check_feed
+    var w : fp32[3, 2] parameter persistable
+    var v : fp32[3, 2] parameter persistable
+    var lr : fp32[1] persistable
+    var y@GRAD : fp32[4, 2]
+    var w@GRAD : fp32[3, 2]
+    var v@GRAD : fp32[3, 2]
+    var z@GRAD : fp32[4, 2]
+    var flat : fp32[6]
+    var other : fp32[6]
+    var all : fp32[12]
+    var both : fp32[6, 2]
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 2], dtype=5, value=1.0}
+    Out=[z@GRAD] = scale(X=[y@GRAD]) role=backward {scale=3.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[z@GRAD]) role=backward
+)",
+                      between, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
+  }
+})");
+}
+
+constexpr char kFlattened[] = R"(
+    Out=[flat] = reshape2(X=[w@GRAD]) {shape=ints[6]}
+    Out=[other] = reshape2(X=[v@GRAD]) {shape=ints[6]}
+    Out=[all] = concat(X=[flat, other]) {axis=0}
+    Out=[all] = c_allreduce_avg(X=[all]) {use_calc_stream=true}
+    Out=[flat, other] = split(X=[all]) {axis=0, sections=ints[6, 6], num=0}
+    Out=[w@GRAD] = reshape2(X=[flat]) {shape=ints[3, 2]}
+    Out=[v@GRAD] = reshape2(X=[other]) {shape=ints[3, 2]}
+)";
+
+// What Weft writes for PIR: a buffer in place would be a race there.
+TEST(Equivalence, ASplitUndoesAConcatAndAReshapeAReshape) {
+  const std::string original = TwoGradientsStep("");
+  EXPECT_THAT(Differences(original, TwoGradientsStep(kFlattened)), IsEmpty());
+  // By number, and along an axis that counts from the end.
+  EXPECT_THAT(Differences(original, TwoGradientsStep(R"(
+    Out=[both] = concat(X=[w@GRAD, v@GRAD]) {axis=-2}
+    Out=[both] = c_allreduce_avg(X=[both]) {use_calc_stream=true}
+    Out=[w@GRAD, v@GRAD] = split(X=[both]) {axis=0, num=2}
+)")),
+              IsEmpty());
+}
+
+TEST(Equivalence, OtherPartsThanThoseThatWereConcatenatedAreADifference) {
+  const std::string original = TwoGradientsStep("");
+  const auto with = [](absl::string_view from, absl::string_view to) {
+    const std::string changed = absl::StrReplaceAll(kFlattened, {{from, to}});
+    EXPECT_NE(changed, kFlattened);
+    return TwoGradientsStep(changed);
+  };
+  for (const std::string& wrong : {
+           with("Out=[flat, other] = split", "Out=[other, flat] = split"),
+           with("sections=ints[6, 6]", "sections=ints[5, 7]"),
+           with("Out=[w@GRAD] = reshape2(X=[flat]) {shape=ints[3, 2]}",
+                "Out=[w@GRAD] = reshape2(X=[flat]) {shape=ints[2, 3]}"),
+           with("concat(X=[flat, other])", "concat(X=[other, other])"),
+       }) {
+    EXPECT_THAT(Differences(original, wrong), Contains(HasSubstr("W601"))) << wrong;
+  }
+  // Parts of another factor.
+  EXPECT_THAT(
+      Differences(original, TwoGradientsStep(absl::StrCat(
+                                "    Out=[v@GRAD] = scale(X=[v@GRAD]) {scale=2.0}\n", kFlattened))),
+      Contains(HasSubstr("W601: variable v,")));
+}
+
 // Accumulates gradients, which backward multiplies by `factor` of its own, over two steps.
 std::string AccumulatingStep(absl::string_view factor, absl::string_view divide,
                              absl::string_view reduce) {

@@ -1,0 +1,141 @@
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "proto/op_role.h"
+#include "proto/pir/translator.h"
+
+namespace weft::pir {
+
+absl::Status Translator::VisitIf(uint32_t i) {
+  std::vector<uint32_t> inner;
+  for (uint32_t b = op(i).first_block; b < op(i).first_block + op(i).num_blocks; ++b) {
+    if (document_.blocks()[b].parent == op(i).block) inner.push_back(b);
+  }
+  if (inner.size() != 2 || op(i).num_operands != 1 || operands(i)[0].value == kNoValue) {
+    return absl::InvalidArgumentError("expected a condition and two blocks");
+  }
+  WEFT_ASSIGN_OR_RETURN(const VarIndex condition, vars_.Read(operands(i)[0].value));
+  const std::string stem = absl::StrCat(
+      "if_", op(i).num_results == 0 ? absl::StrCat("op_", i)
+                                    : absl::StrCat(document_.value(op(i).first_result).id));
+  const VarIndex otherwise = NewTensor(stem + "_not", vars_[condition].type->dtype, condition);
+  std::vector<VarIndex> results[2];
+  for (const bool holds : {true, false}) {
+    const std::string block_stem = absl::StrCat(stem, holds ? "_true" : "_false");
+    for (uint32_t r = 0; r < op(i).num_results; ++r) {
+      WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result + r));
+      if (type->kind != ValueType::Kind::kTensor) {
+        return absl::UnimplementedError(
+            absl::StrCat("result ", r, ": expected a dense tensor, found ",
+                         document_.value(op(i).first_result + r).type.substr(0, 64)));
+      }
+      const VarIndex var = results[holds].emplace_back(vars_.New(absl::StrCat(block_stem, "_", r)));
+      vars_[var].type = type;
+    }
+    if (!holds) WriteHelper(i, "logical_not", {{"X", {condition}}}, {otherwise});
+    WEFT_RETURN_IF_ERROR(VisitBranch(i, inner[holds ? 0 : 1], holds ? condition : otherwise,
+                                     block_stem + "_scope", results[holds]));
+  }
+  const VarIndex mask = NewTensor(stem + "_mask", pb::VarType::INT32, condition);
+  attrs_.Add("in_dtype", pb::INT)->set_i(pb::VarType::BOOL);
+  attrs_.Add("out_dtype", pb::INT)->set_i(pb::VarType::INT32);
+  WriteHelper(i, "cast", {{"X", {condition}}}, {mask});
+  attributes_.clear();
+  for (uint32_t r = 0; r < op(i).num_results; ++r) {
+    desc_.Clear();
+    desc_.set_type("select_input");
+    pb::OpDesc::Var* const x = AddSlot("X", desc_.mutable_inputs());
+    for (const auto& of_block : results) x->add_arguments(vars_[of_block[r]].name);
+    AddArgument("Mask", mask, desc_.mutable_inputs());
+    WEFT_RETURN_IF_ERROR(AddResult(i, r, nullptr, "Out"));
+    WEFT_RETURN_IF_ERROR(Add(i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Translator::VisitBranch(uint32_t i, uint32_t block, VarIndex condition,
+                                     const std::string& scope_name,
+                                     const std::vector<VarIndex>& results) {
+  const std::vector<uint32_t>& ops = document_.blocks()[block].ops;
+  const bool yields = !ops.empty() && op(ops.back()).name == kYield;
+  if (!yields || op(ops.back()).num_operands != results.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", block, ": expected 2.yield of ", results.size(), " values at its end, found ",
+        ops.empty() ? "nothing" : document_.DebugName(ops.back())));
+  }
+  const int outer = vars_.block();
+  vars_.set_block(static_cast<int>(block));
+  WEFT_RETURN_IF_ERROR(VisitOps(block));
+  desc_.Clear();
+  for (size_t r = 0; r < results.size(); ++r) {
+    const ValueIndex value = operands(ops.back())[r].value;
+    if (value == kNoValue) return absl::InvalidArgumentError("2.yield of no value");
+    WEFT_ASSIGN_OR_RETURN(const VarIndex from, vars_.Read(value));
+    WriteHelper(ops.back(), "assign", {{"X", {from}}}, {results[r]});
+  }
+  vars_.set_block(outer);
+  // Blocks inside have greater numbers.
+  std::vector<VarIndex> captured;
+  absl::flat_hash_set<VarIndex> seen;
+  for (uint32_t k = ops[0]; k < document_.EndOf(ops.back()); ++k) {
+    for (const Operand& operand : operands(k)) {
+      for (const VarIndex var : VariablesOf(operand.value)) {
+        const bool is_outer = vars_[var].block < static_cast<int>(block);
+        if (is_outer && seen.insert(var).second) captured.push_back(var);
+      }
+    }
+  }
+  const VarIndex scope = vars_.New(scope_name);
+  vars_[scope].is_scope = true;
+  attrs_.Add("sub_block", pb::BLOCK)->set_block_idx(static_cast<int>(block));
+  attrs_.Add("is_scalar_condition", pb::BOOLEAN)->set_b(true);
+  AddArgument("Scope", scope, desc_.mutable_outputs());
+  WriteHelper(i, "conditional_block", {{"Cond", {condition}}, {"Input", captured}}, results);
+  return absl::OkStatus();
+}
+
+std::vector<VarIndex> Translator::VariablesOf(ValueIndex value) const {
+  std::vector<VarIndex> all;
+  if (value == kNoValue) return all;
+  const uint32_t maker = document_.value(value).op;
+  const auto list = members_.find(value);
+  if (maker != kNoOp && op(maker).name == "0.combine") {
+    for (const Operand& element : operands(maker)) {
+      if (element.value != kNoValue) all.push_back(vars_.Of(element.value));
+    }
+  } else if (list != members_.end()) {
+    all = list->second;
+  } else {
+    all.push_back(vars_.Of(value));
+  }
+  all.erase(std::remove(all.begin(), all.end(), kNoVar), all.end());
+  return all;
+}
+
+VarIndex Translator::NewTensor(const std::string& name, pb::VarType::Type dtype, VarIndex like) {
+  const VarIndex var = vars_.New(name);
+  auto type = std::make_shared<ValueType>(*vars_[like].type);
+  type->dtype = dtype;
+  vars_[var].type = std::move(type);
+  return var;
+}
+
+void Translator::WriteHelper(
+    uint32_t i, absl::string_view type,
+    const std::vector<std::pair<absl::string_view, std::vector<VarIndex>>>& inputs,
+    const std::vector<VarIndex>& outputs) {
+  desc_.set_type(std::string(type));
+  for (const auto& [slot, args] : inputs) {
+    pb::OpDesc::Var* const in = AddSlot(slot, desc_.mutable_inputs());
+    for (const VarIndex arg : args) in->add_arguments(vars_[arg].name);
+  }
+  pb::OpDesc::Var* const out = AddSlot("Out", desc_.mutable_outputs());
+  for (const VarIndex arg : outputs) out->add_arguments(vars_[arg].name);
+  attrs_.Add(kOpRoleAttr, pb::INT)->set_i(training_.roles[i] & ~kRoleLoss);
+  blocks_.AddOp(vars_.block(), desc_, i);
+  desc_.Clear();
+}
+
+}  // namespace weft::pir

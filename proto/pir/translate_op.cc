@@ -1,0 +1,173 @@
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "proto/op_role.h"
+#include "proto/pir/translator.h"
+
+namespace weft::pir {
+
+absl::Status Translator::ReadInto(ValueIndex value, pb::OpDesc::Var* slot) {
+  if (value == kNoValue) return absl::OkStatus();
+  const uint32_t maker = document_.value(value).op;
+  if (maker != kNoOp && op(maker).name == "0.combine") {
+    for (const Operand& element : operands(maker)) {
+      if (element.value == kNoValue) {
+        slot->add_arguments(std::string(kEmptyVarName));
+        continue;
+      }
+      WEFT_ASSIGN_OR_RETURN(const VarIndex var, vars_.Read(element.value));
+      slot->add_arguments(vars_[var].name);
+    }
+    return absl::OkStatus();
+  }
+  const auto list = members_.find(value);
+  if (list != members_.end()) {
+    for (const VarIndex var : list->second) {
+      slot->add_arguments(var == kNoVar ? std::string(kEmptyVarName) : vars_[var].name);
+    }
+    return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(const VarIndex var, vars_.Read(value));
+  slot->add_arguments(vars_[var].name);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
+  desc_.set_type(std::string(rule.desc));
+  bool reduces_all = false;
+  for (uint32_t k = 0; k < op(i).num_operands; ++k) {
+    const OperandRule& operand = rule.operands[k];
+    const ValueIndex value = operands(i)[k].value;
+    if (operand.kind == OperandRule::Kind::kDropped) continue;
+    if (operand.kind == OperandRule::Kind::kConstant) {
+      WEFT_RETURN_IF_ERROR(attrs_.AddConstant(value, operand));
+      if (operand.target == "dim") reduces_all = desc_.attrs().rbegin()->ints().empty();
+      continue;
+    }
+    WEFT_RETURN_IF_ERROR(ReadInto(value, AddSlot(operand.target, desc_.mutable_inputs())));
+  }
+  for (const Attribute& attribute : attributes_) {
+    WEFT_RETURN_IF_ERROR(attrs_.Convert(attribute, &rule));
+  }
+  WEFT_RETURN_IF_ERROR(attrs_.Derive(i, rule, attributes_, reduces_all));
+  for (uint32_t r = 0; r < op(i).num_results; ++r) {
+    WEFT_RETURN_IF_ERROR(AddResult(i, r, &rule, rule.results[r].slot));
+  }
+  return rule.has_xshape ? AddXShape(i) : absl::OkStatus();
+}
+
+absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
+                                   absl::string_view slot) {
+  const ValueIndex value = op(i).first_result + r;
+  const int in_place_of = rule == nullptr ? -1 : rule->results[r].in_place_of;
+  WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
+  if (type->kind == ValueType::Kind::kNull) {
+    if (absl::EndsWith(slot, kGradSuffix)) AddSlot(slot, desc_.mutable_outputs());
+    return absl::OkStatus();
+  }
+  pb::OpDesc::Var* const out = AddSlot(slot, desc_.mutable_outputs());
+  if (type->kind == ValueType::Kind::kList) return AddList(i, r, type->list_size, out);
+  VarIndex var = kNoVar;
+  if (in_place_of >= 0 && operands(i)[in_place_of].value != kNoValue) {
+    WEFT_ASSIGN_OR_RETURN(var, vars_.Read(operands(i)[in_place_of].value));
+    if (vars_[var].block != vars_.block()) {
+      return absl::UnimplementedError(
+          absl::StrCat("writes ", vars_[var].name,
+                       ", which is of a block around: expected 1.if to give results only"));
+    }
+    WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/true));
+  } else {
+    const auto named = survey_.name_of_value.find(value);
+    const bool is_again = named != survey_.name_of_value.end() && vars_.HasName(named->second);
+    var = named != survey_.name_of_value.end()
+              ? vars_.Named(named->second)
+              : vars_.New(vars_.NameOf(value, rule != nullptr && op(i).num_results > 1
+                                                  ? rule->results[r].name
+                                                  : BaseName(op(i).name)));
+    WEFT_RETURN_IF_ERROR(vars_.Define(value, var, is_again));
+    WEFT_ASSIGN_OR_RETURN(const bool stops_gradient, Flag(i, "stop_gradient", r));
+    if (stops_gradient) vars_[var].stop_gradient = true;
+  }
+  out->add_arguments(vars_[var].name);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::AddList(uint32_t i, uint32_t r, size_t size, pb::OpDesc::Var* out) {
+  const ValueIndex list = op(i).first_result + r;
+  std::vector<VarIndex>& members = members_[list];
+  const auto split = survey_.split_of.find(list);
+  for (size_t k = 0; k < size; ++k) {
+    VarIndex var = kNoVar;
+    const bool has_value = split != survey_.split_of.end() && k < op(split->second).num_results;
+    const ValueIndex value = has_value ? op(split->second).first_result + k : kNoValue;
+    if (has_value) {
+      WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
+      if (type->kind == ValueType::Kind::kTensor) {
+        var = vars_.New(vars_.NameOf(value, BaseName(op(i).name)));
+        WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/false));
+      }
+    }
+    members.push_back(var);
+    out->add_arguments(var == kNoVar ? std::string(kEmptyVarName) : vars_[var].name);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Translator::AddXShape(uint32_t i) {
+  if (IsGradientOp(op(i).name)) {
+    const VarIndex xshape = *FindXShape(i);
+    AddArgument("XShape", xshape, desc_.mutable_inputs());
+    return AddForwardAttributes(forward_of_xshape_.at(xshape));
+  }
+  const ValueIndex x = operands(i)[0].value;
+  WEFT_ASSIGN_OR_RETURN(const auto of_x, vars_.TypeOf(x));
+  auto type = std::make_shared<ValueType>(*of_x);
+  type->dims.insert(type->dims.begin(), 0);
+  const VarIndex var = vars_.New(absl::StrCat(vars_[vars_.Of(op(i).first_result)].name, "_xshape"));
+  vars_[var].type = std::move(type);
+  AddArgument("XShape", var, desc_.mutable_outputs());
+  xshape_of_result_[op(i).first_result] = var;
+  xshape_of_x_[x] = var;
+  forward_of_xshape_[var] = i;
+  return absl::OkStatus();
+}
+
+absl::Status Translator::AddForwardAttributes(uint32_t forward) {
+  const OpRule& rule = *FindRule(op(forward).name);
+  const auto has = [this](absl::string_view name) {
+    return std::any_of(desc_.attrs().begin(), desc_.attrs().end(),
+                       [&](const pb::OpDesc::Attr& attr) { return attr.name() == name; });
+  };
+  for (uint32_t k = 0; k < op(forward).num_operands; ++k) {
+    const OperandRule& operand = rule.operands[k];
+    if (operand.kind != OperandRule::Kind::kConstant || has(operand.target)) continue;
+    WEFT_RETURN_IF_ERROR(attrs_.AddConstant(operands(forward)[k].value, operand));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(op(forward).attrs));
+  for (const Attribute& attribute : attributes) {
+    if (rule.attrs.empty() && !has(attribute.name)) {
+      WEFT_RETURN_IF_ERROR(attrs_.Convert(attribute, &rule));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::optional<VarIndex> Translator::FindXShape(uint32_t i) const {
+  const OpRule& rule = *FindRule(op(i).name);
+  const ValueIndex grad = operands(i)[rule.FindOperand("out_grad")].value;
+  const auto of_result = xshape_of_result_.find(training_.primal[grad]);
+  if (of_result != xshape_of_result_.end()) return of_result->second;
+  const int x = rule.FindOperand("x");
+  const auto of_x = x < 0 ? xshape_of_x_.end() : xshape_of_x_.find(operands(i)[x].value);
+  if (of_x != xshape_of_x_.end()) return of_x->second;
+  return absl::nullopt;
+}
+
+bool Translator::HasXShape(uint32_t i) const {
+  return !FindRule(op(i).name)->has_xshape || !IsGradientOp(op(i).name) ||
+         FindXShape(i).has_value();
+}
+
+}  // namespace weft::pir

@@ -1,0 +1,230 @@
+#include "proto/pir/translator.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "proto/op_role.h"
+
+namespace weft::pir {
+
+absl::StatusOr<Translation> Translator::Run() {
+  pairs_ = training_.pairs;
+  pairs_.insert(pairs_.end(), training_.updates.begin(), training_.updates.end());
+  std::stable_sort(pairs_.begin(), pairs_.end(),
+                   [](const auto& a, const auto& b) { return a.op < b.op; });
+  WEFT_RETURN_IF_ERROR(VisitOps(0));
+  return Finish();
+}
+
+absl::Status Translator::VisitOps(uint32_t block) {
+  for (const uint32_t i : document_.blocks()[block].ops) {
+    WEFT_RETURN_IF_ERROR(Annotate(document_.DebugName(i), Visit(i)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Translator::Visit(uint32_t i) {
+  const absl::string_view name = op(i).name;
+  desc_.Clear();
+  if (name == kIf) return VisitIf(i);
+  if (name == "p") return VisitParameter(i);
+  if (name == "1.data") return VisitData(i);
+  if (IsSink(name)) return VisitSink(i);
+  if (name == "0.combine" || name == kYield) return absl::OkStatus();
+  if (name == "0.split") return VisitSplit(i);
+  if (IsConstant(name) && !survey_.is_kept[i]) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(attributes_, ReadAttributes(op(i).attrs));
+  if (name == "1.full_int_array") {
+    WEFT_RETURN_IF_ERROR(VisitIntegers(i));
+  } else if (Translates(document_, i) && HasXShape(i)) {
+    WEFT_RETURN_IF_ERROR(Translate(i, *FindRule(name)));
+  } else {
+    WEFT_RETURN_IF_ERROR(Keep(i));
+  }
+  return Add(i);
+}
+
+absl::Status Translator::VisitParameter(uint32_t i) {
+  WEFT_ASSIGN_OR_RETURN(const Parameter parameter, ReadParameter(op(i)));
+  if (op(i).num_results != 1) return absl::InvalidArgumentError("expected one result");
+  const VarIndex var = vars_.Named(parameter.name);
+  WEFT_RETURN_IF_ERROR(vars_.Define(op(i).first_result, var, /*overwrites=*/false));
+  vars_[var].persistable = parameter.persistable;
+  vars_[var].is_parameter = parameter.is_parameter;
+  vars_[var].stop_gradient = parameter.stop_gradient;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Translator::Flag(uint32_t i, absl::string_view name, uint32_t result) const {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                        ReadAttributes(op(i).result_attrs));
+  const Attribute* const attribute = FindAttribute(name, attributes);
+  if (attribute == nullptr) return false;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<bool> flags, FlagsOf(*attribute));
+  if (flags.size() == op(i).num_results) return bool{flags[result]};
+  return absl::InvalidArgumentError(absl::StrCat("OA: expected a value of ", name, " for each of ",
+                                                 op(i).num_results, " results, found ",
+                                                 flags.size()));
+}
+
+absl::Status Translator::VisitData(uint32_t i) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(op(i).attrs));
+  const Attribute* const name = FindAttribute("name", attributes);
+  if (name == nullptr || op(i).num_results != 1) {
+    return absl::InvalidArgumentError("expected an attribute name and one result");
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string text, StringOf(*name));
+  const VarIndex var = vars_.Named(text);
+  WEFT_RETURN_IF_ERROR(vars_.Define(op(i).first_result, var, /*overwrites=*/false));
+  WEFT_ASSIGN_OR_RETURN(const bool is_persistable, Flag(i, "persistable", 0));
+  WEFT_ASSIGN_OR_RETURN(const bool stops_gradient, Flag(i, "stop_gradient", 0));
+  vars_[var].persistable = is_persistable;
+  vars_[var].stop_gradient = stops_gradient;
+  if (!is_persistable) vars_[var].need_check_feed = true;
+  return absl::OkStatus();
+}
+
+absl::Status Translator::VisitSink(uint32_t i) {
+  WEFT_ASSIGN_OR_RETURN(const std::string name, SinkName(document_, i));
+  const ValueIndex value = operands(i)[0].value;
+  WEFT_ASSIGN_OR_RETURN(const VarIndex from, vars_.Read(value));
+  const bool is_parameter = op(i).name == "0.set_parameter";
+  const VarIndex var = vars_.Named(name);
+  vars_[var].persistable = true;
+  if (is_parameter) vars_[var].is_parameter = true;
+  if (var == from) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
+  vars_.Overwrite(var);
+  if (vars_[var].type == nullptr) vars_[var].type = type;
+  desc_.Clear();
+  desc_.set_type("assign");
+  AddArgument("X", from, desc_.mutable_inputs());
+  AddArgument("Out", var, desc_.mutable_outputs());
+  attributes_.clear();
+  return Add(i);
+}
+
+absl::Status Translator::VisitSplit(uint32_t i) {
+  if (op(i).num_operands != 1 || operands(i)[0].value == kNoValue) {
+    return absl::InvalidArgumentError("expected one operand");
+  }
+  const auto members = members_.find(operands(i)[0].value);
+  // Of what 0.combine has just made, too.
+  std::vector<VarIndex> vars;
+  const uint32_t maker = document_.value(operands(i)[0].value).op;
+  if (members != members_.end()) {
+    vars = members->second;
+  } else if (maker != kNoOp && op(maker).name == "0.combine") {
+    for (const Operand& operand : operands(maker)) {
+      if (operand.value == kNoValue) return absl::InvalidArgumentError("an empty list element");
+      WEFT_ASSIGN_OR_RETURN(vars.emplace_back(), vars_.Read(operand.value));
+    }
+  }
+  if (vars.size() != op(i).num_results) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a list of ", op(i).num_results, " values, found ", vars.size()));
+  }
+  for (uint32_t r = 0; r < vars.size(); ++r) {
+    if (vars[r] == kNoVar) continue;
+    WEFT_RETURN_IF_ERROR(vars_.Define(op(i).first_result + r, vars[r], /*overwrites=*/false));
+  }
+  return absl::OkStatus();
+}
+
+void Translator::AddArgument(absl::string_view slot, VarIndex var, Slots* slots) {
+  AddSlot(slot, slots)->add_arguments(vars_[var].name);
+}
+
+pb::OpDesc::Var* Translator::AddSlot(absl::string_view slot, Slots* slots) {
+  pb::OpDesc::Var* const added = slots->Add();
+  added->set_parameter(std::string(slot));
+  return added;
+}
+
+absl::Status Translator::VisitIntegers(uint32_t i) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ints, attrs_.IntegersOf(i));
+  WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result));
+  desc_.set_type("assign_value");
+  attrs_.Add("dtype", pb::INT)->set_i(type->dtype);
+  attrs_.Add("shape", pb::INTS)->add_ints(static_cast<int32_t>(ints.size()));
+  const bool is_long = type->dtype == pb::VarType::INT64;
+  pb::OpDesc::Attr* const values =
+      attrs_.Add(is_long ? "int64_values" : "int32_values", is_long ? pb::LONGS : pb::INTS);
+  for (const int64_t number : ints) {
+    if (is_long) {
+      values->add_longs(number);
+    } else {
+      values->add_ints(static_cast<int32_t>(number));
+    }
+  }
+  return AddResult(i, 0, nullptr, "Out");
+}
+
+absl::Status Translator::Keep(uint32_t i) {
+  const absl::string_view name = op(i).name;
+  if (IsInPlace(name)) {
+    return absl::UnimplementedError(
+        FindRule(name) == nullptr
+            ? "writes operands in place, and which ones is not known: the op is not in the table "
+              "of docs/pir.md"
+            : "expected the operands and results of the table of docs/pir.md");
+  }
+  const size_t dot = name.find('.');
+  const absl::string_view dialect = name.substr(0, dot);
+  desc_.set_type(absl::StrCat(dialect == "0"   ? "builtin"
+                              : dialect == "1" ? "pd_op"
+                              : dialect == "2" ? "cf"
+                                               : dialect,
+                              dot == absl::string_view::npos ? "" : name.substr(dot)));
+  for (uint32_t k = 0; k < op(i).num_operands; ++k) {
+    WEFT_RETURN_IF_ERROR(ReadInto(operands(i)[k].value,
+                                  AddSlot(absl::StrCat("Operand", k), desc_.mutable_inputs())));
+  }
+  for (const Attribute& attribute : attributes_) {
+    WEFT_RETURN_IF_ERROR(attrs_.Convert(attribute, nullptr));
+  }
+  for (uint32_t r = 0; r < op(i).num_results; ++r) {
+    WEFT_RETURN_IF_ERROR(AddResult(i, r, nullptr, absl::StrCat("Result", r)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Translator::Add(uint32_t i) {
+  attrs_.Add(kOpRoleAttr, pb::INT)->set_i(training_.roles[i]);
+  pb::OpDesc::Attr* pairs = nullptr;
+  auto next =
+      std::lower_bound(pairs_.begin(), pairs_.end(), i,
+                       [](const Training::Pair& pair, uint32_t op) { return pair.op < op; });
+  for (; next != pairs_.end() && next->op == i; ++next) {
+    const Training::Pair& pair = *next;
+    if (vars_.Of(pair.param) == kNoVar || vars_.Of(pair.grad) == kNoVar) continue;
+    if (pairs == nullptr) pairs = attrs_.Add(kOpRoleVarAttr, pb::STRINGS);
+    pairs->add_strings(vars_[vars_.Of(pair.param)].name);
+    pairs->add_strings(vars_[vars_.Of(pair.grad)].name);
+  }
+  if (const Attribute* const layer = FindAttribute(kStructName, attributes_)) {
+    WEFT_ASSIGN_OR_RETURN(*attrs_.Add("op_namescope", pb::STRING)->mutable_s(), StringOf(*layer));
+  }
+  blocks_.AddOp(vars_.block(), desc_, i);
+  return absl::OkStatus();
+}
+
+Translation Translator::Finish() {
+  Translation translation;
+  translation.program = blocks_.Finish(vars_);
+  translation.op_of_id = blocks_.TakeOps();
+  std::vector<uint32_t> in_block(vars_.size());
+  std::vector<uint32_t> count(document_.blocks().size(), 0);
+  for (VarIndex var = 0; var < vars_.size(); ++var) in_block[var] = count[vars_[var].block]++;
+  for (size_t v = 0; v < document_.values().size(); ++v) {
+    Translation::Declaration& declaration = translation.variable_of_value.emplace_back();
+    const VarIndex var = vars_.Of(v);
+    if (var == kNoVar) continue;
+    declaration = {in_block[var], static_cast<uint32_t>(vars_[var].block)};
+  }
+  return translation;
+}
+
+}  // namespace weft::pir

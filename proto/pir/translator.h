@@ -1,0 +1,138 @@
+// One file as a program (proto/pir/importer.h), op by op.
+#ifndef WEFT_PROTO_PIR_TRANSLATOR_H_
+#define WEFT_PROTO_PIR_TRANSLATOR_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "proto/pir/attributes.h"
+#include "proto/pir/block_writer.h"
+#include "proto/pir/desc_attributes.h"
+#include "proto/pir/document.h"
+#include "proto/pir/op_table.h"
+#include "proto/pir/survey.h"
+#include "proto/pir/training.h"
+#include "proto/pir/variables.h"
+
+namespace weft::pir {
+
+// What becomes of a file.
+struct Translation {
+  std::string program;
+  std::vector<uint32_t> op_of_id;  // of the document
+  // By value: the block that declares its variable, and which one it is there. kNoVar: none.
+  struct Declaration {
+    VarIndex in_block = kNoVar;
+    uint32_t block = 0;
+  };
+  std::vector<Declaration> variable_of_value;
+};
+
+// Ops are in translator.cc, what an op of the table becomes in translate_op.cc, control flow in
+// translate_branches.cc.
+class Translator {
+ public:
+  Translator(const Document& document, Training training, Survey survey)
+      : document_(document),
+        training_(std::move(training)),
+        survey_(std::move(survey)),
+        vars_(document_, training_, survey_),
+        blocks_(document_) {}
+
+  absl::StatusOr<Translation> Run();
+
+ private:
+  const DocumentOp& op(uint32_t i) const { return document_.op(i); }
+  absl::Span<const Operand> operands(uint32_t i) const { return document_.operands(op(i)); }
+
+  // --- Ops ---------------------------------------------------------------------------------------
+
+  absl::Status VisitOps(uint32_t block);
+  absl::Status Visit(uint32_t i);
+  absl::Status VisitParameter(uint32_t i);
+  absl::StatusOr<bool> Flag(uint32_t i, absl::string_view name, uint32_t result) const;
+  absl::Status VisitData(uint32_t i);
+
+  // Names the variable of its operand; if that has another name, copies it.
+  absl::Status VisitSink(uint32_t i);
+  absl::Status VisitSplit(uint32_t i);
+
+  using Slots = google::protobuf::RepeatedPtrField<pb::OpDesc::Var>;
+  void AddArgument(absl::string_view slot, VarIndex var, Slots* slots);
+  static pb::OpDesc::Var* AddSlot(absl::string_view slot, Slots* slots);
+  absl::Status ReadInto(ValueIndex value, pb::OpDesc::Var* slot);
+
+  // By a rule of the table.
+  absl::Status Translate(uint32_t i, const OpRule& rule);
+  absl::Status AddResult(uint32_t i, uint32_t r, const OpRule* rule, absl::string_view slot);
+
+  // The variables of a list: those that 0.split takes apart.
+  absl::Status AddList(uint32_t i, uint32_t r, size_t size, pb::OpDesc::Var* out);
+
+  // Forward: a variable of the dims of X, after a 0. Backward: that of the forward op, or of
+  // another op on the same X.
+  absl::Status AddXShape(uint32_t i);
+
+  // In ProgramDesc, a gradient op has the attributes of its forward op.
+  absl::Status AddForwardAttributes(uint32_t forward);
+  absl::optional<VarIndex> FindXShape(uint32_t i) const;
+
+  // False for a gradient op whose forward op is not known.
+  bool HasXShape(uint32_t i) const;
+
+  // A constant list that an op reads as a tensor.
+  absl::Status VisitIntegers(uint32_t i);
+
+  // As it is, under Paddle's name.
+  absl::Status Keep(uint32_t i);
+
+  // --- Control flow ------------------------------------------------------------------------------
+
+  // As Paddle's old format has it: each block writes variables of its own outside, if the condition
+  // holds, or if it does not, and select_input takes those of the block that ran.
+  absl::Status VisitIf(uint32_t i);
+
+  // A block whose yield gives `results`, which are variables around it.
+  absl::Status VisitBranch(uint32_t i, uint32_t block, VarIndex condition,
+                           const std::string& scope_name, const std::vector<VarIndex>& results);
+
+  // Of a list: of its elements.
+  std::vector<VarIndex> VariablesOf(ValueIndex value) const;
+
+  // A variable with the shape of another one.
+  VarIndex NewTensor(const std::string& name, pb::VarType::Type dtype, VarIndex like);
+
+  // An op that is a part of op i of the file, with the attributes and outputs that desc_ has
+  // already; desc_ is empty then.
+  void WriteHelper(uint32_t i, absl::string_view type,
+                   const std::vector<std::pair<absl::string_view, std::vector<VarIndex>>>& inputs,
+                   const std::vector<VarIndex>& outputs);
+
+  // Adds desc_, with role, pairs and the layer that made it.
+  absl::Status Add(uint32_t i);
+  Translation Finish();
+  const Document& document_;
+  const Training training_;
+  const Survey survey_;
+  Variables vars_;
+  absl::flat_hash_map<ValueIndex, std::vector<VarIndex>> members_;  // of lists that ops make
+  absl::flat_hash_map<ValueIndex, VarIndex> xshape_of_result_, xshape_of_x_;
+  absl::flat_hash_map<VarIndex, uint32_t> forward_of_xshape_;
+  std::vector<Training::Pair> pairs_;  // in the order of ops
+  pb::OpDesc desc_;                    // of the op that is visited
+  DescAttributes attrs_{document_, &desc_};
+  std::vector<Attribute> attributes_;  // of the same
+  BlockWriter blocks_;
+};
+
+}  // namespace weft::pir
+
+#endif  // WEFT_PROTO_PIR_TRANSLATOR_H_
