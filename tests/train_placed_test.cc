@@ -117,6 +117,8 @@ std::vector<Case> Cases() {
       {"ClippedMomentum", clipped, "type:momentum=cpu,type:sgd=cpu"},
       {"ClippingOnTheHost", clipped, "type:momentum=cpu,type:s*=cpu,type:elementwise_mul=cpu"},
       {"ActivationsOnTheHost", adam, "type:tanh*=cpu,type:relu*=cpu"},
+      {"GradientsOnTheHost", adam, "type:elementwise_add_grad=cpu"},
+      {"BackwardOnTheHost", clipped, "type:*_grad=cpu"},
       {"MergedGradients", merged, "type:conditional_block=cpu"},
       {"SparseLookups", lookups, "type:lookup_table*=cpu,type:sgd=cpu"},
       {"ForwardOnTheAcceleratorOnly", adam, "type:mul=sim,type:tanh=sim"},
