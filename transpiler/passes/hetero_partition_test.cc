@@ -199,6 +199,13 @@ TEST(HeteroPartition, WhatCannotRunOnTheHostIsRefused) {
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("unregistered op")));
 }
 
+TEST(HeteroPartition, OpOfParameterServersIsRefusedWithItsReason) {
+  EXPECT_THAT(Refused("hetero-partition{place=\"type:ps_push=cpu\"}",
+                      Step("ps_push(Grad=[w@GRAD], LearningRate=[lr]) {server_key=0}\n")),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("ops of parameter servers share the messages of a worker")));
+}
+
 TEST(HeteroPartition, RuleWithoutAnOpIsRefused) {
   EXPECT_THAT(Refused("hetero-partition{place=\"type:adam=cpu\"}", Step(kTraining)),
               StatusIs(absl::StatusCode::kInvalidArgument,

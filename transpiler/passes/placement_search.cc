@@ -15,6 +15,7 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/device_accesses.h"
@@ -343,9 +344,14 @@ class Search {
 
 std::string WhyNotOnHost(const Op& op) {
   const OpSchema* const schema = FindOpSchema(op.type());
+  const absl::optional<ServerOp> server = FindServerOp(op.type());
   absl::string_view why;
   if (schema == nullptr) {
     why = "an unregistered op may access more than its arguments";
+  } else if (server.has_value() && Communicates(*server)) {
+    why =
+        "ops of parameter servers share the messages of a worker, and run on one stream, that of "
+        "the accelerator";
   } else if (schema->Has(Trait::kLoop)) {
     why = "the conditions of loops are computed on the accelerator";
   } else if (AlgebraOf(op, schema) == Algebra::kRandom) {
