@@ -40,7 +40,9 @@ using ::weft::testing::TrainingPrograms;
 using ::weft::testing::TrainingSpec;
 
 constexpr int64_t kSteps = 4;
-constexpr char kDataParallel[] = "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce";
+// With fused gradient buffers.
+constexpr char kDataParallel[] =
+    "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce{buckets=bytes}";
 
 // The bits of all losses, by step and rank, and then those of the parameters.
 using Bits = std::map<std::string, std::string>;
@@ -219,6 +221,18 @@ TEST_P(TrainPlaced, OpOnTheOtherDeviceIsFound) {
 
 INSTANTIATE_TEST_SUITE_P(Placements, TrainPlaced, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(TrainPlacedBuffers, CollectivesOnTheHostHaveTheBitsOfOneDevice) {
+  constexpr int kRanks = 2;
+  TrainingPrograms programs = BuildPrograms(Layers());
+  WEFT_ASSERT_OK(Rewrite(kDataParallel, kRanks, &programs));
+  ASSERT_THAT(ProgramText(programs.main), HasSubstr("coalesce_tensor"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(programs, kRanks));
+  WEFT_ASSERT_OK(Rewrite("hetero-partition{place=\"type:c_allreduce*=cpu,type:tanh_grad=cpu\"}",
+                         kRanks, &programs));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(programs, kRanks));
+  EXPECT_EQ(trained.bits, expected.bits);
+}
 
 TEST(TrainPlacedMemory, StatesLeaveTheAccelerator) {
   TrainingSpec spec = Cases()[0].spec;

@@ -18,6 +18,10 @@ int Compute(DeviceKind device) { return static_cast<int>(ComputeStreamOf(device)
 // Of a copy or a wait: not that of the loss, by which losses are found.
 int RoleFor(const Op& op) { return op.role() & ~kRoleLoss; }
 
+// Whether other accesses to the memory must be before or after. coalesce_tensor, which only names
+// slices, gives them their memory.
+bool Changes(const DeviceAccess& access) { return access.writes || !access.reads; }
+
 }  // namespace
 
 DeviceCopies::DeviceCopies(const Program& program, const DeviceAccesses& accesses,
@@ -81,12 +85,12 @@ void DeviceCopies::Write() {
     std::vector<Need> needs;
     for (const DeviceAccess& access : accesses) {
       NameOn(step.device, access.var);
-      AddNeeds(step.device, access.var, access.reads, access.writes, &needs);
+      AddNeeds(step.device, access.var, access.reads, Changes(access), &needs);
     }
     WaitFor(stream, std::move(needs), i);
     ++time_;
     for (const DeviceAccess& access : accesses) {
-      Touch(stream, step.device, access.var, access.reads, access.writes);
+      Touch(stream, step.device, access.var, access.reads, Changes(access));
     }
   }
 }

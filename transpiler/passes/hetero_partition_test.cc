@@ -110,6 +110,7 @@ TEST(HeteroPartition, SliceWrittenOnTheHostIsCopiedIntoItsBuffer) {
     FusedOutput=[fused], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, copy_data=false, use_align=true, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
     Out=[b@CPU] = fill_constant() {shape=longs[4], dtype=5, value=2.0, op_device="cpu"}
     Out=[b@CPU] = stream_wait(X=[b@CPU]) {stream="h2d", awaited="cpu"}
+    Out=[b] = stream_wait(X=[b]) {stream="h2d", awaited="compute"}
     Out=[b] = memcpy_h2d(X=[b@CPU])
     Out=[a] = fill_constant() {shape=longs[4], dtype=5, value=1.0}
     Out=[fused] = stream_wait(X=[fused]) {stream="compute", awaited="h2d"}
