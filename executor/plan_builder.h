@@ -61,6 +61,8 @@ class PlanBuilder {
 
   // InvalidArgument if an op accesses the memory of the other device.
   absl::Status CheckDevices() const;
+  // InvalidArgument if ops that exchange values with servers are on both devices.
+  absl::Status CheckServerOps() const;
 
   void AddVariables();
 

@@ -50,8 +50,29 @@ absl::Status PlanBuilder::CheckDevices() const {
   const auto& clashes = placement_.clashes();
   const auto& strays = placement_.strays();
   if (!clashes.empty()) return absl::InvalidArgumentError(ToString(program_, clashes[0]));
-  if (strays.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(ToString(program_, placement_, strays[0]));
+  if (!strays.empty()) {
+    return absl::InvalidArgumentError(ToString(program_, placement_, strays[0]));
+  }
+  return placement_.on_two_devices() ? CheckServerOps() : absl::OkStatus();
+}
+
+// They share the replies that a rank has got, which one thread uses.
+absl::Status PlanBuilder::CheckServerOps() const {
+  OpId first;
+  for (int block = 0; block < program_.num_blocks(); ++block) {
+    for (OpId id : program_.block(block).ops()) {
+      const absl::optional<ServerOp> server = FindServerOp(program_.op(id).type());
+      if (!server.has_value() || !Communicates(*server)) continue;
+      if (!first.valid()) first = id;
+      const DeviceKind device = placement_.DeviceOf(id), expected = placement_.DeviceOf(first);
+      if (device == expected) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          program_.op(id).DebugName(), ": expected to run on ", DeviceKindName(expected), ", as ",
+          program_.op(first).DebugName(),
+          ": ops of parameter servers are on one stream; found it on ", DeviceKindName(device)));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PlanBuilder::CheckTypes() {

@@ -11,6 +11,7 @@
 #include "ops/kernel.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/weft_attrs.h"
+#include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
 
 namespace weft {
@@ -158,6 +159,30 @@ TEST(PlanTest, SlotOfOneEmptyArgumentIsEmptyToTheKernel) {
   EXPECT_EQ(scale_tensor, -1);
   EXPECT_EQ(x, 1);
   EXPECT_EQ(out, -1);
+}
+
+// A worker whose push is on the host, with other ops.
+constexpr char kWorker[] = R"(
+    var w : fp32[2]
+    var w@CPU : fp32[2]
+    var lr : fp32[1] persistable
+    Out=[w] = ps_pull() {server_key=0, shape=longs[2]}
+    Out=[w] = stream_wait(X=[w]) {stream="d2h", awaited="compute"}
+    Out=[w@CPU] = memcpy_d2h(X=[w])
+    Out=[w@CPU] = stream_wait(X=[w@CPU]) {stream="cpu", awaited="d2h"}
+    Out=[w@CPU] = scale(X=[w@CPU]) {op_device="cpu"}
+)";
+
+TEST(PlanTest, OpsOfServersAreOnOneStream) {
+  const auto status = [](const std::string& push) {
+    return Plan::Build(testing::BlockProgram(absl::StrCat(kWorker, push)), Options()).status();
+  };
+  WEFT_EXPECT_OK(status("    ps_push(Grad=[w], LearningRate=[]) {server_key=0}\n"));
+  EXPECT_THAT(
+      status("    ps_push(Grad=[w@CPU], LearningRate=[lr]) {server_key=0, op_device=\"cpu\"}\n"),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("op 5 (ps_push): expected to run on the accelerator, as op 0 (ps_pull): "
+                         "ops of parameter servers are on one stream; found it on the host")));
 }
 
 TEST(PlanTest, RingsHaveStreamsInOrderOfTheirNumbers) {

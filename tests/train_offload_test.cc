@@ -380,6 +380,30 @@ TEST(TrainOffload, RanksTrainToTheBitsOfOneMemory) {
   }
 }
 
+// The change of a parameter is rounded before it is added: not the same bits.
+TEST(TrainOffload, ChangesOnTwoRanksTrainTheParametersOfOneRank) {
+  constexpr int kSteps = 4;
+  for (OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
+    const TrainingPrograms one = BuildPrograms(Layers(kind));
+    TrainingPrograms two = BuildPrograms(Layers(kind));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, Train(one.main, one.startup, one.feeds,
+                                                            kSteps, /*ranks=*/1, one.parameters));
+    WEFT_ASSERT_OK(
+        Rewrite(Mode("optimizer_offload", {{"offload", "states"}}), &two.main, &two.startup));
+    ASSERT_TRUE(IsOnTwoDevices(two.main));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Results found, Train(two.main, two.startup, two.feeds, kSteps,
+                                                         /*ranks=*/2, two.parameters));
+    for (const auto& [key, tensor] : found) {
+      const std::string of_one = absl::StrReplaceAll(key, {{"/1/", "/0/"}});
+      const Tensor& other = expected.at(of_one);
+      ASSERT_EQ(tensor.size(), other.size());
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        EXPECT_NEAR(tensor.data<float>()[i], other.data<float>()[i], 1e-5) << key;
+      }
+    }
+  }
+}
+
 TEST(TrainOffload, SomeOptimizersMayStayOnTheAccelerator) {
   const TrainingSpec spec = Layers(OptimizerKind::kAdam);
   TrainingPrograms programs = BuildPrograms(spec);

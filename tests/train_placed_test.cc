@@ -42,7 +42,9 @@ using ::weft::testing::TrainingPrograms;
 using ::weft::testing::TrainingSpec;
 
 constexpr int64_t kSteps = 4;
-constexpr char kDataParallel[] = "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce";
+// With fused gradient buffers.
+constexpr char kDataParallel[] =
+    "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce{buckets=bytes}";
 
 // The bits of all losses, by step and rank, and then those of the parameters.
 using Bits = std::map<std::string, std::string>;
@@ -119,6 +121,8 @@ std::vector<Case> Cases() {
       {"ClippedMomentum", clipped, "type:momentum=cpu,type:sgd=cpu"},
       {"ClippingOnTheHost", clipped, "type:momentum=cpu,type:s*=cpu,type:elementwise_mul=cpu"},
       {"ActivationsOnTheHost", adam, "type:tanh*=cpu,type:relu*=cpu"},
+      {"GradientsOnTheHost", adam, "type:elementwise_add_grad=cpu"},
+      {"BackwardOnTheHost", clipped, "type:*_grad=cpu"},
       {"MergedGradients", merged, "type:conditional_block=cpu"},
       {"SparseLookups", lookups, "type:lookup_table*=cpu,type:sgd=cpu"},
       {"ForwardOnTheAcceleratorOnly", adam, "type:mul=sim,type:tanh=sim"},
@@ -240,6 +244,18 @@ TEST_P(TrainPlaced, OpOnTheOtherDeviceIsFound) {
 
 INSTANTIATE_TEST_SUITE_P(Placements, TrainPlaced, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(TrainPlacedBuffers, CollectivesOnTheHostHaveTheBitsOfOneDevice) {
+  constexpr int kRanks = 2;
+  TrainingPrograms programs = BuildPrograms(Layers());
+  WEFT_ASSERT_OK(Rewrite(kDataParallel, kRanks, &programs));
+  ASSERT_THAT(ProgramText(programs.main), HasSubstr("coalesce_tensor"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(programs, kRanks));
+  WEFT_ASSERT_OK(Rewrite("hetero-partition{place=\"type:c_allreduce*=cpu,type:tanh_grad=cpu\"}",
+                         kRanks, &programs));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(programs, kRanks));
+  EXPECT_EQ(trained.bits, expected.bits);
+}
 
 TEST(TrainPlacedMemory, StatesLeaveTheAccelerator) {
   TrainingSpec spec = Cases()[0].spec;

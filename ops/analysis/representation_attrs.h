@@ -1,5 +1,5 @@
-// Attributes that choose how the same values are held or computed, or what stands where an op has no
-// values, on ops of any schema.
+// Attributes that choose how the same values are held or computed, or what stands where an op has
+// no values, on ops of any schema.
 #ifndef WEFT_OPS_ANALYSIS_REPRESENTATION_ATTRS_H_
 #define WEFT_OPS_ANALYSIS_REPRESENTATION_ATTRS_H_
 

@@ -304,7 +304,8 @@ class Walk {
     storage_.AddBuffer(op.id(), buffer, members, [&](VarId member) {
       if (step_end_ == 0) report_.shared_slices.push_back({op.id(), op.id(), buffer, member});
     });
-    if (copies || op.BoolAttr("set_constant").value_or(false)) Touch(buffer, /*writes=*/true);
+    const bool writes = copies || op.BoolAttr("set_constant").value_or(false);
+    if (writes || survey_.has_two_devices()) Touch(buffer, /*writes=*/true);
   }
 
   // --- Accesses ----------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ namespace weft {
 // Storage. Every variable has its own. After coalesce_tensor (Trait::kAlias), its Output variables
 // are slices of FusedOutput: an access to the buffer accesses all slices, an access to a slice no
 // other. The op reads Input with copy_data, writes Output with copy_data or set_constant, and
-// accesses nothing otherwise. Fetching reads on the compute stream.
+// accesses nothing otherwise. On a program on two devices it always counts as a write: a copy into
+// a slice must come after it. Fetching reads on the compute stream.
 //
 // A block that may be skipped: its waits order nothing after it, and its ops may be missing; see
 // ops/analysis/stream_clocks.h.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
 
@@ -12,7 +13,7 @@ DeviceAccesses::DeviceAccesses(const Program& program)
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
     std::vector<DeviceAccess> all;
-    AddOp(op, &all);
+    AddOp(op, id, &all);
     // Merged: an op may name a variable often.
     absl::flat_hash_map<VarId, size_t> index;
     std::vector<DeviceAccess>& merged = of_op_[id.value()];
@@ -28,10 +29,20 @@ DeviceAccesses::DeviceAccesses(const Program& program)
   }
 }
 
-const std::vector<VarId>& DeviceAccesses::SharedWith(VarId var) const {
+const SlicedBuffer* DeviceAccesses::FindBuffer(VarId var) const {
+  const auto it = buffers_.find(var);
+  return it == buffers_.end() ? nullptr : &it->second;
+}
+
+const std::vector<VarId>& DeviceAccesses::BuffersOf(VarId slice) const {
   static const auto* const kNone = new std::vector<VarId>();
-  const auto it = shared_.find(var);
-  return it == shared_.end() ? *kNone : it->second;
+  const auto it = buffers_of_.find(slice);
+  return it == buffers_of_.end() ? *kNone : it->second;
+}
+
+const std::vector<VarId>& DeviceAccesses::SharedWith(VarId var) const {
+  const SlicedBuffer* const buffer = FindBuffer(var);
+  return buffer == nullptr ? BuffersOf(var) : buffer->slices;
 }
 
 void DeviceAccesses::Add(const Block& block, Symbol name, bool reads, bool writes,
@@ -40,7 +51,7 @@ void DeviceAccesses::Add(const Block& block, Symbol name, bool reads, bool write
   if (var.valid() && program_.var(var).block() == 0) accesses->push_back({var, reads, writes});
 }
 
-void DeviceAccesses::AddOp(const Op& op, std::vector<DeviceAccess>* accesses) {
+void DeviceAccesses::AddOp(const Op& op, OpId root, std::vector<DeviceAccess>* accesses) {
   const OpSchema* const schema = FindOpSchema(op.type());
   const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
   if (IsFeed(op.type()) || IsFetch(op.type()) || has(Trait::kStreamSync)) return;
@@ -53,11 +64,11 @@ void DeviceAccesses::AddOp(const Op& op, std::vector<DeviceAccess>* accesses) {
   for (Symbol name : op.output_args()) {
     Add(block, name, keeps, !names_only || fills, accesses);
   }
-  if (has(Trait::kAlias)) AddBuffer(op);
+  if (has(Trait::kAlias)) AddBuffer(op, root);
   for (int inner : blocks) {
     for (OpId id : program_.block(inner).ops()) {
       const size_t first = accesses->size();
-      AddOp(program_.op(id), accesses);
+      AddOp(program_.op(id), root, accesses);
       for (size_t i = first; i < accesses->size(); ++i) {
         if ((*accesses)[i].writes) (*accesses)[i].reads = true;
       }
@@ -65,15 +76,19 @@ void DeviceAccesses::AddOp(const Op& op, std::vector<DeviceAccess>* accesses) {
   }
 }
 
-void DeviceAccesses::AddBuffer(const Op& op) {
+void DeviceAccesses::AddBuffer(const Op& op, OpId root) {
   const Block block = program_.block(op.block());
   for (Symbol fused : op.Output("FusedOutput")) {
-    const VarId buffer = block.Resolve(fused);
+    const VarId var = block.Resolve(fused);
+    if (!var.valid()) continue;
+    SlicedBuffer& buffer = buffers_[var];
+    const absl::flat_hash_set<VarId> known(buffer.slices.begin(), buffer.slices.end());
+    buffer.made_by.push_back(root);
     for (Symbol name : op.Output("Output")) {
-      const VarId member = block.Resolve(name);
-      if (!buffer.valid() || !member.valid()) continue;
-      shared_[buffer].push_back(member);
-      shared_[member].push_back(buffer);
+      const VarId slice = block.Resolve(name);
+      if (!slice.valid() || known.contains(slice)) continue;
+      buffer.slices.push_back(slice);
+      buffers_of_[slice].push_back(var);
     }
   }
 }

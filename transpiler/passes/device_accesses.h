@@ -17,6 +17,12 @@ struct DeviceAccess {
   bool writes = false;
 };
 
+// A buffer of coalesce_tensor.
+struct SlicedBuffer {
+  std::vector<OpId> made_by;  // ops of the root block
+  std::vector<VarId> slices;  // each once
+};
+
 // The accesses of all ops of the root block. An op with blocks accesses what the ops in them do,
 // and may leave what it writes as it was. Synchronizations, feed and fetch access nothing.
 // O(arguments).
@@ -27,18 +33,22 @@ class DeviceAccesses {
   // Each variable once, in the order of the op's arguments.
   const std::vector<DeviceAccess>& Of(OpId op) const { return of_op_[op.value()]; }
 
+  // Null: it is none.
+  const SlicedBuffer* FindBuffer(VarId var) const;
+  const std::vector<VarId>& BuffersOf(VarId slice) const;
   // The variables that share memory with `var`: the slices of a buffer, the buffers of a slice.
   const std::vector<VarId>& SharedWith(VarId var) const;
 
  private:
-  void AddOp(const Op& op, std::vector<DeviceAccess>* accesses);
+  void AddOp(const Op& op, OpId root, std::vector<DeviceAccess>* accesses);
   void Add(const Block& block, Symbol name, bool reads, bool writes,
            std::vector<DeviceAccess>* accesses) const;
-  void AddBuffer(const Op& op);
+  void AddBuffer(const Op& op, OpId root);
 
   const Program& program_;
   std::vector<std::vector<DeviceAccess>> of_op_;  // by OpId
-  absl::flat_hash_map<VarId, std::vector<VarId>> shared_;
+  absl::flat_hash_map<VarId, SlicedBuffer> buffers_;
+  absl::flat_hash_map<VarId, std::vector<VarId>> buffers_of_;  // by slice
 };
 
 }  // namespace weft

@@ -18,6 +18,10 @@ int Compute(DeviceKind device) { return static_cast<int>(ComputeStreamOf(device)
 // Of a copy or a wait: not that of the loss, by which losses are found.
 int RoleFor(const Op& op) { return op.role() & ~kRoleLoss; }
 
+// Whether other accesses to the memory must be before or after. coalesce_tensor, which only names
+// slices, gives them their memory.
+bool Changes(const DeviceAccess& access) { return access.writes || !access.reads; }
+
 }  // namespace
 
 DeviceCopies::DeviceCopies(const Program& program, const DeviceAccesses& accesses,
@@ -26,14 +30,11 @@ DeviceCopies::DeviceCopies(const Program& program, const DeviceAccesses& accesse
     : program_(program),
       accesses_(accesses),
       steps_(steps),
+      values_(program, accesses, steps),
       accelerator_(absl::AsciiStrToUpper(accelerator)),
       names_(*names),
-      home_(program.var_id_limit(), DeviceKind::kAccelerator),
-      copies_(steps.size() + 1),
       before_(steps.size() + 1) {
   FindRings();
-  FindHomes();
-  FindCopies();
   Write();
 }
 
@@ -70,59 +71,9 @@ std::string DeviceCopies::StreamName(Stream stream) const {
   return std::string(DeviceStreamName(static_cast<DeviceStream::Kind>(stream)));
 }
 
-void DeviceCopies::FindHomes() {
-  std::vector<bool> is_written(program_.var_id_limit(), false);
-  for (const DeviceStep& step : steps_) {
-    for (const DeviceAccess& access : accesses_.Of(step.op)) {
-      const size_t var = access.var.value();
-      const bool on_host = step.device == DeviceKind::kHost;
-      if (access.writes) {
-        home_[var] = step.device;
-        is_written[var] = true;
-      } else if (access.reads && on_host && !is_written[var]) {
-        home_[var] = DeviceKind::kHost;
-      }
-    }
-  }
-}
-
-// A value is in the memory of the device that wrote it, and of the other one once it is copied.
-void DeviceCopies::FindCopies() {
-  struct Value {
-    // The step before which it can be copied; 0: it is there when a step begins.
-    size_t ready = 0;
-    std::array<bool, kNumDeviceKinds> is_on{};
-  };
-  std::vector<Value> values(program_.var_id_limit());
-  for (size_t v = 0; v < values.size(); ++v) values[v].is_on[static_cast<int>(home_[v])] = true;
-  const auto write = [&](VarId var, DeviceKind device, size_t i) {
-    Value& value = values[var.value()];
-    value.ready = i + 1;
-    value.is_on = {};
-    value.is_on[static_cast<int>(device)] = true;
-  };
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    const DeviceStep& step = steps_[i];
-    for (const DeviceAccess& access : accesses_.Of(step.op)) {
-      Value& value = values[access.var.value()];
-      bool& is_here = value.is_on[static_cast<int>(step.device)];
-      if (!access.reads || is_here) continue;
-      // One that needs no wait stands where it is used, so that the wait for it waits for no other.
-      const size_t place = value.ready == 0 ? i : value.ready;
-      copies_[place].push_back({access.var, OtherDevice(step.device), step.op});
-      is_here = true;
-    }
-    for (const DeviceAccess& access : accesses_.Of(step.op)) {
-      if (!access.writes) continue;
-      write(access.var, step.device, i);
-      for (VarId other : accesses_.SharedWith(access.var)) write(other, step.device, i);
-    }
-  }
-}
-
 void DeviceCopies::Write() {
   for (size_t i = 0; i <= steps_.size(); ++i) {
-    for (const Copy& copy : copies_[i]) WriteCopy(copy, i);
+    for (const DeviceCopy& copy : values_.CopiesBefore(i)) WriteCopy(copy, i);
     if (i == steps_.size()) return;
     const DeviceStep& step = steps_[i];
     if (FindStreamSyncOp(program_.op(step.op).type()).has_value()) {
@@ -134,17 +85,17 @@ void DeviceCopies::Write() {
     std::vector<Need> needs;
     for (const DeviceAccess& access : accesses) {
       NameOn(step.device, access.var);
-      AddNeeds(step.device, access.var, access.reads, access.writes, &needs);
+      AddNeeds(step.device, access.var, access.reads, Changes(access), &needs);
     }
     WaitFor(stream, std::move(needs), i);
     ++time_;
     for (const DeviceAccess& access : accesses) {
-      Touch(stream, step.device, access.var, access.reads, access.writes);
+      Touch(stream, step.device, access.var, access.reads, Changes(access));
     }
   }
 }
 
-void DeviceCopies::WriteCopy(const Copy& copy, size_t i) {
+void DeviceCopies::WriteCopy(const DeviceCopy& copy, size_t i) {
   const Stream stream = static_cast<Stream>(CopyStreamFrom(copy.from));
   const DeviceKind to = OtherDevice(copy.from);
   const std::string x = NameOn(copy.from, copy.var), out = NameOn(to, copy.var);
@@ -229,7 +180,7 @@ void DeviceCopies::Touch(Stream stream, DeviceKind device, VarId var, bool reads
 
 std::string DeviceCopies::NameOn(DeviceKind device, VarId var) {
   const Var variable = program_.var(var);
-  if (home_[var.value()] == device) return std::string(variable.name());
+  if (values_.HomeOf(var) == device) return std::string(variable.name());
   const auto [it, is_new] = mirrors_[static_cast<int>(device)].emplace(var, "");
   if (!is_new) return it->second;
   const std::string suffix =

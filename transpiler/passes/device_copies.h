@@ -14,24 +14,17 @@
 #include "ops/schema/device_ops.h"
 #include "proto/program.h"
 #include "transpiler/passes/device_accesses.h"
+#include "transpiler/passes/device_values.h"
 #include "transpiler/passes/new_variables.h"
 
 namespace weft {
 
-// An op of the root block on its device.
-struct DeviceStep {
-  OpId op;
-  DeviceKind device = DeviceKind::kAccelerator;
-};
-
 // Decides what the ops of a program on two devices, in their final order, name, and which copies
 // and waits they need.
 //
-// A variable keeps its name in the memory of the device that writes it last; if no op writes it, in
-// that of the host if an op there reads it. What the other device accesses is a mirror, w@SIM or
-// w@CPU. A value is copied once for each time that it is written, as soon as it is written, if the
-// other device reads it before the next write. The copy of a value that a step begins with stands
-// before the first op that reads it, but waits for nothing: its stream runs ahead.
+// A variable keeps its name at home (DeviceValues). What the other device accesses is a mirror,
+// w@SIM or w@CPU. The copy of a value that a step begins with waits for nothing: its stream runs
+// ahead.
 //
 // The synchronizations of the program stay, and count. Where a stream needs more, stream_wait is
 // added: also for rings, whose collectives may work in either memory.
@@ -63,20 +56,13 @@ class DeviceCopies {
     Stream writer = 0;
     std::map<Stream, int64_t> read;
   };
-  struct Copy {
-    VarId var;
-    DeviceKind from;
-    OpId reader;  // the first
-  };
 
   void FindRings();
   Stream StreamOfRing(const Op& op) const;  // -1: it has none
   Stream StreamOf(const DeviceStep& step) const;
   std::string StreamName(Stream stream) const;
-  void FindHomes();
-  void FindCopies();
   void Write();
-  void WriteCopy(const Copy& copy, size_t i);
+  void WriteCopy(const DeviceCopy& copy, size_t i);
   // What an op that synchronizes streams orders.
   void Synchronize(const DeviceStep& step);
   void Join(Stream waiting, Stream awaited);
@@ -96,10 +82,9 @@ class DeviceCopies {
   const Program& program_;
   const DeviceAccesses& accesses_;
   const absl::Span<const DeviceStep> steps_;
+  const DeviceValues values_;
   const std::string accelerator_;
   UniqueNames& names_;
-  std::vector<DeviceKind> home_;           // by VarId
-  std::vector<std::vector<Copy>> copies_;  // by step before which they stand
   std::array<absl::flat_hash_map<VarId, std::string>, kNumDeviceKinds> mirrors_;
   std::array<absl::flat_hash_map<VarId, Memory>, kNumDeviceKinds> memory_;
   int64_t time_ = 0;

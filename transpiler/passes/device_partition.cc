@@ -5,6 +5,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
@@ -70,6 +72,34 @@ std::vector<PlacedOp> FindDependencies(const Program& program, const OpDevices& 
   return ops;
 }
 
+// A buffer has slices on one device only, that of the ops that make it.
+absl::Status CheckBuffers(const Program& program, const OpDevices& devices,
+                          const DeviceAccesses& accesses) {
+  for (OpId id : program.block(0).ops()) {
+    for (const DeviceAccess& access : accesses.Of(id)) {
+      const SlicedBuffer* const buffer = accesses.FindBuffer(access.var);
+      if (buffer == nullptr) continue;
+      const auto name = [&](VarId var) { return program.var(var).name(); };
+      if (!accesses.BuffersOf(access.var).empty()) {
+        return absl::UnimplementedError(
+            absl::StrCat(program.op(id).DebugName(), ": expected a fused buffer, found ",
+                         name(access.var), ", which is also a slice of one"));
+      }
+      const OpId maker = buffer->made_by.front();
+      if (devices[id.value()] == devices[maker.value()]) continue;
+      const std::string first_slice =
+          buffer->slices.empty() ? "" : absl::StrCat(" (", name(buffer->slices.front()), ", ...)");
+      return absl::UnimplementedError(absl::StrCat(
+          program.op(id).DebugName(), " accesses fused buffer ", name(access.var), ", whose slices",
+          first_slice, " ", program.op(maker).DebugName(), " makes on ",
+          DeviceKindName(devices[maker.value()]), ": expected it on the same device, found it on ",
+          DeviceKindName(devices[id.value()]),
+          "; place all ops that access the buffer on one device, or use --buckets none"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 class Partitioner {
  public:
   Partitioner(const OpDevices& devices, const std::string& accelerator, ProgramPair& programs)
@@ -81,6 +111,7 @@ class Partitioner {
 
   absl::StatusOr<Partition> Run(DeviceOrder order) {
     const DeviceAccesses accesses(program_);
+    WEFT_RETURN_IF_ERROR(CheckBuffers(program_, devices_, accesses));
     const std::vector<PlacedOp> placed = FindDependencies(program_, devices_, accesses);
     const std::vector<int> sequence = OrderOps(placed, order);
     std::vector<DeviceStep> steps;

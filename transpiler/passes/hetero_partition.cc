@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ops/analysis/device_placement.h"
+#include "transpiler/passes/device_accesses.h"
 #include "transpiler/passes/device_partition.h"
 #include "transpiler/passes/place_spec.h"
 #include "transpiler/passes/placement_search.h"
@@ -37,6 +39,7 @@ class Placer {
       }
       WEFT_RETURN_IF_ERROR(Place(op, *device));
     }
+    PlaceBuffers();
     return absl::OkStatus();
   }
 
@@ -65,6 +68,29 @@ class Placer {
       }
     }
     return absl::OkStatus();
+  }
+
+  // A coalesce_tensor op for which nothing says where it runs is where the ops are that access its
+  // buffers, if they are on one device.
+  void PlaceBuffers() {
+    const DeviceAccesses accesses(program_);
+    struct Users {
+      bool on_host = false, on_accelerator = false;
+    };
+    absl::flat_hash_map<OpId, Users> users_of;  // by the op that makes the buffer
+    for (OpId id : program_.block(0).ops()) {
+      for (const DeviceAccess& access : accesses.Of(id)) {
+        const SlicedBuffer* const buffer = accesses.FindBuffer(access.var);
+        if (buffer == nullptr || absl::c_linear_search(buffer->made_by, id)) continue;
+        Users& users = users_of[buffer->made_by.front()];
+        (device_[id.value()] == DeviceKind::kHost ? users.on_host : users.on_accelerator) = true;
+      }
+    }
+    for (const auto& [maker, users] : users_of) {
+      const bool is_block = !program_.op(maker).SubBlocks().empty();
+      if (is_fixed_[maker.value()] || is_block || users.on_host == users.on_accelerator) continue;
+      device_[maker.value()] = users.on_host ? DeviceKind::kHost : DeviceKind::kAccelerator;
+    }
   }
 
   const Program& program_;

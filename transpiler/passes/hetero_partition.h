@@ -31,9 +31,11 @@ namespace weft {
 //   Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) {stream="cpu", awaited="d2h"}
 //   ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) {op_device="cpu"}
 //
-// PlaceSpec says which ops run where, OrderOps in which order, DeviceCopies what is copied and what
-// waits. The result computes the same bits. Ops of the accelerator keep their order, and those that
-// name no mirror their bytes. Ops of blocks run where the op that has the block runs.
+// PlaceSpec says which ops run where, OrderOps in which order, DeviceValues what is copied, and
+// DeviceCopies what waits. A coalesce_tensor for which nothing says where it runs is where its
+// buffer is used; slices that the other device writes or reads are copied one by one. The result
+// computes the same bits. Ops of the accelerator keep their order, and those that name no mirror
+// their bytes. Ops of blocks run where the op that has the block runs.
 //
 // Without rules, nothing changes; {place=op_device} has none, and puts ops where their op_device
 // says.
@@ -47,9 +49,10 @@ namespace weft {
 //
 // InvalidArgument: the errors of PlaceSpec; a rule that matches no op; an op_device other than cpu,
 // sim or gpu; an op of a block that a rule puts on another device than the op that has the block.
-// Unimplemented, on the host: loops, ops that draw random numbers, unregistered ops.
-// ResourceExhausted: no placement fits into device_memory.
-// FailedPrecondition in the paddle dialect. O(arguments), and for each rule O(ops).
+// Unimplemented, on the host: loops, ops that draw random numbers, ops that exchange values with
+// parameter servers, unregistered ops. Unimplemented: ops on both devices access a fused buffer as
+// a whole. ResourceExhausted: no placement fits into device_memory. FailedPrecondition in the
+// paddle dialect. O(arguments), and for each rule O(ops).
 class HeteroPartition : public Pass {
  public:
   static constexpr absl::string_view kName = "hetero-partition";

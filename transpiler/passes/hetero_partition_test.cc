@@ -90,6 +90,61 @@ TEST(HeteroPartition, EachValueIsCopiedOnce) {
   )");
 }
 
+// Two gradients in one buffer.
+constexpr char kBuffer[] = R"(
+    var a : fp32[4]
+    var b : fp32[4]
+    var fused : fp32[128]
+    var sum : fp32[4]
+    FusedOutput=[fused], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, copy_data=false, use_align=true, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
+    Out=[a] = fill_constant() {shape=longs[4], dtype=5, value=1.0}
+    Out=[b] = fill_constant() {shape=longs[4], dtype=5, value=2.0}
+    Out=[fused] = c_allreduce_sum(X=[fused]) {ring_id=0, use_calc_stream=true}
+    Out=[sum] = elementwise_add(X=[a], Y=[b])
+)";
+
+TEST(HeteroPartition, SliceWrittenOnTheHostIsCopiedIntoItsBuffer) {
+  ExpectRewrite("hetero-partition{place=\"name:b=cpu,name:sum=cpu\"}", kBuffer, R"(
+    var b@CPU : fp32[4]
+    var a@CPU : fp32[4]
+    FusedOutput=[fused], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, copy_data=false, use_align=true, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
+    Out=[b@CPU] = fill_constant() {shape=longs[4], dtype=5, value=2.0, op_device="cpu"}
+    Out=[b@CPU] = stream_wait(X=[b@CPU]) {stream="h2d", awaited="cpu"}
+    Out=[b] = stream_wait(X=[b]) {stream="h2d", awaited="compute"}
+    Out=[b] = memcpy_h2d(X=[b@CPU])
+    Out=[a] = fill_constant() {shape=longs[4], dtype=5, value=1.0}
+    Out=[fused] = stream_wait(X=[fused]) {stream="compute", awaited="h2d"}
+    Out=[fused] = c_allreduce_sum(X=[fused]) {ring_id=0, use_calc_stream=true}
+    Out=[a] = stream_wait(X=[a]) {stream="d2h", awaited="compute"}
+    Out=[a@CPU] = memcpy_d2h(X=[a])
+    Out=[b@CPU] = memcpy_d2h(X=[b])
+    Out=[b@CPU] = stream_wait(X=[b@CPU]) {stream="cpu", awaited="d2h"}
+    Out=[sum] = elementwise_add(X=[a@CPU], Y=[b@CPU]) {op_device="cpu"}
+  )");
+}
+
+TEST(HeteroPartition, BufferIsWhereItIsUsed) {
+  Program main = testing::CompactProgram(kBuffer);
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "hetero-partition{place=\"type:c_allreduce*=cpu\"}";
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    if (op.type() != "coalesce_tensor") continue;
+    EXPECT_EQ(op.StringAttr("op_device"), "cpu");
+  }
+  EXPECT_THAT(ProgramText(main), HasSubstr("Out=[fused : fp32[128]] = c_allreduce_sum(X=[fused])"));
+}
+
+TEST(HeteroPartition, BufferOnTwoDevicesIsRefused) {
+  EXPECT_THAT(Refused("hetero-partition{place=\"type:coalesce_tensor=cpu\"}", kBuffer),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("op 3 (c_allreduce_sum) accesses fused buffer fused, whose slices "
+                                 "(a, ...) op 0 (coalesce_tensor) makes on the host: expected it "
+                                 "on the same device, found it on the accelerator")));
+}
+
 TEST(HeteroPartition, WriteWaitsForTheCopyThatReads) {
   ExpectRewrite("hetero-partition{place=\"name:z=cpu\"}", Step(R"(
     Out=[y] = mul(X=[x], Y=[w])
@@ -143,6 +198,13 @@ TEST(HeteroPartition, WhatCannotRunOnTheHostIsRefused) {
   EXPECT_THAT(
       Refused("hetero-partition{place=\"type:my_op=cpu\"}", Step("Out=[y] = my_op(X=[x])\n")),
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("unregistered op")));
+}
+
+TEST(HeteroPartition, OpOfParameterServersIsRefusedWithItsReason) {
+  EXPECT_THAT(Refused("hetero-partition{place=\"type:ps_push=cpu\"}",
+                      Step("ps_push(Grad=[w@GRAD], LearningRate=[lr]) {server_key=0}\n")),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("ops of parameter servers share the messages of a worker")));
 }
 
 TEST(HeteroPartition, RuleWithoutAnOpIsRefused) {

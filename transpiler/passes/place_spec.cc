@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
@@ -31,6 +32,13 @@ bool IsOfParam(absl::string_view pattern, const Op& op, Symbol symbol) {
   if (!MatchesPattern(pattern, name)) return false;
   const VarId var = program.block(0).FindVar(name);
   return var.valid() && program.var(var).persistable();
+}
+
+// What the op writes. coalesce_tensor makes room for slices, which other ops write.
+absl::Span<const Symbol> NamedOutputs(const Op& op) {
+  const OpSchema* const schema = FindOpSchema(op.type());
+  const bool makes_buffer = schema != nullptr && schema->Has(Trait::kAlias);
+  return makes_buffer ? op.Output("FusedOutput") : op.output_args();
 }
 
 }  // namespace
@@ -87,7 +95,7 @@ bool PlaceSpec::Matches(const Rule& rule, const Op& op) {
     case By::kType:
       return MatchesPattern(rule.pattern, op.type());
     case By::kName:
-      return absl::c_any_of(op.output_args(), [&](Symbol name) {
+      return absl::c_any_of(NamedOutputs(op), [&](Symbol name) {
         return MatchesPattern(rule.pattern, program.name(name));
       });
     case By::kParam: {

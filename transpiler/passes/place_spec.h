@@ -19,7 +19,7 @@ namespace weft {
 //   type:P   ops of a type
 //   param:P  ops that name a parameter or its gradient; of collectives, synchronizations and fused
 //            buffers, those that name nothing else
-//   name:P   ops that write a variable of that name
+//   name:P   ops that write a variable of that name; of coalesce_tensor, the buffer and no slice
 //
 // A rule op_device matches nothing, and is for programs whose ops have that attribute.
 //

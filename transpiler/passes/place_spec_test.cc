@@ -46,6 +46,16 @@ TEST(PlaceSpec, FirstRuleThatMatchesDecides) {
   EXPECT_EQ(found("type:*=gpu"), "aaaaa");
 }
 
+TEST(PlaceSpec, BuffersAreNamedAndNoSlices) {
+  const Program program = testing::BlockProgram(R"(
+    FusedOutput=[fused], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5}
+    Out=[a] = relu(X=[x])
+    Out=[fused] = scale(X=[fused])
+)");
+  EXPECT_EQ(Found(*PlaceSpec::Parse("name:a=cpu"), program), "-h-");
+  EXPECT_EQ(Found(*PlaceSpec::Parse("name:fused=cpu"), program), "h-h");
+}
+
 TEST(PlaceSpec, OtherOpsRunWhereTheySayOrOnTheOtherDevice) {
   const Program program = testing::BlockProgram(kOps);
   const auto rest = [&](const char* text) {

@@ -15,8 +15,10 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/device_accesses.h"
 
 namespace weft {
 namespace {
@@ -47,7 +49,10 @@ std::vector<int> PrefixesOf(int n) {
 class Units {
  public:
   Units(const PlacementRequest& request, const Program& program)
-      : request_(request), program_(program), is_taken_(program.op_id_limit(), false) {
+      : request_(request),
+        program_(program),
+        accesses_(program),
+        is_taken_(program.op_id_limit(), false) {
     FindMentions();
     FindUpdates();
     FindTables();
@@ -66,6 +71,12 @@ class Units {
     if (request_.is_fixed[id] || request_.devices[id] == DeviceKind::kHost) return false;
     for (Trait trait : {Trait::kStreamSync, Trait::kRingSetup, Trait::kAlias, Trait::kCollective}) {
       if (HasTrait(op, trait)) return false;
+    }
+    // The ops that access a fused buffer stay together.
+    if (absl::c_any_of(accesses_.Of(op.id()), [&](const DeviceAccess& access) {
+          return accesses_.FindBuffer(access.var) != nullptr;
+        })) {
+      return false;
     }
     return !IsFeed(op.type()) && !IsFetch(op.type()) && WhyNotOnHost(op).empty();
   }
@@ -221,6 +232,7 @@ class Units {
 
   const PlacementRequest& request_;
   const Program& program_;
+  const DeviceAccesses accesses_;
   std::vector<bool> is_taken_;               // by OpId: of a unit
   std::vector<int> first_use_, last_write_;  // by Symbol: positions in the root block
   std::vector<PlacementUnit> updates_, tables_, least_dense_, layers_;
@@ -332,9 +344,14 @@ class Search {
 
 std::string WhyNotOnHost(const Op& op) {
   const OpSchema* const schema = FindOpSchema(op.type());
+  const absl::optional<ServerOp> server = FindServerOp(op.type());
   absl::string_view why;
   if (schema == nullptr) {
     why = "an unregistered op may access more than its arguments";
+  } else if (server.has_value() && Communicates(*server)) {
+    why =
+        "ops of parameter servers share the messages of a worker, and run on one stream, that of "
+        "the accelerator";
   } else if (schema->Has(Trait::kLoop)) {
     why = "the conditions of loops are computed on the accelerator";
   } else if (AlgebraOf(op, schema) == Algebra::kRandom) {

@@ -117,6 +117,7 @@ UpdateChecker::UpdateChecker(const Program& program, std::set<std::string> distr
                              const absl::flat_hash_map<std::string, RankValue>* start,
                              ProgramRef ref, std::vector<int> group)
     : program_(program),
+      parameters_(program),
       distributed_params_(std::move(distributed_params)),
       start_(start),
       ref_(ref),
@@ -126,14 +127,14 @@ void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankVal
   size_t i = 0;
   if (!updates_.empty() && updates_.back().op == op.id()) i = updates_.back().index + 1;
   const Symbol name = op.Input("Param")[i];
-  const VarId var = program_.block(op.block()).Resolve(name);
+  const VarId var = parameters_.Of(program_.block(op.block()).Resolve(name));
   updates_.push_back({op.id(), i, name, op.Input("Grad")[i], var, param, grad});
 }
 
 void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
   Context context{values, Reporter(ref_, findings), absl::nullopt};
   for (const Update& update : updates_) {
-    if (distributed_params_.count(std::string(program_.name(update.param))) > 0) continue;
+    if (distributed_params_.count(std::string(NameOf(update))) > 0) continue;
     CheckUpdate(update, &context);
   }
   CheckManualUpdates(&context);
@@ -166,7 +167,7 @@ void UpdateChecker::CheckUpdate(const Update& update, Context* context) const {
 
 // LocalSGD: each rank updates by its local gradient until parameters are averaged.
 void UpdateChecker::CheckAveragedParameter(const Update& update, Context* context) const {
-  if (DiffersAtStart(program_.name(update.param))) {
+  if (DiffersAtStart(NameOf(update))) {
     Report({"W317", kDiffersAtStart}, update, context);
   }
   if (update.grad_value.unscaled_sums != 0 && !update.grad_value.is_zero) {
@@ -180,7 +181,7 @@ void UpdateChecker::CheckAveragedParameter(const Update& update, Context* contex
 // The gradient is equal on all ranks, but the parameter is not.
 void UpdateChecker::ReportRankLocalParameter(const Update& update, Context* context) const {
   RankDivergence::Cause cause;
-  if (!DiffersAtStart(program_.name(update.param))) {
+  if (!DiffersAtStart(NameOf(update))) {
     if (!context->divergence.has_value()) context->divergence.emplace(program_, context->values);
     cause = context->divergence->Of(update.var);
   }
@@ -248,12 +249,18 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
 
 void UpdateChecker::Report(const UpdateProblem& problem, const Update& update,
                            Context* context) const {
-  const absl::string_view grad = program_.name(update.grad);
+  const absl::string_view grad = program_.name(update.grad), param = program_.name(update.param);
+  const absl::string_view of = NameOf(update);
   context->reporter.Add(
       problem.rule, update.op, grad,
-      absl::StrCat(program_.op(update.op).DebugName(), " updates ", program_.name(update.param),
-                   " by ", grad, ", ", problem.why),
+      absl::StrCat(program_.op(update.op).DebugName(), " updates ", param,
+                   of == param ? "" : absl::StrCat(" of parameter ", of), " by ", grad, ", ",
+                   problem.why),
       problem.other.valid() ? problem.other : update.grad_value.first_nonlinear_op);
+}
+
+absl::string_view UpdateChecker::NameOf(const Update& update) const {
+  return update.var.valid() ? program_.var(update.var).name() : program_.name(update.param);
 }
 
 bool UpdateChecker::DiffersAtStart(absl::string_view param) const {

@@ -14,6 +14,7 @@
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "transpiler/verify/finding.h"
+#include "transpiler/verify/updated_parameters.h"
 
 namespace weft {
 
@@ -44,7 +45,7 @@ class UpdateChecker : public RankObserver {
     OpId op;
     size_t index;  // in slots Param and Grad
     Symbol param, grad;
-    VarId var;  // of the parameter
+    VarId var;  // the parameter, of which `param` may be the mirror or the change
     RankValue param_value, grad_value;
   };
   struct Context {
@@ -58,10 +59,12 @@ class UpdateChecker : public RankObserver {
   void ReportRankLocalParameter(const Update& update, Context* context) const;
   void CheckManualUpdates(Context* context) const;
   void Report(const UpdateProblem& problem, const Update& update, Context* context) const;
+  absl::string_view NameOf(const Update& update) const;  // of the parameter
   // Whether ranks begin with different values.
   bool DiffersAtStart(absl::string_view param) const;
 
   const Program& program_;
+  const UpdatedParameters parameters_;
   const std::set<std::string> distributed_params_;
   const absl::flat_hash_map<std::string, RankValue>* const start_;
   const ProgramRef ref_;

@@ -19,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
+using ::weft::testing::Edits;
 using ::weft::testing::Errors;
 using ::weft::testing::ForRanks;
 using ::weft::testing::Found;
@@ -76,6 +77,85 @@ TEST(ParameterUpdates, LocalSgdMayNotBeginWithTheRanksOwnDraws) {
       {{"    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n", ""}});
   EXPECT_THAT(Errors({{&program, &startup}}),
               ElementsAre(AllOf(StartsWith("error: W317: "), HasSubstr("does not broadcast it"))));
+}
+
+// --- Updates of another variable
+// ------------------------------------------------------------------
+
+// The host updates what the parameter changes by.
+constexpr absl::string_view kByChange = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var g : fp32[4]
+    var g@CPU : fp32[4]
+    var d : fp32[4]
+    var d@SIM : fp32[4]
+    Out=[d] = fill_constant() role=optimize {shape=longs[4], dtype=5, value=0.0, op_device="cpu"}
+    Out=[g] = square(X=[x]) role=backward
+    Out=[g] = c_allreduce_avg(X=[g]) role=backward {use_calc_stream=true}
+    Out=[g] = stream_wait(X=[g]) role=optimize {stream="d2h", awaited="compute"}
+    Out=[g@CPU] = memcpy_d2h(X=[g]) role=optimize
+    Out=[g@CPU] = stream_wait(X=[g@CPU]) role=optimize {stream="cpu", awaited="d2h"}
+    ParamOut=[d] = sgd(Param=[d], Grad=[g@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
+    Out=[d] = stream_wait(X=[d]) role=optimize {stream="h2d", awaited="cpu"}
+    Out=[d@SIM] = memcpy_h2d(X=[d]) role=optimize
+    Out=[d@SIM] = stream_wait(X=[d@SIM]) role=optimize {stream="compute", awaited="h2d"}
+    Out=[w] = elementwise_add(X=[w], Y=[d@SIM]) role=optimize {axis=-1}
+  }
+})";
+constexpr absl::string_view kBroadcast =
+    "    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n";
+
+TEST(ParameterUpdates, ChangeOfAParameterIsEqualOnAllRanks) {
+  const Program program = ProgramOf(kByChange), startup = ProgramOf(kStartupOfProcesses);
+  EXPECT_THAT(Errors({{&program, &startup}}), IsEmpty());
+  EXPECT_THAT(Errors({{&program}}), IsEmpty());
+}
+
+TEST(ParameterUpdates, ChangeOfAParameterNeedsOneThatIsEqualOnAllRanks) {
+  const Program program = ProgramOf(kByChange);
+  const Program startup = ProgramOf(kStartupOfProcesses, {{kBroadcast, ""}});
+  EXPECT_THAT(Errors({{&program, &startup}}),
+              ElementsAre("error: W317: op 6 (sgd) updates d of parameter w by g@CPU, but the "
+                          "parameter itself differs between ranks when training begins: the "
+                          "startup program does not broadcast it"));
+}
+
+TEST(ParameterUpdates, ChangeOfAParameterIsByTheMeanOfAllRanks) {
+  const Program program = ProgramOf(
+      kByChange,
+      {{"    Out=[g] = c_allreduce_avg(X=[g]) role=backward {use_calc_stream=true}\n", ""}});
+  EXPECT_THAT(Errors({{&program}}),
+              Contains(StartsWith("error: W310: op 5 (sgd) updates d of parameter w by g@CPU")));
+}
+
+// The host updates a mirror, since the accelerator writes the parameter last.
+TEST(ParameterUpdates, LocalSgdMayUpdateAMirror) {
+  const Edits edits = {
+      {"    var lr :", "    var w@CPU : fp32[4]\n    var lr :"},
+      {"    ParamOut=[w] = sgd(Param=[w], Grad=[x], LearningRate=[lr])\n",
+       "    Out=[w@CPU] = memcpy_d2h(X=[w])\n"
+       "    Out=[w@CPU] = stream_wait(X=[w@CPU]) {stream=\"cpu\", awaited=\"d2h\"}\n"
+       "    ParamOut=[w@CPU] = sgd(Param=[w@CPU], Grad=[x], LearningRate=[lr]) "
+       "{op_device=\"cpu\"}\n"
+       "    Out=[w@CPU] = stream_wait(X=[w@CPU]) {stream=\"h2d\", awaited=\"cpu\"}\n"
+       "    Out=[w] = memcpy_h2d(X=[w@CPU])\n"
+       "    Out=[w] = stream_wait(X=[w]) {stream=\"compute\", awaited=\"h2d\"}\n"}};
+  const Program program = ProgramOf(kEveryOtherStep, edits);
+  const Program startup = ProgramOf(kStartupOfProcesses);
+  EXPECT_THAT(Errors({{&program, &startup}}), IsEmpty());
+  const Program own = ProgramOf(kStartupOfProcesses, {{kBroadcast, ""}});
+  EXPECT_THAT(Errors({{&program, &own}}),
+              ElementsAre(AllOf(StartsWith("error: W317: op 2 (sgd) updates w@CPU of parameter w"),
+                                HasSubstr("does not broadcast it"))));
+  Edits never = edits;
+  never.push_back({"    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}\n",
+                   "    Out=[w] = scale(X=[w]) {scale=1.0}\n"});
+  const Program apart = ProgramOf(kEveryOtherStep, never);
+  EXPECT_THAT(Errors({{&apart}}),
+              Contains(StartsWith("error: W310: op 2 (sgd) updates w@CPU of parameter w by x")));
 }
 
 // --- Updates by hand -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/updates.h"
 #include "transpiler/verify/startup_values.h"
+#include "transpiler/verify/updated_parameters.h"
 
 namespace weft {
 namespace {
@@ -189,8 +190,12 @@ void CheckStartIsEqual(const ConstProgramPair& programs, const StartupValues& st
                        const std::set<std::string>& distributed_params, ProgramRef ref,
                        Findings* findings) {
   std::set<absl::string_view> optimized;
+  const UpdatedParameters parameters(*programs.main);
   for (const ParamUpdate& update : FindUpdates(*programs.main)) {
     optimized.insert(programs.main->name(update.param));
+    const Op op = programs.main->op(update.op);
+    const VarId var = parameters.Of(programs.main->block(op.block()).Resolve(update.param));
+    if (var.valid()) optimized.insert(programs.main->var(var).name());
   }
   Reporter report({ref.rank, /*is_startup=*/true}, findings);
   for (const auto& [name, var] : UsedStates(*programs.main)) {

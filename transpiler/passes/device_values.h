@@ -1,0 +1,73 @@
+// Where the values of a program on two devices are, and the copies that bring them where they are
+// read.
+#ifndef WEFT_TRANSPILER_PASSES_DEVICE_VALUES_H_
+#define WEFT_TRANSPILER_PASSES_DEVICE_VALUES_H_
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "ops/schema/device_ops.h"
+#include "proto/program.h"
+#include "transpiler/passes/device_accesses.h"
+
+namespace weft {
+
+// An op of the root block on its device.
+struct DeviceStep {
+  OpId op;
+  DeviceKind device = DeviceKind::kAccelerator;
+};
+
+// A copy of a variable to the other device.
+struct DeviceCopy {
+  VarId var;
+  DeviceKind from;
+  OpId reader;  // the first
+};
+
+// A variable has its home in the memory of the device that writes it last; if no op writes it, in
+// that of the host if an op there reads it. A value is copied once for each time that it is
+// written, as soon as it is written, if the other device reads it before the next write. The copy
+// of a value that a step begins with stands before the first op that reads it.
+//
+// A buffer of coalesce_tensor is what its slices are: what the other device writes into a slice is
+// copied before an op uses the buffer. All ops that use the buffer must be on the device of
+// coalesce_tensor; on the other one, slices are variables of their own.
+class DeviceValues {
+ public:
+  // `accesses` and `steps` must outlive the object. O(arguments), and for each access to a buffer
+  // O(slices).
+  DeviceValues(const Program& program, const DeviceAccesses& accesses,
+               absl::Span<const DeviceStep> steps);
+
+  DeviceKind HomeOf(VarId var) const { return home_[var.value()]; }
+  // What to copy before step i; at steps.size(), at the end.
+  const std::vector<DeviceCopy>& CopiesBefore(size_t i) const { return copies_[i]; }
+
+ private:
+  // Of a variable that is no buffer. There since the step; 0: when a step begins.
+  struct Value {
+    std::array<bool, kNumDeviceKinds> is_on{};
+    std::array<size_t, kNumDeviceKinds> since{};
+  };
+
+  void FindHomes();
+  void FindCopies();
+  // The slices of a buffer; of another variable, itself.
+  absl::Span<const VarId> PartsOf(const VarId& var) const;
+  // Makes the value be on the device before step i.
+  void Provide(VarId var, DeviceKind device, size_t i);
+  void Write(VarId var, DeviceKind device, size_t i);
+
+  const DeviceAccesses& accesses_;
+  const absl::Span<const DeviceStep> steps_;
+  std::vector<DeviceKind> home_;                 // by VarId
+  std::vector<Value> values_;                    // by VarId
+  std::vector<std::vector<DeviceCopy>> copies_;  // by step before which they stand
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_DEVICE_VALUES_H_

@@ -1,0 +1,34 @@
+// Which parameter an update is of.
+#ifndef WEFT_TRANSPILER_VERIFY_UPDATED_PARAMETERS_H_
+#define WEFT_TRANSPILER_VERIFY_UPDATED_PARAMETERS_H_
+
+#include "absl/container/flat_hash_map.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// An optimizer may update another variable than the parameter:
+//
+//   its mirror on the other device      ParamOut=[w@CPU] = sgd(...); Out=[w] =
+//   memcpy_h2d(X=[w@CPU]) what the parameter changes by       ParamOut=[d] = sgd(...); Out=[w] =
+//   elementwise_add(X=[w], Y=[d])
+//
+// or both, one after the other.
+class UpdatedParameters {
+ public:
+  // O(arguments).
+  explicit UpdatedParameters(const Program& program);
+
+  // The parameter that an update of `var` changes; `var` if it changes no other.
+  VarId Of(VarId var) const;
+
+ private:
+  const Program& program_;
+  // From variables that are not persistable to those that ops copy or add them to; of several, the
+  // first.
+  absl::flat_hash_map<VarId, VarId> next_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_UPDATED_PARAMETERS_H_
