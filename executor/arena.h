@@ -26,10 +26,14 @@ struct ArenaLayout {
 
 inline constexpr int64_t kArenaAlignment = 64;
 
-// Places large values first, each as low as possible. Behind values from kSkewedBytes
-// (ops/memory.h) on, kSkew bytes stay free. O(n²) for n values with n log n at best: n² counts
-// pairs of values of which the earlier placed ones live at the same time.
-ArenaLayout PlaceInArena(absl::Span<const ArenaValue> values);
+// More pairs of values than these that live at the same time make placing by size slow (a second).
+inline constexpr int64_t kMostArenaPairs = int64_t{1} << 24;
+
+// Places large values first, each as low as possible; or, with more pairs than `most_pairs`, in the
+// order in which they begin, each in the smallest free part. Behind values from kSkewedBytes
+// (ops/memory.h) on, kSkew bytes stay free. O((n + pairs) log n) for n values and at most
+// `most_pairs` pairs.
+ArenaLayout PlaceInArena(absl::Span<const ArenaValue> values, int64_t most_pairs = kMostArenaPairs);
 
 }  // namespace weft
 

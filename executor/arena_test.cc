@@ -52,7 +52,8 @@ TEST(ArenaTest, ValuesThatLiveTogetherNeverOverlap) {
       value.first = below(200);
       value.last = value.first + (below(4) == 0 ? below(150) : below(5));
     }
-    const ArenaLayout layout = PlaceInArena(values);
+    // Every second time in the order of time.
+    const ArenaLayout layout = PlaceInArena(values, round % 2 == 0 ? kMostArenaPairs : 0);
     EXPECT_GE(layout.bytes, layout.live_bytes);
     for (size_t i = 0; i < values.size(); ++i) {
       EXPECT_EQ(layout.offsets[i] % kArenaAlignment, 0);
@@ -66,6 +67,17 @@ TEST(ArenaTest, ValuesThatLiveTogetherNeverOverlap) {
       }
     }
   }
+}
+
+// What a program of that many ops keeps for its gradients; by size, it would take an hour.
+TEST(ArenaTest, ManyValuesThatLiveTogetherFitWithoutGaps) {
+  constexpr int kOps = 200000;
+  std::vector<ArenaValue> values;
+  for (int i = 0; i < kOps; ++i) values.push_back({64 * (1 + i % 7), i, 2 * kOps - i});
+  for (int i = 0; i < kOps; ++i) values.push_back({64, kOps + i, kOps + i + 1});
+  const ArenaLayout layout = PlaceInArena(values);
+  EXPECT_GE(layout.bytes, layout.live_bytes);
+  EXPECT_LE(layout.bytes, layout.live_bytes + 1024);
 }
 
 }  // namespace
