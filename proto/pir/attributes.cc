@@ -1,5 +1,6 @@
 #include "proto/pir/attributes.h"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -60,6 +61,7 @@ bool ReadTyped(JsonCursor* in, absl::string_view* kind, absl::string_view* data)
 
 absl::StatusOr<std::vector<Attribute>> ReadElements(const Attribute& array) {
   std::vector<Attribute> elements;
+  if (array.kind != "0.a_array") return Expected(array, "a list of values (0.a_array)");
   JsonCursor in(array.data);
   in.ReadArray([&] {
     elements.push_back({array.name, "", ""});
@@ -87,6 +89,19 @@ absl::StatusOr<pb::VarType::Type> ElementType(absl::string_view name) {
 template <typename T>
 bool Fits(int64_t value) {
   return value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max();
+}
+
+absl::StatusOr<int64_t> Fitting(int64_t value, pb::VarType::Type dtype,
+                                const Attribute& attribute) {
+  const bool fits = dtype == pb::VarType::BOOL    ? value == 0 || value == 1
+                    : dtype == pb::VarType::INT8  ? Fits<int8_t>(value)
+                    : dtype == pb::VarType::UINT8 ? Fits<uint8_t>(value)
+                    : dtype == pb::VarType::INT16 ? Fits<int16_t>(value)
+                    : dtype == pb::VarType::INT32 ? Fits<int32_t>(value)
+                                                  : dtype == pb::VarType::INT64;
+  if (fits) return value;
+  WEFT_ASSIGN_OR_RETURN(const absl::string_view type, DTypeName(dtype));
+  return Expected(attribute, absl::StrCat("an integer that fits ", type));
 }
 
 // Attribute types of ProgramDesc by kinds of elements. An empty list has no kind; readers of
@@ -197,6 +212,46 @@ absl::StatusOr<double> DoubleOf(const Attribute& attribute) {
   return value;
 }
 
+bool IsIntegerType(pb::VarType::Type dtype) {
+  return dtype == pb::VarType::INT8 || dtype == pb::VarType::UINT8 || dtype == pb::VarType::INT16 ||
+         dtype == pb::VarType::INT32 || dtype == pb::VarType::INT64;
+}
+
+absl::StatusOr<int64_t> IntegerOf(const Attribute& attribute, pb::VarType::Type dtype) {
+  int64_t value;
+  if (attribute.kind == "0.a_bool") {
+    WEFT_ASSIGN_OR_RETURN(const bool flag, BoolOf(attribute));
+    value = flag ? 1 : 0;
+  } else if (attribute.kind == "0.a_f32" || attribute.kind == "0.a_f64") {
+    WEFT_ASSIGN_OR_RETURN(const double number, DoubleOf(attribute));
+    constexpr double kBeyond = 9223372036854775808.0;  // 2^63
+    if (std::trunc(number) != number || !(number >= -kBeyond && number < kBeyond)) {
+      return Expected(attribute, "an integer");
+    }
+    value = static_cast<int64_t>(number);
+  } else {
+    WEFT_ASSIGN_OR_RETURN(value, IntOf(attribute));
+  }
+  return Fitting(value, dtype, attribute);
+}
+
+absl::StatusOr<std::vector<int64_t>> IntegersOf(const Attribute& attribute,
+                                                pb::VarType::Type dtype) {
+  std::vector<int64_t> integers;
+  if (attribute.kind == "1.a_intarray") {
+    WEFT_ASSIGN_OR_RETURN(integers, PlainInts(attribute));
+    for (const int64_t value : integers) {
+      WEFT_RETURN_IF_ERROR(Fitting(value, dtype, attribute).status());
+    }
+    return integers;
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(attribute));
+  for (const Attribute& element : elements) {
+    WEFT_ASSIGN_OR_RETURN(integers.emplace_back(), IntegerOf(element, dtype));
+  }
+  return integers;
+}
+
 absl::StatusOr<std::string> StringOf(const Attribute& attribute) {
   JsonCursor in(attribute.data);
   absl::string_view text;
@@ -204,18 +259,6 @@ absl::StatusOr<std::string> StringOf(const Attribute& attribute) {
     return Expected(attribute, "a string (0.a_str)");
   }
   return JsonUnescape(text);
-}
-
-absl::StatusOr<std::vector<int64_t>> IntsOf(const Attribute& attribute) {
-  if (attribute.kind == "1.a_intarray") return PlainInts(attribute);
-  if (attribute.kind != "0.a_array") return Expected(attribute, "a list of integers");
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(attribute));
-  std::vector<int64_t> ints;
-  for (const Attribute& element : elements) {
-    WEFT_ASSIGN_OR_RETURN(const int64_t value, IntOf(element));
-    ints.push_back(value);
-  }
-  return ints;
 }
 
 absl::StatusOr<std::vector<double>> DoublesOf(const Attribute& attribute) {

@@ -80,6 +80,94 @@ TEST(ImporterTest, LargeIntegersKeepTheirDigits) {
   EXPECT_EQ(program.op(program.block(0).ops()[2]).StringAttr("str_value"), "123456789");
 }
 
+// Inserts ops into fit_a_line, behind the last.
+std::string WithOps(const std::string& ops) {
+  const std::string& bytes = Files().at("fit_a_line/main.json");
+  const size_t end = bytes.rfind("]}]}]}}");
+  return absl::StrCat(bytes.substr(0, end), ",", ops, bytes.substr(end));
+}
+
+std::string TensorJson(const std::string& dtype) {
+  return absl::StrCat(R"({"#":"0.t_dtensor","D":[{"#":"0.t_)", dtype, R"("},[1],"NCHW",[],0]})");
+}
+
+// A constant: kind and data of the attribute, and the type of the result.
+std::string ConstantJson(const std::string& op, const std::string& id, const std::string& value,
+                         const std::string& dtype) {
+  return absl::StrCat(R"({"#":")", op, R"(","A":[{"AT":{"#":"1.a_intarray","D":[1]},"N":"shape"},)",
+                      R"({"AT":)", value, R"(,"N":")", op == "1.assign_value_" ? "values" : "value",
+                      R"("}],"I":[)", op == "1.assign_value_" ? R"({"%":0})" : "",
+                      R"(],"O":[{"%":)", id, R"(,"TT":)", TensorJson(dtype), R"(}],"OA":[]})");
+}
+
+std::string ListJson(const std::string& kind, const std::string& value) {
+  return absl::StrCat(R"({"#":"0.a_array","D":[{"#":")", kind, R"(","D":)", value, "}]}");
+}
+
+TEST(ImporterTest, ConstantsOfIntegersAreExactOrRefused) {
+  const auto last = [](const std::string& op) {
+    const auto program = ImportBytes(WithOps(op));
+    WEFT_EXPECT_OK(program);
+    return program->op(program->block(0).ops().back()).ToProto();
+  };
+  const auto attr = [](const pb::OpDesc& op, const std::string& name) {
+    for (const auto& attr : op.attrs()) {
+      if (attr.name() == name) return attr;
+    }
+    return pb::OpDesc::Attr();
+  };
+  const std::string odd = "9007199254740993";  // no double
+  EXPECT_THAT(attr(last(ConstantJson("1.assign_value_", "99", ListJson("0.a_i64", odd), "i64")),
+                   "int64_values")
+                  .longs(),
+              ElementsAre(9007199254740993));
+  EXPECT_THAT(
+      attr(last(ConstantJson("1.assign_value_", "99", ListJson("0.a_bool", "true"), "bool")),
+           "bool_values")
+          .ints(),
+      ElementsAre(1));
+  EXPECT_THAT(attr(last(ConstantJson("1.full_int_array", "99", ListJson("0.a_i64", odd), "i64")),
+                   "int64_values")
+                  .longs(),
+              ElementsAre(9007199254740993));
+  EXPECT_EQ(
+      attr(last(ConstantJson("1.full", "99", R"({"#":"0.a_i64","D":9007199254740993})", "i64")),
+           "str_value")
+          .s(),
+      odd);
+  EXPECT_EQ(attr(last(ConstantJson("1.full", "99", R"({"#":"0.a_f64","D":1000000000000001024.0})",
+                                   "i64")),
+                 "str_value")
+                .s(),
+            "1000000000000001024");
+  const auto error = [](const std::string& op) {
+    return std::string(ImportBytes(WithOps(op)).status().message());
+  };
+  const std::string wide = "4294967297";
+  EXPECT_THAT(error(ConstantJson("1.assign_value_", "99", ListJson("0.a_i64", wide), "i32")),
+              HasSubstr("expected an integer that fits int32, found 0.a_i64 4294967297"));
+  EXPECT_THAT(error(ConstantJson("1.assign_value_", "99", ListJson("0.a_f64", "0.5"), "i64")),
+              HasSubstr("expected an integer, found 0.a_f64 0.5"));
+  EXPECT_THAT(error(ConstantJson("1.full_int_array", "99", ListJson("0.a_i64", wide), "i32")),
+              HasSubstr("expected an integer that fits int32, found 0.a_i64 4294967297"));
+  EXPECT_THAT(error(ConstantJson("1.full", "99", R"({"#":"0.a_f64","D":4294967297.0})", "i32")),
+              HasSubstr("expected an integer that fits int32"));
+  // What reads a constant as an attribute.
+  const auto reader = [](const std::string& op, const std::string& id) {
+    return absl::StrCat(R"(,{"#":")", op, R"(","A":[],"I":[{"%":4},{"%":)", id, R"(}],)",
+                        R"("O":[{"%":100,"TT":)", TensorJson("i64"), R"(}],"OA":[]})");
+  };
+  EXPECT_THAT(error(ConstantJson("1.full_int_array", "99", ListJson("0.a_i64", wide), "i64") +
+                    reader("1.reshape", "99")),
+              HasSubstr("operand shape: expected integers of 32 bits, found 4294967297"));
+  const std::string full = ConstantJson("1.full", "99", R"({"#":"0.a_f64","D":16777217.0})", "i64");
+  EXPECT_THAT(error(full + reader("1.scale", "99")),
+              HasSubstr("operand scale: expected an integer that a float holds, as ProgramDesc has "
+                        "one there, found 16777217.0"));
+  WEFT_EXPECT_OK(ImportBytes(
+      WithOps(absl::StrReplaceAll(full, {{"16777217", "16777218"}}) + reader("1.scale", "99"))));
+}
+
 TEST(ImporterTest, StartupNamesWhatItMakes) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program,
                             ImportBytes(Files().at("fit_a_line/startup.json")));
@@ -166,6 +254,9 @@ TEST(ImporterTest, UnknownOpsAreKeptUnderPaddlesName) {
 
 // Other than the table says: an op of no results, a list where a tensor is expected.
 TEST(ImporterTest, OpsOfAnotherFormAreKept) {
+  const std::string empty = R"({"#":"1.full_int_array","A":[],"I":[],"O":[],"OA":[]})";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program last, ImportBytes(WithOps(empty)));
+  EXPECT_EQ(OpTexts(last).back(), "pd_op.full_int_array( -> )");
   WEFT_ASSERT_OK_AND_ASSIGN(
       const Program program,
       ImportBytes(Edited("fit_a_line/main.json", R"({"#":"1.matmul",)",

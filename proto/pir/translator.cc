@@ -36,7 +36,7 @@ absl::Status Translator::Visit(uint32_t i) {
   if (name == "0.split") return VisitSplit(i);
   if (IsConstant(name) && !survey_.is_kept[i]) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(attributes_, ReadAttributes(op(i).attrs));
-  if (name == "1.full_int_array") {
+  if (name == "1.full_int_array" && op(i).num_results == 1) {
     WEFT_RETURN_IF_ERROR(VisitIntegers(i));
   } else if (Translates(document_, i) && HasXShape(i)) {
     WEFT_RETURN_IF_ERROR(Translate(i, *FindRule(name)));
