@@ -1,10 +1,12 @@
 #include "proto/pir/attributes.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -50,13 +52,24 @@ absl::Status Expected(absl::string_view subject, absl::string_view what, absl::s
       absl::StrCat(subject, ": expected ", what, ", found ", Found(found)));
 }
 
+bool Once(JsonCursor* in, bool* seen) {
+  if (!std::exchange(*seen, true)) return true;
+  return in->Fail("a key once in its object", "it twice", in->position());
+}
+
 // {"#": kind, "D": data}.
 bool ReadTyped(JsonCursor* in, absl::string_view* kind, absl::string_view* data) {
+  bool seen_kind = false, seen_data = false;
   return in->ReadObject([&](absl::string_view key) {
-    if (key == "#") return in->ReadString(kind);
-    if (key == "D") return in->SkipValue(data);
+    if (key == "#") return Once(in, &seen_kind) && in->ReadString(kind);
+    if (key == "D") return Once(in, &seen_data) && in->SkipValue(data);
     return in->SkipValue();
   });
+}
+
+bool ReadName(JsonCursor* in, absl::string_view* name) {
+  return in->ReadString(name) && (name->find('\\') == absl::string_view::npos ||
+                                  in->Fail("a name without escapes", Found(*name), name->data()));
 }
 
 absl::StatusOr<std::vector<Attribute>> ReadElements(const Attribute& array) {
@@ -163,18 +176,25 @@ absl::StatusOr<std::vector<Attribute>> ReadAttributes(absl::string_view json) {
   JsonCursor in(json);
   in.ReadArray([&] {
     Attribute& attribute = attributes.emplace_back();
-    bool has_value = false;
+    bool has_name = false, has_value = false;
     const bool done = in.ReadObject([&](absl::string_view key) {
-      if (key == "N") return in.ReadString(&attribute.name);
+      if (key == "N") return Once(&in, &has_name) && ReadName(&in, &attribute.name);
       if (key != "AT") return in.SkipValue();
-      has_value = true;
-      return ReadTyped(&in, &attribute.kind, &attribute.data);
+      return Once(&in, &has_value) && ReadTyped(&in, &attribute.kind, &attribute.data);
     });
     return done && (has_value || in.Fail("a value (AT) of an attribute"));
   });
   if (!in.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("attributes: ", in.status().message(), " in ", Found(json)));
+  }
+  absl::InlinedVector<absl::string_view, 32> names;
+  for (const Attribute& attribute : attributes) names.push_back(attribute.name);
+  absl::c_sort(names);
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attributes: expected every name once, found ", Found(*twice), " twice"));
   }
   return attributes;
 }
@@ -333,7 +353,7 @@ absl::StatusOr<absl::optional<pb::OpDesc::Attr>> ToAttr(const Attribute& attribu
   } else {
     return Expected(attribute, "a number, boolean, string, element type, place or list of them");
   }
-  WEFT_ASSIGN_OR_RETURN(*attr.mutable_name(), JsonUnescape(attribute.name));
+  attr.set_name(std::string(attribute.name));
   return absl::make_optional(std::move(attr));
 }
 

@@ -25,7 +25,8 @@ struct Attribute {
   absl::string_view data;  // JSON; empty: none
 };
 
-// Of "A" or "OA" of any op but a parameter. O(bytes).
+// Of "A" or "OA" of any op but a parameter. InvalidArgument for a name or a key that comes twice.
+// O(bytes), but for the order of the names.
 absl::StatusOr<std::vector<Attribute>> ReadAttributes(absl::string_view json);
 // The attribute of that name; null if there is none.
 const Attribute* FindAttribute(absl::string_view name, const std::vector<Attribute>& attributes);

@@ -293,6 +293,42 @@ TEST(ImporterTest, RefusesWhatItCannotTranslate) {
               HasSubstr("(1.sgd_): expected a gradient that depends on a loss, found %8"));
 }
 
+// Lists of lists double what they hold at each step: here 2^64 tensors.
+TEST(ImporterTest, RefusesListsOfLists) {
+  std::string ops;
+  for (int id = 100; id < 164; ++id) {
+    const int element = id == 100 ? 3 : id - 1;
+    absl::StrAppend(&ops, id == 100 ? "" : ",", R"({"#":"0.combine","A":[],"I":[{"%":)", element,
+                    R"(},{"%":)", element, R"(}],"O":[{"%":)", id,
+                    R"(,"TT":{"#":"0.t_vec","D":[]}}],"OA":[]})");
+  }
+  EXPECT_THAT(std::string(ImportBytes(WithOps(ops)).status().message()),
+              HasSubstr("(0.combine): expected a list of dense tensors, found the element %100"));
+}
+
+// Minutes, if the flags of all results were read again for each.
+TEST(ImporterTest, OpsMayHaveManyResults) {
+  constexpr int kResults = 20000;
+  std::string results, flags;
+  for (int r = 0; r < kResults; ++r) {
+    absl::StrAppend(&results, r == 0 ? "" : ",", R"({"%":)", 1000 + r, R"(,"TT":)",
+                    TensorJson("f32"), "}");
+    absl::StrAppend(&flags, r == 0 ? "" : ",", R"({"#":"0.a_bool","D":)",
+                    r % 2 == 0 ? "true" : "false", "}");
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const Program program,
+      ImportBytes(WithOps(absl::StrCat(
+          R"({"#":"1.many","A":[],"I":[{"%":4}],"O":[)", results,
+          R"(],"OA":[{"N":"stop_gradient","AT":{"#":"0.a_array","D":[)", flags, "]}}]}"))));
+  const auto stops = [&](const std::string& name) {
+    return program.var(program.block(0).FindVar(name)).ToProto().stop_gradient();
+  };
+  EXPECT_TRUE(stops("many_1000"));
+  EXPECT_FALSE(stops("many_1001"));
+  EXPECT_FALSE(stops(absl::StrCat("many_", 1000 + kResults - 1)));
+}
+
 TEST(OpTableTest, RowsAreConsistent) {
   std::set<absl::string_view> names;
   for (const OpRule& rule : AllRules()) {

@@ -87,8 +87,8 @@ absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
                                                   ? rule->results[r].name
                                                   : BaseName(op(i).name)));
     WEFT_RETURN_IF_ERROR(vars_.Define(value, var, is_again));
-    WEFT_ASSIGN_OR_RETURN(const bool stops_gradient, Flag(i, "stop_gradient", r));
-    if (stops_gradient) vars_[var].stop_gradient = true;
+    WEFT_ASSIGN_OR_RETURN(const ResultFlags* const flags, FlagsOfResults(i));
+    if (flags->stop_gradient[r]) vars_[var].stop_gradient = true;
   }
   out->add_arguments(vars_[var].name);
   return absl::OkStatus();

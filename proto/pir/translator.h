@@ -58,11 +58,20 @@ class Translator {
   absl::Status VisitOps(uint32_t block);
   absl::Status Visit(uint32_t i);
   absl::Status VisitParameter(uint32_t i);
-  absl::StatusOr<bool> Flag(uint32_t i, absl::string_view name, uint32_t result) const;
+
+  // Of "OA", for every result; false where the file says nothing. Read once for an op, whose
+  // results may be many.
+  struct ResultFlags {
+    uint32_t op = kNoOp;
+    std::vector<bool> persistable, stop_gradient;
+  };
+  absl::StatusOr<const ResultFlags*> FlagsOfResults(uint32_t i);
   absl::Status VisitData(uint32_t i);
 
   // Names the variable of its operand; if that has another name, copies it.
   absl::Status VisitSink(uint32_t i);
+  // A list of lists would be as many tensors as it has paths.
+  absl::Status VisitCombine(uint32_t i);
   absl::Status VisitSplit(uint32_t i);
 
   using Slots = google::protobuf::RepeatedPtrField<pb::OpDesc::Var>;
@@ -130,6 +139,7 @@ class Translator {
   pb::OpDesc desc_;                    // of the op that is visited
   DescAttributes attrs_{document_, &desc_};
   std::vector<Attribute> attributes_;  // of the same
+  ResultFlags flags_;                  // of the op that was asked for last
   BlockWriter blocks_;
 };
 
