@@ -25,6 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::weft::testing::OpTexts;
+using ::weft::testing::StatusIs;
 
 TEST(ImporterTest, ValuesBecomeVariables) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(Files().at("fit_a_line/main.json")));
@@ -293,17 +294,19 @@ TEST(ImporterTest, RefusesWhatItCannotTranslate) {
               HasSubstr("(1.sgd_): expected a gradient that depends on a loss, found %8"));
 }
 
-// Lists of lists double what they hold at each step: here 2^64 tensors.
+// Lists of lists double what they hold at each step: here 2^64 tensors. Their types do not matter.
 TEST(ImporterTest, RefusesListsOfLists) {
-  std::string ops;
-  for (int id = 100; id < 164; ++id) {
-    const int element = id == 100 ? 3 : id - 1;
-    absl::StrAppend(&ops, id == 100 ? "" : ",", R"({"#":"0.combine","A":[],"I":[{"%":)", element,
-                    R"(},{"%":)", element, R"(}],"O":[{"%":)", id,
-                    R"(,"TT":{"#":"0.t_vec","D":[]}}],"OA":[]})");
+  for (const std::string type : {R"({"#":"0.t_vec","D":[]})", R"({"#":"NULL"})"}) {
+    std::string ops;
+    for (int id = 100; id < 164; ++id) {
+      const int element = id == 100 ? 3 : id - 1;
+      absl::StrAppend(&ops, id == 100 ? "" : ",", R"({"#":"0.combine","A":[],"I":[{"%":)", element,
+                      R"(},{"%":)", element, R"(}],"O":[{"%":)", id, R"(,"TT":)", type,
+                      R"(}],"OA":[]})");
+    }
+    EXPECT_THAT(std::string(ImportBytes(WithOps(ops)).status().message()),
+                HasSubstr("(0.combine): expected a list of dense tensors, found the element %100"));
   }
-  EXPECT_THAT(std::string(ImportBytes(WithOps(ops)).status().message()),
-              HasSubstr("(0.combine): expected a list of dense tensors, found the element %100"));
 }
 
 // Minutes, if the flags of all results were read again for each.
@@ -327,6 +330,42 @@ TEST(ImporterTest, OpsMayHaveManyResults) {
   EXPECT_TRUE(stops("many_1000"));
   EXPECT_FALSE(stops("many_1001"));
   EXPECT_FALSE(stops(absl::StrCat("many_", 1000 + kResults - 1)));
+}
+
+// A small file, of which ProgramDesc would be thousands of times as large.
+TEST(ImporterTest, RefusesFilesThatGrow) {
+  const auto status = [](const std::string& shared, const std::string& reader, int readers) {
+    std::string ops = shared;
+    for (int id = 1000; id < 1000 + readers; ++id) {
+      absl::StrAppend(&ops, ",", absl::StrReplaceAll(reader, {{"@", absl::StrCat(id)}}));
+    }
+    return ImportBytes(WithOps(ops)).status();
+  };
+  const auto too_much =
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 8 times the bytes"));
+  std::string ints = R"({"#":"0.a_i64","D":1})", elements = R"({"%":4})";
+  for (int k = 1; k < 5000; ++k) {
+    ints += R"(,{"#":"0.a_i64","D":1})";
+    elements += R"(,{"%":4})";
+  }
+  const std::string result = R"("O":[{"%":@,"TT":)" + TensorJson("f32") + R"(}],"OA":[]})";
+  const std::string constant =
+      absl::StrCat(R"({"#":"1.full_int_array","A":[{"N":"value","AT":{"#":"0.a_array","D":[)", ints,
+                   R"(]}}],"I":[],"O":[{"%":99,"TT":)", TensorJson("i64"), R"(}],"OA":[]})");
+  const std::string reshape = R"({"#":"1.reshape","A":[],"I":[{"%":4},{"%":99}],)" + result;
+  WEFT_EXPECT_OK(status(constant, reshape, 4));
+  EXPECT_THAT(status(constant, reshape, 500), too_much);
+  const std::string list = absl::StrCat(R"({"#":"0.combine","A":[],"I":[)", elements,
+                                        R"(],"O":[{"%":99,"TT":{"#":"0.t_vec","D":[]}}],"OA":[]})");
+  const std::string add_n = R"({"#":"1.add_n","A":[],"I":[{"%":99}],)" + result;
+  WEFT_EXPECT_OK(status(list, add_n, 4));
+  EXPECT_THAT(status(list, add_n, 500), too_much);
+  const std::string data = absl::StrCat(
+      R"({"#":"1.data","A":[{"N":"name","AT":{"#":"0.a_str","D":")", std::string(50000, 'x'),
+      R"("}}],"I":[],"O":[{"%":99,"TT":)", TensorJson("f32"), R"(}],"OA":[]})");
+  const std::string relu = R"({"#":"1.relu","A":[],"I":[{"%":99}],)" + result;
+  WEFT_EXPECT_OK(status(data, relu, 4));
+  EXPECT_THAT(status(data, relu, 500), too_much);
 }
 
 TEST(OpTableTest, RowsAreConsistent) {

@@ -99,6 +99,7 @@ absl::Status Translator::VisitSink(uint32_t i) {
   const ValueIndex value = operands(i)[0].value;
   WEFT_ASSIGN_OR_RETURN(const VarIndex from, vars_.Read(value));
   const bool is_parameter = op(i).name == "0.set_parameter";
+  WEFT_RETURN_IF_ERROR(Spend(vars_[from].name.size()));
   const VarIndex var = vars_.Named(name);
   vars_[var].persistable = true;
   if (is_parameter) vars_[var].is_parameter = true;
@@ -114,12 +115,29 @@ absl::Status Translator::VisitSink(uint32_t i) {
   return Add(i);
 }
 
+absl::Status Translator::Spend(size_t bytes) {
+  constexpr size_t kTimes = 8, kLeast = size_t{1} << 20;
+  copied_ += bytes;
+  if (copied_ <= std::max(kTimes * document_.bytes().size(), kLeast)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "expected names, lists and constants that take at most ", kTimes,
+      " times the bytes of the file where ops read them, found more: in PIR, many ops may read one "
+      "list or constant, and in ProgramDesc each has its own"));
+}
+
+absl::Status Translator::SpendConstant(ValueIndex value) {
+  const uint32_t maker = value == kNoValue ? kNoOp : document_.value(value).op;
+  return maker == kNoOp ? absl::OkStatus() : Spend(op(maker).attrs.size());
+}
+
 absl::Status Translator::VisitCombine(uint32_t i) {
   if (op(i).num_results != 1) return absl::InvalidArgumentError("expected one result");
   for (const Operand& element : operands(i)) {
     if (element.value == kNoValue || vars_.Of(element.value) != kNoVar) continue;
     WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(element.value));
-    if (type->kind == ValueType::Kind::kNull) continue;
+    const uint32_t maker = document_.value(element.value).op;
+    const bool is_list = maker != kNoOp && op(maker).name == "0.combine";
+    if (type->kind == ValueType::Kind::kNull && !is_list) continue;
     return absl::UnimplementedError(absl::StrCat(
         "expected a list of dense tensors, found the element %", document_.value(element.value).id,
         ", ", document_.value(element.value).type.substr(0, 64)));
@@ -136,8 +154,10 @@ absl::Status Translator::VisitSplit(uint32_t i) {
   std::vector<VarIndex> vars;
   const uint32_t maker = document_.value(operands(i)[0].value).op;
   if (members != members_.end()) {
+    WEFT_RETURN_IF_ERROR(Spend(members->second.size() * sizeof(VarIndex)));
     vars = members->second;
   } else if (maker != kNoOp && op(maker).name == "0.combine") {
+    WEFT_RETURN_IF_ERROR(Spend(op(maker).num_operands * sizeof(VarIndex)));
     for (const Operand& operand : operands(maker)) {
       if (operand.value == kNoValue) return absl::InvalidArgumentError("an empty list element");
       WEFT_ASSIGN_OR_RETURN(vars.emplace_back(), vars_.Read(operand.value));

@@ -70,6 +70,11 @@ class Translator {
 
   // Names the variable of its operand; if that has another name, copies it.
   absl::Status VisitSink(uint32_t i);
+  // Accounts for bytes that an op copies from elsewhere in the file: names of variables, lists,
+  // constants. ResourceExhausted if they take many times the file.
+  absl::Status Spend(size_t bytes);
+  absl::Status SpendConstant(ValueIndex value);
+
   // A list of lists would be as many tensors as it has paths.
   absl::Status VisitCombine(uint32_t i);
   absl::Status VisitSplit(uint32_t i);
@@ -132,6 +137,7 @@ class Translator {
   const Training training_;
   const Survey survey_;
   Variables vars_;
+  size_t copied_ = 0;                                               // bytes: see Spend
   absl::flat_hash_map<ValueIndex, std::vector<VarIndex>> members_;  // of lists that ops make
   absl::flat_hash_map<ValueIndex, VarIndex> xshape_of_result_, xshape_of_x_;
   absl::flat_hash_map<VarIndex, uint32_t> forward_of_xshape_;
