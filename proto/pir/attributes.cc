@@ -393,7 +393,8 @@ absl::StatusOr<ValueType> ReadType(absl::string_view json) {
   ValueType type;
   absl::string_view kind, data, dtype, unused;
   JsonCursor in(json);
-  if (!ReadTyped(&in, &kind, &data)) return Expected("type", "an object", json);
+  if (!ReadTyped(&in, &kind, &data))
+    return Expected("type", "an object of # and D, once each", json);
   if (kind == "NULL") {
     type.kind = ValueType::Kind::kNull;
   } else if (kind == "0.t_vec") {

@@ -107,7 +107,7 @@ std::vector<VarIndex> Translator::VariablesOf(ValueIndex value) const {
   if (value == kNoValue) return all;
   const uint32_t maker = document_.value(value).op;
   const auto list = members_.find(value);
-  if (maker != kNoOp && op(maker).name == "0.combine") {
+  if (maker != kNoOp && op(maker).name == kCombineOp) {
     for (const Operand& element : operands(maker)) {
       if (element.value != kNoValue) all.push_back(vars_.Of(element.value));
     }

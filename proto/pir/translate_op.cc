@@ -18,7 +18,7 @@ absl::Status Translator::ReadInto(ValueIndex value, pb::OpDesc::Var* slot) {
     return absl::OkStatus();
   };
   const uint32_t maker = document_.value(value).op;
-  if (maker != kNoOp && op(maker).name == "0.combine") {
+  if (maker != kNoOp && op(maker).name == kCombineOp) {
     for (const Operand& element : operands(maker)) {
       VarIndex var = kNoVar;
       if (element.value != kNoValue) {

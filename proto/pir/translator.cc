@@ -33,8 +33,8 @@ absl::Status Translator::Visit(uint32_t i) {
   if (name == "1.data") return VisitData(i);
   if (IsSink(name)) return VisitSink(i);
   if (name == kYield) return absl::OkStatus();
-  if (name == "0.combine") return VisitCombine(i);
-  if (name == "0.split") return VisitSplit(i);
+  if (name == kCombineOp) return VisitCombine(i);
+  if (name == kSplitOp) return VisitSplit(i);
   if (IsConstant(name) && !survey_.is_kept[i]) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(attributes_, ReadAttributes(op(i).attrs));
   if (name == "1.full_int_array" && op(i).num_results == 1) {
@@ -136,7 +136,7 @@ absl::Status Translator::VisitCombine(uint32_t i) {
     if (element.value == kNoValue || vars_.Of(element.value) != kNoVar) continue;
     WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(element.value));
     const uint32_t maker = document_.value(element.value).op;
-    const bool is_list = maker != kNoOp && op(maker).name == "0.combine";
+    const bool is_list = maker != kNoOp && op(maker).name == kCombineOp;
     if (type->kind == ValueType::Kind::kNull && !is_list) continue;
     return absl::UnimplementedError(absl::StrCat(
         "expected a list of dense tensors, found the element %", document_.value(element.value).id,
@@ -156,7 +156,7 @@ absl::Status Translator::VisitSplit(uint32_t i) {
   if (members != members_.end()) {
     WEFT_RETURN_IF_ERROR(Spend(members->second.size() * sizeof(VarIndex)));
     vars = members->second;
-  } else if (maker != kNoOp && op(maker).name == "0.combine") {
+  } else if (maker != kNoOp && op(maker).name == kCombineOp) {
     WEFT_RETURN_IF_ERROR(Spend(op(maker).num_operands * sizeof(VarIndex)));
     for (const Operand& operand : operands(maker)) {
       if (operand.value == kNoValue) return absl::InvalidArgumentError("an empty list element");
