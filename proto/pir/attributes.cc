@@ -1,9 +1,12 @@
 #include "proto/pir/attributes.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -49,17 +52,29 @@ absl::Status Expected(absl::string_view subject, absl::string_view what, absl::s
       absl::StrCat(subject, ": expected ", what, ", found ", Found(found)));
 }
 
+bool Once(JsonCursor* in, bool* seen) {
+  if (!std::exchange(*seen, true)) return true;
+  return in->Fail("a key once in its object", "it twice", in->position());
+}
+
 // {"#": kind, "D": data}.
 bool ReadTyped(JsonCursor* in, absl::string_view* kind, absl::string_view* data) {
+  bool seen_kind = false, seen_data = false;
   return in->ReadObject([&](absl::string_view key) {
-    if (key == "#") return in->ReadString(kind);
-    if (key == "D") return in->SkipValue(data);
+    if (key == "#") return Once(in, &seen_kind) && in->ReadString(kind);
+    if (key == "D") return Once(in, &seen_data) && in->SkipValue(data);
     return in->SkipValue();
   });
 }
 
+bool ReadName(JsonCursor* in, absl::string_view* name) {
+  return in->ReadString(name) && (name->find('\\') == absl::string_view::npos ||
+                                  in->Fail("a name without escapes", Found(*name), name->data()));
+}
+
 absl::StatusOr<std::vector<Attribute>> ReadElements(const Attribute& array) {
   std::vector<Attribute> elements;
+  if (array.kind != "0.a_array") return Expected(array, "a list of values (0.a_array)");
   JsonCursor in(array.data);
   in.ReadArray([&] {
     elements.push_back({array.name, "", ""});
@@ -87,6 +102,19 @@ absl::StatusOr<pb::VarType::Type> ElementType(absl::string_view name) {
 template <typename T>
 bool Fits(int64_t value) {
   return value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max();
+}
+
+absl::StatusOr<int64_t> Fitting(int64_t value, pb::VarType::Type dtype,
+                                const Attribute& attribute) {
+  const bool fits = dtype == pb::VarType::BOOL    ? value == 0 || value == 1
+                    : dtype == pb::VarType::INT8  ? Fits<int8_t>(value)
+                    : dtype == pb::VarType::UINT8 ? Fits<uint8_t>(value)
+                    : dtype == pb::VarType::INT16 ? Fits<int16_t>(value)
+                    : dtype == pb::VarType::INT32 ? Fits<int32_t>(value)
+                                                  : dtype == pb::VarType::INT64;
+  if (fits) return value;
+  WEFT_ASSIGN_OR_RETURN(const absl::string_view type, DTypeName(dtype));
+  return Expected(attribute, absl::StrCat("an integer that fits ", type));
 }
 
 // Attribute types of ProgramDesc by kinds of elements. An empty list has no kind; readers of
@@ -148,18 +176,25 @@ absl::StatusOr<std::vector<Attribute>> ReadAttributes(absl::string_view json) {
   JsonCursor in(json);
   in.ReadArray([&] {
     Attribute& attribute = attributes.emplace_back();
-    bool has_value = false;
+    bool has_name = false, has_value = false;
     const bool done = in.ReadObject([&](absl::string_view key) {
-      if (key == "N") return in.ReadString(&attribute.name);
+      if (key == "N") return Once(&in, &has_name) && ReadName(&in, &attribute.name);
       if (key != "AT") return in.SkipValue();
-      has_value = true;
-      return ReadTyped(&in, &attribute.kind, &attribute.data);
+      return Once(&in, &has_value) && ReadTyped(&in, &attribute.kind, &attribute.data);
     });
     return done && (has_value || in.Fail("a value (AT) of an attribute"));
   });
   if (!in.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("attributes: ", in.status().message(), " in ", Found(json)));
+  }
+  absl::InlinedVector<absl::string_view, 32> names;
+  for (const Attribute& attribute : attributes) names.push_back(attribute.name);
+  absl::c_sort(names);
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attributes: expected every name once, found ", Found(*twice), " twice"));
   }
   return attributes;
 }
@@ -197,6 +232,46 @@ absl::StatusOr<double> DoubleOf(const Attribute& attribute) {
   return value;
 }
 
+bool IsIntegerType(pb::VarType::Type dtype) {
+  return dtype == pb::VarType::INT8 || dtype == pb::VarType::UINT8 || dtype == pb::VarType::INT16 ||
+         dtype == pb::VarType::INT32 || dtype == pb::VarType::INT64;
+}
+
+absl::StatusOr<int64_t> IntegerOf(const Attribute& attribute, pb::VarType::Type dtype) {
+  int64_t value;
+  if (attribute.kind == "0.a_bool") {
+    WEFT_ASSIGN_OR_RETURN(const bool flag, BoolOf(attribute));
+    value = flag ? 1 : 0;
+  } else if (attribute.kind == "0.a_f32" || attribute.kind == "0.a_f64") {
+    WEFT_ASSIGN_OR_RETURN(const double number, DoubleOf(attribute));
+    constexpr double kBeyond = 9223372036854775808.0;  // 2^63
+    if (std::trunc(number) != number || !(number >= -kBeyond && number < kBeyond)) {
+      return Expected(attribute, "an integer");
+    }
+    value = static_cast<int64_t>(number);
+  } else {
+    WEFT_ASSIGN_OR_RETURN(value, IntOf(attribute));
+  }
+  return Fitting(value, dtype, attribute);
+}
+
+absl::StatusOr<std::vector<int64_t>> IntegersOf(const Attribute& attribute,
+                                                pb::VarType::Type dtype) {
+  std::vector<int64_t> integers;
+  if (attribute.kind == "1.a_intarray") {
+    WEFT_ASSIGN_OR_RETURN(integers, PlainInts(attribute));
+    for (const int64_t value : integers) {
+      WEFT_RETURN_IF_ERROR(Fitting(value, dtype, attribute).status());
+    }
+    return integers;
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(attribute));
+  for (const Attribute& element : elements) {
+    WEFT_ASSIGN_OR_RETURN(integers.emplace_back(), IntegerOf(element, dtype));
+  }
+  return integers;
+}
+
 absl::StatusOr<std::string> StringOf(const Attribute& attribute) {
   JsonCursor in(attribute.data);
   absl::string_view text;
@@ -204,18 +279,6 @@ absl::StatusOr<std::string> StringOf(const Attribute& attribute) {
     return Expected(attribute, "a string (0.a_str)");
   }
   return JsonUnescape(text);
-}
-
-absl::StatusOr<std::vector<int64_t>> IntsOf(const Attribute& attribute) {
-  if (attribute.kind == "1.a_intarray") return PlainInts(attribute);
-  if (attribute.kind != "0.a_array") return Expected(attribute, "a list of integers");
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> elements, ReadElements(attribute));
-  std::vector<int64_t> ints;
-  for (const Attribute& element : elements) {
-    WEFT_ASSIGN_OR_RETURN(const int64_t value, IntOf(element));
-    ints.push_back(value);
-  }
-  return ints;
 }
 
 absl::StatusOr<std::vector<double>> DoublesOf(const Attribute& attribute) {
@@ -290,7 +353,7 @@ absl::StatusOr<absl::optional<pb::OpDesc::Attr>> ToAttr(const Attribute& attribu
   } else {
     return Expected(attribute, "a number, boolean, string, element type, place or list of them");
   }
-  WEFT_ASSIGN_OR_RETURN(*attr.mutable_name(), JsonUnescape(attribute.name));
+  attr.set_name(std::string(attribute.name));
   return absl::make_optional(std::move(attr));
 }
 
@@ -330,7 +393,8 @@ absl::StatusOr<ValueType> ReadType(absl::string_view json) {
   ValueType type;
   absl::string_view kind, data, dtype, unused;
   JsonCursor in(json);
-  if (!ReadTyped(&in, &kind, &data)) return Expected("type", "an object", json);
+  if (!ReadTyped(&in, &kind, &data))
+    return Expected("type", "an object of # and D, once each", json);
   if (kind == "NULL") {
     type.kind = ValueType::Kind::kNull;
   } else if (kind == "0.t_vec") {

@@ -25,18 +25,23 @@ struct Attribute {
   absl::string_view data;  // JSON; empty: none
 };
 
-// Of "A" or "OA" of any op but a parameter. O(bytes).
+// Of "A" or "OA" of any op but a parameter. InvalidArgument for a name or a key that comes twice.
+// O(bytes), but for the order of the names.
 absl::StatusOr<std::vector<Attribute>> ReadAttributes(absl::string_view json);
 // The attribute of that name; null if there is none.
 const Attribute* FindAttribute(absl::string_view name, const std::vector<Attribute>& attributes);
 
-// The data. InvalidArgument, naming the attribute, if it is another. Double also takes integers,
-// Ints arrays of integers of any kind.
+// The data. InvalidArgument, naming the attribute, if it is another. Double also takes integers.
 absl::StatusOr<bool> BoolOf(const Attribute& attribute);
 absl::StatusOr<int64_t> IntOf(const Attribute& attribute);
 absl::StatusOr<double> DoubleOf(const Attribute& attribute);
 absl::StatusOr<std::string> StringOf(const Attribute& attribute);
-absl::StatusOr<std::vector<int64_t>> IntsOf(const Attribute& attribute);
+// A number or boolean of any kind, as an integer of that type or as a bool (0, 1). InvalidArgument
+// if it has a fraction or does not fit.
+absl::StatusOr<int64_t> IntegerOf(const Attribute& attribute, pb::VarType::Type dtype);
+absl::StatusOr<std::vector<int64_t>> IntegersOf(const Attribute& attribute,
+                                                pb::VarType::Type dtype);
+bool IsIntegerType(pb::VarType::Type dtype);  // not of bool
 // An array of numbers of any kind.
 absl::StatusOr<std::vector<double>> DoublesOf(const Attribute& attribute);
 // Of "OA": a flag of every result.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,15 @@
 #include "proto/pir/training.h"
 
 namespace weft::pir {
+namespace {
+
+bool IsExactFloat(int64_t value) {
+  constexpr float kBeyond = 9223372036854775808.0f;  // 2^63
+  const float number = static_cast<float>(value);
+  return number < kBeyond && static_cast<int64_t>(number) == value;
+}
+
+}  // namespace
 
 pb::OpDesc::Attr* DescAttributes::Add(absl::string_view name, pb::AttrType type) {
   pb::OpDesc::Attr* const attr = desc_->add_attrs();
@@ -50,7 +60,7 @@ absl::Status DescAttributes::AddConstant(ValueIndex value, const OperandRule& op
     WEFT_ASSIGN_OR_RETURN(const double number, ConstantOf(document_, value));
     if (operand.type == pb::FLOAT) {
       attr->set_f(static_cast<float>(number));
-      return absl::OkStatus();
+      return CheckExact(value, operand);
     }
     const bool fits = number >= -2147483648.0 && number <= 2147483647.0;
     if (fits) attr->set_i(static_cast<int32_t>(number));
@@ -59,18 +69,39 @@ absl::Status DescAttributes::AddConstant(ValueIndex value, const OperandRule& op
         absl::StrCat("operand ", operand.name, ": expected an integer, found ", number));
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ints, IntegersOf(document_.value(value).op));
+  // A slice up to the end has the largest integer of 64 bits.
+  const bool is_bound = operand.target == "starts" || operand.target == "ends";
+  constexpr int64_t kLowest = std::numeric_limits<int32_t>::min();
+  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
   for (const int64_t number : ints) {
     if (operand.type == pb::LONGS) {
       attr->add_longs(number);
       continue;
     }
-    // A slice up to the end has the largest integer of 64 bits.
-    attr->add_ints(static_cast<int32_t>(std::clamp<int64_t>(number, -2147483648LL, 2147483647LL)));
+    const int64_t bounded = std::clamp(number, kLowest, kLargest);
+    if (bounded != number && !is_bound) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("operand ", operand.name, ": expected integers of 32 bits, found ", number));
+    }
+    attr->add_ints(static_cast<int32_t>(bounded));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int64_t>> DescAttributes::IntegersOf(uint32_t maker) const {
+absl::Status DescAttributes::CheckExact(ValueIndex value, const OperandRule& operand) const {
+  WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(value));
+  if (!IsIntegerType(type.dtype)) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const Attribute attribute, ValueAttribute(document_.value(value).op));
+  const absl::StatusOr<int64_t> integer = IntegerOf(attribute, type.dtype);
+  if (integer.ok() && IsExactFloat(*integer)) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("operand ", operand.name,
+                   ": expected an integer that a float holds, as ProgramDesc has one "
+                   "there, found ",
+                   attribute.data.substr(0, 64)));
+}
+
+absl::StatusOr<Attribute> DescAttributes::ValueAttribute(uint32_t maker) const {
   WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
                         ReadAttributes(document_.op(maker).attrs));
   const Attribute* const value = FindAttribute("value", attributes);
@@ -78,7 +109,17 @@ absl::StatusOr<std::vector<int64_t>> DescAttributes::IntegersOf(uint32_t maker) 
     return absl::InvalidArgumentError(
         absl::StrCat(document_.DebugName(maker), ": expected an attribute value, found none"));
   }
-  return IntsOf(*value);
+  return *value;
+}
+
+absl::StatusOr<std::vector<int64_t>> DescAttributes::IntegersOf(uint32_t maker) const {
+  WEFT_ASSIGN_OR_RETURN(const Attribute value, ValueAttribute(maker));
+  WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(document_.op(maker).first_result));
+  if (type.dtype == pb::VarType::INT32 || type.dtype == pb::VarType::INT64) {
+    return weft::pir::IntegersOf(value, type.dtype);
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(document_.DebugName(maker), ": expected integers of 32 or 64 bits"));
 }
 
 absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
@@ -101,17 +142,26 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
                           TypeOf(document_.operands(document_.op(i))[0].value));
     Add("in_dtype", pb::INT)->set_i(type.dtype);
   }
-  if (rule.pir == "1.full") {
-    WEFT_ASSIGN_OR_RETURN(const double value, ConstantOf(document_, document_.op(i).first_result));
-    Add("value", pb::FLOAT)->set_f(static_cast<float>(value));
-    WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(document_.op(i).first_result));
-    if (type.dtype != pb::VarType::FP32 &&
-        static_cast<double>(static_cast<float>(value)) != value) {
-      Add("str_value", pb::STRING)->set_s(absl::StrFormat("%.17g", value));
-    }
-  }
+  if (rule.pir == "1.full") return AddFill(i);
   if (rule.pir == "1.assign_value_") WEFT_RETURN_IF_ERROR(AddValues(i, attributes));
   if (rule.pir == "1.full_like") return FillIfKnown(i);
+  return absl::OkStatus();
+}
+
+// A text as well where a float does not hold the value.
+absl::Status DescAttributes::AddFill(uint32_t i) {
+  const ValueIndex result = document_.op(i).first_result;
+  WEFT_ASSIGN_OR_RETURN(const double value, ConstantOf(document_, result));
+  WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(result));
+  Add("value", pb::FLOAT)->set_f(static_cast<float>(value));
+  if (IsIntegerType(type.dtype) && std::trunc(value) == value) {  // Paddle truncates others
+    WEFT_ASSIGN_OR_RETURN(const Attribute attribute, ValueAttribute(i));
+    WEFT_ASSIGN_OR_RETURN(const int64_t integer, IntegerOf(attribute, type.dtype));
+    if (!IsExactFloat(integer)) Add("str_value", pb::STRING)->set_s(absl::StrCat(integer));
+  } else if (type.dtype != pb::VarType::FP32 &&
+             static_cast<double>(static_cast<float>(value)) != value) {
+    Add("str_value", pb::STRING)->set_s(absl::StrFormat("%.17g", value));
+  }
   return absl::OkStatus();
 }
 
@@ -119,34 +169,35 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
 absl::Status DescAttributes::AddValues(uint32_t i, const std::vector<Attribute>& attributes) {
   const Attribute* const attribute = FindAttribute("values", attributes);
   if (attribute == nullptr) return absl::InvalidArgumentError("expected an attribute values");
-  WEFT_ASSIGN_OR_RETURN(const std::vector<double> values, DoublesOf(*attribute));
   WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(document_.op(i).first_result));
   const bool is_long = type.dtype == pb::VarType::INT64;
+  const bool is_bool = type.dtype == pb::VarType::BOOL;
+  if (is_long || is_bool || type.dtype == pb::VarType::INT32) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> values,
+                          weft::pir::IntegersOf(*attribute, type.dtype));
+    pb::OpDesc::Attr* const attr = Add(is_long   ? "int64_values"
+                                       : is_bool ? "bool_values"
+                                                 : "int32_values",
+                                       is_long ? pb::LONGS : pb::INTS);
+    for (const int64_t value : values) {
+      if (is_long) {
+        attr->add_longs(value);
+      } else {
+        attr->add_ints(static_cast<int32_t>(value));
+      }
+    }
+    return absl::OkStatus();
+  }
   const bool is_double = type.dtype == pb::VarType::FP64;
-  const bool is_int = type.dtype == pb::VarType::INT32 || type.dtype == pb::VarType::BOOL;
-  if (!is_long && !is_double && !is_int && type.dtype != pb::VarType::FP32) {
+  if (!is_double && type.dtype != pb::VarType::FP32) {
     return absl::UnimplementedError("expected values of bool, int32, int64, fp32 or fp64");
   }
-  pb::OpDesc::Attr* const attr = Add(is_long                           ? "int64_values"
-                                     : is_double                       ? "fp64_values"
-                                     : type.dtype == pb::VarType::BOOL ? "bool_values"
-                                     : is_int                          ? "int32_values"
-                                                                       : "fp32_values",
-                                     is_long     ? pb::LONGS
-                                     : is_double ? pb::FLOAT64S
-                                     : is_int    ? pb::INTS
-                                                 : pb::FLOATS);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<double> values, DoublesOf(*attribute));
+  pb::OpDesc::Attr* const attr =
+      Add(is_double ? "fp64_values" : "fp32_values", is_double ? pb::FLOAT64S : pb::FLOATS);
   for (const double value : values) {
-    if (!is_double && !(std::fabs(value) < (is_int ? 2147483648.0 : 9.2e18)) &&
-        (is_long || is_int)) {
-      return absl::InvalidArgumentError(absl::StrCat("expected integers that fit, found ", value));
-    }
-    if (is_long) {
-      attr->add_longs(static_cast<int64_t>(value));
-    } else if (is_double) {
+    if (is_double) {
       attr->add_float64s(value);
-    } else if (is_int) {
-      attr->add_ints(static_cast<int32_t>(value));
     } else {
       attr->add_floats(static_cast<float>(value));
     }

@@ -35,10 +35,15 @@ class DescAttributes {
   absl::Status Derive(uint32_t op, const OpRule& rule, const std::vector<Attribute>& attributes,
                       bool reduces_all);
 
-  // The values of a 1.full_int_array.
+  // The values of a 1.full_int_array of one result.
   absl::StatusOr<std::vector<int64_t>> IntegersOf(uint32_t maker) const;
 
  private:
+  // Of a constant: its attribute value.
+  absl::StatusOr<Attribute> ValueAttribute(uint32_t maker) const;
+  // Unimplemented for a constant of an integer type that a float does not hold.
+  absl::Status CheckExact(ValueIndex value, const OperandRule& operand) const;
+  absl::Status AddFill(uint32_t op);
   absl::Status AddValues(uint32_t op, const std::vector<Attribute>& attributes);
   absl::Status FillIfKnown(uint32_t op);
   absl::StatusOr<ValueType> TypeOf(ValueIndex value) const {

@@ -20,6 +20,13 @@ namespace weft::pir {
 // The version of the format that Paddle 3.3.1 writes.
 inline constexpr int64_t kFormatVersion = 4;
 
+// Ops of the format itself: they make a list, and take one apart.
+inline constexpr absl::string_view kCombineOp = "0.combine", kSplitOp = "0.split";
+// They name the variable of their operand.
+inline bool IsSink(absl::string_view op) {
+  return op == "0.set_parameter" || op == "0.shadow_output";
+}
+
 // An index into Document::values().
 using ValueIndex = uint32_t;
 inline constexpr ValueIndex kNoValue = 0xffffffffu;

@@ -169,6 +169,26 @@ TEST(JsonTest, Unescapes) {
   EXPECT_FALSE(JsonUnescape("\\ude00").ok());
 }
 
+// Which of the two Paddle takes depends on its reader.
+TEST(AttributesTest, RefusesWhatComesTwice) {
+  const auto error = [](const std::string& json) {
+    return std::string(ReadAttributes(json).status().message());
+  };
+  const std::string typed = R"({"#":"0.a_bool","D":false})";
+  EXPECT_THAT(error(absl::StrCat(R"([{"N":"b","AT":)", typed, R"(},{"N":"a","AT":)", typed,
+                                 R"(},{"N":"b","AT":{"#":"0.a_bool","D":true}}])")),
+              HasSubstr("expected every name once, found b twice"));
+  EXPECT_THAT(error(absl::StrCat(R"([{"N":"a","N":"b","AT":)", typed, "}]")),
+              HasSubstr("expected a key once in its object"));
+  EXPECT_THAT(error(absl::StrCat(R"([{"N":"a","AT":)", typed, R"(,"AT":)", typed, "}]")),
+              HasSubstr("expected a key once in its object"));
+  EXPECT_THAT(error(R"([{"N":"a","AT":{"#":"0.a_bool","D":false,"D":true}}])"),
+              HasSubstr("expected a key once in its object"));
+  EXPECT_THAT(error(absl::StrCat(R"([{"N":"\u0061","AT":)", typed, "}]")),
+              HasSubstr("expected a name without escapes"));
+  EXPECT_FALSE(ReadType(R"({"#":"0.t_vec","D":[],"D":[]})").ok());
+}
+
 TEST(AttributesTest, RefusesOtherKindsAndValues) {
   const auto first = [](const std::string& typed) {
     const std::string json = absl::StrCat(R"([{"N":"a","AT":)", typed, "}]");  // the list views it

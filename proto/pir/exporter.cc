@@ -22,12 +22,6 @@
 namespace weft::pir {
 namespace {
 
-constexpr absl::string_view kCombine = "0.combine", kSplit = "0.split";
-
-bool IsSink(absl::string_view name) {
-  return name == "0.set_parameter" || name == "0.shadow_output";
-}
-
 class Exporter {
  public:
   Exporter(const Program& program, const Import& import, const Document& document)
@@ -109,12 +103,17 @@ class Exporter {
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       for (Symbol arg : op.output_args()) last_writer[arg] = id.value();
+      // One that copies: what it reads has another name already.
+      if (id.value() >= import_.op_of_id.size()) continue;
+      const uint32_t i = import_.op_of_id[id.value()];
+      if (IsSink(document_.op(i).name) && IsUnchanged(op)) named_by_sink_[i] = op.output_args()[0];
     }
     for (uint32_t i = 0; i < document_.ops().size(); ++i) {
-      if (document_.op(i).block != 0 || !IsSink(document_.op(i).name) || is_op_of_file_[i])
-        continue;
+      if (document_.op(i).block != 0 || !IsSink(document_.op(i).name)) continue;
       const ValueIndex value = document_.operands(document_.op(i))[0].value;
-      const auto found = last_writer.find(import_.variable_of_value[value]);
+      const auto copy = named_by_sink_.find(i);
+      const auto found = last_writer.find(
+          copy != named_by_sink_.end() ? copy->second : import_.variable_of_value[value]);
       if (found == last_writer.end() || found->second < import_.op_of_id.size()) continue;
       sinks_behind_[found->second].push_back(i);
       is_deferred_.emplace(i, true);
@@ -162,7 +161,8 @@ class Exporter {
       if (is_written_[i]) return absl::OkStatus();  // a part of a 1.if
       WEFT_RETURN_IF_ERROR(WriteRange(companions_of_[i], i));
       for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
-      WEFT_RETURN_IF_ERROR(WriteOld(i));
+      if (named_by_sink_.contains(i)) Copy(op.input_args()[0], op.output_args()[0]);
+      if (!is_deferred_.contains(i)) WEFT_RETURN_IF_ERROR(WriteOld(i));
     }
     const auto sinks = sinks_behind_.find(static_cast<uint32_t>(id));
     if (sinks == sinks_behind_.end()) return absl::OkStatus();
@@ -191,13 +191,18 @@ class Exporter {
     return current_[var.value()];
   }
 
+  void Copy(Symbol from, Symbol to) {
+    const Current value = CurrentOf(from);
+    CurrentOf(to) = value;
+  }
+
   // The id of what an operand of the file is now.
   absl::StatusOr<int64_t> IdNow(ValueIndex value) {
     const Value& old = document_.value(value);
     const Symbol var = import_.variable_of_value[value];
     if (var.valid() && CurrentOf(var).id != 0) return CurrentOf(var).id;
     const absl::string_view made_by = old.op == kNoOp ? "" : document_.op(old.op).name;
-    if (made_by != kCombine) return old.id;
+    if (made_by != kCombineOp) return old.id;
     // A list of what its elements are now.
     std::vector<int64_t> ids;
     for (const Operand& element : document_.operands(document_.op(old.op))) {
@@ -209,7 +214,7 @@ class Exporter {
       list_ids = ids;
       list = old.id;
     } else if (list_ids != ids) {
-      WEFT_ASSIGN_OR_RETURN(NewOp op, new_ops_.Make(kCombine, ids, {}, {std::string(old.type)}));
+      WEFT_ASSIGN_OR_RETURN(NewOp op, new_ops_.Make(kCombineOp, ids, {}, {std::string(old.type)}));
       Append(op.json);
       list_ids = ids;
       list = op.results[0];
@@ -236,11 +241,18 @@ class Exporter {
     std::string text;
     const char* copied = op.bytes.data();
     for (const Operand& operand : OperandsOf(i)) {
+      const auto copy = named_by_sink_.find(i);
+      const bool is_copy = copy != named_by_sink_.end();
       if (IsSink(op.name) || op.num_blocks > 0) {
-        const Symbol var = import_.variable_of_value[operand.value];
+        const Symbol var = is_copy ? copy->second : import_.variable_of_value[operand.value];
         if (var.valid()) WEFT_RETURN_IF_ERROR(SplitBufferOf(var));
       }
-      WEFT_ASSIGN_OR_RETURN(const int64_t id, IdNow(operand.value));
+      int64_t id;
+      if (is_copy) {
+        id = CurrentOf(copy->second).id;
+      } else {
+        WEFT_ASSIGN_OR_RETURN(id, IdNow(operand.value));
+      }
       if (id == document_.value(operand.value).id) continue;
       text.append(copied, operand.id_text);
       absl::StrAppend(&text, id);
@@ -248,7 +260,7 @@ class Exporter {
     }
     text.append(copied, op.bytes.data() + op.bytes.size());
     AppendOld(i, text);
-    if (op.name == kCombine && op.num_results == 1) {
+    if (op.name == kCombineOp && op.num_results == 1) {
       auto& [ids, list] = lists_[op.first_result];
       ids.clear();
       for (const Operand& element : document_.operands(op)) {
@@ -269,10 +281,10 @@ class Exporter {
 
   // What takes the lists apart that an op has made comes at once: inserted ops read the elements.
   absl::Status WriteSplits(uint32_t i) {
-    if (document_.op(i).name == kCombine) return absl::OkStatus();
+    if (document_.op(i).name == kCombineOp) return absl::OkStatus();
     for (uint32_t next = document_.EndOf(i); next < document_.ops().size(); ++next) {
       const DocumentOp& op = document_.op(next);
-      if (op.block != 0 || op.name != kSplit || is_written_[next]) return absl::OkStatus();
+      if (op.block != 0 || op.name != kSplitOp || is_written_[next]) return absl::OkStatus();
       WEFT_RETURN_IF_ERROR(WriteOld(next));
     }
     return absl::OkStatus();
@@ -309,6 +321,8 @@ class Exporter {
       }
       inputs.push_back({arg, now.id, std::string(now.type)});
     }
+    // What the op writes takes the place of the part in the buffer.
+    for (Symbol out : op.output_args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(out));
     const bool in_place = is_bound_.contains(op.output_args()[0]);
     WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
                           new_ops_.Translate(op, inputs, StreamOf(op), in_place));
@@ -329,6 +343,12 @@ class Exporter {
 
   // An op on a buffer of parameters, as one on each: copies of them would not outlive the step.
   absl::Status WriteForParts(const Op& op, const Buffer& buffer) {
+    if (op.input_args().size() != 1 || op.output_args().size() != 1 ||
+        op.input_args()[0] != op.output_args()[0]) {
+      return absl::UnimplementedError(absl::StrCat(
+          "writes ", program_.name(op.output_args()[0]),
+          ", a buffer of what outlives the step: expected an op in place, on the buffer alone"));
+    }
     for (const std::string& name : buffer.parts) {
       const Symbol part = program_.FindSymbol(name);
       const Current now = CurrentOf(part);
@@ -377,7 +397,10 @@ class Exporter {
     if (op.type() == "c_wait_compute") waiting_rings_.insert(op.IntAttr("ring_id").value_or(0));
     const auto in = op.input_args(), out = op.output_args();
     for (size_t k = 0; k < std::min(in.size(), out.size()); ++k) {
-      if (in[k] != out[k]) CurrentOf(out[k]) = CurrentOf(in[k]);
+      if (in[k] == out[k]) continue;
+      WEFT_RETURN_IF_ERROR(SplitBufferOf(in[k]));
+      WEFT_RETURN_IF_ERROR(SplitBufferOf(out[k]));
+      Copy(in[k], out[k]);
     }
     return absl::OkStatus();
   }
@@ -444,6 +467,8 @@ class Exporter {
   std::vector<bool> is_op_of_file_;      // by op of the file: it is an op of the imported program
   std::vector<uint32_t> companions_of_;  // by op of the file: the first one that comes with it
   uint32_t companions_end_ = 0;
+  // By op of the file: the variable that it names, a copy of that of its operand.
+  absl::flat_hash_map<uint32_t, Symbol> named_by_sink_;
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> sinks_behind_;  // by OpId
   absl::flat_hash_map<uint32_t, bool> is_deferred_;                    // those
   absl::flat_hash_map<ValueIndex, std::pair<std::vector<int64_t>, int64_t>> lists_;

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -47,7 +48,8 @@ std::vector<std::string> Lines(const std::string& bytes) {
 
 class Edit {
  public:
-  explicit Edit(const std::string& file) : program_(*ImportBytes(Files().at(file))) {}
+  explicit Edit(const std::string& file) : Edit(*ImportBytes(Files().at(file))) {}
+  explicit Edit(Program program) : program_(std::move(program)) {}
 
   OpId op(size_t position) const { return program_.block(0).ops()[position]; }
   Program& program() { return program_; }
@@ -197,6 +199,27 @@ TEST(ExporterTest, StartupNamesTheBroadcastValue) {
   EXPECT_THAT(text.substr(text.find("broadcast")), HasSubstr("\"persistable\""));
 }
 
+// Two parameters that begin with the same values are two variables, each with its own broadcast.
+TEST(ExporterTest, StartupNamesCopies) {
+  const std::string& bytes = Files().at("fit_a_line/startup.json");
+  const size_t begin = bytes.find(R"({"#":"0.set_parameter")");
+  const std::string sink = bytes.substr(begin, bytes.find(R"(,{"#":)", begin) - begin);
+  const std::string copy = absl::StrReplaceAll(sink, {{"fc_0.w_0", "copy.w_0"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(Program program,
+                            ImportBytes(absl::StrReplaceAll(bytes, {{sink, sink + "," + copy}})));
+  EXPECT_EQ(OpTexts(program)[1], "assign(fc_0.w_0 -> copy.w_0)");
+  Edit edit(std::move(program));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const std::string text,
+      edit.InsertAfter(3, {InPlace("broadcast", "fc_0.w_0"), InPlace("broadcast", "copy.w_0")}));
+  EXPECT_THAT(Lines(text),
+              ElementsAre("1.full_int_array 1 <-", "1.full 2 <-", "1.full 3 <-",
+                          "1.uniform 4 <- 1 2 3", "1.full 5 <-", "0.set_parameter <- 5",
+                          "1.full 6 <-", "1.broadcast 7 <- 4", "0.set_parameter <- 7",
+                          "1.broadcast 8 <- 4", "0.set_parameter <- 8", "0.shadow_output <- 6"));
+  EXPECT_THAT(text, HasSubstr(absl::StrReplaceAll(copy, {{R"({"%":4})", R"({"%":8})"}})));
+}
+
 // Its parts are copied into the buffer and out of it, so that readers depend on the op on it.
 TEST(ExporterTest, BuffersBecomeConcatAndSplit) {
   Edit edit("fit_a_line/main.json");
@@ -224,6 +247,29 @@ TEST(ExporterTest, BuffersBecomeConcatAndSplit) {
   WEFT_EXPECT_OK(ImportBytes(text));
 }
 
+// What an op writes into a part takes the place of what the buffer has there.
+TEST(ExporterTest, PartsAreWrittenBehindTheirBuffer) {
+  Edit edit("fit_a_line/main.json");
+  const std::vector<std::string> parts = {"fc_0.b_0@GRAD", "fc_0.w_0@GRAD"};
+  ProgramBuilder builder;
+  builder.Var("buffer", {14});
+  const pb::VarDesc buffer = builder.last_var();
+  builder.Op("coalesce_tensor", {{"Input", parts}},
+             {{"FusedOutput", {"buffer"}}, {"Output", parts}});
+  const pb::OpDesc coalesce = builder.last_op();
+  builder.Op("assign", {{"X", {"fc_0.w_0"}}}, {{"Out", {"fc_0.w_0@GRAD"}}});
+  const pb::OpDesc assign = builder.last_op();
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const std::string text,
+      edit.InsertAfter(10, {coalesce, InPlace("all_reduce", "buffer"), assign}, {buffer}));
+  const std::vector<std::string> lines = Lines(text);
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 23, lines.end()),
+              ElementsAre("1.all_reduce_ 31 <- 30", "1.full_int_array 32 <-", "1.full 33 <-",
+                          "1.split 34 <- 31 32 33", "0.split 35 36 <- 34", "1.full_int_array 37 <-",
+                          "1.reshape 38 <- 36 37", "1.assign 39 <- 3", "1.sgd_ 22 23 <- 2 1 35 0",
+                          "1.sgd_ 24 25 <- 3 1 39 0"));
+}
+
 // What an op makes is lost with the step, unless it is the memory of the parameter.
 TEST(ExporterTest, ParametersAreWrittenInPlaceAlsoInBuffers) {
   Edit edit("fit_a_line/main.json");
@@ -242,6 +288,14 @@ TEST(ExporterTest, ParametersAreWrittenInPlaceAlsoInBuffers) {
   EXPECT_THAT(std::vector<std::string>(lines.begin() + 20, lines.end()),
               ElementsAre("1.all_reduce_ 26 <- 22", "1.all_reduce_ 27 <- 24", "1.full 28 <-",
                           "1.scale_ 29 <- 26 28", "1.full 30 <-", "1.scale_ 31 <- 27 30"));
+  // One that reads something else is no op on each part.
+  Edit reads("fit_a_line/main.json");
+  builder.Op("scale", {{"X", {"fc_0.w_0@GRAD"}}}, {{"Out", {"buffer"}}}).FloatAttr("scale", 0.5f);
+  EXPECT_THAT(
+      std::string(
+          reads.InsertAfter(12, {coalesce, builder.last_op()}, {buffer}).status().message()),
+      HasSubstr("(scale): writes buffer, a buffer of what outlives the step: expected an op in "
+                "place, on the buffer alone"));
   // Another op would need a copy.
   Edit other("fit_a_line/main.json");
   EXPECT_THAT(std::string(other.InsertAfter(12, {InPlace("sqrt", "fc_0.w_0")}).status().message()),

@@ -25,6 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::weft::testing::OpTexts;
+using ::weft::testing::StatusIs;
 
 TEST(ImporterTest, ValuesBecomeVariables) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(Files().at("fit_a_line/main.json")));
@@ -78,6 +79,94 @@ TEST(ImporterTest, LargeIntegersKeepTheirDigits) {
   bytes.replace(type, 7, "0.t_i64");
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
   EXPECT_EQ(program.op(program.block(0).ops()[2]).StringAttr("str_value"), "123456789");
+}
+
+// Inserts ops into fit_a_line, behind the last.
+std::string WithOps(const std::string& ops) {
+  const std::string& bytes = Files().at("fit_a_line/main.json");
+  const size_t end = bytes.rfind("]}]}]}}");
+  return absl::StrCat(bytes.substr(0, end), ",", ops, bytes.substr(end));
+}
+
+std::string TensorJson(const std::string& dtype) {
+  return absl::StrCat(R"({"#":"0.t_dtensor","D":[{"#":"0.t_)", dtype, R"("},[1],"NCHW",[],0]})");
+}
+
+// A constant: kind and data of the attribute, and the type of the result.
+std::string ConstantJson(const std::string& op, const std::string& id, const std::string& value,
+                         const std::string& dtype) {
+  return absl::StrCat(R"({"#":")", op, R"(","A":[{"AT":{"#":"1.a_intarray","D":[1]},"N":"shape"},)",
+                      R"({"AT":)", value, R"(,"N":")", op == "1.assign_value_" ? "values" : "value",
+                      R"("}],"I":[)", op == "1.assign_value_" ? R"({"%":0})" : "",
+                      R"(],"O":[{"%":)", id, R"(,"TT":)", TensorJson(dtype), R"(}],"OA":[]})");
+}
+
+std::string ListJson(const std::string& kind, const std::string& value) {
+  return absl::StrCat(R"({"#":"0.a_array","D":[{"#":")", kind, R"(","D":)", value, "}]}");
+}
+
+TEST(ImporterTest, ConstantsOfIntegersAreExactOrRefused) {
+  const auto last = [](const std::string& op) {
+    const auto program = ImportBytes(WithOps(op));
+    WEFT_EXPECT_OK(program);
+    return program->op(program->block(0).ops().back()).ToProto();
+  };
+  const auto attr = [](const pb::OpDesc& op, const std::string& name) {
+    for (const auto& attr : op.attrs()) {
+      if (attr.name() == name) return attr;
+    }
+    return pb::OpDesc::Attr();
+  };
+  const std::string odd = "9007199254740993";  // no double
+  EXPECT_THAT(attr(last(ConstantJson("1.assign_value_", "99", ListJson("0.a_i64", odd), "i64")),
+                   "int64_values")
+                  .longs(),
+              ElementsAre(9007199254740993));
+  EXPECT_THAT(
+      attr(last(ConstantJson("1.assign_value_", "99", ListJson("0.a_bool", "true"), "bool")),
+           "bool_values")
+          .ints(),
+      ElementsAre(1));
+  EXPECT_THAT(attr(last(ConstantJson("1.full_int_array", "99", ListJson("0.a_i64", odd), "i64")),
+                   "int64_values")
+                  .longs(),
+              ElementsAre(9007199254740993));
+  EXPECT_EQ(
+      attr(last(ConstantJson("1.full", "99", R"({"#":"0.a_i64","D":9007199254740993})", "i64")),
+           "str_value")
+          .s(),
+      odd);
+  EXPECT_EQ(attr(last(ConstantJson("1.full", "99", R"({"#":"0.a_f64","D":1000000000000001024.0})",
+                                   "i64")),
+                 "str_value")
+                .s(),
+            "1000000000000001024");
+  const auto error = [](const std::string& op) {
+    return std::string(ImportBytes(WithOps(op)).status().message());
+  };
+  const std::string wide = "4294967297";
+  EXPECT_THAT(error(ConstantJson("1.assign_value_", "99", ListJson("0.a_i64", wide), "i32")),
+              HasSubstr("expected an integer that fits int32, found 0.a_i64 4294967297"));
+  EXPECT_THAT(error(ConstantJson("1.assign_value_", "99", ListJson("0.a_f64", "0.5"), "i64")),
+              HasSubstr("expected an integer, found 0.a_f64 0.5"));
+  EXPECT_THAT(error(ConstantJson("1.full_int_array", "99", ListJson("0.a_i64", wide), "i32")),
+              HasSubstr("expected an integer that fits int32, found 0.a_i64 4294967297"));
+  EXPECT_THAT(error(ConstantJson("1.full", "99", R"({"#":"0.a_f64","D":4294967297.0})", "i32")),
+              HasSubstr("expected an integer that fits int32"));
+  // What reads a constant as an attribute.
+  const auto reader = [](const std::string& op, const std::string& id) {
+    return absl::StrCat(R"(,{"#":")", op, R"(","A":[],"I":[{"%":4},{"%":)", id, R"(}],)",
+                        R"("O":[{"%":100,"TT":)", TensorJson("i64"), R"(}],"OA":[]})");
+  };
+  EXPECT_THAT(error(ConstantJson("1.full_int_array", "99", ListJson("0.a_i64", wide), "i64") +
+                    reader("1.reshape", "99")),
+              HasSubstr("operand shape: expected integers of 32 bits, found 4294967297"));
+  const std::string full = ConstantJson("1.full", "99", R"({"#":"0.a_f64","D":16777217.0})", "i64");
+  EXPECT_THAT(error(full + reader("1.scale", "99")),
+              HasSubstr("operand scale: expected an integer that a float holds, as ProgramDesc has "
+                        "one there, found 16777217.0"));
+  WEFT_EXPECT_OK(ImportBytes(
+      WithOps(absl::StrReplaceAll(full, {{"16777217", "16777218"}}) + reader("1.scale", "99"))));
 }
 
 TEST(ImporterTest, StartupNamesWhatItMakes) {
@@ -166,6 +255,9 @@ TEST(ImporterTest, UnknownOpsAreKeptUnderPaddlesName) {
 
 // Other than the table says: an op of no results, a list where a tensor is expected.
 TEST(ImporterTest, OpsOfAnotherFormAreKept) {
+  const std::string empty = R"({"#":"1.full_int_array","A":[],"I":[],"O":[],"OA":[]})";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program last, ImportBytes(WithOps(empty)));
+  EXPECT_EQ(OpTexts(last).back(), "pd_op.full_int_array( -> )");
   WEFT_ASSERT_OK_AND_ASSIGN(
       const Program program,
       ImportBytes(Edited("fit_a_line/main.json", R"({"#":"1.matmul",)",
@@ -200,6 +292,80 @@ TEST(ImporterTest, RefusesWhatItCannotTranslate) {
   EXPECT_THAT(error(Edited("fit_a_line/main.json", R"("I":[{"%":2},{"%":1},{"%":19},{"%":0}])",
                            R"("I":[{"%":2},{"%":1},{"%":8},{"%":0}])")),
               HasSubstr("(1.sgd_): expected a gradient that depends on a loss, found %8"));
+}
+
+// Lists of lists double what they hold at each step: here 2^64 tensors. Their types do not matter.
+TEST(ImporterTest, RefusesListsOfLists) {
+  for (const std::string type : {R"({"#":"0.t_vec","D":[]})", R"({"#":"NULL"})"}) {
+    std::string ops;
+    for (int id = 100; id < 164; ++id) {
+      const int element = id == 100 ? 3 : id - 1;
+      absl::StrAppend(&ops, id == 100 ? "" : ",", R"({"#":"0.combine","A":[],"I":[{"%":)", element,
+                      R"(},{"%":)", element, R"(}],"O":[{"%":)", id, R"(,"TT":)", type,
+                      R"(}],"OA":[]})");
+    }
+    EXPECT_THAT(std::string(ImportBytes(WithOps(ops)).status().message()),
+                HasSubstr("(0.combine): expected a list of dense tensors, found the element %100"));
+  }
+}
+
+// Minutes, if the flags of all results were read again for each.
+TEST(ImporterTest, OpsMayHaveManyResults) {
+  constexpr int kResults = 20000;
+  std::string results, flags;
+  for (int r = 0; r < kResults; ++r) {
+    absl::StrAppend(&results, r == 0 ? "" : ",", R"({"%":)", 1000 + r, R"(,"TT":)",
+                    TensorJson("f32"), "}");
+    absl::StrAppend(&flags, r == 0 ? "" : ",", R"({"#":"0.a_bool","D":)",
+                    r % 2 == 0 ? "true" : "false", "}");
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const Program program,
+      ImportBytes(WithOps(absl::StrCat(
+          R"({"#":"1.many","A":[],"I":[{"%":4}],"O":[)", results,
+          R"(],"OA":[{"N":"stop_gradient","AT":{"#":"0.a_array","D":[)", flags, "]}}]}"))));
+  const auto stops = [&](const std::string& name) {
+    return program.var(program.block(0).FindVar(name)).ToProto().stop_gradient();
+  };
+  EXPECT_TRUE(stops("many_1000"));
+  EXPECT_FALSE(stops("many_1001"));
+  EXPECT_FALSE(stops(absl::StrCat("many_", 1000 + kResults - 1)));
+}
+
+// A small file, of which ProgramDesc would be thousands of times as large.
+TEST(ImporterTest, RefusesFilesThatGrow) {
+  const auto status = [](const std::string& shared, const std::string& reader, int readers) {
+    std::string ops = shared;
+    for (int id = 1000; id < 1000 + readers; ++id) {
+      absl::StrAppend(&ops, ",", absl::StrReplaceAll(reader, {{"@", absl::StrCat(id)}}));
+    }
+    return ImportBytes(WithOps(ops)).status();
+  };
+  const auto too_much =
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 8 times the bytes"));
+  std::string ints = R"({"#":"0.a_i64","D":1})", elements = R"({"%":4})";
+  for (int k = 1; k < 5000; ++k) {
+    ints += R"(,{"#":"0.a_i64","D":1})";
+    elements += R"(,{"%":4})";
+  }
+  const std::string result = R"("O":[{"%":@,"TT":)" + TensorJson("f32") + R"(}],"OA":[]})";
+  const std::string constant =
+      absl::StrCat(R"({"#":"1.full_int_array","A":[{"N":"value","AT":{"#":"0.a_array","D":[)", ints,
+                   R"(]}}],"I":[],"O":[{"%":99,"TT":)", TensorJson("i64"), R"(}],"OA":[]})");
+  const std::string reshape = R"({"#":"1.reshape","A":[],"I":[{"%":4},{"%":99}],)" + result;
+  WEFT_EXPECT_OK(status(constant, reshape, 4));
+  EXPECT_THAT(status(constant, reshape, 500), too_much);
+  const std::string list = absl::StrCat(R"({"#":"0.combine","A":[],"I":[)", elements,
+                                        R"(],"O":[{"%":99,"TT":{"#":"0.t_vec","D":[]}}],"OA":[]})");
+  const std::string add_n = R"({"#":"1.add_n","A":[],"I":[{"%":99}],)" + result;
+  WEFT_EXPECT_OK(status(list, add_n, 4));
+  EXPECT_THAT(status(list, add_n, 500), too_much);
+  const std::string data = absl::StrCat(
+      R"({"#":"1.data","A":[{"N":"name","AT":{"#":"0.a_str","D":")", std::string(50000, 'x'),
+      R"("}}],"I":[],"O":[{"%":99,"TT":)", TensorJson("f32"), R"(}],"OA":[]})");
+  const std::string relu = R"({"#":"1.relu","A":[],"I":[{"%":99}],)" + result;
+  WEFT_EXPECT_OK(status(data, relu, 4));
+  EXPECT_THAT(status(data, relu, 500), too_much);
 }
 
 TEST(OpTableTest, RowsAreConsistent) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "proto/pir/attributes.h"
+#include "proto/pir/document.h"
 #include "proto/pir/op_table.h"
 
 namespace weft::pir {
@@ -204,7 +205,7 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
         absl::StrJoin(inputs, ",",
                       [](std::string* out, const NewOpInput& input) { *out += input.type; }),
         "]}");
-    WEFT_ASSIGN_OR_RETURN(NewOp combine, Make("0.combine", operands, {}, {list}));
+    WEFT_ASSIGN_OR_RETURN(NewOp combine, Make(kCombineOp, operands, {}, {list}));
     operands = {combine.results[0]};
     ops.push_back(std::move(combine));
   }
@@ -245,7 +246,7 @@ absl::StatusOr<std::vector<NewOp>> NewOps::SplitEqually(const Op& op, const NewO
   WEFT_ASSIGN_OR_RETURN(NewOp split, Make("1.split_with_num", {input.id, ops[0].results[0]},
                                           {IntAttr("num", num)}, {list}));
   ops.push_back(std::move(split));
-  WEFT_ASSIGN_OR_RETURN(NewOp elements, Make("0.split", {ops[1].results[0]}, {}, types));
+  WEFT_ASSIGN_OR_RETURN(NewOp elements, Make(kSplitOp, {ops[1].results[0]}, {}, types));
   ops.push_back(std::move(elements));
   return ops;
 }
@@ -281,7 +282,7 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Concatenate(absl::Span<const NewOpInp
     WEFT_ASSIGN_OR_RETURN(ids.emplace_back(), Reshape(part.id, {elements}, types.back(), &ops));
   }
   const std::string list = absl::StrCat(R"({"#":"0.t_vec","D":[)", absl::StrJoin(types, ","), "]}");
-  WEFT_ASSIGN_OR_RETURN(NewOp combine, Make("0.combine", ids, {}, {list}));
+  WEFT_ASSIGN_OR_RETURN(NewOp combine, Make(kCombineOp, ids, {}, {list}));
   WEFT_ASSIGN_OR_RETURN(NewOp axis, Constant(0, "int32"));
   WEFT_ASSIGN_OR_RETURN(const std::string type, TensorTypeJson(dtype, {total}));
   WEFT_ASSIGN_OR_RETURN(NewOp concat,
@@ -309,7 +310,7 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Split(int64_t id, absl::Span<const Ne
   WEFT_ASSIGN_OR_RETURN(NewOp axis, Constant(0, "int32"));
   WEFT_ASSIGN_OR_RETURN(NewOp split,
                         Make("1.split", {id, sizes.results[0], axis.results[0]}, {}, {list}));
-  WEFT_ASSIGN_OR_RETURN(NewOp elements, Make("0.split", {split.results[0]}, {}, types));
+  WEFT_ASSIGN_OR_RETURN(NewOp elements, Make(kSplitOp, {split.results[0]}, {}, types));
   *ids = elements.results;
   ops.push_back(std::move(sizes));
   ops.push_back(std::move(axis));

@@ -34,10 +34,6 @@ absl::Status SurveySink(const Document& document, uint32_t i, Survey* survey) {
 
 bool IsConstant(absl::string_view name) { return name == "1.full" || name == "1.full_int_array"; }
 
-bool IsSink(absl::string_view name) {
-  return name == "0.set_parameter" || name == "0.shadow_output";
-}
-
 absl::StatusOr<std::string> SinkName(const Document& document, uint32_t i) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
                         ReadAttributes(document.op(i).attrs));
@@ -67,7 +63,7 @@ bool Translates(const Document& document, uint32_t i) {
         if (value == kNoValue && !operand.optional) return false;
         break;
       case OperandRule::Kind::kList:
-        if (made_by != "0.combine" && !(value == kNoValue && operand.optional)) return false;
+        if (made_by != kCombineOp && !(value == kNoValue && operand.optional)) return false;
         break;
       case OperandRule::Kind::kConstant: {
         const bool is_list = operand.type == pb::INTS || operand.type == pb::LONGS;
@@ -106,7 +102,7 @@ absl::StatusOr<Survey> SurveyOf(const Document& document) {
       if (!is_attribute) is_read[value] = true;
       if (is_attribute) folded[value] = true;
     }
-    if (document.op(i).name == "0.split" && document.op(i).num_operands == 1) {
+    if (document.op(i).name == kSplitOp && document.op(i).num_operands == 1) {
       if (document.operands(document.op(i))[0].value != kNoValue)
         survey.split_of.emplace(document.operands(document.op(i))[0].value, i);
     }

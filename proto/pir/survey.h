@@ -35,8 +35,7 @@ bool Translates(const Document& document, uint32_t op);
 
 // 1.full, 1.full_int_array.
 bool IsConstant(absl::string_view name);
-// 0.set_parameter, 0.shadow_output: they name the variable of their operand.
-bool IsSink(absl::string_view name);
+// Of a sink (IsSink).
 absl::StatusOr<std::string> SinkName(const Document& document, uint32_t op);
 
 }  // namespace weft::pir

@@ -17,6 +17,9 @@ absl::Status Translator::VisitIf(uint32_t i) {
     return absl::InvalidArgumentError("expected a condition and two blocks");
   }
   WEFT_ASSIGN_OR_RETURN(const VarIndex condition, vars_.Read(operands(i)[0].value));
+  // Two helpers and two blocks read it, and two variables have its dims.
+  WEFT_RETURN_IF_ERROR(Spend(4 * vars_[condition].name.size() +
+                             2 * document_.value(operands(i)[0].value).type.size()));
   const std::string stem = absl::StrCat(
       "if_", op(i).num_results == 0 ? absl::StrCat("op_", i)
                                     : absl::StrCat(document_.value(op(i).first_result).id));
@@ -73,6 +76,7 @@ absl::Status Translator::VisitBranch(uint32_t i, uint32_t block, VarIndex condit
     const ValueIndex value = operands(ops.back())[r].value;
     if (value == kNoValue) return absl::InvalidArgumentError("2.yield of no value");
     WEFT_ASSIGN_OR_RETURN(const VarIndex from, vars_.Read(value));
+    WEFT_RETURN_IF_ERROR(Spend(vars_[from].name.size()));
     WriteHelper(ops.back(), "assign", {{"X", {from}}}, {results[r]});
   }
   vars_.set_block(outer);
@@ -83,7 +87,9 @@ absl::Status Translator::VisitBranch(uint32_t i, uint32_t block, VarIndex condit
     for (const Operand& operand : operands(k)) {
       for (const VarIndex var : VariablesOf(operand.value)) {
         const bool is_outer = vars_[var].block < static_cast<int>(block);
-        if (is_outer && seen.insert(var).second) captured.push_back(var);
+        if (!is_outer || !seen.insert(var).second) continue;
+        WEFT_RETURN_IF_ERROR(Spend(vars_[var].name.size()));
+        captured.push_back(var);
       }
     }
   }
@@ -101,7 +107,7 @@ std::vector<VarIndex> Translator::VariablesOf(ValueIndex value) const {
   if (value == kNoValue) return all;
   const uint32_t maker = document_.value(value).op;
   const auto list = members_.find(value);
-  if (maker != kNoOp && op(maker).name == "0.combine") {
+  if (maker != kNoOp && op(maker).name == kCombineOp) {
     for (const Operand& element : operands(maker)) {
       if (element.value != kNoValue) all.push_back(vars_.Of(element.value));
     }

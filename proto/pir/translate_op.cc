@@ -10,28 +10,31 @@ namespace weft::pir {
 
 absl::Status Translator::ReadInto(ValueIndex value, pb::OpDesc::Var* slot) {
   if (value == kNoValue) return absl::OkStatus();
+  const auto add = [&](VarIndex var) -> absl::Status {
+    constexpr size_t kLeast = 9;  // that an operand takes in the file: {"%":0},
+    const absl::string_view name = var == kNoVar ? kEmptyVarName : vars_[var].name;
+    WEFT_RETURN_IF_ERROR(Spend(kLeast + name.size()));
+    slot->add_arguments(std::string(name));
+    return absl::OkStatus();
+  };
   const uint32_t maker = document_.value(value).op;
-  if (maker != kNoOp && op(maker).name == "0.combine") {
+  if (maker != kNoOp && op(maker).name == kCombineOp) {
     for (const Operand& element : operands(maker)) {
-      if (element.value == kNoValue) {
-        slot->add_arguments(std::string(kEmptyVarName));
-        continue;
+      VarIndex var = kNoVar;
+      if (element.value != kNoValue) {
+        WEFT_ASSIGN_OR_RETURN(var, vars_.Read(element.value));
       }
-      WEFT_ASSIGN_OR_RETURN(const VarIndex var, vars_.Read(element.value));
-      slot->add_arguments(vars_[var].name);
+      WEFT_RETURN_IF_ERROR(add(var));
     }
     return absl::OkStatus();
   }
   const auto list = members_.find(value);
   if (list != members_.end()) {
-    for (const VarIndex var : list->second) {
-      slot->add_arguments(var == kNoVar ? std::string(kEmptyVarName) : vars_[var].name);
-    }
+    for (const VarIndex var : list->second) WEFT_RETURN_IF_ERROR(add(var));
     return absl::OkStatus();
   }
   WEFT_ASSIGN_OR_RETURN(const VarIndex var, vars_.Read(value));
-  slot->add_arguments(vars_[var].name);
-  return absl::OkStatus();
+  return add(var);
 }
 
 absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
@@ -42,6 +45,7 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
     const ValueIndex value = operands(i)[k].value;
     if (operand.kind == OperandRule::Kind::kDropped) continue;
     if (operand.kind == OperandRule::Kind::kConstant) {
+      WEFT_RETURN_IF_ERROR(SpendConstant(value));
       WEFT_RETURN_IF_ERROR(attrs_.AddConstant(value, operand));
       if (operand.target == "dim") reduces_all = desc_.attrs().rbegin()->ints().empty();
       continue;
@@ -87,11 +91,11 @@ absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
                                                   ? rule->results[r].name
                                                   : BaseName(op(i).name)));
     WEFT_RETURN_IF_ERROR(vars_.Define(value, var, is_again));
-    WEFT_ASSIGN_OR_RETURN(const bool stops_gradient, Flag(i, "stop_gradient", r));
-    if (stops_gradient) vars_[var].stop_gradient = true;
+    WEFT_ASSIGN_OR_RETURN(const ResultFlags* const flags, FlagsOfResults(i));
+    if (flags->stop_gradient[r]) vars_[var].stop_gradient = true;
   }
   out->add_arguments(vars_[var].name);
-  return absl::OkStatus();
+  return Spend(vars_[var].name.size());
 }
 
 absl::Status Translator::AddList(uint32_t i, uint32_t r, size_t size, pb::OpDesc::Var* out) {
@@ -110,6 +114,7 @@ absl::Status Translator::AddList(uint32_t i, uint32_t r, size_t size, pb::OpDesc
       }
     }
     members.push_back(var);
+    if (var != kNoVar) WEFT_RETURN_IF_ERROR(Spend(vars_[var].name.size()));
     out->add_arguments(var == kNoVar ? std::string(kEmptyVarName) : vars_[var].name);
   }
   return absl::OkStatus();
@@ -123,6 +128,7 @@ absl::Status Translator::AddXShape(uint32_t i) {
   }
   const ValueIndex x = operands(i)[0].value;
   WEFT_ASSIGN_OR_RETURN(const auto of_x, vars_.TypeOf(x));
+  WEFT_RETURN_IF_ERROR(Spend(document_.value(x).type.size()));
   auto type = std::make_shared<ValueType>(*of_x);
   type->dims.insert(type->dims.begin(), 0);
   const VarIndex var = vars_.New(absl::StrCat(vars_[vars_.Of(op(i).first_result)].name, "_xshape"));
@@ -143,8 +149,10 @@ absl::Status Translator::AddForwardAttributes(uint32_t forward) {
   for (uint32_t k = 0; k < op(forward).num_operands; ++k) {
     const OperandRule& operand = rule.operands[k];
     if (operand.kind != OperandRule::Kind::kConstant || has(operand.target)) continue;
+    WEFT_RETURN_IF_ERROR(SpendConstant(operands(forward)[k].value));
     WEFT_RETURN_IF_ERROR(attrs_.AddConstant(operands(forward)[k].value, operand));
   }
+  WEFT_RETURN_IF_ERROR(Spend(op(forward).attrs.size()));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(op(forward).attrs));
   for (const Attribute& attribute : attributes) {
     if (rule.attrs.empty() && !has(attribute.name)) {

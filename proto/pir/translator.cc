@@ -32,11 +32,12 @@ absl::Status Translator::Visit(uint32_t i) {
   if (name == "p") return VisitParameter(i);
   if (name == "1.data") return VisitData(i);
   if (IsSink(name)) return VisitSink(i);
-  if (name == "0.combine" || name == kYield) return absl::OkStatus();
-  if (name == "0.split") return VisitSplit(i);
+  if (name == kYield) return absl::OkStatus();
+  if (name == kCombineOp) return VisitCombine(i);
+  if (name == kSplitOp) return VisitSplit(i);
   if (IsConstant(name) && !survey_.is_kept[i]) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(attributes_, ReadAttributes(op(i).attrs));
-  if (name == "1.full_int_array") {
+  if (name == "1.full_int_array" && op(i).num_results == 1) {
     WEFT_RETURN_IF_ERROR(VisitIntegers(i));
   } else if (Translates(document_, i) && HasXShape(i)) {
     WEFT_RETURN_IF_ERROR(Translate(i, *FindRule(name)));
@@ -57,16 +58,24 @@ absl::Status Translator::VisitParameter(uint32_t i) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Translator::Flag(uint32_t i, absl::string_view name, uint32_t result) const {
+absl::StatusOr<const Translator::ResultFlags*> Translator::FlagsOfResults(uint32_t i) {
+  if (flags_.op == i) return &flags_;
   WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
                         ReadAttributes(op(i).result_attrs));
-  const Attribute* const attribute = FindAttribute(name, attributes);
-  if (attribute == nullptr) return false;
-  WEFT_ASSIGN_OR_RETURN(const std::vector<bool> flags, FlagsOf(*attribute));
-  if (flags.size() == op(i).num_results) return bool{flags[result]};
-  return absl::InvalidArgumentError(absl::StrCat("OA: expected a value of ", name, " for each of ",
-                                                 op(i).num_results, " results, found ",
-                                                 flags.size()));
+  const auto read = [&](absl::string_view name) -> absl::StatusOr<std::vector<bool>> {
+    const uint32_t size = op(i).num_results;
+    const Attribute* const attribute = FindAttribute(name, attributes);
+    if (attribute == nullptr) return std::vector<bool>(size, false);
+    WEFT_ASSIGN_OR_RETURN(std::vector<bool> flags, FlagsOf(*attribute));
+    if (flags.size() == size) return flags;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "OA: expected a value of ", name, " for each of ", size, " results, found ", flags.size()));
+  };
+  flags_.op = kNoOp;
+  WEFT_ASSIGN_OR_RETURN(flags_.persistable, read("persistable"));
+  WEFT_ASSIGN_OR_RETURN(flags_.stop_gradient, read("stop_gradient"));
+  flags_.op = i;
+  return &flags_;
 }
 
 absl::Status Translator::VisitData(uint32_t i) {
@@ -78,11 +87,10 @@ absl::Status Translator::VisitData(uint32_t i) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, StringOf(*name));
   const VarIndex var = vars_.Named(text);
   WEFT_RETURN_IF_ERROR(vars_.Define(op(i).first_result, var, /*overwrites=*/false));
-  WEFT_ASSIGN_OR_RETURN(const bool is_persistable, Flag(i, "persistable", 0));
-  WEFT_ASSIGN_OR_RETURN(const bool stops_gradient, Flag(i, "stop_gradient", 0));
-  vars_[var].persistable = is_persistable;
-  vars_[var].stop_gradient = stops_gradient;
-  if (!is_persistable) vars_[var].need_check_feed = true;
+  WEFT_ASSIGN_OR_RETURN(const ResultFlags* const flags, FlagsOfResults(i));
+  vars_[var].persistable = flags->persistable[0];
+  vars_[var].stop_gradient = flags->stop_gradient[0];
+  if (!vars_[var].persistable) vars_[var].need_check_feed = true;
   return absl::OkStatus();
 }
 
@@ -91,6 +99,7 @@ absl::Status Translator::VisitSink(uint32_t i) {
   const ValueIndex value = operands(i)[0].value;
   WEFT_ASSIGN_OR_RETURN(const VarIndex from, vars_.Read(value));
   const bool is_parameter = op(i).name == "0.set_parameter";
+  WEFT_RETURN_IF_ERROR(Spend(vars_[from].name.size()));
   const VarIndex var = vars_.Named(name);
   vars_[var].persistable = true;
   if (is_parameter) vars_[var].is_parameter = true;
@@ -106,6 +115,36 @@ absl::Status Translator::VisitSink(uint32_t i) {
   return Add(i);
 }
 
+absl::Status Translator::Spend(size_t bytes) {
+  constexpr size_t kTimes = 8, kLeast = size_t{1} << 20;
+  copied_ += bytes;
+  if (copied_ <= std::max(kTimes * document_.bytes().size(), kLeast)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "expected names, lists and constants that take at most ", kTimes,
+      " times the bytes of the file where ops read them, found more: in PIR, many ops may read one "
+      "list or constant, and in ProgramDesc each has its own"));
+}
+
+absl::Status Translator::SpendConstant(ValueIndex value) {
+  const uint32_t maker = value == kNoValue ? kNoOp : document_.value(value).op;
+  return maker == kNoOp ? absl::OkStatus() : Spend(op(maker).attrs.size());
+}
+
+absl::Status Translator::VisitCombine(uint32_t i) {
+  if (op(i).num_results != 1) return absl::InvalidArgumentError("expected one result");
+  for (const Operand& element : operands(i)) {
+    if (element.value == kNoValue || vars_.Of(element.value) != kNoVar) continue;
+    WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(element.value));
+    const uint32_t maker = document_.value(element.value).op;
+    const bool is_list = maker != kNoOp && op(maker).name == kCombineOp;
+    if (type->kind == ValueType::Kind::kNull && !is_list) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "expected a list of dense tensors, found the element %", document_.value(element.value).id,
+        ", ", document_.value(element.value).type.substr(0, 64)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Translator::VisitSplit(uint32_t i) {
   if (op(i).num_operands != 1 || operands(i)[0].value == kNoValue) {
     return absl::InvalidArgumentError("expected one operand");
@@ -115,8 +154,10 @@ absl::Status Translator::VisitSplit(uint32_t i) {
   std::vector<VarIndex> vars;
   const uint32_t maker = document_.value(operands(i)[0].value).op;
   if (members != members_.end()) {
+    WEFT_RETURN_IF_ERROR(Spend(members->second.size() * sizeof(VarIndex)));
     vars = members->second;
-  } else if (maker != kNoOp && op(maker).name == "0.combine") {
+  } else if (maker != kNoOp && op(maker).name == kCombineOp) {
+    WEFT_RETURN_IF_ERROR(Spend(op(maker).num_operands * sizeof(VarIndex)));
     for (const Operand& operand : operands(maker)) {
       if (operand.value == kNoValue) return absl::InvalidArgumentError("an empty list element");
       WEFT_ASSIGN_OR_RETURN(vars.emplace_back(), vars_.Read(operand.value));

@@ -58,11 +58,25 @@ class Translator {
   absl::Status VisitOps(uint32_t block);
   absl::Status Visit(uint32_t i);
   absl::Status VisitParameter(uint32_t i);
-  absl::StatusOr<bool> Flag(uint32_t i, absl::string_view name, uint32_t result) const;
+
+  // Of "OA", for every result; false where the file says nothing. Read once for an op, whose
+  // results may be many.
+  struct ResultFlags {
+    uint32_t op = kNoOp;
+    std::vector<bool> persistable, stop_gradient;
+  };
+  absl::StatusOr<const ResultFlags*> FlagsOfResults(uint32_t i);
   absl::Status VisitData(uint32_t i);
 
   // Names the variable of its operand; if that has another name, copies it.
   absl::Status VisitSink(uint32_t i);
+  // Accounts for bytes that an op copies from elsewhere in the file: names of variables, lists,
+  // constants. ResourceExhausted if they take many times the file.
+  absl::Status Spend(size_t bytes);
+  absl::Status SpendConstant(ValueIndex value);
+
+  // A list of lists would be as many tensors as it has paths.
+  absl::Status VisitCombine(uint32_t i);
   absl::Status VisitSplit(uint32_t i);
 
   using Slots = google::protobuf::RepeatedPtrField<pb::OpDesc::Var>;
@@ -123,6 +137,7 @@ class Translator {
   const Training training_;
   const Survey survey_;
   Variables vars_;
+  size_t copied_ = 0;                                               // bytes: see Spend
   absl::flat_hash_map<ValueIndex, std::vector<VarIndex>> members_;  // of lists that ops make
   absl::flat_hash_map<ValueIndex, VarIndex> xshape_of_result_, xshape_of_x_;
   absl::flat_hash_map<VarIndex, uint32_t> forward_of_xshape_;
@@ -130,6 +145,7 @@ class Translator {
   pb::OpDesc desc_;                    // of the op that is visited
   DescAttributes attrs_{document_, &desc_};
   std::vector<Attribute> attributes_;  // of the same
+  ResultFlags flags_;                  // of the op that was asked for last
   BlockWriter blocks_;
 };
 
