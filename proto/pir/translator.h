@@ -58,6 +58,8 @@ class Translator {
   absl::Status VisitOps(uint32_t block);
   absl::Status Visit(uint32_t i);
   absl::Status VisitParameter(uint32_t i);
+  // Moves a schedule from the attributes of the op to its variable.
+  absl::Status TakeSchedule();
   absl::StatusOr<bool> Flag(uint32_t i, absl::string_view name, uint32_t result) const;
   absl::Status VisitData(uint32_t i);
 
