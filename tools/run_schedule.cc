@@ -113,6 +113,15 @@ absl::StatusOr<HostSettings> HostSettingsOf(const RunSchedule& schedule, const P
         AddRate(scheduled.variable, scheduled.text, schedule.state, begin, end, &settings)));
     note(absl::StrCat(scheduled.variable, " follows the schedule of the program, ",
                       Shortened(scheduled.text), "; --lr_schedule or --set gives another"));
+    is_set.insert(scheduled.variable);
+  }
+  const absl::StatusOr<std::string> rate = FindLearningRate(main);
+  if (rate.ok() && !is_set.contains(*rate) &&
+      main.var(main.block(0).FindVar(*rate)).is_parameter()) {
+    note(absl::StrCat(*rate,
+                      " stays constant: in Paddle 3's format, a rate that is a parameter has a "
+                      "scheduler, and the program does not have its schedule; --lr_schedule gives "
+                      "one, or write the program with tools/paddle/export_program.py"));
   }
   return settings;
 }
