@@ -116,8 +116,8 @@ absl::StatusOr<HostSettings> HostSettingsOf(const RunSchedule& schedule, const P
     is_set.insert(scheduled.variable);
   }
   const absl::StatusOr<std::string> rate = FindLearningRate(main);
-  if (rate.ok() && !is_set.contains(*rate) &&
-      main.var(main.block(0).FindVar(*rate)).is_parameter()) {
+  const VarId var = rate.ok() ? main.block(0).FindVar(*rate) : VarId();
+  if (var.valid() && main.var(var).is_parameter() && !is_set.contains(*rate)) {
     note(absl::StrCat(*rate,
                       " stays constant: in Paddle 3's format, a rate that is a parameter has a "
                       "scheduler, and the program does not have its schedule; --lr_schedule gives "
