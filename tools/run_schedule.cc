@@ -113,6 +113,15 @@ absl::StatusOr<HostSettings> HostSettingsOf(const RunSchedule& schedule, const P
         AddRate(scheduled.variable, scheduled.text, schedule.state, begin, end, &settings)));
     note(absl::StrCat(scheduled.variable, " follows the schedule of the program, ",
                       Shortened(scheduled.text), "; --lr_schedule or --set gives another"));
+    is_set.insert(scheduled.variable);
+  }
+  const absl::StatusOr<std::string> rate = FindLearningRate(main);
+  const VarId var = rate.ok() ? main.block(0).FindVar(*rate) : VarId();
+  if (var.valid() && main.var(var).is_parameter() && !is_set.contains(*rate)) {
+    note(absl::StrCat(*rate,
+                      " stays constant: in Paddle 3's format, a rate that is a parameter has a "
+                      "scheduler, and the program does not have its schedule; --lr_schedule gives "
+                      "one, or write the program with tools/paddle/export_program.py"));
   }
   return settings;
 }

@@ -43,7 +43,8 @@ absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::st
 
 // The variables that the host sets before every step of a run from `begin` to `end`: those of the
 // schedule, and those that the program says Paddle's scheduler sets (FindSchedules), unless the
-// schedule sets them or they are in `fed`. Calls `note` for the latter.
+// schedule sets them or they are in `fed`. Calls `note` for the latter, and for a rate that
+// Paddle's scheduler sets and that nothing sets here.
 //
 // InvalidArgument, naming the variable: a program without a single learning rate
 // (FindLearningRate), a rate that ends before the run, and a second one that follows a metric.

@@ -8,6 +8,7 @@
 #include "absl/types/optional.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/rows_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "ops/schema/weft_attrs.h"
 #include "proto/op_role.h"
@@ -32,11 +33,6 @@ bool IsZeroText(const Op& op) {
   const std::string text = op.StringAttr("str_value").value_or("");
   return text.empty() || text == "0" || text == "0.0";
 }
-
-// Zeros among the elements of X do not change the output.
-bool IgnoresZeros(const Op& op) { return op.type() == "squared_l2_norm"; }
-// The elements of the rows of X, whichever rows these are.
-bool TakesRows(const Op& op) { return op.type() == "get_tensor_from_selected_rows"; }
 
 }  // namespace
 
@@ -366,11 +362,11 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe,
   };
   for (uint32_t i : operations_->OperandOrder(op)) add_operand(i);
   for (size_t i = op.input_args().size(); i < ins_.size(); ++i) add_operand(i);
-  if (IgnoresZeros(op)) {
+  if (IgnoresZeros(op.type())) {
     for (ExprId& operand : operands_) operand = expressions_.UpToZeros(operand);
   }
   const ExprId first = table().Call(operation, operands_, operations_->NumOutputs(op));
-  if (TakesRows(op) && operands_.size() == 1) expressions_.NoteRows(first, operands_[0]);
+  if (TakesRows(op.type()) && operands_.size() == 1) expressions_.NoteRows(first, operands_[0]);
   for (size_t i = 0; i < outs_.size(); ++i) {
     RankValue& out = outs_[i];
     out.expr = out.is_zero ? table().Zero()

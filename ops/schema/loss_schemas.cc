@@ -56,6 +56,12 @@ absl::Status CheckKlDivReduction(InferContext& context) {
   return CheckOneOf(context, "reduction", {"none", "sum", "mean", "batchmean"});
 }
 
+// Paddle 3 has targets that are logarithms.
+absl::Status CheckKlDivTarget(InferContext& context) {
+  if (!context.attrs().Bool("log_target")) return absl::OkStatus();
+  return context.AttrError("log_target", "false: targets that are probabilities", "true");
+}
+
 absl::Status InferKlDiv(InferContext& context, const TensorType& x) {
   if (x.dims.empty()) return context.InputError("X", "at least one dimension");
   const bool reduces = context.attrs().String("reduction") != "none";
@@ -155,12 +161,13 @@ void AddLossSchemas(OpSchemaTable* schemas) {
                   .RequiredAttr("delta", 1.0f)
                   .Infer(OutputsLike("X", {"Y"})),
               {{"Residual"}, {"Out"}, {"X", "Y"}}, OutputsLike("Residual", {"Out@GRAD"}));
-  AddWithGrad(
-      schemas,
-      OpSchema("kldiv_loss", "Target, X -> Loss")
-          .Attr("reduction", "mean")
-          .Infer(InOrder({SameType("X", "Target"), CheckKlDivReduction, IfKnown("X", InferKlDiv)})),
-      {{"Target", "X"}, {"Loss"}, {"X"}});
+  AddWithGrad(schemas,
+              OpSchema("kldiv_loss", "Target, X -> Loss")
+                  .Attr("log_target", false)
+                  .Attr("reduction", "mean")
+                  .Infer(InOrder({SameType("X", "Target"), CheckKlDivReduction, CheckKlDivTarget,
+                                  IfKnown("X", InferKlDiv)})),
+              {{"Target", "X"}, {"Loss"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("cross_entropy", "Label, X -> Y")
                   .Attr("ignore_index", -100)

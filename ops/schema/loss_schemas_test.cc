@@ -113,6 +113,16 @@ TEST(SoftmaxWithCrossEntropyTest, GradientOfTheLossOfAnotherShapeIsAnError) {
                                  "loss, found fp32[8, 2]")));
 }
 
+TEST(KlDivTest, TargetsAreProbabilities) {
+  EXPECT_THAT(InferenceCase("kldiv_loss")
+                  .In("Target", {"fp32[8, 2]"})
+                  .In("X", {"fp32[8, 2]"})
+                  .Attr("log_target", true)
+                  .Out("Loss")
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("log_target")));
+}
+
 TEST(SigmoidCrossEntropyTest, LossIsLikeTheLogits) {
   EXPECT_THAT(InferenceCase("sigmoid_cross_entropy_with_logits")
                   .In("Label", {"fp32[-1, 1]"})

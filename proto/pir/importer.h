@@ -36,8 +36,8 @@ class Import : public ProgramOrigin {
 // Operand0, ..., Result0, ...; what writes operands in place must be in the table. Unimplemented,
 // naming the op: ops with regions; unknown ops that write in place. InvalidArgument: a model for
 // inference; a value that is read after an op has overwritten its variable; attributes or types
-// that are not as the format says. ResourceExhausted: lists, constants or names that take many times
-// the file in all their readers. O(bytes).
+// that are not as the format says. ResourceExhausted: lists, constants or names that take many
+// times the file in all their readers. O(bytes).
 absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document);
 
 // The origin of an imported program; null for others.

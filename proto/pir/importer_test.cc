@@ -70,6 +70,30 @@ TEST(ImporterTest, RolesAndPairsFollowTheData) {
                                  "11 fc_0.b_0 fc_0.b_0@GRAD", "12 fc_0.w_0 fc_0.w_0@GRAD"));
 }
 
+// An op carries it: parameters of a file have no place for it.
+TEST(ImporterTest, ALearningRateHasItsSchedule) {
+  const auto with = [](const std::string& text) {
+    std::string bytes = Files().at("fit_a_line/main.json");
+    const std::string update = R"({"#":"1.sgd_","A":[)";
+    return bytes.insert(
+        bytes.find(update) + update.size(),
+        absl::StrCat(R"({"AT":{"#":"0.a_str","D":")", text, R"("},"N":"lr_schedule"},)"));
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const Program program,
+      ImportBytes(with("learning_rate_0=step{learning_rate=0.1,step_size=3,gamma=0.5}")));
+  const auto var = program.var(program.block(0).FindVar("learning_rate_0")).ToProto();
+  ASSERT_EQ(var.attrs_size(), 1);
+  EXPECT_EQ(var.attrs(0).name(), "lr_schedule");
+  EXPECT_EQ(var.attrs(0).s(), "step{learning_rate=0.1,step_size=3,gamma=0.5}");
+  for (OpId id : program.block(0).ops()) EXPECT_FALSE(program.op(id).HasAttr("lr_schedule"));
+  for (const char* bad : {"rate=step{}", "learning_rate_0", "learning_rate_0="}) {
+    EXPECT_THAT(std::string(ImportBytes(with(bad)).status().message()),
+                HasSubstr("(1.sgd_): attribute lr_schedule: expected a variable, '=' and its "
+                          "schedule, found "));
+  }
+}
+
 // A float cannot hold it.
 TEST(ImporterTest, LargeIntegersKeepTheirDigits) {
   std::string bytes = Edited(
@@ -379,6 +403,13 @@ TEST(OpTableTest, RowsAreConsistent) {
     for (const OperandRule& operand : rule.operands) EXPECT_THAT(operand.name, Not(IsEmpty()));
     // Gradients of what the op or its forward op reads.
     if (!IsGradientOp(rule.pir)) continue;
+    if (absl::EndsWith(rule.pir, "_double_grad")) {
+      for (const ResultRule& result : rule.results) {
+        if (rule.pir == "1.relu_double_grad") continue;  // its gradient reads no grad_out
+        EXPECT_GE(rule.FindOperand(absl::StripSuffix(result.name, "_grad")), 0) << result.name;
+      }
+      continue;
+    }
     const OpRule* const forward =
         FindRule(absl::StrCat("1.", absl::StripSuffix(BaseName(rule.pir), "_grad")));
     const OpRule* const in_place =

@@ -3,18 +3,18 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/pir/attributes.h"
+#include "proto/pir/dataflow.h"
+#include "proto/pir/losses.h"
 #include "proto/pir/op_table.h"
 
 namespace weft::pir {
 namespace {
-
-constexpr absl::string_view kSplit = "0.split", kCombine = "0.combine";
 
 class Analysis {
  public:
@@ -24,6 +24,7 @@ class Analysis {
     training_.primal.assign(values, kNoValue);
     training_.is_summand.assign(values, false);
     goes_on_.assign(values, false);
+    read_by_update_.assign(values, false);
     depends_on_loss_.assign(values, false);
     depends_on_gradient_.assign(values, false);
   }
@@ -31,8 +32,10 @@ class Analysis {
   absl::StatusOr<Training> Run() {
     WEFT_RETURN_IF_ERROR(FindLosses());
     if (first_seed_ == kNoOp) return std::move(training_);  // a startup program
-    for (uint32_t op = first_seed_; op < document_.ops().size(); ++op) Follow(op);
     FindUpdates();
+    for (uint32_t i = first_seed_; i < document_.ops().size(); ++i) {
+      WEFT_RETURN_IF_ERROR(Annotate(document_.DebugName(i), Follow(i)));
+    }
     WEFT_RETURN_IF_ERROR(FindPairs());
     FollowGradients();
     AssignTheRest();
@@ -43,14 +46,9 @@ class Analysis {
  private:
   const DocumentOp& op(uint32_t i) const { return document_.op(i); }
   absl::Span<const Operand> operands(uint32_t i) const { return document_.operands(op(i)); }
-  // The op that makes a value; kNoOp for arguments of blocks and for kNoValue.
-  uint32_t MakerOf(ValueIndex value) const {
-    return value == kNoValue ? kNoOp : document_.value(value).op;
-  }
-  absl::string_view MakerName(ValueIndex value) const {
-    const uint32_t maker = MakerOf(value);
-    return maker == kNoOp ? "" : op(maker).name;
-  }
+  uint32_t MakerOf(ValueIndex value) const { return pir::MakerOf(document_, value); }
+  absl::string_view MakerName(ValueIndex value) const { return pir::MakerName(document_, value); }
+  ValueIndex OperandOf(uint32_t i, size_t k) const { return pir::OperandOf(document_, i, k); }
   // Whether the op, or one in its blocks, reads such a value.
   bool ReadsAny(uint32_t i, const std::vector<bool>& values) const {
     const uint32_t end = op(i).num_blocks == 0 ? i + 1 : document_.EndOf(i);
@@ -61,80 +59,40 @@ class Analysis {
     }
     return false;
   }
-  ValueIndex OperandOf(uint32_t i, size_t k) const {
-    const auto all = operands(i);
-    return k < all.size() ? all[k].value : kNoValue;
-  }
-
   // --- Losses ------------------------------------------------------------------------------------
 
-  // A candidate is one if the gradient op of what it resembles reads it, at once or scaled.
   absl::Status FindLosses() {
-    absl::flat_hash_map<ValueIndex, uint32_t> candidates;  // value: its 1.full_like
-    for (uint32_t i = 0; i < document_.ops().size(); ++i) {
-      if (op(i).name == "1.full_like" && op(i).num_operands == 2 && op(i).num_results == 1) {
-        WEFT_ASSIGN_OR_RETURN(const bool is_one, FillsOneElementWithOne(i));
-        if (is_one) candidates.emplace(op(i).first_result, i);
-        continue;
-      }
-      if (candidates.empty()) continue;
-      for (const Operand& operand : operands(i)) {
-        const auto found = candidates.find(operand.value);
-        if (found == candidates.end()) continue;
-        const uint32_t seed = found->second;
-        const ValueIndex loss = OperandOf(seed, 0);
-        const absl::string_view made_by = BaseName(MakerName(loss)), reader = BaseName(op(i).name);
-        if (absl::StripSuffix(reader, "_grad") == made_by && IsGradientOp(op(i).name)) {
-          AddLoss(seed);
-        } else if (IsLinear(reader) && op(i).num_results == 1) {
-          if (reader == made_by) AddLoss(seed);
-          candidates.emplace(op(i).first_result, seed);
-        }
-        break;
-      }
+    WEFT_ASSIGN_OR_RETURN(const std::vector<uint32_t> seeds, FindSeeds(document_));
+    for (const uint32_t seed : seeds) {
+      const ValueIndex loss = OperandOf(seed, 0);
+      depends_on_loss_[op(seed).first_result] = true;
+      training_.primal[op(seed).first_result] = loss;
+      training_.roles[seed] = kRoleBackward | kRoleLoss;
+      training_.roles[MakerOf(loss)] |= kRoleLoss;
     }
+    if (!seeds.empty()) first_seed_ = seeds.front();
     return absl::OkStatus();
-  }
-
-  void AddLoss(uint32_t seed) {
-    const ValueIndex loss = OperandOf(seed, 0);
-    depends_on_loss_[op(seed).first_result] = true;
-    training_.primal[op(seed).first_result] = loss;
-    training_.roles[seed] = kRoleBackward | kRoleLoss;
-    training_.roles[MakerOf(loss)] |= kRoleLoss;
-    first_seed_ = std::min(first_seed_, seed);
-  }
-
-  // Ops of one operand whose gradient is an op of the same name, or which scale a gradient.
-  static bool IsLinear(absl::string_view name) {
-    return name == "scale" || name == "cast" || name == "assign" || name == "all_reduce";
-  }
-
-  absl::StatusOr<bool> FillsOneElementWithOne(uint32_t i) const {
-    if (MakerOf(OperandOf(i, 0)) == kNoOp || MakerName(OperandOf(i, 1)) != "1.full") return false;
-    const absl::StatusOr<double> value = ConstantOf(document_, OperandOf(i, 1));
-    const absl::StatusOr<ValueType> type = ReadType(document_.value(op(i).first_result).type);
-    for (const absl::Status& status : {value.status(), type.status()}) {
-      if (!status.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(document_.DebugName(i), ": ", status.message()));
-      }
-    }
-    return *value == 1.0 && type->kind == ValueType::Kind::kTensor &&
-           std::all_of(type->dims.begin(), type->dims.end(), [](int64_t d) { return d == 1; });
   }
 
   // --- Backward ----------------------------------------------------------------------------------
 
-  void Follow(uint32_t i) {
-    if (!ReadsAny(i, depends_on_loss_)) return;
+  absl::Status Follow(uint32_t i) {
+    if (!ReadsAny(i, depends_on_loss_)) return absl::OkStatus();
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       depends_on_loss_[op(i).first_result + r] = true;
     }
-    if (IsGradientOp(op(i).name)) return FollowGradientOp(i);
-    if (op(i).name == kSplit) return FollowSplit(i);
-    if (BaseName(op(i).name) == "add_n" || BaseName(op(i).name) == "add") return FollowSum(i);
-    FollowLinear(i);
+    const absl::string_view name = BaseName(op(i).name);
+    if (IsLinear(name)) return FollowLinear(i);
+    if (IsGradientOp(op(i).name)) {
+      FollowGradientOp(i);
+    } else if (op(i).name == kSplitOp) {
+      FollowSplit(i);
+    } else if (name == "add_n" || name == "add") {
+      FollowSum(i);
+    } else if (name == "concat") {
+      FollowConcat(i);
+    }
+    return absl::OkStatus();
   }
 
   // The op whose gradients a gradient op computes: it made what a gradient that comes in is of.
@@ -170,64 +128,112 @@ class Analysis {
   void FollowSplit(uint32_t i) {
     const ValueIndex list = OperandOf(i, 0);
     const ValueIndex primal = list == kNoValue ? kNoValue : training_.primal[list];
-    if (primal == kNoValue || MakerName(primal) != kCombine) return;
+    if (primal == kNoValue || MakerName(primal) != kCombineOp) return;
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       training_.primal[op(i).first_result + r] = OperandOf(MakerOf(primal), r);
     }
   }
 
-  // A sum of gradients of one value is one, too.
-  void FollowSum(uint32_t i) {
-    std::vector<ValueIndex> summands;
-    const ValueIndex first = OperandOf(i, 0);
-    if (first != kNoValue && MakerName(first) == kCombine) {
-      for (const Operand& operand : operands(MakerOf(first))) summands.push_back(operand.value);
-    } else {
-      for (const Operand& operand : operands(i)) summands.push_back(operand.value);
+  // The gradient of a split is the concat of those of its parts, also where ops outside the table
+  // made some of them.
+  void FollowConcat(uint32_t i) {
+    const ValueIndex list = OperandOf(i, 0);
+    if (op(i).num_results == 0 || MakerName(list) != kCombineOp) return;
+    const auto parts = operands(MakerOf(list));
+    uint32_t split = kNoOp;  // takes apart the list that the forward op made
+    for (size_t k = 0; k < parts.size(); ++k) {
+      if (parts[k].value == kNoValue) return;
+      const ValueIndex primal = training_.primal[parts[k].value];
+      if (primal == kNoValue) continue;
+      if (MakerName(primal) != kSplitOp || op(MakerOf(primal)).first_result + k != primal) return;
+      if (split != kNoOp && split != MakerOf(primal)) return;
+      split = MakerOf(primal);
     }
+    if (split == kNoOp || op(split).num_results != parts.size()) return;
+    const ValueIndex whole = OperandOf(split, 0);
+    const absl::string_view forward = BaseName(MakerName(whole));
+    if (forward != "split" && forward != "split_with_num") return;
+    training_.primal[op(i).first_result] = OperandOf(MakerOf(whole), 0);
+  }
+
+  // A sum of gradients of one value is one, too. That of some may be unknown, where ops outside the
+  // table made them. What does not depend on a loss (decay) is no gradient.
+  void FollowSum(uint32_t i) {
+    const ValueIndex first = OperandOf(i, 0);
+    const auto summands = MakerName(first) == kCombineOp ? operands(MakerOf(first)) : operands(i);
     ValueIndex primal = kNoValue;
-    for (const ValueIndex summand : summands) {
-      const ValueIndex its = summand == kNoValue ? kNoValue : training_.primal[summand];
-      if (its == kNoValue || (primal != kNoValue && its != primal)) return;
+    for (const Operand& summand : summands) {
+      if (summand.value == kNoValue || !depends_on_loss_[summand.value]) return;
+      const ValueIndex its = training_.primal[summand.value];
+      if (its == kNoValue) continue;
+      if (primal != kNoValue && its != primal) return;
       primal = its;
     }
     if (primal == kNoValue || op(i).num_results == 0) return;
-    for (const ValueIndex summand : summands) training_.is_summand[summand] = true;
+    for (const Operand& summand : summands) {
+      training_.is_summand[summand.value] = true;
+      training_.primal[summand.value] = primal;
+    }
     training_.primal[op(i).first_result] = primal;
   }
 
   // The gradient of scale, cast, assign is an op of the same name. That of add_n is a scale by 1
-  // for each summand, in order. Other such ops scale the gradient, or sum it over ranks.
-  void FollowLinear(uint32_t i) {
+  // for each summand that has a gradient, in order. Other such ops scale the gradient, or sum it
+  // over ranks.
+  absl::Status FollowLinear(uint32_t i) {
     const ValueIndex grad = OperandOf(i, 0);
-    if (grad == kNoValue || op(i).num_results == 0) return;
-    const absl::string_view name = BaseName(op(i).name);
-    if (!IsLinear(name) || training_.primal[grad] == kNoValue) return;
+    if (grad == kNoValue || op(i).num_results == 0 || training_.primal[grad] == kNoValue) {
+      return absl::OkStatus();
+    }
+    const ValueIndex result = op(i).first_result;
     const uint32_t forward = MakerOf(training_.primal[grad]);
     const absl::string_view forward_name = forward == kNoOp ? "" : BaseName(op(forward).name);
-    ValueIndex& primal = training_.primal[op(i).first_result];
-    if (forward_name == name) {
-      primal = OperandOf(forward, 0);
-    } else if (name == "scale" && forward_name == "add_n") {
-      const ValueIndex list = OperandOf(forward, 0);
-      if (list == kNoValue || MakerName(list) != kCombine) return;
-      primal = OperandOf(MakerOf(list), next_summand_[grad]++);
-    } else {
-      primal = training_.primal[grad];
-      goes_on_[grad] = true;
+    if (forward_name == BaseName(op(i).name)) {
+      training_.primal[result] = OperandOf(forward, 0);
+      return absl::OkStatus();
+    }
+    if (forward_name == "add_n") {
+      WEFT_ASSIGN_OR_RETURN(const bool is_of_summand, IsScaleByOne(document_, i));
+      if (is_of_summand) {
+        WEFT_ASSIGN_OR_RETURN(training_.primal[result], NextSummand(forward, grad));
+        return absl::OkStatus();
+      }
+    }
+    // Not a copy beside it, of which nothing is updated.
+    if (MakerName(training_.primal[grad]) == "p" &&
+        (read_by_update_[grad] || !needed_by_update_[result])) {
+      return absl::OkStatus();
+    }
+    training_.primal[result] = training_.primal[grad];
+    goes_on_[grad] = true;
+    return absl::OkStatus();
+  }
+
+  // The summand of an add_n whose gradient comes next.
+  absl::StatusOr<ValueIndex> NextSummand(uint32_t add_n, ValueIndex grad) {
+    const ValueIndex list = OperandOf(add_n, 0);
+    if (MakerName(list) != kCombineOp) return kNoValue;
+    size_t& next = next_summand_[grad];
+    for (;;) {
+      const ValueIndex summand = OperandOf(MakerOf(list), next);
+      if (next++ >= operands(MakerOf(list)).size()) return kNoValue;
+      if (summand == kNoValue) continue;
+      WEFT_ASSIGN_OR_RETURN(const bool stops, StopsGradient(document_, summand));
+      if (!stops) return summand;
     }
   }
 
   // --- Updates -----------------------------------------------------------------------------------
 
   void FindUpdates() {
+    std::vector<ValueIndex> grads;
     for (uint32_t i = 0; i < document_.ops().size(); ++i) {
-      if (!IsInPlace(op(i).name) || MakerName(OperandOf(i, 0)) != "p") continue;
-      const OpRule* const rule = FindRule(op(i).name);
-      const int grad = rule == nullptr ? -1 : rule->FindOperand("grad");
-      if (grad < 0) continue;
-      training_.updates.push_back({i, OperandOf(i, 0), OperandOf(i, grad)});
+      if (!IsUpdate(document_, i)) continue;
+      grads.push_back(OperandOf(i, FindRule(op(i).name)->FindOperand("grad")));
+      training_.updates.push_back({i, OperandOf(i, 0), grads.back()});
+      if (grads.back() != kNoValue) read_by_update_[grads.back()] = true;
     }
+    needed_by_update_ = NeededFor(document_, grads);
   }
 
   absl::Status FindPairs() {
@@ -254,7 +260,7 @@ class Analysis {
       for (const ValueIndex grad : grads) {
         if (!paired.emplace(grad, true).second) continue;
         uint32_t maker = MakerOf(grad);
-        if (op(maker).name == kSplit) maker = MakerOf(OperandOf(maker, 0));
+        if (op(maker).name == kSplitOp) maker = MakerOf(OperandOf(maker, 0));
         training_.pairs.push_back({maker, update.param, grad});
       }
     }
@@ -339,6 +345,8 @@ class Analysis {
   absl::flat_hash_map<ValueIndex, size_t> next_summand_;  // by gradient of an add_n
   // By value: a gradient that an op scales or sums over ranks, whose result takes its place.
   std::vector<bool> goes_on_;
+  // By value: gradients that updates read, and what these are computed from.
+  std::vector<bool> read_by_update_, needed_by_update_;
   std::vector<bool> depends_on_loss_;      // by value
   std::vector<bool> depends_on_gradient_;  // by value: a complete one
 };

@@ -13,8 +13,7 @@ namespace weft::pir {
 
 struct Training {
   // The op_role of every op (proto/op_role.h).
-  //   The gradient of a loss: 1.full_like of one element with 1.0, which the gradient op of the
-  //   loss reads, at once or scaled. Backward is what depends on it.
+  //   The gradient of a loss: proto/pir/losses.h. Backward is what depends on it.
   //   A gradient of a parameter is complete where its parts are summed. What depends on a complete
   //   one updates, as do ops that update parameters.
   //   Other ops behind the loss belong to those that read them. Ops before it are forward.

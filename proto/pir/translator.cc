@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "proto/op_role.h"
@@ -37,6 +38,7 @@ absl::Status Translator::Visit(uint32_t i) {
   if (name == kSplitOp) return VisitSplit(i);
   if (IsConstant(name) && !survey_.is_kept[i]) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(attributes_, ReadAttributes(op(i).attrs));
+  WEFT_RETURN_IF_ERROR(TakeSchedule());
   if (name == "1.full_int_array" && op(i).num_results == 1) {
     WEFT_RETURN_IF_ERROR(VisitIntegers(i));
   } else if (Translates(document_, i) && HasXShape(i)) {
@@ -55,6 +57,21 @@ absl::Status Translator::VisitParameter(uint32_t i) {
   vars_[var].persistable = parameter.persistable;
   vars_[var].is_parameter = parameter.is_parameter;
   vars_[var].stop_gradient = parameter.stop_gradient;
+  return absl::OkStatus();
+}
+
+absl::Status Translator::TakeSchedule() {
+  const Attribute* const attribute = FindAttribute(kScheduleAttr, attributes_);
+  if (attribute == nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::string text, StringOf(*attribute));
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('=', 1));
+  if (parts.second.empty() || !vars_.HasName(parts.first)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "attribute ", kScheduleAttr, ": expected a variable, '=' and its schedule, found ", text));
+  }
+  vars_[vars_.Named(parts.first)].lr_schedule = std::make_shared<const std::string>(parts.second);
+  attributes_.erase(attributes_.begin() + (attribute - attributes_.data()));
   return absl::OkStatus();
 }
 

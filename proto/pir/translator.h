@@ -58,6 +58,8 @@ class Translator {
   absl::Status VisitOps(uint32_t block);
   absl::Status Visit(uint32_t i);
   absl::Status VisitParameter(uint32_t i);
+  // Moves a schedule from the attributes of the op to its variable.
+  absl::Status TakeSchedule();
 
   // Of "OA", for every result; false where the file says nothing. Read once for an op, whose
   // results may be many.

@@ -22,6 +22,11 @@ void Variable::WriteTo(pb::VarDesc* desc) const {
   if (need_check_feed) desc->set_need_check_feed(true);
   desc->set_is_parameter(is_parameter);
   desc->set_stop_gradient(stop_gradient);
+  if (lr_schedule == nullptr) return;
+  pb::VarDesc::Attr* const attr = desc->add_attrs();
+  attr->set_name(std::string(kScheduleAttr));
+  attr->set_type(pb::STRING);
+  attr->set_s(*lr_schedule);
 }
 
 Variables::Variables(const Document& document, const Training& training, const Survey& survey)

@@ -21,13 +21,18 @@ namespace weft::pir {
 using VarIndex = uint32_t;
 inline constexpr VarIndex kNoVar = 0xffffffffu;
 
+// The schedule of a learning rate: an attribute of its declaration, and of an op in a file, whose
+// parameters have no place for one: NAME=SCHEDULE. tools/paddle/export_program.py writes both.
+inline constexpr absl::string_view kScheduleAttr = "lr_schedule";
+
 // A declaration to be written. Takes a tenth of the memory of a VarDesc: those of one type share
 // it.
 struct Variable {
   std::string name;
-  std::shared_ptr<const ValueType> type;  // null: not known yet
-  int block = 0;                          // that declares it
-  bool is_scope = false;                  // of a branch: no tensor
+  std::shared_ptr<const ValueType> type;           // null: not known yet
+  int block = 0;                                   // that declares it
+  bool is_scope = false;                           // of a branch: no tensor
+  std::shared_ptr<const std::string> lr_schedule;  // null: none
   bool persistable = false, is_parameter = false, stop_gradient = false, need_check_feed = false;
 
   void WriteTo(pb::VarDesc* desc) const;

@@ -19,13 +19,13 @@ writes to `exported`
 and returns the `weft` command that trains them. For static programs of Paddle 2.0 to 3.3. One file,
 so that it can be copied beside a script.
 
-The schedule of the learning rate, if there is one, is in main.pb, as attribute lr_schedule of its
-variable: `weft run` follows it, also after `transpile`. main.json has no place for it: the command
-says it.
+The schedule of the learning rate, if there is one, is in the program, as attribute lr_schedule of its
+variable; in main.json, of the first op that reads it. `weft run` follows it, also after `transpile`.
 """
 import collections
 import contextlib
 import copy
+import json
 import os
 import shlex
 import struct
@@ -94,6 +94,8 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
                                                                plateau_steps)
     with _noted_schedule(main, schedule) as is_noted:
         main_path = _write_program(path("main"), main)
+    if schedule is not None and _is_pir(main):
+        is_noted = _note_in_json(main_path, main.lr_name, schedule)
     startup_path = _write_program(path("startup"), startup)
     if test is not None:
         _write_program(path("test"), test)
@@ -210,6 +212,25 @@ def _noted_schedule(main, schedule):
         yield True
     finally:
         desc.remove_attr("lr_schedule")
+
+
+def _note_in_json(path, name, schedule):
+    """Adds the schedule to the first op that reads the parameter; False if there is none.
+
+    Paddle loads such a file, and ignores the attribute.
+    """
+    with open(path, encoding="utf-8") as file:
+        program = json.load(file)
+    ops = program["program"]["regions"][0]["blocks"][0]["ops"]
+    rates = [op["O"]["%"] for op in ops if op["#"] == "p" and op["A"][3] == name]
+    for op in ops:
+        if any(operand["%"] in rates for operand in op.get("I", ())):
+            op["A"].append({"AT": {"#": "0.a_str", "D": "%s=%s" % (name, schedule)},
+                            "N": "lr_schedule"})
+            text = json.dumps(program, separators=(",", ":"), ensure_ascii=False)
+            write_file(path, text.encode())
+            return True
+    return False
 
 
 def _schedule_text(name, options):

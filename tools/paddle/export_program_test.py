@@ -199,6 +199,33 @@ class ScheduleTest(unittest.TestCase):
                          text % ("best=1.25,", 2, 1))
 
 
+class JsonTest(unittest.TestCase):
+    """Paddle 3's own format."""
+
+    def note(self, name):
+        parameter = '{"#":"p","A":[0,1,0,"rate"],"DA":[],"O":{"%":2,"TT":{}},"OA":[1,1,1],"QA":[]}'
+        text = ('{"program":{"regions":[{"blocks":[{"ops":[' + parameter +
+                ',{"#":"1.exp","A":[],"I":[{"%":1}]},{"#":"1.sgd_","A":[@],"I":[{"%":1},{"%":2}]},'
+                '{"#":"1.sgd_","A":[],"I":[{"%":3},{"%":2}]}]}]}]}}')
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "main.json")
+            export_program.write_file(path, text.replace("@", "").encode())
+            is_noted = export_program._note_in_json(path, name, "step{gamma=0.1}")
+            with open(path, encoding="utf-8") as file:
+                return is_noted, file.read(), text
+
+    def test_the_first_reader_of_a_rate_has_its_schedule(self):
+        is_noted, found, text = self.note("rate")
+        self.assertTrue(is_noted)
+        self.assertEqual(found, text.replace("@", '{"AT":{"#":"0.a_str","D":"rate=step{gamma=0.1}"},'
+                                                  '"N":"lr_schedule"}'))
+
+    def test_a_rate_that_is_no_parameter_is_not_noted(self):
+        is_noted, found, text = self.note("another")
+        self.assertFalse(is_noted)
+        self.assertEqual(found, text.replace("@", ""))
+
+
 class ProgramTest(unittest.TestCase):
     def test_what_is_no_program_is_refused(self):
         with self.assertRaisesRegex(ValueError, r"main: expected a static program "

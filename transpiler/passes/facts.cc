@@ -13,6 +13,7 @@
 #include "ops/analysis/updates.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
+#include "proto/kept_op.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -60,7 +61,7 @@ std::string Evidence(const Program& program, std::vector<bool> is_marked) {
         if (schema == nullptr) {
           if (!MayCommunicate(op, symbol, &communications)) continue;
           return absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
-                              " and may reduce it");
+                              " and may reduce it", KeptOpHint(op.type()));
         }
         if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
         for (Symbol alias : op.output_args()) is_marked[alias.value()] = true;

@@ -12,14 +12,19 @@
 namespace weft {
 namespace {
 
+// From a format that has no op_role_var: proto/pir finds what is a gradient.
+bool IsTranslated(const Program& program) { return program.origin() != nullptr; }
+
 // Why the gradient of a parameter that an optimizer updates is not reduced.
 std::string WhyNotReduced(const Program& program, const GradientAnalysis& analysis, Symbol param) {
   for (const SkippedGradient& skipped : analysis.skipped) {
     if (skipped.param != param) continue;
-    return absl::StrCat("gradient ", program.name(skipped.grad), ", which op_role_var names, ",
-                        "is not reduced: ", skipped.why);
+    return absl::StrCat("gradient ", program.name(skipped.grad),
+                        IsTranslated(program) ? "" : ", which op_role_var names,",
+                        " is not reduced: ", skipped.why);
   }
-  return "no backward op names its gradient in op_role_var";
+  return IsTranslated(program) ? "no gradient of it was found that depends on a loss"
+                               : "no backward op names its gradient in op_role_var";
 }
 
 absl::Status CheckAllReducible(const Program& program, const GradientAnalysis& analysis) {
@@ -101,8 +106,13 @@ absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
   WEFT_ASSIGN_OR_RETURN(reduction.analysis, AnalyzeGradients(program, context.distributed_params));
   if (reduction.analysis.pairs.empty()) {
     return absl::FailedPreconditionError(
-        "the program has no gradients: no op of backward role names pairs of parameter and "
-        "gradient in op_role_var; was it saved before minimize() or without training information?");
+        IsTranslated(program)
+            ? "the program has no gradients: no loss was found from whose gradient (1.full_like of "
+              "one element with 1.0) that of a parameter is computed; was it saved before "
+              "minimize()?"
+            : "the program has no gradients: no op of backward role names pairs of parameter and "
+              "gradient in op_role_var; was it saved before minimize() or without training "
+              "information?");
   }
   for (const absl::Status& problem :
        ReductionBlockers(program, reduction.analysis, context.distributed_params)) {

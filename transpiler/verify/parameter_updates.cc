@@ -8,6 +8,7 @@
 #include "ops/analysis/communication.h"
 #include "ops/analysis/updates.h"
 #include "ops/schema/communication_ops.h"
+#include "proto/kept_op.h"
 
 namespace weft {
 namespace {
@@ -45,7 +46,8 @@ absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const R
     const std::string nonlinear =
         grad.first_nonlinear_op.valid()
             ? absl::StrCat(", and ", program.op(grad.first_nonlinear_op).DebugName(),
-                           " is not linear in it")
+                           " is not linear in it",
+                           KeptOpHint(program.op(grad.first_nonlinear_op).type()))
             : "";
     return UpdateProblem{
         "W310", absl::StrCat("which differs between ranks because it is never reduced", nonlinear)};
@@ -76,7 +78,8 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
         "W313",
         absl::StrCat("which is reduced after ", program.op(grad.first_nonlinear_op).DebugName(),
                      ", which is not linear in it; expected the mean over all "
-                     "ranks before that")};
+                     "ranks before that",
+                     KeptOpHint(program.op(grad.first_nonlinear_op).type()))};
   }
   if (grad.is_zero) return absl::nullopt;
   if (grad.unscaled_sums > 0 && grad.reductions > 1) {

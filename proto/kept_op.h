@@ -1,0 +1,26 @@
+// Ops of Paddle 3's format that have no translation: proto/pir/importer.h.
+#ifndef WEFT_PROTO_KEPT_OP_H_
+#define WEFT_PROTO_KEPT_OP_H_
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+// What its types begin with.
+inline constexpr absl::string_view kKeptOpPrefix = "pd_op.";
+
+// What to do about an op that stands in the way, to be appended to a message; empty for others.
+inline std::string KeptOpHint(absl::string_view type) {
+  if (!absl::StartsWith(type, kKeptOpPrefix)) return std::string();
+  return absl::StrCat("; ", type,
+                      " is not in the table of docs/pir.md: write the program in Paddle's old "
+                      "format, with FLAGS_enable_pir_api=0 before `import paddle`");
+}
+
+}  // namespace weft
+
+#endif  // WEFT_PROTO_KEPT_OP_H_

@@ -1,0 +1,67 @@
+#include "proto/pir/dataflow.h"
+
+#include "base/status_macros.h"
+#include "proto/pir/attributes.h"
+#include "proto/pir/op_table.h"
+
+namespace weft::pir {
+
+uint32_t MakerOf(const Document& document, ValueIndex value) {
+  return value == kNoValue ? kNoOp : document.value(value).op;
+}
+
+absl::string_view MakerName(const Document& document, ValueIndex value) {
+  const uint32_t maker = MakerOf(document, value);
+  return maker == kNoOp ? "" : document.op(maker).name;
+}
+
+ValueIndex OperandOf(const Document& document, uint32_t op, size_t operand) {
+  const auto all = document.operands(document.op(op));
+  return operand < all.size() ? all[operand].value : kNoValue;
+}
+
+std::vector<bool> NeededFor(const Document& document, const std::vector<ValueIndex>& values) {
+  std::vector<bool> needed(document.values().size(), false);
+  for (const ValueIndex value : values) {
+    if (value != kNoValue) needed[value] = true;
+  }
+  for (uint32_t i = document.ops().size(); i-- > 0;) {
+    const DocumentOp& op = document.op(i);
+    bool is_needed = false;
+    for (uint32_t r = 0; r < op.num_results; ++r) is_needed |= needed[op.first_result + r];
+    if (!is_needed || IsUpdate(document, i)) continue;
+    // With what its blocks read: these come after it.
+    const uint32_t end = op.num_blocks == 0 ? i + 1 : document.EndOf(i);
+    for (uint32_t k = i; k < end; ++k) {
+      for (const Operand& operand : document.operands(document.op(k))) {
+        if (operand.value != kNoValue) needed[operand.value] = true;
+      }
+    }
+  }
+  return needed;
+}
+
+bool IsUpdate(const Document& document, uint32_t op) {
+  const absl::string_view name = document.op(op).name;
+  if (!IsInPlace(name) || MakerName(document, OperandOf(document, op, 0)) != "p") return false;
+  const OpRule* const rule = FindRule(name);
+  return rule != nullptr && rule->FindOperand("grad") >= 0;
+}
+
+absl::StatusOr<bool> StopsGradient(const Document& document, ValueIndex value) {
+  const uint32_t maker = MakerOf(document, value);
+  if (maker == kNoOp) return false;
+  const DocumentOp& op = document.op(maker);
+  if (op.name == "p") {
+    WEFT_ASSIGN_OR_RETURN(const Parameter parameter, ReadParameter(op));
+    return parameter.stop_gradient;
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(op.result_attrs));
+  const Attribute* const attribute = FindAttribute("stop_gradient", attributes);
+  if (attribute == nullptr) return false;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<bool> flags, FlagsOf(*attribute));
+  const uint32_t result = value - op.first_result;
+  return result < flags.size() && flags[result];
+}
+
+}  // namespace weft::pir

@@ -1,0 +1,34 @@
+// Who makes the values of a file, and who needs them.
+#ifndef WEFT_PROTO_PIR_DATAFLOW_H_
+#define WEFT_PROTO_PIR_DATAFLOW_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/pir/document.h"
+
+namespace weft::pir {
+
+// The op that makes a value; kNoOp for arguments of blocks and for kNoValue.
+uint32_t MakerOf(const Document& document, ValueIndex value);
+// The name of that op; empty if there is none.
+absl::string_view MakerName(const Document& document, ValueIndex value);
+
+// kNoValue if the op has fewer operands.
+ValueIndex OperandOf(const Document& document, uint32_t op, size_t operand);
+
+// By value: whether it is one of `values`, or is needed to compute one. What an update of a
+// parameter makes needs no gradient. O(operands).
+std::vector<bool> NeededFor(const Document& document, const std::vector<ValueIndex>& values);
+
+// Whether an op overwrites its first operand, a parameter, by a gradient.
+bool IsUpdate(const Document& document, uint32_t op);
+
+// Whether the op gives a stop_gradient of true to the value that it makes. O(bytes of the op).
+absl::StatusOr<bool> StopsGradient(const Document& document, ValueIndex value);
+
+}  // namespace weft::pir
+
+#endif  // WEFT_PROTO_PIR_DATAFLOW_H_

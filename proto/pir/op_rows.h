@@ -1,0 +1,24 @@
+// The rows of the table of ops (proto/pir/op_table.h) as text.
+#ifndef WEFT_PROTO_PIR_OP_ROWS_H_
+#define WEFT_PROTO_PIR_OP_ROWS_H_
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace weft::pir {
+
+// Operands and results in the order of the file, as name:target. A target is
+//   Slot    Slot*    one argument; a list
+//   @attr/TYPE       an attribute that takes a constant
+//   -                nothing
+// "?" after it: may be left out. "=operand" after a result: overwrites that operand.
+// Attributes: name:name, or name:- for one without counterpart.
+struct OpRow {
+  absl::string_view pir, desc, operands, results, attrs;
+};
+
+absl::Span<const OpRow> OpRows();
+
+}  // namespace weft::pir
+
+#endif  // WEFT_PROTO_PIR_OP_ROWS_H_

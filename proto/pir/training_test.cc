@@ -1,0 +1,141 @@
+// Losses, gradients and pairs of programs that Paddle 3.3.1 wrote.
+#include "proto/pir/training.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_matchers.h"
+#include "base/testing/archive.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/op_role.h"
+#include "proto/pir/files_testing.h"
+#include "proto/testing/program_builder.h"
+
+namespace weft::pir {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+using ::weft::testing::OpTexts;
+
+// Of tests/data/paddle3_pir_ops.tar.xz.
+std::string Main(const std::string& model) {
+  static const auto* const files = new std::map<std::string, std::string>(
+      *weft::testing::ReadTarXz("tests/data/paddle3_pir_ops.tar.xz"));
+  return files->at(model + "/main.json");
+}
+
+// What backward ops name: "op type: parameter gradient".
+std::vector<std::string> Pairs(const Program& program) {
+  std::vector<std::string> texts;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    const auto pairs = ParamGrads(op);
+    EXPECT_TRUE(pairs.ok());
+    if (!pairs.ok() || !IsBackward(op)) continue;
+    for (const ParamGrad& pair : *pairs) {
+      texts.push_back(absl::StrCat(op.type(), ": ", pair.param, " ", pair.grad));
+    }
+  }
+  return texts;
+}
+
+std::vector<std::string> Losses(const Program& program) {
+  std::vector<std::string> texts;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if ((op.role() & kRoleLoss) == 0) continue;
+    texts.push_back(absl::StrCat(op.type(), IsBackward(op) ? " (gradient)" : ""));
+  }
+  return texts;
+}
+
+// The gradient of add_n is a scale by 1 for each summand, and no add_n_grad.
+TEST(TrainingTest, ALossMayBeASum) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(Main("sum_of_losses")));
+  EXPECT_THAT(Losses(program), ElementsAre("sum", "fill_constant (gradient)"));
+  EXPECT_THAT(Pairs(program), UnorderedElementsAre("elementwise_add_grad: fc_0.b_0 fc_0.b_0@GRAD",
+                                                   "matmul_v2_grad: fc_0.w_0 fc_0.w_0@GRAD"));
+  EXPECT_THAT(OpTexts(program), Contains("scale(add_n_17@GRAD -> mean_11@GRAD)"));
+  EXPECT_THAT(OpTexts(program), Contains("scale(add_n_17@GRAD -> mean_15@GRAD)"));
+}
+
+// Summands that stop gradients have none.
+TEST(TrainingTest, GradientsOfASumAreThoseOfItsOtherSummands) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(Main("sum_with_a_stop")));
+  EXPECT_THAT(Losses(program), ElementsAre("sum", "fill_constant (gradient)"));
+  EXPECT_THAT(OpTexts(program), Contains("scale(add_n_15@GRAD -> mean_11@GRAD)"));
+}
+
+// The norm of a gradient is part of the loss: the gradient that it takes is no training.
+TEST(TrainingTest, AGradientThatALossNeedsIsForward) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(Main("gradient_penalty_of_sum")));
+  EXPECT_THAT(Losses(program), ElementsAre("elementwise_add", "fill_constant (gradient)"));
+  int gradients_before = 0;
+  for (OpId id : program.block(0).ops()) {
+    if (program.op(id).type() == "tanh_grad" && program.op(id).role() == kRoleForward) {
+      ++gradients_before;
+    }
+  }
+  EXPECT_EQ(gradients_before, 1);
+}
+
+// Of the parts of a gradient, ops outside the table make some.
+TEST(TrainingTest, SumsOfPartsOfUnknownOriginAreGradients) {
+  const std::string bytes = absl::StrReplaceAll(Main("gradient_penalty_of_sum"),
+                                                {{"1.matmul_double_grad", "1.other_double_grad"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
+  EXPECT_THAT(OpTexts(program), Contains(HasSubstr("pd_op.other_double_grad")));
+  EXPECT_THAT(Pairs(program), UnorderedElementsAre("elementwise_add_grad: fc_6.b_0 fc_6.b_0@GRAD",
+                                                   "sum: fc_6.w_0 fc_6.w_0@GRAD",
+                                                   "elementwise_add_grad: fc_5.b_0 fc_5.b_0@GRAD",
+                                                   "sum: fc_5.w_0 fc_5.w_0@GRAD"));
+}
+
+TEST(TrainingTest, TheGradientOfASplitIsAConcat) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program weights, ImportBytes(Main("weight_split")));
+  EXPECT_THAT(Pairs(weights),
+              ElementsAre("sum: create_parameter_0.w_0 create_parameter_0.w_0@GRAD"));
+  EXPECT_THAT(OpTexts(weights), Contains(HasSubstr("-> create_parameter_0.w_0@GRAD@RENAME@37)")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program attention, ImportBytes(Main("qkv")));
+  EXPECT_THAT(OpTexts(attention), Not(Contains(HasSubstr("pd_op"))));
+  EXPECT_EQ(Pairs(attention).size(), 2);
+}
+
+// A gradient that is also scaled for a look at it: the update reads the gradient itself.
+TEST(TrainingTest, CopiesOfAGradientAreNotPaired) {
+  const std::string tensor =
+      R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},@,"NCHW",[],0]}}],"OA":[]})";
+  const std::string look =
+      R"({"#":"1.full","A":[{"AT":{"#":"0.a_f64","D":2.0},"N":"value"},)"
+      R"({"AT":{"#":"1.a_dtype","D":"float32"},"N":"dtype"},)"
+      R"({"AT":{"#":"1.a_intarray","D":[1]},"N":"shape"}],"I":[],"O":[{"%":110,"TT":)" +
+      absl::StrReplaceAll(tensor, {{"@", "[1]"}}) +
+      R"(,{"#":"1.scale","A":[{"AT":{"#":"0.a_f32","D":0.0},"N":"bias"}],)"
+      R"("I":[{"%":21},{"%":110}],"O":[{"%":111,"TT":)" +
+      absl::StrReplaceAll(tensor, {{"@", "[13,1]"}}) + ",";
+  const std::string first_update = R"({"#":"1.sgd_")";
+  std::string bytes = Files().at("fit_a_line/main.json");
+  bytes.insert(bytes.find(first_update), look);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
+  EXPECT_THAT(Pairs(program), ElementsAre("elementwise_add_grad: fc_0.b_0 fc_0.b_0@GRAD",
+                                          "matmul_v2_grad: fc_0.w_0 fc_0.w_0@GRAD"));
+  // Where the update reads the copy, that is the gradient.
+  const std::string update = R"("I":[{"%":3},{"%":1},{"%":21},{"%":0}])";
+  ASSERT_NE(bytes.find(update), std::string::npos);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program scaled,
+                            ImportBytes(absl::StrReplaceAll(
+                                bytes, {{update, R"("I":[{"%":3},{"%":1},{"%":111},{"%":0}])"}})));
+  EXPECT_THAT(Pairs(scaled), ElementsAre("elementwise_add_grad: fc_0.b_0 fc_0.b_0@GRAD",
+                                         "scale: fc_0.w_0 fc_0.w_0@GRAD@RENAME@111"));
+}
+
+}  // namespace
+}  // namespace weft::pir
