@@ -41,7 +41,7 @@ struct StepResources {
   bool joins_ops = false;                    // into chains (pointwise_chains.h)
   bool groups_collectives = false;           // of one op
   RandomState* random = nullptr;
-  const std::string* place = nullptr;  // KernelContext::place
+  const std::string* place = nullptr;               // KernelContext::place
   std::array<Memory*, kNumDeviceKinds> memories{};  // by device; one device: the first
 
   Memory* MemoryOf(DeviceKind device) const { return memories[static_cast<int>(device)]; }

@@ -31,7 +31,8 @@ class OffloadFlags : public ::testing::TestWithParam<Flag> {};
 
 TEST_P(OffloadFlags, EveryValueIsVerified) {
   const std::map<std::string, Model> models = ReadModels();
-  for (const char* name : {"fit_a_line", "mlp_adam", "mlp_clip_norm", "mlp_lr_decay", "mlp_amp"}) {
+  for (const char* name :
+       {"fit_a_line", "mlp_adam", "mlp_clip_norm", "mlp_lr_decay", "mlp_amp", "mlp_lamb"}) {
     for (const std::string& value : GetParam().values) {
       for (const bool has_startup : {false, true}) {
         SCOPED_TRACE(absl::StrCat(name, " ", value, has_startup ? " with startup" : ""));
@@ -44,8 +45,12 @@ TEST_P(OffloadFlags, EveryValueIsVerified) {
         options.cluster.nranks = 2;
         const absl::Status status = Transpile(options, programs).status();
         const bool is_adam = std::string(name) == "mlp_adam";
+        const bool decays = std::string(name) == "mlp_lamb";
         if (value == "false" && !is_adam) {
           EXPECT_THAT(std::string(status.message()), HasSubstr("expected adam or adamw"));
+        } else if (std::string(GetParam().name) == "no_decay" && !decays) {
+          EXPECT_THAT(std::string(status.message()),
+                      HasSubstr("a parameter that its update decays"));
         } else {
           WEFT_EXPECT_OK(status);
         }
