@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Flags, OffloadFlags,
                          ::testing::Values(Flag{"offload", {"full", "states"}},
                                            Flag{"master_weights", {"fp32", "none"}},
                                            Flag{"params", {"*", "fc_0*"}},
-                                           Flag{"no_decay", {"*.b_*"}},
+                                           Flag{"no_decay", {"*.w_*"}},
                                            Flag{"bias_correction", {"true", "false"}},
                                            Flag{"order", {"early_start", "few_switches"}}),
                          [](const auto& info) { return std::string(info.param.name); });

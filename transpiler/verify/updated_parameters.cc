@@ -14,7 +14,8 @@ UpdatedParameters::UpdatedParameters(const Program& program) : program_(program)
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
-      const bool adds = algebra == Algebra::kAdd || algebra == Algebra::kSum;
+      const bool adds =
+          algebra == Algebra::kAdd || algebra == Algebra::kSum || algebra == Algebra::kSubtract;
       if (!adds && !CopiesFrom(op.type()).has_value()) continue;
       if (op.output_args().size() != 1) continue;
       const VarId out = program.block(block).Resolve(op.output_args()[0]);

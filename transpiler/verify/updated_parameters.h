@@ -9,9 +9,12 @@ namespace weft {
 
 // An optimizer may update another variable than the parameter:
 //
-//   its mirror on the other device      ParamOut=[w@CPU] = sgd(...); Out=[w] =
-//   memcpy_h2d(X=[w@CPU]) what the parameter changes by       ParamOut=[d] = sgd(...); Out=[w] =
-//   elementwise_add(X=[w], Y=[d])
+// - its mirror on the other device:
+//     ParamOut=[w@CPU] = sgd(...); Out=[w] = memcpy_h2d(X=[w@CPU])
+// - what the parameter changes by, perhaps by way of other variables:
+//     ParamOut=[d] = sgd(...); Out=[w] = elementwise_add(X=[w], Y=[d])
+//     ParamOut=[d] = adam(...); Out=[r] = elementwise_sub(X=[r], Y=[d]);
+//     Out=[w] = elementwise_sub(X=[w], Y=[r])
 //
 // or both, one after the other.
 class UpdatedParameters {
@@ -24,8 +27,8 @@ class UpdatedParameters {
 
  private:
   const Program& program_;
-  // From variables that are not persistable to those that ops copy or add them to; of several, the
-  // first.
+  // From variables that are not persistable to those that ops copy them to, add them to, or
+  // subtract them from; of several, the first.
   absl::flat_hash_map<VarId, VarId> next_;
 };
 
