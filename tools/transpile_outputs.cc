@@ -10,10 +10,10 @@
 namespace weft {
 namespace {
 
-// The file of --explain. JSON: {"passes": [{"pass", "changed", "main_ops", "startup_ops"}],
-// "notes":
-// [{"pass", "subject", "what", "why", ...details}]}. Equal results give equal bytes: it has no
-// times.
+// The file of --explain, JSON:
+//   {"passes": [{"pass", "changed", "main_ops", "startup_ops"}],
+//    "notes": [{"pass", "subject", "what", "why", ...details}]}
+// Equal results give equal bytes: it has no times.
 std::string ExplainJson(const TranspileResult& result) {
   using Json = nlohmann::ordered_json;
   Json passes = Json::array();

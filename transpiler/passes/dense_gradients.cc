@@ -25,7 +25,7 @@ constexpr char kIsSparse[] = "is_sparse";
 
 // What an op does with a row-sparse input.
 enum class RowsUse {
-  kUpdate,       // nothing that it would not do with a dense one
+  kUpdate,       // the same as with a dense one
   kMapElements,  // makes zeros of zeros, and rows of rows
   kCopy,         // only rows have it: gives the same value
   kTakeRows,     // only rows have it: gives the elements of the rows, whose number varies

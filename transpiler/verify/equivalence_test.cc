@@ -240,6 +240,44 @@ TEST(Equivalence, ClippingPerRankIsNotClippingTheMean) {
               Contains(HasSubstr("W313")));
 }
 
+// A step that updates by a gradient times a number made of its rows, or of the dense gradient.
+std::string ScaledByItself(bool has_rows, absl::string_view number) {
+  const std::string take = has_rows ? R"(
+    Out=[merged] = merge_selected_rows(X=[w@GRAD]) role=optimize
+    Out=[values] = get_tensor_from_selected_rows(X=[merged]) role=optimize
+)"
+                                    : R"(
+    Out=[merged] = assign(X=[w@GRAD]) role=optimize
+    Out=[values] = assign(X=[merged]) role=optimize
+)";
+  const std::string type = has_rows ? "selected_rows<fp32[100, 2]>" : "fp32[100, 2]";
+  return BlockText(absl::StrCat(R"(
+    var w : fp32[100, 2] parameter persistable
+    var lr : fp32[1] persistable
+    var ids : int64[5]
+    var y@GRAD : fp32[5, 2]
+    var values : fp32[100, 2]
+    var number : fp32[1]
+    var w@GRAD : )",
+                                type, "\n    var merged : ", type, R"(
+    Out=[ids] = fill_constant() {shape=longs[5], dtype=3, value=7.0}
+    Out=[y@GRAD] = fill_constant() role=backward {shape=longs[5, 2], dtype=5, value=1.0}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {is_sparse=)",
+                                has_rows ? "true}" : "false}", take, "    Out=[number] = ", number,
+                                R"((X=[values]) role=optimize
+    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[number]) role=optimize
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+)"));
+}
+
+TEST(Equivalence, ANormOfRowsIsThatOfTheDenseGradientAndAMeanIsNot) {
+  EXPECT_THAT(Differences(ScaledByItself(true, "squared_l2_norm"),
+                          ScaledByItself(false, "squared_l2_norm")),
+              IsEmpty());
+  EXPECT_THAT(Differences(ScaledByItself(true, "mean"), ScaledByItself(false, "mean")),
+              Contains(HasSubstr("W601")));
+}
+
 // A gradient may be rounded on its way if the caller says so; a parameter may not.
 TEST(Equivalence, OnlyGradientsMayBeRounded) {
   const auto rounded = [](const std::string& name) {
