@@ -9,13 +9,14 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
 #include "proto/pir/attributes.h"
 #include "proto/pir/document.h"
+#include "proto/pir/document_writer.h"
 #include "proto/pir/importer.h"
 #include "proto/pir/new_op.h"
 
@@ -30,31 +31,20 @@ class Exporter {
         document_(document),
         current_(program.symbols().size()),
         is_written_(document_.ops().size(), false),
-        new_ops_(document_.max_id()) {}
+        new_ops_(document_.max_id()),
+        writer_(document_) {}
 
-  absl::StatusOr<std::string> Run() {
+  absl::StatusOr<SerializedProgram> Run() {
     WEFT_RETURN_IF_ERROR(CheckBlocks());
-    if (document_.blocks()[0].ops.empty()) {
-      return absl::UnimplementedError("expected a file with at least one op");
-    }
     PlaceCompanions();
     PlaceSinks();
-    const absl::string_view bytes = document_.bytes();
-    const char* const begin = document_.op(0).bytes.data();
-    constexpr size_t kBytesOfNewOp = 1024;
-    const size_t num_ops = program_.block(0).ops().size();
-    out_.reserve(bytes.size() +
-                 kBytesOfNewOp * (num_ops - std::min(num_ops, import_.op_of_id.size())));
-    out_.assign(bytes.data(), begin - bytes.data());
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       const absl::Status status = Visit(op);
       if (!status.ok()) return Annotate(op.DebugName(), status);
     }
     WEFT_RETURN_IF_ERROR(WriteRange(companions_end_, document_.ops().size()));
-    const absl::string_view last = document_.op(document_.blocks()[0].ops.back()).bytes;
-    out_.append(last.data() + last.size(), bytes.data() + bytes.size());
-    return std::move(out_);
+    return writer_.Finish();
   }
 
  private:
@@ -172,20 +162,6 @@ class Exporter {
 
   // --- Ops of the file ---------------------------------------------------------------------------
 
-  void Append(absl::string_view op) {
-    const char last = out_[out_.find_last_not_of(" \n\r\t")];
-    if (last != '[') out_ += ',';
-    absl::StrAppend(&out_, op);
-  }
-
-  // With the white space that the file has before it.
-  void AppendOld(uint32_t i, const std::string& op) {
-    const char* const begin = document_.op(i).bytes.data();
-    const char* space = begin;
-    while (space > document_.bytes().data() && absl::ascii_isspace(space[-1])) --space;
-    Append(i == 0 ? op : absl::StrCat(absl::string_view(space, begin - space), op));
-  }
-
   Current& CurrentOf(Symbol var) {
     if (var.value() >= current_.size()) current_.resize(var.value() + 1);
     return current_[var.value()];
@@ -215,7 +191,7 @@ class Exporter {
       list = old.id;
     } else if (list_ids != ids) {
       WEFT_ASSIGN_OR_RETURN(NewOp op, new_ops_.Make(kCombineOp, ids, {}, {std::string(old.type)}));
-      Append(op.json);
+      WEFT_RETURN_IF_ERROR(writer_.AddNew(op.json));
       list_ids = ids;
       list = op.results[0];
     }
@@ -238,9 +214,9 @@ class Exporter {
   absl::Status WriteOld(uint32_t i) {
     const DocumentOp& op = document_.op(i);
     is_written_[i] = true;
-    std::string text;
-    const char* copied = op.bytes.data();
-    for (const Operand& operand : OperandsOf(i)) {
+    std::vector<DocumentWriter::Edit> edits;
+    const std::vector<Operand> all = OperandsOf(i);
+    for (const Operand& operand : all) {
       const auto copy = named_by_sink_.find(i);
       const bool is_copy = copy != named_by_sink_.end();
       if (IsSink(op.name) || op.num_blocks > 0) {
@@ -253,13 +229,9 @@ class Exporter {
       } else {
         WEFT_ASSIGN_OR_RETURN(id, IdNow(operand.value));
       }
-      if (id == document_.value(operand.value).id) continue;
-      text.append(copied, operand.id_text);
-      absl::StrAppend(&text, id);
-      copied = operand.id_text + operand.id_size;
+      if (id != document_.value(operand.value).id) edits.push_back({&operand, id});
     }
-    text.append(copied, op.bytes.data() + op.bytes.size());
-    AppendOld(i, text);
+    WEFT_RETURN_IF_ERROR(writer_.AddOld(i, edits));
     if (op.name == kCombineOp && op.num_results == 1) {
       auto& [ids, list] = lists_[op.first_result];
       ids.clear();
@@ -326,7 +298,7 @@ class Exporter {
     const bool in_place = is_bound_.contains(op.output_args()[0]);
     WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
                           new_ops_.Translate(op, inputs, StreamOf(op), in_place));
-    for (const NewOp& written : ops) Append(written.json);
+    for (const NewOp& written : ops) WEFT_RETURN_IF_ERROR(writer_.AddNew(written.json));
     for (size_t k = 0; k < op.output_args().size(); ++k) {
       SetCurrent(op.output_args()[k], ops.back().results[k], ops.back().types[k]);
     }
@@ -359,7 +331,7 @@ class Exporter {
       const NewOpInput input = {op.output_args()[0], now.id, std::string(now.type)};
       WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
                             new_ops_.Translate(op, {input}, StreamOf(op), /*in_place=*/true));
-      for (const NewOp& written : ops) Append(written.json);
+      for (const NewOp& written : ops) WEFT_RETURN_IF_ERROR(writer_.AddNew(written.json));
       SetCurrent(part, ops.back().results[0], ops.back().types[0]);
     }
     return absl::OkStatus();
@@ -433,7 +405,7 @@ class Exporter {
       parts.push_back({part, now.id, std::string(now.type)});
     }
     WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops, new_ops_.Concatenate(parts));
-    for (const NewOp& op : ops) Append(op.json);
+    for (const NewOp& op : ops) WEFT_RETURN_IF_ERROR(writer_.AddNew(op.json));
     found->second.id = ops.back().results[0];
     SetCurrent(var, ops.back().results[0], ops.back().types[0]);
     return absl::OkStatus();
@@ -452,7 +424,7 @@ class Exporter {
     }
     std::vector<int64_t> ids;
     WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops, new_ops_.Split(buffer.id, parts, &ids));
-    for (const NewOp& op : ops) Append(op.json);
+    for (const NewOp& op : ops) WEFT_RETURN_IF_ERROR(writer_.AddNew(op.json));
     buffer.id = 0;
     for (size_t k = 0; k < parts.size(); ++k) CurrentOf(parts[k].var).id = ids[k];
     return absl::OkStatus();
@@ -479,37 +451,35 @@ class Exporter {
   // Paddle keeps the variable and not the value.
   absl::flat_hash_set<Symbol> is_bound_;
   NewOps new_ops_;
-  std::string out_;
+  DocumentWriter writer_;
 };
 
 }  // namespace
 
-absl::optional<absl::string_view> UneditedFile(const Program& program) {
-  const Import* const import = ImportOf(program);
-  if (import == nullptr || program.revision() != 0) return absl::nullopt;
-  return import->bytes;
-}
-
-absl::StatusOr<std::string> ExportProgram(const Program& program) {
+absl::StatusOr<SerializedProgram> ExportToPieces(const Program& program) {
   const Import* const import = ImportOf(program);
   if (import == nullptr) {
     return absl::InvalidArgumentError(
         "expected a program that was read from a .json file of Paddle 3; write .pb or .prog");
   }
-  if (const auto bytes = UneditedFile(program)) return std::string(*bytes);
+  if (program.revision() == 0) {
+    SerializedProgram file;
+    file.pieces = {import->bytes};
+    file.size = import->bytes.size();
+    return file;
+  }
   constexpr size_t kLarge = 4 << 20;
   if (import->bytes.size() >= kLarge) ReturnFreeMemory();
-  std::string text;
-  {
-    WEFT_ASSIGN_OR_RETURN(const auto document, Document::Parse(import->owner, import->bytes));
-    WEFT_ASSIGN_OR_RETURN(text, Exporter(program, *import, *document).Run());
+  WEFT_ASSIGN_OR_RETURN(const auto document, Document::Parse(import->owner, import->bytes));
+  if (document->blocks()[0].ops.empty()) {
+    return absl::UnimplementedError("expected a file with at least one op");
   }
-  // Paddle's loader accepts undefined operands, and computes nonsense.
-  const absl::Status status = Document::Parse(nullptr, text).status();
-  if (!status.ok()) {
-    return absl::InternalError(absl::StrCat("the file that was written: ", status.message()));
-  }
-  return text;
+  return Exporter(program, *import, *document).Run();
+}
+
+absl::StatusOr<std::string> ExportProgram(const Program& program) {
+  WEFT_ASSIGN_OR_RETURN(const SerializedProgram file, ExportToPieces(program));
+  return absl::StrJoin(file.pieces, "");
 }
 
 }  // namespace weft::pir
