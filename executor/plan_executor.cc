@@ -490,6 +490,8 @@ absl::Status PlanExecutor::TryOp(BoundOp* bound) {
 
 absl::Status PlanExecutor::RunUnbound(BoundOp* bound) {
   if (bound->in_group) return RunInGroup(*bound);
+  // The result of a branch that did not run: select_input does not read its mirror either.
+  if (bound->op->is_copy && !bound->inputs[0]->allocated()) return absl::OkStatus();
   WEFT_RETURN_IF_ERROR(CheckInputs(*bound));
   if (bound->op->control) return RunControl(bound);
   if (bound->communicator != nullptr) return RunCollective(*bound);

@@ -39,6 +39,7 @@ class Placer {
       }
       WEFT_RETURN_IF_ERROR(Place(op, *device));
     }
+    WEFT_RETURN_IF_ERROR(PlaceGradientBlocks());
     PlaceBuffers();
     return absl::OkStatus();
   }
@@ -65,6 +66,33 @@ class Placer {
                            "; a rule of place puts it on ", DeviceKindName(*ruled)));
         }
         WEFT_RETURN_IF_ERROR(Place(inner, device));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // A gradient block reads what its forward block leaves, so that both run on one device.
+  absl::Status PlaceGradientBlocks() {
+    std::vector<OpId> op_of_block(program_.num_blocks());
+    for (OpId id : program_.block(0).ops()) {
+      for (int block : program_.op(id).SubBlocks()) op_of_block[block] = id;
+    }
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      for (int block : op.SubBlocks()) {
+        const int forward_block = program_.block(block).forward_block_idx();
+        if (forward_block < 0 || forward_block >= program_.num_blocks()) continue;
+        const OpId forward = op_of_block[forward_block];
+        if (!forward.valid()) continue;
+        const DeviceKind device = device_[forward.value()];
+        if (device == device_[id.value()]) continue;
+        if (is_fixed_[id.value()]) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              op.DebugName(), ": expected to run on ", DeviceKindName(device), " as ",
+              program_.op(forward).DebugName(), ", whose values its block reads; found it on ",
+              DeviceKindName(device_[id.value()]), "; place both, as in type:conditional_block*"));
+        }
+        WEFT_RETURN_IF_ERROR(Place(op, device));
       }
     }
     return absl::OkStatus();
