@@ -228,6 +228,10 @@ absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const 
   std::vector<Link> added;
   std::vector<int> arrays;
   for (const Gradient& gradient : gradients) {
+    if (!gradient.inside_name.valid()) {  // no op makes it: a gradient of zero
+      AddOwnOp(name, ZerosLike, {gradient.of}, {gradient.outside});
+      continue;
+    }
     const int inside = InsideOf(block, gradient);
     if (inside == gradient.outside) continue;
     AddOwnOp(name, ZerosLike, {gradient.of}, {gradient.outside});

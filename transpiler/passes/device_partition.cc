@@ -103,6 +103,27 @@ absl::Status CheckBuffers(const Program& program, const OpDevices& devices,
   return absl::OkStatus();
 }
 
+// Copies are of tensors: arrays, scopes and the like stay on one device.
+absl::Status CheckCopied(const Program& program, const OpDevices& devices,
+                         const DeviceAccesses& accesses) {
+  std::vector<OpId> first(program.var_id_limit());  // that accesses the variable
+  for (OpId id : program.block(0).ops()) {
+    for (const DeviceAccess& access : accesses.Of(id)) {
+      const Var var = program.var(access.var);
+      if (IsCopied(var)) continue;
+      OpId& other = first[access.var.value()];
+      if (!other.valid()) other = id;
+      if (devices[other.value()] == devices[id.value()]) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          program.op(id).DebugName(), " accesses ", var.name(),
+          ", which is no tensor and cannot be copied: expected it on ",
+          DeviceKindName(devices[other.value()]), " as ", program.op(other).DebugName(),
+          ", found it on ", DeviceKindName(devices[id.value()])));
+    }
+  }
+  return absl::OkStatus();
+}
+
 class Partitioner {
  public:
   Partitioner(const OpDevices& devices, const std::string& accelerator, ProgramPair& programs)
@@ -115,6 +136,7 @@ class Partitioner {
   absl::StatusOr<Partition> Run(DeviceOrder order) {
     const DeviceAccesses accesses(program_);
     WEFT_RETURN_IF_ERROR(CheckBuffers(program_, devices_, accesses));
+    WEFT_RETURN_IF_ERROR(CheckCopied(program_, devices_, accesses));
     const std::vector<PlacedOp> placed = FindDependencies(program_, devices_, accesses);
     const std::vector<int> sequence = OrderOps(placed, order);
     std::vector<DeviceStep> steps;

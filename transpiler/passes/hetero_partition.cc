@@ -210,9 +210,11 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
   }
   const bool chooses = options_.device_memory > 0;
   if (IsOnTwoDevices(*programs.main)) {
-    if (!chooses) return false;
+    // Where all ops are where their op_device says, that has been done.
+    if (!chooses && (options_.place.empty() || options_.place == kOpDeviceAttr)) return false;
     return absl::FailedPreconditionError(
-        "device_memory: expected a program on one device, found one on two");
+        absl::StrCat(chooses ? "device_memory" : "place",
+                     ": expected a program on one device, found one on two"));
   }
   if (options_.place.empty() && !chooses) return false;
   WEFT_ASSIGN_OR_RETURN(const PlaceSpec spec, PlaceSpec::Parse(options_.place));

@@ -77,9 +77,9 @@ class Units {
     for (Trait trait : {Trait::kStreamSync, Trait::kRingSetup, Trait::kAlias, Trait::kCollective}) {
       if (HasTrait(op, trait)) return false;
     }
-    // The ops that access a fused buffer stay together.
+    // The ops that access a fused buffer stay together, and those that access an array.
     if (absl::c_any_of(accesses_.Of(op.id()), [&](const DeviceAccess& access) {
-          return accesses_.FindBuffer(access.var) != nullptr;
+          return accesses_.FindBuffer(access.var) != nullptr || !IsCopied(program_.var(access.var));
         })) {
       return false;
     }
