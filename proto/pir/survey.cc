@@ -80,6 +80,11 @@ bool Translates(const Document& document, uint32_t i) {
 absl::StatusOr<Survey> SurveyOf(const Document& document) {
   Survey survey;
   survey.is_kept.assign(document.ops().size(), true);
+  int num_blocks = 0;
+  for (const DocumentBlock& block : document.blocks()) {
+    const bool is_root = survey.block_number.empty();
+    survey.block_number.push_back(is_root || !block.ops.empty() ? num_blocks++ : Survey::kNoBlock);
+  }
   std::vector<bool> folded(document.values().size(), false);
   std::vector<bool> is_read(document.values().size(), false);
   for (uint32_t i = 0; i < document.ops().size(); ++i) {

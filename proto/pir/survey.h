@@ -18,6 +18,9 @@ namespace weft::pir {
 inline constexpr absl::string_view kIf = "1.if", kYield = "2.yield";
 
 struct Survey {
+  // By block of the file: its number in the program. A branch without ops is none.
+  static constexpr int kNoBlock = -1;
+  std::vector<int> block_number;
   // Of constants (IsConstant): some op reads it as a tensor, or none as an attribute.
   std::vector<bool> is_kept;  // by op
   // The 0.split that takes a list apart.

@@ -23,9 +23,9 @@ absl::Status Translator::VisitIf(uint32_t i) {
   const std::string stem = absl::StrCat(
       "if_", op(i).num_results == 0 ? absl::StrCat("op_", i)
                                     : absl::StrCat(document_.value(op(i).first_result).id));
-  const VarIndex otherwise = NewTensor(stem + "_not", vars_[condition].type->dtype, condition);
   std::vector<VarIndex> results[2];
   for (const bool holds : {true, false}) {
+    const uint32_t block = inner[holds ? 0 : 1];
     const std::string block_stem = absl::StrCat(stem, holds ? "_true" : "_false");
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result + r));
@@ -37,10 +37,24 @@ absl::Status Translator::VisitIf(uint32_t i) {
       const VarIndex var = results[holds].emplace_back(vars_.New(absl::StrCat(block_stem, "_", r)));
       vars_[var].type = type;
     }
-    if (!holds) WriteHelper(i, "logical_not", {{"X", {condition}}}, {otherwise});
-    WEFT_RETURN_IF_ERROR(VisitBranch(i, inner[holds ? 0 : 1], holds ? condition : otherwise,
-                                     block_stem + "_scope", results[holds]));
+    if (survey_.block_number[block] == Survey::kNoBlock) {
+      if (op(i).num_results == 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat("block ", block, ": expected 2.yield of ",
+                                                     op(i).num_results,
+                                                     " values at its end, found nothing"));
+    }
+    VarIndex runs = condition;
+    if (!holds) {
+      runs = NewTensor(stem + "_not", vars_[condition].type->dtype, condition);
+      WriteHelper(i, "logical_not", {{"X", {condition}}}, {runs});
+    }
+    WEFT_RETURN_IF_ERROR(VisitBranch(i, block, runs, block_stem + "_scope", results[holds]));
   }
+  return op(i).num_results == 0 ? absl::OkStatus() : SelectResults(i, condition, stem, results);
+}
+
+absl::Status Translator::SelectResults(uint32_t i, VarIndex condition, const std::string& stem,
+                                       const std::vector<VarIndex> (&results)[2]) {
   const VarIndex mask = NewTensor(stem + "_mask", pb::VarType::INT32, condition);
   attrs_.Add("in_dtype", pb::INT)->set_i(pb::VarType::BOOL);
   attrs_.Add("out_dtype", pb::INT)->set_i(pb::VarType::INT32);
@@ -62,14 +76,15 @@ absl::Status Translator::VisitBranch(uint32_t i, uint32_t block, VarIndex condit
                                      const std::string& scope_name,
                                      const std::vector<VarIndex>& results) {
   const std::vector<uint32_t>& ops = document_.blocks()[block].ops;
-  const bool yields = !ops.empty() && op(ops.back()).name == kYield;
-  if (!yields || op(ops.back()).num_operands != results.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "block ", block, ": expected 2.yield of ", results.size(), " values at its end, found ",
-        ops.empty() ? "nothing" : document_.DebugName(ops.back())));
+  const bool yields = op(ops.back()).name == kYield;
+  if ((yields ? op(ops.back()).num_operands : 0) != results.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("block ", block, ": expected 2.yield of ",
+                                                   results.size(), " values at its end, found ",
+                                                   document_.DebugName(ops.back())));
   }
-  const int outer = vars_.block();
-  vars_.set_block(static_cast<int>(block));
+  const int outer = vars_.block(), number = survey_.block_number[block];
+  const size_t overwritten_before = overwritten_.size();
+  vars_.set_block(number);
   WEFT_RETURN_IF_ERROR(VisitOps(block));
   desc_.Clear();
   for (size_t r = 0; r < results.size(); ++r) {
@@ -80,13 +95,18 @@ absl::Status Translator::VisitBranch(uint32_t i, uint32_t block, VarIndex condit
     WriteHelper(ops.back(), "assign", {{"X", {from}}}, {results[r]});
   }
   vars_.set_block(outer);
+  std::vector<VarIndex> written = results;
+  for (const VarIndex var : LeaveBranch(overwritten_before)) {
+    WEFT_RETURN_IF_ERROR(Spend(vars_[var].name.size()));
+    written.push_back(var);
+  }
   // Blocks inside have greater numbers.
   std::vector<VarIndex> captured;
   absl::flat_hash_set<VarIndex> seen;
   for (uint32_t k = ops[0]; k < document_.EndOf(ops.back()); ++k) {
     for (const Operand& operand : operands(k)) {
       for (const VarIndex var : VariablesOf(operand.value)) {
-        const bool is_outer = vars_[var].block < static_cast<int>(block);
+        const bool is_outer = vars_[var].block < number;
         if (!is_outer || !seen.insert(var).second) continue;
         WEFT_RETURN_IF_ERROR(Spend(vars_[var].name.size()));
         captured.push_back(var);
@@ -95,11 +115,27 @@ absl::Status Translator::VisitBranch(uint32_t i, uint32_t block, VarIndex condit
   }
   const VarIndex scope = vars_.New(scope_name);
   vars_[scope].is_scope = true;
-  attrs_.Add("sub_block", pb::BLOCK)->set_block_idx(static_cast<int>(block));
+  attrs_.Add("sub_block", pb::BLOCK)->set_block_idx(number);
   attrs_.Add("is_scalar_condition", pb::BOOLEAN)->set_b(true);
   AddArgument("Scope", scope, desc_.mutable_outputs());
-  WriteHelper(i, "conditional_block", {{"Cond", {condition}}, {"Input", captured}}, results);
+  WriteHelper(i, "conditional_block", {{"Cond", {condition}}, {"Input", captured}}, written);
   return absl::OkStatus();
+}
+
+std::vector<VarIndex> Translator::LeaveBranch(size_t overwritten_before) {
+  std::vector<VarIndex> vars;
+  std::vector<Overwritten> around;
+  absl::flat_hash_set<VarIndex> seen;
+  for (size_t k = overwritten_before; k < overwritten_.size(); ++k) {
+    const Overwritten& overwritten = overwritten_[k];
+    if (!seen.insert(overwritten.var).second) continue;
+    vars.push_back(overwritten.var);
+    vars_.Restore(overwritten.var, overwritten.version);
+    if (vars_[overwritten.var].block != vars_.block()) around.push_back(overwritten);
+  }
+  overwritten_.resize(overwritten_before);
+  overwritten_.insert(overwritten_.end(), around.begin(), around.end());
+  return vars;
 }
 
 std::vector<VarIndex> Translator::VariablesOf(ValueIndex value) const {

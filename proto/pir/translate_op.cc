@@ -76,11 +76,7 @@ absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
   VarIndex var = kNoVar;
   if (in_place_of >= 0 && operands(i)[in_place_of].value != kNoValue) {
     WEFT_ASSIGN_OR_RETURN(var, vars_.Read(operands(i)[in_place_of].value));
-    if (vars_[var].block != vars_.block()) {
-      return absl::UnimplementedError(
-          absl::StrCat("writes ", vars_[var].name,
-                       ", which is of a block around: expected 1.if to give results only"));
-    }
+    if (vars_[var].block != vars_.block()) overwritten_.push_back({var, vars_.version(var)});
     WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/true));
   } else {
     const auto named = survey_.name_of_value.find(value);

@@ -45,7 +45,7 @@ class Translator {
         training_(std::move(training)),
         survey_(std::move(survey)),
         vars_(document_, training_, survey_),
-        blocks_(document_) {}
+        blocks_(document_, survey_) {}
 
   absl::StatusOr<Translation> Run();
 
@@ -116,9 +116,23 @@ class Translator {
   // holds, or if it does not, and select_input takes those of the block that ran.
   absl::Status VisitIf(uint32_t i);
 
-  // A block whose yield gives `results`, which are variables around it.
+  // The results of the 1.if, from those of its blocks.
+  absl::Status SelectResults(uint32_t i, VarIndex condition, const std::string& stem,
+                             const std::vector<VarIndex> (&results)[2]);
+
+  // A block whose yield gives `results`, which are variables around it. It also writes those
+  // variables around it that its ops overwrite.
   absl::Status VisitBranch(uint32_t i, uint32_t block, VarIndex condition,
                            const std::string& scope_name, const std::vector<VarIndex>& results);
+
+  // Variables around a block that its ops overwrite. Values from around it stand for them after it,
+  // too: no other has the id of a value that is made in a block.
+  struct Overwritten {
+    VarIndex var;
+    uint32_t version;  // before
+  };
+  // Those of a block that is done: with `overwritten_before` of blocks around it.
+  std::vector<VarIndex> LeaveBranch(size_t overwritten_before);
 
   // Of a list: of its elements.
   std::vector<VarIndex> VariablesOf(ValueIndex value) const;
@@ -146,8 +160,9 @@ class Translator {
   std::vector<Training::Pair> pairs_;  // in the order of ops
   pb::OpDesc desc_;                    // of the op that is visited
   DescAttributes attrs_{document_, &desc_};
-  std::vector<Attribute> attributes_;  // of the same
-  ResultFlags flags_;                  // of the op that was asked for last
+  std::vector<Attribute> attributes_;     // of the same
+  ResultFlags flags_;                     // of the op that was asked for last
+  std::vector<Overwritten> overwritten_;  // by ops of the blocks that are visited
   BlockWriter blocks_;
 };
 
