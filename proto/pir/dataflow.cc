@@ -41,9 +41,28 @@ std::vector<bool> NeededFor(const Document& document, const std::vector<ValueInd
   return needed;
 }
 
+ValueIndex ParameterOf(const Document& document, ValueIndex value) {
+  constexpr int kMaxWrites = 4;
+  for (int i = 0; i <= kMaxWrites; ++i) {
+    const uint32_t maker = MakerOf(document, value);
+    if (maker == kNoOp) return kNoValue;
+    const DocumentOp& op = document.op(maker);
+    if (op.name == "p") return value;
+    const OpRule* const rule = FindRule(op.name);
+    const uint32_t result = value - op.first_result;
+    if (rule == nullptr || result >= rule->results.size()) return kNoValue;
+    const int operand = rule->results[result].in_place_of;
+    if (operand < 0) return kNoValue;
+    value = OperandOf(document, maker, operand);
+  }
+  return kNoValue;
+}
+
 bool IsUpdate(const Document& document, uint32_t op) {
   const absl::string_view name = document.op(op).name;
-  if (!IsInPlace(name) || MakerName(document, OperandOf(document, op, 0)) != "p") return false;
+  if (!IsInPlace(name) || ParameterOf(document, OperandOf(document, op, 0)) == kNoValue) {
+    return false;
+  }
   const OpRule* const rule = FindRule(name);
   return rule != nullptr && rule->FindOperand("grad") >= 0;
 }

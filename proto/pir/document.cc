@@ -1,6 +1,8 @@
 #include "proto/pir/document.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "proto/pir/json_cursor.h"
 
@@ -41,9 +44,12 @@ bool LooksLikeDocument(absl::string_view bytes) {
 // Fills a document.
 class DocumentReader {
  public:
-  DocumentReader(absl::string_view bytes, Document* document) : in_(bytes), document_(*document) {}
+  // `earlier`: values that ops before the bytes make.
+  DocumentReader(absl::string_view bytes, Document* document, const OpChecker* earlier = nullptr)
+      : in_(bytes), document_(*document), earlier_(earlier) {}
 
   absl::Status Read() {
+    Reserve();
     bool has_header = false, has_program = false;
     in_.ReadObject([&](absl::string_view key) {
       if (key == "base_code") return in_.Once(&has_header) && ReadHeader();
@@ -58,16 +64,47 @@ class DocumentReader {
                        has_header ? "program" : "base_code"));
     }
     WEFT_RETURN_IF_ERROR(CheckHeader());
-    document_.ops_.shrink_to_fit();
-    document_.positions_.shrink_to_fit();
-    document_.operands_.shrink_to_fit();
-    document_.values_.shrink_to_fit();
+    return CheckValues();
+  }
+
+  // The bytes are the next op of the root block, after `earlier`.
+  absl::Status ReadSingleOp() {
+    document_.blocks_.emplace_back();
+    ReadOp(0, 0);
+    in_.ExpectEnd();
+    WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("op ", earlier_->num_ops_), in_.status()));
+    document_.positions_[0] = earlier_->num_ops_;
     return CheckValues();
   }
 
  private:
   // The ops of blocks in blocks nest this deep at most.
   static constexpr int kMaxBlockDepth = 64;
+
+  // What grows step by step is in memory twice at each step. A string has no such key in it: its
+  // quotes are escaped. What else has one, in a file that Paddle did not write, costs addresses and
+  // no memory.
+  void Reserve() {
+    size_t ops = 0, ids = 0, types = 0;
+    const char* const begin = document_.bytes_.data();
+    const char* const end = begin + document_.bytes_.size();
+    const auto ends = [begin](const char* colon, absl::string_view key) {
+      return colon - begin >= static_cast<ptrdiff_t>(key.size()) &&
+             absl::string_view(colon - key.size(), key.size()) == key;
+    };
+    for (const char* at = begin; at != end; ++at) {
+      at = static_cast<const char*>(std::memchr(at, ':', end - at));
+      if (at == nullptr) break;
+      ops += ends(at, "\"A\"");
+      ids += ends(at, "\"%\"");
+      types += ends(at, "\"TT\"");
+    }
+    document_.ops_.reserve(ops);
+    document_.positions_.reserve(ops);
+    document_.operands_.reserve(ids - std::min(ids, types));
+    document_.values_.reserve(types);
+    operand_ids_.reserve(ids - std::min(ids, types));
+  }
 
   bool ReadHeader() {
     bool seen_magic = false, seen_version = false, seen_trainable = false;
@@ -245,8 +282,8 @@ class DocumentReader {
   absl::Status Define(ValueIndex i) {
     const Value& value = document_.values_[i];
     const auto [found, is_new] = values_by_id_.emplace(value.id, i);
-    if (!is_new) {
-      const uint32_t other = document_.values_[found->second].op;
+    if (!is_new || WasMade(value.id)) {
+      const uint32_t other = is_new ? kNoOp : document_.values_[found->second].op;
       const std::string what = absl::StrCat(
           "expected every value to be made once, found %", value.id, " made twice",
           other == kNoOp ? "" : ", before by ", other == kNoOp ? "" : document_.DebugName(other));
@@ -254,6 +291,11 @@ class DocumentReader {
     }
     document_.max_id_ = std::max(document_.max_id_, value.id);
     return absl::OkStatus();
+  }
+
+  bool WasMade(int64_t id) const {
+    return earlier_ != nullptr &&
+           (earlier_->visible_.contains(id) || earlier_->hidden_.contains(id));
   }
 
   bool IsVisible(ValueIndex i) const {
@@ -267,6 +309,7 @@ class DocumentReader {
     for (uint32_t k = 0; k < record.num_operands; ++k) {
       const int64_t id = operand_ids_[record.first_operand + k];
       if (id == 0) continue;
+      if (earlier_ != nullptr && earlier_->visible_.contains(id)) continue;
       const auto found = values_by_id_.find(id);
       if (found == values_by_id_.end() || !IsVisible(found->second)) {
         return Error(op, absl::StrCat("operand ", k,
@@ -349,6 +392,7 @@ class DocumentReader {
 
   JsonCursor in_;
   Document& document_;
+  const OpChecker* earlier_;
   absl::string_view magic_;
   int64_t version_ = -1;
   std::vector<int64_t> operand_ids_;
@@ -373,6 +417,18 @@ absl::StatusOr<std::shared_ptr<const Document>> Document::Parse(std::string byte
   auto owned = std::make_shared<const std::string>(std::move(bytes));
   const absl::string_view view = *owned;
   return Parse(std::move(owned), view);
+}
+
+absl::Status OpChecker::Check(absl::string_view op) {
+  Document document;
+  DocumentReader reader(op, &document, this);
+  WEFT_RETURN_IF_ERROR(reader.ReadSingleOp());
+  ++num_ops_;
+  for (const Value& value : document.values_) {
+    const bool is_visible = value.op == 0;  // the op itself, not one in its blocks
+    (is_visible ? visible_ : hidden_).insert(value.id);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weft::pir

@@ -5,8 +5,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "proto/program.h"
 
 namespace weft::pir {
@@ -22,11 +20,9 @@ namespace weft::pir {
 //
 // InvalidArgument for a program that is not from PIR. Unimplemented, naming the op: an edited op; a
 // new op that has no form in PIR; a new block or persistable variable. O(bytes).
+// The pieces refer to the bytes of the file that the program was read from.
+absl::StatusOr<SerializedProgram> ExportToPieces(const Program& program);
 absl::StatusOr<std::string> ExportProgram(const Program& program);
-
-// The bytes of the file that a program was read from, if nothing has edited it. Valid as long as
-// the program; none for others.
-absl::optional<absl::string_view> UneditedFile(const Program& program);
 
 }  // namespace weft::pir
 

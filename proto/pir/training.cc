@@ -139,42 +139,61 @@ class Analysis {
   void FollowConcat(uint32_t i) {
     const ValueIndex list = OperandOf(i, 0);
     if (op(i).num_results == 0 || MakerName(list) != kCombineOp) return;
-    const auto parts = operands(MakerOf(list));
+    const auto [known, is_new] = primal_of_concat_.emplace(list, kNoValue);
+    if (is_new) known->second = PrimalOfConcat(operands(MakerOf(list)));
+    if (known->second != kNoValue) training_.primal[op(i).first_result] = known->second;
+  }
+
+  ValueIndex PrimalOfConcat(absl::Span<const Operand> parts) const {
     uint32_t split = kNoOp;  // takes apart the list that the forward op made
     for (size_t k = 0; k < parts.size(); ++k) {
-      if (parts[k].value == kNoValue) return;
+      if (parts[k].value == kNoValue) return kNoValue;
       const ValueIndex primal = training_.primal[parts[k].value];
       if (primal == kNoValue) continue;
-      if (MakerName(primal) != kSplitOp || op(MakerOf(primal)).first_result + k != primal) return;
-      if (split != kNoOp && split != MakerOf(primal)) return;
+      const bool is_part =
+          MakerName(primal) == kSplitOp && op(MakerOf(primal)).first_result + k == primal;
+      if (!is_part || (split != kNoOp && split != MakerOf(primal))) return kNoValue;
       split = MakerOf(primal);
     }
-    if (split == kNoOp || op(split).num_results != parts.size()) return;
+    if (split == kNoOp || op(split).num_results != parts.size()) return kNoValue;
     const ValueIndex whole = OperandOf(split, 0);
     const absl::string_view forward = BaseName(MakerName(whole));
-    if (forward != "split" && forward != "split_with_num") return;
-    training_.primal[op(i).first_result] = OperandOf(MakerOf(whole), 0);
+    const bool is_split = forward == "split" || forward == "split_with_num";
+    return is_split ? OperandOf(MakerOf(whole), 0) : kNoValue;
   }
 
   // A sum of gradients of one value is one, too. That of some may be unknown, where ops outside the
   // table made them. What does not depend on a loss (decay) is no gradient.
   void FollowSum(uint32_t i) {
     const ValueIndex first = OperandOf(i, 0);
-    const auto summands = MakerName(first) == kCombineOp ? operands(MakerOf(first)) : operands(i);
+    if (op(i).num_results == 0) return;
+    ValueIndex primal;
+    if (MakerName(first) == kCombineOp) {
+      const auto [known, is_new] = primal_of_sum_.emplace(first, kNoValue);
+      if (is_new) known->second = JoinSummands(operands(MakerOf(first)));
+      primal = known->second;
+    } else {
+      primal = JoinSummands(operands(i));
+    }
+    if (primal != kNoValue) training_.primal[op(i).first_result] = primal;
+  }
+
+  // What they are gradients of, if it is one value. They are summands then.
+  ValueIndex JoinSummands(absl::Span<const Operand> summands) {
     ValueIndex primal = kNoValue;
     for (const Operand& summand : summands) {
-      if (summand.value == kNoValue || !depends_on_loss_[summand.value]) return;
+      if (summand.value == kNoValue || !depends_on_loss_[summand.value]) return kNoValue;
       const ValueIndex its = training_.primal[summand.value];
       if (its == kNoValue) continue;
-      if (primal != kNoValue && its != primal) return;
+      if (primal != kNoValue && its != primal) return kNoValue;
       primal = its;
     }
-    if (primal == kNoValue || op(i).num_results == 0) return;
+    if (primal == kNoValue) return kNoValue;
     for (const Operand& summand : summands) {
       training_.is_summand[summand.value] = true;
       training_.primal[summand.value] = primal;
     }
-    training_.primal[op(i).first_result] = primal;
+    return primal;
   }
 
   // The gradient of scale, cast, assign is an op of the same name. That of add_n is a scale by 1
@@ -213,14 +232,15 @@ class Analysis {
   absl::StatusOr<ValueIndex> NextSummand(uint32_t add_n, ValueIndex grad) {
     const ValueIndex list = OperandOf(add_n, 0);
     if (MakerName(list) != kCombineOp) return kNoValue;
-    size_t& next = next_summand_[grad];
-    for (;;) {
-      const ValueIndex summand = OperandOf(MakerOf(list), next);
-      if (next++ >= operands(MakerOf(list)).size()) return kNoValue;
-      if (summand == kNoValue) continue;
-      WEFT_ASSIGN_OR_RETURN(const bool stops, StopsGradient(document_, summand));
-      if (!stops) return summand;
+    const auto [known, is_new] = summands_.try_emplace(list);
+    std::vector<ValueIndex>& with_gradient = known->second;
+    for (const Operand& summand : is_new ? operands(MakerOf(list)) : absl::Span<const Operand>()) {
+      if (summand.value == kNoValue) continue;
+      WEFT_ASSIGN_OR_RETURN(const bool stops, StopsGradient(document_, summand.value));
+      if (!stops) with_gradient.push_back(summand.value);
     }
+    const size_t next = next_summand_[grad]++;
+    return next < with_gradient.size() ? with_gradient[next] : kNoValue;
   }
 
   // --- Updates -----------------------------------------------------------------------------------
@@ -230,7 +250,7 @@ class Analysis {
     for (uint32_t i = 0; i < document_.ops().size(); ++i) {
       if (!IsUpdate(document_, i)) continue;
       grads.push_back(OperandOf(i, FindRule(op(i).name)->FindOperand("grad")));
-      training_.updates.push_back({i, OperandOf(i, 0), grads.back()});
+      training_.updates.push_back({i, ParameterOf(document_, OperandOf(i, 0)), grads.back()});
       if (grads.back() != kNoValue) read_by_update_[grads.back()] = true;
     }
     needed_by_update_ = NeededFor(document_, grads);
@@ -343,6 +363,10 @@ class Analysis {
   Training training_;
   uint32_t first_seed_ = kNoOp;
   absl::flat_hash_map<ValueIndex, size_t> next_summand_;  // by gradient of an add_n
+  // By list, which many ops may read: the summands that have gradients; what its elements are
+  // summands of; what its elements together are the gradient of.
+  absl::flat_hash_map<ValueIndex, std::vector<ValueIndex>> summands_;
+  absl::flat_hash_map<ValueIndex, ValueIndex> primal_of_sum_, primal_of_concat_;
   // By value: a gradient that an op scales or sums over ranks, whose result takes its place.
   std::vector<bool> goes_on_;
   // By value: gradients that updates read, and what these are computed from.

@@ -5,11 +5,11 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "proto/pir/document_writer.h"
+#include "proto/pir/export_ops.h"
 
 namespace weft::pir {
 
-absl::Status DocumentWriter::WriteNew(const Op& op) {
+absl::Status Exporter::WriteNew(const Op& op) {
   switch (KindOf(op.type())) {
     case NewOpKind::kNone:
       return absl::UnimplementedError(
@@ -41,7 +41,7 @@ absl::Status DocumentWriter::WriteNew(const Op& op) {
   WEFT_ASSIGN_OR_RETURN(
       const std::vector<NewOp> ops,
       new_ops_.Translate(op, inputs, OutputOf(op.output_args()[0]), StreamOf(op)));
-  WEFT_RETURN_IF_ERROR(AppendNew(ops));
+  WEFT_RETURN_IF_ERROR(Append(ops));
   for (size_t k = 0; k < op.output_args().size(); ++k) {
     SetCurrent(op.output_args()[k], ops.back().results[k], ops.back().types[k]);
   }
@@ -50,22 +50,28 @@ absl::Status DocumentWriter::WriteNew(const Op& op) {
   return absl::OkStatus();
 }
 
-absl::Status DocumentWriter::AppendNew(const std::vector<NewOp>& ops) {
+absl::Status Exporter::Append(const NewOp& op) {
+  if (!is_in_branch_) return writer_.AddNew(op.json);
+  absl::StrAppend(&body_, body_.empty() ? "" : ",", op.json);
+  return absl::OkStatus();
+}
+
+absl::Status Exporter::Append(const std::vector<NewOp>& ops) {
   for (const NewOp& op : ops) {
     if (IsCollective(op.name)) WEFT_RETURN_IF_ERROR(NoteCollective(op));
-    Append(op.json);
+    WEFT_RETURN_IF_ERROR(Append(op));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<DocumentWriter::Current> DocumentWriter::NowOf(Symbol var) {
+absl::StatusOr<Exporter::Current> Exporter::NowOf(Symbol var) {
   const Current now = CurrentOf(var);
   if (now.id != 0) return now;
   return absl::InvalidArgumentError(
       absl::StrCat("reads ", program_.name(var), ", which nothing has written"));
 }
 
-NewOpOutput DocumentWriter::OutputOf(Symbol var) {
+NewOpOutput Exporter::OutputOf(Symbol var) {
   NewOpOutput output;
   output.is_bound = is_bound_.contains(var);
   if (output.is_bound) {
@@ -78,13 +84,13 @@ NewOpOutput DocumentWriter::OutputOf(Symbol var) {
   return output;
 }
 
-bool DocumentWriter::HasBoundPart(const Buffer& buffer) const {
+bool Exporter::HasBoundPart(const Buffer& buffer) const {
   return absl::c_any_of(buffer.parts, [&](const std::string& part) {
     return is_bound_.contains(program_.FindSymbol(part));
   });
 }
 
-absl::Status DocumentWriter::WriteForParts(const Op& op, const Buffer& buffer) {
+absl::Status Exporter::WriteForParts(const Op& op, const Buffer& buffer) {
   if (op.input_args().size() != 1 || op.output_args().size() != 1 ||
       op.input_args()[0] != op.output_args()[0]) {
     return absl::UnimplementedError(absl::StrCat(
@@ -97,19 +103,19 @@ absl::Status DocumentWriter::WriteForParts(const Op& op, const Buffer& buffer) {
     const NewOpInput input = {op.output_args()[0], now.id, std::string(now.type)};
     WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
                           new_ops_.Translate(op, {input}, OutputOf(part), StreamOf(op)));
-    WEFT_RETURN_IF_ERROR(AppendNew(ops));
+    WEFT_RETURN_IF_ERROR(Append(ops));
     SetCurrent(part, ops.back().results[0], ops.back().types[0]);
   }
   return absl::OkStatus();
 }
 
-std::string DocumentWriter::StreamOf(const Op& op) const {
+std::string Exporter::StreamOf(const Op& op) const {
   if (is_in_branch_ || (op.type() != "all_reduce" && op.type() != "all_gather")) return "";
   const int64_t ring = op.IntAttr("ring_id").value_or(0);
   return waiting_rings_.contains(ring) ? absl::StrCat("weft_ring_", ring) : "";
 }
 
-absl::Status DocumentWriter::CheckOutputs(const Op& op) const {
+absl::Status Exporter::CheckOutputs(const Op& op) const {
   if (op.output_args().empty()) {
     return absl::UnimplementedError("expected outputs of an inserted op, found none");
   }
@@ -124,12 +130,12 @@ absl::Status DocumentWriter::CheckOutputs(const Op& op) const {
   return absl::OkStatus();
 }
 
-void DocumentWriter::SetCurrent(Symbol var, int64_t id, absl::string_view type) {
+void Exporter::SetCurrent(Symbol var, int64_t id, absl::string_view type) {
   types_.push_back(std::make_unique<std::string>(type));
   CurrentOf(var) = {id, *types_.back()};
 }
 
-absl::Status DocumentWriter::Rename(const Op& op) {
+absl::Status Exporter::Rename(const Op& op) {
   if (op.type() == "c_wait_compute") waiting_rings_.insert(op.IntAttr("ring_id").value_or(0));
   const auto in = op.input_args(), out = op.output_args();
   for (size_t k = 0; k < std::min(in.size(), out.size()); ++k) {
@@ -141,7 +147,7 @@ absl::Status DocumentWriter::Rename(const Op& op) {
   return absl::OkStatus();
 }
 
-absl::Status DocumentWriter::AddBuffer(const Op& op) {
+absl::Status Exporter::AddBuffer(const Op& op) {
   const auto fused = op.Output("FusedOutput"), parts = op.Output("Output");
   if (fused.size() != 1 || parts.empty()) {
     return absl::InvalidArgumentError("expected slots FusedOutput and Output");
@@ -154,7 +160,7 @@ absl::Status DocumentWriter::AddBuffer(const Op& op) {
   return absl::OkStatus();
 }
 
-absl::Status DocumentWriter::ConcatenateBuffer(Symbol var) {
+absl::Status Exporter::ConcatenateBuffer(Symbol var) {
   const auto found = buffers_.find(var);
   if (found == buffers_.end() || found->second.id != 0) return absl::OkStatus();
   std::vector<NewOpInput> parts;
@@ -164,13 +170,13 @@ absl::Status DocumentWriter::ConcatenateBuffer(Symbol var) {
     parts.push_back({part, now.id, std::string(now.type)});
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops, new_ops_.Concatenate(parts));
-  for (const NewOp& op : ops) Append(op.json);
+  WEFT_RETURN_IF_ERROR(Append(ops));
   found->second.id = ops.back().results[0];
   SetCurrent(var, ops.back().results[0], ops.back().types[0]);
   return absl::OkStatus();
 }
 
-absl::Status DocumentWriter::SplitBufferOf(Symbol part) {
+absl::Status Exporter::SplitBufferOf(Symbol part) {
   const auto owner = buffer_of_part_.find(part);
   if (owner == buffer_of_part_.end()) return absl::OkStatus();
   Buffer& buffer = buffers_.at(owner->second);
@@ -182,7 +188,7 @@ absl::Status DocumentWriter::SplitBufferOf(Symbol part) {
   }
   std::vector<int64_t> ids;
   WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops, new_ops_.Split(buffer.id, parts, &ids));
-  for (const NewOp& op : ops) Append(op.json);
+  WEFT_RETURN_IF_ERROR(Append(ops));
   buffer.id = 0;
   for (size_t k = 0; k < parts.size(); ++k) CurrentOf(parts[k].var).id = ids[k];
   return absl::OkStatus();

@@ -6,7 +6,7 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "proto/pir/attribute_json.h"
-#include "proto/pir/document_writer.h"
+#include "proto/pir/export_ops.h"
 #include "proto/pir/op_table.h"
 #include "proto/pir/value_type.h"
 
@@ -14,7 +14,7 @@ namespace weft::pir {
 
 // --- State ---------------------------------------------------------------------------------------
 
-absl::Status DocumentWriter::DeclareState() {
+absl::Status Exporter::DeclareState() {
   struct State {
     VarId var;
     uint32_t last_writer = 0;
@@ -65,28 +65,28 @@ absl::Status DocumentWriter::DeclareState() {
                                         {StringJson("name", program_.name(name)), ShapeJson(dims),
                                          DTypeJson(dtype), AnyPlaceJson()},
                                         {type}, /*is_persistable=*/true));
-    Append(data.json);
+    WEFT_RETURN_IF_ERROR(Append(data));
     SetCurrent(name, data.results[0], data.types[0]);
     is_bound_.insert(name);
   }
   return absl::OkStatus();
 }
 
-absl::Status DocumentWriter::NameState(OpId op) {
+absl::Status Exporter::NameState(OpId op) {
   const auto named = state_behind_.find(op.value());
   if (named == state_behind_.end()) return absl::OkStatus();
   for (const Symbol var : named->second) {
     WEFT_ASSIGN_OR_RETURN(const NewOp sink,
                           new_ops_.Make("0.shadow_output", {CurrentOf(var).id},
                                         {StringJson("output_name", program_.name(var))}, {}));
-    Append(sink.json);
+    WEFT_RETURN_IF_ERROR(Append(sink));
   }
   return absl::OkStatus();
 }
 
 // --- Blocks --------------------------------------------------------------------------------------
 
-absl::Status DocumentWriter::WriteBranch(const Op& op) {
+absl::Status Exporter::WriteBranch(const Op& op) {
   const auto condition = op.Input("Cond");
   const std::vector<int> blocks = op.SubBlocks();
   if (is_in_branch_ || condition.size() != 1 || blocks.size() != 1 ||
@@ -101,9 +101,9 @@ absl::Status DocumentWriter::WriteBranch(const Op& op) {
     if (is_bound_.contains(arg)) around.emplace_back(arg, CurrentOf(arg));
   }
   is_in_branch_ = true;
-  absl::StatusOr<std::string> body = WriteBody(blocks[0]);
+  body_.clear();
+  WEFT_RETURN_IF_ERROR(WriteBody(blocks[0]));
   is_in_branch_ = false;
-  WEFT_RETURN_IF_ERROR(body.status());
   for (const auto& [var, value] : around) CurrentOf(var) = value;
   if (is_behind_collectives_ && !around.empty()) last_collective_ = around[0].second;
   const auto region = [this](absl::string_view ops) {
@@ -111,46 +111,43 @@ absl::Status DocumentWriter::WriteBranch(const Op& op) {
     return absl::StrCat(R"({"#":"region_)", number, R"(","blocks":[{"#":"block_)", number,
                         R"(","args":[],"ops":[)", ops, "]}]}");
   };
-  const std::string holding = region(*body), otherwise = region("");
-  Append(absl::StrCat(R"({"#":"1.if","A":[],"I":[{"%":)", holds.id,
-                      R"(}],"O":[],"OA":[],"regions":[)", holding, ",", otherwise, "]}"));
-  return absl::OkStatus();
+  const std::string holding = region(body_), otherwise = region("");
+  return writer_.AddNew(absl::StrCat(R"({"#":"1.if","A":[],"I":[{"%":)", holds.id,
+                                     R"(}],"O":[],"OA":[],"regions":[)", holding, ",", otherwise,
+                                     "]}"));
 }
 
-absl::StatusOr<std::string> DocumentWriter::WriteBody(int block) {
-  std::string around = std::exchange(out_, "[");
+absl::Status Exporter::WriteBody(int block) {
   const auto ops = program_.block(block).ops();
   const bool communicates = absl::c_any_of(ops, [&](OpId id) {
     const OpRule* const rule = FindRuleOfDesc(program_.op(id).type());
     return rule != nullptr && IsCollective(rule->pir);
   });
-  absl::Status status;
   if (communicates && last_collective_.id != 0) {
-    const absl::StatusOr<NewOp> reads =
+    WEFT_ASSIGN_OR_RETURN(
+        const NewOp reads,
         new_ops_.Make(kCombineOp, {last_collective_.id}, {},
-                      {absl::StrCat(R"({"#":"0.t_vec","D":[)", last_collective_.type, "]}")});
-    status = reads.status();
-    if (status.ok()) Append(reads->json);
+                      {absl::StrCat(R"({"#":"0.t_vec","D":[)", last_collective_.type, "]}")}));
+    WEFT_RETURN_IF_ERROR(Append(reads));
   }
-  for (auto id = ops.begin(); status.ok() && id != ops.end(); ++id) {
-    status = WriteNew(program_.op(*id));
-    if (!status.ok()) status = Annotate(program_.op(*id).DebugName(), status);
+  for (OpId id : ops) {
+    const Op op = program_.op(id);
+    const absl::Status status = WriteNew(op);
+    if (!status.ok()) return Annotate(op.DebugName(), status);
   }
   is_behind_collectives_ = is_behind_collectives_ || communicates;
-  std::string body = std::exchange(out_, std::move(around)).substr(1);
-  WEFT_RETURN_IF_ERROR(status);
-  return body;
+  return absl::OkStatus();
 }
 
 // --- Collectives ---------------------------------------------------------------------------------
 
-bool DocumentWriter::IsCollective(absl::string_view pir) {
+bool Exporter::IsCollective(absl::string_view pir) {
   const absl::string_view base = BaseName(pir);
   return base == "all_reduce" || base == "all_gather" || base == "broadcast" || base == "reduce" ||
          base == "reduce_scatter" || base == "all_to_all";
 }
 
-absl::Status DocumentWriter::NoteCollective(const NewOp& op) {
+absl::Status Exporter::NoteCollective(const NewOp& op) {
   if (is_in_branch_) return absl::OkStatus();
   if (is_behind_collectives_) {
     return absl::UnimplementedError(
@@ -162,7 +159,7 @@ absl::Status DocumentWriter::NoteCollective(const NewOp& op) {
   return absl::OkStatus();
 }
 
-void DocumentWriter::NoteOldCollective(uint32_t outer, uint32_t inner) {
+void Exporter::NoteOldCollective(uint32_t outer, uint32_t inner) {
   if (outer != inner) {
     is_behind_collectives_ = true;
     return;
