@@ -155,7 +155,7 @@ absl::Status Exporter::NoteCollective(const NewOp& op) {
         "those of one block only");
   }
   types_.push_back(std::make_unique<std::string>(op.types[0]));
-  last_collective_ = {op.results[0], *types_.back()};
+  last_collective_ = {op.results[0], *types_.back(), true};
   return absl::OkStatus();
 }
 
@@ -166,7 +166,7 @@ void Exporter::NoteOldCollective(uint32_t outer, uint32_t inner) {
   }
   const DocumentOp& op = document_.op(outer);
   if (op.num_results == 0) return;
-  last_collective_ = {document_.results(op)[0].id, document_.results(op)[0].type};
+  last_collective_ = {document_.results(op)[0].id, document_.results(op)[0].type, false};
 }
 
 }  // namespace weft::pir

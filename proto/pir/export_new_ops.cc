@@ -132,7 +132,7 @@ absl::Status Exporter::CheckOutputs(const Op& op) const {
 
 void Exporter::SetCurrent(Symbol var, int64_t id, absl::string_view type) {
   types_.push_back(std::make_unique<std::string>(type));
-  CurrentOf(var) = {id, *types_.back()};
+  CurrentOf(var) = {id, *types_.back(), /*is_replaced=*/true};
 }
 
 absl::Status Exporter::Rename(const Op& op) {
@@ -190,7 +190,10 @@ absl::Status Exporter::SplitBufferOf(Symbol part) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops, new_ops_.Split(buffer.id, parts, &ids));
   WEFT_RETURN_IF_ERROR(Append(ops));
   buffer.id = 0;
-  for (size_t k = 0; k < parts.size(); ++k) CurrentOf(parts[k].var).id = ids[k];
+  for (size_t k = 0; k < parts.size(); ++k) {
+    CurrentOf(parts[k].var).id = ids[k];
+    CurrentOf(parts[k].var).is_replaced = true;
+  }
   return absl::OkStatus();
 }
 

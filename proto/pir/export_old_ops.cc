@@ -124,13 +124,15 @@ Exporter::Current& Exporter::CurrentOf(Symbol var) {
 
 void Exporter::Copy(Symbol from, Symbol to) {
   const Current value = CurrentOf(from);
-  CurrentOf(to) = value;
+  CurrentOf(to) = {value.id, value.type, /*is_replaced=*/true};
 }
 
 absl::StatusOr<int64_t> Exporter::IdNow(ValueIndex value) {
   const Value& old = document_.value(value);
   const Symbol var = import_.variable_of_value[value];
-  if (var.valid() && CurrentOf(var).id != 0) return CurrentOf(var).id;
+  // Otherwise, the id of the file stands, also behind ops in place. Paddle may write over what an
+  // op in place has made, but not over what is persistable.
+  if (var.valid() && CurrentOf(var).is_replaced) return CurrentOf(var).id;
   const absl::string_view made_by = old.op == kNoOp ? "" : document_.op(old.op).name;
   if (made_by != kCombineOp) return old.id;
   // A list of what its elements are now.
@@ -202,7 +204,7 @@ absl::Status Exporter::WriteOld(uint32_t i) {
     const Value& result = document_.results(op)[r];
     const Symbol var = import_.variable_of_value[op.first_result + r];
     if (!var.valid()) continue;
-    CurrentOf(var) = {result.id, result.type};
+    CurrentOf(var) = {result.id, result.type, CurrentOf(var).is_replaced};
     if (op.name == "p" || op.name == "1.data") is_bound_.insert(var);
   }
   return WriteSplits(i);

@@ -42,6 +42,7 @@ class Exporter {
   struct Current {
     int64_t id = 0;  // 0: nothing yet
     absl::string_view type;
+    bool is_replaced = false;  // a new op has written the variable
   };
   // Tensors in one buffer.
   struct Buffer {

@@ -124,17 +124,14 @@ absl::Status Translator::VisitBranch(uint32_t i, uint32_t block, VarIndex condit
 
 std::vector<VarIndex> Translator::LeaveBranch(size_t overwritten_before) {
   std::vector<VarIndex> vars;
-  std::vector<Overwritten> around;
   absl::flat_hash_set<VarIndex> seen;
   for (size_t k = overwritten_before; k < overwritten_.size(); ++k) {
-    const Overwritten& overwritten = overwritten_[k];
-    if (!seen.insert(overwritten.var).second) continue;
-    vars.push_back(overwritten.var);
-    vars_.Restore(overwritten.var, overwritten.version);
-    if (vars_[overwritten.var].block != vars_.block()) around.push_back(overwritten);
+    if (seen.insert(overwritten_[k]).second) vars.push_back(overwritten_[k]);
   }
   overwritten_.resize(overwritten_before);
-  overwritten_.insert(overwritten_.end(), around.begin(), around.end());
+  for (const VarIndex var : vars) {
+    if (vars_[var].block != vars_.block()) overwritten_.push_back(var);
+  }
   return vars;
 }
 

@@ -76,8 +76,9 @@ absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
   VarIndex var = kNoVar;
   if (in_place_of >= 0 && operands(i)[in_place_of].value != kNoValue) {
     WEFT_ASSIGN_OR_RETURN(var, vars_.Read(operands(i)[in_place_of].value));
-    if (vars_[var].block != vars_.block()) overwritten_.push_back({var, vars_.version(var)});
-    WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/true));
+    if (vars_[var].block != vars_.block()) overwritten_.push_back(var);
+    // Paddle's executor orders by variables: what reads the operand afterwards reads this.
+    WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/false));
   } else {
     const auto named = survey_.name_of_value.find(value);
     const bool is_again = named != survey_.name_of_value.end() && vars_.HasName(named->second);

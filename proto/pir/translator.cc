@@ -36,6 +36,7 @@ absl::Status Translator::Visit(uint32_t i) {
   if (name == kYield) return absl::OkStatus();
   if (name == kCombineOp) return VisitCombine(i);
   if (name == kSplitOp) return VisitSplit(i);
+  if (name == "1.share_data_") return VisitShare(i);
   if (IsConstant(name) && !survey_.is_kept[i]) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(attributes_, ReadAttributes(op(i).attrs));
   WEFT_RETURN_IF_ERROR(TakeSchedule());
@@ -189,6 +190,14 @@ absl::Status Translator::VisitSplit(uint32_t i) {
     WEFT_RETURN_IF_ERROR(vars_.Define(op(i).first_result + r, vars[r], /*overwrites=*/false));
   }
   return absl::OkStatus();
+}
+
+absl::Status Translator::VisitShare(uint32_t i) {
+  if (op(i).num_operands != 1 || op(i).num_results != 1 || operands(i)[0].value == kNoValue) {
+    return absl::InvalidArgumentError("expected one operand and one result");
+  }
+  WEFT_ASSIGN_OR_RETURN(const VarIndex var, vars_.Read(operands(i)[0].value));
+  return vars_.Define(op(i).first_result, var, /*overwrites=*/false);
 }
 
 void Translator::AddArgument(absl::string_view slot, VarIndex var, Slots* slots) {

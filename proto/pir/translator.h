@@ -80,6 +80,8 @@ class Translator {
   // A list of lists would be as many tensors as it has paths.
   absl::Status VisitCombine(uint32_t i);
   absl::Status VisitSplit(uint32_t i);
+  // Another name for the same memory, of which no gradient is taken.
+  absl::Status VisitShare(uint32_t i);
 
   using Slots = google::protobuf::RepeatedPtrField<pb::OpDesc::Var>;
   void AddArgument(absl::string_view slot, VarIndex var, Slots* slots);
@@ -125,13 +127,8 @@ class Translator {
   absl::Status VisitBranch(uint32_t i, uint32_t block, VarIndex condition,
                            const std::string& scope_name, const std::vector<VarIndex>& results);
 
-  // Variables around a block that its ops overwrite. Values from around it stand for them after it,
-  // too: no other has the id of a value that is made in a block.
-  struct Overwritten {
-    VarIndex var;
-    uint32_t version;  // before
-  };
-  // Those of a block that is done: with `overwritten_before` of blocks around it.
+  // The variables around a block that is done, which its ops overwrite: without the first
+  // `overwritten_before` of overwritten_.
   std::vector<VarIndex> LeaveBranch(size_t overwritten_before);
 
   // Of a list: of its elements.
@@ -160,9 +157,9 @@ class Translator {
   std::vector<Training::Pair> pairs_;  // in the order of ops
   pb::OpDesc desc_;                    // of the op that is visited
   DescAttributes attrs_{document_, &desc_};
-  std::vector<Attribute> attributes_;     // of the same
-  ResultFlags flags_;                     // of the op that was asked for last
-  std::vector<Overwritten> overwritten_;  // by ops of the blocks that are visited
+  std::vector<Attribute> attributes_;  // of the same
+  ResultFlags flags_;                  // of the op that was asked for last
+  std::vector<VarIndex> overwritten_;  // around a block that is visited, by its ops
   BlockWriter blocks_;
 };
 

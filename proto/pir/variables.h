@@ -62,9 +62,6 @@ class Variables {
   absl::Status Define(ValueIndex value, VarIndex var, bool overwrites);
   // What the variable held is gone.
   void Overwrite(VarIndex var) { ++versions_[var]; }
-  // Counts what a variable has held. Values of a version that is restored stand for it again.
-  uint32_t version(VarIndex var) const { return versions_[var]; }
-  void Restore(VarIndex var, uint32_t version) { versions_[var] = version; }
 
   // The variable of a value; kNoVar for lists and what has no type.
   VarIndex Of(ValueIndex value) const { return var_of_value_[value]; }
