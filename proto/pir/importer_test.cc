@@ -315,6 +315,26 @@ TEST(ImporterTest, BranchesOverwriteWhatIsAroundThem) {
   EXPECT_EQ(program.op(program.block(1).ops()[0]).type(), "assign");
 }
 
+// The initial states have the size of the batch; the buffer of the weights is not read.
+TEST(ImporterTest, RecurrentNetworksHaveTheirStates) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files,
+                            weft::testing::ReadTarXz("tests/data/paddle3_pir_ops.tar.xz"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(files.at("lstm/main.json")));
+  const std::vector<std::string> ops = OpTexts(program);
+  EXPECT_THAT(ops, ::testing::IsSupersetOf(
+                       {"shape(x -> shape_18_int32)", "cast(shape_18_int32 -> shape64_18)",
+                        "fill_constant(full_22, slice_21, full_23 -> full_with_tensor_27)"}));
+  EXPECT_THAT(ops, ::testing::Not(Contains(HasSubstr("coalesce_tensor"))));
+  EXPECT_THAT(ops, Contains(HasSubstr(", lstm_cell_0.w_0@GRAD, lstm_cell_0.w_1@GRAD, "
+                                      "lstm_cell_0.b_0@GRAD, lstm_cell_0.b_1@GRAD)")));
+  // If something reads it, it stays.
+  const std::string other =
+      absl::StrReplaceAll(files.at("lstm/main.json"),
+                          {{R"("I":[{"%":9}],"O":[{"%":18)", R"("I":[{"%":14}],"O":[{"%":18)"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program reads, ImportBytes(other));
+  EXPECT_THAT(OpTexts(reads), Contains(HasSubstr("coalesce_tensor")));
+}
+
 TEST(ImporterTest, RefusesWhatItCannotTranslate) {
   const auto error = [](const std::string& bytes) {
     return std::string(ImportBytes(bytes).status().message());

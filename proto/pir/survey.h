@@ -23,6 +23,9 @@ struct Survey {
   std::vector<int> block_number;
   // Of constants (IsConstant): some op reads it as a tensor, or none as an attribute.
   std::vector<bool> is_kept;  // by op
+  // A 1.coalesce_tensor that copies what nobody reads, which layers of recurrent networks write,
+  // and what takes its list apart.
+  std::vector<bool> is_unused;  // by op
   // The 0.split that takes a list apart.
   absl::flat_hash_map<ValueIndex, uint32_t> split_of;
   // Of a startup program: under which name a value is made.

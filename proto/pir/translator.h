@@ -91,6 +91,7 @@ class Translator {
   // By a rule of the table.
   absl::Status Translate(uint32_t i, const OpRule& rule);
   absl::Status AddResult(uint32_t i, uint32_t r, const OpRule* rule, absl::string_view slot);
+  void SetTypesOfRnn(uint32_t i, const OpRule& rule);
 
   // The variables of a list: those that 0.split takes apart.
   absl::Status AddList(uint32_t i, uint32_t r, size_t size, pb::OpDesc::Var* out);
@@ -108,6 +109,8 @@ class Translator {
 
   // A constant list that an op reads as a tensor.
   absl::Status VisitIntegers(uint32_t i);
+
+  absl::Status VisitShape(uint32_t i);
 
   // As it is, under Paddle's name.
   absl::Status Keep(uint32_t i);
