@@ -1,6 +1,7 @@
 #include "ops/analysis/block_names.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "ops/schema/weft_attrs.h"
 #include "proto/op_role.h"
@@ -30,16 +31,22 @@ absl::StatusOr<BlockGradientNames> BlockGradientNames::Of(const Op& op) {
       names.originals_[(*pairs)[i]] = (*pairs)[i + 1];
     }
   }
+  const auto given = op.StringsAttr("original_output_grad");
+  absl::flat_hash_set<absl::string_view> with_gradients;  // slots
   for (const OpSignature::Slot& out : op.signature().outputs) {
-    for (const OpSignature::Slot& in : op.signature().inputs) {
-      if (program.name(out.name) != absl::StrCat(program.name(in.name), kGradSuffix)) continue;
-      for (Symbol input : op.args(in)) {
-        names.inputs_.emplace_back(names.Original(program.name(input)));
-        names.inside_.insert(absl::StrCat(names.inputs_.back(), kGradSuffix));
-      }
+    absl::string_view slot = program.name(out.name);
+    if (absl::ConsumeSuffix(&slot, kGradSuffix)) with_gradients.insert(slot);
+  }
+  for (const OpSignature::Slot& in : op.signature().inputs) {
+    const absl::string_view slot = program.name(in.name);
+    const bool has_gradients = with_gradients.contains(slot);
+    if (!has_gradients && !(slot == "Out" && given.has_value())) continue;
+    std::vector<std::string>& originals = names.inputs_[std::string(slot)];
+    for (Symbol input : op.args(in)) {
+      originals.emplace_back(names.Original(program.name(input)));
+      if (has_gradients) names.inside_.insert(absl::StrCat(originals.back(), kGradSuffix));
     }
   }
-  const auto given = op.StringsAttr("original_output_grad");
   if (given.has_value()) names.inside_.insert(given->begin(), given->end());
   return names;
 }

@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_ANALYSIS_BLOCK_NAMES_H_
 #define WEFT_OPS_ANALYSIS_BLOCK_NAMES_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,20 +26,21 @@ VarId ResolveArgument(const Program& program, int block, Symbol name);
 // original_names. The gradients that a loop gets have the names of attribute original_output_grad.
 class BlockGradientNames {
  public:
-  // InvalidArgument: an attribute original_names that is no list of pairs. O(attributes).
+  // InvalidArgument: an attribute original_names that is no list of pairs. O(attributes + inputs).
   static absl::StatusOr<BlockGradientNames> Of(const Op& op);
 
   // The name of an input before passes renamed it.
   absl::string_view Original(absl::string_view input) const;
   // Whether the block gets or makes a gradient of that name.
   bool IsInside(absl::string_view name) const { return inside_.contains(name); }
-  // The original names of the inputs whose gradients the block makes, in order.
-  const std::vector<std::string>& inputs() const { return inputs_; }
+  // The original names of inputs that count, by slot: of those whose gradients the block makes, and
+  // of those of slot Out, after which the attribute calls gradients.
+  const std::map<std::string, std::vector<std::string>>& inputs() const { return inputs_; }
 
  private:
   absl::flat_hash_map<std::string, std::string> originals_;
   absl::flat_hash_set<std::string> inside_;
-  std::vector<std::string> inputs_;
+  std::map<std::string, std::vector<std::string>> inputs_;
 };
 
 }  // namespace weft

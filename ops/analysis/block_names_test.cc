@@ -10,8 +10,10 @@
 namespace weft {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 // Block 2 is the gradient of block 1, block 3 is in block 2.
 TEST(ResolveArgumentTest, GradientBlocksSeeVariablesOfTheForwardBlock) {
@@ -39,7 +41,8 @@ absl::StatusOr<BlockGradientNames> NamesOf(const std::string& attrs) {
 TEST(BlockGradientNamesTest, GradientsAreCalledAfterOriginalNames) {
   WEFT_ASSERT_OK_AND_ASSIGN(const BlockGradientNames names,
                             NamesOf(", original_names=strings[\"w@SIM\", \"w\"]"));
-  EXPECT_THAT(names.inputs(), ElementsAre("w", "b"));
+  EXPECT_THAT(names.inputs(),
+              ElementsAre(Pair("Out", ElementsAre("h")), Pair("X", ElementsAre("w", "b"))));
   EXPECT_EQ(names.Original("w@SIM"), "w");
   for (const char* inside : {"w@GRAD", "b@GRAD", "h@GRAD"}) {
     EXPECT_TRUE(names.IsInside(inside)) << inside;
@@ -51,7 +54,7 @@ TEST(BlockGradientNamesTest, GradientsAreCalledAfterOriginalNames) {
 
 TEST(BlockGradientNamesTest, WithoutTheAttributeNamesAreThoseOfInputs) {
   WEFT_ASSERT_OK_AND_ASSIGN(const BlockGradientNames names, NamesOf(""));
-  EXPECT_THAT(names.inputs(), ElementsAre("w@SIM", "b"));
+  EXPECT_THAT(names.inputs(), ElementsAre(Pair("Out", _), Pair("X", ElementsAre("w@SIM", "b"))));
   EXPECT_TRUE(names.IsInside("w@SIM@GRAD"));
 }
 

@@ -221,9 +221,13 @@ std::string OpOperations::BlocksText(const Op& op) {
     if (names.ok()) {
       gradients = *names;
       outer.gradients = &*gradients;
-      for (const std::string& input : gradients->inputs()) absl::StrAppend(&text, "\n", input);
+      for (const auto& [slot, inputs] : gradients->inputs()) {
+        absl::StrAppend(&text, "\n", slot);
+        for (const std::string& input : inputs)
+          absl::StrAppend(&text, " ", input.size(), ":", input);
+      }
     } else {
-      absl::StrAppend(&text, "\n", names.status().message());  // equal to no other
+      absl::StrAppend(&text, "\n", names.status().message());  // W105 reports it
     }
   }
   for (int block : op.SubBlocks()) {

@@ -52,6 +52,10 @@ std::vector<Violation> SignatureViolations(const Op& op, const OpSchema& schema)
          absl::StrCat("attribute ", expected->name, ": expected type ", pb::AttrType_Name(type),
                       ", found ", pb::AttrType_Name(static_cast<pb::AttrType>(attr.type)))});
   }
+  if (op.HasAttr(kOriginalNamesAttr) && !BlockGradientNames::Of(op).ok()) {
+    violations.push_back({"W105", absl::StrCat("attribute ", kOriginalNamesAttr,
+                                               ": expected pairs of new and old names")});
+  }
   if (!op.HasAttr(kAccumulateTypeAttr)) return violations;
   const absl::optional<std::string> accumulates = op.StringAttr(kAccumulateTypeAttr);
   if (accumulates == kAccumulatesInFp32 || accumulates == kAccumulatesNatively) return violations;

@@ -183,6 +183,22 @@ TEST(VerifyStructure, HalfPrecisionIsAddedInOneOfTwoWays) {
   }
 }
 
+TEST(VerifyStructure, OriginalNamesArePairs) {
+  for (const std::vector<std::string>& names : {std::vector<std::string>{"x@SIM", "x"}, {"x"}}) {
+    ProgramBuilder p;
+    p.Op("scale", {{"X", {"x"}}}, {{"Out", {"x"}}});
+    *p.last_op().add_attrs() = MakeAttr(kOriginalNamesAttr, names);
+    if (names.size() == 2) {
+      WEFT_EXPECT_OK(VerifyStructure(p.Build()));
+      continue;
+    }
+    EXPECT_THAT(VerifyStructure(p.Build()),
+                StatusIs(kInvalid,
+                         "op 0 (scale) attribute original_names: expected pairs of new and old "
+                         "names (W105)"));
+  }
+}
+
 TEST(VerifyStructure, WiderAndNarrowerIntegersAndVariablesAreAccepted) {
   ProgramBuilder p;
   p.Op("softmax", {{"X", {"x"}}}, {{"Out", {"y"}}});
