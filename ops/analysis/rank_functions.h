@@ -61,8 +61,9 @@ class RankFunctions {
   void Update(const Op& op, const RankRecipe& recipe);
   // Whether operands are the values that ranks hold, or the shards of these.
   enum class Operands { kWhole, kShards };
-  // `factor`: the common factor of a linear op's operands, which its outputs inherit; nullopt: 1.
-  void ApplyExpressions(const Op& op, const RankRecipe& recipe, absl::optional<double> factor,
+  // The multiple of all operands is that of the outputs (`is_homogeneous`): the factor of the first
+  // one is that of the outputs, and the others are relative to it.
+  void ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_homogeneous,
                         Operands operands);
   void PutBack(const Op& op, const RankRecipe& recipe, ExprId first);
   void CastMaster(const Op& op, const RankRecipe& recipe);

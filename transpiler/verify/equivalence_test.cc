@@ -142,6 +142,88 @@ TEST(Equivalence, OtherPartsThanThoseThatWereConcatenatedAreADifference) {
       Contains(HasSubstr("W601: variable v,")));
 }
 
+// A step whose gradient of the loss is multiplied by `loss_scale`. `joined` has two gradients of
+// activations, the second `factor` times the first; two parameters are updated through a bucket.
+std::string ScaledPartsStep(absl::string_view loss_scale, absl::string_view factor,
+                            absl::string_view between) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4, 3] need_check_feed
+    var w : fp32[3, 4] parameter persistable
+    var b : fp32[3, 2] parameter persistable
+    var lr : fp32[1] persistable
+    var y@GRAD : fp32[4, 2]
+    var z@GRAD : fp32[4, 2]
+    var joined : fp32[4, 4]
+    var w@GRAD : fp32[3, 4]
+    var b@GRAD : fp32[3, 2]
+    var flat : fp32[12]
+    var other : fp32[6]
+    var all : fp32[18]
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 2], dtype=5, value=1.0}
+)",
+                      loss_scale,
+                      "    Out=[z@GRAD] = scale(X=[y@GRAD]) role=backward {scale=", factor, R"(}
+    Out=[joined] = concat(X=[y@GRAD, z@GRAD]) role=backward {axis=1}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[joined]) role=backward
+    Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[z@GRAD]) role=backward
+)",
+                      between, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    ParamOut=[b] = sgd(Param=[b], Grad=[b@GRAD], LearningRate=[lr]) role=optimize
+  }
+})");
+}
+
+constexpr char kHalfLoss[] =
+    "    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {scale=0.5, nranks=2}\n";
+constexpr char kSummedBucket[] = R"(
+    Out=[flat] = reshape2(X=[w@GRAD]) {shape=ints[12]}
+    Out=[other] = reshape2(X=[b@GRAD]) {shape=ints[6]}
+    Out=[all] = concat(X=[flat, other]) {axis=0}
+    Out=[all] = c_allreduce_sum(X=[all]) {use_calc_stream=true}
+    Out=[flat, other] = split(X=[all]) {axis=0, sections=ints[12, 6], num=0}
+    Out=[w@GRAD] = reshape2(X=[flat]) {shape=ints[3, 4]}
+    Out=[b@GRAD] = reshape2(X=[other]) {shape=ints[3, 2]}
+)";
+
+// Attention that scales its queries: a joined gradient has parts of several factors, and so has a
+// bucket.
+TEST(Equivalence, PartsOfSeveralFactorsKeepThem) {
+  for (const char* factor : {"0.25", "3.0", "0.3333333"}) {
+    const std::string original = ScaledPartsStep("", factor, "");
+    EXPECT_THAT(Differences(original, ScaledPartsStep(kHalfLoss, factor, kSummedBucket)), IsEmpty())
+        << factor;
+  }
+}
+
+TEST(Equivalence, PartsOfOtherFactorsAreADifference) {
+  const std::string original = ScaledPartsStep("", "0.25", "");
+  const auto with = [](absl::string_view from, absl::string_view to) {
+    const std::string right = ScaledPartsStep(kHalfLoss, "0.25", kSummedBucket);
+    const std::string changed = absl::StrReplaceAll(right, {{from, to}});
+    EXPECT_NE(changed, right);
+    return changed;
+  };
+  for (const std::string& wrong : {
+           // The factor of one part, in the joined gradient or in the bucket.
+           ScaledPartsStep(kHalfLoss, "0.5", kSummedBucket),
+           ScaledPartsStep(kHalfLoss, "-0.25", kSummedBucket),
+           with("Out=[other] = reshape2(X=[b@GRAD]) {shape=ints[6]}\n",
+                "Out=[other] = reshape2(X=[b@GRAD]) {shape=ints[6]}\n"
+                "    Out=[other] = scale(X=[other]) {scale=4.0}\n"),
+           // Both parts are multiples of one another, but not of the right ones.
+           with("concat(X=[y@GRAD, z@GRAD])", "concat(X=[z@GRAD, y@GRAD])"),
+           with("concat(X=[y@GRAD, z@GRAD])", "concat(X=[z@GRAD, z@GRAD])"),
+           // All parts.
+           with("Out=[all] = c_allreduce_sum(X=[all]) {use_calc_stream=true}\n",
+                "Out=[all] = c_allreduce_sum(X=[all]) {use_calc_stream=true}\n"
+                "    Out=[all] = scale(X=[all]) {scale=0.25}\n"),
+       }) {
+    EXPECT_THAT(Differences(original, wrong), Contains(HasSubstr("W601"))) << wrong;
+  }
+}
+
 // Accumulates gradients, which backward multiplies by `factor` of its own, over two steps.
 std::string AccumulatingStep(absl::string_view factor, absl::string_view divide,
                              absl::string_view reduce) {
