@@ -26,6 +26,7 @@ using ::weft::testing::BlockText;
 using ::weft::testing::Differences;
 using ::weft::testing::Errors;
 using ::weft::testing::ForRanks;
+using ::weft::testing::Found;
 using ::weft::testing::kStepBackward;
 using ::weft::testing::kStepDivide;
 using ::weft::testing::kStepEnd;
@@ -222,6 +223,68 @@ TEST(Equivalence, PartsOfOtherFactorsAreADifference) {
        }) {
     EXPECT_THAT(Differences(original, wrong), Contains(HasSubstr("W601"))) << wrong;
   }
+}
+
+// loss is the mean; what divides its gradient writes another variable, as in PIR.
+std::string RenamedGradientStep(absl::string_view vars, absl::string_view scales,
+                                absl::string_view seed, absl::string_view between) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var y : fp32[-1, 1]
+    var mean : fp32[]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var loss@GRAD@RENAME@7 : fp32[]
+    var loss@GRAD@RENAME@8 : fp32[]
+    var mean@GRAD : fp32[]
+    var y@GRAD : fp32[-1, 1]
+    var w@GRAD : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w])
+)",
+                      vars,
+                      "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], "
+                      "dtype=5, value=1.0}\n",
+                      scales, "    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[", seed,
+                      R"(]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)",
+                      between, kStepUpdate, kStepEnd);
+}
+
+TEST(Equivalence, ADivisionMayWriteAnotherVariable) {
+  const std::string mean = "    Out=[loss] = mean(X=[y]) role=forward|loss\n";
+  // One device computes half a mean.
+  const std::string half =
+      "    Out=[mean] = mean(X=[y])\n"
+      "    Out=[loss] = scale(X=[mean]) role=forward|loss {scale=0.5}\n";
+  const std::string sum =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const auto scale = [](absl::string_view in, absl::string_view out) {
+    return absl::StrCat("    Out=[", out, "] = scale(X=[", in, "]) role=backward {scale=0.5}\n");
+  };
+  const std::string divide = scale("loss@GRAD", "loss@GRAD@RENAME@7");
+  const std::string own = scale("loss@GRAD", "mean@GRAD");
+  const auto found = [&](const std::string& vars, const std::string& scales,
+                         absl::string_view seed) {
+    return Found(RenamedGradientStep(vars, scales, seed, sum), ForRanks(2));
+  };
+  EXPECT_THAT(found(mean, divide, "loss@GRAD@RENAME@7"), IsEmpty());
+  // Nobody divides; or somebody does twice.
+  EXPECT_THAT(found(mean, "", "loss@GRAD"), Contains(HasSubstr("W312")));
+  EXPECT_THAT(found(half, own, "mean@GRAD"), Contains(HasSubstr("W312")));
+  EXPECT_THAT(
+      found(mean, divide + scale("loss@GRAD@RENAME@7", "loss@GRAD@RENAME@8"), "loss@GRAD@RENAME@8"),
+      Contains(HasSubstr("W314")));
+  // The original says what is its own.
+  const std::string original = RenamedGradientStep(mean, "", "loss@GRAD", "");
+  EXPECT_THAT(Differences(original, RenamedGradientStep(mean, divide, "loss@GRAD@RENAME@7", sum)),
+              IsEmpty());
+  EXPECT_THAT(Differences(RenamedGradientStep(mean, divide, "loss@GRAD@RENAME@7", ""),
+                          RenamedGradientStep(mean, divide, "loss@GRAD@RENAME@7", sum)),
+              Contains(HasSubstr("W601")));
 }
 
 // Accumulates gradients, which backward multiplies by `factor` of its own, over two steps.

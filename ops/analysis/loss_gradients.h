@@ -1,0 +1,35 @@
+// Multiples of the gradients of losses, before the backward pass.
+#ifndef WEFT_OPS_ANALYSIS_LOSS_GRADIENTS_H_
+#define WEFT_OPS_ANALYSIS_LOSS_GRADIENTS_H_
+
+#include <vector>
+
+#include "proto/program.h"
+
+namespace weft {
+
+class LossGradients {
+ public:
+  // The program must outlive it and not change.
+  explicit LossGradients(const Program& program) : program_(program) {}
+
+  // Whether `op`, of the root block, multiplies the gradient of a loss by a factor that
+  // differentiation does not ask for, as a division by the number of ranks does: in place, or as
+  // another gradient of the same variable ("loss@GRAD" as "loss@GRAD@RENAME@7").
+  //
+  // Differentiation turns the gradient of the output of an op into that of its input, which is
+  // another variable, or the same one in place. So an op between two gradients of one variable
+  // belongs to no op of the forward pass, unless that works in place. The first call is O(ops).
+  bool IsScaledBy(const Op& op);
+
+ private:
+  void FindAll();
+
+  const Program& program_;
+  // By symbol: gradients of losses, and their multiples; empty: not computed yet.
+  std::vector<bool> is_multiple_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_LOSS_GRADIENTS_H_
