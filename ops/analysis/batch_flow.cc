@@ -537,11 +537,9 @@ bool BatchInterpreter::HasGradient(absl::Span<const Symbol> names) const {
 }
 
 void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
-  const bool is_in_place = op.input_args()[0] == op.output_args()[0];
   if (block_ != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
-  if (in.relation == kSame && in.is_summed && !is_in_place) {
-    flow_.lifts_.push_back({op.id(), 0, false});
-  }
+  // A mean over the ranks in two ops, of numbers of samples: RecordLift takes it for a copy in one.
+  if (in.relation == kSame && in.is_summed) flow_.lifts_.push_back({op.id(), 0, false});
 }
 
 void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
