@@ -391,7 +391,7 @@ bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) {
   if (own_scalings_.contains(op.id())) return false;
   const BatchRelation in = ins_[0].relation;
   if (in.IsReplicated() && in.power > 0 && ins_[0].is_summed && !ins_[0].is_gradient) return true;
-  if (op.block() == 0 && loss_gradients_.IsScaledBy(op)) return true;
+  if (loss_gradients_.IsScaledBy(op)) return true;
   const VarId var = Resolve(op.input_args()[0]);
   const OpId writer = var.valid() ? writers_[var.value()] : OpId();
   return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&

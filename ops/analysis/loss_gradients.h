@@ -19,15 +19,21 @@ class LossGradients {
   //
   // Differentiation turns the gradient of the output of an op into that of its input, which is
   // another variable, or the same one in place. So an op between two gradients of one variable
-  // belongs to no op of the forward pass, unless that works in place. The first call is O(ops).
+  // belongs to no op of the forward pass, unless that works in place.
+  //
+  // Gradients have names by their places in a chain, where factors may have changed places: if one
+  // device divides by as many, too, a division that says so (attribute nranks) may have got the
+  // name that belongs to the op behind it. That op is then the one of the forward pass, so that as
+  // many ops remain as differentiation asks for. The first call is O(ops).
   bool IsScaledBy(const Op& op);
 
  private:
   void FindAll();
+  bool AreOfOneVariable(Symbol a, Symbol b) const;
 
   const Program& program_;
-  // By symbol: gradients of losses, and their multiples; empty: not computed yet.
-  std::vector<bool> is_multiple_;
+  bool has_all_ = false;
+  std::vector<bool> is_scaling_;  // by OpId
 };
 
 }  // namespace weft

@@ -19,6 +19,7 @@ using ::weft::testing::ProgramBuilder;
 struct Scale {
   std::string in, out;
   int role = kRoleBackward;
+  bool says_nranks = false;
 };
 
 // The positions of the ops that scale the gradient of a loss, behind the op that fills it.
@@ -28,6 +29,7 @@ std::vector<size_t> ScaledBy(const std::vector<Scale>& scales) {
   p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
   for (const Scale& scale : scales) {
     p.Op("scale", {{"X", {scale.in}}}, {{"Out", {scale.out}}}, scale.role);
+    if (scale.says_nranks) p.IntAttr("nranks", 2);
   }
   const Program program = p.Build();
   LossGradients gradients(program);
@@ -55,6 +57,17 @@ TEST(LossGradients, AScaleOfTheForwardPassHasAGradientOfItsOwn) {
   EXPECT_THAT(ScaledBy({{"loss@GRAD", "mean@GRAD"}}), IsEmpty());
   EXPECT_THAT(ScaledBy({{"loss@GRAD", "mean@GRAD"}, {"mean@GRAD", "mean@GRAD@RENAME@7"}}),
               ElementsAre(2));
+}
+
+// loss = mean / 2 on two ranks: what divides has the name of the gradient of the mean.
+TEST(LossGradients, OneOfTwoEqualFactorsIsOfTheForwardPass) {
+  const Scale division{"loss@GRAD", "mean@GRAD", kRoleBackward, /*says_nranks=*/true};
+  EXPECT_THAT(ScaledBy({division, {"mean@GRAD", "mean@GRAD@RENAME@7"}}), ElementsAre(1));
+  // A third one is too many.
+  EXPECT_THAT(ScaledBy({division,
+                        {"mean@GRAD", "mean@GRAD@RENAME@7"},
+                        {"mean@GRAD@RENAME@7", "mean@GRAD@RENAME@8"}}),
+              ElementsAre(1, 3));
 }
 
 TEST(LossGradients, AreNotWhatOtherGradientsAreScaledTo) {

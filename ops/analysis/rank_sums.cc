@@ -105,8 +105,7 @@ bool RankFunctions::ScalesLossGrad(const Op& op, const RankValue& value) {
   if (!IsBackward(op) || value.placement != Placement::kReplicated || value.reductions > 0) {
     return false;
   }
-  return op.input_args()[0] == op.output_args()[0] ||
-         (op.block() == 0 && loss_gradients_.IsScaledBy(op));
+  return op.input_args()[0] == op.output_args()[0] || loss_gradients_.IsScaledBy(op);
 }
 
 RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes,
