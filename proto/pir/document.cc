@@ -52,8 +52,8 @@ class DocumentReader {
     Reserve();
     bool has_header = false, has_program = false;
     in_.ReadObject([&](absl::string_view key) {
-      if (key == "base_code") return Once(&has_header) && ReadHeader();
-      if (key == "program") return Once(&has_program) && ReadProgram();
+      if (key == "base_code") return in_.Once(&has_header) && ReadHeader();
+      if (key == "program") return in_.Once(&has_program) && ReadProgram();
       return in_.SkipValue();
     });
     in_.ExpectEnd();
@@ -106,19 +106,14 @@ class DocumentReader {
     operand_ids_.reserve(ids - std::min(ids, types));
   }
 
-  bool Once(bool* seen) {
-    if (!std::exchange(*seen, true)) return true;
-    return in_.Fail("a key once in its object", "it twice", in_.position());
-  }
-
   bool ReadHeader() {
     bool seen_magic = false, seen_version = false, seen_trainable = false;
     return in_.ReadObject([&](absl::string_view key) {
-      if (key == "magic") return Once(&seen_magic) && in_.ReadString(&magic_);
-      if (key == "version") return Once(&seen_version) && in_.ReadInteger(&version_);
+      if (key == "magic") return in_.Once(&seen_magic) && in_.ReadString(&magic_);
+      if (key == "version") return in_.Once(&seen_version) && in_.ReadInteger(&version_);
       if (key != "trainable") return in_.SkipValue();
       absl::string_view value;
-      if (!Once(&seen_trainable) || !in_.SkipValue(&value)) return false;
+      if (!in_.Once(&seen_trainable) || !in_.SkipValue(&value)) return false;
       document_.trainable_ = value == "true";
       return document_.trainable_ || value == "false" || in_.Fail("true or false");
     });
@@ -141,7 +136,7 @@ class DocumentReader {
     const auto blocks_before = document_.blocks_.size();
     const bool done = in_.ReadObject([&](absl::string_view key) {
       if (key != "regions") return in_.SkipValue();
-      return Once(&seen_regions) && ReadRegions(0);
+      return in_.Once(&seen_regions) && ReadRegions(0);
     });
     if (!done) return false;
     const auto blocks = std::count_if(
@@ -169,8 +164,9 @@ class DocumentReader {
     document_.blocks_.emplace_back().parent = parent == nullptr ? id : *parent;
     bool seen_args = false, seen_ops = false;
     return in_.ReadObject([&](absl::string_view key) {
-      if (key == "args") return Once(&seen_args) && in_.ReadArray([&] { return ReadArg(id); });
-      if (key == "ops") return Once(&seen_ops) && in_.ReadArray([&] { return ReadOp(depth, id); });
+      if (key == "args") return in_.Once(&seen_args) && in_.ReadArray([&] { return ReadArg(id); });
+      if (key == "ops")
+        return in_.Once(&seen_ops) && in_.ReadArray([&] { return ReadOp(depth, id); });
       return in_.SkipValue();
     });
   }
@@ -179,8 +175,8 @@ class DocumentReader {
     Value value{0, "", kNoOp, static_cast<uint32_t>(document_.blocks_[block].args.size())};
     bool seen_id = false, seen_type = false;
     const bool done = in_.ReadObject([&](absl::string_view key) {
-      if (key == "#") return Once(&seen_id) && in_.ReadInteger(&value.id);
-      if (key == "TT") return Once(&seen_type) && in_.SkipValue(&value.type);
+      if (key == "#") return in_.Once(&seen_id) && in_.ReadInteger(&value.id);
+      if (key == "TT") return in_.Once(&seen_type) && in_.SkipValue(&value.type);
       return in_.SkipValue();
     });
     if (!done) return false;
@@ -203,13 +199,13 @@ class DocumentReader {
     op.block = block;
     bool seen[6] = {};
     const bool done = in_.ReadObject([&](absl::string_view key) {
-      if (key == "#") return Once(&seen[0]) && ReadName(&op.name);
-      if (key == "A") return Once(&seen[1]) && in_.SkipValue(&op.attrs);
-      if (key == "I") return Once(&seen[2]) && ReadOperands(&op);
-      if (key == "O") return Once(&seen[3]) && ReadResults(id, &op);
-      if (key == "OA") return Once(&seen[4]) && in_.SkipValue(&op.result_attrs);
+      if (key == "#") return in_.Once(&seen[0]) && ReadName(&op.name);
+      if (key == "A") return in_.Once(&seen[1]) && in_.SkipValue(&op.attrs);
+      if (key == "I") return in_.Once(&seen[2]) && ReadOperands(&op);
+      if (key == "O") return in_.Once(&seen[3]) && ReadResults(id, &op);
+      if (key == "OA") return in_.Once(&seen[4]) && in_.SkipValue(&op.result_attrs);
       if (key != "regions") return in_.SkipValue();
-      if (!Once(&seen[5])) return false;
+      if (!in_.Once(&seen[5])) return false;
       op.first_block = document_.blocks_.size();
       if (!ReadRegions(depth + 1, &block)) return false;
       op.num_blocks = document_.blocks_.size() - op.first_block;
@@ -239,7 +235,7 @@ class DocumentReader {
         if (key != "%") return in_.SkipValue();
         in_.Peek();
         operand.id_text = in_.position();
-        if (!Once(&seen) || !in_.ReadInteger(&id)) return false;
+        if (!in_.Once(&seen) || !in_.ReadInteger(&id)) return false;
         operand.id_size = in_.position() - operand.id_text;
         return true;
       });
@@ -259,8 +255,8 @@ class DocumentReader {
       Value value{0, "", id, op->num_results};
       bool seen_id = false, seen_type = false;
       const bool done = in_.ReadObject([&](absl::string_view key) {
-        if (key == "%") return Once(&seen_id) && in_.ReadInteger(&value.id);
-        if (key == "TT") return Once(&seen_type) && in_.SkipValue(&value.type);
+        if (key == "%") return in_.Once(&seen_id) && in_.ReadInteger(&value.id);
+        if (key == "TT") return in_.Once(&seen_type) && in_.SkipValue(&value.type);
         return in_.SkipValue();
       });
       if (!done) return false;
