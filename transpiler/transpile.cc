@@ -206,6 +206,15 @@ absl::Status CheckTimes(const StepTimes& times, const Program& main) {
                                                  times.op_seconds.size()));
 }
 
+// Only a ProgramDesc can be what Paddle's transpiler writes. Other programs would get its mistakes,
+// and nothing to be equal to.
+absl::Status CheckDialect(const Program& main, const TranspileOptions& options) {
+  if (options.dialect == Dialect::kWeft || main.origin() == nullptr) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "the paddle dialect writes what Paddle's transpiler writes, which reads ProgramDesc only; "
+      "found a program in Paddle 3's own format (PIR): use dialect weft");
+}
+
 // Checks options that name parts of the program, and finds how it is fed and which losses are sums.
 absl::Status CheckOptionsWith(const Program& main, const TranspileOptions& options,
                               PassContext* context) {
@@ -224,6 +233,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   TranspileResult result;
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
+  WEFT_RETURN_IF_ERROR(CheckDialect(*programs.main, options));
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, &result));
   const bool verifies = options.verification != Verification::kNever;
   // Beside the losses: these only read the programs.

@@ -1,6 +1,7 @@
 #include "transpiler/transpile.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -193,6 +194,19 @@ TEST_F(TranspileTest, PaddleDialectWithoutEndpointsIsRefusedUnchanged) {
                        "pass paddle-comm-init: the paddle dialect needs the endpoints of all "
                        "ranks (--endpoints)"));
   EXPECT_EQ(main_.revision() + startup_.revision(), 0);
+}
+
+// Paddle has no such transpiler, whose output one could compare.
+TEST_F(TranspileTest, PaddleDialectOfAProgramThatIsNoProgramDescIsRefused) {
+  main_.set_origin(std::make_shared<const ProgramOrigin>());
+  TranspileOptions options = GradAllReduce(0);
+  options.dialect = Dialect::kPaddle;
+  options.cluster.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
+  EXPECT_THAT(Run(options),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use dialect weft")));
+  EXPECT_EQ(main_.revision() + startup_.revision(), 0);
+  main_.set_origin(nullptr);
+  WEFT_EXPECT_OK(Run(options).status());
 }
 
 TEST(CheckOptions, FindsWhatIsWrongBeforeAProgramIsRead) {

@@ -69,6 +69,7 @@ BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOption
       recipes_(program.num_signatures()),
       differentiated_(program),
       gradient_names_(program, GradSuffix::kLast),
+      loss_gradients_(program),
       last_links_(program.num_signatures()),
       type_ids_(DeclaredTypes(program, &types_)),
       has_lost_(program.op_id_limit(), false) {
@@ -382,7 +383,7 @@ bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const RankRecipe& reci
       ins_, [&](const BatchValue& in) { return in.relation == value.relation && in.is_gradient; });
 }
 
-bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) const {
+bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) {
   if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return false;
   if (op.output_args().size() != 1) return false;
   if (!IsNthPart(op, options_.nranks.value_or(1))) return false;
@@ -390,6 +391,7 @@ bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) co
   if (own_scalings_.contains(op.id())) return false;
   const BatchRelation in = ins_[0].relation;
   if (in.IsReplicated() && in.power > 0 && ins_[0].is_summed && !ins_[0].is_gradient) return true;
+  if (loss_gradients_.IsScaledBy(op)) return true;
   const VarId var = Resolve(op.input_args()[0]);
   const OpId writer = var.valid() ? writers_[var.value()] : OpId();
   return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&
@@ -535,11 +537,9 @@ bool BatchInterpreter::HasGradient(absl::Span<const Symbol> names) const {
 }
 
 void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
-  const bool is_in_place = op.input_args()[0] == op.output_args()[0];
   if (block_ != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
-  if (in.relation == kSame && in.is_summed && !is_in_place) {
-    flow_.lifts_.push_back({op.id(), 0, false});
-  }
+  // A mean over the ranks in two ops, of numbers of samples: RecordLift takes it for a copy in one.
+  if (in.relation == kSame && in.is_summed) flow_.lifts_.push_back({op.id(), 0, false});
 }
 
 void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation out) {

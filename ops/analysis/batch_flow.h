@@ -98,7 +98,7 @@ struct BatchUpdate {
 
 // An op of the root block, not of the backward pass, after which a partial value is the value of
 // one device times a power of the number of ranks. A collective; or an op that divides what is
-// computed from such a sum by the number of ranks, into another variable.
+// computed from such a sum by the number of ranks.
 struct BatchLift {
   OpId op;
   // What a collective adds to the power of a mean. 0 for sums and for divisions: only the power of

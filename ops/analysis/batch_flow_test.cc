@@ -613,6 +613,22 @@ TEST_F(BatchFlowTest, CollectivesOfTheForwardPassAreLifts) {
   EXPECT_EQ(flow_->lifts()[2].power, 0);
 }
 
+// A mean in two ops, as on CPUs. The sum of means counts as a sum: its division is another thing.
+TEST_F(BatchFlowTest, DivisionsOfSummedNumbersAreLifts) {
+  const std::string number = "    Out=[c] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n";
+  const std::string sum = "    Out=[c] = c_allreduce_sum(X=[c]) {ring_id=0}\n";
+  for (const char* to : {"c", "a"}) {
+    Run(absl::StrCat(number, sum, "    Out=[", to, "] = scale(X=[c]) {scale=0.5, nranks=2}\n"));
+    ASSERT_EQ(flow_->lifts().size(), 2) << to;
+    EXPECT_EQ(flow_->lifts()[1].power, 0) << to;
+  }
+  Run(absl::StrCat(number, sum, "    Out=[c] = scale(X=[c]) {scale=0.5}\n"));
+  EXPECT_EQ(flow_->lifts().size(), 1) << "says nothing of ranks";
+  Run(absl::StrCat("    Out=[c] = mean(X=[h])\n", sum,
+                   "    Out=[c] = scale(X=[c]) {scale=0.5, nranks=2}\n"));
+  EXPECT_EQ(flow_->lifts().size(), 1) << "of a mean";
+}
+
 // The gradient of a value that is reduced in place: all ranks must have the same.
 TEST_F(BatchFlowTest, GradientsPassACollectiveIfAllRanksHaveTheSame) {
   const std::string reduced =

@@ -18,6 +18,7 @@
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/gradient_links.h"
 #include "ops/analysis/gradient_names.h"
+#include "ops/analysis/loss_gradients.h"
 #include "ops/analysis/rank_recipe.h"
 #include "ops/schema/batch_relation.h"
 #include "ops/schema/batch_rules.h"
@@ -112,7 +113,7 @@ class BatchInterpreter {
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
   // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
   // factor may be 1/n by chance.
-  bool DividesByRanks(const Op& op, const RankRecipe& recipe) const;
+  bool DividesByRanks(const Op& op, const RankRecipe& recipe);
   void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);
@@ -199,6 +200,7 @@ class BatchInterpreter {
   std::vector<RankRecipe> recipes_;  // by signature
   DifferentiatedOps differentiated_;
   GradientNames gradient_names_;
+  LossGradients loss_gradients_;
   absl::flat_hash_set<OpId> own_scalings_;   // by 1/n, which the original has
   absl::flat_hash_set<OpId> of_absent_ops_;  // flow_.absent_gradients_
   // By the signatures of an op and its gradient op.

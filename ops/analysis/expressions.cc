@@ -120,7 +120,16 @@ ExprId ExpressionTable::Scaled(ExprId expr, double factor) {
   const ExprId sum = Sum(&terms, &common);
   if (Near(common, 1)) return sum;
   const std::string text = FactorText(common);
-  return Call(Operation(absl::StrCat("scaled ", text), absl::StrCat(text, " *")), {sum});
+  const OperationId operation = OperationOfKind(
+      OperationKind::kScaled, absl::StrCat("scaled ", text), absl::StrCat(text, " *"));
+  factors_.try_emplace(operation.value(), std::vector<double>{common});
+  return Call(operation, {sum});
+}
+
+ExpressionTable::Term ExpressionTable::Unscaled(ExprId expr) const {
+  const CallRecord& call = calls_[CallOf(expr)];
+  if (KindOf(call) != OperationKind::kScaled) return {expr, 1};
+  return {OperandsOf(call)[0], FactorsOf(call.operation)[0]};
 }
 
 const std::vector<double>& ExpressionTable::FactorsOf(OperationId operation) const {
@@ -129,15 +138,16 @@ const std::vector<double>& ExpressionTable::FactorsOf(OperationId operation) con
 }
 
 void ExpressionTable::Expand(const Term& term, std::vector<Term>* out) const {
-  const CallRecord& call = calls_[CallOf(term.expr)];
+  const Term inner = Unscaled(term.expr);
+  const double factor = term.factor * inner.factor;
+  const CallRecord& call = calls_[CallOf(inner.expr)];
   const std::vector<double>& factors = FactorsOf(call.operation);
-  const bool is_sum = call.operation == sum_ || !factors.empty();
-  if (!is_sum || call.num_operands > kMaxExpanded) {
-    out->push_back(term);
+  if (KindOf(call) != OperationKind::kSum || call.num_operands > kMaxExpanded) {
+    out->push_back({inner.expr, factor});
     return;
   }
   for (uint32_t i = 0; i < call.num_operands; ++i) {
-    out->push_back({OperandsOf(call)[i], term.factor * (factors.empty() ? 1 : factors[i])});
+    out->push_back({OperandsOf(call)[i], factor * (factors.empty() ? 1 : factors[i])});
   }
 }
 
@@ -211,7 +221,9 @@ std::string ExpressionTable::ToString(ExprId expr, absl::string_view details, in
   if (depth == 0) return absl::StrCat(text, "(...)");
   absl::StrAppend(&text, "(");
   constexpr uint32_t kMaxShown = 6;
-  const std::vector<double>& factors = FactorsOf(call.operation);
+  // The label of a multiple has its factor.
+  const bool is_sum = KindOf(call) == OperationKind::kSum;
+  const std::vector<double>& factors = is_sum ? FactorsOf(call.operation) : *kNoFactors;
   for (uint32_t i = 0; i < call.num_operands; ++i) {
     if (i > 0) absl::StrAppend(&text, ", ");
     if (i == kMaxShown) {

@@ -57,11 +57,14 @@ class ExpressionTable {
 
   // The value of a variable at the start of a step.
   ExprId Initial(absl::string_view variable);
-  // `factor` times `expr`; `expr` itself if the factor is 1.
+  // `factor` times `expr`; `expr` itself if the factor is 1. A multiple of a multiple is one
+  // multiple.
   ExprId Scaled(ExprId expr, double factor);
-  // Sorts and merges the terms, and expands those that are sums; sets *factor to their common
-  // factor. Returns Zero(), with *factor 0, if all terms cancel. Factors that differ by less than
-  // 1e-6 of their size count as equal. O(terms log terms).
+  // What `expr` is a multiple of, and its factor; `expr` itself and 1 if it is none.
+  Term Unscaled(ExprId expr) const;
+  // Sorts and merges the terms, and expands those that are sums or multiples; sets *factor to their
+  // common factor. Returns Zero(), with *factor 0, if all terms cancel. Factors that differ by less
+  // than 1e-6 of their size count as equal. O(terms log terms).
   ExprId Sum(std::vector<Term>* terms, double* factor);
   ExprId Zero() const { return zero_; }
   // The mean of a value over the ranks, if one device does not compute it.
@@ -106,7 +109,7 @@ class ExpressionTable {
   absl::Span<const ExprId> OperandsOf(const CallRecord& call) const {
     return {operands_.data() + call.first_operand, call.num_operands};
   }
-  enum class OperationKind : uint8_t { kOther, kSum, kCast };
+  enum class OperationKind : uint8_t { kOther, kSum, kCast, kScaled };
   struct OperationRecord {
     std::string label;
     const std::string* identity;
@@ -135,7 +138,7 @@ class ExpressionTable {
 
   absl::node_hash_map<std::string, OperationId> operation_of_;
   std::vector<OperationRecord> operations_;
-  absl::flat_hash_map<uint32_t, std::vector<double>> factors_;  // by operation, of sums
+  absl::flat_hash_map<uint32_t, std::vector<double>> factors_;  // by operation: sums, multiples
   std::vector<CallRecord> calls_;
   std::vector<ExprId> operands_;
   std::vector<uint32_t> call_of_;  // by expression

@@ -88,6 +88,21 @@ TEST_F(ExpressionTableTest, ScaledIsAnotherValue) {
   EXPECT_EQ(table_.Scaled(a_, 0), table_.Zero());
 }
 
+TEST_F(ExpressionTableTest, AMultipleOfAMultipleIsOneMultiple) {
+  const ExprId triple = table_.Scaled(a_, 3);
+  EXPECT_EQ(table_.Scaled(triple, 2), table_.Scaled(a_, 6));
+  EXPECT_EQ(table_.Scaled(triple, 1.0 / 3), a_);
+  EXPECT_NE(table_.Scaled(triple, 2), table_.Scaled(a_, 2));
+  EXPECT_EQ(table_.Unscaled(triple).expr, a_);
+  EXPECT_EQ(table_.Unscaled(triple).factor, 3);
+  EXPECT_EQ(table_.Unscaled(a_).expr, a_);
+  EXPECT_EQ(table_.Unscaled(a_).factor, 1);
+  // In sums: 3 a + b = b + 3 a, 3 a - 3 a = 0.
+  EXPECT_EQ(Sum({{triple, 1}, {b_, 1}}), Sum({{b_, 1}, {a_, 3}}));
+  EXPECT_EQ(Sum({{triple, 1}, {a_, -3}}), table_.Zero());
+  EXPECT_EQ(table_.ToString(triple), "3 *(a)");
+}
+
 TEST_F(ExpressionTableTest, ShowsTheSmallestPartThatDiffers) {
   const OperationId sgd = table_.Operation("sgd", "sgd");
   const OperationId clip = table_.Operation("clip", "clip");

@@ -3,12 +3,10 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/analysis/loss_gradients.h"
 #include "ops/analysis/op_traits.h"
-#include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
-#include "ops/schema/op_schema.h"
-#include "proto/op_role.h"
 
 namespace weft {
 namespace {
@@ -34,20 +32,12 @@ absl::optional<int> NumRanksOfAttrs(const Program& program) {
   return absl::nullopt;
 }
 
-// The divisor of a loss's gradient that is divided in place.
+// The divisor of a loss's gradient.
 absl::optional<int> NumRanksOfDivision(const Program& program) {
-  std::vector<bool> is_loss_grad(program.symbols().size(), false);
+  LossGradients loss_gradients(program);
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
-    if (IsLossGrad(op) && op.input_args().empty()) {
-      for (Symbol out : op.output_args()) is_loss_grad[out.value()] = true;
-      continue;
-    }
-    if (!IsBackward(op) || op.input_args().size() != 1 || op.output_args().size() != 1) continue;
-    if (op.input_args()[0] != op.output_args()[0] || !is_loss_grad[op.input_args()[0].value()]) {
-      continue;
-    }
-    if (AlgebraOf(op, FindOpSchema(op.type())) != Algebra::kScale) continue;
+    if (!loss_gradients.IsScaledBy(op)) continue;
     const double scale = op.FloatAttr("scale").value_or(1);
     // Paddle writes a division by 1 for one trainer with any number of devices.
     if (scale > 0 && scale < 1 && std::abs(std::round(1 / scale) * scale - 1) < 1e-5) {

@@ -1,5 +1,7 @@
 #include "ops/analysis/num_ranks.h"
 
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
@@ -44,6 +46,20 @@ TEST(FindNumRanksTest, TheDivisionOfTheLossGradientSaysIt) {
   // Paddle divides by 1 for one trainer with any number of devices.
   EXPECT_THAT(FindNumRanks(LossGradient(1).Build(), nullptr), Eq(absl::nullopt));
   EXPECT_THAT(FindNumRanks(LossGradient(0.3f).Build(), nullptr), Eq(absl::nullopt));
+}
+
+// PIR has no ops in place. What a loss has been multiplied by says nothing.
+TEST(FindNumRanksTest, ADivisionIntoAnotherGradientOfTheLossSaysIt) {
+  const auto scaled_to = [](const std::string& name) {
+    ProgramBuilder p;
+    p.Var("loss", {1}).Var("mean", {1});
+    p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+    p.Op("scale", {{"X", {"loss@GRAD"}}}, {{"Out", {name}}}, kRoleBackward);
+    p.FloatAttr("scale", 0.25f);
+    return FindNumRanks(p.Build(), nullptr);
+  };
+  EXPECT_THAT(scaled_to("loss@GRAD@RENAME@7"), Optional(4));
+  EXPECT_THAT(scaled_to("mean@GRAD"), Eq(absl::nullopt));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "ops/analysis/rank_functions.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -200,8 +201,6 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   bool all_gradient = is_linear && !is_inner, all_summed = all_gradient, has_gradient = false,
        has_power = false, takes_power = false, first_operand = true;
   int8_t first_unscaled_sums = 0;
-  double common = 1;
-  bool same_factor = true;
   for (size_t i = 0; i < ins_.size(); ++i) {
     const RankValue& in = ins_[i];
     // Residuals begin with zeros (transpiler/verify/residuals.h).
@@ -226,12 +225,8 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     if (in.placement != Placement::kReplicated && !in.is_summed) all_summed = false;
     if (first_operand) {
       out.unscaled_sums = in.unscaled_sums;
-      common = in.factor;
-    } else {
-      if (in.unscaled_sums != out.unscaled_sums && is_linear && num_varying == 0) {
-        out.is_mixed = out.has_unknown_scale = true;
-      }
-      same_factor = same_factor && SameFactor(in.factor, common);
+    } else if (in.unscaled_sums != out.unscaled_sums && is_linear && num_varying == 0) {
+      out.is_mixed = out.has_unknown_scale = true;
     }
     first_operand = false;
   }
@@ -294,11 +289,10 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     for (RankValue& value : outs_) value.is_zero = IsZeroText(op);
   }
   if (expressions_.AreMade()) {
-    absl::optional<double> factor;
     // What is selected of a multiple need not be the multiple of what is selected.
-    const bool has_factor = is_linear && !is_product && recipe.algebra != Algebra::kSparsify;
-    if (has_factor && same_factor && common != 0) factor = common;
-    ApplyExpressions(op, recipe, factor, shard_by_shard ? Operands::kShards : Operands::kWhole);
+    const bool is_homogeneous = is_linear && !is_product && recipe.algebra != Algebra::kSparsify;
+    ApplyExpressions(op, recipe, is_homogeneous,
+                     shard_by_shard ? Operands::kShards : Operands::kWhole);
     if (recipe.algebra == Algebra::kSparsify) MakeOpaqueParts(op);
   }
 }
@@ -345,24 +339,35 @@ void RankFunctions::Update(const Op& op, const RankRecipe& recipe) {
   }
 }
 
-void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe,
-                                     absl::optional<double> factor, Operands operands) {
+void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_homogeneous,
+                                     Operands operands) {
   OperationId operation = operations_->Of(op);
   if (recipe.algebra == Algebra::kRandom) {
     // Draws differ, but equal draws of two programs are equal.
     operation = operations_->Draw(op, runs_[operation]++);
   }
   operands_.clear();
+  // f(a x, b y) = a f(x, b/a y). Which operand is the first depends on the operation alone, and not
+  // on factors, so that multiples have one form: f(2a x, 2b y) = 2a f(x, b/a y). One that is zero
+  // is so in any multiple.
+  absl::optional<double> factor;
   const auto add_operand = [&](size_t i) {
-    const bool is_pulled = factor.has_value() && recipe.is_operand[i];
-    if (ins_[i].is_zero && recipe.is_operand[i]) {
+    const RankValue& in = ins_[i];
+    const bool is_operand = recipe.is_operand[i];
+    if (in.is_zero && is_operand) {
       operands_.push_back(table().Zero());
-    } else {
-      // An elementwise op on shards computes the shard of its result.
-      const ExprId expr =
-          operands == Operands::kShards ? ins_[i].expr : expressions_.Placed(ins_[i]);
-      operands_.push_back(is_pulled ? expr : table().Scaled(expr, ins_[i].factor));
+      return;
     }
+    const bool is_pulled = is_homogeneous && is_operand;
+    if (is_pulled && !factor.has_value()) {
+      // A factor that is 0, or no number, stays where it is.
+      factor = std::isfinite(in.factor) && in.factor != 0 ? in.factor : 1;
+    }
+    // An elementwise op on shards computes the shard of its result.
+    const ExprId expr = operands == Operands::kShards ? in.expr : expressions_.Placed(in);
+    const bool is_alike = is_pulled && SameFactor(in.factor, *factor);
+    const double own = is_alike ? 1 : is_pulled ? in.factor / *factor : in.factor;
+    operands_.push_back(table().Scaled(expr, own));
   };
   for (uint32_t i : operations_->OperandOrder(op)) add_operand(i);
   for (size_t i = op.input_args().size(); i < ins_.size(); ++i) add_operand(i);
@@ -391,7 +396,10 @@ void RankFunctions::PutBack(const Op& op, const RankRecipe& recipe, ExprId first
     const std::vector<ExprId> exprs = undone_moves_.Undo(op, recipe.algebra, operands_[0]);
     for (size_t i = 0; i < exprs.size(); ++i) {
       if (!exprs[i].valid() || outs_[i].is_zero) continue;
-      outs_[i].expr = exprs[i];
+      // A part with another factor than the first one.
+      const ExpressionTable::Term part = table().Unscaled(exprs[i]);
+      outs_[i].expr = part.expr;
+      outs_[i].factor *= part.factor;
       if (exprs[i] == table().Zero()) {
         outs_[i].is_zero = true;
         outs_[i].factor = 0;

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "ops/analysis/expressions.h"
 #include "ops/analysis/gradient_names.h"
+#include "ops/analysis/loss_gradients.h"
 #include "ops/analysis/op_operations.h"
 #include "ops/analysis/rank_expressions.h"
 #include "ops/analysis/rank_memory.h"
@@ -31,6 +32,7 @@ class RankFunctions {
         options_(options),
         memory_(memory),
         gradient_names_(program, GradSuffix::kFirst),
+        loss_gradients_(program),
         expressions_(*expressions),
         operations_(operations),
         undone_moves_(program, memory) {}
@@ -61,8 +63,9 @@ class RankFunctions {
   void Update(const Op& op, const RankRecipe& recipe);
   // Whether operands are the values that ranks hold, or the shards of these.
   enum class Operands { kWhole, kShards };
-  // `factor`: the common factor of a linear op's operands, which its outputs inherit; nullopt: 1.
-  void ApplyExpressions(const Op& op, const RankRecipe& recipe, absl::optional<double> factor,
+  // The multiple of all operands is that of the outputs (`is_homogeneous`): the factor of the first
+  // one is that of the outputs, and the others are relative to it.
+  void ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_homogeneous,
                         Operands operands);
   void PutBack(const Op& op, const RankRecipe& recipe, ExprId first);
   void CastMaster(const Op& op, const RankRecipe& recipe);
@@ -74,6 +77,7 @@ class RankFunctions {
   // The sum of ins[i] times factors[i]; a multiple. In rank_sums.cc.
   RankValue Sum(const Op& op, absl::Span<const RankValue> ins, absl::Span<const double> factors);
   RankValue Multiple(const Op& op, const RankValue& in, double factor);
+  bool ScalesLossGrad(const Op& op, const RankValue& value);
   bool AreAllRanks(absl::Span<const RankValue> ins) const;
 
   // In rank_collectives.cc.
@@ -89,6 +93,7 @@ class RankFunctions {
   const RankValuesOptions& options_;
   const RankMemory& memory_;
   GradientNames gradient_names_;
+  LossGradients loss_gradients_;
   RankExpressions& expressions_;
   OpOperations* const operations_;
 

@@ -93,13 +93,19 @@ RankValue RankFunctions::Multiple(const Op& op, const RankValue& in, double fact
       options_.original_ops != nullptr && (*options_.original_ops)[op.id().value()];
   const bool divides = !is_original && options_.nranks.has_value() && !options_.IsOneRank() &&
                        SameFactor(factor * options_.RankFactor(), 1);
-  const bool is_loss_grad = IsBackward(op) && out.placement == Placement::kReplicated &&
-                            out.reductions == 0 && op.input_args()[0] == op.output_args()[0];
   const bool counts =
-      divides && (op.HasAttr(kNumRanksAttr) || out.unscaled_sums > 0 || is_loss_grad);
+      divides && (op.HasAttr(kNumRanksAttr) || out.unscaled_sums > 0 || ScalesLossGrad(op, out));
   if (counts) out.ChangeUnscaledSums(-1);
   if (options_.observer != nullptr) options_.observer->OnScale(op, counts);
   return out;
+}
+
+// `value`: what the op computes.
+bool RankFunctions::ScalesLossGrad(const Op& op, const RankValue& value) {
+  if (!IsBackward(op) || value.placement != Placement::kReplicated || value.reductions > 0) {
+    return false;
+  }
+  return op.input_args()[0] == op.output_args()[0] || loss_gradients_.IsScaledBy(op);
 }
 
 RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes,

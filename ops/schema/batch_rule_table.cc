@@ -50,12 +50,12 @@ Run Along(absl::string_view slot, const char* attr, const char* flatten = nullpt
   };
 }
 
-// Works along the last dimension.
-Run NotLast(absl::string_view slot) {
+// Works along the last dimensions, so many.
+Run NotLast(absl::string_view slot, int num_dims = 1) {
   return [=](BatchContext& c) {
     const BatchRelation in = c.In(slot);
     const absl::optional<Dims> dims = c.InDims(slot);
-    if (in.IsSharded() && dims.has_value() && in.axis + 1 < static_cast<int>(dims->size()) &&
+    if (in.IsSharded() && dims.has_value() && in.axis + num_dims < static_cast<int>(dims->size()) &&
         c.OthersAreReplicated({slot})) {
       c.SetAll(in);
     }
@@ -924,6 +924,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"top_k_v2", {Along("X", "axis")}},
       {"transpose", {Transpose, Powers::kFirst}},
       {"transpose2", {Transpose, Powers::kFirst}},
+      {"tril_triu", {NotLast("X", 2), Powers::kFirst}},
       {"trilinear_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"truncated_gaussian_random", {Draw(FillConstant), Powers::kOwn}},
       {"unbind", {Apart("X"), Powers::kFirst}},

@@ -259,6 +259,23 @@ TEST(BatchRulesTest, ShapesMoveTheBatch) {
   });
 }
 
+// Zeros depend on the places in the last two dimensions.
+TEST(BatchRulesTest, TrianglesAreOfEachMatrixOfABatch) {
+  const std::string vars =
+      "var b : fp32[-1, 4, 8]\nvar b2 : fp32[-1, 8]\nvar t : fp32[6, -1, 8]\nvar p : fp32[4, 4]\n"
+      "var s : fp32[4, 4]\nvar y : fp32[-1, 4, 8]\nvar z : fp32[-1, 8]\nvar k : fp32[6, -1, 8]\n"
+      "var g : fp32[4, 4]\nvar t4 : fp32[6, -1, 8, 8]\nvar k4 : fp32[6, -1, 8, 8]";
+  Check({
+      {vars, "Out=[y] = tril_triu(X=[b]) {diagonal=0, lower=true}", kRows},
+      {vars, "Out=[k4] = tril_triu(X=[t4]) {diagonal=1, lower=false}", kColumns},
+      {vars, "Out=[g] = tril_triu(X=[p]) {diagonal=0, lower=true}", kMean},
+      {vars, "Out=[g] = tril_triu(X=[s]) {diagonal=0, lower=true}", kSum},
+      // The rows of the second rank are others of one device's matrix.
+      {vars, "Out=[z] = tril_triu(X=[b2]) {diagonal=0, lower=true}", kUnrelated},
+      {vars, "Out=[k] = tril_triu(X=[t]) {diagonal=0, lower=true}", kUnrelated},
+  });
+}
+
 TEST(BatchRulesTest, LayersAndLossesKeepRows) {
   const std::string vars =
       "var b : fp32[-1, 4]\nvar bl : int64[-1, 1]\nvar w : fp32[4]\nvar y : fp32[-1, 4]\n"

@@ -96,6 +96,10 @@ TEST(Batch, AStatisticReducedOtherwiseIsNot) {
   // The count is as many times too small.
   EXPECT_THAT(Found({kCount, kAccumulate}, {kCount, kAverage, kAccumulate}),
               ElementsAre(StartsWith("warning: W703: state state")));
+  EXPECT_THAT(
+      Found({kCount, kAccumulate},
+            {kCount, kSum, "    Out=[s] = scale(X=[s]) {scale=0.5, nranks=2}\n", kAccumulate}),
+      ElementsAre(StartsWith("warning: W703: state state")));
   // Too late: the function is not linear.
   EXPECT_THAT(Found({kMean, kRoot, kAccumulate}, {kMean, kRoot, kAverage, kAccumulate}),
               Contains(StartsWith("error: W602: variable state")));
@@ -163,6 +167,14 @@ TEST(Batch, AReducedDivisorMakesAWeightedMeanExact) {
       "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
   const std::string original = step("", "");
   EXPECT_THAT(Differences(original, step(kAverage, kReduce), ForRanks(2)), IsEmpty());
+  // The mean in two ops, as on CPUs.
+  const std::string divide = "    Out=[s] = scale(X=[s]) {scale=0.5, nranks=2}\n";
+  const std::string mean = absl::StrCat(kSum, divide);
+  EXPECT_THAT(Differences(original, step(mean, kReduce), ForRanks(2)), IsEmpty());
+  EXPECT_THAT(Differences(original, step(mean, sum_gradients), ForRanks(2)),
+              Contains(StartsWith("error: W312: ")));
+  EXPECT_THAT(Differences(original, step(mean + divide, kReduce), ForRanks(2)), Not(IsEmpty()));
+  EXPECT_THAT(Differences(original, step(divide, kReduce), ForRanks(2)), Not(IsEmpty()));
   EXPECT_THAT(Differences(original, step("", kReduce), ForRanks(2)),
               ElementsAre(StartsWith("warning: W701: loss loss")));
   // n / s is a sum over the batch with the s of one device.

@@ -26,6 +26,7 @@ using ::weft::testing::BlockText;
 using ::weft::testing::Differences;
 using ::weft::testing::Errors;
 using ::weft::testing::ForRanks;
+using ::weft::testing::Found;
 using ::weft::testing::kStepBackward;
 using ::weft::testing::kStepDivide;
 using ::weft::testing::kStepEnd;
@@ -140,6 +141,150 @@ TEST(Equivalence, OtherPartsThanThoseThatWereConcatenatedAreADifference) {
       Differences(original, TwoGradientsStep(absl::StrCat(
                                 "    Out=[v@GRAD] = scale(X=[v@GRAD]) {scale=2.0}\n", kFlattened))),
       Contains(HasSubstr("W601: variable v,")));
+}
+
+// A step whose gradient of the loss is multiplied by `loss_scale`. `joined` has two gradients of
+// activations, the second `factor` times the first; two parameters are updated through a bucket.
+std::string ScaledPartsStep(absl::string_view loss_scale, absl::string_view factor,
+                            absl::string_view between) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4, 3] need_check_feed
+    var w : fp32[3, 4] parameter persistable
+    var b : fp32[3, 2] parameter persistable
+    var lr : fp32[1] persistable
+    var y@GRAD : fp32[4, 2]
+    var z@GRAD : fp32[4, 2]
+    var joined : fp32[4, 4]
+    var w@GRAD : fp32[3, 4]
+    var b@GRAD : fp32[3, 2]
+    var flat : fp32[12]
+    var other : fp32[6]
+    var all : fp32[18]
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 2], dtype=5, value=1.0}
+)",
+                      loss_scale,
+                      "    Out=[z@GRAD] = scale(X=[y@GRAD]) role=backward {scale=", factor, R"(}
+    Out=[joined] = concat(X=[y@GRAD, z@GRAD]) role=backward {axis=1}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[joined]) role=backward
+    Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[z@GRAD]) role=backward
+)",
+                      between, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    ParamOut=[b] = sgd(Param=[b], Grad=[b@GRAD], LearningRate=[lr]) role=optimize
+  }
+})");
+}
+
+constexpr char kHalfLoss[] =
+    "    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {scale=0.5, nranks=2}\n";
+constexpr char kSummedBucket[] = R"(
+    Out=[flat] = reshape2(X=[w@GRAD]) {shape=ints[12]}
+    Out=[other] = reshape2(X=[b@GRAD]) {shape=ints[6]}
+    Out=[all] = concat(X=[flat, other]) {axis=0}
+    Out=[all] = c_allreduce_sum(X=[all]) {use_calc_stream=true}
+    Out=[flat, other] = split(X=[all]) {axis=0, sections=ints[12, 6], num=0}
+    Out=[w@GRAD] = reshape2(X=[flat]) {shape=ints[3, 4]}
+    Out=[b@GRAD] = reshape2(X=[other]) {shape=ints[3, 2]}
+)";
+
+// Attention that scales its queries: a joined gradient has parts of several factors, and so has a
+// bucket.
+TEST(Equivalence, PartsOfSeveralFactorsKeepThem) {
+  for (const char* factor : {"0.25", "3.0", "0.3333333"}) {
+    const std::string original = ScaledPartsStep("", factor, "");
+    EXPECT_THAT(Differences(original, ScaledPartsStep(kHalfLoss, factor, kSummedBucket)), IsEmpty())
+        << factor;
+  }
+}
+
+TEST(Equivalence, PartsOfOtherFactorsAreADifference) {
+  const std::string original = ScaledPartsStep("", "0.25", "");
+  const auto with = [](absl::string_view from, absl::string_view to) {
+    const std::string right = ScaledPartsStep(kHalfLoss, "0.25", kSummedBucket);
+    const std::string changed = absl::StrReplaceAll(right, {{from, to}});
+    EXPECT_NE(changed, right);
+    return changed;
+  };
+  for (const std::string& wrong : {
+           // The factor of one part, in the joined gradient or in the bucket.
+           ScaledPartsStep(kHalfLoss, "0.5", kSummedBucket),
+           ScaledPartsStep(kHalfLoss, "-0.25", kSummedBucket),
+           with("Out=[other] = reshape2(X=[b@GRAD]) {shape=ints[6]}\n",
+                "Out=[other] = reshape2(X=[b@GRAD]) {shape=ints[6]}\n"
+                "    Out=[other] = scale(X=[other]) {scale=4.0}\n"),
+           // Both parts are multiples of one another, but not of the right ones.
+           with("concat(X=[y@GRAD, z@GRAD])", "concat(X=[z@GRAD, y@GRAD])"),
+           with("concat(X=[y@GRAD, z@GRAD])", "concat(X=[z@GRAD, z@GRAD])"),
+           // All parts.
+           with("Out=[all] = c_allreduce_sum(X=[all]) {use_calc_stream=true}\n",
+                "Out=[all] = c_allreduce_sum(X=[all]) {use_calc_stream=true}\n"
+                "    Out=[all] = scale(X=[all]) {scale=0.25}\n"),
+       }) {
+    EXPECT_THAT(Differences(original, wrong), Contains(HasSubstr("W601"))) << wrong;
+  }
+}
+
+// loss is the mean; what divides its gradient writes another variable, as in PIR.
+std::string RenamedGradientStep(absl::string_view vars, absl::string_view scales,
+                                absl::string_view seed, absl::string_view between) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var y : fp32[-1, 1]
+    var mean : fp32[]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var loss@GRAD@RENAME@7 : fp32[]
+    var loss@GRAD@RENAME@8 : fp32[]
+    var mean@GRAD : fp32[]
+    var y@GRAD : fp32[-1, 1]
+    var w@GRAD : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w])
+)",
+                      vars,
+                      "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], "
+                      "dtype=5, value=1.0}\n",
+                      scales, "    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[", seed,
+                      R"(]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)",
+                      between, kStepUpdate, kStepEnd);
+}
+
+TEST(Equivalence, ADivisionMayWriteAnotherVariable) {
+  const std::string mean = "    Out=[loss] = mean(X=[y]) role=forward|loss\n";
+  // One device computes half a mean.
+  const std::string half =
+      "    Out=[mean] = mean(X=[y])\n"
+      "    Out=[loss] = scale(X=[mean]) role=forward|loss {scale=0.5}\n";
+  const std::string sum =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const auto scale = [](absl::string_view in, absl::string_view out) {
+    return absl::StrCat("    Out=[", out, "] = scale(X=[", in, "]) role=backward {scale=0.5}\n");
+  };
+  const std::string divide = scale("loss@GRAD", "loss@GRAD@RENAME@7");
+  const std::string own = scale("loss@GRAD", "mean@GRAD");
+  const auto found = [&](const std::string& vars, const std::string& scales,
+                         absl::string_view seed) {
+    return Found(RenamedGradientStep(vars, scales, seed, sum), ForRanks(2));
+  };
+  EXPECT_THAT(found(mean, divide, "loss@GRAD@RENAME@7"), IsEmpty());
+  // Nobody divides; or somebody does twice.
+  EXPECT_THAT(found(mean, "", "loss@GRAD"), Contains(HasSubstr("W312")));
+  EXPECT_THAT(found(half, own, "mean@GRAD"), Contains(HasSubstr("W312")));
+  EXPECT_THAT(
+      found(mean, divide + scale("loss@GRAD@RENAME@7", "loss@GRAD@RENAME@8"), "loss@GRAD@RENAME@8"),
+      Contains(HasSubstr("W314")));
+  // The original says what is its own.
+  const std::string original = RenamedGradientStep(mean, "", "loss@GRAD", "");
+  EXPECT_THAT(Differences(original, RenamedGradientStep(mean, divide, "loss@GRAD@RENAME@7", sum)),
+              IsEmpty());
+  EXPECT_THAT(Differences(RenamedGradientStep(mean, divide, "loss@GRAD@RENAME@7", ""),
+                          RenamedGradientStep(mean, divide, "loss@GRAD@RENAME@7", sum)),
+              Contains(HasSubstr("W601")));
 }
 
 // Accumulates gradients, which backward multiplies by `factor` of its own, over two steps.
