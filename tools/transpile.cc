@@ -31,6 +31,7 @@
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/command_line.h"
+#include "tools/lr_schedule.h"
 #include "tools/param_attrs_file.h"
 #include "tools/step_times_file.h"
 #include "tools/transpile_outputs.h"
@@ -245,6 +246,20 @@ absl::Status RunForAllRanks(const Flags& flags, const Program& main,
   return absl::OkStatus();
 }
 
+// In Paddle, the scheduler of the script that built the program set the rate.
+absl::Status NoteSchedules(const Flags& flags, const Program& main) {
+  if (!absl::EndsWith(flags.out, ".json")) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<ProgramSchedule> schedules, FindSchedules(main));
+  for (const ProgramSchedule& schedule : schedules) {
+    std::fprintf(stderr,
+                 "note: %s: `weft run` follows the schedule of %s; in Paddle, a program that is "
+                 "loaded keeps the rate that it has: set the variable before each step "
+                 "(docs/pir.md)\n",
+                 flags.out.c_str(), schedule.variable.c_str());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(Flags& flags) {
   if (flags.options.mode != kAuto) {
     WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
@@ -261,6 +276,7 @@ absl::Status Run(Flags& flags) {
     WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, CheckStartup(*startup)));
   }
   const ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
+  WEFT_RETURN_IF_ERROR(Annotate(flags.in, NoteSchedules(flags, main)));
 
   TranspileOptions& options = flags.options;
   WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(flags, programs, &options)));
