@@ -174,6 +174,40 @@ TEST(PirModesTest, RefusalsSayWhatHasNoForm) {
   }
 }
 
+// What is written shows that gradients are reduced, in buffers and gathered, too.
+TEST(PirModesTest, WrittenFilesAreNotRewrittenAgain) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/twice.json");
+  const auto rewrite = [&](const std::string& mode,
+                           const std::map<std::string, std::string>& flags) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(file));
+    TranspileOptions options;
+    options.mode = mode;
+    for (const auto& [flag, value] : flags) options.mode_flags[flag] = value;
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    ProgramPair programs{&main, nullptr};
+    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+    return WriteProgram(main, file);
+  };
+  const std::pair<std::string, std::map<std::string, std::string>> first[] = {
+      {"grad_allreduce", {{"buckets", "none"}}},
+      {"grad_allreduce", {{"buckets", "count{count=3}"}}},
+      {"multi_thread", {{"trans_mode", "all_gather"}}},
+  };
+  for (const char* model : {"mlp_momentum", "wide_deep"}) {
+    for (const auto& [mode, flags] : first) {
+      SCOPED_TRACE(absl::StrCat(model, " ", mode, " ", flags.begin()->second));
+      WEFT_ASSERT_OK(WriteFile(file, files.at(absl::StrCat(model, "/main.json"))));
+      WEFT_ASSERT_OK(rewrite(mode, flags));
+      for (const char* again : {"grad_allreduce", "local_sgd"}) {
+        EXPECT_THAT(std::string(rewrite(again, {}).message()),
+                    HasSubstr("gradients-reduced already holds"));
+      }
+    }
+  }
+}
+
 // The losses of two ranks, in the order of ranks and steps.
 absl::StatusOr<std::vector<float>> TrainTwoRanks(const Program& main, const Program& startup) {
   const std::string folder = "tests/data/paddle3_mlp_momentum/";

@@ -1,5 +1,6 @@
 #include "proto/pir/dataflow.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/pir/attributes.h"
 #include "proto/pir/op_table.h"
@@ -81,6 +82,23 @@ absl::StatusOr<bool> StopsGradient(const Document& document, ValueIndex value) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<bool> flags, FlagsOf(*attribute));
   const uint32_t result = value - op.first_result;
   return result < flags.size() && flags[result];
+}
+
+absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value) {
+  const uint32_t maker = document.value(value).op;
+  if (maker == kNoOp || document.op(maker).name != "1.full") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("%", document.value(value).id, ": expected a constant (1.full), found ",
+                     maker == kNoOp ? "an argument of a block" : document.DebugName(maker)));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                        ReadAttributes(document.op(maker).attrs));
+  const Attribute* const attribute = FindAttribute("value", attributes);
+  if (attribute == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(document.DebugName(maker), ": expected an attribute value, found none"));
+  }
+  return DoubleOf(*attribute);
 }
 
 }  // namespace weft::pir

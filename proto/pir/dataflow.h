@@ -32,6 +32,9 @@ bool IsUpdate(const Document& document, uint32_t op);
 // Whether the op gives a stop_gradient of true to the value that it makes. O(bytes of the op).
 absl::StatusOr<bool> StopsGradient(const Document& document, ValueIndex value);
 
+// The value of a 1.full; InvalidArgument if another op makes it. O(bytes of the op).
+absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value);
+
 }  // namespace weft::pir
 
 #endif  // WEFT_PROTO_PIR_DATAFLOW_H_

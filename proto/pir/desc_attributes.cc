@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "proto/op_role.h"
-#include "proto/pir/training.h"
+#include "proto/pir/dataflow.h"
 
 namespace weft::pir {
 namespace {

@@ -96,16 +96,24 @@ absl::Status Exporter::WriteBranch(const Op& op) {
   }
   for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
   WEFT_ASSIGN_OR_RETURN(const Current holds, NowOf(condition[0]));
-  std::vector<std::pair<Symbol, Current>> around;
+  struct Value {
+    Symbol var;
+    Current now;
+    bool is_replaced;
+  };
+  std::vector<Value> around;
   for (Symbol arg : op.Output("Out")) {
-    if (is_bound_.contains(arg)) around.emplace_back(arg, CurrentOf(arg));
+    if (is_bound_.contains(arg)) around.push_back({arg, CurrentOf(arg), is_replaced_[arg.value()]});
   }
   is_in_branch_ = true;
   body_.clear();
   WEFT_RETURN_IF_ERROR(WriteBody(blocks[0]));
   is_in_branch_ = false;
-  for (const auto& [var, value] : around) CurrentOf(var) = value;
-  if (is_behind_collectives_ && !around.empty()) last_collective_ = around[0].second;
+  for (const Value& value : around) {
+    CurrentOf(value.var) = value.now;
+    is_replaced_[value.var.value()] = value.is_replaced;
+  }
+  if (is_behind_collectives_ && !around.empty()) last_collective_ = around[0].now;
   const auto region = [this](absl::string_view ops) {
     const size_t number = num_blocks_++;
     return absl::StrCat(R"({"#":"region_)", number, R"(","blocks":[{"#":"block_)", number,
@@ -155,7 +163,7 @@ absl::Status Exporter::NoteCollective(const NewOp& op) {
         "those of one block only");
   }
   types_.push_back(std::make_unique<std::string>(op.types[0]));
-  last_collective_ = {op.results[0], *types_.back(), true};
+  last_collective_ = {op.results[0], *types_.back()};
   return absl::OkStatus();
 }
 
@@ -166,7 +174,7 @@ void Exporter::NoteOldCollective(uint32_t outer, uint32_t inner) {
   }
   const DocumentOp& op = document_.op(outer);
   if (op.num_results == 0) return;
-  last_collective_ = {document_.results(op)[0].id, document_.results(op)[0].type, false};
+  last_collective_ = {document_.results(op)[0].id, document_.results(op)[0].type};
 }
 
 }  // namespace weft::pir

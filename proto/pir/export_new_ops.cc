@@ -132,7 +132,7 @@ absl::Status Exporter::CheckOutputs(const Op& op) const {
 
 void Exporter::SetCurrent(Symbol var, int64_t id, absl::string_view type) {
   types_.push_back(std::make_unique<std::string>(type));
-  CurrentOf(var) = {id, *types_.back(), /*is_replaced=*/true};
+  Replace(var, {id, *types_.back()});
 }
 
 absl::Status Exporter::Rename(const Op& op) {
@@ -191,8 +191,7 @@ absl::Status Exporter::SplitBufferOf(Symbol part) {
   WEFT_RETURN_IF_ERROR(Append(ops));
   buffer.id = 0;
   for (size_t k = 0; k < parts.size(); ++k) {
-    CurrentOf(parts[k].var).id = ids[k];
-    CurrentOf(parts[k].var).is_replaced = true;
+    Replace(parts[k].var, {ids[k], CurrentOf(parts[k].var).type});
   }
   return absl::OkStatus();
 }

@@ -117,14 +117,16 @@ absl::Status Exporter::Visit(const Op& op) {
 
 // --- Ops of the file -----------------------------------------------------------------------------
 
-Exporter::Current& Exporter::CurrentOf(Symbol var) {
-  if (var.value() >= current_.size()) current_.resize(var.value() + 1);
-  return current_[var.value()];
+Exporter::Current& Exporter::CurrentOf(Symbol var) { return current_[var.value()]; }
+
+void Exporter::Replace(Symbol var, const Current& with) {
+  CurrentOf(var) = with;
+  is_replaced_[var.value()] = true;
 }
 
 void Exporter::Copy(Symbol from, Symbol to) {
   const Current value = CurrentOf(from);
-  CurrentOf(to) = {value.id, value.type, /*is_replaced=*/true};
+  Replace(to, value);
 }
 
 absl::StatusOr<int64_t> Exporter::IdNow(ValueIndex value) {
@@ -132,7 +134,7 @@ absl::StatusOr<int64_t> Exporter::IdNow(ValueIndex value) {
   const Symbol var = import_.variable_of_value[value];
   // Otherwise, the id of the file stands, also behind ops in place. Paddle may write over what an
   // op in place has made, but not over what is persistable.
-  if (var.valid() && CurrentOf(var).is_replaced) return CurrentOf(var).id;
+  if (var.valid() && is_replaced_[var.value()]) return CurrentOf(var).id;
   const absl::string_view made_by = old.op == kNoOp ? "" : document_.op(old.op).name;
   if (made_by != kCombineOp) return old.id;
   // A list of what its elements are now.
@@ -204,7 +206,7 @@ absl::Status Exporter::WriteOld(uint32_t i) {
     const Value& result = document_.results(op)[r];
     const Symbol var = import_.variable_of_value[op.first_result + r];
     if (!var.valid()) continue;
-    CurrentOf(var) = {result.id, result.type, CurrentOf(var).is_replaced};
+    CurrentOf(var) = {result.id, result.type};
     if (op.name == "p" || op.name == "1.data") is_bound_.insert(var);
   }
   return WriteSplits(i);

@@ -31,6 +31,7 @@ class Exporter {
         import_(import),
         document_(document),
         current_(program.symbols().size()),
+        is_replaced_(program.symbols().size(), false),
         is_written_(document_.ops().size(), false),
         new_ops_(document_.max_id()),
         num_blocks_(document_.blocks().size()),
@@ -42,7 +43,6 @@ class Exporter {
   struct Current {
     int64_t id = 0;  // 0: nothing yet
     absl::string_view type;
-    bool is_replaced = false;  // a new op has written the variable
   };
   // Tensors in one buffer.
   struct Buffer {
@@ -67,6 +67,8 @@ class Exporter {
   // --- Ops of the file ---------------------------------------------------------------------------
 
   Current& CurrentOf(Symbol var);
+  // Of a variable that a new op writes.
+  void Replace(Symbol var, const Current& with);
   void Copy(Symbol from, Symbol to);
   // The id of what an operand of the file is now.
   absl::StatusOr<int64_t> IdNow(ValueIndex value);
@@ -124,6 +126,7 @@ class Exporter {
   const Import& import_;
   const Document& document_;
   std::vector<Current> current_;                     // by symbol
+  std::vector<bool> is_replaced_;                    // by symbol: a new op has written the variable
   std::vector<std::unique_ptr<std::string>> types_;  // of new values
   std::vector<bool> is_written_;                     // by op of the file
   std::vector<bool> is_op_of_file_;      // by op of the file: it is an op of the imported program

@@ -360,12 +360,38 @@ TEST(ImporterTest, ReadsNumbersThatJsonLacksAndUpdatesWithoutSchema) {
       Contains(::testing::StartsWith("rprop(linear_1.b_0, add_n_44, linear_1.b_0_prevs_0, ")));
 }
 
+// The block counts in a variable around it, and exchanges the values of the loop.
+TEST(ImporterTest, AWhileHasVariablesOfItsOwn) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files,
+                            weft::testing::ReadTarXz("tests/data/paddle3_pir_ops.tar.xz"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(files.at("while/main.json")));
+  ASSERT_EQ(program.num_blocks(), 2);
+  EXPECT_THAT(
+      OpTexts(program),
+      ::testing::IsSupersetOf(
+          {"assign(less_than_15 -> while_op_15_condition)", "assign(full_12 -> while_op_15_0)",
+           "assign(full_13 -> while_op_15_1)",
+           "while(while_op_15_condition, while_op_15_0, while_op_15_1, w, full_10, full_11, "
+           "while_op_15_condition -> while_op_15_scope, "
+           "while_op_15_condition, while_op_15_0, while_op_15_1, full_10)",
+           "reduce_sum(while_op_15_0 -> sum_22)"}));
+  EXPECT_THAT(OpTexts(program, 1), ElementsAre("elementwise_add(while_op_15_0, w -> add_18)",
+                                               "increment(full_10 -> full_10)",
+                                               "less_than(full_10, full_11 -> less_than_20)",
+                                               "assign(while_op_15_1 -> while_op_15_next_1)",
+                                               "assign(less_than_20 -> while_op_15_condition)",
+                                               "assign(while_op_15_next_1 -> while_op_15_0)",
+                                               "assign(add_18 -> while_op_15_1)"));
+}
+
 TEST(ImporterTest, RefusesWhatItCannotTranslate) {
   const auto error = [](const std::string& bytes) {
     return std::string(ImportBytes(bytes).status().message());
   };
+  EXPECT_THAT(error(Edited("cond_mlp/main.json", "1.if", "1.other")),
+              HasSubstr("op 11 (1.other): of the ops with blocks, only 1.if and 1.while are"));
   EXPECT_THAT(error(Edited("cond_mlp/main.json", "1.if", "1.while")),
-              HasSubstr("op 11 (1.while): of the ops with blocks, only 1.if is translated"));
+              HasSubstr("op 11 (1.while): expected a condition, 1 values that its block takes"));
   EXPECT_THAT(error(Edited("cond_mlp/main.json", R"("#":"2.yield")", R"("#":"2.other")")),
               HasSubstr("op 11 (1.if): block 1: expected 2.yield of 1 values at its end, found "
                         "block 1 op 3 (2.other)"));

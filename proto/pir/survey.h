@@ -14,8 +14,8 @@
 
 namespace weft::pir {
 
-// Control flow: an op with two blocks, and what ends these.
-inline constexpr absl::string_view kIf = "1.if", kYield = "2.yield";
+// Control flow: an op with two blocks, one with one, and what ends these.
+inline constexpr absl::string_view kIf = "1.if", kWhile = "1.while", kYield = "2.yield";
 
 struct Survey {
   // By block of the file: its number in the program. A branch without ops is none.
@@ -32,7 +32,8 @@ struct Survey {
   absl::flat_hash_map<ValueIndex, std::string> name_of_value;
 };
 
-// Unimplemented for an op with regions that is no 1.if. O(bytes of operands and constants).
+// Unimplemented for an op with regions that is no 1.if and no 1.while. O(bytes of operands and
+// constants).
 absl::StatusOr<Survey> SurveyOf(const Document& document);
 
 // Whether the table's rule fits an op: constants where the op of ProgramDesc has attributes, lists

@@ -10,6 +10,7 @@
 #include "proto/op_role.h"
 #include "proto/pir/attributes.h"
 #include "proto/pir/dataflow.h"
+#include "proto/pir/gradient_buffers.h"
 #include "proto/pir/losses.h"
 #include "proto/pir/op_table.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 class Analysis {
  public:
-  explicit Analysis(const Document& document) : document_(document) {
+  explicit Analysis(const Document& document) : document_(document), buffers_(document) {
     const size_t values = document.values().size();
     training_.roles.assign(document.ops().size(), kRoleForward);
     training_.primal.assign(values, kNoValue);
@@ -81,6 +82,7 @@ class Analysis {
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       depends_on_loss_[op(i).first_result + r] = true;
     }
+    buffers_.Follow(i);
     const absl::string_view name = BaseName(op(i).name);
     if (IsLinear(name)) return FollowLinear(i);
     if (IsGradientOp(op(i).name)) {
@@ -91,6 +93,8 @@ class Analysis {
       FollowSum(i);
     } else if (name == "concat") {
       FollowConcat(i);
+    } else if (name == "reshape") {
+      FollowReshape(i);
     }
     return absl::OkStatus();
   }
@@ -124,8 +128,33 @@ class Analysis {
     }
   }
 
-  // A list of gradients is that of the list that 0.combine made.
+  // On the way into a buffer, and out of it.
+  void FollowReshape(uint32_t i) {
+    const ValueIndex grad = OperandOf(i, 0);
+    if (grad == kNoValue || op(i).num_results == 0) return;
+    if (MakerName(training_.primal[grad]) == "p") GoOn(grad, op(i).first_result);
+  }
+
+  // The gradient takes the place of another, unless it is a copy beside that of a parameter, of
+  // which nothing is updated.
+  void GoOn(ValueIndex grad, ValueIndex result) {
+    if (MakerName(training_.primal[grad]) == "p" &&
+        (read_by_update_[grad] || !needed_by_update_[result])) {
+      return;
+    }
+    training_.primal[result] = training_.primal[grad];
+    goes_on_[grad] = true;
+  }
+
+  // A list of gradients is that of the list that 0.combine made. What comes out of a buffer is what
+  // went in.
   void FollowSplit(uint32_t i) {
+    for (uint32_t r = 0; r < op(i).num_results; ++r) {
+      const ValueIndex origin = buffers_.OriginOf(op(i).first_result + r);
+      if (origin != kNoValue && MakerName(training_.primal[origin]) == "p") {
+        GoOn(origin, op(i).first_result + r);
+      }
+    }
     const ValueIndex list = OperandOf(i, 0);
     const ValueIndex primal = list == kNoValue ? kNoValue : training_.primal[list];
     if (primal == kNoValue || MakerName(primal) != kCombineOp) return;
@@ -218,13 +247,7 @@ class Analysis {
         return absl::OkStatus();
       }
     }
-    // Not a copy beside it, of which nothing is updated.
-    if (MakerName(training_.primal[grad]) == "p" &&
-        (read_by_update_[grad] || !needed_by_update_[result])) {
-      return absl::OkStatus();
-    }
-    training_.primal[result] = training_.primal[grad];
-    goes_on_[grad] = true;
+    GoOn(grad, result);
     return absl::OkStatus();
   }
 
@@ -360,6 +383,7 @@ class Analysis {
   }
 
   const Document& document_;
+  GradientBuffers buffers_;
   Training training_;
   uint32_t first_seed_ = kNoOp;
   absl::flat_hash_map<ValueIndex, size_t> next_summand_;  // by gradient of an add_n
@@ -378,22 +402,5 @@ class Analysis {
 }  // namespace
 
 absl::StatusOr<Training> FindTraining(const Document& document) { return Analysis(document).Run(); }
-
-absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value) {
-  const uint32_t maker = document.value(value).op;
-  if (maker == kNoOp || document.op(maker).name != "1.full") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("%", document.value(value).id, ": expected a constant (1.full), found ",
-                     maker == kNoOp ? "an argument of a block" : document.DebugName(maker)));
-  }
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
-                        ReadAttributes(document.op(maker).attrs));
-  const Attribute* const attribute = FindAttribute("value", attributes);
-  if (attribute == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(document.DebugName(maker), ": expected an attribute value, found none"));
-  }
-  return DoubleOf(*attribute);
-}
 
 }  // namespace weft::pir

@@ -31,6 +31,7 @@ absl::Status Translator::Visit(uint32_t i) {
   desc_.Clear();
   if (survey_.is_unused[i]) return absl::OkStatus();
   if (name == kIf) return VisitIf(i);
+  if (name == kWhile) return VisitWhile(i);
   if (name == "p") return VisitParameter(i);
   if (name == "1.data") return VisitData(i);
   if (IsSink(name)) return VisitSink(i);

@@ -134,6 +134,14 @@ class Translator {
   absl::Status VisitBranch(uint32_t i, uint32_t block, VarIndex condition,
                            const std::string& scope_name, const std::vector<VarIndex>& results);
 
+  // As a while of variables of its own: the condition, and one for each value.
+  absl::Status VisitWhile(uint32_t i);
+  absl::Status WriteNextState(uint32_t yield, const std::string& stem,
+                              const std::vector<VarIndex>& state);
+
+  // Variables around a block that its ops, and those of blocks in it, read.
+  absl::StatusOr<std::vector<VarIndex>> CapturedBy(uint32_t block);
+
   // The variables around a block that is done, which its ops overwrite: without the first
   // `overwritten_before` of overwritten_.
   std::vector<VarIndex> LeaveBranch(size_t overwritten_before);
