@@ -31,7 +31,6 @@
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/command_line.h"
-#include "tools/lr_schedule.h"
 #include "tools/param_attrs_file.h"
 #include "tools/step_times_file.h"
 #include "tools/transpile_outputs.h"
@@ -247,17 +246,23 @@ absl::Status RunForAllRanks(const Flags& flags, const Program& main,
 }
 
 // In Paddle, the scheduler of the script that built the program set the rate.
-absl::Status NoteSchedules(const Flags& flags, const Program& main) {
-  if (!absl::EndsWith(flags.out, ".json")) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const std::vector<ProgramSchedule> schedules, FindSchedules(main));
-  for (const ProgramSchedule& schedule : schedules) {
-    std::fprintf(stderr,
-                 "note: %s: `weft run` follows the schedule of %s; in Paddle, a program that is "
-                 "loaded keeps the rate that it has: set the variable before each step "
-                 "(docs/pir.md)\n",
-                 flags.out.c_str(), schedule.variable.c_str());
+void NoteSchedules(const Flags& flags, const Program& main) {
+  constexpr absl::string_view kScheduleAttr = "lr_schedule";  // of tools/lr_schedule.h
+  if (!absl::EndsWith(flags.out, ".json")) return;
+  for (VarId id : main.block(0).vars()) {
+    const Var var = main.var(id);
+    // Decoding all declarations takes longer.
+    if (!var.persistable() || !absl::StrContains(var.bytes(), kScheduleAttr)) continue;
+    const pb::VarDesc declaration = var.ToProto();
+    for (const pb::VarDesc::Attr& attr : declaration.attrs()) {
+      if (attr.name() != kScheduleAttr) continue;
+      std::fprintf(stderr,
+                   "note: %s: `weft run` follows the schedule of %s; in Paddle, a program that is "
+                   "loaded keeps the rate that it has: set the variable before each step "
+                   "(docs/pir.md)\n",
+                   flags.out.c_str(), declaration.name().c_str());
+    }
   }
-  return absl::OkStatus();
 }
 
 absl::Status Run(Flags& flags) {
@@ -276,7 +281,7 @@ absl::Status Run(Flags& flags) {
     WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, CheckStartup(*startup)));
   }
   const ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
-  WEFT_RETURN_IF_ERROR(Annotate(flags.in, NoteSchedules(flags, main)));
+  NoteSchedules(flags, main);
 
   TranspileOptions& options = flags.options;
   WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(flags, programs, &options)));
