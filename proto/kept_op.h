@@ -17,8 +17,8 @@ inline constexpr absl::string_view kKeptOpPrefix = "pd_op.";
 inline std::string KeptOpHint(absl::string_view type) {
   if (!absl::StartsWith(type, kKeptOpPrefix)) return std::string();
   return absl::StrCat("; ", type,
-                      " is not in the table of docs/pir.md: write the program in Paddle's old "
-                      "format, with FLAGS_enable_pir_api=0 before `import paddle`");
+                      " is not in docs/pir_ops.md; if Paddle still builds the program in its old "
+                      "format (FLAGS_enable_pir_api=0 before `import paddle`), write that");
 }
 
 }  // namespace weft

@@ -297,11 +297,48 @@ TEST(PirModesTest, RefusalsSayWhatToDoAboutOpsOutsideTheTable) {
     ProgramPair programs{&main, &startup};
     const std::string error(Transpile(options, programs).status().message());
     EXPECT_THAT(error, HasSubstr(reason));
-    EXPECT_THAT(error,
-                ::testing::ContainsRegex("; pd_op.cube(_grad)? is not in the table of docs/pir.md: "
-                                         "write the program in Paddle's old format, with "
-                                         "FLAGS_enable_pir_api=0"));
+    EXPECT_THAT(
+        error, ::testing::ContainsRegex("; pd_op.cube(_grad)? is not in docs/pir_ops.md; if Paddle "
+                                        "still builds the program in its old format"));
   }
+}
+
+// As if it were given: --distributed_params.
+TEST(PirModesTest, DistributedParametersAreThoseOfTheFile) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/distributed.json");
+  const std::string marked = absl::StrReplaceAll(
+      files.at("fit_a_line/main.json"), {{R"([0,1,1,"fc_0.w_0"])", R"([1,1,1,"fc_0.w_0"])"}});
+  ASSERT_NE(marked, files.at("fit_a_line/main.json"));
+  WEFT_ASSERT_OK(WriteFile(in, marked));
+  TranspileOptions options;
+  options.mode = "grad_allreduce";
+  options.mode_flags["buckets"] = "none";
+  options.cluster.nranks = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
+  const Program original = main;
+  ProgramPair programs{&main, nullptr};
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
+  EXPECT_THAT(result.notes, ::testing::Contains(HasSubstr("parameter fc_0.w_0 is not replicated")));
+  std::vector<std::string> reduced;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    if (op.type() == "c_allreduce_avg" || op.type() == "all_reduce") {
+      reduced.emplace_back(main.name(op.output_args()[0]));
+    }
+  }
+  EXPECT_EQ(reduced, std::vector<std::string>{"fc_0.b_0@GRAD"});
+  WEFT_ASSERT_OK(WriteProgram(main, in));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(in));
+  VerifyOptions verify;
+  verify.nranks = 2;
+  verify.original = {&original, nullptr};
+  EXPECT_FALSE(Verify({{&written, nullptr}}, verify).HasErrors());
+
+  TranspileOptions none;
+  none.mode = "none";
+  WEFT_ASSERT_OK_AND_ASSIGN(main, ReadProgram(in));
+  WEFT_EXPECT_OK(Transpile(none, programs).status());
 }
 
 // There is no op_role_var to speak of.
@@ -318,6 +355,7 @@ TEST(PirModesTest, RefusalsSayWhatALossIs) {
   const std::string error(Transpile(options, programs).status().message());
   EXPECT_THAT(error,
               HasSubstr("no loss was found from whose gradient (1.full_like of one element"));
+  EXPECT_THAT(error, HasSubstr("export_program.py writes the program that trains"));
   EXPECT_THAT(error, ::testing::Not(HasSubstr("op_role_var")));
 }
 
@@ -367,16 +405,19 @@ void TrainsAsInPaddle(const std::map<std::string, std::string>& files, absl::str
 
 // One small program for each of the ops of the table, which Paddle 3.3.1 trained for three steps.
 TEST(PirOpsTest, EachOpComputesWhatItComputesInPaddle) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_ops.tar.xz"));
   int count = 0;
-  for (const auto& [file, bytes] : files) {
-    absl::string_view model = file;
-    if (!absl::ConsumeSuffix(&model, "/loss")) continue;
-    SCOPED_TRACE(model);
-    TrainsAsInPaddle(files, model);
-    ++count;
+  for (const char* const archive : {"paddle3_pir_ops", "paddle3_pir_more_ops"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto files,
+                              ReadTarXz(absl::StrCat("tests/data/", archive, ".tar.xz")));
+    for (const auto& [file, bytes] : files) {
+      absl::string_view model = file;
+      if (!absl::ConsumeSuffix(&model, "/loss")) continue;
+      SCOPED_TRACE(model);
+      TrainsAsInPaddle(files, model);
+      ++count;
+    }
   }
-  EXPECT_GT(count, 70);
+  EXPECT_GT(count, 170);
 }
 
 }  // namespace

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
+#include "base/testing/archive.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_file.h"
@@ -56,6 +58,28 @@ TEST_F(TranspileTest, DirectoryAsInputOrOutputIsRefused) {
   ASSERT_EQ(mkdir(Path("d.pb").c_str(), 0777), 0);
   ExpectRefuses("d.pb", "d.pb: is a directory");
   ExpectFails(1, To("d.pb"), "d.pb: is a directory");
+}
+
+// Paddle loads the attribute, and nothing there reads it.
+TEST_F(TranspileTest, SchedulesInFilesOfPaddle3AreNoted) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, testing::ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string plain = files.at("fit_a_line/main.json");
+  MakeFile("plain.json", plain);
+  MakeFile("main.json",
+           absl::StrReplaceAll(
+               plain, {{R"("#":"1.sgd_","A":[)",
+                        R"("#":"1.sgd_","A":[{"AT":{"#":"0.a_str","D":"learning_rate_0=)"
+                        R"(exponential{learning_rate=0.1,gamma=0.9}"},"N":"lr_schedule"},)"}}));
+  const auto errors = [this](const std::string& in, const std::string& out) {
+    const ProcessResult result =
+        Run({"--mode", "grad_allreduce", "--nranks", "2", Path(in), Path(out)});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.err;
+  };
+  const char* const note = "`weft run` follows the schedule of learning_rate_0; in Paddle,";
+  EXPECT_THAT(errors("main.json", "out.json"), HasSubstr(note));
+  EXPECT_THAT(errors("main.json", "out.pb"), Not(HasSubstr(note)));
+  EXPECT_THAT(errors("plain.json", "out.json"), Not(HasSubstr(note)));
 }
 
 TEST_F(TranspileTest, UnknownKindOfFileIsRefused) {

@@ -25,6 +25,7 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
+#include "proto/pir/op_table.h"
 #include "tests/combinations.h"
 #include "tools/command_line.h"
 #include "transpiler/context_flags.h"
@@ -272,6 +273,19 @@ std::string OpTable() {
   return text;
 }
 
+// Ops of Paddle 3 and the ops that they are read as, in the order of their names.
+std::string PirOpTable() {
+  std::map<absl::string_view, const pir::OpRule*> rules;
+  for (const pir::OpRule& rule : pir::AllRules()) rules[rule.pir] = &rule;
+  std::string text = "| op of Paddle 3 | read as | runs |\n|---|---|---|\n";
+  for (const auto& [name, rule] : rules) {
+    const OpSchema* const schema = FindOpSchema(rule->desc);
+    absl::StrAppend(&text, "| ", Code(name), " | ", Code(rule->desc), " | ",
+                    schema == nullptr ? "–" : RunsAs(*schema), " |\n");
+  }
+  return text;
+}
+
 using testing::RuleText;
 
 std::string MessageOfExample(const Rule& rule, const RuleText& text) {
@@ -332,6 +346,7 @@ int Main(int argc, char** argv) {
       {"mode_flags", ModeFlagTable},
       {"passes", PassSections},
       {"ops", OpTable},
+      {"pir_ops", PirOpTable},
       {"rules", RuleSections},
       {"combinations", testing::CombinationsText},
   };

@@ -245,6 +245,26 @@ absl::Status RunForAllRanks(const Flags& flags, const Program& main,
   return absl::OkStatus();
 }
 
+// In Paddle, the scheduler of the script that built the program set the rate.
+void NoteSchedules(const Flags& flags, const Program& main) {
+  constexpr absl::string_view kScheduleAttr = "lr_schedule";  // of tools/lr_schedule.h
+  if (!absl::EndsWith(flags.out, ".json")) return;
+  for (VarId id : main.block(0).vars()) {
+    const Var var = main.var(id);
+    // Decoding all declarations takes longer.
+    if (!var.persistable() || !absl::StrContains(var.bytes(), kScheduleAttr)) continue;
+    const pb::VarDesc declaration = var.ToProto();
+    for (const pb::VarDesc::Attr& attr : declaration.attrs()) {
+      if (attr.name() != kScheduleAttr) continue;
+      std::fprintf(stderr,
+                   "note: %s: `weft run` follows the schedule of %s; in Paddle, a program that is "
+                   "loaded keeps the rate that it has: set the variable before each step "
+                   "(docs/pir.md)\n",
+                   flags.out.c_str(), declaration.name().c_str());
+    }
+  }
+}
+
 absl::Status Run(Flags& flags) {
   if (flags.options.mode != kAuto) {
     WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
@@ -261,6 +281,7 @@ absl::Status Run(Flags& flags) {
     WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, CheckStartup(*startup)));
   }
   const ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
+  NoteSchedules(flags, main);
 
   TranspileOptions& options = flags.options;
   WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(flags, programs, &options)));

@@ -14,6 +14,7 @@
 #include "ops/analysis/layout_guess.h"
 #include "ops/analysis/sum_losses.h"
 #include "ops/schema/device_ops.h"
+#include "proto/pir/importer.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
@@ -226,11 +227,26 @@ absl::Status CheckOptionsWith(const Program& main, const TranspileOptions& optio
   return absl::OkStatus();
 }
 
+// With the parameters that the file says are distributed. Of no use to a mode without passes.
+TranspileOptions WithDistributedParams(const TranspileOptions& options, const Program& main,
+                                       std::vector<std::string>* notes) {
+  TranspileOptions complete = options;
+  if (options.mode == "none") return complete;
+  for (const std::string& name : pir::DistributedParams(main)) {
+    if (!complete.distributed_params.insert(name).second) continue;
+    notes->push_back(absl::StrCat("note: parameter ", name,
+                                  " is not replicated: the file says is_distributed, which counts "
+                                  "as --distributed_params"));
+  }
+  return complete;
+}
+
 }  // namespace
 
-absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs,
+absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, ProgramPair& programs,
                                           const PassRegistry& registry) {
   TranspileResult result;
+  const TranspileOptions options = WithDistributedParams(given, *programs.main, &result.notes);
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
   WEFT_RETURN_IF_ERROR(CheckDialect(*programs.main, options));

@@ -53,7 +53,7 @@ struct TranspileOptions {
   // main program. The weft dialect writes for CUDA devices and CPUs.
   absl::optional<int> paddle_version;
   absl::optional<TargetDevice> device_kind;  // none: kCuda
-  // Parameters that are not replicated. Program files do not mark them.
+  // Parameters that are not replicated. Of the formats, only PIR marks them; Transpile adds those.
   std::set<std::string> distributed_params;
   // What else they cannot say. Parameters that are not replicated count as distributed.
   ParamAttrsByName param_attrs;

@@ -1,5 +1,7 @@
 #include "proto/pir/attribute_json.h"
 
+#include <cmath>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -31,8 +33,14 @@ std::string IntJson(absl::string_view name, int64_t value) {
   return AttrJson(name, "0.a_i32", absl::StrCat(value));
 }
 
+std::string NumberJson(absl::string_view name, absl::string_view kind, double value) {
+  if (std::isfinite(value)) return AttrJson(name, kind, Decimal(value));
+  const absl::string_view text = std::isnan(value) ? "NaN" : value > 0 ? "INF" : "-INF";
+  return absl::StrCat(R"({"AT":{"#":")", kind, R"(","VD":")", text, R"("},"N":")", name, R"("})");
+}
+
 std::string FloatJson(absl::string_view name, double value) {
-  return AttrJson(name, "0.a_f32", Decimal(value));
+  return NumberJson(name, "0.a_f32", value);
 }
 
 std::string BoolJson(absl::string_view name, bool value) {

@@ -11,9 +11,11 @@
 
 namespace weft::pir {
 
-// {"AT":{"#":kind,"D":data},"N":name}.
+// {"AT":{"#":kind,"D":data},"N":name}. Numbers that JSON does not have are texts, under VD.
 std::string AttrJson(absl::string_view name, absl::string_view kind, absl::string_view data);
 std::string IntJson(absl::string_view name, int64_t value);
+// A number of kind 0.a_f32 or 0.a_f64, finite or not.
+std::string NumberJson(absl::string_view name, absl::string_view kind, double value);
 std::string FloatJson(absl::string_view name, double value);
 std::string BoolJson(absl::string_view name, bool value);
 std::string StringJson(absl::string_view name, absl::string_view value);  // escapes it

@@ -50,21 +50,31 @@ absl::Status DescAttributes::Convert(const Attribute& attribute, const OpRule* r
     attr->set_f(static_cast<float>(attr->float64()));
     attr->clear_float64();
   }
+  if (rule != nullptr && attr->type() == pb::FLOAT64S) {
+    attr->set_type(pb::FLOATS);
+    for (const double value : attr->float64s()) attr->add_floats(static_cast<float>(value));
+    attr->clear_float64s();
+  }
   *desc_->add_attrs() = *std::move(attr);
   return absl::OkStatus();
 }
 
 absl::Status DescAttributes::AddConstant(ValueIndex value, const OperandRule& operand) {
   pb::OpDesc::Attr* const attr = Add(operand.target, operand.type);
-  if (operand.type == pb::FLOAT || operand.type == pb::INT) {
+  if (operand.type == pb::FLOAT || operand.type == pb::INT || operand.type == pb::LONG) {
     WEFT_ASSIGN_OR_RETURN(const double number, ConstantOf(document_, value));
     if (operand.type == pb::FLOAT) {
       attr->set_f(static_cast<float>(number));
       return CheckExact(value, operand);
     }
     const bool fits = number >= -2147483648.0 && number <= 2147483647.0;
-    if (fits) attr->set_i(static_cast<int32_t>(number));
-    if (fits && attr->i() == number) return absl::OkStatus();
+    const auto integer = fits ? static_cast<int32_t>(number) : 0;
+    if (operand.type == pb::INT) {
+      attr->set_i(integer);
+    } else {
+      attr->set_l(integer);
+    }
+    if (fits && integer == number) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("operand ", operand.name, ": expected an integer, found ", number));
   }
@@ -123,8 +133,12 @@ absl::StatusOr<std::vector<int64_t>> DescAttributes::IntegersOf(uint32_t maker) 
 }
 
 absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
-                                    const std::vector<Attribute>& attributes, bool reduces_all) {
-  if (rule.FindOperand("axis") >= 0 && absl::StartsWith(rule.desc, "reduce_")) {
+                                    const std::vector<Attribute>& attributes) {
+  if (absl::StartsWith(rule.desc, "reduce_")) {
+    bool reduces_all = false;
+    for (const pb::OpDesc::Attr& attr : desc_->attrs()) {
+      if (attr.name() == "dim") reduces_all = attr.ints().empty() && attr.longs().empty();
+    }
     bool given = false;
     for (pb::OpDesc::Attr& attr : *desc_->mutable_attrs()) {
       if (attr.name() != "reduce_all") continue;
@@ -142,9 +156,18 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
                           TypeOf(document_.operands(document_.op(i))[0].value));
     Add("in_dtype", pb::INT)->set_i(type.dtype);
   }
+  // An empty list has no kind in PIR.
+  for (pb::OpDesc::Attr& attr : *desc_->mutable_attrs()) {
+    if (attr.name() == "scale" && attr.type() == pb::INTS && attr.ints().empty()) {
+      attr.set_type(pb::FLOATS);
+    }
+  }
+  if (rule.pir == "1.unstack_grad") {
+    Add("num", pb::INT)->set_i(desc_->inputs(0).arguments_size());
+  }
   if (rule.pir == "1.triu" || rule.pir == "1.triu_grad") Add("lower", pb::BOOLEAN)->set_b(false);
   if (rule.pir == "1.full") return AddFill(i);
-  if (rule.pir == "1.assign_value_") WEFT_RETURN_IF_ERROR(AddValues(i, attributes));
+  if (rule.desc == "assign_value") WEFT_RETURN_IF_ERROR(AddValues(i, attributes));
   if (rule.pir == "1.full_like") return FillIfKnown(i);
   return absl::OkStatus();
 }
@@ -159,7 +182,7 @@ absl::Status DescAttributes::AddFill(uint32_t i) {
     WEFT_ASSIGN_OR_RETURN(const Attribute attribute, ValueAttribute(i));
     WEFT_ASSIGN_OR_RETURN(const int64_t integer, IntegerOf(attribute, type.dtype));
     if (!IsExactFloat(integer)) Add("str_value", pb::STRING)->set_s(absl::StrCat(integer));
-  } else if (type.dtype != pb::VarType::FP32 &&
+  } else if (type.dtype != pb::VarType::FP32 && std::isfinite(value) &&
              static_cast<double>(static_cast<float>(value)) != value) {
     Add("str_value", pb::STRING)->set_s(absl::StrFormat("%.17g", value));
   }

@@ -30,10 +30,8 @@ class DescAttributes {
   absl::Status Convert(const Attribute& attribute, const OpRule* rule);
   // The value of a constant that the op reads.
   absl::Status AddConstant(ValueIndex value, const OperandRule& operand);
-  // What ProgramDesc has, and PIR derives from other things. `reduces_all`: the op reduces without
-  // a list of axes.
-  absl::Status Derive(uint32_t op, const OpRule& rule, const std::vector<Attribute>& attributes,
-                      bool reduces_all);
+  // What ProgramDesc has, and PIR derives from other things.
+  absl::Status Derive(uint32_t op, const OpRule& rule, const std::vector<Attribute>& attributes);
 
   // The values of a 1.full_int_array of one result.
   absl::StatusOr<std::vector<int64_t>> IntegersOf(uint32_t maker) const;

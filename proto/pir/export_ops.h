@@ -48,7 +48,6 @@ class Exporter {
   struct Buffer {
     std::vector<std::string> parts;
     int64_t id = 0;  // of the concatenation, while the parts are older
-    std::string type;
   };
 
   // Blocks of the file are written as they are.

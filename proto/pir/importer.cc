@@ -1,6 +1,5 @@
 #include "proto/pir/importer.h"
 
-#include <string>
 #include <utility>
 
 #include "base/free_memory.h"
@@ -35,6 +34,7 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   import->num_blocks = program.num_blocks();
   import->num_vars = program.var_id_limit();
   import->op_of_id = std::move(translation.op_of_id);
+  import->distributed_params = std::move(translation.distributed_params);
   import->begin_of_id.resize(import->op_of_id.size());
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
@@ -52,6 +52,11 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
 
 const Import* ImportOf(const Program& program) {
   return dynamic_cast<const Import*>(program.origin().get());
+}
+
+std::vector<std::string> DistributedParams(const Program& program) {
+  const Import* const import = ImportOf(program);
+  return import == nullptr ? std::vector<std::string>() : import->distributed_params;
 }
 
 }  // namespace weft::pir

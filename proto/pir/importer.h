@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,6 +29,7 @@ class Import : public ProgramOrigin {
   std::vector<uint32_t> op_of_id;         // by OpId: of the document
   std::vector<const char*> begin_of_id;   // by OpId: the op's bytes, to tell whether it has changed
   std::vector<Symbol> variable_of_value;  // by ValueIndex; invalid for lists and values of no type
+  std::vector<std::string> distributed_params;
 };
 
 // Each value becomes a variable, named after the parameter, the feed or the state that it is, after
@@ -44,6 +46,9 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document);
 
 // The origin of an imported program; null for others.
 const Import* ImportOf(const Program& program);
+// The parameters that the file says each rank has a part of (is_distributed); none for other
+// programs, whose format has no place for it.
+std::vector<std::string> DistributedParams(const Program& program);
 
 }  // namespace weft::pir
 

@@ -1,5 +1,6 @@
 #include "proto/pir/importer.h"
 
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -333,6 +334,30 @@ TEST(ImporterTest, RecurrentNetworksHaveTheirStates) {
                           {{R"("I":[{"%":9}],"O":[{"%":18)", R"("I":[{"%":14}],"O":[{"%":18)"}});
   WEFT_ASSERT_OK_AND_ASSIGN(const Program reads, ImportBytes(other));
   EXPECT_THAT(OpTexts(reads), Contains(HasSubstr("coalesce_tensor")));
+}
+
+// Of programs that Paddle 3.3.1 wrote.
+TEST(ImporterTest, ReadsNumbersThatJsonLacksAndUpdatesWithoutSchema) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files,
+                            weft::testing::ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program masked, ImportBytes(files.at("inf_const/main.json")));
+  bool has_clip = false;
+  for (OpId id : masked.block(0).ops()) {
+    const Op op = masked.op(id);
+    if (op.type() != "clip") continue;
+    has_clip = true;
+    EXPECT_EQ(op.FloatAttr("min"), -std::numeric_limits<double>::infinity());
+  }
+  EXPECT_TRUE(has_clip);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program norm, ImportBytes(files.at("inf_norm/main.json")));
+  for (OpId id : norm.block(0).ops()) {
+    if (norm.op(id).type() != "p_norm") continue;
+    EXPECT_EQ(norm.op(id).FloatAttr("porder"), std::numeric_limits<double>::infinity());
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program rprop, ImportBytes(files.at("rprop/main.json")));
+  EXPECT_THAT(
+      OpTexts(rprop),
+      Contains(::testing::StartsWith("rprop(linear_1.b_0, add_n_44, linear_1.b_0_prevs_0, ")));
 }
 
 // The block counts in a variable around it, and exchanges the values of the loop.

@@ -1,6 +1,5 @@
 #include "proto/pir/new_op.h"
 
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -64,15 +63,11 @@ absl::StatusOr<NewOp> NewOps::Make(absl::string_view name, absl::Span<const int6
 absl::StatusOr<NewOp> NewOps::Full(absl::Span<const int64_t> dims, double value,
                                    pb::VarType::Type dtype, const std::string& place,
                                    bool is_persistable) {
-  if (!std::isfinite(value)) {
-    return absl::UnimplementedError("expected a finite constant, found one that JSON cannot hold");
-  }
   WEFT_ASSIGN_OR_RETURN(const std::string json, TensorTypeJson(dtype, {dims.begin(), dims.end()}));
   WEFT_ASSIGN_OR_RETURN(const absl::string_view name, DTypeName(dtype));
-  return Make(
-      "1.full", {},
-      {ShapeJson(dims), AttrJson("value", "0.a_f64", Decimal(value)), DTypeJson(name), place},
-      {json}, is_persistable);
+  return Make("1.full", {},
+              {ShapeJson(dims), NumberJson("value", "0.a_f64", value), DTypeJson(name), place},
+              {json}, is_persistable);
 }
 
 absl::StatusOr<NewOp> NewOps::Constant(double value, pb::VarType::Type dtype) {

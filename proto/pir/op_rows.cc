@@ -3,11 +3,7 @@
 namespace weft::pir {
 namespace {
 
-constexpr absl::string_view kXY = "x:X y:Y", kXYGrad = "x:X y:Y out_grad:Out@GRAD",
-                            kXYGrads = "x_grad:X@GRAD y_grad:Y@GRAD", kX = "x:X", kOut = "out:Out",
-                            kXGrad = "x:X out_grad:Out@GRAD",
-                            kOutGrad = "out:Out out_grad:Out@GRAD", kToXGrad = "x_grad:X@GRAD",
-                            kSumDoubleGrad = "y:Y grad_out:DOut grad_x_grad:DDX? grad_y_grad:DDY?";
+constexpr absl::string_view kSumDoubleGrad = "y:Y grad_out:DOut grad_x_grad:DDX? grad_y_grad:DDY?";
 constexpr absl::string_view kAdam =
     "param:Param grad:Grad learning_rate:LearningRate moment1:Moment1 moment2:Moment2 "
     "moment2_max:Moment2Max? beta1_pow:Beta1Pow beta2_pow:Beta2Pow master_param:MasterParam? "
@@ -331,6 +327,19 @@ constexpr OpRow kRows[] = {
      "param_out:ParamOut=param beta1_pow_out:Beta1PowOut=beta1_pow "
      "beta2_pow_out:Beta2PowOut=beta2_pow rho_out:RhoOut=rho moment1_out:Moment1Out=moment1 "
      "moment2_out:Moment2Out=moment2 master_param_out:MasterParamOut=master_param",
+     ""},
+    // Weft has no schema of these.
+    {"1.asgd_", "asgd",
+     "param:Param grad:Grad learning_rate:LearningRate d:D y:Y n:N master_param:MasterParam?",
+     "param_out:ParamOut=param d_out:DOut=d y_out:YOut=y "
+     "master_param_out:MasterParamOut=master_param",
+     ""},
+    {"1.rprop_", "rprop",
+     "param:Param grad:Grad prev:Prev learning_rate:LearningRate master_param:MasterParam? "
+     "learning_rate_range:LearningRateRange etas:Etas",
+     "param_out:ParamOut=param prev_out:PrevOut=prev "
+     "learning_rate_out:LearningRateOut=learning_rate "
+     "master_param_out:MasterParamOut=master_param",
      ""},
     // Communication, as Paddle 3 names it in both formats.
     {"1.all_reduce_", "all_reduce", "x:x", "out:out=x", ""},

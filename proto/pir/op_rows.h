@@ -18,6 +18,16 @@ struct OpRow {
 };
 
 absl::Span<const OpRow> OpRows();
+absl::Span<const OpRow> MathRows();
+absl::Span<const OpRow> ShapeRows();
+
+// What many rows have.
+inline constexpr absl::string_view kX = "x:X", kXY = "x:X y:Y", kOut = "out:Out",
+                                   kXGrad = "x:X out_grad:Out@GRAD",
+                                   kOutGrad = "out:Out out_grad:Out@GRAD",
+                                   kToXGrad = "x_grad:X@GRAD",
+                                   kXYGrad = "x:X y:Y out_grad:Out@GRAD",
+                                   kXYGrads = "x_grad:X@GRAD y_grad:Y@GRAD";
 
 }  // namespace weft::pir
 

@@ -14,6 +14,7 @@ namespace {
 pb::AttrType AttrTypeOf(absl::string_view name) {
   if (name == "INT") return pb::INT;
   if (name == "INTS") return pb::INTS;
+  if (name == "LONG") return pb::LONG;
   if (name == "LONGS") return pb::LONGS;
   assert(name == "FLOAT");
   return pb::FLOAT;
@@ -75,7 +76,9 @@ struct Table {
   absl::flat_hash_map<absl::string_view, const OpRule*> by_pir, by_desc;
 
   Table() {
-    for (const OpRow& row : OpRows()) rules.push_back(ParseRow(row));
+    for (const absl::Span<const OpRow> rows : {OpRows(), MathRows(), ShapeRows()}) {
+      for (const OpRow& row : rows) rules.push_back(ParseRow(row));
+    }
     for (const OpRule& rule : rules) {
       by_pir.emplace(rule.pir, &rule);
       by_desc.emplace(rule.desc, &rule);

@@ -113,9 +113,9 @@ absl::StatusOr<Survey> SurveyOf(const Document& document) {
     if (document.op(i).num_blocks > 0 && name != kIf && name != kWhile) {
       return absl::UnimplementedError(
           absl::StrCat(document.DebugName(i),
-                       ": of the ops with blocks, only 1.if and 1.while are translated; write the "
-                       "program in Paddle's old "
-                       "format: FLAGS_enable_pir_api=0 before `import paddle`"));
+                       ": of the ops with blocks, only 1.if and 1.while are translated; if Paddle "
+                       "still builds the program in its old format (FLAGS_enable_pir_api=0 before "
+                       "`import paddle`), write that"));
     }
     const bool translates = Translates(document, i);
     const OpRule* const rule = translates ? FindRule(document.op(i).name) : nullptr;

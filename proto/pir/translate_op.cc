@@ -39,7 +39,6 @@ absl::Status Translator::ReadInto(ValueIndex value, pb::OpDesc::Var* slot) {
 
 absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
   desc_.set_type(std::string(rule.desc));
-  bool reduces_all = false;
   for (uint32_t k = 0; k < op(i).num_operands; ++k) {
     const OperandRule& operand = rule.operands[k];
     const ValueIndex value = operands(i)[k].value;
@@ -47,7 +46,6 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
     if (operand.kind == OperandRule::Kind::kConstant) {
       WEFT_RETURN_IF_ERROR(SpendConstant(value));
       WEFT_RETURN_IF_ERROR(attrs_.AddConstant(value, operand));
-      if (operand.target == "dim") reduces_all = desc_.attrs().rbegin()->ints().empty();
       continue;
     }
     const uint32_t maker = value == kNoValue ? kNoOp : document_.value(value).op;
@@ -62,7 +60,7 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
   for (const Attribute& attribute : attributes_) {
     WEFT_RETURN_IF_ERROR(attrs_.Convert(attribute, &rule));
   }
-  WEFT_RETURN_IF_ERROR(attrs_.Derive(i, rule, attributes_, reduces_all));
+  WEFT_RETURN_IF_ERROR(attrs_.Derive(i, rule, attributes_));
   for (uint32_t r = 0; r < op(i).num_results; ++r) {
     WEFT_RETURN_IF_ERROR(AddResult(i, r, &rule, rule.results[r].slot));
   }

@@ -46,6 +46,8 @@ absl::Status Translator::Visit(uint32_t i) {
     WEFT_RETURN_IF_ERROR(VisitIntegers(i));
   } else if (name == "1.shape64") {
     WEFT_RETURN_IF_ERROR(VisitShape(i));
+  } else if (name == "1.arange" && Translates(document_, i)) {
+    WEFT_RETURN_IF_ERROR(VisitRange(i));
   } else if (Translates(document_, i) && HasXShape(i)) {
     WEFT_RETURN_IF_ERROR(Translate(i, *FindRule(name)));
   } else {
@@ -62,6 +64,7 @@ absl::Status Translator::VisitParameter(uint32_t i) {
   vars_[var].persistable = parameter.persistable;
   vars_[var].is_parameter = parameter.is_parameter;
   vars_[var].stop_gradient = parameter.stop_gradient;
+  if (parameter.is_distributed) distributed_params_.push_back(parameter.name);
   return absl::OkStatus();
 }
 
@@ -254,14 +257,39 @@ absl::Status Translator::VisitShape(uint32_t i) {
   return AddResult(i, 0, nullptr, "Out");
 }
 
+absl::Status Translator::VisitRange(uint32_t i) {
+  WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result));
+  std::vector<VarIndex> bounds;
+  for (const Operand& operand : operands(i)) {
+    WEFT_ASSIGN_OR_RETURN(const VarIndex given, vars_.Read(operand.value));
+    WEFT_RETURN_IF_ERROR(Spend(vars_[given].name.size()));
+    bounds.push_back(given);
+    if (vars_[given].type->dtype == type->dtype) continue;
+    const std::string stem = absl::StrCat("arange_", document_.value(op(i).first_result).id);
+    bounds.back() = vars_.New(absl::StrCat(stem, "_bound", bounds.size()));
+    auto cast = std::make_shared<ValueType>(*vars_[given].type);
+    cast->dtype = type->dtype;
+    vars_[bounds.back()].type = std::move(cast);
+    desc_.Clear();
+    attrs_.Add("in_dtype", pb::INT)->set_i(vars_[given].type->dtype);
+    attrs_.Add("out_dtype", pb::INT)->set_i(type->dtype);
+    WriteHelper(i, "cast", {{"X", {given}}}, {bounds.back()});
+  }
+  desc_.Clear();
+  desc_.set_type("range");
+  const char* const slots[] = {"Start", "End", "Step"};
+  for (size_t k = 0; k < 3; ++k) AddArgument(slots[k], bounds[k], desc_.mutable_inputs());
+  return AddResult(i, 0, nullptr, "Out");
+}
+
 absl::Status Translator::Keep(uint32_t i) {
   const absl::string_view name = op(i).name;
   if (IsInPlace(name)) {
     return absl::UnimplementedError(
         FindRule(name) == nullptr
-            ? "writes operands in place, and which ones is not known: the op is not in the table "
-              "of docs/pir.md"
-            : "expected the operands and results of the table of docs/pir.md");
+            ? "writes operands in place, and which ones is not known: the op is not in "
+              "docs/pir_ops.md"
+            : "expected other operands and results, as docs/pir_ops.md has them");
   }
   const size_t dot = name.find('.');
   const absl::string_view dialect = name.substr(0, dot);
@@ -307,6 +335,7 @@ Translation Translator::Finish() {
   Translation translation;
   translation.program = blocks_.Finish(vars_);
   translation.op_of_id = blocks_.TakeOps();
+  translation.distributed_params = std::move(distributed_params_);
   std::vector<uint32_t> in_block(vars_.size());
   std::vector<uint32_t> count(document_.blocks().size(), 0);
   for (VarIndex var = 0; var < vars_.size(); ++var) in_block[var] = count[vars_[var].block]++;

@@ -34,6 +34,7 @@ struct Translation {
     uint32_t block = 0;
   };
   std::vector<Declaration> variable_of_value;
+  std::vector<std::string> distributed_params;
 };
 
 // Ops are in translator.cc, what an op of the table becomes in translate_op.cc, control flow in
@@ -112,6 +113,9 @@ class Translator {
 
   absl::Status VisitShape(uint32_t i);
 
+  // ProgramDesc's op has the type of its operands.
+  absl::Status VisitRange(uint32_t i);
+
   // As it is, under Paddle's name.
   absl::Status Keep(uint32_t i);
 
@@ -170,6 +174,7 @@ class Translator {
   DescAttributes attrs_{document_, &desc_};
   std::vector<Attribute> attributes_;  // of the same
   ResultFlags flags_;                  // of the op that was asked for last
+  std::vector<std::string> distributed_params_;
   std::vector<VarIndex> overwritten_;  // around a block that is visited, by its ops
   BlockWriter blocks_;
 };

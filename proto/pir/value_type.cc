@@ -49,6 +49,11 @@ bool ReadTyped(JsonCursor* in, absl::string_view* kind, absl::string_view* data)
   return in->ReadObject([&](absl::string_view key) {
     if (key == "#") return in->Once(&seen_kind) && in->ReadString(kind);
     if (key == "D") return in->Once(&seen_data) && in->SkipValue(data);
+    if (key == "VD") {  // a number that JSON does not have
+      const bool is_read = in->Once(&seen_data) && in->ReadString(data);
+      const bool is_known = is_read && (*data == "INF" || *data == "-INF" || *data == "NaN");
+      return is_known || in->Fail("INF, -INF or NaN (VD)");
+    }
     return in->SkipValue();
   });
 }

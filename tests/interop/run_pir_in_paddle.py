@@ -303,7 +303,13 @@ def run(transpile, flags, folder, data, model, reference):
         with open(path("explain.json")) as file:
             schedule = schedule_of(flags, json.load(file))
         processes.append(in_paddle("--average", [folder, data, before, schedule]))
-    outputs = [process.communicate(timeout=300) for process in processes]
+    try:
+        outputs = [process.communicate(timeout=300) for process in processes]
+    except subprocess.TimeoutExpired:
+        for process in processes:
+            process.kill()
+            process.communicate()
+        return "failed: no result within 300 seconds"
     for process, (_, error) in zip(processes, outputs):
         if process.returncode != 0:
             return "failed: " + error.strip()[-300:]

@@ -16,8 +16,8 @@ writes to `exported`
     feeds.npz                arrays "<step>/<variable>", one step for each batch
     params.npz               parameters and optimizer state, if the startup program has been run
 
-and returns the `weft` command that trains them. For static programs of Paddle 2.0 to 3.3. One file,
-so that it can be copied beside a script.
+says so, and returns the `weft` command that trains them. For static programs of Paddle 2.0 to 3.3;
+in PIR, of Paddle 3.3. One file, so that it can be copied beside a script.
 
 The schedule of the learning rate, if there is one, is in the program, as attribute lr_schedule of its
 variable; in main.json, of the first op that reads it. `weft run` follows it, also after `transpile`.
@@ -27,9 +27,12 @@ import contextlib
 import copy
 import json
 import os
+import re
 import shlex
 import struct
+import sys
 import tempfile
+import warnings
 import zipfile
 
 # Numbers of element types in Paddle's VarType, by the `dtype.name` of NumPy. NumPy has no bf16:
@@ -67,7 +70,9 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
             supports bf16 too; or None: not written.
     scope   holds the parameters; default: paddle.static.global_scope(). If it has no values (the
             startup program has not been run), none are written.
-    test    the test program, main.clone(for_test=True): test.pb or test.json, which `weft eval` takes.
+    test    the test program: test.pb or test.json, which `weft eval` takes. main.clone(for_test=True)
+            before minimize; in PIR, which cannot, build the model again without dropout, under
+            paddle.utils.unique_name.guard(), so that parameters have the same names.
     schedule_steps  of a schedule that is a Python function, write the rates of so many steps.
     plateau_steps  the steps between two calls of ReduceOnPlateau.step(loss), such as those of an
             epoch: `weft run` makes them, with the mean of the first fetched variable.
@@ -117,7 +122,36 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
             schedule = 'table{file="%s"}' % path("rates.txt")
         name = main.lr_name if _is_pir(main) else getattr(main, "lr_var").name
         command += ["--lr_schedule", schedule, "--lr_var", name]
+    written = ["main", "startup"] + (["test"] if test is not None else [])
+    _say_what_is_written(main, main_path, directory, written, command)
     return command
+
+
+# Of the JSON of Paddle 3, as Weft reads it.
+_PIR_VERSION = 4
+
+
+def _say_what_is_written(main, main_path, directory, programs, command):
+    is_pir = _is_pir(main)
+    extension = os.path.splitext(main_path)[1]
+    files = [name + extension for name in programs]
+    files += [os.path.basename(arg) for arg in command[5:] if arg.startswith(directory)]
+    paddle = sys.modules.get("paddle")
+    print("%s: %s (%s of Paddle %s)" % (
+        directory, ", ".join(files), "PIR" if is_pir else "ProgramDesc",
+        getattr(paddle, "__version__", "unknown")), file=sys.stderr)
+    version = pir_version(main_path) if is_pir else _PIR_VERSION
+    if version != _PIR_VERSION:
+        warnings.warn("%s has version %s of Paddle 3's format; weft reads version %d alone, which Paddle "
+                      "3.3 writes: export there, or set FLAGS_enable_pir_api=0 before `import paddle`"
+                      % (main_path, version, _PIR_VERSION), stacklevel=3)
+
+
+def pir_version(path):
+    """The version of the format of a file that Paddle 3 wrote; None if it has none."""
+    with open(path, "rb") as file:
+        found = re.search(rb'"version"\s*:\s*(\d+)', file.read(4096))
+    return None if found is None else int(found.group(1))
 
 
 def write_feeds(path, program, feeds):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 import zipfile
 
 import export_program
@@ -224,6 +225,26 @@ class JsonTest(unittest.TestCase):
         is_noted, found, text = self.note("another")
         self.assertFalse(is_noted)
         self.assertEqual(found, text.replace("@", ""))
+
+
+    def test_a_version_that_weft_does_not_read_is_warned_of(self):
+        class Pir:
+            global_block = None
+
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "main.json")
+
+            def say(version):
+                export_program.write_file(
+                    path, b'{"base_code":{"magic":"pir","trainable":true,"version":%d},"program":{}}'
+                    % version)
+                export_program._say_what_is_written(Pir(), path, directory, ["main"], [])
+
+            with self.assertWarnsRegex(UserWarning, "has version 2 of Paddle 3's format"):
+                say(2)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                say(4)
 
 
 class ProgramTest(unittest.TestCase):

@@ -109,7 +109,8 @@ absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
         IsTranslated(program)
             ? "the program has no gradients: no loss was found from whose gradient (1.full_like of "
               "one element with 1.0) that of a parameter is computed; was it saved before "
-              "minimize()?"
+              "minimize(), or for inference? tools/paddle/export_program.py writes the program "
+              "that trains"
             : "the program has no gradients: no op of backward role names pairs of parameter and "
               "gradient in op_role_var; was it saved before minimize() or without training "
               "information?");

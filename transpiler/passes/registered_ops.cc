@@ -196,8 +196,8 @@ class OpReplacer {
     if (context_.cluster.nranks().has_value()) return *context_.cluster.nranks();
     return absl::UnimplementedError(absl::StrCat(
         op.DebugName(),
-        ": Paddle's communicator of CPUs has sums and no means; give the number of ranks, by which "
-        "a sum is divided"));
+        ": Paddle's communicator of CPUs has sums and no means; give the number of ranks "
+        "(--nranks), by which a sum is divided"));
   }
 
   absl::Status UsePaddle3(const Op& op, const OpSchema& schema, const CollectiveOp& collective,

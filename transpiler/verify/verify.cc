@@ -21,6 +21,7 @@
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/updates.h"
 #include "proto/op_role.h"
+#include "proto/pir/importer.h"
 #include "transpiler/verify/batch.h"
 #include "transpiler/verify/block_conditions.h"
 #include "transpiler/verify/call_sequences.h"
@@ -512,6 +513,11 @@ Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& o
     if (has_all) complete.groups.erase(param);
   }
   for (const auto& [param, group] : complete.groups) complete.distributed_params.insert(param);
+  for (const ConstProgramPair& programs : ranks) {
+    for (std::string& name : pir::DistributedParams(*programs.main)) {
+      complete.distributed_params.insert(std::move(name));
+    }
+  }
   if (!ranks.empty() && (options.server != nullptr || HasServerOps(*ranks[0].main))) {
     return VerifyWithServers(ranks, complete);
   }
