@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <new>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/catch_exceptions.h"
 #include "executor/finite.h"
 #include "executor/step_types.h"
 #include "ops/make_kernel.h"
@@ -34,18 +34,6 @@ absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variabl
   }
   WEFT_ASSIGN_OR_RETURN(const Tensor on_host, tensor.ToHost());
   return *on_host.data<bool>();
-}
-
-// Kernels do not throw, but what they call may.
-template <typename Run>
-absl::Status Try(Run run) {
-  try {
-    return run();
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("out of memory");
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
 }
 
 // What an op reads; what a rank passes to a collective.
@@ -432,7 +420,8 @@ absl::Status PlanExecutor::RunChain(const BoundOp& first) {
     const int64_t count = std::min(kPointwisePart, first.chain_size - begin);
     for (int index : first.chain) {
       BoundOp& bound = step_->op(index);
-      const absl::Status status = Try([&] { return bound.kernel.RunPart(begin, count); });
+      const absl::Status status =
+          CatchExceptions([&] { return bound.kernel.RunPart(begin, count); });
       if (!status.ok()) return Failed(bound.op->name, status);
     }
   }
@@ -479,11 +468,11 @@ absl::Status PlanExecutor::TryOp(BoundOp* bound) {
   };
   if (bound->op->is_copy) {
     const auto begin = std::chrono::steady_clock::now();
-    WEFT_RETURN_IF_ERROR(Try(run));
+    WEFT_RETURN_IF_ERROR(CatchExceptions(run));
     const auto bytes = static_cast<int64_t>(bound->inputs[0]->bytes());
     std::this_thread::sleep_until(begin + options_.device->CopyTime(bytes));
   } else {
-    WEFT_RETURN_IF_ERROR(Try(run));
+    WEFT_RETURN_IF_ERROR(CatchExceptions(run));
   }
   return options_.check_nan ? CheckFinite(*bound) : absl::OkStatus();
 }
@@ -521,7 +510,7 @@ absl::Status PlanExecutor::RunControl(BoundOp* bound) {
 // An error ends the group: the others of its collectives are skipped.
 absl::Status PlanExecutor::RunInGroup(const BoundOp& bound) const {
   if (bound.opens_group) WEFT_RETURN_IF_ERROR(bound.communicator->BeginGroup());
-  absl::Status status = Try([&] {
+  absl::Status status = CatchExceptions([&] {
     const absl::Status inputs = CheckInputs(bound);
     return inputs.ok() ? RunCollective(bound) : inputs;
   });

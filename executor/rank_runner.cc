@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <mutex>
-#include <new>
 #include <random>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/catch_exceptions.h"
 #include "executor/finite.h"
 
 namespace weft {
@@ -39,14 +39,19 @@ RandomState DrawsOfStep(uint64_t seed, int rank, int64_t step) {
 }  // namespace
 
 void RankRunner::Run() {
-  absl::Status status;
-  try {
-    status = RunAll();
-  } catch (const std::bad_alloc&) {
-    // Feeds, parameters and results are allocated on this thread.
-    status = WithStepAndRank(step_, rank_, absl::ResourceExhaustedError("out of memory"));
-  }
+  bool has_returned = false;
+  absl::Status status = CatchExceptions([&] {
+    absl::Status returned = RunAll();
+    has_returned = true;
+    return returned;
+  });
+  // Feeds, parameters and results are allocated on this thread.
+  if (!has_returned) status = WithStepAndRank(step_, rank_, status);
   if (!status.ok()) job_.failures->Report(step_, rank_, status);
+}
+
+WorkerPort::NextFeed RankRunner::NextFeed() {
+  return [this](int64_t step, int variable) { return job_.feeder->Peek(step, rank_, variable); };
 }
 
 absl::Status RankRunner::RunAll() {
@@ -119,6 +124,7 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
   }
   memory_ = executor->memory();
   graph_use_ = executor->graph_use();
+  if (servers_.has_value()) row_traffic_ = servers_->traffic();
   return absl::OkStatus();
 }
 
@@ -231,7 +237,9 @@ absl::Status RankRunner::SetFeedback(PlanExecutor* executor) {
 absl::Status RankRunner::ReportTrace(const PlanExecutor& executor) {
   if (!job_.inputs.on_trace) return absl::OkStatus();
   std::lock_guard<std::mutex> lock(job_.trace_mutex);
-  return job_.inputs.on_trace({step_, rank_, &*job_.main_plan, executor.spans(), executor.waits()});
+  StepTrace trace{step_, rank_, &*job_.main_plan, executor.spans(), executor.waits()};
+  if (servers_.has_value()) trace.fetches = servers_->fetches();
+  return job_.inputs.on_trace(trace);
 }
 
 absl::Status RankRunner::CheckLosses(PlanExecutor* executor) const {

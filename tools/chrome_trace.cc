@@ -4,12 +4,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "ops/schema/server_ops.h"
 #include "proto/op_role.h"
 #include "tools/json_number.h"
 #include "tools/op_name.h"
@@ -23,7 +25,17 @@ Json About(const char* what, int rank, size_t row, const Json& args) {
   return {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", row}, {"args", args}};
 }
 
-// The names of a rank and of its rows. Steps, whose row has the last number, come first.
+// Behind those of the streams and of the steps.
+size_t FetchRow(const StepTrace& trace) { return trace.plan->stream_names.size() + 1; }
+
+// Whether an op of the plan fetches rows for the next step.
+bool Fetches(const Plan& plan) {
+  return absl::c_any_of(plan.ops, [](const Plan::PlanOp& op) {
+    return op.server == ServerOp::kLookup && op.kernel_spec.attrs.Bool(kPrefetchAttr);
+  });
+}
+
+// The names of a rank and of its rows. Steps come first.
 std::vector<Json> RowNames(const StepTrace& trace) {
   const int rank = trace.rank;
   const std::vector<std::string>& streams = trace.plan->stream_names;
@@ -35,6 +47,11 @@ std::vector<Json> RowNames(const StepTrace& trace) {
   }
   names.push_back(About("thread_name", rank, streams.size(), {{"name", "steps"}}));
   names.push_back(About("thread_sort_index", rank, streams.size(), {{"sort_index", 0}}));
+  if (Fetches(*trace.plan)) {
+    const size_t row = FetchRow(trace);
+    names.push_back(About("thread_name", rank, row, {{"name", "rows for the next step"}}));
+    names.push_back(About("thread_sort_index", rank, row, {{"sort_index", row}}));
+  }
   return names;
 }
 
@@ -153,6 +170,14 @@ void ChromeTrace::AddWait(const StepTrace& trace, size_t stream, const WaitSpan&
                           absl::StrCat(flow, ",\"bp\":\"e\"")));
 }
 
+std::string ChromeTrace::FetchEvent(const StepTrace& trace, const FetchSpan& fetch) const {
+  const Json args = {{"step", trace.step}, {"rows", fetch.rows}, {"changed", fetch.changed}};
+  return Event("X", trace.rank, FetchRow(trace), fetch.begin,
+               absl::StrCat(Duration(fetch.begin, fetch.end),
+                            ",\"name\":", JsonText(absl::StrCat("rows of ", fetch.table)),
+                            ",\"cat\":\"fetch\",\"args\":", JsonText(args)));
+}
+
 // Empty for a step without events.
 std::string ChromeTrace::StepEvent(const StepTrace& trace) const {
   Clock::time_point begin = Clock::time_point::max(), end = Clock::time_point::min();
@@ -177,6 +202,7 @@ std::string ChromeTrace::EventsOf(const StepTrace& trace) {
   if (num_arrows_.emplace(trace.rank, 0).second) {
     for (const Json& name : RowNames(trace)) events.push_back(JsonText(name));
   }
+  for (const FetchSpan& fetch : trace.fetches) events.push_back(FetchEvent(trace, fetch));
   const std::string step = StepEvent(trace);
   if (!step.empty()) events.push_back(step);
   for (size_t stream = 0; stream < trace.spans.size(); ++stream) {

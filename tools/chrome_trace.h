@@ -27,6 +27,9 @@ namespace weft {
 //               (of its inputs; for a collective, what the rank passes to it), inputs, outputs
 //   a wait      "wait for ring 0", category "wait", on the stream that waits; argument: step. An
 //               arrow (a flow) leads to it from the op that it waits for, if that was in this step.
+//   a fetch     of a worker of parameter servers: rows of a table that a step needs, from when the
+//               step before asked for them until they had come; category "fetch", on a row of its
+//               own; arguments: step (which needs them), rows, changed (of them, sent again)
 //   a step      "step 3", category "step", from the first to the last event of the rank's streams
 // Times are microseconds since Create. Written step by step, in the JSON object format of
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("Trace Event
@@ -60,6 +63,7 @@ class ChromeTrace {
   std::string OpEvent(const StepTrace& trace, size_t stream, const OpSpan& span) const;
   void AddWait(const StepTrace& trace, size_t stream, const WaitSpan& wait,
                std::vector<std::string>* events);
+  std::string FetchEvent(const StepTrace& trace, const FetchSpan& fetch) const;
   std::string StepEvent(const StepTrace& trace) const;
   static std::string Duration(Clock::time_point begin, Clock::time_point end);
   absl::Status Write(const std::string& events);

@@ -180,6 +180,7 @@ class Recorder {
     std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
     std::fputs(MemoryLine(result.memory).c_str(), stdout);
     std::fputs(GraphLine(result.graph).c_str(), stdout);
+    std::fputs(RowsLine(result.rows).c_str(), stdout);
     std::fputs(summary_.Lines().c_str(), stdout);
     return absl::OkStatus();
   }

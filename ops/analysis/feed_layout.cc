@@ -51,6 +51,24 @@ class UnwrittenReads {
 
 }  // namespace
 
+absl::flat_hash_set<VarId> FindUnchangedData(const Program& program) {
+  absl::flat_hash_set<VarId> data = FindData(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (HandsOutData(op.type())) continue;
+      for (Symbol name : op.output_args()) {
+        const VarId var = program.block(block).Resolve(name);
+        if (var.valid()) data.erase(var);
+      }
+    }
+  }
+  for (int block = 1; block < program.num_blocks(); ++block) {
+    for (VarId id : program.block(block).vars()) data.erase(id);
+  }
+  return data;
+}
+
 absl::flat_hash_set<VarId> FindData(const Program& program) {
   absl::flat_hash_set<VarId> data;
   bool is_marked = false;

@@ -34,7 +34,9 @@ namespace weft {
 // A table, of which a step needs the rows that it looks up, is held by rows: a parameter with a
 // row-sparse gradient that only lookups of the root block read, and whose optimizer is elementwise.
 // All others are held whole. With `wait` all_keys, all ps_receive come before the first optimizer.
-// With `async`, each gradient is an update of its own.
+// With `async`, each gradient is an update of its own. With `prefetch_rows`, lookups whose ids are
+// fed have attribute `prefetch`: workers fetch the rows of the next step while a step runs. A note
+// names each other lookup.
 //
 // The startup program does not change: workers and servers both run it, and keep what their
 // programs declare as persistable.
@@ -44,7 +46,8 @@ namespace weft {
 // FailedPrecondition, naming parameter and op: a parameter that is not updated by exactly one
 // optimizer, of this parameter alone, in the root block; a type that is not known; an op that
 // writes the parameter or its optimizer's state, or reads that state; an op that reads the
-// parameter after its update; the conditions of ReductionAverages. O(arguments).
+// parameter after its update; the conditions of ReductionAverages; `prefetch_rows` without a lookup
+// whose ids are fed. O(arguments).
 class ParameterServer : public Pass {
  public:
   static constexpr absl::string_view kName = "parameter-server";
@@ -56,6 +59,7 @@ class ParameterServer : public Pass {
     Wait wait = Wait::kPerKey;
     bool is_async = false;
     int staleness = 4;
+    bool prefetch_rows = false;
     void Bind(OptionBinder& bind);
   };
   explicit ParameterServer(Options options) : options_(options) {}

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
@@ -107,6 +109,7 @@ class ServerChecker {
       CheckTypes(key, use, sections_.at(key));
     }
     CheckUsesOfPulled();
+    CheckFetches();
     CheckReductions();
     CheckHolders();
   }
@@ -277,6 +280,24 @@ class ServerChecker {
     }
     for (int block : op.SubBlocks()) {
       for (OpId id : worker_.block(block).ops()) CheckUsesOfPulled(worker_.op(id), root);
+    }
+  }
+
+  // A worker takes the ids of the next step from the batch.
+  void CheckFetches() {
+    absl::optional<absl::flat_hash_set<VarId>> fed;
+    for (const auto& [key, use] : uses_) {
+      for (OpId id : use.lookups) {
+        const Op op = worker_.op(id);
+        if (!op.BoolAttr(kPrefetchAttr).value_or(false) || op.Input("Ids").empty()) continue;
+        const Symbol ids = op.Input("Ids")[0];
+        if (!fed.has_value()) fed = FindUnchangedData(worker_);
+        if (fed->contains(worker_.block(0).Resolve(ids))) continue;
+        const std::string name(worker_.name(ids));
+        Report("W517", op, name,
+               absl::StrCat(" input Ids (", name, "): expected a variable that is fed and that no ",
+                            "op writes, as attribute ", kPrefetchAttr, " is true"));
+      }
     }
   }
 
