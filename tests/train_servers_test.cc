@@ -43,6 +43,7 @@ struct Programs {
 struct Trained {
   std::vector<Tensors> losses;  // by step and worker, in order
   Tensors persistables;
+  RowTraffic rows;
 };
 
 std::string PathOf(const std::string& model, const std::string& file) {
@@ -125,6 +126,7 @@ absl::StatusOr<Trained> Train(const std::string& model, const Programs& programs
   }
   WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
   trained.persistables = std::move(result.persistables);
+  trained.rows = result.rows;
   return trained;
 }
 
@@ -220,6 +222,66 @@ TEST_P(TrainServersTest, AsynchronousUpdatesRunToTheEnd) {
 INSTANTIATE_TEST_SUITE_P(Models, TrainServersTest,
                          ::testing::Values("mlp_momentum", "word2vec_sparse_sgd",
                                            "word2vec_sparse_adam", "wide_deep"));
+
+// --- Rows of the next step -----------------------------------------------------------------------
+
+const std::map<std::string, std::string> kFetches = {{"prefetch_rows", "on"}};
+
+// Of models with tables.
+class FetchedRowsTest : public TrainServersTest {};
+
+TEST_P(FetchedRowsTest, RowsFetchedAStepAheadTrainToTheSameBits) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs pulling, Rewrite(Model(), AllParams()));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs fetching, Rewrite(Model(), AllParams(), kFetches));
+  for (int servers : {1, 2}) {
+    SCOPED_TRACE(servers);
+    ServerRun run;
+    run.servers = servers;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), pulling, run));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), fetching, run));
+    ExpectSameBits(expected, found);
+    EXPECT_EQ(expected.rows.fetched, 0);
+    EXPECT_GT(found.rows.fetched, found.rows.pulled) << "of 4 steps, the first alone pulls";
+    EXPECT_EQ(found.rows.fetched + found.rows.pulled, expected.rows.pulled);
+    EXPECT_LE(found.rows.changed, found.rows.fetched);
+    EXPECT_GT(found.rows.changed, 0);
+  }
+}
+
+TEST_P(FetchedRowsTest, ResumedRunGoesOnWithTheSameBits) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs fetching, Rewrite(Model(), AllParams(), kFetches));
+  ServerRun whole;
+  whole.servers = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), fetching, whole));
+  Checkpoint checkpoint;
+  ServerRun first = whole;
+  first.steps = 2;
+  first.checkpoint = &checkpoint;
+  WEFT_ASSERT_OK(Train(Model(), fetching, first).status());
+  ServerRun second = whole;
+  second.steps = 2;
+  second.begin_step = 2;
+  second.resume = &checkpoint;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), fetching, second));
+  EXPECT_THAT(Differences(expected.persistables, found.persistables), SizeIs(0));
+}
+
+TEST_P(FetchedRowsTest, AsynchronousUpdatesRunToTheEnd) {
+  for (const char* staleness : {"0", "2"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        const Programs fetching,
+        Rewrite(Model(), AllParams(),
+                {{"async", "on"}, {"staleness", staleness}, {"prefetch_rows", "on"}}));
+    ServerRun run;
+    run.servers = 2;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), fetching, run));
+    EXPECT_THAT(found.losses, SizeIs(4 * kWorkers));
+    EXPECT_GT(found.rows.fetched, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FetchedRowsTest,
+                         ::testing::Values("word2vec_sparse_sgd", "word2vec_sparse_adam"));
 
 // A step of what workers push, by worker, and of what they then pull.
 struct Pushed {
