@@ -69,6 +69,14 @@ absl::StatusOr<Served> Rewrite(const TrainingPrograms& programs,
   return served;
 }
 
+// Whether workers fetch rows of the next step.
+bool Fetches(const Served& served) {
+  for (OpId id : served.worker.block(0).ops()) {
+    if (served.worker.op(id).BoolAttr(kPrefetchAttr).value_or(false)) return true;
+  }
+  return false;
+}
+
 // The bits of losses by step and worker, and of what is kept.
 using Bits = std::map<std::string, std::string>;
 
@@ -135,7 +143,13 @@ TEST(ServerPrograms, TrainAsAnAllReduce) {
     if (on_servers.empty()) on_servers = updated;
     const char* wait = *rc::gen::element("per_key", "all_keys");
     const absl::StatusOr<Served> reduced = Rewrite(programs, {});
-    const absl::StatusOr<Served> served = Rewrite(programs, on_servers, {{"wait", wait}});
+    absl::StatusOr<Served> served =
+        Rewrite(programs, on_servers, {{"wait", wait}, {"prefetch_rows", "on"}});
+    // Without a table that is looked up by what is fed.
+    if (absl::IsFailedPrecondition(served.status())) {
+      served = Rewrite(programs, on_servers, {{"wait", wait}});
+    }
+    RC_TAG(served.ok() && Fetches(*served) ? "fetches rows" : "fetches no rows");
     if (!reduced.ok()) RC_FAIL(reduced.status().ToString());
     if (!served.ok()) RC_FAIL(served.status().ToString());
     const absl::StatusOr<Bits> expected = Train(programs, *reduced, 0);
@@ -212,7 +226,8 @@ class Mistakes {
       Add(of, op + "first", [i](Ops* ops) {
         for (int k = i; k > 0; --k) ops->SwapElements(k, k - 1);
       });
-      for (const char* flag : {"averages", "by_rows", "is_sparse"}) {
+      AddIds(of, ops, i, op);
+      for (const char* flag : {"averages", "by_rows", "is_sparse", "prefetch"}) {
         pb::OpDesc copy = ops[i];
         if (Find(&copy, flag) == nullptr) continue;
         Add(of, absl::StrCat(op, flag, " flipped"), [i, flag](Ops* ops) {
@@ -222,6 +237,21 @@ class Mistakes {
       }
       AddKeys(of, ops, i, op);
     }
+  }
+
+  // Ids of which the batch does not say what they are.
+  void AddIds(pb::ProgramDesc Mistake::*of, const Ops& ops, int i, const std::string& op) {
+    if (FindServerOp(ops[i].type()) != ServerOp::kLookup) return;
+    const pb::OpDesc::Var ids = ops[i].inputs(0);
+    Add(of, op + "ids written before", [i, ids](Ops* ops) {
+      pb::OpDesc* const assign = ops->Add();
+      assign->set_type("assign");
+      *assign->add_inputs() = ids;
+      *assign->add_outputs() = ids;
+      assign->mutable_inputs(0)->set_parameter("X");
+      assign->mutable_outputs(0)->set_parameter("Out");
+      for (int k = ops->size() - 1; k > i; --k) ops->SwapElements(k, k - 1);
+    });
   }
 
   // The op with another key, and two ops of a type with each other's.
@@ -266,8 +296,9 @@ bool IsReported(const TrainingPrograms& original, const Mistake& mistake, Served
 
 TEST(ServerPrograms, EveryMistakeIsReportedOrChangesNothing) {
   const TrainingPrograms programs = EqualLayers();
-  WEFT_ASSERT_OK_AND_ASSIGN(const Served right,
-                            Rewrite(programs, UpdatedParameters(programs.main)));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Served right, Rewrite(programs, UpdatedParameters(programs.main),
+                                                        {{"prefetch_rows", "on"}}));
+  ASSERT_TRUE(Fetches(right));
   WEFT_ASSERT_OK_AND_ASSIGN(const Bits expected, Train(programs, right, 2));
   const Mistakes mistakes(right);
   int reported = 0;

@@ -356,6 +356,33 @@ class WeftServersTest : public WeftProcessesTest {
   }
   Args Servers() const { return {"--server", server_, "--servers", "1"}; }
 
+  // Word2vec with all parameters on servers, and rows fetched a step ahead, or not.
+  Args TrainWords(bool prefetches, const std::string& save) const {
+    const std::string model = "tests/data/word2vec_sparse_sgd/", attrs = TestPath("words.json");
+    const std::string main = TestPath("words.pb"), startup = TestPath("words_startup.pb");
+    const std::string server = TestPath("words_server.pb");
+    std::ofstream(attrs) << R"({"emb": {"parameter_server": true}})";
+    Args transpile = {"tools/transpile",
+                      "--mode",
+                      "parameter_server",
+                      "--param_attrs",
+                      attrs,
+                      "--server_out",
+                      server,
+                      "--startup_in",
+                      model + "startup.pb",
+                      "--startup_out",
+                      startup,
+                      model + "main.pb",
+                      main};
+    if (prefetches) transpile.push_back("--prefetch_rows");
+    const ProcessResult result = RunProcess(transpile);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return {
+        "tools/weft", "run",  main,        "--startup", startup,  "--feeds", model + "feeds.npz",
+        "--server",   server, "--servers", "2",         "--save", save};
+  }
+
   const std::string server_ = TestPath("server.pb");
 };
 
@@ -377,6 +404,22 @@ TEST_F(WeftServersTest, WorkerOrServerThatIsKilledEndsTheJobAndIsNamed) {
                                   HasSubstr(absl::StrCat("pid ", pid)), HasSubstr("killed")));
     EXPECT_THAT(Contents(save), StartsWith("NOT_FOUND"));
   }
+}
+
+TEST_F(WeftServersTest, ProcessesFetchRowsAStepAheadToTheSameBits) {
+  const std::string expected = TestPath("pulled.npz"), found = TestPath("fetched.npz");
+  const std::string trace = TestPath("trace.json");
+  const ProcessResult threads =
+      RunProcess(TrainWords(/*prefetches=*/false, expected) + Args{"--ranks", "4"});
+  ASSERT_EQ(threads.status, 0) << threads.err;
+  EXPECT_THAT(threads.out, HasSubstr("of rank 0: 0 fetched a step ahead"));
+  const ProcessResult processes =
+      RunProcess(Launch(4, TrainWords(/*prefetches=*/true, found) + Args{"--trace", trace}));
+  ASSERT_EQ(processes.status, 0) << processes.err;
+  EXPECT_EQ(Contents(found), Contents(expected));
+  EXPECT_THAT(processes.out, Not(HasSubstr("of rank 0: 0 fetched a step ahead")));
+  EXPECT_THAT(Contents(trace),
+              AllOf(HasSubstr("\"rows for the next step\""), HasSubstr("\"cat\":\"fetch\"")));
 }
 
 // A checkpoint is whole, with the part of the server, whenever the server dies.
