@@ -38,21 +38,22 @@ constexpr VerdictText kVerdicts[] = {
 
 // A row for each feature, with a letter for each feature before it.
 constexpr absl::string_view kTable[] = {
-    "",                // accumulation
-    "y",               // clip by value
-    "yy",              // clip by global norm
-    "yyy",             // AMP
-    "dyyy",            // rows
-    "yyyyy",           // set-optimizer
-    "yyyyyy",          // buckets
-    "yyyfyyy",         // half
-    "yyyfyyee",        // top-k
-    "yyyfyyeee",       // threshold
-    "yyyyyyeeee",      // gather
-    "yrrsyyeeeee",     // LocalSGD
-    "yrrsyyeeeeee",    // partial
-    "yyyyyyyyyyybb",   // broadcast
-    "yyyyyyyyyyyyyy",  // placement
+    "",                 // accumulation
+    "y",                // clip by value
+    "yy",               // clip by global norm
+    "yyy",              // AMP
+    "dyyy",             // rows
+    "yyyyy",            // set-optimizer
+    "yyyyyy",           // buckets
+    "yyyfyyy",          // half
+    "yyyfyyee",         // top-k
+    "yyyfyyeee",        // threshold
+    "yyyyyyeeee",       // gather
+    "yrrsyyeeeee",      // LocalSGD
+    "yrrsyyeeeeee",     // partial
+    "yyyyyyyyyyybb",    // broadcast
+    "yyyyyyyyyyyyyy",   // placement
+    "yyyyyyyyyyyyyyy",  // servers
 };
 
 const VerdictText& TextOf(Feature a, Feature b) {
@@ -89,6 +90,8 @@ const std::vector<FeatureText>& Features() {
       {Feature::kBroadcast, "broadcast", "pass `periodic-broadcast`"},
       {Feature::kPlacement, "placement",
        "pass `hetero-partition`: ops on the host and on an accelerator"},
+      {Feature::kServers, "servers",
+       "pass `parameter-server`: servers hold some parameters, among them tables with rows"},
   };
   return *features;
 }

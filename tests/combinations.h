@@ -26,6 +26,7 @@ enum class Feature {
   kPartial,
   kBroadcast,
   kPlacement,
+  kServers,
 };
 
 struct FeatureText {

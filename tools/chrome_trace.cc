@@ -4,14 +4,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "ops/schema/server_ops.h"
 #include "proto/op_role.h"
 #include "tools/json_number.h"
 #include "tools/op_name.h"
@@ -25,17 +23,7 @@ Json About(const char* what, int rank, size_t row, const Json& args) {
   return {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", row}, {"args", args}};
 }
 
-// Behind those of the streams and of the steps.
-size_t FetchRow(const StepTrace& trace) { return trace.plan->stream_names.size() + 1; }
-
-// Whether an op of the plan fetches rows for the next step.
-bool Fetches(const Plan& plan) {
-  return absl::c_any_of(plan.ops, [](const Plan::PlanOp& op) {
-    return op.server == ServerOp::kLookup && op.kernel_spec.attrs.Bool(kPrefetchAttr);
-  });
-}
-
-// The names of a rank and of its rows. Steps come first.
+// The names of a rank and of its rows. Steps, whose row has the last number, come first.
 std::vector<Json> RowNames(const StepTrace& trace) {
   const int rank = trace.rank;
   const std::vector<std::string>& streams = trace.plan->stream_names;
@@ -47,11 +35,6 @@ std::vector<Json> RowNames(const StepTrace& trace) {
   }
   names.push_back(About("thread_name", rank, streams.size(), {{"name", "steps"}}));
   names.push_back(About("thread_sort_index", rank, streams.size(), {{"sort_index", 0}}));
-  if (Fetches(*trace.plan)) {
-    const size_t row = FetchRow(trace);
-    names.push_back(About("thread_name", rank, row, {{"name", "rows for the next step"}}));
-    names.push_back(About("thread_sort_index", rank, row, {{"sort_index", row}}));
-  }
   return names;
 }
 
@@ -147,6 +130,9 @@ std::string ChromeTrace::OpEvent(const StepTrace& trace, size_t stream, const Op
                             ",\"cat\":\"", role, "\",\"args\":", JsonText(args)));
 }
 
+// Numbers of all ranks differ, and are exact in a double.
+int64_t ChromeTrace::NewId(int rank) { return (int64_t{rank} << 32) + num_ids_[rank]++; }
+
 // An arrow begins within the event of an op, and ends within that of the wait.
 void ChromeTrace::AddWait(const StepTrace& trace, size_t stream, const WaitSpan& wait,
                           std::vector<std::string>* events) {
@@ -161,21 +147,22 @@ void ChromeTrace::AddWait(const StepTrace& trace, size_t stream, const WaitSpan&
   const std::vector<OpSpan>& before = trace.spans[wait.from];
   if (wait.num_ops == 0 || wait.num_ops > static_cast<int64_t>(before.size())) return;
   const OpSpan& awaited = before[wait.num_ops - 1];
-  // Numbers of all ranks differ, and are exact in a double.
-  const int64_t id = (int64_t{trace.rank} << 32) + num_arrows_[trace.rank]++;
-  const std::string flow = absl::StrCat(head, ",\"id\":", id);
+  const std::string flow = absl::StrCat(head, ",\"id\":", NewId(trace.rank));
   events->push_back(
       Event("s", trace.rank, wait.from, last_instant(awaited.begin, awaited.end), flow));
   events->push_back(Event("f", trace.rank, stream, last_instant(wait.begin, wait.end),
                           absl::StrCat(flow, ",\"bp\":\"e\"")));
 }
 
-std::string ChromeTrace::FetchEvent(const StepTrace& trace, const FetchSpan& fetch) const {
+void ChromeTrace::AddFetch(const StepTrace& trace, const FetchSpan& fetch,
+                           std::vector<std::string>* events) {
   const Json args = {{"step", trace.step}, {"rows", fetch.rows}, {"changed", fetch.changed}};
-  return Event("X", trace.rank, FetchRow(trace), fetch.begin,
-               absl::StrCat(Duration(fetch.begin, fetch.end),
-                            ",\"name\":", JsonText(absl::StrCat("rows of ", fetch.table)),
-                            ",\"cat\":\"fetch\",\"args\":", JsonText(args)));
+  const std::string head =
+      absl::StrCat("\"cat\":\"fetch\",\"id\":", NewId(trace.rank),
+                   ",\"name\":", JsonText(absl::StrCat("rows of ", fetch.table)));
+  events->push_back(
+      Event("b", trace.rank, 0, fetch.begin, absl::StrCat(head, ",\"args\":", JsonText(args))));
+  events->push_back(Event("e", trace.rank, 0, fetch.end, head));
 }
 
 // Empty for a step without events.
@@ -199,10 +186,10 @@ std::string ChromeTrace::StepEvent(const StepTrace& trace) const {
 // Joined by commas.
 std::string ChromeTrace::EventsOf(const StepTrace& trace) {
   std::vector<std::string> events;
-  if (num_arrows_.emplace(trace.rank, 0).second) {
+  if (num_ids_.emplace(trace.rank, 0).second) {
     for (const Json& name : RowNames(trace)) events.push_back(JsonText(name));
   }
-  for (const FetchSpan& fetch : trace.fetches) events.push_back(FetchEvent(trace, fetch));
+  for (const FetchSpan& fetch : trace.fetches) AddFetch(trace, fetch, &events);
   const std::string step = StepEvent(trace);
   if (!step.empty()) events.push_back(step);
   for (size_t stream = 0; stream < trace.spans.size(); ++stream) {
