@@ -238,7 +238,7 @@ absl::Status RankRunner::ReportTrace(const PlanExecutor& executor) {
   if (!job_.inputs.on_trace) return absl::OkStatus();
   std::lock_guard<std::mutex> lock(job_.trace_mutex);
   StepTrace trace{step_, rank_, &*job_.main_plan, executor.spans(), executor.waits()};
-  if (servers_.has_value()) trace.fetches = servers_->fetches();
+  if (servers_.has_value()) trace.prefetches = servers_->prefetches();
   return job_.inputs.on_trace(trace);
 }
 

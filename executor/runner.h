@@ -108,7 +108,7 @@ struct StepTrace {
   absl::Span<const std::vector<OpSpan>> spans;
   absl::Span<const std::vector<WaitSpan>> waits = {};
   // Of a worker: the rows for this step that the step before has asked for.
-  absl::Span<const FetchSpan> fetches = {};
+  absl::Span<const PrefetchSpan> prefetches = {};
 };
 
 struct RunInputs {

@@ -26,13 +26,13 @@ Tensor RowsOf(const Tensor& table, const Tensor& numbers) {
   return rows;
 }
 
-std::vector<Tensor> ChangesOf(const Tensor& table, const FetchedRows& fetched) {
-  const Tensor& numbers = fetched.fetch.tensors[0];
+std::vector<Tensor> ChangesOf(const Tensor& table, const PrefetchedRows& prefetched) {
+  const Tensor& numbers = prefetched.prefetch.tensors[0];
   const size_t row_bytes = RowBytes(table);
   std::vector<int64_t> changed;
   for (int64_t i = 0; i < numbers.size(); ++i) {
     const int64_t row = numbers.data<int64_t>()[i];
-    if (std::memcmp(static_cast<const char*>(fetched.sent.raw()) + i * row_bytes,
+    if (std::memcmp(static_cast<const char*>(prefetched.sent.raw()) + i * row_bytes,
                     static_cast<const char*>(table.raw()) + row * row_bytes, row_bytes) != 0) {
       changed.push_back(i);
     }

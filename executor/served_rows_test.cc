@@ -36,14 +36,14 @@ TEST(ServedRowsTest, RowsComeInTheOrderOfTheirNumbers) {
 
 TEST(ServedRowsTest, ChangesAreRowsOfWhichABitDiffers) {
   Tensor table = TensorOf<float>({4, 2}, {0, 1, 10, 11, 20, 21, NAN, 31});
-  FetchedRows fetched;
-  fetched.fetch.tensors.push_back(TensorOf<int64_t>({3}, {3, 0, 2}));
-  fetched.sent = RowsOf(table, fetched.fetch.tensors[0]);
-  EXPECT_THAT(ChangesOf(table, fetched), IsEmpty()) << "a NaN stays what it is";
+  PrefetchedRows prefetched;
+  prefetched.prefetch.tensors.push_back(TensorOf<int64_t>({3}, {3, 0, 2}));
+  prefetched.sent = RowsOf(table, prefetched.prefetch.tensors[0]);
+  EXPECT_THAT(ChangesOf(table, prefetched), IsEmpty()) << "a NaN stays what it is";
   table.data<float>()[0] = -0.0F;  // equal, but not the same bits
-  table.data<float>()[3] = 99;     // of a row that was not fetched
+  table.data<float>()[3] = 99;     // of a row that was not prefetched
   table.data<float>()[5] = 22;
-  const std::vector<Tensor> changes = ChangesOf(table, fetched);
+  const std::vector<Tensor> changes = ChangesOf(table, prefetched);
   ASSERT_EQ(changes.size(), 2U);
   EXPECT_THAT(ValuesOf<int64_t>(changes[0]), ElementsAre(1, 2));
   EXPECT_EQ(changes[1].dims(), Dims({2, 2}));

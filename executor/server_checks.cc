@@ -71,7 +71,7 @@ absl::Status CheckPush(const ServerMessage& push, const ServedKey& served,
 absl::Status CheckPull(const ServerMessage& pull, const ServedKey& served,
                        const ExpectedMessages& expected) {
   const size_t count = served.by_rows ? 1 : 0;
-  if (pull.tensors.size() != count || (pull.kind == Kind::kFetch && !served.by_rows)) {
+  if (pull.tensors.size() != count || (pull.kind == Kind::kPrefetch && !served.by_rows)) {
     return Expected(served.by_rows ? "the numbers of rows" : "a pull of the whole",
                     absl::StrCat(pull.tensors.size(), " tensors"));
   }
@@ -87,10 +87,10 @@ absl::Status CheckPull(const ServerMessage& pull, const ServedKey& served,
 
 absl::Status CheckMessage(const ServerMessage& message, int64_t next_step, const ServedKey& served,
                           const ExpectedMessages& expected) {
-  const char* const kind = message.kind == Kind::kPush    ? "push"
-                           : message.kind == Kind::kPull  ? "pull"
-                           : message.kind == Kind::kFetch ? "fetch"
-                                                          : nullptr;
+  const char* const kind = message.kind == Kind::kPush       ? "push"
+                           : message.kind == Kind::kPull     ? "pull"
+                           : message.kind == Kind::kPrefetch ? "prefetch"
+                                                             : nullptr;
   const std::string what =
       absl::StrCat(kind == nullptr ? "message" : kind, " of key ", message.key, " (", served.param,
                    ") from rank ", message.from, ", step ", message.step);

@@ -95,7 +95,7 @@ TEST_F(ServerChecksTest, WhatWorkersSendIsAccepted) {
   WEFT_EXPECT_OK(OfMatrix(Message(Kind::kPull, {})));
   WEFT_EXPECT_OK(OfTable(Message(Kind::kPush, List(GradRows({2, 0, 2}, 3), Rate()))));
   WEFT_EXPECT_OK(OfTable(Message(Kind::kPull, List(Numbers({2, 0})))));
-  WEFT_EXPECT_OK(OfTable(Message(Kind::kFetch, List(Numbers({1})))));
+  WEFT_EXPECT_OK(OfTable(Message(Kind::kPrefetch, List(Numbers({1})))));
   ServerMessage none = Message(Kind::kPush, List(Rate()));
   none.has_no_rows = true;
   WEFT_EXPECT_OK(OfTable(none));
@@ -133,7 +133,8 @@ TEST_F(ServerChecksTest, OtherMessagesAreRefusedByRankAndKey) {
   add(&of_matrix, "step", early, "expected a push of step 4 next");
   add(&of_matrix, "rows of a matrix", Message(Kind::kPull, List(Numbers({0}))),
       "expected a pull of the whole");
-  add(&of_matrix, "fetched matrix", Message(Kind::kFetch, {}), "expected a pull of the whole");
+  add(&of_matrix, "prefetched matrix", Message(Kind::kPrefetch, {}),
+      "expected a pull of the whole");
   add(&of_matrix, "reply", Message(Kind::kReply, {}), "expected what workers send");
   add(&of_matrix, "changes", Message(Kind::kChanges, {}), "expected what workers send");
   ServerMessage stranger = Message(Kind::kPull, {});
@@ -148,7 +149,7 @@ TEST_F(ServerChecksTest, OtherMessagesAreRefusedByRankAndKey) {
       "gradient: expected rows in [0, 3), found 3 at position 1");
   add(&of_table, "negative row", push(GradRows({-1}, 3)), "expected rows in [0, 3), found -1");
   add(&of_table, "whole table", Message(Kind::kPull, {}), "expected the numbers of rows");
-  for (Kind kind : {Kind::kPull, Kind::kFetch}) {
+  for (Kind kind : {Kind::kPull, Kind::kPrefetch}) {
     add(&of_table, "pulled row", Message(kind, List(Numbers({3}))),
         "expected rows in [0, 3), found 3 at position 0");
     add(&of_table, "negative", Message(kind, List(Numbers({0, -1}))), "found -1 at position 1");

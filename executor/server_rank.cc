@@ -260,7 +260,8 @@ absl::Status ServerRank::Handle(ServerMessage message) {
     state.pushes[message.from].push_back(std::move(message));
     return absl::OkStatus();
   }
-  if (message.kind == ServerMessage::Kind::kFetch) return AnswerFetch(&state, std::move(message));
+  if (message.kind == ServerMessage::Kind::kPrefetch)
+    return AnswerPrefetch(&state, std::move(message));
   if (IsAnswered(state, message)) return Answer(state, message);
   state.waiting.push_back(std::move(message));
   return absl::OkStatus();
@@ -308,34 +309,35 @@ absl::Status ServerRank::Answer(const KeyState& state, const ServerMessage& pull
   return job_.servers.post->Send(pull.from, std::move(reply));
 }
 
-absl::Status ServerRank::AnswerFetch(KeyState* state, ServerMessage fetch) {
-  WEFT_RETURN_IF_ERROR(Answer(*state, fetch));
-  Tensor sent = RowsOf(*state->param, fetch.tensors[0]);
-  state->fetched.push_back({std::move(fetch), std::move(sent)});
+absl::Status ServerRank::AnswerPrefetch(KeyState* state, ServerMessage prefetch) {
+  WEFT_RETURN_IF_ERROR(Answer(*state, prefetch));
+  Tensor sent = RowsOf(*state->param, prefetch.tensors[0]);
+  state->prefetched.push_back({std::move(prefetch), std::move(sent)});
   return SendChanges(state);
 }
 
-bool ServerRank::IsFinal(const KeyState& state, const ServerMessage& fetch) const {
-  const bool is_async = job_.servers.keys.at(fetch.key).is_async;
-  return IsAnswered(state, fetch) && (!is_async || state.applied[fetch.from] >= fetch.step);
+bool ServerRank::IsFinal(const KeyState& state, const ServerMessage& prefetch) const {
+  const bool is_async = job_.servers.keys.at(prefetch.key).is_async;
+  return IsAnswered(state, prefetch) &&
+         (!is_async || state.applied[prefetch.from] >= prefetch.step);
 }
 
 absl::Status ServerRank::SendChanges(KeyState* state) {
-  std::vector<FetchedRows> fetched;
-  fetched.swap(state->fetched);
-  for (FetchedRows& rows : fetched) {
-    if (!IsFinal(*state, rows.fetch)) {
-      state->fetched.push_back(std::move(rows));
+  std::vector<PrefetchedRows> prefetched;
+  prefetched.swap(state->prefetched);
+  for (PrefetchedRows& rows : prefetched) {
+    if (!IsFinal(*state, rows.prefetch)) {
+      state->prefetched.push_back(std::move(rows));
       continue;
     }
     ServerMessage changes;
     changes.kind = ServerMessage::Kind::kChanges;
     changes.from = rank_;
-    changes.key = rows.fetch.key;
-    changes.step = rows.fetch.step;
-    changes.request = rows.fetch.request;
+    changes.key = rows.prefetch.key;
+    changes.step = rows.prefetch.step;
+    changes.request = rows.prefetch.request;
     changes.tensors = ChangesOf(*state->param, rows);
-    WEFT_RETURN_IF_ERROR(job_.servers.post->Send(rows.fetch.from, std::move(changes)));
+    WEFT_RETURN_IF_ERROR(job_.servers.post->Send(rows.prefetch.from, std::move(changes)));
   }
   return absl::OkStatus();
 }

@@ -31,8 +31,8 @@ namespace weft {
 // does not, so that nobody sees a half of an update. Gradients are merged in the order of the
 // workers, with the bits of an all-reduce.
 //
-// Rows that a worker fetches for its next step are sent at once. After the update of this step, or
-// with asynchronous updates that by the worker's own gradient, follow those that have changed.
+// Rows that a worker prefetches for its next step are sent at once. After the update of this step,
+// or with asynchronous updates that by the worker's own gradient, follow those that have changed.
 //
 // Messages are checked when they come (executor/server_checks.h).
 class ServerRank : public ServerPort {
@@ -62,8 +62,8 @@ class ServerRank : public ServerPort {
     int last_worker = -1;                           // whose gradient came last
     std::deque<ServerMessage> waiting;              // pulls
     // Whose changes are not sent yet: at most a batch of rows of each lookup of each worker, which
-    // fetches for one step ahead.
-    std::vector<FetchedRows> fetched;
+    // prefetches for one step ahead.
+    std::vector<PrefetchedRows> prefetched;
     ExpectedMessages expected;
   };
 
@@ -84,8 +84,8 @@ class ServerRank : public ServerPort {
   bool IsReady(const KeyState& state) const;
   bool IsAnswered(const KeyState& state, const ServerMessage& pull) const;
   absl::Status Answer(const KeyState& state, const ServerMessage& pull);
-  absl::Status AnswerFetch(KeyState* state, ServerMessage fetch);
-  bool IsFinal(const KeyState& state, const ServerMessage& fetch) const;
+  absl::Status AnswerPrefetch(KeyState* state, ServerMessage prefetch);
+  bool IsFinal(const KeyState& state, const ServerMessage& prefetch) const;
   absl::Status SendChanges(KeyState* state);
   absl::Status ExpectMessages();
   absl::Status CheckMessage(const ServerMessage& message) const;

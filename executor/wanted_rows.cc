@@ -58,7 +58,7 @@ absl::Status CopyWantedRows(const WantedRows& wanted, const std::vector<Tensor>&
     const auto place = wanted.places.find(id);
     if (place == wanted.places.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "input Ids: expected the ids that are fed, by which rows were fetched in the "
+          "input Ids: expected the ids that are fed, by which rows were prefetched in the "
           "step before, found ",
           id, " at position ", i));
     }

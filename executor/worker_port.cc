@@ -111,7 +111,8 @@ absl::StatusOr<const ServedKey*> WorkerPort::ServedTable(int64_t key) const {
 
 absl::StatusOr<int64_t> WorkerPort::Ask(int server, ServerMessage message) {
   const int64_t request = message.request = next_request_++;
-  requests_[request] = {server, message.key, message.kind == ServerMessage::Kind::kFetch, {}, {}};
+  requests_[request] = {
+      server, message.key, message.kind == ServerMessage::Kind::kPrefetch, {}, {}};
   WEFT_RETURN_IF_ERROR(group_.post->Send(group_.RankOf(server), std::move(message)));
   return request;
 }
@@ -123,7 +124,7 @@ absl::Status WorkerPort::Keep(ServerMessage message) {
   const bool is_answer = request != nullptr && message.from == group_.RankOf(request->server) &&
                          message.key == request->key &&
                          (is_changes || message.kind == ServerMessage::Kind::kReply);
-  if (is_answer && is_changes && request->is_fetch && !request->changes.has_value()) {
+  if (is_answer && is_changes && request->is_prefetch && !request->changes.has_value()) {
     request->changes = std::move(message);
     return absl::OkStatus();
   }
@@ -150,7 +151,7 @@ absl::StatusOr<ServerMessage> WorkerPort::Await(int64_t number,
       [this](ServerMessage message) { return Keep(std::move(message)); }, what));
   ServerMessage message = *std::move(request.*part);
   // The changes come last.
-  if (!request.is_fetch || part == &Request::changes) requests_.erase(number);
+  if (!request.is_prefetch || part == &Request::changes) requests_.erase(number);
   return message;
 }
 
@@ -202,10 +203,10 @@ absl::Status WorkerPort::Lookup(const Plan::PlanOp& op, const Tensor& ids, Tenso
   WEFT_RETURN_IF_ERROR(CheckIds(*table, ids));
   Asked asked;
   std::vector<Tensor> rows;
-  if (const auto fetched = fetched_.find(&op); fetched != fetched_.end()) {
-    asked = std::move(fetched->second);
-    fetched_.erase(fetched);
-    WEFT_ASSIGN_OR_RETURN(rows, AwaitFetched(op, asked, *table));
+  if (const auto prefetched = prefetched_rows_.find(&op); prefetched != prefetched_rows_.end()) {
+    asked = std::move(prefetched->second);
+    prefetched_rows_.erase(prefetched);
+    WEFT_ASSIGN_OR_RETURN(rows, AwaitPrefetched(op, asked, *table));
   } else {
     WEFT_ASSIGN_OR_RETURN(asked,
                           AskForRows(ServerMessage::Kind::kPull, key, step_,
@@ -223,12 +224,12 @@ absl::Status WorkerPort::Lookup(const Plan::PlanOp& op, const Tensor& ids, Tenso
   const size_t row_bytes = table->type.dims[1] * SizeOf(table->type.dtype);
   WEFT_RETURN_IF_ERROR(CopyWantedRows(asked.wanted, rows, ids, padding, row_bytes, out));
   if (!attrs.Bool(kPrefetchAttr)) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const bool has_fetched, FetchNext(op, *table));
-  if (!has_fetched) late_.push_back(&op);
+  WEFT_ASSIGN_OR_RETURN(const bool has_prefetched, PrefetchNext(op, *table));
+  if (!has_prefetched) late_.push_back(&op);
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> WorkerPort::FetchNext(const Plan::PlanOp& op, const ServedKey& table) {
+absl::StatusOr<bool> WorkerPort::PrefetchNext(const Plan::PlanOp& op, const ServedKey& table) {
   const OpAttrs& attrs = op.kernel_spec.attrs;
   absl::StatusOr<absl::optional<Tensor>> ids = next_feed_(step_ + 1, op.inputs[0]);
   if (!ids.ok()) {
@@ -239,20 +240,20 @@ absl::StatusOr<bool> WorkerPort::FetchNext(const Plan::PlanOp& op, const ServedK
   if (!ids->has_value()) return false;
   // The next step says what is wrong with its ids.
   WEFT_ASSIGN_OR_RETURN(
-      fetched_[&op],
-      AskForRows(ServerMessage::Kind::kFetch, attrs.Int(kServerKeyAttr), step_ + 1,
+      prefetched_rows_[&op],
+      AskForRows(ServerMessage::Kind::kPrefetch, attrs.Int(kServerKeyAttr), step_ + 1,
                  FindWantedRows(table, **ids, attrs.Int("padding_idx"), group_.num_servers)));
   return true;
 }
 
-absl::Status WorkerPort::FetchLate() {
+absl::Status WorkerPort::PrefetchLate() {
   std::vector<const Plan::PlanOp*> late;
   late.swap(late_);
   for (const Plan::PlanOp* op : late) {
     WEFT_ASSIGN_OR_RETURN(const ServedKey* const table,
                           ServedTable(op->kernel_spec.attrs.Int(kServerKeyAttr)));
-    WEFT_ASSIGN_OR_RETURN(const bool has_fetched, FetchNext(*op, *table));
-    if (!has_fetched) late_.push_back(op);
+    WEFT_ASSIGN_OR_RETURN(const bool has_prefetched, PrefetchNext(*op, *table));
+    if (!has_prefetched) late_.push_back(op);
   }
   return absl::OkStatus();
 }
@@ -290,14 +291,14 @@ absl::StatusOr<std::vector<Tensor>> WorkerPort::AwaitRows(const Asked& asked,
   return rows;
 }
 
-absl::StatusOr<std::vector<Tensor>> WorkerPort::AwaitFetched(const Plan::PlanOp& op,
-                                                             const Asked& asked,
-                                                             const ServedKey& table) {
+absl::StatusOr<std::vector<Tensor>> WorkerPort::AwaitPrefetched(const Plan::PlanOp& op,
+                                                                const Asked& asked,
+                                                                const ServedKey& table) {
   if (asked.step != step_) {
     return absl::InternalError(absl::StrCat("expected ", op.name, " in step ", asked.step,
-                                            ", for which it has fetched rows"));
+                                            ", for which it has prefetched rows"));
   }
-  FetchSpan span{table.param, asked.wanted.size(), 0, asked.begin, asked.begin};
+  PrefetchSpan span{table.param, asked.wanted.size(), 0, asked.begin, asked.begin};
   std::vector<Tensor> rows(group_.num_servers);
   for (int server = 0; server < group_.num_servers; ++server) {
     const int64_t request = asked.requests[server];
@@ -311,7 +312,7 @@ absl::StatusOr<std::vector<Tensor>> WorkerPort::AwaitFetched(const Plan::PlanOp&
     WEFT_ASSIGN_OR_RETURN(const int64_t changed, ApplyChanges(changes, table, &rows[server]));
     span.changed += changed;
   }
-  traffic_.fetched += span.rows;
+  traffic_.prefetched += span.rows;
   traffic_.changed += span.changed;
   traffic_.waited_bytes +=
       span.changed * table.type.dims[1] * static_cast<int64_t>(SizeOf(table.type.dtype));
@@ -348,7 +349,7 @@ absl::StatusOr<int64_t> WorkerPort::ApplyChanges(const ServerMessage& changes,
 
 absl::Status WorkerPort::Push(int64_t key, absl::Span<const Tensor* const> inputs) {
   WEFT_ASSIGN_OR_RETURN(const ServedKey* const served, Served(key));
-  WEFT_RETURN_IF_ERROR(FetchLate());
+  WEFT_RETURN_IF_ERROR(PrefetchLate());
   ServerMessage push = NewMessage(ServerMessage::Kind::kPush, key);
   const Tensor& grad = *inputs[0];
   // The gradient's memory has another value in the next step.

@@ -24,11 +24,11 @@ namespace weft {
 // Sends gradients to the servers that hold the parameters, asks for parameters, and waits for them.
 // A lookup asks each server once for each of its rows. Sending does not wait.
 //
-// A lookup with attribute `prefetch` then fetches the rows that it will need in the next step, by
-// the ids of the next batch. Servers send these rows as they are, while this step goes on, and once
-// they have updated them, those that have changed. So the lookup of the next step waits for these
-// alone. One batch of rows is kept for each such lookup. Where the next batch is not read yet, the
-// worker tries again before each push; in the end, the next step pulls its rows.
+// A lookup with attribute `prefetch` then prefetches the rows that it will need in the next step,
+// by the ids of the next batch. Servers send these rows as they are, while this step goes on, and
+// once they have updated them, those that have changed. So the lookup of the next step waits for
+// these alone. One batch of rows is kept for each such lookup. Where the next batch is not read
+// yet, the worker tries again before each push; in the end, the next step pulls its rows.
 class WorkerPort : public ServerPort {
  public:
   // The value of a variable of the plan in a later step, if it is known by now (Feeder::Peek).
@@ -49,15 +49,15 @@ class WorkerPort : public ServerPort {
 
   // In all steps.
   const RowTraffic& traffic() const { return traffic_; }
-  // The fetches of the step before that this step has used.
-  absl::Span<const FetchSpan> fetches() const { return spans_; }
+  // The prefetches of the step before that this step has used.
+  absl::Span<const PrefetchSpan> prefetches() const { return spans_; }
 
  private:
-  // A pull or a fetch that a server has not answered in full.
+  // A pull or a prefetch that a server has not answered in full.
   struct Request {
     int server = 0;
     int64_t key = 0;
-    bool is_fetch = false;
+    bool is_prefetch = false;
     absl::optional<ServerMessage> reply, changes;
   };
   // The requests of a lookup: by server; -1 where it needs no rows of the server.
@@ -72,15 +72,15 @@ class WorkerPort : public ServerPort {
   absl::Status Pull(int64_t key, Tensor* out);
   absl::Status Lookup(const Plan::PlanOp& op, const Tensor& ids, Tensor* out);
   // Has asked for the rows of the op, or cannot yet.
-  absl::StatusOr<bool> FetchNext(const Plan::PlanOp& op, const ServedKey& table);
-  absl::Status FetchLate();
+  absl::StatusOr<bool> PrefetchNext(const Plan::PlanOp& op, const ServedKey& table);
+  absl::Status PrefetchLate();
   absl::StatusOr<Asked> AskForRows(ServerMessage::Kind kind, int64_t key, int64_t step,
                                    WantedRows wanted);
   // By server.
   absl::StatusOr<std::vector<Tensor>> AwaitRows(const Asked& asked, const ServedKey& table);
-  // The same for a fetch, up to date.
-  absl::StatusOr<std::vector<Tensor>> AwaitFetched(const Plan::PlanOp& op, const Asked& asked,
-                                                   const ServedKey& table);
+  // The same for a prefetch, up to date.
+  absl::StatusOr<std::vector<Tensor>> AwaitPrefetched(const Plan::PlanOp& op, const Asked& asked,
+                                                      const ServedKey& table);
   // Copies the rows that have changed into `rows`. Returns how many.
   absl::StatusOr<int64_t> ApplyChanges(const ServerMessage& changes, const ServedKey& table,
                                        Tensor* rows) const;
@@ -89,7 +89,7 @@ class WorkerPort : public ServerPort {
   absl::StatusOr<const ServedKey*> Served(int64_t key) const;
   absl::StatusOr<const ServedKey*> ServedTable(int64_t key) const;
   ServerMessage NewMessage(ServerMessage::Kind kind, int64_t key) const;
-  // Sends a pull or a fetch. Returns its number.
+  // Sends a pull or a prefetch. Returns its number.
   absl::StatusOr<int64_t> Ask(int server, ServerMessage message);
   // Takes in a message of a server.
   absl::Status Keep(ServerMessage message);
@@ -109,10 +109,10 @@ class WorkerPort : public ServerPort {
   int64_t next_request_ = 0;
   std::map<int64_t, int64_t> prefetched_;  // by key: the number of the pull
   std::map<int64_t, Request> requests_;    // by number
-  std::map<const Plan::PlanOp*, Asked> fetched_;
-  std::vector<const Plan::PlanOp*> late_;  // lookups of this step that could not fetch yet
+  std::map<const Plan::PlanOp*, Asked> prefetched_rows_;
+  std::vector<const Plan::PlanOp*> late_;  // lookups of this step that could not prefetch yet
   RowTraffic traffic_;
-  std::vector<FetchSpan> spans_;
+  std::vector<PrefetchSpan> spans_;
 };
 
 }  // namespace weft

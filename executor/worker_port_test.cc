@@ -134,16 +134,16 @@ TEST_F(WorkerPortTest, GradientOfARowThatTheTableLacksIsRefused) {
 
 // --- Rows of the next step -----------------------------------------------------------------------
 
-TEST_F(WorkerPortTest, RowsOfTheNextBatchAreFetchedAndBroughtUpToDate) {
-  constexpr auto kPull = ServerMessage::Kind::kPull, kFetch = ServerMessage::Kind::kFetch;
+TEST_F(WorkerPortTest, RowsOfTheNextBatchArePrefetchedAndBroughtUpToDate) {
+  constexpr auto kPull = ServerMessage::Kind::kPull, kPrefetch = ServerMessage::Kind::kPrefetch;
   BeginStep(0);
   next_ids_ = Ids({4, 1, 4, 0});
   Reply(0, 0, {1});
   WEFT_ASSERT_OK_AND_ASSIGN(std::vector<float> rows, Lookup({1, 1}));
   EXPECT_THAT(rows, ElementsAre(1, 1));
   EXPECT_THAT(Wanted(0, kPull), ElementsAre(1));
-  EXPECT_THAT(Wanted(0, kFetch), ElementsAre(1, 0));
-  EXPECT_THAT(Wanted(1, kFetch), ElementsAre(1));
+  EXPECT_THAT(Wanted(0, kPrefetch), ElementsAre(1, 0));
+  EXPECT_THAT(Wanted(1, kPrefetch), ElementsAre(1));
 
   BeginStep(1);
   next_ids_.reset();
@@ -156,24 +156,24 @@ TEST_F(WorkerPortTest, RowsOfTheNextBatchAreFetchedAndBroughtUpToDate) {
   EXPECT_THAT(rows, ElementsAre(30, 10, 30, 21));
   EXPECT_THAT(Wanted(0, kPull), ElementsAre()) << "no pull";
   EXPECT_EQ(port_.traffic().pulled, 1);
-  EXPECT_EQ(port_.traffic().fetched, 3);
+  EXPECT_EQ(port_.traffic().prefetched, 3);
   EXPECT_EQ(port_.traffic().changed, 1);
   EXPECT_EQ(port_.traffic().waited_bytes, 2 * 4);
-  ASSERT_EQ(port_.fetches().size(), 1U);
-  EXPECT_EQ(port_.fetches()[0].rows, 3);
-  EXPECT_GT(port_.fetches()[0].end, port_.fetches()[0].begin);
+  ASSERT_EQ(port_.prefetches().size(), 1U);
+  EXPECT_EQ(port_.prefetches()[0].rows, 3);
+  EXPECT_GT(port_.prefetches()[0].end, port_.prefetches()[0].begin);
 }
 
-TEST_F(WorkerPortTest, BatchThatComesLateIsFetchedBeforeAPush) {
+TEST_F(WorkerPortTest, BatchThatComesLateIsPrefetchedBeforeAPush) {
   BeginStep(0);
   Reply(0, 0, {1});
   WEFT_ASSERT_OK(Lookup({1}).status());
   next_ids_ = Ids({0});
   WEFT_ASSERT_OK(Push({1}));
   EXPECT_THAT(Wanted(0, ServerMessage::Kind::kPull), ElementsAre(1));
-  EXPECT_THAT(Wanted(0, ServerMessage::Kind::kFetch), ElementsAre(0));
+  EXPECT_THAT(Wanted(0, ServerMessage::Kind::kPrefetch), ElementsAre(0));
   WEFT_ASSERT_OK(Push({1}));
-  EXPECT_THAT(Wanted(0, ServerMessage::Kind::kFetch), ElementsAre()) << "once";
+  EXPECT_THAT(Wanted(0, ServerMessage::Kind::kPrefetch), ElementsAre()) << "once";
 }
 
 TEST_F(WorkerPortTest, IdOfTheNextBatchThatIsNoRowIsAnErrorOfTheNextStep) {
@@ -195,10 +195,11 @@ TEST_F(WorkerPortTest, IdsThatAreNotThoseFedAreRefused) {
   BeginStep(1);
   Reply(1, 0, {10});
   Answer(1, 0, ServerMessage::Kind::kChanges, {});
-  EXPECT_THAT(Lookup({2, 3}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       ::testing::HasSubstr("expected the ids that are fed, by which rows were "
-                                            "fetched in the step before, found 3 at position 1")));
+  EXPECT_THAT(
+      Lookup({2, 3}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               ::testing::HasSubstr("expected the ids that are fed, by which rows were "
+                                    "prefetched in the step before, found 3 at position 1")));
 }
 
 TEST_F(WorkerPortTest, AnswersThatDoNotFitAreRefused) {

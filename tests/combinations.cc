@@ -34,6 +34,12 @@ constexpr VerdictText kVerdicts[] = {
      "Accumulators are dense. Put `dense-gradients{sparse=dense}` before `grad-accumulate`."},
     {'b', Verdict::kNeedsReduction,
      "Parameters differ between averages: a broadcast would drop what other ranks have learned."},
+    {'u', Verdict::kNeedsEveryStep,
+     "Servers update in every step; accumulated gradients are applied in a block, every few "
+     "steps."},
+    {'m', Verdict::kNeedsMerged,
+     "Servers merge gradients; what clips or unscales them on a worker sees the gradients of this "
+     "worker alone. The verifier refuses the result."},
 };
 
 // A row for each feature, with a letter for each feature before it.
@@ -53,7 +59,7 @@ constexpr absl::string_view kTable[] = {
     "yrrsyyeeeeee",     // partial
     "yyyyyyyyyyybb",    // broadcast
     "yyyyyyyyyyyyyy",   // placement
-    "yyyyyyyyyyyyyyy",  // servers
+    "ummmyyyyyyyyyyy",  // servers
 };
 
 const VerdictText& TextOf(Feature a, Feature b) {

@@ -149,7 +149,7 @@ TEST(ServerErrors, PullThatDoesNotFitEndsTheRunNamingTheOp) {
 }
 
 // Not before its step, and not in vain.
-TEST(ServerErrors, LookupOfComputedIdsCannotFetch) {
+TEST(ServerErrors, LookupOfComputedIdsCannotPrefetch) {
   EXPECT_THAT(
       Train(R"(
     Out=[others] = assign(X=[ids])

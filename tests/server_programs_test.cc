@@ -69,8 +69,8 @@ absl::StatusOr<Served> Rewrite(const TrainingPrograms& programs,
   return served;
 }
 
-// Whether workers fetch rows of the next step.
-bool Fetches(const Served& served) {
+// Whether workers prefetch rows of the next step.
+bool Prefetches(const Served& served) {
   for (OpId id : served.worker.block(0).ops()) {
     if (served.worker.op(id).BoolAttr(kPrefetchAttr).value_or(false)) return true;
   }
@@ -149,7 +149,7 @@ TEST(ServerPrograms, TrainAsAnAllReduce) {
     if (absl::IsFailedPrecondition(served.status())) {
       served = Rewrite(programs, on_servers, {{"wait", wait}});
     }
-    RC_TAG(served.ok() && Fetches(*served) ? "fetches rows" : "fetches no rows");
+    RC_TAG(served.ok() && Prefetches(*served) ? "prefetches rows" : "prefetches none");
     if (!reduced.ok()) RC_FAIL(reduced.status().ToString());
     if (!served.ok()) RC_FAIL(served.status().ToString());
     const absl::StatusOr<Bits> expected = Train(programs, *reduced, 0);
@@ -298,7 +298,7 @@ TEST(ServerPrograms, EveryMistakeIsReportedOrChangesNothing) {
   const TrainingPrograms programs = EqualLayers();
   WEFT_ASSERT_OK_AND_ASSIGN(const Served right, Rewrite(programs, UpdatedParameters(programs.main),
                                                         {{"prefetch_rows", "on"}}));
-  ASSERT_TRUE(Fetches(right));
+  ASSERT_TRUE(Prefetches(right));
   WEFT_ASSERT_OK_AND_ASSIGN(const Bits expected, Train(programs, right, 2));
   const Mistakes mistakes(right);
   int reported = 0;

@@ -225,62 +225,62 @@ INSTANTIATE_TEST_SUITE_P(Models, TrainServersTest,
 
 // --- Rows of the next step -----------------------------------------------------------------------
 
-const std::map<std::string, std::string> kFetches = {{"prefetch_rows", "on"}};
+const std::map<std::string, std::string> kPrefetches = {{"prefetch_rows", "on"}};
 
 // Of models with tables.
-class FetchedRowsTest : public TrainServersTest {};
+class PrefetchedRowsTest : public TrainServersTest {};
 
-TEST_P(FetchedRowsTest, RowsFetchedAStepAheadTrainToTheSameBits) {
+TEST_P(PrefetchedRowsTest, PrefetchedRowsTrainToTheSameBits) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Programs pulling, Rewrite(Model(), AllParams()));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Programs fetching, Rewrite(Model(), AllParams(), kFetches));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs prefetching, Rewrite(Model(), AllParams(), kPrefetches));
   for (int servers : {1, 2}) {
     SCOPED_TRACE(servers);
     ServerRun run;
     run.servers = servers;
     WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), pulling, run));
-    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), fetching, run));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), prefetching, run));
     ExpectSameBits(expected, found);
-    EXPECT_EQ(expected.rows.fetched, 0);
-    EXPECT_GT(found.rows.fetched, found.rows.pulled) << "of 4 steps, the first alone pulls";
-    EXPECT_EQ(found.rows.fetched + found.rows.pulled, expected.rows.pulled);
-    EXPECT_LE(found.rows.changed, found.rows.fetched);
+    EXPECT_EQ(expected.rows.prefetched, 0);
+    EXPECT_GT(found.rows.prefetched, found.rows.pulled) << "of 4 steps, the first alone pulls";
+    EXPECT_EQ(found.rows.prefetched + found.rows.pulled, expected.rows.pulled);
+    EXPECT_LE(found.rows.changed, found.rows.prefetched);
     EXPECT_GT(found.rows.changed, 0);
   }
 }
 
-TEST_P(FetchedRowsTest, ResumedRunGoesOnWithTheSameBits) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const Programs fetching, Rewrite(Model(), AllParams(), kFetches));
+TEST_P(PrefetchedRowsTest, ResumedRunGoesOnWithTheSameBits) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs prefetching, Rewrite(Model(), AllParams(), kPrefetches));
   ServerRun whole;
   whole.servers = 2;
-  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), fetching, whole));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), prefetching, whole));
   Checkpoint checkpoint;
   ServerRun first = whole;
   first.steps = 2;
   first.checkpoint = &checkpoint;
-  WEFT_ASSERT_OK(Train(Model(), fetching, first).status());
+  WEFT_ASSERT_OK(Train(Model(), prefetching, first).status());
   ServerRun second = whole;
   second.steps = 2;
   second.begin_step = 2;
   second.resume = &checkpoint;
-  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), fetching, second));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), prefetching, second));
   EXPECT_THAT(Differences(expected.persistables, found.persistables), SizeIs(0));
 }
 
-TEST_P(FetchedRowsTest, AsynchronousUpdatesRunToTheEnd) {
+TEST_P(PrefetchedRowsTest, AsynchronousUpdatesRunToTheEnd) {
   for (const char* staleness : {"0", "2"}) {
     WEFT_ASSERT_OK_AND_ASSIGN(
-        const Programs fetching,
+        const Programs prefetching,
         Rewrite(Model(), AllParams(),
                 {{"async", "on"}, {"staleness", staleness}, {"prefetch_rows", "on"}}));
     ServerRun run;
     run.servers = 2;
-    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), fetching, run));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), prefetching, run));
     EXPECT_THAT(found.losses, SizeIs(4 * kWorkers));
-    EXPECT_GT(found.rows.fetched, 0);
+    EXPECT_GT(found.rows.prefetched, 0);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, FetchedRowsTest,
+INSTANTIATE_TEST_SUITE_P(Models, PrefetchedRowsTest,
                          ::testing::Values("word2vec_sparse_sgd", "word2vec_sparse_adam"));
 
 // A step of what workers push, by worker, and of what they then pull.

@@ -154,15 +154,15 @@ void ChromeTrace::AddWait(const StepTrace& trace, size_t stream, const WaitSpan&
                           absl::StrCat(flow, ",\"bp\":\"e\"")));
 }
 
-void ChromeTrace::AddFetch(const StepTrace& trace, const FetchSpan& fetch,
-                           std::vector<std::string>* events) {
-  const Json args = {{"step", trace.step}, {"rows", fetch.rows}, {"changed", fetch.changed}};
+void ChromeTrace::AddPrefetch(const StepTrace& trace, const PrefetchSpan& prefetch,
+                              std::vector<std::string>* events) {
+  const Json args = {{"step", trace.step}, {"rows", prefetch.rows}, {"changed", prefetch.changed}};
   const std::string head =
-      absl::StrCat("\"cat\":\"fetch\",\"id\":", NewId(trace.rank),
-                   ",\"name\":", JsonText(absl::StrCat("rows of ", fetch.table)));
+      absl::StrCat("\"cat\":\"prefetch\",\"id\":", NewId(trace.rank),
+                   ",\"name\":", JsonText(absl::StrCat("rows of ", prefetch.table)));
   events->push_back(
-      Event("b", trace.rank, 0, fetch.begin, absl::StrCat(head, ",\"args\":", JsonText(args))));
-  events->push_back(Event("e", trace.rank, 0, fetch.end, head));
+      Event("b", trace.rank, 0, prefetch.begin, absl::StrCat(head, ",\"args\":", JsonText(args))));
+  events->push_back(Event("e", trace.rank, 0, prefetch.end, head));
 }
 
 // Empty for a step without events.
@@ -189,7 +189,7 @@ std::string ChromeTrace::EventsOf(const StepTrace& trace) {
   if (num_ids_.emplace(trace.rank, 0).second) {
     for (const Json& name : RowNames(trace)) events.push_back(JsonText(name));
   }
-  for (const FetchSpan& fetch : trace.fetches) AddFetch(trace, fetch, &events);
+  for (const PrefetchSpan& prefetch : trace.prefetches) AddPrefetch(trace, prefetch, &events);
   const std::string step = StepEvent(trace);
   if (!step.empty()) events.push_back(step);
   for (size_t stream = 0; stream < trace.spans.size(); ++stream) {

@@ -27,8 +27,8 @@ namespace weft {
 //               (of its inputs; for a collective, what the rank passes to it), inputs, outputs
 //   a wait      "wait for ring 0", category "wait", on the stream that waits; argument: step. An
 //               arrow (a flow) leads to it from the op that it waits for, if that was in this step.
-//   a fetch     "rows of embedding_0.w_0", category "fetch", of a worker of parameter servers: from
-//   when
+//   a prefetch  "rows of embedding_0.w_0", category "prefetch", of a worker of parameter servers:
+//   from when
 //               a step asked for rows that the next one needs until they had come. As several may
 //               overlap, they are asynchronous events. Arguments: step (which needs them), rows,
 //               changed (of them, sent again).
@@ -65,7 +65,8 @@ class ChromeTrace {
   std::string OpEvent(const StepTrace& trace, size_t stream, const OpSpan& span) const;
   void AddWait(const StepTrace& trace, size_t stream, const WaitSpan& wait,
                std::vector<std::string>* events);
-  void AddFetch(const StepTrace& trace, const FetchSpan& fetch, std::vector<std::string>* events);
+  void AddPrefetch(const StepTrace& trace, const PrefetchSpan& prefetch,
+                   std::vector<std::string>* events);
   std::string StepEvent(const StepTrace& trace) const;
   int64_t NewId(int rank);
   static std::string Duration(Clock::time_point begin, Clock::time_point end);
@@ -76,7 +77,7 @@ class ChromeTrace {
   const Program& main_;
   JobLink* const link_;
   Clock::time_point start_;
-  // By rank of this process, from when on its rows have names: the arrows and fetches so far.
+  // By rank of this process, from when on its rows have names: the arrows and prefetches so far.
   std::map<int, int64_t> num_ids_;
   int64_t num_sent_ = 0;
 

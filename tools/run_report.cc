@@ -128,11 +128,11 @@ std::string GraphLine(const GraphUse& use) {
 }
 
 std::string RowsLine(const RowTraffic& rows) {
-  if (rows.fetched + rows.pulled == 0) return "";
+  if (rows.prefetched + rows.pulled == 0) return "";
   return absl::StrFormat(
-      "rows of tables on servers, of rank 0: %d fetched a step ahead, of which %d changed; %d "
+      "rows of tables on servers, of rank 0: %d prefetched, of which %d changed; %d "
       "pulled; %d bytes waited for\n",
-      rows.fetched, rows.changed, rows.pulled, rows.waited_bytes);
+      rows.prefetched, rows.changed, rows.pulled, rows.waited_bytes);
 }
 
 std::string MetricsLine(const StepResult& result) {

@@ -17,6 +17,7 @@
 #include "executor/npz.h"
 #include "executor/plan_executor.h"
 #include "executor/result_queue.h"
+#include "executor/row_traffic.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -62,7 +63,7 @@ std::string MemoryLine(const ValueMemory& memory);
 // How many steps have run as a CUDA graph, or why none has; empty if that was not asked for.
 std::string GraphLine(const GraphUse& use);
 
-// "rows of tables on servers, of rank 0: 900 fetched a step ahead, of which 60 changed; 100 pulled;
+// "rows of tables on servers, of rank 0: 900 prefetched, of which 60 changed; 100 pulled;
 // 5120 bytes waited for\n"; empty if there were none.
 std::string RowsLine(const RowTraffic& rows);
 

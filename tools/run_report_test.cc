@@ -67,8 +67,8 @@ TEST(GraphLine, SaysHowManyStepsRanAsAGraphOrWhyNone) {
 
 TEST(RowsLine, SaysHowRowsCame) {
   EXPECT_EQ(RowsLine({}), "");
-  EXPECT_EQ(RowsLine({/*pulled=*/3, /*fetched=*/40, /*changed=*/2, /*waited_bytes=*/20}),
-            "rows of tables on servers, of rank 0: 40 fetched a step ahead, of which 2 changed; 3 "
+  EXPECT_EQ(RowsLine({/*pulled=*/3, /*prefetched=*/40, /*changed=*/2, /*waited_bytes=*/20}),
+            "rows of tables on servers, of rank 0: 40 prefetched, of which 2 changed; 3 "
             "pulled; 20 bytes waited for\n");
 }
 

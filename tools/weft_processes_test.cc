@@ -356,7 +356,7 @@ class WeftServersTest : public WeftProcessesTest {
   }
   Args Servers() const { return {"--server", server_, "--servers", "1"}; }
 
-  // Word2vec with all parameters on servers, and rows fetched a step ahead, or not.
+  // Word2vec with all parameters on servers, and rows prefetched, or not.
   Args TrainWords(bool prefetches, const std::string& save) const {
     const std::string model = "tests/data/word2vec_sparse_sgd/", attrs = TestPath("words.json");
     const std::string main = TestPath("words.pb"), startup = TestPath("words_startup.pb");
@@ -406,19 +406,19 @@ TEST_F(WeftServersTest, WorkerOrServerThatIsKilledEndsTheJobAndIsNamed) {
   }
 }
 
-TEST_F(WeftServersTest, ProcessesFetchRowsAStepAheadToTheSameBits) {
+TEST_F(WeftServersTest, ProcessesPrefetchRowsToTheSameBits) {
   const std::string expected = TestPath("pulled.npz"), found = TestPath("fetched.npz");
   const std::string trace = TestPath("trace.json");
   const ProcessResult threads =
       RunProcess(TrainWords(/*prefetches=*/false, expected) + Args{"--ranks", "4"});
   ASSERT_EQ(threads.status, 0) << threads.err;
-  EXPECT_THAT(threads.out, HasSubstr("of rank 0: 0 fetched a step ahead"));
+  EXPECT_THAT(threads.out, HasSubstr("of rank 0: 0 prefetched"));
   const ProcessResult processes =
       RunProcess(Launch(4, TrainWords(/*prefetches=*/true, found) + Args{"--trace", trace}));
   ASSERT_EQ(processes.status, 0) << processes.err;
   EXPECT_EQ(Contents(found), Contents(expected));
-  EXPECT_THAT(processes.out, Not(HasSubstr("of rank 0: 0 fetched a step ahead")));
-  EXPECT_THAT(Contents(trace), HasSubstr("\"cat\":\"fetch\""));
+  EXPECT_THAT(processes.out, Not(HasSubstr("of rank 0: 0 prefetched")));
+  EXPECT_THAT(Contents(trace), HasSubstr("\"cat\":\"prefetch\""));
 }
 
 // A checkpoint is whole, with the part of the server, whenever the server dies.

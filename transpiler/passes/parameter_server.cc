@@ -64,10 +64,10 @@ pb::OpDesc WithKey(pb::OpDesc op, size_t key) {
 // Writes the workers' part of the main program.
 class WorkerWriter {
  public:
-  // `fetched`: the lookups whose rows are fetched for the next step.
+  // `prefetched`: the lookups whose rows are prefetched for the next step.
   WorkerWriter(const Program& program, const std::vector<ServedParameter>& served,
-               const std::set<OpId>& fetched, Rewriter* rewriter)
-      : program_(program), served_(served), fetched_(fetched), rewriter_(*rewriter) {}
+               const std::set<OpId>& prefetched, Rewriter* rewriter)
+      : program_(program), served_(served), prefetched_(prefetched), rewriter_(*rewriter) {}
 
   void Write() {
     WritePrefetch();
@@ -127,7 +127,7 @@ class WorkerWriter {
     absl::string_view table_op = op.type();
     if (type == ServerOp::kLookup) {
       lookup.outputs = {{"Out", Names(program_, op.Output("Out"))}};
-      if (fetched_.count(id) > 0) lookup.attrs.emplace_back(std::string(kPrefetchAttr), true);
+      if (prefetched_.count(id) > 0) lookup.attrs.emplace_back(std::string(kPrefetchAttr), true);
     } else {
       lookup.inputs.push_back({"Out@GRAD", Names(program_, op.Input("Out@GRAD"))});
       lookup.outputs = {{"W@GRAD", Names(program_, op.Output("W@GRAD"))}};
@@ -154,7 +154,7 @@ class WorkerWriter {
 
   const Program& program_;
   const std::vector<ServedParameter>& served_;
-  const std::set<OpId>& fetched_;
+  const std::set<OpId>& prefetched_;
   Rewriter& rewriter_;
 };
 
@@ -236,10 +236,10 @@ class ServerWriter {
 };
 
 // The lookups whose ids are known a step ahead. Notes name the others.
-absl::StatusOr<std::set<OpId>> LookupsToFetch(const Program& program,
-                                              const std::vector<ServedParameter>& all,
-                                              PassContext* context) {
-  std::set<OpId> fetched;
+absl::StatusOr<std::set<OpId>> LookupsToPrefetch(const Program& program,
+                                                 const std::vector<ServedParameter>& all,
+                                                 PassContext* context) {
+  std::set<OpId> prefetched;
   std::string last = "no table is held by rows";
   const absl::flat_hash_set<VarId> fed = FindUnchangedData(program);
   for (const ServedParameter& served : all) {
@@ -248,8 +248,8 @@ absl::StatusOr<std::set<OpId>> LookupsToFetch(const Program& program,
       const Op op = program.op(id);
       const Symbol ids = op.Input("Ids")[0];
       if (fed.contains(program.block(0).Resolve(ids))) {
-        fetched.insert(id);
-        context->Explain(ParameterServer::kName, table, "rows fetched a step ahead",
+        prefetched.insert(id);
+        context->Explain(ParameterServer::kName, table, "rows prefetched",
                          "the ids of the next batch are fed",
                          {{"lookup", op.DebugName()}, {"ids", std::string(program.name(ids))}});
         continue;
@@ -257,10 +257,10 @@ absl::StatusOr<std::set<OpId>> LookupsToFetch(const Program& program,
       last = absl::StrCat(op.DebugName(), " looks up rows of ", table, " by ", program.name(ids),
                           ", which is not fed as it is");
       context->Note(absl::StrCat("note: pass ", ParameterServer::kName, ": prefetch_rows: ", last,
-                                 ": its rows are not fetched a step ahead"));
+                                 ": its rows are not prefetched"));
     }
   }
-  if (!fetched.empty()) return fetched;
+  if (!prefetched.empty()) return prefetched;
   return absl::FailedPreconditionError(
       absl::StrCat("prefetch_rows: expected a lookup by ids that are fed, found none: ", last));
 }
@@ -292,7 +292,7 @@ void ParameterServer::Options::Bind(OptionBinder& bind) {
   bind.Int("staleness", &staleness,
            "with --async: how many steps the slowest worker may be behind the fastest", 0, 1 << 20);
   bind.Switch("prefetch_rows", &prefetch_rows,
-              "workers fetch the rows of tables that the next batch looks up while a step runs");
+              "workers prefetch the rows of tables that the next batch looks up while a step runs");
 }
 
 Contract ParameterServer::contract() const {
@@ -311,12 +311,12 @@ absl::StatusOr<bool> ParameterServer::Run(PassContext& context, ProgramPair& pro
   WEFT_ASSIGN_OR_RETURN(const bool averages, ReductionAverages(options_.scale, program, context));
   WEFT_ASSIGN_OR_RETURN(context.server, ServerWriter(program, served, options_, averages).Write());
   ExplainServed(program, served, &context);
-  std::set<OpId> fetched;
+  std::set<OpId> prefetched;
   if (options_.prefetch_rows) {
-    WEFT_ASSIGN_OR_RETURN(fetched, LookupsToFetch(program, served, &context));
+    WEFT_ASSIGN_OR_RETURN(prefetched, LookupsToPrefetch(program, served, &context));
   }
   Rewriter rewriter(programs.main);
-  WorkerWriter(program, served, fetched, &rewriter).Write();
+  WorkerWriter(program, served, prefetched, &rewriter).Write();
   return CommitEdits(&rewriter);
 }
 

@@ -35,8 +35,8 @@ namespace weft {
 // row-sparse gradient that only lookups of the root block read, and whose optimizer is elementwise.
 // All others are held whole. With `wait` all_keys, all ps_receive come before the first optimizer.
 // With `async`, each gradient is an update of its own. With `prefetch_rows`, lookups whose ids are
-// fed have attribute `prefetch`: workers fetch the rows of the next step while a step runs. A note
-// names each other lookup.
+// fed have attribute `prefetch`: workers prefetch the rows of the next step while a step runs. A
+// note names each other lookup.
 //
 // The startup program does not change: workers and servers both run it, and keep what their
 // programs declare as persistable.

@@ -110,7 +110,7 @@ TEST(ParameterServer, TableThatOnlyLookupsReadIsHeldByRows) {
               AllOf(HasSubstr("is_sparse=true"), HasSubstr("by_rows=true")));
 }
 
-TEST(ParameterServer, RowsOfFedIdsAreFetchedAStepAhead) {
+TEST(ParameterServer, RowsOfFedIdsArePrefetched) {
   RewriteOptions options = OnServers({"table"});
   ExpectRewrite("parameter-server{prefetch_rows=on}", kTable, R"(
     var table : fp32[5, 2]
@@ -142,8 +142,7 @@ TEST(ParameterServer, RowsOfComputedIdsAreNot) {
       result.notes,
       ::testing::Contains(
           "note: pass parameter-server: prefetch_rows: op 2 (lookup_table_v2) looks up rows "
-          "of table by others, which is not fed as it is: its rows are not fetched a step "
-          "ahead"));
+          "of table by others, which is not fed as it is: its rows are not prefetched"));
   const std::string written = "    Out=[ids] = assign(X=[ids])\n";
   EXPECT_THAT(
       RewriteStatus(kPrefetch, absl::StrReplaceAll(kTable, {{first, written + first}}), options),

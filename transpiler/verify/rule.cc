@@ -94,7 +94,7 @@ constexpr Rule kRules[] = {
     {"W516", Layer::kAcrossRanks, Severity::kError,
      "workers and servers disagree on what they exchange"},
     {"W517", Layer::kAcrossRanks, Severity::kError,
-     "rows of the next step fetched by ids that are not fed"},
+     "rows of the next step prefetched by ids that are not fed"},
     {"W601", Layer::kEquivalence, Severity::kError, "parameter update differs from the original"},
     {"W602", Layer::kEquivalence, Severity::kError, "state differs from the original"},
     {"W603", Layer::kEquivalence, Severity::kError, "persistable variable of the original missing"},

@@ -109,7 +109,7 @@ class ServerChecker {
       CheckTypes(key, use, sections_.at(key));
     }
     CheckUsesOfPulled();
-    CheckFetches();
+    CheckPrefetchedIds();
     CheckReductions();
     CheckHolders();
   }
@@ -284,7 +284,7 @@ class ServerChecker {
   }
 
   // A worker takes the ids of the next step from the batch.
-  void CheckFetches() {
+  void CheckPrefetchedIds() {
     absl::optional<absl::flat_hash_set<VarId>> fed;
     for (const auto& [key, use] : uses_) {
       for (OpId id : use.lookups) {

@@ -1,5 +1,5 @@
-// Rows of tables on servers that workers fetch a step ahead: the same values, while the step before
-// runs, in bounded memory.
+// Rows of tables on servers that workers prefetch a step ahead: the same values, while the step
+// before runs, in bounded memory.
 #include <malloc.h>
 
 #include <algorithm>
@@ -195,26 +195,26 @@ Job Varied(int64_t steps) {
   return job;
 }
 
-TEST(FetchedRows, HaveTheBitsOfRowsThatArePulled) {
+TEST(PrefetchedRows, HaveTheBitsOfRowsThatArePulled) {
   Job job = Varied(60);
   const Counts counts = CountsOf(job);
   ASSERT_GT(counts.changed, 20);
-  WEFT_ASSERT_OK_AND_ASSIGN(const Ran fetched, Train(job));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Ran prefetched, Train(job));
   job.prefetches = false;
   WEFT_ASSERT_OK_AND_ASSIGN(const Ran pulled, Train(job));
-  EXPECT_EQ(fetched.rows, pulled.rows);
-  EXPECT_EQ(std::memcmp(fetched.table.raw(), pulled.table.raw(), pulled.table.bytes()), 0);
+  EXPECT_EQ(prefetched.rows, pulled.rows);
+  EXPECT_EQ(std::memcmp(prefetched.table.raw(), pulled.table.raw(), pulled.table.bytes()), 0);
   EXPECT_EQ(pulled.traffic.pulled, counts.rows);
-  EXPECT_EQ(pulled.traffic.fetched, 0);
+  EXPECT_EQ(pulled.traffic.prefetched, 0);
   EXPECT_EQ(pulled.traffic.waited_bytes, counts.rows * job.columns * 4);
   // Where a batch is not read in time, its rows are pulled.
-  EXPECT_EQ(fetched.traffic.pulled + fetched.traffic.fetched, counts.rows);
-  EXPECT_GT(fetched.traffic.fetched, counts.rows / 2);
-  EXPECT_LE(fetched.traffic.changed, fetched.traffic.fetched);
-  EXPECT_LT(fetched.traffic.waited_bytes, pulled.traffic.waited_bytes);
+  EXPECT_EQ(prefetched.traffic.pulled + prefetched.traffic.prefetched, counts.rows);
+  EXPECT_GT(prefetched.traffic.prefetched, counts.rows / 2);
+  EXPECT_LE(prefetched.traffic.changed, prefetched.traffic.prefetched);
+  EXPECT_LT(prefetched.traffic.waited_bytes, pulled.traffic.waited_bytes);
 }
 
-TEST(FetchedRows, ThoseThatTheStepHasUpdatedAloneComeAgain) {
+TEST(PrefetchedRows, ThoseThatTheStepHasUpdatedAloneComeAgain) {
   Job job;
   for (int i = 0; i < 10; ++i) {
     for (const Batch& batch : std::vector<Batch>{{0, 1}, {1, 2, 3}, {4}, {4, 4, 0}}) {
@@ -223,15 +223,15 @@ TEST(FetchedRows, ThoseThatTheStepHasUpdatedAloneComeAgain) {
   }
   const Counts counts = CountsOf(job);
   WEFT_ASSERT_OK_AND_ASSIGN(const Ran ran, Train(job));
-  EXPECT_GT(ran.traffic.fetched, counts.rows / 2);
+  EXPECT_GT(ran.traffic.prefetched, counts.rows / 2);
   EXPECT_LE(ran.traffic.changed, counts.changed);
   constexpr int64_t kFirst = 2;  // rows of the first step, which pulls
-  if (ran.traffic.fetched + kFirst == counts.rows) {
+  if (ran.traffic.prefetched + kFirst == counts.rows) {
     EXPECT_EQ(ran.traffic.changed, counts.changed);
   }
 }
 
-TEST(FetchedRows, RowThatTheTableLacksIsAnErrorOfItsStep) {
+TEST(PrefetchedRows, RowThatTheTableLacksIsAnErrorOfItsStep) {
   Job job;
   job.batches = {{{0}}, {{1}}, {{2, 8}}, {{3}}};
   std::vector<int64_t> done;
@@ -242,20 +242,21 @@ TEST(FetchedRows, RowThatTheTableLacksIsAnErrorOfItsStep) {
   EXPECT_THAT(done, ::testing::ElementsAre(0, 1));
 }
 
-TEST(FetchedRows, ComeWhileTheStepBeforeComputes) {
+TEST(PrefetchedRows, ComeWhileTheStepBeforeComputes) {
   Job job;
   job.slow = {true};
   job.batches.assign(12, {{1, 2}});
   std::map<int64_t, OpSpan> computed;  // by step: from the end of the lookup to the push
-  int64_t fetches = 0, overlapping = 0;
+  int64_t prefetches = 0, overlapping = 0;
   job.on_trace = [&](const StepTrace& trace) {
-    for (const FetchSpan& fetch : trace.fetches) {
-      ++fetches;
-      EXPECT_EQ(fetch.table, "table");
-      EXPECT_EQ(fetch.rows, 2);
-      EXPECT_EQ(fetch.changed, 2);
+    for (const PrefetchSpan& prefetch : trace.prefetches) {
+      ++prefetches;
+      EXPECT_EQ(prefetch.table, "table");
+      EXPECT_EQ(prefetch.rows, 2);
+      EXPECT_EQ(prefetch.changed, 2);
       const OpSpan& before = computed.at(trace.step - 1);
-      overlapping += fetch.begin < before.end && fetch.end > before.begin && fetch.end < before.end;
+      overlapping +=
+          prefetch.begin < before.end && prefetch.end > before.begin && prefetch.end < before.end;
     }
     OpSpan& span = computed[trace.step];
     for (const OpSpan& op : trace.spans[0]) {
@@ -265,13 +266,13 @@ TEST(FetchedRows, ComeWhileTheStepBeforeComputes) {
     }
   };
   WEFT_ASSERT_OK(Train(job).status());
-  EXPECT_GT(fetches, 0);
+  EXPECT_GT(prefetches, 0);
   EXPECT_GT(overlapping, 0);
 }
 
 // One row that both workers look up: it counts updates, 1 for each of worker 0, and 1024 for each
 // of worker 1, which computes for longer.
-TEST(FetchedRows, AsynchronousWorkersStayWithinTheStaleness) {
+TEST(PrefetchedRows, AsynchronousWorkersStayWithinTheStaleness) {
   for (const int64_t staleness : {0, 3}) {
     SCOPED_TRACE(staleness);
     Job job;
@@ -296,7 +297,7 @@ TEST(FetchedRows, AsynchronousWorkersStayWithinTheStaleness) {
 }
 
 // A worker and a server keep a batch each.
-TEST(FetchedRows, MemoryDoesNotGrowWithTheSteps) {
+TEST(PrefetchedRows, MemoryDoesNotGrowWithTheSteps) {
   constexpr int64_t kRows = 4000, kBatchBytes = kRows * 64 * 4, kSteps = 40;
   Job job;
   job.rows = kRows;
@@ -310,7 +311,7 @@ TEST(FetchedRows, MemoryDoesNotGrowWithTheSteps) {
     live.push_back(static_cast<int64_t>(info.uordblks + info.hblkhd));
   };
   WEFT_ASSERT_OK_AND_ASSIGN(const Ran ran, Train(job));
-  EXPECT_GT(ran.traffic.fetched, kRows * kSteps / 2);
+  EXPECT_GT(ran.traffic.prefetched, kRows * kSteps / 2);
   const auto most = [&](int64_t begin, int64_t end) {
     return *std::max_element(live.begin() + begin, live.begin() + end);
   };
