@@ -94,8 +94,7 @@ std::pair<absl::StatusCode, std::string> RefusalOf(const FeaturePair& pair) {
     case Verdict::kNeedsReduction:
       return {kRefused, "pass periodic-broadcast needs gradients-reduced"};
     case Verdict::kNeedsEveryStep:
-      return {kRefused,
-              "expected an update in the root block, which all workers run in every step"};
+      return {kRefused, "pass parameter-server cannot run: gradients-accumulated already holds"};
     case Verdict::kNeedsMerged:
       return {kRefused, "workers and servers together: op "};
     default:
@@ -121,7 +120,8 @@ TEST_P(IllegalPairTest, IsRefused) {
       StatusIs(code, HasSubstr(message)));
   if (is_verified) return;
   EXPECT_TRUE(programs.main.Serialize() == main);
-  if (verdict == Verdict::kOneExchange || verdict == Verdict::kNeedsReduction) {
+  if (verdict == Verdict::kOneExchange || verdict == Verdict::kNeedsReduction ||
+      verdict == Verdict::kNeedsEveryStep) {
     EXPECT_TRUE(programs.startup.Serialize() == startup) << "a contract refuses the pair";
   }
 }

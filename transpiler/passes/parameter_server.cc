@@ -296,7 +296,10 @@ void ParameterServer::Options::Bind(OptionBinder& bind) {
 }
 
 Contract ParameterServer::contract() const {
-  return Contract().ConflictsWith(kGradientsReduced).ConflictsWith(kParametersAveraged);
+  return Contract()
+      .ConflictsWith(kGradientsAccumulated)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
 }
 
 Claims ParameterServer::claims(const PassContext& context) const {
