@@ -1,6 +1,7 @@
 #include "executor/rank_runner.h"
 
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <random>
 #include <string>
@@ -13,6 +14,7 @@
 #include "base/status_macros.h"
 #include "executor/catch_exceptions.h"
 #include "executor/finite.h"
+#include "ops/schema/device_ops.h"
 
 namespace weft {
 namespace {
@@ -51,7 +53,17 @@ void RankRunner::Run() {
 }
 
 WorkerPort::NextFeed RankRunner::NextFeed() {
-  return [this](int64_t step, int variable) { return job_.feeder->Peek(step, rank_, variable); };
+  // With two devices, what is fed is on the host, and an op may read its copy.
+  std::map<int, int> copied_from;
+  for (const Plan::PlanOp& op : job_.main_plan->ops) {
+    if (!CopiesFrom(op.type).has_value()) continue;
+    const auto from = copied_from.find(op.inputs[0]);
+    copied_from[op.outputs[0]] = from == copied_from.end() ? op.inputs[0] : from->second;
+  }
+  return [this, copied_from = std::move(copied_from)](int64_t step, int variable) {
+    const auto from = copied_from.find(variable);
+    return job_.feeder->Peek(step, rank_, from == copied_from.end() ? variable : from->second);
+  };
 }
 
 absl::Status RankRunner::RunAll() {

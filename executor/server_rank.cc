@@ -210,6 +210,7 @@ absl::Status ServerRank::RunSteps() {
     if (!begins) return is_due ? absl::OkStatus() : GiveState();
     for (int round = 0; round < rounds; ++round) {
       if (round > 0) WEFT_RETURN_IF_ERROR(WaitForStep().status());
+      job_.steps->AskToStop();
       WEFT_RETURN_IF_ERROR(executor_->RunStep());
     }
   }

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
@@ -316,6 +317,40 @@ TEST(ServerPrograms, EveryMistakeIsReportedOrChangesNothing) {
     }
   }
   EXPECT_GT(reported, static_cast<int>(mistakes.all().size()) / 2);
+}
+
+// Workers add the decay, and servers take the mean of the sums.
+TEST(ServerPrograms, WeightDecayIsAddedBeforeTheMean) {
+  TrainingSpec spec;
+  spec.layers = {{4, Activation::kTanh, /*bias=*/true}};
+  spec.head.layer = 1;
+  spec.l2_decay = true;
+  const TrainingPrograms programs = BuildPrograms(spec);
+  const std::vector<std::string> updated = UpdatedParameters(programs.main);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Served served, Rewrite(programs, updated));
+  WEFT_EXPECT_OK(Train(programs, served, 1).status());
+}
+
+// Parameters that are not on servers are reduced, also where servers do not wait.
+TEST(ServerPrograms, MistakesBesideAsynchronousServersAreReported) {
+  const TrainingPrograms programs = EqualLayers();
+  const std::string on_servers = UpdatedParameters(programs.main)[0];
+  WEFT_ASSERT_OK_AND_ASSIGN(const Served right, Rewrite(programs, {on_servers}, {{"async", "on"}}));
+  const Mistake none{"", right.worker.ToProto(), right.server->ToProto()};
+  Served mutant = right;
+  EXPECT_FALSE(IsReported(programs, none, &mutant));
+  const auto& ops = none.worker.blocks(0).ops();
+  int num_mistakes = 0;
+  for (int i = 0; i < ops.size(); ++i) {
+    const Op op = right.worker.op(right.worker.block(0).ops()[i]);
+    const bool updates = !op.Input("Param").empty();
+    if (!updates && !absl::StartsWith(op.type(), "c_allreduce")) continue;
+    ++num_mistakes;
+    Mistake mistake = none;
+    mistake.worker.mutable_blocks(0)->mutable_ops()->DeleteSubrange(i, 1);
+    EXPECT_TRUE(IsReported(programs, mistake, &mutant)) << op.DebugName() << " dropped";
+  }
+  EXPECT_GE(num_mistakes, 2);
 }
 
 }  // namespace

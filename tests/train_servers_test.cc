@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
@@ -61,7 +62,8 @@ std::set<std::string> ParamsOf(const Program& main) {
 
 // With these parameters on servers; none: all-reduce alone.
 absl::StatusOr<Programs> Rewrite(const std::string& model, const std::set<std::string>& on_servers,
-                                 const std::map<std::string, std::string>& flags = {}) {
+                                 const std::map<std::string, std::string>& flags = {},
+                                 const std::string& place = "") {
   WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(PathOf(model, "main.pb")));
   WEFT_ASSIGN_OR_RETURN(Program startup, ReadProgram(PathOf(model, "startup.pb")));
   Programs programs{std::move(main), std::move(startup), absl::nullopt};
@@ -69,6 +71,7 @@ absl::StatusOr<Programs> Rewrite(const std::string& model, const std::set<std::s
   options.mode = on_servers.empty() ? "grad_allreduce" : "parameter_server";
   options.mode_flags = flags;
   options.mode_flags["sparse"] = "rows";
+  options.place = place;
   for (const std::string& param : on_servers) options.param_attrs[param].parameter_server = true;
   ProgramPair pair{&programs.main, &programs.startup};
   WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, pair));
@@ -188,6 +191,21 @@ TEST_P(TrainServersTest, OtherParametersAreReduced) {
   run.servers = 1;
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), served, run));
   ExpectSameBits(expected, found);
+}
+
+// Gradients on the host, and the rest of the worker on an accelerator.
+TEST_P(TrainServersTest, PlacedWorkersTrainToTheSameBits) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs reduced, Rewrite(Model(), {}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), reduced, {}));
+  std::map<std::string, std::string> flags;
+  if (absl::StrContains(Model(), "word2vec")) flags["prefetch_rows"] = "on";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs placed,
+                            Rewrite(Model(), AllParams(), flags, "type:*_grad=cpu"));
+  ServerRun run;
+  run.servers = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), placed, run));
+  ExpectSameBits(expected, found);
+  EXPECT_EQ(found.rows.prefetched > 0, !flags.empty());
 }
 
 TEST_P(TrainServersTest, ResumedRunGoesOnWithTheSameBits) {

@@ -406,6 +406,36 @@ TEST_F(WeftServersTest, WorkerOrServerThatIsKilledEndsTheJobAndIsNamed) {
   }
 }
 
+TEST_F(WeftServersTest, SignalToAServerStopsAll) {
+  const std::string checkpoint = TestPath("run.ckpt");
+  Process launcher(Launch(3, EndlessRun(Servers() + Args{"--checkpoint", checkpoint})));
+  WaitForLines(&launcher, 20);
+  kill(PidOf(2), SIGTERM);
+  const ProcessResult stopped = launcher.Wait();
+  EXPECT_EQ(stopped.status, 128 + SIGTERM) << stopped.err;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint state, ReadCheckpoint(checkpoint));
+  EXPECT_THAT(stopped.err, HasSubstr(absl::StrCat(
+                               "[0] note: stopped by a signal to another process before step ",
+                               state.step, " of 100000000")));
+}
+
+TEST_F(WeftServersTest, ParametersOfServersAreSavedAsParameters) {
+  const std::string save = TestPath("model.pdparams");
+  const ProcessResult result =
+      RunProcess(Run(Servers() + Args{"--ranks", "3", "--steps", "2", "--save", save}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(Contents(save), AllOf(HasSubstr("fc_0.w_0"), HasSubstr("fc_0.b_0")));
+  EXPECT_THAT(Contents(TestPath("model.pdopt")), Not(HasSubstr("fc_0.w_0")));
+}
+
+TEST_F(WeftServersTest, ProgramOfAPartCanBeConverted) {
+  for (const std::string& part : {main_, server_}) {
+    const ProcessResult result =
+        RunProcess({"tools/transpile", "--mode", "none", part, TestPath("converted.prog")});
+    EXPECT_EQ(result.status, 0) << result.err;
+  }
+}
+
 TEST_F(WeftServersTest, ProcessesPrefetchRowsToTheSameBits) {
   const std::string expected = TestPath("pulled.npz"), found = TestPath("fetched.npz");
   const std::string trace = TestPath("trace.json");

@@ -10,6 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/feed_layout.h"
@@ -24,6 +25,8 @@
 
 namespace weft {
 namespace {
+
+constexpr int kDefaultStaleness = 4, kMaxStaleness = 1 << 20;
 
 NewOp OnKey(ServerOp op, size_t key, int role) {
   NewOp built;
@@ -201,7 +204,8 @@ class ServerWriter {
     serve.inputs = {{"X", {std::string(program_.name(served_[key].param))}}};
     serve.attrs.emplace_back("by_rows", served_[key].is_table());
     serve.attrs.emplace_back("is_async", options_.is_async);
-    serve.attrs.emplace_back("staleness", options_.is_async ? options_.staleness : 0);
+    serve.attrs.emplace_back(
+        "staleness", options_.is_async ? options_.staleness.value_or(kDefaultStaleness) : 0);
     return BuildOp(serve, Dialect::kWeft);
   }
 
@@ -289,8 +293,16 @@ void ParameterServer::Options::Bind(OptionBinder& bind) {
   bind.Switch("async", &is_async,
               "servers update by each gradient as it comes, instead of by the mean over the "
               "workers");
-  bind.Int("staleness", &staleness,
-           "with --async: how many steps the slowest worker may be behind the fastest", 0, 1 << 20);
+  bind.Parsed("staleness", &staleness, absl::StrCat(kDefaultStaleness),
+              "with --async: how many steps the slowest worker may be behind the fastest",
+              absl::StrCat("an integer >= 0 and <= ", kMaxStaleness),
+              [](absl::string_view text) -> absl::StatusOr<int> {
+                int steps = 0;
+                if (absl::SimpleAtoi(text, &steps) && steps >= 0 && steps <= kMaxStaleness) {
+                  return steps;
+                }
+                return absl::InvalidArgumentError("no number of steps");
+              });
   bind.Switch("prefetch_rows", &prefetch_rows,
               "workers prefetch the rows of tables that the next batch looks up while a step runs");
 }
@@ -306,7 +318,20 @@ Claims ParameterServer::claims(const PassContext& context) const {
   return Claims::Of(GradientsUnder(options_.scale, context));
 }
 
+absl::Status ParameterServer::CheckOptions() const {
+  if (options_.staleness.has_value() && !options_.is_async) {
+    return absl::InvalidArgumentError(
+        "option staleness: expected option async with it: without, servers wait for all workers");
+  }
+  if (options_.wait == Wait::kAllKeys && options_.is_async) {
+    return absl::InvalidArgumentError(
+        "option wait: expected per_key with option async, which waits for no other gradient");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> ParameterServer::Run(PassContext& context, ProgramPair& programs) const {
+  WEFT_RETURN_IF_ERROR(CheckOptions());
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<ServedParameter> served,
                         FindServedParameters(program, context.param_attrs));

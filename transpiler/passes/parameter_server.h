@@ -1,8 +1,10 @@
 #ifndef WEFT_TRANSPILER_PASSES_PARAMETER_SERVER_H_
 #define WEFT_TRANSPILER_PASSES_PARAMETER_SERVER_H_
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "base/option_binder.h"
 #include "transpiler/passes/gradient_scale.h"
 #include "transpiler/pipeline/pass.h"
@@ -47,7 +49,8 @@ namespace weft {
 // optimizer, of this parameter alone, in the root block; a type that is not known; an op that
 // writes the parameter or its optimizer's state, or reads that state; an op that reads the
 // parameter after its update; the conditions of ReductionAverages; `prefetch_rows` without a lookup
-// whose ids are fed. O(arguments).
+// whose ids are fed. InvalidArgument: `staleness` without `async`, or `wait` all_keys with it.
+// O(arguments).
 class ParameterServer : public Pass {
  public:
   static constexpr absl::string_view kName = "parameter-server";
@@ -58,7 +61,7 @@ class ParameterServer : public Pass {
     GradientScale scale = GradientScale::kAuto;
     Wait wait = Wait::kPerKey;
     bool is_async = false;
-    int staleness = 4;
+    absl::optional<int> staleness;  // none: 4
     bool prefetch_rows = false;
     void Bind(OptionBinder& bind);
   };
@@ -70,6 +73,8 @@ class ParameterServer : public Pass {
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:
+  absl::Status CheckOptions() const;
+
   Options options_;
 };
 

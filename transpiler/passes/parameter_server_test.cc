@@ -206,6 +206,15 @@ TEST(ParameterServer, ClippedGradientIsRefused) {
               StatusIs(kRefused, HasSubstr("workers and servers together: ")));
 }
 
+TEST(ParameterServer, OptionsThatHaveNoEffectAreRefused) {
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(RewriteStatus("parameter-server{staleness=4}", kMomentum, OnServers({"w"})),
+              StatusIs(kInvalid, HasSubstr("option staleness: expected option async with it")));
+  EXPECT_THAT(
+      RewriteStatus("parameter-server{async=on,wait=all_keys}", kMomentum, OnServers({"w"})),
+      StatusIs(kInvalid, HasSubstr("option wait: expected per_key with option async")));
+}
+
 TEST(ParameterServer, AsynchronousUpdatesAreNoted) {
   RewriteOptions options = OnServers({"w"});
   options.erased_vars = {"v"};

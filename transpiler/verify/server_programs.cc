@@ -73,7 +73,7 @@ std::map<int64_t, Use> UsesOf(const Program& worker) {
         uses[key].prefetches.push_back(op.id());
       }
     }
-    if (!KeyOf(op).has_value()) return;
+    if (!KeyOf(op).has_value() || !IsOfWorker(type)) return;
     Use& use = uses[*KeyOf(op)];
     if (type == ServerOp::kPull) use.pulls.push_back(op.id());
     if (type == ServerOp::kLookup) use.lookups.push_back(op.id());
@@ -100,6 +100,8 @@ class ServerChecker {
   }
 
   void Check() {
+    CheckRoles();
+    if (findings_.HasErrors()) return;
     CheckBlocks();
     for (const auto& [key, use] : uses_) CheckUse(key, use);
     for (const auto& [key, section] : sections_) CheckSection(key, section);
@@ -127,6 +129,35 @@ class ServerChecker {
                       const std::string& message) {
     Reporter({0, false}, &findings_)
         .Add(rule, OpId(), variable, absl::StrCat("server program: ", op.DebugName(), message));
+  }
+
+  // Each program has its own ops.
+  void CheckRoles() {
+    ForEachServerOp(worker_, [this](const Op& op, ServerOp type) {
+      if (IsOfWorker(type)) return;
+      Report("W511", op, "",
+             ": expected a program of workers, found that of the servers; give it as --server, and "
+             "that of the workers as the main program");
+    });
+    if (server_ == nullptr) return;
+    absl::optional<bool> is_async;
+    ForEachServerOp(*server_, [&](const Op& op, ServerOp type) {
+      if (IsOfWorker(type)) {
+        return ReportOfServer("W511", op, "",
+                              ": expected a program of servers, found an op of workers");
+      }
+      const bool here = op.BoolAttr("is_async").value_or(false);
+      if (here != is_async.value_or(here)) {
+        ReportOfServer("W514", op, "",
+                       absl::StrCat(" attribute is_async: expected ", *is_async ? "true" : "false",
+                                    " as in the ops before it, found ", here ? "true" : "false"));
+      }
+      is_async = is_async.value_or(here);
+      if (KeyOf(op).value_or(0) >= 0) return;
+      ReportOfServer("W514", op, "",
+                     absl::StrCat(" attribute ", kServerKeyAttr, ": expected a key of 0 or more, ",
+                                  "found ", *KeyOf(op)));
+    });
   }
 
   // Workers and servers meet in every step.
