@@ -55,10 +55,11 @@ class UnwrittenReads {
 
 absl::flat_hash_set<VarId> FindUnchangedData(const Program& program) {
   absl::flat_hash_map<VarId, int> num_writers;
+  OpTraits traits(program);
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
-      if (HandsOutData(op.type())) continue;
+      if (HandsOutData(op.type()) || traits.Has(op, Trait::kStreamSync)) continue;
       for (Symbol name : op.output_args()) ++num_writers[program.block(block).Resolve(name)];
     }
   }

@@ -38,6 +38,7 @@ TEST(FeedLayout, UnchangedDataIsWhatOpsReadAsItIsFed) {
     var twice : fp32[2]
     var computed : fp32[2]
     Out=[fed@SIM] = memcpy_h2d(X=[fed])
+    Out=[fed@SIM] = stream_wait(X=[fed@SIM]) {stream="compute", awaited="h2d"}
     Out=[fed@CPU] = memcpy_d2h(X=[fed@SIM])
     Out=[changed@SIM] = memcpy_h2d(X=[changed])
     Out=[twice] = memcpy_h2d(X=[fed])
