@@ -41,10 +41,24 @@ absl::StatusOr<BatchReader::Part> BatchReader::Take(int64_t step, int rank) {
   // The first one: ranks have taken what comes before.
   batches_.pop_front();
   ++first_step_;
-  const bool is_empty = batches_.empty();
+  const bool is_needed = batches_.size() == num_left_;
   lock.unlock();
-  if (is_empty) is_empty_.notify_one();
+  if (is_needed) is_needed_.notify_one();
   return part;
+}
+
+absl::optional<Tensor> BatchReader::Peek(int64_t step, int rank, size_t index) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (num_left_ == 0) {
+    num_left_ = 1;
+    is_needed_.notify_one();
+  }
+  const bool is_read =
+      step >= first_step_ && step - first_step_ < static_cast<int64_t>(batches_.size());
+  if (!is_read) return absl::nullopt;
+  const std::vector<Part>& parts = batches_[step - first_step_].parts;
+  if (parts.empty() || index >= parts[rank].size()) return absl::nullopt;
+  return parts[rank][index].Clone();
 }
 
 void BatchReader::GiveBack(int rank, Part part) {
@@ -56,7 +70,7 @@ void BatchReader::Stop() {
   std::lock_guard<std::mutex> lock(mutex_);
   is_stopped_ = true;
   has_batch_.notify_all();
-  is_empty_.notify_all();
+  is_needed_.notify_all();
 }
 
 absl::Status BatchReader::StartThread() {
@@ -75,7 +89,7 @@ void BatchReader::ReadAll() {
     std::unique_lock<std::mutex> lock(mutex_);
     // Waking a thread takes up to 20 us of a step of the rank that does it: not for every batch.
     if (batches_.size() == kMaxBatches) {
-      is_empty_.wait(lock, [&] { return batches_.empty() || is_stopped_; });
+      is_needed_.wait(lock, [&] { return batches_.size() <= num_left_ || is_stopped_; });
     }
     if (is_stopped_) return;
     std::vector<Part> spare = TakeSpare();

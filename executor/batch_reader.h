@@ -13,13 +13,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "ops/tensor.h"
 
 namespace weft {
 
 // A thread reads batches in the order of steps, while the ranks compute: kMaxBatches of them, and
-// again as many once the ranks have taken these. It begins when the first rank asks for its part,
-// and ends with the run or the first error.
+// again as many once the ranks have taken these; where ranks look ahead (Peek), once they have
+// taken all but one. It begins when the first rank asks for its part, and ends with the run or the
+// first error.
 class BatchReader {
  public:
   // The part of one rank: by fed variable.
@@ -42,6 +44,10 @@ class BatchReader {
   // step, and throws what that threw; ResourceExhausted if there is no thread; Aborted after Stop.
   // Thread-safe.
   absl::StatusOr<Part> Take(int64_t step, int rank);
+
+  // A copy of tensor `index` of a part that Take will return; none if it is not read yet, cannot be
+  // read, or is not of the run. Does not wait. Thread-safe.
+  absl::optional<Tensor> Peek(int64_t step, int rank, size_t index);
 
   // Gives back a part that Take has returned. The memory of large tensors is slow to allocate and
   // free. Thread-safe.
@@ -67,7 +73,8 @@ class BatchReader {
   const int64_t begin_step_, end_step_;
   const ReadParts read_;
   std::mutex mutex_;
-  std::condition_variable has_batch_, is_empty_;
+  std::condition_variable has_batch_, is_needed_;
+  size_t num_left_ = 0;  // with so many batches, more are read
   std::deque<Batch> batches_;
   int64_t first_step_;                    // of batches_
   std::vector<std::vector<Part>> spare_;  // by rank

@@ -161,6 +161,40 @@ TEST(BatchReaderTest, PartsThatAreGivenBackAreUsedAgain) {
   EXPECT_THAT(seen, ElementsAre(0, 1));
 }
 
+TEST(BatchReaderTest, NextBatchCanBeSeenBeforeItIsTaken) {
+  constexpr int64_t kSteps = 3 * BatchReader::kMaxBatches;
+  Counter counter;
+  BatchReader reader(2, 0, kSteps, counter.For(2));
+  EXPECT_FALSE(reader.Peek(1, 0, 0).has_value()) << "nothing is read";
+  for (int64_t step = 0; step < kSteps; ++step) {
+    for (int rank : {0, 1}) WEFT_EXPECT_OK(reader.Take(step, rank));
+    if (step + 1 == kSteps) break;
+    // Without a Peek, the reader would wait for the last of its batches to be taken.
+    counter.WaitFor(step + 2);
+    absl::optional<Tensor> next;
+    while (!next.has_value()) next = reader.Peek(step + 1, 1, 0);
+    EXPECT_THAT(Values<float>(*next), ElementsAre(step + 1, 1));
+    EXPECT_FALSE(reader.Peek(step + 1, 1, 1).has_value()) << "no such tensor";
+    EXPECT_FALSE(reader.Peek(step, 0, 0).has_value()) << "taken";
+    EXPECT_LE(counter.reads, step + 1 + BatchReader::kMaxBatches);
+  }
+  EXPECT_FALSE(reader.Peek(kSteps, 0, 0).has_value()) << "not of the run";
+}
+
+TEST(BatchReaderTest, BatchThatCannotBeReadIsNotSeen) {
+  std::atomic<bool> has_failed{false};
+  BatchReader reader(1, 0, 100, [&](int64_t step, std::vector<BatchReader::Part>) -> Parts {
+    if (step == 0) return PartsOf(step, 1);
+    has_failed = true;
+    return absl::DataLossError("truncated");
+  });
+  WEFT_EXPECT_OK(reader.Take(0, 0));
+  while (!has_failed) std::this_thread::yield();
+  EXPECT_FALSE(reader.Peek(1, 0, 0).has_value());
+  EXPECT_THAT(reader.Take(1, 0), StatusIs(absl::StatusCode::kDataLoss, "truncated"));
+  EXPECT_FALSE(reader.Peek(1, 0, 0).has_value());
+}
+
 TEST(BatchReaderTest, EndsWhileBatchesAreLeft) {
   Counter counter;
   {

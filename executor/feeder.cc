@@ -228,6 +228,12 @@ absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tens
   return absl::OkStatus();
 }
 
+absl::StatusOr<absl::optional<Tensor>> Feeder::Peek(int64_t step, int rank, int variable) {
+  const auto fed = std::find(variables_.begin(), variables_.end(), variable);
+  if (fed == variables_.end()) return absl::FailedPreconditionError("the variable is not fed");
+  return reader_.Peek(step, rank - world_.first, fed - variables_.begin());
+}
+
 int64_t Feeder::samples(absl::Span<Tensor* const> tensors) const {
   for (size_t i = 0; i < variables_.size(); ++i) {
     const Tensor& fed = *tensors[variables_[i]];

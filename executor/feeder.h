@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "executor/batch_reader.h"
 #include "executor/plan.h"
@@ -66,6 +67,11 @@ class Feeder {
   //   Aborted            after Stop
   // or the error of the source, or what that throws.
   absl::Status Feed(int64_t step, int rank, absl::Span<Tensor* const> tensors);
+
+  // What Feed will give to a rank of this process in a later step, copied; none if it is not read
+  // yet, or is not of the run. Does not wait. FailedPrecondition if the variable of the plan is not
+  // fed. Thread-safe.
+  absl::StatusOr<absl::optional<Tensor>> Peek(int64_t step, int rank, int variable);
 
   // Releases ranks that wait in Feed: the run ends. Thread-safe.
   void Stop() { reader_.Stop(); }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <new>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/catch_exceptions.h"
 #include "executor/finite.h"
 #include "executor/step_types.h"
 #include "ops/make_kernel.h"
@@ -44,18 +44,6 @@ std::string NeedsText(const ValueMemory& memory) {
   if (!memory.on_two_devices) return text(memory.kept, memory.live);
   return absl::StrCat("on the accelerator ", text(memory.kept, memory.live), ", on the host ",
                       text(memory.host_kept, memory.host_live));
-}
-
-// Kernels do not throw, but what they call may.
-template <typename Run>
-absl::Status Try(Run run) {
-  try {
-    return run();
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("out of memory");
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
 }
 
 // What an op reads; what a rank passes to a collective.
@@ -450,7 +438,8 @@ absl::Status PlanExecutor::RunChain(const BoundOp& first) {
     const int64_t count = std::min(kPointwisePart, first.chain_size - begin);
     for (int index : first.chain) {
       BoundOp& bound = step_->op(index);
-      const absl::Status status = Try([&] { return bound.kernel.RunPart(begin, count); });
+      const absl::Status status =
+          CatchExceptions([&] { return bound.kernel.RunPart(begin, count); });
       if (!status.ok()) return Failed(bound.op->name, status);
     }
   }
@@ -497,11 +486,11 @@ absl::Status PlanExecutor::TryOp(BoundOp* bound) {
   };
   if (bound->op->is_copy) {
     const auto begin = std::chrono::steady_clock::now();
-    WEFT_RETURN_IF_ERROR(Try(run));
+    WEFT_RETURN_IF_ERROR(CatchExceptions(run));
     const auto bytes = static_cast<int64_t>(bound->inputs[0]->bytes());
     std::this_thread::sleep_until(begin + options_.device->CopyTime(bytes));
   } else {
-    WEFT_RETURN_IF_ERROR(Try(run));
+    WEFT_RETURN_IF_ERROR(CatchExceptions(run));
   }
   return options_.check_nan ? CheckFinite(*bound) : absl::OkStatus();
 }
@@ -541,7 +530,7 @@ absl::Status PlanExecutor::RunControl(BoundOp* bound) {
 // An error ends the group: the others of its collectives are skipped.
 absl::Status PlanExecutor::RunInGroup(const BoundOp& bound) const {
   if (bound.opens_group) WEFT_RETURN_IF_ERROR(bound.communicator->BeginGroup());
-  absl::Status status = Try([&] {
+  absl::Status status = CatchExceptions([&] {
     const absl::Status inputs = CheckInputs(bound);
     return inputs.ok() ? RunCollective(bound) : inputs;
   });

@@ -1,8 +1,8 @@
 #include "executor/rank_runner.h"
 
 #include <chrono>
+#include <map>
 #include <mutex>
-#include <new>
 #include <random>
 #include <string>
 #include <utility>
@@ -12,7 +12,9 @@
 #include "absl/strings/string_view.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/catch_exceptions.h"
 #include "executor/finite.h"
+#include "ops/schema/device_ops.h"
 
 namespace weft {
 namespace {
@@ -39,14 +41,29 @@ RandomState DrawsOfStep(uint64_t seed, int rank, int64_t step) {
 }  // namespace
 
 void RankRunner::Run() {
-  absl::Status status;
-  try {
-    status = RunAll();
-  } catch (const std::bad_alloc&) {
-    // Feeds, parameters and results are allocated on this thread.
-    status = WithStepAndRank(step_, rank_, absl::ResourceExhaustedError("out of memory"));
-  }
+  bool has_returned = false;
+  absl::Status status = CatchExceptions([&] {
+    absl::Status returned = RunAll();
+    has_returned = true;
+    return returned;
+  });
+  // Feeds, parameters and results are allocated on this thread.
+  if (!has_returned) status = WithStepAndRank(step_, rank_, status);
   if (!status.ok()) job_.failures->Report(step_, rank_, status);
+}
+
+WorkerPort::NextFeed RankRunner::NextFeed() {
+  // With two devices, what is fed is on the host, and an op may read its copy.
+  std::map<int, int> copied_from;
+  for (const Plan::PlanOp& op : job_.main_plan->ops) {
+    if (!CopiesFrom(op.type).has_value()) continue;
+    const auto from = copied_from.find(op.inputs[0]);
+    copied_from[op.outputs[0]] = from == copied_from.end() ? op.inputs[0] : from->second;
+  }
+  return [this, copied_from = std::move(copied_from)](int64_t step, int variable) {
+    const auto from = copied_from.find(variable);
+    return job_.feeder->Peek(step, rank_, from == copied_from.end() ? variable : from->second);
+  };
 }
 
 absl::Status RankRunner::RunAll() {
@@ -126,6 +143,7 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
   }
   memory_ = executor->memory();
   graph_use_ = executor->graph_use();
+  if (servers_.has_value()) row_traffic_ = servers_->traffic();
   return absl::OkStatus();
 }
 
@@ -238,7 +256,9 @@ absl::Status RankRunner::SetFeedback(PlanExecutor* executor) {
 absl::Status RankRunner::ReportTrace(const PlanExecutor& executor) {
   if (!job_.inputs.on_trace) return absl::OkStatus();
   std::lock_guard<std::mutex> lock(job_.trace_mutex);
-  return job_.inputs.on_trace({step_, rank_, &*job_.main_plan, executor.spans(), executor.waits()});
+  StepTrace trace{step_, rank_, &*job_.main_plan, executor.spans(), executor.waits()};
+  if (servers_.has_value()) trace.prefetches = servers_->prefetches();
+  return job_.inputs.on_trace(trace);
 }
 
 absl::Status RankRunner::CheckLosses(PlanExecutor* executor) const {

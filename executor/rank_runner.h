@@ -28,7 +28,7 @@ class RankRunner {
   // A rank of this process.
   RankRunner(RunJob* job, int rank)
       : job_(*job), rank_(rank), random_(RandomState::Seeded(job->options.seed, rank)) {
-    if (job->post != nullptr) servers_.emplace(job->servers, rank);
+    if (job->post != nullptr) servers_.emplace(job->servers, rank, NextFeed());
   }
 
   // Runs all steps. Errors go to the failures of the job.
@@ -38,8 +38,10 @@ class RankRunner {
   // After the last step.
   const ValueMemory& memory() const { return memory_; }
   const GraphUse& graph_use() const { return graph_use_; }
+  const RowTraffic& row_traffic() const { return row_traffic_; }
 
  private:
+  WorkerPort::NextFeed NextFeed();
   absl::Status RunAll();
   // Those that servers hold stay out.
   absl::Status SetValues(const std::map<std::string, Tensor>& values);
@@ -74,6 +76,7 @@ class RankRunner {
   absl::optional<WorkerPort> servers_;  // none: the run has no parameter servers
   ValueMemory memory_;
   GraphUse graph_use_;
+  RowTraffic row_traffic_;
 };
 
 }  // namespace weft

@@ -96,10 +96,14 @@ class Reader {
     Dims dims(Count(sizeof(int64_t)));
     for (int64_t& dim : dims) dim = Number<int64_t>();
     if (!dtype.has_value() || !FitInRest(*dtype, dims)) fits_ = false;
+    // Their numbers come first.
+    if (is_rows && (dims.empty() || !FitInRest(DType::kInt64, {dims[0]}))) fits_ = false;
     if (!fits_) return tensor;
     if (is_rows) {
       const int64_t num_rows = dims[0];
       dims[0] = Number<int64_t>();
+      if (dims[0] < 0) fits_ = false;
+      if (!fits_) return tensor;
       tensor.ResizeRows(*dtype, dims, num_rows);
       for (int64_t& row : tensor.mutable_rows()) row = Number<int64_t>();
     } else {
@@ -242,7 +246,8 @@ absl::StatusOr<ServerMessage> ParseServerMessage(absl::string_view bytes, int* t
   Reader reader(bytes);
   ServerMessage message;
   *to = reader.Number<int32_t>();
-  message.kind = static_cast<ServerMessage::Kind>(reader.Number<uint8_t>());
+  const auto kind = reader.Number<uint8_t>();
+  message.kind = static_cast<ServerMessage::Kind>(kind);
   message.from = reader.Number<int32_t>();
   message.key = reader.Number<int64_t>();
   message.step = reader.Number<int64_t>();
@@ -253,6 +258,9 @@ absl::StatusOr<ServerMessage> ParseServerMessage(absl::string_view bytes, int* t
     message.tensors.push_back(reader.ReadTensor());
   }
   WEFT_RETURN_IF_ERROR(reader.Finish("message to a server or worker"));
+  if (kind > static_cast<uint8_t>(ServerMessage::kLastKind)) {
+    return absl::InternalError(absl::StrCat("a message of another process is of no kind: ", kind));
+  }
   return message;
 }
 

@@ -515,6 +515,7 @@ absl::StatusOr<RunResult> RunHere(const RunInputs& inputs, const RunOptions& opt
   if (!ranks.workers.empty()) {
     result.memory = ranks.workers[0].memory();
     result.graph = ranks.workers[0].graph_use();
+    result.rows = ranks.workers[0].row_traffic();
   }
   WEFT_ASSIGN_OR_RETURN(result.persistables, PersistablesHere(job, &ranks.workers));
   for (ServerRank& server : ranks.servers) {

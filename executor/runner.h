@@ -22,6 +22,7 @@
 #include "executor/plan.h"
 #include "executor/plan_executor.h"
 #include "executor/result_queue.h"
+#include "executor/row_traffic.h"
 #include "executor/sim_device.h"
 #include "executor/stream.h"
 #include "executor/thread_stream.h"
@@ -106,6 +107,8 @@ struct StepTrace {
   // By stream of the plan.
   absl::Span<const std::vector<OpSpan>> spans;
   absl::Span<const std::vector<WaitSpan>> waits = {};
+  // Of a worker: the rows for this step that the step before has asked for.
+  absl::Span<const PrefetchSpan> prefetches = {};
 };
 
 struct RunInputs {
@@ -153,6 +156,7 @@ struct RunResult {
   // Of the first rank of this process.
   ValueMemory memory;
   GraphUse graph;
+  RowTraffic rows;
 };
 
 // Runs the startup program, sets parameters, and runs the main program options.steps times: feed,

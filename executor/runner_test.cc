@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -624,6 +625,19 @@ TEST_F(RunnerTest, OutOfMemoryIsTheErrorOfItsRankAndReleasesTheOthers) {
   EXPECT_THAT(RunMain(Main(), Rows(2), &startup_).status(),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        "step 1, rank 1: op 0 (scale): out of memory"));
+}
+
+TEST_F(RunnerTest, ExceptionIsTheErrorOfItsRankAndReleasesTheOthers) {
+  FeedSource feeds = Rows(2);
+  feeds.read = [read = feeds.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    if (step == 1) throw std::runtime_error("the disk is gone");
+    return read(step);
+  };
+  options_.nranks = 2;
+  EXPECT_THAT(RunMain(Main(), feeds, &startup_).status(),
+              StatusIs(absl::StatusCode::kInternal,
+                       ::testing::MatchesRegex("step 1, rank [01]: the disk is gone")));
+  EXPECT_EQ(results_.size(), 2u);
 }
 
 TEST_F(RunnerTest, NoRanksAndFarTooManyAreErrors) {

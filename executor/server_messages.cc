@@ -3,12 +3,14 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "executor/run_messages.h"
 
 namespace weft {
 
 void ServerMailbox::Put(ServerMessage message) {
+  message.arrival = std::chrono::steady_clock::now();
   std::lock_guard<std::mutex> lock(mutex_);
   messages_.push_back(std::move(message));
   has_changed_.notify_one();
@@ -31,19 +33,21 @@ absl::StatusOr<absl::optional<ServerMessage>> ServerMailbox::Take(absl::optional
 
 void ServerMailbox::Abort(const absl::Status& status) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (status_.ok()) status_ = absl::AbortedError(status.message());
+  if (status_.ok()) status_ = status;
   has_changed_.notify_all();
 }
 
 ServerPost::ServerPost(const World& world, JobLink* link) : world_(world), link_(link) {
   for (int i = 0; i < world.count; ++i) mailboxes_.push_back(std::make_unique<ServerMailbox>());
   if (link == nullptr) return;
-  link->Listen(JobLink::Topic::kServer, [this](int, const std::string& bytes) {
+  link->Listen(JobLink::Topic::kServer, [this](int process, const std::string& bytes) {
     int to = 0;
     absl::StatusOr<ServerMessage> message = ParseServerMessage(bytes, &to);
     if (!message.ok() || !world_.Has(to)) {
-      return Abort(message.ok() ? absl::InternalError("a message for another process")
-                                : message.status());
+      return Abort(absl::InternalError(absl::StrCat(
+          "from process ", process, ": ",
+          message.ok() ? absl::StrCat("a message for rank ", to, ", which is of another process")
+                       : message.status().message())));
     }
     mailbox(to)->Put(*std::move(message));
   });

@@ -22,8 +22,7 @@ class ServerMailbox {
  public:
   void Put(ServerMessage message);
 
-  // Waits for a message. None after `seconds`, if that is given. Aborted after Abort, with its
-  // message.
+  // Waits for a message. None after `seconds`, if that is given. After Abort, its status.
   absl::StatusOr<absl::optional<ServerMessage>> Take(absl::optional<double> seconds);
 
   // Releases who waits, now and later. Only the first call counts.
@@ -45,6 +44,8 @@ class ServerPost {
   ~ServerPost();
 
   // Returns at once. Messages from one rank to another arrive in order. The errors of a device.
+  // Bytes of another process that are no message, or none for this process, are Internal for all
+  // ranks of this process that wait for messages, now or later.
   absl::Status Send(int to, ServerMessage message);
 
   // Of a rank of this process.

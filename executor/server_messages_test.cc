@@ -44,7 +44,7 @@ TEST(ServerMailboxTest, AbortReleasesWhoWaits) {
   ServerPost post(World::OfThreads(1), nullptr);
   std::thread aborter([&] { post.Abort(absl::InternalError("rank 1 failed")); });
   EXPECT_THAT(post.mailbox(0)->Take(absl::nullopt),
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 failed")));
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("rank 1 failed")));
   aborter.join();
 }
 
@@ -62,6 +62,33 @@ TEST(ServerMessageTest, BytesHaveAllOfIt) {
   EXPECT_EQ(*message.tensors[0].data<float>(), 0.5f);
   EXPECT_THAT(ParseServerMessage(bytes.substr(1), &to),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("no message")));
+}
+
+TEST(ServerMessageTest, EveryMutatedByteIsReadOrRefused) {
+  ServerMessage message = Push(3);
+  Tensor& rows = message.tensors.emplace_back();
+  rows.ResizeRows(DType::kFloat32, {5, 2}, 1);
+  rows.mutable_rows()[0] = 4;
+  rows.data<float>()[0] = rows.data<float>()[1] = 1;
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ServerMessageBytes(message, 2));
+  int refused = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    for (const char byte : {'\0', '\1', '\x7f', '\xff'}) {
+      std::string mutant = bytes;
+      mutant[i] = byte;
+      int to = 0;
+      const absl::StatusOr<ServerMessage> parsed = ParseServerMessage(mutant, &to);
+      if (parsed.ok()) {
+        EXPECT_LE(parsed->kind, ServerMessage::kLastKind);
+        continue;
+      }
+      ++refused;
+      EXPECT_THAT(parsed, StatusIs(absl::StatusCode::kInternal, HasSubstr("message")));
+    }
+    int to = 0;
+    EXPECT_FALSE(ParseServerMessage(bytes.substr(0, i), &to).ok()) << i;
+  }
+  EXPECT_GT(refused, 50);
 }
 
 }  // namespace

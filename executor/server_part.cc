@@ -45,9 +45,10 @@ class PartMaker {
       }
     }
     if (kept_.empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("server ", index_, " of ", num_servers_,
-                       " would hold nothing: expected no more servers than parameters on servers"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "server ", index_, " of ", num_servers_,
+          " would hold nothing: expected no more servers than parameters that are held "
+          "whole, or than rows of a table"));
     }
     for (VarId id : program_.block(0).vars()) {
       if (kept_.count(program_.var(id).name_symbol()) == 0) rewriter_.EraseVar(id);
@@ -146,6 +147,11 @@ absl::StatusOr<ServedKeys> FindServedKeys(const Program& server) {
     key.is_async = op.BoolAttr("is_async").value_or(false);
     key.staleness = op.IntAttr("staleness").value_or(0);
     const int64_t number = op.IntAttr(kServerKeyAttr).value_or(0);
+    if (number < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " attribute ", kServerKeyAttr,
+                                                     ": expected a key of 0 or more, found ",
+                                                     number));
+    }
     if (keys.emplace(number, std::move(key)).second) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(op.DebugName(), ": serves key ", number, ", which another op serves, too"));

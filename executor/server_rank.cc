@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -12,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/catch_exceptions.h"
 #include "executor/local_collective.h"
 #include "executor/server_wait.h"
 #include "ops/schema/server_ops.h"
@@ -57,14 +56,7 @@ ServerRank::ServerRank(RunJob* job, int index)
       random_(RandomState::Seeded(job->options.seed, rank_)) {}
 
 void ServerRank::RunAll() {
-  absl::Status status;
-  try {
-    status = RunThread();
-  } catch (const std::bad_alloc&) {
-    status = absl::ResourceExhaustedError("out of memory");
-  } catch (const std::exception& error) {
-    status = absl::InternalError(error.what());
-  }
+  const absl::Status status = CatchExceptions([this] { return RunThread(); });
   if (status.ok()) return;
   job_.failures->Report(
       step_, rank_,
@@ -111,7 +103,38 @@ absl::Status ServerRank::Prepare() {
     KeyState& state = keys_[key];
     state.num_updates = step_;
     state.pushes.resize(group.num_workers);
+    state.next_push.resize(group.num_workers, step_);
     state.applied.resize(group.num_workers, step_);
+  }
+  return ExpectMessages();
+}
+
+absl::Status ServerRank::ExpectMessages() {
+  for (const Plan::PlanOp& op : plan_->ops) {
+    if (op.server != ServerOp::kReceive) continue;
+    const OpAttrs& attrs = op.kernel_spec.attrs;
+    const int64_t key = attrs.Int(kServerKeyAttr);
+    const auto found = keys_.find(key);
+    if (found == keys_.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.name, ": expected a key that this server holds, found ", key));
+    }
+    ExpectedMessages& expected = found->second.expected;
+    expected.num_workers = job_.servers.num_workers;
+    const std::vector<int64_t> shape = attrs.Ints("shape");
+    expected.grad = {
+        *DTypeFromProto(static_cast<int>(attrs.Int("dtype"))), Dims(shape.begin(), shape.end()),
+        attrs.Bool("is_sparse") ? TensorType::Kind::kSelectedRows : TensorType::Kind::kDense};
+    expected.num_rows = shape.empty() ? 0 : shape[0];
+    expected.others.clear();
+    for (const char* slot : {"LearningRate", "Others"}) {
+      const auto outputs = op.kernel_spec.outputs.find(slot);
+      if (outputs == op.kernel_spec.outputs.end()) continue;
+      for (int i = 0; i < outputs->second.count; ++i) {
+        const int variable = op.outputs[outputs->second.first + i];
+        expected.others.push_back(plan_->variables[variable].declared);
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -187,6 +210,7 @@ absl::Status ServerRank::RunSteps() {
     if (!begins) return is_due ? absl::OkStatus() : GiveState();
     for (int round = 0; round < rounds; ++round) {
       if (round > 0) WEFT_RETURN_IF_ERROR(WaitForStep().status());
+      job_.steps->AskToStop();
       WEFT_RETURN_IF_ERROR(executor_->RunStep());
     }
   }
@@ -225,24 +249,37 @@ absl::Status ServerRank::Run(const Plan::PlanOp& op, absl::Span<const Tensor* co
 }
 
 absl::Status ServerRank::Handle(ServerMessage message) {
+  WEFT_RETURN_IF_ERROR(CheckMessage(message));
   if (message.kind == ServerMessage::Kind::kEnd) {
     ended_[message.from] = message.step;
     return absl::OkStatus();
   }
-  const auto found = keys_.find(message.key);
-  if (found == keys_.end() || message.from >= job_.servers.num_workers) {
-    return absl::InternalError(
-        absl::StrCat("rank ", message.from, " asks for key ", message.key, ", which is not here"));
-  }
-  KeyState& state = found->second;
+  KeyState& state = keys_.at(message.key);
   if (message.kind == ServerMessage::Kind::kPush) {
     state.order.push_back(message.from);
+    ++state.next_push[message.from];
     state.pushes[message.from].push_back(std::move(message));
     return absl::OkStatus();
   }
+  if (message.kind == ServerMessage::Kind::kPrefetch)
+    return AnswerPrefetch(&state, std::move(message));
   if (IsAnswered(state, message)) return Answer(state, message);
   state.waiting.push_back(std::move(message));
   return absl::OkStatus();
+}
+
+absl::Status ServerRank::CheckMessage(const ServerMessage& message) const {
+  const bool is_of_worker = message.from >= 0 && message.from < job_.servers.num_workers;
+  if (message.kind == ServerMessage::Kind::kEnd && is_of_worker) return absl::OkStatus();
+  const auto found = keys_.find(message.key);
+  if (found == keys_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("message of key ", message.key, " from rank ",
+                                                   message.from, ", step ", message.step,
+                                                   ": expected a key that this server holds"));
+  }
+  const KeyState& state = found->second;
+  return weft::CheckMessage(message, is_of_worker ? state.next_push[message.from] : 0,
+                            job_.servers.keys.at(message.key), state.expected);
 }
 
 bool ServerRank::IsReady(const KeyState& state) const {
@@ -269,26 +306,41 @@ absl::Status ServerRank::Answer(const KeyState& state, const ServerMessage& pull
     reply.tensors.push_back(param.Clone());
     return job_.servers.post->Send(pull.from, std::move(reply));
   }
-  const Tensor& wanted = pull.tensors[0];
-  if (wanted.dtype() != DType::kInt64) {
-    return absl::InternalError(absl::StrCat("rank ", pull.from, " asks for rows: expected int64, ",
-                                            "found ", DTypeName(wanted.dtype())));
-  }
-  Dims dims = param.dims();
-  dims[0] = wanted.size();
-  const size_t row_bytes = param.bytes() / param.dim(0);
-  Tensor& rows = reply.tensors.emplace_back();
-  rows.Resize(param.dtype(), dims);
-  for (int64_t i = 0; i < wanted.size(); ++i) {
-    const int64_t row = wanted.data<int64_t>()[i];
-    if (row < 0 || row >= param.dim(0)) {
-      return absl::InternalError(
-          absl::StrCat("rank ", pull.from, " asks for row ", row, " of ", param.dim(0)));
-    }
-    std::memcpy(static_cast<char*>(rows.raw()) + i * row_bytes,
-                static_cast<const char*>(param.raw()) + row * row_bytes, row_bytes);
-  }
+  reply.tensors.push_back(RowsOf(param, pull.tensors[0]));
   return job_.servers.post->Send(pull.from, std::move(reply));
+}
+
+absl::Status ServerRank::AnswerPrefetch(KeyState* state, ServerMessage prefetch) {
+  WEFT_RETURN_IF_ERROR(Answer(*state, prefetch));
+  Tensor sent = RowsOf(*state->param, prefetch.tensors[0]);
+  state->prefetched.push_back({std::move(prefetch), std::move(sent)});
+  return SendChanges(state);
+}
+
+bool ServerRank::IsFinal(const KeyState& state, const ServerMessage& prefetch) const {
+  const bool is_async = job_.servers.keys.at(prefetch.key).is_async;
+  return IsAnswered(state, prefetch) &&
+         (!is_async || state.applied[prefetch.from] >= prefetch.step);
+}
+
+absl::Status ServerRank::SendChanges(KeyState* state) {
+  std::vector<PrefetchedRows> prefetched;
+  prefetched.swap(state->prefetched);
+  for (PrefetchedRows& rows : prefetched) {
+    if (!IsFinal(*state, rows.prefetch)) {
+      state->prefetched.push_back(std::move(rows));
+      continue;
+    }
+    ServerMessage changes;
+    changes.kind = ServerMessage::Kind::kChanges;
+    changes.from = rank_;
+    changes.key = rows.prefetch.key;
+    changes.step = rows.prefetch.step;
+    changes.request = rows.prefetch.request;
+    changes.tensors = ChangesOf(*state->param, rows);
+    WEFT_RETURN_IF_ERROR(job_.servers.post->Send(rows.prefetch.from, std::move(changes)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* const> outputs) {
@@ -319,7 +371,7 @@ absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* cons
   } else {
     for (int worker = 0; worker < job_.servers.num_workers; ++worker) take(worker);
   }
-  WEFT_RETURN_IF_ERROR(Merge(served, op, pushes, outputs[op.kernel_spec.Output("Grad")]));
+  WEFT_RETURN_IF_ERROR(Merge(op, pushes, outputs[op.kernel_spec.Output("Grad")]));
   // The scalars are equal on all workers, or those of the only one.
   size_t next = pushes[0].has_no_rows ? 0 : 1;
   for (const char* slot : {"LearningRate", "Others"}) {
@@ -327,31 +379,20 @@ absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* cons
     if (found == op.kernel_spec.outputs.end()) continue;
     const KernelSpec::Slot& of = found->second;
     for (int i = 0; i < of.count; ++i, ++next) {
-      if (next >= pushes[0].tensors.size()) {
-        return absl::InvalidArgumentError(absl::StrCat("output ", slot, ": rank ", pushes[0].from,
-                                                       " has pushed only ", next, " tensors"));
-      }
       WEFT_RETURN_IF_ERROR(outputs[of.first + i]->CopyFrom(pushes[0].tensors[next]));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status ServerRank::Merge(const ServedKey& served, const Plan::PlanOp& op,
-                               const std::vector<ServerMessage>& pushes, Tensor* out) {
+absl::Status ServerRank::Merge(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
+                               Tensor* out) {
   const OpAttrs& attrs = op.kernel_spec.attrs;
   if (attrs.Bool("is_sparse")) return MergeRows(op, pushes, out);
   std::vector<const void*> in;
-  const Tensor& first = pushes[0].tensors.at(0);
+  const Tensor& first = pushes[0].tensors[0];
   for (const ServerMessage& push : pushes) {
-    const Tensor& grad = push.tensors.at(0);
-    if (grad.is_rows() || grad.dtype() != first.dtype() || grad.dims() != served.type.dims) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("output Grad: expected ", DTypeName(first.dtype()),
-                       DimsToString(served.type.dims), " from rank ", push.from, ", found ",
-                       DTypeName(grad.dtype()), DimsToString(grad.dims())));
-    }
-    in.push_back(grad.raw());
+    in.push_back(push.tensors[0].raw());
   }
   CollectiveDesc desc;
   desc.reduction = attrs.Bool("averages") ? Reduction::kAvg : Reduction::kSum;
@@ -373,13 +414,7 @@ absl::Status ServerRank::MergeRows(const Plan::PlanOp& op, const std::vector<Ser
   std::vector<int64_t> numbers;
   for (const ServerMessage& push : pushes) {
     if (push.has_no_rows) continue;
-    const Tensor& rows = push.tensors.at(0);
-    if (!rows.is_rows() || rows.TallDims() != tall_dims || rows.dtype() != dtype) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("output Grad: expected rows of ", DTypeName(dtype), DimsToString(tall_dims),
-                       " from rank ", push.from, ", found ", DTypeName(rows.dtype()),
-                       DimsToString(rows.TallDims())));
-    }
+    const Tensor& rows = push.tensors[0];
     numbers.insert(numbers.end(), rows.rows().begin(), rows.rows().end());
   }
   Dims dims = tall_dims;
@@ -412,7 +447,7 @@ absl::Status ServerRank::Serve(int64_t key) {
       state.waiting.push_back(std::move(pull));
     }
   }
-  return absl::OkStatus();
+  return SendChanges(&state);
 }
 
 absl::StatusOr<std::map<std::string, Tensor>> ServerRank::Held() {

@@ -14,6 +14,8 @@
 #include "executor/plan_executor.h"
 #include "executor/run_job.h"
 #include "executor/scope.h"
+#include "executor/served_rows.h"
+#include "executor/server_checks.h"
 #include "executor/server_part.h"
 #include "executor/server_port.h"
 #include "executor/stream.h"
@@ -28,6 +30,11 @@ namespace weft {
 // parameters; between the arrival of a gradient and the op that serves the updated parameter it
 // does not, so that nobody sees a half of an update. Gradients are merged in the order of the
 // workers, with the bits of an all-reduce.
+//
+// Rows that a worker prefetches for its next step are sent at once. After the update of this step,
+// or with asynchronous updates that by the worker's own gradient, follow those that have changed.
+//
+// Messages are checked when they come (executor/server_checks.h).
 class ServerRank : public ServerPort {
  public:
   // Server `index` of the job.
@@ -50,9 +57,14 @@ class ServerRank : public ServerPort {
     int64_t num_updates = 0;                        // the step before which the parameter is
     std::vector<std::deque<ServerMessage>> pushes;  // by worker
     std::deque<int> order;                          // the workers of `pushes`, as they came
+    std::vector<int64_t> next_push;                 // by worker: the step of its next push
     std::vector<int64_t> applied;                   // by worker: the step after its last update
     int last_worker = -1;                           // whose gradient came last
     std::deque<ServerMessage> waiting;              // pulls
+    // Whose changes are not sent yet: at most a batch of rows of each lookup of each worker, which
+    // prefetches for one step ahead.
+    std::vector<PrefetchedRows> prefetched;
+    ExpectedMessages expected;
   };
 
   absl::Status RunThread();
@@ -72,8 +84,12 @@ class ServerRank : public ServerPort {
   bool IsReady(const KeyState& state) const;
   bool IsAnswered(const KeyState& state, const ServerMessage& pull) const;
   absl::Status Answer(const KeyState& state, const ServerMessage& pull);
-  absl::Status Merge(const ServedKey& served, const Plan::PlanOp& op,
-                     const std::vector<ServerMessage>& pushes, Tensor* out);
+  absl::Status AnswerPrefetch(KeyState* state, ServerMessage prefetch);
+  bool IsFinal(const KeyState& state, const ServerMessage& prefetch) const;
+  absl::Status SendChanges(KeyState* state);
+  absl::Status ExpectMessages();
+  absl::Status CheckMessage(const ServerMessage& message) const;
+  absl::Status Merge(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes, Tensor* out);
   absl::Status MergeRows(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
                          Tensor* out);
 

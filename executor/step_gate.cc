@@ -27,16 +27,24 @@ StepGate::~StepGate() {
   if (link_ != nullptr) link_->Listen(JobLink::Topic::kStop, nullptr);
 }
 
+void StepGate::AskToStop() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  AskWhetherToStop();
+}
+
+void StepGate::AskWhetherToStop() {
+  if (has_asked_ || !stops_ || !stops_()) return;
+  has_asked_ = true;
+  if (link_ == nullptr) {
+    end_ = std::min(end_, next_);
+  } else {
+    link_->Send(0, JobLink::Topic::kStop, std::string(kAsk));
+  }
+}
+
 bool StepGate::Begins(int64_t step) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!has_asked_ && stops_ && stops_()) {
-    has_asked_ = true;
-    if (link_ == nullptr) {
-      end_ = std::min(end_, next_);
-    } else {
-      link_->Send(0, JobLink::Topic::kStop, std::string(kAsk));
-    }
-  }
+  AskWhetherToStop();
   is_decided_.wait(lock, [&] { return !is_frozen_ || is_stopped_; });
   if (is_stopped_ || step >= end_) return false;
   next_ = std::max(next_, step + 1);

@@ -36,6 +36,10 @@ class StepGate {
   // false. Thread-safe.
   bool Begins(int64_t step);
 
+  // Asks `stops` for a rank that begins no steps, as a parameter server does. Does not wait.
+  // Thread-safe.
+  void AskToStop();
+
   // Releases the ranks that wait, now and later: no step begins any more. Thread-safe.
   void Stop();
 
@@ -43,6 +47,8 @@ class StepGate {
   int64_t end() const;
 
  private:
+  // The caller has the mutex.
+  void AskWhetherToStop();
   void Receive(int process, absl::string_view message);
 
   const std::function<bool()> stops_;

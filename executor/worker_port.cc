@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -30,8 +29,17 @@ Tensor SomeRows(const Tensor& rows, const std::vector<int64_t>& positions, RowRa
   return some;
 }
 
-int64_t IdAt(const Tensor& ids, int64_t i) {
-  return ids.dtype() == DType::kInt32 ? ids.data<int32_t>()[i] : ids.data<int64_t>()[i];
+// What a message is, for the one who reads of an error.
+std::string Describe(const ServerMessage& message) {
+  std::string text = message.kind == ServerMessage::Kind::kReply     ? "a reply"
+                     : message.kind == ServerMessage::Kind::kChanges ? "changed rows"
+                                                                     : "another message";
+  for (const Tensor& tensor : message.tensors) {
+    absl::StrAppend(&text, &tensor == &message.tensors[0] ? " of " : ", ",
+                    tensor.is_rows() ? "rows of " : "", DTypeName(tensor.dtype()),
+                    DimsToString(tensor.dims()));
+  }
+  return text;
 }
 
 }  // namespace
@@ -43,6 +51,12 @@ ServerMessage WorkerPort::NewMessage(ServerMessage::Kind kind, int64_t key) cons
   message.key = key;
   message.step = step_;
   return message;
+}
+
+void WorkerPort::BeginStep(int64_t step) {
+  step_ = step;
+  late_.clear();
+  spans_.clear();
 }
 
 absl::Status WorkerPort::End(int64_t step) {
@@ -88,32 +102,74 @@ absl::Status WorkerPort::Run(const Plan::PlanOp& op, absl::Span<const Tensor* co
   }
 }
 
-absl::StatusOr<int64_t> WorkerPort::Ask(int server, ServerMessage pull) {
-  pull.request = next_request_++;
-  const int64_t request = pull.request;
-  WEFT_RETURN_IF_ERROR(group_.post->Send(group_.RankOf(server), std::move(pull)));
+absl::StatusOr<const ServedKey*> WorkerPort::ServedTable(int64_t key) const {
+  WEFT_ASSIGN_OR_RETURN(const ServedKey* const served, Served(key));
+  if (served->by_rows && served->type.dims.size() == 2) return served;
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected ", served->param, " as a table that servers hold by rows"));
+}
+
+absl::StatusOr<int64_t> WorkerPort::Ask(int server, ServerMessage message) {
+  const int64_t request = message.request = next_request_++;
+  requests_[request] = {
+      server, message.key, message.kind == ServerMessage::Kind::kPrefetch, {}, {}};
+  WEFT_RETURN_IF_ERROR(group_.post->Send(group_.RankOf(server), std::move(message)));
   return request;
 }
 
-absl::StatusOr<Tensor> WorkerPort::Await(int64_t request, int server, const ServedKey& served) {
-  const auto keep = [this](ServerMessage message) -> absl::Status {
-    if (message.kind != ServerMessage::Kind::kReply || message.tensors.size() != 1) {
-      return absl::InternalError("a worker expected the reply of a server, found another message");
-    }
-    replies_[message.request] = std::move(message.tensors[0]);
+absl::Status WorkerPort::Keep(ServerMessage message) {
+  const auto found = requests_.find(message.request);
+  Request* const request = found == requests_.end() ? nullptr : &found->second;
+  const bool is_changes = message.kind == ServerMessage::Kind::kChanges;
+  const bool is_answer = request != nullptr && message.from == group_.RankOf(request->server) &&
+                         message.key == request->key &&
+                         (is_changes || message.kind == ServerMessage::Kind::kReply);
+  if (is_answer && is_changes && request->is_prefetch && !request->changes.has_value()) {
+    request->changes = std::move(message);
     return absl::OkStatus();
-  };
+  }
+  if (is_answer && !is_changes && !request->reply.has_value()) {
+    request->reply = std::move(message);
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat(
+      "expected an answer of a server, found ", Describe(message), " of rank ", message.from,
+      " for key ", message.key, ", request ", message.request, ", which does not wait for it"));
+}
+
+absl::StatusOr<ServerMessage> WorkerPort::Await(int64_t number,
+                                                absl::optional<ServerMessage> Request::*part,
+                                                const ServedKey& served) {
+  Request& request = requests_.at(number);
   const auto what = [&] {
     return absl::StrCat("rank ", rank_, " waits for ", served.param, " of rank ",
-                        group_.RankOf(server), " (server ", server, "), step ", step_);
+                        group_.RankOf(request.server), " (server ", request.server, "), step ",
+                        step_);
   };
   WEFT_RETURN_IF_ERROR(WaitForMessages(
-      group_, group_.post->mailbox(rank_), [&] { return replies_.count(request) > 0; }, keep,
-      what));
-  const auto reply = replies_.find(request);
-  Tensor tensor = std::move(reply->second);
-  replies_.erase(reply);
-  return tensor;
+      group_, group_.post->mailbox(rank_), [&] { return (request.*part).has_value(); },
+      [this](ServerMessage message) { return Keep(std::move(message)); }, what));
+  ServerMessage message = *std::move(request.*part);
+  // The changes come last.
+  if (!request.is_prefetch || part == &Request::changes) requests_.erase(number);
+  return message;
+}
+
+absl::Status WorkerPort::Unexpected(const ServerMessage& message, const ServedKey& served,
+                                    const std::string& expected) const {
+  return absl::InternalError(absl::StrCat("rank ", message.from, " answers for key ", message.key,
+                                          " (", served.param, "): expected ", expected, ", found ",
+                                          Describe(message)));
+}
+
+absl::StatusOr<ServerMessage> WorkerPort::AwaitTensor(int64_t request, const ServedKey& served,
+                                                      const Dims& dims) {
+  WEFT_ASSIGN_OR_RETURN(ServerMessage reply, Await(request, &Request::reply, served));
+  const bool fits = reply.tensors.size() == 1 && !reply.tensors[0].is_rows() &&
+                    reply.tensors[0].dtype() == served.type.dtype &&
+                    reply.tensors[0].dims() == dims;
+  if (fits) return reply;
+  return Unexpected(reply, served, absl::StrCat(DTypeName(served.type.dtype), DimsToString(dims)));
 }
 
 absl::Status WorkerPort::Prefetch(int64_t key) {
@@ -125,11 +181,16 @@ absl::Status WorkerPort::Prefetch(int64_t key) {
 
 absl::Status WorkerPort::Pull(int64_t key, Tensor* out) {
   WEFT_ASSIGN_OR_RETURN(const ServedKey* const served, Served(key));
+  if (served->by_rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected ", served->param, " as a parameter that a server holds whole"));
+  }
   if (prefetched_.count(key) == 0) WEFT_RETURN_IF_ERROR(Prefetch(key));
   const int64_t request = prefetched_[key];
   prefetched_.erase(key);
-  WEFT_ASSIGN_OR_RETURN(const Tensor value,
-                        Await(request, ServerOfKey(key, group_.num_servers), *served));
+  WEFT_ASSIGN_OR_RETURN(const ServerMessage reply,
+                        AwaitTensor(request, *served, served->type.dims));
+  const Tensor& value = reply.tensors[0];
   out->Resize(value.dtype(), value.dims());
   std::memcpy(out->raw(), value.raw(), value.bytes());
   return absl::OkStatus();
@@ -137,67 +198,158 @@ absl::Status WorkerPort::Pull(int64_t key, Tensor* out) {
 
 absl::Status WorkerPort::Lookup(const Plan::PlanOp& op, const Tensor& ids, Tensor* out) {
   const OpAttrs& attrs = op.kernel_spec.attrs;
-  const int64_t key = attrs.Int(kServerKeyAttr);
-  WEFT_ASSIGN_OR_RETURN(const ServedKey* const served, Served(key));
-  if (!served->by_rows || served->type.dims.size() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected ", served->param, " as a table that servers hold by rows"));
-  }
-  if (ids.dtype() != DType::kInt64 && ids.dtype() != DType::kInt32) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("input Ids: expected int64 or int32, found ", DTypeName(ids.dtype())));
-  }
-  const int64_t num_rows = served->type.dims[0], padding = attrs.Int("padding_idx");
-  // Where each row will be: its server, and its position among what is asked of the server.
-  std::vector<std::vector<int64_t>> wanted(group_.num_servers);
-  absl::flat_hash_map<int64_t, std::pair<int, int64_t>> places;
-  for (int64_t i = 0; i < ids.size(); ++i) {
-    const int64_t id = IdAt(ids, i);
-    if (id < 0 || id >= num_rows) {
-      return absl::InvalidArgumentError(absl::StrCat("input Ids: ", id, " at position ", i,
-                                                     " is not in [0, ", num_rows, "), the rows of ",
-                                                     served->param));
+  const int64_t key = attrs.Int(kServerKeyAttr), padding = attrs.Int("padding_idx");
+  WEFT_ASSIGN_OR_RETURN(const ServedKey* const table, ServedTable(key));
+  WEFT_RETURN_IF_ERROR(CheckIds(*table, ids));
+  Asked asked;
+  std::vector<Tensor> rows;
+  if (const auto prefetched = prefetched_rows_.find(&op); prefetched != prefetched_rows_.end()) {
+    asked = std::move(prefetched->second);
+    prefetched_rows_.erase(prefetched);
+    WEFT_ASSIGN_OR_RETURN(rows, AwaitPrefetched(op, asked, *table));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(asked,
+                          AskForRows(ServerMessage::Kind::kPull, key, step_,
+                                     FindWantedRows(*table, ids, padding, group_.num_servers)));
+    WEFT_ASSIGN_OR_RETURN(rows, AwaitRows(asked, *table));
+    traffic_.pulled += asked.wanted.size();
+    for (const Tensor& of_server : rows) {
+      if (of_server.allocated()) traffic_.waited_bytes += static_cast<int64_t>(of_server.bytes());
     }
-    if (id == padding) continue;
-    const int server = ServerOfRow(id, num_rows, group_.num_servers);
-    const auto place = std::make_pair(server, static_cast<int64_t>(wanted[server].size()));
-    if (!places.emplace(id, place).second) continue;
-    wanted[server].push_back(id - RowsOfServer(num_rows, server, group_.num_servers).begin);
-  }
-  std::vector<int64_t> requests(group_.num_servers, -1);
-  for (int server = 0; server < group_.num_servers; ++server) {
-    if (wanted[server].empty()) continue;
-    ServerMessage pull = NewMessage(ServerMessage::Kind::kPull, key);
-    Tensor& rows = pull.tensors.emplace_back();
-    rows.Resize(DType::kInt64, {static_cast<int64_t>(wanted[server].size())});
-    std::copy(wanted[server].begin(), wanted[server].end(), rows.data<int64_t>());
-    WEFT_ASSIGN_OR_RETURN(requests[server], Ask(server, std::move(pull)));
-  }
-  std::vector<Tensor> rows(group_.num_servers);
-  for (int server = 0; server < group_.num_servers; ++server) {
-    if (requests[server] < 0) continue;
-    WEFT_ASSIGN_OR_RETURN(rows[server], Await(requests[server], server, *served));
   }
   Dims dims = ids.dims();
   if (attrs.String(kTableOpAttr) == kLookupOfColumns) dims.pop_back();
-  dims.push_back(served->type.dims[1]);
-  out->Resize(served->type.dtype, dims);
-  const size_t bytes = served->type.dims[1] * SizeOf(served->type.dtype);
-  for (int64_t i = 0; i < ids.size(); ++i) {
-    char* const to = static_cast<char*>(out->raw()) + i * bytes;
-    const auto place = places.find(IdAt(ids, i));
-    if (place == places.end()) {
-      std::memset(to, 0, bytes);
-    } else {
-      const auto& [server, position] = place->second;
-      std::memcpy(to, static_cast<const char*>(rows[server].raw()) + position * bytes, bytes);
-    }
+  dims.push_back(table->type.dims[1]);
+  out->Resize(table->type.dtype, dims);
+  const size_t row_bytes = table->type.dims[1] * SizeOf(table->type.dtype);
+  WEFT_RETURN_IF_ERROR(CopyWantedRows(asked.wanted, rows, ids, padding, row_bytes, out));
+  if (!attrs.Bool(kPrefetchAttr)) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const bool has_prefetched, PrefetchNext(op, *table));
+  if (!has_prefetched) late_.push_back(&op);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> WorkerPort::PrefetchNext(const Plan::PlanOp& op, const ServedKey& table) {
+  const OpAttrs& attrs = op.kernel_spec.attrs;
+  absl::StatusOr<absl::optional<Tensor>> ids = next_feed_(step_ + 1, op.inputs[0]);
+  if (!ids.ok()) {
+    return absl::Status(
+        ids.status().code(),
+        absl::StrCat("attribute ", kPrefetchAttr, ": expected fed Ids: ", ids.status().message()));
+  }
+  if (!ids->has_value()) return false;
+  // The next step says what is wrong with its ids.
+  WEFT_ASSIGN_OR_RETURN(
+      prefetched_rows_[&op],
+      AskForRows(ServerMessage::Kind::kPrefetch, attrs.Int(kServerKeyAttr), step_ + 1,
+                 FindWantedRows(table, **ids, attrs.Int("padding_idx"), group_.num_servers)));
+  return true;
+}
+
+absl::Status WorkerPort::PrefetchLate() {
+  std::vector<const Plan::PlanOp*> late;
+  late.swap(late_);
+  for (const Plan::PlanOp* op : late) {
+    WEFT_ASSIGN_OR_RETURN(const ServedKey* const table,
+                          ServedTable(op->kernel_spec.attrs.Int(kServerKeyAttr)));
+    WEFT_ASSIGN_OR_RETURN(const bool has_prefetched, PrefetchNext(*op, *table));
+    if (!has_prefetched) late_.push_back(op);
   }
   return absl::OkStatus();
 }
 
+absl::StatusOr<WorkerPort::Asked> WorkerPort::AskForRows(ServerMessage::Kind kind, int64_t key,
+                                                         int64_t step, WantedRows wanted) {
+  Asked asked;
+  asked.step = step;
+  asked.wanted = std::move(wanted);
+  asked.requests.resize(group_.num_servers, -1);
+  asked.begin = std::chrono::steady_clock::now();
+  for (int server = 0; server < group_.num_servers; ++server) {
+    const std::vector<int64_t>& rows = asked.wanted.of_server[server];
+    if (rows.empty()) continue;
+    ServerMessage message = NewMessage(kind, key);
+    message.step = step;
+    Tensor& numbers = message.tensors.emplace_back();
+    numbers.Resize(DType::kInt64, {static_cast<int64_t>(rows.size())});
+    std::copy(rows.begin(), rows.end(), numbers.data<int64_t>());
+    WEFT_ASSIGN_OR_RETURN(asked.requests[server], Ask(server, std::move(message)));
+  }
+  return asked;
+}
+
+absl::StatusOr<std::vector<Tensor>> WorkerPort::AwaitRows(const Asked& asked,
+                                                          const ServedKey& table) {
+  std::vector<Tensor> rows(group_.num_servers);
+  for (int server = 0; server < group_.num_servers; ++server) {
+    if (asked.requests[server] < 0) continue;
+    const auto count = static_cast<int64_t>(asked.wanted.of_server[server].size());
+    WEFT_ASSIGN_OR_RETURN(ServerMessage reply,
+                          AwaitTensor(asked.requests[server], table, {count, table.type.dims[1]}));
+    rows[server] = std::move(reply.tensors[0]);
+  }
+  return rows;
+}
+
+absl::StatusOr<std::vector<Tensor>> WorkerPort::AwaitPrefetched(const Plan::PlanOp& op,
+                                                                const Asked& asked,
+                                                                const ServedKey& table) {
+  if (asked.step != step_) {
+    return absl::InternalError(absl::StrCat("expected ", op.name, " in step ", asked.step,
+                                            ", for which it has prefetched rows"));
+  }
+  PrefetchSpan span{table.param, asked.wanted.size(), 0, asked.begin, asked.begin};
+  std::vector<Tensor> rows(group_.num_servers);
+  for (int server = 0; server < group_.num_servers; ++server) {
+    const int64_t request = asked.requests[server];
+    if (request < 0) continue;
+    const auto count = static_cast<int64_t>(asked.wanted.of_server[server].size());
+    WEFT_ASSIGN_OR_RETURN(ServerMessage reply,
+                          AwaitTensor(request, table, {count, table.type.dims[1]}));
+    span.end = std::max(span.end, reply.arrival);
+    rows[server] = std::move(reply.tensors[0]);
+    WEFT_ASSIGN_OR_RETURN(const ServerMessage changes, Await(request, &Request::changes, table));
+    WEFT_ASSIGN_OR_RETURN(const int64_t changed, ApplyChanges(changes, table, &rows[server]));
+    span.changed += changed;
+  }
+  traffic_.prefetched += span.rows;
+  traffic_.changed += span.changed;
+  traffic_.waited_bytes +=
+      span.changed * table.type.dims[1] * static_cast<int64_t>(SizeOf(table.type.dtype));
+  spans_.push_back(std::move(span));
+  return rows;
+}
+
+absl::StatusOr<int64_t> WorkerPort::ApplyChanges(const ServerMessage& changes,
+                                                 const ServedKey& table, Tensor* rows) const {
+  if (changes.tensors.empty()) return 0;
+  const Tensor& positions = changes.tensors[0];
+  const int64_t count = positions.size(), columns = table.type.dims[1];
+  const bool fits = changes.tensors.size() == 2 && positions.dtype() == DType::kInt64 &&
+                    !positions.is_rows() && positions.rank() == 1 &&
+                    !changes.tensors[1].is_rows() &&
+                    changes.tensors[1].dtype() == table.type.dtype &&
+                    changes.tensors[1].dims() == Dims{count, columns};
+  if (!fits) {
+    return Unexpected(changes, table,
+                      absl::StrCat("positions, and as many rows of ", ToString(table.type)));
+  }
+  const size_t row_bytes = columns * SizeOf(table.type.dtype);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t position = positions.data<int64_t>()[i];
+    if (position < 0 || position >= rows->dim(0)) {
+      return Unexpected(changes, table,
+                        absl::StrCat("a position below ", rows->dim(0), " instead of ", position));
+    }
+    std::memcpy(static_cast<char*>(rows->raw()) + position * row_bytes,
+                static_cast<const char*>(changes.tensors[1].raw()) + i * row_bytes, row_bytes);
+  }
+  return count;
+}
+
 absl::Status WorkerPort::Push(int64_t key, absl::Span<const Tensor* const> inputs) {
   WEFT_ASSIGN_OR_RETURN(const ServedKey* const served, Served(key));
+  WEFT_RETURN_IF_ERROR(PrefetchLate());
   ServerMessage push = NewMessage(ServerMessage::Kind::kPush, key);
   const Tensor& grad = *inputs[0];
   // The gradient's memory has another value in the next step.

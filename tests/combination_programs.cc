@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "ops/tensor.h"
@@ -271,6 +272,7 @@ std::string PassesOf(const FeaturePair& pair) {
   const bool is_summed =
       exchange[0] == "gather-gradients" || absl::StartsWith(exchange[0], "grad-all-reduce");
   if (is_summed) passes.emplace_back("scale-loss-grad");
+  if (pair.Has(Feature::kServers)) passes.emplace_back("parameter-server");
   passes.insert(passes.end(), exchange.begin(), exchange.end());
   if (pair.Has(Feature::kBroadcast)) passes.emplace_back("periodic-broadcast{bcast_period=2}");
   passes.emplace_back("sync-elimination");
@@ -280,6 +282,33 @@ std::string PassesOf(const FeaturePair& pair) {
     passes.push_back(absl::StrCat("hetero-partition{place=\"", place, "\"}"));
   }
   return absl::StrJoin(passes, ",");
+}
+
+std::vector<std::string> ServedOf(const FeaturePair& pair, const TrainingPrograms& programs) {
+  if (!pair.Has(Feature::kServers)) return {};
+  std::vector<std::string> served = {programs.parameters[0]};
+  const Program& main = programs.main;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    if (op.type() != "lookup_table_v2") continue;
+    served.emplace_back(main.name(op.Input("W")[0]));
+  }
+  return served;
+}
+
+absl::StatusOr<absl::optional<Program>> RewritePair(const FeaturePair& pair,
+                                                    TrainingPrograms* programs,
+                                                    Verification verification) {
+  TranspileOptions options;
+  options.passes = PassesOf(pair);
+  options.cluster.nranks = kPairRanks;
+  options.verification = verification;
+  for (const std::string& name : ServedOf(pair, *programs)) {
+    options.param_attrs[name].parameter_server = true;
+  }
+  ProgramPair rewritten{&programs->main, &programs->startup};
+  WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, rewritten));
+  return std::move(result.server);
 }
 
 absl::Status Rewrite(const std::string& passes, TrainingPrograms* programs,
@@ -322,6 +351,8 @@ bool Shows(Feature feature, const Program& main) {
       return HasOp(main, "c_broadcast");
     case Feature::kPlacement:
       return HasOp(main, "memcpy_d2h") && HasOp(main, "memcpy_h2d");
+    case Feature::kServers:
+      return HasOp(main, "ps_push");
   }
   return false;
 }

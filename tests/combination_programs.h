@@ -9,6 +9,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "proto/program.h"
 #include "tests/combinations.h"
 #include "tests/training_programs.h"
@@ -44,7 +46,13 @@ std::vector<std::string> ChangesOf(const FeaturePair& pair);
 // All passes, in the order of docs/modes.md.
 std::string PassesOf(const FeaturePair& pair);
 
-// For kPairRanks ranks.
+// The parameters that go to servers: the first one, and tables.
+std::vector<std::string> ServedOf(const FeaturePair& pair, const TrainingPrograms& programs);
+
+// For kPairRanks ranks. Returns the program of the servers, if there are any.
+absl::StatusOr<absl::optional<Program>> RewritePair(
+    const FeaturePair& pair, TrainingPrograms* programs,
+    Verification verification = Verification::kAtEnd);
 absl::Status Rewrite(const std::string& passes, TrainingPrograms* programs,
                      Verification verification = Verification::kAtEnd);
 

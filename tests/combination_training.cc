@@ -125,6 +125,33 @@ absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource
   return trained;
 }
 
+absl::StatusOr<Trained> TrainWithServer(const TrainingPrograms& programs, const Program& server,
+                                        const FeedSource& feeds, int64_t steps, int ranks) {
+  // As from a file, without what the passes have erased.
+  WEFT_ASSIGN_OR_RETURN(const Program main, Program::Parse(programs.main.Serialize()));
+  Trained trained;
+  for (int64_t step = 0; step < steps; ++step) {
+    RunOptions options;
+    options.kernels = &CpuKernels();
+    options.nranks = ranks;
+    options.num_servers = 1;
+    options.steps = step + 1;
+    options.timeout_s = 60;
+    RunInputs inputs;
+    inputs.main = &main;
+    inputs.startup = &programs.startup;
+    inputs.server = &server;
+    inputs.feeds = feeds;
+    WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
+    std::vector<Numbers> values;
+    for (const std::string& name : programs.parameters) {
+      values.push_back(NumbersOf(result.persistables.at(name)));
+    }
+    trained.emplace_back(ranks, values);
+  }
+  return trained;
+}
+
 absl::StatusOr<Updates> Reference(const FeaturePair& pair) {
   TrainingPrograms programs = ProgramsOf(pair);
   std::vector<std::string> changes = ChangesOf(pair);

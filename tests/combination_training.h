@@ -26,6 +26,11 @@ FeedSource InTurn(const FeedSource& whole, int parts);
 absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource& feeds,
                               int64_t steps, int ranks);
 
+// With a parameter server, which holds what no rank can fetch: the values after each step are those
+// that a run of so many steps leaves, the same for all ranks.
+absl::StatusOr<Trained> TrainWithServer(const TrainingPrograms& programs, const Program& server,
+                                        const FeedSource& feeds, int64_t steps, int ranks);
+
 // kPairUpdates updates by one device with the whole batch, or for averages by one device for each
 // rank, and a mean.
 absl::StatusOr<Updates> Reference(const FeaturePair& pair);

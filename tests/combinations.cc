@@ -34,25 +34,32 @@ constexpr VerdictText kVerdicts[] = {
      "Accumulators are dense. Put `dense-gradients{sparse=dense}` before `grad-accumulate`."},
     {'b', Verdict::kNeedsReduction,
      "Parameters differ between averages: a broadcast would drop what other ranks have learned."},
+    {'u', Verdict::kNeedsEveryStep,
+     "Servers update in every step; accumulated gradients are applied in a block, every few "
+     "steps."},
+    {'m', Verdict::kNeedsMerged,
+     "Servers merge gradients; what clips or unscales them on a worker sees the gradients of this "
+     "worker alone. The verifier refuses the result."},
 };
 
 // A row for each feature, with a letter for each feature before it.
 constexpr absl::string_view kTable[] = {
-    "",                // accumulation
-    "y",               // clip by value
-    "yy",              // clip by global norm
-    "yyy",             // AMP
-    "dyyy",            // rows
-    "yyyyy",           // set-optimizer
-    "yyyyyy",          // buckets
-    "yyyfyyy",         // half
-    "yyyfyyee",        // top-k
-    "yyyfyyeee",       // threshold
-    "yyyyyyeeee",      // gather
-    "yrrsyyeeeee",     // LocalSGD
-    "yrrsyyeeeeee",    // partial
-    "yyyyyyyyyyybb",   // broadcast
-    "yyyyyyyyyyyyyy",  // placement
+    "",                 // accumulation
+    "y",                // clip by value
+    "yy",               // clip by global norm
+    "yyy",              // AMP
+    "dyyy",             // rows
+    "yyyyy",            // set-optimizer
+    "yyyyyy",           // buckets
+    "yyyfyyy",          // half
+    "yyyfyyee",         // top-k
+    "yyyfyyeee",        // threshold
+    "yyyyyyeeee",       // gather
+    "yrrsyyeeeee",      // LocalSGD
+    "yrrsyyeeeeee",     // partial
+    "yyyyyyyyyyybb",    // broadcast
+    "yyyyyyyyyyyyyy",   // placement
+    "ummmyyyyyyyyyyy",  // servers
 };
 
 const VerdictText& TextOf(Feature a, Feature b) {
@@ -89,6 +96,8 @@ const std::vector<FeatureText>& Features() {
       {Feature::kBroadcast, "broadcast", "pass `periodic-broadcast`"},
       {Feature::kPlacement, "placement",
        "pass `hetero-partition`: ops on the host and on an accelerator"},
+      {Feature::kServers, "servers",
+       "pass `parameter-server`: servers hold some parameters, among them tables with rows"},
   };
   return *features;
 }

@@ -26,6 +26,7 @@ enum class Feature {
   kPartial,
   kBroadcast,
   kPlacement,
+  kServers,
 };
 
 struct FeatureText {
@@ -46,6 +47,8 @@ enum class Verdict {
   kNeedsFp32,
   kNeedsDense,
   kNeedsReduction,
+  kNeedsEveryStep,
+  kNeedsMerged,
 };
 
 inline bool IsRefused(Verdict verdict) { return verdict >= Verdict::kOneExchange; }

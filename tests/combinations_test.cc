@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -42,7 +43,7 @@ std::string NameOfPair(const ::testing::TestParamInfo<FeaturePair>& info) {
 
 TEST(CombinationsTest, TableHasEveryPair) {
   const size_t n = Features().size();
-  EXPECT_EQ(n, static_cast<size_t>(Feature::kPlacement) + 1);
+  EXPECT_EQ(n, static_cast<size_t>(Feature::kServers) + 1);
   for (size_t i = 0; i < n; ++i) EXPECT_EQ(static_cast<size_t>(Features()[i].feature), i);
   EXPECT_EQ(Pairs(false).size() + Pairs(true).size(), n * (n - 1) / 2);
 }
@@ -54,12 +55,17 @@ TEST_P(LegalPairTest, RanksTrainAsTheReference) {
   const std::string passes = PassesOf(pair);
   SCOPED_TRACE(passes);
   TrainingPrograms programs = ProgramsOf(pair);
-  WEFT_ASSERT_OK(Rewrite(passes, &programs));
+  WEFT_ASSERT_OK_AND_ASSIGN(const absl::optional<Program> server, RewritePair(pair, &programs));
+  EXPECT_EQ(server.has_value(), pair.Has(Feature::kServers));
   EXPECT_TRUE(Shows(pair.first, programs.main));
   EXPECT_TRUE(Shows(pair.second, programs.main));
   const int parts = pair.Has(Feature::kAccumulation) ? kPairParts : 1;
-  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(programs, InTurn(programs.feeds, parts),
-                                                       int64_t{kPairUpdates} * parts, kPairRanks));
+  const FeedSource feeds = InTurn(programs.feeds, parts);
+  const int64_t steps = int64_t{kPairUpdates} * parts;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found,
+                            server.has_value()
+                                ? TrainWithServer(programs, *server, feeds, steps, kPairRanks)
+                                : Train(programs, feeds, steps, kPairRanks));
   WEFT_ASSERT_OK_AND_ASSIGN(const Updates expected, Reference(pair));
   EXPECT_LE(Difference(UpdatesOf(found, parts), expected), ToleranceOf(pair));
   if (VerdictOf(pair.first, pair.second) != Verdict::kPerRank) return;
@@ -87,6 +93,10 @@ std::pair<absl::StatusCode, std::string> RefusalOf(const FeaturePair& pair) {
       return {kRefused, "expected a dense tensor to accumulate"};
     case Verdict::kNeedsReduction:
       return {kRefused, "pass periodic-broadcast needs gradients-reduced"};
+    case Verdict::kNeedsEveryStep:
+      return {kRefused, "pass parameter-server cannot run: gradients-accumulated already holds"};
+    case Verdict::kNeedsMerged:
+      return {kRefused, "workers and servers together: op "};
     default:
       return {absl::StatusCode::kOk, ""};
   }
@@ -94,17 +104,24 @@ std::pair<absl::StatusCode, std::string> RefusalOf(const FeaturePair& pair) {
 
 class IllegalPairTest : public ::testing::TestWithParam<FeaturePair> {};
 
-TEST_P(IllegalPairTest, IsRefusedBeforeTheMainProgramChanges) {
+// By the verifier, or before the main program changes.
+TEST_P(IllegalPairTest, IsRefused) {
   const FeaturePair& pair = GetParam();
   const std::string passes = PassesOf(pair);
   SCOPED_TRACE(passes);
   TrainingPrograms programs = ProgramsOf(pair);
   const std::string main = programs.main.Serialize(), startup = programs.startup.Serialize();
   const auto [code, message] = RefusalOf(pair);
-  EXPECT_THAT(Rewrite(passes, &programs, Verification::kNever), StatusIs(code, HasSubstr(message)));
-  EXPECT_TRUE(programs.main.Serialize() == main);
   const Verdict verdict = VerdictOf(pair.first, pair.second);
-  if (verdict == Verdict::kOneExchange || verdict == Verdict::kNeedsReduction) {
+  const bool is_verified = verdict == Verdict::kNeedsMerged;
+  EXPECT_THAT(
+      RewritePair(pair, &programs, is_verified ? Verification::kAtEnd : Verification::kNever)
+          .status(),
+      StatusIs(code, HasSubstr(message)));
+  if (is_verified) return;
+  EXPECT_TRUE(programs.main.Serialize() == main);
+  if (verdict == Verdict::kOneExchange || verdict == Verdict::kNeedsReduction ||
+      verdict == Verdict::kNeedsEveryStep) {
     EXPECT_TRUE(programs.startup.Serialize() == startup) << "a contract refuses the pair";
   }
 }

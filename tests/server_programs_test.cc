@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
@@ -67,6 +68,14 @@ absl::StatusOr<Served> Rewrite(const TrainingPrograms& programs,
   served.server = std::move(result.server);
   WEFT_ASSIGN_OR_RETURN(served.worker, Program::Parse(served.worker.Serialize()));
   return served;
+}
+
+// Whether workers prefetch rows of the next step.
+bool Prefetches(const Served& served) {
+  for (OpId id : served.worker.block(0).ops()) {
+    if (served.worker.op(id).BoolAttr(kPrefetchAttr).value_or(false)) return true;
+  }
+  return false;
 }
 
 // The bits of losses by step and worker, and of what is kept.
@@ -135,7 +144,13 @@ TEST(ServerPrograms, TrainAsAnAllReduce) {
     if (on_servers.empty()) on_servers = updated;
     const char* wait = *rc::gen::element("per_key", "all_keys");
     const absl::StatusOr<Served> reduced = Rewrite(programs, {});
-    const absl::StatusOr<Served> served = Rewrite(programs, on_servers, {{"wait", wait}});
+    absl::StatusOr<Served> served =
+        Rewrite(programs, on_servers, {{"wait", wait}, {"prefetch_rows", "on"}});
+    // Without a table that is looked up by what is fed.
+    if (absl::IsFailedPrecondition(served.status())) {
+      served = Rewrite(programs, on_servers, {{"wait", wait}});
+    }
+    RC_TAG(served.ok() && Prefetches(*served) ? "prefetches rows" : "prefetches none");
     if (!reduced.ok()) RC_FAIL(reduced.status().ToString());
     if (!served.ok()) RC_FAIL(served.status().ToString());
     const absl::StatusOr<Bits> expected = Train(programs, *reduced, 0);
@@ -212,7 +227,8 @@ class Mistakes {
       Add(of, op + "first", [i](Ops* ops) {
         for (int k = i; k > 0; --k) ops->SwapElements(k, k - 1);
       });
-      for (const char* flag : {"averages", "by_rows", "is_sparse"}) {
+      AddIds(of, ops, i, op);
+      for (const char* flag : {"averages", "by_rows", "is_sparse", "prefetch"}) {
         pb::OpDesc copy = ops[i];
         if (Find(&copy, flag) == nullptr) continue;
         Add(of, absl::StrCat(op, flag, " flipped"), [i, flag](Ops* ops) {
@@ -222,6 +238,21 @@ class Mistakes {
       }
       AddKeys(of, ops, i, op);
     }
+  }
+
+  // Ids of which the batch does not say what they are.
+  void AddIds(pb::ProgramDesc Mistake::*of, const Ops& ops, int i, const std::string& op) {
+    if (FindServerOp(ops[i].type()) != ServerOp::kLookup) return;
+    const pb::OpDesc::Var ids = ops[i].inputs(0);
+    Add(of, op + "ids written before", [i, ids](Ops* ops) {
+      pb::OpDesc* const assign = ops->Add();
+      assign->set_type("assign");
+      *assign->add_inputs() = ids;
+      *assign->add_outputs() = ids;
+      assign->mutable_inputs(0)->set_parameter("X");
+      assign->mutable_outputs(0)->set_parameter("Out");
+      for (int k = ops->size() - 1; k > i; --k) ops->SwapElements(k, k - 1);
+    });
   }
 
   // The op with another key, and two ops of a type with each other's.
@@ -266,8 +297,9 @@ bool IsReported(const TrainingPrograms& original, const Mistake& mistake, Served
 
 TEST(ServerPrograms, EveryMistakeIsReportedOrChangesNothing) {
   const TrainingPrograms programs = EqualLayers();
-  WEFT_ASSERT_OK_AND_ASSIGN(const Served right,
-                            Rewrite(programs, UpdatedParameters(programs.main)));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Served right, Rewrite(programs, UpdatedParameters(programs.main),
+                                                        {{"prefetch_rows", "on"}}));
+  ASSERT_TRUE(Prefetches(right));
   WEFT_ASSERT_OK_AND_ASSIGN(const Bits expected, Train(programs, right, 2));
   const Mistakes mistakes(right);
   int reported = 0;
@@ -285,6 +317,40 @@ TEST(ServerPrograms, EveryMistakeIsReportedOrChangesNothing) {
     }
   }
   EXPECT_GT(reported, static_cast<int>(mistakes.all().size()) / 2);
+}
+
+// Workers add the decay, and servers take the mean of the sums.
+TEST(ServerPrograms, WeightDecayIsAddedBeforeTheMean) {
+  TrainingSpec spec;
+  spec.layers = {{4, Activation::kTanh, /*bias=*/true}};
+  spec.head.layer = 1;
+  spec.l2_decay = true;
+  const TrainingPrograms programs = BuildPrograms(spec);
+  const std::vector<std::string> updated = UpdatedParameters(programs.main);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Served served, Rewrite(programs, updated));
+  WEFT_EXPECT_OK(Train(programs, served, 1).status());
+}
+
+// Parameters that are not on servers are reduced, also where servers do not wait.
+TEST(ServerPrograms, MistakesBesideAsynchronousServersAreReported) {
+  const TrainingPrograms programs = EqualLayers();
+  const std::string on_servers = UpdatedParameters(programs.main)[0];
+  WEFT_ASSERT_OK_AND_ASSIGN(const Served right, Rewrite(programs, {on_servers}, {{"async", "on"}}));
+  const Mistake none{"", right.worker.ToProto(), right.server->ToProto()};
+  Served mutant = right;
+  EXPECT_FALSE(IsReported(programs, none, &mutant));
+  const auto& ops = none.worker.blocks(0).ops();
+  int num_mistakes = 0;
+  for (int i = 0; i < ops.size(); ++i) {
+    const Op op = right.worker.op(right.worker.block(0).ops()[i]);
+    const bool updates = !op.Input("Param").empty();
+    if (!updates && !absl::StartsWith(op.type(), "c_allreduce")) continue;
+    ++num_mistakes;
+    Mistake mistake = none;
+    mistake.worker.mutable_blocks(0)->mutable_ops()->DeleteSubrange(i, 1);
+    EXPECT_TRUE(IsReported(programs, mistake, &mutant)) << op.DebugName() << " dropped";
+  }
+  EXPECT_GE(num_mistakes, 2);
 }
 
 }  // namespace

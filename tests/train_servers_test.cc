@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
@@ -43,6 +44,7 @@ struct Programs {
 struct Trained {
   std::vector<Tensors> losses;  // by step and worker, in order
   Tensors persistables;
+  RowTraffic rows;
 };
 
 std::string PathOf(const std::string& model, const std::string& file) {
@@ -60,7 +62,8 @@ std::set<std::string> ParamsOf(const Program& main) {
 
 // With these parameters on servers; none: all-reduce alone.
 absl::StatusOr<Programs> Rewrite(const std::string& model, const std::set<std::string>& on_servers,
-                                 const std::map<std::string, std::string>& flags = {}) {
+                                 const std::map<std::string, std::string>& flags = {},
+                                 const std::string& place = "") {
   WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(PathOf(model, "main.pb")));
   WEFT_ASSIGN_OR_RETURN(Program startup, ReadProgram(PathOf(model, "startup.pb")));
   Programs programs{std::move(main), std::move(startup), absl::nullopt};
@@ -68,6 +71,7 @@ absl::StatusOr<Programs> Rewrite(const std::string& model, const std::set<std::s
   options.mode = on_servers.empty() ? "grad_allreduce" : "parameter_server";
   options.mode_flags = flags;
   options.mode_flags["sparse"] = "rows";
+  options.place = place;
   for (const std::string& param : on_servers) options.param_attrs[param].parameter_server = true;
   ProgramPair pair{&programs.main, &programs.startup};
   WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, pair));
@@ -125,6 +129,7 @@ absl::StatusOr<Trained> Train(const std::string& model, const Programs& programs
   }
   WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
   trained.persistables = std::move(result.persistables);
+  trained.rows = result.rows;
   return trained;
 }
 
@@ -188,6 +193,21 @@ TEST_P(TrainServersTest, OtherParametersAreReduced) {
   ExpectSameBits(expected, found);
 }
 
+// Gradients on the host, and the rest of the worker on an accelerator.
+TEST_P(TrainServersTest, PlacedWorkersTrainToTheSameBits) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs reduced, Rewrite(Model(), {}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), reduced, {}));
+  std::map<std::string, std::string> flags;
+  if (absl::StrContains(Model(), "word2vec")) flags["prefetch_rows"] = "on";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs placed,
+                            Rewrite(Model(), AllParams(), flags, "type:*_grad=cpu"));
+  ServerRun run;
+  run.servers = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), placed, run));
+  ExpectSameBits(expected, found);
+  EXPECT_EQ(found.rows.prefetched > 0, !flags.empty());
+}
+
 TEST_P(TrainServersTest, ResumedRunGoesOnWithTheSameBits) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Programs served, Rewrite(Model(), AllParams()));
   ServerRun whole;
@@ -220,6 +240,66 @@ TEST_P(TrainServersTest, AsynchronousUpdatesRunToTheEnd) {
 INSTANTIATE_TEST_SUITE_P(Models, TrainServersTest,
                          ::testing::Values("mlp_momentum", "word2vec_sparse_sgd",
                                            "word2vec_sparse_adam", "wide_deep"));
+
+// --- Rows of the next step -----------------------------------------------------------------------
+
+const std::map<std::string, std::string> kPrefetches = {{"prefetch_rows", "on"}};
+
+// Of models with tables.
+class PrefetchedRowsTest : public TrainServersTest {};
+
+TEST_P(PrefetchedRowsTest, PrefetchedRowsTrainToTheSameBits) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs pulling, Rewrite(Model(), AllParams()));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs prefetching, Rewrite(Model(), AllParams(), kPrefetches));
+  for (int servers : {1, 2}) {
+    SCOPED_TRACE(servers);
+    ServerRun run;
+    run.servers = servers;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), pulling, run));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), prefetching, run));
+    ExpectSameBits(expected, found);
+    EXPECT_EQ(expected.rows.prefetched, 0);
+    EXPECT_GT(found.rows.prefetched, found.rows.pulled) << "of 4 steps, the first alone pulls";
+    EXPECT_EQ(found.rows.prefetched + found.rows.pulled, expected.rows.pulled);
+    EXPECT_LE(found.rows.changed, found.rows.prefetched);
+    EXPECT_GT(found.rows.changed, 0);
+  }
+}
+
+TEST_P(PrefetchedRowsTest, ResumedRunGoesOnWithTheSameBits) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs prefetching, Rewrite(Model(), AllParams(), kPrefetches));
+  ServerRun whole;
+  whole.servers = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), prefetching, whole));
+  Checkpoint checkpoint;
+  ServerRun first = whole;
+  first.steps = 2;
+  first.checkpoint = &checkpoint;
+  WEFT_ASSERT_OK(Train(Model(), prefetching, first).status());
+  ServerRun second = whole;
+  second.steps = 2;
+  second.begin_step = 2;
+  second.resume = &checkpoint;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), prefetching, second));
+  EXPECT_THAT(Differences(expected.persistables, found.persistables), SizeIs(0));
+}
+
+TEST_P(PrefetchedRowsTest, AsynchronousUpdatesRunToTheEnd) {
+  for (const char* staleness : {"0", "2"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        const Programs prefetching,
+        Rewrite(Model(), AllParams(),
+                {{"async", "on"}, {"staleness", staleness}, {"prefetch_rows", "on"}}));
+    ServerRun run;
+    run.servers = 2;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), prefetching, run));
+    EXPECT_THAT(found.losses, SizeIs(4 * kWorkers));
+    EXPECT_GT(found.rows.prefetched, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PrefetchedRowsTest,
+                         ::testing::Values("word2vec_sparse_sgd", "word2vec_sparse_adam"));
 
 // A step of what workers push, by worker, and of what they then pull.
 struct Pushed {

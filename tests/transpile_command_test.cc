@@ -434,6 +434,13 @@ TEST_F(TranspileTest, ProgramForServersNeedsAFileAndParametersOnServers) {
               "--server_out: expected a file for the program of the servers");
   ExpectFails(2, To("out.pb", {"--server_out", Path("server.pb")}),
               "--server_out: mode grad_allreduce makes no program for parameter servers");
+  for (const char* mode : {"grad_allreduce", "auto", "optimizer_offload"}) {
+    ExpectFails(1, {"--mode", mode, "--param_attrs", attrs, Path("in.pb"), Path("out.pb")},
+                absl::StrCat(attrs,
+                             ": fc_0.w_0, parameter_server: expected --mode "
+                             "parameter_server, found --mode ",
+                             mode));
+  }
   ExpectFails(1, parameter_server({"--param_attrs", none, "--server_out", Path("server.pb")}),
               "--server_out: no parameter is on servers");
   ExpectFails(1, parameter_server({"--param_attrs", attrs, "--server_out", Path("out.pb")}),

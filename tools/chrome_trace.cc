@@ -130,6 +130,9 @@ std::string ChromeTrace::OpEvent(const StepTrace& trace, size_t stream, const Op
                             ",\"cat\":\"", role, "\",\"args\":", JsonText(args)));
 }
 
+// Numbers of all ranks differ, and are exact in a double.
+int64_t ChromeTrace::NewId(int rank) { return (int64_t{rank} << 32) + num_ids_[rank]++; }
+
 // An arrow begins within the event of an op, and ends within that of the wait.
 void ChromeTrace::AddWait(const StepTrace& trace, size_t stream, const WaitSpan& wait,
                           std::vector<std::string>* events) {
@@ -144,13 +147,22 @@ void ChromeTrace::AddWait(const StepTrace& trace, size_t stream, const WaitSpan&
   const std::vector<OpSpan>& before = trace.spans[wait.from];
   if (wait.num_ops == 0 || wait.num_ops > static_cast<int64_t>(before.size())) return;
   const OpSpan& awaited = before[wait.num_ops - 1];
-  // Numbers of all ranks differ, and are exact in a double.
-  const int64_t id = (int64_t{trace.rank} << 32) + num_arrows_[trace.rank]++;
-  const std::string flow = absl::StrCat(head, ",\"id\":", id);
+  const std::string flow = absl::StrCat(head, ",\"id\":", NewId(trace.rank));
   events->push_back(
       Event("s", trace.rank, wait.from, last_instant(awaited.begin, awaited.end), flow));
   events->push_back(Event("f", trace.rank, stream, last_instant(wait.begin, wait.end),
                           absl::StrCat(flow, ",\"bp\":\"e\"")));
+}
+
+void ChromeTrace::AddPrefetch(const StepTrace& trace, const PrefetchSpan& prefetch,
+                              std::vector<std::string>* events) {
+  const Json args = {{"step", trace.step}, {"rows", prefetch.rows}, {"changed", prefetch.changed}};
+  const std::string head =
+      absl::StrCat("\"cat\":\"prefetch\",\"id\":", NewId(trace.rank),
+                   ",\"name\":", JsonText(absl::StrCat("rows of ", prefetch.table)));
+  events->push_back(
+      Event("b", trace.rank, 0, prefetch.begin, absl::StrCat(head, ",\"args\":", JsonText(args))));
+  events->push_back(Event("e", trace.rank, 0, prefetch.end, head));
 }
 
 // Empty for a step without events.
@@ -174,9 +186,10 @@ std::string ChromeTrace::StepEvent(const StepTrace& trace) const {
 // Joined by commas.
 std::string ChromeTrace::EventsOf(const StepTrace& trace) {
   std::vector<std::string> events;
-  if (num_arrows_.emplace(trace.rank, 0).second) {
+  if (num_ids_.emplace(trace.rank, 0).second) {
     for (const Json& name : RowNames(trace)) events.push_back(JsonText(name));
   }
+  for (const PrefetchSpan& prefetch : trace.prefetches) AddPrefetch(trace, prefetch, &events);
   const std::string step = StepEvent(trace);
   if (!step.empty()) events.push_back(step);
   for (size_t stream = 0; stream < trace.spans.size(); ++stream) {

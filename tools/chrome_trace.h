@@ -27,6 +27,11 @@ namespace weft {
 //               (of its inputs; for a collective, what the rank passes to it), inputs, outputs
 //   a wait      "wait for ring 0", category "wait", on the stream that waits; argument: step. An
 //               arrow (a flow) leads to it from the op that it waits for, if that was in this step.
+//   a prefetch  "rows of embedding_0.w_0", category "prefetch", of a worker of parameter servers:
+//   from when
+//               a step asked for rows that the next one needs until they had come. As several may
+//               overlap, they are asynchronous events. Arguments: step (which needs them), rows,
+//               changed (of them, sent again).
 //   a step      "step 3", category "step", from the first to the last event of the rank's streams
 // Times are microseconds since Create. Written step by step, in the JSON object format of
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("Trace Event
@@ -60,7 +65,10 @@ class ChromeTrace {
   std::string OpEvent(const StepTrace& trace, size_t stream, const OpSpan& span) const;
   void AddWait(const StepTrace& trace, size_t stream, const WaitSpan& wait,
                std::vector<std::string>* events);
+  void AddPrefetch(const StepTrace& trace, const PrefetchSpan& prefetch,
+                   std::vector<std::string>* events);
   std::string StepEvent(const StepTrace& trace) const;
+  int64_t NewId(int rank);
   static std::string Duration(Clock::time_point begin, Clock::time_point end);
   absl::Status Write(const std::string& events);
   absl::Status WaitForOthers();
@@ -69,8 +77,8 @@ class ChromeTrace {
   const Program& main_;
   JobLink* const link_;
   Clock::time_point start_;
-  // By rank of this process, from when on its rows have names: the arrows so far.
-  std::map<int, int64_t> num_arrows_;
+  // By rank of this process, from when on its rows have names: the arrows and prefetches so far.
+  std::map<int, int64_t> num_ids_;
   int64_t num_sent_ = 0;
 
   // Of process 0.

@@ -127,6 +127,14 @@ std::string GraphLine(const GraphUse& use) {
   return absl::StrCat(line, "\n");
 }
 
+std::string RowsLine(const RowTraffic& rows) {
+  if (rows.prefetched + rows.pulled == 0) return "";
+  return absl::StrFormat(
+      "rows of tables on servers, of rank 0: %d prefetched, of which %d changed; %d "
+      "pulled; %d bytes waited for\n",
+      rows.prefetched, rows.changed, rows.pulled, rows.waited_bytes);
+}
+
 std::string MetricsLine(const StepResult& result) {
   Json fetch = Json::object();
   for (size_t v = 0; v < result.values.size(); ++v) {

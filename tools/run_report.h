@@ -17,6 +17,7 @@
 #include "executor/npz.h"
 #include "executor/plan_executor.h"
 #include "executor/result_queue.h"
+#include "executor/row_traffic.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -61,6 +62,10 @@ std::string MemoryLine(const ValueMemory& memory);
 
 // How many steps have run as a CUDA graph, or why none has; empty if that was not asked for.
 std::string GraphLine(const GraphUse& use);
+
+// "rows of tables on servers, of rank 0: 900 prefetched, of which 60 changed; 100 pulled;
+// 5120 bytes waited for\n"; empty if there were none.
+std::string RowsLine(const RowTraffic& rows);
 
 // {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order;
 // for SelectedRows those of the rows.

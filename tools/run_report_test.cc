@@ -65,6 +65,13 @@ TEST(GraphLine, SaysHowManyStepsRanAsAGraphOrWhyNone) {
   EXPECT_EQ(GraphLine(use), "CUDA graph: 0 of 100 steps; op 3 (dropout) uses the host\n");
 }
 
+TEST(RowsLine, SaysHowRowsCame) {
+  EXPECT_EQ(RowsLine({}), "");
+  EXPECT_EQ(RowsLine({/*pulled=*/3, /*prefetched=*/40, /*changed=*/2, /*waited_bytes=*/20}),
+            "rows of tables on servers, of rank 0: 40 prefetched, of which 2 changed; 3 "
+            "pulled; 20 bytes waited for\n");
+}
+
 TEST(StepLinesTest, OneRankGivesItsValue) {
   StepLines lines(1);
   EXPECT_EQ(lines.Add(Result(0, 0, Floats({}, {2.5f}))), "step 0: loss 2.5\n");

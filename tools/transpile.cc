@@ -265,6 +265,21 @@ void NoteSchedules(const Flags& flags, const Program& main) {
   }
 }
 
+// MindSpore's reducer leaves out what its own servers hold; other modes would leave each rank to
+// train the parameter for itself.
+absl::Status CheckServed(const TranspileOptions& options) {
+  const std::string& mode = options.mode;
+  if (mode.empty() || mode == "parameter_server" || mode == "mindspore_reducer") {
+    return absl::OkStatus();
+  }
+  for (const auto& [param, attrs] : options.param_attrs) {
+    if (!attrs.parameter_server) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        param, ", parameter_server: expected --mode parameter_server, found --mode ", mode));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(Flags& flags) {
   if (flags.options.mode != kAuto) {
     WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
@@ -289,6 +304,7 @@ absl::Status Run(Flags& flags) {
   WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
   if (!flags.param_attrs.empty()) {
     WEFT_ASSIGN_OR_RETURN(options.param_attrs, ReadAs(flags.param_attrs, ParseParamAttrs));
+    WEFT_RETURN_IF_ERROR(Annotate(flags.param_attrs, CheckServed(options)));
   }
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);

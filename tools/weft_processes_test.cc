@@ -356,6 +356,33 @@ class WeftServersTest : public WeftProcessesTest {
   }
   Args Servers() const { return {"--server", server_, "--servers", "1"}; }
 
+  // Word2vec with all parameters on servers, and rows prefetched, or not.
+  Args TrainWords(bool prefetches, const std::string& save) const {
+    const std::string model = "tests/data/word2vec_sparse_sgd/", attrs = TestPath("words.json");
+    const std::string main = TestPath("words.pb"), startup = TestPath("words_startup.pb");
+    const std::string server = TestPath("words_server.pb");
+    std::ofstream(attrs) << R"({"shared_w": {"parameter_server": true}})";
+    Args transpile = {"tools/transpile",
+                      "--mode",
+                      "parameter_server",
+                      "--param_attrs",
+                      attrs,
+                      "--server_out",
+                      server,
+                      "--startup_in",
+                      model + "startup.pb",
+                      "--startup_out",
+                      startup,
+                      model + "main.pb",
+                      main};
+    if (prefetches) transpile.push_back("--prefetch_rows");
+    const ProcessResult result = RunProcess(transpile);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return {
+        "tools/weft", "run",  main,        "--startup", startup,  "--feeds", model + "feeds.npz",
+        "--server",   server, "--servers", "2",         "--save", save};
+  }
+
   const std::string server_ = TestPath("server.pb");
 };
 
@@ -377,6 +404,51 @@ TEST_F(WeftServersTest, WorkerOrServerThatIsKilledEndsTheJobAndIsNamed) {
                                   HasSubstr(absl::StrCat("pid ", pid)), HasSubstr("killed")));
     EXPECT_THAT(Contents(save), StartsWith("NOT_FOUND"));
   }
+}
+
+TEST_F(WeftServersTest, SignalToAServerStopsAll) {
+  const std::string checkpoint = TestPath("run.ckpt");
+  Process launcher(Launch(3, EndlessRun(Servers() + Args{"--checkpoint", checkpoint})));
+  WaitForLines(&launcher, 20);
+  kill(PidOf(2), SIGTERM);
+  const ProcessResult stopped = launcher.Wait();
+  EXPECT_EQ(stopped.status, 128 + SIGTERM) << stopped.err;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint state, ReadCheckpoint(checkpoint));
+  EXPECT_THAT(stopped.err, HasSubstr(absl::StrCat(
+                               "[0] note: stopped by a signal to another process before step ",
+                               state.step, " of 100000000")));
+}
+
+TEST_F(WeftServersTest, ParametersOfServersAreSavedAsParameters) {
+  const std::string save = TestPath("model.pdparams");
+  const ProcessResult result =
+      RunProcess(Run(Servers() + Args{"--ranks", "3", "--steps", "2", "--save", save}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(Contents(save), AllOf(HasSubstr("fc_0.w_0"), HasSubstr("fc_0.b_0")));
+  EXPECT_THAT(Contents(TestPath("model.pdopt")), Not(HasSubstr("fc_0.w_0")));
+}
+
+TEST_F(WeftServersTest, ProgramOfAPartCanBeConverted) {
+  for (const std::string& part : {main_, server_}) {
+    const ProcessResult result =
+        RunProcess({"tools/transpile", "--mode", "none", part, TestPath("converted.prog")});
+    EXPECT_EQ(result.status, 0) << result.err;
+  }
+}
+
+TEST_F(WeftServersTest, ProcessesPrefetchRowsToTheSameBits) {
+  const std::string expected = TestPath("pulled.npz"), found = TestPath("fetched.npz");
+  const std::string trace = TestPath("trace.json");
+  const ProcessResult threads =
+      RunProcess(TrainWords(/*prefetches=*/false, expected) + Args{"--ranks", "4"});
+  ASSERT_EQ(threads.status, 0) << threads.err;
+  EXPECT_THAT(threads.out, HasSubstr("of rank 0: 0 prefetched"));
+  const ProcessResult processes =
+      RunProcess(Launch(4, TrainWords(/*prefetches=*/true, found) + Args{"--trace", trace}));
+  ASSERT_EQ(processes.status, 0) << processes.err;
+  EXPECT_EQ(Contents(found), Contents(expected));
+  EXPECT_THAT(processes.out, Not(HasSubstr("of rank 0: 0 prefetched")));
+  EXPECT_THAT(Contents(trace), HasSubstr("\"cat\":\"prefetch\""));
 }
 
 // A checkpoint is whole, with the part of the server, whenever the server dies.

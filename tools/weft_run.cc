@@ -180,6 +180,7 @@ class Recorder {
     std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
     std::fputs(MemoryLine(result.memory).c_str(), stdout);
     std::fputs(GraphLine(result.graph).c_str(), stdout);
+    std::fputs(RowsLine(result.rows).c_str(), stdout);
     std::fputs(summary_.Lines().c_str(), stdout);
     return absl::OkStatus();
   }
@@ -219,10 +220,13 @@ class Recorder {
         parameters.insert(tensors.extract(name));
       }
     }
-    for (VarId id : inputs_.main->block(0).vars()) {
-      const Var var = inputs_.main->var(id);
-      if (!var.is_parameter()) continue;
-      parameters.insert(tensors.extract(std::string(var.name())));
+    for (const absl::optional<Program>* program : {&inputs_.main, &inputs_.server}) {
+      if (!program->has_value()) continue;
+      for (VarId id : (*program)->block(0).vars()) {
+        const Var var = (*program)->var(id);
+        if (!var.is_parameter()) continue;
+        parameters.insert(tensors.extract(std::string(var.name())));
+      }
     }
     WEFT_RETURN_IF_ERROR(SaveParams(pdopt, tensors));
     return SaveParams(flags_.save, parameters);

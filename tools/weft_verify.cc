@@ -261,9 +261,6 @@ Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayout
   const bool is_async = programs.server.has_value() && IsAsynchronous(*programs.server);
   for (Layer layer : AllLayers()) {
     if (layer == Layer::kEquivalence && options.original.empty()) continue;
-    const bool needs_others =
-        layer != Layer::kStructure && layer != Layer::kTypes && layer != Layer::kRaces;
-    if (needs_others && is_async) continue;
     scope.layers.emplace_back(LayerName(layer));
   }
   if (scope.nranks == 1 || !scope.communicates) return scope;
@@ -283,9 +280,11 @@ Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayout
                     absl::StrJoin(whole, ", "));
   }
   if (!how.empty()) scope.assumptions.push_back(absl::StrCat(how, " (--feed_layout)"));
-  if (programs.server.has_value() && !is_async) {
+  if (programs.server.has_value()) {
     scope.assumptions.emplace_back(
-        "servers wait for the gradients of all workers, and answer with what they hold (--server)");
+        is_async ? "what servers hold is left out, as they do not wait for all workers (--server)"
+                 : "servers wait for the gradients of all workers, and answer with what they hold "
+                   "(--server)");
   }
   if (!groups.empty()) {
     scope.assumptions.push_back(

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/communication.h"
 #include "transpiler/passes/facts.h"
+#include "transpiler/verify/server_programs.h"
 
 namespace weft {
 namespace {
@@ -69,7 +70,14 @@ class Verifier {
     if (original_.has_value()) original.main = &*original_;
     if (original_startup_.has_value()) original.startup = &*original_startup_;
     VerifyOptions options = ExpectationsOf(compared_, context_, original);
-    if (stage == Stage::kBetweenPasses || !communicate_) {
+    // What workers and servers compute, they compute together.
+    const bool is_part = options.server == nullptr && HasServerOps(*programs.main) &&
+                         RevisionOf(programs) == revision_before_;
+    if (is_part && context_.notes != nullptr && stage == Stage::kAtEnd) {
+      context_.notes->push_back(
+          "note: a program of workers or of servers alone: weft verify --server verifies both");
+    }
+    if (stage == Stage::kBetweenPasses || !communicate_ || is_part) {
       options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
     }
     const Findings findings = Verify({{programs.main, programs.startup}}, options);

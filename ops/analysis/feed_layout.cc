@@ -4,12 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/schema/device_ops.h"
 #include "ops/schema/feed_ops.h"
 
 namespace weft {
@@ -50,6 +52,31 @@ class UnwrittenReads {
 };
 
 }  // namespace
+
+absl::flat_hash_set<VarId> FindUnchangedData(const Program& program) {
+  absl::flat_hash_map<VarId, int> num_writers;
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (HandsOutData(op.type()) || traits.Has(op, Trait::kStreamSync)) continue;
+      for (Symbol name : op.output_args()) ++num_writers[program.block(block).Resolve(name)];
+    }
+  }
+  const absl::flat_hash_set<VarId> data = FindData(program);
+  absl::flat_hash_set<VarId> unchanged;
+  const Block& root = program.block(0);
+  for (VarId id : root.vars()) {
+    if (data.contains(id) && num_writers.count(id) == 0) unchanged.insert(id);
+  }
+  for (OpId id : root.ops()) {
+    const Op op = program.op(id);
+    if (!CopiesFrom(op.type()).has_value() || op.args().size() != 2) continue;
+    const VarId from = root.Resolve(op.args()[0]), to = root.Resolve(op.args()[1]);
+    if (unchanged.contains(from) && num_writers[to] == 1) unchanged.insert(to);
+  }
+  return unchanged;
+}
 
 absl::flat_hash_set<VarId> FindData(const Program& program) {
   absl::flat_hash_set<VarId> data;

@@ -35,6 +35,11 @@ absl::StatusOr<FeedLayouts> ParseFeedLayouts(absl::string_view text);
 // writes them. O(arguments).
 absl::flat_hash_set<VarId> FindData(const Program& program);
 
+// Of these, those of the root block that ops read as they are fed: no other op writes them, in any
+// block. And the copies of these between memories (CopiesFrom) that nothing else writes.
+// O(arguments).
+absl::flat_hash_set<VarId> FindUnchangedData(const Program& program);
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_ANALYSIS_FEED_LAYOUT_H_

@@ -36,6 +36,10 @@ inline constexpr absl::string_view kServerKeyAttr = "server_key";
 // has kGradOpSuffix behind its type.
 inline constexpr absl::string_view kTableOpAttr = "table_op";
 
+// BOOL, of a lookup: whether a worker prefetches the rows for the next step while a step runs, by
+// the ids of the next batch. Its Ids are fed.
+inline constexpr absl::string_view kPrefetchAttr = "prefetch";
+
 // What servers do, as collectives of the workers: they merge gradients as these do, and give all
 // workers the same parameters.
 inline constexpr absl::string_view kMergedByMean = "c_allreduce_avg";

@@ -94,6 +94,7 @@ void AddServerSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kSideEffect));
   schemas->Add(OfServedType(OnServedParameter(ServerOp::kPull, "-> Out")).Infer(InferServedPull));
   schemas->Add(OnServedTable(OnServedParameter(ServerOp::kLookup, "Ids -> Out"))
+                   .Attr(std::string(kPrefetchAttr), false)
                    .Infer(InOrder({CheckServedTable, IfKnown("Ids", InferServedLookup)})));
   schemas->Add(OnServedTable(OnServedParameter(ServerOp::kLookupGrad, "Ids, Out@GRAD -> W@GRAD"))
                    .Infer(InOrder({CheckServedTable, IfKnown("Ids", "Out@GRAD", CheckServedOutGrad),

@@ -109,6 +109,12 @@ absl::Status RefuseGroupsIfLossesAreDivided(GradientScale scale, const PassConte
   return absl::OkStatus();
 }
 
+// Whether servers hold a parameter.
+bool HasServed(const ParamAttrsByName& attrs) {
+  return std::any_of(attrs.begin(), attrs.end(),
+                     [](const auto& param) { return param.second.parameter_server; });
+}
+
 }  // namespace
 
 bool BeginsBackward(const Op& op) { return IsLossGrad(op) && !IsInPlace(op); }
@@ -133,7 +139,9 @@ Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& context) {
   const bool known = context.cluster.nranks().has_value();
   WEFT_RETURN_IF_ERROR(RefuseGroupsIfLossesAreDivided(scale, context));
-  if (scale == GradientScale::kAuto && !context.Groups().empty()) {
+  const bool averages = !context.Groups().empty() ||
+                        (HasServed(context.param_attrs) && !context.sum_losses.are_mixed());
+  if (scale == GradientScale::kAuto && averages) {
     return context.sum_losses.are_all ? GradientScale::kNone : GradientScale::kAvg;
   }
   if (scale == GradientScale::kAuto) {

@@ -16,7 +16,8 @@ namespace weft {
 
 enum class GradientScale {
   kAuto,      // kNone for losses that are sums; kLossGrad if the number of ranks is known; kAvg.
-              // For some sums: kLossGrad of the others. For groups of ranks: kAvg or kNone
+              // For some sums: kLossGrad of the others. For groups of ranks, and for parameters on
+              // servers, whose optimizers may add a weight decay first: kAvg or kNone
   kLossGrad,  // the loss's gradient is divided, and with it all gradients
   kAvg,       // the reduction averages
   kNone,      // gradients are summed and not divided

@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/server_ops.h"
 #include "proto/op_role.h"
@@ -22,6 +25,8 @@
 
 namespace weft {
 namespace {
+
+constexpr int kDefaultStaleness = 4, kMaxStaleness = 1 << 20;
 
 NewOp OnKey(ServerOp op, size_t key, int role) {
   NewOp built;
@@ -62,9 +67,10 @@ pb::OpDesc WithKey(pb::OpDesc op, size_t key) {
 // Writes the workers' part of the main program.
 class WorkerWriter {
  public:
+  // `prefetched`: the lookups whose rows are prefetched for the next step.
   WorkerWriter(const Program& program, const std::vector<ServedParameter>& served,
-               Rewriter* rewriter)
-      : program_(program), served_(served), rewriter_(*rewriter) {}
+               const std::set<OpId>& prefetched, Rewriter* rewriter)
+      : program_(program), served_(served), prefetched_(prefetched), rewriter_(*rewriter) {}
 
   void Write() {
     WritePrefetch();
@@ -124,6 +130,7 @@ class WorkerWriter {
     absl::string_view table_op = op.type();
     if (type == ServerOp::kLookup) {
       lookup.outputs = {{"Out", Names(program_, op.Output("Out"))}};
+      if (prefetched_.count(id) > 0) lookup.attrs.emplace_back(std::string(kPrefetchAttr), true);
     } else {
       lookup.inputs.push_back({"Out@GRAD", Names(program_, op.Input("Out@GRAD"))});
       lookup.outputs = {{"W@GRAD", Names(program_, op.Output("W@GRAD"))}};
@@ -150,6 +157,7 @@ class WorkerWriter {
 
   const Program& program_;
   const std::vector<ServedParameter>& served_;
+  const std::set<OpId>& prefetched_;
   Rewriter& rewriter_;
 };
 
@@ -196,7 +204,8 @@ class ServerWriter {
     serve.inputs = {{"X", {std::string(program_.name(served_[key].param))}}};
     serve.attrs.emplace_back("by_rows", served_[key].is_table());
     serve.attrs.emplace_back("is_async", options_.is_async);
-    serve.attrs.emplace_back("staleness", options_.is_async ? options_.staleness : 0);
+    serve.attrs.emplace_back(
+        "staleness", options_.is_async ? options_.staleness.value_or(kDefaultStaleness) : 0);
     return BuildOp(serve, Dialect::kWeft);
   }
 
@@ -230,6 +239,36 @@ class ServerWriter {
   pb::ProgramDesc desc_;
 };
 
+// The lookups whose ids are known a step ahead. Notes name the others.
+absl::StatusOr<std::set<OpId>> LookupsToPrefetch(const Program& program,
+                                                 const std::vector<ServedParameter>& all,
+                                                 PassContext* context) {
+  std::set<OpId> prefetched;
+  std::string last = "no table is held by rows";
+  const absl::flat_hash_set<VarId> fed = FindUnchangedData(program);
+  for (const ServedParameter& served : all) {
+    const std::string table(program.name(served.param));
+    for (OpId id : served.lookups) {
+      const Op op = program.op(id);
+      const Symbol ids = op.Input("Ids")[0];
+      if (fed.contains(program.block(0).Resolve(ids))) {
+        prefetched.insert(id);
+        context->Explain(ParameterServer::kName, table, "rows prefetched",
+                         "the ids of the next batch are fed",
+                         {{"lookup", op.DebugName()}, {"ids", std::string(program.name(ids))}});
+        continue;
+      }
+      last = absl::StrCat(op.DebugName(), " looks up rows of ", table, " by ", program.name(ids),
+                          ", which is not fed as it is");
+      context->Note(absl::StrCat("note: pass ", ParameterServer::kName, ": prefetch_rows: ", last,
+                                 ": its rows are not prefetched"));
+    }
+  }
+  if (!prefetched.empty()) return prefetched;
+  return absl::FailedPreconditionError(
+      absl::StrCat("prefetch_rows: expected a lookup by ids that are fed, found none: ", last));
+}
+
 void ExplainServed(const Program& program, const std::vector<ServedParameter>& all,
                    PassContext* context) {
   if (context->remarks == nullptr) return;
@@ -254,19 +293,45 @@ void ParameterServer::Options::Bind(OptionBinder& bind) {
   bind.Switch("async", &is_async,
               "servers update by each gradient as it comes, instead of by the mean over the "
               "workers");
-  bind.Int("staleness", &staleness,
-           "with --async: how many steps the slowest worker may be behind the fastest", 0, 1 << 20);
+  bind.Parsed("staleness", &staleness, absl::StrCat(kDefaultStaleness),
+              "with --async: how many steps the slowest worker may be behind the fastest",
+              absl::StrCat("an integer >= 0 and <= ", kMaxStaleness),
+              [](absl::string_view text) -> absl::StatusOr<int> {
+                int steps = 0;
+                if (absl::SimpleAtoi(text, &steps) && steps >= 0 && steps <= kMaxStaleness) {
+                  return steps;
+                }
+                return absl::InvalidArgumentError("no number of steps");
+              });
+  bind.Switch("prefetch_rows", &prefetch_rows,
+              "workers prefetch the rows of tables that the next batch looks up while a step runs");
 }
 
 Contract ParameterServer::contract() const {
-  return Contract().ConflictsWith(kGradientsReduced).ConflictsWith(kParametersAveraged);
+  return Contract()
+      .ConflictsWith(kGradientsAccumulated)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
 }
 
 Claims ParameterServer::claims(const PassContext& context) const {
   return Claims::Of(GradientsUnder(options_.scale, context));
 }
 
+absl::Status ParameterServer::CheckOptions() const {
+  if (options_.staleness.has_value() && !options_.is_async) {
+    return absl::InvalidArgumentError(
+        "option staleness: expected option async with it: without, servers wait for all workers");
+  }
+  if (options_.wait == Wait::kAllKeys && options_.is_async) {
+    return absl::InvalidArgumentError(
+        "option wait: expected per_key with option async, which waits for no other gradient");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> ParameterServer::Run(PassContext& context, ProgramPair& programs) const {
+  WEFT_RETURN_IF_ERROR(CheckOptions());
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<ServedParameter> served,
                         FindServedParameters(program, context.param_attrs));
@@ -274,8 +339,12 @@ absl::StatusOr<bool> ParameterServer::Run(PassContext& context, ProgramPair& pro
   WEFT_ASSIGN_OR_RETURN(const bool averages, ReductionAverages(options_.scale, program, context));
   WEFT_ASSIGN_OR_RETURN(context.server, ServerWriter(program, served, options_, averages).Write());
   ExplainServed(program, served, &context);
+  std::set<OpId> prefetched;
+  if (options_.prefetch_rows) {
+    WEFT_ASSIGN_OR_RETURN(prefetched, LookupsToPrefetch(program, served, &context));
+  }
   Rewriter rewriter(programs.main);
-  WorkerWriter(program, served, &rewriter).Write();
+  WorkerWriter(program, served, prefetched, &rewriter).Write();
   return CommitEdits(&rewriter);
 }
 

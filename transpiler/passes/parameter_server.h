@@ -1,8 +1,10 @@
 #ifndef WEFT_TRANSPILER_PASSES_PARAMETER_SERVER_H_
 #define WEFT_TRANSPILER_PASSES_PARAMETER_SERVER_H_
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "base/option_binder.h"
 #include "transpiler/passes/gradient_scale.h"
 #include "transpiler/pipeline/pass.h"
@@ -34,7 +36,9 @@ namespace weft {
 // A table, of which a step needs the rows that it looks up, is held by rows: a parameter with a
 // row-sparse gradient that only lookups of the root block read, and whose optimizer is elementwise.
 // All others are held whole. With `wait` all_keys, all ps_receive come before the first optimizer.
-// With `async`, each gradient is an update of its own.
+// With `async`, each gradient is an update of its own. With `prefetch_rows`, lookups whose ids are
+// fed have attribute `prefetch`: workers prefetch the rows of the next step while a step runs. A
+// note names each other lookup.
 //
 // The startup program does not change: workers and servers both run it, and keep what their
 // programs declare as persistable.
@@ -44,7 +48,9 @@ namespace weft {
 // FailedPrecondition, naming parameter and op: a parameter that is not updated by exactly one
 // optimizer, of this parameter alone, in the root block; a type that is not known; an op that
 // writes the parameter or its optimizer's state, or reads that state; an op that reads the
-// parameter after its update; the conditions of ReductionAverages. O(arguments).
+// parameter after its update; the conditions of ReductionAverages; `prefetch_rows` without a lookup
+// whose ids are fed. InvalidArgument: `staleness` without `async`, or `wait` all_keys with it.
+// O(arguments).
 class ParameterServer : public Pass {
  public:
   static constexpr absl::string_view kName = "parameter-server";
@@ -55,7 +61,8 @@ class ParameterServer : public Pass {
     GradientScale scale = GradientScale::kAuto;
     Wait wait = Wait::kPerKey;
     bool is_async = false;
-    int staleness = 4;
+    absl::optional<int> staleness;  // none: 4
+    bool prefetch_rows = false;
     void Bind(OptionBinder& bind);
   };
   explicit ParameterServer(Options options) : options_(options) {}
@@ -66,6 +73,8 @@ class ParameterServer : public Pass {
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:
+  absl::Status CheckOptions() const;
+
   Options options_;
 };
 

@@ -110,6 +110,49 @@ TEST(ParameterServer, TableThatOnlyLookupsReadIsHeldByRows) {
               AllOf(HasSubstr("is_sparse=true"), HasSubstr("by_rows=true")));
 }
 
+TEST(ParameterServer, RowsOfFedIdsArePrefetched) {
+  RewriteOptions options = OnServers({"table"});
+  ExpectRewrite("parameter-server{prefetch_rows=on}", kTable, R"(
+    var table : fp32[5, 2]
+    Out=[rows] = ps_lookup(Ids=[ids]) {server_key=0, shape=longs[5, 2], table_op="lookup_table_v2", prefetch=true}
+    Out=[rows@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 2], value=1.0}
+    W@GRAD=[table@GRAD] = ps_lookup_grad(Ids=[ids], Out@GRAD=[rows@GRAD]) role=backward vars=[table, table@GRAD] {server_key=0, shape=longs[5, 2], table_op="lookup_table_v2"}
+    ps_push(Grad=[table@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
+  )",
+                options);
+}
+
+// A second lookup by ids that the step computes, or a change of the fed ids.
+TEST(ParameterServer, RowsOfComputedIdsAreNot) {
+  constexpr char kPrefetch[] = "parameter-server{prefetch_rows=on}";
+  const std::string first =
+      "    Out=[rows] = lookup_table_v2(Ids=[ids], W=[table]) {is_sparse=true}\n";
+  const std::string second =
+      "    var others : int64[4]\n    var other_rows : fp32[4, 2]\n    Out=[others] = "
+      "assign(X=[ids])\n    Out=[other_rows] = lookup_table_v2(Ids=[others], W=[table]) "
+      "{is_sparse=true}\n";
+  RewriteOptions options = OnServers({"table"});
+  Program main = CompactProgram(absl::StrReplaceAll(kTable, {{first, first + second}}));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions transpile;
+  transpile.passes = kPrefetch;
+  transpile.param_attrs = options.param_attrs;
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(transpile, programs));
+  EXPECT_THAT(
+      result.notes,
+      ::testing::Contains(
+          "note: pass parameter-server: prefetch_rows: op 2 (lookup_table_v2) looks up rows "
+          "of table by others, which is not fed as it is: its rows are not prefetched"));
+  const std::string written = "    Out=[ids] = assign(X=[ids])\n";
+  EXPECT_THAT(
+      RewriteStatus(kPrefetch, absl::StrReplaceAll(kTable, {{first, written + first}}), options),
+      StatusIs(kRefused, HasSubstr("prefetch_rows: expected a lookup by ids that are fed, "
+                                   "found none: op 1 (lookup_table_v2) looks up rows of "
+                                   "table by ids, which is not fed as it is")));
+  EXPECT_THAT(RewriteStatus(kPrefetch, kMomentum, OnServers({"w"})),
+              StatusIs(kRefused, HasSubstr("found none: no table is held by rows")));
+}
+
 TEST(ParameterServer, TableThatAnotherOpReadsIsHeldWhole) {
   const std::string text =
       absl::StrReplaceAll(kTable, {{"    Out=[rows@GRAD] = fill",
@@ -161,6 +204,15 @@ TEST(ParameterServer, ClippedGradientIsRefused) {
                                        "{max_norm=1.0}\n    ParamOut=[w]"}});
   EXPECT_THAT(RewriteStatus(kBoth, text, OnServers({"w"})),
               StatusIs(kRefused, HasSubstr("workers and servers together: ")));
+}
+
+TEST(ParameterServer, OptionsThatHaveNoEffectAreRefused) {
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(RewriteStatus("parameter-server{staleness=4}", kMomentum, OnServers({"w"})),
+              StatusIs(kInvalid, HasSubstr("option staleness: expected option async with it")));
+  EXPECT_THAT(
+      RewriteStatus("parameter-server{async=on,wait=all_keys}", kMomentum, OnServers({"w"})),
+      StatusIs(kInvalid, HasSubstr("option wait: expected per_key with option async")));
 }
 
 TEST(ParameterServer, AsynchronousUpdatesAreNoted) {

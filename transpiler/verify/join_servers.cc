@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/op_attrs.h"
@@ -17,6 +18,8 @@ namespace {
 
 using SlotMessages = google::protobuf::RepeatedPtrField<pb::OpDesc::Var>;
 using Names = std::map<std::string, std::string>;
+
+constexpr absl::string_view kOnServer = "@ON_SERVER";
 
 void AddSlot(const std::string& slot, const std::string& variable, SlotMessages* slots) {
   pb::OpDesc::Var* const added = slots->Add();
@@ -70,7 +73,7 @@ class Joiner {
   }
 
   // No name of a program has it: Paddle writes at signs in names of gradients and the like alone.
-  static std::string OfServer(absl::string_view name) { return absl::StrCat(name, "@ON_SERVER"); }
+  static std::string OfServer(absl::string_view name) { return absl::StrCat(name, kOnServer); }
 
   void Replace(const Op& op, ServerOp type) {
     switch (type) {
@@ -165,6 +168,8 @@ class Joiner {
 };
 
 }  // namespace
+
+bool IsOnServer(absl::string_view variable) { return absl::EndsWith(variable, kOnServer); }
 
 absl::StatusOr<Program> JoinServers(const Program& worker, const Program& server) {
   Program joined = worker;

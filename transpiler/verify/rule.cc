@@ -93,6 +93,8 @@ constexpr Rule kRules[] = {
     {"W515", Layer::kAcrossRanks, Severity::kError, "worker keeps what servers hold"},
     {"W516", Layer::kAcrossRanks, Severity::kError,
      "workers and servers disagree on what they exchange"},
+    {"W517", Layer::kAcrossRanks, Severity::kError,
+     "rows of the next step prefetched by ids that are not fed"},
     {"W601", Layer::kEquivalence, Severity::kError, "parameter update differs from the original"},
     {"W602", Layer::kEquivalence, Severity::kError, "state differs from the original"},
     {"W603", Layer::kEquivalence, Severity::kError, "persistable variable of the original missing"},

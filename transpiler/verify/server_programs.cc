@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
@@ -71,7 +73,7 @@ std::map<int64_t, Use> UsesOf(const Program& worker) {
         uses[key].prefetches.push_back(op.id());
       }
     }
-    if (!KeyOf(op).has_value()) return;
+    if (!KeyOf(op).has_value() || !IsOfWorker(type)) return;
     Use& use = uses[*KeyOf(op)];
     if (type == ServerOp::kPull) use.pulls.push_back(op.id());
     if (type == ServerOp::kLookup) use.lookups.push_back(op.id());
@@ -98,6 +100,8 @@ class ServerChecker {
   }
 
   void Check() {
+    CheckRoles();
+    if (findings_.HasErrors()) return;
     CheckBlocks();
     for (const auto& [key, use] : uses_) CheckUse(key, use);
     for (const auto& [key, section] : sections_) CheckSection(key, section);
@@ -107,6 +111,7 @@ class ServerChecker {
       CheckTypes(key, use, sections_.at(key));
     }
     CheckUsesOfPulled();
+    CheckPrefetchedIds();
     CheckReductions();
     CheckHolders();
   }
@@ -124,6 +129,35 @@ class ServerChecker {
                       const std::string& message) {
     Reporter({0, false}, &findings_)
         .Add(rule, OpId(), variable, absl::StrCat("server program: ", op.DebugName(), message));
+  }
+
+  // Each program has its own ops.
+  void CheckRoles() {
+    ForEachServerOp(worker_, [this](const Op& op, ServerOp type) {
+      if (IsOfWorker(type)) return;
+      Report("W511", op, "",
+             ": expected a program of workers, found that of the servers; give it as --server, and "
+             "that of the workers as the main program");
+    });
+    if (server_ == nullptr) return;
+    absl::optional<bool> is_async;
+    ForEachServerOp(*server_, [&](const Op& op, ServerOp type) {
+      if (IsOfWorker(type)) {
+        return ReportOfServer("W511", op, "",
+                              ": expected a program of servers, found an op of workers");
+      }
+      const bool here = op.BoolAttr("is_async").value_or(false);
+      if (here != is_async.value_or(here)) {
+        ReportOfServer("W514", op, "",
+                       absl::StrCat(" attribute is_async: expected ", *is_async ? "true" : "false",
+                                    " as in the ops before it, found ", here ? "true" : "false"));
+      }
+      is_async = is_async.value_or(here);
+      if (KeyOf(op).value_or(0) >= 0) return;
+      ReportOfServer("W514", op, "",
+                     absl::StrCat(" attribute ", kServerKeyAttr, ": expected a key of 0 or more, ",
+                                  "found ", *KeyOf(op)));
+    });
   }
 
   // Workers and servers meet in every step.
@@ -277,6 +311,24 @@ class ServerChecker {
     }
     for (int block : op.SubBlocks()) {
       for (OpId id : worker_.block(block).ops()) CheckUsesOfPulled(worker_.op(id), root);
+    }
+  }
+
+  // A worker takes the ids of the next step from the batch.
+  void CheckPrefetchedIds() {
+    absl::optional<absl::flat_hash_set<VarId>> fed;
+    for (const auto& [key, use] : uses_) {
+      for (OpId id : use.lookups) {
+        const Op op = worker_.op(id);
+        if (!op.BoolAttr(kPrefetchAttr).value_or(false) || op.Input("Ids").empty()) continue;
+        const Symbol ids = op.Input("Ids")[0];
+        if (!fed.has_value()) fed = FindUnchangedData(worker_);
+        if (fed->contains(worker_.block(0).Resolve(ids))) continue;
+        const std::string name(worker_.name(ids));
+        Report("W517", op, name,
+               absl::StrCat(" input Ids (", name, "): expected a variable that is fed and that no ",
+                            "op writes, as attribute ", kPrefetchAttr, " is true"));
+      }
     }
   }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "proto/program.h"
 #include "transpiler/verify/finding.h"
@@ -15,7 +16,7 @@ namespace weft {
 // Whether an op of any block is one between workers and servers. O(ops).
 bool HasServerOps(const Program& program);
 
-// W511 to W516. `server` may be null: then all keys lack a server. O(arguments of both programs).
+// W511 to W517. `server` may be null: then all keys lack a server. O(arguments of both programs).
 void CheckServers(const Program& worker, const Program* server, Findings* findings);
 
 // Whether servers update by the gradient of each worker, without waiting for the others.
@@ -31,6 +32,9 @@ std::set<std::string> HeldByServers(const Program& server);
 // on servers that wait for all workers and answer with what they hold (executor/server_rank.h).
 // Both programs must be without errors of CheckServers. InvalidArgument: the errors of a Rewriter.
 absl::StatusOr<Program> JoinServers(const Program& worker, const Program& server);
+
+// Whether the joined program has the variable for one of the server that is not persistable.
+bool IsOnServer(absl::string_view variable);
 
 // The startup program of that rank: what servers hold is equal on all ranks, as after a broadcast.
 absl::StatusOr<Program> JoinStartup(const Program& startup, const Program& server);

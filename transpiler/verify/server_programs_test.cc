@@ -163,5 +163,36 @@ TEST(ServerPrograms, RowsOfAnOptimizerThatUsesNormsAreFound) {
               ::testing::Contains(HasSubstr("(lars_momentum): expected an elementwise optimizer")));
 }
 
+TEST(ServerPrograms, ProgramOfTheOtherRoleIsFound) {
+  const Program worker = ProgramOf(kWorker), server = ProgramOf(kServer);
+  const auto found = [](const Program& main, const Program* given) {
+    VerifyOptions options;
+    options.server = given;
+    return Lines(Verify({{&main, nullptr}}, options));
+  };
+  const auto is_of_servers = HasSubstr(
+      "W511: op 0 (ps_receive): expected a program of workers, found that of the servers; give it "
+      "as --server");
+  EXPECT_THAT(found(server, nullptr), ::testing::Contains(is_of_servers));
+  EXPECT_THAT(found(server, &worker), ::testing::Contains(is_of_servers));
+  EXPECT_THAT(found(worker, &worker),
+              ::testing::Contains(HasSubstr("W511: server program: op 0 (ps_prefetch): expected a "
+                                            "program of servers, found an op of workers")));
+}
+
+TEST(ServerPrograms, ServersThatWaitUnlikeEachOtherAreFound) {
+  EXPECT_THAT(Found({}, {{"ps_serve(X=[w]) role=optimize {",
+                          "ps_serve(X=[w]) role=optimize {is_async=true, "}}),
+              ElementsAre(HasSubstr("W514: server program: op 2 (ps_serve) attribute is_async: "
+                                    "expected false as in the ops before it, found true")));
+}
+
+TEST(ServerPrograms, NegativeKeyIsFound) {
+  EXPECT_THAT(Found({{"keys=ints[0]", "keys=ints[-1]"}, {"server_key=0", "server_key=-1"}},
+                    {{"server_key=0", "server_key=-1"}}),
+              ::testing::Contains(HasSubstr("W514: server program: op 0 (ps_receive) attribute "
+                                            "server_key: expected a key of 0 or more, found -1")));
+}
+
 }  // namespace
 }  // namespace weft

@@ -430,6 +430,16 @@ void AppendOf(absl::string_view program, const Findings& found, Findings* findin
   }
 }
 
+// The findings that are not about what servers hold or compute.
+Findings OfOthers(const std::set<std::string>& held, const Findings& found) {
+  Findings others;
+  for (const Finding& finding : found.all()) {
+    if (held.count(finding.variable) > 0 || IsOnServer(finding.variable)) continue;
+    others.Add(finding);
+  }
+  return others;
+}
+
 // The layers that need no other program.
 std::set<Layer> LayersOfOne(const std::set<Layer>& layers) {
   std::set<Layer> kept;
@@ -469,7 +479,6 @@ Findings VerifyWithServers(absl::Span<const ConstProgramPair> ranks, const Verif
     reporter.Add("W715", OpId(), "",
                  "servers update by the gradient of each worker as it comes: a step computes "
                  "something else than one device, and runs differ from each other");
-    return findings;
   }
   absl::StatusOr<Program> joined = JoinServers(*worker.main, *server);
   absl::optional<Program> startup;
@@ -486,12 +495,19 @@ Findings VerifyWithServers(absl::Span<const ConstProgramPair> ranks, const Verif
   }
   VerifyOptions together = options;
   together.server = nullptr;
-  for (const std::string& name : HeldByServers(*server)) together.distributed_params.erase(name);
+  // To a worker, what servers do not update for all workers at once is its own.
+  const std::set<std::string> held = HeldByServers(*server);
+  const bool is_async = IsAsynchronous(*server);
+  for (const std::string& name : held) {
+    is_async ? void(together.distributed_params.insert(name))
+             : void(together.distributed_params.erase(name));
+  }
   for (Layer layer : of_one.layers) {
     if (layer != Layer::kStructure) together.layers.erase(layer);
   }
   Findings of_both;
   Verifier(together, &of_both).Run({{&*joined, startup.has_value() ? &*startup : nullptr}});
+  if (is_async) of_both = OfOthers(held, of_both);
   AppendOf("workers and servers together", of_both, &findings);
   return findings;
 }

@@ -1,0 +1,108 @@
+#include "executor/server_checks.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/run_checks.h"
+
+namespace weft {
+namespace {
+
+using Kind = ServerMessage::Kind;
+
+std::string TypeText(const Tensor& tensor) {
+  if (!tensor.is_rows()) return ToString(TensorType{tensor.dtype(), tensor.dims()});
+  return ToString(TensorType{tensor.dtype(), tensor.TallDims(), TensorType::Kind::kSelectedRows});
+}
+
+absl::Status Expected(const std::string& expected, const std::string& found) {
+  return absl::InvalidArgumentError(absl::StrCat("expected ", expected, ", found ", found));
+}
+
+absl::Status CheckRows(absl::Span<const int64_t> rows, int64_t num_rows) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] >= 0 && rows[i] < num_rows) continue;
+    return Expected(absl::StrCat("rows in [0, ", num_rows, ")"),
+                    absl::StrCat(rows[i], " at position ", i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGrad(const Tensor& grad, const ServedKey& served,
+                       const ExpectedMessages& expected) {
+  const bool are_rows = expected.grad.kind == TensorType::Kind::kSelectedRows;
+  if (grad.is_rows() != are_rows || grad.dtype() != expected.grad.dtype ||
+      (are_rows ? grad.TallDims() : grad.dims()) != expected.grad.dims) {
+    return Expected(ToString(expected.grad), TypeText(grad));
+  }
+  // Rows of a gradient that a server gets whole may be none (RowMerger).
+  if (!are_rows || !served.by_rows) return absl::OkStatus();
+  return CheckRows(grad.rows(), expected.num_rows);
+}
+
+absl::Status CheckPush(const ServerMessage& push, const ServedKey& served,
+                       const ExpectedMessages& expected) {
+  const bool may_have_no_rows = expected.grad.kind == TensorType::Kind::kSelectedRows;
+  if (push.has_no_rows && !may_have_no_rows) return Expected("a gradient", "none");
+  const size_t first = push.has_no_rows ? 0 : 1;
+  if (push.tensors.size() != first + expected.others.size()) {
+    return Expected(absl::StrCat(first + expected.others.size(), " tensors"),
+                    absl::StrCat(push.tensors.size()));
+  }
+  if (!push.has_no_rows) {
+    WEFT_RETURN_IF_ERROR(Annotate("gradient", CheckGrad(push.tensors[0], served, expected)));
+  }
+  for (size_t i = 0; i < expected.others.size(); ++i) {
+    const Tensor& other = push.tensors[first + i];
+    const absl::optional<TensorType>& type = expected.others[i];
+    if (!type.has_value()) continue;
+    if (!other.is_rows() && other.dtype() == type->dtype &&
+        FitsDeclared(other.dims(), type->dims)) {
+      continue;
+    }
+    return Annotate(absl::StrCat("tensor ", first + i), Expected(ToString(*type), TypeText(other)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPull(const ServerMessage& pull, const ServedKey& served,
+                       const ExpectedMessages& expected) {
+  const size_t count = served.by_rows ? 1 : 0;
+  if (pull.tensors.size() != count || (pull.kind == Kind::kPrefetch && !served.by_rows)) {
+    return Expected(served.by_rows ? "the numbers of rows" : "a pull of the whole",
+                    absl::StrCat(pull.tensors.size(), " tensors"));
+  }
+  if (!served.by_rows) return absl::OkStatus();
+  const Tensor& rows = pull.tensors[0];
+  if (rows.is_rows() || rows.dtype() != DType::kInt64 || rows.rank() != 1) {
+    return Expected("the numbers of rows, int64[-1]", TypeText(rows));
+  }
+  return CheckRows(absl::MakeConstSpan(rows.data<int64_t>(), rows.size()), expected.num_rows);
+}
+
+}  // namespace
+
+absl::Status CheckMessage(const ServerMessage& message, int64_t next_step, const ServedKey& served,
+                          const ExpectedMessages& expected) {
+  const char* const kind = message.kind == Kind::kPush       ? "push"
+                           : message.kind == Kind::kPull     ? "pull"
+                           : message.kind == Kind::kPrefetch ? "prefetch"
+                                                             : nullptr;
+  const std::string what =
+      absl::StrCat(kind == nullptr ? "message" : kind, " of key ", message.key, " (", served.param,
+                   ") from rank ", message.from, ", step ", message.step);
+  if (message.from < 0 || message.from >= expected.num_workers) {
+    return Annotate(what, Expected("a worker", "another rank"));
+  }
+  if (kind == nullptr) return Annotate(what, Expected("what workers send", "another kind"));
+  if (message.kind != Kind::kPush) return Annotate(what, CheckPull(message, served, expected));
+  if (message.step != next_step) {
+    return Annotate(what, Expected(absl::StrCat("a push of step ", next_step, " next"), "another"));
+  }
+  return Annotate(what, CheckPush(message, served, expected));
+}
+
+}  // namespace weft
