@@ -11,7 +11,8 @@ namespace weft {
 
 // Returns what `run` does. The code of a run does not throw, but what it calls may: the standard
 // library, and the source of the feeds. What is thrown is an error of the rank or the op, and ends
-// the run like any other: ResourceExhausted "out of memory", or Internal with its text.
+// the run like any other: ResourceExhausted "out of memory", or Internal with its text,
+// if it has one.
 template <typename Run>
 absl::Status CatchExceptions(const Run& run) {
   try {
@@ -20,6 +21,8 @@ absl::Status CatchExceptions(const Run& run) {
     return absl::ResourceExhaustedError("out of memory");
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
+  } catch (...) {
+    return absl::InternalError("an unknown exception");
   }
 }
 

@@ -1,7 +1,10 @@
 #include "executor/server_checks.h"
 
+#include <iterator>
 #include <string>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/annotate.h"
@@ -22,25 +25,39 @@ absl::Status Expected(const std::string& expected, const std::string& found) {
   return absl::InvalidArgumentError(absl::StrCat("expected ", expected, ", found ", found));
 }
 
-absl::Status CheckRows(absl::Span<const int64_t> rows, int64_t num_rows) {
+absl::Status CheckRows(absl::Span<const int64_t> rows, int64_t num_rows, bool may_be_none = false) {
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] >= 0 && rows[i] < num_rows) continue;
+    if (rows[i] < num_rows && (rows[i] >= 0 || may_be_none)) continue;
     return Expected(absl::StrCat("rows in [0, ", num_rows, ")"),
                     absl::StrCat(rows[i], " at position ", i));
   }
   return absl::OkStatus();
 }
 
+// Equal but for dimensions of 1: a rate may be a scalar, or a vector of one element.
+bool HasShape(const Dims& dims, const Dims& declared) {
+  if (absl::c_any_of(declared, [](int64_t dim) { return dim < 0; })) {
+    return FitsDeclared(dims, declared);
+  }
+  const auto without_ones = [](const Dims& all) {
+    std::vector<int64_t> kept;
+    absl::c_copy_if(all, std::back_inserter(kept), [](int64_t dim) { return dim != 1; });
+    return kept;
+  };
+  return without_ones(dims) == without_ones(declared);
+}
+
 absl::Status CheckGrad(const Tensor& grad, const ServedKey& served,
                        const ExpectedMessages& expected) {
   const bool are_rows = expected.grad.kind == TensorType::Kind::kSelectedRows;
   if (grad.is_rows() != are_rows || grad.dtype() != expected.grad.dtype ||
-      (are_rows ? grad.TallDims() : grad.dims()) != expected.grad.dims) {
+      !(are_rows ? grad.TallDims() == expected.grad.dims
+                 : HasShape(grad.dims(), expected.grad.dims))) {
     return Expected(ToString(expected.grad), TypeText(grad));
   }
-  // Rows of a gradient that a server gets whole may be none (RowMerger).
-  if (!are_rows || !served.by_rows) return absl::OkStatus();
-  return CheckRows(grad.rows(), expected.num_rows);
+  if (!are_rows) return absl::OkStatus();
+  // A row of a gradient that a server gets whole may be none, below 0 (RowMerger).
+  return CheckRows(grad.rows(), expected.num_rows, /*may_be_none=*/!served.by_rows);
 }
 
 absl::Status CheckPush(const ServerMessage& push, const ServedKey& served,
@@ -59,8 +76,7 @@ absl::Status CheckPush(const ServerMessage& push, const ServedKey& served,
     const Tensor& other = push.tensors[first + i];
     const absl::optional<TensorType>& type = expected.others[i];
     if (!type.has_value()) continue;
-    if (!other.is_rows() && other.dtype() == type->dtype &&
-        FitsDeclared(other.dims(), type->dims)) {
+    if (!other.is_rows() && other.dtype() == type->dtype && HasShape(other.dims(), type->dims)) {
       continue;
     }
     return Annotate(absl::StrCat("tensor ", first + i), Expected(ToString(*type), TypeText(other)));

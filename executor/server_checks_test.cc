@@ -92,6 +92,8 @@ class ServerChecksTest : public ::testing::Test {
 
 TEST_F(ServerChecksTest, WhatWorkersSendIsAccepted) {
   WEFT_EXPECT_OK(OfMatrix(Message(Kind::kPush, List(Dense(DType::kFloat32, {4, 2}), Rate()))));
+  WEFT_EXPECT_OK(OfMatrix(
+      Message(Kind::kPush, List(Dense(DType::kFloat32, {1, 4, 2}), Dense(DType::kFloat32, {})))));
   WEFT_EXPECT_OK(OfMatrix(Message(Kind::kPull, {})));
   WEFT_EXPECT_OK(OfTable(Message(Kind::kPush, List(GradRows({2, 0, 2}, 3), Rate()))));
   WEFT_EXPECT_OK(OfTable(Message(Kind::kPull, List(Numbers({2, 0})))));
@@ -106,6 +108,15 @@ struct Wrong {
   ServerMessage message;
   std::string expected;
 };
+
+// A server that has all rows of a table gets those that are none, too.
+TEST_F(ServerChecksTest, RowsOfAWholeTableMayBeNone) {
+  table_.by_rows = false;
+  WEFT_EXPECT_OK(OfTable(Message(Kind::kPush, List(GradRows({2, -1}, 3), Rate()))));
+  EXPECT_THAT(OfTable(Message(Kind::kPush, List(GradRows({2, 3}, 3), Rate()))),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected rows in [0, 3), found 3 at position 1")));
+}
 
 TEST_F(ServerChecksTest, OtherMessagesAreRefusedByRankAndKey) {
   std::vector<Wrong> of_matrix, of_table;

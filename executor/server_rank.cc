@@ -132,6 +132,10 @@ absl::Status ServerRank::ExpectMessages() {
       if (outputs == op.kernel_spec.outputs.end()) continue;
       for (int i = 0; i < outputs->second.count; ++i) {
         const int variable = op.outputs[outputs->second.first + i];
+        if (variable == Plan::kNoVariable) {
+          return absl::InvalidArgumentError(absl::StrCat(op.name, " output ", slot, "[", i,
+                                                         "]: expected a variable, found none"));
+        }
         expected.others.push_back(plan_->variables[variable].declared);
       }
     }
@@ -313,8 +317,9 @@ absl::Status ServerRank::Answer(const KeyState& state, const ServerMessage& pull
 absl::Status ServerRank::AnswerPrefetch(KeyState* state, ServerMessage prefetch) {
   WEFT_RETURN_IF_ERROR(Answer(*state, prefetch));
   Tensor sent = RowsOf(*state->param, prefetch.tensors[0]);
+  const bool is_final = IsFinal(*state, prefetch);
   state->prefetched.push_back({std::move(prefetch), std::move(sent)});
-  return SendChanges(state);
+  return is_final ? SendChanges(state) : absl::OkStatus();
 }
 
 bool ServerRank::IsFinal(const KeyState& state, const ServerMessage& prefetch) const {
