@@ -283,6 +283,15 @@ absl::StatusOr<Tensor> TrainWith(absl::string_view offload, absl::string_view ty
   std::string text = Text(kMain, of, /*has_master=*/false);
   text = absl::StrReplaceAll(text, {{" = adam(", absl::StrCat(" = ", type, "(")},
                                     {"multi_precision=false}", absl::StrCat(attrs, "}")}});
+  if (type == "momentum") {
+    text = absl::StrReplaceAll(
+        text, {{"Beta1PowOut=[b1], Beta2PowOut=[b2],  Moment1Out=[m], Moment2Out=[v],",
+                "VelocityOut=[m],"},
+               {"Beta1Pow=[b1], Beta2Pow=[b2], ", ""},
+               {" Moment1=[m], Moment2=[v], Param=[w]", "Param=[w], Velocity=[m]"}});
+    const size_t begin = text.find("beta1=");
+    text.erase(begin, text.find("mu=") - begin);
+  }
   WEFT_ASSIGN_OR_RETURN(Program main, ParseProgramText(text));
   WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgramText(Text(kStartup, of, false)));
   TranspileOptions options;
@@ -316,6 +325,13 @@ TEST(TrainOffload, ChangesOfDecayedParametersAreThoseOfTheWholeUpdate) {
       {"lamb", "weight_decay=0.5", {0, 0, 0, 0, 0}},  // a norm of 0 in the first step
       {"lamb", "weight_decay=0.0", {1, -2, 0.5, 0, 3}},
       {"lamb", "always_adapt=true, weight_decay=0.0", {1, -2, 0.5, 0, 3}},
+      {"momentum",
+       "mu=0.9, regularization_coeff=0.5, regularization_method=\"l2_decay\"",
+       {1, -2, 0.5, 0.125, 3}},
+      {"momentum",
+       "mu=0.9, regularization_coeff=0.5, regularization_method=\"l2_decay\", rescale_grad=0.5, "
+       "use_nesterov=true",
+       {1, -2, 0.5, 0.125, 3}},
   };
   for (const auto& of : cases) {
     SCOPED_TRACE(absl::StrCat(of.type, ", ", of.attrs));
