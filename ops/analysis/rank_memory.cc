@@ -4,8 +4,11 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "ops/schema/tensor_type.h"
 
 namespace weft {
 
@@ -16,6 +19,7 @@ void RankMemory::StartWalk(std::vector<RankValue> values, bool has_expressions) 
   is_held_.assign(program_.var_id_limit(), false);
   std::fill(fused_.begin(), fused_.end(), -1);
   groups_.clear();
+  alignments_.clear();
   logs_.clear();
 }
 
@@ -51,9 +55,22 @@ void RankMemory::Write(VarId var, const RankValue& value) {
   held = value;
 }
 
-void RankMemory::Fuse(VarId buffer, Group members) {
+void RankMemory::Fuse(VarId buffer, Group members, int64_t alignment) {
   fused_[buffer.value()] = static_cast<int>(groups_.size());
   groups_.push_back(std::move(members));
+  alignments_.push_back(alignment);
+}
+
+bool RankMemory::AreLaidOutAlike(Symbol a, Symbol b) const {
+  const int first = fused_[Resolve(a).value()], second = fused_[Resolve(b).value()];
+  const auto elements_of = [&](VarId var) {
+    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+    return type.has_value() ? NumElements(type->dims) : -1;
+  };
+  return first == second || (alignments_[first] == alignments_[second] &&
+                             absl::c_equal(groups_[first], groups_[second], [&](VarId x, VarId y) {
+                               return elements_of(x) == elements_of(y);
+                             }));
 }
 
 std::vector<RankMemory::LogEntry> RankMemory::EndLog() {
