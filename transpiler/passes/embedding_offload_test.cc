@@ -83,6 +83,35 @@ TEST(EmbeddingOffload, IdsOutOfRangeMayGiveZeros) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("error|zeros")));
 }
 
+TEST(EmbeddingOffload, LazyAdamMayHaveNesterovMomentum) {
+  const auto with = [](const std::string& attrs) {
+    return absl::StrReplaceAll(
+        kTraining,
+        {{"    var e :",
+          "    var w_m : fp32[10, 4] persistable\n"
+          "    var w_v : fp32[10, 4] persistable\n    var e :"},
+         {"ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize",
+          absl::StrCat(
+              "Beta1PowOut=[p], Beta2PowOut=[q], Moment1Out=[w_m], Moment2Out=[w_v], "
+              "ParamOut=[w] = adam(Beta1Pow=[p], Beta2Pow=[q], Grad=[w@GRAD], "
+              "LearningRate=[lr], Moment1=[w_m], Moment2=[w_v], Param=[w]) role=optimize {",
+              attrs, "}")}});
+  };
+  Program main = testing::CompactProgram(with("lazy_mode=true"));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "embedding-offload{use_nesterov=true}";
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  const Op update = main.op(main.block(0).ops().back());
+  EXPECT_EQ(update.BoolAttr("use_nesterov"), true);
+  EXPECT_EQ(update.StringAttr("op_device"), "cpu");
+  for (const std::string& other : {with("lazy_mode=false"), std::string(kTraining)}) {
+    EXPECT_THAT(Refused("embedding-offload{use_nesterov=true}", other),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("use_nesterov takes tables that adam with lazy_mode updates")));
+  }
+}
+
 TEST(EmbeddingOffload, DenseGradientIsRefused) {
   const std::string dense = absl::StrReplaceAll(
       kTraining,
