@@ -243,6 +243,37 @@ TEST(HeteroPartition, BucketsTakeTurnsInTwoBuffers) {
   )");
 }
 
+// Gradients on their own: a large one and a small one make a turn, and so do small ones together.
+TEST(HeteroPartition, TurnsAreAtLeastHalfOfTheLargestValue) {
+  std::string vars = "    var lr : fp32[1] persistable\n", gradients, updates;
+  const int sizes[] = {64, 4, 64, 16, 16, 4};
+  for (int i = 0; i < 6; ++i) {
+    absl::StrAppend(&vars, "    var w", i, " : fp32[", sizes[i], "] parameter persistable\n");
+    absl::StrAppend(&vars, "    var g", i, " : fp32[", sizes[i], "]\n");
+    absl::StrAppend(&gradients, "    Out=[g", i, "] = scale(X=[w", i, "]) {scale=2.0}\n");
+    absl::StrAppend(&updates, "    ParamOut=[w", i, "] = sgd(Param=[w", i, "], Grad=[g", i,
+                    "], LearningRate=[lr]) role=optimize\n");
+  }
+  Program main = testing::CompactProgram(absl::StrCat(vars, gradients, updates));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "hetero-partition{place=\"type:sgd=cpu\",staging=double}";
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  std::vector<std::string> steps;  // copies to the host, and waits for memory
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    const std::string stream = op.StringAttr("stream").value_or("");
+    const std::string awaited = op.StringAttr("awaited").value_or("");
+    if (op.type() == "memcpy_d2h") steps.emplace_back(main.name(op.input_args()[0]));
+    if (stream == "compute" && awaited == "d2h") steps.push_back("freed");
+    if (stream == "d2h" && awaited == "cpu") steps.push_back("read");
+  }
+  // Before the copy that ends a turn, those before it have left the accelerator. After it, the host
+  // is done with what it read before. No turn follows the last one.
+  EXPECT_THAT(steps,
+              ElementsAre("g0", "g1", "freed", "g2", "read", "g3", "freed", "g4", "read", "g5"));
+}
+
 // A gradient that the host does not read would be copied for nothing.
 TEST(HeteroPartition, SlicesOfABucketThatIsNotReadAsAWholeAreCopiedOneByOne) {
   Program main = testing::CompactProgram(kBuckets);
