@@ -12,6 +12,7 @@
 #include "ops/schema/device_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
 #include "transpiler/passes/name_pattern.h"
 
 namespace weft {
@@ -93,6 +94,17 @@ class Offloader {
     return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
   }
 
+  // Whether the op makes a tensor of the rows that a gradient has, and no others.
+  static bool TakesRows(const Op& op) { return op.type() == "get_tensor_from_selected_rows"; }
+
+  // As a norm is.
+  bool IsScalar(Symbol name) const {
+    const VarId var = program_.block(0).FindVar(name);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    return type.has_value() && NumElements(type->dims) == 1;
+  }
+
   // The ops that name each table, or its row-sparse gradient under any name. O(arguments).
   void FindUses(const std::vector<Symbol>& tables) {
     absl::flat_hash_map<Symbol, std::vector<Symbol>> tables_of;  // by name
@@ -107,7 +119,7 @@ class Offloader {
       for (Symbol table : used) uses_[table].push_back(id);
       if (used.empty()) continue;
       for (Symbol name : op.output_args()) {
-        if (IsRows(name)) AddNew(used, &tables_of[name]);
+        if (IsRows(name) || TakesRows(op)) AddNew(used, &tables_of[name]);
       }
     }
     for (int block = 1; block < program_.num_blocks(); ++block) {
@@ -155,6 +167,7 @@ class Offloader {
     }
     for (Symbol name : op.output_args()) {
       if (program_.name(name) == kEmptyVarName || IsRows(name)) continue;
+      if (TakesRows(op) || IsScalar(name)) continue;
       return Refused(op, name, "the op makes a dense tensor of the rows of a gradient");
     }
     return absl::OkStatus();

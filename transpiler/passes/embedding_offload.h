@@ -32,7 +32,8 @@ namespace weft {
 // InvalidArgument: no table matches. If a table that matches, or without `tables` each of them, has
 // one of these, FailedPrecondition, naming op and variable: a gradient that is
 // not row-sparse, which would be as large as the table; an op other than these that uses the table,
-// as a product with a shared weight does; rows that an op makes dense; uses in blocks; with
+// as a product with a shared weight does; rows that an op makes dense, but for a norm of the rows
+// of a gradient, which clipping needs; uses in blocks; with
 // use_nesterov, another optimizer.
 // O(arguments).
 class EmbeddingOffload : public Pass {

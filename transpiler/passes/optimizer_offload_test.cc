@@ -225,6 +225,29 @@ TEST(OptimizerOffload, ParametersInHalfPrecisionGetMasterWeightsAndState) {
   )"});
 }
 
+// They are not rounded, which the verifier takes for another computation unless the pass says so.
+TEST(OptimizerOffload, MadeMasterWeightsChangeTheComputation) {
+  Program main = testing::CompactProgram(kHalf);
+  Program startup = testing::CompactProgram(R"(
+    var lr : fp32[1] persistable
+    var w : fp16[2, 2] parameter persistable
+    var v : fp16[2, 2] persistable
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=4, value=0.5}
+    Out=[v] = fill_constant() {shape=longs[2, 2], dtype=4, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)");
+  ProgramPair programs{&main, &startup};
+  TranspileOptions options;
+  options.passes = "optimizer-offload,hetero-partition{place=op_device}";
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
+  EXPECT_EQ(result.claims.computation, Claims::Computation::kChanged);
+  // Of other programs, the computation is compared.
+  Program other = testing::CompactProgram(absl::StrCat(kVars, kUpdate));
+  ProgramPair others{&other, nullptr};
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult same, Transpile(options, others));
+  EXPECT_EQ(same.claims.computation, Claims::Computation::kPreserved);
+}
+
 TEST(OptimizerOffload, MasterWeightsThatCannotBeMadeAreRefused) {
   EXPECT_THAT(Refused("optimizer-offload", kHalf),
               StatusIs(absl::StatusCode::kFailedPrecondition,
