@@ -6,6 +6,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "executor/plan_builder.h"
+#include "ops/analysis/block_names.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -85,6 +86,7 @@ absl::StatusOr<std::vector<PlanBuilder::Gradient>> PlanBuilder::GradientsOf(
                                                    inputs.size(), " variables, as in ", slot,
                                                    ", found ", grads.size()));
   }
+  WEFT_ASSIGN_OR_RETURN(const BlockGradientNames names, BlockGradientNames::Of(op));
   std::vector<Gradient> gradients;
   for (size_t i = 0; i < grads.size(); ++i) {
     Gradient gradient;
@@ -96,7 +98,8 @@ absl::StatusOr<std::vector<PlanBuilder::Gradient>> PlanBuilder::GradientsOf(
                                                      ": expected a variable, as ", grad_slot,
                                                      " has one at this position"));
     }
-    gradient.inside_name = program_.FindSymbol(absl::StrCat(program_.name(inputs[i]), kGradSuffix));
+    gradient.inside_name =
+        program_.FindSymbol(absl::StrCat(names.Original(program_.name(inputs[i])), kGradSuffix));
     const VarId inside = gradient.inside_name.valid()
                              ? program_.block(block).FindVar(gradient.inside_name)
                              : VarId();
@@ -225,6 +228,10 @@ absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const 
   std::vector<Link> added;
   std::vector<int> arrays;
   for (const Gradient& gradient : gradients) {
+    if (!gradient.inside_name.valid()) {  // no op makes it: a gradient of zero
+      AddOwnOp(name, ZerosLike, {gradient.of}, {gradient.outside});
+      continue;
+    }
     const int inside = InsideOf(block, gradient);
     if (inside == gradient.outside) continue;
     AddOwnOp(name, ZerosLike, {gradient.of}, {gradient.outside});
@@ -265,8 +272,9 @@ absl::StatusOr<std::vector<PlanBuilder::Link>> PlanBuilder::LinkGiven(
         " variables, as in attribute original_output_grad, found ", outside_names.size()));
   }
   const absl::flat_hash_set<Symbol> written = WrittenIn(block);
+  WEFT_ASSIGN_OR_RETURN(const BlockGradientNames names, BlockGradientNames::Of(op));
   absl::flat_hash_map<absl::string_view, Symbol> forward;
-  for (Symbol out : op.Input("Out")) forward.emplace(program_.name(out), out);
+  for (Symbol out : op.Input("Out")) forward.emplace(names.Original(program_.name(out)), out);
   std::vector<Link> given;
   for (size_t i = 0; i < outside_names.size(); ++i) {
     WEFT_ASSIGN_OR_RETURN(const int outside, Resolve(outside_names[i], name));

@@ -36,6 +36,16 @@ absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variabl
   return *on_host.data<bool>();
 }
 
+// What values take, as far as it is known.
+std::string NeedsText(const ValueMemory& memory) {
+  const auto text = [](int64_t kept, int64_t live) {
+    return absl::StrCat(kept, " bytes kept between steps and ", live, " in a step");
+  };
+  if (!memory.on_two_devices) return text(memory.kept, memory.live);
+  return absl::StrCat("on the accelerator ", text(memory.kept, memory.live), ", on the host ",
+                      text(memory.host_kept, memory.host_live));
+}
+
 // Kernels do not throw, but what they call may.
 template <typename Run>
 absl::Status Try(Run run) {
@@ -121,10 +131,16 @@ absl::Status PlanExecutor::BindVariables() {
     Memory* const memory = resources_.MemoryOf(variable.memory);
     if (!value->tensor.allocated()) {
       value->tensor = Tensor(memory);
-    } else if (options_.plan->on_two_devices && value->tensor.memory() != memory) {
+    } else if (value->tensor.memory() != memory) {
       const Tensor elsewhere = std::move(value->tensor);
       value->tensor = Tensor(memory);
-      WEFT_RETURN_IF_ERROR(value->tensor.CopyFrom(elsewhere));
+      try {
+        WEFT_RETURN_IF_ERROR(value->tensor.CopyFrom(elsewhere));
+      } catch (const std::bad_alloc&) {
+        return absl::ResourceExhaustedError(absl::StrCat("out of memory for variable ",
+                                                         variable.name, ", ", elsewhere.bytes(),
+                                                         " bytes kept between steps"));
+      }
     }
     resources_.values.push_back(value);
     resources_.tensors.push_back(&value->tensor);
@@ -141,9 +157,11 @@ absl::Status PlanExecutor::Bind() {
     }
     step_->OwnValues();
   } catch (const std::bad_alloc&) {
+    const std::string needs = NeedsText(memory());
     if (!steps_.empty()) steps_.back()->Leave();
     step_ = nullptr;
-    return absl::ResourceExhaustedError("out of memory for the values of a step");
+    return absl::ResourceExhaustedError(
+        absl::StrCat("out of memory for the values of a step: ", needs));
   }
   return absl::OkStatus();
 }
@@ -490,6 +508,8 @@ absl::Status PlanExecutor::TryOp(BoundOp* bound) {
 
 absl::Status PlanExecutor::RunUnbound(BoundOp* bound) {
   if (bound->in_group) return RunInGroup(*bound);
+  // The result of a branch that did not run: select_input does not read its mirror either.
+  if (bound->op->is_copy && !bound->inputs[0]->allocated()) return absl::OkStatus();
   WEFT_RETURN_IF_ERROR(CheckInputs(*bound));
   if (bound->op->control) return RunControl(bound);
   if (bound->communicator != nullptr) return RunCollective(*bound);

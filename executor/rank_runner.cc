@@ -78,16 +78,23 @@ absl::Status RankRunner::SetValues(const std::map<std::string, Tensor>& values) 
 
 absl::Status RankRunner::MakeDevices() {
   WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_, job_.group->host_memory()));
-  const bool has_accelerator = job_.main_plan->on_two_devices ||
-                               (job_.startup_plan.has_value() && job_.startup_plan->on_two_devices);
+  const bool has_accelerator =
+      RunsOnAccelerator(*job_.main_plan) ||
+      (job_.startup_plan.has_value() && RunsOnAccelerator(*job_.startup_plan));
   if (!has_accelerator) return absl::OkStatus();
   if (!device_->memory()->IsHost()) {
     return absl::UnimplementedError(
-        "a program on two devices (stream_wait) has a simulated accelerator: expected a device in "
-        "the memory of the host, as --device cpu is");
+        "a program on two devices (stream_wait), or in the memory of an accelerator of a given "
+        "size, has a simulated accelerator: expected a device in the memory of the host, as "
+        "--device cpu is");
   }
   accelerator_ = NewSimDevice(job_.options.sim, device_->memory());
   return absl::OkStatus();
+}
+
+// Startup programs run on the host, which has room for the whole model.
+bool RankRunner::RunsOnAccelerator(const Plan& plan) const {
+  return plan.on_two_devices || (&plan == &*job_.main_plan && job_.options.sim.memory_bytes > 0);
 }
 
 absl::Status RankRunner::Resume() {
@@ -161,7 +168,7 @@ absl::StatusOr<std::unique_ptr<PlanExecutor>> RankRunner::NewExecutor(const Plan
   PlanExecutorOptions options;
   options.plan = &plan;
   options.scope = &scope_;
-  options.device = plan.on_two_devices ? accelerator_.get() : device_.get();
+  options.device = RunsOnAccelerator(plan) ? accelerator_.get() : device_.get();
   options.host_memory = device_->memory();
   options.group = job_.group.get();
   options.rank = rank_;

@@ -44,6 +44,7 @@ class RankRunner {
   // Those that servers hold stay out.
   absl::Status SetValues(const std::map<std::string, Tensor>& values);
   absl::Status MakeDevices();
+  bool RunsOnAccelerator(const Plan& plan) const;
   absl::Status Resume();
   absl::Status RunSteps(PlanExecutor* executor);
   // Drops values of the startup program that only servers need.

@@ -53,7 +53,7 @@ struct RunOptions : PlanOptions {
       NewLocalGroup;
   // The accelerator of a main program on two devices (ops/schema/device_ops.h), whose host is the
   // device that new_device makes. That must be in the memory of the host, and also runs the startup
-  // program.
+  // program. With memory_bytes, of a main program on one device, too.
   SimDeviceOptions sim;
   // Threads of a rank on which kernels compute (ops/threads.h), its own included; at most
   // kMaxThreads.

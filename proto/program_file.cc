@@ -105,18 +105,14 @@ absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
   } else if (format == ProgramFormat::kProtoText) {
     WEFT_ASSIGN_OR_RETURN(text, PrintProtoText(*output.program));
   } else if (format == ProgramFormat::kPir) {
-    const absl::optional<absl::string_view> unedited = pir::UneditedFile(*output.program);
-    if (unedited.has_value()) {
-      serialized.pieces = {*unedited};
-    } else {
-      WEFT_ASSIGN_OR_RETURN(text, pir::ExportProgram(*output.program));
-    }
+    WEFT_ASSIGN_OR_RETURN(serialized, pir::ExportToPieces(*output.program));
   } else {
     text = ProgramText(*output.program);
   }
   if (serialized.size > INT_MAX) {
     return absl::OutOfRangeError(absl::StrCat("the program has grown to ", serialized.size,
-                                              " bytes; protobuf messages end at ", INT_MAX));
+                                              " bytes, more than the ", INT_MAX,
+                                              " that can be read again"));
   }
   if (serialized.pieces.empty()) serialized.pieces = {text};
   WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(output.path));

@@ -13,6 +13,9 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/device_placement.h"
+#include "proto/testing/block_text.h"
+#include "proto/text/program_text.h"
 #include "tools/param_attrs_file.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/transpile.h"
@@ -185,6 +188,58 @@ TEST(HeterogeneousErrors, ParameterServersAreAskedForByABoolean) {
   EXPECT_THAT(ParseParamAttrs(R"({"w": {"foo": 1}})").status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("unknown key 'foo'")))
       << "mindspore/ps_context/foo=1";
+}
+
+// What the gradient of a branch reads lies where the branch has run.
+TEST(PlacedBranchesTest, GradientsRunWhereTheirBranchesDo) {
+  const std::string text = R"(
+    var x : fp32[-1, 4] need_check_feed
+    var due : bool[1]
+    var y : fp32[-1, 4]
+    var y@GRAD : fp32[-1, 4]
+    var x@GRAD : fp32[-1, 4]
+    var scope : step_scopes
+    Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}
+    Out=[y], Scope=[scope] = conditional_block(Cond=[due], Input=[x]) {sub_block=block(1), is_scalar_condition=true}
+    Out=[y@GRAD] = scale(X=[y]) role=backward {scale=2.0}
+    Input@GRAD=[x@GRAD] = conditional_block_grad(Cond=[due], Input=[x], Out=[y], Out@GRAD=[y@GRAD], Scope=[scope]) role=backward {sub_block=block(2), is_scalar_condition=true}
+)";
+  const std::string blocks = R"(  block 1 parent=0 {
+    var h : fp32[-1, 4]
+    Out=[h] = tanh(X=[x])
+    Out=[y] = scale(X=[h]) {scale=3.0}
+  }
+  block 2 parent=0 forward=1 {
+    var h@GRAD : fp32[-1, 4]
+    var x@GRAD : fp32[-1, 4]
+    Out=[h@GRAD] = scale(X=[y@GRAD]) role=backward {scale=3.0}
+    X@GRAD=[x@GRAD] = tanh_grad(Out=[h], Out@GRAD=[h@GRAD]) role=backward
+  }
+)";
+  const auto place = [&](const std::string& rules, Program* main) {
+    ProgramPair programs{main, nullptr};
+    return Transpile(Placed(rules), programs).status();
+  };
+  Program apart = testing::BlockProgram(text, blocks);
+  EXPECT_THAT(place("type:conditional_block_grad=cpu", &apart),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("conditional_block_grad): expected to run on the accelerator as "
+                                 "op 1 (conditional_block), whose values its block reads")));
+  Program together = testing::BlockProgram(text, blocks);
+  WEFT_EXPECT_OK(place("type:conditional_block=cpu", &together));
+  // The verifier finds a program that reads them elsewhere.
+  std::string damaged = ProgramText(together);
+  const size_t gradient = damaged.find("tanh_grad(");
+  ASSERT_NE(gradient, std::string::npos);
+  const size_t device = damaged.find(R"(op_device="cpu")", gradient);
+  ASSERT_NE(device, std::string::npos);
+  damaged.replace(device, 15, R"(op_device="sim")");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program wrong, ParseProgramText(damaged));
+  const DevicePlacement placement(wrong);
+  ASSERT_FALSE(placement.clashes().empty());
+  EXPECT_THAT(ToString(wrong, placement.clashes().front()),
+              HasSubstr("(tanh_grad) input h: expected a variable in the memory of the "
+                        "accelerator"));
 }
 
 }  // namespace

@@ -153,9 +153,6 @@ TEST(PirModesTest, RefusalsSayWhatHasNoForm) {
     const char* why;
   };
   const Refused all[] = {
-      {"local_sgd",
-       {{"k_steps", "2"}},
-       "the passes made blocks of ops that run on some steps only"},
       {"singa_sparse_topk", {}, "(sparsify_topk): a pass has inserted this op"},
       {"singa_sparse_threshold", {}, "(sparsify_threshold): a pass has inserted this op"},
       {"optimizer_offload", {}, "(memcpy_h2d): a pass has inserted this op"},
@@ -174,6 +171,109 @@ TEST(PirModesTest, RefusalsSayWhatHasNoForm) {
     WEFT_ASSERT_OK(Transpile(options, programs));
     EXPECT_THAT(std::string(WriteProgram(main, out).message()), HasSubstr(refused.why));
     EXPECT_FALSE(ReadFile(out).ok());
+  }
+}
+
+// What is written shows that gradients are reduced, in buffers and gathered, too.
+TEST(PirModesTest, WrittenFilesAreNotRewrittenAgain) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/twice.json");
+  const auto rewrite = [&](const std::string& mode,
+                           const std::map<std::string, std::string>& flags) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(file));
+    TranspileOptions options;
+    options.mode = mode;
+    for (const auto& [flag, value] : flags) options.mode_flags[flag] = value;
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    ProgramPair programs{&main, nullptr};
+    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+    return WriteProgram(main, file);
+  };
+  const std::pair<std::string, std::map<std::string, std::string>> first[] = {
+      {"grad_allreduce", {{"buckets", "none"}}},
+      {"grad_allreduce", {{"buckets", "count{count=3}"}}},
+      {"multi_thread", {{"trans_mode", "all_gather"}}},
+  };
+  for (const char* model : {"mlp_momentum", "wide_deep"}) {
+    for (const auto& [mode, flags] : first) {
+      SCOPED_TRACE(absl::StrCat(model, " ", mode, " ", flags.begin()->second));
+      WEFT_ASSERT_OK(WriteFile(file, files.at(absl::StrCat(model, "/main.json"))));
+      WEFT_ASSERT_OK(rewrite(mode, flags));
+      for (const char* again : {"grad_allreduce", "local_sgd"}) {
+        EXPECT_THAT(std::string(rewrite(again, {}).message()),
+                    HasSubstr("gradients-reduced already holds"));
+      }
+    }
+  }
+}
+
+// The losses of two ranks, in the order of ranks and steps.
+absl::StatusOr<std::vector<float>> TrainTwoRanks(const Program& main, const Program& startup) {
+  const std::string folder = "tests/data/paddle3_mlp_momentum/";
+  WEFT_ASSIGN_OR_RETURN(const Tensors init,
+                        LoadParams(folder + "init.params", folder + "persistables.txt"));
+  RunInputs inputs;
+  WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(folder + "feeds.npz"));
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = 2;
+  options.steps = 5;
+  inputs.main = &main;
+  inputs.startup = &startup;
+  inputs.params = &init;
+  std::vector<float> losses(2 * options.steps);
+  inputs.on_result = [&](const StepResult& result) {
+    losses[result.rank * options.steps + result.step] = *result.values[0].data<float>();
+    return absl::OkStatus();
+  };
+  WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+  return losses;
+}
+
+// Modes that do something on some steps only: a counter and blocks.
+TEST(PirModesTest, PeriodsAreInWrittenFiles) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string folder = ::testing::TempDir();
+  const std::string main_file = folder + "/periods.json", startup_file = folder + "/begin.json";
+  struct Period {
+    const char* mode;
+    std::map<std::string, std::string> flags;
+    int blocks;
+  };
+  const Period all[] = {
+      {"local_sgd", {{"k_steps", "2"}}, 1},
+      {"local_sgd", {{"k_steps", "2"}, {"begin_step", "3"}, {"state", "reset"}}, 1},
+      {"singa_partial", {{"threshold", "1000"}}, 3},
+      {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1},
+  };
+  for (const Period& period : all) {
+    SCOPED_TRACE(period.mode);
+    WEFT_ASSERT_OK(WriteFile(main_file, files.at("mlp_momentum/main.json")));
+    WEFT_ASSERT_OK(WriteFile(startup_file, files.at("mlp_momentum/startup.json")));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
+    const Program main_before = main, startup_before = startup;
+    TranspileOptions options;
+    options.mode = period.mode;
+    for (const auto& [flag, value] : period.flags) options.mode_flags[flag] = value;
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    ProgramPair programs{&main, &startup};
+    WEFT_ASSERT_OK(Transpile(options, programs));
+    WEFT_ASSERT_OK(WritePrograms({{&main, main_file}, {&startup, startup_file}}));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
+    EXPECT_EQ(written.num_blocks(), 1 + period.blocks);
+    VerifyOptions verify;
+    verify.nranks = 2;
+    verify.original = {&main_before, &startup_before};
+    const Findings findings = Verify({{&written, &written_startup}}, verify);
+    EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
+                              TrainTwoRanks(written, written_startup));
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, TrainTwoRanks(main, startup));
+    EXPECT_EQ(losses, expected);
   }
 }
 

@@ -369,6 +369,21 @@ TEST(TrainPlacedMemory, ProgramThatDoesNotFitIsRefused) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("out of memory")));
 }
 
+// One device with a memory of that size.
+TEST(TrainPlacedMemory, ProgramOnOneDeviceHasToFitToo) {
+  TrainingPrograms programs = BuildPrograms(Cases()[0].spec);
+  WEFT_ASSERT_OK(Rewrite(kDataParallel, 2, &programs));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained whole, Train(programs, 2));
+  RunOptions options;
+  options.sim.memory_bytes = whole.memory.kept + whole.memory.arena + 4096;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained fits, Train(programs, 2, options));
+  EXPECT_EQ(fits.bits, whole.bits);
+  options.sim.memory_bytes = whole.memory.kept + whole.memory.arena - 4096;
+  EXPECT_THAT(
+      Train(programs, 2, options).status(),
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("bytes kept between steps")));
+}
+
 // Two chains of products that do not depend on each other.
 constexpr char kChains[] = R"(program version=2006002 {
   block 0 parent=-1 {

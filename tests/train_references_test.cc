@@ -501,8 +501,28 @@ const auto kReducing =
            Case{"SingleProcess", 2, "dp2", "single_process_multi_thread"},
            Case{"AllGather", 2, "dp2", "multi_thread", {{"trans_mode", "all_gather"}}},
            // With SGD, the mean of the parameters after a step is a step by the mean.
-           Case{"LocalSgd", 2, "dp2", "local_sgd"});
+           Case{"LocalSgd", 2, "dp2", "local_sgd"},
+           // Blocks read mirrors of parameters, and call gradients after the parameters.
+           Case{"Offloaded", 2, "dp2", "optimizer_offload"});
 INSTANTIATE_TEST_SUITE_P(ControlFlow, TrainReferencesTest, Combine(kFlow, kReducing), NameOf);
+// The gradients of branches run where the branches do.
+INSTANTIATE_TEST_SUITE_P(PlacedBranches, TrainReferencesTest,
+                         Combine(Values("flow_cond"),
+                                 Values(Case{"BranchesOnTheHost",
+                                             2,
+                                             "dp2",
+                                             "grad_allreduce",
+                                             {},
+                                             Ranks::kKnown,
+                                             "type:conditional_block=cpu"},
+                                        Case{"AllButBranchesOnTheHost",
+                                             2,
+                                             "dp2",
+                                             "grad_allreduce",
+                                             {{"buckets", "none"}},
+                                             Ranks::kKnown,
+                                             "type:mul=cpu,type:mul_grad=cpu,type:sgd=cpu"})),
+                         NameOf);
 
 const auto kDense =
     Values(Case{"MadeDense", 2, "dp2", "grad_allreduce", {{"sparse", "dense"}}},

@@ -549,8 +549,8 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
       ->capture_default_str();
   AddInteger(
       app, "--device_memory", run.sim.memory_bytes, 0, std::numeric_limits<int64_t>::max(),
-      "Memory of the accelerator of a program on two devices, which the host simulates: more "
-      "bytes are an error; 0: as much as the host has")
+      "Memory of the accelerator, which the host simulates, of a program on one device or two: "
+      "more bytes are an error; 0: as much as the host has")
       ->capture_default_str()
       ->type_name("BYTES");
   app.add_option("--copy_bandwidth", run.sim.copy_bytes_per_s,

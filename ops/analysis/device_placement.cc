@@ -2,6 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/block_names.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
@@ -56,11 +57,11 @@ void DevicePlacement::VisitAccesses(const Program& program, Visit visit) const {
       const DeviceKind device = DeviceOf(id);
       const DeviceKind to = CopiesFrom(op.type()).has_value() ? OtherDevice(device) : device;
       for (Symbol name : op.input_args()) {
-        const VarId var = block.Resolve(name);
+        const VarId var = ResolveArgument(program, b, name);
         if (var.valid()) visit(op, var, /*is_input=*/true, device);
       }
       for (Symbol name : op.output_args()) {
-        const VarId var = block.Resolve(name);
+        const VarId var = ResolveArgument(program, b, name);
         if (var.valid()) visit(op, var, /*is_input=*/false, to);
       }
     }

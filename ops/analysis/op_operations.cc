@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/representation_attrs.h"
 #include "ops/schema/op_attrs.h"
+#include "ops/schema/weft_attrs.h"
 #include "proto/op_role.h"
 #include "proto/text/program_text.h"
 
@@ -17,7 +18,8 @@ namespace {
 
 // Attributes that any op may have, for executors and tools.
 constexpr absl::string_view kBookkeeping[] = {
-    "op_callstack", "op_device", "op_namescope", kOpRoleAttr, kOpRoleVarAttr, "with_quant_attr",
+    "op_callstack", "op_device",        "op_namescope",    kOpRoleAttr,
+    kOpRoleVarAttr, kOriginalNamesAttr, "with_quant_attr",
 };
 
 // The slots with arguments, by name.
@@ -182,10 +184,10 @@ OperationId OpOperations::Of(const Op& op) {
     AppendPart(bytes, &identity_);
   }
   if (signature.has_blocks) {
-    // BlockText overwrites identity_.
+    // BlocksText overwrites identity_.
     std::string identity = identity_;
     AppendLength(kNoPart, &identity);
-    for (int block : op.SubBlocks()) absl::StrAppend(&identity, "\n{", BlockText(block), "}");
+    absl::StrAppend(&identity, BlocksText(op));
     identity_ = std::move(identity);
   }
   if (!signature.last.valid() || identity_ != signature.last_identity) {
@@ -201,26 +203,59 @@ OperationId OpOperations::Draw(const Op& op, int run) {
                           absl::StrCat(op.type(), "[", run, "]"), &AttrsOfDraw);
 }
 
-// Names variables by their names, which passes do not change. What a block or a block around it
-// declares decides which variable a name means, and what outlives a round: the declarations of
-// inner blocks count.
-const std::string& OpOperations::BlockText(int block) {
-  const auto found = block_texts_.find(block);
-  if (found != block_texts_.end()) return found->second;
+std::string OpOperations::BlocksText(const Op& op) {
+  const auto found = blocks_texts_.find(op.id());
+  if (found != blocks_texts_.end()) return found->second;
   std::string text;
+  OuterNames outer;
+  const Block around = program_.block(op.block());
+  const std::vector<uint32_t>& order = OperandOrder(op);
+  for (uint32_t i = 0; i < order.size(); ++i) {
+    const VarId var = around.Resolve(op.input_args()[order[i]]);
+    if (var.valid()) outer.operands.emplace(var, i);  // the first counts
+  }
+  absl::optional<BlockGradientNames> gradients;
+  const OpSchema* schema = FindOpSchema(op.type());
+  if (schema != nullptr && schema->Has(Trait::kBlockGrad)) {
+    const absl::StatusOr<BlockGradientNames> names = BlockGradientNames::Of(op);
+    if (names.ok()) {
+      gradients = *names;
+      outer.gradients = &*gradients;
+      for (const std::string& input : gradients->inputs()) absl::StrAppend(&text, "\n", input);
+    } else {
+      absl::StrAppend(&text, "\n", names.status().message());  // equal to no other
+    }
+  }
+  for (int block : op.SubBlocks()) {
+    absl::StrAppend(&text, "\n{");
+    AppendBlock(block, outer, &text);
+    absl::StrAppend(&text, "}");
+  }
+  return blocks_texts_[op.id()] = std::move(text);
+}
+
+// What a block or a block around it declares decides which variable a name means, and what outlives
+// a round: the declarations of inner blocks count.
+void OpOperations::AppendBlock(int block, const OuterNames& outer, std::string* text) {
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
-    absl::StrAppend(&text, Of(op).value());
+    absl::StrAppend(text, Of(op).value());
     for (Symbol arg : op.args()) {
-      absl::StrAppend(&text, " ", program_.name(arg));
+      const absl::string_view name = program_.name(arg);
       const VarId var = program_.block(block).Resolve(arg);
+      const bool is_inside = outer.gradients != nullptr && outer.gradients->IsInside(name);
+      const auto operand = outer.operands.find(var);
+      if (var.valid() && !is_inside && operand != outer.operands.end()) {
+        absl::StrAppend(text, " <", operand->second);
+        continue;
+      }
+      absl::StrAppend(text, " ", name.size(), ":", name);
       if (!var.valid() || program_.var(var).block() == 0) continue;
-      absl::StrAppend(&text, ":", block - program_.var(var).block(),
+      absl::StrAppend(text, ":", block - program_.var(var).block(),
                       program_.var(var).persistable() ? "!" : "", program_.var(var).TypeKey());
     }
-    absl::StrAppend(&text, "\n");
+    absl::StrAppend(text, "\n");
   }
-  return block_texts_[block] = std::move(text);
 }
 
 }  // namespace weft

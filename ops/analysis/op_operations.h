@@ -3,11 +3,12 @@
 #define WEFT_OPS_ANALYSIS_OP_OPERATIONS_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "ops/analysis/block_names.h"
 #include "ops/analysis/expressions.h"
 #include "ops/schema/op_schema.h"
 #include "proto/program.h"
@@ -22,7 +23,9 @@ namespace weft {
 // - A missing attribute equals its default.
 // - The order of slots and attributes, and the choice of optional outputs, do not matter.
 // For an unregistered op all attributes count except those for bookkeeping. Blocks count by their
-// ops, and by the names and declarations of their variables.
+// ops, and by the names and declarations of their variables. Inputs of the op that has the block
+// count by their place, so that they may have other names; what the block of a gradient op calls
+// gradients counts by name (ops/analysis/block_names.h).
 class OpOperations {
  public:
   OpOperations(const Program& program, ExpressionTable* table);
@@ -57,12 +60,18 @@ class OpOperations {
   SignatureInfo& Entry(const Op& op);
   void Make(const Op& op, SignatureInfo* signature) const;
   void MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo* signature) const;
-  const std::string& BlockText(int block);
+  // What an op with blocks says about the names in these.
+  struct OuterNames {
+    absl::flat_hash_map<VarId, uint32_t> operands;  // by variable: its place among the inputs
+    const BlockGradientNames* gradients = nullptr;  // of a gradient op
+  };
+  std::string BlocksText(const Op& op);
+  void AppendBlock(int block, const OuterNames& outer, std::string* text);
 
   const Program& program_;
   ExpressionTable& table_;
-  std::vector<SignatureInfo> signatures_;   // by Op::signature_id
-  std::map<int, std::string> block_texts_;  // references stay valid
+  std::vector<SignatureInfo> signatures_;                // by Op::signature_id
+  absl::flat_hash_map<OpId, std::string> blocks_texts_;  // of ops with blocks
   std::vector<absl::string_view> places_;
   std::string identity_;
 };

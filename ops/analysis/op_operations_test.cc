@@ -95,6 +95,40 @@ TEST_F(OpOperationsTest, BlocksCountByWhatTheyDeclare) {
   EXPECT_NE(plain, Of(op, loop("    var b : fp32[4]\n    var c : fp32[4]\n")));
 }
 
+// A pass may rename an input, in the op and in its block.
+TEST_F(OpOperationsTest, InputsOfBlocksCountByTheirPlaces) {
+  const auto loop = [&](const std::string& first, const std::string& read,
+                        const std::string& written) {
+    return Of("    var c : fp32[4]\n    var d : bool[1]\n    Out=[b] = while(X=[" + first +
+                  ", b], Condition=[d]) {sub_block=block(1)}\n",
+              "  block 1 parent=0 {\n    Out=[" + written + "] = scale(X=[" + read + "])\n  }\n");
+  };
+  EXPECT_EQ(loop("a", "a", "b"), loop("c", "c", "b"));
+  EXPECT_NE(loop("a", "a", "b"), loop("a", "b", "b"));
+  EXPECT_NE(loop("a", "a", "b"), loop("c", "a", "b"));  // a is no input
+  EXPECT_NE(loop("a", "b", "b"), loop("a", "b", "a"));
+}
+
+// The block makes a@GRAD, whatever a is called now.
+TEST_F(OpOperationsTest, GradientsInBlocksCountByOriginalNames) {
+  const auto gradient = [&](const std::string& input, const std::string& made,
+                            const std::string& attrs = "") {
+    return Of(
+        "    var a@GRAD : fp32[4]\n    var c@GRAD : fp32[4]\n    var c : fp32[4]\n"
+        "    X@GRAD=[b] = while_grad(X=[" +
+            input +
+            "], Out@GRAD=[], StepScopes=[b]) "
+            "{original_output_grad=strings[], sub_block=block(1)" +
+            attrs + "}\n",
+        "  block 1 parent=0 {\n    Out=[" + made + "] = scale(X=[" + input + "])\n  }\n");
+  };
+  const auto original = gradient("a", "a@GRAD");
+  EXPECT_EQ(original, gradient("c", "a@GRAD", ", original_names=strings[\"c\", \"a\"]"));
+  EXPECT_NE(original, gradient("c", "a@GRAD"));  // a gradient of zero
+  EXPECT_NE(original, gradient("c", "c@GRAD", ", original_names=strings[\"c\", \"a\"]"));
+  EXPECT_NE(original, gradient("c", "a@GRAD", ", original_names=strings[\"c\"]"));
+}
+
 TEST_F(OpOperationsTest, OutputsHaveTheirPlacesWhetherAskedForOrNot) {
   const Program program = testing::BlockProgram(
       "    var a : fp32[4]\n    var b : fp32[4]\n    var c : fp32[4]\n"

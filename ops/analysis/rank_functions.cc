@@ -193,8 +193,12 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     is_linear = num_varying <= 1 && (recipe.algebra == Algebra::kMultiply ||
                                      ins_[recipe.y].placement == Placement::kReplicated);
   }
-  bool all_gradient = is_linear, all_summed = is_linear, has_gradient = false, has_power = false,
-       takes_power = false, first_operand = true;
+  // A gradient from which the forward pass goes on, such as that of a penalty: what it computes is
+  // no gradient of a loss.
+  const bool is_inner =
+      recipe.algebra == Algebra::kBackward && (op.role() & ~kRoleLoss) == kRoleForward;
+  bool all_gradient = is_linear && !is_inner, all_summed = all_gradient, has_gradient = false,
+       has_power = false, takes_power = false, first_operand = true;
   int8_t first_unscaled_sums = 0;
   double common = 1;
   bool same_factor = true;

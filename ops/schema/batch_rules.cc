@@ -199,6 +199,11 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
     std::fill(out.relations.begin(), out.relations.end(), BatchRelation::Replicated());
     return out;
   }
+  const bool keeps_values = algebra == Algebra::kCast || algebra == Algebra::kCopy;
+  if (keeps_values && inputs.size() == 1 && inputs[0].kind == BatchRelation::Kind::kShape) {
+    std::fill(out.relations.begin(), out.relations.end(), inputs[0]);
+    return out;
+  }
   const BatchRule* rule = FindBatchRule(op.type());
   const bool has_own_rule = rule != nullptr && rule->powers == Powers::kOwn;
   if (algebra == Algebra::kRandom && !has_own_rule) {

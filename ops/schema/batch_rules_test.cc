@@ -302,13 +302,15 @@ TEST(BatchRulesTest, FunctionsOfIntegersAreNotLinear) {
 TEST(BatchRulesTest, SizesAreNoShares) {
   const std::string vars =
       "var h : int32[2]\nvar i : int32[1]\nvar j : int32[2]\nvar n : fp32[4]\nvar y : fp32[-1]\n"
-      "var r : int64[1]\nvar z : fp32[-1, 4]";
+      "var r : int64[1]\nvar z : fp32[-1, 4]\nvar l : int64[2]";
   Check({
       {vars, "Out=[i] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}", kUnrelated},
       {vars, "Out=[j] = fill_any_like(X=[h]) {dtype=-1, value=1.0}", kReplicated},
       {vars, "Out=[i] = size(Input=[n])", kUnrelated},
       {vars, "Out=[y] = fill_constant(ShapeTensor=[r]) {dtype=5, value=1.0}", kUnrelated},
       {vars, "Out=[z] = fill_constant(ShapeTensor=[h]) {dtype=5, value=1.0}", kRows},
+      {vars, "Out=[l] = cast(X=[h]) {in_dtype=2, out_dtype=3}", BatchRelation::Shape(0)},
+      {vars, "Out=[j] = scale(X=[h]) {scale=2.0}", kUnrelated},
   });
 }
 

@@ -18,6 +18,10 @@ inline constexpr absl::string_view kAccumulatesInFp32 = "fp32";
 // the reduction (a clip).
 inline constexpr absl::string_view kPerRankAttr = "per_rank";
 
+// On a gradient of a block (Trait::kBlockGrad) whose inputs a pass has renamed: pairs of new and old
+// names. The block goes on to call gradients after the old ones (ops/analysis/block_names.h).
+inline constexpr absl::string_view kOriginalNamesAttr = "original_names";
+
 // The op that makes tensors of the rows that sparsified gradients travel as.
 inline constexpr absl::string_view kDensifyOp = "densify";
 

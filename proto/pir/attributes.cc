@@ -18,27 +18,6 @@
 namespace weft::pir {
 namespace {
 
-struct DTypeRow {
-  absl::string_view type;       // "0.t_f32"
-  absl::string_view attribute;  // "float32"
-  pb::VarType::Type dtype;
-};
-
-constexpr DTypeRow kDTypes[] = {
-    {"0.t_bool", "bool", pb::VarType::BOOL},
-    {"0.t_i8", "int8", pb::VarType::INT8},
-    {"0.t_ui8", "uint8", pb::VarType::UINT8},
-    {"0.t_i16", "int16", pb::VarType::INT16},
-    {"0.t_i32", "int32", pb::VarType::INT32},
-    {"0.t_i64", "int64", pb::VarType::INT64},
-    {"0.t_f16", "float16", pb::VarType::FP16},
-    {"0.t_bf16", "bfloat16", pb::VarType::BF16},
-    {"0.t_f32", "float32", pb::VarType::FP32},
-    {"0.t_f64", "float64", pb::VarType::FP64},
-    {"0.t_c64", "complex64", pb::VarType::COMPLEX64},
-    {"0.t_c128", "complex128", pb::VarType::COMPLEX128},
-};
-
 std::string Found(absl::string_view data) { return absl::Utf8SafeCHexEscape(data.substr(0, 64)); }
 
 absl::Status Expected(const Attribute& attribute, absl::string_view what) {
@@ -50,21 +29,6 @@ absl::Status Expected(const Attribute& attribute, absl::string_view what) {
 absl::Status Expected(absl::string_view subject, absl::string_view what, absl::string_view found) {
   return absl::InvalidArgumentError(
       absl::StrCat(subject, ": expected ", what, ", found ", Found(found)));
-}
-
-bool Once(JsonCursor* in, bool* seen) {
-  if (!std::exchange(*seen, true)) return true;
-  return in->Fail("a key once in its object", "it twice", in->position());
-}
-
-// {"#": kind, "D": data}.
-bool ReadTyped(JsonCursor* in, absl::string_view* kind, absl::string_view* data) {
-  bool seen_kind = false, seen_data = false;
-  return in->ReadObject([&](absl::string_view key) {
-    if (key == "#") return Once(in, &seen_kind) && in->ReadString(kind);
-    if (key == "D") return Once(in, &seen_data) && in->SkipValue(data);
-    return in->SkipValue();
-  });
 }
 
 bool ReadName(JsonCursor* in, absl::string_view* name) {
@@ -90,13 +54,6 @@ absl::StatusOr<std::vector<int64_t>> PlainInts(const Attribute& attribute) {
   in.ReadArray([&] { return in.ReadInteger(&ints.emplace_back()); });
   if (!in.ok()) return Expected(attribute, "a list of integers");
   return ints;
-}
-
-absl::StatusOr<pb::VarType::Type> ElementType(absl::string_view name) {
-  for (const DTypeRow& row : kDTypes) {
-    if (row.type == name) return row.dtype;
-  }
-  return Expected("type", "an element type such as 0.t_f32", name);
 }
 
 template <typename T>
@@ -178,9 +135,9 @@ absl::StatusOr<std::vector<Attribute>> ReadAttributes(absl::string_view json) {
     Attribute& attribute = attributes.emplace_back();
     bool has_name = false, has_value = false;
     const bool done = in.ReadObject([&](absl::string_view key) {
-      if (key == "N") return Once(&in, &has_name) && ReadName(&in, &attribute.name);
+      if (key == "N") return in.Once(&has_name) && ReadName(&in, &attribute.name);
       if (key != "AT") return in.SkipValue();
-      return Once(&in, &has_value) && ReadTyped(&in, &attribute.kind, &attribute.data);
+      return in.Once(&has_value) && ReadTyped(&in, &attribute.kind, &attribute.data);
     });
     return done && (has_value || in.Fail("a value (AT) of an attribute"));
   });
@@ -230,11 +187,6 @@ absl::StatusOr<double> DoubleOf(const Attribute& attribute) {
     return Expected(attribute, "a number (0.a_f32, 0.a_f64)");
   }
   return value;
-}
-
-bool IsIntegerType(pb::VarType::Type dtype) {
-  return dtype == pb::VarType::INT8 || dtype == pb::VarType::UINT8 || dtype == pb::VarType::INT16 ||
-         dtype == pb::VarType::INT32 || dtype == pb::VarType::INT64;
 }
 
 absl::StatusOr<int64_t> IntegerOf(const Attribute& attribute, pb::VarType::Type dtype) {
@@ -305,9 +257,8 @@ absl::StatusOr<absl::optional<pb::VarType::Type>> DTypeOf(const Attribute& attri
   JsonCursor in(attribute.data);
   absl::string_view name;
   if (attribute.kind == "1.a_dtype" && in.ReadString(&name)) {
-    for (const DTypeRow& row : kDTypes) {
-      if (row.attribute == name) return absl::make_optional(row.dtype);
-    }
+    const absl::optional<pb::VarType::Type> dtype = DTypeOfName(name);
+    if (dtype.has_value()) return dtype;
     if (absl::StartsWithIgnoreCase(name, "undefined")) return absl::optional<pb::VarType::Type>();
   }
   return Expected(attribute, "an element type (1.a_dtype) such as \"float32\"");
@@ -387,57 +338,6 @@ absl::StatusOr<Parameter> ReadParameter(const DocumentOp& op) {
   }
   WEFT_ASSIGN_OR_RETURN(parameter.name, JsonUnescape(name));
   return parameter;
-}
-
-absl::StatusOr<ValueType> ReadType(absl::string_view json) {
-  ValueType type;
-  absl::string_view kind, data, dtype, unused;
-  JsonCursor in(json);
-  if (!ReadTyped(&in, &kind, &data))
-    return Expected("type", "an object of # and D, once each", json);
-  if (kind == "NULL") {
-    type.kind = ValueType::Kind::kNull;
-  } else if (kind == "0.t_vec") {
-    type.kind = ValueType::Kind::kList;
-    JsonCursor list(data);
-    list.ReadArray([&] {
-      ++type.list_size;
-      return list.SkipValue();
-    });
-    if (!list.ok()) return Expected("type", "a list of types", json);
-  } else if (kind == "0.t_dtensor") {
-    type.kind = ValueType::Kind::kTensor;
-    JsonCursor list(data);
-    int i = 0;
-    list.ReadArray([&] {
-      ++i;
-      if (i == 1) return ReadTyped(&list, &dtype, &unused);
-      if (i != 2) return list.SkipValue();
-      return list.ReadArray([&] { return list.ReadInteger(&type.dims.emplace_back()); });
-    });
-    if (!list.ok() || i < 2) return Expected("type", "element type and dimensions", json);
-    WEFT_ASSIGN_OR_RETURN(type.dtype, ElementType(dtype));
-  }
-  return type;
-}
-
-absl::StatusOr<std::string> TensorTypeJson(pb::VarType::Type dtype,
-                                           const std::vector<int64_t>& dims) {
-  for (const DTypeRow& row : kDTypes) {
-    if (row.dtype != dtype) continue;
-    return absl::StrCat(R"({"#":"0.t_dtensor","D":[{"#":")", row.type, R"("},[)",
-                        absl::StrJoin(dims, ","), R"(],"NCHW",[],0]})");
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected an element type that PIR files name, found ", dtype));
-}
-
-absl::StatusOr<absl::string_view> DTypeName(pb::VarType::Type dtype) {
-  for (const DTypeRow& row : kDTypes) {
-    if (row.dtype == dtype) return row.attribute;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected an element type that PIR files name, found ", dtype));
 }
 
 }  // namespace weft::pir

@@ -13,10 +13,9 @@
 #include "absl/types/optional.h"
 #include "proto/framework.pb.h"
 #include "proto/pir/document.h"
+#include "proto/pir/value_type.h"
 
 namespace weft::pir {
-
-namespace pb = ::paddle::framework::proto;
 
 // {"N": name, "AT": {"#": kind, "D": data}}.
 struct Attribute {
@@ -41,7 +40,6 @@ absl::StatusOr<std::string> StringOf(const Attribute& attribute);
 absl::StatusOr<int64_t> IntegerOf(const Attribute& attribute, pb::VarType::Type dtype);
 absl::StatusOr<std::vector<int64_t>> IntegersOf(const Attribute& attribute,
                                                 pb::VarType::Type dtype);
-bool IsIntegerType(pb::VarType::Type dtype);  // not of bool
 // An array of numbers of any kind.
 absl::StatusOr<std::vector<double>> DoublesOf(const Attribute& attribute);
 // Of "OA": a flag of every result.
@@ -60,22 +58,6 @@ struct Parameter {
   bool persistable = false, stop_gradient = false, trainable = false;
 };
 absl::StatusOr<Parameter> ReadParameter(const DocumentOp& op);
-
-// The type of a value.
-struct ValueType {
-  enum class Kind { kNull, kTensor, kList, kOther };
-  Kind kind = Kind::kOther;
-  pb::VarType::Type dtype = pb::VarType::FP32;  // kTensor
-  std::vector<int64_t> dims;                    // kTensor; -1: unknown
-  size_t list_size = 0;                         // kList
-};
-absl::StatusOr<ValueType> ReadType(absl::string_view json);
-
-// {"#":"0.t_dtensor", ...} of a dense tensor. InvalidArgument for an element type without a name.
-absl::StatusOr<std::string> TensorTypeJson(pb::VarType::Type dtype,
-                                           const std::vector<int64_t>& dims);
-// "float32".
-absl::StatusOr<absl::string_view> DTypeName(pb::VarType::Type dtype);
 
 }  // namespace weft::pir
 

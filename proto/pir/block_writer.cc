@@ -40,10 +40,10 @@ void Pieces::MoveTo(std::string* out) {
   size_ = 0;
 }
 
-BlockWriter::BlockWriter(const Document& document) : blocks_(document.blocks().size()) {
-  blocks_[0].parent = -1;
-  for (size_t b = 1; b < blocks_.size(); ++b) {
-    blocks_[b].parent = static_cast<int>(document.blocks()[b].parent);
+BlockWriter::BlockWriter(const Document& document, const Survey& survey) {
+  for (size_t b = 0; b < document.blocks().size(); ++b) {
+    if (survey.block_number[b] == Survey::kNoBlock) continue;
+    blocks_.emplace_back().parent = b == 0 ? -1 : survey.block_number[document.blocks()[b].parent];
   }
 }
 

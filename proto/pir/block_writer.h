@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "proto/framework.pb.h"
 #include "proto/pir/document.h"
+#include "proto/pir/survey.h"
 #include "proto/pir/variables.h"
 
 namespace weft::pir {
@@ -31,8 +32,8 @@ class Pieces {
 
 class BlockWriter {
  public:
-  // For the blocks of the document.
-  explicit BlockWriter(const Document& document);
+  // For the blocks of the document that are blocks of the program.
+  BlockWriter(const Document& document, const Survey& survey);
 
   // `op`: of the file.
   void AddOp(int block, const pb::OpDesc& desc, uint32_t op);

@@ -1,5 +1,6 @@
 #include "proto/pir/dataflow.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/pir/attributes.h"
 #include "proto/pir/op_table.h"
@@ -41,9 +42,28 @@ std::vector<bool> NeededFor(const Document& document, const std::vector<ValueInd
   return needed;
 }
 
+ValueIndex ParameterOf(const Document& document, ValueIndex value) {
+  constexpr int kMaxWrites = 4;
+  for (int i = 0; i <= kMaxWrites; ++i) {
+    const uint32_t maker = MakerOf(document, value);
+    if (maker == kNoOp) return kNoValue;
+    const DocumentOp& op = document.op(maker);
+    if (op.name == "p") return value;
+    const OpRule* const rule = FindRule(op.name);
+    const uint32_t result = value - op.first_result;
+    if (rule == nullptr || result >= rule->results.size()) return kNoValue;
+    const int operand = rule->results[result].in_place_of;
+    if (operand < 0) return kNoValue;
+    value = OperandOf(document, maker, operand);
+  }
+  return kNoValue;
+}
+
 bool IsUpdate(const Document& document, uint32_t op) {
   const absl::string_view name = document.op(op).name;
-  if (!IsInPlace(name) || MakerName(document, OperandOf(document, op, 0)) != "p") return false;
+  if (!IsInPlace(name) || ParameterOf(document, OperandOf(document, op, 0)) == kNoValue) {
+    return false;
+  }
   const OpRule* const rule = FindRule(name);
   return rule != nullptr && rule->FindOperand("grad") >= 0;
 }
@@ -62,6 +82,23 @@ absl::StatusOr<bool> StopsGradient(const Document& document, ValueIndex value) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<bool> flags, FlagsOf(*attribute));
   const uint32_t result = value - op.first_result;
   return result < flags.size() && flags[result];
+}
+
+absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value) {
+  const uint32_t maker = document.value(value).op;
+  if (maker == kNoOp || document.op(maker).name != "1.full") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("%", document.value(value).id, ": expected a constant (1.full), found ",
+                     maker == kNoOp ? "an argument of a block" : document.DebugName(maker)));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                        ReadAttributes(document.op(maker).attrs));
+  const Attribute* const attribute = FindAttribute("value", attributes);
+  if (attribute == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(document.DebugName(maker), ": expected an attribute value, found none"));
+  }
+  return DoubleOf(*attribute);
 }
 
 }  // namespace weft::pir

@@ -23,11 +23,17 @@ ValueIndex OperandOf(const Document& document, uint32_t op, size_t operand);
 // parameter makes needs no gradient. O(operands).
 std::vector<bool> NeededFor(const Document& document, const std::vector<ValueIndex>& values);
 
+// The parameter that an op reads or overwrites: the value, or what a few ops in place have made it
+// from. kNoValue: none. O(1).
+ValueIndex ParameterOf(const Document& document, ValueIndex value);
 // Whether an op overwrites its first operand, a parameter, by a gradient.
 bool IsUpdate(const Document& document, uint32_t op);
 
 // Whether the op gives a stop_gradient of true to the value that it makes. O(bytes of the op).
 absl::StatusOr<bool> StopsGradient(const Document& document, ValueIndex value);
+
+// The value of a 1.full; InvalidArgument if another op makes it. O(bytes of the op).
+absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value);
 
 }  // namespace weft::pir
 

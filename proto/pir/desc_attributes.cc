@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "proto/op_role.h"
-#include "proto/pir/training.h"
+#include "proto/pir/dataflow.h"
 
 namespace weft::pir {
 namespace {
@@ -142,6 +142,7 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
                           TypeOf(document_.operands(document_.op(i))[0].value));
     Add("in_dtype", pb::INT)->set_i(type.dtype);
   }
+  if (rule.pir == "1.triu" || rule.pir == "1.triu_grad") Add("lower", pb::BOOLEAN)->set_b(false);
   if (rule.pir == "1.full") return AddFill(i);
   if (rule.pir == "1.assign_value_") WEFT_RETURN_IF_ERROR(AddValues(i, attributes));
   if (rule.pir == "1.full_like") return FillIfKnown(i);

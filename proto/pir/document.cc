@@ -1,6 +1,8 @@
 #include "proto/pir/document.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "proto/pir/json_cursor.h"
 
@@ -41,13 +44,16 @@ bool LooksLikeDocument(absl::string_view bytes) {
 // Fills a document.
 class DocumentReader {
  public:
-  DocumentReader(absl::string_view bytes, Document* document) : in_(bytes), document_(*document) {}
+  // `earlier`: values that ops before the bytes make.
+  DocumentReader(absl::string_view bytes, Document* document, const OpChecker* earlier = nullptr)
+      : in_(bytes), document_(*document), earlier_(earlier) {}
 
   absl::Status Read() {
+    Reserve();
     bool has_header = false, has_program = false;
     in_.ReadObject([&](absl::string_view key) {
-      if (key == "base_code") return Once(&has_header) && ReadHeader();
-      if (key == "program") return Once(&has_program) && ReadProgram();
+      if (key == "base_code") return in_.Once(&has_header) && ReadHeader();
+      if (key == "program") return in_.Once(&has_program) && ReadProgram();
       return in_.SkipValue();
     });
     in_.ExpectEnd();
@@ -58,10 +64,16 @@ class DocumentReader {
                        has_header ? "program" : "base_code"));
     }
     WEFT_RETURN_IF_ERROR(CheckHeader());
-    document_.ops_.shrink_to_fit();
-    document_.positions_.shrink_to_fit();
-    document_.operands_.shrink_to_fit();
-    document_.values_.shrink_to_fit();
+    return CheckValues();
+  }
+
+  // The bytes are the next op of the root block, after `earlier`.
+  absl::Status ReadSingleOp() {
+    document_.blocks_.emplace_back();
+    ReadOp(0, 0);
+    in_.ExpectEnd();
+    WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("op ", earlier_->num_ops_), in_.status()));
+    document_.positions_[0] = earlier_->num_ops_;
     return CheckValues();
   }
 
@@ -69,19 +81,39 @@ class DocumentReader {
   // The ops of blocks in blocks nest this deep at most.
   static constexpr int kMaxBlockDepth = 64;
 
-  bool Once(bool* seen) {
-    if (!std::exchange(*seen, true)) return true;
-    return in_.Fail("a key once in its object", "it twice", in_.position());
+  // What grows step by step is in memory twice at each step. A string has no such key in it: its
+  // quotes are escaped. What else has one, in a file that Paddle did not write, costs addresses and
+  // no memory.
+  void Reserve() {
+    size_t ops = 0, ids = 0, types = 0;
+    const char* const begin = document_.bytes_.data();
+    const char* const end = begin + document_.bytes_.size();
+    const auto ends = [begin](const char* colon, absl::string_view key) {
+      return colon - begin >= static_cast<ptrdiff_t>(key.size()) &&
+             absl::string_view(colon - key.size(), key.size()) == key;
+    };
+    for (const char* at = begin; at != end; ++at) {
+      at = static_cast<const char*>(std::memchr(at, ':', end - at));
+      if (at == nullptr) break;
+      ops += ends(at, "\"A\"");
+      ids += ends(at, "\"%\"");
+      types += ends(at, "\"TT\"");
+    }
+    document_.ops_.reserve(ops);
+    document_.positions_.reserve(ops);
+    document_.operands_.reserve(ids - std::min(ids, types));
+    document_.values_.reserve(types);
+    operand_ids_.reserve(ids - std::min(ids, types));
   }
 
   bool ReadHeader() {
     bool seen_magic = false, seen_version = false, seen_trainable = false;
     return in_.ReadObject([&](absl::string_view key) {
-      if (key == "magic") return Once(&seen_magic) && in_.ReadString(&magic_);
-      if (key == "version") return Once(&seen_version) && in_.ReadInteger(&version_);
+      if (key == "magic") return in_.Once(&seen_magic) && in_.ReadString(&magic_);
+      if (key == "version") return in_.Once(&seen_version) && in_.ReadInteger(&version_);
       if (key != "trainable") return in_.SkipValue();
       absl::string_view value;
-      if (!Once(&seen_trainable) || !in_.SkipValue(&value)) return false;
+      if (!in_.Once(&seen_trainable) || !in_.SkipValue(&value)) return false;
       document_.trainable_ = value == "true";
       return document_.trainable_ || value == "false" || in_.Fail("true or false");
     });
@@ -104,7 +136,7 @@ class DocumentReader {
     const auto blocks_before = document_.blocks_.size();
     const bool done = in_.ReadObject([&](absl::string_view key) {
       if (key != "regions") return in_.SkipValue();
-      return Once(&seen_regions) && ReadRegions(0);
+      return in_.Once(&seen_regions) && ReadRegions(0);
     });
     if (!done) return false;
     const auto blocks = std::count_if(
@@ -132,8 +164,9 @@ class DocumentReader {
     document_.blocks_.emplace_back().parent = parent == nullptr ? id : *parent;
     bool seen_args = false, seen_ops = false;
     return in_.ReadObject([&](absl::string_view key) {
-      if (key == "args") return Once(&seen_args) && in_.ReadArray([&] { return ReadArg(id); });
-      if (key == "ops") return Once(&seen_ops) && in_.ReadArray([&] { return ReadOp(depth, id); });
+      if (key == "args") return in_.Once(&seen_args) && in_.ReadArray([&] { return ReadArg(id); });
+      if (key == "ops")
+        return in_.Once(&seen_ops) && in_.ReadArray([&] { return ReadOp(depth, id); });
       return in_.SkipValue();
     });
   }
@@ -142,8 +175,8 @@ class DocumentReader {
     Value value{0, "", kNoOp, static_cast<uint32_t>(document_.blocks_[block].args.size())};
     bool seen_id = false, seen_type = false;
     const bool done = in_.ReadObject([&](absl::string_view key) {
-      if (key == "#") return Once(&seen_id) && in_.ReadInteger(&value.id);
-      if (key == "TT") return Once(&seen_type) && in_.SkipValue(&value.type);
+      if (key == "#") return in_.Once(&seen_id) && in_.ReadInteger(&value.id);
+      if (key == "TT") return in_.Once(&seen_type) && in_.SkipValue(&value.type);
       return in_.SkipValue();
     });
     if (!done) return false;
@@ -166,13 +199,13 @@ class DocumentReader {
     op.block = block;
     bool seen[6] = {};
     const bool done = in_.ReadObject([&](absl::string_view key) {
-      if (key == "#") return Once(&seen[0]) && ReadName(&op.name);
-      if (key == "A") return Once(&seen[1]) && in_.SkipValue(&op.attrs);
-      if (key == "I") return Once(&seen[2]) && ReadOperands(&op);
-      if (key == "O") return Once(&seen[3]) && ReadResults(id, &op);
-      if (key == "OA") return Once(&seen[4]) && in_.SkipValue(&op.result_attrs);
+      if (key == "#") return in_.Once(&seen[0]) && ReadName(&op.name);
+      if (key == "A") return in_.Once(&seen[1]) && in_.SkipValue(&op.attrs);
+      if (key == "I") return in_.Once(&seen[2]) && ReadOperands(&op);
+      if (key == "O") return in_.Once(&seen[3]) && ReadResults(id, &op);
+      if (key == "OA") return in_.Once(&seen[4]) && in_.SkipValue(&op.result_attrs);
       if (key != "regions") return in_.SkipValue();
-      if (!Once(&seen[5])) return false;
+      if (!in_.Once(&seen[5])) return false;
       op.first_block = document_.blocks_.size();
       if (!ReadRegions(depth + 1, &block)) return false;
       op.num_blocks = document_.blocks_.size() - op.first_block;
@@ -202,7 +235,7 @@ class DocumentReader {
         if (key != "%") return in_.SkipValue();
         in_.Peek();
         operand.id_text = in_.position();
-        if (!Once(&seen) || !in_.ReadInteger(&id)) return false;
+        if (!in_.Once(&seen) || !in_.ReadInteger(&id)) return false;
         operand.id_size = in_.position() - operand.id_text;
         return true;
       });
@@ -222,8 +255,8 @@ class DocumentReader {
       Value value{0, "", id, op->num_results};
       bool seen_id = false, seen_type = false;
       const bool done = in_.ReadObject([&](absl::string_view key) {
-        if (key == "%") return Once(&seen_id) && in_.ReadInteger(&value.id);
-        if (key == "TT") return Once(&seen_type) && in_.SkipValue(&value.type);
+        if (key == "%") return in_.Once(&seen_id) && in_.ReadInteger(&value.id);
+        if (key == "TT") return in_.Once(&seen_type) && in_.SkipValue(&value.type);
         return in_.SkipValue();
       });
       if (!done) return false;
@@ -249,8 +282,8 @@ class DocumentReader {
   absl::Status Define(ValueIndex i) {
     const Value& value = document_.values_[i];
     const auto [found, is_new] = values_by_id_.emplace(value.id, i);
-    if (!is_new) {
-      const uint32_t other = document_.values_[found->second].op;
+    if (!is_new || WasMade(value.id)) {
+      const uint32_t other = is_new ? kNoOp : document_.values_[found->second].op;
       const std::string what = absl::StrCat(
           "expected every value to be made once, found %", value.id, " made twice",
           other == kNoOp ? "" : ", before by ", other == kNoOp ? "" : document_.DebugName(other));
@@ -258,6 +291,11 @@ class DocumentReader {
     }
     document_.max_id_ = std::max(document_.max_id_, value.id);
     return absl::OkStatus();
+  }
+
+  bool WasMade(int64_t id) const {
+    return earlier_ != nullptr &&
+           (earlier_->visible_.contains(id) || earlier_->hidden_.contains(id));
   }
 
   bool IsVisible(ValueIndex i) const {
@@ -271,6 +309,7 @@ class DocumentReader {
     for (uint32_t k = 0; k < record.num_operands; ++k) {
       const int64_t id = operand_ids_[record.first_operand + k];
       if (id == 0) continue;
+      if (earlier_ != nullptr && earlier_->visible_.contains(id)) continue;
       const auto found = values_by_id_.find(id);
       if (found == values_by_id_.end() || !IsVisible(found->second)) {
         return Error(op, absl::StrCat("operand ", k,
@@ -353,6 +392,7 @@ class DocumentReader {
 
   JsonCursor in_;
   Document& document_;
+  const OpChecker* earlier_;
   absl::string_view magic_;
   int64_t version_ = -1;
   std::vector<int64_t> operand_ids_;
@@ -377,6 +417,18 @@ absl::StatusOr<std::shared_ptr<const Document>> Document::Parse(std::string byte
   auto owned = std::make_shared<const std::string>(std::move(bytes));
   const absl::string_view view = *owned;
   return Parse(std::move(owned), view);
+}
+
+absl::Status OpChecker::Check(absl::string_view op) {
+  Document document;
+  DocumentReader reader(op, &document, this);
+  WEFT_RETURN_IF_ERROR(reader.ReadSingleOp());
+  ++num_ops_;
+  for (const Value& value : document.values_) {
+    const bool is_visible = value.op == 0;  // the op itself, not one in its blocks
+    (is_visible ? visible_ : hidden_).insert(value.id);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weft::pir

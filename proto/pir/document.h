@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -103,6 +105,7 @@ class Document {
 
  private:
   friend class DocumentReader;
+  friend class OpChecker;
   Document() = default;
 
   std::shared_ptr<const void> owner_;
@@ -114,6 +117,20 @@ class Document {
   std::vector<Operand> operands_;
   std::vector<Value> values_;
   int64_t max_id_ = 0;
+};
+
+// Checks ops that are written into the root block of a file, one after another, as Parse checks
+// those of a file that is read. It keeps the ids of values, and neither bytes nor an index.
+class OpChecker {
+ public:
+  // The next op, from brace to brace. InvalidArgument as for Parse. O(bytes).
+  absl::Status Check(absl::string_view op);
+
+ private:
+  friend class DocumentReader;
+
+  uint32_t num_ops_ = 0;
+  absl::flat_hash_set<int64_t> visible_, hidden_;  // ids; hidden: made in blocks of ops
 };
 
 // True if the bytes begin like such a file: an object with "base_code" among its first bytes.

@@ -149,6 +149,31 @@ TEST(DocumentTest, RefusesDeepAndHugeThings) {
               HasSubstr("expected a key once in its object"));
 }
 
+// Ops of a file that is written, one after another.
+TEST(OpCheckerTest, ChecksValuesAcrossOps) {
+  const auto op = [](const std::string& in, const std::string& out, const std::string& more = "") {
+    return absl::StrCat(R"({"#":"1.relu","A":[],"I":[)", in, R"(],"O":[{"%":)", out,
+                        R"(,"TT":{}}])", more, "}");
+  };
+  OpChecker checker;
+  WEFT_EXPECT_OK(checker.Check(op("", "1")));
+  WEFT_EXPECT_OK(checker.Check(op(R"({"%":1},{"%":0})", "2")));
+  EXPECT_THAT(std::string(checker.Check(op(R"({"%":4})", "3")).message()),
+              HasSubstr("op 2 (1.relu): operand 0: expected a value"));
+  EXPECT_THAT(std::string(checker.Check(op(R"({"%":3})", "3")).message()), HasSubstr("found %3"));
+  EXPECT_THAT(std::string(checker.Check(op(R"({"%":1})", "2")).message()),
+              HasSubstr("found %2 made twice"));
+  EXPECT_FALSE(checker.Check(op(R"({"%":1})", "3") + ",").ok());
+  EXPECT_FALSE(checker.Check(R"({"#":"1.relu","A":[],"I":[],"O":[})").ok());
+  // Values of blocks in ops stay there, and no other has their ids.
+  const std::string region =
+      absl::StrCat(R"(,"regions":[{"blocks":[{"args":[],"ops":[)", op(R"({"%":2})", "8"), "]}]}]");
+  WEFT_EXPECT_OK(checker.Check(op(R"({"%":2})", "3", region)));
+  EXPECT_THAT(std::string(checker.Check(op(R"({"%":8})", "4")).message()), HasSubstr("found %8"));
+  EXPECT_THAT(std::string(checker.Check(op("", "8")).message()), HasSubstr("found %8 made twice"));
+  WEFT_EXPECT_OK(checker.Check(op(R"({"%":3})", "9")));
+}
+
 TEST(JsonTest, SkipsWhatTheGrammarHas) {
   for (const char* good : {"0", "-1.5e+3", "\"a\\u00e9\\n\"", "[]", "{}", "[1, {\"a\": [true]}]",
                            " {\"a\" : null , \"b\":[ ] } "}) {

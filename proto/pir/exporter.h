@@ -5,8 +5,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "proto/program.h"
 
 namespace weft::pir {
@@ -17,16 +15,16 @@ namespace weft::pir {
 // which later ops read. So the order of the program is one of data, the only one that Paddle's
 // executor keeps:
 //   - A fused buffer is a 1.concat of its parts, and a 1.split behind the ops on it.
+//   - New state is 1.data, or named in a startup program; a new conditional_block is a 1.if that
+//     writes parameters and state in place.
 //   - Ops that order streams are left out, and those that set up communicators, which the process
 //     makes itself.
 //
 // InvalidArgument for a program that is not from PIR. Unimplemented, naming the op: an edited op; a
-// new op that has no form in PIR; a new block or persistable variable. O(bytes).
+// new op that has no form in PIR; a new block that makes other values. O(bytes).
+// The pieces refer to the bytes of the file that the program was read from.
+absl::StatusOr<SerializedProgram> ExportToPieces(const Program& program);
 absl::StatusOr<std::string> ExportProgram(const Program& program);
-
-// The bytes of the file that a program was read from, if nothing has edited it. Valid as long as
-// the program; none for others.
-absl::optional<absl::string_view> UneditedFile(const Program& program);
 
 }  // namespace weft::pir
 

@@ -32,6 +32,8 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   constexpr size_t kLarge = 4 << 20;
   if (import->bytes.size() >= kLarge) ReturnFreeMemory();
   WEFT_ASSIGN_OR_RETURN(Program program, Program::Parse(std::move(translation.program)));
+  import->num_blocks = program.num_blocks();
+  import->num_vars = program.var_id_limit();
   import->op_of_id = std::move(translation.op_of_id);
   import->begin_of_id.resize(import->op_of_id.size());
   for (int block = 0; block < program.num_blocks(); ++block) {

@@ -23,6 +23,8 @@ class Import : public ProgramOrigin {
  public:
   std::shared_ptr<const void> owner;  // of the bytes
   absl::string_view bytes;
+  int num_blocks = 0;                     // of the program, as imported
+  size_t num_vars = 0;                    // the same
   std::vector<uint32_t> op_of_id;         // by OpId: of the document
   std::vector<const char*> begin_of_id;   // by OpId: the op's bytes, to tell whether it has changed
   std::vector<Symbol> variable_of_value;  // by ValueIndex; invalid for lists and values of no type
@@ -34,10 +36,10 @@ class Import : public ProgramOrigin {
 //
 // Op types that the table (proto/pir/op_table.h) does not have are kept as pd_op.NAME with slots
 // Operand0, ..., Result0, ...; what writes operands in place must be in the table. Unimplemented,
-// naming the op: ops with regions; unknown ops that write in place. InvalidArgument: a model for
-// inference; a value that is read after an op has overwritten its variable; attributes or types
-// that are not as the format says. ResourceExhausted: lists, constants or names that take many
-// times the file in all their readers. O(bytes).
+// naming the op: other ops with regions than 1.if and 1.while; unknown ops that write in place.
+// InvalidArgument: a model for inference; a value that is read after an op has overwritten its
+// variable; attributes or types that are not as the format says. ResourceExhausted: lists,
+// constants or names that take many times the file in all their readers. O(bytes).
 absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document);
 
 // The origin of an imported program; null for others.

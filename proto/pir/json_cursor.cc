@@ -2,6 +2,7 @@
 
 #include <bitset>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -41,6 +42,11 @@ void AppendUtf8(uint32_t c, std::string* out) {
 }
 
 }  // namespace
+
+bool JsonCursor::Once(bool* seen) {
+  if (!std::exchange(*seen, true)) return true;
+  return Fail("a key once in its object", "it twice", position());
+}
 
 bool JsonCursor::Fail(absl::string_view expected) {
   Peek();

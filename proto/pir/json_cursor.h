@@ -44,6 +44,9 @@ class JsonCursor {
   // Only white space follows.
   bool ExpectEnd();
 
+  // Marks a key of an object as read; an error if it was.
+  bool Once(bool* seen);
+
   // Sets the error "byte N: expected ..., found ..." here. Returns false.
   bool Fail(absl::string_view expected);
   bool Fail(absl::string_view expected, absl::string_view found, const char* at);

@@ -9,7 +9,6 @@
 #include "proto/pir/attributes.h"
 #include "proto/pir/dataflow.h"
 #include "proto/pir/op_table.h"
-#include "proto/pir/training.h"
 
 namespace weft::pir {
 namespace {

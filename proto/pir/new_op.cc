@@ -5,62 +5,15 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "proto/pir/attributes.h"
+#include "proto/pir/attribute_json.h"
 #include "proto/pir/document.h"
-#include "proto/pir/op_table.h"
+#include "proto/pir/value_type.h"
 
 namespace weft::pir {
 namespace {
-
-// {"AT":{"#":kind,"D":data},"N":name}.
-std::string Attr(absl::string_view name, absl::string_view kind, absl::string_view data) {
-  return absl::StrCat(R"({"AT":{"#":")", kind, R"(","D":)", data, R"(},"N":")", name, R"("})");
-}
-std::string IntAttr(absl::string_view name, int64_t value) {
-  return Attr(name, "0.a_i32", absl::StrCat(value));
-}
-std::string BoolAttr(absl::string_view name, bool value) {
-  return Attr(name, "0.a_bool", value ? "true" : "false");
-}
-// The place of constants that ops take as attributes.
-std::string OnHost() { return Attr("place", "1.a_place", R"([1,0,""])"); }
-std::string DTypeAttr(absl::string_view name) {
-  return Attr("dtype", "1.a_dtype", absl::StrCat("\"", name, "\""));
-}
-std::string Quoted(absl::string_view text) { return absl::StrCat("\"", text, "\""); }
-
-// The shortest decimal that reads back as the same number.
-std::string Decimal(double value) {
-  std::string text;
-  for (int digits = 15; digits <= 17; ++digits) {
-    text = absl::StrFormat("%.*g", digits, value);
-    double back;
-    if (absl::SimpleAtod(text, &back) && back == value) break;
-  }
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-}
-
-constexpr absl::string_view kLeftOut[] = {
-    "c_comm_init",    "c_comm_init_all",    "c_comm_init_multitrainer", "c_gen_bkcl_id",
-    "c_gen_nccl_id",  "c_sync_calc_stream", "c_sync_comm_stream",       "c_wait_comm",
-    "c_wait_compute", "comm_init_all",
-};
-// Their operands are tensors, and they have no attributes of interest.
-constexpr absl::string_view kPlain[] = {
-    "elementwise_add",
-    "elementwise_sub",
-    "elementwise_mul",
-    "elementwise_div",
-    "elementwise_max",
-    "square",
-    "sqrt",
-    "assign",
-};
 
 absl::StatusOr<std::vector<int64_t>> StaticDims(const NewOpInput& part, const ValueType& type) {
   if (type.kind == ValueType::Kind::kTensor &&
@@ -80,19 +33,11 @@ int64_t ProductOf(absl::Span<const int64_t> dims) {
 
 }  // namespace
 
-NewOpKind KindOf(absl::string_view type) {
-  if (absl::c_linear_search(kLeftOut, type)) return NewOpKind::kLeftOut;
-  if (type == "coalesce_tensor") return NewOpKind::kBuffer;
-  const bool is_written = absl::c_linear_search(kPlain, type) || type == "scale" ||
-                          type == "cast" || type == "sum" || type == "split" ||
-                          type == "all_reduce" || type == "all_gather" || type == "broadcast";
-  return is_written ? NewOpKind::kWritten : NewOpKind::kNone;
-}
-
 absl::StatusOr<NewOp> NewOps::Make(absl::string_view name, absl::Span<const int64_t> operands,
                                    absl::Span<const std::string> attrs,
                                    std::vector<std::string> types, bool is_persistable) {
   NewOp op;
+  op.name = std::string(name);
   if (static_cast<uint64_t>(std::numeric_limits<int64_t>::max() - max_id_) < types.size()) {
     return absl::OutOfRangeError(absl::StrCat("no ids are left above ", max_id_));
   }
@@ -104,28 +49,34 @@ absl::StatusOr<NewOp> NewOps::Make(absl::string_view name, absl::Span<const int6
   }
   const std::string all = absl::StrCat("[", absl::StrJoin(flags, ","), "]");
   const std::string persistable =
-      is_persistable ? Attr("persistable", "0.a_array", all) + "," : std::string();
+      is_persistable ? AttrJson("persistable", "0.a_array", all) + "," : std::string();
   op.json = absl::StrCat(R"({"#":")", name, R"(","A":[)", absl::StrJoin(attrs, ","), R"(],"I":[)",
                          absl::StrJoin(operands, ",",
                                        [](std::string* out, int64_t id) {
                                          absl::StrAppend(out, R"({"%":)", id, "}");
                                        }),
                          R"(],"O":[)", absl::StrJoin(results, ","), R"(],"OA":[)", persistable,
-                         Attr("stop_gradient", "0.a_array", all), "]}");
+                         types.empty() ? "" : AttrJson("stop_gradient", "0.a_array", all), "]}");
   op.types = std::move(types);
   return op;
 }
 
-absl::StatusOr<NewOp> NewOps::Constant(double value, absl::string_view dtype) {
+absl::StatusOr<NewOp> NewOps::Full(absl::Span<const int64_t> dims, double value,
+                                   pb::VarType::Type dtype, const std::string& place,
+                                   bool is_persistable) {
   if (!std::isfinite(value)) {
     return absl::UnimplementedError("expected a finite constant, found one that JSON cannot hold");
   }
-  const pb::VarType::Type type = dtype == "int32" ? pb::VarType::INT32 : pb::VarType::FP32;
-  WEFT_ASSIGN_OR_RETURN(const std::string json, TensorTypeJson(type, {1}));
-  return Make("1.full", {},
-              {Attr("shape", "1.a_intarray", "[1]"), Attr("value", "0.a_f64", Decimal(value)),
-               DTypeAttr(dtype), OnHost()},
-              {json});
+  WEFT_ASSIGN_OR_RETURN(const std::string json, TensorTypeJson(dtype, {dims.begin(), dims.end()}));
+  WEFT_ASSIGN_OR_RETURN(const absl::string_view name, DTypeName(dtype));
+  return Make(
+      "1.full", {},
+      {ShapeJson(dims), AttrJson("value", "0.a_f64", Decimal(value)), DTypeJson(name), place},
+      {json}, is_persistable);
+}
+
+absl::StatusOr<NewOp> NewOps::Constant(double value, pb::VarType::Type dtype) {
+  return Full({1}, value, dtype, HostJson(), /*is_persistable=*/false);
 }
 
 absl::StatusOr<NewOp> NewOps::Integers(absl::Span<const int64_t> values) {
@@ -134,96 +85,10 @@ absl::StatusOr<NewOp> NewOps::Integers(absl::Span<const int64_t> values) {
   });
   WEFT_ASSIGN_OR_RETURN(const std::string json,
                         TensorTypeJson(pb::VarType::INT64, {static_cast<int64_t>(values.size())}));
-  return Make(
-      "1.full_int_array", {},
-      {Attr("value", "0.a_array", absl::StrCat("[", list, "]")), DTypeAttr("int64"), OnHost()},
-      {json});
-}
-
-absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
-                                                     absl::Span<const NewOpInput> inputs,
-                                                     absl::string_view stream, bool in_place) {
-  const absl::string_view desc = op.type();
-  if (desc == "split" && inputs.size() == 1) return SplitEqually(op, inputs[0]);
-  if (inputs.empty() || op.output_args().size() != 1) {
-    return absl::UnimplementedError(absl::StrCat("expected inputs and one output, found ",
-                                                 inputs.size(), " and ", op.output_args().size()));
-  }
-  const bool is_in_place = op.output_args()[0] == inputs[0].var;
-  std::vector<NewOp> ops;
-  std::vector<int64_t> operands;
-  std::vector<std::string> attrs;
-  std::string name(FindRuleOfDesc(desc)->pir), type = inputs[0].type;
-  bool is_persistable = false;
-  for (const NewOpInput& input : inputs) operands.push_back(input.id);
-  const auto add = [&](absl::StatusOr<NewOp> made) -> absl::Status {
-    WEFT_RETURN_IF_ERROR(made.status());
-    operands.push_back(made->results[0]);
-    ops.push_back(*std::move(made));
-    return absl::OkStatus();
-  };
-  if (desc == "scale") {
-    WEFT_RETURN_IF_ERROR(add(Constant(op.FloatAttr("scale").value_or(1), "float32")));
-    attrs = {Attr("bias", "0.a_f32", Decimal(op.FloatAttr("bias").value_or(0))),
-             BoolAttr("bias_after_scale", op.BoolAttr("bias_after_scale").value_or(true))};
-    // By which the verifier tells a division by the number of ranks. Paddle's loader keeps it.
-    const absl::optional<int64_t> nranks = op.IntAttr("nranks");
-    if (nranks.has_value()) attrs.push_back(IntAttr("nranks", *nranks));
-  } else if (desc == "all_reduce") {
-    name = is_in_place ? "1.all_reduce_" : "1.all_reduce";
-    attrs = {IntAttr("ring_id", op.IntAttr("ring_id").value_or(0)),
-             IntAttr("reduce_type", op.IntAttr("reduce_type").value_or(0))};
-  } else if (desc == "all_gather") {
-    // The first dimension is that of all ranks.
-    WEFT_ASSIGN_OR_RETURN(ValueType from, ReadType(type));
-    const int64_t nranks = op.IntAttr("nranks").value_or(0);
-    if (from.kind != ValueType::Kind::kTensor || from.dims.empty() || nranks <= 0) {
-      return absl::UnimplementedError(
-          absl::StrCat("expected a tensor with dimensions and a number of ranks, found ",
-                       type.substr(0, 128), " and ", nranks));
-    }
-    if (from.dims[0] >= 0) from.dims[0] *= nranks;
-    WEFT_ASSIGN_OR_RETURN(type, TensorTypeJson(from.dtype, from.dims));
-    attrs = {IntAttr("ring_id", op.IntAttr("ring_id").value_or(0)),
-             IntAttr("nranks", static_cast<int64_t>(nranks))};
-  } else if (desc == "broadcast") {
-    // In place, Paddle's executor loses the name that 0.set_parameter gives.
-    name = "1.broadcast";
-    attrs = {IntAttr("ring_id", op.IntAttr("ring_id").value_or(0)),
-             IntAttr("root", op.IntAttr("root").value_or(0))};
-    const VarId var = op.program().block(0).FindVar(op.output_args()[0]);
-    is_persistable = var.valid() && op.program().var(var).persistable();
-  } else if (desc == "cast") {
-    WEFT_ASSIGN_OR_RETURN(const ValueType from, ReadType(type));
-    const auto dtype = static_cast<pb::VarType::Type>(op.IntAttr("out_dtype").value_or(-1));
-    WEFT_ASSIGN_OR_RETURN(type, TensorTypeJson(dtype, from.dims));
-    WEFT_ASSIGN_OR_RETURN(const absl::string_view dtype_name, DTypeName(dtype));
-    attrs = {DTypeAttr(dtype_name)};
-  } else if (desc == "sum") {
-    const std::string list = absl::StrCat(
-        R"({"#":"0.t_vec","D":[)",
-        absl::StrJoin(inputs, ",",
-                      [](std::string* out, const NewOpInput& input) { *out += input.type; }),
-        "]}");
-    WEFT_ASSIGN_OR_RETURN(NewOp combine, Make(kCombineOp, operands, {}, {list}));
-    operands = {combine.results[0]};
-    ops.push_back(std::move(combine));
-  }
-  if (in_place) {
-    if (!is_in_place || (desc != "all_reduce" && desc != "scale")) {
-      return absl::UnimplementedError(absl::StrCat(
-          "writes ", op.program().name(op.output_args()[0]),
-          ", which outlives the step: expected all_reduce or scale in place, which PIR has"));
-    }
-    if (desc == "scale") name = "1.scale_";
-  }
-  if (!stream.empty()) {
-    attrs.push_back(Attr("execution_stream", "0.a_str", Quoted(stream)));
-    attrs.push_back(Attr("scheduling_priority", "0.a_i64", "-1"));
-  }
-  WEFT_ASSIGN_OR_RETURN(NewOp made, Make(name, operands, attrs, {type}, is_persistable));
-  ops.push_back(std::move(made));
-  return ops;
+  return Make("1.full_int_array", {},
+              {AttrJson("value", "0.a_array", absl::StrCat("[", list, "]")), DTypeJson("int64"),
+               HostJson()},
+              {json});
 }
 
 absl::StatusOr<std::vector<NewOp>> NewOps::SplitEqually(const Op& op, const NewOpInput& input) {
@@ -242,9 +107,10 @@ absl::StatusOr<std::vector<NewOp>> NewOps::SplitEqually(const Op& op, const NewO
   const std::vector<std::string> types(parts, type);
   const std::string list = absl::StrCat(R"({"#":"0.t_vec","D":[)", absl::StrJoin(types, ","), "]}");
   std::vector<NewOp> ops;
-  WEFT_ASSIGN_OR_RETURN(ops.emplace_back(), Constant(static_cast<double>(axis), "int32"));
+  WEFT_ASSIGN_OR_RETURN(ops.emplace_back(),
+                        Constant(static_cast<double>(axis), pb::VarType::INT32));
   WEFT_ASSIGN_OR_RETURN(NewOp split, Make("1.split_with_num", {input.id, ops[0].results[0]},
-                                          {IntAttr("num", num)}, {list}));
+                                          {IntJson("num", num)}, {list}));
   ops.push_back(std::move(split));
   WEFT_ASSIGN_OR_RETURN(NewOp elements, Make(kSplitOp, {ops[1].results[0]}, {}, types));
   ops.push_back(std::move(elements));
@@ -283,7 +149,7 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Concatenate(absl::Span<const NewOpInp
   }
   const std::string list = absl::StrCat(R"({"#":"0.t_vec","D":[)", absl::StrJoin(types, ","), "]}");
   WEFT_ASSIGN_OR_RETURN(NewOp combine, Make(kCombineOp, ids, {}, {list}));
-  WEFT_ASSIGN_OR_RETURN(NewOp axis, Constant(0, "int32"));
+  WEFT_ASSIGN_OR_RETURN(NewOp axis, Constant(0, pb::VarType::INT32));
   WEFT_ASSIGN_OR_RETURN(const std::string type, TensorTypeJson(dtype, {total}));
   WEFT_ASSIGN_OR_RETURN(NewOp concat,
                         Make("1.concat", {combine.results[0], axis.results[0]}, {}, {type}));
@@ -307,7 +173,7 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Split(int64_t id, absl::Span<const Ne
   }
   const std::string list = absl::StrCat(R"({"#":"0.t_vec","D":[)", absl::StrJoin(types, ","), "]}");
   WEFT_ASSIGN_OR_RETURN(NewOp sizes, Integers(sections));
-  WEFT_ASSIGN_OR_RETURN(NewOp axis, Constant(0, "int32"));
+  WEFT_ASSIGN_OR_RETURN(NewOp axis, Constant(0, pb::VarType::INT32));
   WEFT_ASSIGN_OR_RETURN(NewOp split,
                         Make("1.split", {id, sizes.results[0], axis.results[0]}, {}, {list}));
   WEFT_ASSIGN_OR_RETURN(NewOp elements, Make(kSplitOp, {split.results[0]}, {}, types));

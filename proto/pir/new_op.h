@@ -9,14 +9,18 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "proto/framework.pb.h"
 #include "proto/program.h"
 
 namespace weft::pir {
+
+namespace pb = ::paddle::framework::proto;
 
 enum class NewOpKind {
   kNone,     // has no form in PIR
   kLeftOut,  // orders streams or sets up communicators
   kBuffer,   // coalesce_tensor
+  kBranch,   // conditional_block
   kWritten,  // NewOps::Translate knows it
 };
 NewOpKind KindOf(absl::string_view type);
@@ -28,7 +32,19 @@ struct NewOpInput {
   std::string type;  // JSON
 };
 
+// The variable that an op writes, before it.
+struct NewOpOutput {
+  // Paddle keeps the variable, whatever values are made from it: what writes it does so in place.
+  bool is_bound = false;
+  // Of bound ones.
+  int64_t id = 0;
+  std::string type;  // JSON
+  // A startup program makes a variable that outlives it.
+  bool is_persistable = false;
+};
+
 struct NewOp {
+  std::string name;
   std::string json;
   std::vector<int64_t> results;
   std::vector<std::string> types;  // of the results
@@ -45,9 +61,10 @@ class NewOps {
                              bool is_persistable = false);
 
   // An op of kind kWritten, after the constants and lists that it reads. The last op has the
-  // results, one for each output. `stream`: on which it runs; empty: that of computation.
+  // results, one for each output; `output` is the only one, or not bound. `stream`: on which it
+  // runs; empty: that of computation.
   absl::StatusOr<std::vector<NewOp>> Translate(const Op& op, absl::Span<const NewOpInput> inputs,
-                                               absl::string_view stream, bool in_place);
+                                               const NewOpOutput& output, absl::string_view stream);
 
   // One tensor of all elements, in order; the last op has it as its result.
   absl::StatusOr<std::vector<NewOp>> Concatenate(absl::Span<const NewOpInput> parts);
@@ -56,9 +73,27 @@ class NewOps {
                                            std::vector<int64_t>* ids);
 
  private:
+  // What is written for an op: those that make its constants and lists, and itself.
+  struct Form {
+    std::vector<NewOp> before;
+    std::string name;
+    std::vector<int64_t> operands;
+    std::vector<std::string> attrs;  // JSON
+    std::string type;                // of the result
+  };
+  absl::Status AddScale(const Op& op, Form* form);
+  static absl::Status AddCollective(const Op& op, Form* form);
+  static absl::Status AddCast(const Op& op, Form* form);
+  absl::Status AddSum(absl::Span<const NewOpInput> inputs, Form* form);
+  absl::StatusOr<NewOp> Fill(const Op& op, bool is_persistable);
+
   // Equal parts, as results of the last op.
   absl::StatusOr<std::vector<NewOp>> SplitEqually(const Op& op, const NewOpInput& input);
-  absl::StatusOr<NewOp> Constant(double value, absl::string_view dtype);
+  // A tensor of one value, in place `place` (proto/pir/attribute_json.h).
+  absl::StatusOr<NewOp> Full(absl::Span<const int64_t> dims, double value, pb::VarType::Type dtype,
+                             const std::string& place, bool is_persistable);
+  // One number, that an op takes as an attribute.
+  absl::StatusOr<NewOp> Constant(double value, pb::VarType::Type dtype);
   absl::StatusOr<NewOp> Integers(absl::Span<const int64_t> values);
   absl::StatusOr<int64_t> Reshape(int64_t id, absl::Span<const int64_t> dims, std::string type,
                                   std::vector<NewOp>* ops);

@@ -47,12 +47,19 @@ constexpr OpRow kRows[] = {
     {"1.rsqrt_grad", "rsqrt_grad", kOutGrad, kToXGrad, ""},
     {"1.clip_grad", "clip_grad", "x:X out_grad:Out@GRAD min:@min/FLOAT max:@max/FLOAT", kToXGrad,
      ""},
+    {"1.remainder", "elementwise_mod", kXY, kOut, ""},
+    {"1.equal", "equal", kXY, kOut, ""},
+    {"1.greater_equal", "greater_equal", kXY, kOut, ""},
+    {"1.logical_and", "logical_and", kXY, kOut, ""},
+    {"1.increment_", "increment", kX, "out:Out=x", "value:step"},
+    {"1.increment", "increment", kX, kOut, "value:step"},
     {"1.greater_than", "greater_than", kXY, kOut, ""},
     {"1.less_than", "less_than", kXY, kOut, ""},
     {"1.scale", "scale", "x:X scale:@scale/FLOAT", kOut, ""},
     {"1.scale_", "scale", "x:X scale:@scale/FLOAT", "out:Out=x", ""},
     {"1.cast", "cast", kX, kOut, "dtype:out_dtype"},
     {"1.assign", "assign", kX, kOut, ""},
+    {"1.assign_out_", "assign", "x:X output:-", "out:Out=output", ""},
     {"1.square", "square", kX, kOut, ""},
     {"1.square_grad", "square_grad", kXGrad, kToXGrad, ""},
     {"1.sqrt", "sqrt", kX, kOut, ""},
@@ -62,6 +69,8 @@ constexpr OpRow kRows[] = {
     {"1.clip", "clip", "x:X min:@min/FLOAT max:@max/FLOAT", kOut, ""},
     {"1.tril", "tril_triu", kX, kOut, ""},
     {"1.tril_grad", "tril_triu_grad", "out_grad:Out@GRAD", kToXGrad, ""},
+    {"1.triu", "tril_triu", kX, kOut, ""},
+    {"1.triu_grad", "tril_triu_grad", "out_grad:Out@GRAD", kToXGrad, ""},
     {"1.cumsum", "cumsum", "x:X axis:@axis/INT", kOut, ""},
     {"1.cumsum_grad", "cumsum_grad", "x:X out_grad:Out@GRAD axis:@axis/INT", kToXGrad, ""},
     // Activations.
@@ -199,6 +208,15 @@ constexpr OpRow kRows[] = {
     {"1.slice_grad", "slice_grad",
      "input:Input out_grad:Out@GRAD starts:@starts/INTS ends:@ends/INTS", "input_grad:Input@GRAD",
      ""},
+    // Recurrent networks. The other state of dropout is a variable of ProgramDesc's op alone.
+    {"1.rnn", "rnn",
+     "x:Input pre_state:PreState* weight_list:WeightList* sequence_length:SequenceLength? "
+     "dropout_state_in:-",
+     "out:Out dropout_state_out:DropoutState state:State* reserve:Reserve", ""},
+    {"1.rnn_grad", "rnn_grad",
+     "x:Input pre_state:PreState* weight_list:WeightList* sequence_length:SequenceLength? out:Out "
+     "dropout_state_out:DropoutState reserve:Reserve out_grad:Out@GRAD state_grad:State@GRAD*",
+     "x_grad:Input@GRAD pre_state_grad:PreState@GRAD* weight_list_grad:WeightList@GRAD*", ""},
     // Losses.
     {"1.cross_entropy_with_softmax", "softmax_with_cross_entropy", "input:Logits label:Label",
      "softmax:Softmax loss:Loss", ""},
@@ -248,6 +266,7 @@ constexpr OpRow kRows[] = {
      "x_grad:X@GRAD grad_out_grad:grad_out@GRAD", ""},
     // New tensors. The importer adds values of 1.full, and 1.full_int_array.
     {"1.full", "fill_constant", "", kOut, "value:-"},
+    {"1.full_with_tensor", "fill_constant", "value:@value/FLOAT shape:ShapeTensor", kOut, ""},
     {"1.full_like", "fill_any_like", "x:X value:@value/FLOAT", kOut, ""},
     {"1.assign_value_", "assign_value", "output:-", "out:Out=output", "values:-"},
     {"1.uniform", "uniform_random", "shape:@shape/LONGS min:@min/FLOAT max:@max/FLOAT", kOut, ""},

@@ -30,6 +30,26 @@ absl::Status SurveySink(const Document& document, uint32_t i, Survey* survey) {
   return absl::OkStatus();
 }
 
+void FindUnused(const Document& document, const std::vector<uint32_t>& reads, Survey* survey) {
+  survey->is_unused.assign(document.ops().size(), false);
+  for (uint32_t i = 0; i < document.ops().size(); ++i) {
+    const DocumentOp& op = document.op(i);
+    if (op.name != "1.coalesce_tensor" || op.num_results != 2) continue;
+    const ValueIndex list = op.first_result, buffer = op.first_result + 1;
+    const auto split = survey->split_of.find(list);
+    if (reads[buffer] > 0 || reads[list] > (split == survey->split_of.end() ? 0u : 1u)) continue;
+    if (split != survey->split_of.end()) {
+      const DocumentOp& parts = document.op(split->second);
+      const auto begin = reads.begin() + parts.first_result;
+      const bool is_read =
+          std::any_of(begin, begin + parts.num_results, [](uint32_t count) { return count > 0; });
+      if (is_read) continue;
+      survey->is_unused[split->second] = true;
+    }
+    survey->is_unused[i] = true;
+  }
+}
+
 }  // namespace
 
 bool IsConstant(absl::string_view name) { return name == "1.full" || name == "1.full_int_array"; }
@@ -80,20 +100,29 @@ bool Translates(const Document& document, uint32_t i) {
 absl::StatusOr<Survey> SurveyOf(const Document& document) {
   Survey survey;
   survey.is_kept.assign(document.ops().size(), true);
+  int num_blocks = 0;
+  for (const DocumentBlock& block : document.blocks()) {
+    const bool is_root = survey.block_number.empty();
+    survey.block_number.push_back(is_root || !block.ops.empty() ? num_blocks++ : Survey::kNoBlock);
+  }
   std::vector<bool> folded(document.values().size(), false);
   std::vector<bool> is_read(document.values().size(), false);
+  std::vector<uint32_t> reads(document.values().size(), 0);
   for (uint32_t i = 0; i < document.ops().size(); ++i) {
-    if (document.op(i).num_blocks > 0 && document.op(i).name != kIf) {
-      return absl::UnimplementedError(absl::StrCat(
-          document.DebugName(i),
-          ": of the ops with blocks, only 1.if is translated; write the program in Paddle's old "
-          "format: FLAGS_enable_pir_api=0 before `import paddle`"));
+    const absl::string_view name = document.op(i).name;
+    if (document.op(i).num_blocks > 0 && name != kIf && name != kWhile) {
+      return absl::UnimplementedError(
+          absl::StrCat(document.DebugName(i),
+                       ": of the ops with blocks, only 1.if and 1.while are translated; write the "
+                       "program in Paddle's old "
+                       "format: FLAGS_enable_pir_api=0 before `import paddle`"));
     }
     const bool translates = Translates(document, i);
     const OpRule* const rule = translates ? FindRule(document.op(i).name) : nullptr;
     for (uint32_t k = 0; k < document.op(i).num_operands; ++k) {
       const ValueIndex value = document.operands(document.op(i))[k].value;
       if (value == kNoValue) continue;
+      ++reads[value];
       // A gradient op without a known forward op is kept as it is.
       const bool may_be_kept = rule != nullptr && rule->has_xshape && IsGradientOp(rule->pir);
       const bool is_attribute = rule != nullptr && !may_be_kept && !Overwrites(*rule, k) &&
@@ -113,6 +142,7 @@ absl::StatusOr<Survey> SurveyOf(const Document& document) {
     const ValueIndex value = document.op(i).first_result;
     survey.is_kept[i] = is_read[value] || !folded[value];
   }
+  FindUnused(document, reads, &survey);
   return survey;
 }
 

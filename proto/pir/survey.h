@@ -14,19 +14,26 @@
 
 namespace weft::pir {
 
-// Control flow: an op with two blocks, and what ends these.
-inline constexpr absl::string_view kIf = "1.if", kYield = "2.yield";
+// Control flow: an op with two blocks, one with one, and what ends these.
+inline constexpr absl::string_view kIf = "1.if", kWhile = "1.while", kYield = "2.yield";
 
 struct Survey {
+  // By block of the file: its number in the program. A branch without ops is none.
+  static constexpr int kNoBlock = -1;
+  std::vector<int> block_number;
   // Of constants (IsConstant): some op reads it as a tensor, or none as an attribute.
   std::vector<bool> is_kept;  // by op
+  // A 1.coalesce_tensor that copies what nobody reads, which layers of recurrent networks write,
+  // and what takes its list apart.
+  std::vector<bool> is_unused;  // by op
   // The 0.split that takes a list apart.
   absl::flat_hash_map<ValueIndex, uint32_t> split_of;
   // Of a startup program: under which name a value is made.
   absl::flat_hash_map<ValueIndex, std::string> name_of_value;
 };
 
-// Unimplemented for an op with regions that is no 1.if. O(bytes of operands and constants).
+// Unimplemented for an op with regions that is no 1.if and no 1.while. O(bytes of operands and
+// constants).
 absl::StatusOr<Survey> SurveyOf(const Document& document);
 
 // Whether the table's rule fits an op: constants where the op of ProgramDesc has attributes, lists

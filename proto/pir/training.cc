@@ -10,6 +10,7 @@
 #include "proto/op_role.h"
 #include "proto/pir/attributes.h"
 #include "proto/pir/dataflow.h"
+#include "proto/pir/gradient_buffers.h"
 #include "proto/pir/losses.h"
 #include "proto/pir/op_table.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 class Analysis {
  public:
-  explicit Analysis(const Document& document) : document_(document) {
+  explicit Analysis(const Document& document) : document_(document), buffers_(document) {
     const size_t values = document.values().size();
     training_.roles.assign(document.ops().size(), kRoleForward);
     training_.primal.assign(values, kNoValue);
@@ -81,6 +82,7 @@ class Analysis {
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       depends_on_loss_[op(i).first_result + r] = true;
     }
+    buffers_.Follow(i);
     const absl::string_view name = BaseName(op(i).name);
     if (IsLinear(name)) return FollowLinear(i);
     if (IsGradientOp(op(i).name)) {
@@ -91,6 +93,8 @@ class Analysis {
       FollowSum(i);
     } else if (name == "concat") {
       FollowConcat(i);
+    } else if (name == "reshape") {
+      FollowReshape(i);
     }
     return absl::OkStatus();
   }
@@ -124,8 +128,33 @@ class Analysis {
     }
   }
 
-  // A list of gradients is that of the list that 0.combine made.
+  // On the way into a buffer, and out of it.
+  void FollowReshape(uint32_t i) {
+    const ValueIndex grad = OperandOf(i, 0);
+    if (grad == kNoValue || op(i).num_results == 0) return;
+    if (MakerName(training_.primal[grad]) == "p") GoOn(grad, op(i).first_result);
+  }
+
+  // The gradient takes the place of another, unless it is a copy beside that of a parameter, of
+  // which nothing is updated.
+  void GoOn(ValueIndex grad, ValueIndex result) {
+    if (MakerName(training_.primal[grad]) == "p" &&
+        (read_by_update_[grad] || !needed_by_update_[result])) {
+      return;
+    }
+    training_.primal[result] = training_.primal[grad];
+    goes_on_[grad] = true;
+  }
+
+  // A list of gradients is that of the list that 0.combine made. What comes out of a buffer is what
+  // went in.
   void FollowSplit(uint32_t i) {
+    for (uint32_t r = 0; r < op(i).num_results; ++r) {
+      const ValueIndex origin = buffers_.OriginOf(op(i).first_result + r);
+      if (origin != kNoValue && MakerName(training_.primal[origin]) == "p") {
+        GoOn(origin, op(i).first_result + r);
+      }
+    }
     const ValueIndex list = OperandOf(i, 0);
     const ValueIndex primal = list == kNoValue ? kNoValue : training_.primal[list];
     if (primal == kNoValue || MakerName(primal) != kCombineOp) return;
@@ -139,42 +168,61 @@ class Analysis {
   void FollowConcat(uint32_t i) {
     const ValueIndex list = OperandOf(i, 0);
     if (op(i).num_results == 0 || MakerName(list) != kCombineOp) return;
-    const auto parts = operands(MakerOf(list));
+    const auto [known, is_new] = primal_of_concat_.emplace(list, kNoValue);
+    if (is_new) known->second = PrimalOfConcat(operands(MakerOf(list)));
+    if (known->second != kNoValue) training_.primal[op(i).first_result] = known->second;
+  }
+
+  ValueIndex PrimalOfConcat(absl::Span<const Operand> parts) const {
     uint32_t split = kNoOp;  // takes apart the list that the forward op made
     for (size_t k = 0; k < parts.size(); ++k) {
-      if (parts[k].value == kNoValue) return;
+      if (parts[k].value == kNoValue) return kNoValue;
       const ValueIndex primal = training_.primal[parts[k].value];
       if (primal == kNoValue) continue;
-      if (MakerName(primal) != kSplitOp || op(MakerOf(primal)).first_result + k != primal) return;
-      if (split != kNoOp && split != MakerOf(primal)) return;
+      const bool is_part =
+          MakerName(primal) == kSplitOp && op(MakerOf(primal)).first_result + k == primal;
+      if (!is_part || (split != kNoOp && split != MakerOf(primal))) return kNoValue;
       split = MakerOf(primal);
     }
-    if (split == kNoOp || op(split).num_results != parts.size()) return;
+    if (split == kNoOp || op(split).num_results != parts.size()) return kNoValue;
     const ValueIndex whole = OperandOf(split, 0);
     const absl::string_view forward = BaseName(MakerName(whole));
-    if (forward != "split" && forward != "split_with_num") return;
-    training_.primal[op(i).first_result] = OperandOf(MakerOf(whole), 0);
+    const bool is_split = forward == "split" || forward == "split_with_num";
+    return is_split ? OperandOf(MakerOf(whole), 0) : kNoValue;
   }
 
   // A sum of gradients of one value is one, too. That of some may be unknown, where ops outside the
   // table made them. What does not depend on a loss (decay) is no gradient.
   void FollowSum(uint32_t i) {
     const ValueIndex first = OperandOf(i, 0);
-    const auto summands = MakerName(first) == kCombineOp ? operands(MakerOf(first)) : operands(i);
+    if (op(i).num_results == 0) return;
+    ValueIndex primal;
+    if (MakerName(first) == kCombineOp) {
+      const auto [known, is_new] = primal_of_sum_.emplace(first, kNoValue);
+      if (is_new) known->second = JoinSummands(operands(MakerOf(first)));
+      primal = known->second;
+    } else {
+      primal = JoinSummands(operands(i));
+    }
+    if (primal != kNoValue) training_.primal[op(i).first_result] = primal;
+  }
+
+  // What they are gradients of, if it is one value. They are summands then.
+  ValueIndex JoinSummands(absl::Span<const Operand> summands) {
     ValueIndex primal = kNoValue;
     for (const Operand& summand : summands) {
-      if (summand.value == kNoValue || !depends_on_loss_[summand.value]) return;
+      if (summand.value == kNoValue || !depends_on_loss_[summand.value]) return kNoValue;
       const ValueIndex its = training_.primal[summand.value];
       if (its == kNoValue) continue;
-      if (primal != kNoValue && its != primal) return;
+      if (primal != kNoValue && its != primal) return kNoValue;
       primal = its;
     }
-    if (primal == kNoValue || op(i).num_results == 0) return;
+    if (primal == kNoValue) return kNoValue;
     for (const Operand& summand : summands) {
       training_.is_summand[summand.value] = true;
       training_.primal[summand.value] = primal;
     }
-    training_.primal[op(i).first_result] = primal;
+    return primal;
   }
 
   // The gradient of scale, cast, assign is an op of the same name. That of add_n is a scale by 1
@@ -199,13 +247,7 @@ class Analysis {
         return absl::OkStatus();
       }
     }
-    // Not a copy beside it, of which nothing is updated.
-    if (MakerName(training_.primal[grad]) == "p" &&
-        (read_by_update_[grad] || !needed_by_update_[result])) {
-      return absl::OkStatus();
-    }
-    training_.primal[result] = training_.primal[grad];
-    goes_on_[grad] = true;
+    GoOn(grad, result);
     return absl::OkStatus();
   }
 
@@ -213,14 +255,15 @@ class Analysis {
   absl::StatusOr<ValueIndex> NextSummand(uint32_t add_n, ValueIndex grad) {
     const ValueIndex list = OperandOf(add_n, 0);
     if (MakerName(list) != kCombineOp) return kNoValue;
-    size_t& next = next_summand_[grad];
-    for (;;) {
-      const ValueIndex summand = OperandOf(MakerOf(list), next);
-      if (next++ >= operands(MakerOf(list)).size()) return kNoValue;
-      if (summand == kNoValue) continue;
-      WEFT_ASSIGN_OR_RETURN(const bool stops, StopsGradient(document_, summand));
-      if (!stops) return summand;
+    const auto [known, is_new] = summands_.try_emplace(list);
+    std::vector<ValueIndex>& with_gradient = known->second;
+    for (const Operand& summand : is_new ? operands(MakerOf(list)) : absl::Span<const Operand>()) {
+      if (summand.value == kNoValue) continue;
+      WEFT_ASSIGN_OR_RETURN(const bool stops, StopsGradient(document_, summand.value));
+      if (!stops) with_gradient.push_back(summand.value);
     }
+    const size_t next = next_summand_[grad]++;
+    return next < with_gradient.size() ? with_gradient[next] : kNoValue;
   }
 
   // --- Updates -----------------------------------------------------------------------------------
@@ -230,7 +273,7 @@ class Analysis {
     for (uint32_t i = 0; i < document_.ops().size(); ++i) {
       if (!IsUpdate(document_, i)) continue;
       grads.push_back(OperandOf(i, FindRule(op(i).name)->FindOperand("grad")));
-      training_.updates.push_back({i, OperandOf(i, 0), grads.back()});
+      training_.updates.push_back({i, ParameterOf(document_, OperandOf(i, 0)), grads.back()});
       if (grads.back() != kNoValue) read_by_update_[grads.back()] = true;
     }
     needed_by_update_ = NeededFor(document_, grads);
@@ -340,9 +383,14 @@ class Analysis {
   }
 
   const Document& document_;
+  GradientBuffers buffers_;
   Training training_;
   uint32_t first_seed_ = kNoOp;
   absl::flat_hash_map<ValueIndex, size_t> next_summand_;  // by gradient of an add_n
+  // By list, which many ops may read: the summands that have gradients; what its elements are
+  // summands of; what its elements together are the gradient of.
+  absl::flat_hash_map<ValueIndex, std::vector<ValueIndex>> summands_;
+  absl::flat_hash_map<ValueIndex, ValueIndex> primal_of_sum_, primal_of_concat_;
   // By value: a gradient that an op scales or sums over ranks, whose result takes its place.
   std::vector<bool> goes_on_;
   // By value: gradients that updates read, and what these are computed from.
@@ -354,22 +402,5 @@ class Analysis {
 }  // namespace
 
 absl::StatusOr<Training> FindTraining(const Document& document) { return Analysis(document).Run(); }
-
-absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value) {
-  const uint32_t maker = document.value(value).op;
-  if (maker == kNoOp || document.op(maker).name != "1.full") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("%", document.value(value).id, ": expected a constant (1.full), found ",
-                     maker == kNoOp ? "an argument of a block" : document.DebugName(maker)));
-  }
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
-                        ReadAttributes(document.op(maker).attrs));
-  const Attribute* const attribute = FindAttribute("value", attributes);
-  if (attribute == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(document.DebugName(maker), ": expected an attribute value, found none"));
-  }
-  return DoubleOf(*attribute);
-}
 
 }  // namespace weft::pir

@@ -37,9 +37,6 @@ struct Training {
 // InvalidArgument for an update whose gradient does not come from a loss. O(operands).
 absl::StatusOr<Training> FindTraining(const Document& document);
 
-// The value of a 1.full; InvalidArgument if another op makes it. O(bytes of the op).
-absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value);
-
 }  // namespace weft::pir
 
 #endif  // WEFT_PROTO_PIR_TRAINING_H_

@@ -1,12 +1,15 @@
 // Losses, gradients and pairs of programs that Paddle 3.3.1 wrote.
 #include "proto/pir/training.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_matchers.h"
 #include "base/testing/archive.h"
 #include "gmock/gmock.h"
@@ -135,6 +138,46 @@ TEST(TrainingTest, CopiesOfAGradientAreNotPaired) {
                                 bytes, {{update, R"("I":[{"%":3},{"%":1},{"%":111},{"%":0}])"}})));
   EXPECT_THAT(Pairs(scaled), ElementsAre("elementwise_add_grad: fc_0.b_0 fc_0.b_0@GRAD",
                                          "scale: fc_0.w_0 fc_0.w_0@GRAD@RENAME@111"));
+}
+
+// Collectives overwrite a parameter before it is updated.
+TEST(TrainingTest, UpdatesFindParametersBehindOpsInPlace) {
+  const std::string update = R"({"#":"1.sgd_")";
+  const std::string broadcast =
+      R"({"#":"1.broadcast_","A":[{"AT":{"#":"0.a_i32","D":0},"N":"ring_id"},)"
+      R"({"AT":{"#":"0.a_i32","D":0},"N":"root"}],"I":[{"%":2}],"O":[{"%":99,"TT":)"
+      R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[1],"NCHW",[],0]}}],"OA":[]},)";
+  std::string bytes = Files().at("fit_a_line/main.json");
+  bytes.insert(bytes.find(update), broadcast);
+  bytes = absl::StrReplaceAll(bytes, {{R"("I":[{"%":2},{"%":1},{"%":19},{"%":0}])",
+                                       R"("I":[{"%":99},{"%":1},{"%":19},{"%":0}])"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
+  EXPECT_THAT(Pairs(program), Contains("elementwise_add_grad: fc_0.b_0 fc_0.b_0@GRAD"));
+  const Op last = program.op(program.block(0).ops().back());
+  EXPECT_TRUE(IsOptimize(last));
+}
+
+// Many sums may read one list.
+TEST(TrainingTest, ListsAreWalkedOnce) {
+  constexpr int kReaders = 40000, kSummands = 40000;
+  const std::string type = R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[13,1],"NCHW",[],0]})";
+  std::string list = R"({"#":"0.combine","A":[],"I":[{"%":21})";
+  for (int k = 1; k < kSummands; ++k) list += R"(,{"%":21})";
+  list += R"(],"O":[{"%":1000,"TT":{"#":"0.t_vec","D":[]}}],"OA":[]},)";
+  for (int k = 0; k < kReaders; ++k) {
+    absl::StrAppend(&list, R"({"#":"1.add_n","A":[],"I":[{"%":1000}],"O":[{"%":)", 1001 + k,
+                    R"(,"TT":)", type, R"(}],"OA":[]},)");
+  }
+  std::string bytes = Files().at("fit_a_line/main.json");
+  bytes.insert(bytes.find(R"({"#":"1.sgd_")"), list);
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto document, Document::Parse(bytes));
+  const absl::Time begin = absl::Now();
+  WEFT_ASSERT_OK_AND_ASSIGN(const Training training, FindTraining(*document));
+  // A few milliseconds; many seconds if each reader walks the list.
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(2));
+  const auto summand = std::find_if(document->values().begin(), document->values().end(),
+                                    [](const Value& value) { return value.id == 21; });
+  EXPECT_TRUE(training.is_summand[summand - document->values().begin()]);
 }
 
 }  // namespace

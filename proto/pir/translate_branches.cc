@@ -23,9 +23,9 @@ absl::Status Translator::VisitIf(uint32_t i) {
   const std::string stem = absl::StrCat(
       "if_", op(i).num_results == 0 ? absl::StrCat("op_", i)
                                     : absl::StrCat(document_.value(op(i).first_result).id));
-  const VarIndex otherwise = NewTensor(stem + "_not", vars_[condition].type->dtype, condition);
   std::vector<VarIndex> results[2];
   for (const bool holds : {true, false}) {
+    const uint32_t block = inner[holds ? 0 : 1];
     const std::string block_stem = absl::StrCat(stem, holds ? "_true" : "_false");
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result + r));
@@ -37,10 +37,24 @@ absl::Status Translator::VisitIf(uint32_t i) {
       const VarIndex var = results[holds].emplace_back(vars_.New(absl::StrCat(block_stem, "_", r)));
       vars_[var].type = type;
     }
-    if (!holds) WriteHelper(i, "logical_not", {{"X", {condition}}}, {otherwise});
-    WEFT_RETURN_IF_ERROR(VisitBranch(i, inner[holds ? 0 : 1], holds ? condition : otherwise,
-                                     block_stem + "_scope", results[holds]));
+    if (survey_.block_number[block] == Survey::kNoBlock) {
+      if (op(i).num_results == 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat("block ", block, ": expected 2.yield of ",
+                                                     op(i).num_results,
+                                                     " values at its end, found nothing"));
+    }
+    VarIndex runs = condition;
+    if (!holds) {
+      runs = NewTensor(stem + "_not", vars_[condition].type->dtype, condition);
+      WriteHelper(i, "logical_not", {{"X", {condition}}}, {runs});
+    }
+    WEFT_RETURN_IF_ERROR(VisitBranch(i, block, runs, block_stem + "_scope", results[holds]));
   }
+  return op(i).num_results == 0 ? absl::OkStatus() : SelectResults(i, condition, stem, results);
+}
+
+absl::Status Translator::SelectResults(uint32_t i, VarIndex condition, const std::string& stem,
+                                       const std::vector<VarIndex> (&results)[2]) {
   const VarIndex mask = NewTensor(stem + "_mask", pb::VarType::INT32, condition);
   attrs_.Add("in_dtype", pb::INT)->set_i(pb::VarType::BOOL);
   attrs_.Add("out_dtype", pb::INT)->set_i(pb::VarType::INT32);
@@ -62,14 +76,15 @@ absl::Status Translator::VisitBranch(uint32_t i, uint32_t block, VarIndex condit
                                      const std::string& scope_name,
                                      const std::vector<VarIndex>& results) {
   const std::vector<uint32_t>& ops = document_.blocks()[block].ops;
-  const bool yields = !ops.empty() && op(ops.back()).name == kYield;
-  if (!yields || op(ops.back()).num_operands != results.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "block ", block, ": expected 2.yield of ", results.size(), " values at its end, found ",
-        ops.empty() ? "nothing" : document_.DebugName(ops.back())));
+  const bool yields = op(ops.back()).name == kYield;
+  if ((yields ? op(ops.back()).num_operands : 0) != results.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("block ", block, ": expected 2.yield of ",
+                                                   results.size(), " values at its end, found ",
+                                                   document_.DebugName(ops.back())));
   }
-  const int outer = vars_.block();
-  vars_.set_block(static_cast<int>(block));
+  const int outer = vars_.block(), number = survey_.block_number[block];
+  const size_t overwritten_before = overwritten_.size();
+  vars_.set_block(number);
   WEFT_RETURN_IF_ERROR(VisitOps(block));
   desc_.Clear();
   for (size_t r = 0; r < results.size(); ++r) {
@@ -80,26 +95,135 @@ absl::Status Translator::VisitBranch(uint32_t i, uint32_t block, VarIndex condit
     WriteHelper(ops.back(), "assign", {{"X", {from}}}, {results[r]});
   }
   vars_.set_block(outer);
-  // Blocks inside have greater numbers.
+  std::vector<VarIndex> written = results;
+  for (const VarIndex var : LeaveBranch(overwritten_before)) {
+    WEFT_RETURN_IF_ERROR(Spend(vars_[var].name.size()));
+    written.push_back(var);
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<VarIndex> captured, CapturedBy(block));
+  const VarIndex scope = vars_.New(scope_name);
+  vars_[scope].is_scope = true;
+  attrs_.Add("sub_block", pb::BLOCK)->set_block_idx(number);
+  attrs_.Add("is_scalar_condition", pb::BOOLEAN)->set_b(true);
+  AddArgument("Scope", scope, desc_.mutable_outputs());
+  WriteHelper(i, "conditional_block", {{"Cond", {condition}}, {"Input", captured}}, written);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<VarIndex>> Translator::CapturedBy(uint32_t block) {
+  const std::vector<uint32_t>& ops = document_.blocks()[block].ops;
   std::vector<VarIndex> captured;
   absl::flat_hash_set<VarIndex> seen;
   for (uint32_t k = ops[0]; k < document_.EndOf(ops.back()); ++k) {
     for (const Operand& operand : operands(k)) {
       for (const VarIndex var : VariablesOf(operand.value)) {
-        const bool is_outer = vars_[var].block < static_cast<int>(block);
+        // Blocks inside have greater numbers.
+        const bool is_outer = vars_[var].block < survey_.block_number[block];
         if (!is_outer || !seen.insert(var).second) continue;
         WEFT_RETURN_IF_ERROR(Spend(vars_[var].name.size()));
         captured.push_back(var);
       }
     }
   }
-  const VarIndex scope = vars_.New(scope_name);
+  return captured;
+}
+
+absl::Status Translator::VisitWhile(uint32_t i) {
+  const uint32_t block = op(i).first_block;
+  const uint32_t num_values = op(i).num_results;
+  const DocumentBlock* const body = op(i).num_blocks == 0 ? nullptr : &document_.blocks()[block];
+  const bool is_loop = body != nullptr && body->args.size() == num_values && !body->ops.empty() &&
+                       op(body->ops.back()).name == kYield &&
+                       op(body->ops.back()).num_operands == num_values + 1 &&
+                       op(i).num_operands == num_values + 1;
+  if (!is_loop) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected a condition, ", num_values,
+        " values that its block takes, and 2.yield of a condition and the next values"));
+  }
+  const std::string stem = absl::StrCat("while_op_", i);
+  std::vector<VarIndex> state;  // of the loop: the condition, and the values
+  for (uint32_t k = 0; k <= num_values; ++k) {
+    const ValueIndex value = operands(i)[k].value;
+    if (value == kNoValue)
+      return absl::InvalidArgumentError(absl::StrCat("operand ", k, " is none"));
+    WEFT_ASSIGN_OR_RETURN(const VarIndex from, vars_.Read(value));
+    WEFT_RETURN_IF_ERROR(Spend(vars_[from].name.size()));
+    state.push_back(vars_.New(k == 0 ? stem + "_condition" : absl::StrCat(stem, "_", k - 1)));
+    // Of a value, that of the result, which may know less about its dims.
+    vars_[state[k]].type = vars_[from].type;
+    if (k > 0) {
+      WEFT_ASSIGN_OR_RETURN(vars_[state[k]].type, vars_.TypeOf(op(i).first_result + k - 1));
+      WEFT_RETURN_IF_ERROR(vars_.Define(body->args[k - 1], state[k], /*overwrites=*/false));
+    }
+    WriteHelper(i, "assign", {{"X", {from}}}, {state[k]});
+  }
+  const int outer = vars_.block(), number = survey_.block_number[block];
+  const size_t overwritten_before = overwritten_.size();
+  vars_.set_block(number);
+  WEFT_RETURN_IF_ERROR(VisitOps(block));
+  WEFT_RETURN_IF_ERROR(WriteNextState(body->ops.back(), stem, state));
+  vars_.set_block(outer);
+  std::vector<VarIndex> written = state;
+  const absl::flat_hash_set<VarIndex> own(state.begin(), state.end());
+  for (const VarIndex var : LeaveBranch(overwritten_before)) {
+    if (own.contains(var)) continue;
+    WEFT_RETURN_IF_ERROR(Spend(vars_[var].name.size()));
+    written.push_back(var);
+  }
+  std::vector<VarIndex> read = state;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<VarIndex> captured, CapturedBy(block));
+  for (const VarIndex var : captured) {
+    if (!own.contains(var)) read.push_back(var);
+  }
+  const VarIndex scope = vars_.New(stem + "_scope");
   vars_[scope].is_scope = true;
-  attrs_.Add("sub_block", pb::BLOCK)->set_block_idx(static_cast<int>(block));
-  attrs_.Add("is_scalar_condition", pb::BOOLEAN)->set_b(true);
-  AddArgument("Scope", scope, desc_.mutable_outputs());
-  WriteHelper(i, "conditional_block", {{"Cond", {condition}}, {"Input", captured}}, results);
+  desc_.Clear();
+  attrs_.Add("sub_block", pb::BLOCK)->set_block_idx(number);
+  attrs_.Add("is_test", pb::BOOLEAN)->set_b(false);
+  AddArgument("StepScopes", scope, desc_.mutable_outputs());
+  WriteHelper(i, "while", {{"X", read}, {"Condition", {state[0]}}}, written);
+  for (uint32_t r = 0; r < num_values; ++r) {
+    WEFT_RETURN_IF_ERROR(vars_.Define(op(i).first_result + r, state[r + 1], /*overwrites=*/false));
+  }
   return absl::OkStatus();
+}
+
+absl::Status Translator::WriteNextState(uint32_t yield, const std::string& stem,
+                                        const std::vector<VarIndex>& state) {
+  // All at once: a value may be that of another variable of the loop, before this is overwritten.
+  const absl::flat_hash_set<VarIndex> own(state.begin(), state.end());
+  std::vector<VarIndex> next;
+  for (size_t k = 0; k < state.size(); ++k) {
+    const ValueIndex value = operands(yield)[k].value;
+    if (value == kNoValue) return absl::InvalidArgumentError("2.yield of no value");
+    WEFT_ASSIGN_OR_RETURN(VarIndex var, vars_.Read(value));
+    WEFT_RETURN_IF_ERROR(Spend(vars_[var].name.size()));
+    if (var != state[k] && own.contains(var)) {
+      const VarIndex copy = vars_.New(absl::StrCat(stem, "_next_", k));
+      vars_[copy].type = vars_[var].type;
+      WriteHelper(yield, "assign", {{"X", {var}}}, {copy});
+      var = copy;
+    }
+    next.push_back(var);
+  }
+  for (size_t k = 0; k < state.size(); ++k) {
+    if (next[k] != state[k]) WriteHelper(yield, "assign", {{"X", {next[k]}}}, {state[k]});
+  }
+  return absl::OkStatus();
+}
+
+std::vector<VarIndex> Translator::LeaveBranch(size_t overwritten_before) {
+  std::vector<VarIndex> vars;
+  absl::flat_hash_set<VarIndex> seen;
+  for (size_t k = overwritten_before; k < overwritten_.size(); ++k) {
+    if (seen.insert(overwritten_[k]).second) vars.push_back(overwritten_[k]);
+  }
+  overwritten_.resize(overwritten_before);
+  for (const VarIndex var : vars) {
+    if (vars_[var].block != vars_.block()) overwritten_.push_back(var);
+  }
+  return vars;
 }
 
 std::vector<VarIndex> Translator::VariablesOf(ValueIndex value) const {

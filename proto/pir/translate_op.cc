@@ -50,6 +50,13 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
       if (operand.target == "dim") reduces_all = desc_.attrs().rbegin()->ints().empty();
       continue;
     }
+    const uint32_t maker = value == kNoValue ? kNoOp : document_.value(value).op;
+    if (rule.pir == "1.full_with_tensor" && maker != kNoOp && op(maker).name == "1.stack") {
+      // Of numbers, which may be known by themselves.
+      WEFT_RETURN_IF_ERROR(
+          ReadInto(operands(maker)[0].value, AddSlot("ShapeTensorList", desc_.mutable_inputs())));
+      continue;
+    }
     WEFT_RETURN_IF_ERROR(ReadInto(value, AddSlot(operand.target, desc_.mutable_inputs())));
   }
   for (const Attribute& attribute : attributes_) {
@@ -59,7 +66,20 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
   for (uint32_t r = 0; r < op(i).num_results; ++r) {
     WEFT_RETURN_IF_ERROR(AddResult(i, r, &rule, rule.results[r].slot));
   }
+  if (rule.pir == "1.rnn") SetTypesOfRnn(i, rule);
   return rule.has_xshape ? AddXShape(i) : absl::OkStatus();
+}
+
+// PIR does not know the types of what only the gradient op reads.
+void Translator::SetTypesOfRnn(uint32_t i, const OpRule& rule) {
+  for (const char* const name : {"dropout_state_out", "reserve"}) {
+    const VarIndex var = vars_.Of(op(i).first_result + rule.FindResult(name));
+    if (var == kNoVar) continue;
+    auto type = std::make_shared<ValueType>(*vars_[var].type);
+    if (name[0] == 'd') type->dtype = pb::VarType::UINT8;
+    type->dims = {-1};
+    vars_[var].type = std::move(type);
+  }
 }
 
 absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
@@ -76,12 +96,9 @@ absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
   VarIndex var = kNoVar;
   if (in_place_of >= 0 && operands(i)[in_place_of].value != kNoValue) {
     WEFT_ASSIGN_OR_RETURN(var, vars_.Read(operands(i)[in_place_of].value));
-    if (vars_[var].block != vars_.block()) {
-      return absl::UnimplementedError(
-          absl::StrCat("writes ", vars_[var].name,
-                       ", which is of a block around: expected 1.if to give results only"));
-    }
-    WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/true));
+    if (vars_[var].block != vars_.block()) overwritten_.push_back(var);
+    // Paddle's executor orders by variables: what reads the operand afterwards reads this.
+    WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/false));
   } else {
     const auto named = survey_.name_of_value.find(value);
     const bool is_again = named != survey_.name_of_value.end() && vars_.HasName(named->second);

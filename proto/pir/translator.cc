@@ -29,18 +29,23 @@ absl::Status Translator::VisitOps(uint32_t block) {
 absl::Status Translator::Visit(uint32_t i) {
   const absl::string_view name = op(i).name;
   desc_.Clear();
+  if (survey_.is_unused[i]) return absl::OkStatus();
   if (name == kIf) return VisitIf(i);
+  if (name == kWhile) return VisitWhile(i);
   if (name == "p") return VisitParameter(i);
   if (name == "1.data") return VisitData(i);
   if (IsSink(name)) return VisitSink(i);
   if (name == kYield) return absl::OkStatus();
   if (name == kCombineOp) return VisitCombine(i);
   if (name == kSplitOp) return VisitSplit(i);
+  if (name == "1.share_data_") return VisitShare(i);
   if (IsConstant(name) && !survey_.is_kept[i]) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(attributes_, ReadAttributes(op(i).attrs));
   WEFT_RETURN_IF_ERROR(TakeSchedule());
   if (name == "1.full_int_array" && op(i).num_results == 1) {
     WEFT_RETURN_IF_ERROR(VisitIntegers(i));
+  } else if (name == "1.shape64") {
+    WEFT_RETURN_IF_ERROR(VisitShape(i));
   } else if (Translates(document_, i) && HasXShape(i)) {
     WEFT_RETURN_IF_ERROR(Translate(i, *FindRule(name)));
   } else {
@@ -191,6 +196,14 @@ absl::Status Translator::VisitSplit(uint32_t i) {
   return absl::OkStatus();
 }
 
+absl::Status Translator::VisitShare(uint32_t i) {
+  if (op(i).num_operands != 1 || op(i).num_results != 1 || operands(i)[0].value == kNoValue) {
+    return absl::InvalidArgumentError("expected one operand and one result");
+  }
+  WEFT_ASSIGN_OR_RETURN(const VarIndex var, vars_.Read(operands(i)[0].value));
+  return vars_.Define(op(i).first_result, var, /*overwrites=*/false);
+}
+
 void Translator::AddArgument(absl::string_view slot, VarIndex var, Slots* slots) {
   AddSlot(slot, slots)->add_arguments(vars_[var].name);
 }
@@ -217,6 +230,27 @@ absl::Status Translator::VisitIntegers(uint32_t i) {
       values->add_ints(static_cast<int32_t>(number));
     }
   }
+  return AddResult(i, 0, nullptr, "Out");
+}
+
+// ProgramDesc's op makes integers of 32 bits.
+absl::Status Translator::VisitShape(uint32_t i) {
+  if (op(i).num_operands != 1 || op(i).num_results != 1) {
+    return absl::InvalidArgumentError("expected one operand and one result");
+  }
+  WEFT_ASSIGN_OR_RETURN(const VarIndex x, vars_.Read(operands(i)[0].value));
+  WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result));
+  WEFT_RETURN_IF_ERROR(Spend(vars_[x].name.size()));
+  const VarIndex narrow =
+      vars_.New(absl::StrCat("shape_", document_.value(op(i).first_result).id, "_int32"));
+  auto of_narrow = std::make_shared<ValueType>(*type);
+  of_narrow->dtype = pb::VarType::INT32;
+  vars_[narrow].type = std::move(of_narrow);
+  WriteHelper(i, "shape", {{"Input", {x}}}, {narrow});
+  desc_.set_type("cast");
+  attrs_.Add("in_dtype", pb::INT)->set_i(pb::VarType::INT32);
+  attrs_.Add("out_dtype", pb::INT)->set_i(pb::VarType::INT64);
+  AddArgument("X", narrow, desc_.mutable_inputs());
   return AddResult(i, 0, nullptr, "Out");
 }
 

@@ -45,7 +45,7 @@ class Translator {
         training_(std::move(training)),
         survey_(std::move(survey)),
         vars_(document_, training_, survey_),
-        blocks_(document_) {}
+        blocks_(document_, survey_) {}
 
   absl::StatusOr<Translation> Run();
 
@@ -80,6 +80,8 @@ class Translator {
   // A list of lists would be as many tensors as it has paths.
   absl::Status VisitCombine(uint32_t i);
   absl::Status VisitSplit(uint32_t i);
+  // Another name for the same memory, of which no gradient is taken.
+  absl::Status VisitShare(uint32_t i);
 
   using Slots = google::protobuf::RepeatedPtrField<pb::OpDesc::Var>;
   void AddArgument(absl::string_view slot, VarIndex var, Slots* slots);
@@ -89,6 +91,7 @@ class Translator {
   // By a rule of the table.
   absl::Status Translate(uint32_t i, const OpRule& rule);
   absl::Status AddResult(uint32_t i, uint32_t r, const OpRule* rule, absl::string_view slot);
+  void SetTypesOfRnn(uint32_t i, const OpRule& rule);
 
   // The variables of a list: those that 0.split takes apart.
   absl::Status AddList(uint32_t i, uint32_t r, size_t size, pb::OpDesc::Var* out);
@@ -107,6 +110,8 @@ class Translator {
   // A constant list that an op reads as a tensor.
   absl::Status VisitIntegers(uint32_t i);
 
+  absl::Status VisitShape(uint32_t i);
+
   // As it is, under Paddle's name.
   absl::Status Keep(uint32_t i);
 
@@ -116,9 +121,26 @@ class Translator {
   // holds, or if it does not, and select_input takes those of the block that ran.
   absl::Status VisitIf(uint32_t i);
 
-  // A block whose yield gives `results`, which are variables around it.
+  // The results of the 1.if, from those of its blocks.
+  absl::Status SelectResults(uint32_t i, VarIndex condition, const std::string& stem,
+                             const std::vector<VarIndex> (&results)[2]);
+
+  // A block whose yield gives `results`, which are variables around it. It also writes those
+  // variables around it that its ops overwrite.
   absl::Status VisitBranch(uint32_t i, uint32_t block, VarIndex condition,
                            const std::string& scope_name, const std::vector<VarIndex>& results);
+
+  // As a while of variables of its own: the condition, and one for each value.
+  absl::Status VisitWhile(uint32_t i);
+  absl::Status WriteNextState(uint32_t yield, const std::string& stem,
+                              const std::vector<VarIndex>& state);
+
+  // Variables around a block that its ops, and those of blocks in it, read.
+  absl::StatusOr<std::vector<VarIndex>> CapturedBy(uint32_t block);
+
+  // The variables around a block that is done, which its ops overwrite: without the first
+  // `overwritten_before` of overwritten_.
+  std::vector<VarIndex> LeaveBranch(size_t overwritten_before);
 
   // Of a list: of its elements.
   std::vector<VarIndex> VariablesOf(ValueIndex value) const;
@@ -148,6 +170,7 @@ class Translator {
   DescAttributes attrs_{document_, &desc_};
   std::vector<Attribute> attributes_;  // of the same
   ResultFlags flags_;                  // of the op that was asked for last
+  std::vector<VarIndex> overwritten_;  // around a block that is visited, by its ops
   BlockWriter blocks_;
 };
 

@@ -9,7 +9,9 @@ Needs Python with PaddlePaddle 3.3 for the CPU.
 
 Two processes load the rewritten files as they are, and communicate by Gloo, each with its half of
 every batch. Losses equal those of the reference (1e-5, relative), which Paddle made without its
-transpiler. Both processes start from parameters of their own, which the startup program makes equal.
+transpiler. Where parameters are averaged on some steps only, another process of Paddle makes the
+reference: it trains the original program for each rank, in a scope of its own, and averages with NumPy.
+Both processes start from parameters of their own, which the startup program makes equal.
 
 Prints a table; "equal" counts losses that equal the reference bit for bit. Exit status 1 if anything
 failed, if no model was found, if nothing ran of a configuration for which some model has a reference,
@@ -25,6 +27,8 @@ import tarfile
 import tempfile
 
 STEPS = 3
+AVERAGED = "averaged"  # a reference that is made here
+AVERAGED_STEPS = 5
 TOLERANCE = {"": 1e-5, "bert_tiny": 1e-4, "resnet18_cifar": 2e-3}
 CONFIGURATIONS = [
     ("grad_allreduce", "--mode grad_allreduce", "dp2"),
@@ -38,11 +42,20 @@ CONFIGURATIONS = [
     ("singa_plain", "--mode singa_plain", "dp2"),
     ("mindspore_reducer", "--mode mindspore_reducer --reduce_method mean", "dp2"),
     ("megengine", "--mode megengine --reduce_method mean", "dp2"),
+    ("megengine, broadcast each step",
+     "--mode megengine --reduce_method mean --bcast_period 1", "dp2"),
+    ("megengine, broadcast at times",
+     "--mode megengine --reduce_method mean --bcast_period 2", "dp2"),
     ("local_sgd", "--mode local_sgd", "localsgd2"),
+    ("local_sgd, every 2 steps", "--mode local_sgd --k_steps 2", AVERAGED),
+    ("local_sgd, from step 3 on", "--mode local_sgd --k_steps 2 --begin_step 3", AVERAGED),
     ("singa_partial", "--mode singa_partial", "localsgd2"),
+    ("singa_partial in turn", "--mode singa_partial --threshold 1000", AVERAGED),
 ]
 # By configuration and model: what Weft says why it has no such program.
-REFUSED = {}
+REFUSED = {
+    ("megengine, broadcast at times", "two_losses"): "a collective behind a block with collectives",
+}
 
 
 def results(op):
@@ -94,7 +107,71 @@ def read_combine(path, names):
     return arrays
 
 
-def train(rank, port, folder, data, losses):
+def load(folder, name):
+    import paddle
+    from paddle.base import core
+
+    program = paddle.static.Program()
+    assert core.deserialize_pir_program(os.path.join(folder, name), program)
+    return program
+
+
+def set_parameters(data, scope):
+    import paddle
+
+    with open(os.path.join(data, "persistables.txt")) as file:
+        init = read_combine(os.path.join(data, "init.params"), file.read().split())
+    for name, array in init.items():
+        scope.var(name).get_tensor().set(array, paddle.CPUPlace())
+
+
+def feed_of(feeds, names, step, rank):
+    """The rank's half of a batch."""
+    import numpy
+
+    feed = {}
+    for name in names:
+        array = feeds["%d/%s" % (step, name)]
+        half = len(array) // 2
+        feed[name] = numpy.ascontiguousarray(array[half * rank:half * (rank + 1)])
+    return feed
+
+
+def fed(main):
+    return [op.attrs()["name"] for op in main.global_block().ops
+            if op.name() == "pd_op.data" and not op.result(0).persistable]
+
+
+def run_step(exe, main, feed, losses):
+    import numpy
+
+    ops = main.global_block().ops
+    fetched = [ops[op].result(result) for op, result in losses]
+    values = exe.run(main, feed=feed, fetch_list=fetched)
+    return [float(numpy.asarray(value).reshape(())) for value in values]
+
+
+def rings_of(path):
+    """Of all blocks."""
+    with open(path) as file:
+        text = file.read()
+    rings = set()
+
+    def visit(node):
+        if isinstance(node, list):
+            for element in node:
+                visit(element)
+        elif isinstance(node, dict):
+            if node.get("N") == "ring_id":
+                rings.add(node["AT"]["D"])
+            for element in node.values():
+                visit(element)
+
+    visit(json.loads(text))
+    return rings
+
+
+def train(rank, port, folder, data, losses, steps):
     """One of two processes. Prints the losses of the steps as JSON."""
     import numpy
     import paddle
@@ -102,16 +179,10 @@ def train(rank, port, folder, data, losses):
 
     paddle.enable_static()
     paddle.seed(7 + rank)
-
-    def load(name):
-        program = paddle.static.Program()
-        assert core.deserialize_pir_program(os.path.join(folder, name), program)
-        return program
-
-    main, startup = load("out.json"), load("out_startup.json")
+    main, startup = load(folder, "out.json"), load(folder, "out_startup.json")
     ops = main.global_block().ops
-    rings = {op.attrs()["ring_id"] for program in (main, startup)
-             for op in program.global_block().ops if "ring_id" in op.attrs()}
+    rings = set.union(*(rings_of(os.path.join(folder, name))
+                        for name in ("out.json", "out_startup.json")))
     store = core.TCPStore("127.0.0.1", port, rank == 0, 2, 60)
     for ring in sorted(rings):
         core.CommContextManager.create_gloo_comm_context(store, str(ring), rank, 2)
@@ -120,24 +191,64 @@ def train(rank, port, folder, data, losses):
     state = [op.attrs()["parameter_name"] for op in ops if op.name() == "builtin.parameter"]
     made = [float(numpy.array(scope.find_var(n).get_tensor()).astype("float64").sum())
             for n in state]
-    with open(os.path.join(data, "persistables.txt")) as file:
-        init = read_combine(os.path.join(data, "init.params"), file.read().split())
-    for name, array in init.items():
-        scope.var(name).get_tensor().set(array, paddle.CPUPlace())
+    set_parameters(data, scope)
     feeds = numpy.load(os.path.join(data, "feeds.npz"))
-    names = [op.attrs()["name"] for op in ops
-             if op.name() == "pd_op.data" and not op.result(0).persistable]
-    fetched = [ops[op].result(result) for op, result in losses]
-    found = []
-    for step in range(STEPS):
-        feed = {}
-        for name in names:
-            array = feeds["%d/%s" % (step, name)]
-            half = len(array) // 2
-            feed[name] = numpy.ascontiguousarray(array[half * rank:half * (rank + 1)])
-        values = exe.run(main, feed=feed, fetch_list=fetched)
-        found.append([float(numpy.asarray(value).reshape(())) for value in values])
+    found = [run_step(exe, main, feed_of(feeds, fed(main), step, rank), losses)
+             for step in range(steps)]
     print(json.dumps({"losses": found, "made": made}))
+
+
+def average(folder, data, losses, schedule):
+    """Trains the original program for two ranks. Prints the losses of the steps as JSON.
+
+    schedule    (names, period, remainder, first): of the steps, from 1 on, after which the variables
+                are averaged.
+    """
+    import numpy
+    import paddle
+
+    paddle.enable_static()
+    main, startup = load(folder, "main.json"), load(folder, "startup.json")
+    exe, scopes = paddle.static.Executor(paddle.CPUPlace()), []
+    for _ in range(2):
+        scopes.append(paddle.static.Scope())
+        with paddle.static.scope_guard(scopes[-1]):
+            exe.run(startup)
+            set_parameters(data, scopes[-1])
+    feeds = numpy.load(os.path.join(data, "feeds.npz"))
+    found = [[], []]
+    for step in range(AVERAGED_STEPS):
+        for rank, scope in enumerate(scopes):
+            with paddle.static.scope_guard(scope):
+                found[rank].append(
+                    run_step(exe, main, feed_of(feeds, fed(main), step, rank), losses))
+        for names, period, remainder, first in schedule:
+            if step + 1 < first or (step + 1) % period != remainder:
+                continue
+            for name in names:
+                tensors = [scope.find_var(name).get_tensor() for scope in scopes]
+                mean = (numpy.array(tensors[0]) + numpy.array(tensors[1])) * numpy.float32(0.5)
+                for tensor in tensors:
+                    tensor.set(mean, paddle.CPUPlace())
+    print(json.dumps(found))
+
+
+def schedule_of(flags, explained):
+    """When which variables are averaged: by the flags, and by the partitions that Weft has chosen."""
+    options = dict(zip(flags.split()[::2], flags.split()[1::2]))
+    partitions = {}
+    for note in explained["notes"]:
+        if note["what"] == "averaged":
+            partitions.setdefault(note.get("partition"), []).append(note["subject"])
+    if options["--mode"] == "local_sgd":
+        (names,) = partitions.values()
+        return [[names, int(options["--k_steps"]), 0, int(options.get("--begin_step", 1))]]
+    schedule = []
+    for partition, names in partitions.items():
+        number, count = (int(word) for word in partition.split(" of "))
+        assert count == len(partitions), partition
+        schedule.append([names, count, number % count, number])
+    return schedule
 
 
 def as_expected(outcome, refusal):
@@ -162,6 +273,12 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def in_paddle(what, arguments):
+    """A process that runs a function of this file."""
+    return subprocess.Popen([sys.executable, os.path.abspath(__file__), what, json.dumps(arguments)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def run(transpile, flags, folder, data, model, reference):
     """Returns "equal", "passed", "refused: ..." or "failed: ..."."""
     import numpy
@@ -170,20 +287,26 @@ def run(transpile, flags, folder, data, model, reference):
     command = [transpile] + flags.split()
     if "--device_kind" not in flags:
         command += ["--device_kind", "cpu"]
-    command += ["--nranks", "2", "--startup_in", path("startup.json"), "--startup_out",
+    command += ["--nranks", "2", "--explain", path("explain.json"),
+                "--startup_in", path("startup.json"), "--startup_out",
                 path("out_startup.json"), path("main.json"), path("out.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return "refused: " + done.stderr.strip().splitlines()[-1]
     with open(path("meta.json")) as file:
-        losses = losses_in(path("main.json"), path("out.json"), json.load(file)["loss"])
-    port = free_port()
-    ranks = [subprocess.Popen([sys.executable, os.path.abspath(__file__), "--train", json.dumps(
-        [rank, port, folder, data, losses])], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True) for rank in range(2)]
-    outputs = [rank.communicate(timeout=300) for rank in ranks]
-    if any(rank.returncode != 0 for rank in ranks):
-        return "failed: " + outputs[0][1].strip()[-300:]
+        before = json.load(file)["loss"]
+    losses = losses_in(path("main.json"), path("out.json"), before)
+    port, steps = free_port(), AVERAGED_STEPS if reference == AVERAGED else STEPS
+    processes = [in_paddle("--train", [rank, port, folder, data, losses, steps])
+                 for rank in range(2)]
+    if reference == AVERAGED:
+        with open(path("explain.json")) as file:
+            schedule = schedule_of(flags, json.load(file))
+        processes.append(in_paddle("--average", [folder, data, before, schedule]))
+    outputs = [process.communicate(timeout=300) for process in processes]
+    for process, (_, error) in zip(processes, outputs):
+        if process.returncode != 0:
+            return "failed: " + error.strip()[-300:]
     found = [json.loads(output.strip().splitlines()[-1]) for output, _ in outputs]
     if found[0]["made"] != found[1]["made"]:
         return "failed: the startup programs left other parameters on the ranks"
@@ -192,9 +315,12 @@ def run(transpile, flags, folder, data, model, reference):
     for rank in range(2):
         for k in range(len(losses)):
             name = "%s/loss%s_rank%d" % (reference, k or "", rank)
-            if name not in known.files:
+            if reference == AVERAGED:
+                expected = numpy.array([step[k] for step in found[2][rank]])
+            elif name in known.files:
+                expected = known[name][:STEPS].astype("float64")
+            else:
                 return "no reference"
-            expected = known[name][:STEPS].astype("float64")
             ours = numpy.array([step[k] for step in found[rank]["losses"]])
             worst = max(worst, float(numpy.max(numpy.abs(ours - expected) / numpy.abs(expected))))
     if worst > TOLERANCE.get(model, TOLERANCE[""]):
@@ -238,5 +364,7 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--train"]:
         train(*json.loads(sys.argv[2]))
+    elif sys.argv[1:2] == ["--average"]:
+        average(*json.loads(sys.argv[2]))
     else:
         sys.exit(main())

@@ -10,9 +10,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/updates.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/facts.h"
@@ -91,6 +93,14 @@ void AddDrawnStates(const PassContext& context, const ProgramPair& programs,
   }
 }
 
+// Paddle broadcasts no tensors without elements, such as the state of dropout of a recurrent layer.
+bool HasElements(const Program& startup, const std::string& name) {
+  const VarId id = startup.block(0).FindVar(startup.FindSymbol(name));
+  const absl::optional<TensorType> type =
+      id.valid() ? DeclaredType(startup.var(id)) : absl::nullopt;
+  return !type.has_value() || NumElements(type->dims) != 0;
+}
+
 }  // namespace
 
 void BindBroadcastPeriod(OptionBinder& bind, int* period) {
@@ -114,10 +124,11 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
   if (programs.startup == nullptr || options_.bcast_period < 0) return false;
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, StartupParameters(programs));
   std::vector<std::string> params;
-  for (const std::string& name : all) {
-    if (context.distributed_params.count(name) == 0) params.push_back(name);
-  }
   const bool weft = context.dialect == Dialect::kWeft;
+  for (const std::string& name : all) {
+    if (context.distributed_params.count(name) > 0) continue;
+    if (!weft || HasElements(*programs.startup, name)) params.push_back(name);
+  }
   ParamAttrsByName attrs = context.param_attrs;
   if (weft) AddDrawnStates(context, programs, &params, &attrs);
   if (weft ? params.empty() : all.empty()) return false;

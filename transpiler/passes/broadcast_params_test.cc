@@ -77,6 +77,30 @@ TEST(BroadcastParams, ParametersOfAGroupStartFromItsFirstRank) {
                 options);
 }
 
+// Paddle's kernel refuses them.
+TEST(BroadcastParams, TensorsWithoutElementsStay) {
+  ExpectRewrite(kOneRing,
+                {R"(
+    var d : uint8[0] parameter persistable
+    var w : fp32[2, 2] parameter persistable
+  )",
+                 R"(
+    var d : uint8[0] parameter persistable
+    var w : fp32[2, 2] parameter persistable
+    Out=[d] = fill_constant() {shape=longs[0], dtype=20, value=0.0}
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+  )"},
+                {"", R"(
+    Out=[d] = fill_constant() {shape=longs[0], dtype=20}
+    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
+    c_comm_init_all() {nranks=2}
+    Out=[w] = c_wait_compute(X=[w])
+    Out=[w] = c_broadcast(X=[w])
+    Out=[w] = c_wait_comm(X=[w])
+  )"},
+                OnRanks(2));
+}
+
 // A weight without a mark, a copy of a parameter, a constant, and a draw that no op uses.
 constexpr char kMainWithStates[] = R"(
     var v : fp32[2, 2] persistable

@@ -8,6 +8,10 @@
 
 namespace weft {
 
+bool IsCopied(const Var& var) {
+  return var.type() == pb::VarType::LOD_TENSOR || var.type() == pb::VarType::SELECTED_ROWS;
+}
+
 DeviceAccesses::DeviceAccesses(const Program& program)
     : program_(program), of_op_(program.op_id_limit()) {
   for (OpId id : program.block(0).ops()) {

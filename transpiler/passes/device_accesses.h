@@ -10,6 +10,9 @@
 
 namespace weft {
 
+// Whether a variable can be copied between devices: a tensor, dense or of rows.
+bool IsCopied(const Var& var);
+
 // An op's access to a variable of the root block. Neither reads nor writes: it only names it, as
 // coalesce_tensor does.
 struct DeviceAccess {

@@ -1,6 +1,7 @@
 #include "transpiler/passes/device_partition.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -8,8 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/analysis/block_names.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/weft_attrs.h"
 #include "transpiler/passes/device_accesses.h"
 #include "transpiler/passes/device_copies.h"
 #include "transpiler/passes/new_variables.h"
@@ -100,6 +103,27 @@ absl::Status CheckBuffers(const Program& program, const OpDevices& devices,
   return absl::OkStatus();
 }
 
+// Copies are of tensors: arrays, scopes and the like stay on one device.
+absl::Status CheckCopied(const Program& program, const OpDevices& devices,
+                         const DeviceAccesses& accesses) {
+  std::vector<OpId> first(program.var_id_limit());  // that accesses the variable
+  for (OpId id : program.block(0).ops()) {
+    for (const DeviceAccess& access : accesses.Of(id)) {
+      const Var var = program.var(access.var);
+      if (IsCopied(var)) continue;
+      OpId& other = first[access.var.value()];
+      if (!other.valid()) other = id;
+      if (devices[other.value()] == devices[id.value()]) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          program.op(id).DebugName(), " accesses ", var.name(),
+          ", which is no tensor and cannot be copied: expected it on ",
+          DeviceKindName(devices[other.value()]), " as ", program.op(other).DebugName(),
+          ", found it on ", DeviceKindName(devices[id.value()])));
+    }
+  }
+  return absl::OkStatus();
+}
+
 class Partitioner {
  public:
   Partitioner(const OpDevices& devices, const PartitionOptions& options, ProgramPair& programs)
@@ -112,13 +136,14 @@ class Partitioner {
   absl::StatusOr<Partition> Run() {
     const DeviceAccesses accesses(program_);
     WEFT_RETURN_IF_ERROR(CheckBuffers(program_, devices_, accesses));
+    WEFT_RETURN_IF_ERROR(CheckCopied(program_, devices_, accesses));
     const std::vector<PlacedOp> placed = FindDependencies(program_, devices_, accesses);
     const std::vector<int> sequence = OrderOps(placed, options_.order);
     std::vector<DeviceStep> steps;
     for (int i : sequence) steps.push_back({program_.block(0).ops()[i], placed[i].device});
     const DeviceCopies copies(program_, accesses, steps, options_.accelerator, options_.staging,
                               &names_);
-    Write(steps, copies);
+    WEFT_RETURN_IF_ERROR(Write(steps, copies));
     Partition partition;
     partition.segments = NumSegments(placed, sequence);
     partition.copies = copies.num_copies();
@@ -128,7 +153,7 @@ class Partitioner {
 
  private:
   // Ops of the accelerator stay where they are; others stand before the next of these.
-  void Write(const std::vector<DeviceStep>& steps, const DeviceCopies& copies) {
+  absl::Status Write(const std::vector<DeviceStep>& steps, const DeviceCopies& copies) {
     for (const pb::VarDesc& var : copies.new_vars()) rewriter_.AddVar(0, var);
     std::vector<OpId> anchors(steps.size() + 1);
     for (size_t i = steps.size(); i-- > 0;) {
@@ -146,50 +171,102 @@ class Partitioner {
       const auto& renamed = copies.Renamed(step.device);
       if (step.device == DeviceKind::kHost) {
         rewriter_.Erase(step.op);
-        insert(i, Rewritten(op, step.device, renamed));
+        WEFT_ASSIGN_OR_RETURN(const pb::OpDesc desc, Rewritten(op, step.device, renamed));
+        insert(i, desc);
       } else {
-        ReplaceIfChanged(op, step.device, renamed);
+        WEFT_RETURN_IF_ERROR(ReplaceIfChanged(op, step.device, renamed));
       }
-      for (int block : op.SubBlocks()) RewriteBlock(block, step.device, renamed);
+      WEFT_RETURN_IF_ERROR(RewriteBlocks(op, step.device, renamed));
     }
+    return absl::OkStatus();
   }
 
   using Names = absl::flat_hash_map<VarId, std::string>;
 
-  void RewriteBlock(int block, DeviceKind device, const Names& renamed) {
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
-      ReplaceIfChanged(op, device, renamed);
-      for (int inner : op.SubBlocks()) RewriteBlock(inner, device, renamed);
+  absl::Status RewriteBlocks(const Op& op, DeviceKind device, const Names& renamed) {
+    const std::vector<int> blocks = op.SubBlocks();
+    if (blocks.empty()) return absl::OkStatus();
+    const bool is_gradient = HasTrait(op, Trait::kBlockGrad);
+    if (is_gradient) {
+      WEFT_ASSIGN_OR_RETURN(inside_.emplace_back(), BlockGradientNames::Of(op));
     }
+    for (int block : blocks) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op inner = program_.op(id);
+        WEFT_RETURN_IF_ERROR(ReplaceIfChanged(inner, device, renamed));
+        WEFT_RETURN_IF_ERROR(RewriteBlocks(inner, device, renamed));
+      }
+    }
+    if (is_gradient) inside_.pop_back();
+    return absl::OkStatus();
   }
 
-  void ReplaceIfChanged(const Op& op, DeviceKind device, const Names& renamed) {
+  static bool HasTrait(const Op& op, Trait trait) {
+    const OpSchema* const schema = FindOpSchema(op.type());
+    return schema != nullptr && schema->Has(trait);
+  }
+
+  // The new name; null: it stays. Gradients that a block calls after its op's inputs keep theirs.
+  const std::string* NewName(const Block& block, Symbol name, const Names& renamed) const {
+    const auto found = renamed.find(block.Resolve(name));
+    if (found == renamed.end()) return nullptr;
+    const bool is_inside = absl::c_any_of(inside_, [&](const BlockGradientNames& names) {
+      return names.IsInside(program_.name(name));
+    });
+    return is_inside ? nullptr : &found->second;
+  }
+
+  absl::Status ReplaceIfChanged(const Op& op, DeviceKind device, const Names& renamed) {
     const Block block = program_.block(op.block());
     const bool names_mirror = absl::c_any_of(
-        op.args(), [&](Symbol name) { return renamed.contains(block.Resolve(name)); });
+        op.args(), [&](Symbol name) { return NewName(block, name, renamed) != nullptr; });
     const bool says_host = op.StringAttr(kOpDeviceAttr) == kHostDeviceName;
     const bool on_host = device == DeviceKind::kHost;
     if (names_mirror || says_host != on_host) {
-      rewriter_.Replace(op.id(), Rewritten(op, device, renamed));
+      WEFT_ASSIGN_OR_RETURN(const pb::OpDesc desc, Rewritten(op, device, renamed));
+      rewriter_.Replace(op.id(), desc);
     }
+    return absl::OkStatus();
   }
 
-  pb::OpDesc Rewritten(const Op& op, DeviceKind device, const Names& renamed) const {
+  absl::StatusOr<pb::OpDesc> Rewritten(const Op& op, DeviceKind device,
+                                       const Names& renamed) const {
     const Block block = program_.block(op.block());
     pb::OpDesc desc = op.ToProto();
-    const auto rename = [&](auto* slots) {
+    std::map<std::string, std::string> originals;  // of inputs, by new name
+    const auto rename = [&](auto* slots, std::map<std::string, std::string>* notes) {
       for (pb::OpDesc::Var& slot : *slots) {
         for (std::string& name : *slot.mutable_arguments()) {
-          const auto it = renamed.find(block.Resolve(name));
-          if (it != renamed.end()) name = it->second;
+          const std::string* const found = NewName(block, program_.FindSymbol(name), renamed);
+          if (found == nullptr) continue;
+          if (notes != nullptr) notes->emplace(*found, name);
+          name = *found;
         }
       }
     };
-    rename(desc.mutable_inputs());
-    rename(desc.mutable_outputs());
+    rename(desc.mutable_inputs(), &originals);
+    rename(desc.mutable_outputs(), nullptr);
     SetDevice(device, &desc);
+    if (!originals.empty() && HasTrait(op, Trait::kBlockGrad)) {
+      WEFT_ASSIGN_OR_RETURN(const BlockGradientNames names, BlockGradientNames::Of(op));
+      NoteOriginals(names, originals, &desc);
+    }
     return desc;
+  }
+
+  static void NoteOriginals(const BlockGradientNames& names,
+                            const std::map<std::string, std::string>& originals, pb::OpDesc* desc) {
+    pb::OpDesc::Attr* attr = nullptr;
+    for (pb::OpDesc::Attr& known : *desc->mutable_attrs()) {
+      if (known.name() == kOriginalNamesAttr) attr = &known;
+    }
+    if (attr == nullptr) attr = desc->add_attrs();
+    attr->set_name(std::string(kOriginalNamesAttr));
+    attr->set_type(pb::STRINGS);
+    for (const auto& [renamed, original] : originals) {
+      attr->add_strings(renamed);
+      attr->add_strings(std::string(names.Original(original)));
+    }
   }
 
   void SetDevice(DeviceKind device, pb::OpDesc* desc) const {
@@ -213,6 +290,7 @@ class Partitioner {
   const PartitionOptions& options_;
   UniqueNames names_;
   Rewriter rewriter_;
+  std::vector<BlockGradientNames> inside_;  // of the ops around that whose blocks are rewritten
 };
 
 }  // namespace

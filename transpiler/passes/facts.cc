@@ -5,13 +5,16 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/communication.h"
 #include "ops/analysis/gradients.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/updates.h"
 #include "ops/schema/algebra.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "proto/kept_op.h"
 #include "proto/op_role.h"
@@ -72,12 +75,42 @@ std::string Evidence(const Program& program, std::vector<bool> is_marked) {
   return std::string();
 }
 
+// Ops of the backward pass that put gradients into buffers and take them out, scale them and sum
+// them.
+bool Carries(const Op& op) {
+  constexpr absl::string_view kTypes[] = {"assign", "cast",  "concat", "reshape2",
+                                          "scale",  "split", "sum"};
+  return absl::c_linear_search(kTypes, op.type());
+}
+
+// Names the last collective behind which a gradient was complete, such as that of a buffer which
+// was taken apart. O(arguments).
+std::string EvidenceBehind(const Program& program, std::vector<bool> is_marked) {
+  const absl::Span<const OpId> ops = program.block(0).ops();
+  for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
+    const Op op = program.op(*id);
+    if (!IsBackward(op)) continue;
+    const absl::Span<const Symbol> outputs = op.output_args();
+    const auto* const made =
+        absl::c_find_if(outputs, [&](Symbol symbol) { return is_marked[symbol.value()]; });
+    if (made == outputs.end()) continue;
+    const OpSchema* const schema = FindOpSchema(op.type());
+    if (schema != nullptr && Combines(*schema) && FindCollectiveOp(op) != nullptr) {
+      return absl::StrCat(op.DebugName(), " makes ", program.name(*made));
+    }
+    if (!Carries(op)) continue;
+    for (Symbol symbol : op.input_args()) is_marked[symbol.value()] = true;
+  }
+  return std::string();
+}
+
 absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
   if (pairs.empty()) return std::string();
   std::vector<bool> is_gradient(program.symbols().size(), false);
   for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
-  return Evidence(program, std::move(is_gradient));
+  std::string evidence = Evidence(program, is_gradient);
+  return evidence.empty() ? EvidenceBehind(program, std::move(is_gradient)) : evidence;
 }
 
 std::string AverageEvidence(const Program& program) {

@@ -63,6 +63,27 @@ TEST(DetectFacts, CollectiveOfABufferThatHoldsAGradientIsEvidenceToo) {
       IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, "op 2 (c_allreduce_sum) takes fused"))));
 }
 
+// The gradient is what comes out, as in a written program of Paddle 3.
+TEST(DetectFacts, ACollectiveBeforeTheFinishedGradientIsEvidence) {
+  ProgramBuilder p;
+  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"part"}}}, kRoleBackward);
+  p.Op("concat", {{"X", {"part", "other"}}}, {{"Out", {"fused"}}}, kRoleBackward);
+  p.Op("all_reduce", {{"x", {"fused"}}}, {{"out", {"fused"}}}, kRoleBackward);
+  p.Op("split", {{"X", {"fused"}}}, {{"Out", {"w@GRAD", "v@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  EXPECT_THAT(Detect(p),
+              IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, "op 2 (all_reduce) makes fused"))));
+}
+
+// Nothing passes through a gradient op.
+TEST(DetectFacts, CollectivesOfTheBackwardPassOfActivationsDoNotCount) {
+  ProgramBuilder p;
+  p.Param("w").Op("all_reduce", {{"x", {"y@GRAD"}}}, {{"out", {"y@GRAD"}}}, kRoleBackward);
+  p.Op("mul_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
+}
+
 TEST(DetectFacts, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReducedIt) {
   ProgramBuilder p = OneGradient();
   p.Op("mystery_exchange", {{"x", {"w@GRAD"}}}, {{"out", {"reduced"}}}, kRoleBackward);

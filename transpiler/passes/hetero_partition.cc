@@ -39,6 +39,7 @@ class Placer {
       }
       WEFT_RETURN_IF_ERROR(Place(op, *device));
     }
+    WEFT_RETURN_IF_ERROR(PlaceGradientBlocks());
     PlaceBuffers();
     return absl::OkStatus();
   }
@@ -65,6 +66,33 @@ class Placer {
                            "; a rule of place puts it on ", DeviceKindName(*ruled)));
         }
         WEFT_RETURN_IF_ERROR(Place(inner, device));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // A gradient block reads what its forward block leaves, so that both run on one device.
+  absl::Status PlaceGradientBlocks() {
+    std::vector<OpId> op_of_block(program_.num_blocks());
+    for (OpId id : program_.block(0).ops()) {
+      for (int block : program_.op(id).SubBlocks()) op_of_block[block] = id;
+    }
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      for (int block : op.SubBlocks()) {
+        const int forward_block = program_.block(block).forward_block_idx();
+        if (forward_block < 0 || forward_block >= program_.num_blocks()) continue;
+        const OpId forward = op_of_block[forward_block];
+        if (!forward.valid()) continue;
+        const DeviceKind device = device_[forward.value()];
+        if (device == device_[id.value()]) continue;
+        if (is_fixed_[id.value()]) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              op.DebugName(), ": expected to run on ", DeviceKindName(device), " as ",
+              program_.op(forward).DebugName(), ", whose values its block reads; found it on ",
+              DeviceKindName(device_[id.value()]), "; place both, as in type:conditional_block*"));
+        }
+        WEFT_RETURN_IF_ERROR(Place(op, device));
       }
     }
     return absl::OkStatus();
@@ -185,9 +213,11 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
   }
   const bool chooses = options_.device_memory > 0;
   if (IsOnTwoDevices(*programs.main)) {
-    if (!chooses) return false;
+    // Where all ops are where their op_device says, that has been done.
+    if (!chooses && (options_.place.empty() || options_.place == kOpDeviceAttr)) return false;
     return absl::FailedPreconditionError(
-        "device_memory: expected a program on one device, found one on two");
+        absl::StrCat(chooses ? "device_memory" : "place",
+                     ": expected a program on one device, found one on two"));
   }
   if (options_.place.empty() && !chooses) return false;
   WEFT_ASSIGN_OR_RETURN(const PlaceSpec spec, PlaceSpec::Parse(options_.place));

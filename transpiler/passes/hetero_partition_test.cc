@@ -366,6 +366,35 @@ TEST(HeteroPartition, WhatCannotRunOnTheHostIsRefused) {
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("unregistered op")));
 }
 
+// There are no copies of arrays.
+constexpr char kArray[] = R"(
+    var i : int64[1] need_check_feed
+    var array : lod_tensor_array<fp32[-1, 3] lod=0>
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[array] = write_to_array(X=[y], I=[i])
+    Out=[z] = read_from_array(X=[array], I=[i])
+)";
+
+TEST(HeteroPartition, ArrayOnTwoDevicesIsRefused) {
+  EXPECT_THAT(
+      Refused("hetero-partition{place=\"type:read_from_array=cpu\"}", Step(kArray)),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("op 2 (read_from_array) accesses array, which is no tensor and cannot be "
+                         "copied: expected it on the accelerator as op 1 (write_to_array)")));
+  Program main = testing::CompactProgram(Step(kArray));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "hetero-partition{place=\"type:*_array=cpu\"}";
+  WEFT_EXPECT_OK(Transpile(options, programs).status());
+}
+
+TEST(HeteroPartition, ProgramOnTwoDevicesIsNotPlacedAgain) {
+  const std::string place = "hetero-partition{place=\"type:sgd=cpu\"}";
+  EXPECT_THAT(Refused(absl::StrCat(place, ",", place), Step(kTraining)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("place: expected a program on one device, found one on two")));
+}
+
 TEST(HeteroPartition, OpOfParameterServersIsRefusedWithItsReason) {
   EXPECT_THAT(Refused("hetero-partition{place=\"type:ps_push=cpu\"}",
                       Step("ps_push(Grad=[w@GRAD], LearningRate=[lr]) {server_key=0}\n")),

@@ -52,7 +52,12 @@ class Units {
       : request_(request),
         program_(program),
         accesses_(program),
+        has_gradient_(program.num_blocks(), false),
         is_taken_(program.op_id_limit(), false) {
+    for (int block = 0; block < program.num_blocks(); ++block) {
+      const int forward = program.block(block).forward_block_idx();
+      if (forward >= 0 && forward < program.num_blocks()) has_gradient_[forward] = true;
+    }
     FindMentions();
     FindUpdates();
     FindTables();
@@ -72,13 +77,21 @@ class Units {
     for (Trait trait : {Trait::kStreamSync, Trait::kRingSetup, Trait::kAlias, Trait::kCollective}) {
       if (HasTrait(op, trait)) return false;
     }
-    // The ops that access a fused buffer stay together.
+    // The ops that access a fused buffer stay together, and those that access an array.
     if (absl::c_any_of(accesses_.Of(op.id()), [&](const DeviceAccess& access) {
-          return accesses_.FindBuffer(access.var) != nullptr;
+          return accesses_.FindBuffer(access.var) != nullptr || !IsCopied(program_.var(access.var));
         })) {
       return false;
     }
-    return !IsFeed(op.type()) && !IsFetch(op.type()) && WhyNotOnHost(op).empty();
+    return !IsFeed(op.type()) && !IsFetch(op.type()) && !IsOfGradientBlock(op) &&
+           WhyNotOnHost(op).empty();
+  }
+
+  // A branch and the branch that computes its gradient stay together.
+  bool IsOfGradientBlock(const Op& op) const {
+    return absl::c_any_of(op.SubBlocks(), [&](int block) {
+      return has_gradient_[block] || program_.block(block).forward_block_idx() >= 0;
+    });
   }
 
   std::string Name(Symbol name) const { return std::string(program_.name(name)); }
@@ -233,6 +246,7 @@ class Units {
   const PlacementRequest& request_;
   const Program& program_;
   const DeviceAccesses accesses_;
+  std::vector<bool> has_gradient_;           // by block
   std::vector<bool> is_taken_;               // by OpId: of a unit
   std::vector<int> first_use_, last_write_;  // by Symbol: positions in the root block
   std::vector<PlacementUnit> updates_, tables_, least_dense_, layers_;

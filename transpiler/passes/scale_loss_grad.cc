@@ -30,25 +30,29 @@ enum class Factor : uint8_t {
 };
 
 // Such as the gradient of an output that no op reads.
-bool IsZeros(const Op& op) {
-  const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
+bool IsZeros(const Op& op, Algebra algebra) {
   if (algebra == Algebra::kZeros) return true;
   return op.FloatAttr("value") == 0.0 && (op.input_args().empty() || algebra == Algebra::kFill);
 }
 
 Factor FactorOf(const Op& op, bool is_linear, const std::vector<Factor>& factors) {
   if (IsLossGrad(op)) return Factor::kDivided;
-  if (IsZeros(op)) return Factor::kZero;
-  bool without = false, divided = false, mixed = false, only_zeros = !op.input_args().empty();
+  const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
+  if (IsZeros(op, algebra)) return Factor::kZero;
+  bool without = false, divided = false, mixed = false, zero = false,
+       only_zeros = !op.input_args().empty();
   for (Symbol symbol : op.input_args()) {
     const Factor factor = factors[symbol.value()];
     without |= factor == Factor::kWithout;
     divided |= factor == Factor::kDivided;
     mixed |= factor == Factor::kMixed;
+    zero |= factor == Factor::kZero;
     only_zeros &= factor == Factor::kZero;
   }
   if (mixed || (is_linear && without && divided)) return Factor::kMixed;
   if (divided) return Factor::kDivided;
+  // A gradient op is linear in the gradients that it reads.
+  if (algebra == Algebra::kBackward && zero && !without) return Factor::kZero;
   return only_zeros && is_linear ? Factor::kZero : Factor::kWithout;
 }
 

@@ -218,6 +218,22 @@ TEST(ScaleLossGrad, ZerosInTheShapeOfAnotherVariableNeedNoScale) {
                                            "come from loss gradients that could all be scaled")));
 }
 
+// A gradient op reads values of the forward pass, too.
+TEST(ScaleLossGrad, GradientsOfZerosAreZero) {
+  constexpr char kTwoReaders[] = R"(
+    var w : fp32[2, 2] parameter persistable
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+    Y@GRAD=[part0] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward
+    Out=[unused@GRAD] = fill_any_like(X=[unused]) role=backward {value=$0}
+    X@GRAD=[part1] = relu_grad(Out=[w], Out@GRAD=[unused@GRAD]) role=backward
+    Out=[w@GRAD] = sum(X=[part0, part1]) role=backward vars=[w, w@GRAD]
+  )";
+  EXPECT_THAT(RewriteStatus("scale-loss-grad", absl::Substitute(kTwoReaders, "0.0"), OnRanks(2)),
+              IsOk());
+  EXPECT_THAT(RewriteStatus("scale-loss-grad", absl::Substitute(kTwoReaders, "1.0"), OnRanks(2)),
+              StatusIs(kRefused, HasSubstr("not all ops that start backward")));
+}
+
 // The first gradient in w@GRAD comes from a loss that has lost its role, the second does not.
 TEST(ScaleLossGrad, EveryGradientOfAVariableIsLookedAt) {
   EXPECT_THAT(RewriteStatus("scale-loss-grad", absl::StrCat(kLostRole, kOneLoss), OnRanks(2)),

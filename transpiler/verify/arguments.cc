@@ -16,14 +16,4 @@ std::string SlotOfArgument(const Op& op, size_t i) {
   return "argument";
 }
 
-VarId ResolveArgument(const Program& program, int block, Symbol name) {
-  VarId var = program.block(block).Resolve(name);
-  for (int at = block; !var.valid() && at > 0; at = program.block(at).parent_idx()) {
-    const int forward = program.block(at).forward_block_idx();
-    if (forward < 0 || forward >= program.num_blocks()) continue;
-    return program.block(forward).Resolve(name);
-  }
-  return var;
-}
-
 }  // namespace weft

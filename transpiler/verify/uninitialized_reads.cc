@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/block_names.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"

@@ -1,0 +1,32 @@
+// Attributes of ops, as a PIR file has them.
+#ifndef WEFT_PROTO_PIR_ATTRIBUTE_JSON_H_
+#define WEFT_PROTO_PIR_ATTRIBUTE_JSON_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace weft::pir {
+
+// {"AT":{"#":kind,"D":data},"N":name}.
+std::string AttrJson(absl::string_view name, absl::string_view kind, absl::string_view data);
+std::string IntJson(absl::string_view name, int64_t value);
+std::string FloatJson(absl::string_view name, double value);
+std::string BoolJson(absl::string_view name, bool value);
+std::string StringJson(absl::string_view name, absl::string_view value);  // escapes it
+// 1.full's shape.
+std::string ShapeJson(absl::Span<const int64_t> dims);
+std::string DTypeJson(absl::string_view name);
+// The place of constants that ops take as attributes, and that of other new values: the executor's.
+std::string HostJson();
+std::string AnyPlaceJson();
+
+// The shortest decimal that reads back as the same number.
+std::string Decimal(double value);
+
+}  // namespace weft::pir
+
+#endif  // WEFT_PROTO_PIR_ATTRIBUTE_JSON_H_
