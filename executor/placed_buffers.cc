@@ -24,12 +24,16 @@ absl::optional<PlacedBuffer> LayOut(const Plan::PlanOp& op, const StepTypes& typ
   const TensorType& buffer = *types.variables[op.outputs[fused]];
   PlacedBuffer placed{{op.outputs[fused]}, {0}};
   std::vector<Dims> dims;
+  std::vector<int64_t> shapes;  // the same
   for (int k = 0; k < output->second.count; ++k) {
     placed.variables.push_back(op.outputs[output->second.first + k]);
     const TensorType& slice = *types.variables[placed.variables.back()];
     if (slice.dtype != buffer.dtype) return absl::nullopt;
     dims.push_back(slice.dims);
+    shapes.insert(shapes.end(), slice.dims.begin(), slice.dims.end());
   }
+  const std::vector<int64_t> given = spec.attrs.Ints("concated_shapes");
+  if (!given.empty() && given != shapes) return absl::nullopt;
   const SliceLayout layout = LayOutSlices(
       dims,
       SliceAlignment(spec.attrs.Bool("use_align"), spec.attrs.Int("align_size"), buffer.dtype));

@@ -336,6 +336,7 @@ TEST(TrainPlacedBuckets, BufferOnTheHostHasTheSlicesOfTheOther) {
   };
   EXPECT_TRUE(has_errors(with("")));
   EXPECT_TRUE(has_errors(with(absl::StrReplaceAll(line, {{"size=256", "size=128"}}))));
+  EXPECT_TRUE(has_errors(with(absl::StrReplaceAll(line, {{"[6, 6", "[6, 3"}}))));
   EXPECT_TRUE(has_errors(with(absl::StrReplaceAll(line, {{", op_device=\"cpu\"", ""}}))));
   // Two gradients of the same size change places.
   const std::vector<std::string> names = SlicesIn(line);

@@ -4,11 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
-#include "ops/schema/tensor_type.h"
 
 namespace weft {
 
@@ -20,6 +17,7 @@ void RankMemory::StartWalk(std::vector<RankValue> values, bool has_expressions) 
   std::fill(fused_.begin(), fused_.end(), -1);
   groups_.clear();
   alignments_.clear();
+  elements_.clear();
   logs_.clear();
 }
 
@@ -55,22 +53,18 @@ void RankMemory::Write(VarId var, const RankValue& value) {
   held = value;
 }
 
-void RankMemory::Fuse(VarId buffer, Group members, int64_t alignment) {
+void RankMemory::Fuse(VarId buffer, Group members, int64_t alignment,
+                      std::vector<int64_t> elements) {
   fused_[buffer.value()] = static_cast<int>(groups_.size());
   groups_.push_back(std::move(members));
   alignments_.push_back(alignment);
+  elements_.push_back(std::move(elements));
 }
 
 bool RankMemory::AreLaidOutAlike(Symbol a, Symbol b) const {
   const int first = fused_[Resolve(a).value()], second = fused_[Resolve(b).value()];
-  const auto elements_of = [&](VarId var) {
-    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
-    return type.has_value() ? NumElements(type->dims) : -1;
-  };
   return first == second || (alignments_[first] == alignments_[second] &&
-                             absl::c_equal(groups_[first], groups_[second], [&](VarId x, VarId y) {
-                               return elements_of(x) == elements_of(y);
-                             }));
+                             !elements_[first].empty() && elements_[first] == elements_[second]);
 }
 
 std::vector<RankMemory::LogEntry> RankMemory::EndLog() {

@@ -209,7 +209,7 @@ class RankInterpreter {
     if (buffer.empty()) return;
     const VarId fused = memory_.Resolve(buffer[0]);
     if (!fused.valid()) return;
-    memory_.Fuse(fused, std::move(group), SliceAlignment(op));
+    memory_.Fuse(fused, std::move(group), SliceAlignment(op), SliceElements(op));
   }
 
   // --- Collectives -------------------------------------------------------------------------------

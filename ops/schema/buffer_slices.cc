@@ -20,6 +20,21 @@ int64_t SliceAlignment(const Op& op) {
                         op.IntAttr("align_size").value_or(0), dtype.value_or(DType::kFloat32));
 }
 
+std::vector<int64_t> SliceElements(const Op& op) {
+  const Block block = op.program().block(op.block());
+  std::vector<int64_t> elements, shapes;
+  for (Symbol name : op.Output("Output")) {
+    const VarId var = block.Resolve(name);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(op.program().var(var)) : absl::nullopt;
+    if (!type.has_value() || NumElements(type->dims) < 0) return {};
+    elements.push_back(NumElements(type->dims));
+    shapes.insert(shapes.end(), type->dims.begin(), type->dims.end());
+  }
+  const std::vector<int64_t> given = op.IntsAttr("concated_shapes").value_or(shapes);
+  return given.empty() || given == shapes ? elements : std::vector<int64_t>();
+}
+
 SliceLayout LayOutSlices(absl::Span<const Dims> dims, int64_t alignment) {
   SliceLayout layout;
   for (const Dims& of_slice : dims) {

@@ -15,6 +15,10 @@ namespace weft {
 int64_t SliceAlignment(bool use_align, int64_t align_bytes, DType dtype);
 int64_t SliceAlignment(const Op& op);
 
+// The elements of each slice of the op. Empty: one of them is not known, or attribute
+// concated_shapes says other dimensions than the declarations.
+std::vector<int64_t> SliceElements(const Op& op);
+
 struct SliceLayout {
   std::vector<int64_t> offsets;  // in elements
   int64_t size = 0;              // of the buffer, with padding

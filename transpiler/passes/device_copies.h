@@ -31,8 +31,8 @@ namespace weft {
 //
 // The mirror of a buffer is a buffer of its own, fused@CPU, that a coalesce_tensor on the host
 // makes. If values take turns (device_turns.h), copies after a turn wait until the host is done
-// with the turns before, and ops of the accelerator until these have left its memory: then others
-// may have it.
+// with the turns before, and ops of the accelerator that follow the copy which ends a turn, until
+// all copies before that are done: then other values may have the memory.
 class DeviceCopies {
  public:
   // `accelerator` names its mirrors. The pointers must outlive the object.

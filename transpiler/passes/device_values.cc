@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "ops/schema/buffer_slices.h"
 #include "transpiler/passes/device_turns.h"
 
 namespace weft {
@@ -101,18 +102,23 @@ void DeviceValues::JoinSlices() {
   }
 }
 
-VarId DeviceValues::BufferOf(const DeviceCopy& copy) const {
+VarId DeviceValues::BufferOf(const DeviceCopy& copy) {
   const std::vector<VarId>& buffers = accesses_.BuffersOf(copy.var);
   if (buffers.size() != 1 || copy.from == DeviceKind::kHost) return VarId();
-  const SlicedBuffer& buffer = *accesses_.FindBuffer(buffers[0]);
+  const auto [known, is_new] = can_be_mirrored_.emplace(buffers[0], false);
+  if (is_new) known->second = CanBeMirrored(buffers[0]);
+  return known->second ? buffers[0] : VarId();
+}
+
+bool DeviceValues::CanBeMirrored(VarId var) const {
+  const SlicedBuffer& buffer = *accesses_.FindBuffer(var);
   // One whose slices have a value when it is made, or that is made in a block, has no mirror.
-  const bool is_plain =
-      buffer.made_by.size() == 1 && !buffer.has_values &&
-      program_.op(buffer.made_by[0]).SubBlocks().empty() &&
-      absl::c_none_of(buffer.slices, [&](VarId slice) {
-        return program_.var(slice).persistable() || accesses_.BuffersOf(slice).size() != 1;
-      });
-  return is_plain && HomeOf(buffers[0]) == copy.from ? buffers[0] : VarId();
+  return HomeOf(var) == DeviceKind::kAccelerator && buffer.made_by.size() == 1 &&
+         !buffer.has_values && program_.op(buffer.made_by[0]).SubBlocks().empty() &&
+         !SliceElements(program_.op(buffer.made_by[0])).empty() &&
+         absl::c_none_of(buffer.slices, [&](VarId slice) {
+           return program_.var(slice).persistable() || accesses_.BuffersOf(slice).size() != 1;
+         });
 }
 
 void DeviceValues::FindMirroredBuffers() {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "ops/schema/device_ops.h"
 #include "proto/program.h"
@@ -79,7 +80,9 @@ class DeviceValues {
   // Makes one copy of those of all slices of a buffer that stand at the same place.
   void JoinSlices();
   // The buffer that a copy may be a part of; invalid: none.
-  VarId BufferOf(const DeviceCopy& copy) const;
+  VarId BufferOf(const DeviceCopy& copy);
+  // Whether the host may have a buffer with the same slices. O(slices).
+  bool CanBeMirrored(VarId buffer) const;
   void FindMirroredBuffers();
   // Makes the value be on the device before step i.
   void Provide(VarId var, DeviceKind device, size_t i);
@@ -88,9 +91,10 @@ class DeviceValues {
   const Program& program_;
   const DeviceAccesses& accesses_;
   const absl::Span<const DeviceStep> steps_;
-  std::vector<DeviceKind> home_;                 // by VarId
-  std::vector<Value> values_;                    // by VarId
-  std::vector<std::vector<DeviceCopy>> copies_;  // by step before which they stand
+  std::vector<DeviceKind> home_;                      // by VarId
+  std::vector<Value> values_;                         // by VarId
+  std::vector<std::vector<DeviceCopy>> copies_;       // by step before which they stand
+  absl::flat_hash_map<VarId, bool> can_be_mirrored_;  // by buffer, once it is known
   int num_turns_ = 0;
   std::vector<MirroredBuffer> mirrored_buffers_;
 };

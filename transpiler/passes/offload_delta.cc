@@ -33,9 +33,15 @@ std::string WhyNot(const Op& op, const OpAttrs& attrs) {
     if (attrs.String("regularization_method") != "l2_decay") {
       return absl::StrCat("its regularization is ", attrs.String("regularization_method"));
     }
+    if (op.Input("Grad").size() != 1) return "it adds the parameter to a gradient, found none";
     const VarId grad = op.program().block(op.block()).Resolve(op.Input("Grad")[0]);
     if (grad.valid() && op.program().var(grad).type() == pb::VarType::SELECTED_ROWS) {
       return "it adds the parameter to a gradient with rows";
+    }
+    const absl::optional<TensorType> type =
+        grad.valid() ? DeclaredType(op.program().var(grad)) : absl::nullopt;
+    if (type.has_value() && type->dtype != DType::kFloat32) {
+      return absl::StrCat("it adds the parameter to a gradient in ", DTypeName(type->dtype));
     }
   }
   constexpr absl::string_view kTypes[] = {"sgd", "momentum", "adam", "adamw", "lamb"};
