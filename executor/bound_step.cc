@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "executor/arena.h"
 #include "executor/instructions.h"
+#include "executor/placed_buffers.h"
 #include "executor/step_lives.h"
 
 namespace weft {
@@ -27,6 +28,18 @@ int64_t BytesOf(const TensorType& type) {
   return NumElements(type.dims) * static_cast<int64_t>(SizeOf(type.dtype));
 }
 
+// By device, on the timeline of its compute stream.
+std::array<std::vector<Life>, kNumDeviceKinds> LivesOfDevices(const Plan& plan,
+                                                              const std::vector<bool>& in_block) {
+  std::array<std::vector<Life>, kNumDeviceKinds> lives = {LivesOfOps(plan, in_block), {}};
+  if (!plan.on_two_devices) return lives;
+  const auto host =
+      absl::c_find(plan.stream_names, DeviceStreamName(ComputeStreamOf(DeviceKind::kHost)));
+  lives[static_cast<int>(DeviceKind::kHost)] =
+      LivesOfOps(plan, in_block, static_cast<int>(host - plan.stream_names.begin()));
+  return lives;
+}
+
 // Decides which values lie in the arena, and which of them share a place.
 class PlaceFinder {
  public:
@@ -36,11 +49,13 @@ class PlaceFinder {
         accesses_(*resources.accesses),
         types_(types),
         ops_(ops),
-        lives_of_ops_(LivesOfOps(plan_, accesses_.in_block)),
+        lives_of_ops_(LivesOfDevices(plan_, accesses_.in_block)),
         lives_(plan_.variables.size()),
         writes_(plan_.variables.size(), 0),
         in_arena_(plan_.variables.size()),
         place_(plan_.variables.size()),
+        is_in_buffer_(plan_.variables.size(), false),
+        offset_in_place_(plan_.variables.size(), 0),
         is_removed_(plan_.ops.size(), false) {
     for (size_t v = 0; v < in_arena_.size(); ++v) {
       const Plan::Variable& variable = plan_.variables[v];
@@ -49,12 +64,17 @@ class PlaceFinder {
                      !resources.is_accessed[v];
     }
     std::iota(place_.begin(), place_.end(), 0);
+    const std::vector<PlacedBuffer> buffers = FindPlacedBuffers(resources, types);
+    for (const PlacedBuffer& buffer : buffers) {
+      for (int v : buffer.variables) is_in_buffer_[v] = true;
+    }
     for (size_t i = 0; i < plan_.instructions.size(); ++i) {
       if (plan_.instructions[i].kind == Plan::Instruction::Kind::kRunOp) AddAccesses(i);
     }
     for (const Plan::Branch& branch : plan_.branches) {
       for (int v : branch.conditions) in_arena_[v] = false;
     }
+    for (const PlacedBuffer& buffer : buffers) PlaceSlices(buffer);
   }
 
   void ShareViews() {
@@ -87,7 +107,7 @@ class PlaceFinder {
       if (!op.is_static || op.communicator != nullptr || is_removed_[index]) continue;
       for (size_t o = 0; o < op.op->outputs.size(); ++o) {
         const int out = op.op->outputs[o];
-        if (!IsInArena(out) || lives_[Place(out)].first != static_cast<int>(i)) continue;
+        if (!MayShare(out) || lives_[Place(out)].first != static_cast<int>(i)) continue;
         for (int in : op.op->inputs) {
           if (!EndsAt(in, static_cast<int>(i)) || !CanTake(op, static_cast<int>(o), in)) continue;
           Join(in, out);
@@ -102,9 +122,14 @@ class PlaceFinder {
     while (place_[v] != v) v = place_[v];
     return v;
   }
+  // Of a slice of a fused buffer, in bytes; of other variables, 0.
+  int64_t OffsetInPlace(int v) const { return offset_in_place_[v]; }
   // Of a place: all its variables.
   const Life& LifeOf(int place) const { return lives_[place]; }
-  const std::vector<Life>& lives_of_ops() const { return lives_of_ops_; }
+  // By instruction, on the timeline of the device.
+  const std::vector<Life>& LivesOn(DeviceKind device) const {
+    return lives_of_ops_[static_cast<int>(device)];
+  }
   const std::vector<bool>& is_removed() const { return is_removed_; }
 
  private:
@@ -114,8 +139,8 @@ class PlaceFinder {
     const bool shares = op.make_kernel != nullptr && !op.reads_inputs;
     const auto add = [&](int v) {
       if (v < 0) return;
-      lives_[v].Add(lives_of_ops_[i]);
-      if (shares || accesses_.in_block[i]) in_arena_[v] = false;
+      lives_[v].Add(LivesOn(plan_.variables[v].memory)[i]);
+      if ((shares && !is_in_buffer_[v]) || accesses_.in_block[i]) in_arena_[v] = false;
     };
     for (size_t in = 0; in < op.inputs.size(); ++in) {
       // Its variable has a type to the end of the step, but need not keep its memory.
@@ -128,16 +153,31 @@ class PlaceFinder {
     }
   }
 
+  // The slices of a buffer that is in the arena share its place.
+  void PlaceSlices(const PlacedBuffer& buffer) {
+    if (!absl::c_all_of(buffer.variables, [this](int v) { return IsInArena(v); })) {
+      for (int v : buffer.variables) in_arena_[v] = false;
+      return;
+    }
+    for (size_t k = 0; k < buffer.variables.size(); ++k) {
+      Join(buffer.variables[0], buffer.variables[k]);
+      offset_in_place_[buffer.variables[k]] = buffer.offsets[k];
+    }
+  }
+
+  // A variable whose place may be that of another, too.
+  bool MayShare(int v) const { return IsInArena(v) && !is_in_buffer_[v]; }
+
   // Whether an output may share the memory of the input of which it is a view.
   bool IsView(int out, int in) const {
-    return IsInArena(in) && IsInArena(out) && in != out && writes_[in] == 1 && writes_[out] == 1 &&
+    return MayShare(in) && MayShare(out) && in != out && writes_[in] == 1 && writes_[out] == 1 &&
            plan_.variables[in].memory == plan_.variables[out].memory &&
            types_.variables[in]->dtype == types_.variables[out]->dtype &&
            NumElements(types_.variables[in]->dims) == NumElements(types_.variables[out]->dims);
   }
 
   bool EndsAt(int v, int position) const {
-    return IsInArena(v) && lives_[Place(v)].last == position;
+    return MayShare(v) && lives_[Place(v)].last == position;
   }
 
   // Whether output o may take the place of the variable `in`, which other inputs and outputs of the
@@ -164,11 +204,13 @@ class PlaceFinder {
   const PlanAccesses& accesses_;
   const StepTypes& types_;
   const std::vector<BoundOp>& ops_;
-  const std::vector<Life> lives_of_ops_;  // by instruction
-  std::vector<Life> lives_;               // by variable
-  std::vector<int> writes_;               // by variable: ops
-  std::vector<bool> in_arena_;            // by variable
+  const std::array<std::vector<Life>, kNumDeviceKinds> lives_of_ops_;  // by device
+  std::vector<Life> lives_;                                            // by variable
+  std::vector<int> writes_;                                            // by variable: ops
+  std::vector<bool> in_arena_;                                         // by variable
   std::vector<int> place_;                // by variable: another one at the same place, or itself
+  std::vector<bool> is_in_buffer_;        // by variable
+  std::vector<int64_t> offset_in_place_;  // by variable
   std::vector<bool> is_removed_;          // by op
 };
 
@@ -337,14 +379,15 @@ void BoundStep::PlaceValues() {
     ArenaValue& value = of_device[value_of_place[place]];
     value.bytes = std::max(value.bytes, BytesOf(*type));
     // The number of the value until there are offsets.
-    places_.push_back({resources_.tensors[v], *type, device, value_of_place[place]});
+    places_.push_back(
+        {resources_.tensors[v], *type, device, value_of_place[place], finder.OffsetInPlace(v)});
   }
   for (size_t i = 0; i < plan_.instructions.size(); ++i) {
     const Plan::Instruction& instruction = plan_.instructions[i];
     if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
     BoundOp& op = ops_[instruction.index];
     if (!op.is_static || finder.is_removed()[instruction.index]) continue;
-    const Life& life = finder.lives_of_ops()[i];
+    const Life& life = finder.LivesOn(op.op->device)[i];
     std::vector<ArenaValue>& of_device = values_of(op.op->device);
     for (BoundKernel::Temporary& temporary : op.kernel.temporaries()) {
       places_.push_back({&temporary.tensor, *temporary.type, op.op->device,
@@ -355,7 +398,8 @@ void BoundStep::PlaceValues() {
   for (int d = 0; d < kNumDeviceKinds; ++d) {
     const ArenaLayout layout = PlaceInArena(values[d]);
     for (Place& place : places_) {
-      if (static_cast<int>(place.device) == d) place.offset = layout.offsets[place.offset];
+      if (static_cast<int>(place.device) != d) continue;
+      place.offset = layout.offsets[place.offset] + place.offset_in_value;
     }
     arena_bytes_[d] = layout.bytes;
     live_bytes_[d] = layout.live_bytes;

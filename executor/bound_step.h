@@ -61,10 +61,11 @@ using StepArenas = std::array<Arena, kNumDeviceKinds>;
 // The ops of a plan, bound to the types that its entries (PlanAccesses) have when it is made.
 //
 // A variable whose value nobody needs between steps, and which has one type in it, lies in the
-// arena of its device. Variables share memory where they do not live at the same time (LivesOfOps),
-// where an op may work in place, and where one is a view of the other: the op that would copy it is
-// left out. Persistable and accessed variables, entries, and variables of blocks, control ops and
-// fused buffers have their own memory.
+// arena of its device. Variables share memory where they do not live at the same time (LivesOfOps,
+// on the compute stream of the device), where an op may work in place, and where one is a view of
+// the other: the op that would copy it is left out. Persistable and accessed variables, entries,
+// and variables of blocks and control ops have their own memory. So do fused buffers on one device,
+// where collectives register them; on two, they lie in arenas with their slices.
 class BoundStep {
  public:
   explicit BoundStep(const StepResources& resources);
@@ -98,6 +99,7 @@ class BoundStep {
     TensorType type;
     DeviceKind device;
     int64_t offset;
+    int64_t offset_in_value = 0;  // of a slice of a fused buffer
   };
   // An entry, and its type when the step begins; none: it holds no dense tensor.
   struct Entry {

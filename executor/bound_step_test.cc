@@ -46,10 +46,10 @@ class Bound {
     for (const Plan::PlanOp& op : plan_->ops) {
       resources_.kernels.push_back(*MakeKernel(*op.make_kernel, op.kernel_spec));
     }
-    resources_.native_streams = {nullptr};
+    resources_.native_streams.resize(plan_->stream_names.size(), nullptr);
     resources_.is_accessed.resize(values_.size(), false);
     resources_.is_accessed[plan_->FindVariable("y")] = true;
-    resources_.memories[0] = HostMemory();
+    resources_.memories = {HostMemory(), HostMemory()};
     resources_.joins_ops = true;
     (*this)["x"] = x;
     step_ = std::make_unique<BoundStep>(resources_);
@@ -211,6 +211,54 @@ TEST(BoundStepTest, StepsOfSeveralBatchSizesTakeTurns) {
     WEFT_ASSERT_OK(executor.RunStep());
     EXPECT_EQ(Values<float>(executor["y"]), values) << step;
   }
+}
+
+// --- Two devices ---------------------------------------------------------------------------------
+
+// A buffer of the accelerator, and one of the host that it is copied to.
+constexpr char kTwoBuffers[] = R"(
+    var x : fp32[4]
+    var a : fp32[4]
+    var b : fp32[4]
+    var f : fp32[128]
+    var a@CPU : fp32[4]
+    var b@CPU : fp32[4]
+    var f@CPU : fp32[128]
+    var y : fp32[4]
+    FusedOutput=[f@CPU], Output=[a@CPU, b@CPU] = coalesce_tensor(Input=[a@CPU, b@CPU]) {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4], op_device="cpu"}
+    FusedOutput=[f], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
+    Out=[a] = relu(X=[x])
+    Out=[b] = relu(X=[x])
+    Out=[f] = stream_wait(X=[f]) {stream="d2h", awaited="compute"}
+    Out=[f@CPU] = stream_wait(X=[f@CPU]) {stream="d2h", awaited="cpu"}
+    Out=[f@CPU] = memcpy_d2h(X=[f])
+    Out=[f@CPU] = stream_wait(X=[f@CPU]) {stream="cpu", awaited="d2h"}
+    Out=[y] = elementwise_add(X=[a@CPU], Y=[b@CPU]) {op_device="cpu"}
+)";
+
+TEST(BoundStepTest, BuffersOfTwoDevicesLieInTheArenasWithTheirSlices) {
+  Bound bound(kTwoBuffers, Floats({4}, {1, 2, 3, 4}));
+  for (const char* device : {"", "@CPU"}) {
+    const auto address = [&](const char* name) {
+      return static_cast<const char*>(bound[absl::StrCat(name, device).c_str()].raw());
+    };
+    ASSERT_NE(address("f"), nullptr) << device;
+    EXPECT_EQ(address("a"), address("f")) << device;
+    EXPECT_EQ(address("b"), address("f") + 256) << device;
+  }
+  EXPECT_EQ(bound.step().live_bytes(DeviceKind::kAccelerator), 512);
+  EXPECT_EQ(bound.step().live_bytes(DeviceKind::kHost), 512);
+}
+
+// Its memory may change, and what reads the slice sees it elsewhere.
+TEST(BoundStepTest, BufferWithASliceThatIsReadBetweenStepsHasItsOwnMemory) {
+  Bound bound(
+      absl::StrReplaceAll(
+          kTwoBuffers,
+          {{"var y :", "var z :"}, {"Out=[y]", "Out=[z]"}, {"[b@CPU]", "[y]"}, {"b@CPU", "y"}}),
+      Floats({4}, {1, 2, 3, 4}));
+  EXPECT_EQ(bound.step().live_bytes(DeviceKind::kAccelerator), 512);
+  EXPECT_EQ(bound.step().live_bytes(DeviceKind::kHost), 64);
 }
 
 }  // namespace

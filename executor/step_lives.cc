@@ -6,8 +6,6 @@
 namespace weft {
 namespace {
 
-constexpr int kCompute = 0;
-
 // What a stream knows: by stream, the instructions before this position are done.
 using Clock = std::vector<int>;
 
@@ -27,18 +25,18 @@ void Life::Add(const Life& other) {
   last = std::max(last, other.last);
 }
 
-std::vector<Life> LivesOfOps(const Plan& plan, const std::vector<bool>& in_block) {
+std::vector<Life> LivesOfOps(const Plan& plan, const std::vector<bool>& in_block, int timeline) {
   using Kind = Plan::Instruction::Kind;
   const int end = static_cast<int>(plan.instructions.size());
   const size_t num_streams = plan.stream_names.size();
   std::vector<Life> lives(end);
   std::vector<Clock> clocks(num_streams, Clock(num_streams, 0));
   std::vector<Clock> events(plan.num_events);
-  // By stream: ops that the compute stream has not waited for.
+  // By stream: ops that the timeline has not waited for.
   std::vector<std::deque<int>> running(num_streams);
   const auto finish = [&](int position) {
-    for (size_t s = 1; s < num_streams; ++s) {
-      while (!running[s].empty() && running[s].front() < clocks[kCompute][s]) {
+    for (size_t s = 0; s < num_streams; ++s) {
+      while (!running[s].empty() && running[s].front() < clocks[timeline][s]) {
         lives[running[s].front()].last = position;
         running[s].pop_front();
       }
@@ -51,10 +49,10 @@ std::vector<Life> LivesOfOps(const Plan& plan, const std::vector<bool>& in_block
     clocks[stream][stream] = i;
     switch (instruction.kind) {
       case Kind::kRunOp:
-        if (stream == kCompute) {
+        if (stream == timeline) {
           lives[i] = {i, i};
         } else {
-          lives[i] = {clocks[stream][kCompute], end};
+          lives[i] = {clocks[stream][timeline], end};
           running[stream].push_back(i);
         }
         break;

@@ -1,4 +1,4 @@
-// When the ops of a step run, on the timeline of the compute stream.
+// When the ops of a step run, on the timeline of a stream.
 #ifndef WEFT_EXECUTOR_STEP_LIVES_H_
 #define WEFT_EXECUTOR_STEP_LIVES_H_
 
@@ -18,14 +18,15 @@ struct Life {
   void Add(const Life& other);
 };
 
-// By instruction, when its op may run; empty for other instructions. An op of the compute stream
-// runs at its own position. An op of another stream runs after everything on the compute stream
-// that its stream has waited for, and until the compute stream has waited for it, or else to the
-// end of the step. So two ops whose lives do not overlap run one after the other.
+// By instruction, when its op may run; empty for other instructions. An op of the stream
+// `timeline`, such as a compute stream, runs at its own position. An op of another stream runs
+// after everything on the timeline that its stream has waited for, and until the timeline has
+// waited for it, or else to the end of the step. So two ops whose lives do not overlap run one
+// after the other.
 //
 // in_block: instructions that may run several times or not at all; their waits do not count.
 // O(instructions x streams).
-std::vector<Life> LivesOfOps(const Plan& plan, const std::vector<bool>& in_block);
+std::vector<Life> LivesOfOps(const Plan& plan, const std::vector<bool>& in_block, int timeline = 0);
 
 }  // namespace weft
 

@@ -49,6 +49,23 @@ TEST(StepLivesTest, AnOpOfARingRunsBetweenTheWaits) {
                                          IsEmpty(), Runs(6, 6), IsEmpty(), Runs(8, 8)));
 }
 
+TEST(StepLivesTest, AnotherStreamIsTheTimeline) {
+  const Plan plan = MakePlan({{Kind::kRunOp, 1, 0},
+                              {Kind::kRecord, 1, 0},
+                              {Kind::kRunOp, 1, 1},
+                              {Kind::kWait, 0, 0},
+                              {Kind::kRunOp, 0, 2},
+                              {Kind::kRecord, 0, 1},
+                              {Kind::kWait, 1, 1},
+                              {Kind::kRunOp, 1, 3}},
+                             2);
+  const std::vector<bool> in_block(plan.instructions.size(), false);
+  // The compute stream waits for op 0, not for op 1.
+  EXPECT_THAT(LivesOfOps(plan, in_block, /*timeline=*/1),
+              ElementsAre(Runs(0, 0), IsEmpty(), Runs(2, 2), IsEmpty(), Runs(1, 6), IsEmpty(),
+                          IsEmpty(), Runs(7, 7)));
+}
+
 TEST(StepLivesTest, AnOpThatNothingWaitsForRunsAtAnyTime) {
   EXPECT_THAT(
       LivesOf(MakePlan({{Kind::kRunOp, 0, 0}, {Kind::kRunOp, 1, 1}, {Kind::kRunOp, 0, 2}}, 0)),

@@ -9,20 +9,17 @@
 
 #include "base/status_macros.h"
 #include "ops/op_kernel.h"
+#include "ops/schema/buffer_slices.h"
 
 namespace weft {
 namespace {
 
-// The default alignment of slices, in bytes, if attribute align_size is not set, and the largest
-// allowed value, because padding takes memory.
-constexpr int64_t kDefaultAlignment = 256;
+// The largest alignment of slices, in bytes: padding takes memory.
 constexpr int64_t kMaxAlignment = 1 << 20;
 
 // The positions of the tensors in the buffer.
-struct Layout {
+struct Layout : SliceLayout {
   std::vector<Dims> dims;
-  std::vector<int64_t> offsets;  // in elements
-  int64_t size = 0;              // elements, with padding
 };
 
 struct Coalesce {
@@ -37,6 +34,7 @@ struct Coalesce {
 
   absl::StatusOr<Layout> FindLayout(const KernelContext& ctx) const {
     Layout layout;
+    int64_t elements = 0;
     for (int i = 0; i < inputs.count(); ++i) {
       if (inputs.get(ctx, i) == nullptr || outputs.get(ctx, i) == nullptr) {
         return absl::InvalidArgumentError(
@@ -61,13 +59,15 @@ struct Coalesce {
         return absl::FailedPreconditionError(absl::StrCat(
             "input Input[", i, "] holds nothing, and no attribute concated_shapes says its shape"));
       }
-      layout.offsets.push_back(layout.size);
-      const int64_t elements = NumElements(layout.dims.back());
-      layout.size += (elements + alignment - 1) / alignment * alignment;
-      if (layout.size > kMaxElements) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the buffer would have more than ", kMaxElements, " elements"));
-      }
+      elements += NumElements(layout.dims.back());
+      if (elements > kMaxElements) break;
+    }
+    if (elements <= kMaxElements) {
+      static_cast<SliceLayout&>(layout) = LayOutSlices(layout.dims, alignment);
+    }
+    if (std::max(elements, layout.size) > kMaxElements) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the buffer would have more than ", kMaxElements, " elements"));
     }
     return layout;
   }
@@ -124,6 +124,17 @@ struct Coalesce {
     return absl::OkStatus();
   }
 
+  absl::Status ClearPadding(const KernelContext& ctx, const Layout& layout) const {
+    for (size_t i = 0; i < layout.offsets.size(); ++i) {
+      const int64_t begin = layout.offsets[i] + NumElements(layout.dims[i]);
+      const int64_t end = i + 1 < layout.offsets.size() ? layout.offsets[i + 1] : layout.size;
+      if (begin == end) continue;
+      char* const data = static_cast<char*>(fused(ctx).raw()) + begin * SizeOf(dtype);
+      WEFT_RETURN_IF_ERROR(ops.clear(ctx, data, (end - begin) * SizeOf(dtype)));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status CopyInputs(const KernelContext& ctx) const {
     for (int i = 0; i < inputs.count(); ++i) {
       const Tensor& input = inputs(ctx, i);
@@ -143,6 +154,8 @@ struct Coalesce {
     if (!IsLaidOut(ctx, layout)) {
       WEFT_RETURN_IF_ERROR(CheckDistinct(ctx));
       WEFT_RETURN_IF_ERROR(LayOut(ctx, layout));
+    } else if (ops.clears_padding) {
+      WEFT_RETURN_IF_ERROR(ClearPadding(ctx, layout));
     }
     if (copy_data) return CopyInputs(ctx);
     return set_constant ? ops.fill(ctx, constant, &fused(ctx)) : absl::OkStatus();
@@ -201,9 +214,7 @@ absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec, const BufferOps& o
     return absl::InvalidArgumentError(absl::StrCat("attribute align_size: expected at most ",
                                                    kMaxAlignment, " bytes, found ", given));
   }
-  const int64_t bytes = given > 0 ? given : kDefaultAlignment;
-  const int64_t size = static_cast<int64_t>(SizeOf(*dtype));
-  kernel.alignment = spec.attrs.Bool("use_align") ? std::max<int64_t>(1, bytes / size) : 1;
+  kernel.alignment = SliceAlignment(spec.attrs.Bool("use_align"), given, *dtype);
   kernel.copy_data = spec.attrs.Bool("copy_data");
   kernel.set_constant = spec.attrs.Bool("set_constant");
   kernel.persist_output = spec.attrs.Bool("persist_output");

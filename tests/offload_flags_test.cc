@@ -10,6 +10,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/text/program_text.h"
 #include "tests/models.h"
 #include "transpiler/transpile.h"
 
@@ -65,8 +66,42 @@ INSTANTIATE_TEST_SUITE_P(Flags, OffloadFlags,
                                            Flag{"params", {"*", "fc_0*"}},
                                            Flag{"no_decay", {"*.w_*"}},
                                            Flag{"bias_correction", {"true", "false"}},
+                                           Flag{"staging", {"all", "double"}},
                                            Flag{"order", {"early_start", "few_switches"}}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Modes that do not place ops read them with --place and --device_memory.
+TEST(PlacementFlags, AreReadByEveryModeThatPlacesOps) {
+  const Model model = ReadModels().at("mlp_adam");
+  const auto rewritten = [&](const std::string& mode, const std::string& place,
+                             std::map<std::string, std::string> flags,
+                             std::string* text) -> absl::Status {
+    Program main = model.main, startup = model.startup;
+    ProgramPair programs{&main, &startup};
+    TranspileOptions options;
+    options.mode = mode;
+    options.mode_flags = std::move(flags);
+    options.place = place;
+    if (mode != "none") options.cluster.nranks = 2;
+    const absl::Status status = Transpile(options, programs).status();
+    *text = ProgramText(main);
+    return status;
+  };
+  std::string text, other;
+  for (const char* mode : {"none", "grad_allreduce", "local_sgd"}) {
+    SCOPED_TRACE(mode);
+    WEFT_ASSERT_OK(rewritten(mode, "type:adam=cpu", {}, &text));
+    for (const auto& flag :
+         std::map<std::string, std::string>{{"order", "few_switches"}, {"staging", "double"}}) {
+      WEFT_ASSERT_OK(rewritten(mode, "type:adam=cpu", {flag}, &other));
+      if (mode == std::string("none")) {
+        EXPECT_NE(other, text) << flag.first;
+      }
+      EXPECT_THAT(std::string(rewritten(mode, "", {flag}, &other).message()),
+                  HasSubstr(absl::StrCat("does not read --", flag.first)));
+    }
+  }
+}
 
 }  // namespace
 }  // namespace weft

@@ -217,7 +217,8 @@ TEST(TrainEmbeddings, LazyAdamOnTheHostIsThatOfMindSpore) {
     ASSERT_EQ(of["params"]["beta2"], 0.999);
     WEFT_ASSERT_OK_AND_ASSIGN(
         Programs programs, ProgramsOf(kLazyAdam, absl::StrCat(of["params"]["lr"].get<double>())));
-    WEFT_ASSERT_OK(PutTableOnHost("", &programs));
+    const bool use_nesterov = of["params"]["use_nesterov"];
+    WEFT_ASSERT_OK(PutTableOnHost(use_nesterov ? "{use_nesterov=true}" : "", &programs));
     ASSERT_TRUE(IsOnTwoDevices(programs.main));
     std::vector<Lookups> steps;
     for (const Json& step : of["steps"]) steps.push_back({step["rows"], step["grad"]});
@@ -230,7 +231,7 @@ TEST(TrainEmbeddings, LazyAdamOnTheHostIsThatOfMindSpore) {
       ExpectNear(values.at(absl::StrCat(step, "/0/v")), after["Moment2"], of);
     }
   }
-  EXPECT_EQ(num_cases, 3);
+  EXPECT_EQ(num_cases, 4);
 }
 
 const std::vector<float>& Table() {

@@ -22,6 +22,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "ops/analysis/device_memory.h"
 #include "ops/analysis/device_placement.h"
 #include "ops/analysis/parameter_bytes.h"
 #include "ops/float16.h"
@@ -283,6 +284,15 @@ absl::StatusOr<Tensor> TrainWith(absl::string_view offload, absl::string_view ty
   std::string text = Text(kMain, of, /*has_master=*/false);
   text = absl::StrReplaceAll(text, {{" = adam(", absl::StrCat(" = ", type, "(")},
                                     {"multi_precision=false}", absl::StrCat(attrs, "}")}});
+  if (type == "momentum") {
+    text = absl::StrReplaceAll(
+        text, {{"Beta1PowOut=[b1], Beta2PowOut=[b2], Moment1Out=[m], Moment2Out=[v],",
+                "VelocityOut=[m],"},
+               {"Beta1Pow=[b1], Beta2Pow=[b2], ", ""},
+               {"Moment1=[m], Moment2=[v], Param=[w]", "Param=[w], Velocity=[m]"}});
+    const size_t begin = text.find("beta1=");
+    text.erase(begin, text.find("mu=") - begin);
+  }
   WEFT_ASSIGN_OR_RETURN(Program main, ParseProgramText(text));
   WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgramText(Text(kStartup, of, false)));
   TranspileOptions options;
@@ -316,6 +326,13 @@ TEST(TrainOffload, ChangesOfDecayedParametersAreThoseOfTheWholeUpdate) {
       {"lamb", "weight_decay=0.5", {0, 0, 0, 0, 0}},  // a norm of 0 in the first step
       {"lamb", "weight_decay=0.0", {1, -2, 0.5, 0, 3}},
       {"lamb", "always_adapt=true, weight_decay=0.0", {1, -2, 0.5, 0, 3}},
+      {"momentum",
+       "mu=0.9, regularization_coeff=0.5, regularization_method=\"l2_decay\"",
+       {1, -2, 0.5, 0.125, 3}},
+      {"momentum",
+       "mu=0.9, regularization_coeff=0.5, regularization_method=\"l2_decay\", rescale_grad=0.5, "
+       "use_nesterov=true",
+       {1, -2, 0.5, 0.125, 3}},
   };
   for (const auto& of : cases) {
     SCOPED_TRACE(absl::StrCat(of.type, ", ", of.attrs));
@@ -491,25 +508,48 @@ TEST(TrainOffload, DenseGradientsOfEmbeddingsAreRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the gradient is dense")));
 }
 
-// What `weft stats` prints is what a run has.
-TEST(TrainOffload, MemoryOfTheAcceleratorIsEstimated) {
-  TrainingPrograms programs = BuildPrograms(Layers(OptimizerKind::kAdam));
-  TranspileOptions options;
-  options.passes = "optimizer-offload,hetero-partition{place=op_device}";
-  options.cluster.nranks = 1;
-  WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup));
-  ValueMemory memory;
-  WEFT_ASSERT_OK(
-      Train(programs.main, programs.startup, programs.feeds, 1, 1, {}, nullptr, &memory).status());
-  PlanOptions plan;
-  plan.kernels = &CpuKernels();
-  WEFT_ASSERT_OK_AND_ASSIGN(const MemoryEstimate estimate,
-                            EstimateMemory(programs.main, plan, kBatch));
-  ASSERT_TRUE(memory.on_two_devices);
-  EXPECT_EQ(estimate.memory.kept, memory.kept);
-  EXPECT_EQ(estimate.memory.arena, memory.arena);
-  EXPECT_EQ(estimate.memory.host_kept, memory.host_kept);
-  EXPECT_EQ(estimate.memory.host_arena, memory.host_arena);
+// What `weft stats` prints is what a run has, and no more than what placement by memory assumes.
+TEST(TrainOffload, MemoryOfBothDevicesIsEstimated) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    TrainingPrograms programs = BuildPrograms(Layers(OptimizerKind::kAdam));
+    TranspileOptions options = Mode("optimizer_offload", {{"buckets", "count{count=2}"}});
+    if (ranks == 1) {
+      options = {};
+      options.passes = "optimizer-offload,hetero-partition{place=op_device,staging=double}";
+      options.cluster.nranks = 1;
+    }
+    WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup));
+    ValueMemory memory;
+    WEFT_ASSERT_OK(
+        Train(programs.main, programs.startup, programs.feeds, 1, ranks, {}, nullptr, &memory)
+            .status());
+    PlanOptions plan;
+    plan.kernels = &CpuKernels();
+    plan.nranks = ranks;
+    WEFT_ASSERT_OK_AND_ASSIGN(const MemoryEstimate estimate,
+                              EstimateMemory(programs.main, plan, kBatch / ranks));
+    ASSERT_TRUE(memory.on_two_devices);
+    EXPECT_EQ(estimate.memory.kept, memory.kept);
+    EXPECT_EQ(estimate.memory.arena, memory.arena);
+    EXPECT_EQ(estimate.memory.host_kept, memory.host_kept);
+    EXPECT_EQ(estimate.memory.host_arena, memory.host_arena);
+    const DeviceMemories above = EstimateDeviceMemory(programs.main, {}, kBatch / ranks);
+    EXPECT_GE(above.Of(DeviceKind::kAccelerator).bytes(), memory.kept + memory.arena);
+    EXPECT_GE(above.Of(DeviceKind::kHost).bytes(), memory.host_kept + memory.host_arena);
+  }
+}
+
+// Also of gradients that travel as slices of buffers.
+TEST(TrainOffload, BytesOfParametersInBucketsAreCounted) {
+  for (const char* buckets : {"none", "count{count=2}"}) {
+    TrainingPrograms programs = BuildPrograms(Layers(OptimizerKind::kAdam));
+    WEFT_ASSERT_OK(Rewrite(Mode("optimizer_offload", {{"buckets", buckets}}), &programs.main,
+                           &programs.startup));
+    const ParameterBytes bytes = FindParameterBytes(programs.main);
+    EXPECT_EQ(bytes.Of(DeviceKind::kAccelerator), 8) << buckets;
+    EXPECT_NEAR(bytes.Of(DeviceKind::kHost), 16, 0.5) << buckets;
+  }
 }
 
 // --- Bytes of a parameter ------------------------------------------------------------------------

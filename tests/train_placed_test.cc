@@ -11,6 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "executor/checkpoint.h"
@@ -138,7 +140,7 @@ TEST_P(TrainPlaced, HasTheBitsOfOneDevice) {
       WEFT_ASSERT_OK(Rewrite(kDataParallel, ranks, &programs));
     }
     WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(programs, ranks));
-    for (const char* order : {"early_start", "few_switches"}) {
+    for (const char* order : {"early_start", "few_switches", "early_start,staging=double"}) {
       TrainingPrograms placed = programs;
       WEFT_ASSERT_OK(Rewrite(
           absl::StrCat("hetero-partition{order=", order, ",place=\"", GetParam().place, "\"}"),
@@ -255,6 +257,92 @@ TEST(TrainPlacedBuffers, CollectivesOnTheHostHaveTheBitsOfOneDevice) {
                          kRanks, &programs));
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(programs, kRanks));
   EXPECT_EQ(trained.bits, expected.bits);
+}
+
+// --- Buckets on their way to the host ------------------------------------------------------------
+
+// All layers but the first and the last have the same sizes.
+TrainingSpec EqualLayers() {
+  TrainingSpec spec;
+  for (int i = 0; i < 8; ++i) spec.layers.push_back({6, Activation::kTanh, /*bias=*/true});
+  spec.layers.push_back({3, Activation::kNone, /*bias=*/true});
+  spec.head.layer = static_cast<int>(spec.layers.size());
+  spec.weights_by = spec.biases_by = OptimizerKind::kAdam;
+  return spec;
+}
+
+// Two ranks that update on the host, with so many gradients in a bucket.
+TrainingPrograms Buckets(absl::string_view staging, int count) {
+  TrainingPrograms programs = BuildPrograms(EqualLayers());
+  const std::string passes = absl::StrCat(
+      "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce{buckets=\"count{count=", count,
+      "}\"},hetero-partition{place=\"type:adam=cpu\",staging=", staging, "}");
+  WEFT_EXPECT_OK(Rewrite(passes, /*ranks=*/2, &programs));
+  return programs;
+}
+
+int CountOps(const Program& program, absl::string_view type) {
+  int count = 0;
+  for (OpId id : program.block(0).ops()) count += program.op(id).type() == type ? 1 : 0;
+  return count;
+}
+
+// Of a coalesce_tensor as text.
+std::vector<std::string> SlicesIn(absl::string_view line) {
+  line.remove_prefix(line.find("Input=[") + 7);
+  return absl::StrSplit(line.substr(0, line.find(']')), ", ");
+}
+
+TEST(TrainPlacedBuckets, EachIsOneCopy) {
+  for (const char* staging : {"all", "double"}) {
+    const TrainingPrograms programs = Buckets(staging, 2);
+    EXPECT_EQ(CountOps(programs.main, "c_allreduce_sum"), 10);
+    EXPECT_EQ(CountOps(programs.main, "memcpy_d2h"), 10);
+    EXPECT_EQ(CountOps(programs.main, "coalesce_tensor"), 20);
+  }
+}
+
+TEST(TrainPlacedBuckets, TakingTurnsNeedTheMemoryOfTwo) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained all, Train(Buckets("all", 2), /*ranks=*/2));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained two, Train(Buckets("double", 2), /*ranks=*/2));
+  EXPECT_EQ(two.bits, all.bits);
+  constexpr int64_t kBucket = 2 * 256;  // 6 x 6 and 6 elements, aligned
+  EXPECT_GE(all.memory.host_live, 10 * kBucket);
+  EXPECT_LE(two.memory.host_live, 3 * kBucket);
+  EXPECT_LE(two.memory.live, all.memory.live - 2 * kBucket);
+  EXPECT_EQ(two.memory.host_kept, all.memory.host_kept);
+}
+
+// Mutants: the verifier finds buffers of the host whose slices are not those of the accelerator.
+TEST(TrainPlacedBuckets, BufferOnTheHostHasTheSlicesOfTheOther) {
+  const TrainingPrograms original = BuildPrograms(EqualLayers());
+  const TrainingPrograms programs = Buckets("double", 4);
+  VerifyOptions options;
+  options.nranks = 2;
+  options.original = {&original.main, &original.startup};
+  const std::string text = ProgramText(programs.main);
+  const auto has_errors = [&](const std::string& mutant) {
+    const absl::StatusOr<Program> main = ParseProgramText(mutant);
+    WEFT_EXPECT_OK(main.status());
+    return main.ok() && Verify({{&*main, &programs.startup}}, options).HasErrors();
+  };
+  EXPECT_FALSE(has_errors(text));
+  const size_t begin = text.find("FusedOutput=[fused_gradient_2@CPU");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string line = text.substr(begin, text.find('\n', begin) - begin);
+  const auto with = [&](const std::string& other) {
+    EXPECT_NE(other, line);
+    return absl::StrReplaceAll(text, {{line, other}});
+  };
+  EXPECT_TRUE(has_errors(with("")));
+  EXPECT_TRUE(has_errors(with(absl::StrReplaceAll(line, {{"size=256", "size=128"}}))));
+  EXPECT_TRUE(has_errors(with(absl::StrReplaceAll(line, {{"[6, 6", "[6, 3"}}))));
+  EXPECT_TRUE(has_errors(with(absl::StrReplaceAll(line, {{", op_device=\"cpu\"", ""}}))));
+  // Two gradients of the same size change places.
+  const std::vector<std::string> names = SlicesIn(line);
+  ASSERT_EQ(names.size(), 4);
+  EXPECT_TRUE(
+      has_errors(with(absl::StrReplaceAll(line, {{names[0], names[2]}, {names[2], names[0]}}))));
 }
 
 TEST(TrainPlacedMemory, StatesLeaveTheAccelerator) {

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <deque>
 #include <future>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -372,10 +373,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "all other passes: type:adam=cpu,param:w=cpu,name:fc_*=sim; see pass "
                  "hetero-partition")
       ->type_name("RULES");
-  app.add_option(
-         "--device_memory", flags.options.device_memory,
-         "Bytes of an accelerator: puts on the host what does not fit (state of optimizers, "
-         "then embeddings, then other ops), so that a step takes the least predicted time")
+  AddInteger(app, "--device_memory", flags.options.device_memory, 1,
+             std::numeric_limits<int64_t>::max(),
+             "Bytes of an accelerator: puts on the host what does not fit (state of optimizers, "
+             "then embeddings, then other ops), so that a step takes the least predicted time")
       ->type_name("BYTES");
   for (const DeviceFlag& flag : kDeviceFlags) {
     app.add_option(absl::StrCat("--", flag.name), flags.device_flags[flag.name], flag.help);
@@ -463,7 +464,6 @@ void CheckFlags(Flags& flags) {
             "only --device_memory reads it");
     if (value.has_value()) options.device_flags[name] = *value;
   }
-  Require(options.device_memory.value_or(1) > 0, "--device_memory", "expected an integer >= 1");
   if (flags.context_flags["rank"] == "all") {
     flags.all_ranks = true;
     flags.context_flags["rank"].reset();

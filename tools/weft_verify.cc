@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "tools/param_attrs_file.h"
 #include "tools/step_times_file.h"
 #include "tools/weft_commands.h"
+#include "transpiler/passes/param_options.h"
 #include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/param_attrs.h"
 #include "transpiler/verify/batch.h"
@@ -90,6 +92,26 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   return programs;
 }
 
+// A program with learning rates and decays of parameters is compared with one that has them.
+absl::Status CheckUpdateOptions(const ParamAttrsByName& params, const Program& original) {
+  std::set<std::string> written;  // parameters
+  for (int block = 0; block < original.num_blocks(); ++block) {
+    for (OpId id : original.block(block).ops()) {
+      const Op op = original.op(id);
+      if (!ParamOptions::HasOptions(op)) continue;
+      for (Symbol param : op.Input("Param")) written.emplace(original.name(param));
+    }
+  }
+  for (const auto& [param, attrs] : params) {
+    if (!attrs.HasUpdateOptions() || written.count(param) > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", param,
+                     ", lr_ratio, weight_decay: expected as --original the program that pass "
+                     "param-options wrote, found one without them"));
+  }
+  return absl::OkStatus();
+}
+
 // Sets the parameters that are not replicated, and the groups of ranks.
 absl::Status ReadParamAttrs(const Options& options, const Programs& programs,
                             VerifyOptions* verify) {
@@ -105,6 +127,10 @@ absl::Status ReadParamAttrs(const Options& options, const Programs& programs,
   WEFT_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Create(spec, /*min_trainers=*/1));
   WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, ResolveGroups(cluster, &params)));
   WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, CheckParamAttrs(params, *first.main)));
+  if (programs.original.has_value()) {
+    WEFT_RETURN_IF_ERROR(
+        Annotate(options.param_attrs, CheckUpdateOptions(params, *programs.original)));
+  }
   for (const auto& [param, attrs] : params) {
     if (!attrs.is_replicated()) verify->distributed_params.insert(param);
     if (attrs.group.has_value()) verify->groups[param] = attrs.group->ranks;

@@ -135,6 +135,17 @@ TEST(WeftVerifyTest, ParamAttrsSayWhichRanksShareAParameter) {
               FailsWith(1, "weft verify: ", "parameter absent: the program has no such variable"));
 }
 
+// They change what is computed: it is compared with the program that has them.
+TEST(WeftVerifyTest, OptionsOfUpdatesAreThoseOfTheOriginal) {
+  const std::string attrs = MakeFile("options.json", R"({"w": {"lr_ratio": 0.5}})");
+  EXPECT_THAT(Verify({Right(), "--nranks", "4", "--original", Original(), "--param_attrs", attrs}),
+              FailsWith(1, "weft verify: ",
+                        "parameter w, lr_ratio, weight_decay: expected as --original the program "
+                        "that pass param-options wrote"));
+  EXPECT_THAT(Verify({Right(), "--nranks", "4", "--param_attrs", attrs}),
+              Ends(0, HasSubstr("verified: 4 ranks")));
+}
+
 TEST(WeftVerifyTest, VerdictSaysWhatItIsAboutAndWhatIsAssumed) {
   EXPECT_THAT(Verify({Right(), "--nranks", "2"}),
               Ends(0,

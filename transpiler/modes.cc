@@ -193,7 +193,7 @@ std::vector<Mode> MakeModes() {
          "param-options{$no_decay}," + weft +
              "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
              "sync-elimination,optimizer-offload{$master_weights,$offload,$params,"
-             "$bias_correction},hetero-partition{place=op_device,$order}"}},
+             "$bias_correction},hetero-partition{place=op_device,$order,$staging=double}"}},
        {},
        Mode::Trainers::kTwoOrMore,
        {},
@@ -205,7 +205,7 @@ std::vector<Mode> MakeModes() {
        {{kWeft,
          {},
          weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
-                "sync-elimination,embedding-offload{$tables,$out_of_range},"
+                "sync-elimination,embedding-offload{$tables,$out_of_range,$use_nesterov},"
                 "hetero-partition{place=op_device,$order}"}},
        {},
        Mode::Trainers::kTwoOrMore,

@@ -290,8 +290,8 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
             "loss_scale "
             "fuse trans_mode "
             "reduce_method degree travel_type accumulate_type lowering division clip "
-            "bcast_period no_decay master_weights offload params bias_correction order tables "
-            "out_of_range")
+            "bcast_period no_decay master_weights offload params bias_correction order staging "
+            "tables out_of_range use_nesterov")
       << "if a new mode has a flag, list it here";
 }
 

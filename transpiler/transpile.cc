@@ -1,7 +1,10 @@
 #include "transpiler/transpile.h"
 
 #include <future>
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -27,15 +30,38 @@
 namespace weft {
 namespace {
 
-absl::StatusOr<std::vector<Spec>> ExpandModeOf(const TranspileOptions& options) {
-  return ExpandMode(options.mode, options.dialect, options.mode_flags, ContextFlagsGiven(options));
-}
-
 // Pass hetero-partition, last: that of the mode, if it has one.
 Spec& HeteroPartitionOf(std::vector<Spec>* passes) {
   const std::string name(HeteroPartition::kName);
   if (passes->empty() || passes->back().name != name) passes->push_back({name, {}});
   return passes->back();
+}
+
+bool Reads(const Mode& mode, const std::string& flag) {
+  return absl::c_any_of(mode.pipelines, [&](const ModePipeline& pipeline) {
+    return absl::c_linear_search(FlagsOf(mode, pipeline), flag);
+  });
+}
+
+// Where place or device_memory is given, modes that do not have pass hetero-partition read its
+// flags, too.
+absl::StatusOr<std::vector<Spec>> ExpandModeOf(const TranspileOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const Mode* const mode, FindMode(options.mode));
+  const bool places = !options.place.empty() || options.device_memory.has_value();
+  std::map<std::string, std::string> flags = options.mode_flags;
+  std::vector<std::pair<std::string, std::string>> of_place;
+  for (const char* flag : {"order", "staging"}) {
+    const auto given = flags.find(flag);
+    if (!places || given == flags.end() || Reads(*mode, flag)) continue;
+    of_place.push_back(*given);
+    flags.erase(given);
+  }
+  WEFT_ASSIGN_OR_RETURN(std::vector<Spec> passes,
+                        ExpandMode(*mode, options.dialect, flags, ContextFlagsGiven(options)));
+  if (of_place.empty()) return passes;
+  Spec& pass = HeteroPartitionOf(&passes);
+  pass.options.insert(pass.options.end(), of_place.begin(), of_place.end());
+  return passes;
 }
 
 // Places ops after all other passes.

@@ -25,6 +25,8 @@ using Bytes = absl::int128;
 // Values lie apart from each other.
 constexpr int64_t kAlignment = 64, kApart = 320;
 
+constexpr DeviceStream kHostStream{DeviceStream::Kind::kHost, -1};
+
 int64_t Clamp(Bytes bytes) {
   return static_cast<int64_t>(std::min<Bytes>(bytes, std::numeric_limits<int64_t>::max()));
 }
@@ -43,11 +45,13 @@ struct Life {
   }
 };
 
-// By position in the root block, when ops may run (executor/step_lives.h).
+// By position in the root block, when ops may run, on the timeline of a stream
+// (executor/step_lives.h).
 class OpLives {
  public:
-  OpLives(const Program& program, const StreamSurvey& survey)
-      : num_ops_(static_cast<int>(program.block(0).ops().size())),
+  OpLives(const Program& program, const StreamSurvey& survey, int timeline)
+      : timeline_(timeline),
+        num_ops_(static_cast<int>(program.block(0).ops().size())),
         lives_(num_ops_),
         clocks_(survey.num_streams(), std::vector<int>(survey.num_streams(), 0)),
         running_(survey.num_streams()) {
@@ -76,8 +80,8 @@ class OpLives {
   void Run(int stream, int i) {
     clocks_[stream][stream] = i + 1;
     lives_[i] = {i, i};
-    if (stream == 0) return;
-    lives_[i] = {clocks_[stream][0], num_ops_};
+    if (stream == timeline_) return;
+    lives_[i] = {clocks_[stream][timeline_], num_ops_};
     running_[stream].push_back(i);
   }
 
@@ -102,16 +106,17 @@ class OpLives {
     }
   }
 
-  // Ends lives of ops that the compute stream has waited for.
+  // Ends lives of ops that the timeline has waited for.
   void Finish(int position) {
-    for (size_t s = 1; s < running_.size(); ++s) {
-      while (!running_[s].empty() && running_[s].front() < clocks_[0][s]) {
+    for (size_t s = 0; s < running_.size(); ++s) {
+      while (!running_[s].empty() && running_[s].front() < clocks_[timeline_][s]) {
         lives_[running_[s].front()].last = position;
         running_[s].pop_front();
       }
     }
   }
 
+  const int timeline_;
   const int num_ops_;
   std::vector<Life> lives_;
   std::vector<std::vector<int>> clocks_;  // by stream: ops of each stream before this are done
@@ -126,7 +131,8 @@ class Estimator {
         traits_(program),
         placement_(program),
         survey_(program),
-        lives_of_ops_(program, survey_),
+        lives_of_ops_{OpLives(program, survey_, 0),
+                      OpLives(program, survey_, std::max(0, survey_.StreamOf(kHostStream)))},
         types_(program),
         vars_(program.var_id_limit()) {
     for (VarId id : FindData(program)) AddData(id, feeds);
@@ -143,6 +149,7 @@ class Estimator {
       for (OpId id : program_.block(block).ops()) AddAccesses(program_.op(id));
     }
     for (Symbol loss : FindLosses(program_)) Keep(program_.block(0).FindVar(loss));
+    JoinSlices();
     for (int block = 0; block < program_.num_blocks(); ++block) {
       for (VarId id : program_.block(block).vars()) AddVariable(id);
     }
@@ -170,6 +177,7 @@ class Estimator {
     bool is_named = false;
     bool is_written = false;
     bool is_fused = false;  // a buffer, which the members are slices of
+    int num_makers = 0;     // of the buffers that it is in
   };
 
   void AddData(VarId id, const FeedLayouts& feeds) {
@@ -259,8 +267,8 @@ class Estimator {
       }
       bytes += vars_[step.outputs[i].value()].bytes.value_or(0);
     }
-    AddChange(placement_.DeviceOf(op.id()), lives_of_ops_.Of(static_cast<int>(op.position())),
-              bytes);
+    const DeviceKind device = placement_.DeviceOf(op.id());
+    AddChange(device, LifeOn(device, op), bytes);
   }
 
   static Bytes Converted(const absl::optional<TensorType>& type) {
@@ -283,17 +291,20 @@ class Estimator {
   void AddAccesses(const Op& op) {
     if (traits_.Has(op, Trait::kStreamSync) || traits_.Has(op, Trait::kRingSetup)) return;
     const bool is_plain = op.block() == 0 && op.SubBlocks().empty() && traits_.IsRegistered(op);
-    const bool keeps = !is_plain || traits_.Has(op, Trait::kAlias) || IsFetch(op.type());
+    const bool makes_buffer = traits_.Has(op, Trait::kAlias);
+    const bool places_buffer = makes_buffer && is_plain && PlacesBuffer(op);
+    const bool keeps = !is_plain || (makes_buffer && !places_buffer) || IsFetch(op.type());
+    if (places_buffer) buffers_.push_back(op.id());
     const Block block = program_.block(op.block());
-    const Life life = op.block() == 0 ? lives_of_ops_.Of(static_cast<int>(op.position())) : Life();
     const auto visit = [&](Symbol name, bool writes) {
       const VarId id = block.Resolve(name);
       if (!id.valid()) return;
       Variable& variable = vars_[id.value()];
-      variable.life.Add(life);
+      if (op.block() == 0) variable.life.Add(LifeOn(placement_.MemoryOf(id), op));
       variable.is_named = true;
+      if (makes_buffer && writes && ++variable.num_makers > 1) variable.is_kept = true;
       // One that a step begins with.
-      if (keeps || (!writes && !variable.is_written)) variable.is_kept = true;
+      if (keeps || (!writes && !variable.is_written && !makes_buffer)) variable.is_kept = true;
       variable.is_written |= writes;
     };
     for (Symbol name : op.input_args()) visit(name, false);
@@ -302,6 +313,39 @@ class Estimator {
       const VarId id = block.Resolve(fused);
       if (id.valid()) vars_[id.value()].is_fused = true;
     }
+  }
+
+  // Whether the executor may place the buffer among the values of a step
+  // (executor/placed_buffers.h).
+  bool PlacesBuffer(const Op& op) const {
+    const auto says = [&](const char* attr) { return op.BoolAttr(attr).value_or(false); };
+    return placement_.on_two_devices() && !says("copy_data") && !says("set_constant") &&
+           !says("persist_output");
+  }
+
+  // A buffer and its slices live together, or all of them are kept.
+  void JoinSlices() {
+    for (OpId id : buffers_) {
+      const Op op = program_.op(id);
+      Life life;
+      bool is_kept = false;
+      for (Symbol name : op.output_args()) {
+        const VarId var = program_.block(0).FindVar(name);
+        if (!var.valid()) continue;
+        life.Add(vars_[var.value()].life);
+        is_kept |= vars_[var.value()].is_kept || program_.var(var).persistable();
+      }
+      for (Symbol name : op.output_args()) {
+        const VarId var = program_.block(0).FindVar(name);
+        if (!var.valid()) continue;
+        vars_[var.value()].life = life;
+        vars_[var.value()].is_kept = is_kept;
+      }
+    }
+  }
+
+  const Life& LifeOn(DeviceKind device, const Op& op) const {
+    return lives_of_ops_[static_cast<int>(device)].Of(static_cast<int>(op.position()));
   }
 
   void AddVariable(VarId id) {
@@ -346,9 +390,10 @@ class Estimator {
   OpTraits traits_;
   const DevicePlacement placement_;
   const StreamSurvey survey_;
-  const OpLives lives_of_ops_;
+  const std::array<OpLives, kNumDeviceKinds> lives_of_ops_;  // by device
   TypeFlow types_;
   std::vector<Variable> vars_;               // by VarId
+  std::vector<OpId> buffers_;                // the ops that make those that are placed
   std::vector<std::vector<Bytes>> changes_;  // by device, at each op of the root block, and after
   std::array<Bytes, kNumDeviceKinds> kept_{};
   int64_t num_unknown_ = 0;

@@ -63,15 +63,17 @@ class GroupFinder {
 
   void VisitCollective(const Op& op) {
     const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
-    for (Symbol out : op.output_args()) {
-      Mark(out, ranks.ok() ? *ranks : std::vector<int>());
-      const auto members = members_.find(out);
-      if (members == members_.end()) continue;
-      for (Symbol member : members->second) Mark(member, ranks.ok() ? *ranks : std::vector<int>());
-    }
+    for (Symbol out : op.output_args()) Mark(out, ranks.ok() ? *ranks : std::vector<int>());
   }
 
   void Mark(Symbol variable, const std::vector<int>& ranks) {
+    MarkOne(variable, ranks);
+    const auto members = members_.find(variable);
+    if (members == members_.end()) return;
+    for (Symbol member : members->second) MarkOne(member, ranks);
+  }
+
+  void MarkOne(Symbol variable, const std::vector<int>& ranks) {
     if (ranks.empty()) {
       reduced_.erase(variable);
     } else {

@@ -45,6 +45,17 @@ TEST(GroupVariables, AreFoundThroughBuffersAndClipping) {
               ElementsAre(Pair("w", ElementsAre(0)), Pair("w_v", ElementsAre(0))));
 }
 
+TEST(GroupVariables, AreFoundThroughCopiesOfBuffers) {
+  EXPECT_THAT(Found(absl::StrCat(R"(
+    FusedOutput=[g], Output=[w@GRAD] = coalesce_tensor(Input=[w@GRAD]) {dtype=5}
+    FusedOutput=[f], Output=[v@GRAD] = coalesce_tensor(Input=[v@GRAD]) {dtype=5}
+    Out=[f] = c_allreduce_avg(X=[f]) {group_ranks=ints[0], ring_id=1}
+    Out=[g] = memcpy_d2h(X=[f])
+)",
+                                 kUpdates)),
+              ElementsAre(Pair("w", ElementsAre(0)), Pair("w_v", ElementsAre(0))));
+}
+
 TEST(GroupVariables, OfGradientsThatAreReducedOrMadeAnewLaterAreNone) {
   for (const char* later :
        {"Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0}", "Out=[w@GRAD] = relu(X=[x])"}) {

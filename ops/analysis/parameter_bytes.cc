@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "ops/analysis/device_placement.h"
 #include "ops/analysis/updates.h"
 #include "ops/schema/tensor_type.h"
@@ -53,16 +55,29 @@ class Counter {
         std::max<int64_t>(NumElements(type->dims), 0) * static_cast<int64_t>(SizeOf(type->dtype));
   }
 
-  // Variables that are copied to those that count, or from them.
+  // Variables that are copied to those that count, or from them, also as slices of buffers.
   void AddCopies() {
+    absl::flat_hash_map<Symbol, absl::Span<const Symbol>> slices;  // by buffer
+    const auto slices_of = [&](const Symbol& name) {
+      const auto found = slices.find(name);
+      return found == slices.end() ? absl::MakeConstSpan(&name, 1) : found->second;
+    };
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
+      for (Symbol buffer : op.Output("FusedOutput")) slices[buffer] = op.Output("Output");
       if (!CopiesFrom(op.type()).has_value() || op.args().size() != 2) continue;
-      const VarId from = Find(op, op.input_args()[0]), to = Find(op, op.output_args()[0]);
-      if (!from.valid() || !to.valid()) continue;
-      if (is_counted_[from.value()]) Add(to);
-      if (is_counted_[to.value()]) Add(from);
+      const absl::Span<const Symbol> from = slices_of(op.input_args()[0]);
+      const absl::Span<const Symbol> to = slices_of(op.output_args()[0]);
+      for (size_t i = 0; i < from.size() && i < to.size(); ++i) {
+        AddCopy(Find(op, from[i]), Find(op, to[i]));
+      }
     }
+  }
+
+  void AddCopy(VarId from, VarId to) {
+    if (!from.valid() || !to.valid()) return;
+    if (is_counted_[from.value()]) Add(to);
+    if (is_counted_[to.value()]) Add(from);
   }
 
   const Program& program_;

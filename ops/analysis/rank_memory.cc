@@ -16,6 +16,8 @@ void RankMemory::StartWalk(std::vector<RankValue> values, bool has_expressions) 
   is_held_.assign(program_.var_id_limit(), false);
   std::fill(fused_.begin(), fused_.end(), -1);
   groups_.clear();
+  alignments_.clear();
+  elements_.clear();
   logs_.clear();
 }
 
@@ -51,9 +53,18 @@ void RankMemory::Write(VarId var, const RankValue& value) {
   held = value;
 }
 
-void RankMemory::Fuse(VarId buffer, Group members) {
+void RankMemory::Fuse(VarId buffer, Group members, int64_t alignment,
+                      std::vector<int64_t> elements) {
   fused_[buffer.value()] = static_cast<int>(groups_.size());
   groups_.push_back(std::move(members));
+  alignments_.push_back(alignment);
+  elements_.push_back(std::move(elements));
+}
+
+bool RankMemory::AreLaidOutAlike(Symbol a, Symbol b) const {
+  const int first = fused_[Resolve(a).value()], second = fused_[Resolve(b).value()];
+  return first == second || (alignments_[first] == alignments_[second] &&
+                             !elements_[first].empty() && elements_[first] == elements_[second]);
 }
 
 std::vector<RankMemory::LogEntry> RankMemory::EndLog() {

@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_ANALYSIS_RANK_MEMORY_H_
 #define WEFT_OPS_ANALYSIS_RANK_MEMORY_H_
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -62,14 +63,17 @@ class RankMemory {
   bool IsWritten(VarId var) const { return is_written_[var.value()]; }
   const std::vector<bool>& is_written() const { return is_written_; }  // by VarId
 
-  // From now on `buffer` consists of those variables.
-  void Fuse(VarId buffer, Group members);
+  // From now on `buffer` consists of those variables, each at a multiple of so many elements.
+  // `elements`: of each; empty: not known.
+  void Fuse(VarId buffer, Group members, int64_t alignment, std::vector<int64_t> elements);
   // The members of a fused buffer; null for other variables. Valid until the next Fuse.
   const Group* GroupOf(Symbol name) const {
     const VarId var = Resolve(name);
     if (!var.valid() || fused_[var.value()] < 0) return nullptr;
     return &groups_[fused_[var.value()]];
   }
+  // Whether the members of two fused buffers are known to lie at the same elements. O(members).
+  bool AreLaidOutAlike(Symbol a, Symbol b) const;
   // The members of a fused buffer, or the variable itself.
   Group MembersOf(Symbol name) const {
     const Group* group = GroupOf(name);
@@ -101,7 +105,9 @@ class RankMemory {
   std::vector<bool> is_held_;      // by VarId: written in this walk
   std::vector<int> fused_;         // by VarId: into groups_; -1: no buffer
   std::vector<Group> groups_;
-  std::vector<bool> is_written_;  // by VarId
+  std::vector<int64_t> alignments_;             // of groups_
+  std::vector<std::vector<int64_t>> elements_;  // of the members of groups_
+  std::vector<bool> is_written_;                // by VarId
   // Of the blocks that enclose the current op.
   std::vector<std::vector<LogEntry>> logs_;
 };

@@ -20,6 +20,7 @@
 #include "ops/analysis/rank_memory.h"
 #include "ops/analysis/rank_recipe.h"
 #include "ops/analysis/rank_steps.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/program.h"
 
@@ -208,7 +209,7 @@ class RankInterpreter {
     if (buffer.empty()) return;
     const VarId fused = memory_.Resolve(buffer[0]);
     if (!fused.valid()) return;
-    memory_.Fuse(fused, std::move(group));
+    memory_.Fuse(fused, std::move(group), SliceAlignment(op), SliceElements(op));
   }
 
   // --- Collectives -------------------------------------------------------------------------------
@@ -456,18 +457,21 @@ class RankInterpreter {
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
     size_t members = 0;
+    Symbol buffer;  // the first
     bool all_alike = recipe.is_elementwise;
+    const auto add = [&](Symbol name, const Group& group) {
+      if (members == 0) buffer = name;
+      all_alike = all_alike && (name == buffer || memory_.AreLaidOutAlike(name, buffer));
+      members = group.size();
+    };
     for (Symbol name : in) {
       const Group* group = memory_.GroupOf(name);
-      if (group == nullptr) continue;
-      all_alike = all_alike && (members == 0 || members == group->size());
-      members = group->size();
+      if (group != nullptr) add(name, *group);
     }
     for (Symbol name : out) {
       const Group* group = memory_.GroupOf(name);
-      if (group == nullptr && members == 0) continue;
-      all_alike = all_alike && group != nullptr && (members == 0 || members == group->size());
-      if (group != nullptr) members = group->size();
+      if (group != nullptr) add(name, *group);
+      all_alike = all_alike && (group != nullptr || members == 0);
     }
     member_visits_ += static_cast<int64_t>(members);
     if (members > 0 && member_visits_ > kMaxMemberVisits) return VisitUnfollowed(op);

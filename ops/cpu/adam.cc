@@ -49,6 +49,9 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const for
   const bool as_paddle = spec.paddle_cpu_quirks && kind != GradKind::kDense;
   // With lazy_mode, rows without a gradient keep their values, including moments.
   if (kind == GradKind::kRows && !spec.attrs.Bool("lazy_mode")) kind = GradKind::kRowsAmongAll;
+  if (adam.use_nesterov && adam.amsgrad) {
+    return absl::UnimplementedError("attribute use_nesterov: no kernel for true with amsgrad");
+  }
   const UpdateSlots& slots = adam.amsgrad ? AmsgradSlots() : AdamSlots();
   return MakeUpdate(spec, kind, slots, [=, powers = Powers(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
@@ -68,6 +71,12 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const for
         return ForEach<T>(count, [=](int64_t k) {
           const int64_t i = begin + k;
           f(p[i], g[k], m1[i], m2[i], m2_max[i]);
+        });
+      }
+      if (adam.use_nesterov) {
+        return ForEach<T>(count, [=](int64_t k) {
+          const int64_t i = begin + k;
+          f.Ahead(p[i], g[k], m1[i], m2[i]);
         });
       }
       ForEach<T>(count, [=](int64_t k) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -49,6 +51,16 @@ TEST(CoalesceTensor, UnwrittenTensorsBecomeViewsOfOneBuffer) {
   a.Resize(DType::kFloat32, {3});
   a.data<float>()[2] = 7;
   EXPECT_THAT(Values<float>(buffer), ElementsAre(0, 0, 7, 0, 5, 0, 0, 0));
+}
+
+// Other values may have used the memory since.
+TEST(CoalesceTensor, PaddingIsClearedInEveryStep) {
+  Tensor a, b, buffer;
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op, Make(&a, &b, &buffer, kShapes));
+  WEFT_ASSERT_OK(op.Run());
+  std::fill_n(buffer.data<float>(), buffer.size(), 9.0f);
+  WEFT_ASSERT_OK(op.Run());
+  EXPECT_THAT(Values<float>(buffer), ElementsAre(9, 9, 9, 0, 9, 9, 0, 0));
 }
 
 TEST(CoalesceTensor, LaidOutTensorsStayWhereTheyAre) {

@@ -197,6 +197,13 @@ struct Adam {
       moments.Advance(g, m1, m2);
       p = shrink * p - lr * (m1 / (std::sqrt(m2) + epsilon));
     }
+    // By the mean beta1 m1 + (1 - beta1) g instead of m1, as Nesterov momentum: MindSpore's
+    // LazyAdam.
+    WEFT_HOST_DEVICE void Ahead(T& p, T g, T& m1, T& m2) const {
+      moments.Advance(g, m1, m2);
+      const T ahead = moments.beta1 * m1 + (1 - moments.beta1) * g;
+      p = shrink * p - lr * (ahead / (std::sqrt(m2) + epsilon));
+    }
     // By the largest m2 so far: Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond"
     // (2018).
     WEFT_HOST_DEVICE void operator()(T& p, T g, T& m1, T& m2, T& m2_max) const {
@@ -212,12 +219,14 @@ struct Adam {
   double lr_ratio = 1;         // a factor of the learning rate
   double update_lr_ratio = 1;  // lr_ratio, in the rest of the formula
   bool amsgrad;                // a third state, Moment2Max, has the largest m2 so far
+  bool use_nesterov;           // Step::Ahead
 
   explicit Adam(const OpAttrs& attrs)
       : beta1(attrs.Float("beta1")),
         beta2(attrs.Float("beta2")),
         epsilon(attrs.Float("epsilon")),
-        amsgrad(attrs.Has("amsgrad") && attrs.Bool("amsgrad")) {}
+        amsgrad(attrs.Has("amsgrad") && attrs.Bool("amsgrad")),
+        use_nesterov(attrs.Has("use_nesterov") && attrs.Bool("use_nesterov")) {}
   template <typename T>
   WEFT_HOST_DEVICE Step<T> At(T lr, T b1, T b2) const {
     const T correction = std::sqrt(1 - b2);

@@ -385,6 +385,7 @@ template <typename F>
 absl::StatusOr<Kernel> AdamUpdate(OpKernel op) {
   const formulas::Adam f = F(op.attrs());
   if (f.amsgrad) return absl::UnimplementedError("attribute amsgrad: no kernel for true");
+  if (f.use_nesterov) return absl::UnimplementedError("attribute use_nesterov: no kernel for true");
   WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<2>::Make(op, f.kStates));
   if (!operands.b1.in || !operands.b2.in) {
     return absl::InvalidArgumentError("inputs Beta1Pow and Beta2Pow: missing");

@@ -173,6 +173,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"Moment"})));
+  // Paddle does not have use_nesterov: MindSpore's LazyAdam does.
   schemas->Add(AdamOrAdamW("adam")
                    .AttrSincePaddle3("amsgrad", false)
                    .Attr("beta1", 0.9f)
@@ -182,6 +183,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("min_row_size_to_use_multithread", int64_t{1000})
                    .Attr("multi_precision", false)
                    .Attr("use_global_beta_pow", false)
+                   .Attr("use_nesterov", false)
                    .With(Trait::kElementwise));
   schemas->Add(AdamOrAdamW("adamw")
                    .AttrSincePaddle3("amsgrad", false)

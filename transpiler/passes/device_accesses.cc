@@ -49,6 +49,12 @@ const std::vector<VarId>& DeviceAccesses::SharedWith(VarId var) const {
   return buffer == nullptr ? BuffersOf(var) : buffer->slices;
 }
 
+absl::Span<const VarId> DeviceAccesses::PartsOf(const VarId& var) const {
+  const SlicedBuffer* const buffer = FindBuffer(var);
+  if (buffer == nullptr) return absl::MakeConstSpan(&var, 1);
+  return buffer->slices;
+}
+
 void DeviceAccesses::Add(const Block& block, Symbol name, bool reads, bool writes,
                          std::vector<DeviceAccess>* accesses) const {
   const VarId var = block.Resolve(name);
@@ -88,6 +94,9 @@ void DeviceAccesses::AddBuffer(const Op& op, OpId root) {
     SlicedBuffer& buffer = buffers_[var];
     const absl::flat_hash_set<VarId> known(buffer.slices.begin(), buffer.slices.end());
     buffer.made_by.push_back(root);
+    for (const char* attr : {"copy_data", "set_constant", "persist_output"}) {
+      buffer.has_values |= op.BoolAttr(attr).value_or(false);
+    }
     for (Symbol name : op.Output("Output")) {
       const VarId slice = block.Resolve(name);
       if (!slice.valid() || known.contains(slice)) continue;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -24,6 +25,7 @@ struct DeviceAccess {
 struct SlicedBuffer {
   std::vector<OpId> made_by;  // ops of the root block
   std::vector<VarId> slices;  // each once
+  bool has_values = false;    // when it is made
 };
 
 // The accesses of all ops of the root block. An op with blocks accesses what the ops in them do,
@@ -41,6 +43,8 @@ class DeviceAccesses {
   const std::vector<VarId>& BuffersOf(VarId slice) const;
   // The variables that share memory with `var`: the slices of a buffer, the buffers of a slice.
   const std::vector<VarId>& SharedWith(VarId var) const;
+  // The slices of a buffer; of another variable, itself.
+  absl::Span<const VarId> PartsOf(const VarId& var) const;
 
  private:
   void AddOp(const Op& op, OpId root, std::vector<DeviceAccess>* accesses);

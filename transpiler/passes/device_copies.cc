@@ -9,6 +9,7 @@
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/op_edits.h"
 
 namespace weft {
 namespace {
@@ -26,11 +27,11 @@ bool Changes(const DeviceAccess& access) { return access.writes || !access.reads
 
 DeviceCopies::DeviceCopies(const Program& program, const DeviceAccesses& accesses,
                            absl::Span<const DeviceStep> steps, const std::string& accelerator,
-                           UniqueNames* names)
+                           Staging staging, UniqueNames* names)
     : program_(program),
       accesses_(accesses),
       steps_(steps),
-      values_(program, accesses, steps),
+      values_(program, accesses, steps, staging),
       accelerator_(absl::AsciiStrToUpper(accelerator)),
       names_(*names),
       before_(steps.size() + 1) {
@@ -49,6 +50,7 @@ void DeviceCopies::FindRings() {
   absl::c_sort(rings_);
   rings_.erase(std::unique(rings_.begin(), rings_.end()), rings_.end());
   const size_t num_streams = kFirstRing + rings_.size();
+  last_.assign(num_streams, 0);
   known_.assign(num_streams, std::vector<int64_t>(num_streams, 0));
 }
 
@@ -72,6 +74,7 @@ std::string DeviceCopies::StreamName(Stream stream) const {
 }
 
 void DeviceCopies::Write() {
+  MakeMirroredBuffers(0, 0);
   for (size_t i = 0; i <= steps_.size(); ++i) {
     for (const DeviceCopy& copy : values_.CopiesBefore(i)) WriteCopy(copy, i);
     if (i == steps_.size()) return;
@@ -88,7 +91,7 @@ void DeviceCopies::Write() {
       AddNeeds(step.device, access.var, access.reads, Changes(access), &needs);
     }
     WaitFor(stream, std::move(needs), i);
-    ++time_;
+    Issue(stream);
     for (const DeviceAccess& access : accesses) {
       Touch(stream, step.device, access.var, access.reads, Changes(access));
     }
@@ -99,6 +102,7 @@ void DeviceCopies::WriteCopy(const DeviceCopy& copy, size_t i) {
   const Stream stream = static_cast<Stream>(CopyStreamFrom(copy.from));
   const DeviceKind to = OtherDevice(copy.from);
   const std::string x = NameOn(copy.from, copy.var), out = NameOn(to, copy.var);
+  if (copy.ends_turn) WaitForAll(Compute(copy.from), stream, x, i);
   std::vector<Need> needs;
   AddNeeds(copy.from, copy.var, /*reads=*/true, /*writes=*/false, &needs);
   AddNeeds(to, copy.var, /*reads=*/false, /*writes=*/true, &needs);
@@ -107,10 +111,43 @@ void DeviceCopies::WriteCopy(const DeviceCopy& copy, size_t i) {
   op.role = RoleFor(program_.op(copy.reader));
   before_[i].push_back(BuildOp(op, Dialect::kWeft));
   ++num_copies_;
-  ++time_;
+  Issue(stream);
   Touch(stream, copy.from, copy.var, /*reads=*/true, /*writes=*/false);
   Touch(stream, to, copy.var, /*reads=*/false, /*writes=*/true);
+  if (!copy.ends_turn || copy.turn + 1 == values_.num_turns()) return;
+  const std::string made = MakeMirroredBuffers(copy.turn + 1, i);
+  WaitForAll(stream, Compute(to), made.empty() ? out : made, i);
 }
+
+std::string DeviceCopies::MakeMirroredBuffers(int turn, size_t i) {
+  const Stream host = Compute(DeviceKind::kHost);
+  std::string made;
+  for (; num_made_ < values_.mirrored_buffers().size(); ++num_made_) {
+    const MirroredBuffer& buffer = values_.mirrored_buffers()[num_made_];
+    if (buffer.turn > turn) break;
+    pb::OpDesc op = program_.op(buffer.made_by).ToProto();
+    for (auto* slots : {op.mutable_inputs(), op.mutable_outputs()}) {
+      for (pb::OpDesc::Var& slot : *slots) {
+        for (std::string& name : *slot.mutable_arguments()) {
+          name = NameOn(DeviceKind::kHost, program_.block(0).FindVar(program_.FindSymbol(name)));
+        }
+      }
+    }
+    SetOnHost(&op);
+    before_[i].push_back(std::move(op));
+    Issue(host);
+    Touch(host, DeviceKind::kHost, buffer.var, /*reads=*/false, /*writes=*/true);
+    made = NameOn(DeviceKind::kHost, buffer.var);
+  }
+  return made;
+}
+
+void DeviceCopies::WaitForAll(Stream waiting, Stream awaited, const std::string& variable,
+                              size_t i) {
+  WaitFor(waiting, {{awaited, last_[awaited], variable}}, i);
+}
+
+void DeviceCopies::Issue(Stream stream) { last_[stream] = ++time_; }
 
 void DeviceCopies::AddNeeds(DeviceKind device, VarId var, bool reads, bool writes,
                             std::vector<Need>* needs) {

@@ -28,11 +28,16 @@ namespace weft {
 //
 // The synchronizations of the program stay, and count. Where a stream needs more, stream_wait is
 // added: also for rings, whose collectives may work in either memory.
+//
+// The mirror of a buffer is a buffer of its own, fused@CPU, that a coalesce_tensor on the host
+// makes. If values take turns (device_turns.h), copies after a turn wait until the host is done
+// with the turns before, and ops of the accelerator that follow the copy which ends a turn, until
+// all copies before that are done: then other values may have the memory.
 class DeviceCopies {
  public:
   // `accelerator` names its mirrors. The pointers must outlive the object.
   DeviceCopies(const Program& program, const DeviceAccesses& accesses,
-               absl::Span<const DeviceStep> steps, const std::string& accelerator,
+               absl::Span<const DeviceStep> steps, const std::string& accelerator, Staging staging,
                UniqueNames* names);
 
   // What to insert before step i; at steps.size(), at the end.
@@ -63,6 +68,11 @@ class DeviceCopies {
   std::string StreamName(Stream stream) const;
   void Write();
   void WriteCopy(const DeviceCopy& copy, size_t i);
+  // Those of the turn. Returns the last one; empty: there is none.
+  std::string MakeMirroredBuffers(int turn, size_t i);
+  void WaitForAll(Stream waiting, Stream awaited, const std::string& variable, size_t i);
+  // Counts an op of the stream.
+  void Issue(Stream stream);
   // What an op that synchronizes streams orders.
   void Synchronize(const DeviceStep& step);
   void Join(Stream waiting, Stream awaited);
@@ -88,11 +98,13 @@ class DeviceCopies {
   std::array<absl::flat_hash_map<VarId, std::string>, kNumDeviceKinds> mirrors_;
   std::array<absl::flat_hash_map<VarId, Memory>, kNumDeviceKinds> memory_;
   int64_t time_ = 0;
-  std::vector<int> rings_;  // with a stream, by number
+  std::vector<int64_t> last_;  // by stream: the time of the last op
+  std::vector<int> rings_;     // with a stream, by number
   // By waiting and awaited stream: up to when the second is known to be done.
   std::vector<std::vector<int64_t>> known_;
   std::vector<std::vector<pb::OpDesc>> before_;
   std::vector<pb::VarDesc> new_vars_;
+  size_t num_made_ = 0;  // mirrored buffers
   int num_copies_ = 0;
 };
 

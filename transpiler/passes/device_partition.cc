@@ -126,22 +126,23 @@ absl::Status CheckCopied(const Program& program, const OpDevices& devices,
 
 class Partitioner {
  public:
-  Partitioner(const OpDevices& devices, const std::string& accelerator, ProgramPair& programs)
+  Partitioner(const OpDevices& devices, const PartitionOptions& options, ProgramPair& programs)
       : program_(*programs.main),
         devices_(devices),
-        accelerator_(accelerator),
+        options_(options),
         names_(programs),
         rewriter_(programs.main) {}
 
-  absl::StatusOr<Partition> Run(DeviceOrder order) {
+  absl::StatusOr<Partition> Run() {
     const DeviceAccesses accesses(program_);
     WEFT_RETURN_IF_ERROR(CheckBuffers(program_, devices_, accesses));
     WEFT_RETURN_IF_ERROR(CheckCopied(program_, devices_, accesses));
     const std::vector<PlacedOp> placed = FindDependencies(program_, devices_, accesses);
-    const std::vector<int> sequence = OrderOps(placed, order);
+    const std::vector<int> sequence = OrderOps(placed, options_.order);
     std::vector<DeviceStep> steps;
     for (int i : sequence) steps.push_back({program_.block(0).ops()[i], placed[i].device});
-    const DeviceCopies copies(program_, accesses, steps, accelerator_, &names_);
+    const DeviceCopies copies(program_, accesses, steps, options_.accelerator, options_.staging,
+                              &names_);
     WEFT_RETURN_IF_ERROR(Write(steps, copies));
     Partition partition;
     partition.segments = NumSegments(placed, sequence);
@@ -270,7 +271,7 @@ class Partitioner {
 
   void SetDevice(DeviceKind device, pb::OpDesc* desc) const {
     const std::string name =
-        device == DeviceKind::kHost ? std::string(kHostDeviceName) : accelerator_;
+        device == DeviceKind::kHost ? std::string(kHostDeviceName) : options_.accelerator;
     for (pb::OpDesc::Attr& attr : *desc->mutable_attrs()) {
       if (attr.name() != kOpDeviceAttr) continue;
       const bool says_host = attr.s() == kHostDeviceName;
@@ -286,7 +287,7 @@ class Partitioner {
 
   const Program& program_;
   const OpDevices& devices_;
-  const std::string accelerator_;
+  const PartitionOptions& options_;
   UniqueNames names_;
   Rewriter rewriter_;
   std::vector<BlockGradientNames> inside_;  // of the ops around that whose blocks are rewritten
@@ -294,9 +295,9 @@ class Partitioner {
 
 }  // namespace
 
-absl::StatusOr<Partition> PartitionProgram(const OpDevices& devices, const std::string& accelerator,
-                                           DeviceOrder order, ProgramPair& programs) {
-  return Partitioner(devices, accelerator, programs).Run(order);
+absl::StatusOr<Partition> PartitionProgram(const OpDevices& devices,
+                                           const PartitionOptions& options, ProgramPair& programs) {
+  return Partitioner(devices, options, programs).Run();
 }
 
 }  // namespace weft

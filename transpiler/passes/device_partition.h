@@ -9,11 +9,18 @@
 #include "ops/schema/device_ops.h"
 #include "proto/program_pair.h"
 #include "transpiler/passes/device_order.h"
+#include "transpiler/passes/device_values.h"
 
 namespace weft {
 
 // By OpId. Ops of blocks are where the op that has the block is.
 using OpDevices = std::vector<DeviceKind>;
+
+struct PartitionOptions {
+  std::string accelerator;  // sim or gpu
+  DeviceOrder order = DeviceOrder::kEarlyStart;
+  Staging staging = Staging::kAll;
+};
 
 struct Partition {
   bool changed = false;
@@ -22,9 +29,9 @@ struct Partition {
 };
 
 // Rewrites the main program, as pass hetero-partition says: orders the ops, inserts copies and
-// waits, and names mirrors. `accelerator`: sim or gpu. O(arguments).
-absl::StatusOr<Partition> PartitionProgram(const OpDevices& devices, const std::string& accelerator,
-                                           DeviceOrder order, ProgramPair& programs);
+// waits, and names mirrors. O(arguments).
+absl::StatusOr<Partition> PartitionProgram(const OpDevices& devices,
+                                           const PartitionOptions& options, ProgramPair& programs);
 
 }  // namespace weft
 

@@ -1,22 +1,29 @@
 #include "transpiler/passes/device_values.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "ops/schema/buffer_slices.h"
+#include "transpiler/passes/device_turns.h"
+
 namespace weft {
 
 DeviceValues::DeviceValues(const Program& program, const DeviceAccesses& accesses,
-                           absl::Span<const DeviceStep> steps)
-    : accesses_(accesses),
+                           absl::Span<const DeviceStep> steps, Staging staging)
+    : program_(program),
+      accesses_(accesses),
       steps_(steps),
       home_(program.var_id_limit(), DeviceKind::kAccelerator),
       values_(program.var_id_limit()),
       copies_(steps.size() + 1) {
   FindHomes();
   FindCopies();
-}
-
-absl::Span<const VarId> DeviceValues::PartsOf(const VarId& var) const {
-  const SlicedBuffer* const buffer = accesses_.FindBuffer(var);
-  if (buffer == nullptr) return absl::MakeConstSpan(&var, 1);
-  return buffer->slices;
+  JoinSlices();
+  if (staging == Staging::kDouble) num_turns_ = TakeTurns(program, accesses, steps, &copies_);
+  FindMirroredBuffers();
 }
 
 void DeviceValues::FindHomes() {
@@ -30,7 +37,7 @@ void DeviceValues::FindHomes() {
       const size_t var = access.var.value();
       if (access.writes) {
         write(access.var, step.device);
-        for (VarId part : PartsOf(access.var)) write(part, step.device);
+        for (VarId part : accesses_.PartsOf(access.var)) write(part, step.device);
       } else if (access.reads && step.device == DeviceKind::kHost && !is_written[var]) {
         home_[var] = DeviceKind::kHost;
       }
@@ -45,11 +52,11 @@ void DeviceValues::FindCopies() {
     const std::vector<DeviceAccess>& accesses = accesses_.Of(step.op);
     for (const DeviceAccess& access : accesses) {
       if (!access.reads) continue;
-      for (VarId part : PartsOf(access.var)) Provide(part, step.device, i);
+      for (VarId part : accesses_.PartsOf(access.var)) Provide(part, step.device, i);
     }
     for (const DeviceAccess& access : accesses) {
       if (!access.writes) continue;
-      for (VarId part : PartsOf(access.var)) Write(part, step.device, i);
+      for (VarId part : accesses_.PartsOf(access.var)) Write(part, step.device, i);
     }
   }
 }
@@ -70,6 +77,62 @@ void DeviceValues::Write(VarId var, DeviceKind device, size_t i) {
   value.is_on = {};
   value.is_on[static_cast<int>(device)] = true;
   value.since[static_cast<int>(device)] = i + 1;
+}
+
+void DeviceValues::JoinSlices() {
+  for (std::vector<DeviceCopy>& copies : copies_) {
+    absl::flat_hash_map<VarId, size_t> found;  // slices by buffer
+    for (const DeviceCopy& copy : copies) {
+      const VarId buffer = BufferOf(copy);
+      if (buffer.valid()) ++found[buffer];
+    }
+    absl::flat_hash_set<VarId> joined;
+    std::vector<DeviceCopy> left;
+    for (const DeviceCopy& copy : copies) {
+      const VarId buffer = BufferOf(copy);
+      const bool has_all =
+          buffer.valid() && found[buffer] == accesses_.FindBuffer(buffer)->slices.size();
+      if (!has_all) {
+        left.push_back(copy);
+      } else if (joined.insert(buffer).second) {
+        left.push_back({buffer, copy.from, copy.reader});
+      }
+    }
+    copies = std::move(left);
+  }
+}
+
+VarId DeviceValues::BufferOf(const DeviceCopy& copy) {
+  const std::vector<VarId>& buffers = accesses_.BuffersOf(copy.var);
+  if (buffers.size() != 1 || copy.from == DeviceKind::kHost) return VarId();
+  const auto [known, is_new] = can_be_mirrored_.emplace(buffers[0], false);
+  if (is_new) known->second = CanBeMirrored(buffers[0]);
+  return known->second ? buffers[0] : VarId();
+}
+
+bool DeviceValues::CanBeMirrored(VarId var) const {
+  const SlicedBuffer& buffer = *accesses_.FindBuffer(var);
+  // One whose slices have a value when it is made, or that is made in a block, has no mirror.
+  return HomeOf(var) == DeviceKind::kAccelerator && buffer.made_by.size() == 1 &&
+         !buffer.has_values && program_.op(buffer.made_by[0]).SubBlocks().empty() &&
+         !SliceElements(program_.op(buffer.made_by[0])).empty() &&
+         absl::c_none_of(buffer.slices, [&](VarId slice) {
+           return program_.var(slice).persistable() || accesses_.BuffersOf(slice).size() != 1;
+         });
+}
+
+void DeviceValues::FindMirroredBuffers() {
+  absl::flat_hash_set<VarId> known;
+  for (const std::vector<DeviceCopy>& copies : copies_) {
+    for (const DeviceCopy& copy : copies) {
+      const SlicedBuffer* const buffer = accesses_.FindBuffer(copy.var);
+      if (buffer == nullptr || !known.insert(copy.var).second) continue;
+      mirrored_buffers_.push_back({copy.var, buffer->made_by.front(), std::max(copy.turn, 0)});
+    }
+  }
+  absl::c_stable_sort(mirrored_buffers_, [](const MirroredBuffer& a, const MirroredBuffer& b) {
+    return a.turn < b.turn;
+  });
 }
 
 }  // namespace weft

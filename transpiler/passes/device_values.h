@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "ops/schema/device_ops.h"
 #include "proto/program.h"
@@ -14,17 +15,33 @@
 
 namespace weft {
 
+// The memory of values that go to the host.
+enum class Staging {
+  kAll,     // each keeps its own to the end of the step
+  kDouble,  // values take turns: device_turns.h
+};
+
 // An op of the root block on its device.
 struct DeviceStep {
   OpId op;
   DeviceKind device = DeviceKind::kAccelerator;
 };
 
-// A copy of a variable to the other device.
+// A copy of a variable, or of a buffer with all of its slices, to the other device.
 struct DeviceCopy {
   VarId var;
   DeviceKind from;
   OpId reader;  // the first
+  // Its turn (device_turns.h); -1: it is in none.
+  int turn = -1;
+  bool ends_turn = false;
+};
+
+// A buffer whose copies arrive in a buffer of the host with the same slices.
+struct MirroredBuffer {
+  VarId var;
+  OpId made_by;
+  int turn = 0;  // the first in which something arrives there; 0, too, if that is in none
 };
 
 // A variable has its home in the memory of the device that writes it last; if no op writes it, in
@@ -34,17 +51,22 @@ struct DeviceCopy {
 //
 // A buffer of coalesce_tensor is what its slices are: what the other device writes into a slice is
 // copied before an op uses the buffer. All ops that use the buffer must be on the device of
-// coalesce_tensor; on the other one, slices are variables of their own.
+// coalesce_tensor; on the other one, slices are variables of their own. But where the host reads
+// all slices of what an op of the accelerator has written at once, as a collective on the buffer
+// does, the buffer is copied as a whole, and on the host, too, they are slices of a buffer.
 class DeviceValues {
  public:
   // `accesses` and `steps` must outlive the object. O(arguments), and for each access to a buffer
   // O(slices).
   DeviceValues(const Program& program, const DeviceAccesses& accesses,
-               absl::Span<const DeviceStep> steps);
+               absl::Span<const DeviceStep> steps, Staging staging);
 
   DeviceKind HomeOf(VarId var) const { return home_[var.value()]; }
   // What to copy before step i; at steps.size(), at the end.
   const std::vector<DeviceCopy>& CopiesBefore(size_t i) const { return copies_[i]; }
+  int num_turns() const { return num_turns_; }
+  // Each once, by turn.
+  const std::vector<MirroredBuffer>& mirrored_buffers() const { return mirrored_buffers_; }
 
  private:
   // Of a variable that is no buffer. There since the step; 0: when a step begins.
@@ -55,17 +77,26 @@ class DeviceValues {
 
   void FindHomes();
   void FindCopies();
-  // The slices of a buffer; of another variable, itself.
-  absl::Span<const VarId> PartsOf(const VarId& var) const;
+  // Makes one copy of those of all slices of a buffer that stand at the same place.
+  void JoinSlices();
+  // The buffer that a copy may be a part of; invalid: none.
+  VarId BufferOf(const DeviceCopy& copy);
+  // Whether the host may have a buffer with the same slices. O(slices).
+  bool CanBeMirrored(VarId buffer) const;
+  void FindMirroredBuffers();
   // Makes the value be on the device before step i.
   void Provide(VarId var, DeviceKind device, size_t i);
   void Write(VarId var, DeviceKind device, size_t i);
 
+  const Program& program_;
   const DeviceAccesses& accesses_;
   const absl::Span<const DeviceStep> steps_;
-  std::vector<DeviceKind> home_;                 // by VarId
-  std::vector<Value> values_;                    // by VarId
-  std::vector<std::vector<DeviceCopy>> copies_;  // by step before which they stand
+  std::vector<DeviceKind> home_;                      // by VarId
+  std::vector<Value> values_;                         // by VarId
+  std::vector<std::vector<DeviceCopy>> copies_;       // by step before which they stand
+  absl::flat_hash_map<VarId, bool> can_be_mirrored_;  // by buffer, once it is known
+  int num_turns_ = 0;
+  std::vector<MirroredBuffer> mirrored_buffers_;
 };
 
 }  // namespace weft

@@ -12,6 +12,7 @@
 #include "ops/schema/device_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
 #include "transpiler/passes/name_pattern.h"
 
 namespace weft {
@@ -29,6 +30,7 @@ class Offloader {
   Offloader(const EmbeddingOffload::Options& options, PassContext* context, Program* program)
       : tables_(options.tables),
         gives_zeros_(options.out_of_range == EmbeddingOffload::OutOfRange::kZeros),
+        use_nesterov_(options.use_nesterov),
         context_(*context),
         program_(*program),
         rewriter_(program) {}
@@ -92,6 +94,17 @@ class Offloader {
     return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
   }
 
+  // Whether the op makes a tensor of the rows that a gradient has, and no others.
+  static bool TakesRows(const Op& op) { return op.type() == "get_tensor_from_selected_rows"; }
+
+  // As a norm is.
+  bool IsScalar(Symbol name) const {
+    const VarId var = program_.block(0).FindVar(name);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    return type.has_value() && NumElements(type->dims) == 1;
+  }
+
   // The ops that name each table, or its row-sparse gradient under any name. O(arguments).
   void FindUses(const std::vector<Symbol>& tables) {
     absl::flat_hash_map<Symbol, std::vector<Symbol>> tables_of;  // by name
@@ -106,7 +119,7 @@ class Offloader {
       for (Symbol table : used) uses_[table].push_back(id);
       if (used.empty()) continue;
       for (Symbol name : op.output_args()) {
-        if (IsRows(name)) AddNew(used, &tables_of[name]);
+        if (IsRows(name) || TakesRows(op)) AddNew(used, &tables_of[name]);
       }
     }
     for (int block = 1; block < program_.num_blocks(); ++block) {
@@ -143,6 +156,9 @@ class Offloader {
     }
     const OpSchema* const schema = FindOpSchema(op.type());
     const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
+    if (has(Trait::kOptimizer) && use_nesterov_ && !IsLazyAdam(op)) {
+      return Refused(op, table, "use_nesterov takes tables that adam with lazy_mode updates");
+    }
     if (has(Trait::kOptimizer) || has(Trait::kCollective)) {
       return absl::OkStatus();
     }
@@ -151,19 +167,27 @@ class Offloader {
     }
     for (Symbol name : op.output_args()) {
       if (program_.name(name) == kEmptyVarName || IsRows(name)) continue;
+      if (TakesRows(op) || IsScalar(name)) continue;
       return Refused(op, name, "the op makes a dense tensor of the rows of a gradient");
     }
     return absl::OkStatus();
+  }
+
+  static bool IsLazyAdam(const Op& op) {
+    return op.type() == "adam" && op.BoolAttr("lazy_mode") == true;
   }
 
   void SetOnHost(const Op& op) {
     const bool moves = op.StringAttr(kOpDeviceAttr) != kHostDeviceName;
     const bool gets_zeros = gives_zeros_ && (IsLookup(op.type()) || IsLookupGrad(op.type())) &&
                             op.BoolAttr("zeros_out_of_range") != true;
-    if (!moves && !gets_zeros) return;
+    const bool gets_nesterov =
+        use_nesterov_ && IsLazyAdam(op) && op.BoolAttr("use_nesterov") != true;
+    if (!moves && !gets_zeros && !gets_nesterov) return;
     if (!is_moved_.insert(op.id()).second) return;
     pb::OpDesc desc = op.ToProto();
     if (gets_zeros) SetAttr(MakeAttr("zeros_out_of_range", true), &desc);
+    if (gets_nesterov) SetAttr(MakeAttr("use_nesterov", true), &desc);
     if (moves) SetAttr(MakeAttr(kOpDeviceAttr, std::string(kHostDeviceName)), &desc);
     rewriter_.Replace(op.id(), desc);
   }
@@ -177,6 +201,7 @@ class Offloader {
 
   const std::string& tables_;
   const bool gives_zeros_;  // for ids that are no rows
+  const bool use_nesterov_;
   PassContext& context_;
   const Program& program_;
   Rewriter rewriter_;
@@ -193,6 +218,12 @@ void EmbeddingOffload::Options::Bind(OptionBinder& bind) {
               "of lookups on the host: an id that is no row of the table ends the run, or gives "
               "zeros and no gradient",
               {{"error", OutOfRange::kError}, {"zeros", OutOfRange::kZeros}});
+  bind.Bool("use_nesterov", &use_nesterov,
+            "whether adam with lazy_mode has Nesterov momentum, as MindSpore's LazyAdam can");
+}
+
+Claims EmbeddingOffload::claims(const PassContext& context) const {
+  return options_.use_nesterov ? Claims::Of(Claims::Computation::kChanged) : Claims();
 }
 
 absl::StatusOr<bool> EmbeddingOffload::Run(PassContext& context, ProgramPair& programs) const {

@@ -25,12 +25,16 @@ namespace weft {
 //
 // The host's optimizers add up rows of the same index before they use them. With
 // out_of_range=zeros, lookups and gradients get zeros_out_of_range=true.
+// With use_nesterov, adam with lazy_mode gets use_nesterov=true, and is then MindSpore's LazyAdam
+// with Nesterov momentum.
 // Without `tables`, those that cannot go to the host stay on the accelerator, which a note says.
 //
 // InvalidArgument: no table matches. If a table that matches, or without `tables` each of them, has
 // one of these, FailedPrecondition, naming op and variable: a gradient that is
 // not row-sparse, which would be as large as the table; an op other than these that uses the table,
-// as a product with a shared weight does; rows that an op makes dense; uses in blocks.
+// as a product with a shared weight does; rows that an op makes dense, but for a norm of the rows
+// of a gradient, which clipping needs; uses in blocks; with
+// use_nesterov, another optimizer.
 // O(arguments).
 class EmbeddingOffload : public Pass {
  public:
@@ -41,11 +45,13 @@ class EmbeddingOffload : public Pass {
   struct Options {
     std::string tables;  // empty: all that can, one at least
     OutOfRange out_of_range = OutOfRange::kError;
+    bool use_nesterov = false;
     void Bind(OptionBinder& bind);
   };
   explicit EmbeddingOffload(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
+  Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

@@ -8,6 +8,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/text/program_text.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/transpile.h"
@@ -17,6 +18,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::weft::testing::ExpectRewrite;
 using ::weft::testing::StatusIs;
 
@@ -83,6 +85,35 @@ TEST(EmbeddingOffload, IdsOutOfRangeMayGiveZeros) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("error|zeros")));
 }
 
+TEST(EmbeddingOffload, LazyAdamMayHaveNesterovMomentum) {
+  const auto with = [](const std::string& attrs) {
+    return absl::StrReplaceAll(
+        kTraining,
+        {{"    var e :",
+          "    var w_m : fp32[10, 4] persistable\n"
+          "    var w_v : fp32[10, 4] persistable\n    var e :"},
+         {"ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize",
+          absl::StrCat(
+              "Beta1PowOut=[p], Beta2PowOut=[q], Moment1Out=[w_m], Moment2Out=[w_v], "
+              "ParamOut=[w] = adam(Beta1Pow=[p], Beta2Pow=[q], Grad=[w@GRAD], "
+              "LearningRate=[lr], Moment1=[w_m], Moment2=[w_v], Param=[w]) role=optimize {",
+              attrs, "}")}});
+  };
+  Program main = testing::CompactProgram(with("lazy_mode=true"));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "embedding-offload{use_nesterov=true}";
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  const Op update = main.op(main.block(0).ops().back());
+  EXPECT_EQ(update.BoolAttr("use_nesterov"), true);
+  EXPECT_EQ(update.StringAttr("op_device"), "cpu");
+  for (const std::string& other : {with("lazy_mode=false"), std::string(kTraining)}) {
+    EXPECT_THAT(Refused("embedding-offload{use_nesterov=true}", other),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("use_nesterov takes tables that adam with lazy_mode updates")));
+  }
+}
+
 TEST(EmbeddingOffload, DenseGradientIsRefused) {
   const std::string dense = absl::StrReplaceAll(
       kTraining,
@@ -91,6 +122,44 @@ TEST(EmbeddingOffload, DenseGradientIsRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("op 3 (lookup_table_v2_grad): variable w@GRAD cannot stay on the "
                                  "host: the gradient is dense")));
+}
+
+// The norm is that of the rows that the gradient has.
+TEST(EmbeddingOffload, ClippedGradientStaysOnTheHost) {
+  Program main =
+      testing::CompactProgram(absl::StrReplaceAll(kTraining, {{"    ParamOut=[w] = sgd(", R"(
+    var rows : selected_rows<fp32[10, 4]>
+    var dense : fp32[10, 4]
+    var norm : fp32[1]
+    Out=[rows] = merge_selected_rows(X=[w@GRAD]) role=optimize
+    Out=[dense] = get_tensor_from_selected_rows(X=[rows]) role=optimize
+    Out=[norm] = squared_l2_norm(X=[dense]) role=optimize
+    Out=[norm] = rsqrt(X=[norm]) role=optimize
+    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[norm]) role=optimize
+    ParamOut=[w] = sgd()"}}));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "embedding-offload,hetero-partition{place=op_device}";
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  const std::string text = ProgramText(main);
+  EXPECT_THAT(text, HasSubstr("memcpy_d2h(X=[e@GRAD])"));
+  for (const char* name : {"[rows]", "[dense]", "[w@GRAD]"}) {
+    EXPECT_THAT(text, Not(HasSubstr(absl::StrCat("memcpy_d2h(X=", name))));
+    EXPECT_THAT(text, Not(HasSubstr(absl::StrCat("memcpy_h2d(X=", name))));
+  }
+}
+
+TEST(EmbeddingOffload, TensorOfTheRowsOfAGradientStaysOnTheHost) {
+  const std::string other = absl::StrCat(kTraining, R"(
+    var dense : fp32[10, 4]
+    var z : fp32[10, 4]
+    Out=[dense] = get_tensor_from_selected_rows(X=[w@GRAD])
+    Out=[z] = scale(X=[dense]) {scale=2.0}
+)");
+  EXPECT_THAT(Refused("embedding-offload", other),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("(scale): variable z cannot stay on the host: the op makes a "
+                                 "dense tensor of the rows of a gradient")));
 }
 
 TEST(EmbeddingOffload, TableThatTheAcceleratorUsesIsRefused) {

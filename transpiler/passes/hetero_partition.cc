@@ -194,6 +194,9 @@ void HeteroPartition::Options::Bind(OptionBinder& bind) {
   bind.Choice(
       "order", &order, "of ops: the host starts early, or few switches between devices",
       {{"early_start", DeviceOrder::kEarlyStart}, {"few_switches", DeviceOrder::kFewSwitches}});
+  bind.Choice("staging", &staging,
+              "memory of values on their way to the host: each its own, or two buffers in turns",
+              {{"all", Staging::kAll}, {"double", Staging::kDouble}});
   bind.Int64("device_memory", &device_memory,
              "bytes of the accelerator: puts what does not fit on the host; 0: as place says",
              /*min=*/0);
@@ -228,12 +231,12 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
   Placer placer(*programs.main, spec);
   WEFT_RETURN_IF_ERROR(placer.Run());
   OpDevices devices = placer.devices();
+  const PartitionOptions partition_options{spec.accelerator(), options_.order, options_.staging};
   if (chooses) {
     PlacementRequest request;
     request.devices = devices;
     request.is_fixed = placer.is_fixed();
-    request.accelerator = spec.accelerator();
-    request.order = options_.order;
+    request.partition = partition_options;
     request.memory_bytes = options_.device_memory;
     request.speeds.host.batch = options_.batch;
     request.speeds.copy_bandwidth = static_cast<double>(options_.copy_bandwidth);
@@ -249,7 +252,7 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
   // A program whose ops are all on one device stays as it is.
   if (chooses && !absl::c_linear_search(devices, DeviceKind::kHost)) return false;
   WEFT_ASSIGN_OR_RETURN(const Partition partition,
-                        PartitionProgram(devices, spec.accelerator(), options_.order, programs));
+                        PartitionProgram(devices, partition_options, programs));
   context.Explain(
       kName, spec.accelerator(), "segments", "runs of ops on one device",
       {{"segments", absl::StrCat(partition.segments)}, {"copies", absl::StrCat(partition.copies)}});

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "base/option_binder.h"
 #include "transpiler/passes/device_order.h"
+#include "transpiler/passes/device_values.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -33,9 +34,11 @@ namespace weft {
 //
 // PlaceSpec says which ops run where, OrderOps in which order, DeviceValues what is copied, and
 // DeviceCopies what waits. A coalesce_tensor for which nothing says where it runs is where its
-// buffer is used; slices that the other device writes or reads are copied one by one. The result
-// computes the same bits. Ops of the accelerator keep their order, and those that name no mirror
-// their bytes. Ops of blocks run where the op that has the block runs.
+// buffer is used; slices that the other device writes or reads are copied one by one, or, where the
+// host reads all of a buffer that an op has written as a whole, in one copy of the buffer to a
+// buffer on the host. With {staging=double}, values that go to the host take turns in two buffers.
+// The result computes the same bits. Ops of the accelerator keep their order, and those that name
+// no mirror their bytes. Ops of blocks run where the op that has the block runs.
 //
 // Without rules, nothing changes; {place=op_device} has none, and puts ops where their op_device
 // says.
@@ -61,6 +64,7 @@ class HeteroPartition : public Pass {
   struct Options {
     std::string place;
     DeviceOrder order = DeviceOrder::kEarlyStart;
+    Staging staging = Staging::kAll;
     int64_t device_memory = 0;
     int64_t batch = 32;
     int64_t copy_bandwidth = 10000000000;

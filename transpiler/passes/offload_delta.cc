@@ -18,14 +18,31 @@ double DecayOf(const Op& op, const OpAttrs& attrs) {
   return op.type() == "adamw" && attrs.Bool("with_decay") ? attrs.Float("coeff") : 0;
 }
 
+// Whether the op itself adds a regularization to the gradient.
+bool IsRegularized(const Op& op, const OpAttrs& attrs) {
+  return op.type() == "momentum" && !attrs.String("regularization_method").empty();
+}
+
 bool IsAdaptive(const Op& op, const OpAttrs& attrs) {
   return op.type() == "lamb" && (attrs.Float("weight_decay") > 0 || attrs.Bool("always_adapt"));
 }
 
 // Why the update cannot be split; empty: it can.
 std::string WhyNot(const Op& op, const OpAttrs& attrs) {
-  if (op.type() == "momentum" && !attrs.String("regularization_method").empty()) {
-    return "it adds the parameter to the gradient";
+  if (IsRegularized(op, attrs)) {
+    if (attrs.String("regularization_method") != "l2_decay") {
+      return absl::StrCat("its regularization is ", attrs.String("regularization_method"));
+    }
+    if (op.Input("Grad").size() != 1) return "it adds the parameter to a gradient, found none";
+    const VarId grad = op.program().block(op.block()).Resolve(op.Input("Grad")[0]);
+    if (grad.valid() && op.program().var(grad).type() == pb::VarType::SELECTED_ROWS) {
+      return "it adds the parameter to a gradient with rows";
+    }
+    const absl::optional<TensorType> type =
+        grad.valid() ? DeclaredType(op.program().var(grad)) : absl::nullopt;
+    if (type.has_value() && type->dtype != DType::kFloat32) {
+      return absl::StrCat("it adds the parameter to a gradient in ", DTypeName(type->dtype));
+    }
   }
   constexpr absl::string_view kTypes[] = {"sgd", "momentum", "adam", "adamw", "lamb"};
   if (!absl::c_linear_search(kTypes, op.type())) {
@@ -77,6 +94,7 @@ absl::Status OffloadDelta::Split(const Op& op, pb::OpDesc* desc) {
   rewriter_.InsertBefore(op.id(), HostConstant(update.delta, type->dims, 0));
   SetInput(desc, "Param", {update.delta});
   SetOutput(desc, "ParamOut", {update.delta});
+  if (IsRegularized(op, attrs)) RegularizeGradient(update, attrs, desc);
   const auto decay = static_cast<float>(DecayOf(op, attrs));
   if (op.type() != "lamb") {
     if (decay != 0) {
@@ -111,6 +129,34 @@ pb::OpDesc OffloadDelta::HostConstant(const std::string& variable, const Dims& d
                           Dialect::kWeft);
   SetOnHost(&op);
   return op;
+}
+
+void OffloadDelta::RegularizeGradient(const Update& update, const OpAttrs& attrs,
+                                      pb::OpDesc* desc) {
+  const std::string decayed = names_.Of(absl::StrCat(update.param, "@DECAYED"));
+  rewriter_.AddVar(0, TensorVar(decayed, DType::kFloat32, update.dims));
+  const auto emit = [&](const std::string& type, NewSlots inputs, const std::string& out,
+                        NewAttrs op_attrs) {
+    rewriter_.InsertBefore(
+        update.op.id(),
+        BuildOp({type, std::move(inputs), {{"Out", {out}}}, std::move(op_attrs), kRoleOptimize},
+                Dialect::kWeft));
+  };
+  std::string grad(program_.name(update.op.Input("Grad")[0]));
+  const auto factor = static_cast<float>(attrs.Float("rescale_grad"));
+  if (factor != 1) {
+    const std::string scaled = names_.Next(absl::StrCat(update.param, "@RESCALED"));
+    rewriter_.AddVar(0, TensorVar(scaled, DType::kFloat32, update.dims));
+    emit("scale", {{"X", {grad}}}, scaled, {{"scale", factor}});
+    grad = scaled;
+  }
+  const auto coeff = static_cast<float>(attrs.Float("regularization_coeff"));
+  emit("scale", {{"X", {update.param}}}, decayed, {{"scale", coeff}});
+  emit("elementwise_add", {{"X", {grad}}, {"Y", {decayed}}}, decayed, {});
+  SetInput(desc, "Grad", {decayed});
+  SetFloatAttr(desc, "rescale_grad", 1);
+  SetFloatAttr(desc, "regularization_coeff", 0);
+  SetStringAttr(desc, "regularization_method", "");
 }
 
 void OffloadDelta::Decay(const Update& update, float coeff) {

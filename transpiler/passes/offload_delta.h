@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 #include "proto/rewriter.h"
@@ -22,14 +23,17 @@ namespace weft {
 //   ParamOut=[w@DELTA] = adam(Param=[w@DELTA], ...) {op_device="cpu"}
 //   Out=[w] = elementwise_add(X=[w], Y=[w@DELTA])
 //
-// sgd, momentum, adam   as above
+// sgd, momentum, adam   as above; where momentum has L2 regularization, the accelerator adds it to
+//                       the gradient, before that goes to the host:
+//                         w@DECAYED = rescale_grad w@GRAD + regularization_coeff w
 // adamw                 decays w on the accelerator before it adds w@DELTA:
 //                         w = (1 - lr lr_ratio coeff) w
 // lamb                  w@DELTA is -u of adam with a learning rate of 1, and on the accelerator
 //                         r = weight_decay w - w@DELTA;  w -= lr ‖w‖ / ‖r‖ r
 //                       with a ratio of 1 if one of the norms is 0, or if the update does not adapt
 //
-// The formulas are those of the ops, in another order of operations.
+// The formulas are those of the ops, in another order of operations. L2 regularization adds no
+// rounding but that of the products, which an op may fuse with the sum.
 class OffloadDelta {
  public:
   // All must outlive this.
@@ -39,7 +43,8 @@ class OffloadDelta {
   // `desc` is the message of the op, and becomes what runs on the host; the other ops are inserted
   // next to the op. FailedPrecondition, naming op and parameter: another optimizer; a parameter
   // that is not fp32, or of unknown dimensions; an update of which a part runs on the accelerator,
-  // and that may be skipped (SkipUpdate) or leaves rows without gradients alone (lazy_mode).
+  // and that may be skipped (SkipUpdate) or leaves rows without gradients alone (lazy_mode); L2
+  // regularization of a gradient with rows.
   absl::Status Split(const Op& op, pb::OpDesc* desc);
 
   // fill_constant of fp32, on the host.
@@ -53,6 +58,8 @@ class OffloadDelta {
     Dims dims;
   };
 
+  // Adds L2 regularization to the gradient, and takes it out of the update.
+  void RegularizeGradient(const Update& update, const OpAttrs& attrs, pb::OpDesc* desc);
   void Decay(const Update& update, float coeff);
   void Add(const Update& update);
   void AddAdapted(const Update& update, float weight_decay, bool adapts);

@@ -30,19 +30,30 @@ pb::VarDesc InFp32(const Var& var) {
   return desc;
 }
 
-bool HasMaster(const Program& program, const Op& op) {
+bool HasMaster(const Op& op) {
   const absl::Span<const Symbol> masters = op.Input("MasterParam");
-  return !masters.empty() && program.name(masters[0]) != kEmptyVarName;
+  return !masters.empty() && op.program().name(masters[0]) != kEmptyVarName;
+}
+
+// Of a variable of the root block.
+absl::optional<TensorType> TypeOf(const Op& op, Symbol name) {
+  const VarId var = op.program().block(0).FindVar(name);
+  return var.valid() ? DeclaredType(op.program().var(var)) : absl::nullopt;
+}
+
+bool HasHalfParam(const Op& op) {
+  const absl::optional<TensorType> type = TypeOf(op, op.Input("Param")[0]);
+  return type.has_value() && IsHalf(type->dtype);
 }
 
 }  // namespace
 
 template <typename Visit>
-absl::Status OffloadMasters::ForEachHalfState(const Op& op, const Visit& visit) const {
+absl::Status OffloadMasters::ForEachHalfState(const Op& op, const Visit& visit) {
   for (const SlotSchema& slot : FindOpSchema(op.type())->outputs()) {
     if (slot.in_place_of.empty() || slot.in_place_of == "Param") continue;
     for (Symbol state : op.Input(slot.in_place_of)) {
-      const absl::optional<TensorType> type = TypeOf(state);
+      const absl::optional<TensorType> type = TypeOf(op, state);
       if (!type.has_value() || !IsHalf(type->dtype)) continue;
       WEFT_RETURN_IF_ERROR(visit(slot.in_place_of, state));
     }
@@ -50,23 +61,16 @@ absl::Status OffloadMasters::ForEachHalfState(const Op& op, const Visit& visit) 
   return absl::OkStatus();
 }
 
-bool OffloadMasters::HasHalfParam(const Op& op) const {
-  const absl::optional<TensorType> type = TypeOf(op.Input("Param")[0]);
-  return type.has_value() && IsHalf(type->dtype);
-}
+bool OffloadMasters::LacksMaster(const Op& op) { return HasHalfParam(op) && !HasMaster(op); }
 
-bool OffloadMasters::LacksMaster(const Op& op) const {
-  return HasHalfParam(op) && !HasMaster(program_, op);
-}
-
-bool OffloadMasters::HasHalfState(const Op& op) const {
+bool OffloadMasters::HasHalfState(const Op& op) {
   return !ForEachHalfState(op, [](absl::string_view, Symbol) {
             return absl::FailedPreconditionError("half");
           }).ok();
 }
 
-bool OffloadMasters::WouldDrop(const Op& op) const {
-  return HasHalfState(op) || (HasHalfParam(op) && HasMaster(program_, op));
+bool OffloadMasters::WouldDrop(const Op& op) {
+  return HasHalfState(op) || (HasHalfParam(op) && HasMaster(op));
 }
 
 absl::Status OffloadMasters::Keep(const Op& op, pb::OpDesc* desc) {
@@ -79,21 +83,16 @@ absl::Status OffloadMasters::Drop(const Op& op, pb::OpDesc* desc) {
   WEFT_RETURN_IF_ERROR(ForEachHalfState(op, [&](absl::string_view slot, Symbol state) {
     return absl::FailedPreconditionError(
         absl::StrCat(op.DebugName(), " input ", slot, " (", program_.name(state),
-                     "): expected state in fp32, found ", DTypeName(TypeOf(state)->dtype),
+                     "): expected state in fp32, found ", DTypeName(TypeOf(op, state)->dtype),
                      "; use master_weights=fp32, which makes it fp32"));
   }));
-  if (!HasHalfParam(op) || !HasMaster(program_, op)) return absl::OkStatus();
+  if (!HasHalfParam(op) || !HasMaster(op)) return absl::OkStatus();
   WEFT_RETURN_IF_ERROR(NeedStartup(op, "master_weights=none"));
   SetInput(desc, "MasterParam", {});
   SetOutput(desc, "MasterParamOut", {});
   SetBoolAttr(desc, "multi_precision", false);
   for (Symbol master : op.Input("MasterParam")) DropMaster(master);
   return absl::OkStatus();
-}
-
-absl::optional<TensorType> OffloadMasters::TypeOf(Symbol name) const {
-  const VarId var = program_.block(0).FindVar(name);
-  return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
 }
 
 absl::Status OffloadMasters::NeedStartup(const Op& op, absl::string_view what) const {
@@ -105,7 +104,7 @@ absl::Status OffloadMasters::NeedStartup(const Op& op, absl::string_view what) c
 absl::Status OffloadMasters::MakeMaster(const Op& op, pb::OpDesc* desc) {
   const absl::Span<const Symbol> params = op.Input("Param");
   const std::string param(program_.name(params[0]));
-  const TensorType type = *TypeOf(params[0]);
+  const TensorType type = *TypeOf(op, params[0]);
   if (FindOpSchema(op.type())->FindInput("MasterParam") == nullptr || params.size() != 1) {
     return absl::FailedPreconditionError(absl::StrCat(
         op.DebugName(), " input Param (", param, "): expected one parameter with master weights, ",
@@ -150,7 +149,7 @@ absl::Status OffloadMasters::MakeStateFp32(const Op& op, absl::string_view slot,
     return absl::FailedPreconditionError(absl::StrCat(
         op.DebugName(), " input ", slot, " (", name,
         "): expected state in fp32, or that begins with a constant of the startup program, found ",
-        DTypeName(TypeOf(state)->dtype), "; build the program with multi_precision"));
+        DTypeName(TypeOf(op, state)->dtype), "; build the program with multi_precision"));
   }
   pb::OpDesc begin = startup_program_->op(writers[0]).ToProto();
   SetIntAttr(&begin, "dtype", static_cast<int>(DType::kFloat32));

@@ -27,8 +27,8 @@ class OffloadMasters {
         startup_(startup) {}
 
   // Whether Keep, or Drop, would change the update or refuse it.
-  bool WouldKeep(const Op& op) const { return LacksMaster(op) || HasHalfState(op); }
-  bool WouldDrop(const Op& op) const;
+  static bool WouldKeep(const Op& op) { return LacksMaster(op) || HasHalfState(op); }
+  static bool WouldDrop(const Op& op);
 
   // Makes master weight and state of the update fp32, where they are not. `desc` is the message of
   // the op, for one parameter w of half precision without a master weight:
@@ -48,15 +48,13 @@ class OffloadMasters {
 
  private:
   // Whether the update has a parameter in half precision and no master weight.
-  bool LacksMaster(const Op& op) const;
-  bool HasHalfState(const Op& op) const;
-  bool HasHalfParam(const Op& op) const;
-  absl::optional<TensorType> TypeOf(Symbol name) const;
+  static bool LacksMaster(const Op& op);
+  static bool HasHalfState(const Op& op);
   absl::Status NeedStartup(const Op& op, absl::string_view what) const;
   absl::Status MakeMaster(const Op& op, pb::OpDesc* desc);
   // Calls visit(slot, state) for state in half precision.
   template <typename Visit>
-  absl::Status ForEachHalfState(const Op& op, const Visit& visit) const;
+  static absl::Status ForEachHalfState(const Op& op, const Visit& visit);
   absl::Status MakeStateFp32(const Op& op, absl::string_view slot, Symbol state);
   void DropMaster(Symbol master);
 

@@ -216,9 +216,21 @@ void OptimizerOffload::Options::Bind(OptionBinder& bind) {
             "whether adam and adamw correct moments for their start at 0");
 }
 
+void OptimizerOffload::Prepare(const ConstProgramPair& programs, PassContext* context) const {
+  const Program& main = *programs.main;
+  context->raises_precision |= absl::c_any_of(main.block(0).ops(), [&](OpId id) {
+    const Op op = main.op(id);
+    return IsOptimizer(op) && OffloadMasters::WouldKeep(op) &&
+           absl::c_any_of(op.Input("Param"), [&](Symbol param) {
+             return MatchesPattern(options_.params, main.name(param));
+           });
+  });
+}
+
 Claims OptimizerOffload::claims(const PassContext& context) const {
   const bool computes_the_same = options_.master_weights == MasterWeights::kFp32 &&
-                                 options_.offload == Offload::kFull && options_.bias_correction;
+                                 options_.offload == Offload::kFull && options_.bias_correction &&
+                                 !context.raises_precision;
   return computes_the_same ? Claims() : Claims::Of(Claims::Computation::kChanged);
 }
 

@@ -50,6 +50,7 @@ class OptimizerOffload : public Pass {
   explicit OptimizerOffload(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
+  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
   Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 

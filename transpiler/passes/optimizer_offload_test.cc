@@ -147,6 +147,24 @@ TEST(OptimizerOffload, NormsOfLambStayOnTheAccelerator) {
   )");
 }
 
+TEST(OptimizerOffload, RegularizationOfMomentumStaysOnTheAccelerator) {
+  ExpectRewrite("optimizer-offload{offload=states}", absl::StrCat(kGradient, R"(
+    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, regularization_coeff=0.5, regularization_method="l2_decay", rescale_grad=0.25}
+)"),
+                R"(
+    var w@DECAYED : fp32[2, 2]
+    var w@DELTA : fp32[2, 2]
+    var w@RESCALED_0 : fp32[2, 2]
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w@DELTA] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0, op_device="cpu"}
+    Out=[w@RESCALED_0] = scale(X=[w@GRAD]) role=optimize {scale=0.25}
+    Out=[w@DECAYED] = scale(X=[w]) role=optimize {scale=0.5}
+    Out=[w@DECAYED] = elementwise_add(X=[w@RESCALED_0], Y=[w@DECAYED]) role=optimize
+    ParamOut=[w@DELTA], VelocityOut=[v] = momentum(Param=[w@DELTA], Grad=[w@DECAYED], LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, regularization_coeff=0.0, regularization_method="", rescale_grad=1.0, op_device="cpu"}
+    Out=[w] = elementwise_add(X=[w], Y=[w@DELTA]) role=optimize
+  )");
+}
+
 TEST(OptimizerOffload, ChangeThatDependsOnTheParameterIsRefused) {
   const auto refused = [](const std::string& update) {
     return Refused("optimizer-offload{offload=states}", absl::StrCat(kGradient, update));
@@ -156,11 +174,18 @@ TEST(OptimizerOffload, ChangeThatDependsOnTheParameterIsRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("offload=states cannot: what it changes may depend on the "
                                  "parameter; use offload=full")));
-  EXPECT_THAT(refused("    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], "
-                      "LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, "
-                      "regularization_method=\"l2_decay\", regularization_coeff=0.5}\n"),
+  EXPECT_THAT(
+      refused("    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], "
+              "LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, "
+              "regularization_method=\"l1_decay\", regularization_coeff=0.5}\n"),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("its regularization is l1_decay")));
+  EXPECT_THAT(Refused("optimizer-offload{offload=states}", R"(
+    var w : fp32[2, 2] parameter persistable
+    var w@GRAD : selected_rows<fp32[2, 2]> need_check_feed
+    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, regularization_method="l2_decay", regularization_coeff=0.5}
+)"),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("it adds the parameter to the gradient")));
+                       HasSubstr("it adds the parameter to a gradient with rows")));
   EXPECT_THAT(refused(AdamLike("adamw", "coeff=0.5, lazy_mode=true, with_decay=true")),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("(lazy_mode)")));
 }
@@ -198,6 +223,29 @@ TEST(OptimizerOffload, ParametersInHalfPrecisionGetMasterWeightsAndState) {
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
     Out=[w@MASTER] = cast(X=[w]) {in_dtype=4, out_dtype=5}
   )"});
+}
+
+// They are not rounded, which the verifier takes for another computation unless the pass says so.
+TEST(OptimizerOffload, MadeMasterWeightsChangeTheComputation) {
+  Program main = testing::CompactProgram(kHalf);
+  Program startup = testing::CompactProgram(R"(
+    var lr : fp32[1] persistable
+    var w : fp16[2, 2] parameter persistable
+    var v : fp16[2, 2] persistable
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=4, value=0.5}
+    Out=[v] = fill_constant() {shape=longs[2, 2], dtype=4, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)");
+  ProgramPair programs{&main, &startup};
+  TranspileOptions options;
+  options.passes = "optimizer-offload,hetero-partition{place=op_device}";
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
+  EXPECT_EQ(result.claims.computation, Claims::Computation::kChanged);
+  // Of other programs, the computation is compared.
+  Program other = testing::CompactProgram(absl::StrCat(kVars, kUpdate));
+  ProgramPair others{&other, nullptr};
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult same, Transpile(options, others));
+  EXPECT_EQ(same.claims.computation, Claims::Computation::kPreserved);
 }
 
 TEST(OptimizerOffload, MasterWeightsThatCannotBeMadeAreRefused) {

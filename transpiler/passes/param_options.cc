@@ -97,7 +97,7 @@ class Writer {
   absl::Status WriteUpdate(const Op& op) {
     const absl::Span<const Symbol> params = op.Input("Param");
     const std::string scope = op.StringAttr(kScopeAttr).value_or("/");
-    const bool has_options = absl::StrContains(scope, ParamOptions::kName);
+    const bool has_options = ParamOptions::HasOptions(op);
     WEFT_ASSIGN_OR_RETURN(const bool decays, Decays(op));
     Wanted wanted;
     for (Symbol param : params) {
@@ -169,6 +169,7 @@ class Writer {
     } else if (op.type() == "lamb") {
       SetFloatAttr(desc, "weight_decay", value);
     } else if (op.type() == "momentum") {
+      if (decay != 0) WEFT_RETURN_IF_ERROR(CheckIsDense(op));
       SetStringAttr(desc, "regularization_method", decay != 0 ? "l2_decay" : "");
       SetFloatAttr(desc, "regularization_coeff", value);
     } else if (decay != 0) {
@@ -182,15 +183,19 @@ class Writer {
     return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
   }
 
+  absl::Status CheckIsDense(const Op& op) const {
+    const Symbol grad = op.Input("Grad")[0];
+    const absl::optional<TensorType> type = TypeOf(op, grad);
+    if (!type.has_value() || type->kind == TensorType::Kind::kDense) return absl::OkStatus();
+    return Refused(op, absl::StrCat("weight_decay takes a dense gradient, found rows (", Name(grad),
+                                    "): it would change all rows"));
+  }
+
   absl::Status AddL2(const Op& op, float decay, pb::OpDesc* desc) {
     const std::string param = Name(op.Input("Param")[0]), grad = Name(op.Input("Grad")[0]);
     const absl::optional<TensorType> type = TypeOf(op, op.Input("Param")[0]);
-    const absl::optional<TensorType> of_grad = TypeOf(op, op.Input("Grad")[0]);
     if (!type.has_value()) return Refused(op, "weight_decay takes a parameter of known type");
-    if (of_grad.has_value() && of_grad->kind != TensorType::Kind::kDense) {
-      return Refused(op, absl::StrCat("weight_decay takes a dense gradient, found rows (", grad,
-                                      "): it would change all rows"));
-    }
+    WEFT_RETURN_IF_ERROR(CheckIsDense(op));
     const std::string l2 = names_.Of(absl::StrCat(param, "@L2"));
     const std::string decayed = names_.Of(absl::StrCat(param, "@DECAYED"));
     for (const std::string& name : {l2, decayed}) {
@@ -221,6 +226,10 @@ class Writer {
 void ParamOptions::Options::Bind(OptionBinder& bind) {
   bind.String("no_decay", &no_decay,
               "parameters without weight decay, unless --param_attrs gives them one; may have *");
+}
+
+bool ParamOptions::HasOptions(const Op& op) {
+  return absl::StrContains(op.StringAttr(kScopeAttr).value_or("/"), kName);
 }
 
 Contract ParamOptions::contract() const {

@@ -42,6 +42,9 @@ class ParamOptions : public Pass {
     std::string no_decay;
     void Bind(OptionBinder& bind);
   };
+  // Whether the pass has written options into an update.
+  static bool HasOptions(const Op& update);
+
   explicit ParamOptions(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }

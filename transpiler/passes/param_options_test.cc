@@ -155,6 +155,12 @@ TEST(ParamOptions, WhatItCannotChangeIsRefused) {
   const std::string rows = Update(kSgd, "    var w@GRAD : selected_rows<fp32[2, 2]>\n");
   EXPECT_THAT(RewriteStatus("param-options", rows, WithAttrs("w", absl::nullopt, 0.5)),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("found rows (w@GRAD)")));
+  const std::string momentum = Update(
+      "ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], "
+      "LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.5}",
+      "    var w@GRAD : selected_rows<fp32[2, 2]>\n");
+  EXPECT_THAT(RewriteStatus("param-options", momentum, WithAttrs("w", absl::nullopt, 0.5)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("found rows (w@GRAD)")));
 }
 
 }  // namespace

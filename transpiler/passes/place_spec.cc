@@ -46,7 +46,12 @@ absl::Span<const Symbol> NamedOutputs(const Op& op) {
 absl::StatusOr<PlaceSpec> PlaceSpec::Parse(absl::string_view text) {
   PlaceSpec spec;
   absl::string_view accelerator;
-  for (absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ',', absl::SkipWhitespace());
+  if (parts.empty() && !text.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "place '", absl::CEscape(text), "': expected rules, separated by commas, found none"));
+  }
+  for (absl::string_view part : parts) {
     part = absl::StripAsciiWhitespace(part);
     if (part == kOpDeviceAttr) continue;
     const auto error = [&](absl::string_view message) {

@@ -84,6 +84,8 @@ TEST(PlaceSpec, MistakesAreNamed) {
     EXPECT_THAT(error(text), StatusIs(absl::StatusCode::kInvalidArgument,
                                       HasSubstr("expected type:PATTERN=DEVICE")));
   }
+  EXPECT_THAT(error(" ,"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                    HasSubstr("place ' ,': expected rules")));
   EXPECT_THAT(error("op:adam=cpu"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("expected type, param or name, found 'op'")));

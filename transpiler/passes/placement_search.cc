@@ -308,8 +308,7 @@ class Search {
     ProgramPair pair{&main, programs_.startup};
     const OpDevices devices = Devices(candidate);
     if (absl::c_linear_search(devices, DeviceKind::kHost)) {
-      WEFT_RETURN_IF_ERROR(
-          PartitionProgram(devices, request_.accelerator, request_.order, pair).status());
+      WEFT_RETURN_IF_ERROR(PartitionProgram(devices, request_.partition, pair).status());
     }
     const DeviceMemories memories =
         EstimateDeviceMemory(main, request_.feeds, request_.speeds.host.batch);

@@ -20,8 +20,7 @@ std::string WhyNotOnHost(const Op& op);
 struct PlacementRequest {
   OpDevices devices;           // where ops are to begin with
   std::vector<bool> is_fixed;  // by OpId: the op stays where it is
-  std::string accelerator;     // sim or gpu
-  DeviceOrder order = DeviceOrder::kEarlyStart;
+  PartitionOptions partition;
   int64_t memory_bytes = 0;  // of the accelerator
   DeviceSpeeds speeds;       // and the batch
   FeedLayouts feeds;

@@ -60,6 +60,8 @@ struct PassContext {
   StepTimes times;
   // From these: when gradients are complete.
   ReadyTimes gradient_ready;
+  // Updates in half precision get fp32 master weights or state, which a pass finds before it runs.
+  bool raises_precision = false;
   // The program of the parameter servers, which a pass makes; none: there are no servers.
   absl::optional<Program> server;
   // The ids from which on ops are new, in the main and in the startup program.

@@ -11,7 +11,8 @@ namespace weft {
 // the memory of its device, that ops of blocks run where the op that has the block runs, and that
 // every stream_wait names streams. CheckRaces checks that copies and ops wait for each other, also
 // that nothing writes what a copy reads: variables have their memory to the end of a step, or until
-// the compute stream has waited for all streams that access them. Other programs pass.
+// the stream on which their device computes has waited for all streams that access them. Other
+// programs pass.
 // O(arguments).
 void CheckDevices(const Program& program, ProgramRef ref, Findings* findings);
 

@@ -78,9 +78,8 @@ def option_cases(cases):
 
 
 def lazy_adam_cases(cases):
-    """Without those with Nesterov momentum, which Paddle's adam does not have."""
     for case in cases:
-        if case['kind'] != 'sparse_lazy_adam' or case['params']['use_nesterov']:
+        if case['kind'] != 'sparse_lazy_adam':
             continue
         yield {
             'id': case['id'],

@@ -113,6 +113,11 @@ absl::StatusOr<NewOp> PlainUpdate(const Op& op) {
     WEFT_RETURN_IF_ERROR(AddSlot(op, slot, op.Output(slot), "output", &update.outputs));
   }
   WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *FindOpSchema(op.type())));
+  for (const char* name : {"amsgrad", "use_nesterov"}) {
+    if (!attrs.Has(name) || !attrs.Bool(name)) continue;
+    return absl::UnimplementedError(
+        absl::StrCat(op.DebugName(), " attribute ", name, ": expected false, found true"));
+  }
   for (const char* name : {"epsilon", "beta1", "beta2"}) {
     update.attrs.push_back({name, static_cast<float>(attrs.Float(name))});
   }
