@@ -249,6 +249,7 @@ TEST(PirOpsTest, CollectivesOfTheSchemaAreCollectivesOfPir) {
   EXPECT_TRUE(pir::IsCollective("1.sync_batch_norm_"));
   EXPECT_TRUE(pir::IsCollective("1.send_v2"));
   EXPECT_FALSE(pir::IsCollective("1.concat"));
+  EXPECT_FALSE(pir::IsCollective("1.p_norm"));
 }
 
 // Modes that do something on some steps only: a counter and blocks.
