@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -22,6 +23,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
+#include "proto/pir/op_table.h"
 #include "proto/program_file.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verify/verify.h"
@@ -231,6 +235,23 @@ absl::StatusOr<std::vector<float>> TrainTwoRanks(const Program& main, const Prog
   return losses;
 }
 
+// Whose order a written file keeps.
+TEST(PirOpsTest, CollectivesOfTheSchemaAreCollectivesOfPir) {
+  int count = 0;
+  for (const OpSchema* schema : AllOpSchemas()) {
+    const absl::string_view type = schema->type();
+    if (!schema->Has(Trait::kCollective) && !FindMessageOp(type).has_value()) continue;
+    EXPECT_TRUE(pir::IsCollective(absl::StrCat("1.", type))) << type;
+    EXPECT_TRUE(pir::IsCollective(absl::StrCat("1.", type, "_"))) << type;
+    ++count;
+  }
+  EXPECT_GT(count, 10);
+  EXPECT_TRUE(pir::IsCollective("1.sync_batch_norm_"));
+  EXPECT_TRUE(pir::IsCollective("1.send_v2"));
+  EXPECT_FALSE(pir::IsCollective("1.concat"));
+  EXPECT_FALSE(pir::IsCollective("1.p_norm"));
+}
+
 // Modes that do something on some steps only: a counter and blocks.
 TEST(PirModesTest, PeriodsAreInWrittenFiles) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
@@ -265,6 +286,15 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
     WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
     WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
     EXPECT_EQ(written.num_blocks(), 1 + period.blocks);
+    if (absl::string_view(period.mode) == "megengine") {
+      // All parameters: the losses would not show that one is not broadcast.
+      const auto params = absl::c_count_if(
+          written.block(0).vars(), [&](VarId id) { return written.var(id).is_parameter(); });
+      EXPECT_GT(params, 0);
+      EXPECT_EQ(absl::c_count_if(written.block(1).ops(),
+                                 [&](OpId id) { return written.op(id).type() == "broadcast"; }),
+                params);
+    }
     VerifyOptions verify;
     verify.nranks = 2;
     verify.original = {&main_before, &startup_before};

@@ -22,20 +22,6 @@ std::string Document::DebugName(uint32_t op) const {
                       ")");
 }
 
-uint32_t Document::EndOf(uint32_t op) const {
-  uint32_t end = op + 1;
-  while (ops_[end - 1].num_blocks > 0) {
-    const DocumentOp& outer = ops_[end - 1];
-    uint32_t last = end - 1;
-    for (uint32_t b = outer.first_block; b < outer.first_block + outer.num_blocks; ++b) {
-      if (!blocks_[b].ops.empty()) last = std::max(last, blocks_[b].ops.back());
-    }
-    if (last == end - 1) break;
-    end = last + 1;
-  }
-  return end;
-}
-
 bool LooksLikeDocument(absl::string_view bytes) {
   JsonCursor in(bytes);
   return in.Peek() == '{' && absl::StrContains(bytes.substr(0, 256), "\"base_code\"");
@@ -83,8 +69,10 @@ class DocumentReader {
 
   // What grows step by step is in memory twice at each step. A string has no such key in it: its
   // quotes are escaped. What else has one, in a file that Paddle did not write, costs addresses and
-  // no memory.
+  // no memory, and no more of them than ops of the same bytes.
   void Reserve() {
+    constexpr absl::string_view kLeastOp = R"({"#":"","A":0},)", kLeastOperand = R"({"%":0},)",
+                                kLeastResult = R"({"%":1,"TT":0},)";
     size_t ops = 0, ids = 0, types = 0;
     const char* const begin = document_.bytes_.data();
     const char* const end = begin + document_.bytes_.size();
@@ -99,11 +87,16 @@ class DocumentReader {
       ids += ends(at, "\"%\"");
       types += ends(at, "\"TT\"");
     }
+    const auto at_most = [&](size_t count, absl::string_view least) {
+      return std::min(count, document_.bytes_.size() / least.size());
+    };
+    const size_t operands = at_most(ids - std::min(ids, types), kLeastOperand);
+    ops = at_most(ops, kLeastOp);
     document_.ops_.reserve(ops);
     document_.positions_.reserve(ops);
-    document_.operands_.reserve(ids - std::min(ids, types));
-    document_.values_.reserve(types);
-    operand_ids_.reserve(ids - std::min(ids, types));
+    document_.operands_.reserve(operands);
+    document_.values_.reserve(at_most(types, kLeastResult));
+    operand_ids_.reserve(operands);
   }
 
   bool ReadHeader() {
@@ -216,6 +209,7 @@ class DocumentReader {
       return in_.Fail("a name (#) and attributes (A) of an op", "neither or one", begin);
     }
     op.bytes = absl::string_view(begin, in_.position() - begin);
+    op.end = document_.ops_.size();
     document_.ops_[id] = op;
     return true;
   }

@@ -58,6 +58,7 @@ struct DocumentOp {
   uint32_t num_results = 0;
   uint32_t first_block = 0, num_blocks = 0;  // of its regions
   uint32_t block = 0;                        // where it stands
+  uint32_t end = 0;                          // the op behind those of its blocks
 };
 
 struct DocumentBlock {
@@ -96,8 +97,8 @@ class Document {
     return absl::MakeConstSpan(values_).subspan(op.first_result, op.num_results);
   }
   int64_t max_id() const { return max_id_; }
-  // The ops of the op's blocks, and of blocks in these, follow it: up to this one. O(depth).
-  uint32_t EndOf(uint32_t op) const;
+  // The ops of the op's blocks, and of blocks in these, follow it: up to this one. O(1).
+  uint32_t EndOf(uint32_t op) const { return ops_[op].end; }
 
   // "op 17 (1.matmul)", for messages: the position in its block, and the block unless it is the
   // root. O(1).

@@ -1,6 +1,7 @@
 #include "proto/pir/document.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -63,6 +64,29 @@ TEST(DocumentTest, IndexesOpsOperandsAndResults) {
   EXPECT_EQ(document->results(b)[0].op, 1u);
   EXPECT_EQ(document->max_id(), 7);
   EXPECT_EQ(document->DebugName(1), "op 1 (1.b)");
+}
+
+TEST(DocumentTest, OpsOfBlocksFollowTheirOp) {
+  const std::string inner = OpJson("1.if", "", "", Region(OpJson("1.a", "", "1")));
+  const std::string outer =
+      OpJson("1.if", "", "", Region(inner + "," + OpJson("1.b", "", "2")) + "," + Region(""));
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto document,
+                            Document::Parse(File(outer + "," + OpJson("1.c", "", "3"))));
+  std::vector<uint32_t> ends;
+  for (uint32_t i = 0; i < document->ops().size(); ++i) ends.push_back(document->EndOf(i));
+  EXPECT_THAT(ends, ElementsAre(4, 3, 3, 4, 5));
+}
+
+// What looks like ops reserves no more than ops of the same bytes.
+TEST(DocumentTest, ReservesNoMoreThanTheBytesHold) {
+  std::string other;
+  for (int i = 0; i < 100000; ++i) other += R"("A":0,)";
+  const std::string bytes =
+      absl::StrReplaceAll(File(OpJson("1.a", "", "1")),
+                          {{R"({"base_code")", "{\"x\":{" + other + R"("A":0},"base_code")"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto document, Document::Parse(bytes));
+  EXPECT_EQ(document->ops().size(), 1u);
+  EXPECT_LE(document->ops().capacity(), bytes.size() / 15);
 }
 
 TEST(DocumentTest, ReadsEveryFileOfPaddle) {

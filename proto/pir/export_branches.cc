@@ -144,37 +144,42 @@ absl::Status Exporter::WriteBody(int block) {
     if (!status.ok()) return Annotate(op.DebugName(), status);
   }
   is_behind_collectives_ = is_behind_collectives_ || communicates;
+  is_behind_new_block_ = is_behind_new_block_ || communicates;
   return absl::OkStatus();
 }
 
 // --- Collectives ---------------------------------------------------------------------------------
 
-bool Exporter::IsCollective(absl::string_view pir) {
-  const absl::string_view base = BaseName(pir);
-  return base == "all_reduce" || base == "all_gather" || base == "broadcast" || base == "reduce" ||
-         base == "reduce_scatter" || base == "all_to_all";
-}
-
 absl::Status Exporter::NoteCollective(const NewOp& op) {
   if (is_in_branch_) return absl::OkStatus();
-  if (is_behind_collectives_) {
-    return absl::UnimplementedError(
-        "a collective behind a block with collectives: data does not order them, and Paddle orders "
-        "those of one block only");
-  }
+  has_new_collective_ = true;
+  if (is_behind_collectives_) return OutOfOrder();
   types_.push_back(std::make_unique<std::string>(op.types[0]));
   last_collective_ = {op.results[0], *types_.back()};
   return absl::OkStatus();
 }
 
-void Exporter::NoteOldCollective(uint32_t outer, uint32_t inner) {
+absl::Status Exporter::OutOfOrder() {
+  return absl::UnimplementedError(
+      "a collective behind a block with collectives: data does not order them, and Paddle orders "
+      "those of one block only");
+}
+
+absl::Status Exporter::NoteOldCollective(uint32_t outer, uint32_t inner) {
+  // Those of the file among themselves have the order that they had.
+  if (is_behind_new_block_) return OutOfOrder();
   if (outer != inner) {
     is_behind_collectives_ = true;
-    return;
+    if (!has_new_collective_) return absl::OkStatus();
+    return absl::UnimplementedError(absl::StrCat(
+        document_.DebugName(inner),
+        ", a collective in a block, behind one that a pass has inserted: data does not order them, "
+        "and Paddle orders those of one block only"));
   }
   const DocumentOp& op = document_.op(outer);
-  if (op.num_results == 0) return;
+  if (op.num_results == 0) return absl::OkStatus();
   last_collective_ = {document_.results(op)[0].id, document_.results(op)[0].type};
+  return absl::OkStatus();
 }
 
 }  // namespace weft::pir

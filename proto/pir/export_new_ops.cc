@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/pir/export_ops.h"
+#include "proto/pir/op_table.h"
 
 namespace weft::pir {
 
@@ -119,7 +120,13 @@ absl::Status Exporter::CheckOutputs(const Op& op) const {
   if (op.output_args().empty()) {
     return absl::UnimplementedError("expected outputs of an inserted op, found none");
   }
+  const bool is_split = op.type() == "split" || op.output_args().size() > 1;
   for (Symbol out : op.output_args()) {
+    if (is_split && is_bound_.contains(out)) {
+      return absl::UnimplementedError(
+          absl::StrCat("writes ", program_.name(out),
+                       ", which outlives the step: expected an op with one output, and no split"));
+    }
     const VarId var = program_.block(0).FindVar(out);
     if (!is_in_branch_ || !var.valid() || is_bound_.contains(out)) continue;
     return absl::UnimplementedError(absl::StrCat(
@@ -163,6 +170,13 @@ absl::Status Exporter::AddBuffer(const Op& op) {
 absl::Status Exporter::ConcatenateBuffer(Symbol var) {
   const auto found = buffers_.find(var);
   if (found == buffers_.end() || found->second.id != 0) return absl::OkStatus();
+  // Taken apart again, the parts would be copies.
+  if (HasBoundPart(found->second)) {
+    return absl::UnimplementedError(
+        absl::StrCat("reads ", program_.name(var),
+                     ", a buffer of what outlives the step: expected an op in place, on the buffer "
+                     "alone"));
+  }
   std::vector<NewOpInput> parts;
   for (const std::string& name : found->second.parts) {
     const Symbol part = program_.FindSymbol(name);

@@ -6,6 +6,7 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "proto/pir/export_ops.h"
+#include "proto/pir/op_table.h"
 
 namespace weft::pir {
 
@@ -25,13 +26,21 @@ absl::StatusOr<SerializedProgram> Exporter::Run() {
 
 absl::Status Exporter::CheckBlocks() const {
   for (int block = 1; block < import_.num_blocks; ++block) {
+    uint32_t next = import_.end_of_block[block - 1];
+    const uint32_t end = import_.end_of_block[block];
     for (OpId id : program_.block(block).ops()) {
-      if (IsUnchanged(program_.op(id))) continue;
-      return absl::UnimplementedError(
-          absl::StrCat(program_.op(id).DebugName(),
-                       ": a pass has written this op in a block of the file; PIR files are written "
-                       "with ops inserted in the root block and in new blocks only"));
+      const bool is_next = next < end && id.value() == next;
+      next += is_next ? 1 : 0;
+      if (is_next && IsUnchanged(program_.op(id))) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          program_.op(id).DebugName(),
+          ": a pass has written or moved this op in a block of the file; PIR files are written "
+          "with ops inserted in the root block and in new blocks only"));
     }
+    if (next == end) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("a pass has erased ", document_.DebugName(import_.op_of_id[next]),
+                     " from a block of the file; PIR files are written with inserted ops only"));
   }
   return absl::OkStatus();
 }
@@ -97,12 +106,13 @@ absl::Status Exporter::Visit(const Op& op) {
   const size_t id = op.id().value();
   if (id >= import_.op_of_id.size()) {
     WEFT_RETURN_IF_ERROR(WriteNew(op));
+    NoteInserted(op);
   } else if (!IsUnchanged(op)) {
     return absl::UnimplementedError(
         "a pass has changed this op; PIR files are written with inserted ops only");
   } else {
     const uint32_t i = import_.op_of_id[id];
-    if (is_written_[i]) return absl::OkStatus();  // a part of a 1.if
+    if (is_written_[i]) return CheckPart(op);
     WEFT_RETURN_IF_ERROR(WriteRange(companions_of_[i], i));
     for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
     if (named_by_sink_.contains(i)) Copy(op.input_args()[0], op.output_args()[0]);
@@ -113,6 +123,24 @@ absl::Status Exporter::Visit(const Op& op) {
     for (const uint32_t i : sinks->second) WEFT_RETURN_IF_ERROR(WriteOld(i));
   }
   return NameState(op.id());
+}
+
+void Exporter::NoteInserted(const Op& op) {
+  for (Symbol arg : op.input_args()) read_since_.insert(arg);
+  for (Symbol arg : op.output_args()) written_since_.insert(arg);
+}
+
+absl::Status Exporter::CheckPart(const Op& op) const {
+  const auto check = [&](absl::Span<const Symbol> args, const absl::flat_hash_set<Symbol>& since) {
+    const auto* const found =
+        absl::c_find_if(args, [&](Symbol arg) { return since.contains(arg); });
+    if (found == args.end()) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat("a part of a 1.if or 1.while of the file, behind an inserted op on ",
+                     program_.name(*found), ": expected inserted ops before or behind all parts"));
+  };
+  WEFT_RETURN_IF_ERROR(check(op.args(), written_since_));
+  return check(op.output_args(), read_since_);
 }
 
 // --- Ops of the file -----------------------------------------------------------------------------
@@ -167,7 +195,7 @@ std::vector<Operand> Exporter::OperandsOf(uint32_t i) const {
   return all;
 }
 
-absl::Status Exporter::WriteOld(uint32_t i) {
+absl::Status Exporter::WriteOne(uint32_t i) {
   const DocumentOp& op = document_.op(i);
   is_written_[i] = true;
   std::vector<DocumentWriter::Edit> edits;
@@ -200,24 +228,29 @@ absl::Status Exporter::WriteOld(uint32_t i) {
     list = document_.value(op.first_result).id;
   }
   for (uint32_t k = i; k < (op.num_blocks == 0 ? i + 1 : document_.EndOf(i)); ++k) {
-    if (IsCollective(document_.op(k).name)) NoteOldCollective(i, k);
+    if (IsCollective(document_.op(k).name)) WEFT_RETURN_IF_ERROR(NoteOldCollective(i, k));
   }
   for (uint32_t r = 0; r < op.num_results; ++r) {
     const Value& result = document_.results(op)[r];
     const Symbol var = import_.variable_of_value[op.first_result + r];
     if (!var.valid()) continue;
+    // What is inserted reads the persistable value, as ops of the file do.
+    if (IsInPlace(op.name) && is_bound_.contains(var)) continue;
     CurrentOf(var) = {result.id, result.type};
     if (op.name == "p" || op.name == "1.data") is_bound_.insert(var);
   }
-  return WriteSplits(i);
+  return absl::OkStatus();
 }
 
-absl::Status Exporter::WriteSplits(uint32_t i) {
+absl::Status Exporter::WriteOld(uint32_t i) {
+  WEFT_RETURN_IF_ERROR(WriteOne(i));
+  read_since_.clear();
+  written_since_.clear();
   if (document_.op(i).name == kCombineOp) return absl::OkStatus();
   for (uint32_t next = document_.EndOf(i); next < document_.ops().size(); ++next) {
     const DocumentOp& op = document_.op(next);
     if (op.block != 0 || op.name != kSplitOp || is_written_[next]) return absl::OkStatus();
-    WEFT_RETURN_IF_ERROR(WriteOld(next));
+    WEFT_RETURN_IF_ERROR(WriteOne(next));
   }
   return absl::OkStatus();
 }

@@ -63,6 +63,9 @@ class Exporter {
   void PlaceCompanions();
   absl::Status WriteRange(uint32_t begin, uint32_t end);
   absl::Status Visit(const Op& op);
+  // Inserted ops come before or behind all parts of an op of the file.
+  void NoteInserted(const Op& op);
+  absl::Status CheckPart(const Op& op) const;
 
   // --- Ops of the file ---------------------------------------------------------------------------
 
@@ -74,9 +77,9 @@ class Exporter {
   absl::StatusOr<int64_t> IdNow(ValueIndex value);
   // Operands with values, those of ops in its blocks too, as they stand in the file.
   std::vector<Operand> OperandsOf(uint32_t i) const;
+  // With what takes the lists apart that it has made: inserted ops read the elements.
   absl::Status WriteOld(uint32_t i);
-  // What takes the lists apart that an op has made comes at once: inserted ops read the elements.
-  absl::Status WriteSplits(uint32_t i);
+  absl::Status WriteOne(uint32_t i);
 
   // --- New ops -----------------------------------------------------------------------------------
 
@@ -117,10 +120,10 @@ class Exporter {
   // Paddle runs the collectives of one block in the order of the file. A block with collectives
   // reads a value that is there once those before it have run; none may follow it outside of
   // blocks.
-  static bool IsCollective(absl::string_view pir);
   absl::Status NoteCollective(const NewOp& op);
   // Op `inner` of the file is `outer`, or in its blocks.
-  void NoteOldCollective(uint32_t outer, uint32_t inner);
+  absl::Status NoteOldCollective(uint32_t outer, uint32_t inner);
+  static absl::Status OutOfOrder();
 
   const Program& program_;
   const Import& import_;
@@ -141,6 +144,8 @@ class Exporter {
   absl::flat_hash_map<Symbol, Buffer> buffers_;
   absl::flat_hash_map<Symbol, Symbol> buffer_of_part_;
   absl::flat_hash_set<int64_t> waiting_rings_;
+  // By inserted ops, behind the last op of the file.
+  absl::flat_hash_set<Symbol> read_since_, written_since_;
   // Parameters, feeds and state, which outlive the step: what writes one must write in place, as
   // Paddle keeps the variable and not the value.
   absl::flat_hash_set<Symbol> is_bound_;
@@ -150,6 +155,8 @@ class Exporter {
   std::string body_;                    // of the new block that is written
   Current last_collective_;             // a result
   bool is_behind_collectives_ = false;  // of a block
+  bool is_behind_new_block_ = false;    // with collectives
+  bool has_new_collective_ = false;     // in the root block
   DocumentWriter writer_;
 };
 

@@ -136,7 +136,36 @@ TEST(ExporterTest, RefusesOpsInsertedIntoBlocks) {
   rewriter.InsertAfter(edit.program().block(1).ops()[0], InPlace("scale", "tanh_13"));
   WEFT_ASSERT_OK(rewriter.Commit());
   EXPECT_THAT(std::string(ExportProgram(edit.program()).status().message()),
-              HasSubstr("(scale): a pass has written this op in a block"));
+              HasSubstr("(scale): a pass has written or moved this op in a block"));
+}
+
+TEST(ExporterTest, RefusesErasedAndMovedOpsOfBlocks) {
+  const auto error = [](const Program& program) {
+    return std::string(ExportProgram(program).status().message());
+  };
+  Edit erased("cond_mlp/main.json");
+  Rewriter rewriter(&erased.program());
+  const std::vector<OpId> ops(erased.program().block(1).ops().begin(),
+                              erased.program().block(1).ops().end());
+  ASSERT_EQ(ops.size(), 3u);
+  rewriter.Erase(ops[2]);
+  WEFT_ASSERT_OK(rewriter.Commit());
+  EXPECT_THAT(error(erased.program()), HasSubstr("a pass has erased block 1 op 3 (2.yield) from"));
+  Edit moved("cond_mlp/main.json");
+  Rewriter mover(&moved.program());
+  mover.MoveBefore(ops[2], ops[0]);
+  WEFT_ASSERT_OK(mover.Commit());
+  EXPECT_THAT(error(moved.program()), HasSubstr("(assign): a pass has written or moved this op"));
+}
+
+// One op of the file is several of the program: nothing goes between them that they depend on.
+TEST(ExporterTest, RefusesOpsBetweenThePartsOfAnIf) {
+  Edit edit("cond_mlp/main.json");
+  EXPECT_THAT(std::string(edit.InsertAfter(4, {InPlace("scale", "x")}).status().message()),
+              HasSubstr("op 6 (conditional_block): a part of a 1.if or 1.while of the file, behind "
+                        "an inserted op on x"));
+  Edit other("cond_mlp/main.json");
+  WEFT_EXPECT_OK(other.InsertAfter(4, {InPlace("scale", "y")}));
 }
 
 // An op behind all others changes nothing before it: what is written is the file, op by op.
@@ -287,7 +316,7 @@ TEST(ExporterTest, ParametersAreWrittenInPlaceAlsoInBuffers) {
                        {buffer}));
   const std::vector<std::string> lines = Lines(text);
   EXPECT_THAT(std::vector<std::string>(lines.begin() + 20, lines.end()),
-              ElementsAre("1.all_reduce_ 26 <- 22", "1.all_reduce_ 27 <- 24", "1.full 28 <-",
+              ElementsAre("1.all_reduce_ 26 <- 2", "1.all_reduce_ 27 <- 3", "1.full 28 <-",
                           "1.scale_ 29 <- 26 28", "1.full 30 <-", "1.scale_ 31 <- 27 30"));
   // One that reads something else is no op on each part.
   Edit reads("fit_a_line/main.json");
@@ -297,13 +326,27 @@ TEST(ExporterTest, ParametersAreWrittenInPlaceAlsoInBuffers) {
           reads.InsertAfter(12, {coalesce, builder.last_op()}, {buffer}).status().message()),
       HasSubstr("(scale): writes buffer, a buffer of what outlives the step: expected an op in "
                 "place, on the buffer alone"));
+  // What takes the buffer for a value would take copies of the parameters apart again.
+  Edit value("fit_a_line/main.json");
+  const pb::OpDesc assign =
+      builder.Op("assign", {{"X", {"buffer"}}}, {{"Out", {"copy"}}}).last_op();
+  const pb::VarDesc copy = builder.Var("copy", {14}).last_var();
+  EXPECT_THAT(
+      std::string(value.InsertAfter(12, {coalesce, assign}, {buffer, copy}).status().message()),
+      HasSubstr("(assign): reads buffer, a buffer of what outlives the step: expected an op in "
+                "place, on the buffer alone"));
+  // Parts of a split are values, too.
+  Edit split("fit_a_line/main.json");
+  builder.Op("split", {{"X", {"fc_0.w_0@GRAD"}}}, {{"Out", {"fc_0.w_0"}}}).IntAttr("num", 1);
+  EXPECT_THAT(std::string(split.InsertAfter(12, {builder.last_op()}).status().message()),
+              HasSubstr("(split): writes fc_0.w_0, which outlives the step"));
   // Another op makes a value, which is copied.
   Edit other("fit_a_line/main.json");
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string copied,
                             other.InsertAfter(12, {InPlace("sqrt", "fc_0.w_0")}));
   const std::vector<std::string> copies = Lines(copied);
   EXPECT_THAT(std::vector<std::string>(copies.end() - 2, copies.end()),
-              ElementsAre("1.sqrt 26 <- 24", "1.assign_out_ 27 <- 26 24"));
+              ElementsAre("1.sqrt 26 <- 3", "1.assign_out_ 27 <- 26 3"));
 }
 
 // Adds a counter, and a block of ops in place that runs on even steps, behind the op at `position`.
@@ -353,7 +396,7 @@ TEST(ExporterTest, NewBlocksWriteParametersInPlace) {
   EXPECT_THAT(std::vector<std::string>(lines.begin() + 21, lines.end()),
               ElementsAre("1.increment_ 27 <- 26", "1.full 28 <-", "1.remainder 29 <- 27 28",
                           "1.full 30 <-", "1.equal 31 <- 29 30", "1.if <- 31",
-                          "1.all_reduce_ 32 <- 24", "1.full 33 <-", "1.scale_ 34 <- 32 33"));
+                          "1.all_reduce_ 32 <- 3", "1.full 33 <-", "1.scale_ 34 <- 32 33"));
   // Otherwise, Paddle may write the remainder over the counter.
   EXPECT_THAT(text, ::testing::ContainsRegex(
                         R"re("1.increment_"[^#]*"#":"0.a_f32","D":1.0[^%]*"%":26[^N]*"%":27.*)re"
@@ -365,7 +408,7 @@ TEST(ExporterTest, NewBlocksWriteParametersInPlace) {
               ::testing::IsSupersetOf({"increment(step -> step)",
                                        "elementwise_mod(step, full_28 -> remainder_29)",
                                        "conditional_block(equal_31, fc_0.w_0 -> "
-                                       "if_op_26_true_scope, fc_0.w_0)"}));
+                                       "if_cond_31_true_scope, fc_0.w_0)"}));
   EXPECT_EQ(program.block(1).ops().size(), 2u);
 }
 
@@ -404,6 +447,54 @@ TEST(ExporterTest, CollectivesOfNewBlocksAreOrdered) {
   WEFT_ASSERT_OK(behind.Commit());
   EXPECT_THAT(std::string(ExportProgram(edit.program()).status().message()),
               HasSubstr("(all_reduce): a collective behind a block with collectives"));
+}
+
+// Also where the file has it.
+TEST(ExporterTest, CollectivesOfTheFileBehindNewBlocksAreRefused) {
+  const std::string type = R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[13,1],"NCHW",[],0]})";
+  for (const char* name : {"1.all_reduce_", "1.c_unknown", "1.sync_unknown"}) {
+    SCOPED_TRACE(name);
+    const std::string old =
+        absl::StrCat(R"({"#":")", name, R"(","A":[],"I":[{"%":21}],"O":[{"%":99,"TT":)", type,
+                     R"(}],"OA":[]},)");
+    std::string bytes = Files().at("fit_a_line/main.json");
+    bytes.insert(bytes.find(R"({"#":"1.sgd_")"), old);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
+    Edit before(program), behind(program);
+    const std::vector<pb::OpDesc> ops = {InPlace("broadcast", "fc_0.b_0")};
+    WEFT_ASSERT_OK(AddPeriodicBlock(&before, 3, ops, {"fc_0.b_0"}));
+    EXPECT_THAT(std::string(ExportProgram(before.program()).status().message()),
+                HasSubstr("a collective behind a block with collectives"));
+    WEFT_ASSERT_OK(AddPeriodicBlock(&behind, 11, ops, {"fc_0.b_0"}));
+    WEFT_EXPECT_OK(ExportProgram(behind.program()));
+  }
+  // A block of the file does not wait for a collective that is new.
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program,
+                            ImportBytes(Edited("cond_mlp/main.json", "1.tanh\"", "1.c_tanh\"")));
+  EXPECT_THAT(
+      std::string(Edit(program).InsertAfter(0, {InPlace("all_reduce", "x")}).status().message()),
+      HasSubstr("block 1 op 0 (1.c_tanh), a collective in a block, behind one that a pass has "
+                "inserted"));
+}
+
+// No stack of calls for them.
+TEST(ExporterTest, ManyOpsMayTakeOneListApart) {
+  constexpr int kSplits = 100000;
+  const std::string type = R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[13,1],"NCHW",[],0]})";
+  std::string ops =
+      absl::StrCat(R"({"#":"1.other","A":[],"I":[{"%":21}],"O":[{"%":99,"TT":{"#":"0.t_vec","D":[)",
+                   type, R"(]}}],"OA":[]},)");
+  for (int k = 0; k < kSplits; ++k) {
+    absl::StrAppend(&ops, R"({"#":"0.split","A":[],"I":[{"%":99}],"O":[{"%":)", 1000 + k,
+                    R"(,"TT":)", type, R"(}],"OA":[]},)");
+  }
+  std::string bytes = Files().at("fit_a_line/main.json");
+  bytes.insert(bytes.find(R"({"#":"1.sgd_")"), ops);
+  WEFT_ASSERT_OK_AND_ASSIGN(Program program, ImportBytes(bytes));
+  Edit edit(std::move(program));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
+                            edit.InsertAfter(3, {InPlace("scale", "square_9")}));
+  EXPECT_EQ(Lines(text).size(), Lines(bytes).size() + 2);
 }
 
 TEST(ExporterTest, RefusesBlocksThatMakeValues) {

@@ -37,6 +37,8 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   import->distributed_params = std::move(translation.distributed_params);
   import->begin_of_id.resize(import->op_of_id.size());
   for (int block = 0; block < program.num_blocks(); ++block) {
+    const uint32_t begin = block == 0 ? 0 : import->end_of_block.back();
+    import->end_of_block.push_back(begin + program.block(block).ops().size());
     for (OpId id : program.block(block).ops()) {
       import->begin_of_id[id.value()] = program.op(id).bytes().data();
     }

@@ -26,6 +26,7 @@ class Import : public ProgramOrigin {
   absl::string_view bytes;
   int num_blocks = 0;                     // of the program, as imported
   size_t num_vars = 0;                    // the same
+  std::vector<uint32_t> end_of_block;     // by block: the OpId behind its last op
   std::vector<uint32_t> op_of_id;         // by OpId: of the document
   std::vector<const char*> begin_of_id;   // by OpId: the op's bytes, to tell whether it has changed
   std::vector<Symbol> variable_of_value;  // by ValueIndex; invalid for lists and values of no type

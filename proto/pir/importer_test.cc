@@ -1,5 +1,6 @@
 #include "proto/pir/importer.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <set>
@@ -214,10 +215,10 @@ TEST(ImporterTest, AnIfBecomesTwoConditionalBlocks) {
   EXPECT_THAT(ops,
               ElementsAre("reduce_mean(x -> mean_9)", "fill_constant( -> full_10)",
                           "greater_than(mean_9, full_10 -> greater_than_11)",
-                          "conditional_block(greater_than_11, x -> if_12_true_scope, if_12_true_0)",
                           "logical_not(greater_than_11 -> if_12_not)",
-                          "conditional_block(if_12_not, x -> if_12_false_scope, if_12_false_0)",
                           "cast(greater_than_11 -> if_12_mask)",
+                          "conditional_block(greater_than_11, x -> if_12_true_scope, if_12_true_0)",
+                          "conditional_block(if_12_not, x -> if_12_false_scope, if_12_false_0)",
                           "select_input(if_12_false_0, if_12_true_0, if_12_mask -> if_12)",
                           "matmul_v2(if_12, fc_0.w_0 -> matmul_18)",
                           "elementwise_add(matmul_18, fc_0.b_0 -> add_19)"));
@@ -232,6 +233,70 @@ TEST(ImporterTest, AnIfBecomesTwoConditionalBlocks) {
   EXPECT_EQ(program.block(1).parent_idx(), 0);
   EXPECT_TRUE(program.block(1).FindVar("tanh_13").valid());
   EXPECT_TRUE(program.block(0).FindVar("if_12_true_0").valid());
+}
+
+// Paddle evaluates it once: nothing reads the condition behind a block that overwrites it.
+TEST(ImporterTest, BranchesMayOverwriteTheirCondition) {
+  const std::string tensor =
+      R"({"#":"0.t_dtensor","D":[{"#":"0.t_bool"},[],"NCHW",[],0]}}],"OA":[]},)";
+  const std::string overwrite =
+      R"({"#":"1.equal","A":[],"I":[{"%":9},{"%":9}],"O":[{"%":90,"TT":)" + tensor +
+      R"({"#":"1.assign_out_","A":[],"I":[{"%":90},{"%":11}],"O":[{"%":91,"TT":)" + tensor;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program,
+                            ImportBytes(Edited("cond_mlp/main.json", R"({"#":"1.tanh")",
+                                               overwrite + R"({"#":"1.tanh")")));
+  const std::vector<std::string> ops = OpTexts(program);
+  const auto block = std::find_if(ops.begin(), ops.end(), [](const std::string& op) {
+    return absl::StartsWith(op, "conditional_block(greater_than_11, ") &&
+           absl::EndsWith(op, ", if_12_true_0, greater_than_11)");
+  });
+  ASSERT_NE(block, ops.end());
+  for (auto op = block + 1; op != ops.end(); ++op) {
+    EXPECT_THAT(*op, ::testing::Not(HasSubstr("greater_than_11")));
+  }
+  EXPECT_THAT(ops, Contains("cast(greater_than_11 -> if_12_mask)"));
+}
+
+// An inserted op moves positions, and changes no name.
+TEST(ImporterTest, BlocksAreNamedAfterValues) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files,
+                            weft::testing::ReadTarXz("tests/data/paddle3_pir_ops.tar.xz"));
+  std::string bytes = files.at("snapshot/main.json");
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto document, Document::Parse(bytes));
+  const auto branch = std::find_if(document->ops().begin(), document->ops().end(),
+                                   [](const DocumentOp& op) { return op.name == "1.if"; });
+  ASSERT_NE(branch, document->ops().end());
+  const std::string text(branch->bytes);
+  bytes = absl::StrReplaceAll(
+      bytes, {{text, text + "," + absl::StrReplaceAll(text, {{R"("%":13)", R"("%":113)"}})}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
+  EXPECT_THAT(
+      OpTexts(program),
+      ::testing::IsSupersetOf(
+          {"conditional_block(equal_11, w, snapshot -> if_cond_11_true_scope, snapshot)",
+           "conditional_block(equal_11, w, snapshot -> if_cond_11_1_true_scope, snapshot)"}));
+}
+
+// Only a list of numbers takes the place of the tensor that 1.stack makes.
+TEST(ImporterTest, ShapesAreListsOfNumbersOrTensors) {
+  const auto last = [](const std::string& elements, const std::string& operands) {
+    const std::string dims = R"("TT":{"#":"0.t_dtensor","D":[{"#":"0.t_i64"},[@],"NCHW",[],0]}}])";
+    const auto program = ImportBytes(WithOps(absl::StrCat(
+        ConstantJson("1.full", "97", R"({"#":"0.a_f64","D":1.0})", "f32"), ",",
+        R"({"#":"1.other","A":[],"I":[],"O":[{"%":98,)",
+        absl::StrReplaceAll(dims, {{"@", elements}}),
+        R"(,"OA":[]},{"#":"0.combine","A":[],"I":[{"%":98},{"%":98}],"O":[{"%":99,"TT":{"#":"0.t_vec",)",
+        R"("D":[]}}],"OA":[]},{"#":"1.stack","A":[],"I":[)", operands, R"(],"O":[{"%":100,)",
+        absl::StrReplaceAll(dims, {{"@", "2"}}),
+        R"(,"OA":[]},{"#":"1.full_with_tensor","A":[{"AT":{"#":"1.a_dtype","D":"float32"},)",
+        R"("N":"dtype"}],"I":[{"%":97},{"%":100}],"O":[{"%":101,)",
+        absl::StrReplaceAll(dims, {{"@", "-1"}, {"i64", "f32"}}), R"(,"OA":[]})")));
+    WEFT_EXPECT_OK(program);
+    return program.ok() ? OpTexts(*program).back() : "";
+  };
+  EXPECT_EQ(last("1", R"({"%":99})"), "fill_constant(other_98, other_98 -> full_with_tensor_101)");
+  EXPECT_EQ(last("2", R"({"%":99})"), "fill_constant(stack_100 -> full_with_tensor_101)");
+  EXPECT_EQ(last("1", ""), "fill_constant(stack_100 -> full_with_tensor_101)");
 }
 
 TEST(ImporterTest, BranchesNameWhatTheyReadInLists) {
@@ -311,7 +376,7 @@ TEST(ImporterTest, BranchesOverwriteWhatIsAroundThem) {
   EXPECT_THAT(OpTexts(program),
               ::testing::IsSupersetOf({"increment(count -> count)",
                                        "conditional_block(equal_11, w, snapshot -> "
-                                       "if_op_12_true_scope, snapshot)",
+                                       "if_cond_11_true_scope, snapshot)",
                                        "elementwise_sub(w, snapshot -> subtract_22)"}));
   EXPECT_EQ(program.op(program.block(1).ops()[0]).type(), "assign");
 }
@@ -366,22 +431,44 @@ TEST(ImporterTest, AWhileHasVariablesOfItsOwn) {
                             weft::testing::ReadTarXz("tests/data/paddle3_pir_ops.tar.xz"));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(files.at("while/main.json")));
   ASSERT_EQ(program.num_blocks(), 2);
+  EXPECT_THAT(OpTexts(program),
+              ::testing::IsSupersetOf(
+                  {"assign(less_than_15 -> while_16_condition)", "assign(full_12 -> while_16_0)",
+                   "assign(full_13 -> while_16_1)",
+                   "while(while_16_condition, while_16_0, while_16_1, w, full_10, full_11, "
+                   "while_16_condition -> while_16_scope, "
+                   "while_16_condition, while_16_0, while_16_1, full_10)",
+                   "reduce_sum(while_16_0 -> sum_22)"}));
   EXPECT_THAT(
-      OpTexts(program),
-      ::testing::IsSupersetOf(
-          {"assign(less_than_15 -> while_op_15_condition)", "assign(full_12 -> while_op_15_0)",
-           "assign(full_13 -> while_op_15_1)",
-           "while(while_op_15_condition, while_op_15_0, while_op_15_1, w, full_10, full_11, "
-           "while_op_15_condition -> while_op_15_scope, "
-           "while_op_15_condition, while_op_15_0, while_op_15_1, full_10)",
-           "reduce_sum(while_op_15_0 -> sum_22)"}));
-  EXPECT_THAT(OpTexts(program, 1), ElementsAre("elementwise_add(while_op_15_0, w -> add_18)",
-                                               "increment(full_10 -> full_10)",
-                                               "less_than(full_10, full_11 -> less_than_20)",
-                                               "assign(while_op_15_1 -> while_op_15_next_1)",
-                                               "assign(less_than_20 -> while_op_15_condition)",
-                                               "assign(while_op_15_next_1 -> while_op_15_0)",
-                                               "assign(add_18 -> while_op_15_1)"));
+      OpTexts(program, 1),
+      ElementsAre("elementwise_add(while_16_0, w -> add_18)", "increment(full_10 -> full_10)",
+                  "less_than(full_10, full_11 -> less_than_20)",
+                  "assign(while_16_1 -> while_16_next_1)",
+                  "assign(less_than_20 -> while_16_condition)",
+                  "assign(while_16_next_1 -> while_16_0)", "assign(add_18 -> while_16_1)"));
+}
+
+TEST(ImporterTest, RefusesLoopsOfAnotherForm) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files,
+                            weft::testing::ReadTarXz("tests/data/paddle3_pir_ops.tar.xz"));
+  const std::string& bytes = files.at("while/main.json");
+  const std::string region = R"("regions":[{"#":"region_1","blocks":[)";
+  ASSERT_TRUE(absl::StrContains(bytes, region));
+  EXPECT_THAT(
+      std::string(
+          ImportBytes(absl::StrReplaceAll(bytes, {{region, region + R"({"args":[],"ops":[]},)"}}))
+              .status()
+              .message()),
+      HasSubstr("op 15 (1.while): expected a condition, 2 values that its one block takes"));
+  const std::string result =
+      R"({"%":16,"TT":{"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[4,1],"NCHW",[],0]}})";
+  ASSERT_TRUE(absl::StrContains(bytes, result));
+  EXPECT_THAT(
+      ImportBytes(absl::StrReplaceAll(bytes, {{result, R"({"%":16,"TT":{"#":"0.t_vec","D":[]}})"}}))
+          .status(),
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          HasSubstr("op 15 (1.while): result 0: expected a dense tensor, found {\"#\":\"0.t_v")));
 }
 
 TEST(ImporterTest, RefusesWhatItCannotTranslate) {
@@ -390,13 +477,19 @@ TEST(ImporterTest, RefusesWhatItCannotTranslate) {
   };
   EXPECT_THAT(error(Edited("cond_mlp/main.json", "1.if", "1.other")),
               HasSubstr("op 11 (1.other): of the ops with blocks, only 1.if and 1.while are"));
-  EXPECT_THAT(error(Edited("cond_mlp/main.json", "1.if", "1.while")),
-              HasSubstr("op 11 (1.while): expected a condition, 1 values that its block takes"));
+  EXPECT_THAT(
+      error(Edited("cond_mlp/main.json", "1.if", "1.while")),
+      HasSubstr("op 11 (1.while): expected a condition, 1 values that its one block takes"));
   EXPECT_THAT(error(Edited("cond_mlp/main.json", R"("#":"2.yield")", R"("#":"2.other")")),
               HasSubstr("op 11 (1.if): block 1: expected 2.yield of 1 values at its end, found "
                         "block 1 op 3 (2.other)"));
   EXPECT_THAT(error(Edited("cond_mlp/main.json", "1.tanh", "1.assign_value_")),
               HasSubstr("op 11 (1.if): block 1 op 0 (1.assign_value_): "));
+  const std::string in_block =
+      R"({"#":"0.set_parameter","A":[{"AT":{"#":"0.a_str","D":"z"},"N":"parameter_name"}],)"
+      R"("I":[{"%":6}],"O":[],"OA":[]},{"#":"1.tanh")";
+  EXPECT_THAT(error(Edited("cond_mlp/main.json", R"({"#":"1.tanh")", in_block)),
+              HasSubstr("block 1 op 0 (0.set_parameter): expected it in the root block only"));
   EXPECT_THAT(error(Edited("fit_a_line/main.json", "1.sgd_", "1.new_")),
               HasSubstr("(1.new_): writes operands in place"));
   EXPECT_THAT(error(Edited("fit_a_line/main.json", R"("trainable":true)", R"("trainable":false)")),

@@ -2,6 +2,7 @@
 
 #include <cassert>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
@@ -126,5 +127,16 @@ absl::string_view BaseName(absl::string_view pir) {
 bool IsGradientOp(absl::string_view pir) { return absl::EndsWith(BaseName(pir), "_grad"); }
 
 bool IsInPlace(absl::string_view pir) { return absl::EndsWith(pir, "_"); }
+
+bool IsCollective(absl::string_view pir) {
+  constexpr absl::string_view kTypes[] = {
+      "all_gather", "all_reduce",    "all_to_all",        "alltoall",     "barrier",
+      "broadcast",  "global_gather", "global_scatter",    "p_recv",       "p_recv_array",
+      "p_send",     "p_send_array",  "partial_allgather", "partial_recv", "partial_send",
+      "recv_v2",    "reduce",        "reduce_scatter",    "send_v2"};
+  const absl::string_view name = BaseName(pir);
+  return absl::StartsWith(name, "c_") || absl::StartsWith(name, "sync_") ||
+         absl::c_linear_search(kTypes, name);
+}
 
 }  // namespace weft::pir

@@ -62,6 +62,8 @@ absl::string_view BaseName(absl::string_view pir);
 bool IsGradientOp(absl::string_view pir);
 // Ops that overwrite operands: their names end in '_'.
 bool IsInPlace(absl::string_view pir);
+// Ops that ranks run together. All of c_* and sync_* count.
+bool IsCollective(absl::string_view pir);
 
 }  // namespace weft::pir
 

@@ -28,6 +28,15 @@ class Analysis {
     read_by_update_.assign(values, false);
     depends_on_loss_.assign(values, false);
     depends_on_gradient_.assign(values, false);
+    reader_.assign(values, kNoOp);
+    std::vector<bool> is_read(values, false);
+    for (uint32_t i = 0; i < document.ops().size(); ++i) {
+      for (const Operand& operand : operands(i)) {
+        if (operand.value == kNoValue) continue;
+        reader_[operand.value] = is_read[operand.value] ? kNoOp : i;
+        is_read[operand.value] = true;
+      }
+    }
   }
 
   absl::StatusOr<Training> Run() {
@@ -128,11 +137,25 @@ class Analysis {
     }
   }
 
-  // On the way into a buffer, and out of it.
+  // On the way into a buffer, and out of it. What also has other readers, such as a norm and what
+  // it clips, is the gradient.
   void FollowReshape(uint32_t i) {
     const ValueIndex grad = OperandOf(i, 0);
-    if (grad == kNoValue || op(i).num_results == 0) return;
-    if (MakerName(training_.primal[grad]) == "p") GoOn(grad, op(i).first_result);
+    if (grad == kNoValue || op(i).num_results == 0 || ReaderOf(grad) != i) return;
+    const ValueIndex result = op(i).first_result;
+    if (!GoesIntoBuffer(result) && buffers_.OriginOf(grad) == kNoValue) return;
+    if (MakerName(training_.primal[grad]) == "p") GoOn(grad, result);
+  }
+
+  // The op that alone reads the value, once; kNoOp: none, or several.
+  uint32_t ReaderOf(ValueIndex value) const { return reader_[value]; }
+
+  // An element of a list that becomes one tensor.
+  bool GoesIntoBuffer(ValueIndex value) const {
+    const uint32_t list = ReaderOf(value);
+    if (list == kNoOp || op(list).name != kCombineOp || op(list).num_results != 1) return false;
+    const uint32_t concat = ReaderOf(op(list).first_result);
+    return concat != kNoOp && BaseName(op(concat).name) == "concat";
   }
 
   // The gradient takes the place of another, unless it is a copy beside that of a parameter, of
@@ -395,6 +418,7 @@ class Analysis {
   std::vector<bool> goes_on_;
   // By value: gradients that updates read, and what these are computed from.
   std::vector<bool> read_by_update_, needed_by_update_;
+  std::vector<uint32_t> reader_;           // by value: see ReaderOf
   std::vector<bool> depends_on_loss_;      // by value
   std::vector<bool> depends_on_gradient_;  // by value: a complete one
 };

@@ -9,10 +9,7 @@
 namespace weft::pir {
 
 absl::Status Translator::VisitIf(uint32_t i) {
-  std::vector<uint32_t> inner;
-  for (uint32_t b = op(i).first_block; b < op(i).first_block + op(i).num_blocks; ++b) {
-    if (document_.blocks()[b].parent == op(i).block) inner.push_back(b);
-  }
+  const std::vector<uint32_t> inner = BlocksOf(i);
   if (inner.size() != 2 || op(i).num_operands != 1 || operands(i)[0].value == kNoValue) {
     return absl::InvalidArgumentError("expected a condition and two blocks");
   }
@@ -20,9 +17,15 @@ absl::Status Translator::VisitIf(uint32_t i) {
   // Two helpers and two blocks read it, and two variables have its dims.
   WEFT_RETURN_IF_ERROR(Spend(4 * vars_[condition].name.size() +
                              2 * document_.value(operands(i)[0].value).type.size()));
-  const std::string stem = absl::StrCat(
-      "if_", op(i).num_results == 0 ? absl::StrCat("op_", i)
-                                    : absl::StrCat(document_.value(op(i).first_result).id));
+  const std::string stem = StemOf(i, "if");
+  // Paddle evaluates the condition once, and a block may overwrite it: all that depends on it comes
+  // before the blocks.
+  VarIndex runs[2] = {condition, condition};
+  if (survey_.block_number[inner[1]] != Survey::kNoBlock) {
+    runs[false] = NewTensor(stem + "_not", vars_[condition].type->dtype, condition);
+    WriteHelper(i, "logical_not", {{"X", {condition}}}, {runs[false]});
+  }
+  const VarIndex mask = op(i).num_results == 0 ? kNoVar : MaskOf(i, condition, stem);
   std::vector<VarIndex> results[2];
   for (const bool holds : {true, false}) {
     const uint32_t block = inner[holds ? 0 : 1];
@@ -43,22 +46,38 @@ absl::Status Translator::VisitIf(uint32_t i) {
                                                      op(i).num_results,
                                                      " values at its end, found nothing"));
     }
-    VarIndex runs = condition;
-    if (!holds) {
-      runs = NewTensor(stem + "_not", vars_[condition].type->dtype, condition);
-      WriteHelper(i, "logical_not", {{"X", {condition}}}, {runs});
-    }
-    WEFT_RETURN_IF_ERROR(VisitBranch(i, block, runs, block_stem + "_scope", results[holds]));
+    WEFT_RETURN_IF_ERROR(VisitBranch(i, block, runs[holds], block_stem + "_scope", results[holds]));
   }
-  return op(i).num_results == 0 ? absl::OkStatus() : SelectResults(i, condition, stem, results);
+  return op(i).num_results == 0 ? absl::OkStatus() : SelectResults(i, mask, results);
 }
 
-absl::Status Translator::SelectResults(uint32_t i, VarIndex condition, const std::string& stem,
-                                       const std::vector<VarIndex> (&results)[2]) {
+std::vector<uint32_t> Translator::BlocksOf(uint32_t i) const {
+  std::vector<uint32_t> blocks;
+  for (uint32_t b = op(i).first_block; b < op(i).first_block + op(i).num_blocks; ++b) {
+    if (document_.blocks()[b].parent == op(i).block) blocks.push_back(b);
+  }
+  return blocks;
+}
+
+std::string Translator::StemOf(uint32_t i, absl::string_view type) {
+  if (op(i).num_results > 0) {
+    return absl::StrCat(type, "_", document_.value(op(i).first_result).id);
+  }
+  const int64_t condition = document_.value(operands(i)[0].value).id;
+  const int earlier = ops_of_condition_[condition]++;
+  return absl::StrCat(type, "_cond_", condition, earlier == 0 ? "" : absl::StrCat("_", earlier));
+}
+
+VarIndex Translator::MaskOf(uint32_t i, VarIndex condition, const std::string& stem) {
   const VarIndex mask = NewTensor(stem + "_mask", pb::VarType::INT32, condition);
   attrs_.Add("in_dtype", pb::INT)->set_i(pb::VarType::BOOL);
   attrs_.Add("out_dtype", pb::INT)->set_i(pb::VarType::INT32);
   WriteHelper(i, "cast", {{"X", {condition}}}, {mask});
+  return mask;
+}
+
+absl::Status Translator::SelectResults(uint32_t i, VarIndex mask,
+                                       const std::vector<VarIndex> (&results)[2]) {
   attributes_.clear();
   for (uint32_t r = 0; r < op(i).num_results; ++r) {
     desc_.Clear();
@@ -131,7 +150,7 @@ absl::StatusOr<std::vector<VarIndex>> Translator::CapturedBy(uint32_t block) {
 absl::Status Translator::VisitWhile(uint32_t i) {
   const uint32_t block = op(i).first_block;
   const uint32_t num_values = op(i).num_results;
-  const DocumentBlock* const body = op(i).num_blocks == 0 ? nullptr : &document_.blocks()[block];
+  const DocumentBlock* const body = BlocksOf(i).size() == 1 ? &document_.blocks()[block] : nullptr;
   const bool is_loop = body != nullptr && body->args.size() == num_values && !body->ops.empty() &&
                        op(body->ops.back()).name == kYield &&
                        op(body->ops.back()).num_operands == num_values + 1 &&
@@ -139,21 +158,30 @@ absl::Status Translator::VisitWhile(uint32_t i) {
   if (!is_loop) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expected a condition, ", num_values,
-        " values that its block takes, and 2.yield of a condition and the next values"));
+        " values that its one block takes, and 2.yield of a condition and the next values"));
   }
-  const std::string stem = absl::StrCat("while_op_", i);
+  for (uint32_t k = 0; k <= num_values; ++k) {
+    if (operands(i)[k].value == kNoValue) {
+      return absl::InvalidArgumentError(absl::StrCat("operand ", k, " is none"));
+    }
+  }
+  const std::string stem = StemOf(i, "while");
   std::vector<VarIndex> state;  // of the loop: the condition, and the values
   for (uint32_t k = 0; k <= num_values; ++k) {
     const ValueIndex value = operands(i)[k].value;
-    if (value == kNoValue)
-      return absl::InvalidArgumentError(absl::StrCat("operand ", k, " is none"));
     WEFT_ASSIGN_OR_RETURN(const VarIndex from, vars_.Read(value));
     WEFT_RETURN_IF_ERROR(Spend(vars_[from].name.size()));
     state.push_back(vars_.New(k == 0 ? stem + "_condition" : absl::StrCat(stem, "_", k - 1)));
     // Of a value, that of the result, which may know less about its dims.
     vars_[state[k]].type = vars_[from].type;
     if (k > 0) {
-      WEFT_ASSIGN_OR_RETURN(vars_[state[k]].type, vars_.TypeOf(op(i).first_result + k - 1));
+      WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result + k - 1));
+      if (type->kind != ValueType::Kind::kTensor) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("result ", k - 1, ": expected a dense tensor, found ",
+                         document_.value(op(i).first_result + k - 1).type.substr(0, 64)));
+      }
+      vars_[state[k]].type = type;
       WEFT_RETURN_IF_ERROR(vars_.Define(body->args[k - 1], state[k], /*overwrites=*/false));
     }
     WriteHelper(i, "assign", {{"X", {from}}}, {state[k]});

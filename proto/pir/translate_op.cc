@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/op_role.h"
+#include "proto/pir/dataflow.h"
 #include "proto/pir/translator.h"
 
 namespace weft::pir {
@@ -48,12 +49,12 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
       WEFT_RETURN_IF_ERROR(attrs_.AddConstant(value, operand));
       continue;
     }
-    const uint32_t maker = value == kNoValue ? kNoOp : document_.value(value).op;
-    if (rule.pir == "1.full_with_tensor" && maker != kNoOp && op(maker).name == "1.stack") {
-      // Of numbers, which may be known by themselves.
-      WEFT_RETURN_IF_ERROR(
-          ReadInto(operands(maker)[0].value, AddSlot("ShapeTensorList", desc_.mutable_inputs())));
-      continue;
+    if (rule.pir == "1.full_with_tensor") {
+      WEFT_ASSIGN_OR_RETURN(const ValueIndex numbers, StackedNumbers(value));
+      if (numbers != kNoValue) {
+        WEFT_RETURN_IF_ERROR(ReadInto(numbers, AddSlot("ShapeTensorList", desc_.mutable_inputs())));
+        continue;
+      }
     }
     WEFT_RETURN_IF_ERROR(ReadInto(value, AddSlot(operand.target, desc_.mutable_inputs())));
   }
@@ -66,6 +67,25 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
   }
   if (rule.pir == "1.rnn") SetTypesOfRnn(i, rule);
   return rule.has_xshape ? AddXShape(i) : absl::OkStatus();
+}
+
+// They may be known by themselves.
+absl::StatusOr<ValueIndex> Translator::StackedNumbers(ValueIndex value) {
+  const uint32_t stack = MakerOf(document_, value);
+  if (stack == kNoOp || op(stack).name != "1.stack" || op(stack).num_operands != 1) return kNoValue;
+  const ValueIndex list = operands(stack)[0].value;
+  if (MakerName(document_, list) != kCombineOp) return kNoValue;
+  const absl::Span<const Operand> numbers = operands(MakerOf(document_, list));
+  WEFT_RETURN_IF_ERROR(Spend(numbers.size()));
+  for (const Operand& number : numbers) {
+    if (number.value == kNoValue) return kNoValue;
+    WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(number.value));
+    const bool is_one =
+        type->kind == ValueType::Kind::kTensor &&
+        std::all_of(type->dims.begin(), type->dims.end(), [](int64_t dim) { return dim == 1; });
+    if (!is_one) return kNoValue;
+  }
+  return numbers.empty() ? kNoValue : list;
 }
 
 // PIR does not know the types of what only the gradient op reads.

@@ -120,6 +120,7 @@ absl::Status Translator::VisitData(uint32_t i) {
 }
 
 absl::Status Translator::VisitSink(uint32_t i) {
+  if (op(i).block != 0) return absl::InvalidArgumentError("expected it in the root block only");
   WEFT_ASSIGN_OR_RETURN(const std::string name, SinkName(document_, i));
   const ValueIndex value = operands(i)[0].value;
   WEFT_ASSIGN_OR_RETURN(const VarIndex from, vars_.Read(value));

@@ -92,6 +92,9 @@ class Translator {
   // By a rule of the table.
   absl::Status Translate(uint32_t i, const OpRule& rule);
   absl::Status AddResult(uint32_t i, uint32_t r, const OpRule* rule, absl::string_view slot);
+  // The list of tensors of one element that a 1.stack has made the value from; kNoValue: another
+  // op, or other tensors.
+  absl::StatusOr<ValueIndex> StackedNumbers(ValueIndex value);
   void SetTypesOfRnn(uint32_t i, const OpRule& rule);
 
   // The variables of a list: those that 0.split takes apart.
@@ -125,9 +128,15 @@ class Translator {
   // holds, or if it does not, and select_input takes those of the block that ran.
   absl::Status VisitIf(uint32_t i);
 
+  // Of an op with regions, without those of ops in its blocks.
+  std::vector<uint32_t> BlocksOf(uint32_t i) const;
+  // For names that stay as they are when a pass inserts ops: after the first result, or the
+  // condition.
+  std::string StemOf(uint32_t i, absl::string_view type);
+  // The condition as a number, by which select_input selects.
+  VarIndex MaskOf(uint32_t i, VarIndex condition, const std::string& stem);
   // The results of the 1.if, from those of its blocks.
-  absl::Status SelectResults(uint32_t i, VarIndex condition, const std::string& stem,
-                             const std::vector<VarIndex> (&results)[2]);
+  absl::Status SelectResults(uint32_t i, VarIndex mask, const std::vector<VarIndex> (&results)[2]);
 
   // A block whose yield gives `results`, which are variables around it. It also writes those
   // variables around it that its ops overwrite.
@@ -175,6 +184,7 @@ class Translator {
   std::vector<Attribute> attributes_;  // of the same
   ResultFlags flags_;                  // of the op that was asked for last
   std::vector<std::string> distributed_params_;
+  absl::flat_hash_map<int64_t, int> ops_of_condition_;  // by id: those without results
   std::vector<VarIndex> overwritten_;  // around a block that is visited, by its ops
   BlockWriter blocks_;
 };

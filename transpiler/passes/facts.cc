@@ -98,6 +98,16 @@ std::string EvidenceBehind(const Program& program, std::vector<bool> is_marked) 
     if (schema != nullptr && Combines(*schema) && FindCollectiveOp(op) != nullptr) {
       return absl::StrCat(op.DebugName(), " makes ", program.name(*made));
     }
+    // Before the op, these names hold something else, unless the op reads them. A block may not
+    // run.
+    std::vector<Symbol> read;
+    for (Symbol symbol : op.input_args()) {
+      if (is_marked[symbol.value()]) read.push_back(symbol);
+    }
+    if (op.SubBlocks().empty()) {
+      for (Symbol symbol : outputs) is_marked[symbol.value()] = false;
+    }
+    for (Symbol symbol : read) is_marked[symbol.value()] = true;
     if (!Carries(op)) continue;
     for (Symbol symbol : op.input_args()) is_marked[symbol.value()] = true;
   }

@@ -84,6 +84,17 @@ TEST(DetectFacts, CollectivesOfTheBackwardPassOfActivationsDoNotCount) {
   EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
 }
 
+// A name may hold one thing after another.
+TEST(DetectFacts, CollectivesOfWhatANameHeldBeforeDoNotCount) {
+  ProgramBuilder p;
+  p.Param("w").Op("all_reduce", {{"x", {"buffer"}}}, {{"out", {"buffer"}}}, kRoleBackward);
+  p.Op("mul_grad", {{"Out@GRAD", {"buffer"}}}, {{"X@GRAD", {"y@GRAD"}}}, kRoleBackward);
+  p.Op("concat", {{"X", {"part", "other"}}}, {{"Out", {"buffer"}}}, kRoleBackward);
+  p.Op("split", {{"X", {"buffer"}}}, {{"Out", {"w@GRAD", "v@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
+}
+
 TEST(DetectFacts, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReducedIt) {
   ProgramBuilder p = OneGradient();
   p.Op("mystery_exchange", {{"x", {"w@GRAD"}}}, {{"out", {"reduced"}}}, kRoleBackward);
