@@ -300,13 +300,13 @@ absl::Status Run(Flags& flags) {
   NoteSchedules(flags, main);
 
   TranspileOptions& options = flags.options;
-  WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(flags, programs, &options)));
-  WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
-  WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
   if (!flags.param_attrs.empty()) {
     WEFT_ASSIGN_OR_RETURN(options.param_attrs, ReadAs(flags.param_attrs, ParseParamAttrs));
     WEFT_RETURN_IF_ERROR(Annotate(flags.param_attrs, CheckServed(options)));
   }
+  WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(flags, programs, &options)));
+  WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
+  WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
   if (flags.all_ranks) return RunForAllRanks(flags, main, startup);

@@ -55,6 +55,11 @@ void SetVariables(const std::string& type, absl::string_view slot,
   Die(type, "slot " + std::string(slot));
 }
 
+// Whether Paddle's op lacks an attribute of the schema.
+bool IsOfWeft(absl::string_view type, absl::string_view attr) {
+  return type == "adam" && attr == "use_nesterov";
+}
+
 // Paddle writes attributes that only control its back ends before all others.
 constexpr char kMkldnnSwitch[] = "use_mkldnn";
 
@@ -83,7 +88,8 @@ pb::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
   std::map<std::string, AttrValue> attrs;
   if (dialect == Dialect::kPaddle) {
     for (const AttrSchema& attr : schema->attrs()) {
-      if (!attr.since_paddle_3) attrs[attr.name] = attr.default_value;
+      if (attr.since_paddle_3 || IsOfWeft(op.type, attr.name)) continue;
+      attrs[attr.name] = attr.default_value;
     }
     attrs["op_device"] = std::string();
     attrs["op_namescope"] = std::string("/");
