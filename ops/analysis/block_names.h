@@ -33,8 +33,8 @@ class BlockGradientNames {
   absl::string_view Original(absl::string_view input) const;
   // Whether the block gets or makes a gradient of that name.
   bool IsInside(absl::string_view name) const { return inside_.contains(name); }
-  // The original names of inputs that count, by slot: of those whose gradients the block makes, and
-  // of those of slot Out, after which the attribute calls gradients.
+  // By slot, the original names of the inputs after which gradients in the block are called: those
+  // whose gradients the block makes; of a loop, also those in slot Out.
   const std::map<std::string, std::vector<std::string>>& inputs() const { return inputs_; }
 
  private:
