@@ -433,7 +433,7 @@ void BoundStep::Enter(StepArenas* arenas) {
     Arena& arena = (*arenas)[d];
     if (arena_bytes_[d] <= arena.bytes) continue;
     arena.memory = nullptr;  // first: the two need not exist at the same time
-    arena.memory = resources_.memories[d]->Allocate(arena_bytes_[d]);
+    arena.memory = resources_.arena_memories[d]->Allocate(arena_bytes_[d]);
     arena.bytes = arena_bytes_[d];
   }
   for (const Place& place : places_) {

@@ -50,6 +50,7 @@ class Bound {
     resources_.is_accessed.resize(values_.size(), false);
     resources_.is_accessed[plan_->FindVariable("y")] = true;
     resources_.memories = {HostMemory(), HostMemory()};
+    resources_.arena_memories = resources_.memories;
     resources_.joins_ops = true;
     (*this)["x"] = x;
     step_ = std::make_unique<BoundStep>(resources_);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "executor/cuda_signals.h"
 #include "executor/cuda_stream.h"
 #include "ops/gpu/cuda_memory.h"
 #include "ops/gpu/cuda_status.h"
@@ -55,6 +56,7 @@ class CudaStream : public Stream {
     return status_;
   }
 
+  bool MarksTimes() const override { return true; }
   void MarkTime() override {
     if (!status_.ok()) return;
     if (num_times_ == times_.size()) {
@@ -150,9 +152,14 @@ class CudaGraphRecorder : public GraphRecorder {
 class CudaDevice : public Device {
  public:
   CudaDevice(int ordinal, std::unique_ptr<Memory> memory)
-      : ordinal_(ordinal), memory_(std::move(memory)), graphs_(ordinal) {}
+      : ordinal_(ordinal),
+        memory_(std::move(memory)),
+        pinned_memory_(NewPinnedMemory(ordinal)),
+        graphs_(ordinal) {}
 
   Memory* memory() override { return memory_.get(); }
+  Memory* pinned_memory() override { return pinned_memory_.get(); }
+  StreamSignals* signals() override { return CudaSignals(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
     cudaStream_t stream = nullptr;
@@ -162,7 +169,6 @@ class CudaDevice : public Device {
     return std::make_unique<CudaStream>(ordinal_, stream);
   }
 
-  bool MarksTimes() const override { return true; }
   GraphRecorder* graphs() override { return &graphs_; }
 
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
@@ -176,7 +182,7 @@ class CudaDevice : public Device {
 
  private:
   const int ordinal_;
-  const std::unique_ptr<Memory> memory_;
+  const std::unique_ptr<Memory> memory_, pinned_memory_;
   CudaGraphRecorder graphs_;
 };
 

@@ -1,12 +1,14 @@
 #include "executor/cuda_stream.h"
 
 #include "base/status_matchers.h"
+#include "executor/host_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #ifdef WEFT_HAVE_CUDA
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <thread>
 #include <vector>
 #endif
@@ -115,6 +117,40 @@ TEST_F(CudaStreamTest, EventOfAPoisonedStreamPoisonsTheWaiter) {
   a_->Record(event_.get());
   b_->Wait(event_.get());
   EXPECT_THAT(b_->Synchronize(), StatusIs(absl::StatusCode::kInternal, "broken"));
+}
+
+// A thread of the host and a stream add 1 in turns, all launched at once.
+TEST_F(CudaStreamTest, TheHostAndAStreamTakeTurns) {
+  constexpr int kRounds = 200;
+  const std::unique_ptr<Device> device = WithHostStream(*NewCudaDevice(0));
+  const std::unique_ptr<Stream> stream = *device->NewStream("device");
+  const std::unique_ptr<Stream> host = *device->NewHostStream("host");
+  const std::unique_ptr<Event> there = *device->NewEvent(), back = *device->NewEvent();
+  const std::shared_ptr<void> memory = device->pinned_memory()->Allocate(2 * sizeof(int));
+  int* const count = static_cast<int*>(memory.get());
+  count[0] = count[1] = 0;
+  const auto copy = [&](void* to, const void* from) {
+    stream->Launch([=, &stream] {
+      const cudaError_t error = cudaMemcpyAsync(to, from, sizeof(int), cudaMemcpyDefault,
+                                                static_cast<cudaStream_t>(stream->native_handle()));
+      return error == cudaSuccess ? absl::OkStatus() : absl::InternalError("no copy");
+    });
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    copy(buffer_, &count[0]);
+    copy(&count[1], buffer_);
+    stream->Record(there.get());
+    host->Wait(there.get());
+    host->Launch([=] {
+      count[0] = count[1] + 1;
+      return absl::OkStatus();
+    });
+    host->Record(back.get());
+    stream->Wait(back.get());
+  }
+  WEFT_EXPECT_OK(stream->Synchronize());
+  WEFT_EXPECT_OK(host->Synchronize());
+  EXPECT_EQ(count[0], kRounds);
 }
 
 // Of two streams, with numbers that change between two runs.

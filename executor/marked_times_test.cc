@@ -30,6 +30,7 @@ class MarkingStream : public Stream {
   void Record(Event*) override {}
   void Wait(Event*) override {}
   absl::Status Synchronize() override { return status_; }
+  bool MarksTimes() const override { return true; }
   void MarkTime() override {
     times_.push_back(Clock::time_point(std::chrono::seconds(++num_marks_)));
   }
@@ -50,7 +51,6 @@ class MarkingDevice : public Device {
     return std::make_unique<MarkingStream>();
   }
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override { return std::make_unique<NoEvent>(); }
-  bool MarksTimes() const override { return true; }
 };
 
 std::vector<std::vector<int64_t>> Seconds(absl::Span<const OpSpan> spans) {

@@ -42,6 +42,12 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
   return std::move(plan_);
 }
 
+const KernelTable& PlanBuilder::KernelsOn(DeviceKind device, absl::string_view type) const {
+  const bool is_of_host = placement_.on_two_devices() && device == DeviceKind::kHost &&
+                          !CopiesFrom(type).has_value() && options_.host_kernels != nullptr;
+  return is_of_host ? *options_.host_kernels : *options_.kernels;
+}
+
 void PlanBuilder::AddVariables() {
   const absl::flat_hash_set<VarId> data = FindData(program_);
   for (size_t i = 0; i < program_.var_id_limit(); ++i) {
@@ -215,7 +221,7 @@ void PlanBuilder::SetAdd(Plan::PlanOp* plan_op) const {
   spec.attrs = OpAttrs::Make(sum);
   spec.inputs["X"] = {0, 2};
   spec.outputs["Out"] = {0, 1};
-  plan_op->make_kernel = options_.kernels->Find(sum.type());
+  plan_op->make_kernel = KernelsOn(device_, sum.type()).Find(sum.type());
   plan_op->kernel_spec = std::move(spec);
 }
 
@@ -299,8 +305,9 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
   if (schema.Has(Trait::kSideEffect)) {
     for (Symbol name : op.input_args()) spec.input_names.emplace_back(program_.name(name));
   }
-  plan_op->make_kernel = plan_op->has_rows ? options_.kernels->FindForRows(op.type())
-                                           : options_.kernels->Find(op.type());
+  const KernelTable& kernels = KernelsOn(device_, op.type());
+  plan_op->make_kernel =
+      plan_op->has_rows ? kernels.FindForRows(op.type()) : kernels.Find(op.type());
   // Only to check that the kernel can be made.
   const absl::Status status = MakeKernel(*plan_op->make_kernel, spec).status();
   if (status.ok()) return status;

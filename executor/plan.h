@@ -24,6 +24,9 @@ struct PlanOptions {
   // The source of kernels; required, and must outlive the plan. Every rank makes its kernels in its
   // own thread, concurrently.
   const KernelTable* kernels = nullptr;
+  // Those of a program on two devices for ops on the host; null: `kernels`. Copies between the
+  // devices are the accelerator's.
+  const KernelTable* host_kernels = nullptr;
   // Number of ranks of the run; of its workers, if it has parameter servers.
   int nranks = 1;
   // The only rank that runs the program; none: several do. Ops that send and receive need it: each

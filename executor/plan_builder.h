@@ -64,6 +64,9 @@ class PlanBuilder {
   // InvalidArgument if ops that exchange values with servers are on both devices.
   absl::Status CheckServerOps() const;
 
+  // For an op of the type on the device.
+  const KernelTable& KernelsOn(DeviceKind device, absl::string_view type) const;
+
   void AddVariables();
 
   absl::Status AddBlock(int block);

@@ -1,4 +1,5 @@
 // What is checked before a plan is built: the types of variables, and kernels for all ops.
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -95,7 +96,7 @@ absl::Status PlanBuilder::CheckTypes() {
 }
 
 absl::Status PlanBuilder::CheckKernels() const {
-  using Kind = std::pair<absl::string_view, bool>;  // op type, has rows
+  using Kind = std::tuple<absl::string_view, bool, const KernelTable*>;  // op type, has rows
   struct Missing {
     Kind kind;
     std::string first;  // position of the op
@@ -106,9 +107,12 @@ absl::Status PlanBuilder::CheckKernels() const {
   absl::flat_hash_map<Kind, size_t> missing_of_kind;
   for (int block = 0; block < program_.num_blocks(); ++block) {
     for (OpId id : program_.block(block).ops()) {
-      const Kind kind(program_.op(id).type(), has_rows_[id.value()]);
+      const absl::string_view type = program_.op(id).type();
+      const bool has_rows = has_rows_[id.value()];
+      const KernelTable& kernels = KernelsOn(placement_.DeviceOf(id), type);
+      const Kind kind(type, has_rows, &kernels);
       const auto [it, is_new] = can_run.try_emplace(kind, false);
-      if (is_new) it->second = CanRun(kind.first, kind.second, *options_.kernels);
+      if (is_new) it->second = CanRun(type, has_rows, kernels);
       if (it->second) continue;
       const size_t at = missing_of_kind.try_emplace(kind, missing.size()).first->second;
       if (at == missing.size()) missing.push_back({kind, PositionOf(program_.op(id))});
@@ -117,7 +121,8 @@ absl::Status PlanBuilder::CheckKernels() const {
   }
   if (missing.empty()) return absl::OkStatus();
   const auto format = [](std::string* out, const Missing& m) {
-    absl::StrAppend(out, m.kind.first, m.kind.second ? " with SelectedRows" : "", " (", m.count,
+    const auto [type, has_rows, kernels] = m.kind;
+    absl::StrAppend(out, type, has_rows ? " with SelectedRows" : "", " (", m.count,
                     m.count == 1 ? " op" : " ops", ", first ", m.first, ")");
   };
   return absl::UnimplementedError(absl::StrCat(

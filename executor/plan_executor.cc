@@ -74,6 +74,11 @@ absl::Status PlanExecutor::Init() {
   resources_.random = options_.random;
   resources_.place = options_.place;
   resources_.memories = {options_.device->memory(), options_.host_memory};
+  resources_.arena_memories = resources_.memories;
+  Memory* const pinned = options_.device->pinned_memory();
+  if (plan.on_two_devices && pinned != nullptr) {
+    resources_.arena_memories[static_cast<int>(DeviceKind::kHost)] = pinned;
+  }
   WEFT_RETURN_IF_ERROR(BindVariables());
   resources_.is_accessed.resize(plan.variables.size(), false);
   for (int v : options_.accessed) resources_.is_accessed[v] = true;
@@ -101,22 +106,60 @@ absl::Status PlanExecutor::Init() {
   for (int i = 0; i < plan.num_events; ++i) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), options_.device->NewEvent());
   }
+  const absl::string_view host_stream = DeviceStreamName(DeviceStream::Kind::kHost);
   for (const std::string& stream : plan.stream_names) {
     const std::string name = absl::StrCat(options_.rank, " ", stream);
-    WEFT_ASSIGN_OR_RETURN(streams_.emplace_back(), streams_.empty()
-                                                       ? options_.device->NewComputeStream(name)
-                                                       : options_.device->NewStream(name));
+    const bool is_of_host = plan.on_two_devices && stream == host_stream;
+    if (is_of_host && !options_.device->memory()->IsHost()) {
+      host_thread_ = static_cast<int>(streams_.size());
+    }
+    WEFT_ASSIGN_OR_RETURN(streams_.emplace_back(),
+                          streams_.empty() ? options_.device->NewComputeStream(name)
+                          : is_of_host     ? options_.device->NewHostStream(name)
+                                           : options_.device->NewStream(name));
     resources_.native_streams.push_back(streams_.back()->native_handle());
   }
+  WEFT_RETURN_IF_ERROR(CheckCollectives());
   graph_.emplace(options_.graph, options_.device, streams_);
   return absl::OkStatus();
 }
 
+absl::Status PlanExecutor::CheckCollectives() const {
+  if (host_thread_ < 0) return absl::OkStatus();
+  for (const Plan::PlanOp& op : options_.plan->ops) {
+    if (op.ring < 0 || op.device != DeviceKind::kHost) continue;
+    return absl::UnimplementedError(
+        absl::StrCat(op.name,
+                     ": expected a collective on variables of the accelerator, whose ranks "
+                     "communicate, found one on the host"));
+  }
+  return absl::OkStatus();
+}
+
+// Of the host's values between steps, those that copies to or from a device read or write. They
+// keep their types, so their memory.
+std::vector<bool> PlanExecutor::FindPinned() const {
+  const Plan& plan = *options_.plan;
+  std::vector<bool> is_pinned(plan.variables.size(), false);
+  if (!plan.on_two_devices || options_.device->pinned_memory() == nullptr) return is_pinned;
+  for (const Plan::PlanOp& op : plan.ops) {
+    if (!op.is_copy) continue;
+    const int v = op.device == DeviceKind::kHost ? op.inputs[0] : op.outputs[0];
+    if (v != Plan::kNoVariable) {
+      is_pinned[v] = plan.variables[v].persistable || plan.variables[v].is_feed;
+    }
+  }
+  return is_pinned;
+}
+
 absl::Status PlanExecutor::BindVariables() {
+  const std::vector<bool> is_pinned = FindPinned();
   for (const Plan::Variable& variable : options_.plan->variables) {
     Value* value =
         variable.persistable ? options_.scope->FindOrCreate(variable.name) : &local_.emplace_back();
-    Memory* const memory = resources_.MemoryOf(variable.memory);
+    Memory* const memory = is_pinned[resources_.values.size()]
+                               ? options_.device->pinned_memory()
+                               : resources_.MemoryOf(variable.memory);
     if (!value->tensor.allocated()) {
       value->tensor = Tensor(memory);
     } else if (value->tensor.memory() != memory) {
@@ -298,7 +341,10 @@ absl::Status PlanExecutor::LaunchAll() {
     switch (instruction.kind) {
       case Kind::kRunOp:
         if (options_.trace) ++num_launched_[instruction.stream];
-        if (options_.trace && options_.device->MarksTimes()) {
+        if (ReadsHostNow(index)) {
+          WEFT_RETURN_IF_ERROR(streams_[host_thread_]->Synchronize());
+        }
+        if (options_.trace && stream->MarksTimes()) {
           stream->MarkTime();
           stream->Launch([this, index] { return RunOp(index); });
           stream->MarkTime();
@@ -316,7 +362,7 @@ absl::Status PlanExecutor::LaunchAll() {
         stream->Record(events_[index].get());
         break;
       case Kind::kWait:
-        if (options_.trace && !options_.device->MarksTimes()) {
+        if (options_.trace && !stream->MarksTimes()) {
           LaunchTracedWait(instruction.stream, index);
         } else {
           stream->Wait(events_[index].get());
@@ -332,6 +378,18 @@ absl::Status PlanExecutor::LaunchAll() {
       }
     }
   }
+}
+
+// Whether the launch of an op on a device takes types, or places, from values of the host: they
+// must be there by then. A static op has the types and places of the bound step.
+bool PlanExecutor::ReadsHostNow(int index) const {
+  const BoundOp& op = step_->op(index);
+  return host_thread_ >= 0 && op.stream != host_thread_ && !op.is_static;
+}
+
+// Whether the tasks of a stream only enqueue work.
+bool PlanExecutor::Enqueues(int stream) const {
+  return stream != host_thread_ && !options_.device->memory()->IsHost();
 }
 
 // The next instruction at a branch.
@@ -518,7 +576,7 @@ absl::Status PlanExecutor::RunUnbound(BoundOp* bound) {
 
 absl::Status PlanExecutor::RunControl(BoundOp* bound) {
   Stream& stream = *streams_[bound->stream];
-  if (!options_.device->memory()->IsHost()) WEFT_RETURN_IF_ERROR(stream.Synchronize());
+  if (Enqueues(bound->stream)) WEFT_RETURN_IF_ERROR(stream.Synchronize());
   ControlContext context;
   context.inputs = bound->input_values;
   context.outputs = bound->output_values;
@@ -542,7 +600,7 @@ absl::Status PlanExecutor::RunServerOp(const BoundOp& bound) const {
   if (options_.servers == nullptr) {
     return absl::FailedPreconditionError("expected a run with parameter servers, found none");
   }
-  if (!options_.device->memory()->IsHost()) {
+  if (Enqueues(bound.stream)) {
     return absl::UnimplementedError("workers and parameter servers exchange tensors of the host");
   }
   return options_.servers->Run(*bound.op, bound.inputs, bound.outputs);
@@ -644,9 +702,7 @@ absl::Status PlanExecutor::CheckOutputs(const BoundOp& bound) const {
 absl::Status PlanExecutor::CheckFinite(const BoundOp& bound) const {
   for (size_t i = 0; i < bound.outputs.size(); ++i) {
     if (bound.outputs[i] == nullptr || !bound.outputs[i]->allocated()) continue;
-    if (!bound.outputs[i]->memory()->IsHost()) {
-      WEFT_RETURN_IF_ERROR(streams_[bound.stream]->Synchronize());
-    }
+    if (Enqueues(bound.stream)) WEFT_RETURN_IF_ERROR(streams_[bound.stream]->Synchronize());
     WEFT_ASSIGN_OR_RETURN(const Tensor output, bound.outputs[i]->ToHost());
     const absl::string_view found = FirstNonFinite(output);
     if (found.empty()) continue;

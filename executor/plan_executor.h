@@ -34,7 +34,8 @@ struct PlanExecutorOptions {
   // Holds persistable variables; others live as long as the executor. Those that lie in another
   // memory than the plan says are moved.
   Scope* scope = nullptr;
-  // Of a plan on two devices, the accelerator. Its streams are also those of the host.
+  // Of a plan on two devices, the accelerator, which also makes the stream of the host
+  // (Device::NewHostStream).
   Device* device = nullptr;
   // That of the host; only for a plan on two devices.
   Memory* host_memory = nullptr;
@@ -139,7 +140,7 @@ class PlanExecutor {
   // By stream of the plan, in order: the ops of the last step. Empty without tracing.
   absl::Span<const std::vector<OpSpan>> spans() const { return spans_; }
   // By stream that waits, in order: the waits of the last step for events. Empty without tracing,
-  // and on devices that mark times (Device::MarksTimes).
+  // and on streams that mark times (Stream::MarksTimes).
   absl::Span<const std::vector<WaitSpan>> waits() const { return waits_; }
 
  private:
@@ -153,6 +154,8 @@ class PlanExecutor {
   explicit PlanExecutor(const PlanExecutorOptions& options)
       : options_(options), accesses_(*options.plan) {}
   absl::Status Init();
+  absl::Status CheckCollectives() const;
+  std::vector<bool> FindPinned() const;
   absl::Status BindVariables();
   int64_t KeptBytes(DeviceKind device) const;
   void BindStep();
@@ -162,6 +165,8 @@ class PlanExecutor {
   std::string GraphObstacle() const;
   absl::Status Launch();
   absl::Status LaunchAll();
+  bool ReadsHostNow(int op) const;
+  bool Enqueues(int stream) const;
   absl::StatusOr<int> Enter(int branch);
   absl::StatusOr<int> EndBlock();
   absl::StatusOr<bool> Holds(const Plan::Branch& branch);
@@ -212,6 +217,9 @@ class PlanExecutor {
   };
   std::vector<Record> records_;
   std::vector<std::vector<int>> marked_;  // by stream: ops between two marks (Stream::MarkTime)
+  // Of a plan on two devices, one of which only enqueues work: the stream of the other, the host,
+  // whose thread does it. -1: none.
+  int host_thread_ = -1;
   std::vector<std::unique_ptr<Event>> events_;
   absl::optional<StepGraph> graph_;               // of the streams
   std::vector<const void*> addresses_;            // of variables and arenas, in this step

@@ -14,6 +14,8 @@
 #include "base/status_macros.h"
 #include "executor/catch_exceptions.h"
 #include "executor/finite.h"
+#include "executor/host_stream.h"
+#include "executor/thread_stream.h"
 #include "ops/schema/device_ops.h"
 
 namespace weft {
@@ -99,19 +101,31 @@ absl::Status RankRunner::MakeDevices() {
       RunsOnAccelerator(*job_.main_plan) ||
       (job_.startup_plan.has_value() && RunsOnAccelerator(*job_.startup_plan));
   if (!has_accelerator) return absl::OkStatus();
-  if (!device_->memory()->IsHost()) {
-    return absl::UnimplementedError(
-        "a program on two devices (stream_wait), or in the memory of an accelerator of a given "
-        "size, has a simulated accelerator: expected a device in the memory of the host, as "
-        "--device cpu is");
+  if (device_->memory()->IsHost()) {
+    accelerator_ = NewSimDevice(job_.options.sim, device_->memory());
+    return absl::OkStatus();
   }
-  accelerator_ = NewSimDevice(job_.options.sim, device_->memory());
+  const SimDeviceOptions& sim = job_.options.sim;
+  if (sim.memory_bytes > 0 || sim.copy_bytes_per_s > 0 || sim.copy_latency_s > 0) {
+    return absl::InvalidArgumentError(
+        "the size of the accelerator's memory and the speed of copies: expected a simulated "
+        "accelerator, found a device");
+  }
+  if (device_->signals() == nullptr || job_.options.host_kernels == nullptr) {
+    return absl::UnimplementedError(
+        "a program on two devices (stream_wait): expected a device for whose work the host can "
+        "wait, and kernels for the host");
+  }
+  accelerator_ = WithHostStream(std::move(device_));
+  device_ = NewHostDevice();
   return absl::OkStatus();
 }
 
-// Startup programs run on the host, which has room for the whole model.
 bool RankRunner::RunsOnAccelerator(const Plan& plan) const {
-  return plan.on_two_devices || (&plan == &*job_.main_plan && job_.options.sim.memory_bytes > 0);
+  if (plan.on_two_devices) return true;
+  const bool is_main = &plan == &*job_.main_plan;
+  const bool is_device = accelerator_ != nullptr && !accelerator_->memory()->IsHost();
+  return is_device ? is_main || !job_.starts_on_host : is_main && job_.options.sim.memory_bytes > 0;
 }
 
 absl::Status RankRunner::Resume() {

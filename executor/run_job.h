@@ -75,6 +75,8 @@ struct RunJob {
   ServerGroup servers;
   std::unique_ptr<ServerPost> post;  // null: no servers
   absl::optional<Plan> startup_plan;
+  // The startup program has the kernels of the host (RunOptions::host_kernels).
+  bool starts_on_host = false;
   absl::optional<Plan> main_plan;
   // Master weights that inputs.params lacks, from the parameters that it has.
   std::map<std::string, Tensor> masters;

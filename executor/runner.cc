@@ -28,6 +28,7 @@
 #include "executor/run_messages.h"
 #include "executor/run_state.h"
 #include "executor/server_rank.h"
+#include "ops/analysis/device_placement.h"
 #include "ops/analysis/group_variables.h"
 #include "ops/analysis/updates.h"
 #include "ops/kernel_util.h"
@@ -153,7 +154,16 @@ absl::Status CheckServerOps(const RunJob& job) {
 // Adds to `holds_value` the persistable variables that the program writes.
 absl::Status PrepareStartup(RunJob* job, NameSet* holds_value) {
   if (job->inputs.startup == nullptr || job->inputs.resume != nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(job->startup_plan, Plan::Build(*job->inputs.startup, PlanOptionsOf(*job)));
+  const Program& startup = *job->inputs.startup;
+  PlanOptions options = PlanOptionsOf(*job);
+  if (options.host_kernels != nullptr && DevicePlacement(*job->inputs.main).on_two_devices()) {
+    options.kernels = options.host_kernels;
+    WEFT_ASSIGN_OR_RETURN(job->startup_plan, Plan::Build(startup, options));
+    job->starts_on_host = job->startup_plan->rings.empty();
+  }
+  if (!job->starts_on_host) {
+    WEFT_ASSIGN_OR_RETURN(job->startup_plan, Plan::Build(startup, PlanOptionsOf(*job)));
+  }
   LeaveServersOut(*job, &*job->startup_plan);
   const Plan& plan = *job->startup_plan;
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, {}, {}));

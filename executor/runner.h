@@ -36,7 +36,8 @@ namespace weft {
 inline constexpr int kMaxRanks = 1024;
 inline constexpr int kMaxThreads = 256;  // of a rank
 
-// The kernels are for the memory of the devices (CpuKernels()).
+// The kernels are for the memory of the devices that new_device makes. If that is not the host's,
+// host_kernels, for host memory, run a main program on two devices.
 struct RunOptions : PlanOptions {
   // To the other processes of the run, which have equally many of its `nranks` ranks (WorldOf);
   // null: this process has all. All processes run equal programs with equal options, feeds and
@@ -52,9 +53,11 @@ struct RunOptions : PlanOptions {
   // Makes the communicators between the ranks.
   std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(GroupOptions)> new_group =
       NewLocalGroup;
-  // The accelerator of a main program on two devices (ops/schema/device_ops.h), whose host is the
-  // device that new_device makes. That must be in the memory of the host, and also runs the startup
-  // program. With memory_bytes, of a main program on one device, too.
+  // A main program on two devices (ops/schema/device_ops.h) runs on the host and the device that
+  // new_device makes. If that is the host, too, the accelerator is a simulated one; with
+  // memory_bytes, also that of a main program on one device. The startup program runs on the host,
+  // which has room for the whole model; but with collectives between devices, which communicate
+  // among each other, on the device.
   SimDeviceOptions sim;
   // Threads of a rank on which kernels compute (ops/threads.h), its own included; at most
   // kMaxThreads.

@@ -41,8 +41,9 @@ struct StepResources {
   bool joins_ops = false;                    // into chains (pointwise_chains.h)
   bool groups_collectives = false;           // of one op
   RandomState* random = nullptr;
-  const std::string* place = nullptr;               // KernelContext::place
-  std::array<Memory*, kNumDeviceKinds> memories{};  // by device; one device: the first
+  const std::string* place = nullptr;                     // KernelContext::place
+  std::array<Memory*, kNumDeviceKinds> memories{};        // by device; one device: the first
+  std::array<Memory*, kNumDeviceKinds> arena_memories{};  // by device: of the arenas
 
   Memory* MemoryOf(DeviceKind device) const { return memories[static_cast<int>(device)]; }
 };

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "executor/stream_signals.h"
 #include "ops/memory.h"
 
 namespace weft {
@@ -63,8 +64,9 @@ class Stream {
   // too.
   virtual absl::Status Synchronize() = 0;
 
-  // For a stream whose tasks only enqueue work (Device::MarksTimes): notes when the work launched
-  // so far is done.
+  // Whether MarkTime says when work ran: tasks only enqueue it. Otherwise they do it themselves.
+  virtual bool MarksTimes() const { return false; }
+  // Notes when the work launched so far is done.
   virtual void MarkTime() {}
   // Once the stream is idle: the times since the last call, in order.
   virtual absl::StatusOr<std::vector<std::chrono::steady_clock::time_point>> TakeTimes() {
@@ -118,9 +120,18 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewComputeStream(absl::string_view name) {
     return NewStream(name);
   }
+  // The stream on which the host computes beside the device, for a program on two devices. Its
+  // tasks do their work on a thread of the host. Unimplemented if the device has no such stream.
+  virtual absl::StatusOr<std::unique_ptr<Stream>> NewHostStream(absl::string_view name) {
+    if (memory()->IsHost()) return NewStream(name);
+    return absl::UnimplementedError("a device without streams of the host");
+  }
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
-  // Whether Stream::MarkTime says when work ran. Otherwise tasks do the work themselves.
-  virtual bool MarksTimes() const { return false; }
+  // How streams of the host and of the device wait for each other, and the memory of the host from
+  // and to which streams copy without the host's help (page-locked). Null on the host, whose
+  // streams are alike.
+  virtual StreamSignals* signals() { return nullptr; }
+  virtual Memory* pinned_memory() { return nullptr; }
   // Null if it records no graphs.
   virtual GraphRecorder* graphs() { return nullptr; }
   // How long a copy between its memory and the host's takes at least, where that is modelled.

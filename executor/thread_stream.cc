@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "executor/progress_counter.h"
+#include "executor/status_counter.h"
 
 namespace weft {
 namespace {
@@ -33,26 +34,15 @@ class ThreadEvent : public Event {
   }
   uint32_t last_record() const { return last_record_; }
 
-  // On the recording stream. The first error stays: that stream is poisoned for good.
-  void Fire(uint32_t record, const absl::Status& status) {
-    if (!status.ok() && !poisoned_.load(std::memory_order_relaxed)) {
-      status_ = status;
-      poisoned_.store(true, std::memory_order_release);
-    }
-    fired_.AdvanceTo(record);
-  }
+  // On the recording stream.
+  void Fire(uint32_t record, const absl::Status& status) { fired_.AdvanceTo(record, status); }
   // On a waiting stream.
-  absl::Status WaitFor(uint32_t record) {
-    fired_.WaitFor(record);
-    return poisoned_.load(std::memory_order_acquire) ? status_ : absl::OkStatus();
-  }
+  absl::Status WaitFor(uint32_t record) { return fired_.WaitFor(record); }
 
  private:
   const Stream* stream_ = nullptr;
   uint32_t last_record_ = 0;
-  ProgressCounter fired_;
-  std::atomic<bool> poisoned_{false};
-  absl::Status status_;  // written once, before poisoned_
+  StatusCounter fired_;
 };
 
 // Of a ThreadStream. Each slot has a number by which the worker accepts it. A single count of all

@@ -88,12 +88,23 @@ absl::Status CheckDevice(const RunFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat("--cuda_graph ", flags.cuda_graph, ": expected --device gpu"));
   }
+  const auto refuse = [&flags](absl::string_view flag, double value, absl::string_view why) {
+    if (flags.device != "gpu") return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, ": --device gpu ", why));
+  };
+  if (flags.run.threads != 1) {
+    WEFT_RETURN_IF_ERROR(refuse("--threads", flags.run.threads, "computes on the GPU"));
+  }
+  const SimDeviceOptions& sim = flags.run.sim;
+  if (sim.memory_bytes != 0) {
+    WEFT_RETURN_IF_ERROR(refuse("--device_memory", sim.memory_bytes, "has the memory of the GPU"));
+  }
+  if (sim.copy_bytes_per_s != 0) {
+    WEFT_RETURN_IF_ERROR(
+        refuse("--copy_bandwidth", sim.copy_bytes_per_s, "copies as fast as the GPU"));
+  }
   if (flags.device == "gpu") {
     WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
-  }
-  if (flags.device == "gpu" && flags.run.threads != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--threads ", flags.run.threads, ": --device gpu computes on the GPU"));
   }
   return absl::OkStatus();
 }
@@ -386,6 +397,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   }
   options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
+    options.host_kernels = &CpuKernels();
     options.new_device = [&session](int rank, Memory*) {
       return NewCudaDevice(session.GpuOf(rank));
     };

@@ -9,6 +9,13 @@
 namespace weft {
 namespace {
 
+[[noreturn]] void ThrowForAllocation(cudaError_t error, absl::string_view call) {
+  (void)cudaGetLastError();  // so that the next kernel does not report it
+  if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
+  // The error of an earlier kernel, which is no lack of memory.
+  throw std::runtime_error(std::string(CudaStatus(error, call).message()));
+}
+
 class CudaMemory : public Memory {
  public:
   explicit CudaMemory(int ordinal) : ordinal_(ordinal) {}
@@ -19,12 +26,7 @@ class CudaMemory : public Memory {
     void* memory = nullptr;
     cudaError_t error = cudaSetDevice(ordinal_);
     if (error == cudaSuccess) error = cudaMalloc(&memory, bytes);
-    if (error != cudaSuccess) {
-      (void)cudaGetLastError();  // so that the next kernel does not report it
-      if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
-      // The error of an earlier kernel, which is no lack of memory.
-      throw std::runtime_error(std::string(CudaStatus(error, "cudaMalloc").message()));
-    }
+    if (error != cudaSuccess) ThrowForAllocation(error, "cudaMalloc");
     // cudaFree waits for work that may still use the memory.
     return std::shared_ptr<void>(memory, [](void* p) { (void)cudaFree(p); });
   }
@@ -61,7 +63,39 @@ class CudaMemory : public Memory {
   const int ordinal_;
 };
 
+class PinnedMemory : public Memory {
+ public:
+  explicit PinnedMemory(int ordinal) : ordinal_(ordinal) {}
+
+  bool IsHost() const override { return true; }
+
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    void* memory = nullptr;
+    cudaError_t error = cudaSetDevice(ordinal_);
+    // Pages, so aligned.
+    if (error == cudaSuccess) error = cudaHostAlloc(&memory, bytes, cudaHostAllocDefault);
+    if (error != cudaSuccess) ThrowForAllocation(error, "cudaHostAlloc");
+    return std::shared_ptr<void>(memory, [](void* p) { (void)cudaFreeHost(p); });
+  }
+  absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
+    return HostMemory()->CopyFromHost(from, bytes, to);
+  }
+  absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
+    return HostMemory()->CopyToHost(from, bytes, to);
+  }
+  absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
+    return HostMemory()->Copy(from, bytes, to, stream);
+  }
+
+ private:
+  const int ordinal_;
+};
+
 }  // namespace
+
+std::unique_ptr<Memory> NewPinnedMemory(int ordinal) {
+  return std::make_unique<PinnedMemory>(ordinal);
+}
 
 absl::StatusOr<std::unique_ptr<Memory>> NewCudaMemory(int ordinal) {
   int count = 0;

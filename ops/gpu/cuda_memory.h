@@ -1,4 +1,4 @@
-// The memory of a CUDA device.
+// The memory of a CUDA device, and that of the host from which it copies.
 #ifndef WEFT_OPS_GPU_CUDA_MEMORY_H_
 #define WEFT_OPS_GPU_CUDA_MEMORY_H_
 
@@ -12,6 +12,11 @@ namespace weft {
 // The memory of device `ordinal`. It must outlive its allocations. Unavailable without that device
 // or a driver.
 absl::StatusOr<std::unique_ptr<Memory>> NewCudaMemory(int ordinal);
+
+// Page-locked memory of the host, from and to which the streams of device `ordinal` copy without
+// the host's help. Allocation takes much longer than of other memory, and may wait for the device.
+// In builds with CUDA only.
+std::unique_ptr<Memory> NewPinnedMemory(int ordinal);
 
 }  // namespace weft
 

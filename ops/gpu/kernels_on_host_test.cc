@@ -72,20 +72,22 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
   }
   // Of these, some cases have no kernel.
   EXPECT_THAT(without, ElementsAre("elementwise_floordiv", "elementwise_mod"));  // of integers
-  // Updates are tested below, and so are some ops on images. flatten2 and its kin have the kernels
-  // of flatten, and initializers those of CPUs; the vectors of elementwise_floordiv are integers.
+  // Updates and copies between memories are tested below, and so are some ops on images. flatten2
+  // and its kin have the kernels of flatten, and initializers those of CPUs; the vectors of
+  // elementwise_floordiv are integers.
   std::vector<std::string> untested;
   for (const std::string& type : GpuKernels().op_types()) {
     if (types.count(type) == 0) untested.push_back(type);
   }
-  EXPECT_THAT(untested,
-              ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "conv3d_transpose",
-                          "conv3d_transpose_grad", "decayed_adagrad", "depthwise_conv2d_transpose",
-                          "depthwise_conv2d_transpose_grad", "elementwise_floordiv", "flatten",
-                          "flatten_grad", "ftrl", "gaussian_random", "max_pool3d_with_index",
-                          "max_pool3d_with_index_grad", "merged_adam", "momentum", "rmsprop", "sgd",
-                          "squeeze", "squeeze_grad", "truncated_gaussian_random", "uniform_random",
-                          "unsqueeze", "unsqueeze_grad"));
+  EXPECT_THAT(
+      untested,
+      ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "conv3d_transpose",
+                  "conv3d_transpose_grad", "decayed_adagrad", "depthwise_conv2d_transpose",
+                  "depthwise_conv2d_transpose_grad", "elementwise_floordiv", "flatten",
+                  "flatten_grad", "ftrl", "gaussian_random", "max_pool3d_with_index",
+                  "max_pool3d_with_index_grad", "memcpy_d2h", "memcpy_h2d", "merged_adam",
+                  "momentum", "rmsprop", "sgd", "squeeze", "squeeze_grad",
+                  "truncated_gaussian_random", "uniform_random", "unsqueeze", "unsqueeze_grad"));
 }
 
 TEST(GpuKernelsOnHost, GivePaddlesRows) {
@@ -233,6 +235,29 @@ TEST(GpuKernelsOnHost, ValuesOfRowsChangeAsOnTheCpu) {
       EXPECT_GE(expected.size(), 6U);
       EXPECT_THAT(run(GpuKernels()), ::testing::Pointwise(::testing::FloatNear(1e-6F), expected));
     }
+  }
+}
+
+TEST(GpuKernelsOnHost, ValuesAndRowsAreCopiedBetweenMemories) {
+  for (const char* type : {"memcpy_d2h", "memcpy_h2d"}) {
+    SCOPED_TRACE(type);
+    const auto copy = [type](Tensor* x) {
+      Tensor out = x->is_rows() ? Rows({1}, {}, {}) : Tensor();
+      auto op = OpRunner::Make(type, {{"X", {x}}}, {{"dst_place_type", 0}}, {{"Out", {&out}}},
+                               false, GpuKernels());
+      WEFT_EXPECT_OK(op.status());
+      if (op.ok()) {
+        WEFT_EXPECT_OK(op->Run());
+      }
+      return out;
+    };
+    Tensor dense = Floats({3}, {1, -2, 3}), rows = Rows({6, 2}, {4, 1}, {1, -2, 3, 4});
+    EXPECT_THAT(Values<float>(copy(&dense)), ElementsAre(1, -2, 3));
+    const Tensor copied = copy(&rows);
+    ASSERT_TRUE(copied.is_rows());
+    EXPECT_THAT(copied.rows(), ElementsAre(4, 1));
+    EXPECT_EQ(copied.TallDims(), rows.TallDims());
+    EXPECT_THAT(Values<float>(copied), ElementsAre(1, -2, 3, 4));
   }
 }
 

@@ -83,10 +83,11 @@ inline absl::Status Upload(const KernelContext& ctx, const void* from, size_t by
   return status.ok() ? Synchronize(ctx) : status;
 }
 
-// Copies within the memory of the device, unless the place is the same.
+// Copies within the memory of the device, or between it and the host's, unless the place is the
+// same.
 inline absl::Status Copy(const KernelContext& ctx, const void* from, size_t bytes, void* to) {
   if (bytes == 0 || from == to) return absl::OkStatus();
-  return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, StreamOf(ctx)),
+  return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, StreamOf(ctx)),
                     "cudaMemcpyAsync");
 }
 

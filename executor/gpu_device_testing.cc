@@ -1,0 +1,134 @@
+#include "executor/gpu_device_testing.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "executor/progress_counter.h"
+
+namespace weft::testing {
+namespace {
+
+FakeStream* AsFake(void* stream) { return static_cast<FakeStream*>(stream); }
+
+struct FakeCounter : public StreamSignals::Counter {
+  void AdvanceTo(uint32_t n) override { count->AdvanceTo(n); }
+
+  const std::shared_ptr<ProgressCounter> count = std::make_shared<ProgressCounter>();
+};
+
+struct FakeEvent : public Event {
+  explicit FakeEvent(std::unique_ptr<GpuApi::Mark> m) : mark(std::move(m)) {}
+
+  const std::unique_ptr<GpuApi::Mark> mark;
+  absl::Status status;
+};
+
+}  // namespace
+
+class FakeGpuDevice::OwnMemory : public Memory {
+ public:
+  explicit OwnMemory(bool is_host) : is_host_(is_host) {}
+
+  bool IsHost() const override { return is_host_; }
+  std::shared_ptr<void> Allocate(size_t bytes) override { return HostMemory()->Allocate(bytes); }
+  absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
+    return HostMemory()->CopyFromHost(from, bytes, to);
+  }
+  absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
+    return HostMemory()->CopyToHost(from, bytes, to);
+  }
+  absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
+    if (stream != nullptr) AsFake(stream)->Synchronize();
+    return HostMemory()->Copy(from, bytes, to, nullptr);
+  }
+
+ private:
+  const bool is_host_;
+};
+
+class FakeGpuDevice::Signals : public StreamSignals {
+ public:
+  explicit Signals(std::shared_ptr<std::atomic<bool>> has_failed)
+      : has_failed_(std::move(has_failed)) {}
+
+  absl::StatusOr<std::unique_ptr<Counter>> NewCounter() override {
+    return std::make_unique<FakeCounter>();
+  }
+  absl::Status WaitFor(Counter* counter, uint32_t count, void* stream) override {
+    AsFake(stream)->Enqueue(
+        [counter = static_cast<FakeCounter*>(counter)->count, count] { counter->WaitFor(count); });
+    return absl::OkStatus();
+  }
+  absl::Status CallAfter(void* stream, std::function<void()> f) override {
+    AsFake(stream)->Enqueue([f = std::move(f), has_failed = has_failed_] {
+      if (!*has_failed) f();
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<std::atomic<bool>> has_failed_;
+};
+
+class FakeGpuDevice::FakeDeviceStream : public Stream {
+ public:
+  explicit FakeDeviceStream(FakeGpuDevice* device) : device_(*device) {}
+
+  void Launch(Task task) override {
+    if (!status_.ok()) return;
+    if (device_.tasks_ == Tasks::kWork) stream_.Synchronize();
+    status_ = task();
+  }
+  void Record(Event* event) override {
+    auto* const recorded = static_cast<FakeEvent*>(event);
+    recorded->status = status_;
+    status_.Update(device_.gpu_.Record(recorded->mark.get(), &stream_));
+  }
+  void Wait(Event* event) override {
+    auto* const awaited = static_cast<FakeEvent*>(event);
+    status_.Update(awaited->status);
+    status_.Update(device_.gpu_.Wait(awaited->mark.get(), &stream_));
+  }
+  absl::Status Synchronize() override {
+    if (*device_.has_failed_) {
+      status_.Update(absl::InternalError("the device has failed"));
+    } else {
+      stream_.Synchronize();
+    }
+    return status_;
+  }
+  void* native_handle() const override { return &stream_; }
+
+ private:
+  FakeGpuDevice& device_;
+  absl::Status status_;
+  mutable FakeStream stream_;
+};
+
+FakeGpuDevice::FakeGpuDevice(Tasks tasks)
+    : tasks_(tasks),
+      has_failed_(std::make_shared<std::atomic<bool>>(false)),
+      memory_(std::make_unique<OwnMemory>(/*is_host=*/false)),
+      pinned_memory_(std::make_unique<OwnMemory>(/*is_host=*/true)),
+      signals_(std::make_unique<Signals>(has_failed_)) {}
+
+FakeGpuDevice::~FakeGpuDevice() = default;
+
+Memory* FakeGpuDevice::memory() { return memory_.get(); }
+Memory* FakeGpuDevice::pinned_memory() { return pinned_memory_.get(); }
+StreamSignals* FakeGpuDevice::signals() { return signals_.get(); }
+
+absl::StatusOr<std::unique_ptr<Stream>> FakeGpuDevice::NewStream(absl::string_view /*name*/) {
+  return std::make_unique<FakeDeviceStream>(this);
+}
+
+absl::StatusOr<std::unique_ptr<Event>> FakeGpuDevice::NewEvent() {
+  WEFT_ASSIGN_OR_RETURN(auto mark, gpu_.NewMark());
+  return std::make_unique<FakeEvent>(std::move(mark));
+}
+
+void FakeGpuDevice::Fail() { *has_failed_ = true; }
+
+}  // namespace weft::testing

@@ -1,0 +1,51 @@
+// A GPU for tests of plans on two devices, on the host.
+#ifndef WEFT_EXECUTOR_GPU_DEVICE_TESTING_H_
+#define WEFT_EXECUTOR_GPU_DEVICE_TESTING_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "executor/gpu_api_testing.h"
+#include "executor/stream.h"
+#include "ops/memory.h"
+
+namespace weft::testing {
+
+// Its streams are FakeStreams, whose addresses are their native handles. Its memory counts as that
+// of a device, though the host can access it.
+class FakeGpuDevice : public Device {
+ public:
+  enum class Tasks {
+    kEnqueue,  // on the native handle, as those of CUDA
+    // They do their work, as kernels for GPUs do that are compiled for the host. A launch then
+    // waits for the work before it.
+    kWork,
+  };
+  explicit FakeGpuDevice(Tasks tasks);
+  ~FakeGpuDevice() override;
+
+  Memory* memory() override;
+  Memory* pinned_memory() override;
+  StreamSignals* signals() override;
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override;
+  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override;
+
+  // From now on, calls after work are lost, and streams return an error when they are synchronized.
+  void Fail();
+
+ private:
+  class Signals;
+  class OwnMemory;
+  class FakeDeviceStream;
+
+  const Tasks tasks_;
+  FakeGpu gpu_;
+  const std::shared_ptr<std::atomic<bool>> has_failed_;
+  const std::unique_ptr<OwnMemory> memory_, pinned_memory_;
+  const std::unique_ptr<Signals> signals_;
+};
+
+}  // namespace weft::testing
+
+#endif  // WEFT_EXECUTOR_GPU_DEVICE_TESTING_H_
