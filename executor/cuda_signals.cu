@@ -21,7 +21,7 @@ absl::StatusOr<WaitValue> FindWaitValue() {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-  // The version of CUDA since which the function works without being enabled in the driver.
+  // The function of CUDA 11.7, which a driver need not be told to enable.
   const cudaError_t error =
       cudaGetDriverEntryPointByVersion(kName, &found, 11070, cudaEnableDefault, &result);
 #else
@@ -29,8 +29,7 @@ absl::StatusOr<WaitValue> FindWaitValue() {
 #endif
   WEFT_RETURN_IF_ERROR(CudaStatus(error, "cudaGetDriverEntryPoint"));
   if (found == nullptr || result != cudaDriverEntryPointSuccess) {
-    return absl::UnavailableError(
-        absl::StrCat("a driver of CUDA 11.7 or later, which has ", kName, ", is needed"));
+    return absl::UnavailableError(absl::StrCat("the driver of the GPU does not have ", kName));
   }
   WaitValue function = nullptr;
   std::memcpy(&function, &found, sizeof(function));

@@ -1,7 +1,10 @@
 #include "executor/gpu_device_testing.h"
 
 #include <cstdint>
-#include <string>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -11,6 +14,33 @@ namespace weft::testing {
 namespace {
 
 FakeStream* AsFake(void* stream) { return static_cast<FakeStream*>(stream); }
+
+// Blocks of pinned memory: begins and ends.
+class PinnedBlocks {
+ public:
+  void Add(const void* begin, size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ends_[static_cast<const char*>(begin)] = static_cast<const char*>(begin) + bytes;
+  }
+  void Remove(const void* begin) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ends_.erase(static_cast<const char*>(begin));
+  }
+  bool Contain(const void* data) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto next = ends_.upper_bound(static_cast<const char*>(data));
+    return next != ends_.begin() && data < std::prev(next)->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const char*, const char*> ends_;
+};
+
+PinnedBlocks& AllPinned() {
+  static auto* const blocks = new PinnedBlocks;
+  return *blocks;
+}
 
 struct FakeCounter : public StreamSignals::Counter {
   void AdvanceTo(uint32_t n) override { count->AdvanceTo(n); }
@@ -32,7 +62,14 @@ class FakeGpuDevice::OwnMemory : public Memory {
   explicit OwnMemory(bool is_host) : is_host_(is_host) {}
 
   bool IsHost() const override { return is_host_; }
-  std::shared_ptr<void> Allocate(size_t bytes) override { return HostMemory()->Allocate(bytes); }
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    std::shared_ptr<void> block = HostMemory()->Allocate(bytes);
+    std::memset(block.get(), 0xFF, bytes);  // NaN: nothing reads what nothing wrote
+    if (!is_host_) return block;
+    void* const data = block.get();
+    AllPinned().Add(data, bytes);
+    return std::shared_ptr<void>(data, [block](void* p) { AllPinned().Remove(p); });
+  }
   absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
     return HostMemory()->CopyFromHost(from, bytes, to);
   }
@@ -77,9 +114,7 @@ class FakeGpuDevice::FakeDeviceStream : public Stream {
   explicit FakeDeviceStream(FakeGpuDevice* device) : device_(*device) {}
 
   void Launch(Task task) override {
-    if (!status_.ok()) return;
-    if (device_.tasks_ == Tasks::kWork) stream_.Synchronize();
-    status_ = task();
+    if (status_.ok()) status_ = task();
   }
   void Record(Event* event) override {
     auto* const recorded = static_cast<FakeEvent*>(event);
@@ -107,14 +142,15 @@ class FakeGpuDevice::FakeDeviceStream : public Stream {
   mutable FakeStream stream_;
 };
 
-FakeGpuDevice::FakeGpuDevice(Tasks tasks)
-    : tasks_(tasks),
-      has_failed_(std::make_shared<std::atomic<bool>>(false)),
+FakeGpuDevice::FakeGpuDevice()
+    : has_failed_(std::make_shared<std::atomic<bool>>(false)),
       memory_(std::make_unique<OwnMemory>(/*is_host=*/false)),
       pinned_memory_(std::make_unique<OwnMemory>(/*is_host=*/true)),
       signals_(std::make_unique<Signals>(has_failed_)) {}
 
 FakeGpuDevice::~FakeGpuDevice() = default;
+
+bool FakeGpuDevice::IsPinned(const void* data) { return AllPinned().Contain(data); }
 
 Memory* FakeGpuDevice::memory() { return memory_.get(); }
 Memory* FakeGpuDevice::pinned_memory() { return pinned_memory_.get(); }

@@ -12,18 +12,15 @@
 
 namespace weft::testing {
 
-// Its streams are FakeStreams, whose addresses are their native handles. Its memory counts as that
-// of a device, though the host can access it.
+// Its streams are FakeStreams, whose addresses are their native handles: tasks enqueue there, as
+// those of CUDA do. Its memory counts as that of a device, though the host can access it.
 class FakeGpuDevice : public Device {
  public:
-  enum class Tasks {
-    kEnqueue,  // on the native handle, as those of CUDA
-    // They do their work, as kernels for GPUs do that are compiled for the host. A launch then
-    // waits for the work before it.
-    kWork,
-  };
-  explicit FakeGpuDevice(Tasks tasks);
+  FakeGpuDevice();
   ~FakeGpuDevice() override;
+
+  // Whether it is an address in pinned memory of any such device.
+  static bool IsPinned(const void* data);
 
   Memory* memory() override;
   Memory* pinned_memory() override;
@@ -39,7 +36,6 @@ class FakeGpuDevice : public Device {
   class OwnMemory;
   class FakeDeviceStream;
 
-  const Tasks tasks_;
   FakeGpu gpu_;
   const std::shared_ptr<std::atomic<bool>> has_failed_;
   const std::unique_ptr<OwnMemory> memory_, pinned_memory_;

@@ -1,6 +1,7 @@
 #include "executor/host_stream.h"
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,11 +67,11 @@ class HostStream : public Stream {
     auxiliary_->Wait(joined->of_device.get());
     auxiliary_->Launch([&] {
       const absl::Status status = signals_.CallAfter(
-          auxiliary_->native_handle(), [this, wait] { fired_.AdvanceTo(wait, absl::OkStatus()); });
+          auxiliary_->native_handle(), [this, wait] { Fire(wait, absl::OkStatus()); });
       is_enqueued = status.ok();
       return status;
     });
-    if (!is_enqueued) fired_.AdvanceTo(wait, auxiliary_->Synchronize());
+    if (!is_enqueued) Fire(wait, auxiliary_->Synchronize());
     thread_->Launch([this, wait] {
       const absl::Status fired = fired_.WaitFor(wait);
       if (status_.ok()) status_ = fired;
@@ -81,7 +82,7 @@ class HostStream : public Stream {
   // If the device has failed, its calls do not come. The thread, which may wait for one, is told.
   absl::Status Synchronize() override {
     const absl::Status device = auxiliary_->Synchronize();
-    if (!device.ok()) fired_.AdvanceTo(num_waits_, device);
+    if (!device.ok()) Fire(num_waits_, device);
     absl::Status status = thread_->Synchronize();
     status.Update(status_);
     return status;
@@ -93,12 +94,22 @@ class HostStream : public Stream {
   }
 
  private:
+  // A call of a device that fails may still come when all waits have been told.
+  void Fire(uint32_t wait, const absl::Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (static_cast<int32_t>(wait - num_fired_) <= 0) return;
+    num_fired_ = wait;
+    fired_.AdvanceTo(wait, status);
+  }
+
   StreamSignals& signals_;
   const std::unique_ptr<StreamSignals::Counter> records_;
   const std::unique_ptr<Stream> auxiliary_;
   // Of the thread that launches work.
   uint32_t num_records_ = 0, num_waits_ = 0;
-  // Calls of the device that have come.
+  // Waits that are over.
+  std::mutex mutex_;
+  uint32_t num_fired_ = 0;
   StatusCounter fired_;
   absl::Status status_;                   // of the thread; read while it is idle
   const std::unique_ptr<Stream> thread_;  // last: it uses all members above
@@ -137,6 +148,7 @@ class JoinedDevice : public Device {
 
   Memory* memory() override { return device_->memory(); }
   Memory* pinned_memory() override { return device_->pinned_memory(); }
+  GraphRecorder* graphs() override { return device_->graphs(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
     WEFT_ASSIGN_OR_RETURN(auto stream, device_->NewStream(name));

@@ -22,7 +22,7 @@ using ::weft::testing::StatusIs;
 class HostStreamTest : public ::testing::Test {
  protected:
   HostStreamTest() {
-    auto gpu = std::make_unique<FakeGpuDevice>(FakeGpuDevice::Tasks::kEnqueue);
+    auto gpu = std::make_unique<FakeGpuDevice>();
     gpu_ = gpu.get();
     device_ = WithHostStream(std::move(gpu));
     there_ = *device_->NewEvent();
@@ -80,6 +80,11 @@ TEST_F(HostStreamTest, TheHostAndTheDeviceTakeTurns) {
 }
 
 TEST_F(HostStreamTest, SeveralStreamsWaitForOneRecord) {
+  std::promise<void> gate;
+  host_->Launch([opened = gate.get_future().share()] {
+    opened.wait();
+    return absl::OkStatus();
+  });
   Append(host_.get(), "host");
   host_->Record(back_.get());
   a_->Wait(back_.get());
@@ -88,6 +93,7 @@ TEST_F(HostStreamTest, SeveralStreamsWaitForOneRecord) {
   b_->Wait(back_.get());
   b_->Wait(there_.get());
   Append(b_.get(), "b");
+  gate.set_value();
   WEFT_EXPECT_OK(b_->Synchronize());
   WEFT_EXPECT_OK(host_->Synchronize());
   EXPECT_THAT(log_, ElementsAre("host", "a", "b"));

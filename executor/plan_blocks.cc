@@ -320,6 +320,7 @@ int PlanBuilder::AddLocal(Symbol name, const Plan::Variable& like) {
   Plan::Variable variable;
   variable.name = std::string(program_.name(name));
   variable.is_array = like.is_array;
+  variable.memory = like.memory;
   variable.declared = like.declared;
   variable.is_written = true;
   plan_.variables.push_back(std::move(variable));

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <memory>
 #include <new>
 #include <string>
 #include <thread>
@@ -46,6 +49,11 @@ std::string NeedsText(const ValueMemory& memory) {
                       text(memory.host_kept, memory.host_live));
 }
 
+// The argument of a copy between two memories that lies on the host.
+int HostVariable(const Plan::PlanOp& copy) {
+  return copy.device == DeviceKind::kHost ? copy.inputs[0] : copy.outputs[0];
+}
+
 // What an op reads; what a rank passes to a collective.
 int64_t BytesOfInputs(const BoundOp& bound) {
   int64_t bytes = 0;
@@ -82,6 +90,7 @@ absl::Status PlanExecutor::Init() {
   WEFT_RETURN_IF_ERROR(BindVariables());
   resources_.is_accessed.resize(plan.variables.size(), false);
   for (int v : options_.accessed) resources_.is_accessed[v] = true;
+  if (options_.check_nan) FindSlices();
   // Otherwise each op is looked at.
   resources_.joins_ops =
       !options_.check_nan && !options_.trace && options_.device->memory()->IsHost();
@@ -136,30 +145,57 @@ absl::Status PlanExecutor::CheckCollectives() const {
   return absl::OkStatus();
 }
 
-// Of the host's values between steps, those that copies to or from a device read or write. They
-// keep their types, so their memory.
-std::vector<bool> PlanExecutor::FindPinned() const {
+// Moves to page-locked memory the host's values between steps that copies read or write; but not
+// those that share memory with others.
+void PlanExecutor::PinValues() {
   const Plan& plan = *options_.plan;
-  std::vector<bool> is_pinned(plan.variables.size(), false);
-  if (!plan.on_two_devices || options_.device->pinned_memory() == nullptr) return is_pinned;
-  for (const Plan::PlanOp& op : plan.ops) {
-    if (!op.is_copy) continue;
-    const int v = op.device == DeviceKind::kHost ? op.inputs[0] : op.outputs[0];
-    if (v != Plan::kNoVariable) {
-      is_pinned[v] = plan.variables[v].persistable || plan.variables[v].is_feed;
-    }
+  Memory* const pinned = options_.device->pinned_memory();
+  if (!plan.on_two_devices || pinned == nullptr) return;
+  pinned_.resize(plan.variables.size(), nullptr);
+  const auto address = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
+  std::vector<std::pair<uintptr_t, int>> begins;  // of the host's values: address, variable
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
+    const Plan::Variable& variable = plan.variables[v];
+    const Tensor& tensor = *resources_.tensors[v];
+    if (variable.memory != DeviceKind::kHost || !tensor.allocated()) continue;
+    if (variable.persistable || variable.is_feed) begins.emplace_back(address(tensor.raw()), v);
   }
-  return is_pinned;
+  std::sort(begins.begin(), begins.end());
+  std::vector<bool> is_alone(plan.variables.size(), false);
+  uintptr_t end = 0;  // of the values so far
+  for (size_t i = 0; i < begins.size(); ++i) {
+    const auto [begin, v] = begins[i];
+    const uintptr_t own_end = begin + resources_.tensors[v]->bytes();
+    const bool is_last = i + 1 == begins.size();
+    is_alone[v] = begin >= end && (is_last || begins[i + 1].first >= std::max(own_end, begin + 1));
+    end = std::max(end, own_end);
+  }
+  for (const Plan::PlanOp& op : plan.ops) {
+    const int v = op.is_copy ? HostVariable(op) : Plan::kNoVariable;
+    if (v == Plan::kNoVariable || !is_alone[v]) continue;
+    Tensor* const tensor = resources_.tensors[v];
+    if (tensor->is_rows() || tensor->raw() == pinned_[v]) continue;
+    const std::shared_ptr<void> block = pinned->Allocate(tensor->bytes());
+    std::memcpy(block.get(), tensor->raw(), tensor->bytes());
+    // Not of the pinned memory, which does not outlive the device: values do.
+    *tensor = Tensor::Wrap(tensor->dtype(), tensor->dims(), block, block.get(), tensor->memory());
+    pinned_[v] = block.get();
+  }
+}
+
+// Whether the variable of the host that a copy reads or writes has page-locked memory, which it
+// keeps in the step.
+bool PlanExecutor::IsPinned(int variable) const {
+  const Tensor& tensor = *resources_.tensors[variable];
+  if (options_.device->pinned_memory() == nullptr) return false;
+  return IsInArena(tensor) || (tensor.allocated() && tensor.raw() == pinned_[variable]);
 }
 
 absl::Status PlanExecutor::BindVariables() {
-  const std::vector<bool> is_pinned = FindPinned();
   for (const Plan::Variable& variable : options_.plan->variables) {
     Value* value =
         variable.persistable ? options_.scope->FindOrCreate(variable.name) : &local_.emplace_back();
-    Memory* const memory = is_pinned[resources_.values.size()]
-                               ? options_.device->pinned_memory()
-                               : resources_.MemoryOf(variable.memory);
+    Memory* const memory = resources_.MemoryOf(variable.memory);
     if (!value->tensor.allocated()) {
       value->tensor = Tensor(memory);
     } else if (value->tensor.memory() != memory) {
@@ -183,6 +219,7 @@ absl::Status PlanExecutor::Bind() {
   try {
     if (step_ == nullptr || !step_->Fits()) {
       WEFT_RETURN_IF_ERROR(UnregisterBuffers());
+      PinValues();
       BindStep();
       WEFT_RETURN_IF_ERROR(RegisterBuffers());
     }
@@ -380,11 +417,13 @@ absl::Status PlanExecutor::LaunchAll() {
   }
 }
 
-// Whether the launch of an op on a device takes types, or places, from values of the host: they
-// must be there by then. A static op has the types and places of the bound step.
+// Whether the launch of an op on a device takes types, places or elements from values of the host:
+// they must be there by then. A static op has the types of the bound step; copies from page-locked
+// memory have its places, and take elements in their turn.
 bool PlanExecutor::ReadsHostNow(int index) const {
   const BoundOp& op = step_->op(index);
-  return host_thread_ >= 0 && op.stream != host_thread_ && !op.is_static;
+  if (host_thread_ < 0 || op.stream == host_thread_) return false;
+  return !op.is_static || (op.op->is_copy && !IsPinned(HostVariable(*op.op)));
 }
 
 // Whether the tasks of a stream only enqueue work.
@@ -508,6 +547,10 @@ absl::Status PlanExecutor::RunOneOp(int index) {
   BoundOp& bound = step_->op(index);
   const absl::Status status = TryOp(&bound);
   if (status.ok()) return status;
+  // Other ranks do not wait in vain: the device runs what is enqueued. Then the step ends with the
+  // error. The host's thread must not report it: to abort communicators, the device must be idle,
+  // which may wait for this thread.
+  if (bound.stream == host_thread_) return Annotate(bound.op->name, status);
   if (bound.stream != 0 || loop_.branch < 0) return Failed(bound.op->name, status);
   return Failed(absl::StrCat(bound.op->name, ", iteration ", loop_.iterations, " of ",
                              step_->branches()[loop_.branch].name),
@@ -700,16 +743,43 @@ absl::Status PlanExecutor::CheckOutputs(const BoundOp& bound) const {
 }
 
 absl::Status PlanExecutor::CheckFinite(const BoundOp& bound) const {
+  // It lays out memory, in which there is nothing yet.
+  if (bound.op->make_kernel != nullptr && !bound.op->reads_inputs) return absl::OkStatus();
   for (size_t i = 0; i < bound.outputs.size(); ++i) {
     if (bound.outputs[i] == nullptr || !bound.outputs[i]->allocated()) continue;
     if (Enqueues(bound.stream)) WEFT_RETURN_IF_ERROR(streams_[bound.stream]->Synchronize());
-    WEFT_ASSIGN_OR_RETURN(const Tensor output, bound.outputs[i]->ToHost());
-    const absl::string_view found = FirstNonFinite(output);
-    if (found.empty()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("makes ", found, " in variable ", NameOf(bound.op->outputs[i])));
+    const int variable = bound.op->outputs[i];
+    const auto buffer = slices_.find(variable);
+    if (buffer == slices_.end()) {
+      WEFT_RETURN_IF_ERROR(CheckFinite(variable));
+      continue;
+    }
+    // Nothing writes what lies between the slices.
+    for (int slice : buffer->second) WEFT_RETURN_IF_ERROR(CheckFinite(slice));
   }
   return absl::OkStatus();
+}
+
+absl::Status PlanExecutor::CheckFinite(int variable) const {
+  WEFT_ASSIGN_OR_RETURN(const Tensor values, resources_.tensors[variable]->ToHost());
+  const absl::string_view found = FirstNonFinite(values);
+  if (found.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("makes ", found, " in variable ", NameOf(variable)));
+}
+
+// Of fused buffers: the variables of coalesce_tensor.
+void PlanExecutor::FindSlices() {
+  for (const Plan::PlanOp& op : options_.plan->ops) {
+    if (op.make_kernel == nullptr || op.reads_inputs) continue;
+    const int buffer = op.kernel_spec.Output("FusedOutput");
+    const auto slices = op.kernel_spec.outputs.find("Output");
+    if (buffer < 0 || slices == op.kernel_spec.outputs.end()) continue;
+    std::vector<int>& found = slices_[op.outputs[buffer]];
+    const auto begin = op.outputs.begin() + slices->second.first;
+    std::copy_if(begin, begin + slices->second.count, std::back_inserter(found),
+                 [](int v) { return v != Plan::kNoVariable; });
+  }
 }
 
 }  // namespace weft

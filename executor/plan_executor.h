@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -155,7 +156,8 @@ class PlanExecutor {
       : options_(options), accesses_(*options.plan) {}
   absl::Status Init();
   absl::Status CheckCollectives() const;
-  std::vector<bool> FindPinned() const;
+  void PinValues();
+  bool IsPinned(int variable) const;
   absl::Status BindVariables();
   int64_t KeptBytes(DeviceKind device) const;
   void BindStep();
@@ -191,6 +193,8 @@ class PlanExecutor {
   absl::Status CheckInputs(const BoundOp& bound) const;
   absl::Status CheckOutputs(const BoundOp& bound) const;
   absl::Status CheckFinite(const BoundOp& bound) const;
+  absl::Status CheckFinite(int variable) const;
+  void FindSlices();
 
   const PlanExecutorOptions options_;
   const PlanAccesses accesses_;
@@ -220,6 +224,10 @@ class PlanExecutor {
   // Of a plan on two devices, one of which only enqueues work: the stream of the other, the host,
   // whose thread does it. -1: none.
   int host_thread_ = -1;
+  // By variable of the host: its page-locked memory, while it has that.
+  std::vector<const void*> pinned_;
+  // By fused buffer, for check_nan.
+  absl::flat_hash_map<int, std::vector<int>> slices_;
   std::vector<std::unique_ptr<Event>> events_;
   absl::optional<StepGraph> graph_;               // of the streams
   std::vector<const void*> addresses_;            // of variables and arenas, in this step

@@ -156,7 +156,8 @@ absl::Status PrepareStartup(RunJob* job, NameSet* holds_value) {
   if (job->inputs.startup == nullptr || job->inputs.resume != nullptr) return absl::OkStatus();
   const Program& startup = *job->inputs.startup;
   PlanOptions options = PlanOptionsOf(*job);
-  if (options.host_kernels != nullptr && DevicePlacement(*job->inputs.main).on_two_devices()) {
+  if (options.host_kernels != nullptr && IsOnTwoDevices(*job->inputs.main) &&
+      !IsOnTwoDevices(startup)) {
     options.kernels = options.host_kernels;
     WEFT_ASSIGN_OR_RETURN(job->startup_plan, Plan::Build(startup, options));
     job->starts_on_host = job->startup_plan->rings.empty();

@@ -43,7 +43,7 @@ class TypeFinder {
     for (size_t i = 0; i < plan_.instructions.size(); ++i) {
       const Plan::Instruction& instruction = plan_.instructions[i];
       if (instruction.kind != Plan::Instruction::Kind::kRunOp || accesses_.in_block[i]) continue;
-      VisitOp(instruction.index);
+      VisitOp(instruction.index, instruction.stream);
     }
     // Only now is it known which variables have one type.
     for (size_t op = 0; op < plan_.ops.size(); ++op) {
@@ -60,7 +60,7 @@ class TypeFinder {
   }
 
  private:
-  void VisitOp(int index) {
+  void VisitOp(int index, int stream) {
     const Plan::PlanOp& op = plan_.ops[index];
     Types outputs(op.outputs.size());
     if (op.control) {
@@ -77,7 +77,7 @@ class TypeFinder {
         if (IsKnown(declared)) outputs[o] = declared;
       }
     } else if (op.make_kernel != nullptr) {
-      found_.is_static[index] = InferKernel(index, &outputs);
+      found_.is_static[index] = InferKernel(index, stream, &outputs);
     }
     for (size_t o = 0; o < outputs.size(); ++o) {
       if (op.outputs[o] >= 0) Assign(op.outputs[o], std::move(outputs[o]));
@@ -121,7 +121,7 @@ class TypeFinder {
     return IsKnown((*outputs)[0]);
   }
 
-  bool InferKernel(int index, Types* outputs) const {
+  bool InferKernel(int index, int stream, Types* outputs) const {
     const Plan::PlanOp& op = plan_.ops[index];
     if (op.has_rows || kernels_[index].kernel().types == nullptr) return false;
     std::vector<const Tensor*> input_tensors;
@@ -140,7 +140,7 @@ class TypeFinder {
     context.outputs = output_tensors;
     context.random = resources_.random;
     context.place = resources_.place;
-    context.stream = resources_.native_streams[0];
+    context.stream = resources_.native_streams[stream];
     // An op whose inputs do not fit fails in the step.
     if (!kernels_[index].Bind(context, std::move(inputs)).ok()) return false;
     bool are_known = true;

@@ -15,6 +15,7 @@ namespace weft::testing {
 struct PlacedGpu {
   std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, Memory* memory)> new_device;
   std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(GroupOptions)> new_group;
+  const KernelTable *kernels = nullptr, *host_kernels = nullptr;
   // For the accelerator that the host simulates. Those of a GPU, if the host can run them: results
   // then have the same bits.
   const KernelTable* simulated = nullptr;

@@ -12,6 +12,8 @@ absl::StatusOr<PlacedGpu> NewPlacedGpu() {
   PlacedGpu gpu;
   gpu.new_device = [](int, Memory*) { return NewCudaDevice(0); };
   gpu.new_group = [](GroupOptions options) { return NewLocalGpuGroup(std::move(options)); };
+  gpu.kernels = &GpuKernels();
+  gpu.host_kernels = &CpuKernels();
   gpu.simulated = &CpuKernels();
   return gpu;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <ostream>
 #include <set>
@@ -17,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
+#include "executor/checkpoint.h"
 #include "executor/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -48,11 +50,10 @@ using Values = std::map<std::string, Tensor>;
 
 absl::StatusOr<Values> Train(const TrainingPrograms& programs, RunOptions options,
                              RunInputs inputs = {}) {
-  options.host_kernels = &CpuKernels();
-  options.steps = kSteps;
+  if (options.steps == 1) options.steps = kSteps;
   Values trained;
   inputs.main = &programs.main;
-  inputs.startup = &programs.startup;
+  if (inputs.resume == nullptr) inputs.startup = &programs.startup;
   inputs.feeds = programs.feeds;
   inputs.on_result = [&trained](const StepResult& result) {
     for (size_t v = 0; v < result.values.size(); ++v) {
@@ -90,7 +91,8 @@ class PlacedOnGpu : public ::testing::Test {
   RunOptions OnGpus(int ranks) const {
     RunOptions options;
     options.nranks = ranks;
-    options.kernels = &GpuKernels();
+    options.kernels = gpu_.kernels;
+    options.host_kernels = gpu_.host_kernels;
     options.new_device = gpu_.new_device;
     options.new_group = gpu_.new_group;
     return options;
@@ -99,6 +101,7 @@ class PlacedOnGpu : public ::testing::Test {
     RunOptions options;
     options.nranks = ranks;
     options.kernels = gpu_.simulated;
+    options.host_kernels = &CpuKernels();
     return options;
   }
   void ExpectSame(const Values& found, const Values& expected) const {
@@ -163,7 +166,8 @@ std::vector<Case> Cases() {
       // GPUs have no kernel for integers.
       {"MergedGradients", merged, "none", "type:conditional_block=cpu,type:elementwise_mod=cpu"},
       {"SparseLookups", lookups, "none", "type:lookup_table*=cpu,type:sgd=cpu"},
-      {"RowsOnTheirWay", lookups, "none", "type:sgd=cpu"},
+      {"RowsToTheHost", lookups, "none", "type:sgd=cpu"},
+      {"RowsFromTheHost", lookups, "none", "type:lookup_table*_grad=cpu"},
       {"AdamOfRanks", adam, "grad_allreduce", "type:adam=cpu", 2},
       {"OffloadedOptimizer", adam, "optimizer_offload", ""},
   };
@@ -218,6 +222,90 @@ TEST_F(PlacedOnGpu, CollectivesOnTheHostAreRefused) {
   EXPECT_THAT(Train(programs, OnGpus(2)).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("expected a collective on variables of the accelerator")));
+}
+
+// In the memory of any process, from which a device copies only when the host has computed them.
+TEST_F(PlacedOnGpu, ValuesOfTheHostAreFetched) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
+                            Placed(Layers(), "none", "type:tanh*=cpu,type:relu*=cpu"));
+  std::vector<std::string> fetch;
+  for (OpId id : programs.main.block(0).ops()) {
+    const Op op = programs.main.op(id);
+    if (op.type() == "tanh") fetch.emplace_back(programs.main.name(op.Output("Out")[0]));
+  }
+  ASSERT_EQ(fetch.size(), 1);
+  RunOptions on_gpu = OnGpus(1), simulated = Simulated(1);
+  on_gpu.fetch = simulated.fetch = fetch;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values expected, Train(programs, simulated));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values found, Train(programs, on_gpu));
+  ExpectSame(found, expected);
+}
+
+TEST_F(PlacedOnGpu, BatchesOfTwoSizesTakeTurns) {
+  TrainingSpec adam = Layers();
+  adam.weights_by = adam.biases_by = OptimizerKind::kAdam;
+  WEFT_ASSERT_OK_AND_ASSIGN(TrainingPrograms programs,
+                            Placed(adam, "none", "type:tanh*=cpu,type:adam=cpu"));
+  programs.feeds.read = [read = programs.feeds.read](int64_t step) {
+    absl::StatusOr<std::vector<Tensor>> batch = read(step);
+    if (!batch.ok() || step % 2 == 0) return batch;
+    for (Tensor& whole : *batch) {
+      Dims dims = whole.dims();
+      dims[0] -= 1;
+      Tensor part;
+      part.Resize(whole.dtype(), dims);
+      std::memcpy(part.raw(), whole.raw(), part.bytes());
+      whole = std::move(part);
+    }
+    return batch;
+  };
+  RunOptions on_gpu = OnGpus(1), simulated = Simulated(1);
+  on_gpu.steps = simulated.steps = 5;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values expected, Train(programs, simulated));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values found, Train(programs, on_gpu));
+  ExpectSame(found, expected);
+}
+
+TEST_F(PlacedOnGpu, RunsResume) {
+  TrainingSpec adam = Layers();
+  adam.weights_by = adam.biases_by = OptimizerKind::kAdam;
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, Placed(adam, "optimizer_offload", ""));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/placed_on_gpu");
+  RunOptions whole = OnGpus(1), half = OnGpus(1);
+  whole.steps = 4;
+  half.steps = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values expected, Train(programs, whole));
+  RunInputs writes;
+  writes.on_checkpoint = [&file](Checkpoint checkpoint) {
+    return WriteCheckpoint(file, checkpoint);
+  };
+  WEFT_ASSERT_OK(Train(programs, half, writes).status());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, ReadCheckpoint(file));
+  RunInputs resumes;
+  resumes.resume = &checkpoint;
+  half.begin_step = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values found, Train(programs, half, resumes));
+  for (const auto& [name, value] : found) {
+    EXPECT_LE(Difference(value, expected.at(name)), gpu_.has_same_bits ? 0 : 1e-3) << name;
+  }
+}
+
+// Also when the devices are gone.
+TEST_F(PlacedOnGpu, ParametersOfARunBeginAnother) {
+  TrainingSpec adam = Layers();
+  adam.weights_by = adam.biases_by = OptimizerKind::kAdam;
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, Placed(adam, "optimizer_offload", ""));
+  RunInputs inputs;
+  inputs.main = &programs.main;
+  inputs.startup = &programs.startup;
+  inputs.feeds = programs.feeds;
+  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult first, RunProgram(inputs, OnGpus(1)));
+  for (const auto& [name, value] : first.persistables) {
+    EXPECT_EQ(value.memory(), HostMemory()) << name;
+  }
+  inputs.startup = nullptr;
+  inputs.params = &first.persistables;
+  WEFT_EXPECT_OK(RunProgram(inputs, OnGpus(1)).status());
 }
 
 // An error on the host's thread ends the step, with the name of its op.
