@@ -547,6 +547,24 @@ TEST(HeteroPartition, WhatFitsStays) {
   EXPECT_THAT(result.notes, ElementsAre(HasSubstr("on the host nothing")));
 }
 
+// A program that needs one memory, with the buffer of its startup program.
+TEST(HeteroPartition, WhatFitsIsNotTriedOnTwoDevices) {
+  Program startup = testing::CompactProgram(absl::StrCat(
+      kParts,
+      "FusedOutput=[flat], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, "
+      "dtype=5, use_align=false}\n"));
+  Program main = testing::CompactProgram(
+      absl::StrCat(kParts, "var y : fp32[6]\nOut=[a] = scale(X=[a])\nOut=[y] = relu(X=[flat])\n"));
+  ProgramPair programs{&main, &startup};
+  TranspileOptions options;
+  options.mode = "none";
+  options.device_memory = 100000;
+  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  options.device_memory = 1;
+  EXPECT_THAT(Transpile(options, programs).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("reads flat after")));
+}
+
 TEST(HeteroPartition, StateOfTheOptimizerLeavesFirst) {
   Program main = testing::CompactProgram(kAdam);
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Chosen(60000, &main));

@@ -256,6 +256,7 @@ class Search {
 
   absl::StatusOr<PlacementChoice> Run() {
     WEFT_RETURN_IF_ERROR(Try({}));
+    if (candidates_.front().bytes <= request_.memory_bytes) return Choose();  // nothing is faster
     const int updates = static_cast<int>(units_.updates().size());
     const int tables = static_cast<int>(units_.tables().size());
     for (int end : PrefixesOf(updates)) WEFT_RETURN_IF_ERROR(Try({end}));
