@@ -75,6 +75,31 @@ std::map<std::string, Tensor> TensorsOf(const Checkpoint& checkpoint) {
   return tensors;
 }
 
+std::string BuffersText(const std::vector<StartupBuffer>& buffers) {
+  Json list = Json::array();
+  for (const StartupBuffer& buffer : buffers) {
+    Json parts = Json::array();
+    for (const StartupBuffer::Part& part : buffer.parts) {
+      parts.push_back({part.name, part.begin, part.count});
+    }
+    list.push_back({buffer.name, buffer.size, std::move(parts)});
+  }
+  return list.dump();
+}
+
+// Throws Json::exception for another text.
+std::vector<StartupBuffer> BuffersOf(const std::string& text) {
+  std::vector<StartupBuffer> buffers;
+  for (const Json& buffer : Json::parse(text)) {
+    buffers.push_back({buffer.at(0).get<std::string>(), buffer.at(1).get<int64_t>(), {}});
+    for (const Json& part : buffer.at(2)) {
+      buffers.back().parts.push_back(
+          {part.at(0).get<std::string>(), part.at(1).get<int64_t>(), part.at(2).get<int64_t>()});
+    }
+  }
+  return buffers;
+}
+
 absl::StatusOr<Metadata> MetadataOf(const Checkpoint& checkpoint) {
   const size_t nranks = checkpoint.nranks;
   if (checkpoint.nranks < 1 || checkpoint.nranks > kMaxRanks || checkpoint.own.size() != nranks ||
@@ -94,6 +119,7 @@ absl::StatusOr<Metadata> MetadataOf(const Checkpoint& checkpoint) {
     metadata["random"] = Json(checkpoint.random).dump();
     metadata["settings"] = Json(checkpoint.settings).dump();
     metadata["unset"] = Json(checkpoint.unset).dump();
+    if (!checkpoint.buffers.empty()) metadata["buffers"] = BuffersText(checkpoint.buffers);
   } catch (const Json::type_error&) {
     return absl::InvalidArgumentError("a name or a setting is not UTF-8");
   }
@@ -161,6 +187,14 @@ absl::StatusOr<Checkpoint> ParseMetadata(const Metadata& metadata) {
   checkpoint.settings =
       fields.Parse<std::map<std::string, std::string>>("settings", "expected a map of texts");
   checkpoint.unset = fields.Parse<std::set<std::string>>("unset", "expected a list of texts");
+  if (const auto buffers = metadata.find("buffers"); buffers != metadata.end()) {
+    try {
+      checkpoint.buffers = BuffersOf(buffers->second);
+    } catch (const Json::exception&) {
+      return absl::InvalidArgumentError(
+          "metadata buffers: expected a list of [name, size, [[part, begin, count], ...]]");
+    }
+  }
   WEFT_RETURN_IF_ERROR(fields.status());
   if (checkpoint.random.size() != static_cast<size_t>(checkpoint.nranks)) {
     return absl::InvalidArgumentError(absl::StrCat("metadata random: expected ", checkpoint.nranks,

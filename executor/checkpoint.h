@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "executor/safetensors.h"
+#include "ops/analysis/startup_buffers.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 
@@ -40,6 +41,8 @@ struct Checkpoint {
   std::vector<std::map<std::string, Tensor>> own;
   // Variables that have no value on any rank.
   std::set<std::string> unset;
+  // Of the startup program, which does not run again.
+  std::vector<StartupBuffer> buffers;
 };
 
 // A checkpoint is a safetensors file. A value in `shared` is tensor "all/NAME", one in `own` is
@@ -47,7 +50,7 @@ struct Checkpoint {
 //
 //   format    "weft checkpoint 1"
 //   step, end_step, ranks, seed
-//   servers   if there are any
+//   servers, buffers   if there are any; a buffer is [name, size, [[part, begin, count], ...]]
 //   random, settings, unset
 //   hash      XXH3 (64 bits, hexadecimal) of the metadata and all tensors, names and types included
 //

@@ -68,6 +68,7 @@ Checkpoint Example() {
   checkpoint.own[1]["v"] = Filled(DType::kFloat32, {3}, 4);
   checkpoint.own[1]["late"] = Filled(DType::kInt64, {1}, 5);
   checkpoint.unset = {"feed", "\u00e4"};
+  checkpoint.buffers = {{"flat", 9, {{"a", 0, 4}, {"b", 4, 5}}}, {"other", 1, {}}};
   return checkpoint;
 }
 
@@ -94,6 +95,13 @@ TEST(CheckpointTest, EverythingComesBack) {
   EXPECT_EQ(found.random, expected.random);
   EXPECT_EQ(found.settings, expected.settings);
   EXPECT_EQ(found.unset, expected.unset);
+  ASSERT_EQ(found.buffers.size(), 2u);
+  EXPECT_EQ(found.buffers[0].name, "flat");
+  EXPECT_EQ(found.buffers[0].size, 9);
+  ASSERT_EQ(found.buffers[0].parts.size(), 2u);
+  EXPECT_EQ(found.buffers[0].parts[1].name, "b");
+  EXPECT_EQ(found.buffers[0].parts[1].begin, 4);
+  EXPECT_EQ(found.buffers[0].parts[1].count, 5);
   ExpectEqual(found.shared, expected.shared);
   ASSERT_EQ(found.own.size(), 2u);
   for (int rank : {0, 1}) ExpectEqual(found.own[rank], expected.own[rank]);
@@ -174,6 +182,10 @@ TEST(CheckpointTest, FieldsThatCannotBeAreRefused) {
   EXPECT_THAT(with("random", "[\"\"]"), StatusIs(kInvalid, HasSubstr("expected 2 texts, found 1")));
   EXPECT_THAT(with("random", "[1]"), StatusIs(kInvalid, HasSubstr("expected a list of texts")));
   EXPECT_THAT(with("settings", "[]["), StatusIs(kInvalid, HasSubstr("expected a map of texts")));
+  for (const char* text : {"[", "[[1]]", "[[\"flat\", 1]]", "[[\"flat\", 1, [[\"a\"]]]]", "[1]"}) {
+    EXPECT_THAT(with("buffers", text), StatusIs(kInvalid, HasSubstr("metadata buffers: expected")))
+        << text;
+  }
   EXPECT_THAT(with("hash", "0"), StatusIs(kInvalid, HasSubstr("its hash does not match")));
   for (const char* key : {"rank2/w", "rank01/w", "rank-1/w", "rank/w", "w", "rank1"}) {
     const std::string other = TestPath("keys.ckpt");

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "executor/catch_exceptions.h"
 #include "executor/finite.h"
 #include "executor/host_stream.h"
+#include "executor/startup_buffers.h"
 #include "executor/thread_stream.h"
 #include "ops/schema/device_ops.h"
 
@@ -86,11 +88,20 @@ absl::Status RankRunner::RunAll() {
 }
 
 absl::Status RankRunner::SetValues(const std::map<std::string, Tensor>& values) {
-  for (const auto& [name, tensor] : values) {
-    if (job_.IsOfServers(name)) continue;
-    Tensor* value = &scope_.FindOrCreate(name)->tensor;
-    *value = Tensor(device_->memory());
-    WEFT_RETURN_IF_ERROR(value->CopyFrom(tensor));
+  std::set<std::string> buffers, parts;
+  for (const StartupBuffer& buffer : job_.buffers) {
+    buffers.insert(buffer.name);
+    for (const StartupBuffer::Part& part : buffer.parts) parts.insert(part.name);
+  }
+  for (const bool of_buffers : {true, false}) {
+    for (const auto& [name, tensor] : values) {
+      if (job_.IsOfServers(name) || (buffers.count(name) > 0) != of_buffers) continue;
+      Tensor* const value = &scope_.FindOrCreate(name)->tensor;
+      const bool stays = (of_buffers || parts.count(name) > 0) && value->allocated() &&
+                         value->dtype() == tensor.dtype() && value->dims() == tensor.dims();
+      if (!stays) *value = Tensor(device_->memory());
+      WEFT_RETURN_IF_ERROR(value->CopyFrom(tensor));
+    }
   }
   return absl::OkStatus();
 }
@@ -130,6 +141,12 @@ bool RankRunner::RunsOnAccelerator(const Plan& plan) const {
 
 absl::Status RankRunner::Resume() {
   const Checkpoint& checkpoint = *job_.inputs.resume;
+  for (const StartupBuffer& buffer : job_.buffers) {
+    if (!job_.buffers_share_memory) break;
+    WEFT_RETURN_IF_ERROR(LayOutStartupBuffer(
+        buffer, [&](const std::string& name) { return FindValue(checkpoint, rank_, name); },
+        device_->memory(), [this](const std::string& name) { return TensorOf(name); }));
+  }
   WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
   for (const StateVariable& variable : job_.state) {
     const Tensor* const value = FindValue(checkpoint, rank_, variable.name);
@@ -140,6 +157,23 @@ absl::Status RankRunner::Resume() {
     WEFT_ASSIGN_OR_RETURN(random_, ParseRandomText(checkpoint.random[rank_]));
   }
   return RunSteps(executor.get());
+}
+
+Tensor* RankRunner::TensorOf(const std::string& name) {
+  const int v = job_.main_plan->FindVariable(name);
+  if (v == Plan::kNoVariable || !job_.main_plan->variables[v].persistable) return nullptr;
+  return &scope_.FindOrCreate(name)->tensor;
+}
+
+absl::Status RankRunner::CopyBuffers(bool all) {
+  for (size_t b = 0; b < job_.buffers.size(); ++b) {
+    const StartupBufferUse& use = job_.buffer_uses[b];
+    if (use.is_remade || !(all || use.reads_copy)) continue;
+    WEFT_RETURN_IF_ERROR(
+        CopyStartupBuffer(job_.buffers[b], use.writes_buffer,
+                          [this](const std::string& name) { return TensorOf(name); }));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
@@ -155,6 +189,7 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
     }
     WEFT_RETURN_IF_ERROR(RunStep(executor));
   }
+  WEFT_RETURN_IF_ERROR(CopyBuffers(/*all=*/true));
   memory_ = executor->memory();
   graph_use_ = executor->graph_use();
   if (servers_.has_value()) row_traffic_ = servers_->traffic();
@@ -173,6 +208,7 @@ void RankRunner::KeepOwnValues() {
 
 absl::Status RankRunner::GiveState(PlanExecutor* executor) {
   if (!job_.inputs.on_checkpoint) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(CopyBuffers(/*all=*/true));
   absl::StatusOr<RankState> state = ReadState(job_.state, executor->tensors());
   if (!state.ok()) return WithStepAndRank(step_, rank_, state.status());
   state->step = step_;
@@ -231,12 +267,14 @@ absl::Status RankRunner::RunStep(PlanExecutor* executor) {
   if (servers_.has_value()) servers_->BeginStep(step_);
   WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
   WEFT_RETURN_IF_ERROR(SetFeedback(executor));
+  WEFT_RETURN_IF_ERROR(CopyBuffers(/*all=*/false));
   WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
   WEFT_RETURN_IF_ERROR(ReportTrace(*executor));
   StepResult result;
   result.step = step_;
   result.rank = rank_;
   result.samples = job_.feeder->samples(executor->tensors());
+  if (job_.fetches_buffers) WEFT_RETURN_IF_ERROR(CopyBuffers(/*all=*/true));
   for (int variable : job_.fetch) {
     const Tensor& tensor = *executor->tensor(variable);
     if (!tensor.allocated()) {

@@ -43,12 +43,17 @@ class RankRunner {
  private:
   WorkerPort::NextFeed NextFeed();
   absl::Status RunAll();
-  // Those that servers hold stay out.
+  // Those that servers hold stay out. Parts of buffers stay parts, and count more than the buffer.
   absl::Status SetValues(const std::map<std::string, Tensor>& values);
   absl::Status MakeDevices();
   bool RunsOnAccelerator(const Plan& plan) const;
   absl::Status Resume();
   absl::Status RunSteps(PlanExecutor* executor);
+  // Of the startup program: one gets the values of the other. `all`: also where the main program
+  // does not read it.
+  absl::Status CopyBuffers(bool all);
+  // Of a persistable variable of the main program; nullptr: there is none.
+  Tensor* TensorOf(const std::string& name);
   // Drops values of the startup program that only servers need.
   void KeepOwnValues();
   // Waits for all ranks.

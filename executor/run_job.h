@@ -26,6 +26,7 @@
 #include "executor/state_exchange.h"
 #include "executor/step_gate.h"
 #include "executor/world.h"
+#include "ops/analysis/startup_buffers.h"
 
 namespace weft {
 
@@ -80,6 +81,13 @@ struct RunJob {
   absl::optional<Plan> main_plan;
   // Master weights that inputs.params lacks, from the parameters that it has.
   std::map<std::string, Tensor> masters;
+  // Of the startup program, also of the one that ran before a checkpoint; and how the main program
+  // uses each.
+  std::vector<StartupBuffer> buffers;
+  std::vector<StartupBufferUse> buffer_uses;
+  // The values of a buffer and its parts are in one memory, unless the main program moves parts.
+  bool buffers_share_memory = false;
+  bool fetches_buffers = false;  // or parts
   bool main_may_draw = false;
   std::unique_ptr<Feeder> feeder;
   std::vector<int> fetch;

@@ -28,8 +28,10 @@
 #include "executor/run_messages.h"
 #include "executor/run_state.h"
 #include "executor/server_rank.h"
+#include "executor/startup_buffers.h"
 #include "ops/analysis/device_placement.h"
 #include "ops/analysis/group_variables.h"
+#include "ops/analysis/startup_buffers.h"
 #include "ops/analysis/updates.h"
 #include "ops/kernel_util.h"
 #include "ops/schema/op_schema.h"
@@ -229,11 +231,54 @@ absl::Status FindMasters(RunJob* job, NameSet* holds_value) {
   return absl::OkStatus();
 }
 
+// Finds the buffers that the startup program makes. FailedPrecondition if they and their parts
+// would have to share memory and cannot.
+absl::Status PrepareBuffers(RunJob* job) {
+  const RunInputs& inputs = job->inputs;
+  if (inputs.resume != nullptr) {
+    job->buffers = inputs.resume->buffers;
+  } else if (inputs.startup != nullptr) {
+    job->buffers = FindStartupBuffers(*inputs.startup);
+  }
+  job->buffer_uses = FindStartupBufferUses(*inputs.main, job->buffers);
+  job->buffers_share_memory = !job->main_plan->on_two_devices && job->options.sim.memory_bytes == 0;
+  for (size_t b = 0; b < job->buffers.size(); ++b) {
+    const StartupBufferUse& use = job->buffer_uses[b];
+    const auto fail = [](const std::string& what, absl::string_view why) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          what, "; expected them in one memory, on one device without parameter servers, found ",
+          why));
+    };
+    const bool shares = job->buffers_share_memory && !use.moves_parts;
+    if (!use.conflict.empty() && !shares) {
+      return fail(use.conflict, use.moves_parts ? "a coalesce_tensor that moves parts elsewhere"
+                                                : "a program in two memories");
+    }
+    for (const StartupBuffer::Part& part : job->buffers[b].parts) {
+      if (!job->IsOfServers(part.name) || !(use.reads_copy || use.writes_buffer)) continue;
+      return fail(absl::StrCat("the main program uses ", job->buffers[b].name,
+                               ", of which the startup program makes ", part.name, " a part"),
+                  absl::StrCat(part.name, " on parameter servers"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool FetchesBuffers(const RunJob& job) {
+  return absl::c_any_of(job.buffers, [&job](const StartupBuffer& buffer) {
+    return absl::c_linear_search(job.fetch_names, buffer.name) ||
+           absl::c_any_of(buffer.parts, [&job](const StartupBuffer::Part& part) {
+             return absl::c_linear_search(job.fetch_names, part.name);
+           });
+  });
+}
+
 absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, PlanOptionsOf(*job)));
   LeaveServersOut(*job, &*job->main_plan);
   const Plan& plan = *job->main_plan;
   WEFT_RETURN_IF_ERROR(CheckServerOps(*job));
+  WEFT_RETURN_IF_ERROR(PrepareBuffers(job));
   job->main_may_draw = MayDraw(plan);
   job->groups = FindGroupVariables(*job->inputs.main);
   if (!job->options.allow_unsynchronized && job->inputs.server == nullptr) {
@@ -264,6 +309,7 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
   WEFT_ASSIGN_OR_RETURN(job->fetch, ResolveFetch(plan, job->options.fetch));
   for (int variable : job->fetch) job->fetch_names.push_back(plan.variables[variable].name);
+  job->fetches_buffers = FetchesBuffers(*job);
   job->accessed.insert(job->accessed.end(), job->fetch.begin(), job->fetch.end());
   for (const std::vector<int>* variables : {&job->feeder->variables(), &plan.losses}) {
     job->accessed.insert(job->accessed.end(), variables->begin(), variables->end());
@@ -348,6 +394,7 @@ void PrepareStates(RunJob* job, int64_t end_step) {
     checkpoint.end_step = end_step;
     checkpoint.seed = job->options.seed;
     checkpoint.num_servers = job->options.num_servers;
+    checkpoint.buffers = job->buffers;
     MergeStates(std::move(ranks), &checkpoint);
     return job->inputs.on_checkpoint(std::move(checkpoint));
   };
@@ -479,10 +526,10 @@ absl::StatusOr<std::map<std::string, Tensor>> PersistablesHere(const RunJob& job
     const Value* value = (*ranks)[rank - job.world.first].scope()->Find(variable.name);
     if (value == nullptr || !value->tensor.allocated()) continue;
     Tensor* const persistable = &persistables[variable.name];
-    if (job.group->host_memory() != nullptr) {  // which does not outlive the group
+    if (value->tensor.memory() == HostMemory()) {
+      *persistable = value->tensor;
+    } else {  // that of the group, or of a device, which do not outlive the run
       WEFT_RETURN_IF_ERROR(persistable->CopyFrom(value->tensor));
-    } else {
-      WEFT_ASSIGN_OR_RETURN(*persistable, value->tensor.ToHost());
     }
   }
   return persistables;
@@ -504,6 +551,23 @@ absl::Status Conclude(RunJob* job, RunResult* result) {
   for (const std::string& text : texts) {
     WEFT_ASSIGN_OR_RETURN(auto tensors, ParseTensors(text));
     result->persistables.merge(tensors);
+  }
+  return absl::OkStatus();
+}
+
+// What servers hold is part of buffers of workers, too.
+absl::Status FillServedBuffers(const RunJob& job, std::map<std::string, Tensor>* values) {
+  for (const StartupBuffer& buffer : job.buffers) {
+    const bool is_served = absl::c_any_of(buffer.parts, [&job](const StartupBuffer::Part& part) {
+      return job.IsOfServers(part.name);
+    });
+    const auto whole = values->find(buffer.name);
+    if (!is_served || whole == values->end()) continue;
+    whole->second = whole->second.Clone();
+    WEFT_RETURN_IF_ERROR(CopyStartupBuffer(buffer, /*from_buffer=*/false, [&](const auto& name) {
+      const auto found = values->find(name);
+      return found == values->end() ? nullptr : &found->second;
+    }));
   }
   return absl::OkStatus();
 }
@@ -536,6 +600,7 @@ absl::StatusOr<RunResult> RunHere(const RunInputs& inputs, const RunOptions& opt
   if (options.link != nullptr) WEFT_RETURN_IF_ERROR(Conclude(&job, &result));
   if (inputs.server != nullptr && job.world.process() == 0) {
     WEFT_RETURN_IF_ERROR(JoinParts(options.num_servers, &result.persistables));
+    WEFT_RETURN_IF_ERROR(FillServedBuffers(job, &result.persistables));
   }
   return result;
 }

@@ -9,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -167,24 +169,30 @@ TEST_P(TrainPlaced, ResumesWithTheSameBits) {
   constexpr int64_t kHalf = kSteps / 2;
   TrainingPrograms programs = BuildPrograms(GetParam().spec);
   WEFT_ASSERT_OK(Rewrite(kDataParallel, kRanks, &programs));
-  const std::string passes = absl::StrCat("hetero-partition{place=\"", GetParam().place, "\"}");
-  WEFT_ASSERT_OK(Rewrite(passes, kRanks, &programs));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Trained whole, Train(programs, kRanks));
+  const TrainingPrograms on_one_device = programs;
+  for (const char* staging : {"all", "double"}) {
+    SCOPED_TRACE(staging);
+    programs = on_one_device;
+    const std::string passes =
+        absl::StrCat("hetero-partition{place=\"", GetParam().place, "\",staging=", staging, "}");
+    WEFT_ASSERT_OK(Rewrite(passes, kRanks, &programs));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained whole, Train(programs, kRanks));
 
-  const std::string file = absl::StrCat(::testing::TempDir(), "/placed_", GetParam().name);
-  RunOptions half;
-  half.steps = kHalf;
-  RunInputs writes;
-  writes.on_checkpoint = [&file](Checkpoint checkpoint) {
-    return WriteCheckpoint(file, checkpoint);
-  };
-  WEFT_ASSERT_OK(Train(programs, kRanks, half, writes).status());
-  WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, ReadCheckpoint(file));
-  RunInputs resumes;
-  resumes.resume = &checkpoint;
-  half.begin_step = kHalf;
-  WEFT_ASSERT_OK_AND_ASSIGN(const Trained resumed, Train(programs, kRanks, half, resumes));
-  for (const auto& [name, bits] : resumed.bits) EXPECT_EQ(bits, whole.bits.at(name)) << name;
+    const std::string file = absl::StrCat(::testing::TempDir(), "/placed_", GetParam().name);
+    RunOptions half;
+    half.steps = kHalf;
+    RunInputs writes;
+    writes.on_checkpoint = [&file](Checkpoint checkpoint) {
+      return WriteCheckpoint(file, checkpoint);
+    };
+    WEFT_ASSERT_OK(Train(programs, kRanks, half, writes).status());
+    WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, ReadCheckpoint(file));
+    RunInputs resumes;
+    resumes.resume = &checkpoint;
+    half.begin_step = kHalf;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained resumed, Train(programs, kRanks, half, resumes));
+    for (const auto& [name, bits] : resumed.bits) EXPECT_EQ(bits, whole.bits.at(name)) << name;
+  }
 }
 
 // Mutants: the verifier finds each wait that is missing, and each op on the wrong device.
@@ -302,6 +310,34 @@ TEST(TrainPlacedBuckets, EachIsOneCopy) {
   }
 }
 
+// Clipping by the global norm changes gradients one by one after they are reduced, in place.
+TEST(TrainPlacedBuckets, EachIsOneCopyAlsoIfGradientsAreClipped) {
+  constexpr int kRanks = 2;
+  TrainingSpec spec = EqualLayers();
+  spec.clip = ClipKind::kByGlobalNorm;
+  TrainingPrograms programs = BuildPrograms(spec);
+  std::vector<std::string> lines;
+  const std::string text = ProgramText(programs.main);
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    const bool declares_clipped =
+        absl::StartsWith(line, "    var ") && absl::StrContains(line, "@GRAD@CLIP_0 :");
+    if (!declares_clipped) lines.push_back(absl::StrReplaceAll(line, {{"@GRAD@CLIP_0", "@GRAD"}}));
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(programs.main, ParseProgramText(absl::StrJoin(lines, "\n")));
+  WEFT_ASSERT_OK(Rewrite(
+      "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce{buckets=\"count{count=2}\"}",
+      kRanks, &programs));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(programs, kRanks));
+  for (const char* options : {"order=early_start", "order=few_switches", "staging=double"}) {
+    TrainingPrograms placed = programs;
+    WEFT_ASSERT_OK(Rewrite(absl::StrCat("hetero-partition{place=\"type:adam=cpu\",", options, "}"),
+                           kRanks, &placed));
+    EXPECT_EQ(CountOps(placed.main, "memcpy_d2h"), 10) << options;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(placed, kRanks));
+    EXPECT_EQ(trained.bits, expected.bits) << options;
+  }
+}
+
 TEST(TrainPlacedBuckets, TakingTurnsNeedTheMemoryOfTwo) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained all, Train(Buckets("all", 2), /*ranks=*/2));
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained two, Train(Buckets("double", 2), /*ranks=*/2));
@@ -311,6 +347,42 @@ TEST(TrainPlacedBuckets, TakingTurnsNeedTheMemoryOfTwo) {
   EXPECT_LE(two.memory.host_live, 3 * kBucket);
   EXPECT_LE(two.memory.live, all.memory.live - 2 * kBucket);
   EXPECT_EQ(two.memory.host_kept, all.memory.host_kept);
+}
+
+// Every second batch has half of its rows.
+FeedSource WithHalfBatches(FeedSource feeds) {
+  feeds.types = nullptr;
+  feeds.read = [read = feeds.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    WEFT_ASSIGN_OR_RETURN(std::vector<Tensor> batch, read(step));
+    if (step % 2 == 0) return batch;
+    for (Tensor& tensor : batch) {
+      Dims dims = tensor.dims();
+      dims[0] /= 2;
+      Tensor half;
+      half.Resize(tensor.dtype(), dims);
+      std::memcpy(half.raw(), tensor.raw(), half.bytes());
+      tensor = std::move(half);
+    }
+    return batch;
+  };
+  return feeds;
+}
+
+// Buffers of two devices lie in arenas, which steps of two sizes share.
+TEST(TrainPlacedBuckets, BatchesOfTwoSizesHaveTheBitsOfOneDevice) {
+  constexpr int kRanks = 2;
+  TrainingPrograms whole = BuildPrograms(EqualLayers());
+  WEFT_ASSERT_OK(Rewrite(
+      "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce{buckets=\"count{count=2}\"}",
+      kRanks, &whole));
+  whole.feeds = WithHalfBatches(whole.feeds);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(whole, kRanks));
+  for (const char* staging : {"all", "double"}) {
+    TrainingPrograms placed = Buckets(staging, 2);
+    placed.feeds = WithHalfBatches(placed.feeds);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(placed, kRanks));
+    EXPECT_EQ(trained.bits, expected.bits) << staging;
+  }
 }
 
 // Mutants: the verifier finds buffers of the host whose slices are not those of the accelerator.

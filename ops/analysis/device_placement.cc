@@ -74,7 +74,7 @@ void DevicePlacement::FindMemories(const Program& program) {
     bool is_input = true;
   };
   std::vector<Access> by(program.var_id_limit());  // the op that decides
-  memory_of_var_.resize(program.var_id_limit(), DeviceKind::kAccelerator);
+  memory_of_var_.resize(program.var_id_limit(), DeviceKind::kHost);
   VisitAccesses(program, [&](const Op& op, VarId var, bool is_input, DeviceKind memory) {
     Access& access = by[var.value()];
     if (access.op.valid() && (is_input || !access.is_input)) return;

@@ -11,7 +11,8 @@
 namespace weft {
 
 // What ops/schema/device_ops.h says, for one program. A variable lies in the memory of the first op
-// that writes it; if none does, of the first that reads it. Synchronizations access nothing.
+// that writes it; if none does, of the first that reads it; if no op accesses it, on the host.
+// Synchronizations access nothing.
 //
 // O(arguments), and O(attributes) if the program is on two devices.
 class DevicePlacement {

@@ -13,7 +13,7 @@ bool IsCopied(const Var& var) {
 }
 
 DeviceAccesses::DeviceAccesses(const Program& program)
-    : program_(program), of_op_(program.op_id_limit()) {
+    : program_(program), traits_(program), of_op_(program.op_id_limit()) {
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
     std::vector<DeviceAccess> all;
@@ -62,8 +62,7 @@ void DeviceAccesses::Add(const Block& block, Symbol name, bool reads, bool write
 }
 
 void DeviceAccesses::AddOp(const Op& op, OpId root, std::vector<DeviceAccess>* accesses) {
-  const OpSchema* const schema = FindOpSchema(op.type());
-  const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
+  const auto has = [&](Trait trait) { return traits_.Has(op, trait); };
   if (IsFeed(op.type()) || IsFetch(op.type()) || has(Trait::kStreamSync)) return;
   const Block block = program_.block(op.block());
   const bool names_only = has(Trait::kAlias) && !op.BoolAttr("copy_data").value_or(false);

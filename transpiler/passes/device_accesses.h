@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "ops/analysis/op_traits.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -53,6 +54,7 @@ class DeviceAccesses {
   void AddBuffer(const Op& op, OpId root);
 
   const Program& program_;
+  OpTraits traits_;
   std::vector<std::vector<DeviceAccess>> of_op_;  // by OpId
   absl::flat_hash_map<VarId, SlicedBuffer> buffers_;
   absl::flat_hash_map<VarId, std::vector<VarId>> buffers_of_;  // by slice

@@ -6,10 +6,13 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/block_names.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/analysis/startup_buffers.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/weft_attrs.h"
@@ -22,8 +25,7 @@ namespace weft {
 namespace {
 
 // The order of an op among others that do more than access their arguments counts.
-bool IsOrdered(const Op& op) {
-  const OpSchema* const schema = FindOpSchema(op.type());
+bool IsOrdered(const OpSchema* schema) {
   return schema == nullptr || schema->Has(Trait::kSideEffect) || schema->Has(Trait::kCollective) ||
          schema->Has(Trait::kStreamSync) || schema->Has(Trait::kRingSetup);
 }
@@ -34,14 +36,84 @@ bool IsBarrier(const Op& op) {
   return sync == StreamSync::kAllWaitForCompute || sync == StreamSync::kAllWaitForRing;
 }
 
+// By variable: those that share its memory from the startup program on. On two devices they do not,
+// but ops that access them keep their order.
+using SharedAtStart = absl::flat_hash_map<VarId, std::vector<VarId>>;
+
+// Unimplemented: they would have to share memory.
+absl::StatusOr<SharedAtStart> FindSharedAtStart(const ConstProgramPair& programs) {
+  SharedAtStart shared;
+  if (programs.startup == nullptr) return shared;
+  const std::vector<StartupBuffer> buffers = FindStartupBuffers(*programs.startup);
+  const std::vector<StartupBufferUse> uses = FindStartupBufferUses(*programs.main, buffers);
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    if (!uses[b].conflict.empty()) {
+      return absl::UnimplementedError(absl::StrCat(
+          uses[b].conflict,
+          "; expected that on one device, where the two share memory, found a placement on two"));
+    }
+    const VarId whole = programs.main->block(0).FindVar(buffers[b].name);
+    for (const StartupBuffer::Part& part : buffers[b].parts) {
+      const VarId var = programs.main->block(0).FindVar(part.name);
+      if (!whole.valid() || !var.valid()) continue;
+      shared[whole].push_back(var);
+      shared[var].push_back(whole);
+    }
+  }
+  return shared;
+}
+
+// By op: the last op of the accelerator that writes a slice of a fused buffer all of whose slices
+// the host reads, of which this op is one; -1: none. The host waits for it, so that the buffer can
+// be copied at once.
+std::vector<int> FindLastWriters(const Program& program, const OpDevices& devices,
+                                 const DeviceAccesses& accesses) {
+  struct OfBuffer {
+    int last_writer = -1;
+    bool is_written_by_host = false;
+    absl::flat_hash_set<VarId> read;  // on the host
+    std::vector<int> readers;
+  };
+  const absl::Span<const OpId> ops = program.block(0).ops();
+  absl::flat_hash_map<VarId, OfBuffer> buffers;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const bool on_host = devices[ops[i].value()] == DeviceKind::kHost;
+    for (const DeviceAccess& access : accesses.Of(ops[i])) {
+      for (VarId slice : accesses.PartsOf(access.var)) {
+        if (accesses.BuffersOf(slice).size() != 1) continue;
+        OfBuffer& buffer = buffers[accesses.BuffersOf(slice)[0]];
+        if (access.writes) buffer.last_writer = static_cast<int>(i);
+        if (access.writes && on_host) buffer.is_written_by_host = true;
+        if (!access.reads || !on_host) continue;
+        buffer.read.insert(slice);
+        buffer.readers.push_back(static_cast<int>(i));
+      }
+    }
+  }
+  std::vector<int> last_writers(ops.size(), -1);
+  for (const auto& [var, buffer] : buffers) {
+    const bool joins = !buffer.is_written_by_host && !buffer.readers.empty() &&
+                       buffer.readers.front() > buffer.last_writer &&
+                       buffer.read.size() == accesses.FindBuffer(var)->slices.size();
+    if (!joins) continue;
+    for (int reader : buffer.readers) {
+      last_writers[reader] = std::max(last_writers[reader], buffer.last_writer);
+    }
+  }
+  return last_writers;
+}
+
 // What must stay before what.
 std::vector<PlacedOp> FindDependencies(const Program& program, const OpDevices& devices,
-                                       const DeviceAccesses& accesses) {
+                                       const DeviceAccesses& accesses,
+                                       const SharedAtStart& shared_at_start) {
   struct Uses {
     int writer = -1;
     std::vector<int> readers;  // since
   };
   std::vector<Uses> uses(program.var_id_limit());
+  OpTraits traits(program);
+  const std::vector<int> last_writers = FindLastWriters(program, devices, accesses);
   std::vector<PlacedOp> ops;
   int last_ordered = -1, last_barrier = -1;
   for (OpId id : program.block(0).ops()) {
@@ -59,9 +131,13 @@ std::vector<PlacedOp> FindDependencies(const Program& program, const OpDevices& 
     for (const DeviceAccess& access : accesses.Of(id)) {
       follow(access.var, access.writes);
       for (VarId other : accesses.SharedWith(access.var)) follow(other, access.writes);
+      const auto shared = shared_at_start.find(access.var);
+      if (shared == shared_at_start.end()) continue;
+      for (VarId other : shared->second) follow(other, access.writes);
     }
+    after(last_writers[index]);
     after(last_barrier);
-    if (IsOrdered(op)) after(std::exchange(last_ordered, index));
+    if (IsOrdered(traits.SchemaOf(op))) after(std::exchange(last_ordered, index));
     if (IsBarrier(op)) last_barrier = index;
     for (const DeviceAccess& access : accesses.Of(id)) {
       Uses& use = uses[access.var.value()];
@@ -127,9 +203,11 @@ absl::Status CheckCopied(const Program& program, const OpDevices& devices,
 class Partitioner {
  public:
   Partitioner(const OpDevices& devices, const PartitionOptions& options, ProgramPair& programs)
-      : program_(*programs.main),
+      : programs_(programs),
+        program_(*programs.main),
         devices_(devices),
         options_(options),
+        traits_(program_),
         names_(programs),
         rewriter_(programs.main) {}
 
@@ -137,7 +215,8 @@ class Partitioner {
     const DeviceAccesses accesses(program_);
     WEFT_RETURN_IF_ERROR(CheckBuffers(program_, devices_, accesses));
     WEFT_RETURN_IF_ERROR(CheckCopied(program_, devices_, accesses));
-    const std::vector<PlacedOp> placed = FindDependencies(program_, devices_, accesses);
+    WEFT_ASSIGN_OR_RETURN(const SharedAtStart shared, FindSharedAtStart(programs_));
+    const std::vector<PlacedOp> placed = FindDependencies(program_, devices_, accesses, shared);
     const std::vector<int> sequence = OrderOps(placed, options_.order);
     std::vector<DeviceStep> steps;
     for (int i : sequence) steps.push_back({program_.block(0).ops()[i], placed[i].device});
@@ -186,7 +265,7 @@ class Partitioner {
   absl::Status RewriteBlocks(const Op& op, DeviceKind device, const Names& renamed) {
     const std::vector<int> blocks = op.SubBlocks();
     if (blocks.empty()) return absl::OkStatus();
-    const bool is_gradient = HasTrait(op, Trait::kBlockGrad);
+    const bool is_gradient = traits_.Has(op, Trait::kBlockGrad);
     if (is_gradient) {
       WEFT_ASSIGN_OR_RETURN(inside_.emplace_back(), BlockGradientNames::Of(op));
     }
@@ -199,11 +278,6 @@ class Partitioner {
     }
     if (is_gradient) inside_.pop_back();
     return absl::OkStatus();
-  }
-
-  static bool HasTrait(const Op& op, Trait trait) {
-    const OpSchema* const schema = FindOpSchema(op.type());
-    return schema != nullptr && schema->Has(trait);
   }
 
   // The new name; null: it stays. Gradients that a block calls after its op's inputs keep theirs.
@@ -229,8 +303,7 @@ class Partitioner {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<pb::OpDesc> Rewritten(const Op& op, DeviceKind device,
-                                       const Names& renamed) const {
+  absl::StatusOr<pb::OpDesc> Rewritten(const Op& op, DeviceKind device, const Names& renamed) {
     const Block block = program_.block(op.block());
     pb::OpDesc desc = op.ToProto();
     std::map<std::string, std::string> originals;  // of inputs, by new name
@@ -247,7 +320,7 @@ class Partitioner {
     rename(desc.mutable_inputs(), &originals);
     rename(desc.mutable_outputs(), nullptr);
     SetDevice(device, &desc);
-    if (!originals.empty() && HasTrait(op, Trait::kBlockGrad)) {
+    if (!originals.empty() && traits_.Has(op, Trait::kBlockGrad)) {
       WEFT_ASSIGN_OR_RETURN(const BlockGradientNames names, BlockGradientNames::Of(op));
       NoteOriginals(names, originals, &desc);
     }
@@ -285,9 +358,11 @@ class Partitioner {
     attr->set_s(name);
   }
 
+  const ConstProgramPair programs_;
   const Program& program_;
   const OpDevices& devices_;
   const PartitionOptions& options_;
+  OpTraits traits_;
   UniqueNames names_;
   Rewriter rewriter_;
   std::vector<BlockGradientNames> inside_;  // of the ops around that whose blocks are rewritten

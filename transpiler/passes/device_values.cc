@@ -80,25 +80,49 @@ void DeviceValues::Write(VarId var, DeviceKind device, size_t i) {
 }
 
 void DeviceValues::JoinSlices() {
-  for (std::vector<DeviceCopy>& copies : copies_) {
-    absl::flat_hash_map<VarId, size_t> found;  // slices by buffer
-    for (const DeviceCopy& copy : copies) {
+  struct Slices {
+    size_t count = 0;  // of copies
+    size_t ready = 0;  // before this step, the last one is copied
+    size_t read;       // the first step that reads one
+    OpId reader;
+    bool each_once = true;
+  };
+  std::vector<size_t> step_of(program_.op_id_limit(), 0);
+  for (size_t i = 0; i < steps_.size(); ++i) step_of[steps_[i].op.value()] = i;
+  absl::flat_hash_map<VarId, Slices> found;  // by buffer
+  absl::flat_hash_set<VarId> copied;
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    for (const DeviceCopy& copy : copies_[i]) {
       const VarId buffer = BufferOf(copy);
-      if (buffer.valid()) ++found[buffer];
+      if (!buffer.valid()) continue;
+      const size_t read = step_of[copy.reader.value()];
+      Slices& slices = found.try_emplace(buffer, Slices{0, 0, read, copy.reader}).first->second;
+      ++slices.count;
+      slices.ready = i;
+      slices.read = std::min(slices.read, read);
+      if (!copied.insert(copy.var).second) slices.each_once = false;
     }
+  }
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    absl::flat_hash_map<VarId, size_t> num_here;  // by buffer
+    for (const DeviceCopy& copy : copies_[i]) ++num_here[BufferOf(copy)];
     absl::flat_hash_set<VarId> joined;
     std::vector<DeviceCopy> left;
-    for (const DeviceCopy& copy : copies) {
+    for (const DeviceCopy& copy : copies_[i]) {
       const VarId buffer = BufferOf(copy);
-      const bool has_all =
-          buffer.valid() && found[buffer] == accesses_.FindBuffer(buffer)->slices.size();
-      if (!has_all) {
+      const size_t num_slices = buffer.valid() ? accesses_.FindBuffer(buffer)->slices.size() : 0;
+      const auto slices = found.find(buffer);
+      const bool join_here = buffer.valid() && num_here[buffer] == num_slices;
+      const bool wait_for_last = buffer.valid() && slices->second.each_once &&
+                                 slices->second.count == num_slices &&
+                                 slices->second.ready <= slices->second.read;
+      if (!join_here && !wait_for_last) {
         left.push_back(copy);
-      } else if (joined.insert(buffer).second) {
-        left.push_back({buffer, copy.from, copy.reader});
+      } else if ((join_here || slices->second.ready == i) && joined.insert(buffer).second) {
+        left.push_back({buffer, copy.from, join_here ? copy.reader : slices->second.reader});
       }
     }
-    copies = std::move(left);
+    copies_[i] = std::move(left);
   }
 }
 

@@ -52,8 +52,9 @@ struct MirroredBuffer {
 // A buffer of coalesce_tensor is what its slices are: what the other device writes into a slice is
 // copied before an op uses the buffer. All ops that use the buffer must be on the device of
 // coalesce_tensor; on the other one, slices are variables of their own. But where the host reads
-// all slices of what an op of the accelerator has written at once, as a collective on the buffer
-// does, the buffer is copied as a whole, and on the host, too, they are slices of a buffer.
+// all slices of what the accelerator has written, at once, as a collective on the buffer does, or
+// one by one, as clipping by the global norm does, before the host reads the first of them, the
+// buffer is copied as a whole, and on the host, too, they are slices of a buffer.
 class DeviceValues {
  public:
   // `accesses` and `steps` must outlive the object. O(arguments), and for each access to a buffer
@@ -77,7 +78,8 @@ class DeviceValues {
 
   void FindHomes();
   void FindCopies();
-  // Makes one copy of those of all slices of a buffer that stand at the same place.
+  // Makes one copy of those of all slices of a buffer that stand at the same place, or before the
+  // host reads the first of them.
   void JoinSlices();
   // The buffer that a copy may be a part of; invalid: none.
   VarId BufferOf(const DeviceCopy& copy);

@@ -26,9 +26,11 @@ class Placer {
       : program_(program),
         spec_(spec),
         device_(program.op_id_limit(), DeviceKind::kAccelerator),
-        is_fixed_(program.op_id_limit(), false) {}
+        is_fixed_(program.op_id_limit(), false),
+        forward_of_(program.op_id_limit()) {}
 
   absl::Status Run() {
+    FindForwardOps();
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       absl::optional<DeviceKind> device = spec_.Find(op);
@@ -37,9 +39,13 @@ class Placer {
       if (!device.has_value()) {
         WEFT_ASSIGN_OR_RETURN(device, spec_.Default(op));
       }
-      WEFT_RETURN_IF_ERROR(Place(op, *device));
+      device_[id.value()] = *device;
     }
-    WEFT_RETURN_IF_ERROR(PlaceGradientBlocks());
+    for (OpId id : program_.block(0).ops()) WEFT_RETURN_IF_ERROR(FollowBlock(program_.op(id)));
+    WEFT_RETURN_IF_ERROR(FollowForwardOps());
+    for (OpId id : program_.block(0).ops()) {
+      WEFT_RETURN_IF_ERROR(Place(program_.op(id), device_[id.value()]));
+    }
     PlaceBuffers();
     return absl::OkStatus();
   }
@@ -48,7 +54,58 @@ class Placer {
   // By OpId: a rule or its op_device says where the op runs.
   const std::vector<bool>& is_fixed() const { return is_fixed_; }
 
+  // An op that runs with its block where a rule puts an op of it.
+  struct Followed {
+    OpId holder, ruled;
+  };
+  const std::vector<Followed>& followed() const { return followed_; }
+  // Ops of blocks that stay where their block has to run, although a rule puts them elsewhere.
+  struct Stayed {
+    OpId op;
+    std::string why;
+  };
+  const std::vector<Stayed>& stayed() const { return stayed_; }
+
  private:
+  // The first op of its blocks that a rule puts on the device.
+  OpId FindRuled(const Op& op, DeviceKind device) const {
+    for (int block : op.SubBlocks()) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op inner = program_.op(id);
+        if (spec_.Find(inner) == device) return id;
+        const OpId found = FindRuled(inner, device);
+        if (found.valid()) return found;
+      }
+    }
+    return OpId();
+  }
+
+  // An op for which nothing says where it runs goes where rules put ops of its blocks.
+  absl::Status FollowBlock(const Op& op) {
+    const size_t id = op.id().value();
+    if (is_fixed_[id] || op.SubBlocks().empty()) return absl::OkStatus();
+    const DeviceKind other = OtherDevice(device_[id]);
+    const OpId ruled = FindRuled(op, other);
+    if (!ruled.valid()) return absl::OkStatus();
+    const OpId against = FindRuled(op, device_[id]);
+    if (against.valid()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "rules of place put ", program_.op(ruled).DebugName(), " on ", DeviceKindName(other),
+          " and ", program_.op(against).DebugName(), " on ", DeviceKindName(device_[id]),
+          ": expected one device for the blocks of ", op.DebugName()));
+    }
+    std::string why = other == DeviceKind::kHost ? WhyNotOnHost(op) : "";
+    if (!why.empty()) {
+      stayed_.push_back({ruled, std::move(why)});
+      return absl::OkStatus();
+    }
+    device_[id] = other;
+    is_fixed_[id] = true;
+    followed_.push_back({op.id(), ruled});
+    return absl::OkStatus();
+  }
+
+  // Places the ops of its blocks, too.
   absl::Status Place(const Op& op, DeviceKind device) {
     device_[op.id().value()] = device;
     if (device == DeviceKind::kHost) {
@@ -59,7 +116,7 @@ class Placer {
       for (OpId id : program_.block(block).ops()) {
         const Op inner = program_.op(id);
         const absl::optional<DeviceKind> ruled = spec_.Find(inner);
-        if (ruled.has_value() && *ruled != device) {
+        if (ruled.has_value() && *ruled != device && !Stays(op)) {
           return absl::InvalidArgumentError(
               absl::StrCat(inner.DebugName(), ": expected to run where its block runs, on ",
                            DeviceKindName(device), " with ", op.DebugName(),
@@ -71,31 +128,60 @@ class Placer {
     return absl::OkStatus();
   }
 
-  // A gradient block reads what its forward block leaves, so that both run on one device.
-  absl::Status PlaceGradientBlocks() {
+  // Whether the op cannot follow what rules say of its block.
+  bool Stays(const Op& op) const {
+    return absl::c_any_of(stayed_, [&](const Stayed& stayed) {
+      for (int block = program_.op(stayed.op).block(); block > 0;
+           block = program_.block(block).parent_idx()) {
+        if (absl::c_linear_search(op.SubBlocks(), block)) return true;
+      }
+      return false;
+    });
+  }
+
+  void FindForwardOps() {
     std::vector<OpId> op_of_block(program_.num_blocks());
     for (OpId id : program_.block(0).ops()) {
       for (int block : program_.op(id).SubBlocks()) op_of_block[block] = id;
     }
     for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
-      for (int block : op.SubBlocks()) {
-        const int forward_block = program_.block(block).forward_block_idx();
-        if (forward_block < 0 || forward_block >= program_.num_blocks()) continue;
-        const OpId forward = op_of_block[forward_block];
-        if (!forward.valid()) continue;
-        const DeviceKind device = device_[forward.value()];
-        if (device == device_[id.value()]) continue;
-        if (is_fixed_[id.value()]) {
-          return absl::InvalidArgumentError(absl::StrCat(
-              op.DebugName(), ": expected to run on ", DeviceKindName(device), " as ",
-              program_.op(forward).DebugName(), ", whose values its block reads; found it on ",
-              DeviceKindName(device_[id.value()]), "; place both, as in type:conditional_block*"));
+      for (int block : program_.op(id).SubBlocks()) {
+        const int forward = program_.block(block).forward_block_idx();
+        if (forward >= 0 && forward < program_.num_blocks()) {
+          forward_of_[id.value()] = op_of_block[forward];
         }
-        WEFT_RETURN_IF_ERROR(Place(op, device));
       }
     }
+  }
+
+  // A gradient block reads what its forward block leaves, so that both run on one device.
+  absl::Status FollowForwardOps() {
+    for (OpId id : program_.block(0).ops()) {
+      const OpId forward = forward_of_[id.value()];
+      if (!forward.valid()) continue;
+      const DeviceKind device = device_[forward.value()];
+      if (device == device_[id.value()]) continue;
+      const Op op = program_.op(id), forward_op = program_.op(forward);
+      if (!is_fixed_[id.value()]) {
+        device_[id.value()] = device;
+        continue;
+      }
+      const bool can_follow =
+          !is_fixed_[forward.value()] && IsFollower(id) && WhyNotOnHost(forward_op).empty();
+      if (can_follow) {
+        device_[forward.value()] = device_[id.value()];
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          op.DebugName(), ": expected to run on ", DeviceKindName(device), " as ",
+          forward_op.DebugName(), ", whose values its block reads; found it on ",
+          DeviceKindName(device_[id.value()]), "; place both, as in type:conditional_block*"));
+    }
     return absl::OkStatus();
+  }
+
+  bool IsFollower(OpId holder) const {
+    return absl::c_any_of(followed_, [&](const Followed& one) { return one.holder == holder; });
   }
 
   // A coalesce_tensor op for which nothing says where it runs is where the ops are that access its
@@ -125,7 +211,30 @@ class Placer {
   const PlaceSpec& spec_;
   OpDevices device_;
   std::vector<bool> is_fixed_;
+  std::vector<OpId> forward_of_;  // by OpId: of the op of a gradient block; invalid: none
+  std::vector<Followed> followed_;
+  std::vector<Stayed> stayed_;
 };
+
+// What of the rules for ops of blocks has become. InvalidArgument: nothing.
+absl::Status ExplainBlocks(const Program& program, const Placer& placer, PassContext* context) {
+  for (const Placer::Followed& one : placer.followed()) {
+    context->Explain(HeteroPartition::kName, program.op(one.holder).DebugName(),
+                     placer.devices()[one.holder.value()] == DeviceKind::kHost
+                         ? "on the host"
+                         : "on the accelerator",
+                     absl::StrCat("a rule puts ", program.op(one.ruled).DebugName(),
+                                  " there, and ops of a block run together"));
+  }
+  const bool is_placed = absl::c_linear_search(placer.devices(), DeviceKind::kHost);
+  for (const Placer::Stayed& one : placer.stayed()) {
+    const std::string what = absl::StrCat("place: ", program.op(one.op).DebugName(),
+                                          " stays on the accelerator with its block: ", one.why);
+    if (!is_placed) return absl::InvalidArgumentError(what);
+    context->Note(absl::StrCat("note: ", what));
+  }
+  return absl::OkStatus();
+}
 
 // "12 updates, 1 table".
 std::string MovedText(const PlacementCandidate& of) {
@@ -230,6 +339,7 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
   }
   Placer placer(*programs.main, spec);
   WEFT_RETURN_IF_ERROR(placer.Run());
+  WEFT_RETURN_IF_ERROR(ExplainBlocks(*programs.main, placer, &context));
   OpDevices devices = placer.devices();
   const PartitionOptions partition_options{spec.accelerator(), options_.order, options_.staging};
   if (chooses) {

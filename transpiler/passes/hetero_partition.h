@@ -38,7 +38,7 @@ namespace weft {
 // host reads all of a buffer that an op has written as a whole, in one copy of the buffer to a
 // buffer on the host. With {staging=double}, values that go to the host take turns in two buffers.
 // The result computes the same bits. Ops of the accelerator keep their order, and those that name
-// no mirror their bytes. Ops of blocks run where the op that has the block runs.
+// no mirror their bytes.
 //
 // Without rules, nothing changes; {place=op_device} has none, and puts ops where their op_device
 // says.
@@ -50,8 +50,11 @@ namespace weft {
 // It comes last: other passes do not see through the copies. A program that is on two devices stays
 // as it is, and so does one whose ops are all on one of them.
 //
+// Ops of a block run where the op that has the block runs. If nothing says where that is, it is
+// where rules put ops of the block; if it cannot run there, a note says so.
+//
 // InvalidArgument: the errors of PlaceSpec; a rule that matches no op; an op_device other than cpu,
-// sim or gpu; an op of a block that a rule puts on another device than the op that has the block.
+// sim or gpu; rules for an op that has a block and for ops of the block that name two devices.
 // Unimplemented, on the host: loops, ops that draw random numbers, ops that exchange values with
 // parameter servers, unregistered ops. Unimplemented: ops on both devices access a fused buffer as
 // a whole. ResourceExhausted: no placement fits into device_memory. FailedPrecondition in the

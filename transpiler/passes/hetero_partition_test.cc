@@ -7,6 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,6 +20,7 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::ExpectNoRewrite;
@@ -357,6 +360,105 @@ TEST(HeteroPartition, BlockOnTheHostTakesItsOps) {
   EXPECT_EQ(main.op(main.block(1).ops()[0]).StringAttr("op_device"), "cpu");
 }
 
+constexpr char kBranch[] = R"(
+    var c : bool[1] need_check_feed
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
+    Out=[z] = relu(X=[y])
+  }
+  block 1 parent=0 {
+    Out=[w] = scale(X=[w]) {scale=2.0}
+    Out=[w] = assign(X=[w])
+)";
+
+TEST(HeteroPartition, RuleForAnOpOfABlockPlacesTheBlock) {
+  Program main = testing::CompactProgram(Step(kBranch));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "hetero-partition{place=\"type:scale=cpu\"}";
+  options.explain = true;
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
+  for (OpId id : main.block(1).ops()) EXPECT_EQ(main.op(id).StringAttr("op_device"), "cpu");
+  EXPECT_THAT(ProgramText(main), HasSubstr("mul(X=[x], Y=[w@SIM])"));
+  EXPECT_EQ(result.remarks[0].subject, "op 1 (conditional_block)");
+  EXPECT_EQ(result.remarks[0].what, "on the host");
+  EXPECT_EQ(result.remarks[0].why,
+            "a rule puts block 1, op 0 (scale) there, and ops of a block run together");
+}
+
+TEST(HeteroPartition, RulesForOneBlockNameOneDevice) {
+  EXPECT_THAT(
+      Refused("hetero-partition{place=\"type:scale=cpu,type:assign=sim\"}", Step(kBranch)),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("rules of place put block 1, op 0 (scale) on the host and block 1, "
+                         "op 1 (assign) on the accelerator: expected one device for the "
+                         "blocks of op 1 (conditional_block)")));
+  EXPECT_THAT(Refused("hetero-partition{place=\"type:scale=cpu,type:conditional_block=sim\"}",
+                      Step(kBranch)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("block 1, op 0 (scale): expected to run where its block runs")));
+}
+
+TEST(HeteroPartition, OpOfALoopStaysWithANote) {
+  const std::string ops = absl::StrReplaceAll(
+      kBranch, {{"Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) "
+                 "{sub_block=block(1), is_scalar_condition=true}",
+                 "Out=[w], StepScopes=[] = while(Condition=[c], X=[w]) {sub_block=block(1)}"}});
+  Program main = testing::CompactProgram(Step(ops));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "hetero-partition{place=\"type:scale=cpu,type:relu=cpu\"}";
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
+  EXPECT_THAT(ProgramText(main), HasSubstr("relu(X=[y@CPU])"));
+  EXPECT_THAT(result.notes,
+              Contains(HasSubstr("note: place: block 1, op 0 (scale) stays on the accelerator with "
+                                 "its block: op 1 (while): expected an op that can run on the "
+                                 "host: the conditions of loops")));
+  EXPECT_THAT(Refused("hetero-partition{place=\"type:scale=cpu\"}", Step(ops)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("place: block 1, op 0 (scale) stays on the accelerator")));
+}
+
+// --- Variables that share memory from the startup program on
+// --------------------------------------
+
+constexpr char kParts[] = R"(
+    var flat : fp32[6] persistable
+    var a : fp32[2] persistable
+    var b : fp32[4] persistable
+)";
+
+// With updates on the host.
+absl::StatusOr<Program> Partitioned(const std::string& ops) {
+  Program startup = testing::CompactProgram(absl::StrCat(
+      kParts,
+      "FusedOutput=[flat], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, "
+      "dtype=5, use_align=false}\n"));
+  Program main =
+      testing::CompactProgram(absl::StrCat(kParts, "var y : fp32[6]\nvar z : fp32[2]\n", ops));
+  ProgramPair programs{&main, &startup};
+  TranspileOptions options;
+  options.passes = "hetero-partition{place=\"type:scale=cpu\",order=early_start}";
+  WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+  return main;
+}
+
+TEST(HeteroPartition, BufferOfTheStartupProgramIsReadBeforeItsPartsAreWritten) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const Program main,
+      Partitioned("Out=[z] = relu(X=[a])\nOut=[y] = relu(X=[flat])\nOut=[a] = scale(X=[a])\n"));
+  const std::string text = ProgramText(main);
+  EXPECT_LT(text.find("relu(X=[flat])"), text.find("scale(X=[a])")) << text;
+}
+
+TEST(HeteroPartition, BufferOfTheStartupProgramThatIsReadLaterIsRefused) {
+  EXPECT_THAT(
+      Partitioned("Out=[a] = scale(X=[a])\nOut=[y] = relu(X=[flat])\n").status(),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("op 1 (relu) reads flat after op 0 (scale) has written a: the startup "
+                         "program makes a a part of flat; expected that on one device")));
+}
+
 TEST(HeteroPartition, WhatCannotRunOnTheHostIsRefused) {
   EXPECT_THAT(Refused("hetero-partition{place=\"type:dropout=cpu\"}",
                       Step("Mask=[z], Out=[y] = dropout(X=[x])\n")),
@@ -443,6 +545,24 @@ TEST(HeteroPartition, WhatFitsStays) {
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Chosen(100000, &main));
   EXPECT_EQ(ProgramText(main), before);
   EXPECT_THAT(result.notes, ElementsAre(HasSubstr("on the host nothing")));
+}
+
+// A program that needs one memory, with the buffer of its startup program.
+TEST(HeteroPartition, WhatFitsIsNotTriedOnTwoDevices) {
+  Program startup = testing::CompactProgram(absl::StrCat(
+      kParts,
+      "FusedOutput=[flat], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, "
+      "dtype=5, use_align=false}\n"));
+  Program main = testing::CompactProgram(
+      absl::StrCat(kParts, "var y : fp32[6]\nOut=[a] = scale(X=[a])\nOut=[y] = relu(X=[flat])\n"));
+  ProgramPair programs{&main, &startup};
+  TranspileOptions options;
+  options.mode = "none";
+  options.device_memory = 100000;
+  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  options.device_memory = 1;
+  EXPECT_THAT(Transpile(options, programs).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("reads flat after")));
 }
 
 TEST(HeteroPartition, StateOfTheOptimizerLeavesFirst) {

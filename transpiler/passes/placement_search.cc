@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/device_memory.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
@@ -27,13 +28,6 @@ using Kind = PlacementUnit::Kind;
 
 // Placements that each kind of unit is divided into.
 constexpr int kMaxSteps = 12;
-
-bool HasTrait(const Op& op, Trait trait) {
-  const OpSchema* const schema = FindOpSchema(op.type());
-  return schema != nullptr && schema->Has(trait);
-}
-
-bool IsOptimizer(const Op& op) { return HasTrait(op, Trait::kOptimizer); }
 
 // Ends of prefixes of n units, in so many steps at most.
 std::vector<int> PrefixesOf(int n) {
@@ -52,6 +46,7 @@ class Units {
       : request_(request),
         program_(program),
         accesses_(program),
+        traits_(program),
         has_gradient_(program.num_blocks(), false),
         is_taken_(program.op_id_limit(), false) {
     for (int block = 0; block < program.num_blocks(); ++block) {
@@ -75,7 +70,7 @@ class Units {
     const size_t id = op.id().value();
     if (request_.is_fixed[id] || request_.devices[id] == DeviceKind::kHost) return false;
     for (Trait trait : {Trait::kStreamSync, Trait::kRingSetup, Trait::kAlias, Trait::kCollective}) {
-      if (HasTrait(op, trait)) return false;
+      if (traits_.Has(op, trait)) return false;
     }
     // The ops that access a fused buffer stay together, and those that access an array.
     if (absl::c_any_of(accesses_.Of(op.id()), [&](const DeviceAccess& access) {
@@ -107,7 +102,7 @@ class Units {
         int& first = first_use_[name.value()];
         first = std::min(first, position);
       }
-      if (HasTrait(op, Trait::kStreamSync)) continue;
+      if (traits_.Has(op, Trait::kStreamSync)) continue;
       for (Symbol name : op.output_args()) last_write_[name.value()] = position;
     }
   }
@@ -133,7 +128,7 @@ class Units {
 
   // Also in a branch.
   bool UpdatesParameters(const Op& op) const {
-    if (IsOptimizer(op)) return true;
+    if (traits_.Has(op, Trait::kOptimizer)) return true;
     return absl::c_any_of(op.SubBlocks(), [&](int block) {
       return absl::c_any_of(program_.block(block).ops(),
                             [&](OpId id) { return UpdatesParameters(program_.op(id)); });
@@ -175,13 +170,14 @@ class Units {
     absl::flat_hash_set<Symbol> names = {table};
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
-      if (HasTrait(op, Trait::kStreamSync)) continue;
+      if (traits_.Has(op, Trait::kStreamSync)) continue;
       if (absl::c_none_of(op.args(), [&](Symbol name) { return names.contains(name); })) continue;
       for (Symbol name : op.output_args()) {
         if (IsRows(name)) names.insert(name);
       }
       if (request_.devices[id.value()] == DeviceKind::kHost || is_taken_[id.value()]) continue;
-      const bool is_of_rows = HasTrait(op, Trait::kCollective) && !request_.is_fixed[id.value()] &&
+      const bool is_of_rows = traits_.Has(op, Trait::kCollective) &&
+                              !request_.is_fixed[id.value()] &&
                               absl::c_all_of(op.args(), [&](Symbol name) { return IsRows(name); });
       if (!CanMove(op) && !is_of_rows) return false;
       ops->push_back(id);
@@ -246,6 +242,7 @@ class Units {
   const PlacementRequest& request_;
   const Program& program_;
   const DeviceAccesses accesses_;
+  mutable OpTraits traits_;                  // a cache
   std::vector<bool> has_gradient_;           // by block
   std::vector<bool> is_taken_;               // by OpId: of a unit
   std::vector<int> first_use_, last_write_;  // by Symbol: positions in the root block
@@ -259,6 +256,7 @@ class Search {
 
   absl::StatusOr<PlacementChoice> Run() {
     WEFT_RETURN_IF_ERROR(Try({}));
+    if (candidates_.front().bytes <= request_.memory_bytes) return Choose();  // nothing is faster
     const int updates = static_cast<int>(units_.updates().size());
     const int tables = static_cast<int>(units_.tables().size());
     for (int end : PrefixesOf(updates)) WEFT_RETURN_IF_ERROR(Try({end}));

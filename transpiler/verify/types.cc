@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/type_flow.h"
+#include "ops/schema/device_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 
@@ -40,7 +41,8 @@ class TypesChecker {
         report_(ref, findings),
         traits_(program),
         flow_(program),
-        has_declared_type_(program.var_id_limit(), false) {}
+        has_declared_type_(program.var_id_limit(), false),
+        has_loose_type_(program.var_id_limit(), false) {}
 
   void Check() {
     for (int block = 0; block < program_.num_blocks(); ++block) {
@@ -77,7 +79,9 @@ class TypesChecker {
       } else if (type == declared || declared == kUnknownType ||
                  BrokenRule(*flow_.types().type(type), *flow_.types().type(declared)) == nullptr) {
         has_declared_type_[var.value()] = true;
-      } else if (!HasLooseType(step.op, i)) {
+      } else if (HasLooseType(step.op, i) || PassesLooseType(step.op, i)) {
+        has_loose_type_[var.value()] = true;
+      } else {
         if (program_.var(var).persistable()) has_declared_type_[var.value()] = false;
         differences_.push_back({step.op.id(), i, var, type});
       }
@@ -117,6 +121,15 @@ class TypesChecker {
     return slot != nullptr && slot->loose_type;
   }
 
+  // Whether the op hands on, copies or waits for a value whose type is loose.
+  bool PassesLooseType(const Op& op, size_t output) {
+    const absl::Span<const Symbol> in = op.input_args();
+    const bool passes = traits_.Has(op, Trait::kStreamSync) || CopiesFrom(op.type()).has_value();
+    if (!passes || output >= in.size()) return false;
+    const VarId var = program_.block(op.block()).Resolve(in[output]);
+    return var.valid() && has_loose_type_[var.value()];
+  }
+
   static Symbol SlotOf(const Op& op, size_t output) {
     const std::vector<OpSignature::Slot>& slots = op.signature().outputs;
     const size_t arg = op.signature().num_input_args + output;
@@ -133,6 +146,9 @@ class TypesChecker {
   TypeFlow flow_;
   // By VarId. Of a persistable variable: after the last op that wrote it.
   std::vector<bool> has_declared_type_;
+  // By VarId: an op whose type for it is loose has written it with another type than the declared
+  // one.
+  std::vector<bool> has_loose_type_;
   std::vector<Difference> differences_;
   int num_misfits_ = 0;
 };

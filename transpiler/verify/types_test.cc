@@ -99,6 +99,24 @@ TEST(CheckTypes, OutputsOfLooseTypeAreDeclaredOtherwise) {
               ElementsAre(HasSubstr("W202 op 0 (batch_norm) output Y: variable y")));
 }
 
+// On two devices.
+TEST(CheckTypes, CopiesAndWaitsHandLooseTypesOn) {
+  const std::string vars =
+      "var indices : int64[4, 1] need_check_feed\nvar label : int64[4, 1] need_check_feed\n"
+      "var top : fp32[4, 1] need_check_feed\nvar correct : fp32[]\nvar total : fp32[]\n"
+      "var accuracy : fp16[]\nvar copy : fp16[]\n";
+  const std::string op =
+      "Accuracy=[accuracy], Correct=[correct], Total=[total] = "
+      "accuracy(Indices=[indices], Label=[label], Out=[top])\n";
+  EXPECT_THAT(
+      CheckText(absl::StrCat(vars, op,
+                             "Out=[accuracy] = stream_wait(X=[accuracy]) {stream=\"d2h\", "
+                             "awaited=\"compute\"}\nOut=[copy] = memcpy_d2h(X=[accuracy])\n")),
+      IsEmpty());
+  EXPECT_THAT(CheckText(absl::StrCat(vars, "Out=[copy] = memcpy_d2h(X=[top])\n")),
+              ElementsAre(HasSubstr("W202 op 0 (memcpy_d2h) output Out: variable copy")));
+}
+
 TEST(CheckTypes, DeclaredEmptyVariableHasNoType) {
   EXPECT_THAT(CheckText("var @EMPTY@ : fp32[]\nvar x : fp32[4, 8] need_check_feed\n"
                         "Out=[@EMPTY@] = relu(X=[x])\n"),
