@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
+#include "proto/pir/op_table.h"
 #include "proto/pir/survey.h"
 #include "proto/pir/training.h"
 #include "proto/pir/translator.h"
@@ -50,6 +53,22 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   }
   program.set_origin(std::move(import));
   return program;
+}
+
+absl::Status CheckWritesAreKnown(const Program& program) {
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const absl::string_view type = program.op(id).type();
+      // Types of ProgramDesc have no dialect.
+      if (!IsInPlace(type) || !absl::StrContains(type, '.')) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          program.op(id).DebugName(),
+          ": writes operands in place, and which ones is not known: docs/pir_ops.md does not have "
+          "the op with these operands and results; such a program can be shown and copied (mode "
+          "none), and neither verified nor rewritten"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 const Import* ImportOf(const Program& program) {
