@@ -333,6 +333,49 @@ TEST(PirModesTest, RefusalsSayWhatToDoAboutOpsOutsideTheTable) {
   }
 }
 
+// Not known to be an update, and not to be left out by a mode that reduces gradients.
+TEST(PirModesTest, UnknownOpsInPlaceAreCopiedAndNotRewritten) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/in_place.json");
+  const std::string bytes =
+      absl::StrReplaceAll(files.at("fit_a_line/main.json"), {{"1.sgd_", "1.new_"}});
+  WEFT_ASSERT_OK(WriteFile(in, bytes));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.mode = "none";
+  WEFT_ASSERT_OK(Transpile(options, programs));
+  WEFT_ASSERT_OK(WriteProgram(main, in));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string copy, ReadFile(in));
+  EXPECT_TRUE(copy == bytes);
+  for (const char* const mode : {"grad_allreduce", "local_sgd"}) {
+    options.mode = mode;
+    options.cluster.nranks = 2;
+    EXPECT_THAT(std::string(Transpile(options, programs).status().message()),
+                HasSubstr("op 11 (pd_op.new_): writes operands in place, and which ones is not "
+                          "known"));
+  }
+}
+
+// Its gradients are summed, and stay so: mode none claims nothing.
+TEST(PirModesTest, RewrittenProgramsOfSumsAreCopied) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/sum.json");
+  WEFT_ASSERT_OK(WriteFile(
+      file, absl::StrReplaceAll(files.at("fit_a_line/main.json"), {{"1.mean", "1.sum"}})));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(file));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.mode = "grad_allreduce";
+  options.cluster.nranks = 2;
+  WEFT_ASSERT_OK(Transpile(options, programs));
+  WEFT_ASSERT_OK(WriteProgram(main, file));
+  WEFT_ASSERT_OK_AND_ASSIGN(main, ReadProgram(file));
+  TranspileOptions none;
+  none.mode = "none";
+  WEFT_EXPECT_OK(Transpile(none, programs));
+}
+
 // As if it were given: --distributed_params.
 TEST(PirModesTest, DistributedParametersAreThoseOfTheFile) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
