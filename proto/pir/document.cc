@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,8 +19,27 @@ namespace weft::pir {
 
 std::string Document::DebugName(uint32_t op) const {
   const std::string where = ops_[op].block == 0 ? "" : absl::StrCat("block ", ops_[op].block, " ");
-  return absl::StrCat(where, "op ", positions_[op], " (", absl::Utf8SafeCHexEscape(ops_[op].name),
-                      ")");
+  const std::vector<uint32_t>& ops = blocks_[ops_[op].block].ops;
+  const auto position = std::lower_bound(ops.begin(), ops.end(), op) - ops.begin();
+  return absl::StrCat(where, "op ", position + (ops_[op].block == 0 ? first_position_ : 0), " (",
+                      absl::Utf8SafeCHexEscape(TextOf(ops_[op].name)), ")");
+}
+
+absl::string_view Document::IdText(const Operand& operand) const {
+  const absl::string_view text = bytes_.substr(operand.id_begin);
+  size_t size = 0;
+  while (size < text.size() && (text[size] == '-' || absl::ascii_isdigit(text[size]))) ++size;
+  return text.substr(0, size);
+}
+
+size_t Document::IndexBytes() const {
+  size_t bytes = ops_.capacity() * sizeof(OpRecord) + regions_.size() * sizeof(Regions) +
+                 operands_.capacity() * sizeof(Operand) + values_.capacity() * sizeof(ValueRecord);
+  for (const DocumentBlock& block : blocks_) {
+    bytes += sizeof(block) + block.ops.capacity() * sizeof(uint32_t) +
+             block.args.capacity() * sizeof(ValueIndex);
+  }
+  return bytes;
 }
 
 bool LooksLikeDocument(absl::string_view bytes) {
@@ -59,7 +79,7 @@ class DocumentReader {
     ReadOp(0, 0);
     in_.ExpectEnd();
     WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("op ", earlier_->num_ops_), in_.status()));
-    document_.positions_[0] = earlier_->num_ops_;
+    document_.first_position_ = earlier_->num_ops_;
     return CheckValues();
   }
 
@@ -93,7 +113,6 @@ class DocumentReader {
     const size_t operands = at_most(ids - std::min(ids, types), kLeastOperand);
     ops = at_most(ops, kLeastOp);
     document_.ops_.reserve(ops);
-    document_.positions_.reserve(ops);
     document_.operands_.reserve(operands);
     document_.values_.reserve(at_most(types, kLeastResult));
     operand_ids_.reserve(operands);
@@ -177,17 +196,21 @@ class DocumentReader {
       return in_.Fail("a negative id of a block argument", Text(value.id), in_.position());
     if (!seen_type) return in_.Fail("a type (TT) of a block argument");
     document_.blocks_[block].args.push_back(document_.values_.size());
-    document_.values_.push_back(value);
+    AddValue(value);
     return true;
+  }
+
+  void AddValue(const Value& value) {
+    document_.values_.push_back({value.id, document_.PieceOf(value.type), value.op, value.index});
   }
 
   bool ReadOp(int depth, uint32_t block) {
     in_.Peek();
     const char* const begin = in_.position();
     const uint32_t id = document_.ops_.size();
-    document_.positions_.push_back(document_.blocks_[block].ops.size());
     document_.blocks_[block].ops.push_back(id);
     document_.ops_.emplace_back().block = block;
+    document_.ops_.back().has_blocks = 0;
     DocumentOp op;
     op.block = block;
     bool seen[6] = {};
@@ -209,8 +232,20 @@ class DocumentReader {
       return in_.Fail("a name (#) and attributes (A) of an op", "neither or one", begin);
     }
     op.bytes = absl::string_view(begin, in_.position() - begin);
-    op.end = document_.ops_.size();
-    document_.ops_[id] = op;
+    Document::OpRecord& record = document_.ops_[id];
+    record.first_operand = op.first_operand;
+    record.num_operands = op.num_operands;
+    record.first_result = op.first_result;
+    record.num_results = op.num_results;
+    if (op.num_blocks > 0) {
+      record.has_blocks = 1;
+      const uint32_t end = document_.ops_.size();
+      document_.regions_[id] = {op.first_block, op.num_blocks, end};
+    }
+    record.bytes = document_.PieceOf(op.bytes);
+    record.name = document_.PieceOf(op.name);
+    record.attrs = document_.PieceOf(op.attrs);
+    record.result_attrs = document_.PieceOf(op.result_attrs);
     return true;
   }
 
@@ -224,14 +259,12 @@ class DocumentReader {
     return in_.ReadArray([&] {
       int64_t id = 0;
       bool seen = false;
-      Operand operand{kNoValue, 0, nullptr};
+      Operand operand{kNoValue, 0};
       const bool done = in_.ReadObject([&](absl::string_view key) {
         if (key != "%") return in_.SkipValue();
         in_.Peek();
-        operand.id_text = in_.position();
-        if (!in_.Once(&seen) || !in_.ReadInteger(&id)) return false;
-        operand.id_size = in_.position() - operand.id_text;
-        return true;
+        operand.id_begin = in_.position() - document_.bytes_.data();
+        return in_.Once(&seen) && in_.ReadInteger(&id);
       });
       if (!done) return false;
       if (!seen) return in_.Fail("an id (%) of an operand", "none", in_.position());
@@ -257,7 +290,7 @@ class DocumentReader {
       if (value.id <= 0)
         return in_.Fail("a positive id of a result", Text(value.id), in_.position());
       if (!seen_type) return in_.Fail("a type (TT) of a result", "none", in_.position());
-      document_.values_.push_back(value);
+      AddValue(value);
       ++op->num_results;
       return true;
     };
@@ -274,7 +307,7 @@ class DocumentReader {
 
   // Makes a value known from here on.
   absl::Status Define(ValueIndex i) {
-    const Value& value = document_.values_[i];
+    const Value value = document_.value(i);
     const auto [found, is_new] = values_by_id_.emplace(value.id, i);
     if (!is_new || WasMade(value.id)) {
       const uint32_t other = is_new ? kNoOp : document_.values_[found->second].op;
@@ -293,13 +326,13 @@ class DocumentReader {
   }
 
   bool IsVisible(ValueIndex i) const {
-    const Value& value = document_.values_[i];
+    const Document::ValueRecord& value = document_.values_[i];
     return value.op == kNoOp ? is_open_[block_of_arg_.at(i)]
                              : is_open_[document_.ops_[value.op].block] != 0;
   }
 
   absl::Status Use(uint32_t op) {
-    const DocumentOp& record = document_.ops_[op];
+    const Document::OpRecord& record = document_.ops_[op];
     for (uint32_t k = 0; k < record.num_operands; ++k) {
       const int64_t id = operand_ids_[record.first_operand + k];
       if (id == 0) continue;
@@ -347,7 +380,7 @@ class DocumentReader {
       const DocumentBlock& block = document_.blocks_[frame.block];
       if (!pending.empty() && document_.ops_[pending.back().op].block == frame.block) {
         Pending& last = pending.back();
-        const DocumentOp& op = document_.ops_[last.op];
+        const DocumentOp op = document_.op(last.op);
         // The next block of the op itself: blocks inside of these have other parents.
         const uint32_t end = op.first_block + op.num_blocks;
         while (last.next_block < end && document_.blocks_[last.next_block].parent != op.block) {
@@ -368,10 +401,11 @@ class DocumentReader {
       }
       const uint32_t id = block.ops[frame.next_op++];
       WEFT_RETURN_IF_ERROR(Use(id));
-      if (document_.ops_[id].num_blocks > 0) {
-        pending.push_back({id, document_.ops_[id].first_block});
+      const DocumentOp op = document_.op(id);
+      if (op.num_blocks > 0) {
+        pending.push_back({id, op.first_block});
       } else {
-        WEFT_RETURN_IF_ERROR(DefineResults(document_.ops_[id]));
+        WEFT_RETURN_IF_ERROR(DefineResults(op));
       }
     }
     return absl::OkStatus();
@@ -415,10 +449,11 @@ absl::StatusOr<std::shared_ptr<const Document>> Document::Parse(std::string byte
 
 absl::Status OpChecker::Check(absl::string_view op) {
   Document document;
+  document.bytes_ = op;
   DocumentReader reader(op, &document, this);
   WEFT_RETURN_IF_ERROR(reader.ReadSingleOp());
   ++num_ops_;
-  for (const Value& value : document.values_) {
+  for (const Document::ValueRecord& value : document.values_) {
     const bool is_visible = value.op == 0;  // the op itself, not one in its blocks
     (is_visible ? visible_ : hidden_).insert(value.id);
   }

@@ -25,6 +25,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::OpTexts;
+using ::weft::testing::ProgramBuilder;
 
 // With all kinds of ops with blocks, recurrent networks, and what is outside the table.
 TEST(ExporterTest, UntouchedProgramsKeepTheirBytes) {
@@ -97,6 +98,27 @@ TEST(ExporterTest, LaterOpsReadTheNewValue) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ImportBytes(text));
   const auto texts = OpTexts(again);
   EXPECT_EQ(texts[12], "all_reduce@2(fc_0.w_0@GRAD@RENAME@27 -> fc_0.w_0@GRAD@RENAME@27)");
+}
+
+// As where a loss divides by what all ranks count.
+TEST(ExporterTest, OpsMayReadOtherVariables) {
+  Edit edit("fit_a_line/main.json");
+  ProgramBuilder builder;
+  builder.Op("scale", {{"X", {"y"}}}, {{"Out", {"half"}}}).FloatAttr("scale", 0.5f);
+  Rewriter rewriter(&edit.program());
+  rewriter.AddVar(0, builder.Var("half").last_var());
+  rewriter.InsertBefore(edit.op(2), builder.last_op());
+  for (const size_t position : {2, 8}) {
+    pb::OpDesc op = edit.program().op(edit.op(position)).ToProto();
+    ASSERT_EQ(op.inputs(1).arguments(0), "y");
+    op.mutable_inputs(1)->set_arguments(0, "half");
+    rewriter.Replace(edit.op(position), op);
+  }
+  WEFT_ASSERT_OK(rewriter.Commit());
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text, ExportProgram(edit.program()));
+  EXPECT_THAT(Lines(text),
+              ::testing::IsSupersetOf({"1.full 26 <-", "1.scale 27 <- 5 26", "1.subtract 8 <- 7 27",
+                                       "1.subtract_grad 16 17 <- 7 27 15"}));
 }
 
 TEST(ExporterTest, StartupNamesTheBroadcastValue) {

@@ -38,12 +38,19 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   import->num_vars = program.var_id_limit();
   import->op_of_id = std::move(translation.op_of_id);
   import->distributed_params = std::move(translation.distributed_params);
-  import->begin_of_id.resize(import->op_of_id.size());
+  // Messages have at most 2 GiB.
+  import->bytes_of_id.resize(import->op_of_id.size());
+  for (int block = 0; block < program.num_blocks() && import->program == nullptr; ++block) {
+    if (program.block(block).ops().empty()) continue;
+    import->program = program.op(program.block(block).ops()[0]).bytes().data();
+  }
   for (int block = 0; block < program.num_blocks(); ++block) {
     const uint32_t begin = block == 0 ? 0 : import->end_of_block.back();
     import->end_of_block.push_back(begin + program.block(block).ops().size());
     for (OpId id : program.block(block).ops()) {
-      import->begin_of_id[id.value()] = program.op(id).bytes().data();
+      const absl::string_view bytes = program.op(id).bytes();
+      import->bytes_of_id[id.value()] = {static_cast<uint32_t>(bytes.data() - import->program),
+                                         static_cast<uint32_t>(bytes.size())};
     }
   }
   for (const auto& [in_block, block] : translation.variable_of_value) {

@@ -24,11 +24,19 @@ class Import : public ProgramOrigin {
  public:
   std::shared_ptr<const void> owner;  // of the bytes
   absl::string_view bytes;
-  int num_blocks = 0;                     // of the program, as imported
-  size_t num_vars = 0;                    // the same
-  std::vector<uint32_t> end_of_block;     // by block: the OpId behind its last op
-  std::vector<uint32_t> op_of_id;         // by OpId: of the document
-  std::vector<const char*> begin_of_id;   // by OpId: the op's bytes, to tell whether it has changed
+  int num_blocks = 0;                  // of the program, as imported
+  size_t num_vars = 0;                 // the same
+  std::vector<uint32_t> end_of_block;  // by block: the OpId behind its last op
+  std::vector<uint32_t> op_of_id;      // by OpId: of the document
+  // By OpId: the bytes of the op as it was imported, to tell whether it has changed.
+  absl::string_view BytesOf(size_t id) const {
+    return {program + bytes_of_id[id].begin, bytes_of_id[id].size};
+  }
+  struct Bytes {
+    uint32_t begin, size;
+  };
+  const char* program = nullptr;  // as imported, which keeps it
+  std::vector<Bytes> bytes_of_id;
   std::vector<Symbol> variable_of_value;  // by ValueIndex; invalid for lists and values of no type
   std::vector<std::string> distributed_params;
 };

@@ -110,6 +110,17 @@ TEST(ExporterTest, RefusesWhatHasNoForm) {
     EXPECT_THAT(std::string(ExportProgram(edit.program()).status().message()),
                 HasSubstr("op 3 (relu): a pass has changed this op"));
   }
+  {
+    Edit edit("fit_a_line/main.json");
+    pb::OpDesc subtract = edit.program().op(edit.op(2)).ToProto();
+    subtract.mutable_inputs(1)->set_arguments(0, "x");
+    subtract.mutable_outputs(0)->set_arguments(0, "matmul_6");
+    Rewriter rewriter(&edit.program());
+    rewriter.Replace(edit.op(2), subtract);
+    WEFT_ASSERT_OK(rewriter.Commit());
+    EXPECT_THAT(std::string(ExportProgram(edit.program()).status().message()),
+                HasSubstr("op 2 (elementwise_sub): a pass has changed this op"));
+  }
   const Program other = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
   EXPECT_THAT(std::string(ExportProgram(other).status().message()),
               HasSubstr("expected a program that was read from a .json file"));

@@ -52,7 +52,7 @@ class Analysis {
   }
 
  private:
-  const DocumentOp& op(uint32_t i) const { return document_.op(i); }
+  DocumentOp op(uint32_t i) const { return document_.op(i); }
   absl::Span<const Operand> operands(uint32_t i) const { return document_.operands(op(i)); }
   uint32_t MakerOf(ValueIndex value) const { return pir::MakerOf(document_, value); }
   absl::string_view MakerName(ValueIndex value) const { return pir::MakerName(document_, value); }
