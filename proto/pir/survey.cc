@@ -87,7 +87,8 @@ bool Translates(const Document& document, uint32_t i) {
         break;
       case OperandRule::Kind::kConstant: {
         const bool is_list = operand.type == pb::INTS || operand.type == pb::LONGS;
-        if (made_by != (is_list ? "1.full_int_array" : "1.full")) return false;
+        const bool is_constant = made_by == (is_list ? "1.full_int_array" : "1.full");
+        if (!is_constant && (!operand.may_be_tensor() || value == kNoValue)) return false;
         break;
       }
       case OperandRule::Kind::kDropped:
