@@ -101,7 +101,7 @@ def auc(h):
     return h
 
 
-# --- Values of the hidden layer ---------------------------------------------------------------------
+# --- Values of the hidden layer -------------------------------------------------------------------
 
 MODELS = {
     # Functions of one number.
@@ -280,7 +280,7 @@ MODELS = {
 }
 
 
-# --- Losses of the hidden layer and the labels ------------------------------------------------------
+# --- Losses of the hidden layer and the labels ----------------------------------------------------
 
 LOSSES = {
     "ce_weight": lambda h, y: F.cross_entropy(h, paddle.cast(y * 8, "int64"), weight=constant(
@@ -298,7 +298,7 @@ LOSSES = {
 }
 
 
-# --- Optimizers -------------------------------------------------------------------------------------
+# --- Optimizers -----------------------------------------------------------------------------------
 
 OPTIMIZERS = {
     "l1_decay": lambda: paddle.optimizer.SGD(0.1, weight_decay=paddle.regularizer.L1Decay(0.01)),
