@@ -200,6 +200,16 @@ TEST(ImporterTest, ShapesAreListsOfNumbersOrTensors) {
   EXPECT_EQ(last("1", ""), "fill_constant(stack_100 -> full_with_tensor_101)");
 }
 
+// A constant of one number is no list, and a tensor.
+TEST(ImporterTest, ShapesMayBeConstantTensors) {
+  const std::string result = R"("O":[{"%":100,"TT":)" + TensorJson("f32") + R"(}],"OA":[]})";
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const Program program,
+      ImportBytes(WithOps(ConstantJson("1.full", "99", R"({"#":"0.a_f64","D":13.0})", "i64") +
+                          R"(,{"#":"1.expand","A":[],"I":[{"%":2},{"%":99}],)" + result)));
+  EXPECT_EQ(OpTexts(program).back(), "expand_v2(fc_0.b_0, full_99 -> expand_100)");
+}
+
 // Clipping reads gradients that are complete: they are reduced before. Summands of a shared weight
 // are no gradients.
 TEST(ImporterTest, GradientsArePairedBeforeClippingAndAfterSums) {

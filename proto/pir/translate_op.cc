@@ -44,7 +44,7 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
     const OperandRule& operand = rule.operands[k];
     const ValueIndex value = operands(i)[k].value;
     if (operand.kind == OperandRule::Kind::kDropped) continue;
-    if (IsConstantOf(operand, value)) {
+    if (GivesAttribute(document_, operand, value)) {
       WEFT_RETURN_IF_ERROR(SpendConstant(value));
       WEFT_RETURN_IF_ERROR(attrs_.AddConstant(value, operand));
       continue;
@@ -69,11 +69,6 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
   if (rule.pir == "1.rnn") SetTypesOfRnn(i, rule);
   if (rule.pir == "1.auc") SetType(op(i).first_result, pb::VarType::FP64);
   return rule.has_xshape ? AddXShape(i) : absl::OkStatus();
-}
-
-bool Translator::IsConstantOf(const OperandRule& operand, ValueIndex value) const {
-  return operand.kind == OperandRule::Kind::kConstant &&
-         (!operand.may_be_tensor() || IsConstant(MakerName(document_, value)));
 }
 
 absl::Status Translator::ReadTensor(ValueIndex value, absl::string_view slot,
@@ -209,7 +204,9 @@ absl::Status Translator::AddForwardAttributes(uint32_t forward) {
   };
   for (uint32_t k = 0; k < op(forward).num_operands; ++k) {
     const OperandRule& operand = rule.operands[k];
-    if (!IsConstantOf(operand, operands(forward)[k].value) || has(operand.target)) continue;
+    if (!GivesAttribute(document_, operand, operands(forward)[k].value) || has(operand.target)) {
+      continue;
+    }
     WEFT_RETURN_IF_ERROR(SpendConstant(operands(forward)[k].value));
     WEFT_RETURN_IF_ERROR(attrs_.AddConstant(operands(forward)[k].value, operand));
   }

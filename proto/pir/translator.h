@@ -92,8 +92,6 @@ class Translator {
   // By a rule of the table.
   absl::Status Translate(uint32_t i, const OpRule& rule);
   absl::Status AddResult(uint32_t i, uint32_t r, const OpRule* rule, absl::string_view slot);
-  // False for an operand that is a tensor where a constant may be.
-  bool IsConstantOf(const OperandRule& operand, ValueIndex value) const;
   // A tensor that gives an attribute: an argument of the slot, or the numbers that it is stacked
   // from, unless `list_slot` is empty.
   absl::Status ReadTensor(ValueIndex value, absl::string_view slot, absl::string_view list_slot);
