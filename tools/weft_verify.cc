@@ -23,6 +23,7 @@
 #include "ops/analysis/layout_guess.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/kernel.h"
+#include "proto/pir/importer.h"
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/json_number.h"
@@ -75,6 +76,19 @@ struct Programs {
   }
 };
 
+// A finding could be missed, or false.
+absl::Status CheckWrites(const Options& options, const Programs& programs) {
+  for (size_t i = 0; i < programs.mains.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(Annotate(options.mains[i], pir::CheckWritesAreKnown(*programs.mains[i])));
+  }
+  for (size_t i = 0; i < programs.startups.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(
+        Annotate(options.startups[i], pir::CheckWritesAreKnown(*programs.startups[i])));
+  }
+  if (!programs.original.has_value()) return absl::OkStatus();
+  return Annotate(options.original, pir::CheckWritesAreKnown(*programs.original));
+}
+
 absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   auto programs = std::make_unique<Programs>();
   WEFT_ASSIGN_OR_RETURN(programs->mains, ReadPrograms(options.mains));
@@ -82,6 +96,7 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(programs->original, ReadProgramIfGiven(options.original));
   WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadProgramIfGiven(options.original_startup));
   WEFT_ASSIGN_OR_RETURN(programs->server, ReadProgramIfGiven(options.server));
+  WEFT_RETURN_IF_ERROR(CheckWrites(options, *programs));
   const std::vector<std::shared_ptr<const Program>>& startups = programs->startups;
   for (size_t i = 0; i < programs->mains.size(); ++i) {
     ConstProgramPair rank;

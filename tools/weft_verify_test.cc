@@ -102,6 +102,26 @@ ProcessResult Verify(std::vector<std::string> args) {
                            ::testing::ResultOf(lines, 1))));
 }
 
+// It may write whatever it reads. A user may look at the program, and copy it.
+TEST(WeftVerifyTest, UnknownOpsInPlaceAreNotJudged) {
+  const std::string file =
+      MakeFile("in_place.prog", Edited(SgdStepText(), {{"= sgd(", "= pd_op.sgd_("}}));
+  const ProcessResult verified = Verify({file});
+  EXPECT_EQ(verified.status, 1);
+  EXPECT_THAT(verified.err, AllOf(HasSubstr("in_place.prog: op "),
+                                  HasSubstr("(pd_op.sgd_): writes operands in place, and which "
+                                            "ones is not known")));
+  for (const char* const command : {"show", "stats", "diff"}) {
+    std::vector<std::string> args = {"tools/weft", command, file};
+    if (std::string(command) == "diff") args.push_back(file);
+    const ProcessResult result = RunProcess(args);
+    EXPECT_EQ(result.status, 0) << command << ": " << result.err;
+  }
+  const ProcessResult copied =
+      RunProcess({"tools/transpile", "--mode", "none", file, TestPath("in_place_copy.prog")});
+  EXPECT_EQ(copied.status, 0) << copied.err;
+}
+
 TEST(WeftVerifyTest, ProgramThatIsRightIsVerified) {
   EXPECT_THAT(Verify({Right()}), Ends(0, Clean("any number of ranks")));
   EXPECT_THAT(Verify({Right(), "--nranks", "4"}), Ends(0, Clean("4 ranks")));

@@ -132,7 +132,8 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
     if (attrs.group.has_value()) options.groups[param] = attrs.group->ranks;
   }
   options.feeds = context.feeds;
-  if (claims.gradients != Claims::Gradients::kByLoss) {
+  // Without a claim, the program may have been rewritten before, by its losses.
+  if (claims.gradients != Claims::Gradients::kByLoss && claims.Communicate()) {
     options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
   }
   options.averaging = claims.averaging;

@@ -55,7 +55,7 @@ VerifyOptions Expected(const Claims& claims) {
 
 TEST(ExpectationsOf, WithoutAClaimTheComputationIsPreserved) {
   const VerifyOptions options = Expected(Claims());
-  EXPECT_EQ(options.gradients_are_summed, false);
+  EXPECT_EQ(options.gradients_are_summed, absl::nullopt);
   EXPECT_FALSE(options.averaging.has_value());
   EXPECT_EQ(options.original.main, &Original());
   EXPECT_EQ(options.layers, AllLayers());

@@ -242,6 +242,13 @@ absl::Status CheckDialect(const Program& main, const TranspileOptions& options) 
       "found a program in Paddle 3's own format (PIR): use dialect weft");
 }
 
+absl::Status CheckWrites(const ProgramPair& programs, const Pipeline& pipeline) {
+  if (pipeline.passes().empty()) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(pir::CheckWritesAreKnown(*programs.main));
+  return programs.startup == nullptr ? absl::OkStatus()
+                                     : pir::CheckWritesAreKnown(*programs.startup);
+}
+
 // Checks options that name parts of the program, and finds how it is fed and which losses are sums.
 absl::Status CheckOptionsWith(const Program& main, const TranspileOptions& options,
                               PassContext* context) {
@@ -276,6 +283,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
   WEFT_RETURN_IF_ERROR(CheckDialect(*programs.main, options));
+  WEFT_RETURN_IF_ERROR(CheckWrites(programs, pipeline));
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, &result));
   const bool verifies = options.verification != Verification::kNever;
   // Beside the losses: these only read the programs.

@@ -359,6 +359,20 @@ TEST_F(BatchFlowTest, ZerosAreAnySum) {
   EXPECT_EQ(Of("h@GRAD"), kRows);
 }
 
+// Of the shape of their value, whose gradient takes them in.
+TEST_F(BatchFlowTest, GradientsOfZerosAreZerosOfTheirShape) {
+  Run("    var r : fp32[-1, 1]\n    var r@GRAD : fp32[-1, 1]\n    var z : fp32[-1, 1]\n"
+      "    var all : fp32[-1, 1]\n"
+      "    Out=[r] = square(X=[h])\n"
+      "    Out=[r@GRAD] = fill_any_like(X=[r]) {value=0.0}\n"
+      "    X@GRAD=[z] = square_grad(X=[h], Out@GRAD=[r@GRAD])\n"
+      "    Out=[all] = sum(X=[h@GRAD, z])\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[all])\n");
+  EXPECT_EQ(Of("z"), kRows);
+  EXPECT_EQ(Of("all"), Of("h@GRAD"));
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+}
+
 TEST_F(BatchFlowTest, UpdatesByMultiplesAreListed) {
   const std::string update =
       "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[rate])\n";

@@ -23,7 +23,7 @@ void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
     has_operand = true;
     are_zero &= ins_[i].is_zero;
   }
-  if (has_operand && are_zero) return WriteAll(op, out, BatchValue(kSame, OpId(), are_zero));
+  if (has_operand && are_zero) return WriteZeros(op, recipe);
   if (of_absent_ops_.contains(op.id())) return TakeAtItsName(op, recipe);
   const OpId differentiated = FindDifferentiated(op, recipe);
   if (!differentiated.valid()) {
@@ -39,6 +39,19 @@ void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
     if (has_lost && gradient.cause == op.id()) gradient.cause = differentiated;
     gradient.is_gradient = !gradient.relation.IsUnrelated();
     Write(op, out[i], gradient);
+  }
+}
+
+void BatchInterpreter::WriteZeros(const Op& op, const RankRecipe& recipe) {
+  const OpId found = FindDifferentiated(op, recipe);
+  const GradientLinks* const links = found.valid() ? LinksOf(program_.op(found), op) : nullptr;
+  for (size_t i = 0; i < op.output_args().size(); ++i) {
+    const bool is_linked = links != nullptr && links->outputs[i] != GradientLinks::kNone;
+    const BatchRelation of =
+        is_linked ? RelationOf(program_.op(found), links->outputs[i]) : BatchRelation(kSame);
+    Write(op, op.output_args()[i],
+          BatchValue(of.IsSharded() ? BatchRelation::Sharded(of.axis) : BatchRelation(kSame),
+                     OpId(), /*is_zero=*/true));
   }
 }
 

@@ -156,6 +156,8 @@ class BatchInterpreter {
   // that the op has found; whether the values are the same does not matter.
 
   void VisitGradient(const Op& op, const RankRecipe& recipe);
+  // Gradients of a gradient of zeros, each of the shape of its value.
+  void WriteZeros(const Op& op, const RankRecipe& recipe);
   // Whether an output is unrelated, although no input is.
   bool HasLostRelation(const Op& visited) const;
   // The op that `op` differentiates, among those visited; invalid: none.

@@ -33,6 +33,7 @@ void AddCoreKernels(KernelTable* table) {
   AddAmpKernels(table);
   AddCoalesceTensorKernels(table);
   AddOptimizerKernels(table);
+  AddPaddle3OptimizerKernels(table);
   AddPrintKernels(table);
 }
 

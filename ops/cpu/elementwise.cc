@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -148,6 +149,17 @@ const T* Repeated(const Tensor& tensor, const Dims& dims, std::vector<T>* scratc
   return scratch->data();
 }
 
+// The same of booleans, of which a vector has no array.
+const bool* RepeatedMask(const Tensor& mask, const Dims& dims, std::unique_ptr<bool[]>* scratch) {
+  if (mask.dims() == dims) return mask.data<bool>();
+  const Dims padded = Padded(mask.dims(), dims.size());
+  scratch->reset(new bool[NumElements(dims)]);
+  const bool* from = mask.data<bool>();
+  bool* to = scratch->get();
+  Walk(MakeLoopNest(dims, padded, padded), [&](int64_t i, int64_t) { *to++ = from[i]; });
+  return scratch->get();
+}
+
 // Out = X + Weight (Y - X).
 absl::StatusOr<Kernel> Lerp(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight");
@@ -186,6 +198,47 @@ absl::StatusOr<Kernel> LerpGrad(OpKernel op) {
     };
     write(/*of_y=*/false, dx.get(ctx));
     write(/*of_y=*/true, dy.get(ctx));
+  });
+}
+
+// Out = Value where Mask holds, X elsewhere.
+absl::StatusOr<Kernel> MaskedFill(OpKernel op) {
+  const In x = op.in("X"), mask = op.in("Mask"), value = op.in("Value");
+  const Out out = op.out("Out");
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = out(ctx).dims();
+    std::vector<T> x_scratch, value_scratch;
+    const T* xs = Repeated<T>(x(ctx), dims, &x_scratch);
+    const T* values = Repeated<T>(value(ctx), dims, &value_scratch);
+    std::unique_ptr<bool[]> mask_scratch;
+    const bool* is_value = RepeatedMask(mask(ctx), dims, &mask_scratch);
+    T* to = out.data<T>(ctx);
+    ForEach<T>(out(ctx).size(), [=](int64_t i) { to[i] = is_value[i] ? values[i] : xs[i]; });
+  });
+}
+
+// X@GRAD = Out@GRAD where Mask does not hold, Value@GRAD = Out@GRAD where it holds; 0 elsewhere,
+// and summed as above.
+absl::StatusOr<Kernel> MaskedFillGrad(OpKernel op) {
+  op.Ignore({"X", "Value"});
+  const In mask = op.in("Mask"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dvalue = op.out("Value@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = dout(ctx).dims();
+    std::unique_ptr<bool[]> scratch;
+    const bool* is_value = RepeatedMask(mask(ctx), dims, &scratch);
+    const T* from = dout.data<T>(ctx);
+    std::vector<T> full(dout(ctx).size());
+    const auto write = [&](bool of_value, Tensor* gradient) {
+      if (gradient == nullptr) return;
+      for (size_t i = 0; i < full.size(); ++i) full[i] = is_value[i] == of_value ? from[i] : T(0);
+      SumBroadcast(full.data(), dims, Padded(gradient->dims(), dims.size()), 1,
+                   gradient->data<T>());
+    };
+    write(/*of_value=*/false, dx.get(ctx));
+    write(/*of_value=*/true, dvalue.get(ctx));
   });
 }
 
@@ -260,11 +313,12 @@ void AddElementwiseKernels(KernelTable* table) {
   table->Add("elementwise_min", Forward<formulas::Min>, Backward<formulas::Min>);
   table->Add("elementwise_fmax", Forward<formulas::FMax>, Backward<formulas::FMax>);
   table->Add("elementwise_fmin", Forward<formulas::FMin>, Backward<formulas::FMin>);
-  table->Add("elementwise_mod", Forward<formulas::Mod>);
+  table->Add("elementwise_mod", Forward<formulas::Mod>, Backward<formulas::Mod>);
   table->Add("elementwise_floordiv", Forward<formulas::FloorDiv>);
   table->Add("grad_add", Forward<formulas::Add>);
   table->Add("minus", Forward<formulas::Sub>);
   table->Add("lerp", Lerp, LerpGrad);
+  table->Add("masked_fill", MaskedFill, MaskedFillGrad);
   table->Add("atan2", Atan2, Atan2Grad);
   table->Add("increment", Increment);
   table->Add("scale", Scale);

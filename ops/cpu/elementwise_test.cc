@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -216,6 +217,46 @@ TEST(ElementwiseTest, GradientOfEqualOperandsIsThatOfY) {
     EXPECT_THAT(Values<float>(out["X@GRAD"][0]), ElementsAre(0)) << op;
     EXPECT_THAT(Values<float>(out["Y@GRAD"][0]), ElementsAre(4)) << op;
   }
+}
+
+// As in Paddle 3.3.1, for all signs.
+TEST(ElementwiseTest, RemaindersHaveGradients) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("elementwise_mod_grad",
+                                            {{"X", {Floats({4}, {5.5, -5.5, 5.5, -5.5})}},
+                                             {"Y", {Floats({4}, {2, 2, -2, -2})}},
+                                             {"Out@GRAD", {Floats({4}, {1, 2, 3, 4})}}},
+                                            {}, {{"X@GRAD", 1}, {"Y@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(out["X@GRAD"][0]), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(Values<float>(out["Y@GRAD"][0]), ElementsAre(-2, 6, 9, -8));
+}
+
+Tensor Bools(const std::vector<bool>& values) {
+  Tensor tensor;
+  tensor.Resize(DType::kBool, {static_cast<int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), tensor.data<bool>());
+  return tensor;
+}
+
+TEST(MaskedFillTest, AllOperandsBroadcast) {
+  const Tensor x = Floats({2, 3}, {1, 2, 3, 4, 5, 6}), value = Floats({2, 1}, {7, 8});
+  const Tensor mask = Bools({true, false, true});
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out,
+      RunOp("masked_fill", {{"X", {x}}, {"Mask", {mask}}, {"Value", {value}}}, {}, {{"Out", 1}}));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(7, 2, 7, 8, 5, 8));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto back, RunOp("masked_fill_grad",
+                                             {{"X", {x}},
+                                              {"Mask", {mask}},
+                                              {"Value", {value}},
+                                              {"Out@GRAD", {Floats({2, 3}, {1, 2, 3, 4, 5, 6})}}},
+                                             {}, {{"X@GRAD", 1}, {"Value@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(back["X@GRAD"][0]), ElementsAre(0, 2, 0, 0, 5, 0));
+  EXPECT_THAT(Values<float>(back["Value@GRAD"][0]), ElementsAre(4, 10));
+  EXPECT_THAT(
+      RunOp("masked_fill", {{"X", {x}}, {"Mask", {Bools({true, true})}}, {"Value", {value}}}, {},
+            {{"Out", 1}})
+          .status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Mask")));
 }
 
 TEST(ElementwiseTest, GradientOfAnotherShapeIsAnError) {

@@ -50,10 +50,11 @@ void AddSoftmaxKernels(KernelTable* table);  // softmax, softmax_with_cross_entr
 
 // --- Updates ------------------------------------------------------------------------------------
 
-void AddAdamKernels(KernelTable* table);            // adam, adamw, lamb
-void AddAmpKernels(KernelTable* table);             // check_finite_and_unscale, ...
-void AddCoalesceTensorKernels(KernelTable* table);  // coalesce_tensor
-void AddOptimizerKernels(KernelTable* table);       // adagrad, momentum, rmsprop, sgd
+void AddAdamKernels(KernelTable* table);              // adam, adamw, lamb
+void AddAmpKernels(KernelTable* table);               // check_finite_and_unscale, ...
+void AddCoalesceTensorKernels(KernelTable* table);    // coalesce_tensor
+void AddOptimizerKernels(KernelTable* table);         // adagrad, momentum, rmsprop, sgd
+void AddPaddle3OptimizerKernels(KernelTable* table);  // asgd, nadam, radam, rprop
 
 // --- Debugging ----------------------------------------------------------------------------------
 

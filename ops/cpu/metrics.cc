@@ -44,6 +44,7 @@ absl::StatusOr<Kernel> Auc(OpKernel op) {
   }
   const In predict = op.in("Predict"), label = op.in("Label");
   const In stat_pos = op.in("StatPos"), stat_neg = op.in("StatNeg");
+  const In tag_weight = op.in("InsTagWeight");
   const Out auc = op.out("AUC"), pos_out = op.out("StatPosOut"), neg_out = op.out("StatNegOut");
   const int64_t thresholds = op.attrs().Int("num_thresholds");
   const int64_t steps = op.attrs().Int("slide_steps"), buckets = thresholds + 1;
@@ -58,6 +59,11 @@ absl::StatusOr<Kernel> Auc(OpKernel op) {
                   step = steps == 0 ? 0 : old_positives[counters - 1];
     const int64_t samples = predict(ctx).dim(0), width = predict(ctx).dim(1);
     const T* predictions = predict.data<T>(ctx);
+    const Tensor* const weights = tag_weight.get(ctx);
+    if (weights != nullptr && (weights->size() == 0 || *weights->data<T>() == T(0))) {
+      return absl::InvalidArgumentError(
+          "input InsTagWeight: expected a first weight that is not 0, by which a batch counts");
+    }
     for (int64_t i = 0; i < samples; ++i) {
       const T p = predictions[i * width + width - 1];
       if (!(p >= 0 && p <= 1)) {

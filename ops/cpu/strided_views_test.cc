@@ -9,6 +9,8 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Ints = std::vector<int32_t>;
 
 // The value of each element is its position in the transposed tensor.
@@ -84,16 +86,28 @@ TEST(SliceTest, AnAxisThatIsLeftOutHasOneElement) {
                        "attribute decrease_axis: expected axes of one element, found [2, 2]"));
 }
 
-// Paddle writes a number that is not computed as attribute values, of a type that has no kernel.
-TEST(SetValueTest, ValuesThatAreAnAttributeHaveNoKernel) {
-  EXPECT_THAT(
-      RunOp("set_value", {{"Input", {Floats({2}, {1, 2})}}},
-            {{"axes", std::vector<int64_t>{0}},
-             {"starts", std::vector<int64_t>{0}},
-             {"ends", std::vector<int64_t>{1}},
-             {"steps", std::vector<int64_t>{1}}},
-            {{"Out", 1}}),
-      StatusIs(absl::StatusCode::kUnimplemented, ::testing::HasSubstr("in place of ValueTensor")));
+// As Paddle writes numbers that are not computed.
+TEST(SetValueTest, ValuesMayBeAnAttribute) {
+  const auto run = [](const std::vector<Scalar>& values, const std::vector<int64_t>& shape) {
+    return RunOp("set_value", {{"Input", {Floats({2, 3}, {1, 2, 3, 4, 5, 6})}}},
+                 {{"axes", std::vector<int64_t>{1}},
+                  {"starts", std::vector<int64_t>{0}},
+                  {"ends", std::vector<int64_t>{3}},
+                  {"steps", std::vector<int64_t>{2}},
+                  {"shape", shape},
+                  {"values", values}},
+                 {{"Out", 1}});
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(auto one, run({0.5}, {1}));
+  EXPECT_THAT(Values<float>(one["Out"][0]), ElementsAre(0.5, 2, 0.5, 0.5, 5, 0.5));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto two, run({7.0, int64_t{8}}, {2}));
+  EXPECT_THAT(Values<float>(two["Out"][0]), ElementsAre(7, 2, 8, 7, 5, 8));
+  EXPECT_THAT(run({7.0, 8.0, 9.0}, {3}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute shape")));
+  EXPECT_THAT(run({7.0}, {2}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute values")));
+  EXPECT_THAT(run({}, {1}).status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                              HasSubstr("an input ValueTensor, or an")));
 }
 
 }  // namespace

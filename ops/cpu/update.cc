@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ops/kernel_util.h"
 
@@ -96,10 +97,13 @@ absl::StatusOr<UpdateFrame> UpdateFrame::Make(OpKernel& op, const KernelSpec& sp
   frame.param_ = MakeState(op, spec, "Param");
   frame.master_ = MakeState(op, spec, "MasterParam");
   frame.grad_ = op.in("Grad");
-  frame.learning_rate_ = op.in("LearningRate");
+  // As a state, it has a rate for each element.
+  const bool is_state = absl::c_linear_search(slots.states, absl::string_view("LearningRate"));
+  if (!is_state) frame.learning_rate_ = op.in("LearningRate");
   if (spec.schema->FindInput("SkipUpdate") != nullptr) frame.skip_ = op.in("SkipUpdate");
   for (const char* slot : slots.states) frame.states_.push_back(MakeState(op, spec, slot));
   for (const char* slot : slots.scalars) frame.scalars_.push_back(MakeState(op, spec, slot));
+  for (const char* slot : slots.constants) frame.constants_.push_back(op.in(slot));
   const int count = frame.param_.in.count();
   const auto check_count = [&](absl::string_view slot, int found) {
     if (found == count) return absl::OkStatus();
@@ -163,7 +167,7 @@ absl::Status UpdateFrame::Check(const KernelContext& ctx, int i, const Tensor& p
 }
 
 absl::StatusOr<double> UpdateFrame::LearningRate(const KernelContext& ctx, int i) const {
-  // Missing in programs of versions that assumed a learning rate of 1 for adadelta.
+  // A state, or missing in programs of versions that assumed a learning rate of 1 for adadelta.
   if (!learning_rate_) return 1.0;
   const Tensor* rate = learning_rate_.get(ctx, learning_rate_.count() == 1 ? 0 : i);
   if (rate == nullptr) {

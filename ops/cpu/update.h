@@ -167,8 +167,9 @@ using GradKind = OptimizerGrad::Kind;
 
 // Input slots of an update besides Param, MasterParam, Grad, LearningRate and SkipUpdate.
 struct UpdateSlots {
-  std::vector<const char*> states = {};   // with the parameter's shape; nullptr if missing
-  std::vector<const char*> scalars = {};  // of one element
+  std::vector<const char*> states = {};     // with the parameter's shape; nullptr if missing
+  std::vector<const char*> scalars = {};    // of one element
+  std::vector<const char*> constants = {};  // others, which the update only reads
 };
 
 // One parameter in one step.
@@ -193,12 +194,14 @@ class ParamUpdate {
     states_.push_back(tensor == nullptr ? nullptr : tensor->data<T>());
   }
   void AddScalar(double in, Tensor* out) { scalars_.push_back({in, out}); }
+  void AddConstant(const Tensor& tensor) { constants_.push_back(&tensor); }
 
   T lr() const { return lr_; }
   int index() const { return index_; }  // among the parameters of the op
   int64_t size() const { return size_; }
   T* param() { return param_; }
   T* state(int k) { return states_[k]; }
+  const Tensor& constant(int k) const { return *constants_[k]; }
   const OptimizerGrad& grad() const { return grad_; }
 
   double scalar(int k) const { return scalars_[k].in; }
@@ -268,6 +271,7 @@ class ParamUpdate {
   bool is_rounded_ = false;
   absl::InlinedVector<T*, 4> states_;
   absl::InlinedVector<Scalar, 4> scalars_;
+  absl::InlinedVector<const Tensor*, 2> constants_;
 };
 
 // In an update function: the type in which it computes.
@@ -301,6 +305,7 @@ class UpdateFrame {
           WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(scalar.slot, scalar.in(ctx, i)));
           update.AddScalar(value, scalar.out.get(ctx, i));
         }
+        for (const In& constant : constants_) update.AddConstant(constant(ctx, i));
         WEFT_RETURN_IF_ERROR(CallForStatus(step, update));
         is_rounded = update.is_rounded();
         return absl::OkStatus();
@@ -328,6 +333,7 @@ class UpdateFrame {
   State param_, master_;
   In grad_, learning_rate_, skip_;
   std::vector<State> states_, scalars_;
+  std::vector<In> constants_;
   std::vector<OptimizerGrad> grads_;
 };
 

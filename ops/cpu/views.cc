@@ -10,7 +10,9 @@ namespace weft {
 
 ViewOf SliceView(const OpAttrs& attrs) {
   std::vector<int64_t> steps(attrs.Ints("axes").size(), 1);
-  if (attrs.Has("strides")) steps = attrs.Ints("strides");
+  for (const char* name : {"strides", "steps"}) {
+    if (attrs.Has(name)) steps = attrs.Ints(name);
+  }
   return [axes = attrs.Ints("axes"), starts = attrs.Ints("starts"), ends = attrs.Ints("ends"),
           steps](const Dims& x, const Dims&) {
     View view = WholeView(x);

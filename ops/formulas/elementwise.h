@@ -75,6 +75,8 @@ struct Mod {
     }
     return remainder != 0 && (remainder < 0) != (y < 0) ? remainder + y : remainder;
   }
+  WEFT_HOST_DEVICE static T Dx(T, T, T dout) { return dout; }
+  WEFT_HOST_DEVICE static T Dy(T x, T y, T dout) { return -dout * std::floor(x / y); }
 };
 
 // X if IsX, else Y; the gradient goes to the chosen one.

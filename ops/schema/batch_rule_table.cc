@@ -147,7 +147,7 @@ Run Reduction(Reduces what, const char* dims_attr = "dim", const char* all_attr 
     const absl::optional<Dims> dims = c.InDims("X");
     if (!dims.has_value()) return;
     const std::vector<int64_t> axes = c.attrs().Ints(dims_attr);
-    bool has_batch = axes.empty() || c.attrs().Bool(all_attr);
+    bool has_batch = axes.empty() || (all_attr != nullptr && c.attrs().Bool(all_attr));
     int before = 0;
     for (int64_t value : axes) {
       const int axis = BatchContext::Counted(value, dims->size());
@@ -848,17 +848,20 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"lookup_table", {Lookup("Ids"), Powers::kTable}},
       {"lookup_table_v2", {Lookup("Ids"), Powers::kTable}},
       {"lrn", {Rows({"X"})}},
+      {"masked_fill", {ShareElementwise}},
       {"matmul", {MatMul("transpose_X", "transpose_Y"), Powers::kProduct}},
       {"matmul_v2", {MatMul("trans_x", "trans_y"), Powers::kProduct}},
       {"max_pool2d_with_index", {Rows({"X"})}},
       {"max_pool3d_with_index", {Rows({"X"})}},
       {"maxout", {Rows({"X"})}},
       {"mean", {Whole(BatchRelation::Partial()), Powers::kFirst}},
+      {"median", {Reduction(Reduces::kOther, "axis", nullptr, "keepdim")}},
       {"minus", {ShareElementwise, Powers::kTogether}},
       {"mode", {Along("X", "axis", nullptr, "keepdim")}},
       {"mul", {Mul, Powers::kProduct}},
       {"momentum", {LinearUpdate, Powers::kOwn}},
       {"mv", {MatVec, Powers::kProduct}},
+      {"nanmedian", {Reduction(Reduces::kOther, "axis", nullptr, "keepdim")}},
       {"nearest_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"nll_loss", {NllLoss}},
       {"norm", {Along("X", "axis")}},

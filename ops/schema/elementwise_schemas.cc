@@ -105,6 +105,25 @@ absl::Status InferLogicalNot(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
+// Mask and Value broadcast with X.
+absl::Status InferMaskedFill(InferContext& context, const TensorType& x) {
+  const TensorType *mask = context.Input("Mask"), *value = context.Input("Value");
+  if (mask == nullptr || value == nullptr) return absl::OkStatus();
+  absl::optional<Dims> out;
+  if (mask->dtype == DType::kBool) out = BroadcastDims(x.dims, mask->dims);
+  if (!out.has_value()) {
+    return context.InputError("Mask", absl::StrCat("bool, of dimensions that broadcast with ",
+                                                   DimsToString(x.dims), " of X"));
+  }
+  const absl::optional<Dims> all = BroadcastDims(*out, value->dims);
+  if (!all.has_value()) {
+    return context.InputError("Value",
+                              absl::StrCat("dimensions that broadcast with ", DimsToString(*out)));
+  }
+  context.SetOutput("Out", {x.dtype, *all});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddElementwiseSchemas(OpSchemaTable* schemas) {
@@ -128,9 +147,10 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
   }
   schemas->Add(OpSchema("minus", "X, Y -> Out").Infer(InOrder({SameType("X", "Y"), Result()})));
 
-  for (const char* type : {"elementwise_pow_grad", "elementwise_add_grad", "elementwise_sub_grad",
-                           "elementwise_mul_grad", "elementwise_max_grad", "elementwise_min_grad",
-                           "elementwise_fmax_grad", "elementwise_fmin_grad"}) {
+  for (const char* type :
+       {"elementwise_pow_grad", "elementwise_add_grad", "elementwise_sub_grad",
+        "elementwise_mul_grad", "elementwise_max_grad", "elementwise_min_grad",
+        "elementwise_fmax_grad", "elementwise_fmin_grad", "elementwise_mod_grad"}) {
     schemas->Add(ArithmeticGrad(OpSchema(type)));
   }
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_div_grad", "Out")));
@@ -139,6 +159,11 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
                   .Infer(InOrder({SameDType("X", "Y"), SameDType("X", "Weight"),
                                   IfKnown("X", "Y", InferLerp)})),
               {{"Out", "Weight", "X", "Y"}, {"Out"}, {"X", "Y"}});
+
+  AddWithGrad(schemas,
+              OpSchema("masked_fill", "Mask, Value, X -> Out")
+                  .Infer(InOrder({SameDType("X", "Value"), IfKnown("X", InferMaskedFill)})),
+              {{"Mask", "Value", "X"}, {"Out"}, {"Value", "X"}});
 
   for (const char* type :
        {"equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"}) {

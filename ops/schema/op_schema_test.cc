@@ -188,11 +188,11 @@ TEST(TraitsTest, StreamsAreOrderedByFiveOps) {
 }
 
 TEST(TraitsTest, OptimizersUpdateParamByGradAndLearningRate) {
-  EXPECT_THAT(
-      TypesWith(Trait::kOptimizer),
-      ::testing::ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad",
-                             "ftrl", "lamb", "lars_momentum", "merged_adam", "merged_momentum",
-                             "momentum", "rmsprop", "sgd"));
+  EXPECT_THAT(TypesWith(Trait::kOptimizer),
+              ::testing::ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd",
+                                     "decayed_adagrad", "ftrl", "lamb", "lars_momentum",
+                                     "merged_adam", "merged_momentum", "momentum", "nadam", "radam",
+                                     "rmsprop", "rprop", "sgd"));
   for (const std::string& type : TypesWith(Trait::kOptimizer)) {
     const OpSchema& schema = *FindOpSchema(type);
     EXPECT_NE(schema.FindInput("Grad"), nullptr) << type;

@@ -46,6 +46,11 @@ OpSchema::InferFn CheckUpdate(std::vector<std::string> like_param,
   return InOrder(std::move(checks));
 }
 
+// Two numbers.
+OpSchema::InferFn CheckPair(const char* slot) {
+  return [slot](InferContext& context) { return CheckElements(context, slot, 2); };
+}
+
 OpSchema Optimizer(const char* type, absl::string_view slots) {
   return OpSchema(type, slots).With(Trait::kOptimizer);
 }
@@ -166,6 +171,49 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("use_nesterov", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"Velocity"})));
+  schemas->Add(Optimizer("asgd",
+                         "D, Grad, LearningRate, MasterParam?, N, Param, Y -> DOut=D, "
+                         "MasterParamOut?=MasterParam, ParamOut=Param, YOut=Y")
+                   .Attr("multi_precision", false)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"D", "Y"}, {"N"})));
+  schemas->Add(Optimizer("nadam",
+                         "Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
+                         "MomentumDecayPow, MuProduct, Param -> Beta2PowOut=Beta2Pow, "
+                         "MasterParamOut?=MasterParam, Moment1Out=Moment1, Moment2Out=Moment2, "
+                         "MomentumDecayPowOut=MomentumDecayPow, MuProductOut=MuProduct, "
+                         "ParamOut=Param")
+                   .Attr("beta1", 0.9f)
+                   .Attr("beta2", 0.999f)
+                   .Attr("epsilon", 1e-8f)
+                   .Attr("momentum_decay", 0.004f)
+                   .Attr("multi_precision", false)
+                   .With(Trait::kElementwise)
+                   .Infer(InOrder(
+                       {CheckDecays, CheckUpdate({"Moment1", "Moment2"},
+                                                 {"Beta2Pow", "MomentumDecayPow", "MuProduct"})})));
+  schemas->Add(Optimizer("radam",
+                         "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
+                         "Param, Rho -> Beta1PowOut=Beta1Pow, Beta2PowOut=Beta2Pow, "
+                         "MasterParamOut?=MasterParam, Moment1Out=Moment1, Moment2Out=Moment2, "
+                         "ParamOut=Param, RhoOut=Rho")
+                   .Attr("beta1", 0.9f)
+                   .Attr("beta2", 0.999f)
+                   .Attr("epsilon", 1e-8f)
+                   .Attr("multi_precision", false)
+                   .With(Trait::kElementwise)
+                   .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"},
+                                                            {"Beta1Pow", "Beta2Pow", "Rho"})})));
+  // The learning rate is a state of each element.
+  schemas->Add(Optimizer("rprop",
+                         "Etas, Grad, LearningRate, LearningRateRange, MasterParam?, Param, Prev "
+                         "-> LearningRateOut=LearningRate, MasterParamOut?=MasterParam, "
+                         "ParamOut=Param, PrevOut=Prev")
+                   .Attr("multi_precision", false)
+                   .With(Trait::kElementwise)
+                   .Infer(InOrder({LikeParams("Grad"), LikeParams("MasterParam"),
+                                   LikeParams("Prev"), LikeParams("LearningRate"),
+                                   CheckPair("Etas"), CheckPair("LearningRateRange")})));
   schemas->Add(Optimizer("adagrad",
                          "Grad, LearningRate, MasterParam?, Moment, Param -> "
                          "MasterParamOut?=MasterParam, MomentOut=Moment, ParamOut=Param")

@@ -1,4 +1,6 @@
 // The largest, smallest and sorted elements along a dimension, and their indices.
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
@@ -91,6 +93,30 @@ absl::Status InferChosen(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
+// Out without the dimensions of the axes, or with size 1 in them; MedianIndex has the positions of
+// the two middle elements, if attribute mode is avg, or of the lower one, among those of a median.
+absl::Status InferMedian(InferContext& context, const TensorType& x) {
+  const OpAttrs& attrs = context.attrs();
+  const std::vector<int64_t> axes = attrs.Ints("axis");
+  std::vector<bool> reduced(x.dims.size(), axes.empty());
+  for (int64_t axis : axes) {
+    if (x.dims.empty() && (axis == 0 || axis == -1)) continue;
+    WEFT_ASSIGN_OR_RETURN(const int resolved, ResolveAxis(context, "axis", axis, x.dims.size()));
+    reduced[resolved] = true;
+  }
+  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "mode", {"avg", "min"}));
+  TensorType out = {x.dtype, {}};
+  for (size_t d = 0; d < x.dims.size(); ++d) {
+    if (!reduced[d]) out.dims.push_back(x.dims[d]);
+    if (reduced[d] && attrs.Bool("keepdim")) out.dims.push_back(1);
+  }
+  TensorType index = {DType::kInt64, out.dims};
+  if (attrs.String("mode") == "avg") index.dims.push_back(2);
+  context.SetOutput("Out", out);
+  context.SetOutput("MedianIndex", index);
+  return absl::OkStatus();
+}
+
 OpSchema CumulativeExtreme(const char* type) {
   return OpSchema(type, "x -> indices, out")
       .Attr("axis", -1)
@@ -143,6 +169,15 @@ void AddOrderStatisticsSchemas(OpSchemaTable* schemas) {
                   .Attr("keepdim", false)
                   .Infer(IfKnown("X", InferChosen)),
               sorted_grad);
+  for (const char* type : {"median", "nanmedian"}) {
+    AddWithGrad(schemas,
+                OpSchema(type, "X -> MedianIndex, Out")
+                    .Attr("axis", Longs{})
+                    .Attr("keepdim", true)
+                    .Attr("mode", "avg")
+                    .Infer(IfKnown("X", InferMedian)),
+                {{"MedianIndex", "Out", "X"}, {"Out"}, {"X"}});
+  }
   AddWithGrad(schemas,
               OpSchema("mode", "X -> Indices, Out")
                   .Attr("axis", -1)

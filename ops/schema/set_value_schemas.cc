@@ -1,4 +1,6 @@
 // Assigns values to a slice.
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
@@ -7,12 +9,32 @@
 namespace weft {
 namespace {
 
-// ValueTensor can be repeated to the dims of the slice.
+// Whether a tensor can be repeated to a slice. In front, it may have dimensions of size 1 that the
+// slice lacks.
+bool Fills(Dims value, const Dims& slice) {
+  while (value.size() > slice.size() && value[0] == 1) value.erase(value.begin());
+  return Repeats(value, slice);
+}
+
+// ValueTensor, or the tensor of attributes shape and values, can be repeated to the slice, without
+// the axes that it drops.
 absl::Status CheckFills(const InferContext& context, const Dims& slice) {
   const TensorType* value = context.Input("ValueTensor");
-  if (value == nullptr || Repeats(value->dims, slice)) return absl::OkStatus();
-  return context.InputError("ValueTensor",
-                            absl::StrCat("a shape to repeat to ", DimsToString(slice)));
+  if (value != nullptr && !Fills(value->dims, slice)) {
+    return context.InputError("ValueTensor",
+                              absl::StrCat("a shape to repeat to ", DimsToString(slice)));
+  }
+  if (context.HasInput("ValueTensor") || !context.attrs().Has("values")) return absl::OkStatus();
+  const std::vector<int64_t> shape = context.attrs().Ints("shape");
+  const size_t count = context.attrs().Scalars("values").size();
+  if (count == 0) return absl::OkStatus();  // the kernel says so
+  if (Product(shape) != static_cast<int64_t>(count)) {
+    return context.AttrError("values", absl::StrCat(Product(shape), " numbers of attribute shape"),
+                             absl::StrCat(count));
+  }
+  if (Fills(Dims(shape.begin(), shape.end()), slice)) return absl::OkStatus();
+  return context.AttrError("shape", absl::StrCat("one to repeat to ", DimsToString(slice)),
+                           DimsToString(shape));
 }
 
 // The value, repeated, fills the slice.
@@ -21,7 +43,7 @@ absl::Status InferSetValue(InferContext& context, const TensorType& x) {
   if (!context.attrs().Ints("none_axes").empty()) {
     return context.AttrError("none_axes", "no axes", "some");
   }
-  WEFT_ASSIGN_OR_RETURN(const Dims slice, SlicedDims(context, x.dims, "steps", "none_axes"));
+  WEFT_ASSIGN_OR_RETURN(const Dims slice, SlicedDims(context, x.dims, "steps", "decrease_axes"));
   WEFT_RETURN_IF_ERROR(CheckFills(context, slice));
   context.SetOutput("Out", x);
   return absl::OkStatus();
@@ -31,7 +53,8 @@ absl::Status InferSetValue(InferContext& context, const TensorType& x) {
 absl::Status InferSetValueGrad(InferContext& context) {
   const TensorType* grad = context.Input("Out@GRAD");
   if (grad != nullptr && !HasAttrInput(context)) {
-    WEFT_ASSIGN_OR_RETURN(const Dims slice, SlicedDims(context, grad->dims, "steps", "none_axes"));
+    WEFT_ASSIGN_OR_RETURN(const Dims slice,
+                          SlicedDims(context, grad->dims, "steps", "decrease_axes"));
     WEFT_RETURN_IF_ERROR(CheckFills(context, slice));
     context.SetOutput("Input@GRAD", *grad);
   }
@@ -53,6 +76,7 @@ void AddSetValueSchemas(OpSchemaTable* schemas) {
                   .Attr("shape", Longs{})
                   .Attr("starts", Longs{})
                   .Attr("steps", Longs{})
+                  .Attr("values", std::vector<Scalar>{})
                   .Infer(IfKnown("Input", InferSetValue)),
               {{"ValueTensor"}, {"Out"}, {"Input", "ValueTensor"}}, InferSetValueGrad);
 }

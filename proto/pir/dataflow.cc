@@ -21,6 +21,16 @@ ValueIndex OperandOf(const Document& document, uint32_t op, size_t operand) {
   return operand < all.size() ? all[operand].value : kNoValue;
 }
 
+bool ReadsAny(const Document& document, uint32_t op, const std::vector<bool>& values) {
+  const uint32_t end = document.op(op).num_blocks == 0 ? op + 1 : document.EndOf(op);
+  for (uint32_t k = op; k < end; ++k) {
+    for (const Operand& operand : document.operands(document.op(k))) {
+      if (operand.value != kNoValue && values[operand.value]) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<bool> NeededFor(const Document& document, const std::vector<ValueIndex>& values) {
   std::vector<bool> needed(document.values().size(), false);
   for (const ValueIndex value : values) {

@@ -19,6 +19,9 @@ absl::string_view MakerName(const Document& document, ValueIndex value);
 // kNoValue if the op has fewer operands.
 ValueIndex OperandOf(const Document& document, uint32_t op, size_t operand);
 
+// Whether the op, or one in its blocks, reads one of `values`, by value.
+bool ReadsAny(const Document& document, uint32_t op, const std::vector<bool>& values);
+
 // By value: whether it is one of `values`, or is needed to compute one. What an update of a
 // parameter makes needs no gradient. O(operands).
 std::vector<bool> NeededFor(const Document& document, const std::vector<ValueIndex>& values);

@@ -169,6 +169,7 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
   if (rule.pir == "1.full") return AddFill(i);
   if (rule.desc == "assign_value") WEFT_RETURN_IF_ERROR(AddValues(i, attributes));
   if (rule.pir == "1.full_like") return FillIfKnown(i);
+  if (rule.pir == "1.set_value" || rule.pir == "1.set_value_") return AddScalars(i, attributes);
   return absl::OkStatus();
 }
 
@@ -225,6 +226,30 @@ absl::Status DescAttributes::AddValues(uint32_t i, const std::vector<Attribute>&
     } else {
       attr->add_floats(static_cast<float>(value));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DescAttributes::AddScalars(uint32_t i, const std::vector<Attribute>& attributes) {
+  const Attribute* const attribute = FindAttribute("values", attributes);
+  if (attribute == nullptr) return absl::InvalidArgumentError("expected an attribute values");
+  WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(document_.op(i).first_result));
+  pb::OpDesc::Attr* const attr = Add("values", pb::SCALARS);
+  if (IsIntegerType(type.dtype) || type.dtype == pb::VarType::BOOL) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> values,
+                          weft::pir::IntegersOf(*attribute, type.dtype));
+    for (const int64_t value : values) {
+      pb::Scalar* const scalar = attr->add_scalars();
+      scalar->set_type(pb::Scalar::LONG);
+      scalar->set_i(value);
+    }
+    return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<double> values, DoublesOf(*attribute));
+  for (const double value : values) {
+    pb::Scalar* const scalar = attr->add_scalars();
+    scalar->set_type(pb::Scalar::FLOAT64);
+    scalar->set_r(value);
   }
   return absl::OkStatus();
 }

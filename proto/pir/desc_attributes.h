@@ -43,6 +43,8 @@ class DescAttributes {
   absl::Status CheckExact(ValueIndex value, const OperandRule& operand) const;
   absl::Status AddFill(uint32_t op);
   absl::Status AddValues(uint32_t op, const std::vector<Attribute>& attributes);
+  // The same as numbers of any type, as set_value has them.
+  absl::Status AddScalars(uint32_t op, const std::vector<Attribute>& attributes);
   absl::Status FillIfKnown(uint32_t op);
   absl::StatusOr<ValueType> TypeOf(ValueIndex value) const {
     return ReadType(document_.value(value).type);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +35,8 @@ using ValueIndex = uint32_t;
 inline constexpr ValueIndex kNoValue = 0xffffffffu;
 inline constexpr uint32_t kNoOp = 0xffffffffu;
 
+class Document;
+
 // What an op or a block makes, once: SSA form.
 struct Value {
   int64_t id;              // of the file; positive, of block arguments negative
@@ -43,9 +46,8 @@ struct Value {
 };
 
 struct Operand {
-  ValueIndex value;  // kNoValue: an optional operand that is left out, id 0
-  uint32_t id_size;  // of the id's text, which an edit replaces
-  const char* id_text;
+  ValueIndex value;   // kNoValue: an optional operand that is left out, id 0
+  uint32_t id_begin;  // the place of its id in the bytes of the file
 };
 
 struct DocumentOp {
@@ -56,9 +58,39 @@ struct DocumentOp {
   uint32_t first_operand = 0, num_operands = 0;
   ValueIndex first_result = 0;
   uint32_t num_results = 0;
-  uint32_t first_block = 0, num_blocks = 0;  // of its regions
   uint32_t block = 0;                        // where it stands
-  uint32_t end = 0;                          // the op behind those of its blocks
+  uint32_t first_block = 0, num_blocks = 0;  // of its regions
+};
+
+// A list whose elements are made when they are asked for, by a member function of Document.
+template <typename T, T (Document::*get)(uint32_t) const>
+class DocumentList {
+ public:
+  class Iterator {
+   public:
+    Iterator(const Document* document, uint32_t i) : document_(document), i_(i) {}
+    T operator*() const { return (document_->*get)(i_); }
+    Iterator& operator++() {
+      ++i_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return i_ != other.i_; }
+
+   private:
+    const Document* document_;
+    uint32_t i_;
+  };
+
+  DocumentList(const Document* document, uint32_t first, size_t size)
+      : document_(document), first_(first), size_(static_cast<uint32_t>(size)) {}
+  size_t size() const { return size_; }
+  T operator[](uint32_t i) const { return (document_->*get)(first_ + i); }
+  Iterator begin() const { return {document_, first_}; }
+  Iterator end() const { return {document_, first_ + size_}; }
+
+ private:
+  const Document* document_;
+  uint32_t first_, size_;
 };
 
 struct DocumentBlock {
@@ -84,24 +116,43 @@ class Document {
   // False: a model for inference, in which nothing is persistable.
   bool trainable() const { return trainable_; }
 
+  DocumentOp op(uint32_t i) const {
+    const OpRecord& of = ops_[i];
+    DocumentOp op{TextOf(of.bytes),        TextOf(of.name),  TextOf(of.attrs),
+                  TextOf(of.result_attrs), of.first_operand, of.num_operands,
+                  of.first_result,         of.num_results,   of.block};
+    if (of.has_blocks) {
+      const Regions& regions = regions_.at(i);
+      op.first_block = regions.first_block;
+      op.num_blocks = regions.num_blocks;
+    }
+    return op;
+  }
+  Value value(ValueIndex i) const {
+    const ValueRecord& of = values_[i];
+    return {of.id, TextOf(of.type), of.op, of.index};
+  }
   // Ops of all blocks: an op before those of its regions.
-  const std::vector<DocumentOp>& ops() const { return ops_; }
-  const DocumentOp& op(uint32_t i) const { return ops_[i]; }
-  const std::vector<DocumentBlock>& blocks() const { return blocks_; }
-  const std::vector<Value>& values() const { return values_; }
-  const Value& value(ValueIndex i) const { return values_[i]; }
+  DocumentList<DocumentOp, &Document::op> ops() const { return {this, 0, ops_.size()}; }
+  DocumentList<Value, &Document::value> values() const { return {this, 0, values_.size()}; }
+  DocumentList<Value, &Document::value> results(const DocumentOp& op) const {
+    return {this, op.first_result, op.num_results};
+  }
   absl::Span<const Operand> operands(const DocumentOp& op) const {
     return absl::MakeConstSpan(operands_).subspan(op.first_operand, op.num_operands);
   }
-  absl::Span<const Value> results(const DocumentOp& op) const {
-    return absl::MakeConstSpan(values_).subspan(op.first_result, op.num_results);
-  }
+  // The id of an operand, as the file has it.
+  absl::string_view IdText(const Operand& operand) const;
+  const std::vector<DocumentBlock>& blocks() const { return blocks_; }
   int64_t max_id() const { return max_id_; }
   // The ops of the op's blocks, and of blocks in these, follow it: up to this one. O(1).
-  uint32_t EndOf(uint32_t op) const { return ops_[op].end; }
+  uint32_t EndOf(uint32_t op) const { return ops_[op].has_blocks ? regions_.at(op).end : op + 1; }
+
+  // Of the index: what it takes besides bytes().
+  size_t IndexBytes() const;
 
   // "op 17 (1.matmul)", for messages: the position in its block, and the block unless it is the
-  // root. O(1).
+  // root. O(log ops).
   std::string DebugName(uint32_t op) const;
 
  private:
@@ -109,15 +160,43 @@ class Document {
   friend class OpChecker;
   Document() = default;
 
+  // Bytes of the file, in half of what a string_view takes.
+  struct Piece {
+    uint32_t begin = 0, size = 0;
+  };
+  struct OpRecord {
+    Piece bytes, name, attrs, result_attrs;
+    uint32_t first_operand = 0, num_operands = 0;
+    ValueIndex first_result = 0;
+    uint32_t num_results = 0;
+    uint32_t block : 31, has_blocks : 1;
+  };
+  // Of an op that has blocks.
+  struct Regions {
+    uint32_t first_block, num_blocks;
+    uint32_t end;  // the op behind those of the blocks
+  };
+  struct ValueRecord {
+    int64_t id;
+    Piece type;
+    uint32_t op, index;
+  };
+  absl::string_view TextOf(Piece piece) const { return bytes_.substr(piece.begin, piece.size); }
+  Piece PieceOf(absl::string_view text) const {
+    if (text.empty()) return {};
+    return {static_cast<uint32_t>(text.data() - bytes_.data()), static_cast<uint32_t>(text.size())};
+  }
+
   std::shared_ptr<const void> owner_;
   absl::string_view bytes_;
   bool trainable_ = false;
-  std::vector<DocumentOp> ops_;
-  std::vector<uint32_t> positions_;  // by op
+  std::vector<OpRecord> ops_;
+  absl::flat_hash_map<uint32_t, Regions> regions_;  // by op
   std::vector<DocumentBlock> blocks_;
   std::vector<Operand> operands_;
-  std::vector<Value> values_;
+  std::vector<ValueRecord> values_;
   int64_t max_id_ = 0;
+  uint32_t first_position_ = 0;  // of a document of one op, which comes after others
 };
 
 // Checks ops that are written into the root block of a file, one after another, as Parse checks

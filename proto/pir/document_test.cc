@@ -86,7 +86,18 @@ TEST(DocumentTest, ReservesNoMoreThanTheBytesHold) {
                           {{R"({"base_code")", "{\"x\":{" + other + R"("A":0},"base_code")"}});
   WEFT_ASSERT_OK_AND_ASSIGN(const auto document, Document::Parse(bytes));
   EXPECT_EQ(document->ops().size(), 1u);
-  EXPECT_LE(document->ops().capacity(), bytes.size() / 15);
+  EXPECT_LE(document->IndexBytes(), 6 * bytes.size());
+}
+
+// A rewrite holds it beside the file and what is made of it. Ops of Paddle have 200 bytes and more.
+TEST(DocumentTest, TheIndexIsHalfAsLargeAsTheFile) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  for (const char* const model : {"bert_tiny", "mlp_adam", "resnet18_cifar", "wide_deep"}) {
+    SCOPED_TRACE(model);
+    const std::string& bytes = files.at(absl::StrCat(model, "/main.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto document, Document::Parse(bytes));
+    EXPECT_LE(document->IndexBytes(), bytes.size() / 2);
+  }
 }
 
 TEST(DocumentTest, ReadsEveryFileOfPaddle) {

@@ -37,9 +37,10 @@ absl::Status DocumentWriter::AddOld(uint32_t op, const std::vector<Edit>& edits)
   }
   std::string text;
   for (const Edit& edit : edits) {
-    text.append(copied, edit.operand->id_text);
+    const absl::string_view id = document_.IdText(edit.operand);
+    text.append(copied, id.data());
     absl::StrAppend(&text, edit.id);
-    copied = edit.operand->id_text + edit.operand->id_size;
+    copied = id.data() + id.size();
   }
   text.append(copied, end);
   WEFT_RETURN_IF_ERROR(Check(absl::StripLeadingAsciiWhitespace(text)));

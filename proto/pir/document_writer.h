@@ -22,7 +22,7 @@ class DocumentWriter {
 
   // Ids that replace those of operands.
   struct Edit {
-    const Operand* operand;
+    Operand operand;
     int64_t id;
   };
 

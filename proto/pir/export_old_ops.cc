@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "proto/pir/export_ops.h"
 #include "proto/pir/op_table.h"
+#include "proto/pir/survey.h"
 
 namespace weft::pir {
 
@@ -47,7 +48,42 @@ absl::Status Exporter::CheckBlocks() const {
 
 bool Exporter::IsUnchanged(const Op& op) const {
   const size_t id = op.id().value();
-  return id < import_.op_of_id.size() && op.bytes().data() == import_.begin_of_id[id];
+  return id < import_.op_of_id.size() && op.bytes().data() == import_.BytesOf(id).data();
+}
+
+absl::Status Exporter::TakeRenamedInputs(const Op& op) {
+  const absl::Status refused = absl::UnimplementedError(
+      "a pass has changed this op; PIR files are written with inserted ops, and with ops that read "
+      "other variables");
+  const size_t id = op.id().value();
+  const uint32_t i = import_.op_of_id[id];
+  const auto is_part = [&](size_t other) {
+    return other < import_.op_of_id.size() && import_.op_of_id[other] == i;
+  };
+  if (is_part(id - 1) || is_part(id + 1) || !Translates(document_, i)) return refused;
+  pb::OpDesc before, after = op.ToProto();
+  const absl::string_view bytes = import_.BytesOf(id);
+  if (!before.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return refused;
+  const OpRule& rule = *FindRule(document_.op(i).name);
+  if (before.type() != rule.desc || before.inputs_size() != after.inputs_size()) return refused;
+  for (int slot = 0; slot < before.inputs_size(); ++slot) {
+    const pb::OpDesc::Var &old = before.inputs(slot), &now = after.inputs(slot);
+    if (old.parameter() != now.parameter() || old.arguments_size() != now.arguments_size()) {
+      return refused;
+    }
+    for (int k = 0; k < old.arguments_size(); ++k) {
+      if (old.arguments(k) == now.arguments(k)) continue;
+      const auto operand = absl::c_find_if(rule.operands, [&](const OperandRule& found) {
+        return found.kind == OperandRule::Kind::kTensor && found.target == old.parameter();
+      });
+      if (operand == rule.operands.end()) return refused;
+      const Operand& of_file = document_.operands(document_.op(i))[operand - rule.operands.begin()];
+      renamed_[of_file.id_begin] = program_.FindSymbol(now.arguments(k));
+    }
+  }
+  before.clear_inputs();
+  after.clear_inputs();
+  return before.SerializeAsString() == after.SerializeAsString() ? absl::OkStatus() : refused;
 }
 
 // --- Order ---------------------------------------------------------------------------------------
@@ -107,11 +143,9 @@ absl::Status Exporter::Visit(const Op& op) {
   if (id >= import_.op_of_id.size()) {
     WEFT_RETURN_IF_ERROR(WriteNew(op));
     NoteInserted(op);
-  } else if (!IsUnchanged(op)) {
-    return absl::UnimplementedError(
-        "a pass has changed this op; PIR files are written with inserted ops only");
   } else {
     const uint32_t i = import_.op_of_id[id];
+    if (!IsUnchanged(op)) WEFT_RETURN_IF_ERROR(TakeRenamedInputs(op));
     if (is_written_[i]) return CheckPart(op);
     WEFT_RETURN_IF_ERROR(WriteRange(companions_of_[i], i));
     for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
@@ -191,7 +225,7 @@ std::vector<Operand> Exporter::OperandsOf(uint32_t i) const {
       if (operand.value != kNoValue) all.push_back(operand);
     }
   }
-  absl::c_sort(all, [](const Operand& a, const Operand& b) { return a.id_text < b.id_text; });
+  absl::c_sort(all, [](const Operand& a, const Operand& b) { return a.id_begin < b.id_begin; });
   return all;
 }
 
@@ -210,12 +244,16 @@ absl::Status Exporter::WriteOne(uint32_t i) {
       if (var.valid()) WEFT_RETURN_IF_ERROR(SplitBufferOf(var));
     }
     int64_t id;
-    if (is_copy) {
+    const auto renamed = renamed_.find(operand.id_begin);
+    if (renamed != renamed_.end()) {
+      WEFT_ASSIGN_OR_RETURN(const Current now, NowOf(renamed->second));
+      id = now.id;
+    } else if (is_copy) {
       id = CurrentOf(copy->second).id;
     } else {
       WEFT_ASSIGN_OR_RETURN(id, IdNow(operand.value));
     }
-    if (id != document_.value(operand.value).id) edits.push_back({&operand, id});
+    if (id != document_.value(operand.value).id) edits.push_back({operand, id});
   }
   WEFT_RETURN_IF_ERROR(writer_.AddOld(i, edits));
   if (op.name == kCombineOp && op.num_results == 1) {

@@ -53,6 +53,9 @@ class Exporter {
   // Blocks of the file are written as they are.
   absl::Status CheckBlocks() const;
   bool IsUnchanged(const Op& op) const;
+  // Of an op of the file that reads other variables than before, and is the same otherwise: notes
+  // them in renamed_. Unimplemented for other changes.
+  absl::Status TakeRenamedInputs(const Op& op);
 
   // --- Order -------------------------------------------------------------------------------------
 
@@ -144,6 +147,8 @@ class Exporter {
   absl::flat_hash_map<Symbol, Buffer> buffers_;
   absl::flat_hash_map<Symbol, Symbol> buffer_of_part_;
   absl::flat_hash_set<int64_t> waiting_rings_;
+  // By the place of an operand in the file: the variable that its op reads instead.
+  absl::flat_hash_map<uint32_t, Symbol> renamed_;
   // By inserted ops, behind the last op of the file.
   absl::flat_hash_set<Symbol> read_since_, written_since_;
   // Parameters, feeds and state, which outlive the step: what writes one must write in place, as

@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
+#include "proto/pir/op_table.h"
 #include "proto/pir/survey.h"
 #include "proto/pir/training.h"
 #include "proto/pir/translator.h"
@@ -35,12 +38,19 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   import->num_vars = program.var_id_limit();
   import->op_of_id = std::move(translation.op_of_id);
   import->distributed_params = std::move(translation.distributed_params);
-  import->begin_of_id.resize(import->op_of_id.size());
+  // Messages have at most 2 GiB.
+  import->bytes_of_id.resize(import->op_of_id.size());
+  for (int block = 0; block < program.num_blocks() && import->program == nullptr; ++block) {
+    if (program.block(block).ops().empty()) continue;
+    import->program = program.op(program.block(block).ops()[0]).bytes().data();
+  }
   for (int block = 0; block < program.num_blocks(); ++block) {
     const uint32_t begin = block == 0 ? 0 : import->end_of_block.back();
     import->end_of_block.push_back(begin + program.block(block).ops().size());
     for (OpId id : program.block(block).ops()) {
-      import->begin_of_id[id.value()] = program.op(id).bytes().data();
+      const absl::string_view bytes = program.op(id).bytes();
+      import->bytes_of_id[id.value()] = {static_cast<uint32_t>(bytes.data() - import->program),
+                                         static_cast<uint32_t>(bytes.size())};
     }
   }
   for (const auto& [in_block, block] : translation.variable_of_value) {
@@ -50,6 +60,22 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   }
   program.set_origin(std::move(import));
   return program;
+}
+
+absl::Status CheckWritesAreKnown(const Program& program) {
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const absl::string_view type = program.op(id).type();
+      // Types of ProgramDesc have no dialect.
+      if (!IsInPlace(type) || !absl::StrContains(type, '.')) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          program.op(id).DebugName(),
+          ": writes operands in place, and which ones is not known: docs/pir_ops.md does not have "
+          "the op with these operands and results; such a program can be shown and copied (mode "
+          "none), and neither verified nor rewritten"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 const Import* ImportOf(const Program& program) {

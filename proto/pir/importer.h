@@ -24,11 +24,19 @@ class Import : public ProgramOrigin {
  public:
   std::shared_ptr<const void> owner;  // of the bytes
   absl::string_view bytes;
-  int num_blocks = 0;                     // of the program, as imported
-  size_t num_vars = 0;                    // the same
-  std::vector<uint32_t> end_of_block;     // by block: the OpId behind its last op
-  std::vector<uint32_t> op_of_id;         // by OpId: of the document
-  std::vector<const char*> begin_of_id;   // by OpId: the op's bytes, to tell whether it has changed
+  int num_blocks = 0;                  // of the program, as imported
+  size_t num_vars = 0;                 // the same
+  std::vector<uint32_t> end_of_block;  // by block: the OpId behind its last op
+  std::vector<uint32_t> op_of_id;      // by OpId: of the document
+  // By OpId: the bytes of the op as it was imported, to tell whether it has changed.
+  absl::string_view BytesOf(size_t id) const {
+    return {program + bytes_of_id[id].begin, bytes_of_id[id].size};
+  }
+  struct Bytes {
+    uint32_t begin, size;
+  };
+  const char* program = nullptr;  // as imported, which keeps it
+  std::vector<Bytes> bytes_of_id;
   std::vector<Symbol> variable_of_value;  // by ValueIndex; invalid for lists and values of no type
   std::vector<std::string> distributed_params;
 };
@@ -38,12 +46,16 @@ class Import : public ProgramOrigin {
 // the same variable. Roles are found by following the data (proto/pir/training.h).
 //
 // Op types that the table (proto/pir/op_table.h) does not have are kept as pd_op.NAME with slots
-// Operand0, ..., Result0, ...; what writes operands in place must be in the table. Unimplemented,
-// naming the op: other ops with regions than 1.if and 1.while; unknown ops that write in place.
+// Operand0, ..., Result0, ...; one that writes in place has all operands among its outputs, too
+// (Operand0Out, ...). Unimplemented, naming the op: other ops with regions than 1.if and 1.while.
 // InvalidArgument: a model for inference; a value that is read after an op has overwritten its
 // variable; attributes or types that are not as the format says. ResourceExhausted: lists,
 // constants or names that take many times the file in all their readers. O(bytes).
 absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document);
+
+// Unimplemented, naming the op, for a program with an unknown op that writes in place: its results
+// may be other names of its operands, so that a program that is edited may be wrong. O(ops).
+absl::Status CheckWritesAreKnown(const Program& program);
 
 // The origin of an imported program; null for others.
 const Import* ImportOf(const Program& program);

@@ -44,6 +44,7 @@ constexpr OpRow kRows[] = {
     {"1.clip_grad", "clip_grad", "x:X out_grad:Out@GRAD min:@min/FLOAT max:@max/FLOAT", kToXGrad,
      ""},
     {"1.remainder", "elementwise_mod", kXY, kOut, ""},
+    {"1.remainder_grad", "elementwise_mod_grad", kXYGrad, kXYGrads, ""},
     {"1.equal", "equal", kXY, kOut, ""},
     {"1.greater_equal", "greater_equal", kXY, kOut, ""},
     {"1.logical_and", "logical_and", kXY, kOut, ""},
@@ -176,7 +177,7 @@ constexpr OpRow kRows[] = {
      ""},
     {"1.add_n", "sum", "inputs:X*", kOut, ""},
     // Shapes and lists.
-    {"1.reshape", "reshape2", "x:X shape:@shape/INTS", kOut, ""},
+    {"1.reshape", "reshape2", "x:X shape:@shape/INTS|Shape|ShapeTensor", kOut, ""},
     {"1.reshape_grad", "reshape2_grad", "x:- out_grad:Out@GRAD", kToXGrad, ""},
     {"1.transpose", "transpose2", kX, kOut, "perm:axis"},
     {"1.transpose_grad", "transpose2_grad", "out_grad:Out@GRAD", kToXGrad, "perm:axis"},
@@ -190,8 +191,9 @@ constexpr OpRow kRows[] = {
     {"1.concat_grad", "concat_grad", "x:X* out_grad:Out@GRAD axis:@axis/INT", "x_grad:X@GRAD*", ""},
     {"1.split", "split", "x:X sections:@sections/INTS axis:@axis/INT", "out:Out*", ""},
     {"1.split_with_num", "split", "x:X axis:@axis/INT", "out:Out*", ""},
-    {"1.expand", "expand_v2", "x:X shape:@shape/INTS", kOut, ""},
-    {"1.expand_grad", "expand_v2_grad", "x:X out_grad:Out@GRAD shape:@shape/INTS", kToXGrad, ""},
+    {"1.expand", "expand_v2", "x:X shape:@shape/INTS|Shape|expand_shapes_tensor", kOut, ""},
+    {"1.expand_grad", "expand_v2_grad",
+     "x:X out_grad:Out@GRAD shape:@shape/INTS|Shape|expand_shapes_tensor", kToXGrad, ""},
     {"1.tile", "tile", "x:X repeat_times:@repeat_times/INTS", kOut, ""},
     {"1.tile_grad", "tile_grad", "x:X out_grad:Out@GRAD repeat_times:@repeat_times/INTS", kToXGrad,
      ""},
@@ -328,7 +330,6 @@ constexpr OpRow kRows[] = {
      "beta2_pow_out:Beta2PowOut=beta2_pow rho_out:RhoOut=rho moment1_out:Moment1Out=moment1 "
      "moment2_out:Moment2Out=moment2 master_param_out:MasterParamOut=master_param",
      ""},
-    // Weft has no schema of these.
     {"1.asgd_", "asgd",
      "param:Param grad:Grad learning_rate:LearningRate d:D y:Y n:N master_param:MasterParam?",
      "param_out:ParamOut=param d_out:DOut=d y_out:YOut=y "

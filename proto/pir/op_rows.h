@@ -10,7 +10,7 @@ namespace weft::pir {
 // Operands and results in the order of the file, as name:target. A target is
 //   Slot    Slot*    one argument; a list
 //   @attr/TYPE       an attribute that takes a constant
-//   -                nothing
+//   @attr/TYPE|Slot|Slots  the same, or an argument of Slot, or the numbers it is stacked from
 // "?" after it: may be left out. "=operand" after a result: overwrites that operand.
 // Attributes: name:name, or name:- for one without counterpart.
 struct OpRow {

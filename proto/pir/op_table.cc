@@ -31,7 +31,10 @@ OperandRule ParseOperand(absl::string_view text) {
   if (target == "-") {
     rule.kind = OperandRule::Kind::kDropped;
   } else if (absl::ConsumePrefix(&target, "@")) {
-    const std::pair<absl::string_view, absl::string_view> attr = absl::StrSplit(target, '/');
+    const std::vector<absl::string_view> slots = absl::StrSplit(target, '|');
+    if (slots.size() > 1) rule.tensor_slot = slots[1];
+    if (slots.size() > 2) rule.list_slot = slots[2];
+    const std::pair<absl::string_view, absl::string_view> attr = absl::StrSplit(slots[0], '/');
     rule.kind = OperandRule::Kind::kConstant;
     rule.target = attr.first;
     rule.type = AttrTypeOf(attr.second);

@@ -26,6 +26,10 @@ struct OperandRule {
   absl::string_view target;     // slot or attribute
   pb::AttrType type = pb::INT;  // of the attribute
   bool optional = false;
+  // Where it may be a tensor instead of a constant: the slots of the tensor, and of a list of
+  // numbers that it is stacked from, if ProgramDesc has that.
+  absl::string_view tensor_slot, list_slot;
+  bool may_be_tensor() const { return !tensor_slot.empty(); }
 };
 
 struct ResultRule {

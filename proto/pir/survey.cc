@@ -7,6 +7,7 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "proto/pir/attributes.h"
+#include "proto/pir/dataflow.h"
 #include "proto/pir/op_table.h"
 
 namespace weft::pir {
@@ -67,6 +68,12 @@ absl::StatusOr<std::string> SinkName(const Document& document, uint32_t i) {
   return StringOf(*name);
 }
 
+bool GivesAttribute(const Document& document, const OperandRule& operand, ValueIndex value) {
+  const bool is_list = operand.type == pb::INTS || operand.type == pb::LONGS;
+  return operand.kind == OperandRule::Kind::kConstant &&
+         MakerName(document, value) == (is_list ? "1.full_int_array" : "1.full");
+}
+
 bool Translates(const Document& document, uint32_t i) {
   const OpRule* const rule = FindRule(document.op(i).name);
   if (rule == nullptr || rule->operands.size() != document.op(i).num_operands ||
@@ -85,11 +92,10 @@ bool Translates(const Document& document, uint32_t i) {
       case OperandRule::Kind::kList:
         if (made_by != kCombineOp && !(value == kNoValue && operand.optional)) return false;
         break;
-      case OperandRule::Kind::kConstant: {
-        const bool is_list = operand.type == pb::INTS || operand.type == pb::LONGS;
-        if (made_by != (is_list ? "1.full_int_array" : "1.full")) return false;
+      case OperandRule::Kind::kConstant:
+        if (GivesAttribute(document, operand, value)) break;
+        if (!operand.may_be_tensor() || value == kNoValue) return false;
         break;
-      }
       case OperandRule::Kind::kDropped:
         break;
     }
@@ -126,7 +132,7 @@ absl::StatusOr<Survey> SurveyOf(const Document& document) {
       // A gradient op without a known forward op is kept as it is.
       const bool may_be_kept = rule != nullptr && rule->has_xshape && IsGradientOp(rule->pir);
       const bool is_attribute = rule != nullptr && !may_be_kept && !Overwrites(*rule, k) &&
-                                (rule->operands[k].kind == OperandRule::Kind::kConstant ||
+                                (GivesAttribute(document, rule->operands[k], value) ||
                                  rule->operands[k].kind == OperandRule::Kind::kDropped);
       if (!is_attribute) is_read[value] = true;
       if (is_attribute) folded[value] = true;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/pir/document.h"
+#include "proto/pir/op_table.h"
 
 namespace weft::pir {
 
@@ -39,6 +40,9 @@ absl::StatusOr<Survey> SurveyOf(const Document& document);
 // Whether the table's rule fits an op: constants where the op of ProgramDesc has attributes, lists
 // where it has lists.
 bool Translates(const Document& document, uint32_t op);
+
+// Whether a value is a constant that an op of ProgramDesc has as an attribute.
+bool GivesAttribute(const Document& document, const OperandRule& operand, ValueIndex value);
 
 // 1.full, 1.full_int_array.
 bool IsConstant(absl::string_view name);

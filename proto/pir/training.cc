@@ -13,6 +13,7 @@
 #include "proto/pir/gradient_buffers.h"
 #include "proto/pir/losses.h"
 #include "proto/pir/op_table.h"
+#include "proto/pir/roles.h"
 
 namespace weft::pir {
 namespace {
@@ -27,7 +28,6 @@ class Analysis {
     goes_on_.assign(values, false);
     read_by_update_.assign(values, false);
     depends_on_loss_.assign(values, false);
-    depends_on_gradient_.assign(values, false);
     reader_.assign(values, kNoOp);
     std::vector<bool> is_read(values, false);
     for (uint32_t i = 0; i < document.ops().size(); ++i) {
@@ -47,28 +47,17 @@ class Analysis {
       WEFT_RETURN_IF_ERROR(Annotate(document_.DebugName(i), Follow(i)));
     }
     WEFT_RETURN_IF_ERROR(FindPairs());
-    FollowGradients();
-    AssignTheRest();
-    AssignBlocks();
+    AssignRoles(document_, first_seed_, depends_on_loss_, &training_);
     return std::move(training_);
   }
 
  private:
-  const DocumentOp& op(uint32_t i) const { return document_.op(i); }
+  DocumentOp op(uint32_t i) const { return document_.op(i); }
   absl::Span<const Operand> operands(uint32_t i) const { return document_.operands(op(i)); }
   uint32_t MakerOf(ValueIndex value) const { return pir::MakerOf(document_, value); }
   absl::string_view MakerName(ValueIndex value) const { return pir::MakerName(document_, value); }
   ValueIndex OperandOf(uint32_t i, size_t k) const { return pir::OperandOf(document_, i, k); }
-  // Whether the op, or one in its blocks, reads such a value.
-  bool ReadsAny(uint32_t i, const std::vector<bool>& values) const {
-    const uint32_t end = op(i).num_blocks == 0 ? i + 1 : document_.EndOf(i);
-    for (uint32_t k = i; k < end; ++k) {
-      for (const Operand& operand : operands(k)) {
-        if (operand.value != kNoValue && values[operand.value]) return true;
-      }
-    }
-    return false;
-  }
+
   // --- Losses ------------------------------------------------------------------------------------
 
   absl::Status FindLosses() {
@@ -87,7 +76,7 @@ class Analysis {
   // --- Backward ----------------------------------------------------------------------------------
 
   absl::Status Follow(uint32_t i) {
-    if (!ReadsAny(i, depends_on_loss_)) return absl::OkStatus();
+    if (!ReadsAny(document_, i, depends_on_loss_)) return absl::OkStatus();
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       depends_on_loss_[op(i).first_result + r] = true;
     }
@@ -346,65 +335,6 @@ class Analysis {
     return grad;
   }
 
-  // --- Roles -------------------------------------------------------------------------------------
-
-  void FollowGradients() {
-    for (const Training::Pair& pair : training_.pairs) depends_on_gradient_[pair.grad] = true;
-    std::vector<bool> updates(document_.ops().size(), false);
-    for (const Training::Pair& update : training_.updates) updates[update.op] = true;
-    for (uint32_t i = first_seed_; i < document_.ops().size(); ++i) {
-      if ((training_.roles[i] & kRoleLoss) != 0) continue;
-      const bool is_update = updates[i] || ReadsAny(i, depends_on_gradient_);
-      const bool is_backward = ReadsAny(i, depends_on_loss_);
-      if (is_update) {
-        for (uint32_t r = 0; r < op(i).num_results; ++r) {
-          depends_on_gradient_[op(i).first_result + r] = true;
-        }
-      }
-      if (is_update || is_backward) {
-        training_.roles[i] = is_update ? kRoleOptimize : kRoleBackward;
-      }
-    }
-  }
-
-  // Ops that depend on no loss and that only updates read belong to these: constants, decay, and
-  // before the loss the learning rate.
-  void AssignTheRest() {
-    std::vector<char> read_by_update(document_.values().size(), 0),
-        read_by_other(document_.values().size(), 0);
-    for (uint32_t i = document_.ops().size(); i-- > 0;) {
-      bool only_updates = false, others = false;
-      for (uint32_t r = 0; r < op(i).num_results; ++r) {
-        only_updates = only_updates || read_by_update[op(i).first_result + r] != 0;
-        others = others || read_by_other[op(i).first_result + r] != 0;
-      }
-      int& role = training_.roles[i];
-      if (role == kRoleForward && op(i).num_results > 0) {
-        const bool is_behind = i > first_seed_;
-        if (only_updates && !others) {
-          role = is_behind ? kRoleOptimize : kRoleLrSched;
-        } else if (is_behind && (only_updates || others)) {
-          role = kRoleBackward;
-        }
-      }
-      const bool updates = (role & (kRoleOptimize | kRoleLrSched)) != 0;
-      for (const Operand& operand : operands(i)) {
-        if (operand.value != kNoValue)
-          (updates ? read_by_update : read_by_other)[operand.value] = 1;
-      }
-    }
-  }
-
-  // Ops in blocks have the role of the op around them.
-  void AssignBlocks() {
-    for (uint32_t i = 0; i < document_.ops().size(); ++i) {
-      if (op(i).num_blocks == 0) continue;
-      const int role = training_.roles[i] & ~kRoleLoss;
-      const auto begin = training_.roles.begin();
-      std::fill(begin + i + 1, begin + document_.EndOf(i), role);
-    }
-  }
-
   const Document& document_;
   GradientBuffers buffers_;
   Training training_;
@@ -418,9 +348,8 @@ class Analysis {
   std::vector<bool> goes_on_;
   // By value: gradients that updates read, and what these are computed from.
   std::vector<bool> read_by_update_, needed_by_update_;
-  std::vector<uint32_t> reader_;           // by value: see ReaderOf
-  std::vector<bool> depends_on_loss_;      // by value
-  std::vector<bool> depends_on_gradient_;  // by value: a complete one
+  std::vector<uint32_t> reader_;       // by value: see ReaderOf
+  std::vector<bool> depends_on_loss_;  // by value
 };
 
 }  // namespace

@@ -44,17 +44,18 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
     const OperandRule& operand = rule.operands[k];
     const ValueIndex value = operands(i)[k].value;
     if (operand.kind == OperandRule::Kind::kDropped) continue;
-    if (operand.kind == OperandRule::Kind::kConstant) {
+    if (GivesAttribute(document_, operand, value)) {
       WEFT_RETURN_IF_ERROR(SpendConstant(value));
       WEFT_RETURN_IF_ERROR(attrs_.AddConstant(value, operand));
       continue;
     }
+    if (operand.kind == OperandRule::Kind::kConstant) {
+      WEFT_RETURN_IF_ERROR(ReadTensor(value, operand.tensor_slot, operand.list_slot));
+      continue;
+    }
     if (rule.pir == "1.full_with_tensor") {
-      WEFT_ASSIGN_OR_RETURN(const ValueIndex numbers, StackedNumbers(value));
-      if (numbers != kNoValue) {
-        WEFT_RETURN_IF_ERROR(ReadInto(numbers, AddSlot("ShapeTensorList", desc_.mutable_inputs())));
-        continue;
-      }
+      WEFT_RETURN_IF_ERROR(ReadTensor(value, operand.target, "ShapeTensorList"));
+      continue;
     }
     WEFT_RETURN_IF_ERROR(ReadInto(value, AddSlot(operand.target, desc_.mutable_inputs())));
   }
@@ -66,7 +67,19 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
     WEFT_RETURN_IF_ERROR(AddResult(i, r, &rule, rule.results[r].slot));
   }
   if (rule.pir == "1.rnn") SetTypesOfRnn(i, rule);
+  if (rule.pir == "1.auc") SetType(op(i).first_result, pb::VarType::FP64);
   return rule.has_xshape ? AddXShape(i) : absl::OkStatus();
+}
+
+absl::Status Translator::ReadTensor(ValueIndex value, absl::string_view slot,
+                                    absl::string_view list_slot) {
+  if (!list_slot.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const ValueIndex numbers, StackedNumbers(value));
+    if (numbers != kNoValue) {
+      return ReadInto(numbers, AddSlot(list_slot, desc_.mutable_inputs()));
+    }
+  }
+  return ReadInto(value, AddSlot(slot, desc_.mutable_inputs()));
 }
 
 // They may be known by themselves.
@@ -86,6 +99,14 @@ absl::StatusOr<ValueIndex> Translator::StackedNumbers(ValueIndex value) {
     if (!is_one) return kNoValue;
   }
   return numbers.empty() ? kNoValue : list;
+}
+
+void Translator::SetType(ValueIndex value, pb::VarType::Type dtype) {
+  const VarIndex var = vars_.Of(value);
+  if (var == kNoVar) return;
+  auto type = std::make_shared<ValueType>(*vars_[var].type);
+  type->dtype = dtype;
+  vars_[var].type = std::move(type);
 }
 
 // PIR does not know the types of what only the gradient op reads.
@@ -183,7 +204,9 @@ absl::Status Translator::AddForwardAttributes(uint32_t forward) {
   };
   for (uint32_t k = 0; k < op(forward).num_operands; ++k) {
     const OperandRule& operand = rule.operands[k];
-    if (operand.kind != OperandRule::Kind::kConstant || has(operand.target)) continue;
+    if (!GivesAttribute(document_, operand, operands(forward)[k].value) || has(operand.target)) {
+      continue;
+    }
     WEFT_RETURN_IF_ERROR(SpendConstant(operands(forward)[k].value));
     WEFT_RETURN_IF_ERROR(attrs_.AddConstant(operands(forward)[k].value, operand));
   }

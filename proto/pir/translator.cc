@@ -285,13 +285,6 @@ absl::Status Translator::VisitRange(uint32_t i) {
 
 absl::Status Translator::Keep(uint32_t i) {
   const absl::string_view name = op(i).name;
-  if (IsInPlace(name)) {
-    return absl::UnimplementedError(
-        FindRule(name) == nullptr
-            ? "writes operands in place, and which ones is not known: the op is not in "
-              "docs/pir_ops.md"
-            : "expected other operands and results, as docs/pir_ops.md has them");
-  }
   const size_t dot = name.find('.');
   const absl::string_view dialect = name.substr(0, dot);
   desc_.set_type(absl::StrCat(dialect == "0"   ? "builtin"
@@ -302,6 +295,13 @@ absl::Status Translator::Keep(uint32_t i) {
   for (uint32_t k = 0; k < op(i).num_operands; ++k) {
     WEFT_RETURN_IF_ERROR(ReadInto(operands(i)[k].value,
                                   AddSlot(absl::StrCat("Operand", k), desc_.mutable_inputs())));
+    if (!IsInPlace(name) || operands(i)[k].value == kNoValue) continue;
+    // Any of them may be written.
+    WEFT_RETURN_IF_ERROR(ReadInto(
+        operands(i)[k].value, AddSlot(absl::StrCat("Operand", k, "Out"), desc_.mutable_outputs())));
+    for (const VarIndex var : VariablesOf(operands(i)[k].value)) {
+      if (vars_[var].block != vars_.block()) overwritten_.push_back(var);
+    }
   }
   for (const Attribute& attribute : attributes_) {
     WEFT_RETURN_IF_ERROR(attrs_.Convert(attribute, nullptr));

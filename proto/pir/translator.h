@@ -51,7 +51,7 @@ class Translator {
   absl::StatusOr<Translation> Run();
 
  private:
-  const DocumentOp& op(uint32_t i) const { return document_.op(i); }
+  DocumentOp op(uint32_t i) const { return document_.op(i); }
   absl::Span<const Operand> operands(uint32_t i) const { return document_.operands(op(i)); }
 
   // --- Ops ---------------------------------------------------------------------------------------
@@ -92,9 +92,14 @@ class Translator {
   // By a rule of the table.
   absl::Status Translate(uint32_t i, const OpRule& rule);
   absl::Status AddResult(uint32_t i, uint32_t r, const OpRule* rule, absl::string_view slot);
+  // A tensor that gives an attribute: an argument of the slot, or the numbers that it is stacked
+  // from, unless `list_slot` is empty.
+  absl::Status ReadTensor(ValueIndex value, absl::string_view slot, absl::string_view list_slot);
   // The list of tensors of one element that a 1.stack has made the value from; kNoValue: another
   // op, or other tensors.
   absl::StatusOr<ValueIndex> StackedNumbers(ValueIndex value);
+  // Where Paddle declares another element type than its op makes.
+  void SetType(ValueIndex value, pb::VarType::Type dtype);
   void SetTypesOfRnn(uint32_t i, const OpRule& rule);
 
   // The variables of a list: those that 0.split takes apart.

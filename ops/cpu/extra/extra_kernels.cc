@@ -3,12 +3,16 @@
 namespace weft {
 
 void AddExtraKernels(KernelTable* table) {
-  for (AddFamily* add :
-       {AddClassLossKernels, AddClickThroughKernels, AddDeformableConvKernels,
-        AddDenseAlgebraKernels, AddDiagonalKernels, AddExtraActivationKernels, AddExtraMoveKernels,
-        AddExtraNormKernels, AddImageCopyKernels, AddIndexingKernels, AddModelAverageKernels,
-        AddProductKernels, AddResamplingKernels, AddRoiPoolingKernels, AddSearchKernels,
-        AddSecondGradientKernels, AddSequenceKernels, AddSparsifyKernels, AddYoloKernels}) {
+  for (AddFamily* add : {AddClassLossKernels,      AddClickThroughKernels,
+                         AddDeformableConvKernels, AddDenseAlgebraKernels,
+                         AddDiagonalKernels,       AddExtraActivationKernels,
+                         AddExtraMoveKernels,      AddExtraNormKernels,
+                         AddImageCopyKernels,      AddIndexingKernels,
+                         AddMedianKernels,         AddModelAverageKernels,
+                         AddProductKernels,        AddResamplingKernels,
+                         AddRoiPoolingKernels,     AddSearchKernels,
+                         AddSecondGradientKernels, AddSequenceKernels,
+                         AddSparsifyKernels,       AddYoloKernels}) {
     add(table);
   }
 }

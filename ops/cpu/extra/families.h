@@ -23,6 +23,7 @@ AddFamily AddExtraMoveKernels;        // meshgrid, pixel_shuffle, roll, temporal
 AddFamily AddExtraNormKernels;        // dist, norm, renorm, spectral_norm
 AddFamily AddImageCopyKernels;        // pad, pad3d, unfold, fold, unpool
 AddFamily AddIndexingKernels;         // gather_tree, multiplex, segment_pool, shard_index
+AddFamily AddMedianKernels;           // median, nanmedian
 AddFamily AddModelAverageKernels;     // average_accumulates
 AddFamily AddProductKernels;          // cross, einsum, kron
 AddFamily AddResamplingKernels;       // affine_grid, bilinear_interp_v2, grid_sampler, ...

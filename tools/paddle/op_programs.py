@@ -1,0 +1,359 @@
+"""Writes the programs of tests/data/paddle3_pir_more_ops.tar.xz: small models in Paddle 3's own
+format, each with a few ops, a loss or an optimizer.
+
+    FLAGS_enable_pir_api=1 python op_programs.py DIRECTORY [NAME...]
+
+needs Paddle 3.3. DIRECTORY/NAME gets main.json, startup.json, params.npz, feeds.npz (a few steps
+of eight rows) and loss: the loss of each step, as Paddle computes it. tests/train_pir_test.cc runs
+them.
+"""
+import os
+import sys
+
+import numpy as np
+import paddle
+import paddle.nn as nn
+import paddle.nn.functional as F
+import paddle.static as static
+
+import export_program
+
+ROWS, COLUMNS = 8, 8
+
+
+def batches(steps):
+    draw = np.random.default_rng(0).random
+    return [{"x": draw((ROWS, COLUMNS)).astype("float32"), "y": draw((ROWS, 1)).astype("float32")}
+            for _ in range(steps)]
+
+
+def constant(values, dtype):
+    return paddle.assign(np.array(values, dtype))
+
+
+def full(value, shape=(1,), dtype="float32"):
+    return paddle.full(list(shape), value, dtype)
+
+
+def parameter(*shape):
+    return paddle.create_parameter(list(shape), "float32")
+
+
+def image(h):
+    return h.reshape([-1, 2, 2, 2])
+
+
+def volume(h):
+    return h.reshape([-1, 1, 2, 2, 2])
+
+
+def channels(h):
+    return h.reshape([-1, 4, 1, 2])
+
+
+def rows(h):
+    return h.reshape([-1, 2, 4])
+
+
+def flat(h):
+    return paddle.flatten(h, 1)
+
+
+def columns(f):
+    """f on the transposed tensor."""
+    return lambda h: f(h.transpose([1, 0])).transpose([1, 0])
+
+
+def times(h, number):
+    return h * paddle.cast(number, "float32")
+
+
+def blend(*functions):
+    def apply(h):
+        out = h
+        for function in functions:
+            out = out * 0.5 + function(h) * 0.3
+        return out
+    return apply
+
+
+def set_item(item, value):
+    def apply(h):
+        return static.setitem(h * 2, item, value(h) if callable(value) else value)
+    return apply
+
+
+def assign_items(h):
+    """In place, as the subscripts of a tensor write it."""
+    g = h * 2
+    g[:, ::2] = full(0.25, [4])
+    g[1] = 1.5
+    g[:, 1:3] = h[:, :2]
+    g[:, 5] = h[:, 0]
+    g[2] = h[3]
+    g[:, -1:4:-2] = h[:, :2]
+    return g
+
+
+def auc(h):
+    """Beside the loss: Paddle 3.3 gives the area a type that it does not have."""
+    static.auc(F.softmax(h[:, :2]), paddle.cast(h[:, :1] > 0, "int64"))
+    return h
+
+
+# --- Values of the hidden layer -------------------------------------------------------------------
+
+MODELS = {
+    # Functions of one number.
+    "unary": blend(paddle.sin, paddle.cos, paddle.tan, paddle.sinh, paddle.cosh, paddle.asinh,
+                   paddle.atan, paddle.erf),
+    "unary2": blend(paddle.expm1, paddle.sign, paddle.floor, paddle.ceil, paddle.round,
+                    lambda h: paddle.reciprocal(h * h + 1), paddle.trunc,
+                    lambda h: paddle.lgamma(h * h + 1)),
+    "unary3": blend(lambda h: paddle.log1p(h * h), lambda h: paddle.log2(h * h + 1),
+                    lambda h: paddle.log10(h * h + 1), lambda h: paddle.acos(paddle.tanh(h) * 0.5),
+                    lambda h: paddle.asin(paddle.tanh(h) * 0.5),
+                    lambda h: paddle.atanh(paddle.tanh(h) * 0.5),
+                    lambda h: paddle.acosh(h * h + 1.5), lambda h: paddle.digamma(h * h + 1)),
+    "acts": blend(F.log_sigmoid, F.selu, F.mish, F.softsign, F.tanhshrink, F.softshrink,
+                  F.hardtanh, F.celu, F.thresholded_relu, F.hardshrink),
+    "acts2": blend(paddle.stanh, lambda h: paddle.erfinv(paddle.tanh(h) * 0.5),
+                   lambda h: paddle.logit(F.sigmoid(h))),
+    "nonfinite": lambda h: times(h, paddle.isfinite(h)) + times(h, paddle.isnan(h)) +
+                 times(h, paddle.isinf(h)),
+    # Of two or three.
+    "compare": lambda h: times(h, paddle.logical_or(
+        paddle.logical_and(h > 0, paddle.less_equal(h, full(0.5))),
+        paddle.logical_not(paddle.not_equal(h, h * 2)))) + times(h, paddle.logical_xor(
+            paddle.greater_equal(h, h * 0.5), paddle.equal(h, h))) * 0.3,
+    "bitwise": lambda h: times(h, paddle.bitwise_and(paddle.argsort(h, 1), full(3, dtype="int64")) +
+                               paddle.bitwise_or(paddle.argsort(h, 1), full(3, dtype="int64"))),
+    "bitwise2": lambda h: times(h, paddle.bitwise_xor(
+        paddle.argsort(h, 1), full(3, dtype="int64")) + paddle.bitwise_not(paddle.argsort(h, 1))),
+    "mod": lambda h: h * paddle.remainder(h.detach(), full(0.3)) +
+           paddle.floor_divide(h, full(0.3)) * h,
+    "remainder": lambda h: paddle.remainder(h, full(0.3)) +
+                 paddle.remainder(h + 3, h * 0.1 + 0.5) + paddle.remainder(full(-2.5), h + 2),
+    "fmin": lambda h: paddle.fmin(h, h * h) + paddle.fmax(h, h * 2) + paddle.atan2(h, h + 2),
+    "pow_t": lambda h: paddle.pow(h * h + 1, h * 0.1),
+    "lerp": lambda h: paddle.lerp(h, h * h, full(0.3)),
+    "dist": lambda h: h * paddle.dist(h, h * h, 2),
+    # Constants.
+    "inf_const": lambda h: F.softmax(paddle.where(
+        paddle.arange(8).unsqueeze(0) > 3, paddle.full_like(h, float("-inf")), h)) +
+                 paddle.clip(h, min=float("-inf"), max=1.0),
+    "arange": lambda h: h * paddle.arange(0, 8, 1, dtype="float32") + paddle.linspace(0, 1, 8),
+    "numel": lambda h: h * (paddle.cast(paddle.numel(h), "float32") * 0.1),
+    "shape64": lambda h: h * paddle.cast(paddle.shape(h)[0], "float32") * 0.1,
+    "assign_value": lambda h: h * constant(np.linspace(-1, 1, 8), "float32"),
+    "batch_like": lambda h: 1.0 / (h * h + 1.0) - 2.0 / (h * h + 3.0),
+    "eye": lambda h: paddle.matmul(h, paddle.eye(8)) + paddle.diag(full(2.0, [8]))[0],
+    "meshgrid": lambda h: h * paddle.meshgrid(paddle.arange(8, dtype="float32"),
+                                              paddle.arange(8, dtype="float32"))[1],
+    # Shapes.
+    "pad": lambda h: F.pad(h, [0, 0, 1, 2]),
+    "pad3d": lambda h: flat(F.pad(image(h), [1, 0, 1, 1])),
+    "pad_modes": lambda h: flat(F.pad(image(h), [1, 0, 0, 1], mode="reflect")) +
+                 flat(F.pad(image(h), [1, 0, 0, 1], mode="replicate")),
+    "expand_as": lambda h: paddle.expand_as(h[:, :1], h) * h,
+    "expand_list": lambda h: paddle.expand(
+        h.unsqueeze(1), [paddle.shape(h)[0], 3, 8]).reshape([-1, 24]),
+    "expand_tensor": lambda h: paddle.expand(h[:, :1], paddle.shape(h)) * h,
+    "reshape_list": lambda h: flat(paddle.reshape(h, [paddle.shape(h)[0], 2, 4])),
+    "reshape_tensor": lambda h: paddle.reshape(rows(h * 2), paddle.shape(h)),
+    "strided": lambda h: paddle.strided_slice(
+        h, axes=[1], starts=[0], ends=[8], strides=[2]) + h[:, ::-2],
+    "unbind": lambda h: paddle.unbind(rows(h), 1)[0] * paddle.unbind(rows(h), 1)[1],
+    "unstack": lambda h: paddle.unstack(rows(h), 1)[0] * 2,
+    "flip": lambda h: paddle.flip(h, [1]) * h,
+    "roll": lambda h: paddle.roll(h, 3, 1) * h,
+    "repeat": lambda h: paddle.repeat_interleave(h, 2, 1),
+    "detach": lambda h: h * h.detach(),
+    # Elements by their indices, and masks.
+    "gather_nd": columns(lambda h: paddle.gather_nd(h, constant([[0], [3], [3]], "int64"))),
+    "index_select": lambda h: paddle.index_select(h, constant([0, 2, 2, 7], "int64"), axis=1),
+    "index_sample": lambda h: paddle.index_sample(h, paddle.cast(paddle.argsort(h, axis=1),
+                                                                 "int64")),
+    "take_along": lambda h: paddle.take_along_axis(
+        h, paddle.argsort(h, axis=1, descending=True)[:, :5], axis=1),
+    "put_along": lambda h: paddle.put_along_axis(
+        h, paddle.argsort(h, axis=1)[:, :2], h[:, :2] * 2, axis=1, broadcast=False),
+    "put_add": lambda h: paddle.put_along_axis(
+        h, paddle.argsort(h, axis=1)[:, :2], h[:, :2] * 2, axis=1, reduce="add", broadcast=False),
+    "scatter": columns(lambda h: paddle.scatter(h, constant([1, 4], "int64"), h[:2] * 3)),
+    "scatter_add": columns(lambda h: paddle.scatter(
+        h, constant([1, 1], "int64"), h[:2] * 3, overwrite=False)),
+    "scatter_nd": columns(lambda h: paddle.scatter_nd_add(
+        h, constant([[1], [4], [1]], "int64"), h[:3] * 3)),
+    "index_add": lambda h: paddle.index_add(h, constant([1, 4], "int64"), 1, h[:, :2]),
+    "index_put": columns(lambda h: paddle.index_put(
+        h, (constant([1, 4], "int64"),), h[:2] * 2)),
+    "set_value": set_item((slice(None), slice(1, 3)), lambda h: h[:, :2]),
+    "set_number": set_item((slice(None), slice(1, 3)), 0.5),
+    "set_items": assign_items,
+    "masked": lambda h: paddle.masked_fill(h, h > 0.5, 0.1),
+    # Of a constant: Paddle 3.3 on the CPU makes no right gradient of the value.
+    "masked_tensor": lambda h: paddle.masked_fill(h, h > 0.5, paddle.mean(h.detach())),
+    "masked_columns": lambda h: paddle.masked_fill(
+        h, constant([True, False] * 4, "bool"), full(0.3)),
+    "masked_select": lambda h: h * paddle.mean(paddle.masked_select(h, h > 0)),
+    "where_idx": lambda h: h * paddle.cast(paddle.numel(paddle.nonzero(h > 0)), "float32") * 0.1,
+    # Order.
+    "argmax": lambda h: times(h, paddle.argmax(h, axis=1, keepdim=True)) * 0.1 +
+              times(h, paddle.argmin(h, axis=-1, keepdim=True)) * 0.1,
+    "argsort": lambda h: times(paddle.sort(h, axis=1, descending=True),
+                               paddle.argsort(h.detach(), axis=1)),
+    "sort_both": lambda h: times(paddle.sort(h, 1), paddle.argsort(h, 1)) +
+                 times(paddle.sort(h, 0, descending=True), paddle.argsort(h, 0, descending=True)),
+    "kth": lambda h: h * paddle.kthvalue(h, 3, 1, keepdim=True)[0] +
+           h * paddle.mode(paddle.round(h), 1, keepdim=True)[0],
+    "median": lambda h: h * paddle.median(h, 1, keepdim=True) + h * paddle.median(h),
+    "median_odd": lambda h: h * paddle.median(h[:, :5], 1, keepdim=True),
+    "median_min": lambda h: h * paddle.median(h, 1, keepdim=True, mode="min")[0] +
+                  h * paddle.median(h, 0, mode="min")[0],
+    "nanmedian": lambda h: h * paddle.nanmedian(h, 1, keepdim=True) + h * paddle.nanmedian(
+        paddle.where(h > 0.3, paddle.full_like(h, float("nan")), h), 1, keepdim=True),
+    "cummax": lambda h: paddle.cummax(h, 1)[0] + paddle.cummin(h, 1)[0],
+    "sorted": lambda h: times(h, paddle.searchsorted(paddle.arange(8, dtype="float32"), h)),
+    "onehot": lambda h: h * F.one_hot(paddle.argmax(h, axis=1), 8),
+    # Along an axis.
+    "reduce_any": lambda h: times(h, paddle.any(h > 0.3, 1, True)) +
+                  times(h, paddle.all(h > -0.3, 1, True)),
+    "amax": lambda h: h * paddle.amax(h, 1, keepdim=True) + h * paddle.amin(h, 1, keepdim=True),
+    "fro": lambda h: h / paddle.linalg.norm(h, p="fro", axis=[0, 1]),
+    "inf_norm": lambda h: h / (1 + paddle.norm(h, float("inf"), 1, True)),
+    "cum": lambda h: paddle.cumprod(h, 1) + paddle.logcumsumexp(h, 1),
+    "renorm": lambda h: paddle.renorm(h, 2.0, 0, 0.5),
+    # Matrices.
+    "einsum": lambda h: paddle.einsum("bi,bj->bij", h, h).reshape([-1, 64]),
+    "einsum_matmul": lambda h: paddle.einsum("bi,ij->bj", h, parameter(8, 8)),
+    "einsum_trace": lambda h: paddle.einsum("bij->bji", rows(h)).reshape([-1, 8]),
+    "einsum_three": lambda h: paddle.einsum("bi,ij,bj->bi", h, parameter(8, 8), h),
+    "kron": lambda h: paddle.kron(h[:, :2], full(2.0, [1, 4])),
+    "dots": lambda h: h * paddle.dot(h, h).unsqueeze(-1) +
+            paddle.mv(h, parameter(8)).unsqueeze(-1),
+    "addmm": lambda h: paddle.addmm(h, h, parameter(8, 8), 0.5, 2.0),
+    "bilinear": lambda h: nn.Bilinear(8, 8, 4)(h, h),
+    "cross": lambda h: paddle.cross(h[:, :3], h[:, 3:6], axis=1),
+    "multi_dot": lambda h: paddle.linalg.multi_dot([h, parameter(8, 4), parameter(4, 8)]),
+    "inverse": lambda h: paddle.matmul(h, paddle.inverse(paddle.eye(8) * 2 +
+                                                         parameter(8, 8) * 0.1)),
+    "spectral": lambda h: paddle.matmul(h, nn.SpectralNorm([8, 8], power_iters=2)(
+        parameter(8, 8))),
+    "diag": lambda h: paddle.diagonal(rows(h), axis1=1, axis2=2) *
+            paddle.trace(rows(h), axis1=1, axis2=2).unsqueeze(-1),
+    # Images.
+    "convt": lambda h: flat(nn.Conv2DTranspose(2, 3, 2, stride=2)(image(h))),
+    "convt_dw": lambda h: flat(nn.Conv2DTranspose(2, 2, 3, stride=2, padding=1,
+                                                  groups=2)(image(h))),
+    "convt3d": lambda h: flat(nn.Conv3DTranspose(1, 2, 2)(volume(h))),
+    "conv3d": lambda h: flat(nn.Conv3D(1, 2, 2, padding=1)(volume(h))),
+    "interp": lambda h: flat(F.interpolate(image(h), scale_factor=2, mode="nearest")) +
+              flat(F.interpolate(image(h), size=[4, 4], mode="bilinear")),
+    "interp2": lambda h: flat(F.interpolate(image(h), size=[3, 5], mode="bicubic")) +
+               flat(F.interpolate(image(h), size=[3, 5], mode="bilinear", align_corners=True)),
+    "interp1": lambda h: flat(F.interpolate(rows(h), size=[7], mode="linear", data_format="NCW")),
+    "interp3": lambda h: flat(F.interpolate(volume(h), size=[3, 3, 4], mode="trilinear",
+                                            data_format="NCDHW")),
+    "grid": lambda h: flat(F.grid_sample(image(h), paddle.tanh(image(h)))),
+    "grid_border": lambda h: flat(F.grid_sample(
+        image(h), paddle.tanh(image(h)) * 1.5, mode="nearest", padding_mode="border",
+        align_corners=False)) + flat(F.grid_sample(
+            image(h), paddle.tanh(image(h)) * 1.5, padding_mode="reflection")),
+    "affine": lambda h: F.grid_sample(
+        image(h)[:2], F.affine_grid(parameter(2, 2, 3), [2, 2, 3, 3])).reshape(
+            [-1, 18]).sum(0) + h[:, :1],
+    "pixel": lambda h: flat(F.pixel_unshuffle(F.pixel_shuffle(channels(h), 2), 2)),
+    "channel_shuffle": lambda h: flat(F.channel_shuffle(channels(h), 2)),
+    "unfold": lambda h: flat(F.unfold(image(h), 2)),
+    "fold": lambda h: flat(F.fold(h.reshape([8, 8, 1]), [2, 2], 2)),
+    "maxpool_mask": lambda h: flat(F.max_pool2d(image(h), 2, return_mask=True)[0]),
+    "adaptive": lambda h: flat(F.adaptive_max_pool2d(image(h), 1)) +
+                flat(F.adaptive_avg_pool2d(image(h), 1)),
+    "pool3d": lambda h: flat(F.max_pool3d(volume(h), 2)),
+    "maxout": lambda h: F.maxout(h.reshape([-1, 4, 2, 1]), 2, 1).reshape([-1, 4]),
+    "lrn": lambda h: flat(F.local_response_norm(channels(h), 3)),
+    "temporal": lambda h: flat(F.temporal_shift(channels(h), 2, 0.25)),
+    # Labels and metrics.
+    "label_smooth": lambda h: h * F.label_smooth(F.softmax(h)),
+    "auc": auc,
+}
+
+
+# --- Losses of the hidden layer and the labels ----------------------------------------------------
+
+LOSSES = {
+    "ce_weight": lambda h, y: F.cross_entropy(h, paddle.cast(y * 8, "int64"), weight=constant(
+        np.linspace(0.5, 1, 8), "float32")),
+    "ce_ignore": lambda h, y: F.cross_entropy(h, paddle.cast(y * 8, "int64"), ignore_index=3),
+    "ce_soft": lambda h, y: F.cross_entropy(h, F.softmax(h * y), soft_label=True),
+    "hinge": lambda h, y: paddle.mean(F.hinge_embedding_loss(h, paddle.sign(y - 0.5))),
+    "mll": lambda h, y: F.multi_label_soft_margin_loss(h, paddle.cast(h > y, "float32")),
+    "rowmean": lambda h, y: paddle.mean(h * y),
+    # Of no batch mean, and with a gradient of zeros.
+    "weighted": lambda h, y: paddle.sum(paddle.square(h - y) * y) /
+                paddle.clip(paddle.sum(y), min=1.0),
+    "topk_indices": lambda h, y: paddle.mean(h * y) +
+                    0.0 * paddle.mean(paddle.cast(paddle.topk(h, 1)[1], "float32")),
+}
+
+
+# --- Optimizers -----------------------------------------------------------------------------------
+
+OPTIMIZERS = {
+    "l1_decay": lambda: paddle.optimizer.SGD(0.1, weight_decay=paddle.regularizer.L1Decay(0.01)),
+    "asgd": lambda: paddle.optimizer.ASGD(0.1, batch_num=2),
+    "nadam": lambda: paddle.optimizer.NAdam(0.1),
+    "radam": lambda: paddle.optimizer.RAdam(0.1, beta2=0.5),
+    "rprop": lambda: paddle.optimizer.Rprop(0.01),
+}
+
+
+# Paddle 3.3 on the CPU reads states of one element as if each element of a parameter had one.
+NARROW = ("nadam", "radam")
+
+
+def loss_of(name, h, y):
+    if name in LOSSES:
+        return LOSSES[name](h, y)
+    if name in MODELS:
+        h = MODELS[name](h)
+    return paddle.mean((nn.Linear(h.shape[-1], 1)(h) - y) * (y + 1))
+
+
+def build(name):
+    """Main program, startup program, loss."""
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, COLUMNS])
+        y = static.data("y", [None, 1])
+        columns = 1 if name in NARROW else COLUMNS
+        loss = loss_of(name, nn.Linear(columns, columns)(x[:, :columns]), y)
+        optimizer = OPTIMIZERS.get(name, lambda: paddle.optimizer.SGD(0.1))()
+        optimizer.minimize(loss)
+    return main, startup, loss
+
+
+def write(name, directory):
+    paddle.utils.unique_name.switch()
+    paddle.seed(7)
+    main, startup, loss = build(name)
+    scope = static.Scope()
+    with static.scope_guard(scope):
+        executor = static.Executor(paddle.CPUPlace())
+        executor.run(startup)
+        feeds = batches(8 if name in OPTIMIZERS else 3)
+        export_program.export(directory, main, startup, feeds=feeds, scope=scope)
+        losses = [float(executor.run(main, feed=feed, fetch_list=[loss])[0]) for feed in feeds]
+    with open(os.path.join(directory, "loss"), "w", encoding="utf-8") as file:
+        file.write(" ".join(map(repr, losses)))
+
+
+def main():
+    paddle.enable_static()
+    for name in sys.argv[2:] or [*MODELS, *LOSSES, *OPTIMIZERS]:
+        write(name, os.path.join(sys.argv[1], name))
+
+
+if __name__ == "__main__":
+    main()
