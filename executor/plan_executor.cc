@@ -75,11 +75,18 @@ absl::Status PlanExecutor::Init() {
   resources_.place = options_.place;
   resources_.memories = {options_.device->memory(), options_.host_memory};
   WEFT_RETURN_IF_ERROR(BindVariables());
+  const bool is_plain = absl::c_all_of(plan.instructions, [](const Plan::Instruction& each) {
+    return each.kind == Plan::Instruction::Kind::kRunOp && each.stream == 0;
+  });
+  if (options_.next_ops && !is_plain) {
+    return absl::InvalidArgumentError(
+        "a step that runs in ranges of ops: expected one stream and no blocks");
+  }
   resources_.is_accessed.resize(plan.variables.size(), false);
   for (int v : options_.accessed) resources_.is_accessed[v] = true;
   // Otherwise each op is looked at.
-  resources_.joins_ops =
-      !options_.check_nan && !options_.trace && options_.device->memory()->IsHost();
+  resources_.joins_ops = !options_.check_nan && !options_.trace && !options_.next_ops &&
+                         options_.device->memory()->IsHost();
   resources_.groups_collectives = !options_.check_nan && !options_.trace;
   for (const RingKey& ring : plan.rings) {
     resources_.communicators.push_back(OutsideOfRing());
@@ -282,16 +289,37 @@ absl::Status PlanExecutor::Launch() {
 }
 
 absl::Status PlanExecutor::LaunchAll() {
+  if (options_.next_ops) return LaunchRanges();
+  return LaunchInstructions(0, static_cast<int>(step_->instructions().size()));
+}
+
+absl::Status PlanExecutor::LaunchRanges() {
+  const std::vector<Plan::Instruction>& instructions = step_->instructions();
+  // Of the first instruction that runs this op or a later one.
+  const auto position = [&instructions](int op) {
+    const auto found = absl::c_partition_point(
+        instructions, [op](const Plan::Instruction& each) { return each.index < op; });
+    return static_cast<int>(found - instructions.begin());
+  };
+  for (;;) {
+    WEFT_ASSIGN_OR_RETURN(const absl::optional<OpRange> ops, options_.next_ops());
+    if (!ops.has_value()) return absl::OkStatus();
+    WEFT_RETURN_IF_ERROR(LaunchInstructions(position(ops->begin), position(ops->end)));
+    WEFT_RETURN_IF_ERROR(streams_[0]->Synchronize());
+  }
+}
+
+absl::Status PlanExecutor::LaunchInstructions(int begin, int end) {
   using Kind = Plan::Instruction::Kind;
   const std::vector<Plan::Instruction>& instructions = step_->instructions();
   const std::vector<Plan::Branch>& branches = step_->branches();
   frames_.clear();
   TrackIteration();
-  for (int next = 0;;) {
+  for (int next = begin;;) {
     while (!frames_.empty() && next == branches[frames_.back().branch].end) {
       WEFT_ASSIGN_OR_RETURN(next, EndBlock());
     }
-    if (next == static_cast<int>(instructions.size())) return absl::OkStatus();
+    if (next == end) return absl::OkStatus();
     const Plan::Instruction& instruction = instructions[next++];
     Stream* stream = streams_[instruction.stream].get();
     const int index = instruction.index;

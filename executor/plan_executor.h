@@ -28,6 +28,12 @@
 
 namespace weft {
 
+// Ops of a plan, by index.
+struct OpRange {
+  int begin = 0;
+  int end = 0;
+};
+
 // What a plan needs to run. All pointers must outlive the executor.
 struct PlanExecutorOptions {
   const Plan* plan = nullptr;
@@ -62,6 +68,10 @@ struct PlanExecutorOptions {
   GraphMode graph = GraphMode::kOff;
   // Of a worker or a parameter server; null: the plan has no ops between them.
   ServerPort* servers = nullptr;
+  // Which ops run next in a step; none: the step is done. For a plan of one stream without blocks,
+  // whose values of a step do not pass from one range to another (executor/key_sections.h). Empty:
+  // all ops run, in order.
+  std::function<absl::StatusOr<absl::optional<OpRange>>()> next_ops;
   // Called immediately from the stream of an op that failed, so that other ranks need not wait for
   // this one. Not called for ops that are skipped because of it. May be empty.
   std::function<void(const absl::Status&)> on_error;
@@ -162,6 +172,9 @@ class PlanExecutor {
   std::string GraphObstacle() const;
   absl::Status Launch();
   absl::Status LaunchAll();
+  absl::Status LaunchRanges();
+  // Of the bound step.
+  absl::Status LaunchInstructions(int begin, int end);
   absl::StatusOr<int> Enter(int branch);
   absl::StatusOr<int> EndBlock();
   absl::StatusOr<bool> Holds(const Plan::Branch& branch);

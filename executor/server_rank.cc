@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -40,6 +41,8 @@ std::string NameOfPart(int server, absl::string_view variable) {
   return absl::StrCat("@server/", server, "/", variable);
 }
 
+std::string NameOfMemory(int server) { return absl::StrCat("@server_memory/", server); }
+
 template <typename T>
 void DivideBy(int count, Tensor* tensor) {
   T* values = tensor->data<T>();
@@ -77,6 +80,7 @@ absl::Status ServerRank::RunThread() {
   options.timeout_s = job_.options.timeout_s;
   options.is_aborted = [this] { return job_.failures->any(); };
   options.servers = this;
+  options.next_ops = [this] { return NextSection(); };
   WEFT_ASSIGN_OR_RETURN(executor_, PlanExecutor::Create(options));
   for (auto& [key, state] : keys_) {
     const std::string& param = job_.servers.keys.at(key).param;
@@ -106,6 +110,8 @@ absl::Status ServerRank::Prepare() {
     state.next_push.resize(group.num_workers, step_);
     state.applied.resize(group.num_workers, step_);
   }
+  is_async_ = group.keys.at(keys_.begin()->first).is_async;
+  sections_.emplace(FindKeySections(*plan_));
   return ExpectMessages();
 }
 
@@ -205,18 +211,14 @@ absl::Status ServerRank::SetFromCheckpoint() {
 
 absl::Status ServerRank::RunSteps() {
   const int64_t begin = step_, every = job_.options.checkpoint_every;
-  const bool is_async = job_.servers.keys.at(keys_.begin()->first).is_async;
-  const int rounds = is_async ? job_.servers.num_workers : 1;
   for (;; ++step_) {
     const bool is_due = every > 0 && step_ > begin && step_ % every == 0;
     if (is_due) WEFT_RETURN_IF_ERROR(GiveState());
     WEFT_ASSIGN_OR_RETURN(const bool begins, WaitForStep());
     if (!begins) return is_due ? absl::OkStatus() : GiveState();
-    for (int round = 0; round < rounds; ++round) {
-      if (round > 0) WEFT_RETURN_IF_ERROR(WaitForStep().status());
-      job_.steps->AskToStop();
-      WEFT_RETURN_IF_ERROR(executor_->RunStep());
-    }
+    job_.steps->AskToStop();
+    sections_->BeginStep(is_async_ ? job_.servers.num_workers : 1);
+    WEFT_RETURN_IF_ERROR(executor_->RunStep());
   }
 }
 
@@ -227,22 +229,49 @@ absl::Status ServerRank::GiveState() {
   return job_.states->Pass(rank_ - job_.world.first, std::move(state));
 }
 
-bool ServerRank::HasPushes() const {
-  return absl::c_any_of(keys_, [](const auto& key) { return !key.second.order.empty(); });
-}
-
 bool ServerRank::HasEnded() const {
   return static_cast<int>(ended_.size()) == job_.servers.num_workers;
 }
 
 absl::StatusOr<bool> ServerRank::WaitForStep() {
   // Workers compute, for as long as they like.
-  while (!HasPushes() && !HasEnded()) {
+  while (num_pushes_ == 0 && !HasEnded()) {
     WEFT_ASSIGN_OR_RETURN(absl::optional<ServerMessage> message,
                           job_.servers.post->mailbox(rank_)->Take(absl::nullopt));
     WEFT_RETURN_IF_ERROR(Handle(*std::move(message)));
   }
-  return HasPushes();
+  return num_pushes_ > 0;
+}
+
+absl::StatusOr<absl::optional<OpRange>> ServerRank::NextSection() {
+  if (running_ >= 0) sections_->EndRun(running_);
+  running_ = -1;
+  if (sections_->IsDone()) return absl::optional<OpRange>();
+  WEFT_RETURN_IF_ERROR(WaitForSection());
+  running_ = sections_->Next();
+  return absl::optional<OpRange>(sections_->section(running_).ops);
+}
+
+absl::Status ServerRank::WaitForSection() {
+  // Asynchronous workers may be many steps apart.
+  if (is_async_) WEFT_RETURN_IF_ERROR(WaitForStep().status());
+  return WaitForMessages(
+      job_.servers, job_.servers.post->mailbox(rank_), [this] { return sections_->HasNext(); },
+      [this](ServerMessage message) { return Handle(std::move(message)); },
+      [this] { return WaitText(); });
+}
+
+std::string ServerRank::WaitText() const {
+  const absl::optional<int64_t> key = sections_->FirstLateKey();
+  if (!key.has_value()) return absl::StrCat("rank ", rank_, " (server ", index_, ") waits");
+  std::vector<int> late;
+  const KeyState& state = keys_.at(*key);
+  for (size_t worker = 0; worker < state.pushes.size(); ++worker) {
+    if (state.pushes[worker].empty()) late.push_back(static_cast<int>(worker));
+  }
+  return absl::StrCat("rank ", rank_, " (server ", index_, ") waits for the gradient of ",
+                      job_.servers.keys.at(*key).param, " from ",
+                      late.size() == 1 ? "rank " : "ranks ", absl::StrJoin(late, ", "));
 }
 
 absl::Status ServerRank::Run(const Plan::PlanOp& op, absl::Span<const Tensor* const> inputs,
@@ -260,9 +289,15 @@ absl::Status ServerRank::Handle(ServerMessage message) {
   }
   KeyState& state = keys_.at(message.key);
   if (message.kind == ServerMessage::Kind::kPush) {
+    const int64_t key = message.key;
+    std::deque<ServerMessage>& pushes = state.pushes[message.from];
+    if (pushes.empty()) ++state.num_pushed;
+    ++num_pushes_;
+    push_bytes_.Add(BytesOf(message));
     state.order.push_back(message.from);
     ++state.next_push[message.from];
-    state.pushes[message.from].push_back(std::move(message));
+    pushes.push_back(std::move(message));
+    sections_->SetComplete(key, IsComplete(state));
     return absl::OkStatus();
   }
   if (message.kind == ServerMessage::Kind::kPrefetch)
@@ -286,9 +321,8 @@ absl::Status ServerRank::CheckMessage(const ServerMessage& message) const {
                             job_.servers.keys.at(message.key), state.expected);
 }
 
-bool ServerRank::IsReady(const KeyState& state) const {
-  if (job_.servers.keys.at(keys_.begin()->first).is_async) return !state.order.empty();
-  return absl::c_none_of(state.pushes, [](const auto& pushes) { return pushes.empty(); });
+bool ServerRank::IsComplete(const KeyState& state) const {
+  return state.num_pushed >= (is_async_ ? 1 : job_.servers.num_workers);
 }
 
 bool ServerRank::IsAnswered(const KeyState& state, const ServerMessage& pull) const {
@@ -318,6 +352,7 @@ absl::Status ServerRank::AnswerPrefetch(KeyState* state, ServerMessage prefetch)
   WEFT_RETURN_IF_ERROR(Answer(*state, prefetch));
   Tensor sent = RowsOf(*state->param, prefetch.tensors[0]);
   const bool is_final = IsFinal(*state, prefetch);
+  prefetched_bytes_.Add(static_cast<int64_t>(sent.bytes()));
   state->prefetched.push_back({std::move(prefetch), std::move(sent)});
   return is_final ? SendChanges(state) : absl::OkStatus();
 }
@@ -343,40 +378,41 @@ absl::Status ServerRank::SendChanges(KeyState* state) {
     changes.step = rows.prefetch.step;
     changes.request = rows.prefetch.request;
     changes.tensors = ChangesOf(*state->param, rows);
+    prefetched_bytes_.Add(-static_cast<int64_t>(rows.sent.bytes()));
     WEFT_RETURN_IF_ERROR(job_.servers.post->Send(rows.prefetch.from, std::move(changes)));
   }
   return absl::OkStatus();
 }
 
+ServerMessage ServerRank::TakePush(int64_t key, int worker) {
+  KeyState& state = keys_.at(key);
+  state.last_worker = worker;
+  ServerMessage push = std::move(state.pushes[worker].front());
+  state.pushes[worker].pop_front();
+  if (state.pushes[worker].empty()) --state.num_pushed;
+  --num_pushes_;
+  state.order.erase(absl::c_find(state.order, worker));
+  return push;
+}
+
 absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* const> outputs) {
   const int64_t key = op.kernel_spec.attrs.Int(kServerKeyAttr);
   KeyState& state = keys_.at(key);
-  const ServedKey& served = job_.servers.keys.at(key);
-  const auto what = [&] {
-    std::vector<int> late;
-    for (size_t worker = 0; worker < state.pushes.size(); ++worker) {
-      if (state.pushes[worker].empty()) late.push_back(static_cast<int>(worker));
-    }
-    return absl::StrCat("rank ", rank_, " (server ", index_, ") waits for the gradient of ",
-                        served.param, " from ", late.size() == 1 ? "rank " : "ranks ",
-                        absl::StrJoin(late, ", "));
-  };
-  WEFT_RETURN_IF_ERROR(WaitForMessages(
-      job_.servers, job_.servers.post->mailbox(rank_), [&] { return IsReady(state); },
-      [this](ServerMessage message) { return Handle(std::move(message)); }, what));
-  std::vector<ServerMessage> pushes;
-  const auto take = [&](int worker) {
-    state.last_worker = worker;
-    pushes.push_back(std::move(state.pushes[worker].front()));
-    state.pushes[worker].pop_front();
-    state.order.erase(absl::c_find(state.order, worker));
-  };
-  if (served.is_async) {
-    take(state.order.front());
-  } else {
-    for (int worker = 0; worker < job_.servers.num_workers; ++worker) take(worker);
+  if (!IsComplete(state)) {  // else the section would not run
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected one op that receives key ", key, ", found another"));
   }
+  std::vector<ServerMessage> pushes;
+  if (is_async_) {
+    pushes.push_back(TakePush(key, state.order.front()));
+  } else {
+    for (int worker = 0; worker < job_.servers.num_workers; ++worker) {
+      pushes.push_back(TakePush(key, worker));
+    }
+  }
+  sections_->SetComplete(key, IsComplete(state));
   WEFT_RETURN_IF_ERROR(Merge(op, pushes, outputs[op.kernel_spec.Output("Grad")]));
+  for (const ServerMessage& push : pushes) push_bytes_.Add(-BytesOf(push));
   // The scalars are equal on all workers, or those of the only one.
   size_t next = pushes[0].has_no_rows ? 0 : 1;
   for (const char* slot : {"LearningRate", "Others"}) {
@@ -465,6 +501,43 @@ absl::StatusOr<std::map<std::string, Tensor>> ServerRank::Held() {
     WEFT_ASSIGN_OR_RETURN(held[name], value->tensor.ToHost());
   }
   return held;
+}
+
+ServerMemory ServerRank::memory() {
+  ServerMemory memory;
+  std::set<const Tensor*> params;
+  for (const auto& [key, state] : keys_) params.insert(state.param);
+  for (const StateVariable& variable : state_) {
+    const Value* const value = scope_.Find(variable.name);
+    if (value == nullptr || !value->tensor.allocated()) continue;
+    const bool is_param = params.count(&value->tensor) > 0;
+    (is_param ? memory.parameters : memory.state) += static_cast<int64_t>(value->tensor.bytes());
+  }
+  memory.pushes = push_bytes_.most;
+  memory.prefetched = prefetched_bytes_.most;
+  return memory;
+}
+
+void AddMemory(int index, const ServerMemory& memory, std::map<std::string, Tensor>* values) {
+  Tensor& numbers = (*values)[NameOfMemory(index)];
+  numbers.Resize(DType::kInt64, {4});
+  int64_t* const to = numbers.data<int64_t>();
+  to[0] = memory.parameters;
+  to[1] = memory.state;
+  to[2] = memory.pushes;
+  to[3] = memory.prefetched;
+}
+
+std::vector<ServerMemory> TakeMemory(int num_servers, std::map<std::string, Tensor>* values) {
+  std::vector<ServerMemory> memories(num_servers);
+  for (int server = 0; server < num_servers; ++server) {
+    const auto found = values->find(NameOfMemory(server));
+    if (found == values->end()) continue;
+    const int64_t* const from = found->second.data<int64_t>();
+    memories[server] = {from[0], from[1], from[2], from[3]};
+    values->erase(found);
+  }
+  return memories;
 }
 
 absl::Status JoinParts(int num_servers, std::map<std::string, Tensor>* values) {
