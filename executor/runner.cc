@@ -28,6 +28,7 @@
 #include "executor/run_messages.h"
 #include "executor/run_state.h"
 #include "executor/server_rank.h"
+#include "executor/server_values.h"
 #include "ops/analysis/group_variables.h"
 #include "ops/analysis/updates.h"
 #include "ops/kernel_util.h"

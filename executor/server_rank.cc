@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/catch_exceptions.h"
-#include "executor/local_collective.h"
+#include "executor/merged_pushes.h"
+#include "executor/server_values.h"
 #include "executor/server_wait.h"
 #include "ops/schema/server_ops.h"
 
@@ -34,19 +34,6 @@ absl::StatusOr<Tensor> CopyRows(const Tensor& whole, RowRange rows) {
   std::memcpy(part.raw(), static_cast<const char*>(on_host.raw()) + rows.begin * row_bytes,
               part.bytes());
   return part;
-}
-
-// No variable has such a name.
-std::string NameOfPart(int server, absl::string_view variable) {
-  return absl::StrCat("@server/", server, "/", variable);
-}
-
-std::string NameOfMemory(int server) { return absl::StrCat("@server_memory/", server); }
-
-template <typename T>
-void DivideBy(int count, Tensor* tensor) {
-  T* values = tensor->data<T>();
-  for (int64_t i = 0; i < tensor->size(); ++i) values[i] /= static_cast<T>(count);
 }
 
 }  // namespace
@@ -411,7 +398,7 @@ absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* cons
     }
   }
   sections_->SetComplete(key, IsComplete(state));
-  WEFT_RETURN_IF_ERROR(Merge(op, pushes, outputs[op.kernel_spec.Output("Grad")]));
+  WEFT_RETURN_IF_ERROR(MergePushes(op, pushes, &merger_, outputs[op.kernel_spec.Output("Grad")]));
   for (const ServerMessage& push : pushes) push_bytes_.Add(-BytesOf(push));
   // The scalars are equal on all workers, or those of the only one.
   size_t next = pushes[0].has_no_rows ? 0 : 1;
@@ -423,55 +410,6 @@ absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* cons
       WEFT_RETURN_IF_ERROR(outputs[of.first + i]->CopyFrom(pushes[0].tensors[next]));
     }
   }
-  return absl::OkStatus();
-}
-
-absl::Status ServerRank::Merge(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
-                               Tensor* out) {
-  const OpAttrs& attrs = op.kernel_spec.attrs;
-  if (attrs.Bool("is_sparse")) return MergeRows(op, pushes, out);
-  std::vector<const void*> in;
-  const Tensor& first = pushes[0].tensors[0];
-  for (const ServerMessage& push : pushes) {
-    in.push_back(push.tensors[0].raw());
-  }
-  CollectiveDesc desc;
-  desc.reduction = attrs.Bool("averages") ? Reduction::kAvg : Reduction::kSum;
-  desc.dtype = first.dtype();
-  desc.count = first.size();
-  WEFT_RETURN_IF_ERROR(CheckLocalCollective(desc, static_cast<int>(in.size())));
-  out->Resize(first.dtype(), first.dims());
-  RunLocalCollectiveFor(desc, in, 0, out->raw());
-  return absl::OkStatus();
-}
-
-// Rows of the same index are added in the order of the workers, as an all-reduce does.
-absl::Status ServerRank::MergeRows(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
-                                   Tensor* out) {
-  const OpAttrs& attrs = op.kernel_spec.attrs;
-  const std::vector<int64_t> shape = attrs.Ints("shape");
-  const Dims tall_dims(shape.begin(), shape.end());
-  const DType dtype = *DTypeFromProto(static_cast<int>(attrs.Int("dtype")));
-  std::vector<int64_t> numbers;
-  for (const ServerMessage& push : pushes) {
-    if (push.has_no_rows) continue;
-    const Tensor& rows = push.tensors[0];
-    numbers.insert(numbers.end(), rows.rows().begin(), rows.rows().end());
-  }
-  Dims dims = tall_dims;
-  dims[0] = static_cast<int64_t>(numbers.size());
-  Tensor values;
-  values.Resize(dtype, dims);
-  char* to = static_cast<char*>(values.raw());
-  for (const ServerMessage& push : pushes) {
-    if (push.has_no_rows || push.tensors[0].bytes() == 0) continue;
-    std::memcpy(to, push.tensors[0].raw(), push.tensors[0].bytes());
-    to += push.tensors[0].bytes();
-  }
-  WEFT_RETURN_IF_ERROR(merger_.Merge(numbers, values, tall_dims, out));
-  if (!attrs.Bool("averages")) return absl::OkStatus();
-  const int count = static_cast<int>(pushes.size());
-  dtype == DType::kFloat32 ? DivideBy<float>(count, out) : DivideBy<double>(count, out);
   return absl::OkStatus();
 }
 
@@ -516,58 +454,6 @@ ServerMemory ServerRank::memory() {
   memory.pushes = push_bytes_.most;
   memory.prefetched = prefetched_bytes_.most;
   return memory;
-}
-
-void AddMemory(int index, const ServerMemory& memory, std::map<std::string, Tensor>* values) {
-  Tensor& numbers = (*values)[NameOfMemory(index)];
-  numbers.Resize(DType::kInt64, {4});
-  int64_t* const to = numbers.data<int64_t>();
-  to[0] = memory.parameters;
-  to[1] = memory.state;
-  to[2] = memory.pushes;
-  to[3] = memory.prefetched;
-}
-
-std::vector<ServerMemory> TakeMemory(int num_servers, std::map<std::string, Tensor>* values) {
-  std::vector<ServerMemory> memories(num_servers);
-  for (int server = 0; server < num_servers; ++server) {
-    const auto found = values->find(NameOfMemory(server));
-    if (found == values->end()) continue;
-    const int64_t* const from = found->second.data<int64_t>();
-    memories[server] = {from[0], from[1], from[2], from[3]};
-    values->erase(found);
-  }
-  return memories;
-}
-
-absl::Status JoinParts(int num_servers, std::map<std::string, Tensor>* values) {
-  std::map<std::string, std::vector<Tensor>> parts;
-  for (int server = 0; server < num_servers; ++server) {
-    const std::string prefix = NameOfPart(server, "");
-    auto part = values->lower_bound(prefix);
-    while (part != values->end() && absl::StartsWith(part->first, prefix)) {
-      parts[part->first.substr(prefix.size())].push_back(std::move(part->second));
-      part = values->erase(part);
-    }
-  }
-  for (auto& [name, of] : parts) {
-    Tensor& whole = (*values)[name];
-    if (of.size() == 1) {
-      whole = std::move(of[0]);
-      continue;
-    }
-    Dims dims = of[0].dims();
-    dims[0] = 0;
-    for (const Tensor& part : of) dims[0] += part.dim(0);
-    whole = Tensor();
-    whole.Resize(of[0].dtype(), dims);
-    char* to = static_cast<char*>(whole.raw());
-    for (const Tensor& part : of) {
-      if (part.bytes() > 0) std::memcpy(to, part.raw(), part.bytes());
-      to += part.bytes();
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace weft

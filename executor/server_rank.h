@@ -49,7 +49,7 @@ class ServerRank : public ServerPort {
   absl::Status Run(const Plan::PlanOp& op, absl::Span<const Tensor* const> inputs,
                    absl::Span<Tensor* const> outputs) override;
 
-  // What it holds after the last step, by name; rows by names that only JoinParts knows. State that
+  // What it holds after the last step, by name; rows by names that JoinParts knows. State that
   // has no rows, such as powers of beta, is equal on all servers.
   absl::StatusOr<std::map<std::string, Tensor>> Held();
 
@@ -102,9 +102,6 @@ class ServerRank : public ServerPort {
   absl::Status SendChanges(KeyState* state);
   absl::Status ExpectMessages();
   absl::Status CheckMessage(const ServerMessage& message) const;
-  absl::Status Merge(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes, Tensor* out);
-  absl::Status MergeRows(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
-                         Tensor* out);
 
   RunJob& job_;
   const int index_, rank_;
@@ -130,14 +127,6 @@ class ServerRank : public ServerPort {
   std::map<int, int64_t> ended_;  // by worker: its end
   RowMerger merger_;
 };
-
-// Brings what a server keeps to process 0, among the values of servers.
-void AddMemory(int index, const ServerMemory& memory, std::map<std::string, Tensor>* values);
-// Takes it out of them: by server.
-std::vector<ServerMemory> TakeMemory(int num_servers, std::map<std::string, Tensor>* values);
-
-// Puts together the rows that servers hold (ServerRank::Held): their variables become whole.
-absl::Status JoinParts(int num_servers, std::map<std::string, Tensor>* values);
 
 }  // namespace weft
 
