@@ -58,7 +58,8 @@ TEST(StepGateTest, RankThatBeginsNoStepsStopsThoseOfOtherProcesses) {
   const std::vector<std::unique_ptr<JobLink>> links = testing::MakeLinks(2);
   {
     StepGate workers(0, int64_t{1} << 40, nullptr, links[0].get());
-    StepGate servers(0, int64_t{1} << 40, [] { return true; }, links[1].get());
+    StepGate servers(
+        0, int64_t{1} << 40, [] { return true; }, links[1].get());
     EXPECT_TRUE(workers.Begins(0));
     servers.AskToStop();
     int64_t step = 1;
