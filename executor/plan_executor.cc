@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
@@ -88,12 +87,18 @@ absl::Status PlanExecutor::Init() {
     resources_.arena_memories[static_cast<int>(DeviceKind::kHost)] = pinned;
   }
   WEFT_RETURN_IF_ERROR(BindVariables());
+  const bool is_plain = absl::c_all_of(plan.instructions, [](const Plan::Instruction& each) {
+    return each.kind == Plan::Instruction::Kind::kRunOp && each.stream == 0;
+  });
+  if (options_.next_ops && !is_plain) {
+    return absl::InvalidArgumentError(
+        "a step that runs in ranges of ops: expected one stream and no blocks");
+  }
   resources_.is_accessed.resize(plan.variables.size(), false);
   for (int v : options_.accessed) resources_.is_accessed[v] = true;
-  if (options_.check_nan) FindSlices();
   // Otherwise each op is looked at.
-  resources_.joins_ops =
-      !options_.check_nan && !options_.trace && options_.device->memory()->IsHost();
+  resources_.joins_ops = !options_.check_nan && !options_.trace && !options_.next_ops &&
+                         options_.device->memory()->IsHost();
   resources_.groups_collectives = !options_.check_nan && !options_.trace;
   for (const RingKey& ring : plan.rings) {
     resources_.communicators.push_back(OutsideOfRing());
@@ -145,50 +150,74 @@ absl::Status PlanExecutor::CheckCollectives() const {
   return absl::OkStatus();
 }
 
-// Moves to page-locked memory the host's values between steps that copies read or write; but not
-// those that share memory with others.
+// Moves to page-locked memory the persistable values of the host that copies read or write; but not
+// those that share memory with others, or may in a step.
 void PlanExecutor::PinValues() {
   const Plan& plan = *options_.plan;
   Memory* const pinned = options_.device->pinned_memory();
   if (!plan.on_two_devices || pinned == nullptr) return;
   pinned_.resize(plan.variables.size(), nullptr);
   const auto address = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
-  std::vector<std::pair<uintptr_t, int>> begins;  // of the host's values: address, variable
+  std::vector<std::pair<uintptr_t, int>> begins;  // addresses of values, and variables
   for (size_t v = 0; v < plan.variables.size(); ++v) {
     const Plan::Variable& variable = plan.variables[v];
     const Tensor& tensor = *resources_.tensors[v];
     if (variable.memory != DeviceKind::kHost || !tensor.allocated()) continue;
-    if (variable.persistable || variable.is_feed) begins.emplace_back(address(tensor.raw()), v);
+    begins.emplace_back(address(tensor.raw()), static_cast<int>(v));
   }
   std::sort(begins.begin(), begins.end());
   std::vector<bool> is_alone(plan.variables.size(), false);
   uintptr_t end = 0;  // of the values so far
   for (size_t i = 0; i < begins.size(); ++i) {
     const auto [begin, v] = begins[i];
-    const uintptr_t own_end = begin + resources_.tensors[v]->bytes();
+    const uintptr_t own_end = begin + std::max<uintptr_t>(1, resources_.tensors[v]->bytes());
     const bool is_last = i + 1 == begins.size();
-    is_alone[v] = begin >= end && (is_last || begins[i + 1].first >= std::max(own_end, begin + 1));
+    is_alone[v] = begin >= end && (is_last || begins[i + 1].first >= own_end);
     end = std::max(end, own_end);
+  }
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
+    if (!plan.variables[v].persistable || accesses_.is_loose[v]) is_alone[v] = false;
+  }
+  for (const Plan::PlanOp& op : plan.ops) {
+    if (op.make_kernel == nullptr || op.reads_inputs) continue;
+    for (int v : op.outputs) {  // in one buffer
+      if (v != Plan::kNoVariable) is_alone[v] = false;
+    }
   }
   for (const Plan::PlanOp& op : plan.ops) {
     const int v = op.is_copy ? HostVariable(op) : Plan::kNoVariable;
     if (v == Plan::kNoVariable || !is_alone[v]) continue;
     Tensor* const tensor = resources_.tensors[v];
     if (tensor->is_rows() || tensor->raw() == pinned_[v]) continue;
-    const std::shared_ptr<void> block = pinned->Allocate(tensor->bytes());
-    std::memcpy(block.get(), tensor->raw(), tensor->bytes());
+    std::shared_ptr<void> block;
+    try {
+      block = pinned->Allocate(std::max<size_t>(1, tensor->bytes()));
+    } catch (const std::bad_alloc&) {
+      continue;  // the system locks no more: copies wait for the host
+    }
+    if (tensor->bytes() > 0) std::memcpy(block.get(), tensor->raw(), tensor->bytes());
     // Not of the pinned memory, which does not outlive the device: values do.
     *tensor = Tensor::Wrap(tensor->dtype(), tensor->dims(), block, block.get(), tensor->memory());
     pinned_[v] = block.get();
   }
 }
 
-// Whether the variable of the host that a copy reads or writes has page-locked memory, which it
-// keeps in the step.
-bool PlanExecutor::IsPinned(int variable) const {
-  const Tensor& tensor = *resources_.tensors[variable];
-  if (options_.device->pinned_memory() == nullptr) return false;
-  return IsInArena(tensor) || (tensor.allocated() && tensor.raw() == pinned_[variable]);
+// Finds out which copies may be launched before the host's work that comes first: they take their
+// elements later, from or to memory that stays where it is; or what they take is there.
+void PlanExecutor::FindEarlyCopies() {
+  copies_early_.assign(options_.plan->ops.size(), false);
+  if (host_thread_ < 0) return;
+  const bool has_pinned = options_.device->pinned_memory() != nullptr;
+  for (size_t i = 0; i < options_.plan->ops.size(); ++i) {
+    const Plan::PlanOp& op = options_.plan->ops[i];
+    if (!op.is_copy || !step_->op(static_cast<int>(i)).is_static) continue;
+    const int v = HostVariable(op);
+    const Tensor& tensor = *resources_.tensors[v];
+    const bool is_pinned =
+        has_pinned && (IsInArena(tensor) || (tensor.allocated() && tensor.raw() == pinned_[v]));
+    const bool is_there = op.device == DeviceKind::kHost && !options_.plan->variables[v].is_written;
+    copies_early_[i] = is_pinned || is_there;
+  }
 }
 
 absl::Status PlanExecutor::BindVariables() {
@@ -221,6 +250,7 @@ absl::Status PlanExecutor::Bind() {
       WEFT_RETURN_IF_ERROR(UnregisterBuffers());
       PinValues();
       BindStep();
+      FindEarlyCopies();
       WEFT_RETURN_IF_ERROR(RegisterBuffers());
     }
     step_->OwnValues();
@@ -242,6 +272,11 @@ absl::Status PlanExecutor::RunStep() {
   SetKernelThreads(options_.threads);
   WEFT_RETURN_IF_ERROR(Bind());
   absl::Status status = Launch();
+  // What a device makes of results that the host lacks comes after the host's error.
+  if (host_thread_ >= 0) {
+    const absl::Status host = streams_[host_thread_]->Synchronize();
+    if (!host.ok()) status = host;
+  }
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
   for (Communicator* communicator : resources_.communicators) status.Update(communicator->Check());
   if (status.ok() && options_.trace) status = ReadMarkedTimes();
@@ -362,16 +397,37 @@ absl::Status PlanExecutor::Launch() {
 }
 
 absl::Status PlanExecutor::LaunchAll() {
+  if (options_.next_ops) return LaunchRanges();
+  return LaunchInstructions(0, static_cast<int>(step_->instructions().size()));
+}
+
+absl::Status PlanExecutor::LaunchRanges() {
+  const std::vector<Plan::Instruction>& instructions = step_->instructions();
+  // Of the first instruction that runs this op or a later one.
+  const auto position = [&instructions](int op) {
+    const auto found = absl::c_partition_point(
+        instructions, [op](const Plan::Instruction& each) { return each.index < op; });
+    return static_cast<int>(found - instructions.begin());
+  };
+  for (;;) {
+    WEFT_ASSIGN_OR_RETURN(const absl::optional<OpRange> ops, options_.next_ops());
+    if (!ops.has_value()) return absl::OkStatus();
+    WEFT_RETURN_IF_ERROR(LaunchInstructions(position(ops->begin), position(ops->end)));
+    WEFT_RETURN_IF_ERROR(streams_[0]->Synchronize());
+  }
+}
+
+absl::Status PlanExecutor::LaunchInstructions(int begin, int end) {
   using Kind = Plan::Instruction::Kind;
   const std::vector<Plan::Instruction>& instructions = step_->instructions();
   const std::vector<Plan::Branch>& branches = step_->branches();
   frames_.clear();
   TrackIteration();
-  for (int next = 0;;) {
+  for (int next = begin;;) {
     while (!frames_.empty() && next == branches[frames_.back().branch].end) {
       WEFT_ASSIGN_OR_RETURN(next, EndBlock());
     }
-    if (next == static_cast<int>(instructions.size())) return absl::OkStatus();
+    if (next == end) return absl::OkStatus();
     const Plan::Instruction& instruction = instructions[next++];
     Stream* stream = streams_[instruction.stream].get();
     const int index = instruction.index;
@@ -418,12 +474,11 @@ absl::Status PlanExecutor::LaunchAll() {
 }
 
 // Whether the launch of an op on a device takes types, places or elements from values of the host:
-// they must be there by then. A static op has the types of the bound step; copies from page-locked
-// memory have its places, and take elements in their turn.
+// they must be there by then. A static op has the types of the bound step.
 bool PlanExecutor::ReadsHostNow(int index) const {
   const BoundOp& op = step_->op(index);
   if (host_thread_ < 0 || op.stream == host_thread_) return false;
-  return !op.is_static || (op.op->is_copy && !IsPinned(HostVariable(*op.op)));
+  return !op.is_static || (op.op->is_copy && !copies_early_[index]);
 }
 
 // Whether the tasks of a stream only enqueue work.
@@ -512,7 +567,12 @@ absl::StatusOr<bool> PlanExecutor::ReadCondition(const Plan::Branch& branch) con
 }
 
 absl::Status PlanExecutor::Failed(absl::string_view op, const absl::Status& status) const {
-  const absl::Status named = Annotate(op, status);
+  absl::Status named = Annotate(op, status);
+  // An error of the host, whose results the device has used, comes first.
+  if (host_thread_ >= 0) {
+    const absl::Status host = streams_[host_thread_]->Synchronize();
+    if (!host.ok()) named = host;
+  }
   if (options_.on_error) options_.on_error(named);
   return named;
 }
@@ -547,9 +607,9 @@ absl::Status PlanExecutor::RunOneOp(int index) {
   BoundOp& bound = step_->op(index);
   const absl::Status status = TryOp(&bound);
   if (status.ok()) return status;
-  // Other ranks do not wait in vain: the device runs what is enqueued. Then the step ends with the
-  // error. The host's thread must not report it: to abort communicators, the device must be idle,
-  // which may wait for this thread.
+  // The step ends with the error. Until then, other ranks do not wait in vain: the device runs what
+  // is enqueued. The host's thread must not report it: to abort communicators, the device must be
+  // idle, which may wait for this thread.
   if (bound.stream == host_thread_) return Annotate(bound.op->name, status);
   if (bound.stream != 0 || loop_.branch < 0) return Failed(bound.op->name, status);
   return Failed(absl::StrCat(bound.op->name, ", iteration ", loop_.iterations, " of ",
@@ -748,38 +808,13 @@ absl::Status PlanExecutor::CheckFinite(const BoundOp& bound) const {
   for (size_t i = 0; i < bound.outputs.size(); ++i) {
     if (bound.outputs[i] == nullptr || !bound.outputs[i]->allocated()) continue;
     if (Enqueues(bound.stream)) WEFT_RETURN_IF_ERROR(streams_[bound.stream]->Synchronize());
-    const int variable = bound.op->outputs[i];
-    const auto buffer = slices_.find(variable);
-    if (buffer == slices_.end()) {
-      WEFT_RETURN_IF_ERROR(CheckFinite(variable));
-      continue;
-    }
-    // Nothing writes what lies between the slices.
-    for (int slice : buffer->second) WEFT_RETURN_IF_ERROR(CheckFinite(slice));
+    WEFT_ASSIGN_OR_RETURN(const Tensor output, bound.outputs[i]->ToHost());
+    const absl::string_view found = FirstNonFinite(output);
+    if (found.empty()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("makes ", found, " in variable ", NameOf(bound.op->outputs[i])));
   }
   return absl::OkStatus();
-}
-
-absl::Status PlanExecutor::CheckFinite(int variable) const {
-  WEFT_ASSIGN_OR_RETURN(const Tensor values, resources_.tensors[variable]->ToHost());
-  const absl::string_view found = FirstNonFinite(values);
-  if (found.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("makes ", found, " in variable ", NameOf(variable)));
-}
-
-// Of fused buffers: the variables of coalesce_tensor.
-void PlanExecutor::FindSlices() {
-  for (const Plan::PlanOp& op : options_.plan->ops) {
-    if (op.make_kernel == nullptr || op.reads_inputs) continue;
-    const int buffer = op.kernel_spec.Output("FusedOutput");
-    const auto slices = op.kernel_spec.outputs.find("Output");
-    if (buffer < 0 || slices == op.kernel_spec.outputs.end()) continue;
-    std::vector<int>& found = slices_[op.outputs[buffer]];
-    const auto begin = op.outputs.begin() + slices->second.first;
-    std::copy_if(begin, begin + slices->second.count, std::back_inserter(found),
-                 [](int v) { return v != Plan::kNoVariable; });
-  }
 }
 
 }  // namespace weft

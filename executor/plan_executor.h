@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -28,6 +27,12 @@
 #include "ops/tensor.h"
 
 namespace weft {
+
+// Ops of a plan, by index.
+struct OpRange {
+  int begin = 0;
+  int end = 0;
+};
 
 // What a plan needs to run. All pointers must outlive the executor.
 struct PlanExecutorOptions {
@@ -64,8 +69,13 @@ struct PlanExecutorOptions {
   GraphMode graph = GraphMode::kOff;
   // Of a worker or a parameter server; null: the plan has no ops between them.
   ServerPort* servers = nullptr;
+  // Which ops run next in a step; none: the step is done. For a plan of one stream without blocks,
+  // whose values of a step do not pass from one range to another (executor/key_sections.h). Empty:
+  // all ops run, in order.
+  std::function<absl::StatusOr<absl::optional<OpRange>>()> next_ops;
   // Called immediately from the stream of an op that failed, so that other ranks need not wait for
-  // this one. Not called for ops that are skipped because of it. May be empty.
+  // this one; for an op of the host beside a device, at the end of the step. Not called for ops
+  // that are skipped because of it. May be empty.
   std::function<void(const absl::Status&)> on_error;
 };
 
@@ -157,7 +167,7 @@ class PlanExecutor {
   absl::Status Init();
   absl::Status CheckCollectives() const;
   void PinValues();
-  bool IsPinned(int variable) const;
+  void FindEarlyCopies();
   absl::Status BindVariables();
   int64_t KeptBytes(DeviceKind device) const;
   void BindStep();
@@ -169,6 +179,9 @@ class PlanExecutor {
   absl::Status LaunchAll();
   bool ReadsHostNow(int op) const;
   bool Enqueues(int stream) const;
+  absl::Status LaunchRanges();
+  // Of the bound step.
+  absl::Status LaunchInstructions(int begin, int end);
   absl::StatusOr<int> Enter(int branch);
   absl::StatusOr<int> EndBlock();
   absl::StatusOr<bool> Holds(const Plan::Branch& branch);
@@ -193,8 +206,6 @@ class PlanExecutor {
   absl::Status CheckInputs(const BoundOp& bound) const;
   absl::Status CheckOutputs(const BoundOp& bound) const;
   absl::Status CheckFinite(const BoundOp& bound) const;
-  absl::Status CheckFinite(int variable) const;
-  void FindSlices();
 
   const PlanExecutorOptions options_;
   const PlanAccesses accesses_;
@@ -226,8 +237,8 @@ class PlanExecutor {
   int host_thread_ = -1;
   // By variable of the host: its page-locked memory, while it has that.
   std::vector<const void*> pinned_;
-  // By fused buffer, for check_nan.
-  absl::flat_hash_map<int, std::vector<int>> slices_;
+  // By op of the bound step.
+  std::vector<bool> copies_early_;
   std::vector<std::unique_ptr<Event>> events_;
   absl::optional<StepGraph> graph_;               // of the streams
   std::vector<const void*> addresses_;            // of variables and arenas, in this step

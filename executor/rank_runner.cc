@@ -192,7 +192,11 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
   WEFT_RETURN_IF_ERROR(CopyBuffers(/*all=*/true));
   memory_ = executor->memory();
   graph_use_ = executor->graph_use();
-  if (servers_.has_value()) row_traffic_ = servers_->traffic();
+  if (servers_.has_value()) {
+    row_traffic_ = servers_->traffic();
+    const absl::Span<const ServerTraffic> of_servers = servers_->traffic_of_servers();
+    server_traffic_.assign(of_servers.begin(), of_servers.end());
+  }
   return absl::OkStatus();
 }
 
@@ -309,7 +313,10 @@ absl::Status RankRunner::ReportTrace(const PlanExecutor& executor) {
   if (!job_.inputs.on_trace) return absl::OkStatus();
   std::lock_guard<std::mutex> lock(job_.trace_mutex);
   StepTrace trace{step_, rank_, &*job_.main_plan, executor.spans(), executor.waits()};
-  if (servers_.has_value()) trace.prefetches = servers_->prefetches();
+  if (servers_.has_value()) {
+    trace.prefetches = servers_->prefetches();
+    trace.server_traffic = servers_->traffic_of_servers();
+  }
   return job_.inputs.on_trace(trace);
 }
 

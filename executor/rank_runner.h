@@ -39,6 +39,7 @@ class RankRunner {
   const ValueMemory& memory() const { return memory_; }
   const GraphUse& graph_use() const { return graph_use_; }
   const RowTraffic& row_traffic() const { return row_traffic_; }
+  const std::vector<ServerTraffic>& server_traffic() const { return server_traffic_; }
 
  private:
   WorkerPort::NextFeed NextFeed();
@@ -82,6 +83,7 @@ class RankRunner {
   ValueMemory memory_;
   GraphUse graph_use_;
   RowTraffic row_traffic_;
+  std::vector<ServerTraffic> server_traffic_;
 };
 
 }  // namespace weft

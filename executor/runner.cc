@@ -28,6 +28,7 @@
 #include "executor/run_messages.h"
 #include "executor/run_state.h"
 #include "executor/server_rank.h"
+#include "executor/server_values.h"
 #include "executor/startup_buffers.h"
 #include "ops/analysis/device_placement.h"
 #include "ops/analysis/group_variables.h"
@@ -591,14 +592,17 @@ absl::StatusOr<RunResult> RunHere(const RunInputs& inputs, const RunOptions& opt
     result.memory = ranks.workers[0].memory();
     result.graph = ranks.workers[0].graph_use();
     result.rows = ranks.workers[0].row_traffic();
+    result.server_traffic = ranks.workers[0].server_traffic();
   }
   WEFT_ASSIGN_OR_RETURN(result.persistables, PersistablesHere(job, &ranks.workers));
   for (ServerRank& server : ranks.servers) {
     WEFT_ASSIGN_OR_RETURN(auto held, server.Held());
     result.persistables.merge(held);
+    AddMemory(server.index(), server.memory(), &result.persistables);
   }
   if (options.link != nullptr) WEFT_RETURN_IF_ERROR(Conclude(&job, &result));
   if (inputs.server != nullptr && job.world.process() == 0) {
+    result.server_memory = TakeMemory(options.num_servers, &result.persistables);
     WEFT_RETURN_IF_ERROR(JoinParts(options.num_servers, &result.persistables));
     WEFT_RETURN_IF_ERROR(FillServedBuffers(job, &result.persistables));
   }

@@ -23,6 +23,7 @@
 #include "executor/plan_executor.h"
 #include "executor/result_queue.h"
 #include "executor/row_traffic.h"
+#include "executor/server_traffic.h"
 #include "executor/sim_device.h"
 #include "executor/stream.h"
 #include "executor/thread_stream.h"
@@ -112,6 +113,8 @@ struct StepTrace {
   absl::Span<const std::vector<WaitSpan>> waits = {};
   // Of a worker: the rows for this step that the step before has asked for.
   absl::Span<const PrefetchSpan> prefetches = {};
+  // Of a worker: what it has exchanged with each server since the run began.
+  absl::Span<const ServerTraffic> server_traffic = {};
 };
 
 struct RunInputs {
@@ -160,6 +163,9 @@ struct RunResult {
   ValueMemory memory;
   GraphUse graph;
   RowTraffic rows;
+  std::vector<ServerTraffic> server_traffic;  // by server
+  // In process 0: by server.
+  std::vector<ServerMemory> server_memory;
 };
 
 // Runs the startup program, sets parameters, and runs the main program options.steps times: feed,

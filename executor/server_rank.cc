@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/catch_exceptions.h"
-#include "executor/local_collective.h"
+#include "executor/merged_pushes.h"
+#include "executor/server_values.h"
 #include "executor/server_wait.h"
 #include "ops/schema/server_ops.h"
 
@@ -33,17 +34,6 @@ absl::StatusOr<Tensor> CopyRows(const Tensor& whole, RowRange rows) {
   std::memcpy(part.raw(), static_cast<const char*>(on_host.raw()) + rows.begin * row_bytes,
               part.bytes());
   return part;
-}
-
-// No variable has such a name.
-std::string NameOfPart(int server, absl::string_view variable) {
-  return absl::StrCat("@server/", server, "/", variable);
-}
-
-template <typename T>
-void DivideBy(int count, Tensor* tensor) {
-  T* values = tensor->data<T>();
-  for (int64_t i = 0; i < tensor->size(); ++i) values[i] /= static_cast<T>(count);
 }
 
 }  // namespace
@@ -77,6 +67,7 @@ absl::Status ServerRank::RunThread() {
   options.timeout_s = job_.options.timeout_s;
   options.is_aborted = [this] { return job_.failures->any(); };
   options.servers = this;
+  options.next_ops = [this] { return NextSection(); };
   WEFT_ASSIGN_OR_RETURN(executor_, PlanExecutor::Create(options));
   for (auto& [key, state] : keys_) {
     const std::string& param = job_.servers.keys.at(key).param;
@@ -106,6 +97,8 @@ absl::Status ServerRank::Prepare() {
     state.next_push.resize(group.num_workers, step_);
     state.applied.resize(group.num_workers, step_);
   }
+  is_async_ = group.keys.at(keys_.begin()->first).is_async;
+  sections_.emplace(FindKeySections(*plan_));
   return ExpectMessages();
 }
 
@@ -205,18 +198,14 @@ absl::Status ServerRank::SetFromCheckpoint() {
 
 absl::Status ServerRank::RunSteps() {
   const int64_t begin = step_, every = job_.options.checkpoint_every;
-  const bool is_async = job_.servers.keys.at(keys_.begin()->first).is_async;
-  const int rounds = is_async ? job_.servers.num_workers : 1;
   for (;; ++step_) {
     const bool is_due = every > 0 && step_ > begin && step_ % every == 0;
     if (is_due) WEFT_RETURN_IF_ERROR(GiveState());
     WEFT_ASSIGN_OR_RETURN(const bool begins, WaitForStep());
     if (!begins) return is_due ? absl::OkStatus() : GiveState();
-    for (int round = 0; round < rounds; ++round) {
-      if (round > 0) WEFT_RETURN_IF_ERROR(WaitForStep().status());
-      job_.steps->AskToStop();
-      WEFT_RETURN_IF_ERROR(executor_->RunStep());
-    }
+    job_.steps->AskToStop();
+    sections_->BeginStep(is_async_ ? job_.servers.num_workers : 1);
+    WEFT_RETURN_IF_ERROR(executor_->RunStep());
   }
 }
 
@@ -227,22 +216,49 @@ absl::Status ServerRank::GiveState() {
   return job_.states->Pass(rank_ - job_.world.first, std::move(state));
 }
 
-bool ServerRank::HasPushes() const {
-  return absl::c_any_of(keys_, [](const auto& key) { return !key.second.order.empty(); });
-}
-
 bool ServerRank::HasEnded() const {
   return static_cast<int>(ended_.size()) == job_.servers.num_workers;
 }
 
 absl::StatusOr<bool> ServerRank::WaitForStep() {
   // Workers compute, for as long as they like.
-  while (!HasPushes() && !HasEnded()) {
+  while (num_pushes_ == 0 && !HasEnded()) {
     WEFT_ASSIGN_OR_RETURN(absl::optional<ServerMessage> message,
                           job_.servers.post->mailbox(rank_)->Take(absl::nullopt));
     WEFT_RETURN_IF_ERROR(Handle(*std::move(message)));
   }
-  return HasPushes();
+  return num_pushes_ > 0;
+}
+
+absl::StatusOr<absl::optional<OpRange>> ServerRank::NextSection() {
+  if (running_ >= 0) sections_->EndRun(running_);
+  running_ = -1;
+  if (sections_->IsDone()) return absl::optional<OpRange>();
+  WEFT_RETURN_IF_ERROR(WaitForSection());
+  running_ = sections_->Next();
+  return absl::optional<OpRange>(sections_->section(running_).ops);
+}
+
+absl::Status ServerRank::WaitForSection() {
+  // Asynchronous workers may be many steps apart.
+  if (is_async_) WEFT_RETURN_IF_ERROR(WaitForStep().status());
+  return WaitForMessages(
+      job_.servers, job_.servers.post->mailbox(rank_), [this] { return sections_->HasNext(); },
+      [this](ServerMessage message) { return Handle(std::move(message)); },
+      [this] { return WaitText(); });
+}
+
+std::string ServerRank::WaitText() const {
+  const absl::optional<int64_t> key = sections_->FirstLateKey();
+  if (!key.has_value()) return absl::StrCat("rank ", rank_, " (server ", index_, ") waits");
+  std::vector<int> late;
+  const KeyState& state = keys_.at(*key);
+  for (size_t worker = 0; worker < state.pushes.size(); ++worker) {
+    if (state.pushes[worker].empty()) late.push_back(static_cast<int>(worker));
+  }
+  return absl::StrCat("rank ", rank_, " (server ", index_, ") waits for the gradient of ",
+                      job_.servers.keys.at(*key).param, " from ",
+                      late.size() == 1 ? "rank " : "ranks ", absl::StrJoin(late, ", "));
 }
 
 absl::Status ServerRank::Run(const Plan::PlanOp& op, absl::Span<const Tensor* const> inputs,
@@ -260,9 +276,15 @@ absl::Status ServerRank::Handle(ServerMessage message) {
   }
   KeyState& state = keys_.at(message.key);
   if (message.kind == ServerMessage::Kind::kPush) {
+    const int64_t key = message.key;
+    std::deque<ServerMessage>& pushes = state.pushes[message.from];
+    if (pushes.empty()) ++state.num_pushed;
+    ++num_pushes_;
+    push_bytes_.Add(BytesOf(message));
     state.order.push_back(message.from);
     ++state.next_push[message.from];
-    state.pushes[message.from].push_back(std::move(message));
+    pushes.push_back(std::move(message));
+    sections_->SetComplete(key, IsComplete(state));
     return absl::OkStatus();
   }
   if (message.kind == ServerMessage::Kind::kPrefetch)
@@ -286,9 +308,8 @@ absl::Status ServerRank::CheckMessage(const ServerMessage& message) const {
                             job_.servers.keys.at(message.key), state.expected);
 }
 
-bool ServerRank::IsReady(const KeyState& state) const {
-  if (job_.servers.keys.at(keys_.begin()->first).is_async) return !state.order.empty();
-  return absl::c_none_of(state.pushes, [](const auto& pushes) { return pushes.empty(); });
+bool ServerRank::IsComplete(const KeyState& state) const {
+  return state.num_pushed >= (is_async_ ? 1 : job_.servers.num_workers);
 }
 
 bool ServerRank::IsAnswered(const KeyState& state, const ServerMessage& pull) const {
@@ -318,6 +339,7 @@ absl::Status ServerRank::AnswerPrefetch(KeyState* state, ServerMessage prefetch)
   WEFT_RETURN_IF_ERROR(Answer(*state, prefetch));
   Tensor sent = RowsOf(*state->param, prefetch.tensors[0]);
   const bool is_final = IsFinal(*state, prefetch);
+  prefetched_bytes_.Add(static_cast<int64_t>(sent.bytes()));
   state->prefetched.push_back({std::move(prefetch), std::move(sent)});
   return is_final ? SendChanges(state) : absl::OkStatus();
 }
@@ -343,40 +365,41 @@ absl::Status ServerRank::SendChanges(KeyState* state) {
     changes.step = rows.prefetch.step;
     changes.request = rows.prefetch.request;
     changes.tensors = ChangesOf(*state->param, rows);
+    prefetched_bytes_.Add(-static_cast<int64_t>(rows.sent.bytes()));
     WEFT_RETURN_IF_ERROR(job_.servers.post->Send(rows.prefetch.from, std::move(changes)));
   }
   return absl::OkStatus();
 }
 
+ServerMessage ServerRank::TakePush(int64_t key, int worker) {
+  KeyState& state = keys_.at(key);
+  state.last_worker = worker;
+  ServerMessage push = std::move(state.pushes[worker].front());
+  state.pushes[worker].pop_front();
+  if (state.pushes[worker].empty()) --state.num_pushed;
+  --num_pushes_;
+  state.order.erase(absl::c_find(state.order, worker));
+  return push;
+}
+
 absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* const> outputs) {
   const int64_t key = op.kernel_spec.attrs.Int(kServerKeyAttr);
   KeyState& state = keys_.at(key);
-  const ServedKey& served = job_.servers.keys.at(key);
-  const auto what = [&] {
-    std::vector<int> late;
-    for (size_t worker = 0; worker < state.pushes.size(); ++worker) {
-      if (state.pushes[worker].empty()) late.push_back(static_cast<int>(worker));
-    }
-    return absl::StrCat("rank ", rank_, " (server ", index_, ") waits for the gradient of ",
-                        served.param, " from ", late.size() == 1 ? "rank " : "ranks ",
-                        absl::StrJoin(late, ", "));
-  };
-  WEFT_RETURN_IF_ERROR(WaitForMessages(
-      job_.servers, job_.servers.post->mailbox(rank_), [&] { return IsReady(state); },
-      [this](ServerMessage message) { return Handle(std::move(message)); }, what));
-  std::vector<ServerMessage> pushes;
-  const auto take = [&](int worker) {
-    state.last_worker = worker;
-    pushes.push_back(std::move(state.pushes[worker].front()));
-    state.pushes[worker].pop_front();
-    state.order.erase(absl::c_find(state.order, worker));
-  };
-  if (served.is_async) {
-    take(state.order.front());
-  } else {
-    for (int worker = 0; worker < job_.servers.num_workers; ++worker) take(worker);
+  if (!IsComplete(state)) {  // else the section would not run
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected one op that receives key ", key, ", found another"));
   }
-  WEFT_RETURN_IF_ERROR(Merge(op, pushes, outputs[op.kernel_spec.Output("Grad")]));
+  std::vector<ServerMessage> pushes;
+  if (is_async_) {
+    pushes.push_back(TakePush(key, state.order.front()));
+  } else {
+    for (int worker = 0; worker < job_.servers.num_workers; ++worker) {
+      pushes.push_back(TakePush(key, worker));
+    }
+  }
+  sections_->SetComplete(key, IsComplete(state));
+  WEFT_RETURN_IF_ERROR(MergePushes(op, pushes, &merger_, outputs[op.kernel_spec.Output("Grad")]));
+  for (const ServerMessage& push : pushes) push_bytes_.Add(-BytesOf(push));
   // The scalars are equal on all workers, or those of the only one.
   size_t next = pushes[0].has_no_rows ? 0 : 1;
   for (const char* slot : {"LearningRate", "Others"}) {
@@ -387,55 +410,6 @@ absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* cons
       WEFT_RETURN_IF_ERROR(outputs[of.first + i]->CopyFrom(pushes[0].tensors[next]));
     }
   }
-  return absl::OkStatus();
-}
-
-absl::Status ServerRank::Merge(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
-                               Tensor* out) {
-  const OpAttrs& attrs = op.kernel_spec.attrs;
-  if (attrs.Bool("is_sparse")) return MergeRows(op, pushes, out);
-  std::vector<const void*> in;
-  const Tensor& first = pushes[0].tensors[0];
-  for (const ServerMessage& push : pushes) {
-    in.push_back(push.tensors[0].raw());
-  }
-  CollectiveDesc desc;
-  desc.reduction = attrs.Bool("averages") ? Reduction::kAvg : Reduction::kSum;
-  desc.dtype = first.dtype();
-  desc.count = first.size();
-  WEFT_RETURN_IF_ERROR(CheckLocalCollective(desc, static_cast<int>(in.size())));
-  out->Resize(first.dtype(), first.dims());
-  RunLocalCollectiveFor(desc, in, 0, out->raw());
-  return absl::OkStatus();
-}
-
-// Rows of the same index are added in the order of the workers, as an all-reduce does.
-absl::Status ServerRank::MergeRows(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
-                                   Tensor* out) {
-  const OpAttrs& attrs = op.kernel_spec.attrs;
-  const std::vector<int64_t> shape = attrs.Ints("shape");
-  const Dims tall_dims(shape.begin(), shape.end());
-  const DType dtype = *DTypeFromProto(static_cast<int>(attrs.Int("dtype")));
-  std::vector<int64_t> numbers;
-  for (const ServerMessage& push : pushes) {
-    if (push.has_no_rows) continue;
-    const Tensor& rows = push.tensors[0];
-    numbers.insert(numbers.end(), rows.rows().begin(), rows.rows().end());
-  }
-  Dims dims = tall_dims;
-  dims[0] = static_cast<int64_t>(numbers.size());
-  Tensor values;
-  values.Resize(dtype, dims);
-  char* to = static_cast<char*>(values.raw());
-  for (const ServerMessage& push : pushes) {
-    if (push.has_no_rows || push.tensors[0].bytes() == 0) continue;
-    std::memcpy(to, push.tensors[0].raw(), push.tensors[0].bytes());
-    to += push.tensors[0].bytes();
-  }
-  WEFT_RETURN_IF_ERROR(merger_.Merge(numbers, values, tall_dims, out));
-  if (!attrs.Bool("averages")) return absl::OkStatus();
-  const int count = static_cast<int>(pushes.size());
-  dtype == DType::kFloat32 ? DivideBy<float>(count, out) : DivideBy<double>(count, out);
   return absl::OkStatus();
 }
 
@@ -467,34 +441,19 @@ absl::StatusOr<std::map<std::string, Tensor>> ServerRank::Held() {
   return held;
 }
 
-absl::Status JoinParts(int num_servers, std::map<std::string, Tensor>* values) {
-  std::map<std::string, std::vector<Tensor>> parts;
-  for (int server = 0; server < num_servers; ++server) {
-    const std::string prefix = NameOfPart(server, "");
-    auto part = values->lower_bound(prefix);
-    while (part != values->end() && absl::StartsWith(part->first, prefix)) {
-      parts[part->first.substr(prefix.size())].push_back(std::move(part->second));
-      part = values->erase(part);
-    }
+ServerMemory ServerRank::memory() {
+  ServerMemory memory;
+  std::set<const Tensor*> params;
+  for (const auto& [key, state] : keys_) params.insert(state.param);
+  for (const StateVariable& variable : state_) {
+    const Value* const value = scope_.Find(variable.name);
+    if (value == nullptr || !value->tensor.allocated()) continue;
+    const bool is_param = params.count(&value->tensor) > 0;
+    (is_param ? memory.parameters : memory.state) += static_cast<int64_t>(value->tensor.bytes());
   }
-  for (auto& [name, of] : parts) {
-    Tensor& whole = (*values)[name];
-    if (of.size() == 1) {
-      whole = std::move(of[0]);
-      continue;
-    }
-    Dims dims = of[0].dims();
-    dims[0] = 0;
-    for (const Tensor& part : of) dims[0] += part.dim(0);
-    whole = Tensor();
-    whole.Resize(of[0].dtype(), dims);
-    char* to = static_cast<char*>(whole.raw());
-    for (const Tensor& part : of) {
-      if (part.bytes() > 0) std::memcpy(to, part.raw(), part.bytes());
-      to += part.bytes();
-    }
-  }
-  return absl::OkStatus();
+  memory.pushes = push_bytes_.most;
+  memory.prefetched = prefetched_bytes_.most;
+  return memory;
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_SERVER_RANK_H_
 #define WEFT_EXECUTOR_SERVER_RANK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "executor/key_sections.h"
 #include "executor/plan_executor.h"
 #include "executor/run_job.h"
 #include "executor/scope.h"
@@ -18,6 +20,7 @@
 #include "executor/server_checks.h"
 #include "executor/server_part.h"
 #include "executor/server_port.h"
+#include "executor/server_traffic.h"
 #include "executor/stream.h"
 #include "ops/merge_rows.h"
 
@@ -26,10 +29,10 @@ namespace weft {
 // Its parameters, and the work of its thread: the server's part of the servers' program, once in
 // each step, or, if updates do not wait for all workers, once for each worker in each step.
 //
-// One thread does all. While the program waits for gradients, the thread answers who asks for
-// parameters; between the arrival of a gradient and the op that serves the updated parameter it
-// does not, so that nobody sees a half of an update. Gradients are merged in the order of the
-// workers, with the bits of an all-reduce.
+// One thread does all. A section of the program (executor/key_sections.h) runs as soon as the
+// gradients of its keys are complete, in whatever order they come. Until then the thread answers
+// who asks for parameters; while a section runs it does not, so that nobody sees a half of an
+// update. Gradients are merged in the order of the workers, with the bits of an all-reduce.
 //
 // Rows that a worker prefetches for its next step are sent at once. After the update of this step,
 // or with asynchronous updates that by the worker's own gradient, follow those that have changed.
@@ -46,9 +49,13 @@ class ServerRank : public ServerPort {
   absl::Status Run(const Plan::PlanOp& op, absl::Span<const Tensor* const> inputs,
                    absl::Span<Tensor* const> outputs) override;
 
-  // What it holds after the last step, by name; rows by names that only JoinParts knows. State that
+  // What it holds after the last step, by name; rows by names that JoinParts knows. State that
   // has no rows, such as powers of beta, is equal on all servers.
   absl::StatusOr<std::map<std::string, Tensor>> Held();
+
+  int index() const { return index_; }
+  // After the last step.
+  ServerMemory memory();
 
  private:
   // Of a key that this server holds.
@@ -56,6 +63,7 @@ class ServerRank : public ServerPort {
     Tensor* param = nullptr;
     int64_t num_updates = 0;                        // the step before which the parameter is
     std::vector<std::deque<ServerMessage>> pushes;  // by worker
+    int num_pushed = 0;                             // workers of which there are pushes
     std::deque<int> order;                          // the workers of `pushes`, as they came
     std::vector<int64_t> next_push;                 // by worker: the step of its next push
     std::vector<int64_t> applied;                   // by worker: the step after its last update
@@ -75,13 +83,18 @@ class ServerRank : public ServerPort {
   absl::Status GiveState();
   // Waits until a gradient of this step has come. False: all workers have ended.
   absl::StatusOr<bool> WaitForStep();
-  bool HasPushes() const;
   bool HasEnded() const;
 
   absl::Status Handle(ServerMessage message);
+  // Waits until a section can run. None: the step is done.
+  absl::StatusOr<absl::optional<OpRange>> NextSection();
+  absl::Status WaitForSection();
+  // For whom it waits.
+  std::string WaitText() const;
   absl::Status Receive(const Plan::PlanOp& op, absl::Span<Tensor* const> outputs);
+  ServerMessage TakePush(int64_t key, int worker);
   absl::Status Serve(int64_t key);
-  bool IsReady(const KeyState& state) const;
+  bool IsComplete(const KeyState& state) const;
   bool IsAnswered(const KeyState& state, const ServerMessage& pull) const;
   absl::Status Answer(const KeyState& state, const ServerMessage& pull);
   absl::Status AnswerPrefetch(KeyState* state, ServerMessage prefetch);
@@ -89,9 +102,6 @@ class ServerRank : public ServerPort {
   absl::Status SendChanges(KeyState* state);
   absl::Status ExpectMessages();
   absl::Status CheckMessage(const ServerMessage& message) const;
-  absl::Status Merge(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes, Tensor* out);
-  absl::Status MergeRows(const Plan::PlanOp& op, const std::vector<ServerMessage>& pushes,
-                         Tensor* out);
 
   RunJob& job_;
   const int index_, rank_;
@@ -104,12 +114,19 @@ class ServerRank : public ServerPort {
   std::vector<StateVariable> state_;
   std::unique_ptr<PlanExecutor> executor_;
   std::map<int64_t, KeyState> keys_;
+  absl::optional<SectionQueue> sections_;
+  int running_ = -1;  // a section
+  bool is_async_ = false;
+  int64_t num_pushes_ = 0;  // of all keys, that wait
+  // Of pushes that wait, and of copies of prefetched rows.
+  struct Bytes {
+    int64_t now = 0, most = 0;
+    void Add(int64_t bytes) { most = std::max(most, now += bytes); }
+  };
+  Bytes push_bytes_, prefetched_bytes_;
   std::map<int, int64_t> ended_;  // by worker: its end
   RowMerger merger_;
 };
-
-// Puts together the rows that servers hold (ServerRank::Held): their variables become whole.
-absl::Status JoinParts(int num_servers, std::map<std::string, Tensor>* values);
 
 }  // namespace weft
 

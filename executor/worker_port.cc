@@ -109,11 +109,17 @@ absl::StatusOr<const ServedKey*> WorkerPort::ServedTable(int64_t key) const {
       absl::StrCat("expected ", served->param, " as a table that servers hold by rows"));
 }
 
+absl::Status WorkerPort::Send(int server, ServerTraffic::Count ServerTraffic::*count,
+                              ServerMessage message) {
+  (traffic_of_servers_[server].*count).Add(message);
+  return group_.post->Send(group_.RankOf(server), std::move(message));
+}
+
 absl::StatusOr<int64_t> WorkerPort::Ask(int server, ServerMessage message) {
   const int64_t request = message.request = next_request_++;
   requests_[request] = {
       server, message.key, message.kind == ServerMessage::Kind::kPrefetch, {}, {}};
-  WEFT_RETURN_IF_ERROR(group_.post->Send(group_.RankOf(server), std::move(message)));
+  WEFT_RETURN_IF_ERROR(Send(server, &ServerTraffic::asked, std::move(message)));
   return request;
 }
 
@@ -150,6 +156,7 @@ absl::StatusOr<ServerMessage> WorkerPort::Await(int64_t number,
       group_, group_.post->mailbox(rank_), [&] { return (request.*part).has_value(); },
       [this](ServerMessage message) { return Keep(std::move(message)); }, what));
   ServerMessage message = *std::move(request.*part);
+  traffic_of_servers_[request.server].pulled.Add(message);
   // The changes come last.
   if (!request.is_prefetch || part == &Request::changes) requests_.erase(number);
   return message;
@@ -357,7 +364,7 @@ absl::Status WorkerPort::Push(int64_t key, absl::Span<const Tensor* const> input
     push.tensors.push_back(inputs[i]->Clone());
   }
   if (served->by_rows) return PushRows(*served, push, grad);
-  return group_.post->Send(group_.RankOf(ServerOfKey(key, group_.num_servers)), std::move(push));
+  return Send(ServerOfKey(key, group_.num_servers), &ServerTraffic::pushed, std::move(push));
 }
 
 absl::Status WorkerPort::PushRows(const ServedKey& served, const ServerMessage& message,
@@ -389,7 +396,7 @@ absl::Status WorkerPort::PushRows(const ServedKey& served, const ServerMessage& 
     if (!push.has_no_rows) {
       push.tensors.insert(push.tensors.begin(), SomeRows(grad, positions[server], range));
     }
-    WEFT_RETURN_IF_ERROR(group_.post->Send(group_.RankOf(server), std::move(push)));
+    WEFT_RETURN_IF_ERROR(Send(server, &ServerTraffic::pushed, std::move(push)));
   }
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@
 #include "executor/row_traffic.h"
 #include "executor/server_group.h"
 #include "executor/server_port.h"
+#include "executor/server_traffic.h"
 #include "executor/wanted_rows.h"
 
 namespace weft {
@@ -37,7 +38,10 @@ class WorkerPort : public ServerPort {
 
   // `group` must outlive this.
   WorkerPort(const ServerGroup& group, int rank, NextFeed next_feed)
-      : group_(group), rank_(rank), next_feed_(std::move(next_feed)) {}
+      : group_(group),
+        rank_(rank),
+        next_feed_(std::move(next_feed)),
+        traffic_of_servers_(group.num_servers) {}
 
   // Of the ops that follow.
   void BeginStep(int64_t step);
@@ -49,6 +53,8 @@ class WorkerPort : public ServerPort {
 
   // In all steps.
   const RowTraffic& traffic() const { return traffic_; }
+  // In all steps, by server. Answers count once they are used.
+  absl::Span<const ServerTraffic> traffic_of_servers() const { return traffic_of_servers_; }
   // The prefetches of the step before that this step has used.
   absl::Span<const PrefetchSpan> prefetches() const { return spans_; }
 
@@ -89,6 +95,8 @@ class WorkerPort : public ServerPort {
   absl::StatusOr<const ServedKey*> Served(int64_t key) const;
   absl::StatusOr<const ServedKey*> ServedTable(int64_t key) const;
   ServerMessage NewMessage(ServerMessage::Kind kind, int64_t key) const;
+  // Sends to a server, and counts.
+  absl::Status Send(int server, ServerTraffic::Count ServerTraffic::*count, ServerMessage message);
   // Sends a pull or a prefetch. Returns its number.
   absl::StatusOr<int64_t> Ask(int server, ServerMessage message);
   // Takes in a message of a server.
@@ -112,6 +120,7 @@ class WorkerPort : public ServerPort {
   std::map<const Plan::PlanOp*, Asked> prefetched_rows_;
   std::vector<const Plan::PlanOp*> late_;  // lookups of this step that could not prefetch yet
   RowTraffic traffic_;
+  std::vector<ServerTraffic> traffic_of_servers_;
   std::vector<PrefetchSpan> spans_;
 };
 

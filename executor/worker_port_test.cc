@@ -1,6 +1,5 @@
 #include "executor/worker_port.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 
@@ -19,15 +19,9 @@ namespace weft {
 namespace {
 
 using ::testing::ElementsAre;
+using ::weft::testing::Floats;
+using ::weft::testing::Int64s;
 using ::weft::testing::StatusIs;
-
-template <typename T>
-Tensor TensorOf(const Dims& dims, const std::vector<T>& values) {
-  Tensor tensor;
-  tensor.Resize(DTypeOf<T>::value, dims);
-  std::copy(values.begin(), values.end(), tensor.data<T>());
-  return tensor;
-}
 
 // Worker 0, and servers of a table of 5 rows: ranks 1 and 2.
 class WorkerPortTest : public ::testing::Test {
@@ -36,7 +30,6 @@ class WorkerPortTest : public ::testing::Test {
       : post_({3, 0, 3}, nullptr),
         port_(group_, 0, [this](int64_t step, int variable) { return NextFeed(step, variable); }) {
     group_.timeout_s = 10;
-    group_.num_servers = 2;
     group_.post = &post_;
     ServedKey table;
     table.param = "table";
@@ -66,7 +59,7 @@ class WorkerPortTest : public ::testing::Test {
   static constexpr int kIds = 8;  // of the plan
 
   static Tensor Ids(const std::vector<int64_t>& ids) {
-    return TensorOf<int64_t>({static_cast<int64_t>(ids.size())}, ids);
+    return Int64s({static_cast<int64_t>(ids.size())}, ids);
   }
 
   // The next batch.
@@ -91,7 +84,7 @@ class WorkerPortTest : public ::testing::Test {
   }
   void Reply(int64_t request, int server, const std::vector<float>& rows) {
     Answer(request, server, ServerMessage::Kind::kReply,
-           {TensorOf<float>({static_cast<int64_t>(rows.size()), 1}, rows)});
+           {Floats({static_cast<int64_t>(rows.size()), 1}, rows)});
   }
 
   absl::StatusOr<std::vector<float>> Lookup(const std::vector<int64_t>& ids) {
@@ -109,8 +102,14 @@ class WorkerPortTest : public ::testing::Test {
     return std::vector<int64_t>(rows.data<int64_t>(), rows.data<int64_t>() + rows.size());
   }
 
+  static ServerGroup TwoServers() {
+    ServerGroup group;
+    group.num_servers = 2;
+    return group;
+  }
+
   ServerPost post_;
-  ServerGroup group_;
+  ServerGroup group_ = TwoServers();
   WorkerPort port_;
   Plan::PlanOp push_, lookup_;
   int64_t step_ = 0;
@@ -124,6 +123,10 @@ TEST_F(WorkerPortTest, EachServerGetsItsRows) {
   ASSERT_TRUE(first.has_value() && second.has_value());
   EXPECT_THAT(first->tensors[0].rows(), ElementsAre(0));
   EXPECT_THAT(second->tensors[0].rows(), ElementsAre(1, 1));
+  // Of each row its number, and one element.
+  EXPECT_EQ(port_.traffic_of_servers()[0].pushed.bytes, 1 * (8 + 4));
+  EXPECT_EQ(port_.traffic_of_servers()[1].pushed.bytes, 2 * (8 + 4));
+  EXPECT_EQ(port_.traffic_of_servers()[1].pushed.messages, 1);
 }
 
 TEST_F(WorkerPortTest, GradientOfARowThatTheTableLacksIsRefused) {
@@ -149,8 +152,7 @@ TEST_F(WorkerPortTest, RowsOfTheNextBatchArePrefetchedAndBroughtUpToDate) {
   next_ids_.reset();
   Reply(1, 0, {10, 20});
   Reply(2, 1, {30});
-  Answer(1, 0, ServerMessage::Kind::kChanges,
-         {TensorOf<int64_t>({1}, {1}), TensorOf<float>({1, 1}, {21})});
+  Answer(1, 0, ServerMessage::Kind::kChanges, {Int64s({1}, {1}), Floats({1, 1}, {21})});
   Answer(2, 1, ServerMessage::Kind::kChanges, {});
   WEFT_ASSERT_OK_AND_ASSIGN(rows, Lookup({4, 1, 4, 0}));
   EXPECT_THAT(rows, ElementsAre(30, 10, 30, 21));
@@ -159,6 +161,11 @@ TEST_F(WorkerPortTest, RowsOfTheNextBatchArePrefetchedAndBroughtUpToDate) {
   EXPECT_EQ(port_.traffic().prefetched, 3);
   EXPECT_EQ(port_.traffic().changed, 1);
   EXPECT_EQ(port_.traffic().waited_bytes, 2 * 4);
+  const ServerTraffic& first = port_.traffic_of_servers()[0];
+  EXPECT_EQ(first.asked.messages, 2);
+  EXPECT_EQ(first.asked.bytes, (1 + 2) * 8);
+  EXPECT_EQ(first.pulled.messages, 3);
+  EXPECT_EQ(first.pulled.bytes, (1 + 2) * 4 + 8 + 4) << "with the position of what has changed";
   ASSERT_EQ(port_.prefetches().size(), 1U);
   EXPECT_EQ(port_.prefetches()[0].rows, 3);
   EXPECT_GT(port_.prefetches()[0].end, port_.prefetches()[0].begin);
@@ -245,7 +252,7 @@ TEST_F(WorkerPortTest, AnswersThatDoNotFitAreRefused) {
       Answer(1, 0, Kind::kChanges, tensors);
     };
   };
-  const Tensor row = TensorOf<float>({1, 1}, {5});
+  const Tensor row = Floats({1, 1}, {5});
   expect(changes({Ids({1}), row}), "expected a position below 1 instead of 1");
   expect(changes({Ids({-1}), row}), "expected a position below 1 instead of -1");
   expect(changes({Ids({0, 0}), row}), "expected positions, and as many rows of fp32[5, 1]");

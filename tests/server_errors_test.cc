@@ -1,6 +1,5 @@
 // Programs of workers and servers that do not fit, run without the verifier: the run ends with an
 // error that names ranks and keys.
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -12,6 +11,7 @@
 #include "executor/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "transpiler/testing/compact_program.h"
 
@@ -20,15 +20,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::weft::testing::Floats;
+using ::weft::testing::Int64s;
 using ::weft::testing::StatusIs;
-
-template <typename T>
-Tensor TensorOf(const Dims& dims, const std::vector<T>& values) {
-  Tensor tensor;
-  tensor.Resize(DTypeOf<T>::value, dims);
-  std::copy(values.begin(), values.end(), tensor.data<T>());
-  return tensor;
-}
 
 constexpr char kWorkerVars[] = R"(
     var g : fp32[-1, 3] need_check_feed
@@ -61,10 +55,9 @@ constexpr char kServer[] = R"(
 absl::Status Train(const std::string& ops) {
   const Program worker = testing::CompactProgram(absl::StrCat(kWorkerVars, ops));
   const Program server = testing::CompactProgram(kServer);
-  const std::map<std::string, Tensor> params = {
-      {"w", TensorOf<float>({3}, {1, 2, 3})},
-      {"table", TensorOf<float>({6, 1}, {0, 1, 2, 3, 4, 5})},
-      {"lr", TensorOf<float>({1}, {0.1F})}};
+  const std::map<std::string, Tensor> params = {{"w", Floats({3}, {1, 2, 3})},
+                                                {"table", Floats({6, 1}, {0, 1, 2, 3, 4, 5})},
+                                                {"lr", Floats({1}, {0.1F})}};
   RunOptions options;
   options.kernels = &CpuKernels();
   options.nranks = 2;
@@ -76,10 +69,10 @@ absl::Status Train(const std::string& ops) {
   inputs.main = &worker;
   inputs.server = &server;
   inputs.params = &params;
-  inputs.feeds = {{"g", "ids"}, [](int64_t) -> absl::StatusOr<std::vector<Tensor>> {
-                    return std::vector<Tensor>{TensorOf<float>({2, 3}, {1, 2, 3, 4, 5, 6}),
-                                               TensorOf<int64_t>({2}, {0, 5})};
-                  }};
+  inputs.feeds = {
+      {"g", "ids"}, [](int64_t) -> absl::StatusOr<std::vector<Tensor>> {
+        return std::vector<Tensor>{Floats({2, 3}, {1, 2, 3, 4, 5, 6}), Int64s({2}, {0, 5})};
+      }};
   return RunProgram(inputs, options).status();
 }
 

@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 #include "transpiler/testing/compact_program.h"
@@ -26,14 +27,9 @@ namespace weft {
 namespace {
 
 using Json = nlohmann::json;
-
-template <typename T>
-Tensor TensorOf(const Dims& dims, const std::vector<T>& values) {
-  Tensor tensor;
-  tensor.Resize(DTypeOf<T>::value, dims);
-  std::copy(values.begin(), values.end(), tensor.data<T>());
-  return tensor;
-}
+using ::weft::testing::Floats;
+using ::weft::testing::Int64s;
+using ::weft::testing::MakeTensor;
 
 // --- Rows ----------------------------------------------------------------------------------------
 
@@ -91,8 +87,8 @@ std::vector<Tensor> FeedsOf(const Json& step, int64_t rows) {
     fed.insert(fed.end(), 2 * missing, 99.0f);
   }
   const auto count = static_cast<int64_t>(ids.size());
-  return {TensorOf<int64_t>({static_cast<int64_t>(all.size()), 1}, all),
-          TensorOf<int64_t>({count, 1}, ids), TensorOf<float>({count, 1, 2}, fed)};
+  return {Int64s({static_cast<int64_t>(all.size()), 1}, all), Int64s({count, 1}, ids),
+          Floats({count, 1, 2}, fed)};
 }
 
 TEST(ServerUpdates, RowsFollowTheRuleOfMindSpore) {
@@ -113,10 +109,10 @@ TEST(ServerUpdates, RowsFollowTheRuleOfMindSpore) {
     const std::vector<float> begin = of["begin"], zeros(begin.size(), 0);
     const float lr = of["params"]["lr"];
     const std::map<std::string, Tensor> params = {
-        {"w", TensorOf<float>({rows, 2}, begin)}, {"m", TensorOf<float>({rows, 2}, zeros)},
-        {"v", TensorOf<float>({rows, 2}, zeros)}, {"like_w", TensorOf<float>({rows, 2}, zeros)},
-        {"b1", TensorOf<float>({1}, {0.9f})},     {"b2", TensorOf<float>({1}, {0.999f})},
-        {"lr", TensorOf<float>({1}, {lr})}};
+        {"w", Floats({rows, 2}, begin)}, {"m", Floats({rows, 2}, zeros)},
+        {"v", Floats({rows, 2}, zeros)}, {"like_w", Floats({rows, 2}, zeros)},
+        {"b1", Floats({1}, {0.9f})},     {"b2", Floats({1}, {0.999f})},
+        {"lr", Floats({1}, {lr})}};
     const Json& steps = of["steps"];
     RunOptions options;
     options.kernels = &CpuKernels();
@@ -189,9 +185,9 @@ TEST(ServerUpdates, NoWorkerIsAheadByMoreThanTheStaleness) {
                               ParseProgramText(absl::StrReplaceAll(
                                   kAsynchronousServer, {{"STALENESS", absl::StrCat(staleness)}})));
     const std::map<std::string, Tensor> params = {
-        {"w", TensorOf<float>({1}, {0})},
-        {"lr", TensorOf<float>({1}, {-1})},
-        {"big", TensorOf<float>({256, 256}, std::vector<float>(256 * 256, 0))}};
+        {"w", Floats({1}, {0})},
+        {"lr", Floats({1}, {-1})},
+        {"big", Floats({256, 256}, std::vector<float>(256 * 256, 0))}};
     RunOptions options;
     options.kernels = &CpuKernels();
     options.nranks = 2;
@@ -204,8 +200,8 @@ TEST(ServerUpdates, NoWorkerIsAheadByMoreThanTheStaleness) {
     inputs.server = &server;
     inputs.params = &params;
     inputs.feeds = {{"g", "slow"}, [](int64_t) -> absl::StatusOr<std::vector<Tensor>> {
-                      return std::vector<Tensor>{TensorOf<float>({2, 1}, {1, 1000}),
-                                                 TensorOf<bool>({2}, {false, true})};
+                      return std::vector<Tensor>{Floats({2, 1}, {1, 1000}),
+                                                 MakeTensor<bool>({2}, {false, true})};
                     }};
     inputs.on_result = [&](const StepResult& result) {
       const auto updates = static_cast<int64_t>(*result.values[0].data<float>());

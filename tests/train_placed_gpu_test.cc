@@ -323,8 +323,12 @@ TEST_F(PlacedOnGpu, ErrorsOnTheHostAreReported) {
     }
     return batch;
   };
-  EXPECT_THAT(Train(programs, OnGpus(1)).status().message(),
-              ::testing::AllOf(HasSubstr("step 1, rank 0"), HasSubstr("lookup_table")));
+  for (const bool check_nan : {false, true}) {
+    RunOptions options = OnGpus(1);
+    options.check_nan = check_nan;
+    EXPECT_THAT(Train(programs, options).status().message(),
+                ::testing::AllOf(HasSubstr("step 1, rank 0"), HasSubstr("lookup_table")));
+  }
 }
 
 }  // namespace

@@ -437,8 +437,8 @@ TEST_F(TranspileTest, ProgramForServersNeedsAFileAndParametersOnServers) {
   for (const char* mode : {"grad_allreduce", "auto", "optimizer_offload"}) {
     ExpectFails(1, {"--mode", mode, "--param_attrs", attrs, Path("in.pb"), Path("out.pb")},
                 absl::StrCat(attrs,
-                             ": fc_0.w_0, parameter_server: expected --mode "
-                             "parameter_server, found --mode ",
+                             ": parameter fc_0.w_0, parameter_server: expected mode "
+                             "parameter_server, or pass parameter-server, found mode ",
                              mode));
   }
   ExpectFails(1, parameter_server({"--param_attrs", none, "--server_out", Path("server.pb")}),

@@ -135,6 +135,22 @@ std::string RowsLine(const RowTraffic& rows) {
       rows.prefetched, rows.changed, rows.pulled, rows.waited_bytes);
 }
 
+std::string ServerMemoryLines(absl::Span<const ServerMemory> servers) {
+  std::string text;
+  for (size_t i = 0; i < servers.size(); ++i) {
+    const ServerMemory& memory = servers[i];
+    absl::StrAppendFormat(
+        &text,
+        "server %d: %d bytes of parameters, %d of optimizer state; pushes took at most %d bytes", i,
+        memory.parameters, memory.state, memory.pushes);
+    if (memory.prefetched > 0) {
+      absl::StrAppendFormat(&text, ", copies of prefetched rows %d", memory.prefetched);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
 std::string MetricsLine(const StepResult& result) {
   Json fetch = Json::object();
   for (size_t v = 0; v < result.values.size(); ++v) {

@@ -14,10 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "executor/npz.h"
 #include "executor/plan_executor.h"
 #include "executor/result_queue.h"
 #include "executor/row_traffic.h"
+#include "executor/server_traffic.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -66,6 +68,9 @@ std::string GraphLine(const GraphUse& use);
 // "rows of tables on servers, of rank 0: 900 prefetched, of which 60 changed; 100 pulled;
 // 5120 bytes waited for\n"; empty if there were none.
 std::string RowsLine(const RowTraffic& rows);
+// What each server kept, a line each:
+//   server 0: 4096 bytes of parameters, 8192 of optimizer state; pushes took at most 4100 bytes
+std::string ServerMemoryLines(absl::Span<const ServerMemory> servers);
 
 // {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order;
 // for SelectedRows those of the rows.

@@ -72,6 +72,15 @@ TEST(RowsLine, SaysHowRowsCame) {
             "pulled; 20 bytes waited for\n");
 }
 
+TEST(ServerMemoryLines, AreOneForEachServer) {
+  EXPECT_EQ(ServerMemoryLines({}), "");
+  EXPECT_EQ(ServerMemoryLines({{100, 200, 300, 0}, {1, 2, 3, 4}}),
+            "server 0: 100 bytes of parameters, 200 of optimizer state; pushes took at most 300 "
+            "bytes\n"
+            "server 1: 1 bytes of parameters, 2 of optimizer state; pushes took at most 3 bytes, "
+            "copies of prefetched rows 4\n");
+}
+
 TEST(StepLinesTest, OneRankGivesItsValue) {
   StepLines lines(1);
   EXPECT_EQ(lines.Add(Result(0, 0, Floats({}, {2.5f}))), "step 0: loss 2.5\n");

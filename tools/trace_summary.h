@@ -9,6 +9,7 @@
 
 #include "executor/communicator_decorators.h"
 #include "executor/runner.h"
+#include "executor/server_traffic.h"
 #include "transpiler/buckets/timeline.h"
 
 namespace weft {
@@ -26,6 +27,8 @@ class TraceSummary {
   //   trace of rank 0, means of 9 steps: step 3.1 ms, computation 2.0 ms, communication 1.5 ms, of
   //   which 1.0 ms exposed
   //   ring 0: 4 calls a step, 1048576 bytes sent, 1.5 ms, bus bandwidth 0.7 GB/s
+  //   servers: 0.9 ms
+  //   server 0: 2 pushes a step, 4100 bytes; 2 requests, 0 bytes; 2 answers, 4096 bytes
   // The times of a kind are those when any of its ops runs. Exposed is communication while no
   // computation runs. Bus bandwidth is what a link of a ring of ranks carries, as nccl-tests define
   // it. Empty without steps.
@@ -35,14 +38,17 @@ class TraceSummary {
   struct Times {
     double step = 0, computation = 0, communication = 0, exposed = 0;  // seconds
     std::map<int, double> rings;                                       // by number
+    double servers = 0;  // of ops between workers and servers
   };
 
   static Times TimesOf(const StepTrace& trace);
+  std::string ServerLines(int64_t steps, double to_ms) const;
 
   const TrafficLog& traffic_;
   int64_t num_steps_ = 0;  // all
   Times first_, sum_;      // of the first step; of the others
   std::map<int, TrafficLog::Traffic> traffic_before_, traffic_after_;
+  std::vector<ServerTraffic> servers_before_, servers_after_;  // by server
 };
 
 }  // namespace weft

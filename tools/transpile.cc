@@ -266,21 +266,6 @@ void NoteSchedules(const Flags& flags, const Program& main) {
   }
 }
 
-// MindSpore's reducer leaves out what its own servers hold; other modes would leave each rank to
-// train the parameter for itself.
-absl::Status CheckServed(const TranspileOptions& options) {
-  const std::string& mode = options.mode;
-  if (mode.empty() || mode == "parameter_server" || mode == "mindspore_reducer") {
-    return absl::OkStatus();
-  }
-  for (const auto& [param, attrs] : options.param_attrs) {
-    if (!attrs.parameter_server) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        param, ", parameter_server: expected --mode parameter_server, found --mode ", mode));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Run(Flags& flags) {
   if (flags.options.mode != kAuto) {
     WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -436,19 +438,71 @@ TEST_F(WeftServersTest, ProgramOfAPartCanBeConverted) {
   }
 }
 
+// Parameters of 13 and 1 elements, each with a learning rate.
+TEST_F(WeftServersTest, StatsSayWhatARunReports) {
+  const ProcessResult worker = RunProcess({"tools/weft", "stats", main_, "--servers", "2"});
+  EXPECT_EQ(worker.status, 0) << worker.err;
+  EXPECT_THAT(worker.out, AllOf(HasSubstr("what a worker exchanges with them in a step\n  key 0"),
+                                HasSubstr("  all but tables: pulled 56 bytes in 2 messages, pushed "
+                                          "64 bytes in 2 messages\n"),
+                                HasSubstr("  server 1: pulled ")));
+  const ProcessResult server = RunProcess({"tools/weft", "stats", server_});
+  EXPECT_EQ(server.status, 0) << server.err;
+  EXPECT_THAT(server.out, HasSubstr("server 0 of 1 keeps 56 bytes of parameters, 0 of optimizer "
+                                    "state; the pushes of a worker take 64 bytes"));
+  const ProcessResult run = RunProcess(
+      Run(Servers() + Args{"--ranks", "3", "--steps", "4", "--trace", TestPath("trace.json")}));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("server 0: 56 bytes of parameters, 0 of optimizer state; "),
+                    HasSubstr("\nservers: "),
+                    HasSubstr("server 0: 2 pushes a step, 64 bytes; 2 requests, 0 bytes; 2 "
+                              "answers, 56 bytes\n")));
+  const ProcessResult other = RunProcess({"tools/weft", "stats", startup_, "--servers", "2"});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.err, HasSubstr("--servers: expected a program that exchanges values"));
+}
+
+// "of rank 0: 900 prefetched, of which 60 changed; 100 pulled": rows.
+struct Rows {
+  int64_t prefetched = -1, pulled = -1;
+};
+Rows RowsIn(const std::string& out) {
+  Rows rows;
+  const size_t at = out.find("of rank 0: ");
+  if (at != std::string::npos) {
+    std::sscanf(out.c_str() + at, "of rank 0: %ld prefetched, of which %*d changed; %ld pulled",
+                &rows.prefetched, &rows.pulled);
+  }
+  return rows;
+}
+
+// How many rows are prefetched depends on when batches are read: in each of many steps, a rank
+// would have to be done with its messages to other processes before the next batch is read.
 TEST_F(WeftServersTest, ProcessesPrefetchRowsToTheSameBits) {
   const std::string expected = TestPath("pulled.npz"), found = TestPath("fetched.npz");
   const std::string trace = TestPath("trace.json");
+  const Args steps = {"--steps", "24"};
   const ProcessResult threads =
-      RunProcess(TrainWords(/*prefetches=*/false, expected) + Args{"--ranks", "4"});
+      RunProcess(TrainWords(/*prefetches=*/false, expected) + steps + Args{"--ranks", "4"});
   ASSERT_EQ(threads.status, 0) << threads.err;
-  EXPECT_THAT(threads.out, HasSubstr("of rank 0: 0 prefetched"));
-  const ProcessResult processes =
-      RunProcess(Launch(4, TrainWords(/*prefetches=*/true, found) + Args{"--trace", trace}));
+  const Rows pulled = RowsIn(threads.out);
+  EXPECT_EQ(pulled.prefetched, 0);
+  EXPECT_GT(pulled.pulled, 0);
+  const ProcessResult processes = RunProcess(
+      Launch(4, TrainWords(/*prefetches=*/true, found) + steps + Args{"--trace", trace}));
   ASSERT_EQ(processes.status, 0) << processes.err;
   EXPECT_EQ(Contents(found), Contents(expected));
-  EXPECT_THAT(processes.out, Not(HasSubstr("of rank 0: 0 prefetched")));
+  const Rows rows = RowsIn(processes.out);
+  EXPECT_GT(rows.prefetched, 0);
+  EXPECT_EQ(rows.prefetched + rows.pulled, pulled.pulled);
   EXPECT_THAT(Contents(trace), HasSubstr("\"cat\":\"prefetch\""));
+  // The memory of servers comes from their processes, the traffic is that of rank 0.
+  for (const char* line :
+       {"server 0: [1-9][0-9]* bytes of parameters", "server 1: [1-9][0-9]* bytes of parameters",
+        "server 1: [0-9.]+ pushes a step, [1-9][0-9.]* bytes; "}) {
+    EXPECT_THAT(processes.out, ::testing::ContainsRegex(line));
+  }
 }
 
 // A checkpoint is whole, with the part of the server, whenever the server dies.

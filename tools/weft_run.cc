@@ -192,6 +192,7 @@ class Recorder {
     std::fputs(MemoryLine(result.memory).c_str(), stdout);
     std::fputs(GraphLine(result.graph).c_str(), stdout);
     std::fputs(RowsLine(result.rows).c_str(), stdout);
+    std::fputs(ServerMemoryLines(result.server_memory).c_str(), stdout);
     std::fputs(summary_.Lines().c_str(), stdout);
     return absl::OkStatus();
   }

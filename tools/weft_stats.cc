@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/memory_estimate.h"
+#include "executor/runner.h"
+#include "executor/server_part.h"
 #include "ops/analysis/communication.h"
 #include "ops/analysis/device_placement.h"
 #include "ops/analysis/num_ranks.h"
@@ -19,6 +22,7 @@
 #include "ops/schema/communication_ops.h"
 #include "tools/program_stats.h"
 #include "tools/run_report.h"
+#include "tools/server_stats.h"
 #include "tools/weft_commands.h"
 
 namespace weft {
@@ -29,6 +33,7 @@ constexpr char kCommand[] = "weft stats";
 struct Options {
   std::string file;
   int64_t batch = 1;
+  int64_t servers = 0;  // 0: not given
 };
 
 // So many ranks that all groups are ranks of the run.
@@ -92,11 +97,31 @@ std::string ParameterBytesText(const Program& program) {
   return text + "\n";
 }
 
+// Of a program for workers, or for servers.
+absl::StatusOr<std::string> ServersText(const Program& program, const Options& options) {
+  const int num_servers = static_cast<int>(options.servers);
+  const absl::StatusOr<ServedKeys> keys = FindServedKeys(program);
+  if (keys.ok() && !keys->empty()) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<ServedBytes> servers,
+                          PredictServedBytes(program, std::max(num_servers, 1)));
+    return ServedBytesText(servers);
+  }
+  const std::map<int64_t, KeyTraffic> traffic = PredictServerTraffic(program, options.batch);
+  if (traffic.empty() && num_servers > 0) {
+    return absl::InvalidArgumentError(
+        "--servers: expected a program that exchanges values with parameter servers, found none");
+  }
+  return ServerTrafficText(traffic, num_servers);
+}
+
 absl::Status Stats(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
   const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(program, options.batch);
   WEFT_RETURN_IF_ERROR(Annotate(options.file, stats.status()));
+  const absl::StatusOr<std::string> servers = ServersText(program, options);
+  WEFT_RETURN_IF_ERROR(Annotate(options.file, servers.status()));
   std::fputs(ProgramStatsText(*stats).c_str(), stdout);
+  std::fputs(servers->c_str(), stdout);
   std::fputs(ParameterBytesText(program).c_str(), stdout);
   std::fputs(MemoryText(program, options.batch).c_str(), stdout);
   return absl::OkStatus();
@@ -114,10 +139,17 @@ Subcommand AddStats(CLI::App* weft) {
   AddInteger(*app, "--batch", options->batch, 1, std::numeric_limits<int64_t>::max(),
              "Rows of a rank's batch; replaces unknown first dimensions")
       ->capture_default_str();
+  AddInteger(*app, "--servers", options->servers, 1, kMaxRanks,
+             "Parameter servers: prints the share of each. A server's program is counted as that "
+             "of one, unless this says more");
   app->footer(
       "Communication is the input of all collectives of a step. Collectives of conditional blocks\n"
       "are listed separately, with the period in which they run if their condition counts steps.\n"
       "Padding in fused buffers counts if the program declares it.\n\n"
+      "Of a program for workers of parameter servers, what a worker sends and gets in a step: the\n"
+      "elements of tensors, and 8 bytes for the number of each row. Of a program for servers, "
+      "what\n"
+      "they keep.\n\n"
       "Peak memory assumes that every variable is alive from the first op that names it to the\n"
       "last, and persistable variables always, with the declared sizes, and that no two variables\n"
       "share memory. The last line is what weft run will print: values that do not live at the "

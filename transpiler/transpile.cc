@@ -23,8 +23,10 @@
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/passes/facts.h"
+#include "transpiler/passes/grad_reduce.h"
 #include "transpiler/passes/hetero_partition.h"
 #include "transpiler/passes/param_options.h"
+#include "transpiler/passes/parameter_server.h"
 #include "transpiler/verify/structure.h"
 
 namespace weft {
@@ -282,6 +284,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
   const TranspileOptions options = WithDistributedParams(given, *programs.main, &result.notes);
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
+  WEFT_RETURN_IF_ERROR(CheckServed(options));
   WEFT_RETURN_IF_ERROR(CheckDialect(*programs.main, options));
   WEFT_RETURN_IF_ERROR(CheckWrites(programs, pipeline));
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, &result));
@@ -321,8 +324,31 @@ absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& r
   TranspileResult result;
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
+  WEFT_RETURN_IF_ERROR(CheckServed(options));
   WEFT_ASSIGN_OR_RETURN(const PassContext context, ContextOf(options, &result));
   return pipeline.ClaimsOf(context).status();
+}
+
+absl::Status CheckServed(const TranspileOptions& options) {
+  const auto served = absl::c_find_if(
+      options.param_attrs, [](const auto& param) { return param.second.parameter_server; });
+  if (served == options.param_attrs.end()) return absl::OkStatus();
+  std::string found = absl::StrCat("mode ", options.mode);
+  if (options.mode.empty()) {
+    absl::StatusOr<std::vector<Spec>> passes = ParseSpecs(options.passes);
+    WEFT_RETURN_IF_ERROR(Annotate("pipeline", passes.status()));
+    // MindSpore's reducer leaves out what its own servers hold.
+    const bool moves_or_skips = absl::c_any_of(*passes, [](const Spec& pass) {
+      return pass.name == ParameterServer::kName || pass.name == GradReduce::kName;
+    });
+    if (moves_or_skips) return absl::OkStatus();
+    found = absl::StrCat("passes ", options.passes);
+  } else if (options.mode == "parameter_server" || options.mode == "mindspore_reducer") {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "parameter ", served->first, ", parameter_server: expected mode parameter_server, or pass ",
+      ParameterServer::kName, ", found ", found));
 }
 
 absl::Status CheckMode(const TranspileOptions& options) {

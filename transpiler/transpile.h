@@ -104,6 +104,11 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
 // passes with contradictory claims.
 absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& registry);
 
+// InvalidArgument, naming the parameter, if one is marked for servers
+// (ParamAttrs::parameter_server) and the mode or the passes would leave each rank to train it for
+// itself.
+absl::Status CheckServed(const TranspileOptions& options);
+
 // Checks the mode alone: an unknown mode, or flags, cluster fields or distributed parameters that
 // it does not read.
 absl::Status CheckMode(const TranspileOptions& options);

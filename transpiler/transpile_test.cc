@@ -115,6 +115,29 @@ TEST_F(TranspileTest, ModeNoneLeavesTheBytes) {
   EXPECT_EQ(main_.Serialize(), before);
 }
 
+// Else each rank would train it for itself.
+TEST_F(TranspileTest, ParameterOfServersIsRefusedWhereNothingMovesItThere) {
+  const auto refused = [](const std::string& found) {
+    return StatusIs(kInvalid, absl::StrCat("parameter w, parameter_server: expected mode "
+                                           "parameter_server, or pass parameter-server, found ",
+                                           found));
+  };
+  TranspileOptions options = GradAllReduce(2);
+  options.param_attrs["w"].parameter_server = true;
+  const std::string before = main_.Serialize();
+  EXPECT_THAT(Run(options), refused("mode grad_allreduce"));
+  EXPECT_EQ(main_.Serialize(), before);
+  EXPECT_THAT(CheckOptions(options, BuiltinPasses()), refused("mode grad_allreduce"));
+  options.mode.clear();
+  options.passes = "grad-all-reduce{scale=avg}";
+  EXPECT_THAT(Run(options), refused("passes grad-all-reduce{scale=avg}"));
+  options.passes = "parameter-server{scale=avg}";
+  WEFT_EXPECT_OK(CheckOptions(options, BuiltinPasses()));
+  options.passes.clear();
+  options.mode = "mindspore_reducer";  // leaves out what MindSpore's servers hold
+  WEFT_EXPECT_OK(CheckOptions(options, BuiltinPasses()));
+}
+
 TEST_F(TranspileTest, ExplainCollectsTheNotesOfAllPasses) {
   TranspileOptions options = GradAllReduce(2);
   options.explain = true;
