@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/annotate.h"
@@ -148,10 +149,17 @@ absl::Status RankRunner::Resume() {
         device_->memory(), [this](const std::string& name) { return TensorOf(name); }));
   }
   WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
-  for (const StateVariable& variable : job_.state) {
-    const Tensor* const value = FindValue(checkpoint, rank_, variable.name);
-    if (value == nullptr) continue;
-    WEFT_RETURN_IF_ERROR(executor->tensor(variable.variable)->CopyFrom(*value));
+  // Parts of buffers count more than the buffer.
+  const auto is_buffer = [this](const std::string& name) {
+    return absl::c_any_of(job_.buffers,
+                          [&name](const StartupBuffer& buffer) { return buffer.name == name; });
+  };
+  for (const bool of_buffers : {true, false}) {
+    for (const StateVariable& variable : job_.state) {
+      const Tensor* const value = FindValue(checkpoint, rank_, variable.name);
+      if (value == nullptr || is_buffer(variable.name) != of_buffers) continue;
+      WEFT_RETURN_IF_ERROR(executor->tensor(variable.variable)->CopyFrom(*value));
+    }
   }
   if (checkpoint.nranks == job_.world.size && !checkpoint.random[rank_].empty()) {
     WEFT_ASSIGN_OR_RETURN(random_, ParseRandomText(checkpoint.random[rank_]));

@@ -66,6 +66,17 @@ struct RunJob {
     return id.valid() && inputs.server->var(id).persistable();
   }
 
+  // What RunInputs::params gives a variable, by its name or by that of its buffer; nullptr:
+  // nothing.
+  const Tensor* FindParam(const std::string& name) const {
+    for (const auto* values : {inputs.params, &params_of_buffers}) {
+      if (values == nullptr) continue;
+      const auto found = values->find(name);
+      if (found != values->end()) return &found->second;
+    }
+    return nullptr;
+  }
+
   // Delivers a result to process 0. Returns its status, or the error that ends the run.
   absl::Status Post(StepResult result);
 
@@ -81,6 +92,9 @@ struct RunJob {
   absl::optional<Plan> main_plan;
   // Master weights that inputs.params lacks, from the parameters that it has.
   std::map<std::string, Tensor> masters;
+  // Parameters that it lacks, from the startup program's buffers that it has. Those of workers get
+  // them from their buffers.
+  std::map<std::string, Tensor> params_of_buffers;
   // Of the startup program, also of the one that ran before a checkpoint; and how the main program
   // uses each.
   std::vector<StartupBuffer> buffers;

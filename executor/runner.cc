@@ -213,6 +213,24 @@ absl::Status PrepareFeedback(RunJob* job) {
   return absl::OkStatus();
 }
 
+// Else servers and master weights would not get what a file gives a buffer alone.
+absl::Status FindParamsOfBuffers(RunJob* job, NameSet* holds_value) {
+  WEFT_ASSIGN_OR_RETURN(auto parts, PartsOfGivenBuffers(job->buffers, *job->inputs.params));
+  for (auto& [name, tensor] : parts) {
+    const Program& of = job->IsOfServers(name) ? *job->inputs.server : *job->inputs.main;
+    const VarId var = of.block(0).FindVar(name);
+    if (!var.valid()) continue;
+    const absl::optional<TensorType> declared = DeclaredType(of.var(var));
+    if (declared.has_value() && NumElements(declared->dims) == tensor.size()) {
+      tensor.Reshape(declared->dims);
+    }
+    WEFT_RETURN_IF_ERROR(CheckParam(of, name, {tensor.dtype(), tensor.dims()}));
+    holds_value->insert(name);
+    job->params_of_buffers[name] = std::move(tensor);
+  }
+  return absl::OkStatus();
+}
+
 // Else a master weight would have the value of the startup program, and the first update would
 // undo what the file says.
 absl::Status FindMasters(RunJob* job, NameSet* holds_value) {
@@ -221,11 +239,12 @@ absl::Status FindMasters(RunJob* job, NameSet* holds_value) {
   for (const ParamUpdate& update : FindUpdates(main)) {
     if (!update.master.valid()) continue;
     const std::string master(main.name(update.master));
-    const auto param = params.find(std::string(main.name(update.param)));
-    if (param == params.end() || params.count(master) > 0) continue;
+    const Tensor* const param = job->FindParam(std::string(main.name(update.param)));
+    if (param == nullptr || params.count(master) > 0) continue;
     Tensor value;
-    value.Resize(DType::kFloat32, param->second.dims());
-    WEFT_RETURN_IF_ERROR(ConvertFloats(param->first, param->second, master, &value));
+    value.Resize(DType::kFloat32, param->dims());
+    WEFT_RETURN_IF_ERROR(
+        ConvertFloats(std::string(main.name(update.param)), *param, master, &value));
     job->masters[master] = std::move(value);
     holds_value->insert(master);
   }
@@ -236,7 +255,8 @@ absl::Status FindMasters(RunJob* job, NameSet* holds_value) {
 // would have to share memory and cannot.
 absl::Status PrepareBuffers(RunJob* job) {
   const RunInputs& inputs = job->inputs;
-  if (inputs.resume != nullptr) {
+  // A checkpoint of an earlier version does not say them.
+  if (inputs.resume != nullptr && !inputs.resume->buffers.empty()) {
     job->buffers = inputs.resume->buffers;
   } else if (inputs.startup != nullptr) {
     job->buffers = FindStartupBuffers(*inputs.startup);
@@ -299,6 +319,7 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
       WEFT_RETURN_IF_ERROR(CheckParam(of, name, type));
       holds_value.insert(name);
     }
+    WEFT_RETURN_IF_ERROR(FindParamsOfBuffers(job, &holds_value));
     WEFT_RETURN_IF_ERROR(FindMasters(job, &holds_value));
   }
   WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->workers,

@@ -159,10 +159,7 @@ absl::Status ServerRank::SetStartValues() {
   for (const StateVariable& variable : state_) {
     const Tensor* from = nullptr;
     if (const Value* value = all.Find(variable.name); value != nullptr) from = &value->tensor;
-    if (job_.inputs.params != nullptr) {
-      const auto param = job_.inputs.params->find(variable.name);
-      if (param != job_.inputs.params->end()) from = &param->second;
-    }
+    if (const Tensor* param = job_.FindParam(variable.name); param != nullptr) from = param;
     if (from == nullptr || !from->allocated()) continue;
     Tensor* const to = &scope_.FindOrCreate(variable.name)->tensor;
     *to = Tensor(device_->memory());

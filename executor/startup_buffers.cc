@@ -64,17 +64,37 @@ absl::Status LayOutStartupBuffer(const StartupBuffer& buffer,
   WEFT_RETURN_IF_ERROR(CheckElements(buffer.name, *whole, buffer.size));
   for (const StartupBuffer::Part& part : buffer.parts) {
     const Tensor* const value = values(part.name);
-    if (value == nullptr || find(part.name) == nullptr) return absl::OkStatus();
-    WEFT_RETURN_IF_ERROR(CheckPart(buffer, part, *whole, *value));
+    if (value != nullptr) WEFT_RETURN_IF_ERROR(CheckPart(buffer, part, *whole, *value));
   }
   const auto owner = std::make_shared<Tensor>(memory);
   owner->Resize(whole->dtype(), {buffer.size});
   for (const StartupBuffer::Part& part : buffer.parts) {
-    *find(part.name) = Tensor::Wrap(whole->dtype(), values(part.name)->dims(), owner,
-                                    ElementOf(*owner, part.begin), memory);
+    const Tensor* const value = values(part.name);
+    Tensor* const tensor = find(part.name);
+    if (value == nullptr || tensor == nullptr) continue;
+    *tensor =
+        Tensor::Wrap(whole->dtype(), value->dims(), owner, ElementOf(*owner, part.begin), memory);
   }
   *to = Tensor::Wrap(whole->dtype(), whole->dims(), owner, owner->raw(), memory);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::map<std::string, Tensor>> PartsOfGivenBuffers(
+    absl::Span<const StartupBuffer> buffers, const std::map<std::string, Tensor>& values) {
+  std::map<std::string, Tensor> parts;
+  for (const StartupBuffer& buffer : buffers) {
+    const auto whole = values.find(buffer.name);
+    if (whole == values.end()) continue;
+    WEFT_RETURN_IF_ERROR(CheckElements(buffer.name, whole->second, buffer.size));
+    for (const StartupBuffer::Part& part : buffer.parts) {
+      if (values.count(part.name) > 0) continue;
+      const Tensor slice =
+          Tensor::Wrap(whole->second.dtype(), {part.count}, std::shared_ptr<void>(),
+                       ElementOf(whole->second, part.begin), whole->second.memory());
+      WEFT_RETURN_IF_ERROR(parts[part.name].CopyFrom(slice));
+    }
+  }
+  return parts;
 }
 
 }  // namespace weft

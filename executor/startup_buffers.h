@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ops/analysis/startup_buffers.h"
 #include "ops/memory.h"
 #include "ops/tensor.h"
@@ -23,10 +25,16 @@ absl::Status CopyStartupBuffer(const StartupBuffer& buffer, bool from_buffer,
                                const FindTensor& find);
 
 // Gives the buffer and its parts one memory. Takes their types from `values`, by name;
-// FailedPrecondition if these do not fit. Does nothing if one of them has no value.
+// FailedPrecondition if these do not fit. Leaves out parts without a value or a tensor; does
+// nothing if the buffer has none.
 absl::Status LayOutStartupBuffer(const StartupBuffer& buffer,
                                  const std::function<const Tensor*(const std::string&)>& values,
                                  Memory* memory, const FindTensor& find);
+
+// The parts that `values`, by name, lack, and whose buffer they have: as vectors.
+// FailedPrecondition, naming the buffer: another number of elements. O(bytes).
+absl::StatusOr<std::map<std::string, Tensor>> PartsOfGivenBuffers(
+    absl::Span<const StartupBuffer> buffers, const std::map<std::string, Tensor>& values);
 
 }  // namespace weft
 

@@ -68,6 +68,33 @@ TEST(StartupBufferTest, OneMemoryIsSharedAgain) {
   EXPECT_EQ(tensors["flat"].data<float>()[3], 9);
 }
 
+TEST(StartupBufferTest, OtherPartsShareMemoryWithoutOneThatIsMissing) {
+  const Tensors values = {{"flat", Of({1, 2, 3, 4})}, {"b", Of({7})}};
+  const auto value = [&](const std::string& name) -> const Tensor* {
+    const auto found = values.find(name);
+    return found == values.end() ? nullptr : &found->second;
+  };
+  Tensors tensors = {{"flat", Tensor()}, {"a", Tensor()}, {"b", Tensor()}};
+  WEFT_ASSERT_OK(LayOutStartupBuffer(Flat(), value, HostMemory(), In(&tensors)));
+  EXPECT_FALSE(tensors["a"].allocated());
+  WEFT_ASSERT_OK(tensors["flat"].CopyFrom(values.at("flat")));
+  tensors["b"].data<float>()[0] = 9;
+  EXPECT_EQ(tensors["flat"].data<float>()[3], 9);
+}
+
+TEST(StartupBufferTest, BuffersHaveTheValuesOfPartsThatAFileLacks) {
+  const std::vector<StartupBuffer> buffers = {Flat()};
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const auto parts, PartsOfGivenBuffers(buffers, {{"flat", Of({1, 2, 3, 4})}, {"b", Of({7})}}));
+  ASSERT_EQ(parts.size(), 1);
+  EXPECT_THAT(ValuesOf(parts.at("a")), ElementsAre(1, 2));
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto none, PartsOfGivenBuffers(buffers, {{"b", Of({7})}}));
+  EXPECT_TRUE(none.empty());
+  EXPECT_THAT(PartsOfGivenBuffers(buffers, {{"flat", Of({1})}}).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("variable flat: expected 4 elements")));
+}
+
 TEST(StartupBufferTest, PartsOfAnotherSizeAreNamed) {
   Tensors tensors = {{"flat", Of({1, 2, 3, 4})}, {"a", Of({5})}, {"b", Of({7})}};
   EXPECT_THAT(

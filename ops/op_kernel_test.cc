@@ -39,7 +39,7 @@ TEST(OpKernelTest, AValueThatDoesNotFillTheSliceIsAnError) {
     EXPECT_THAT(
         RunOp(type,
               {{is_grad ? "Out@GRAD" : "Input", {Floats({2}, {1, 2})}},
-               {"ValueTensor", {Floats({1, 1}, {3})}}},
+               {"ValueTensor", {Floats({2, 1}, {3, 4})}}},
               {{"axes", zero}, {"starts", zero}, {"ends", one}, {"steps", one}},
               {{is_grad ? "ValueTensor@GRAD" : "Out", 1}}),
         StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("input ValueTensor")));

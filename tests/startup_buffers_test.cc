@@ -292,14 +292,21 @@ TEST(StartupBuffersConflict, GoesOnFromACheckpointOnOneDevice) {
     };
   };
   WEFT_ASSERT_OK(Train(programs, first).status());
-  WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, ReadCheckpoint(file));
-  TrainOptions second = whole;
-  second.change = [&](RunInputs* inputs, RunOptions* options) {
-    inputs->resume = &checkpoint;
-    options->begin_step = options->steps = kSteps / 2;
-  };
-  WEFT_ASSERT_OK_AND_ASSIGN(const Trained resumed, Train(programs, second));
-  EXPECT_EQ(BitsOf(resumed.fetched.back().at("copy")), BitsOf(expected.fetched.back().at("copy")));
+  WEFT_ASSERT_OK_AND_ASSIGN(Checkpoint checkpoint, ReadCheckpoint(file));
+  ASSERT_FALSE(checkpoint.buffers.empty());
+  // Earlier versions did not write them. Then the startup program says them.
+  for (const bool has_buffers : {true, false}) {
+    if (!has_buffers) checkpoint.buffers.clear();
+    TrainOptions second = whole;
+    second.change = [&](RunInputs* inputs, RunOptions* options) {
+      if (has_buffers) inputs->startup = nullptr;
+      inputs->resume = &checkpoint;
+      options->begin_step = options->steps = kSteps / 2;
+    };
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained resumed, Train(programs, second));
+    EXPECT_EQ(BitsOf(resumed.fetched.back().at("copy")),
+              BitsOf(expected.fetched.back().at("copy")));
+  }
 }
 
 TranspileOptions OnServers() {
@@ -319,6 +326,27 @@ TEST(StartupBuffersOnServers, AreSavedWithTheirParts) {
     WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(programs, run));
     ExpectEqualParts(trained.persistables);
   }
+}
+
+TEST(StartupBuffersOnServers, GiveTheirPartsTheValuesOfAFile) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained before, Train(Read(), {}));
+  Programs programs = Read();
+  WEFT_ASSERT_OK(Rewrite(OnServers(), &programs));
+  std::vector<std::string> found;
+  for (const bool names_parts : {true, false}) {
+    Tensors params = {{kBuffer, before.persistables.at(kBuffer)}};
+    for (const std::string& part : Parts()) {
+      if (names_parts) params[part] = before.persistables.at(part);
+    }
+    TrainOptions run;
+    run.ranks = 2;
+    run.servers = 1;
+    run.change = [&](RunInputs* inputs, RunOptions*) { inputs->params = &params; };
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(programs, run));
+    ExpectEqualParts(trained.persistables);
+    found.push_back(BitsOfParts(trained.persistables));
+  }
+  EXPECT_EQ(found[1], found[0]);
 }
 
 TEST(StartupBuffersOnServers, AreNotReadByWorkers) {

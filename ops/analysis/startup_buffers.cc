@@ -67,7 +67,7 @@ class UseFinder {
 
   void Know(const std::string& name, Member member) {
     const VarId var = main_.block(0).FindVar(name);
-    if (var.valid()) known_.emplace(var, member);
+    if (var.valid()) known_[var].push_back(member);
   }
 
   // `position`: of the op of the root block.
@@ -77,13 +77,26 @@ class UseFinder {
     const auto for_each = [&](absl::Span<const Symbol> names, auto visit) {
       for (Symbol name : names) {
         const auto found = known_.find(block.Resolve(name));
-        if (found != known_.end()) visit(found->second, main_.name(name));
+        if (found == known_.end()) continue;
+        for (const Member& member : found->second) visit(member, main_.name(name));
       }
     };
     if (traits_.Has(op, Trait::kAlias)) {
+      std::vector<Member> moved;
       for_each(op.output_args(), [&](const Member& member, absl::string_view) {
         (member.is_part ? uses_[member.buffer].moves_parts : uses_[member.buffer].is_remade) = true;
+        if (member.is_part) moved.push_back(member);
       });
+      // From here on, what is done with the other buffer is done with the parts.
+      for (Symbol fused : moved.empty() ? absl::Span<const Symbol>() : op.Output("FusedOutput")) {
+        std::vector<Member>& members = known_[block.Resolve(fused)];
+        for (const Member& member : moved) {
+          const auto is_same = [&member](const Member& other) {
+            return other.buffer == member.buffer;
+          };
+          if (absl::c_none_of(members, is_same)) members.push_back(member);
+        }
+      }
       if (!op.BoolAttr("set_constant").value_or(false)) return;
     } else {
       for_each(op.input_args(), [&](const Member& member, absl::string_view name) {
@@ -139,7 +152,7 @@ class UseFinder {
   const Program& main_;
   const absl::Span<const StartupBuffer> buffers_;
   OpTraits traits_;
-  absl::flat_hash_map<VarId, Member> known_;
+  absl::flat_hash_map<VarId, std::vector<Member>> known_;
   std::vector<OfBuffer> accesses_;      // by buffer
   std::vector<StartupBufferUse> uses_;  // by buffer
 };

@@ -120,5 +120,19 @@ TEST(StartupBufferUseTest, BuffersOfTheMainProgram) {
   EXPECT_FALSE(use.is_remade);
 }
 
+TEST(StartupBufferUseTest, WritesOfAnotherBufferWriteTheParts) {
+  constexpr char kMakesX[] =
+      "FusedOutput=[x], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, dtype=5, "
+      "use_align=false}\n";
+  EXPECT_THAT(
+      UseOf(Parse(absl::StrCat(kMakesX, "Out=[x] = scale(X=[x])\n", "Out=[c] = relu(X=[flat])\n")))
+          .conflict,
+      HasSubstr("op 2 (relu) reads flat after op 1 (scale) has written x"));
+  EXPECT_THAT(UseOf(Parse(absl::StrCat(kMakesX, "Out=[x] = scale(X=[x])\n",
+                                       "Out=[flat] = relu(X=[flat])\n")))
+                  .conflict,
+              HasSubstr("op 2 (relu) writes flat, and op 1 (scale) writes x"));
+}
+
 }  // namespace
 }  // namespace weft
