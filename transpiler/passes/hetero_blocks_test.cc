@@ -162,5 +162,35 @@ TEST(HeteroBlocks, EveryRuledOpOfALoopIsNotedInAllItsBlocks) {
   EXPECT_THAT(StayingOps(result), ElementsAre("block 2, op 1 (scale)", "block 3, op 0 (scale)"));
 }
 
+// 64 KB on the accelerator, of which 12 are the velocity.
+constexpr char kMomentum[] = R"(
+    var x : fp32[-1, 3] need_check_feed
+    var c : bool[1] need_check_feed
+    var w : fp32[3, 1000] parameter persistable
+    var v : fp32[3, 1000] persistable
+    var lr : fp32[1] persistable
+    var s : fp32[1] persistable
+    var y : fp32[-1, 1000]
+    var w@GRAD : fp32[3, 1000]
+    Out=[s], StepScopes=[] = while(Condition=[c], X=[s]) {sub_block=block(1)}
+    Out=[y] = mul(X=[x], Y=[w])
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w], VelocityOut=[v] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[v]) role=optimize {mu=0.9}
+  block 1:
+    Out=[s] = scale(X=[s]) {scale=0.5}
+)";
+
+TEST(HeteroBlocks, OpOfALoopStaysWithANoteWhateverTheMemory) {
+  Program main = testing::CompactProgram(kMomentum);
+  WEFT_ASSERT_OK_AND_ASSIGN(TranspileResult result, Place("type:scale=cpu", &main, 55000));
+  EXPECT_THAT(StayingOps(result), ElementsAre("block 1, op 0 (scale)"));
+  EXPECT_THAT(result.notes, Contains(HasSubstr("on the host 1 update")));
+  EXPECT_THAT(DevicesOf(main, "momentum"), ElementsAre("cpu"));
+  main = testing::CompactProgram(kMomentum);
+  WEFT_ASSERT_OK_AND_ASSIGN(result, Place("type:scale=cpu", &main, 1000000));
+  EXPECT_THAT(StayingOps(result), ElementsAre("block 1, op 0 (scale)"));
+  EXPECT_THAT(DevicesOf(main, "momentum"), ElementsAre(""));
+}
+
 }  // namespace
 }  // namespace weft
