@@ -378,6 +378,26 @@ TEST(HeteroPartition, BufferOfTheStartupProgramThatIsReadLaterIsRefused) {
                          "program makes a a part of flat; expected that on one device")));
 }
 
+// On one device, the two share memory as they did.
+TEST(HeteroPartition, BufferOfTheStartupProgramMayBeReadLaterOnOneDevice) {
+  for (const char* device : {"gpu:0", "cpu"}) {
+    SCOPED_TRACE(device);
+    Program startup = testing::CompactProgram(absl::StrCat(
+        kParts,
+        "FusedOutput=[flat], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, "
+        "dtype=5, use_align=false}\n"));
+    Program main = testing::CompactProgram(
+        absl::StrCat(kParts, "var y : fp32[6]\nOut=[a] = scale(X=[a]) {op_device=\"", device,
+                     "\"}\nOut=[y] = relu(X=[flat]) {op_device=\"", device, "\"}\n"));
+    const std::string before = ProgramText(main);
+    ProgramPair programs{&main, &startup};
+    TranspileOptions options;
+    options.passes = "hetero-partition{place=op_device}";
+    WEFT_ASSERT_OK(Transpile(options, programs).status());
+    EXPECT_EQ(ProgramText(main), before);
+  }
+}
+
 TEST(HeteroPartition, WhatCannotRunOnTheHostIsRefused) {
   EXPECT_THAT(Refused("hetero-partition{place=\"type:dropout=cpu\"}",
                       Step("Mask=[z], Out=[y] = dropout(X=[x])\n")),
