@@ -1,6 +1,7 @@
 // Pass hetero-partition and ops that have blocks.
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,9 +21,11 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::weft::testing::StatusIs;
 
 constexpr char kVars[] = R"(
@@ -190,6 +193,70 @@ TEST(HeteroBlocks, OpOfALoopStaysWithANoteWhateverTheMemory) {
   WEFT_ASSERT_OK_AND_ASSIGN(result, Place("type:scale=cpu", &main, 1000000));
   EXPECT_THAT(StayingOps(result), ElementsAre("block 1, op 0 (scale)"));
   EXPECT_THAT(DevicesOf(main, "momentum"), ElementsAre(""));
+}
+
+// --- Branches and their gradients ----------------------------------------------------------------
+
+// A branch with two gradients; each block has one op of its own type.
+constexpr char kGradients[] = R"(
+    var scope : step_scopes
+    var y@GRAD : fp32[-1, 3]
+    var z@GRAD : fp32[-1, 3]
+    var a@GRAD : fp32[-1, 3]
+    var b@GRAD : fp32[-1, 3]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[z], Scope=[scope] = conditional_block(Cond=[c], Input=[y]) {sub_block=block(1), is_scalar_condition=true}
+    Out=[z@GRAD] = scale(X=[z]) role=backward
+    Input@GRAD=[a@GRAD] = conditional_block_grad(Cond=[c], Input=[y], Out=[z], Out@GRAD=[z@GRAD], Scope=[scope]) role=backward {sub_block=block(2), is_scalar_condition=true}
+    Input@GRAD=[b@GRAD] = conditional_block_grad(Cond=[c], Input=[y], Out=[z], Out@GRAD=[z@GRAD], Scope=[scope]) role=backward {sub_block=block(3), is_scalar_condition=true}
+    Out=[y] = sigmoid(X=[b@GRAD]) role=backward
+  block 1:
+    var h : fp32[-1, 3]
+    Out=[h] = tanh(X=[y])
+    Out=[z] = relu(X=[h])
+  block 2 parent=0 forward=1:
+    var y@GRAD : fp32[-1, 3]
+    X@GRAD=[y@GRAD] = relu_grad(Out=[h], Out@GRAD=[z@GRAD]) role=backward
+  block 3 parent=0 forward=1:
+    var y@GRAD : fp32[-1, 3]
+    X@GRAD=[y@GRAD] = tanh_grad(Out=[h], Out@GRAD=[z@GRAD]) role=backward
+)";
+
+TEST(HeteroBlocks, RuleForAnyOpOfABranchOrItsGradientsPlacesAllOfThem) {
+  for (const char* rule : {"type:tanh=cpu", "type:relu_grad=cpu", "type:tanh_grad=cpu",
+                           "type:tanh_grad=cpu,type:relu_grad=cpu"}) {
+    SCOPED_TRACE(rule);
+    Program main = WithVars(kGradients);
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Place(rule, &main));
+    for (const char* type : {"conditional_block", "tanh", "relu", "relu_grad", "tanh_grad"}) {
+      EXPECT_THAT(DevicesOf(main, type), ElementsAre("cpu")) << type;
+    }
+    EXPECT_THAT(DevicesOf(main, "conditional_block_grad"), ElementsAre("cpu", "cpu"));
+    EXPECT_THAT(DevicesOf(main, "mul"), ElementsAre(""));
+    EXPECT_THAT(StayingOps(result), IsEmpty());
+  }
+}
+
+TEST(HeteroBlocks, BranchAndGradientsStayTogetherIfOneOfThemCannotMove) {
+  const std::pair<const char*, const char*> draws[] = {
+      {"Out=[h] = tanh(X=[y])", "block 1, op 0 (uniform_random): expected an op that can run"},
+      {"X@GRAD=[y@GRAD] = relu_grad(Out=[h], Out@GRAD=[z@GRAD]) role=backward",
+       "block 2, op 0 (uniform_random): expected an op that can run"}};
+  for (const auto& [line, why] : draws) {
+    SCOPED_TRACE(line);
+    const std::string drawn = absl::StrReplaceAll(
+        kGradients,
+        {{line, absl::StrCat("Out=[h] = uniform_random() {shape=longs[1, 3]}\n", line)}});
+    ASSERT_NE(drawn, kGradients);
+    Program main = WithVars(drawn);
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
+                              Place("type:tanh=cpu,type:tanh_grad=cpu,type:sigmoid=cpu", &main));
+    EXPECT_THAT(StayingOps(result), ElementsAre(HasSubstr("(tanh)"), "block 3, op 0 (tanh_grad)"));
+    EXPECT_THAT(result.notes, Contains(AllOf(HasSubstr("(tanh_grad) stays"), HasSubstr(why))));
+    EXPECT_THAT(DevicesOf(main, "conditional_block"), ElementsAre(""));
+    EXPECT_THAT(DevicesOf(main, "conditional_block_grad"), ElementsAre("", ""));
+    EXPECT_THAT(DevicesOf(main, "sigmoid"), ElementsAre("cpu"));
+  }
 }
 
 }  // namespace
