@@ -255,6 +255,79 @@ TEST_P(TrainPlaced, OpOnTheOtherDeviceIsFound) {
 INSTANTIATE_TEST_SUITE_P(Placements, TrainPlaced, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
+// y = tanh(h) tanh(h) in every second step, and its gradient: the loss is the sum of y.
+constexpr char kBranch[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var w : fp32[4] parameter persistable
+    var odd : bool[1] persistable
+    var lr : fp32[1] persistable
+    var h : fp32[4]
+    var y : fp32[4]
+    var scope : step_scopes
+    var y@GRAD : fp32[4]
+    var g : fp32[4]
+    var w@GRAD : fp32[4]
+    Out=[odd] = logical_not(X=[odd])
+    Out=[h] = scale(X=[w]) {scale=0.5}
+    Out=[y], Scope=[scope] = conditional_block(Cond=[odd], Input=[h]) {is_scalar_condition=true, sub_block=block(1)}
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
+    Input@GRAD=[g] = conditional_block_grad(Cond=[odd], Input=[h], Out@GRAD=[y@GRAD], Scope=[scope]) role=backward {is_scalar_condition=true, sub_block=block(2)}
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=0.5}
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+  }
+  block 1 parent=0 {
+    var t : fp32[4]
+    Out=[t] = tanh(X=[h])
+    Out=[y] = elementwise_mul(X=[t], Y=[t]) {axis=-1}
+  }
+  block 2 parent=0 forward=1 {
+    var left : fp32[4]
+    var right : fp32[4]
+    var t@GRAD : fp32[4]
+    var h@GRAD : fp32[4]
+    X@GRAD=[left], Y@GRAD=[right] = elementwise_mul_grad(Out@GRAD=[y@GRAD], X=[t], Y=[t]) role=backward {axis=-1}
+    Out=[t@GRAD] = sum(X=[left, right]) role=backward
+    X@GRAD=[h@GRAD] = tanh_grad(Out=[t], Out@GRAD=[t@GRAD]) role=backward
+  }
+})";
+constexpr char kBranchStartup[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var w : fp32[4] persistable
+    var odd : bool[1] persistable
+    var lr : fp32[1] persistable
+    Out=[w] = uniform_random() {shape=longs[4], dtype=5, min=0.5, max=2.0, seed=1}
+    Out=[odd] = fill_constant() {shape=longs[1], dtype=0, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+  }
+})";
+
+TEST(TrainPlacedBlocks, BranchAndItsGradientHaveTheBitsOfOneDevice) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ParseProgramText(kBranch));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program startup, ParseProgramText(kBranchStartup));
+  const TrainingPrograms programs{main, startup, {}, {"w"}, {}};
+  std::vector<Bits> after;  // so many steps
+  for (int64_t steps = 2; steps <= kSteps; ++steps) {
+    RunOptions options;
+    options.steps = steps;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(programs, /*ranks=*/1, options));
+    after.push_back(trained.bits);
+  }
+  // The branch runs in steps 0 and 2, and not in step 3.
+  ASSERT_NE(after[1].at("w"), after[0].at("w"));
+  ASSERT_EQ(after[2].at("w"), after[1].at("w"));
+  for (const char* rule : {"type:tanh_grad=cpu", "type:tanh=cpu", "type:scale=cpu"}) {
+    for (const char* order : {"early_start", "few_switches", "early_start,staging=double"}) {
+      TrainingPrograms placed = programs;
+      WEFT_ASSERT_OK(
+          Rewrite(absl::StrCat("hetero-partition{place=\"", rule, "\",order=", order, "}"),
+                  /*ranks=*/1, &placed));
+      ASSERT_TRUE(IsOnTwoDevices(placed.main));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train(placed, /*ranks=*/1));
+      EXPECT_EQ(trained.bits, after.back()) << rule << " " << order;
+    }
+  }
+}
+
 TEST(TrainPlacedBuffers, CollectivesOnTheHostHaveTheBitsOfOneDevice) {
   constexpr int kRanks = 2;
   TrainingPrograms programs = BuildPrograms(Layers());

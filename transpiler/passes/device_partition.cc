@@ -36,18 +36,26 @@ bool IsBarrier(const Op& op) {
   return sync == StreamSync::kAllWaitForCompute || sync == StreamSync::kAllWaitForRing;
 }
 
+bool UsesBoth(const Program& program, const OpDevices& devices) {
+  const absl::Span<const OpId> ops = program.block(0).ops();
+  return absl::c_any_of(
+      ops, [&](OpId id) { return devices[id.value()] != devices[ops.front().value()]; });
+}
+
 // By variable: those that share its memory from the startup program on. On two devices they do not,
 // but ops that access them keep their order.
 using SharedAtStart = absl::flat_hash_map<VarId, std::vector<VarId>>;
 
-// Unimplemented: they would have to share memory.
-absl::StatusOr<SharedAtStart> FindSharedAtStart(const ConstProgramPair& programs) {
+// Unimplemented: they would have to share memory on two devices.
+absl::StatusOr<SharedAtStart> FindSharedAtStart(const ConstProgramPair& programs,
+                                                const OpDevices& devices) {
   SharedAtStart shared;
   if (programs.startup == nullptr) return shared;
   const std::vector<StartupBuffer> buffers = FindStartupBuffers(*programs.startup);
   const std::vector<StartupBufferUse> uses = FindStartupBufferUses(*programs.main, buffers);
+  const bool uses_both = UsesBoth(*programs.main, devices);
   for (size_t b = 0; b < buffers.size(); ++b) {
-    if (!uses[b].conflict.empty()) {
+    if (uses_both && !uses[b].conflict.empty()) {
       return absl::UnimplementedError(absl::StrCat(
           uses[b].conflict,
           "; expected that on one device, where the two share memory, found a placement on two"));
@@ -215,7 +223,7 @@ class Partitioner {
     const DeviceAccesses accesses(program_);
     WEFT_RETURN_IF_ERROR(CheckBuffers(program_, devices_, accesses));
     WEFT_RETURN_IF_ERROR(CheckCopied(program_, devices_, accesses));
-    WEFT_ASSIGN_OR_RETURN(const SharedAtStart shared, FindSharedAtStart(programs_));
+    WEFT_ASSIGN_OR_RETURN(const SharedAtStart shared, FindSharedAtStart(programs_, devices_));
     const std::vector<PlacedOp> placed = FindDependencies(program_, devices_, accesses, shared);
     const std::vector<int> sequence = OrderOps(placed, options_.order);
     std::vector<DeviceStep> steps;

@@ -1,5 +1,6 @@
 #include "transpiler/passes/hetero_partition.h"
 
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,9 @@ class Placer {
       : program_(program),
         spec_(spec),
         device_(program.op_id_limit(), DeviceKind::kAccelerator),
-        is_fixed_(program.op_id_limit(), false),
-        forward_of_(program.op_id_limit()) {}
+        is_fixed_(program.op_id_limit(), false) {}
 
   absl::Status Run() {
-    FindForwardOps();
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       absl::optional<DeviceKind> device = spec_.Find(op);
@@ -41,10 +40,14 @@ class Placer {
       }
       device_[id.value()] = *device;
     }
-    for (OpId id : program_.block(0).ops()) WEFT_RETURN_IF_ERROR(FollowBlock(program_.op(id)));
-    WEFT_RETURN_IF_ERROR(FollowForwardOps());
+    for (const Group& group : FindGroups()) {
+      WEFT_RETURN_IF_ERROR(FollowRules(group));
+      WEFT_RETURN_IF_ERROR(Join(group));
+    }
     for (OpId id : program_.block(0).ops()) {
-      WEFT_RETURN_IF_ERROR(Place(program_.op(id), device_[id.value()]));
+      const auto stays = stays_.find(id);
+      WEFT_RETURN_IF_ERROR(
+          Place(program_.op(id), device_[id.value()], stays == stays_.end() ? "" : stays->second));
     }
     PlaceBuffers();
     return absl::OkStatus();
@@ -54,9 +57,10 @@ class Placer {
   // By OpId: a rule or its op_device says where the op runs.
   const std::vector<bool>& is_fixed() const { return is_fixed_; }
 
-  // An op that runs with its block where a rule puts an op of it.
+  // An op that runs with its block where a rule puts an op of it, or of a block of its group.
   struct Followed {
     OpId holder, ruled;
+    bool is_own;  // the ruled op is in a block of the holder
   };
   const std::vector<Followed>& followed() const { return followed_; }
   // Ops of blocks that stay where their block has to run, although a rule puts them elsewhere.
@@ -67,6 +71,32 @@ class Placer {
   const std::vector<Stayed>& stayed() const { return stayed_; }
 
  private:
+  // An op that has blocks, and those that have its gradient blocks, in their order.
+  using Group = std::vector<OpId>;
+
+  std::vector<Group> FindGroups() const {
+    std::vector<Group> groups;
+    constexpr int kNone = -1;
+    std::vector<int> group_of_block(program_.num_blocks(), kNone);
+    for (OpId id : program_.block(0).ops()) {
+      const std::vector<int> blocks = program_.op(id).SubBlocks();
+      if (blocks.empty()) continue;
+      int group = kNone;
+      for (int block : blocks) {
+        const int forward = program_.block(block).forward_block_idx();
+        const bool is_known = forward >= 0 && forward < program_.num_blocks();
+        if (is_known && group == kNone) group = group_of_block[forward];
+      }
+      if (group == kNone) {
+        group = static_cast<int>(groups.size());
+        groups.emplace_back();
+      }
+      groups[group].push_back(id);
+      for (int block : blocks) group_of_block[block] = group;
+    }
+    return groups;
+  }
+
   // The first op of its blocks that a rule puts on the device.
   OpId FindRuled(const Op& op, DeviceKind device) const {
     for (int block : op.SubBlocks()) {
@@ -80,33 +110,78 @@ class Placer {
     return OpId();
   }
 
-  // An op for which nothing says where it runs goes where rules put ops of its blocks.
-  absl::Status FollowBlock(const Op& op) {
-    const size_t id = op.id().value();
-    if (is_fixed_[id] || op.SubBlocks().empty()) return absl::OkStatus();
-    const DeviceKind other = OtherDevice(device_[id]);
-    const OpId ruled = FindRuled(op, other);
-    if (!ruled.valid()) return absl::OkStatus();
-    const OpId against = FindRuled(op, device_[id]);
-    if (against.valid()) {
+  // Ops for which nothing says where they run go where rules put ops of their blocks.
+  absl::Status FollowRules(const Group& group) {
+    Group free;
+    absl::c_copy_if(group, std::back_inserter(free),
+                    [&](OpId id) { return !is_fixed_[id.value()]; });
+    if (free.empty()) return absl::OkStatus();
+    struct Ruled {
+      OpId op, holder;
+    };
+    const auto find_ruled = [&](DeviceKind device) {
+      for (OpId id : free) {
+        const OpId found = FindRuled(program_.op(id), device);
+        if (found.valid()) return Ruled{found, id};
+      }
+      return Ruled{};
+    };
+    const DeviceKind rest = device_[free.front().value()], other = OtherDevice(rest);
+    const Ruled ruled = find_ruled(other);
+    if (!ruled.op.valid()) return absl::OkStatus();
+    const Ruled against = find_ruled(rest);
+    if (against.op.valid()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "rules of place put ", program_.op(ruled).DebugName(), " on ", DeviceKindName(other),
-          " and ", program_.op(against).DebugName(), " on ", DeviceKindName(device_[id]),
-          ": expected one device for the blocks of ", op.DebugName()));
+          "rules of place put ", program_.op(ruled.op).DebugName(), " on ", DeviceKindName(other),
+          " and ", program_.op(against.op).DebugName(), " on ", DeviceKindName(rest),
+          ": expected one device for the blocks of ", program_.op(ruled.holder).DebugName(),
+          ruled.holder == against.holder
+              ? ""
+              : absl::StrCat(" and ", program_.op(against.holder).DebugName())));
     }
-    std::string why = other == DeviceKind::kHost ? WhyNotOnHost(op) : "";
-    if (!why.empty()) {
-      stayed_.push_back({ruled, std::move(why)});
-      return absl::OkStatus();
+    const std::string why = other == DeviceKind::kHost ? WhyGroupNotOnHost(group) : "";
+    for (OpId id : free) {
+      if (!why.empty()) {
+        stays_.emplace(id, why);
+        continue;
+      }
+      device_[id.value()] = other;
+      is_fixed_[id.value()] = true;
+      const OpId own = FindRuled(program_.op(id), other);
+      followed_.push_back({id, own.valid() ? own : ruled.op, own.valid()});
     }
-    device_[id] = other;
-    is_fixed_[id] = true;
-    followed_.push_back({op.id(), ruled});
     return absl::OkStatus();
   }
 
-  // Places the ops of its blocks, too.
-  absl::Status Place(const Op& op, DeviceKind device) {
+  std::string WhyGroupNotOnHost(const Group& group) const {
+    for (OpId id : group) {
+      std::string why = WhyNotOnHost(program_.op(id));
+      if (!why.empty()) return why;
+    }
+    return "";
+  }
+
+  // A gradient block reads what its forward block leaves, so that both run on one device.
+  absl::Status Join(const Group& group) {
+    const OpId forward = group.front();
+    const DeviceKind device = device_[forward.value()];
+    for (OpId id : group) {
+      if (device_[id.value()] == device) continue;
+      if (!is_fixed_[id.value()]) {
+        device_[id.value()] = device;
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          program_.op(id).DebugName(), ": expected to run on ", DeviceKindName(device), " as ",
+          program_.op(forward).DebugName(), ", whose values its block reads; found it on ",
+          DeviceKindName(device_[id.value()]), "; place both, as in type:conditional_block*"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Places the ops of its blocks, too. `why_stays`: why an op of the root block and all that it has
+  // cannot follow rules; empty: they can.
+  absl::Status Place(const Op& op, DeviceKind device, absl::string_view why_stays) {
     device_[op.id().value()] = device;
     if (device == DeviceKind::kHost) {
       const std::string why = WhyNotOnHost(op);
@@ -115,73 +190,18 @@ class Placer {
     for (int block : op.SubBlocks()) {
       for (OpId id : program_.block(block).ops()) {
         const Op inner = program_.op(id);
-        const absl::optional<DeviceKind> ruled = spec_.Find(inner);
-        if (ruled.has_value() && *ruled != device && !Stays(op)) {
+        const DeviceKind ruled = spec_.Find(inner).value_or(device);
+        if (ruled != device && why_stays.empty()) {
           return absl::InvalidArgumentError(
               absl::StrCat(inner.DebugName(), ": expected to run where its block runs, on ",
                            DeviceKindName(device), " with ", op.DebugName(),
-                           "; a rule of place puts it on ", DeviceKindName(*ruled)));
+                           "; a rule of place puts it on ", DeviceKindName(ruled)));
         }
-        WEFT_RETURN_IF_ERROR(Place(inner, device));
+        if (ruled != device) stayed_.push_back({id, std::string(why_stays)});
+        WEFT_RETURN_IF_ERROR(Place(inner, device, why_stays));
       }
     }
     return absl::OkStatus();
-  }
-
-  // Whether the op cannot follow what rules say of its block.
-  bool Stays(const Op& op) const {
-    return absl::c_any_of(stayed_, [&](const Stayed& stayed) {
-      for (int block = program_.op(stayed.op).block(); block > 0;
-           block = program_.block(block).parent_idx()) {
-        if (absl::c_linear_search(op.SubBlocks(), block)) return true;
-      }
-      return false;
-    });
-  }
-
-  void FindForwardOps() {
-    std::vector<OpId> op_of_block(program_.num_blocks());
-    for (OpId id : program_.block(0).ops()) {
-      for (int block : program_.op(id).SubBlocks()) op_of_block[block] = id;
-    }
-    for (OpId id : program_.block(0).ops()) {
-      for (int block : program_.op(id).SubBlocks()) {
-        const int forward = program_.block(block).forward_block_idx();
-        if (forward >= 0 && forward < program_.num_blocks()) {
-          forward_of_[id.value()] = op_of_block[forward];
-        }
-      }
-    }
-  }
-
-  // A gradient block reads what its forward block leaves, so that both run on one device.
-  absl::Status FollowForwardOps() {
-    for (OpId id : program_.block(0).ops()) {
-      const OpId forward = forward_of_[id.value()];
-      if (!forward.valid()) continue;
-      const DeviceKind device = device_[forward.value()];
-      if (device == device_[id.value()]) continue;
-      const Op op = program_.op(id), forward_op = program_.op(forward);
-      if (!is_fixed_[id.value()]) {
-        device_[id.value()] = device;
-        continue;
-      }
-      const bool can_follow =
-          !is_fixed_[forward.value()] && IsFollower(id) && WhyNotOnHost(forward_op).empty();
-      if (can_follow) {
-        device_[forward.value()] = device_[id.value()];
-        continue;
-      }
-      return absl::InvalidArgumentError(absl::StrCat(
-          op.DebugName(), ": expected to run on ", DeviceKindName(device), " as ",
-          forward_op.DebugName(), ", whose values its block reads; found it on ",
-          DeviceKindName(device_[id.value()]), "; place both, as in type:conditional_block*"));
-    }
-    return absl::OkStatus();
-  }
-
-  bool IsFollower(OpId holder) const {
-    return absl::c_any_of(followed_, [&](const Followed& one) { return one.holder == holder; });
   }
 
   // A coalesce_tensor op for which nothing says where it runs is where the ops are that access its
@@ -211,29 +231,30 @@ class Placer {
   const PlaceSpec& spec_;
   OpDevices device_;
   std::vector<bool> is_fixed_;
-  std::vector<OpId> forward_of_;  // by OpId: of the op of a gradient block; invalid: none
   std::vector<Followed> followed_;
+  absl::flat_hash_map<OpId, std::string> stays_;  // why an op cannot follow rules for its blocks
   std::vector<Stayed> stayed_;
 };
 
-// What of the rules for ops of blocks has become. InvalidArgument: nothing.
-absl::Status ExplainBlocks(const Program& program, const Placer& placer, PassContext* context) {
+std::string StaysText(const Program& program, const Placer::Stayed& stayed) {
+  return absl::StrCat("place: ", program.op(stayed.op).DebugName(),
+                      " stays on the accelerator with its block: ", stayed.why);
+}
+
+// What has become of the rules for ops of blocks.
+void ExplainBlocks(const Program& program, const Placer& placer, PassContext* context) {
   for (const Placer::Followed& one : placer.followed()) {
     context->Explain(HeteroPartition::kName, program.op(one.holder).DebugName(),
                      placer.devices()[one.holder.value()] == DeviceKind::kHost
                          ? "on the host"
                          : "on the accelerator",
-                     absl::StrCat("a rule puts ", program.op(one.ruled).DebugName(),
-                                  " there, and ops of a block run together"));
+                     absl::StrCat("a rule puts ", program.op(one.ruled).DebugName(), " there, and ",
+                                  one.is_own ? "ops of a block run together"
+                                             : "a block runs with its gradient"));
   }
-  const bool is_placed = absl::c_linear_search(placer.devices(), DeviceKind::kHost);
   for (const Placer::Stayed& one : placer.stayed()) {
-    const std::string what = absl::StrCat("place: ", program.op(one.op).DebugName(),
-                                          " stays on the accelerator with its block: ", one.why);
-    if (!is_placed) return absl::InvalidArgumentError(what);
-    context->Note(absl::StrCat("note: ", what));
+    context->Note(absl::StrCat("note: ", StaysText(program, one)));
   }
-  return absl::OkStatus();
 }
 
 // "12 updates, 1 table".
@@ -339,7 +360,12 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
   }
   Placer placer(*programs.main, spec);
   WEFT_RETURN_IF_ERROR(placer.Run());
-  WEFT_RETURN_IF_ERROR(ExplainBlocks(*programs.main, placer, &context));
+  // Rules that place nothing are probably mistakes; with device_memory, it says what goes where.
+  if (!chooses && !placer.stayed().empty() &&
+      !absl::c_linear_search(placer.devices(), DeviceKind::kHost)) {
+    return absl::InvalidArgumentError(StaysText(*programs.main, placer.stayed().front()));
+  }
+  ExplainBlocks(*programs.main, placer, &context);
   OpDevices devices = placer.devices();
   const PartitionOptions partition_options{spec.accelerator(), options_.order, options_.staging};
   if (chooses) {

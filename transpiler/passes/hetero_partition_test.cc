@@ -339,88 +339,7 @@ TEST(HeteroPartition, ProgramOnOneDeviceStays) {
   ExpectNoRewrite("hetero-partition{place=\"type:*=sim\"}", Step(kTraining));
 }
 
-TEST(HeteroPartition, BlockOnTheHostTakesItsOps) {
-  const std::string ops = R"(
-    var c : bool[1] need_check_feed
-    Out=[y] = mul(X=[x], Y=[w])
-    Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
-    Out=[z] = relu(X=[y])
-  }
-  block 1 parent=0 {
-    Out=[w] = scale(X=[w]) {scale=2.0}
-)";
-  Program main = testing::CompactProgram(Step(ops));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"type:conditional_block=cpu\"}";
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
-  const std::string text = ProgramText(main);
-  EXPECT_THAT(text, HasSubstr("scale(X=[w])"));
-  EXPECT_THAT(text, HasSubstr("mul(X=[x], Y=[w@SIM])"));
-  EXPECT_EQ(main.op(main.block(1).ops()[0]).StringAttr("op_device"), "cpu");
-}
-
-constexpr char kBranch[] = R"(
-    var c : bool[1] need_check_feed
-    Out=[y] = mul(X=[x], Y=[w])
-    Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
-    Out=[z] = relu(X=[y])
-  }
-  block 1 parent=0 {
-    Out=[w] = scale(X=[w]) {scale=2.0}
-    Out=[w] = assign(X=[w])
-)";
-
-TEST(HeteroPartition, RuleForAnOpOfABlockPlacesTheBlock) {
-  Program main = testing::CompactProgram(Step(kBranch));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"type:scale=cpu\"}";
-  options.explain = true;
-  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
-  for (OpId id : main.block(1).ops()) EXPECT_EQ(main.op(id).StringAttr("op_device"), "cpu");
-  EXPECT_THAT(ProgramText(main), HasSubstr("mul(X=[x], Y=[w@SIM])"));
-  EXPECT_EQ(result.remarks[0].subject, "op 1 (conditional_block)");
-  EXPECT_EQ(result.remarks[0].what, "on the host");
-  EXPECT_EQ(result.remarks[0].why,
-            "a rule puts block 1, op 0 (scale) there, and ops of a block run together");
-}
-
-TEST(HeteroPartition, RulesForOneBlockNameOneDevice) {
-  EXPECT_THAT(
-      Refused("hetero-partition{place=\"type:scale=cpu,type:assign=sim\"}", Step(kBranch)),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("rules of place put block 1, op 0 (scale) on the host and block 1, "
-                         "op 1 (assign) on the accelerator: expected one device for the "
-                         "blocks of op 1 (conditional_block)")));
-  EXPECT_THAT(Refused("hetero-partition{place=\"type:scale=cpu,type:conditional_block=sim\"}",
-                      Step(kBranch)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("block 1, op 0 (scale): expected to run where its block runs")));
-}
-
-TEST(HeteroPartition, OpOfALoopStaysWithANote) {
-  const std::string ops = absl::StrReplaceAll(
-      kBranch, {{"Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) "
-                 "{sub_block=block(1), is_scalar_condition=true}",
-                 "Out=[w], StepScopes=[] = while(Condition=[c], X=[w]) {sub_block=block(1)}"}});
-  Program main = testing::CompactProgram(Step(ops));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"type:scale=cpu,type:relu=cpu\"}";
-  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
-  EXPECT_THAT(ProgramText(main), HasSubstr("relu(X=[y@CPU])"));
-  EXPECT_THAT(result.notes,
-              Contains(HasSubstr("note: place: block 1, op 0 (scale) stays on the accelerator with "
-                                 "its block: op 1 (while): expected an op that can run on the "
-                                 "host: the conditions of loops")));
-  EXPECT_THAT(Refused("hetero-partition{place=\"type:scale=cpu\"}", Step(ops)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("place: block 1, op 0 (scale) stays on the accelerator")));
-}
-
-// --- Variables that share memory from the startup program on
-// --------------------------------------
+// --- Buffers of the startup program --------------------------------------------------------------
 
 constexpr char kParts[] = R"(
     var flat : fp32[6] persistable
@@ -457,6 +376,26 @@ TEST(HeteroPartition, BufferOfTheStartupProgramThatIsReadLaterIsRefused) {
       StatusIs(absl::StatusCode::kUnimplemented,
                HasSubstr("op 1 (relu) reads flat after op 0 (scale) has written a: the startup "
                          "program makes a a part of flat; expected that on one device")));
+}
+
+// On one device, the two share memory as they did.
+TEST(HeteroPartition, BufferOfTheStartupProgramMayBeReadLaterOnOneDevice) {
+  for (const char* device : {"gpu:0", "cpu"}) {
+    SCOPED_TRACE(device);
+    Program startup = testing::CompactProgram(absl::StrCat(
+        kParts,
+        "FusedOutput=[flat], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, "
+        "dtype=5, use_align=false}\n"));
+    Program main = testing::CompactProgram(
+        absl::StrCat(kParts, "var y : fp32[6]\nOut=[a] = scale(X=[a]) {op_device=\"", device,
+                     "\"}\nOut=[y] = relu(X=[flat]) {op_device=\"", device, "\"}\n"));
+    const std::string before = ProgramText(main);
+    ProgramPair programs{&main, &startup};
+    TranspileOptions options;
+    options.passes = "hetero-partition{place=op_device}";
+    WEFT_ASSERT_OK(Transpile(options, programs).status());
+    EXPECT_EQ(ProgramText(main), before);
+  }
 }
 
 TEST(HeteroPartition, WhatCannotRunOnTheHostIsRefused) {

@@ -1,0 +1,263 @@
+// Pass hetero-partition and ops that have blocks.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/text/program_text.h"
+#include "transpiler/testing/compact_program.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::StatusIs;
+
+constexpr char kVars[] = R"(
+    var x : fp32[-1, 2] need_check_feed
+    var c : bool[1] need_check_feed
+    var w : fp32[2, 3] parameter persistable
+    var y : fp32[-1, 3]
+    var z : fp32[-1, 3]
+)";
+
+Program WithVars(absl::string_view ops) {
+  return testing::CompactProgram(absl::StrCat(kVars, ops));
+}
+
+absl::StatusOr<TranspileResult> Place(absl::string_view rules, Program* main,
+                                      absl::optional<int64_t> device_memory = absl::nullopt) {
+  ProgramPair programs{main, nullptr};
+  TranspileOptions options;
+  options.mode = "none";
+  options.place = std::string(rules);
+  options.device_memory = device_memory;
+  if (device_memory.has_value()) options.device_flags = {{"batch", "4"}};
+  options.explain = true;
+  return Transpile(options, programs);
+}
+
+// "block 1, op 0 (scale)": the ops of which a note says that they stay.
+std::vector<std::string> StayingOps(const TranspileResult& result) {
+  std::vector<std::string> ops;
+  for (absl::string_view note : result.notes) {
+    const size_t end = note.find(" stays on the accelerator");
+    if (end == absl::string_view::npos) continue;
+    constexpr absl::string_view kBegin = "note: place: ";
+    EXPECT_TRUE(absl::StartsWith(note, kBegin)) << note;
+    ops.emplace_back(note.substr(kBegin.size(), end - kBegin.size()));
+  }
+  return ops;
+}
+
+// The devices of the ops of a type, in all blocks.
+std::vector<std::string> DevicesOf(const Program& program, absl::string_view type) {
+  std::vector<std::string> devices;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (op.type() == type) devices.emplace_back(op.StringAttr("op_device").value_or(""));
+    }
+  }
+  return devices;
+}
+
+constexpr char kBranch[] = R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
+    Out=[z] = relu(X=[y])
+  block 1:
+    Out=[w] = scale(X=[w]) {scale=2.0}
+    Out=[w] = assign(X=[w])
+)";
+
+TEST(HeteroBlocks, BlockOnTheHostTakesItsOps) {
+  Program main = WithVars(kBranch);
+  WEFT_ASSERT_OK(Place("type:conditional_block=cpu", &main).status());
+  const std::string text = ProgramText(main);
+  EXPECT_THAT(text, HasSubstr("scale(X=[w])"));
+  EXPECT_THAT(text, HasSubstr("mul(X=[x], Y=[w@SIM])"));
+  EXPECT_THAT(DevicesOf(main, "scale"), ElementsAre("cpu"));
+}
+
+TEST(HeteroBlocks, RuleForAnOpOfABlockPlacesTheBlock) {
+  Program main = WithVars(kBranch);
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Place("type:scale=cpu", &main));
+  for (OpId id : main.block(1).ops()) EXPECT_EQ(main.op(id).StringAttr("op_device"), "cpu");
+  EXPECT_THAT(ProgramText(main), HasSubstr("mul(X=[x], Y=[w@SIM])"));
+  EXPECT_EQ(result.remarks[0].subject, "op 1 (conditional_block)");
+  EXPECT_EQ(result.remarks[0].what, "on the host");
+  EXPECT_EQ(result.remarks[0].why,
+            "a rule puts block 1, op 0 (scale) there, and ops of a block run together");
+}
+
+TEST(HeteroBlocks, RulesForOneBlockNameOneDevice) {
+  Program main = WithVars(kBranch);
+  EXPECT_THAT(Place("type:scale=cpu,type:assign=sim", &main).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("rules of place put block 1, op 0 (scale) on the host and block "
+                                 "1, op 1 (assign) on the accelerator: expected one device for the "
+                                 "blocks of op 1 (conditional_block)")));
+  main = WithVars(kBranch);
+  EXPECT_THAT(Place("type:scale=cpu,type:conditional_block=sim", &main).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("block 1, op 0 (scale): expected to run where its block runs")));
+}
+
+// --- Blocks that cannot run on the host ----------------------------------------------------------
+
+std::string Loop(absl::string_view branch) {
+  return absl::StrReplaceAll(
+      branch, {{"Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block(1), "
+                "is_scalar_condition=true}",
+                "StepScopes=[] = while(Condition=[c], X=[w]) {sub_block=block(1)}"}});
+}
+
+TEST(HeteroBlocks, OpOfALoopStaysWithANote) {
+  Program main = WithVars(Loop(kBranch));
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
+                            Place("type:scale=cpu,type:relu=cpu", &main));
+  EXPECT_THAT(ProgramText(main), HasSubstr("relu(X=[y@CPU])"));
+  EXPECT_THAT(result.notes,
+              Contains(HasSubstr("note: place: block 1, op 0 (scale) stays on the accelerator with "
+                                 "its block: op 1 (while): expected an op that can run on the "
+                                 "host: the conditions of loops")));
+  main = WithVars(Loop(kBranch));
+  EXPECT_THAT(Place("type:scale=cpu", &main).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("place: block 1, op 0 (scale) stays on the accelerator")));
+}
+
+TEST(HeteroBlocks, EveryRuledOpOfALoopIsNotedInAllItsBlocks) {
+  const std::string branches = R"(
+    Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block(2), is_scalar_condition=true}
+    Out=[w], Scope=[] = conditional_block(Cond=[c], Input=[w]) {sub_block=block(3), is_scalar_condition=true}
+  block 2 parent=1:
+    Out=[w] = assign(X=[w])
+    Out=[w] = scale(X=[w]) {scale=3.0}
+  block 3 parent=1:
+    Out=[w] = scale(X=[w]) {scale=4.0}
+)";
+  const std::string loop = Loop(kBranch);
+  Program main = WithVars(absl::StrCat(loop, branches));
+  WEFT_ASSERT_OK_AND_ASSIGN(TranspileResult result, Place("type:scale=cpu,type:relu=cpu", &main));
+  EXPECT_THAT(StayingOps(result), ElementsAre("block 1, op 0 (scale)", "block 2, op 1 (scale)",
+                                              "block 3, op 0 (scale)"));
+  const std::string without =
+      absl::StrReplaceAll(loop, {{"Out=[w] = scale(X=[w]) {scale=2.0}", ""}});
+  main = WithVars(absl::StrCat(without, branches));
+  WEFT_ASSERT_OK_AND_ASSIGN(result, Place("type:scale=cpu,type:relu=cpu", &main));
+  EXPECT_THAT(StayingOps(result), ElementsAre("block 2, op 1 (scale)", "block 3, op 0 (scale)"));
+}
+
+// 64 KB on the accelerator, of which 12 are the velocity.
+constexpr char kMomentum[] = R"(
+    var x : fp32[-1, 3] need_check_feed
+    var c : bool[1] need_check_feed
+    var w : fp32[3, 1000] parameter persistable
+    var v : fp32[3, 1000] persistable
+    var lr : fp32[1] persistable
+    var s : fp32[1] persistable
+    var y : fp32[-1, 1000]
+    var w@GRAD : fp32[3, 1000]
+    Out=[s], StepScopes=[] = while(Condition=[c], X=[s]) {sub_block=block(1)}
+    Out=[y] = mul(X=[x], Y=[w])
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w], VelocityOut=[v] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[v]) role=optimize {mu=0.9}
+  block 1:
+    Out=[s] = scale(X=[s]) {scale=0.5}
+)";
+
+TEST(HeteroBlocks, OpOfALoopStaysWithANoteWhateverTheMemory) {
+  Program main = testing::CompactProgram(kMomentum);
+  WEFT_ASSERT_OK_AND_ASSIGN(TranspileResult result, Place("type:scale=cpu", &main, 55000));
+  EXPECT_THAT(StayingOps(result), ElementsAre("block 1, op 0 (scale)"));
+  EXPECT_THAT(result.notes, Contains(HasSubstr("on the host 1 update")));
+  EXPECT_THAT(DevicesOf(main, "momentum"), ElementsAre("cpu"));
+  main = testing::CompactProgram(kMomentum);
+  WEFT_ASSERT_OK_AND_ASSIGN(result, Place("type:scale=cpu", &main, 1000000));
+  EXPECT_THAT(StayingOps(result), ElementsAre("block 1, op 0 (scale)"));
+  EXPECT_THAT(DevicesOf(main, "momentum"), ElementsAre(""));
+}
+
+// --- Branches and their gradients ----------------------------------------------------------------
+
+// A branch with two gradients; each block has one op of its own type.
+constexpr char kGradients[] = R"(
+    var scope : step_scopes
+    var y@GRAD : fp32[-1, 3]
+    var z@GRAD : fp32[-1, 3]
+    var a@GRAD : fp32[-1, 3]
+    var b@GRAD : fp32[-1, 3]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[z], Scope=[scope] = conditional_block(Cond=[c], Input=[y]) {sub_block=block(1), is_scalar_condition=true}
+    Out=[z@GRAD] = scale(X=[z]) role=backward
+    Input@GRAD=[a@GRAD] = conditional_block_grad(Cond=[c], Input=[y], Out=[z], Out@GRAD=[z@GRAD], Scope=[scope]) role=backward {sub_block=block(2), is_scalar_condition=true}
+    Input@GRAD=[b@GRAD] = conditional_block_grad(Cond=[c], Input=[y], Out=[z], Out@GRAD=[z@GRAD], Scope=[scope]) role=backward {sub_block=block(3), is_scalar_condition=true}
+    Out=[y] = sigmoid(X=[b@GRAD]) role=backward
+  block 1:
+    var h : fp32[-1, 3]
+    Out=[h] = tanh(X=[y])
+    Out=[z] = relu(X=[h])
+  block 2 parent=0 forward=1:
+    var y@GRAD : fp32[-1, 3]
+    X@GRAD=[y@GRAD] = relu_grad(Out=[h], Out@GRAD=[z@GRAD]) role=backward
+  block 3 parent=0 forward=1:
+    var y@GRAD : fp32[-1, 3]
+    X@GRAD=[y@GRAD] = tanh_grad(Out=[h], Out@GRAD=[z@GRAD]) role=backward
+)";
+
+TEST(HeteroBlocks, RuleForAnyOpOfABranchOrItsGradientsPlacesAllOfThem) {
+  for (const char* rule : {"type:tanh=cpu", "type:relu_grad=cpu", "type:tanh_grad=cpu",
+                           "type:tanh_grad=cpu,type:relu_grad=cpu"}) {
+    SCOPED_TRACE(rule);
+    Program main = WithVars(kGradients);
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Place(rule, &main));
+    for (const char* type : {"conditional_block", "tanh", "relu", "relu_grad", "tanh_grad"}) {
+      EXPECT_THAT(DevicesOf(main, type), ElementsAre("cpu")) << type;
+    }
+    EXPECT_THAT(DevicesOf(main, "conditional_block_grad"), ElementsAre("cpu", "cpu"));
+    EXPECT_THAT(DevicesOf(main, "mul"), ElementsAre(""));
+    EXPECT_THAT(StayingOps(result), IsEmpty());
+  }
+}
+
+TEST(HeteroBlocks, BranchAndGradientsStayTogetherIfOneOfThemCannotMove) {
+  const std::pair<const char*, const char*> draws[] = {
+      {"Out=[h] = tanh(X=[y])", "block 1, op 0 (uniform_random): expected an op that can run"},
+      {"X@GRAD=[y@GRAD] = relu_grad(Out=[h], Out@GRAD=[z@GRAD]) role=backward",
+       "block 2, op 0 (uniform_random): expected an op that can run"}};
+  for (const auto& [line, why] : draws) {
+    SCOPED_TRACE(line);
+    const std::string drawn = absl::StrReplaceAll(
+        kGradients,
+        {{line, absl::StrCat("Out=[h] = uniform_random() {shape=longs[1, 3]}\n", line)}});
+    ASSERT_NE(drawn, kGradients);
+    Program main = WithVars(drawn);
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
+                              Place("type:tanh=cpu,type:tanh_grad=cpu,type:sigmoid=cpu", &main));
+    EXPECT_THAT(StayingOps(result), ElementsAre(HasSubstr("(tanh)"), "block 3, op 0 (tanh_grad)"));
+    EXPECT_THAT(result.notes, Contains(AllOf(HasSubstr("(tanh_grad) stays"), HasSubstr(why))));
+    EXPECT_THAT(DevicesOf(main, "conditional_block"), ElementsAre(""));
+    EXPECT_THAT(DevicesOf(main, "conditional_block_grad"), ElementsAre("", ""));
+    EXPECT_THAT(DevicesOf(main, "sigmoid"), ElementsAre("cpu"));
+  }
+}
+
+}  // namespace
+}  // namespace weft
