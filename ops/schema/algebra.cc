@@ -4,6 +4,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 
 namespace weft {
 namespace {
@@ -38,9 +39,19 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"fill_constant", Algebra::kConstant},
       {"fill_zeros_like", Algebra::kZeros},
       {"fill_zeros_like2", Algebra::kZeros},
+      {"flash_attn", Algebra::kRandom},
+      {"flash_attn_qkvpacked", Algebra::kRandom},
+      {"flash_attn_unpadded", Algebra::kRandom},
+      {"flash_attn_varlen_qkvpacked", Algebra::kRandom},
+      {"flashmask_attention", Algebra::kRandom},
       {"flatten", Algebra::kReshape},
       {"flatten2", Algebra::kReshape},
       {"flatten_contiguous_range", Algebra::kReshape},
+      {"fractional_max_pool2d", Algebra::kRandom},
+      {"fractional_max_pool3d", Algebra::kRandom},
+      {"fused_dot_product_attention", Algebra::kRandom},
+      {"gaussian", Algebra::kRandom},
+      {"gaussian_inplace", Algebra::kRandom},
       {"gaussian_random", Algebra::kRandom},
       {"generate_proposal_labels", Algebra::kRandom},
       {"graph_khop_sampler", Algebra::kRandom},
@@ -58,10 +69,12 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"memcpy", Algebra::kCopy},
       {"memcpy_d2h", Algebra::kCopy},
       {"memcpy_h2d", Algebra::kCopy},
+      {"memory_efficient_attention", Algebra::kRandom},
       {"merge_selected_rows", Algebra::kCopy},
       {"not_equal", Algebra::kNotEqual},
       {"print", Algebra::kCopy},
       {"randint", Algebra::kRandom},
+      {"random", Algebra::kRandom},
       {"randperm", Algebra::kRandom},
       {"range", Algebra::kConstant},
       {"read_from_array", Algebra::kMove},
@@ -81,6 +94,8 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {kSumType, Algebra::kSum},
       {"tensor_array_to_tensor", Algebra::kMove},
       {"truncated_gaussian_random", Algebra::kRandom},
+      {"uniform", Algebra::kRandom},
+      {"uniform_inplace", Algebra::kRandom},
       {"uniform_random", Algebra::kRandom},
       {"unsqueeze", Algebra::kReshape},
       {"unsqueeze2", Algebra::kReshape},
@@ -88,6 +103,23 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"write_to_array", Algebra::kMove},
   });
   return *table;
+}
+
+// Of "pd_op.exponential_", as Paddle 3 names an op that is not translated: what is known of
+// "exponential", except for what takes slots.
+Algebra InDialect(absl::string_view type) {
+  type = absl::StripSuffix(type.substr(type.find('.') + 1), "_");
+  const Algebra algebra = AlgebraOf(type, FindOpSchema(type));
+  const bool takes_slots = algebra != Algebra::kRandom && algebra != Algebra::kBackward;
+  return takes_slots ? Algebra::kNone : algebra;
+}
+
+// Attention draws for its dropout only.
+bool DropsNothing(const Op& op) {
+  if (op.BoolAttr("is_test").value_or(false)) return true;
+  constexpr const char* kParts[] = {"dropout", "dropout_p", "dropout_probability"};
+  return absl::c_any_of(
+      kParts, [&](const char* name) { return op.HasAttr(name) && op.FloatAttr(name) == 0.0; });
 }
 
 bool HasSeed(const Op& op) {
@@ -104,13 +136,15 @@ bool HasSeed(const Op& op) {
 
 Algebra AlgebraOf(const Op& op, const OpSchema* schema) {
   const Algebra algebra = AlgebraOf(op.type(), schema);
-  const bool may_draw = schema == nullptr && algebra == Algebra::kNone && HasSeed(op);
-  return may_draw ? Algebra::kRandom : algebra;
+  if (schema != nullptr) return algebra;
+  if (algebra == Algebra::kRandom) return DropsNothing(op) ? Algebra::kNone : algebra;
+  return algebra == Algebra::kNone && HasSeed(op) ? Algebra::kRandom : algebra;
 }
 
 Algebra AlgebraOf(absl::string_view type, const OpSchema* schema) {
   const auto entry = Table().find(type);
   if (entry != Table().end()) return entry->second;
+  if (absl::StrContains(type, '.')) return InDialect(type);
   if (absl::EndsWith(type, "_grad")) return Algebra::kBackward;
   // An op with other side effects counts as random: no two of its runs are alike.
   const bool is_plain = schema == nullptr || !schema->Has(Trait::kSideEffect) ||

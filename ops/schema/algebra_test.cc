@@ -1,9 +1,15 @@
 #include "ops/schema/algebra.h"
 
+#include <functional>
+
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {
+
+using ::weft::testing::ProgramBuilder;
 
 Algebra Of(const char* type) { return AlgebraOf(type, FindOpSchema(type)); }
 
@@ -40,6 +46,69 @@ TEST(AlgebraTest, NameIdentifiesBackward) {
 TEST(AlgebraTest, SomeUnregisteredTypesDraw) {
   EXPECT_EQ(Of("exponential"), Algebra::kRandom);
   EXPECT_EQ(Of("an_op_of_a_fork"), Algebra::kNone);
+}
+
+// As an op of PIR is named that has no row (docs/pir_ops.md), also one in place.
+TEST(AlgebraTest, OpsOfPirDrawUnderTheirOwnNames) {
+  for (const char* type : {"bernoulli",
+                           "bernoulli_",
+                           "binomial",
+                           "dirichlet",
+                           "dropout",
+                           "exponential_",
+                           "flash_attn",
+                           "flash_attn_qkvpacked",
+                           "flash_attn_unpadded",
+                           "flash_attn_varlen_qkvpacked",
+                           "flashmask_attention",
+                           "fractional_max_pool2d",
+                           "fractional_max_pool3d",
+                           "fused_dot_product_attention",
+                           "gaussian",
+                           "gaussian_inplace_",
+                           "graph_khop_sampler",
+                           "graph_sample_neighbors",
+                           "gumbel_softmax",
+                           "memory_efficient_attention",
+                           "multinomial",
+                           "poisson",
+                           "randint",
+                           "random_",
+                           "randperm",
+                           "rrelu",
+                           "standard_gamma",
+                           "truncated_gaussian_random",
+                           "uniform",
+                           "uniform_inplace_",
+                           "weighted_sample_neighbors"}) {
+    EXPECT_EQ(Of(absl::StrCat("pd_op.", type).c_str()), Algebra::kRandom) << type;
+  }
+  EXPECT_EQ(Of("pd_op.relu_"), Algebra::kNone);
+  EXPECT_EQ(Of("pd_op.assign_value_"), Algebra::kNone);
+  EXPECT_EQ(Of("pd_op.poisson_grad"), Algebra::kBackward);
+}
+
+// Such an op gives a seed, or draws for its dropout only.
+TEST(AlgebraTest, AttributesOfPirSayWhetherAnOpDraws) {
+  const auto of = [](const std::function<void(ProgramBuilder*)>& set, const char* type) {
+    ProgramBuilder builder;
+    builder.Op(type, {{"Operand0", {"x"}}}, {{"Result0", {"y"}}});
+    set(&builder);
+    const Program program = builder.Build();
+    return AlgebraOf(program.op(program.block(0).ops()[0]), nullptr);
+  };
+  const auto set_seed = [](ProgramBuilder* b) { b->IntAttr("seed", 0); };
+  for (const char* type : {"class_center_sample", "fused_dropout_add", "nce", "top_p_sampling",
+                           "tdm_sampler", "uniform_random_batch_size_like"}) {
+    EXPECT_EQ(of(set_seed, absl::StrCat("pd_op.", type).c_str()), Algebra::kRandom) << type;
+  }
+  const auto drops = [](float part) {
+    return [part](ProgramBuilder* b) { b->FloatAttr("dropout", part).BoolAttr("is_test", false); };
+  };
+  EXPECT_EQ(of(drops(0.1f), "pd_op.flash_attn"), Algebra::kRandom);
+  EXPECT_EQ(of(drops(0.0f), "pd_op.flash_attn"), Algebra::kNone);
+  const auto test = [](ProgramBuilder* b) { b->BoolAttr("is_test", true); };
+  EXPECT_EQ(of(test, "pd_op.rrelu"), Algebra::kNone);
 }
 
 // Averaged over ranks they would be those of one rank.

@@ -31,6 +31,8 @@ absl::Status Exporter::DeclareState() {
   if (states.empty()) return absl::OkStatus();
   for (OpId id : program_.block(0).ops()) {
     const Op op = program_.op(id);
+    // What only such ops use, as the id of a communicator, has no value in the file.
+    if (KindOf(op.type()) == NewOpKind::kLeftOut) continue;
     for (Symbol arg : op.input_args()) {
       const auto found = states.find(arg);
       if (found != states.end()) found->second.is_touched = true;

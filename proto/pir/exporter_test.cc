@@ -100,6 +100,28 @@ TEST(ExporterTest, LaterOpsReadTheNewValue) {
   EXPECT_EQ(texts[12], "all_reduce@2(fc_0.w_0@GRAD@RENAME@27 -> fc_0.w_0@GRAD@RENAME@27)");
 }
 
+// As the id of a communicator, which Paddle declares as a variable of its own.
+TEST(ExporterTest, StateThatOnlyOpsWithoutAFormUseIsLeftOut) {
+  Edit edit("fit_a_line/startup.json");
+  ProgramBuilder builder;
+  builder.Var("nccl_id_0").last_var().set_persistable(true);
+  builder.last_var().mutable_type()->Clear();
+  builder.last_var().mutable_type()->set_type(pb::VarType::RAW);
+  const pb::VarDesc id = builder.last_var();
+  builder.Op("c_gen_nccl_id", {}, {{"Out", {"nccl_id_0"}}});
+  const pb::OpDesc makes = builder.last_op();
+  builder.Op("c_comm_init", {{"X", {"nccl_id_0"}}}, {}).IntAttr("ring_id", 0);
+  const pb::OpDesc uses = builder.last_op();
+  const size_t last = edit.program().block(0).ops().size() - 1;
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text, edit.InsertAfter(last, {makes, uses}, {id}));
+  EXPECT_EQ(Lines(text), Lines(Files().at("fit_a_line/startup.json")));
+  // What another op uses is state.
+  Edit with_reader("fit_a_line/startup.json");
+  builder.Op("scale", {{"X", {"nccl_id_0"}}}, {{"Out", {"nccl_id_0"}}});
+  EXPECT_THAT(with_reader.InsertAfter(last, {makes, builder.last_op()}, {id}).status().message(),
+              HasSubstr("nccl_id_0: expected a new persistable variable to be a dense tensor"));
+}
+
 // As where a loss divides by what all ranks count.
 TEST(ExporterTest, OpsMayReadOtherVariables) {
   Edit edit("fit_a_line/main.json");

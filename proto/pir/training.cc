@@ -301,11 +301,12 @@ class Analysis {
     }
     absl::flat_hash_map<ValueIndex, bool> paired;  // gradients
     for (const Training::Pair& update : training_.updates) {
-      if (update.grad == kNoValue || !depends_on_loss_[update.grad]) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            document_.DebugName(update.op), ": expected a gradient that depends on a loss, found ",
-            update.grad == kNoValue ? "none" : absl::StrCat("%", document_.value(update.grad).id)));
+      if (update.grad == kNoValue) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(document_.DebugName(update.op), ": expected a gradient, found none"));
       }
+      // Such as a state in which a program accumulates gradients.
+      if (!depends_on_loss_[update.grad]) continue;
       auto& grads = complete[update.param];
       if (grads.empty()) {
         const ValueIndex grad = BeforeClipping(update.grad);

@@ -23,7 +23,8 @@ struct Training {
   // By value: a gradient that goes on as part of another of the same value: a summand, or what an
   // op scales or sums over ranks.
   std::vector<bool> is_summand;
-  // A complete gradient of a parameter that an op updates.
+  // A complete gradient of a parameter that an op updates. None for an update by what does not
+  // depend on a loss.
   struct Pair {
     uint32_t op;  // that makes the gradient, directly or in a list
     ValueIndex param;
@@ -34,7 +35,7 @@ struct Training {
   std::vector<Pair> updates;
 };
 
-// InvalidArgument for an update whose gradient does not come from a loss. O(operands).
+// InvalidArgument for an update without a gradient. O(operands).
 absl::StatusOr<Training> FindTraining(const Document& document);
 
 }  // namespace weft::pir

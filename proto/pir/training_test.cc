@@ -139,6 +139,20 @@ TEST(TrainingTest, CopiesOfAGradientAreNotPaired) {
                                          "scale: fc_0.w_0 fc_0.w_0@GRAD@RENAME@111"));
 }
 
+// Gradients that a program accumulates: an update reads a state, and nothing reads its gradient.
+TEST(TrainingTest, UpdatesByWhatDependsOnNoLossHaveNoPair) {
+  const std::string bytes = absl::StrReplaceAll(
+      Files().at("fit_a_line/main.json"),
+      {{R"("I":[{"%":2},{"%":1},{"%":19},{"%":0}])", R"("I":[{"%":2},{"%":1},{"%":8},{"%":0}])"}});
+  ASSERT_NE(bytes, Files().at("fit_a_line/main.json"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
+  EXPECT_THAT(Pairs(program), ElementsAre("matmul_v2_grad: fc_0.w_0 fc_0.w_0@GRAD"));
+  for (const size_t from_last : {1, 2}) {
+    const auto ops = program.block(0).ops();
+    EXPECT_TRUE(IsOptimize(program.op(ops[ops.size() - from_last])));
+  }
+}
+
 // Collectives overwrite a parameter before it is updated.
 TEST(TrainingTest, UpdatesFindParametersBehindOpsInPlace) {
   const std::string update = R"({"#":"1.sgd_")";
