@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
       "weft");
   app.footer(
       "Program files, by extension: .pb, .pdmodel and __model__ (binary), .pbtxt (protobuf text),\n"
-      ".prog (program text); - is standard input.\n"
+      ".prog (program text), .json (PIR of Paddle 3); - is standard input.\n"
       "Exit status: 0 done; 1 the input is bad or a check failed; 2 wrong usage (diff: 1 the\n"
       "programs differ, 2 any error).\n\n"
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2");
