@@ -244,6 +244,21 @@ absl::Status CheckDialect(const Program& main, const TranspileOptions& options) 
       "found a program in Paddle 3's own format (PIR): use dialect weft");
 }
 
+// Such programs are of Paddle 3, and so are both of a job.
+absl::Status CheckFormats(const ProgramPair& programs, const TranspileOptions& options) {
+  if (programs.main->origin() == nullptr) return absl::OkStatus();
+  if (options.paddle_version == 2) {
+    return absl::InvalidArgumentError(
+        "paddle_version 2: found a program in Paddle 3's own format (PIR), which Paddle 2 does not "
+        "read");
+  }
+  if (programs.startup == nullptr || programs.startup->origin() != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "the main program is in Paddle 3's own format (PIR), and the startup program in the old one "
+      "(ProgramDesc): Paddle runs them in different modes; expected the startup program of the "
+      "same export, a .json file");
+}
+
 absl::Status CheckWrites(const ProgramPair& programs, const Pipeline& pipeline) {
   if (pipeline.passes().empty()) return absl::OkStatus();
   WEFT_RETURN_IF_ERROR(pir::CheckWritesAreKnown(*programs.main));
@@ -286,6 +301,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
   WEFT_RETURN_IF_ERROR(CheckServed(options));
   WEFT_RETURN_IF_ERROR(CheckDialect(*programs.main, options));
+  WEFT_RETURN_IF_ERROR(CheckFormats(programs, options));
   WEFT_RETURN_IF_ERROR(CheckWrites(programs, pipeline));
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, &result));
   const bool verifies = options.verification != Verification::kNever;

@@ -1,6 +1,7 @@
 #include "transpiler/passes/gradient_reduction.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
@@ -25,6 +26,41 @@ std::string WhyNotReduced(const Program& program, const GradientAnalysis& analys
   }
   return IsTranslated(program) ? "no gradient of it was found that depends on a loss"
                                : "no backward op names its gradient in op_role_var";
+}
+
+// An unregistered op of role optimize with slot Param is an optimizer, too.
+bool IsUpdate(OpTraits& traits, const Op& op) {
+  return traits.Has(op, Trait::kOptimizer) || (!traits.IsRegistered(op) && IsOptimize(op));
+}
+
+// Of a translated program.
+std::string WhyNoneWasFound(const Program& program) {
+  constexpr size_t kMaxNames = 3;
+  std::vector<absl::string_view> names;
+  size_t num_updates = 0;
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (!IsUpdate(traits, op)) continue;
+      for (Symbol param : op.Input("Param")) {
+        if (++num_updates <= kMaxNames) names.push_back(program.name(param));
+      }
+    }
+  }
+  if (num_updates == 0) {
+    return "the program has no gradients that an optimizer reads: no op updates a parameter; was "
+           "it saved before minimize(), behind append_backward() alone, or for inference? "
+           "tools/paddle/export_program.py writes the program that trains";
+  }
+  return absl::StrCat(
+      "the program has no gradients: ops update ", absl::StrJoin(names, ", "),
+      num_updates > kMaxNames ? absl::StrCat(" and ", num_updates - kMaxNames, " more") : "",
+      ", and none of them reads a gradient that was found to depend on a loss. A loss is known by "
+      "its gradient: 1.full_like of one element with 1.0, read by the gradient op of the op that "
+      "made the loss. It is not found behind an op such as static.Print between the loss and "
+      "minimize(); gradients that the program accumulates in a state of its own are not found "
+      "either");
 }
 
 absl::Status CheckAllReducible(const Program& program, const GradientAnalysis& analysis) {
@@ -57,10 +93,7 @@ absl::Status CheckUpdates(const Program& program, const GradientAnalysis& analys
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
-      // An unregistered op of role optimize with slot Param is an optimizer, too.
-      if (!traits.Has(op, Trait::kOptimizer) && (traits.IsRegistered(op) || !IsOptimize(op))) {
-        continue;
-      }
+      if (!IsUpdate(traits, op)) continue;
       for (Symbol param : op.Input("Param")) {
         if (reduced[param.value()]) continue;
         const std::string name(program.name(param));
@@ -107,10 +140,7 @@ absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
   if (reduction.analysis.pairs.empty()) {
     return absl::FailedPreconditionError(
         IsTranslated(program)
-            ? "the program has no gradients: no loss was found from whose gradient (1.full_like of "
-              "one element with 1.0) that of a parameter is computed; was it saved before "
-              "minimize(), or for inference? tools/paddle/export_program.py writes the program "
-              "that trains"
+            ? WhyNoneWasFound(program)
             : "the program has no gradients: no op of backward role names pairs of parameter and "
               "gradient in op_role_var; was it saved before minimize() or without training "
               "information?");
