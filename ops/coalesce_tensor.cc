@@ -154,7 +154,7 @@ struct Coalesce {
     if (!IsLaidOut(ctx, layout)) {
       WEFT_RETURN_IF_ERROR(CheckDistinct(ctx));
       WEFT_RETURN_IF_ERROR(LayOut(ctx, layout));
-    } else if (ops.clears_padding) {
+    } else {
       WEFT_RETURN_IF_ERROR(ClearPadding(ctx, layout));
     }
     if (copy_data) return CopyInputs(ctx);

@@ -16,14 +16,12 @@ struct BufferOps {
   absl::Status (*copy)(const KernelContext& ctx, const void* from, size_t bytes, void* to);
   // All elements, including padding, become `value`.
   absl::Status (*fill)(const KernelContext& ctx, double value, Tensor* buffer);
-  // Buffers may lie where other values do between steps (executor/bound_step.h): clears padding in
-  // every step.
-  bool clears_padding = false;
 };
 
-// FusedOutput: one buffer. Output[i]: views of it, in order, each aligned; padding is zero. The
-// values come from Input (copy_data), a constant (set_constant), or what the memory holds, such as
-// those of the step before. The positions never change after the first step.
+// FusedOutput: one buffer. Output[i]: views of it, in order, each aligned. The values come from
+// Input (copy_data), a constant (set_constant), or what the memory holds, such as those of the step
+// before. The positions never change after the first step. Padding is cleared in every step: a
+// buffer may lie where other values were (executor/bound_step.h).
 absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec, const BufferOps& ops);
 
 }  // namespace weft

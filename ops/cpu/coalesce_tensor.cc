@@ -32,7 +32,7 @@ absl::Status Fill(const KernelContext&, double value, Tensor* buffer) {
 
 void AddCoalesceTensorKernels(KernelTable* table) {
   table->Add("coalesce_tensor", [](const KernelSpec& spec) {
-    return CoalesceTensor(spec, {Clear, Copy, Fill, /*clears_padding=*/true});
+    return CoalesceTensor(spec, {Clear, Copy, Fill});
   });
 }
 

@@ -18,7 +18,7 @@ absl::Status Fill(const KernelContext& ctx, double value, Tensor* buffer) {
 
 void AddGpuCoalesceTensorKernels(KernelTable* table) {
   table->Add("coalesce_tensor", [](const KernelSpec& spec) {
-    return CoalesceTensor(spec, {Clear, Copy, Fill, /*clears_padding=*/true});
+    return CoalesceTensor(spec, {Clear, Copy, Fill});
   });
 }
 
