@@ -33,6 +33,11 @@ pb::ProgramDesc With(const pb::OpDesc& op) {
   pb::BlockDesc* const block = desc.add_blocks();
   block->set_idx(0);
   block->set_parent_idx(-1);
+  for (const char* const name : {"w", "e", "u"}) {
+    pb::VarDesc* const var = block->add_vars();
+    var->set_name(name);
+    var->mutable_type()->set_type(pb::VarType::LOD_TENSOR);
+  }
   *block->add_ops() = op;
   return desc;
 }
