@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/framework.pb.h"
 #include "proto/op_role.h"
+#include "proto/snake_case_slots.h"
 
 namespace weft {
 namespace {
@@ -174,6 +175,9 @@ absl::StatusOr<const OpReader::Message*> OpReader::Read(absl::string_view messag
   if (!wire::AtEnd(&in)) return malformed();
   if (!has_type) return absl::InvalidArgumentError(absl::StrCat(where(), " has no type"));
   if (inputs_after_outputs_) PutInputsFirst();
+  if (HasSnakeCaseSlots(message_.type)) {
+    for (Slot& slot : message_.slots) slot.name = CamelCaseSlot(slot.name);
+  }
   if (message_.tail.signature.has_value()) return &message_;
   const absl::Status status = SummarizeAttrs();
   if (!status.ok()) {

@@ -4,9 +4,11 @@
 #include <initializer_list>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "proto/snake_case_slots.h"
 #include "proto/wire_format.h"
 
 namespace weft {
@@ -178,7 +180,11 @@ std::string Op::DebugName() const {
 
 absl::string_view Op::bytes() const { return program_->record(id_).field().payload(); }
 
-pb::OpDesc Op::ToProto() const { return Decode<pb::OpDesc>(bytes()); }
+pb::OpDesc Op::ToProto() const {
+  auto desc = Decode<pb::OpDesc>(bytes());
+  ToCamelCaseSlots(&desc);
+  return desc;
+}
 
 // --- Var ----------------------------------------------------------------------------------------
 
@@ -260,7 +266,16 @@ absl::StatusOr<Program> Program::Parse(std::string bytes) {
 }
 
 absl::StatusOr<Program> Program::FromProto(const pb::ProgramDesc& desc) {
-  return Parse(desc.SerializePartialAsString());
+  const bool renames = absl::c_any_of(desc.blocks(), [](const pb::BlockDesc& block) {
+    return absl::c_any_of(block.ops(),
+                          [](const pb::OpDesc& op) { return HasSnakeCaseSlots(op.type()); });
+  });
+  if (!renames) return Parse(desc.SerializePartialAsString());
+  pb::ProgramDesc renamed = desc;
+  for (pb::BlockDesc& block : *renamed.mutable_blocks()) {
+    for (pb::OpDesc& op : *block.mutable_ops()) ToSnakeCaseSlots(&op);
+  }
+  return Parse(renamed.SerializePartialAsString());
 }
 
 VarId Program::FindVar(int block, Symbol name) const {

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "proto/program_checks.h"
 #include "proto/program_indexer.h"
+#include "proto/snake_case_slots.h"
 #include "proto/wire_format.h"
 
 namespace weft {
@@ -68,9 +69,20 @@ void Rewriter::ReplaceVar(VarId var, const pb::VarDesc& with) {
 
 Rewriter::Bytes Rewriter::Serialize(const google::protobuf::MessageLite& message,
                                     int field_number) {
-  std::string& field = bytes_.emplace_back(wire::FieldHeader(field_number, message.ByteSizeLong()));
+  const google::protobuf::MessageLite* written = &message;
+  pb::OpDesc renamed;
+  if (field_number == pb::BlockDesc::kOpsFieldNumber) {
+    const auto& op = static_cast<const pb::OpDesc&>(message);
+    if (HasSnakeCaseSlots(op.type())) {
+      renamed = op;
+      ToSnakeCaseSlots(&renamed);
+      written = &renamed;
+    }
+  }
+  std::string& field =
+      bytes_.emplace_back(wire::FieldHeader(field_number, written->ByteSizeLong()));
   const auto header_size = static_cast<uint8_t>(field.size());
-  message.AppendPartialToString(&field);
+  written->AppendPartialToString(&field);
   return {field, header_size};
 }
 

@@ -1,7 +1,9 @@
 // Optimizers that Paddle has since version 3, by the formulas of ops/formulas/paddle3_updates.h.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -11,6 +13,7 @@
 #include "ops/formulas/paddle3_updates.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -35,33 +38,70 @@ absl::StatusOr<Kernel> Asgd(const KernelSpec& spec, GradKind kind) {
   });
 }
 
+using Powers = std::array<double, 3>;
+
+// Steps by the moments, and by powers that make_step advances and makes a step of. Paddle keeps a
+// power for each element of the parameter, all of them equal; where they differ, each stretch of
+// equal ones has a step of its own.
+template <typename U, typename MakeStep>
+void ApplyByPowers(U& u, const MakeStep& make_step) {
+  using T = TypeOf<U>;
+  Powers powers{};
+  const int num = static_cast<int>(powers.size());
+  T *m1 = u.state(0), *m2 = u.state(1);
+  if (u.num_scalars() == num) {
+    for (int k = 0; k < num; ++k) powers[k] = u.scalar(k);
+    const auto f = make_step(&powers);
+    u.Apply([=](T& p, T g, int64_t i) { f(p, g, m1[i], m2[i]); });
+    for (int k = 0; k < num; ++k) u.SetScalar(k, powers[k]);
+    return;
+  }
+  const std::array<T*, 3> of_elements = {u.state(2), u.state(3), u.state(4)};
+  u.ApplyToRuns([=](T* p, const T* g, int64_t begin, int64_t count, bool) {
+    const int64_t end = begin + count;
+    for (int64_t first = begin, last = begin; first < end; first = last) {
+      const auto is_equal = [&](const T* of) { return of[last] == of[first]; };
+      for (++last; last < end && absl::c_all_of(of_elements, is_equal);) ++last;
+      Powers next{};
+      for (int k = 0; k < num; ++k) next[k] = of_elements[k][first];
+      const auto f = make_step(&next);
+      const T* const grad = g + (first - begin);
+      ForEach<T>(last - first,
+                 [=](int64_t k) { f(p[first + k], grad[k], m1[first + k], m2[first + k]); });
+      for (int k = 0; k < num; ++k) {
+        std::fill(of_elements[k] + first, of_elements[k] + last, static_cast<T>(next[k]));
+      }
+    }
+  });
+}
+
 absl::StatusOr<Kernel> Nadam(const KernelSpec& spec, GradKind kind) {
-  const UpdateSlots slots{{"Moment1", "Moment2"}, {"Beta2Pow", "MomentumDecayPow", "MuProduct"}};
+  const UpdateSlots slots{
+      {"Moment1", "Moment2"}, {}, {}, {"Beta2Pow", "MomentumDecayPow", "MuProduct"}};
   return MakeUpdate(spec, kind, slots, [nadam = formulas::Nadam(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
-    const double b2 = u.scalar(0) * nadam.beta2;
-    const double decay_pow = u.scalar(1) * formulas::Nadam::kDecay, product = u.scalar(2);
-    const auto f = nadam.At<T>(u.lr(), b2, decay_pow, product);
-    T *m1 = u.state(0), *m2 = u.state(1);
-    u.Apply([=](T& p, T g, int64_t i) { f(p, g, m1[i], m2[i]); });
-    u.SetScalar(0, b2);
-    u.SetScalar(1, decay_pow);
-    u.SetScalar(2, product * nadam.Mu(decay_pow));
+    ApplyByPowers(u, [&nadam, lr = u.lr()](Powers* powers) {
+      auto& [b2, decay_pow, product] = *powers;
+      b2 *= nadam.beta2;
+      decay_pow *= formulas::Nadam::kDecay;
+      const auto step = nadam.template At<T>(lr, b2, decay_pow, product);
+      product *= nadam.Mu(decay_pow);
+      return step;
+    });
   });
 }
 
 absl::StatusOr<Kernel> Radam(const KernelSpec& spec, GradKind kind) {
-  const UpdateSlots slots{{"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow", "Rho"}};
+  const UpdateSlots slots{{"Moment1", "Moment2"}, {}, {}, {"Beta1Pow", "Beta2Pow", "Rho"}};
   return MakeUpdate(spec, kind, slots, [radam = formulas::Radam(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
-    const double b1 = u.scalar(0) * radam.beta1, b2 = u.scalar(1) * radam.beta2;
-    const double rho = radam.NextRho(u.scalar(2), b2);
-    const auto f = radam.At<T>(u.lr(), b1, b2, rho);
-    T *m1 = u.state(0), *m2 = u.state(1);
-    u.Apply([=](T& p, T g, int64_t i) { f(p, g, m1[i], m2[i]); });
-    u.SetScalar(0, b1);
-    u.SetScalar(1, b2);
-    u.SetScalar(2, rho);
+    ApplyByPowers(u, [&radam, lr = u.lr()](Powers* powers) {
+      auto& [b1, b2, rho] = *powers;
+      b1 *= radam.beta1;
+      b2 *= radam.beta2;
+      rho = radam.NextRho(rho, b2);
+      return radam.template At<T>(lr, b1, b2, rho);
+    });
   });
 }
 

@@ -103,6 +103,7 @@ absl::StatusOr<UpdateFrame> UpdateFrame::Make(OpKernel& op, const KernelSpec& sp
   if (spec.schema->FindInput("SkipUpdate") != nullptr) frame.skip_ = op.in("SkipUpdate");
   for (const char* slot : slots.states) frame.states_.push_back(MakeState(op, spec, slot));
   for (const char* slot : slots.scalars) frame.scalars_.push_back(MakeState(op, spec, slot));
+  for (const char* slot : slots.powers) frame.powers_.push_back(MakeState(op, spec, slot));
   for (const char* slot : slots.constants) frame.constants_.push_back(op.in(slot));
   const int count = frame.param_.in.count();
   const auto check_count = [&](absl::string_view slot, int found) {
@@ -114,6 +115,7 @@ absl::StatusOr<UpdateFrame> UpdateFrame::Make(OpKernel& op, const KernelSpec& sp
   std::vector<const State*> all = {&frame.param_, &frame.master_};
   for (const State& state : frame.states_) all.push_back(&state);
   for (const State& scalar : frame.scalars_) all.push_back(&scalar);
+  for (const State& power : frame.powers_) all.push_back(&power);
   for (const State* state : all) {
     if (!state->in) continue;
     WEFT_RETURN_IF_ERROR(check_count(state->slot, state->in.count()));
@@ -146,6 +148,7 @@ absl::StatusOr<bool> UpdateFrame::CopyToOutputs(const KernelContext& ctx) const 
   WEFT_RETURN_IF_ERROR(copy(master_));
   for (const State& state : states_) WEFT_RETURN_IF_ERROR(copy(state));
   for (const State& scalar : scalars_) WEFT_RETURN_IF_ERROR(copy(scalar));
+  for (const State& power : powers_) WEFT_RETURN_IF_ERROR(copy(power));
   const Tensor* skip = skip_.get(ctx);
   if (skip == nullptr) return false;
   return OneValue<bool>("SkipUpdate", *skip);
@@ -159,11 +162,15 @@ absl::Status UpdateFrame::Check(const KernelContext& ctx, int i, const Tensor& p
     WEFT_RETURN_IF_ERROR(CheckSize("MasterParam", param, param_.in(ctx, i).size()));
   }
   for (const State& state : states_) {
-    if (!state.in) continue;
-    WEFT_RETURN_IF_ERROR(CheckDType(state.slot, state.in(ctx, i), param.dtype()));
-    WEFT_RETURN_IF_ERROR(CheckSize(state.slot, state.in(ctx, i), param.size()));
+    if (state.in) WEFT_RETURN_IF_ERROR(CheckState(ctx, i, state, param));
   }
   return absl::OkStatus();
+}
+
+absl::Status UpdateFrame::CheckState(const KernelContext& ctx, int i, const State& state,
+                                     const Tensor& param) {
+  WEFT_RETURN_IF_ERROR(CheckDType(state.slot, state.in(ctx, i), param.dtype()));
+  return CheckSize(state.slot, state.in(ctx, i), param.size());
 }
 
 absl::StatusOr<double> UpdateFrame::LearningRate(const KernelContext& ctx, int i) const {

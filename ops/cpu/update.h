@@ -170,6 +170,9 @@ struct UpdateSlots {
   std::vector<const char*> states = {};     // with the parameter's shape; nullptr if missing
   std::vector<const char*> scalars = {};    // of one element
   std::vector<const char*> constants = {};  // others, which the update only reads
+  // Of one element, which makes them scalars after those above, or with the parameter's shape,
+  // which makes them states after those above.
+  std::vector<const char*> powers = {};
 };
 
 // One parameter in one step.
@@ -204,6 +207,7 @@ class ParamUpdate {
   const Tensor& constant(int k) const { return *constants_[k]; }
   const OptimizerGrad& grad() const { return grad_; }
 
+  int num_scalars() const { return static_cast<int>(scalars_.size()); }
   double scalar(int k) const { return scalars_[k].in; }
   void SetScalar(int k, double value) {
     Tensor* const out = scalars_[k].out;
@@ -305,6 +309,16 @@ class UpdateFrame {
           WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(scalar.slot, scalar.in(ctx, i)));
           update.AddScalar(value, scalar.out.get(ctx, i));
         }
+        const bool by_elements = !powers_.empty() && powers_[0].in(ctx, i).size() != 1;
+        for (const State& power : powers_) {
+          if (by_elements) {
+            WEFT_RETURN_IF_ERROR(CheckState(ctx, i, power, param));
+            update.AddState(power.out.get(ctx, i));
+          } else {
+            WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(power.slot, power.in(ctx, i)));
+            update.AddScalar(value, power.out.get(ctx, i));
+          }
+        }
         for (const In& constant : constants_) update.AddConstant(constant(ctx, i));
         WEFT_RETURN_IF_ERROR(CallForStatus(step, update));
         is_rounded = update.is_rounded();
@@ -328,11 +342,13 @@ class UpdateFrame {
   // True if the update must be skipped.
   absl::StatusOr<bool> CopyToOutputs(const KernelContext& ctx) const;
   absl::Status Check(const KernelContext& ctx, int i, const Tensor& param) const;
+  static absl::Status CheckState(const KernelContext& ctx, int i, const State& state,
+                                 const Tensor& param);
   absl::StatusOr<double> LearningRate(const KernelContext& ctx, int i) const;
 
   State param_, master_;
   In grad_, learning_rate_, skip_;
-  std::vector<State> states_, scalars_;
+  std::vector<State> states_, scalars_, powers_;
   std::vector<In> constants_;
   std::vector<OptimizerGrad> grads_;
 };

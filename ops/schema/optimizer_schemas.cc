@@ -46,6 +46,22 @@ OpSchema::InferFn CheckUpdate(std::vector<std::string> like_param,
   return InOrder(std::move(checks));
 }
 
+// The powers have one element each, or one for each element of the parameter.
+OpSchema::InferFn CheckPowers(std::vector<std::string> slots) {
+  return [slots = std::move(slots)](InferContext& context) -> absl::Status {
+    const TensorType* param = context.Input("Param");
+    for (const std::string& slot : slots) {
+      const TensorType* type = context.Input(slot);
+      if (param == nullptr || type == nullptr || DimsFit(param->dims, type->dims)) continue;
+      if (CheckElements(context, slot, 1).ok()) continue;
+      return context.InputError(
+          slot, 0,
+          absl::StrCat("one element, or dimensions ", DimsToString(param->dims), " of Param"));
+    }
+    return absl::OkStatus();
+  };
+}
+
 // Two numbers.
 OpSchema::InferFn CheckPair(const char* slot) {
   return [slot](InferContext& context) { return CheckElements(context, slot, 2); };
@@ -189,9 +205,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("momentum_decay", 0.004f)
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
-                   .Infer(InOrder(
-                       {CheckDecays, CheckUpdate({"Moment1", "Moment2"},
-                                                 {"Beta2Pow", "MomentumDecayPow", "MuProduct"})})));
+                   .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
+                                   CheckPowers({"Beta2Pow", "MomentumDecayPow", "MuProduct"})})));
   schemas->Add(Optimizer("radam",
                          "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
                          "Param, Rho -> Beta1PowOut=Beta1Pow, Beta2PowOut=Beta2Pow, "
@@ -202,8 +217,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("epsilon", 1e-8f)
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
-                   .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"},
-                                                            {"Beta1Pow", "Beta2Pow", "Rho"})})));
+                   .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
+                                   CheckPowers({"Beta1Pow", "Beta2Pow", "Rho"})})));
   // The learning rate is a state of each element.
   schemas->Add(Optimizer("rprop",
                          "Etas, Grad, LearningRate, LearningRateRange, MasterParam?, Param, Prev "

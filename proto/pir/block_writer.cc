@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "proto/snake_case_slots.h"
+
 namespace weft::pir {
 namespace {
 
@@ -48,7 +50,15 @@ BlockWriter::BlockWriter(const Document& document, const Survey& survey) {
 }
 
 void BlockWriter::AddOp(int block, const pb::OpDesc& desc, uint32_t op) {
-  blocks_[block].ops.Append(pb::BlockDesc::kOpsFieldNumber, desc.SerializePartialAsString());
+  std::string message;
+  if (HasSnakeCaseSlots(desc.type())) {
+    pb::OpDesc renamed = desc;
+    ToSnakeCaseSlots(&renamed);
+    message = renamed.SerializePartialAsString();
+  } else {
+    message = desc.SerializePartialAsString();
+  }
+  blocks_[block].ops.Append(pb::BlockDesc::kOpsFieldNumber, message);
   blocks_[block].op_of_op.push_back(op);
 }
 

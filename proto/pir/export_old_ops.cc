@@ -8,6 +8,7 @@
 #include "proto/pir/export_ops.h"
 #include "proto/pir/op_table.h"
 #include "proto/pir/survey.h"
+#include "proto/snake_case_slots.h"
 
 namespace weft::pir {
 
@@ -64,6 +65,7 @@ absl::Status Exporter::TakeRenamedInputs(const Op& op) {
   pb::OpDesc before, after = op.ToProto();
   const absl::string_view bytes = import_.BytesOf(id);
   if (!before.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return refused;
+  ToCamelCaseSlots(&before);
   const OpRule& rule = *FindRule(document_.op(i).name);
   if (before.type() != rule.desc || before.inputs_size() != after.inputs_size()) return refused;
   for (int slot = 0; slot < before.inputs_size(); ++slot) {
