@@ -91,7 +91,7 @@ BatchRun Repeat(const char* attr);
 void BatchSizeLike(BatchContext& context);
 void Like(BatchContext& context);
 void ShapeOf(BatchContext& context);
-void SizeOf(BatchContext& context);
+void ElementCount(BatchContext& context);
 void FillConstant(BatchContext& context);
 
 // --- Matrices: matrix_batch_rules.cc -------------------------------------------------------------

@@ -171,7 +171,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"share_data", {ShareElementwise, Powers::kFirst}},
       {"shuffle_channel", {Rows({"X"}), Powers::kFirst}},
       {"sigmoid_cross_entropy_with_logits", {SigmoidCrossEntropy}},
-      {"size", {SizeOf, Powers::kOwn}},
+      {"size", {ElementCount, Powers::kOwn}},
       {"slice", {Slice, Powers::kOwn}},
       {"smooth_l1_loss", {Rows({"X", "Y"})}},
       {"softmax", {Along("X", "axis")}},

@@ -326,7 +326,7 @@ void ShapeOf(BatchContext& c) {
 }
 
 // The number of elements.
-void SizeOf(BatchContext& c) {
+void ElementCount(BatchContext& c) {
   const BatchRelation in = c.In("Input");
   c.SetAll(in.IsSharded()     ? BatchRelation::Replicated(-1)
            : in.IsUnrelated() ? in
