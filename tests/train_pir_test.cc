@@ -43,8 +43,9 @@ using Tensors = std::map<std::string, Tensor>;
 struct Case {
   const char* name;
   int ranks;
-  std::string buckets;
-  bool gathers = false;
+  const char* mode = "";
+  std::map<std::string, std::string> flags = {};
+  const char* reference = "dp2";  // that of data-parallel ranks
 };
 
 class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Case>> {
@@ -69,12 +70,8 @@ class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Cas
   // Rewritten for the ranks, as two files have it.
   static absl::Status Rewrite(Program* main, Program* startup) {
     TranspileOptions options;
-    options.mode = TheCase().gathers ? "multi_thread" : "grad_allreduce";
-    if (TheCase().gathers) {
-      options.mode_flags["trans_mode"] = "all_gather";
-    } else {
-      options.mode_flags["buckets"] = TheCase().buckets;
-    }
+    options.mode = TheCase().mode;
+    for (const auto& [flag, value] : TheCase().flags) options.mode_flags[flag] = value;
     options.cluster.nranks = TheCase().ranks;
     options.device_kind = TargetDevice::kCpu;
     ProgramPair programs{main, startup};
@@ -123,8 +120,9 @@ TEST_P(TrainPirTest, LossesAreThoseOfPaddle) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto losses, Train(main, startup));
   WEFT_ASSERT_OK_AND_ASSIGN(const Tensors reference, ReadNpz(Path("reference.npz")));
   for (int rank = 0; rank < TheCase().ranks; ++rank) {
-    const std::string name =
-        TheCase().ranks == 1 ? "single/loss" : absl::StrCat("dp2/loss_rank", rank);
+    const std::string name = TheCase().ranks == 1
+                                 ? "single/loss"
+                                 : absl::StrCat(TheCase().reference, "/loss_rank", rank);
     const Tensor& expected = reference.at(name);
     ASSERT_EQ(losses[rank].size(), expected.size());
     for (size_t step = 0; step < losses[rank].size(); ++step) {
@@ -138,13 +136,30 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, Case>>
   return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param).name);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pir, TrainPirTest,
-                         Combine(Values("fit_a_line", "mlp_adam", "mlp_momentum", "mlp_sgd",
-                                        "two_losses", "wide_deep", "word2vec_sparse_sgd"),
-                                 Values(Case{"OneRank", 1, ""}, Case{"OneByOne", 2, "none"},
-                                        Case{"Fused", 2, "count{count=3}"},
-                                        Case{"Gathered", 2, "", true})),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Pir, TrainPirTest,
+    Combine(Values("fit_a_line", "mlp_adam", "mlp_momentum", "mlp_sgd", "two_losses", "wide_deep",
+                   "word2vec_sparse_sgd"),
+            Values(Case{"OneRank", 1}, Case{"OneByOne", 2, "grad_allreduce", {{"buckets", "none"}}},
+                   Case{"Fused", 2, "grad_allreduce", {{"buckets", "count{count=3}"}}},
+                   Case{"Gathered", 2, "multi_thread", {{"trans_mode", "all_gather"}}})),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, TrainPirTest,
+    Combine(Values("mlp_adam", "two_losses", "wide_deep"),
+            Values(Case{"MultiThread", 2, "multi_thread"},
+                   Case{"SingleProcess", 2, "single_process_multi_thread"},
+                   Case{"Plain", 2, "singa_plain"},
+                   Case{"Reducer", 2, "mindspore_reducer", {{"reduce_method", "mean"}}},
+                   Case{"MegEngine", 2, "megengine", {{"reduce_method", "mean"}}},
+                   Case{"MegEngineBroadcasts",
+                        2,
+                        "megengine",
+                        {{"reduce_method", "mean"}, {"bcast_period", "1"}}},
+                   Case{"LocalSgd", 2, "local_sgd", {}, "localsgd2"},
+                   Case{"Partial", 2, "singa_partial", {}, "localsgd2"})),
+    NameOf);
 
 // What has no form in PIR is refused before anything is written.
 TEST(PirModesTest, RefusalsSayWhatHasNoForm) {
@@ -305,6 +320,36 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
     WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, TrainTwoRanks(main, startup));
     EXPECT_EQ(losses, expected);
   }
+}
+
+// Gradients travel in fp16, which Paddle's library for CPUs cannot add: the file is for GPUs.
+TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string main_file = absl::StrCat(::testing::TempDir(), "/half.json");
+  const std::string startup_file = absl::StrCat(::testing::TempDir(), "/half_startup.json");
+  WEFT_ASSERT_OK(WriteFile(main_file, files.at("mlp_momentum/main.json")));
+  WEFT_ASSERT_OK(WriteFile(startup_file, files.at("mlp_momentum/startup.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
+  const Program main_before = main, startup_before = startup;
+  TranspileOptions options;
+  options.mode = "singa_half";
+  options.cluster.nranks = 2;
+  options.device_kind = TargetDevice::kCuda;
+  ProgramPair programs{&main, &startup};
+  WEFT_ASSERT_OK(Transpile(options, programs));
+  WEFT_ASSERT_OK(WritePrograms({{&main, main_file}, {&startup, startup_file}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
+  VerifyOptions verify;
+  verify.nranks = 2;
+  verify.original = {&main_before, &startup_before};
+  const Findings findings = Verify({{&written, &written_startup}}, verify);
+  EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
+                            TrainTwoRanks(written, written_startup));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, TrainTwoRanks(main, startup));
+  EXPECT_EQ(losses, expected);
 }
 
 // Ops that the table lacks, on the way to a gradient: one that reads a parameter, one that does not
