@@ -295,11 +295,12 @@ void ExplainChoice(const PlacementRequest& request, const PlacementChoice& choic
   const std::string batch = absl::StrCat(request.speeds.host.batch);
   context->Note(absl::StrCat(
       "note: device memory of ", request.memory_bytes, " bytes, batch of ", batch, ": on the host ",
-      MovedText(choice.chosen), "; at most ", CostText(choice.chosen),
+      MovedText(choice.chosen), choice.num_unknown == 0 ? "; at most " : "; about ",
+      CostText(choice.chosen),
       choice.moved.empty() ? "" : absl::StrCat(", instead of ", CostText(choice.first)),
       choice.num_unknown == 0
           ? ""
-          : absl::StrCat("; not counted: ", choice.num_unknown, " variables of unknown size")));
+          : absl::StrCat("; and ", choice.num_unknown, " variables of unknown size")));
   if (context->remarks == nullptr) return;
   for (const PlacementUnit& unit : choice.moved) {
     context->Explain(HeteroPartition::kName, unit.subject, "on the host",
