@@ -343,6 +343,7 @@ TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
   VerifyOptions verify;
   verify.nranks = 2;
+  verify.gradients_are_rounded = true;
   verify.original = {&main_before, &startup_before};
   const Findings findings = Verify({{&written, &written_startup}}, verify);
   EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;

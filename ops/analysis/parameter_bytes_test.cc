@@ -30,7 +30,7 @@ Program Parse(const std::string& body) {
 
 constexpr char kUpdate[] =
     "ParamOut=[w], VelocityOut=[v] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], "
-    "Velocity=[v]) {mu=0.9, op_role=2, op_role_var=[\"w\", \"w@GRAD\"]}";
+    "Velocity=[v]) {mu=0.9}";
 
 TEST(ParameterBytesTest, CountParameterGradientAndState) {
   const Program program = Parse(kUpdate);

@@ -594,7 +594,7 @@ TEST(BatchRulesTest, IndicesAlongOtherDimensionsKeepShares) {
       {vars, "out=[z] = index_put(indices=[i], value=[w1], x=[t])", kColumns},
       {vars, "out=[z] = index_put(indices=[i], value=[w2], x=[t])", kUnrelated},
       {vars, "out=[y] = index_put(indices=[i], value=[w1], x=[b])", kUnrelated},
-      {vars, "Result=[y] = put_along_axis(Index=[bi], Input=[b], Value=[b3]) {Axis=1}", kUnrelated},
+      {vars, "Result=[y] = put_along_axis(Index=[bi], Input=[b], Value=[b3]) {Axis=1}", kRows},
       {"var b : fp32[4, 4]\nvar bi : int64[4, 2]\nvar b3 : fp32[4, 2]\nvar y : fp32[4, 4]",
        "Result=[y] = put_along_axis(Index=[bi], Input=[b], Value=[b3]) {Axis=1}", kRows},
       {"var b : fp32[4, 4]\nvar bi : int64[4, 2]\nvar b3 : fp32[4, 2]\nvar y : fp32[4, 4]",
@@ -613,7 +613,9 @@ TEST(BatchRulesTest, AssignedSlicesKeepShares) {
       {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[w8])" + first + drop, kRows},
       {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[w])" + first + drop, kRows},
       {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[bv])" + first + drop, kRows},
-      {vars, "Out=[y] = set_value(Input=[b])" + first + "shape=longs[1], values=scalars[0.5]}",
+      {vars,
+       "Out=[y] = set_value(Input=[b])" + first +
+           "shape=longs[1], values=scalars[{type: FLOAT64, r: 0.5}]}",
        kRows},
       // Another value for each sample of one device.
       {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[v])" + first + drop, kUnrelated},
