@@ -57,6 +57,7 @@ TEST(ParameterBytesTest, CountWhatIsCastAfterACopy) {
       Parse(absl::StrCat(R"(
     Out=[h] = relu(X=[x])
     Out=[g] = memcpy_d2h(X=[h])
+    Out=[g] = stream_wait(X=[g]) {stream="cpu", awaited="d2h"}
     Out=[w@GRAD] = cast(X=[g]) {in_dtype=4, out_dtype=5, op_device="cpu"}
     )",
                          on_host.substr(0, on_host.size() - 1), ", op_device=\"cpu\"}"));

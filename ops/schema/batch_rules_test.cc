@@ -606,9 +606,9 @@ TEST(BatchRulesTest, AssignedSlicesKeepShares) {
   const std::string vars =
       "var b : fp32[-1, 4, 8]\nvar y : fp32[-1, 4, 8]\nvar w : fp32[1, 8]\nvar w8 : fp32[8]\n"
       "var bv : fp32[-1, 8]\nvar v : fp32[6, 8]\nvar r : int64[1]";
-  const std::string first = " {axes=longs[1], starts=longs[0], ends=longs[1], steps=longs[1], ";
-  const std::string rows = " {axes=longs[0], starts=longs[0], ends=longs[1], steps=longs[1], ";
-  const std::string drop = "decrease_axes=longs[1]}";
+  const std::string first = " {axes=longs[1], starts=longs[0], ends=longs[1], steps=longs[1]";
+  const std::string rows = " {axes=longs[0], starts=longs[0], ends=longs[1], steps=longs[1]";
+  const std::string drop = ", decrease_axes=longs[1]}";
   Check({
       {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[w8])" + first + drop, kRows},
       {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[w])" + first + drop, kRows},
