@@ -615,7 +615,7 @@ TEST(BatchRulesTest, AssignedSlicesKeepShares) {
       {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[bv])" + first + drop, kRows},
       {vars,
        "Out=[y] = set_value(Input=[b])" + first +
-           "shape=longs[1], values=scalars[{type: FLOAT64, r: 0.5}]}",
+           ", shape=longs[1], values=scalars[{type: FLOAT64, r: 0.5}]}",
        kRows},
       // Another value for each sample of one device.
       {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[v])" + first + drop, kUnrelated},
