@@ -17,6 +17,7 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/weft_attrs.h"
 #include "transpiler/passes/device_accesses.h"
+#include "transpiler/passes/device_buckets.h"
 #include "transpiler/passes/device_copies.h"
 #include "transpiler/passes/new_variables.h"
 #include "transpiler/pipeline/pass.h"
@@ -380,7 +381,11 @@ class Partitioner {
 
 absl::StatusOr<Partition> PartitionProgram(const OpDevices& devices,
                                            const PartitionOptions& options, ProgramPair& programs) {
-  return Partitioner(devices, options, programs).Run();
+  OpDevices with_buffers = devices;
+  WEFT_ASSIGN_OR_RETURN(const bool fused, FuseValuesForHost(&with_buffers, programs));
+  WEFT_ASSIGN_OR_RETURN(Partition partition, Partitioner(with_buffers, options, programs).Run());
+  partition.changed |= fused;
+  return partition;
 }
 
 }  // namespace weft

@@ -80,6 +80,8 @@ class HeteroPartition : public Pass {
 
   absl::string_view name() const override { return kName; }
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  // Finds which parameters rules and op_device update on the host.
+  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
 
  private:
   const Options options_;
