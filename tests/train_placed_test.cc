@@ -348,6 +348,40 @@ TEST(TrainPlacedTrace, IndependentSegmentsRunAtTheSameTime) {
   EXPECT_TRUE(overlap);
 }
 
+// Two chains that each visit the host.
+constexpr char kCrossing[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var a : fp32[512, 512] persistable
+    var b : fp32[512, 512] persistable
+    var a1 : fp32[512, 512]
+    var h1 : fp32[512, 512]
+    var b1 : fp32[512, 512]
+    var g1 : fp32[512, 512]
+    Out=[a1] = mul(X=[a], Y=[a])
+    Out=[h1] = tanh(X=[a1])
+    Out=[a1] = mul(X=[h1], Y=[a])
+    Out=[b1] = mul(X=[b], Y=[b])
+    Out=[g1] = tanh(X=[b1])
+    Out=[b1] = mul(X=[g1], Y=[b])
+    Out=[a] = elementwise_add(X=[a1], Y=[b1])
+  }
+})";
+
+TEST(TrainPlacedOrder, ChainsThatCrossHaveTheBitsOfOneDevice) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(kCrossing));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(kChainsStartup));
+  const TrainingPrograms programs{main, startup, {}, {"a"}, {}};
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, TrainOnHost(programs, /*ranks=*/1));
+  for (const char* order : {"early_start", "few_switches"}) {
+    TrainingPrograms placed = programs;
+    WEFT_ASSERT_OK(
+        Rewrite(absl::StrCat("hetero-partition{place=\"type:tanh=cpu\",order=", order, "}"),
+                /*ranks=*/1, &placed));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, TrainOnHost(placed, /*ranks=*/1));
+    EXPECT_EQ(trained.bits(), expected.bits()) << order;
+  }
+}
+
 TEST(TrainPlacedErrors, OpThatUsesTheOtherMemoryIsNamed) {
   WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(kChains));
   WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(kChainsStartup));

@@ -7,10 +7,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/schema/device_ops.h"
 #include "proto/text/program_text.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
@@ -165,6 +167,59 @@ TEST(HeteroPartition, WriteWaitsForTheCopyThatReads) {
     Out=[y] = scale(X=[y]) {scale=2.0}
     Out=[y@GRAD] = relu(X=[y])
   )");
+}
+
+// What the ops of the two devices write, in order.
+std::vector<std::string> ComputedBy(const std::string& passes, const std::string& ops) {
+  Program main = testing::CompactProgram(ops);
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = passes;
+  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  std::vector<std::string> written;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    const bool moves = op.type() == "stream_wait" || CopiesFrom(op.type()).has_value();
+    if (!moves) written.emplace_back(main.name(op.output_args()[0]));
+  }
+  return written;
+}
+
+constexpr char kCrossingChains[] = R"(
+    var a : fp32[2, 2] persistable
+    Out=[a1] = mul(X=[a], Y=[a])
+    Out=[h1] = tanh(X=[a1])
+    Out=[a2] = mul(X=[h1], Y=[a])
+    Out=[b1] = mul(X=[a], Y=[a])
+    Out=[g1] = tanh(X=[b1])
+    Out=[b2] = mul(X=[g1], Y=[a])
+    Out=[out] = elementwise_add(X=[a2], Y=[b2])
+)";
+
+TEST(HeteroPartition, ChainsThatCrossVisitTheHostTogether) {
+  EXPECT_THAT(
+      ComputedBy("hetero-partition{place=\"type:tanh=cpu\",order=few_switches}", kCrossingChains),
+      ElementsAre("a1", "b1", "h1", "g1", "a2", "b2", "out"));
+  EXPECT_THAT(ComputedBy("hetero-partition{place=\"type:tanh=cpu\"}", kCrossingChains),
+              ElementsAre("a1", "h1", "b1", "g1", "a2", "b2", "out"));
+}
+
+// Random draws keep their order, and nothing passes an op that waits for streams.
+TEST(HeteroPartition, OpsThatAreOrderedKeepTheirOrder) {
+  const std::string chains = kCrossingChains;
+  const auto with = [&](const std::string& from, const std::string& to) {
+    return ComputedBy("hetero-partition{place=\"type:tanh=cpu\",order=few_switches}",
+                      absl::StrReplaceAll(chains, {{from, to}}));
+  };
+  EXPECT_THAT(
+      with("    Out=[b1]", "    Out=[b1] = c_sync_comm_stream(X=[b1]) {ring_id=0}\n    Out=[b1]"),
+      ElementsAre("a1", "h1", "a2", "b1", "b1", "g1", "b2", "out"));
+  const std::string drawn = absl::StrReplaceAll(
+      chains, {{"    Out=[a1]", "    var m : uint8[2, 2]\n    var n : uint8[2, 2]\n    Out=[a1]"},
+               {"Out=[a2] = mul(X=[h1], Y=[a])", "Mask=[m], Out=[a2] = dropout(X=[h1])"},
+               {"Out=[b1] = mul(X=[a], Y=[a])", "Mask=[n], Out=[b1] = dropout(X=[a])"}});
+  EXPECT_THAT(ComputedBy("hetero-partition{place=\"type:tanh=cpu\",order=few_switches}", drawn),
+              ElementsAre("a1", "h1", "m", "n", "g1", "b2", "out"));
 }
 
 TEST(HeteroPartition, ProgramOnOneDeviceStays) {
