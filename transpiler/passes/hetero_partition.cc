@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -336,6 +337,14 @@ void HeteroPartition::Options::Bind(OptionBinder& bind) {
              "with device_memory: bytes per second between the two memories", /*min=*/1);
   bind.Int("accelerator_speed", &accelerator_speed,
            "with device_memory: how many times as fast as a core of the host", /*min=*/1);
+}
+
+void HeteroPartition::Prepare(const ConstProgramPair& programs, PassContext* context) const {
+  const absl::StatusOr<PlaceSpec> spec = PlaceSpec::Parse(options_.place);
+  if (options_.place.empty() || !spec.ok()) return;  // Run reports it
+  for (std::string& param : spec->UpdatedOnHost(*programs.main)) {
+    context->updated_on_host.insert(std::move(param));
+  }
 }
 
 absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& programs) const {
