@@ -33,6 +33,7 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Combine;
 using ::testing::HasSubstr;
 using ::testing::Values;
@@ -227,9 +228,10 @@ TEST(PirModesTest, WrittenFilesAreNotRewrittenAgain) {
   }
 }
 
-// The losses of two ranks, in the order of ranks and steps.
-absl::StatusOr<std::vector<float>> TrainTwoRanks(const Program& main, const Program& startup) {
-  const std::string folder = "tests/data/paddle3_mlp_momentum/";
+// The first loss on two ranks, in the order of ranks and steps.
+absl::StatusOr<std::vector<float>> TrainTwoRanks(absl::string_view model, const Program& main,
+                                                 const Program& startup) {
+  const std::string folder = absl::StrCat("tests/data/paddle3_", model, "/");
   WEFT_ASSIGN_OR_RETURN(const Tensors init,
                         LoadParams(folder + "init.params", folder + "persistables.txt"));
   RunInputs inputs;
@@ -276,17 +278,21 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
     const char* mode;
     std::map<std::string, std::string> flags;
     int blocks;
+    const char* model = "mlp_momentum";
   };
   const Period all[] = {
       {"local_sgd", {{"k_steps", "2"}}, 1},
       {"local_sgd", {{"k_steps", "2"}, {"begin_step", "3"}, {"state", "reset"}}, 1},
       {"singa_partial", {{"threshold", "1000"}}, 3},
       {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1},
+      // Two optimizers: the gradients of the second come behind the update of the first.
+      {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1, "two_losses"},
   };
   for (const Period& period : all) {
-    SCOPED_TRACE(period.mode);
-    WEFT_ASSERT_OK(WriteFile(main_file, files.at("mlp_momentum/main.json")));
-    WEFT_ASSERT_OK(WriteFile(startup_file, files.at("mlp_momentum/startup.json")));
+    SCOPED_TRACE(absl::StrCat(period.mode, " of ", period.model));
+    const std::string model = period.model;
+    WEFT_ASSERT_OK(WriteFile(main_file, files.at(model + "/main.json")));
+    WEFT_ASSERT_OK(WriteFile(startup_file, files.at(model + "/startup.json")));
     WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
     WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
     const Program main_before = main, startup_before = startup;
@@ -316,8 +322,9 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
     const Findings findings = Verify({{&written, &written_startup}}, verify);
     EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
     WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
-                              TrainTwoRanks(written, written_startup));
-    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, TrainTwoRanks(main, startup));
+                              TrainTwoRanks(model, written, written_startup));
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected,
+                              TrainTwoRanks(model, main, startup));
     EXPECT_EQ(losses, expected);
   }
 }
@@ -401,6 +408,44 @@ TEST(PirModesTest, UnknownOpsInPlaceAreCopiedAndNotRewritten) {
                 HasSubstr("op 11 (pd_op.new_): writes operands in place, and which ones is not "
                           "known"));
   }
+}
+
+// What no pass changes, an unknown op may read, with its blocks: the file is written with it as it
+// is.
+TEST(PirModesTest, UnknownOpsWithBlocksStayWhereTheyAccessNoParameter) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/unknown_blocks.json");
+  WEFT_ASSERT_OK(WriteFile(in, files.at("cond_mlp/startup.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program startup_before, ReadProgram(in));
+  const auto transpile = [&](const std::string& bytes) -> absl::StatusOr<std::string> {
+    WEFT_RETURN_IF_ERROR(WriteFile(in, bytes));
+    WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(in));
+    Program startup = startup_before;
+    ProgramPair programs{&main, &startup};
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+    WEFT_RETURN_IF_ERROR(WriteProgram(main, in));
+    WEFT_ASSIGN_OR_RETURN(const FileBytes written, ReadFile(in));
+    return std::string(written.bytes);
+  };
+  const std::string bytes =
+      absl::StrReplaceAll(files.at("cond_mlp/main.json"), {{"1.if", "1.other"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string written, transpile(bytes));
+  const size_t begin = bytes.find("{\"#\":\"1.other\"");
+  const size_t end = bytes.find("{\"#\":\"1.matmul\"", begin);
+  ASSERT_NE(end, std::string::npos);
+  EXPECT_THAT(written, HasSubstr(bytes.substr(begin, end - begin)));
+  EXPECT_THAT(written, HasSubstr("1.all_reduce_"));
+  EXPECT_THAT(
+      std::string(transpile(absl::StrReplaceAll(bytes, {{R"("#":"1.tanh","A":[],"I":[{"%":6}])",
+                                                         R"("#":"1.tanh","A":[],"I":[{"%":2}])"}}))
+                      .status()
+                      .message()),
+      AllOf(HasSubstr("op 3 (pd_op.other): its blocks access gradients, parameters or state"),
+            HasSubstr("mode none")));
 }
 
 // Its gradients are summed, and stay so: mode none claims nothing.

@@ -214,6 +214,18 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
 
 }  // namespace
 
+absl::string_view WhyUnrelated(const Op& op) {
+  const bool is_weighted_mean =
+      op.type() == "nll_loss" && op.StringAttr("reduction").value_or("mean") == "mean" &&
+      (!op.Input("Weight").empty() || op.IntAttr("ignore_index").value_or(-1) >= 0);
+  if (is_weighted_mean) {
+    return "and divides by the weights of the rank's own labels; with reduction none, and a sum "
+           "behind it that is divided by the sum of the weights, transpile --exact_loss makes it "
+           "that of one device";
+  }
+  return "";
+}
+
 const BatchRule* FindBatchRule(absl::string_view type) {
   const auto found = Rules().find(type);
   return found == Rules().end() ? nullptr : &found->second;

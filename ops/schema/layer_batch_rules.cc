@@ -79,12 +79,19 @@ void KlDiv(BatchContext& c) {
   c.SetAll(reduction == "sum" ? BatchRelation::PartialSum() : BatchRelation::Partial());
 }
 
+// A mean is divided by the sum of the weights of the rows' labels. Without Weight, each row weighs
+// 1 unless its label is ignore_index, which is no class, and seldom there, if it is negative.
 void NllLoss(BatchContext& c) {
   const std::string& reduction = c.attrs().String("reduction");
   const BatchRelation rows = BatchRelation::Sharded(0);
   if (c.In("X") != rows || c.In("Label") != rows || !c.OthersAreReplicated({"X", "Label"})) return;
-  // A mean is weighted by the labels that count.
-  if (reduction != "mean") c.SetAll(BatchRelation::PartialSum());
+  if (reduction == "mean") {
+    if (!c.AllIn("Weight").empty() || c.attrs().Int("ignore_index") >= 0) return;
+    c.set_effect(BatchEffect::kCountsLabels);
+    c.Set("Out", BatchRelation::Partial());
+    return c.Set("Total_weight", BatchRelation::PartialSum());
+  }
+  c.SetAll(BatchRelation::PartialSum());
   if (reduction == "none") c.Set("Out", rows);
 }
 
