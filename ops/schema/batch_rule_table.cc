@@ -725,6 +725,14 @@ void Ctc(BatchContext& c) {
   c.Set("Loss", BatchRelation::Sharded(0));
 }
 
+// Without y, works along the last dimension.
+void Swiglu(BatchContext& c) { c.AllIn("y").empty() ? NotLast("x")(c) : ShareElementwise(c); }
+
+void DiagEmbed(BatchContext& c) {
+  // Else the batch may be behind a new dimension.
+  if (c.attrs().Int("dim1") == -2 && c.attrs().Int("dim2") == -1) NotLast("Input")(c);
+}
+
 void SequenceMask(BatchContext& c) {
   // Else as wide as the longest of the rank's own.
   if (c.attrs().Int("maxlen") > 0 || !c.AllIn("MaxLenTensor").empty()) Lookup("X")(c);
@@ -802,6 +810,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"deformable_conv_v1", {Rows({"Input", "Offset"})}},
       {"depthwise_conv2d", {Rows({"Input"}), Powers::kProduct}},
       {"depthwise_conv2d_transpose", {Rows({"Input"}), Powers::kProduct}},
+      {"diag_embed", {DiagEmbed, Powers::kFirst}},
       {"dot", {Dot, Powers::kProduct}},
       {"dropout", {Dropout, Powers::kOwn}},
       {"einsum", {Einsum, Powers::kProduct}},
@@ -824,6 +833,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"gaussian_random", {Draw(FillConstant), Powers::kOwn}},
       {"grid_sampler", {Rows({"X", "Grid"})}},
       {"group_norm", {Rows({"X"})}},
+      {"gumbel_softmax", {Draw(Along("X", "axis")), Powers::kOwn}},
       {"hierarchical_sigmoid", {Rows({"X", "Label", "PathTable", "PathCode"})}},
       {"hinge_loss", {ShareElementwise}},
       {"huber_loss", {ShareElementwise}},
@@ -860,6 +870,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"mode", {Along("X", "axis", nullptr, "keepdim")}},
       {"mul", {Mul, Powers::kProduct}},
       {"momentum", {LinearUpdate, Powers::kOwn}},
+      {"multinomial", {Draw(NotLast("X")), Powers::kOwn}},
       {"mv", {MatVec, Powers::kProduct}},
       {"nanmedian", {Reduction(Reduces::kOther, "axis", nullptr, "keepdim")}},
       {"nearest_interp_v2", {Rows({"X"}), Powers::kFirst}},
@@ -919,6 +930,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"squeeze2", {Squeeze, Powers::kFirst}},
       {"stack", {Joined(/*adds=*/true), Powers::kTogether}},
       {"strided_slice", {Slice, Powers::kOwn}},
+      {"swiglu", {Swiglu}},
       {"sync_batch_norm", {SyncBatchNorm}},
       {"take_along_axis", {TakeAlong, Powers::kFirst}},
       {"tensor_array_to_tensor", {ArrayToTensor, Powers::kFirst}},
