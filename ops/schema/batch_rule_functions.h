@@ -116,6 +116,8 @@ void LayerNorm(BatchContext& context);
 void BatchNorm(BatchContext& context);
 void SyncBatchNorm(BatchContext& context);
 void Rnn(BatchContext& context);
+// Without y, works along the last dimension.
+void Swiglu(BatchContext& context);
 void SequenceMask(BatchContext& context);
 void SoftmaxCrossEntropy(BatchContext& context);
 void SigmoidCrossEntropy(BatchContext& context);

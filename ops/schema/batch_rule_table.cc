@@ -183,6 +183,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"squeeze2", {Squeeze, Powers::kFirst}},
       {"stack", {Joined(/*adds=*/true), Powers::kTogether}},
       {"strided_slice", {Slice, Powers::kOwn}},
+      {"swiglu", {Swiglu}},
       {"sync_batch_norm", {SyncBatchNorm}},
       {"take_along_axis", {TakeAlong, Powers::kFirst}},
       {"temporal_shift", {Rows({"X"}), Powers::kFirst}},

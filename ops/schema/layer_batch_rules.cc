@@ -160,6 +160,8 @@ void Ctc(BatchContext& c) {
   c.Set("Loss", BatchRelation::Sharded(0));
 }
 
+void Swiglu(BatchContext& c) { c.AllIn("y").empty() ? NotLast("x")(c) : ShareElementwise(c); }
+
 void SequenceMask(BatchContext& c) {
   // Else as wide as the longest of the rank's own.
   if (c.attrs().Int("maxlen") > 0 || !c.AllIn("MaxLenTensor").empty()) Lookup("X")(c);
