@@ -45,8 +45,9 @@ using Tensors = std::map<std::string, Tensor>;
 struct Case {
   const char* name;
   int ranks;
-  std::string buckets;
-  bool gathers = false;
+  const char* mode = "";
+  std::map<std::string, std::string> flags = {};
+  const char* reference = "dp2";  // that of data-parallel ranks
 };
 
 class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Case>> {
@@ -71,12 +72,8 @@ class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Cas
   // Rewritten for the ranks, as two files have it.
   static absl::Status Rewrite(Program* main, Program* startup) {
     TranspileOptions options;
-    options.mode = TheCase().gathers ? "multi_thread" : "grad_allreduce";
-    if (TheCase().gathers) {
-      options.mode_flags["trans_mode"] = "all_gather";
-    } else {
-      options.mode_flags["buckets"] = TheCase().buckets;
-    }
+    options.mode = TheCase().mode;
+    for (const auto& [flag, value] : TheCase().flags) options.mode_flags[flag] = value;
     options.cluster.nranks = TheCase().ranks;
     options.device_kind = TargetDevice::kCpu;
     ProgramPair programs{main, startup};
@@ -125,8 +122,9 @@ TEST_P(TrainPirTest, LossesAreThoseOfPaddle) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto losses, Train(main, startup));
   WEFT_ASSERT_OK_AND_ASSIGN(const Tensors reference, ReadNpz(Path("reference.npz")));
   for (int rank = 0; rank < TheCase().ranks; ++rank) {
-    const std::string name =
-        TheCase().ranks == 1 ? "single/loss" : absl::StrCat("dp2/loss_rank", rank);
+    const std::string name = TheCase().ranks == 1
+                                 ? "single/loss"
+                                 : absl::StrCat(TheCase().reference, "/loss_rank", rank);
     const Tensor& expected = reference.at(name);
     ASSERT_EQ(losses[rank].size(), expected.size());
     for (size_t step = 0; step < losses[rank].size(); ++step) {
@@ -140,13 +138,30 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, Case>>
   return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param).name);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pir, TrainPirTest,
-                         Combine(Values("fit_a_line", "mlp_adam", "mlp_momentum", "mlp_sgd",
-                                        "two_losses", "wide_deep", "word2vec_sparse_sgd"),
-                                 Values(Case{"OneRank", 1, ""}, Case{"OneByOne", 2, "none"},
-                                        Case{"Fused", 2, "count{count=3}"},
-                                        Case{"Gathered", 2, "", true})),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Pir, TrainPirTest,
+    Combine(Values("fit_a_line", "mlp_adam", "mlp_momentum", "mlp_sgd", "two_losses", "wide_deep",
+                   "word2vec_sparse_sgd"),
+            Values(Case{"OneRank", 1}, Case{"OneByOne", 2, "grad_allreduce", {{"buckets", "none"}}},
+                   Case{"Fused", 2, "grad_allreduce", {{"buckets", "count{count=3}"}}},
+                   Case{"Gathered", 2, "multi_thread", {{"trans_mode", "all_gather"}}})),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, TrainPirTest,
+    Combine(Values("mlp_adam", "two_losses", "wide_deep"),
+            Values(Case{"MultiThread", 2, "multi_thread"},
+                   Case{"SingleProcess", 2, "single_process_multi_thread"},
+                   Case{"Plain", 2, "singa_plain"},
+                   Case{"Reducer", 2, "mindspore_reducer", {{"reduce_method", "mean"}}},
+                   Case{"MegEngine", 2, "megengine", {{"reduce_method", "mean"}}},
+                   Case{"MegEngineBroadcasts",
+                        2,
+                        "megengine",
+                        {{"reduce_method", "mean"}, {"bcast_period", "1"}}},
+                   Case{"LocalSgd", 2, "local_sgd", {}, "localsgd2"},
+                   Case{"Partial", 2, "singa_partial", {}, "localsgd2"})),
+    NameOf);
 
 // What has no form in PIR is refused before anything is written.
 TEST(PirModesTest, RefusalsSayWhatHasNoForm) {
@@ -318,6 +333,37 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
                               TrainTwoRanks(model, main, startup));
     EXPECT_EQ(losses, expected);
   }
+}
+
+// Gradients travel in fp16, which Paddle's library for CPUs cannot add: the file is for GPUs.
+TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string main_file = absl::StrCat(::testing::TempDir(), "/half.json");
+  const std::string startup_file = absl::StrCat(::testing::TempDir(), "/half_startup.json");
+  WEFT_ASSERT_OK(WriteFile(main_file, files.at("mlp_momentum/main.json")));
+  WEFT_ASSERT_OK(WriteFile(startup_file, files.at("mlp_momentum/startup.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
+  const Program main_before = main, startup_before = startup;
+  TranspileOptions options;
+  options.mode = "singa_half";
+  options.cluster.nranks = 2;
+  options.device_kind = TargetDevice::kCuda;
+  ProgramPair programs{&main, &startup};
+  WEFT_ASSERT_OK(Transpile(options, programs));
+  WEFT_ASSERT_OK(WritePrograms({{&main, main_file}, {&startup, startup_file}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
+  VerifyOptions verify;
+  verify.nranks = 2;
+  verify.gradients_are_rounded = true;
+  verify.original = {&main_before, &startup_before};
+  const Findings findings = Verify({{&written, &written_startup}}, verify);
+  EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
+                            TrainTwoRanks(written, written_startup));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, TrainTwoRanks(main, startup));
+  EXPECT_EQ(losses, expected);
 }
 
 // Ops that the table lacks, on the way to a gradient: one that reads a parameter, one that does not
@@ -520,12 +566,12 @@ TranspileOptions OnTwoRanks(const std::string& mode) {
 }
 
 // Ranks that draw other numbers update a parameter by them.
-TEST(PirModesTest, RandomOpsOutsideTheTableLetRanksDrift) {
+TEST(PirModesTest, RandomOpsLetRanksDriftInTheTableOrNot) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
   const std::string type =
       R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[13,1],"NCHW",[],0]}}],"OA":[]},)";
   const std::string update = R"("I":[{"%":3},{"%":1},{"%":21},{"%":0}])";
-  for (const char* const draw : {"1.bernoulli", "1.poisson", "1.cube"}) {
+  for (const char* const draw : {"1.bernoulli", "1.standard_gamma", "1.cube"}) {
     SCOPED_TRACE(draw);
     std::string bytes = files.at("fit_a_line/main.json");
     const std::string noise =
@@ -627,13 +673,15 @@ void TrainsAsInPaddle(const std::map<std::string, std::string>& files, absl::str
   RunOptions options;
   options.kernels = &CpuKernels();
   options.steps = inputs.feeds.num_steps;
-  // Paddle's kernel of its gradient is the one that is imitated.
-  options.paddle_cpu_quirks = model == "spectral";
+  // Paddle's kernels of these, or of their gradients, are the ones that are imitated.
+  options.paddle_cpu_quirks = model == "spectral" || model == "hsigmoid";
+  options.seed = 7;  // of paddle.seed
   WEFT_ASSERT_OK(RunProgram(inputs, options).status());
-  const std::vector<std::string> expected =
-      absl::StrSplit(files.at(absl::StrCat(model, "/loss")), ' ');
+  std::vector<std::string> expected = absl::StrSplit(files.at(absl::StrCat(model, "/loss")), ' ');
   ASSERT_EQ(found.size(), expected.size());
-  for (size_t step = 0; step < found.size(); ++step) {
+  // Draws depend on the step in Weft, and on all earlier draws in Paddle.
+  if (absl::StartsWith(model, "draw_")) expected.resize(1);
+  for (size_t step = 0; step < expected.size(); ++step) {
     const double loss = std::stod(expected[step]);
     EXPECT_NEAR(found[step], loss, 1e-5 * std::fabs(loss) + 1e-6) << "step " << step;
   }
@@ -707,6 +755,21 @@ TEST(PirOpsTest, TheAreaUnderTheCurveIsFp64) {
   EXPECT_EQ(count, 1);
 }
 
+// In the file, only the forward op has it.
+TEST(PirOpsTest, TheGradientOfGumbelSoftmaxHasItsTemperature) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program main,
+                            ReadBytes(files.at("gumbel/main.json"), "gumbel.json"));
+  std::vector<double> temperatures;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    if (op.type() == "gumbel_softmax_grad") {
+      temperatures.push_back(op.FloatAttr("temperature").value_or(0));
+    }
+  }
+  EXPECT_THAT(temperatures, ::testing::UnorderedElementsAre(1.0, 0.5));
+}
+
 // One small program for each of the ops of the table, which Paddle 3.3.1 trained for three steps.
 TEST(PirOpsTest, EachOpComputesWhatItComputesInPaddle) {
   int count = 0;
@@ -721,7 +784,7 @@ TEST(PirOpsTest, EachOpComputesWhatItComputesInPaddle) {
       ++count;
     }
   }
-  EXPECT_GT(count, 198);
+  EXPECT_GT(count, 250);
 }
 
 }  // namespace

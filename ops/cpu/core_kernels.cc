@@ -12,6 +12,7 @@ void AddCoreKernels(KernelTable* table) {
   AddOrderStatisticsKernels(table);
   AddReduceKernels(table);
   AddSumKernels(table);
+  AddSwigluKernels(table);
   AddWhereKernels(table);
   AddConcatSplitKernels(table);
   AddCreationKernels(table);

@@ -95,6 +95,91 @@ absl::StatusOr<Kernel> Backward(OpKernel op) {
       });
 }
 
+// --- masked_fill ---------------------------------------------------------------------------------
+
+// As many dims, with leading ones of 1.
+Dims Padded(const Dims& dims, size_t rank) {
+  Dims padded(rank - dims.size(), 1);
+  padded.insert(padded.end(), dims.begin(), dims.end());
+  return padded;
+}
+
+// The positions of two operands that are broadcast to `dims`.
+absl::StatusOr<Loops> LoopsOf(const Dims& dims, const Dims& a, const Dims& b) {
+  return Loops::Make(MakeLoopNest(dims, Padded(a, dims.size()), Padded(b, dims.size())));
+}
+
+template <typename T>
+struct FillMasked {
+  Loops loops, of_mask;  // of X and Value; of Mask
+  const bool* mask;
+  const T *x, *value;
+  T* out;
+  WEFT_DEVICE void operator()(int64_t i) const {
+    int64_t in_x, in_value, in_mask, same;
+    loops.At(i, &in_x, &in_value);
+    of_mask.At(i, &in_mask, &same);
+    out[i] = mask[in_mask] ? value[in_value] : x[in_x];
+  }
+};
+
+// What an element of Out@GRAD adds to the gradient of Value, or of X.
+template <typename T>
+struct MaskedGradient {
+  Loops of_mask;
+  bool of_value;
+  const bool* mask;
+  const T* dout;
+  WEFT_DEVICE T operator()(int64_t i) const {
+    int64_t in_mask, same;
+    of_mask.At(i, &in_mask, &same);
+    return mask[in_mask] == of_value ? dout[i] : T(0);
+  }
+};
+
+// Out = Value where Mask holds, X elsewhere.
+absl::StatusOr<Kernel> MaskedFill(OpKernel op) {
+  const In x = op.in("X"), mask = op.in("Mask"), value = op.in("Value");
+  const Out out = op.out("Out");
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = out(ctx).dims();
+    WEFT_ASSIGN_OR_RETURN(const Loops loops, LoopsOf(dims, x(ctx).dims(), value(ctx).dims()));
+    WEFT_ASSIGN_OR_RETURN(const Loops of_mask, LoopsOf(dims, mask(ctx).dims(), mask(ctx).dims()));
+    return ForEach(ctx, out(ctx).size(),
+                   FillMasked<T>{loops, of_mask, mask.data<bool>(ctx), x.data<T>(ctx),
+                                 value.data<T>(ctx), out.data<T>(ctx)});
+  });
+}
+
+// X@GRAD = Out@GRAD where Mask does not hold, Value@GRAD = Out@GRAD where it holds; 0 elsewhere,
+// and summed over broadcast dimensions.
+absl::StatusOr<Kernel> MaskedFillGrad(OpKernel op) {
+  op.Ignore({"X", "Value"});
+  const In mask = op.in("Mask"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dvalue = op.out("Value@GRAD");
+  return op.Make(
+      Floats(dout),
+      [=, scratch = std::make_shared<Tensor>()](const KernelContext& ctx,
+                                                auto zero) -> absl::Status {
+        using T = decltype(zero);
+        const Dims dims = dout(ctx).dims();
+        WEFT_ASSIGN_OR_RETURN(const Loops of_mask,
+                              LoopsOf(dims, mask(ctx).dims(), mask(ctx).dims()));
+        const auto write = [&](bool of_value, const Out& gradient) -> absl::Status {
+          if (gradient.get(ctx) == nullptr) return absl::OkStatus();
+          return SumBroadcastTo(
+              ctx, MaskedGradient<T>{of_mask, of_value, mask.data<bool>(ctx), dout.data<T>(ctx)},
+              dims, Padded(gradient(ctx).dims(), dims.size()),
+              ScratchLike(dout(ctx), scratch.get()), gradient.data<T>(ctx));
+        };
+        WEFT_RETURN_IF_ERROR(write(/*of_value=*/false, dx));
+        return write(/*of_value=*/true, dvalue);
+      });
+}
+
+// --- Numbers -------------------------------------------------------------------------------------
+
 // Out = scale X + bias, or scale (X + bias) without bias_after_scale. Integers wrap around.
 absl::StatusOr<Kernel> Scale(OpKernel op) {
   const In x = op.in("X");
@@ -143,6 +228,7 @@ void AddGpuElementwiseKernels(KernelTable* table) {
   table->Add("elementwise_mod", Forward<formulas::Mod>);
   table->Add("elementwise_floordiv", Forward<formulas::FloorDiv>);
   table->Add("grad_add", Forward<formulas::Add, FloatsAndInts>);
+  table->Add("masked_fill", MaskedFill, MaskedFillGrad);
   table->Add("minus", Forward<formulas::Sub, FloatsAndInts>);
   table->Add("increment", Increment);
   table->Add("scale", Scale);

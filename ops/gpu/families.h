@@ -23,6 +23,7 @@ void AddGpuNormKernels(KernelTable* table);
 void AddGpuOptimizerKernels(KernelTable* table);
 void AddGpuPoolKernels(KernelTable* table);
 void AddGpuPreluKernels(KernelTable* table);
+void AddGpuSwigluKernels(KernelTable* table);
 void AddGpuReduceKernels(KernelTable* table);
 // After the families of which it uses kernels for dense tensors.
 void AddGpuRowKernels(KernelTable* table);

@@ -23,6 +23,7 @@ const KernelTable& GpuKernels() {
     AddGpuOptimizerKernels(table);
     AddGpuPoolKernels(table);
     AddGpuPreluKernels(table);
+    AddGpuSwigluKernels(table);
     AddGpuReduceKernels(table);
     AddGpuSoftmaxKernels(table);
     AddGpuSumKernels(table);

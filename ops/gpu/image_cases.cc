@@ -173,6 +173,32 @@ void AddOtherCases(std::vector<OpCase>* cases) {
   }
 }
 
+// swiglu and masked_fill.
+void AddGates(std::vector<OpCase>* cases) {
+  const Tensor x = NumbersWithoutPattern({5, 3, 8}, 8);
+  AddWithGradient({"swiglu", {{"x", {x}}}, {}, {"out"}}, "out", {"x"}, {"x"}, cases);
+  AddWithGradient(
+      {"swiglu", {{"x", {x}}, {"y", {NumbersWithoutPattern({5, 3, 8}, 9)}}}, {}, {"out"}}, "out",
+      {"x", "y"}, {"x", "y"}, cases);
+  // Operands that are broadcast, in turn.
+  const Dims kDims[][3] = {{{4, 6}, {4, 6}, {4, 6}},
+                           {{4, 6}, {6}, {1}},
+                           {{4, 6}, {4, 1}, {4, 6}},
+                           {{3, 1, 6}, {4, 6}, {4, 1}}};
+  for (const auto& [of_x, of_mask, of_value] : kDims) {
+    Tensor mask;
+    mask.Resize(DType::kBool, of_mask);
+    for (int64_t i = 0; i < mask.size(); ++i) mask.data<bool>()[i] = i % 3 == 1;
+    AddWithGradient({"masked_fill",
+                     {{"X", {NumbersWithoutPattern(of_x, 10)}},
+                      {"Mask", {mask}},
+                      {"Value", {NumbersWithoutPattern(of_value, 11)}}},
+                     {},
+                     {"Out"}},
+                    "Out", {"X", "Mask", "Value"}, {"X", "Value"}, cases);
+  }
+}
+
 }  // namespace
 
 Tensor NumbersWithoutPattern(const Dims& dims, int seed) {
@@ -190,6 +216,7 @@ std::vector<OpCase> ImageCases() {
   AddConvCases(&cases);
   AddPoolCases(&cases);
   AddOtherCases(&cases);
+  AddGates(&cases);
   return cases;
 }
 

@@ -24,7 +24,7 @@ Tensor NumbersWithoutPattern(const Dims& dims, int seed);
 
 // Convolutions (padding of each kind, groups, dilations, both layouts, transposed ones), poolings
 // (rounding up, paddings that count or do not, adaptive and global ones, masks), dropout, pad,
-// prelu; all with their gradients.
+// prelu, swiglu, masked_fill; all with their gradients.
 std::vector<OpCase> ImageCases();
 
 }  // namespace weft::testing

@@ -84,10 +84,11 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
       ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "conv3d_transpose",
                   "conv3d_transpose_grad", "decayed_adagrad", "depthwise_conv2d_transpose",
                   "depthwise_conv2d_transpose_grad", "elementwise_floordiv", "flatten",
-                  "flatten_grad", "ftrl", "gaussian_random", "max_pool3d_with_index",
-                  "max_pool3d_with_index_grad", "memcpy_d2h", "memcpy_h2d", "merged_adam",
-                  "momentum", "rmsprop", "sgd", "squeeze", "squeeze_grad",
-                  "truncated_gaussian_random", "uniform_random", "unsqueeze", "unsqueeze_grad"));
+                  "flatten_grad", "ftrl", "gaussian_random", "masked_fill", "masked_fill_grad",
+                  "max_pool3d_with_index", "max_pool3d_with_index_grad", "memcpy_d2h", "memcpy_h2d",
+                  "merged_adam", "momentum", "rmsprop", "sgd", "squeeze", "squeeze_grad", "swiglu",
+                  "swiglu_grad", "truncated_gaussian_random", "uniform_random", "unsqueeze",
+                  "unsqueeze_grad"));
 }
 
 TEST(GpuKernelsOnHost, GivePaddlesRows) {

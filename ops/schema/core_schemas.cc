@@ -13,6 +13,7 @@ void AddCoreSchemas(OpSchemaTable* schemas) {
   AddPreluSchemas(schemas);
   AddReduceSchemas(schemas);
   AddSumSchemas(schemas);
+  AddSwigluSchemas(schemas);
   AddWhereSchemas(schemas);
   AddConcatSplitSchemas(schemas);
   AddCreationSchemas(schemas);

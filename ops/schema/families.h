@@ -22,6 +22,7 @@ void AddOrderStatisticsSchemas(OpSchemaTable* schemas);
 void AddPreluSchemas(OpSchemaTable* schemas);
 void AddReduceSchemas(OpSchemaTable* schemas);
 void AddSumSchemas(OpSchemaTable* schemas);
+void AddSwigluSchemas(OpSchemaTable* schemas);
 void AddWhereSchemas(OpSchemaTable* schemas);
 
 // --- Tensors made, and elements moved -----------------------------------------------------------

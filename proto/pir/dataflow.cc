@@ -69,11 +69,23 @@ ValueIndex ParameterOf(const Document& document, ValueIndex value) {
   return kNoValue;
 }
 
+std::vector<ValueIndex> ElementsOf(const Document& document, ValueIndex value) {
+  if (MakerName(document, value) != kCombineOp) return {value};
+  std::vector<ValueIndex> elements;
+  for (const Operand& element : document.operands(document.op(MakerOf(document, value)))) {
+    elements.push_back(element.value);
+  }
+  return elements;
+}
+
 bool IsUpdate(const Document& document, uint32_t op) {
   const absl::string_view name = document.op(op).name;
-  if (!IsInPlace(name) || ParameterOf(document, OperandOf(document, op, 0)) == kNoValue) {
-    return false;
+  if (!IsInPlace(name)) return false;
+  ValueIndex first = OperandOf(document, op, 0);
+  if (MakerName(document, first) == kCombineOp) {
+    first = OperandOf(document, MakerOf(document, first), 0);
   }
+  if (ParameterOf(document, first) == kNoValue) return false;
   const OpRule* const rule = FindRule(name);
   return rule != nullptr && rule->FindOperand("grad") >= 0;
 }
@@ -92,6 +104,14 @@ absl::StatusOr<bool> StopsGradient(const Document& document, ValueIndex value) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<bool> flags, FlagsOf(*attribute));
   const uint32_t result = value - op.first_result;
   return result < flags.size() && flags[result];
+}
+
+bool IsZeros(const Document& document, ValueIndex value) {
+  if (MakerName(document, value) != "1.full_like") return false;
+  const ValueIndex number = OperandOf(document, MakerOf(document, value), 1);
+  if (MakerName(document, number) != "1.full") return false;
+  const absl::StatusOr<double> constant = ConstantOf(document, number);
+  return constant.ok() && *constant == 0;
 }
 
 absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value) {

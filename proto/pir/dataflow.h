@@ -29,11 +29,16 @@ std::vector<bool> NeededFor(const Document& document, const std::vector<ValueInd
 // The parameter that an op reads or overwrites: the value, or what a few ops in place have made it
 // from. kNoValue: none. O(1).
 ValueIndex ParameterOf(const Document& document, ValueIndex value);
-// Whether an op overwrites its first operand, a parameter, by a gradient.
+// The elements of the list that 0.combine has made; the value itself where it is none.
+std::vector<ValueIndex> ElementsOf(const Document& document, ValueIndex value);
+// Whether an op overwrites its first operand, a parameter or a list of them, by gradients.
 bool IsUpdate(const Document& document, uint32_t op);
 
 // Whether the op gives a stop_gradient of true to the value that it makes. O(bytes of the op).
 absl::StatusOr<bool> StopsGradient(const Document& document, ValueIndex value);
+
+// Whether it is a 1.full_like of 0. O(bytes of the constant).
+bool IsZeros(const Document& document, ValueIndex value);
 
 // The value of a 1.full; InvalidArgument if another op makes it. O(bytes of the op).
 absl::StatusOr<double> ConstantOf(const Document& document, ValueIndex value);

@@ -61,8 +61,17 @@ absl::Status DescAttributes::Convert(const Attribute& attribute, const OpRule* r
 
 absl::Status DescAttributes::AddConstant(ValueIndex value, const OperandRule& operand) {
   pb::OpDesc::Attr* const attr = Add(operand.target, operand.type);
-  if (operand.type == pb::FLOAT || operand.type == pb::INT || operand.type == pb::LONG) {
+  const bool is_list = operand.type == pb::INTS || operand.type == pb::LONGS;
+  if (!is_list) {
     WEFT_ASSIGN_OR_RETURN(const double number, ConstantOf(document_, value));
+    if (operand.type == pb::STRING) {  // a number of 64 bits
+      attr->set_s(absl::StrFormat("%.17g", number));
+      return absl::OkStatus();
+    }
+    if (operand.type == pb::BOOLEAN) {
+      attr->set_b(number != 0);
+      return absl::OkStatus();
+    }
     if (operand.type == pb::FLOAT) {
       attr->set_f(static_cast<float>(number));
       return CheckExact(value, operand);
@@ -165,12 +174,30 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
   if (rule.pir == "1.unstack_grad") {
     Add("num", pb::INT)->set_i(desc_->inputs(0).arguments_size());
   }
+  if (rule.pir == "1.crop_grad") {  // only the forward op has it
+    WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(OperandOf(document_, i, 1)));
+    pb::OpDesc::Attr* const shape = Add("shape", pb::INTS);
+    for (const int64_t dim : type.dims) shape->add_ints(static_cast<int32_t>(dim));
+  }
+  if (rule.pir == "1.gumbel_softmax_grad") WEFT_RETURN_IF_ERROR(AddTemperature(i));
   if (rule.pir == "1.triu" || rule.pir == "1.triu_grad") Add("lower", pb::BOOLEAN)->set_b(false);
   if (rule.pir == "1.full") return AddFill(i);
   if (rule.desc == "assign_value") WEFT_RETURN_IF_ERROR(AddValues(i, attributes));
   if (rule.pir == "1.full_like") return FillIfKnown(i);
   if (rule.pir == "1.set_value" || rule.pir == "1.set_value_") return AddScalars(i, attributes);
   return absl::OkStatus();
+}
+
+// The gradient op has it in ProgramDesc alone.
+absl::Status DescAttributes::AddTemperature(uint32_t i) {
+  const uint32_t forward = MakerOf(document_, OperandOf(document_, i, 0));
+  if (forward == kNoOp || document_.op(forward).name != "1.gumbel_softmax") {
+    return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                        ReadAttributes(document_.op(forward).attrs));
+  const Attribute* const temperature = FindAttribute("temperature", attributes);
+  return temperature == nullptr ? absl::OkStatus() : Convert(*temperature, nullptr);
 }
 
 // A text as well where a float does not hold the value.

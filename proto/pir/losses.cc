@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<uint32_t>> FindSeeds(const Document& document) {
 
 bool IsLinear(absl::string_view base_name) {
   return base_name == "scale" || base_name == "cast" || base_name == "assign" ||
-         base_name == "all_reduce";
+         base_name == "all_reduce" || base_name == "print";
 }
 
 absl::StatusOr<bool> IsScaleByOne(const Document& document, uint32_t i) {

@@ -3,16 +3,11 @@
 namespace weft::pir {
 namespace {
 
+constexpr absl::string_view kDoubleGradFromX = "x:X grad_out:grad_out grad_x_grad:grad_x@GRAD",
+                            kToXAndGrad = "x_grad:X@GRAD grad_out_grad:grad_out@GRAD",
+                            kDoubleGradFromOut = "out:Out grad_x:grad_x grad_x_grad:grad_x@GRAD",
+                            kToOutAndGrad = "out_grad:Out@GRAD grad_out_grad:grad_out@GRAD";
 constexpr absl::string_view kSumDoubleGrad = "y:Y grad_out:DOut grad_x_grad:DDX? grad_y_grad:DDY?";
-constexpr absl::string_view kAdam =
-    "param:Param grad:Grad learning_rate:LearningRate moment1:Moment1 moment2:Moment2 "
-    "moment2_max:Moment2Max? beta1_pow:Beta1Pow beta2_pow:Beta2Pow master_param:MasterParam? "
-    "skip_update:SkipUpdate? beta1:@beta1/FLOAT beta2:@beta2/FLOAT epsilon:@epsilon/FLOAT";
-constexpr absl::string_view kAdamResults =
-    "param_out:ParamOut=param moment1_out:Moment1Out=moment1 moment2_out:Moment2Out=moment2 "
-    "moment2_max_out:Moment2MaxOut=moment2_max beta1_pow_out:Beta1PowOut=beta1_pow "
-    "beta2_pow_out:Beta2PowOut=beta2_pow master_param_out:MasterParamOut=master_param";
-
 constexpr OpRow kRows[] = {
     // Elementwise.
     {"1.add", "elementwise_add", kXY, kOut, ""},
@@ -194,18 +189,24 @@ constexpr OpRow kRows[] = {
     {"1.expand", "expand_v2", "x:X shape:@shape/INTS|Shape|expand_shapes_tensor", kOut, ""},
     {"1.expand_grad", "expand_v2_grad",
      "x:X out_grad:Out@GRAD shape:@shape/INTS|Shape|expand_shapes_tensor", kToXGrad, ""},
-    {"1.tile", "tile", "x:X repeat_times:@repeat_times/INTS", kOut, ""},
-    {"1.tile_grad", "tile_grad", "x:X out_grad:Out@GRAD repeat_times:@repeat_times/INTS", kToXGrad,
+    {"1.tile", "tile", "x:X repeat_times:@repeat_times/INTS|RepeatTimes|repeat_times_tensor", kOut,
      ""},
+    {"1.tile_grad", "tile_grad",
+     "x:X out_grad:Out@GRAD repeat_times:@repeat_times/INTS|RepeatTimes|repeat_times_tensor",
+     kToXGrad, ""},
     {"1.gather", "gather", "x:X index:Index axis:@axis/INT", kOut, ""},
     {"1.gather_grad", "gather_grad", "x:X index:Index out_grad:Out@GRAD axis:@axis/INT", kToXGrad,
      ""},
     {"1.stack", "stack", "x:X*", "out:Y", ""},
     {"1.stack_grad", "stack_grad", "x:X* out_grad:Y@GRAD", "x_grad:X@GRAD*", ""},
-    {"1.slice", "slice", "input:Input starts:@starts/INTS ends:@ends/INTS", kOut, ""},
+    {"1.slice", "slice",
+     "input:Input starts:@starts/INTS|StartsTensor|StartsTensorList "
+     "ends:@ends/INTS|EndsTensor|EndsTensorList",
+     kOut, ""},
     {"1.slice_grad", "slice_grad",
-     "input:Input out_grad:Out@GRAD starts:@starts/INTS ends:@ends/INTS", "input_grad:Input@GRAD",
-     ""},
+     "input:Input out_grad:Out@GRAD starts:@starts/INTS|StartsTensor|StartsTensorList "
+     "ends:@ends/INTS|EndsTensor|EndsTensorList",
+     "input_grad:Input@GRAD", ""},
     // Recurrent networks. The other state of dropout is a variable of ProgramDesc's op alone.
     {"1.rnn", "rnn",
      "x:Input pre_state:PreState* weight_list:WeightList* sequence_length:SequenceLength? "
@@ -241,6 +242,20 @@ constexpr OpRow kRows[] = {
     {"1.nll_loss_grad", "nll_loss_grad",
      "input:X label:Label weight:Weight? total_weight:Total_weight out_grad:Out@GRAD",
      "input_grad:X@GRAD", ""},
+    {"1.warpctc", "warpctc",
+     "logits:Logits label:Label logits_length:LogitsLength? labels_length:LabelLength?",
+     "loss:Loss warpctcgrad:WarpCTCGrad", ""},
+    {"1.warpctc_grad", "warpctc_grad",
+     "logits:Logits logits_length:LogitsLength? warpctcgrad:WarpCTCGrad loss_grad:Loss@GRAD",
+     "logits_grad:Logits@GRAD", ""},
+    // Its gradient of a sparse W is dense in PIR, as that of an embedding.
+    {"1.hsigmoid_loss", "hierarchical_sigmoid",
+     "x:X label:Label w:W bias:Bias? path:PathTable? code:PathCode?",
+     "out:Out pre_out:PreOut w_out:-", "is_sparse:-"},
+    {"1.hsigmoid_loss_grad", "hierarchical_sigmoid_grad",
+     "x:X w:W label:Label path:PathTable? code:PathCode? bias:Bias? pre_out:PreOut "
+     "out_grad:Out@GRAD",
+     "x_grad:X@GRAD w_grad:W@GRAD bias_grad:Bias@GRAD", "is_sparse:-"},
     {"1.accuracy", "accuracy", "x:Out indices:Indices label:Label",
      "accuracy:Accuracy correct:Correct total:Total", ""},
     // Gradients of gradients.
@@ -263,86 +278,34 @@ constexpr OpRow kRows[] = {
      "grad_out_grad:grad_out@GRAD", ""},
     {"1.square_double_grad", "square_grad_grad", "x:X grad_out:grad_out grad_x_grad:grad_x@GRAD",
      "x_grad:X@GRAD grad_out_grad:grad_out@GRAD", ""},
+    {"1.celu_double_grad", "celu_grad_grad", kDoubleGradFromX, kToXAndGrad, ""},
+    {"1.elu_double_grad", "elu_grad_grad", kDoubleGradFromX, kToXAndGrad, ""},
+    {"1.log_double_grad", "log_grad_grad", kDoubleGradFromX, kToXAndGrad, ""},
+    {"1.pow_double_grad", "pow_double_grad", kDoubleGradFromX, kToXAndGrad, "y:factor"},
+    {"1.sin_double_grad", "sin_double_grad", kDoubleGradFromX, kToXAndGrad, ""},
+    {"1.cos_double_grad", "cos_double_grad", kDoubleGradFromX, kToXAndGrad, ""},
+    {"1.softplus_double_grad", "softplus_double_grad", kDoubleGradFromX, kToXAndGrad, ""},
+    {"1.sqrt_double_grad", "sqrt_grad_grad", kDoubleGradFromOut, kToOutAndGrad, ""},
+    {"1.rsqrt_double_grad", "rsqrt_grad_grad", kDoubleGradFromOut, kToOutAndGrad, ""},
+    {"1.abs_double_grad", "abs_double_grad", "x:x grad_x_grad:grad_x@GRAD",
+     "grad_out_grad:grad_out@GRAD", ""},
+    {"1.leaky_relu_double_grad", "leaky_relu_grad_grad", "x:X grad_x_grad:grad_x@GRAD",
+     "grad_out_grad:grad_out@GRAD", "negative_slope:alpha"},
+    {"1.divide_double_grad", "elementwise_div_grad_grad",
+     "y:Y out:Out grad_out:- grad_x:DX grad_x_grad:DDX? grad_y_grad:DDY?",
+     "y_grad:Y@GRAD out_grad:DOut grad_out_grad:DDOut", ""},
+    {"1.reshape_double_grad", "reshape2_grad_grad", "grad_out:DOut grad_x_grad:DDX",
+     "grad_out_grad:DDOut", ""},
+    {"1.conv2d_grad_grad", "conv2d_grad_grad",
+     "input:Input filter:Filter grad_out:grad_out grad_input_grad:grad_input@GRAD? "
+     "grad_filter_grad:grad_filter@GRAD?",
+     "input_grad:Input@GRAD filter_grad:Filter@GRAD grad_out_grad:grad_out@GRAD", ""},
     // New tensors. The importer adds values of 1.full, and 1.full_int_array.
     {"1.full", "fill_constant", "", kOut, "value:-"},
     {"1.full_with_tensor", "fill_constant", "value:@value/FLOAT shape:ShapeTensor", kOut, ""},
     {"1.full_like", "fill_any_like", "x:X value:@value/FLOAT", kOut, ""},
     {"1.assign_value_", "assign_value", "output:-", "out:Out=output", "values:-"},
-    {"1.uniform", "uniform_random", "shape:@shape/LONGS min:@min/FLOAT max:@max/FLOAT", kOut, ""},
-    {"1.gaussian", "gaussian_random", "shape:@shape/LONGS", kOut, ""},
-    {"1.truncated_gaussian_random", "truncated_gaussian_random", "", kOut, ""},
     {"1.one_hot", "one_hot_v2", "x:X num_classes:@depth/INT", kOut, ""},
-    // Optimizers.
-    {"1.sgd_", "sgd", "param:Param learning_rate:LearningRate grad:Grad master_param:MasterParam?",
-     "param_out:ParamOut=param master_param_out:MasterParamOut=master_param", ""},
-    {"1.momentum_", "momentum",
-     "param:Param grad:Grad velocity:Velocity learning_rate:LearningRate "
-     "master_param:MasterParam?",
-     "param_out:ParamOut=param velocity_out:VelocityOut=velocity "
-     "master_param_out:MasterParamOut=master_param",
-     ""},
-    {"1.adam_", "adam", kAdam, kAdamResults, ""},
-    {"1.adamw_", "adamw", kAdam, kAdamResults, ""},
-    {"1.adagrad_", "adagrad",
-     "param:Param grad:Grad moment:Moment learning_rate:LearningRate master_param:MasterParam?",
-     "param_out:ParamOut=param moment_out:MomentOut=moment "
-     "master_param_out:MasterParamOut=master_param",
-     ""},
-    {"1.adadelta_", "adadelta",
-     "param:Param grad:Grad avg_squared_grad:AvgSquaredGrad avg_squared_update:AvgSquaredUpdate "
-     "learning_rate:LearningRate master_param:MasterParam?",
-     "param_out:ParamOut=param moment_out:AvgSquaredGradOut=avg_squared_grad "
-     "inf_norm_out:AvgSquaredUpdateOut=avg_squared_update "
-     "master_param_out:MasterParamOut=master_param",
-     ""},
-    {"1.rmsprop_", "rmsprop",
-     "param:Param mean_square:MeanSquare grad:Grad moment:Moment learning_rate:LearningRate "
-     "mean_grad:MeanGrad? master_param:MasterParam?",
-     "param_out:ParamOut=param moment_out:MomentOut=moment "
-     "mean_square_out:MeanSquareOut=mean_square "
-     "mean_grad_out:MeanGradOut=mean_grad master_param_outs:MasterParamOut=master_param",
-     ""},
-    {"1.adamax_", "adamax",
-     "param:Param grad:Grad learning_rate:LearningRate moment:Moment inf_norm:InfNorm "
-     "beta1_pow:Beta1Pow master_param:MasterParam?",
-     "param_out:ParamOut=param moment_out:MomentOut=moment inf_norm_out:InfNormOut=inf_norm "
-     "master_param_out:MasterParamOut=master_param",
-     ""},
-    {"1.lamb_", "lamb",
-     "param:Param grad:Grad learning_rate:LearningRate moment1:Moment1 moment2:Moment2 "
-     "beta1_pow:Beta1Pow beta2_pow:Beta2Pow master_param:MasterParam? skip_update:SkipUpdate?",
-     "param_out:ParamOut=param moment1_out:Moment1Out=moment1 moment2_out:Moment2Out=moment2 "
-     "beta1_pow_out:Beta1PowOut=beta1_pow beta2_pow_out:Beta2PowOut=beta2_pow "
-     "master_param_outs:MasterParamOut=master_param",
-     ""},
-    {"1.nadam_", "nadam",
-     "param:Param grad:Grad learning_rate:LearningRate momentum_decay_pow:MomentumDecayPow "
-     "beta2_pow:Beta2Pow mu_product:MuProduct moment1:Moment1 moment2:Moment2 "
-     "master_param:MasterParam?",
-     "param_out:ParamOut=param momentum_decay_pow_out:MomentumDecayPowOut=momentum_decay_pow "
-     "beta2_pow_out:Beta2PowOut=beta2_pow mu_product_out:MuProductOut=mu_product "
-     "moment1_out:Moment1Out=moment1 moment2_out:Moment2Out=moment2 "
-     "master_param_out:MasterParamOut=master_param",
-     ""},
-    {"1.radam_", "radam",
-     "param:Param grad:Grad learning_rate:LearningRate beta1_pow:Beta1Pow beta2_pow:Beta2Pow "
-     "rho:Rho moment1:Moment1 moment2:Moment2 master_param:MasterParam?",
-     "param_out:ParamOut=param beta1_pow_out:Beta1PowOut=beta1_pow "
-     "beta2_pow_out:Beta2PowOut=beta2_pow rho_out:RhoOut=rho moment1_out:Moment1Out=moment1 "
-     "moment2_out:Moment2Out=moment2 master_param_out:MasterParamOut=master_param",
-     ""},
-    {"1.asgd_", "asgd",
-     "param:Param grad:Grad learning_rate:LearningRate d:D y:Y n:N master_param:MasterParam?",
-     "param_out:ParamOut=param d_out:DOut=d y_out:YOut=y "
-     "master_param_out:MasterParamOut=master_param",
-     ""},
-    {"1.rprop_", "rprop",
-     "param:Param grad:Grad prev:Prev learning_rate:LearningRate master_param:MasterParam? "
-     "learning_rate_range:LearningRateRange etas:Etas",
-     "param_out:ParamOut=param prev_out:PrevOut=prev "
-     "learning_rate_out:LearningRateOut=learning_rate "
-     "master_param_out:MasterParamOut=master_param",
-     ""},
     // Communication, as Paddle 3 names it in both formats.
     {"1.all_reduce_", "all_reduce", "x:x", "out:out=x", ""},
     {"1.all_reduce", "all_reduce", "x:x", "out:out", ""},

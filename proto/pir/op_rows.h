@@ -20,6 +20,8 @@ struct OpRow {
 absl::Span<const OpRow> OpRows();
 absl::Span<const OpRow> MathRows();
 absl::Span<const OpRow> ShapeRows();
+absl::Span<const OpRow> RandomRows();
+absl::Span<const OpRow> UpdateRows();
 
 // What many rows have.
 inline constexpr absl::string_view kX = "x:X", kXY = "x:X y:Y", kOut = "out:Out",

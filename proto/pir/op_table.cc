@@ -13,6 +13,8 @@ namespace weft::pir {
 namespace {
 
 pb::AttrType AttrTypeOf(absl::string_view name) {
+  if (name == "BOOLEAN") return pb::BOOLEAN;
+  if (name == "STRING") return pb::STRING;
   if (name == "INT") return pb::INT;
   if (name == "INTS") return pb::INTS;
   if (name == "LONG") return pb::LONG;
@@ -80,7 +82,8 @@ struct Table {
   absl::flat_hash_map<absl::string_view, const OpRule*> by_pir, by_desc;
 
   Table() {
-    for (const absl::Span<const OpRow> rows : {OpRows(), MathRows(), ShapeRows()}) {
+    for (const absl::Span<const OpRow> rows :
+         {OpRows(), MathRows(), ShapeRows(), RandomRows(), UpdateRows()}) {
       for (const OpRow& row : rows) rules.push_back(ParseRow(row));
     }
     for (const OpRule& rule : rules) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/annotate.h"
@@ -42,7 +43,7 @@ class Analysis {
   absl::StatusOr<Training> Run() {
     WEFT_RETURN_IF_ERROR(FindLosses());
     if (first_seed_ == kNoOp) return std::move(training_);  // a startup program
-    FindUpdates();
+    WEFT_RETURN_IF_ERROR(FindUpdates());
     for (uint32_t i = first_seed_; i < document_.ops().size(); ++i) {
       WEFT_RETURN_IF_ERROR(Annotate(document_.DebugName(i), Follow(i)));
     }
@@ -204,7 +205,8 @@ class Analysis {
   }
 
   // A sum of gradients of one value is one, too. That of some may be unknown, where ops outside the
-  // table made them. What does not depend on a loss (decay) is no gradient.
+  // table made them. What does not depend on a loss (decay) is no gradient, unless it is zeros, as
+  // of a parameter that an op copies to another.
   void FollowSum(uint32_t i) {
     const ValueIndex first = OperandOf(i, 0);
     if (op(i).num_results == 0) return;
@@ -223,7 +225,11 @@ class Analysis {
   ValueIndex JoinSummands(absl::Span<const Operand> summands) {
     ValueIndex primal = kNoValue;
     for (const Operand& summand : summands) {
-      if (summand.value == kNoValue || !depends_on_loss_[summand.value]) return kNoValue;
+      if (summand.value == kNoValue) return kNoValue;
+      if (!depends_on_loss_[summand.value]) {
+        if (!IsZeros(document_, summand.value)) return kNoValue;
+        continue;
+      }
       const ValueIndex its = training_.primal[summand.value];
       if (its == kNoValue) continue;
       if (primal != kNoValue && its != primal) return kNoValue;
@@ -231,6 +237,7 @@ class Analysis {
     }
     if (primal == kNoValue) return kNoValue;
     for (const Operand& summand : summands) {
+      if (!depends_on_loss_[summand.value]) continue;
       training_.is_summand[summand.value] = true;
       training_.primal[summand.value] = primal;
     }
@@ -280,15 +287,35 @@ class Analysis {
 
   // --- Updates -----------------------------------------------------------------------------------
 
-  void FindUpdates() {
-    std::vector<ValueIndex> grads;
+  // Some ops update a list of parameters; no two ops the same list.
+  absl::Status FindUpdates() {
+    std::vector<ValueIndex> all_grads;
+    absl::flat_hash_set<ValueIndex> lists;
     for (uint32_t i = 0; i < document_.ops().size(); ++i) {
       if (!IsUpdate(document_, i)) continue;
-      grads.push_back(OperandOf(i, FindRule(op(i).name)->FindOperand("grad")));
-      training_.updates.push_back({i, ParameterOf(document_, OperandOf(i, 0)), grads.back()});
-      if (grads.back() != kNoValue) read_by_update_[grads.back()] = true;
+      const ValueIndex of_grads = OperandOf(i, FindRule(op(i).name)->FindOperand("grad"));
+      for (const ValueIndex value : {OperandOf(i, 0), of_grads}) {
+        if (MakerName(value) == kCombineOp && !lists.insert(value).second) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              document_.DebugName(i), ": expected lists of its own, found %",
+              document_.value(value).id, ", which another update or operand has, too"));
+        }
+      }
+      const std::vector<ValueIndex> params = ElementsOf(document_, OperandOf(i, 0));
+      const std::vector<ValueIndex> grads = ElementsOf(document_, of_grads);
+      if (grads.size() != params.size()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(document_.DebugName(i), ": expected a gradient for each of ",
+                         params.size(), " parameters, found ", grads.size()));
+      }
+      for (size_t k = 0; k < params.size(); ++k) {
+        training_.updates.push_back({i, ParameterOf(document_, params[k]), grads[k]});
+        if (grads[k] != kNoValue) read_by_update_[grads[k]] = true;
+        all_grads.push_back(grads[k]);
+      }
     }
-    needed_by_update_ = NeededFor(document_, grads);
+    needed_by_update_ = NeededFor(document_, all_grads);
+    return absl::OkStatus();
   }
 
   absl::Status FindPairs() {

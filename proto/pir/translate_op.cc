@@ -64,6 +64,7 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
   }
   WEFT_RETURN_IF_ERROR(attrs_.Derive(i, rule, attributes_));
   for (uint32_t r = 0; r < op(i).num_results; ++r) {
+    if (rule.results[r].dropped) continue;
     WEFT_RETURN_IF_ERROR(AddResult(i, r, &rule, rule.results[r].slot));
   }
   if (rule.pir == "1.rnn") SetTypesOfRnn(i, rule);
@@ -131,10 +132,13 @@ absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
     return absl::OkStatus();
   }
   pb::OpDesc::Var* const out = AddSlot(slot, desc_.mutable_outputs());
-  if (type->kind == ValueType::Kind::kList) return AddList(i, r, type->list_size, out);
+  const ValueIndex overwritten = in_place_of < 0 ? kNoValue : operands(i)[in_place_of].value;
+  if (type->kind == ValueType::Kind::kList) {
+    return AddList(value, type->list_size, overwritten, out);
+  }
   VarIndex var = kNoVar;
-  if (in_place_of >= 0 && operands(i)[in_place_of].value != kNoValue) {
-    WEFT_ASSIGN_OR_RETURN(var, vars_.Read(operands(i)[in_place_of].value));
+  if (overwritten != kNoValue) {
+    WEFT_ASSIGN_OR_RETURN(var, vars_.Read(overwritten));
     if (vars_[var].block != vars_.block()) overwritten_.push_back(var);
     // Paddle's executor orders by variables: what reads the operand afterwards reads this.
     WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/false));
@@ -154,15 +158,31 @@ absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
   return Spend(vars_[var].name.size());
 }
 
-absl::Status Translator::AddList(uint32_t i, uint32_t r, size_t size, pb::OpDesc::Var* out) {
-  const ValueIndex list = op(i).first_result + r;
+absl::Status Translator::AddList(ValueIndex list, size_t size, ValueIndex overwritten,
+                                 pb::OpDesc::Var* out) {
+  const uint32_t i = document_.value(list).op;
+  absl::Span<const Operand> overwritten_elements;
+  if (overwritten != kNoValue) {
+    overwritten_elements = operands(MakerOf(document_, overwritten));
+    if (overwritten_elements.size() != size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("%", document_.value(list).id, ": expected ", overwritten_elements.size(),
+                       " elements, as the list in whose place it is has, found ", size));
+    }
+  }
   std::vector<VarIndex>& members = members_[list];
   const auto split = survey_.split_of.find(list);
   for (size_t k = 0; k < size; ++k) {
     VarIndex var = kNoVar;
     const bool has_value = split != survey_.split_of.end() && k < op(split->second).num_results;
     const ValueIndex value = has_value ? op(split->second).first_result + k : kNoValue;
-    if (has_value) {
+    if (overwritten != kNoValue) {
+      if (overwritten_elements[k].value != kNoValue) {
+        WEFT_ASSIGN_OR_RETURN(var, vars_.Read(overwritten_elements[k].value));
+        if (vars_[var].block != vars_.block()) overwritten_.push_back(var);
+        if (has_value) WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/false));
+      }
+    } else if (has_value) {
       WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
       if (type->kind == ValueType::Kind::kTensor) {
         var = vars_.New(vars_.NameOf(value, BaseName(op(i).name)));

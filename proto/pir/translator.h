@@ -102,8 +102,9 @@ class Translator {
   void SetType(ValueIndex value, pb::VarType::Type dtype);
   void SetTypesOfRnn(uint32_t i, const OpRule& rule);
 
-  // The variables of a list: those that 0.split takes apart.
-  absl::Status AddList(uint32_t i, uint32_t r, size_t size, pb::OpDesc::Var* out);
+  // The variables of a list that an op makes: those that 0.split takes apart, or those of the list
+  // that it overwrites, unless that is kNoValue.
+  absl::Status AddList(ValueIndex list, size_t size, ValueIndex overwritten, pb::OpDesc::Var* out);
 
   // Forward: a variable of the dims of X, after a 0. Backward: that of the forward op, or of
   // another op on the same X.

@@ -99,6 +99,65 @@ def assign_items(h):
     return g
 
 
+def two_indices(h):
+    return h * paddle.mean(h[constant([0, 2], "int64"), constant([1, 3], "int64")])
+
+
+def classes(h):
+    return paddle.argmax(h, 1)
+
+
+def segments():
+    """Of eight rows."""
+    return constant([0, 0, 1, 1, 1, 2, 3, 3], "int64")
+
+
+def positive(matrix):
+    return paddle.matmul(matrix, matrix, transpose_y=True) + paddle.eye(8)
+
+
+def sequences(h):
+    """Beside each other, of length 8, with a channel for each of two numbers."""
+    return h.reshape([-1, 8, 1]).expand([-1, 8, 4]).transpose([1, 0, 2])
+
+
+def printed(h):
+    static.Print(paddle.mean(h), message="mean of h")
+    return static.Print(h, summarize=2)
+
+
+def checked(h):
+    static.nn.control_flow.Assert(paddle.all(h > -100), [h])
+    return h
+
+
+def regions(h):
+    images = image(h)
+    boxes = constant([[0, 0, 1, 1], [0, 0.5, 1, 2]], "float32")
+    numbers = constant([1, 0, 1, 0, 0, 0, 0, 0], "int32")
+    aligned = paddle.vision.ops.roi_align(images, boxes, numbers, 2)
+    pooled = paddle.vision.ops.roi_pool(images, boxes, numbers, 2)
+    return h * paddle.mean(aligned) + h * paddle.mean(pooled)
+
+
+def deformed(h):
+    offsets, mask = h.reshape([-1, 8, 1, 1]), F.sigmoid(h[:, :4]).reshape([-1, 4, 1, 1])
+    return flat(paddle.vision.ops.deform_conv2d(image(h), offsets, parameter(3, 2, 2, 2),
+                                                mask=mask))
+
+
+def penalty(function):
+    """The squares of a gradient, whose gradients are those of a gradient."""
+    return lambda h: h * 0.1 * paddle.mean(
+        static.gradients([paddle.sum(function(h))], [h])[0] ** 2)
+
+
+def encoder(h):
+    """The hidden layer of a variational autoencoder: a mean, and the logarithm of a variance."""
+    mean, variance = h[:, :4], h[:, 4:]
+    return mean + paddle.exp(0.5 * variance) * paddle.randn(paddle.shape(mean))
+
+
 def auc(h):
     """Beside the loss: Paddle 3.3 gives the area a type that it does not have."""
     static.auc(F.softmax(h[:, :2]), paddle.cast(h[:, :1] > 0, "int64"))
@@ -142,7 +201,13 @@ MODELS = {
     "pow_t": lambda h: paddle.pow(h * h + 1, h * 0.1),
     "lerp": lambda h: paddle.lerp(h, h * h, full(0.3)),
     "dist": lambda h: h * paddle.dist(h, h * h, 2),
+    "swiglu": lambda h: F.swiglu(h, h * 0.5) + F.swiglu(paddle.concat([h, h * 0.2], 1)),
+    "close": lambda h: times(h, paddle.isclose(h, h * 1.2, rtol=0.1, atol=0.05)) +
+             times(h, paddle.allclose(h, h)),
     # Constants.
+    "empty": lambda h: h + 0.0 * paddle.cast(paddle.shape(paddle.empty([3, 8]))[0], "float32"),
+    "sequence_mask": lambda h: h * F.sequence_mask(classes(h), 8, "float32") + h * paddle.mean(
+        F.sequence_mask(classes(h), dtype="float32")),
     "inf_const": lambda h: F.softmax(paddle.where(
         paddle.arange(8).unsqueeze(0) > 3, paddle.full_like(h, float("-inf")), h)) +
                  paddle.clip(h, min=float("-inf"), max=1.0),
@@ -165,8 +230,17 @@ MODELS = {
     "expand_tensor": lambda h: paddle.expand(h[:, :1], paddle.shape(h)) * h,
     "reshape_list": lambda h: flat(paddle.reshape(h, [paddle.shape(h)[0], 2, 4])),
     "reshape_tensor": lambda h: paddle.reshape(rows(h * 2), paddle.shape(h)),
+    "slice_list": lambda h: h[:, :4] * paddle.slice(
+        h, [1], [paddle.shape(h)[1] - 4], [paddle.shape(h)[1]]),
+    "slice_tensor": lambda h: h * paddle.mean(parameter(20, 8)[:paddle.shape(h)[0]]),
+    "tile_list": lambda h: paddle.tile(h[:1], [paddle.shape(h)[0], 1]) * h,
+    "zeros_of_shape": lambda h: h + paddle.zeros([paddle.shape(h)[0], 8]) * paddle.ones(
+        paddle.shape(h)),
     "strided": lambda h: paddle.strided_slice(
         h, axes=[1], starts=[0], ends=[8], strides=[2]) + h[:, ::-2],
+    "broadcast_tensors": lambda h: paddle.broadcast_tensors([h, h[:, :1]])[1] * h,
+    "crop": lambda h: paddle.crop(h, [-1, 4], [0, 2]) * paddle.crop(h, [8, 4], [0, 1]),
+    "meshgrid_grad": lambda h: h * paddle.meshgrid(h[0], h[1])[0],
     "unbind": lambda h: paddle.unbind(rows(h), 1)[0] * paddle.unbind(rows(h), 1)[1],
     "unstack": lambda h: paddle.unstack(rows(h), 1)[0] * 2,
     "flip": lambda h: paddle.flip(h, [1]) * h,
@@ -175,6 +249,12 @@ MODELS = {
     "detach": lambda h: h * h.detach(),
     # Elements by their indices, and masks.
     "gather_nd": columns(lambda h: paddle.gather_nd(h, constant([[0], [3], [3]], "int64"))),
+    "two_indices": two_indices,
+    "segments": lambda h: h * (paddle.max(paddle.geometric.segment_sum(h, segments())) +
+                               paddle.min(paddle.geometric.segment_mean(h, segments()))),
+    "bincount": lambda h: times(h, paddle.bincount(classes(h), minlength=8)),
+    "shard_index": lambda h: times(h, paddle.shard_index(
+        paddle.unsqueeze(classes(h), 1), 8, 2, 0)),
     "index_select": lambda h: paddle.index_select(h, constant([0, 2, 2, 7], "int64"), axis=1),
     "index_sample": lambda h: paddle.index_sample(h, paddle.cast(paddle.argsort(h, axis=1),
                                                                  "int64")),
@@ -244,6 +324,16 @@ MODELS = {
                                                          parameter(8, 8) * 0.1)),
     "spectral": lambda h: paddle.matmul(h, nn.SpectralNorm([8, 8], power_iters=2)(
         parameter(8, 8))),
+    "determinant": lambda h: h * paddle.linalg.det(parameter(3, 3)),
+    "cholesky": lambda h: paddle.matmul(h, paddle.linalg.cholesky(positive(parameter(8, 8)))),
+    "solve": lambda h: columns(lambda g: paddle.linalg.solve(
+        paddle.eye(8) * 2 + parameter(8, 8) * 0.1, g))(h) + columns(
+            lambda g: paddle.linalg.triangular_solve(paddle.eye(8) * 2 + parameter(8, 8), g))(h),
+    "cholesky_solve": columns(lambda g: paddle.linalg.cholesky_solve(
+        g, paddle.eye(8) * 2 + paddle.tril(parameter(8, 8)))),
+    "weight_norm": lambda h: nn.utils.weight_norm(nn.Linear(8, 4), dim=1)(h),
+    "diag_embed": lambda h: h + paddle.diag_embed(h)[:, 2] + paddle.diag_embed(h, 1)[:, 0, :8],
+    "diag_grad": lambda h: h + paddle.diag(h[0]) + paddle.diag(h)[0],
     "diag": lambda h: paddle.diagonal(rows(h), axis1=1, axis2=2) *
             paddle.trace(rows(h), axis1=1, axis2=2).unsqueeze(-1),
     # Images.
@@ -278,6 +368,36 @@ MODELS = {
     "maxout": lambda h: F.maxout(h.reshape([-1, 4, 2, 1]), 2, 1).reshape([-1, 4]),
     "lrn": lambda h: flat(F.local_response_norm(channels(h), 3)),
     "temporal": lambda h: flat(F.temporal_shift(channels(h), 2, 0.25)),
+    "maxpool3d_mask": lambda h: flat(F.max_pool3d(volume(h), 2, return_mask=True)[0]),
+    "unpool": lambda h: flat(F.max_unpool2d(*F.max_pool2d(image(h), 2, return_mask=True), 2)),
+    "regions": regions,
+    "deformable": deformed,
+    # Gradients of gradients.
+    "penalty_elu": penalty(lambda h: F.elu(h) + F.celu(h) + F.leaky_relu(h) + paddle.abs(h)),
+    "penalty_sin": penalty(lambda h: paddle.sin(h) + paddle.cos(h) + F.softplus(h) +
+                           paddle.pow(h, 3)),
+    "penalty_log": penalty(lambda h: paddle.log(h * h + 1) + paddle.sqrt(h * h + 1) +
+                           paddle.rsqrt(h * h + 1)),
+    "penalty_divide": penalty(lambda h: h / (h * h + 1)),
+    "penalty_conv": penalty(lambda h: paddle.tanh(nn.Conv2D(2, 3, 2)(image(h)))),
+    # Random numbers: the same in the first step, as both draw from the same seed.
+    "draw_normal": lambda h: h + paddle.normal(0.5, 2.0, [8, 8]),
+    "draw_normal_like": lambda h: h + paddle.randn(paddle.shape(h)),
+    "draw_uniform_like": lambda h: h + paddle.rand([paddle.shape(h)[0], 8]),
+    "draw_integers": lambda h: times(h, paddle.randint(0, 100, [8, 1])) +
+                     times(h, paddle.randint(-5, 5, [paddle.shape(h)[0], 8], "int32")),
+    "draw_order": lambda h: h + paddle.index_select(h, paddle.randperm(8), axis=1) * 0.5,
+    "draw_vae": encoder,
+    # Draws that have one outcome.
+    "bernoulli": lambda h: h * paddle.bernoulli(paddle.cast(h > 0, "float32")),
+    "multinomial": lambda h: times(h, paddle.multinomial(F.one_hot(classes(h), 8), 1)),
+    "poisson": lambda h: h * (1 + paddle.poisson(F.relu(h) * 0)),
+    "gumbel": lambda h: h * paddle.sum(F.gumbel_softmax(h, temperature=0.5), 1, keepdim=True) +
+              h * paddle.sum(F.gumbel_softmax(h, hard=True), 1, keepdim=True),
+    "rrelu": lambda h: F.rrelu(h, 0.25, 0.25),
+    # Messages.
+    "print": printed,
+    "assert": checked,
     # Labels and metrics.
     "label_smooth": lambda h: h * F.label_smooth(F.softmax(h)),
     "auc": auc,
@@ -293,6 +413,10 @@ LOSSES = {
     "ce_soft": lambda h, y: F.cross_entropy(h, F.softmax(h * y), soft_label=True),
     "hinge": lambda h, y: paddle.mean(F.hinge_embedding_loss(h, paddle.sign(y - 0.5))),
     "mll": lambda h, y: F.multi_label_soft_margin_loss(h, paddle.cast(h > y, "float32")),
+    "ctc": lambda h, y: F.ctc_loss(
+        sequences(h) * parameter(4), paddle.cast(h[:, :2] > y, "int32") + 1,
+        paddle.cast(y[:, 0] * 0 + 8, "int64"), paddle.cast(y[:, 0] * 0 + 2, "int64")),
+    "hsigmoid": lambda h, y: paddle.mean(nn.HSigmoidLoss(8, 6)(h, paddle.cast(y * 6, "int64"))),
     "rowmean": lambda h, y: paddle.mean(h * y),
     # Of no batch mean, and with a gradient of zeros.
     "weighted": lambda h, y: paddle.sum(paddle.square(h - y) * y) /
@@ -310,6 +434,10 @@ OPTIMIZERS = {
     "nadam": lambda: paddle.optimizer.NAdam(0.1),
     "radam": lambda: paddle.optimizer.RAdam(0.1, beta2=0.5),
     "rprop": lambda: paddle.optimizer.Rprop(0.01),
+    "lars": lambda: paddle.incubate.optimizer.LarsMomentumOptimizer(0.1, 0.9),
+    "model_average": lambda: paddle.optimizer.SGD(0.1),
+    "loss_scaling": lambda: static.amp.decorate(
+        paddle.optimizer.Adam(0.1), use_dynamic_loss_scaling=True, dtype="float16"),
 }
 
 
@@ -321,6 +449,16 @@ def loss_of(name, h, y):
     return paddle.mean((nn.Linear(h.shape[-1], 1)(h) - y) * (y + 1))
 
 
+def minimize_scaled(optimizer, loss, startup):
+    """As for a program in half precision on a GPU: Paddle scales no other losses."""
+    scaler = paddle.amp.GradScaler(init_loss_scaling=1024.0, incr_every_n_steps=2)
+    state = paddle.amp.auto_cast.__globals__["amp_global_state"]()
+    dtype, state.amp_dtype = state.amp_dtype, "float16"
+    scaled = scaler.scale(loss)
+    state.amp_dtype = dtype
+    scaler.minimize(optimizer, scaled, startup_program=startup)
+
+
 def build(name):
     """Main program, startup program, loss."""
     main, startup = static.Program(), static.Program()
@@ -329,7 +467,12 @@ def build(name):
         y = static.data("y", [None, 1])
         loss = loss_of(name, nn.Linear(COLUMNS, COLUMNS)(x), y)
         optimizer = OPTIMIZERS.get(name, lambda: paddle.optimizer.SGD(0.1))()
-        optimizer.minimize(loss)
+        if name == "loss_scaling":
+            minimize_scaled(optimizer, loss, startup)
+        else:
+            optimizer.minimize(loss)
+        if name == "model_average":
+            paddle.incubate.ModelAverage(0.15, min_average_window=2, max_average_window=4)
     return main, startup, loss
 
 
