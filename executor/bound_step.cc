@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/algorithm/container.h"
+#include "base/status_macros.h"
 #include "executor/arena.h"
 #include "executor/instructions.h"
 #include "executor/placed_buffers.h"
@@ -64,7 +65,8 @@ class PlaceFinder {
                      !resources.is_accessed[v];
     }
     std::iota(place_.begin(), place_.end(), 0);
-    const std::vector<PlacedBuffer> buffers = FindPlacedBuffers(resources, types);
+    std::vector<PlacedBuffer> buffers;
+    if (plan_.on_two_devices) buffers = FindPlacedBuffers(resources, types);
     for (const PlacedBuffer& buffer : buffers) {
       for (int v : buffer.variables) is_in_buffer_[v] = true;
     }
@@ -118,6 +120,7 @@ class PlaceFinder {
   }
 
   bool IsInArena(int v) const { return v >= 0 && in_arena_[v]; }
+  const std::vector<bool>& in_arena() const { return in_arena_; }  // by variable
   int Place(int v) const {
     while (place_[v] != v) v = place_[v];
     return v;
@@ -340,6 +343,63 @@ void BoundStep::OwnValues() {
     if (entry.is_written) entry.tensor->Resize(entry.type->dtype, entry.type->dims);
   }
   for (const auto& [tensor, type] : owned_) tensor->Resize(type.dtype, type.dims);
+  for (Buffer& buffer : buffers_) {
+    const char* const raw = static_cast<const char*>(buffer.tensors[0]->raw());
+    bool is_laid_out = true;
+    for (size_t k = 0; k < buffer.tensors.size(); ++k) {
+      const Tensor& tensor = *buffer.tensors[k];
+      is_laid_out = is_laid_out && HasType(tensor, buffer.types[k]) &&
+                    static_cast<const char*>(tensor.raw()) == raw + buffer.offsets[k];
+    }
+    if (is_laid_out) continue;
+    Memory* const place = buffer.tensors[0]->memory();
+    // First: old and new memory need not exist at the same time.
+    for (Tensor* tensor : buffer.tensors) *tensor = Tensor(place);
+    auto memory = std::make_shared<Tensor>(place);
+    memory->Resize(buffer.types[0].dtype, buffer.types[0].dims);
+    char* const begin = static_cast<char*>(memory->raw());
+    for (size_t k = 0; k < buffer.tensors.size(); ++k) {
+      *buffer.tensors[k] = Tensor::Wrap(buffer.types[k].dtype, buffer.types[k].dims, memory,
+                                        begin + buffer.offsets[k], place);
+    }
+    buffer.is_new = true;
+  }
+}
+
+absl::Status BoundStep::ClearNewBuffers() {
+  std::vector<char> zeros;
+  for (Buffer& buffer : buffers_) {
+    if (!buffer.is_new) continue;
+    constexpr size_t kPart = size_t{1} << 20;
+    zeros.resize(kPart);
+    Tensor* const tensor = buffer.tensors[0];
+    for (size_t begin = 0; begin < tensor->bytes(); begin += kPart) {
+      const size_t bytes = std::min(kPart, tensor->bytes() - begin);
+      WEFT_RETURN_IF_ERROR(tensor->memory()->CopyFromHost(
+          zeros.data(), bytes, static_cast<char*>(tensor->raw()) + begin));
+    }
+    buffer.is_new = false;
+  }
+  return absl::OkStatus();
+}
+
+// Returns which variables are in buffers_.
+std::vector<bool> BoundStep::FindBuffers(const std::vector<bool>& in_arena) {
+  std::vector<bool> is_in_buffer(plan_.variables.size(), false);
+  for (const PlacedBuffer& placed : FindPlacedBuffers(resources_, types_)) {
+    const bool is_own = absl::c_all_of(placed.variables, [&](int v) {
+      return !in_arena[v] && !plan_.variables[v].persistable && !resources_.accesses->is_entry[v];
+    });
+    if (!is_own) continue;
+    Buffer& buffer = buffers_.emplace_back();
+    buffer.offsets = placed.offsets;
+    for (int v : placed.variables) {
+      is_in_buffer[v] = true;
+      buffer.tensors.push_back(resources_.tensors[v]);
+      buffer.types.push_back(*types_.variables[v]);
+    }
+  }
+  return is_in_buffer;
 }
 
 void BoundStep::PlaceValues() {
@@ -359,10 +419,11 @@ void BoundStep::PlaceValues() {
   };
   std::vector<int> value_of_place(plan_.variables.size(), -1);
   const int num_variables = static_cast<int>(plan_.variables.size());
+  const std::vector<bool> is_in_buffer = FindBuffers(finder.in_arena());
   for (int v = 0; v < num_variables; ++v) {
     const absl::optional<TensorType>& type = types_.variables[v];
     if (!finder.IsInArena(v)) {
-      if (type.has_value() && !resources_.accesses->is_entry[v]) {
+      if (type.has_value() && !resources_.accesses->is_entry[v] && !is_in_buffer[v]) {
         owned_.push_back({resources_.tensors[v], *type});
       }
       continue;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "executor/communicator.h"
@@ -82,6 +83,8 @@ class BoundStep {
   // Gives variables that were accessed between steps types and memory again that nobody shares.
   // Entries keep their values. Before every step.
   void OwnValues();
+  // Sets to zero the fused buffers that got memory since the last call.
+  absl::Status ClearNewBuffers();
 
   // As in the plan, without the ops that are left out. RunOp instructions count ops().
   const std::vector<Plan::Instruction>& instructions() const { return instructions_; }
@@ -108,10 +111,19 @@ class BoundStep {
     bool is_written;
   };
 
+  // A fused buffer with memory of its own.
+  struct Buffer {
+    std::vector<Tensor*> tensors;  // the buffer and its slices
+    std::vector<TensorType> types;
+    std::vector<int64_t> offsets;  // in bytes
+    bool is_new = false;
+  };
+
   void BindOps();
   void GroupCollectives();
   void FindEntries();
   void PlaceValues();
+  std::vector<bool> FindBuffers(const std::vector<bool>& in_arena);
   void JoinChains(const std::vector<PointwiseChain>& chains, std::vector<bool>* is_removed);
   void PrepareKernels();
 
@@ -121,8 +133,9 @@ class BoundStep {
   StepTypes types_;
   std::vector<Entry> entries_;
   std::vector<Place> places_;
-  // Variables of known type with their own memory, which are no entries.
+  // Variables of known type with their own memory, which are no entries; those of buffers_ aside.
   std::vector<std::pair<Tensor*, TensorType>> owned_;
+  std::vector<Buffer> buffers_;
   std::vector<Plan::Instruction> instructions_;
   std::vector<Plan::Branch> branches_;
   std::array<int64_t, kNumDeviceKinds> arena_bytes_{}, live_bytes_{};

@@ -262,5 +262,42 @@ TEST(BoundStepTest, BufferWithASliceThatIsReadBetweenStepsHasItsOwnMemory) {
   EXPECT_EQ(bound.step().live_bytes(DeviceKind::kHost), 64);
 }
 
+// Members never have memory besides the buffer's.
+TEST(BoundStepTest, BuffersOfOneDeviceHaveMemoryOnce) {
+  Bound bound(R"(
+    var x : fp32[-1]
+    var a : fp32[4]
+    var b : fp32[4]
+    var f : fp32[128]
+    var y : fp32[4]
+    FusedOutput=[f], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
+    Out=[a] = relu(X=[x])
+    Out=[y] = elementwise_add(X=[a], Y=[b])
+)",
+              Floats({4}, {1, 2, 3, 4}));
+  const auto address = [&](const char* name) {
+    return static_cast<const char*>(bound[name].raw());
+  };
+  const char* const buffer = address("f");
+  ASSERT_NE(buffer, nullptr);
+  EXPECT_EQ(address("a"), buffer);
+  EXPECT_EQ(address("b"), buffer + 256);
+  EXPECT_EQ(bound["f"].bytes(), 512);
+  std::fill_n(bound["f"].data<float>(), 128, 1.0f);
+  WEFT_ASSERT_OK(bound.step().ClearNewBuffers());
+  EXPECT_THAT(Values<float>(bound["b"]), ElementsAre(0, 0, 0, 0));
+  // It stays, with its values.
+  std::fill_n(bound["f"].data<float>(), 128, 1.0f);
+  bound.step().OwnValues();
+  WEFT_ASSERT_OK(bound.step().ClearNewBuffers());
+  EXPECT_EQ(address("f"), buffer);
+  EXPECT_THAT(Values<float>(bound["b"]), ElementsAre(1, 1, 1, 1));
+  // A member was taken away.
+  bound["a"] = Floats({4}, {1, 2, 3, 4});
+  bound.step().OwnValues();
+  EXPECT_EQ(address("a"), address("f"));
+  EXPECT_EQ(address("b"), address("f") + 256);
+}
+
 }  // namespace
 }  // namespace weft

@@ -50,7 +50,6 @@ std::vector<PlacedBuffer> FindPlacedBuffers(const StepResources& resources,
                                             const StepTypes& types) {
   const Plan& plan = *resources.plan;
   std::vector<PlacedBuffer> found;
-  if (!plan.on_two_devices) return found;
   std::vector<int> num_makers(plan.variables.size(), 0);
   for (const Plan::PlanOp& op : plan.ops) {
     if (!MakesBuffer(op)) continue;

@@ -271,6 +271,7 @@ absl::Status PlanExecutor::RunStep() {
   const auto restore = absl::MakeCleanup([before = KernelThreads()] { SetKernelThreads(before); });
   SetKernelThreads(options_.threads);
   WEFT_RETURN_IF_ERROR(Bind());
+  WEFT_RETURN_IF_ERROR(step_->ClearNewBuffers());
   absl::Status status = Launch();
   // What a device makes of results that the host lacks comes after the host's error.
   if (host_thread_ >= 0) {

@@ -87,6 +87,32 @@ TEST_P(DeviceMemoryTest, RunsStayBelowAndMoreMemoryIsNotSlower) {
   }
 }
 
+// Ranks with fused buffers, of gradients or of parameters, run with the memory that was promised.
+TEST(RanksMemoryTest, BuffersAreCountedAsTheyAreMade) {
+  const std::string in = "tests/data/mlp_adam/";
+  const std::string main = ::testing::TempDir() + "/ranks.pb";
+  const std::string startup = ::testing::TempDir() + "/ranks_startup.pb";
+  for (const char* const mode : {"grad_allreduce", "singa_plain", "local_sgd"}) {
+    const auto place = [&](int64_t bytes) {
+      return testing::RunProcess({"tools/transpile", "--mode", mode, "--device_memory",
+                                  absl::StrCat(bytes), "--batch", "16", "--nranks", "2",
+                                  "--startup_in", in + "startup.pb", "--startup_out", startup,
+                                  in + "main.pb", main});
+    };
+    const ProcessResult all = place(int64_t{1} << 40);
+    ASSERT_EQ(all.status, 0) << all.err;
+    const auto most = static_cast<int64_t>(NumberAfter(all.err, "at most "));
+    for (const int64_t bytes : {most, most * 3 / 4}) {
+      SCOPED_TRACE(absl::StrCat(mode, " ", bytes));
+      ASSERT_EQ(place(bytes).status, 0);
+      const ProcessResult result = testing::RunProcess(
+          {"tools/weft", "run", main, "--startup", startup, "--feeds", in + "feeds.npz", "--steps",
+           "2", "--ranks", "2", "--device_memory", absl::StrCat(bytes)});
+      EXPECT_EQ(result.status, 0) << result.err;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, DeviceMemoryTest,
                          ::testing::Values(Model{"mlp_adam", 32, 3}, Model{"lenet_momentum", 32, 5},
                                            Model{"wide_deep", 64, 2},

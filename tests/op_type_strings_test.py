@@ -20,6 +20,7 @@ HOMES = (
     "ops/cpu/",  # kernel tables, by type
     "ops/gpu/",
     "executor/control_kernels.cc",  # the table of kernels that move values
+    "proto/snake_case_slots.cc",  # whose slots Paddle 3 writes in snake case
     "proto/pir/",  # which op an op of Paddle 3's own format is
     "transpiler/passes/",  # make ops; the Paddle dialect rewrites the ops that Paddle rewrites
 )

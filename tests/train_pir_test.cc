@@ -34,6 +34,7 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Combine;
 using ::testing::HasSubstr;
 using ::testing::Values;
@@ -44,8 +45,9 @@ using Tensors = std::map<std::string, Tensor>;
 struct Case {
   const char* name;
   int ranks;
-  std::string buckets;
-  bool gathers = false;
+  const char* mode = "";
+  std::map<std::string, std::string> flags = {};
+  const char* reference = "dp2";  // that of data-parallel ranks
 };
 
 class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Case>> {
@@ -70,12 +72,8 @@ class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Cas
   // Rewritten for the ranks, as two files have it.
   static absl::Status Rewrite(Program* main, Program* startup) {
     TranspileOptions options;
-    options.mode = TheCase().gathers ? "multi_thread" : "grad_allreduce";
-    if (TheCase().gathers) {
-      options.mode_flags["trans_mode"] = "all_gather";
-    } else {
-      options.mode_flags["buckets"] = TheCase().buckets;
-    }
+    options.mode = TheCase().mode;
+    for (const auto& [flag, value] : TheCase().flags) options.mode_flags[flag] = value;
     options.cluster.nranks = TheCase().ranks;
     options.device_kind = TargetDevice::kCpu;
     ProgramPair programs{main, startup};
@@ -124,8 +122,9 @@ TEST_P(TrainPirTest, LossesAreThoseOfPaddle) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto losses, Train(main, startup));
   WEFT_ASSERT_OK_AND_ASSIGN(const Tensors reference, ReadNpz(Path("reference.npz")));
   for (int rank = 0; rank < TheCase().ranks; ++rank) {
-    const std::string name =
-        TheCase().ranks == 1 ? "single/loss" : absl::StrCat("dp2/loss_rank", rank);
+    const std::string name = TheCase().ranks == 1
+                                 ? "single/loss"
+                                 : absl::StrCat(TheCase().reference, "/loss_rank", rank);
     const Tensor& expected = reference.at(name);
     ASSERT_EQ(losses[rank].size(), expected.size());
     for (size_t step = 0; step < losses[rank].size(); ++step) {
@@ -139,13 +138,30 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, Case>>
   return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param).name);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pir, TrainPirTest,
-                         Combine(Values("fit_a_line", "mlp_adam", "mlp_momentum", "mlp_sgd",
-                                        "two_losses", "wide_deep", "word2vec_sparse_sgd"),
-                                 Values(Case{"OneRank", 1, ""}, Case{"OneByOne", 2, "none"},
-                                        Case{"Fused", 2, "count{count=3}"},
-                                        Case{"Gathered", 2, "", true})),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Pir, TrainPirTest,
+    Combine(Values("fit_a_line", "mlp_adam", "mlp_momentum", "mlp_sgd", "two_losses", "wide_deep",
+                   "word2vec_sparse_sgd"),
+            Values(Case{"OneRank", 1}, Case{"OneByOne", 2, "grad_allreduce", {{"buckets", "none"}}},
+                   Case{"Fused", 2, "grad_allreduce", {{"buckets", "count{count=3}"}}},
+                   Case{"Gathered", 2, "multi_thread", {{"trans_mode", "all_gather"}}})),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, TrainPirTest,
+    Combine(Values("mlp_adam", "two_losses", "wide_deep"),
+            Values(Case{"MultiThread", 2, "multi_thread"},
+                   Case{"SingleProcess", 2, "single_process_multi_thread"},
+                   Case{"Plain", 2, "singa_plain"},
+                   Case{"Reducer", 2, "mindspore_reducer", {{"reduce_method", "mean"}}},
+                   Case{"MegEngine", 2, "megengine", {{"reduce_method", "mean"}}},
+                   Case{"MegEngineBroadcasts",
+                        2,
+                        "megengine",
+                        {{"reduce_method", "mean"}, {"bcast_period", "1"}}},
+                   Case{"LocalSgd", 2, "local_sgd", {}, "localsgd2"},
+                   Case{"Partial", 2, "singa_partial", {}, "localsgd2"})),
+    NameOf);
 
 // What has no form in PIR is refused before anything is written.
 TEST(PirModesTest, RefusalsSayWhatHasNoForm) {
@@ -213,9 +229,10 @@ TEST(PirModesTest, WrittenFilesAreNotRewrittenAgain) {
   }
 }
 
-// The losses of two ranks, in the order of ranks and steps.
-absl::StatusOr<std::vector<float>> TrainTwoRanks(const Program& main, const Program& startup) {
-  const std::string folder = "tests/data/paddle3_mlp_momentum/";
+// The first loss on two ranks, in the order of ranks and steps.
+absl::StatusOr<std::vector<float>> TrainTwoRanks(absl::string_view model, const Program& main,
+                                                 const Program& startup) {
+  const std::string folder = absl::StrCat("tests/data/paddle3_", model, "/");
   WEFT_ASSIGN_OR_RETURN(const Tensors init,
                         LoadParams(folder + "init.params", folder + "persistables.txt"));
   RunInputs inputs;
@@ -262,17 +279,21 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
     const char* mode;
     std::map<std::string, std::string> flags;
     int blocks;
+    const char* model = "mlp_momentum";
   };
   const Period all[] = {
       {"local_sgd", {{"k_steps", "2"}}, 1},
       {"local_sgd", {{"k_steps", "2"}, {"begin_step", "3"}, {"state", "reset"}}, 1},
       {"singa_partial", {{"threshold", "1000"}}, 3},
       {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1},
+      // Two optimizers: the gradients of the second come behind the update of the first.
+      {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1, "two_losses"},
   };
   for (const Period& period : all) {
-    SCOPED_TRACE(period.mode);
-    WEFT_ASSERT_OK(WriteFile(main_file, files.at("mlp_momentum/main.json")));
-    WEFT_ASSERT_OK(WriteFile(startup_file, files.at("mlp_momentum/startup.json")));
+    SCOPED_TRACE(absl::StrCat(period.mode, " of ", period.model));
+    const std::string model = period.model;
+    WEFT_ASSERT_OK(WriteFile(main_file, files.at(model + "/main.json")));
+    WEFT_ASSERT_OK(WriteFile(startup_file, files.at(model + "/startup.json")));
     WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
     WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
     const Program main_before = main, startup_before = startup;
@@ -302,10 +323,42 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
     const Findings findings = Verify({{&written, &written_startup}}, verify);
     EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
     WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
-                              TrainTwoRanks(written, written_startup));
-    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, TrainTwoRanks(main, startup));
+                              TrainTwoRanks(model, written, written_startup));
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected,
+                              TrainTwoRanks(model, main, startup));
     EXPECT_EQ(losses, expected);
   }
+}
+
+// Gradients travel in fp16, which Paddle's library for CPUs cannot add: the file is for GPUs.
+TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string main_file = absl::StrCat(::testing::TempDir(), "/half.json");
+  const std::string startup_file = absl::StrCat(::testing::TempDir(), "/half_startup.json");
+  WEFT_ASSERT_OK(WriteFile(main_file, files.at("mlp_momentum/main.json")));
+  WEFT_ASSERT_OK(WriteFile(startup_file, files.at("mlp_momentum/startup.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
+  const Program main_before = main, startup_before = startup;
+  TranspileOptions options;
+  options.mode = "singa_half";
+  options.cluster.nranks = 2;
+  options.device_kind = TargetDevice::kCuda;
+  ProgramPair programs{&main, &startup};
+  WEFT_ASSERT_OK(Transpile(options, programs));
+  WEFT_ASSERT_OK(WritePrograms({{&main, main_file}, {&startup, startup_file}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
+  VerifyOptions verify;
+  verify.nranks = 2;
+  verify.gradients_are_rounded = true;
+  verify.original = {&main_before, &startup_before};
+  const Findings findings = Verify({{&written, &written_startup}}, verify);
+  EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
+                            TrainTwoRanks(written, written_startup));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, TrainTwoRanks(main, startup));
+  EXPECT_EQ(losses, expected);
 }
 
 // Ops that the table lacks, on the way to a gradient: one that reads a parameter, one that does not
@@ -356,6 +409,44 @@ TEST(PirModesTest, UnknownOpsInPlaceAreCopiedAndNotRewritten) {
                 HasSubstr("op 11 (pd_op.new_): writes operands in place, and which ones is not "
                           "known"));
   }
+}
+
+// What no pass changes, an unknown op may read, with its blocks: the file is written with it as it
+// is.
+TEST(PirModesTest, UnknownOpsWithBlocksStayWhereTheyAccessNoParameter) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/unknown_blocks.json");
+  WEFT_ASSERT_OK(WriteFile(in, files.at("cond_mlp/startup.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program startup_before, ReadProgram(in));
+  const auto transpile = [&](const std::string& bytes) -> absl::StatusOr<std::string> {
+    WEFT_RETURN_IF_ERROR(WriteFile(in, bytes));
+    WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(in));
+    Program startup = startup_before;
+    ProgramPair programs{&main, &startup};
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+    WEFT_RETURN_IF_ERROR(WriteProgram(main, in));
+    WEFT_ASSIGN_OR_RETURN(const FileBytes written, ReadFile(in));
+    return std::string(written.bytes);
+  };
+  const std::string bytes =
+      absl::StrReplaceAll(files.at("cond_mlp/main.json"), {{"1.if", "1.other"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string written, transpile(bytes));
+  const size_t begin = bytes.find("{\"#\":\"1.other\"");
+  const size_t end = bytes.find("{\"#\":\"1.matmul\"", begin);
+  ASSERT_NE(end, std::string::npos);
+  EXPECT_THAT(written, HasSubstr(bytes.substr(begin, end - begin)));
+  EXPECT_THAT(written, HasSubstr("1.all_reduce_"));
+  EXPECT_THAT(
+      std::string(transpile(absl::StrReplaceAll(bytes, {{R"("#":"1.tanh","A":[],"I":[{"%":6}])",
+                                                         R"("#":"1.tanh","A":[],"I":[{"%":2}])"}}))
+                      .status()
+                      .message()),
+      AllOf(HasSubstr("op 3 (pd_op.other): its blocks access gradients, parameters or state"),
+            HasSubstr("mode none")));
 }
 
 // Its gradients are summed, and stay so: mode none claims nothing.

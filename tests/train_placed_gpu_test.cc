@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <ostream>
 #include <set>
@@ -25,6 +24,7 @@
 #include "ops/analysis/device_placement.h"
 #include "ops/kernel.h"
 #include "tests/placed_gpu.h"
+#include "tests/placed_training.h"
 #include "tests/training_programs.h"
 #include "tests/training_spec.h"
 #include "transpiler/transpile.h"
@@ -33,15 +33,17 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::Activation;
 using ::weft::testing::BuildPrograms;
-using ::weft::testing::ClipKind;
 using ::weft::testing::NewPlacedGpu;
-using ::weft::testing::OptimizerKind;
 using ::weft::testing::PlacedGpu;
+using ::weft::testing::SpecsToPlace;
 using ::weft::testing::StatusIs;
+using ::weft::testing::ThreeLayers;
+using ::weft::testing::Trained;
 using ::weft::testing::TrainingPrograms;
 using ::weft::testing::TrainingSpec;
+using ::weft::testing::TrainPrograms;
+using ::weft::testing::WithHalfBatches;
 
 constexpr int64_t kSteps = 3;
 
@@ -51,21 +53,8 @@ using Values = std::map<std::string, Tensor>;
 absl::StatusOr<Values> Train(const TrainingPrograms& programs, RunOptions options,
                              RunInputs inputs = {}) {
   if (options.steps == 1) options.steps = kSteps;
-  Values trained;
-  inputs.main = &programs.main;
-  if (inputs.resume == nullptr) inputs.startup = &programs.startup;
-  inputs.feeds = programs.feeds;
-  inputs.on_result = [&trained](const StepResult& result) {
-    for (size_t v = 0; v < result.values.size(); ++v) {
-      trained[absl::StrCat(result.step, "/", result.rank, "/", v)] = result.values[v].Clone();
-    }
-    return absl::OkStatus();
-  };
-  WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
-  for (const std::string& name : programs.parameters) {
-    trained[name] = result.persistables.at(name).Clone();
-  }
-  return trained;
+  WEFT_ASSIGN_OR_RETURN(Trained trained, TrainPrograms(programs, options, std::move(inputs)));
+  return std::move(trained.values);
 }
 
 // The difference of two results, as a part of the largest element.
@@ -114,15 +103,6 @@ class PlacedOnGpu : public ::testing::Test {
   PlacedGpu gpu_;
 };
 
-TrainingSpec Layers() {
-  TrainingSpec spec;
-  spec.layers = {{8, Activation::kTanh, /*bias=*/true},
-                 {6, Activation::kRelu, /*bias=*/true},
-                 {3, Activation::kNone, /*bias=*/true}};
-  spec.head.layer = 3;  // on top of them
-  return spec;
-}
-
 // With two ranks, gradients are reduced. No rules: the mode places ops.
 absl::StatusOr<TrainingPrograms> Placed(const TrainingSpec& spec, absl::string_view mode,
                                         absl::string_view rules, int ranks = 1) {
@@ -147,16 +127,7 @@ struct Case {
 };
 
 std::vector<Case> Cases() {
-  TrainingSpec adam = Layers();
-  adam.weights_by = adam.biases_by = OptimizerKind::kAdam;
-  TrainingSpec clipped = Layers();
-  clipped.weights_by = OptimizerKind::kMomentum;
-  clipped.clip = ClipKind::kByGlobalNorm;
-  TrainingSpec merged = adam;
-  merged.merged_steps = 2;
-  TrainingSpec lookups = Layers();
-  lookups.lookups = 2;
-  lookups.sparse = true;
+  const auto [adam, clipped, merged, lookups] = SpecsToPlace();
   return {
       {"Adam", adam, "none", "type:adam=cpu"},
       {"ActivationsOnTheHost", adam, "none", "type:tanh*=cpu,type:relu*=cpu"},
@@ -169,6 +140,7 @@ std::vector<Case> Cases() {
       {"RowsToTheHost", lookups, "none", "type:sgd=cpu"},
       {"RowsFromTheHost", lookups, "none", "type:lookup_table*_grad=cpu"},
       {"AdamOfRanks", adam, "grad_allreduce", "type:adam=cpu", 2},
+      {"ClippedOfRanks", clipped, "grad_allreduce", "type:momentum=cpu,type:sgd=cpu", 2},
       {"OffloadedOptimizer", adam, "optimizer_offload", ""},
   };
 }
@@ -193,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Placements, TrainPlacedOnGpu, ::testing::ValuesIn(Cases
 
 TEST_F(PlacedOnGpu, TracesHaveTheOpsOfAllStreams) {
   WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
-                            Placed(Layers(), "none", "type:tanh*=cpu"));
+                            Placed(ThreeLayers(), "none", "type:tanh*=cpu"));
   std::set<std::string> streams;
   RunInputs inputs;
   inputs.on_trace = [&streams](const StepTrace& trace) {
@@ -208,7 +180,7 @@ TEST_F(PlacedOnGpu, TracesHaveTheOpsOfAllStreams) {
 
 TEST_F(PlacedOnGpu, SizesOfTheSimulatedAcceleratorAreRefused) {
   WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
-                            Placed(Layers(), "none", "type:sgd=cpu"));
+                            Placed(ThreeLayers(), "none", "type:sgd=cpu"));
   RunOptions options = OnGpus(1);
   options.sim.memory_bytes = 1 << 20;
   EXPECT_THAT(Train(programs, options).status(),
@@ -218,7 +190,7 @@ TEST_F(PlacedOnGpu, SizesOfTheSimulatedAcceleratorAreRefused) {
 TEST_F(PlacedOnGpu, CollectivesOnTheHostAreRefused) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       const TrainingPrograms programs,
-      Placed(Layers(), "grad_allreduce", "type:c_allreduce*=cpu,type:sgd=cpu", /*ranks=*/2));
+      Placed(ThreeLayers(), "grad_allreduce", "type:c_allreduce*=cpu,type:sgd=cpu", /*ranks=*/2));
   EXPECT_THAT(Train(programs, OnGpus(2)).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("expected a collective on variables of the accelerator")));
@@ -227,7 +199,7 @@ TEST_F(PlacedOnGpu, CollectivesOnTheHostAreRefused) {
 // In the memory of any process, from which a device copies only when the host has computed them.
 TEST_F(PlacedOnGpu, ValuesOfTheHostAreFetched) {
   WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
-                            Placed(Layers(), "none", "type:tanh*=cpu,type:relu*=cpu"));
+                            Placed(ThreeLayers(), "none", "type:tanh*=cpu,type:relu*=cpu"));
   std::vector<std::string> fetch;
   for (OpId id : programs.main.block(0).ops()) {
     const Op op = programs.main.op(id);
@@ -242,23 +214,9 @@ TEST_F(PlacedOnGpu, ValuesOfTheHostAreFetched) {
 }
 
 TEST_F(PlacedOnGpu, BatchesOfTwoSizesTakeTurns) {
-  TrainingSpec adam = Layers();
-  adam.weights_by = adam.biases_by = OptimizerKind::kAdam;
   WEFT_ASSERT_OK_AND_ASSIGN(TrainingPrograms programs,
-                            Placed(adam, "none", "type:tanh*=cpu,type:adam=cpu"));
-  programs.feeds.read = [read = programs.feeds.read](int64_t step) {
-    absl::StatusOr<std::vector<Tensor>> batch = read(step);
-    if (!batch.ok() || step % 2 == 0) return batch;
-    for (Tensor& whole : *batch) {
-      Dims dims = whole.dims();
-      dims[0] -= 1;
-      Tensor part;
-      part.Resize(whole.dtype(), dims);
-      std::memcpy(part.raw(), whole.raw(), part.bytes());
-      whole = std::move(part);
-    }
-    return batch;
-  };
+                            Placed(SpecsToPlace().adam, "none", "type:tanh*=cpu,type:adam=cpu"));
+  programs.feeds = WithHalfBatches(programs.feeds);
   RunOptions on_gpu = OnGpus(1), simulated = Simulated(1);
   on_gpu.steps = simulated.steps = 5;
   WEFT_ASSERT_OK_AND_ASSIGN(const Values expected, Train(programs, simulated));
@@ -267,9 +225,8 @@ TEST_F(PlacedOnGpu, BatchesOfTwoSizesTakeTurns) {
 }
 
 TEST_F(PlacedOnGpu, RunsResume) {
-  TrainingSpec adam = Layers();
-  adam.weights_by = adam.biases_by = OptimizerKind::kAdam;
-  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, Placed(adam, "optimizer_offload", ""));
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
+                            Placed(SpecsToPlace().adam, "optimizer_offload", ""));
   const std::string file = absl::StrCat(::testing::TempDir(), "/placed_on_gpu");
   RunOptions whole = OnGpus(1), half = OnGpus(1);
   whole.steps = 4;
@@ -292,9 +249,8 @@ TEST_F(PlacedOnGpu, RunsResume) {
 
 // Also when the devices are gone.
 TEST_F(PlacedOnGpu, ParametersOfARunBeginAnother) {
-  TrainingSpec adam = Layers();
-  adam.weights_by = adam.biases_by = OptimizerKind::kAdam;
-  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, Placed(adam, "optimizer_offload", ""));
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
+                            Placed(SpecsToPlace().adam, "optimizer_offload", ""));
   RunInputs inputs;
   inputs.main = &programs.main;
   inputs.startup = &programs.startup;
@@ -310,7 +266,7 @@ TEST_F(PlacedOnGpu, ParametersOfARunBeginAnother) {
 
 // An error on the host's thread ends the step, with the name of its op.
 TEST_F(PlacedOnGpu, ErrorsOnTheHostAreReported) {
-  TrainingSpec spec = Layers();
+  TrainingSpec spec = ThreeLayers();
   spec.lookups = 1;
   spec.sparse = true;
   WEFT_ASSERT_OK_AND_ASSIGN(TrainingPrograms programs,

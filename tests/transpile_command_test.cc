@@ -60,6 +60,33 @@ TEST_F(TranspileTest, DirectoryAsInputOrOutputIsRefused) {
   ExpectFails(1, To("d.pb"), "d.pb: is a directory");
 }
 
+// They run where all others run.
+TEST_F(TranspileTest, OpsOfTheHostInAProgramOnOneDeviceAreNoted) {
+  const std::string text = R"(program {
+block 0 parent=-1 {
+var x : fp32[-1, 4]
+var h : fp32[-1, 4]
+var y : fp32[-1, 4]
+Out=[h] = relu(X=[x]) {op_device="cpu"}
+Out=[y] = tanh(X=[h]) {op_device=""}
+}
+}
+)";
+  const std::string note = "op_device of 1 ops is \"cpu\", but all ops run on one device";
+  MakeFile("host.prog", text);
+  MakeFile("all.prog", absl::StrReplaceAll(text, {{"op_device=\"\"", "op_device=\"cpu\""}}));
+  const auto errors = [this](std::vector<std::string> args) {
+    args.insert(args.begin(), {"--mode", "none"});
+    args.push_back(Path("out.prog"));
+    const ProcessResult result = Run(args);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(errors({Path("host.prog")}), HasSubstr(note));
+  EXPECT_THAT(errors({"--place", "op_device", Path("host.prog")}), Not(HasSubstr(note)));
+  EXPECT_THAT(errors({Path("all.prog")}), Not(HasSubstr(note)));
+}
+
 // Paddle loads the attribute, and nothing there reads it.
 TEST_F(TranspileTest, SchedulesInFilesOfPaddle3AreNoted) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto files, testing::ReadTarXz("tests/data/paddle3_pir.tar.xz"));

@@ -27,8 +27,10 @@
 #include "base/file.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
+#include "ops/analysis/device_placement.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/schema/device_ops.h"
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/command_line.h"
@@ -246,6 +248,23 @@ absl::Status RunForAllRanks(const Flags& flags, const Program& main,
   return absl::OkStatus();
 }
 
+// A program on one device runs on one, whatever its ops say.
+void NoteDevices(const Flags& flags, const Program& written) {
+  if (IsOnTwoDevices(written)) return;
+  int64_t on_host = 0, others = 0;
+  for (OpId id : written.block(0).ops()) {
+    const Op op = written.op(id);
+    const bool is_on_host = absl::StrContains(op.bytes(), kHostDeviceName) &&
+                            op.StringAttr(kOpDeviceAttr) == kHostDeviceName;
+    ++(is_on_host ? on_host : others);
+  }
+  if (on_host == 0 || others == 0) return;
+  std::fprintf(stderr,
+               "note: %s: op_device of %lld ops is \"cpu\", but all ops run on one device; "
+               "--place op_device runs them on the host\n",
+               flags.in.c_str(), static_cast<long long>(on_host));
+}
+
 // In Paddle, the scheduler of the script that built the program set the rate.
 void NoteSchedules(const Flags& flags, const Program& main) {
   constexpr absl::string_view kScheduleAttr = "lr_schedule";  // of tools/lr_schedule.h
@@ -299,6 +318,7 @@ absl::Status Run(Flags& flags) {
   WEFT_RETURN_IF_ERROR(TranspileFor(
       flags, options, {flags.out, flags.startup_out, flags.server_out, flags.explain}, &trainer));
   ShowResult(flags, *trainer.result);
+  NoteDevices(flags, trainer.main);
   return trainer.staged->Commit();
 }
 

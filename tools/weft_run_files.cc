@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "executor/feed_sources.h"
 #include "executor/npy.h"
+#include "executor/server_part.h"
 #include "ops/analysis/communication.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/layout_guess.h"
@@ -158,6 +159,13 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
   WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
   WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
+  const absl::StatusOr<ServedKeys> served = FindServedKeys(*inputs.main);
+  if (served.ok() && !served->empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.main,
+                     ": the program of parameter servers: expected that of the workers, with this "
+                     "one as --server"));
+  }
   if (HasServerOps(*inputs.main) && !inputs.server.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         flags.main,

@@ -49,7 +49,7 @@ void AddNotes(const Findings& findings, std::vector<std::string>* notes) {
 class Verifier {
  public:
   Verifier(const Claims& claims, const PassContext& context, const Facts& facts,
-           const ProgramPair& before)
+           const ProgramPair& before, const ProgramPair& changed)
       : claims_(claims),
         compared_(claims),
         context_(context),
@@ -57,6 +57,7 @@ class Verifier {
                      facts.count(kParametersAveraged) > 0),
         revision_before_(RevisionOf(before)) {
     if (claims.computation == Claims::Computation::kPreserved) CompareWith(before);
+    if (changed.main != nullptr) CompareWith(changed);
   }
 
   absl::Status Check(Stage stage, const ProgramPair& programs) {
@@ -143,9 +144,9 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 }
 
 PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
-                               const ProgramPair& before) {
+                               const ProgramPair& before, const ProgramPair& changed) {
   // Shared, so that copies of the std::function do not copy the programs.
-  const auto verifier = std::make_shared<Verifier>(claims, context, facts, before);
+  const auto verifier = std::make_shared<Verifier>(claims, context, facts, before, changed);
   return [verifier](Stage stage, const ProgramPair& programs) {
     return verifier->Check(stage, programs);
   };

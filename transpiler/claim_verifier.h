@@ -21,8 +21,9 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 // Between passes it checks layers kStructure, kTypes and kRaces. At the end it checks all layers if
 // the passes claim to communicate or `before` communicates. It compares the result with `before` if
 // that does not communicate, or, if the first passes change what is computed, with what they made
-// of it (Stage::kComputationChanged). If later ones do, there is nothing to compare with. Passes
-// that communicate without a claim are an error.
+// of it (Stage::kComputationChanged). If later ones do, it compares the result with `changed`, what
+// they make of `before` (ApplyChanges); without that, there is nothing to compare with. Passes that
+// communicate without a claim are an error.
 //
 // Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
 // defects, they go to PassContext::warnings.
@@ -30,7 +31,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 // Copies the programs that it compares with; copies share bytes. `context` must outlive the
 // verifier.
 PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
-                               const ProgramPair& before);
+                               const ProgramPair& before, const ProgramPair& changed = {});
 
 }  // namespace weft
 

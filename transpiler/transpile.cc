@@ -10,6 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
@@ -18,6 +19,7 @@
 #include "ops/analysis/sum_losses.h"
 #include "ops/schema/device_ops.h"
 #include "proto/pir/importer.h"
+#include "transpiler/changed_original.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
@@ -104,7 +106,7 @@ absl::Status AddDeviceMemory(const TranspileOptions& options, std::vector<Spec>*
   return absl::OkStatus();
 }
 
-absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassRegistry& registry) {
+absl::StatusOr<std::vector<Spec>> PassesOf(const TranspileOptions& options) {
   if (options.mode.empty() == options.passes.empty()) {
     return absl::InvalidArgumentError("expected a mode or passes, and not both");
   }
@@ -118,7 +120,7 @@ absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassR
   }
   if (!options.place.empty()) WEFT_RETURN_IF_ERROR(AddPlace(options.place, &passes));
   WEFT_RETURN_IF_ERROR(AddDeviceMemory(options, &passes));
-  return Pipeline::FromSpecs(passes, registry);
+  return passes;
 }
 
 // Paddle refuses one trainer, unless the mode is for trainers that drive several devices.
@@ -297,7 +299,8 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
                                           const PassRegistry& registry) {
   TranspileResult result;
   const TranspileOptions options = WithDistributedParams(given, *programs.main, &result.notes);
-  WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> passes, PassesOf(options));
+  WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromSpecs(passes, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
   WEFT_RETURN_IF_ERROR(CheckServed(options));
   WEFT_RETURN_IF_ERROR(CheckDialect(*programs.main, options));
@@ -326,7 +329,17 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
   if (facts.valid()) {
     WEFT_ASSIGN_OR_RETURN(run.initial_facts, facts.get());
   }
-  if (verifies) run.verifier = ClaimVerifier(result.claims, context, run.initial_facts, programs);
+  if (verifies) {
+    absl::optional<ChangedOriginal> changed = ApplyChanges(passes, pipeline, context, programs);
+    if (changed.has_value()) {
+      context.Note(
+          absl::StrCat("note: updates are changed on purpose: the result is compared with "
+                       "what --passes '",
+                       changed->passes, "' makes of the original, as weft verify --original can"));
+    }
+    run.verifier = ClaimVerifier(result.claims, context, run.initial_facts, programs,
+                                 changed.has_value() ? changed->pair() : ProgramPair());
+  }
   WEFT_ASSIGN_OR_RETURN(result.passes, pipeline.Run(context, programs, run));
   result.server = std::move(context.server);
   return result;
@@ -338,7 +351,8 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
 
 absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& registry) {
   TranspileResult result;
-  WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> passes, PassesOf(options));
+  WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromSpecs(passes, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
   WEFT_RETURN_IF_ERROR(CheckServed(options));
   WEFT_ASSIGN_OR_RETURN(const PassContext context, ContextOf(options, &result));

@@ -22,6 +22,7 @@ namespace weft {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -421,6 +422,25 @@ TEST_F(TranspileTest, ComputationIsComparedFromWhereItIsNotChangedOnPurpose) {
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601: variable w")))
         << changing;
   }
+}
+
+// Updates that change on purpose after gradients are reduced: the original gets the same change.
+TEST_F(TranspileTest, ComputationIsComparedWithTheChangedOriginal) {
+  PassRegistry registry = BuiltinPasses();
+  registry.Add<HalveRate>();
+  const std::string reduce = "comm-init,broadcast-params,grad-all-reduce,";
+  TranspileOptions options;
+  options.cluster.nranks = 2;
+  options.passes = absl::StrCat(reduce, "optimizer-offload{offload=states}");
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs_, registry));
+  EXPECT_THAT(result.notes,
+              Contains(HasSubstr("compared with what --passes 'optimizer-offload{offload=states}' "
+                                 "makes of the original")));
+  main_ = MainBuilder().Build();
+  startup_ = Startup();
+  options.passes = absl::StrCat(reduce, "halve-rate,optimizer-offload{offload=states}");
+  EXPECT_THAT(Transpile(options, programs_, registry),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601: variable w")));
 }
 
 TEST_F(TranspileTest, FindingNamesTheLastPassOrTheOneThatCausedIt) {

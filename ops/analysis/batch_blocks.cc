@@ -89,6 +89,8 @@ void BatchInterpreter::VisitLoop(const Op& op, const RankRecipe& recipe) {
   }
   // What the loop passes on from iteration to iteration may decide about the next.
   if (is_loop && !ConditionHolds(op, "Condition")) WalkBlocks(op, false);
+  // An unknown op may make them of anything.
+  if (!is_loop) WriteAll(op, op.output_args(), BatchValue(BatchRelation::Unrelated(), op.id()));
 }
 
 }  // namespace weft

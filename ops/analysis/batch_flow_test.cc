@@ -575,6 +575,14 @@ TEST_F(BatchFlowTest, BranchesJoinBothWays) {
   EXPECT_EQ(flow_->conditions().size(), 1);
 }
 
+// Nobody knows when it runs its block, and what of this it hands out.
+TEST_F(BatchFlowTest, UnknownOpsWithBlocksMakeUnrelatedValues) {
+  Run("    Out=[a] = an_unknown_op(X=[loss]) {sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n    var b : fp32[1]\n    Out=[b] = scale(X=[loss]) {scale=2.0}\n  "
+      "}\n");
+  EXPECT_EQ(Cause("a"), "an_unknown_op");
+}
+
 // Zeros are a mean and a sum of zeros, but as many as one device has are no part of the batch.
 TEST_F(BatchFlowTest, BranchesJoinZerosOfTheirShape) {
   const auto join = [&](const std::string& zeros, const std::string& value) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/numeric/int128.h"
 #include "absl/types/optional.h"
@@ -176,7 +177,7 @@ class Estimator {
     bool is_kept = false;
     bool is_named = false;
     bool is_written = false;
-    bool is_fused = false;  // a buffer, which the members are slices of
+    bool is_fused = false;  // a buffer, whose members have no other memory
     int num_makers = 0;     // of the buffers that it is in
   };
 
@@ -311,17 +312,23 @@ class Estimator {
     for (Symbol name : op.output_args()) visit(name, true);
     for (Symbol fused : op.Output("FusedOutput")) {
       const VarId id = block.Resolve(fused);
-      if (id.valid()) vars_[id.value()].is_fused = true;
+      if (id.valid() && is_plain && LaysOutFirst(op)) vars_[id.value()].is_fused = true;
     }
   }
 
-  // Whether the executor may place the buffer among the values of a step
-  // (executor/placed_buffers.h).
-  bool PlacesBuffer(const Op& op) const {
+  // Whether the executor lays out the buffer before the members have memory
+  // (executor/placed_buffers.h). Else both exist when the op runs.
+  bool LaysOutFirst(const Op& op) const {
     const auto says = [&](const char* attr) { return op.BoolAttr(attr).value_or(false); };
-    return placement_.on_two_devices() && !says("copy_data") && !says("set_constant") &&
-           !says("persist_output");
+    if (says("copy_data") || says("set_constant") || says("persist_output")) return false;
+    return absl::c_none_of(op.output_args(), [&](Symbol name) {
+      const VarId id = program_.block(0).FindVar(name);
+      return id.valid() && program_.var(id).persistable();
+    });
   }
+
+  // Whether the executor may place the buffer among the values of a step.
+  bool PlacesBuffer(const Op& op) const { return placement_.on_two_devices() && LaysOutFirst(op); }
 
   // A buffer and its slices live together, or all of them are kept.
   void JoinSlices() {

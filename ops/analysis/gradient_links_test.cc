@@ -100,6 +100,14 @@ TEST_F(GradientLinksTest, RepresentationsNeedNotAgree) {
   EXPECT_FALSE(AttributesAgree(At(0), At(2)));
 }
 
+// In PIR, a sum names the element type of its values, and its gradient op does not.
+TEST_F(GradientLinksTest, ElementTypesNeedNotAgree) {
+  Parse(
+      "    Out=[z] = reduce_sum(X=[x]) {dim=ints[0], reduce_all=false, out_dtype=5}\n"
+      "    X@GRAD=[x@GRAD] = reduce_sum_grad(X=[x], Out@GRAD=[z@GRAD]) {dim=ints[0]}\n");
+  EXPECT_TRUE(AttributesAgree(At(0), At(1)));
+}
+
 TEST_F(GradientLinksTest, FindsTheLastOpWithTheseArgumentsAndAttributes) {
   Parse(
       "    Out=[z] = reduce_sum(X=[x]) {dim=ints[0]}\n"

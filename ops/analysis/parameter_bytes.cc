@@ -8,6 +8,8 @@
 #include "absl/types/span.h"
 #include "ops/analysis/device_placement.h"
 #include "ops/analysis/updates.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
@@ -27,7 +29,11 @@ class Counter {
       for (Symbol state : update.states) Add(op, state);
       for (Symbol gradient : op.Input("Grad")) Add(op, gradient);
     }
-    if (placement_.on_two_devices()) AddCopies();
+    // Forwards from parameters, and backwards from the gradients that updates take.
+    std::vector<OpId> ops(program_.block(0).ops().begin(), program_.block(0).ops().end());
+    AddCopies(ops);
+    std::reverse(ops.begin(), ops.end());
+    AddCopies(ops);
     return counted_;
   }
 
@@ -55,23 +61,30 @@ class Counter {
         std::max<int64_t>(NumElements(type->dims), 0) * static_cast<int64_t>(SizeOf(type->dtype));
   }
 
-  // Variables that are copied to those that count, or from them, also as slices of buffers.
-  void AddCopies() {
+  // Variables that are copied or cast to those that count, or from them, also as slices of buffers.
+  void AddCopies(const std::vector<OpId>& ops) {
     absl::flat_hash_map<Symbol, absl::Span<const Symbol>> slices;  // by buffer
+    for (OpId id : ops) {
+      const Op op = program_.op(id);
+      for (Symbol buffer : op.Output("FusedOutput")) slices[buffer] = op.Output("Output");
+    }
     const auto slices_of = [&](const Symbol& name) {
       const auto found = slices.find(name);
       return found == slices.end() ? absl::MakeConstSpan(&name, 1) : found->second;
     };
-    for (OpId id : program_.block(0).ops()) {
+    for (OpId id : ops) {
       const Op op = program_.op(id);
-      for (Symbol buffer : op.Output("FusedOutput")) slices[buffer] = op.Output("Output");
-      if (!CopiesFrom(op.type()).has_value() || op.args().size() != 2) continue;
+      if (op.args().size() != 2 || !(CopiesFrom(op.type()).has_value() || IsCast(op))) continue;
       const absl::Span<const Symbol> from = slices_of(op.input_args()[0]);
       const absl::Span<const Symbol> to = slices_of(op.output_args()[0]);
       for (size_t i = 0; i < from.size() && i < to.size(); ++i) {
         AddCopy(Find(op, from[i]), Find(op, to[i]));
       }
     }
+  }
+
+  static bool IsCast(const Op& op) {
+    return AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kCast;
   }
 
   void AddCopy(VarId from, VarId to) {

@@ -23,8 +23,9 @@ struct ParameterBytes {
 };
 
 // Counts, with declared types, the dense parameters that optimizers update, their master weights,
-// the state of the optimizers, the gradients that these take, and copies of all of them in the
-// memory of the other device. O(arguments).
+// the state of the optimizers, the gradients that these take, what is cast from parameters or to
+// gradients (mixed precision), and copies of all of them in the memory of the other device.
+// O(arguments).
 ParameterBytes FindParameterBytes(const Program& program);
 
 }  // namespace weft

@@ -178,6 +178,17 @@ bool RankFunctions::SplitGathered(const Op& op) {
   return true;
 }
 
+// Whether each rank chooses among values that all ranks have, such as the constants of two
+// branches: what it chooses is its own, and linear in no gradient. In the backward pass, it chooses
+// where the gradient of the loss goes, with which that pass begins on all ranks alike.
+bool RankFunctions::ChoosesNoGradient(const Op& op, const RankRecipe& recipe) const {
+  if (recipe.algebra != Algebra::kMove || IsBackward(op)) return false;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    if (recipe.is_operand[i] && ins_[i].placement != Placement::kReplicated) return false;
+  }
+  return true;
+}
+
 // Any function of ins_.
 void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   RankValue out;
@@ -198,8 +209,9 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   // no gradient of a loss.
   const bool is_inner =
       recipe.algebra == Algebra::kBackward && (op.role() & ~kRoleLoss) == kRoleForward;
-  bool all_gradient = is_linear && !is_inner, all_summed = all_gradient, has_gradient = false,
-       has_power = false, takes_power = false, first_operand = true;
+  bool all_gradient = is_linear && !is_inner && !ChoosesNoGradient(op, recipe),
+       all_summed = all_gradient, has_gradient = false, has_power = false, takes_power = false,
+       first_operand = true;
   int8_t first_unscaled_sums = 0;
   for (size_t i = 0; i < ins_.size(); ++i) {
     const RankValue& in = ins_[i];

@@ -53,6 +53,7 @@ class RankFunctions {
   void CountGradientsOfSums(const Op& op);
   bool HoldsIntegers(const Op& op) const;
   bool MovesOneElement(const Op& op) const;
+  bool ChoosesNoGradient(const Op& op, const RankRecipe& recipe) const;
   RankValue AddOrSubtract(const Op& op, const RankRecipe& recipe);
   RankValue Cast(const Op& op);
   RankValue PerRank(const Op& op, const RankRecipe& recipe);

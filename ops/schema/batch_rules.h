@@ -26,6 +26,8 @@ enum class BatchEffect : uint8_t {
   kStatistics,  // the op normalizes by statistics of the rank's part of the batch
   kDraws,       // the op draws random numbers: ranks draw others than one device
   kSparsifies,  // the op hands out a part of the values of a step
+  // The op takes a mean over the labels that are not ignored: ranks may have different numbers.
+  kCountsLabels,
 };
 
 struct BatchOutputs {
@@ -38,6 +40,10 @@ struct BatchOutputs {
 // null (an unregistered type). O(arguments + attributes).
 BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLookup& types,
                             absl::Span<const BatchRelation> inputs);
+
+// Of an op whose outputs are unrelated for a reason that its type does not tell: a clause that says
+// it, and what to write instead. Empty: there is nothing to add. O(attributes).
+absl::string_view WhyUnrelated(const Op& op);
 
 // The input slot of an op type whose tensors are [time, batch, ...]; empty: none.
 absl::string_view TimeMajorSlot(absl::string_view op_type);

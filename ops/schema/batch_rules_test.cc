@@ -571,6 +571,114 @@ TEST(BatchRulesTest, OpsOfEachSampleKeepRows) {
   EXPECT_EQ(array.relations[1], kReplicated);
 }
 
+TEST(BatchRulesTest, IndicesAlongOtherDimensionsKeepShares) {
+  const std::string vars =
+      "var t : fp32[8, -1]\nvar b : fp32[-1, 4]\nvar b2 : fp32[-1, 4]\nvar b3 : fp32[-1, 2]\n"
+      "var i : int64[3]\nvar k : int64[]\nvar c : int64[3, 1]\nvar d : int64[3, 2]\n"
+      "var t3 : fp32[3, -1]\nvar b1 : fp32[-1]\nvar w3 : fp32[3, 1]\nvar w1 : fp32[]\n"
+      "var w2 : fp32[3, 8]\nvar bi : int64[-1, 2]\nvar y : fp32[-1, 4]\nvar z : fp32[8, -1]\n"
+      "var o : fp32[3, -1]\nvar e : fp32[3]";
+  Check({
+      {vars, "Out=[o] = gather_nd(Index=[c], X=[t])", kColumns},
+      {vars, "Out=[e] = gather_nd(Index=[d], X=[t])", kUnrelated},
+      {vars, "Out=[z] = scatter(Ids=[i], Updates=[t3], X=[t])", kColumns},
+      {vars, "Out=[z] = scatter(Ids=[k], Updates=[b1], X=[t])", kColumns},
+      {vars, "Out=[z] = scatter(Ids=[i], Updates=[w2], X=[t])", kUnrelated},
+      {vars, "Out=[y] = scatter(Ids=[i], Updates=[b2], X=[b])", kUnrelated},
+      {vars, "Out=[z] = scatter_nd_add(Index=[c], Updates=[t3], X=[t])", kColumns},
+      {vars, "Out=[z] = scatter_nd_add(Index=[d], Updates=[e], X=[t])", kUnrelated},
+      {vars, "Out=[y] = index_add(AddValue=[b3], Index=[i], X=[b]) {axis=1}", kRows},
+      {vars, "Out=[y] = index_add(AddValue=[b3], Index=[i], X=[b]) {axis=0}", kUnrelated},
+      {vars, "out=[z] = index_put(indices=[i], value=[t3], x=[t])", kColumns},
+      {vars, "out=[z] = index_put(indices=[i], value=[w3], x=[t])", kColumns},
+      {vars, "out=[z] = index_put(indices=[i], value=[w1], x=[t])", kColumns},
+      {vars, "out=[z] = index_put(indices=[i], value=[w2], x=[t])", kUnrelated},
+      {vars, "out=[y] = index_put(indices=[i], value=[w1], x=[b])", kUnrelated},
+      {vars, "Result=[y] = put_along_axis(Index=[bi], Input=[b], Value=[b3]) {Axis=1}", kRows},
+      {"var b : fp32[4, 4]\nvar bi : int64[4, 2]\nvar b3 : fp32[4, 2]\nvar y : fp32[4, 4]",
+       "Result=[y] = put_along_axis(Index=[bi], Input=[b], Value=[b3]) {Axis=1}", kRows},
+      {"var b : fp32[4, 4]\nvar bi : int64[4, 2]\nvar b3 : fp32[4, 2]\nvar y : fp32[4, 4]",
+       "Result=[y] = put_along_axis(Index=[bi], Input=[b], Value=[b3]) {Axis=0}", kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, AssignedSlicesKeepShares) {
+  const std::string vars =
+      "var b : fp32[-1, 4, 8]\nvar y : fp32[-1, 4, 8]\nvar w : fp32[1, 8]\nvar w8 : fp32[8]\n"
+      "var bv : fp32[-1, 8]\nvar v : fp32[6, 8]\nvar r : int64[1]";
+  const std::string first = " {axes=longs[1], starts=longs[0], ends=longs[1], steps=longs[1]";
+  const std::string rows = " {axes=longs[0], starts=longs[0], ends=longs[1], steps=longs[1]";
+  const std::string drop = ", decrease_axes=longs[1]}";
+  Check({
+      {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[w8])" + first + drop, kRows},
+      {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[w])" + first + drop, kRows},
+      {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[bv])" + first + drop, kRows},
+      {vars,
+       "Out=[y] = set_value(Input=[b])" + first +
+           ", shape=longs[1], values=scalars[{type: FLOAT64, r: 0.5}]}",
+       kRows},
+      // Another value for each sample of one device.
+      {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[v])" + first + drop, kUnrelated},
+      // Without the dropped axis, the shares of the value are not along that of the slice.
+      {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[bv])" + first + "}", kUnrelated},
+      {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[w8])" + rows + "}", kUnrelated},
+      {vars, "Out=[y] = set_value(Input=[b], StartsTensorList=[r], ValueTensor=[w8])" + rows + "}",
+       kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, MatricesOfSamplesKeepShares) {
+  const std::string vars =
+      "var b : fp32[-1, 3, 3]\nvar b2 : fp32[-1, 3, 3]\nvar y : fp32[-1, 3, 3]\n"
+      "var o : fp32[-1, 3]\nvar p1 : fp32[-1]\nvar w : fp32[3, 3]\nvar t : fp32[3, -1, 3]\n"
+      "var z : fp32[-1, 3, 3, 3]\nvar bm : fp32[-1, 3]\nvar k : fp32[-1, 9]\n"
+      "var wk : fp32[2, 3]\nvar t2 : fp32[-1, -1]";
+  Check({
+      {vars, "Out=[o] = diagonal(Input=[b]) {axis1=1, axis2=2}", kRows},
+      {vars, "Out=[o] = diagonal(Input=[t]) {axis1=0, axis2=2}", kRows},
+      {vars, "Out=[o] = diagonal(Input=[b]) {axis1=0, axis2=1}", kUnrelated},
+      {vars, "Out=[p1] = trace(Input=[b]) {axis1=-2, axis2=-1}", kRows},
+      {vars, "Out=[y] = diag_embed(Input=[bm]) {dim1=-2, dim2=-1}", kRows},
+      {vars, "Out=[y] = diag_embed(Input=[bm]) {dim1=0, dim2=2}", kColumns},
+      {vars, "Out=[y] = diag_embed(Input=[t2]) {dim1=0, dim2=1}", kUnrelated},
+      {vars, "Output=[y] = inverse(Input=[b])", kRows},
+      {vars, "Out=[y] = cholesky(X=[b])", kRows},
+      {vars, "Out=[p1] = determinant(Input=[b])", kRows},
+      {vars, "Out=[y] = solve(X=[b], Y=[b2])", kRows},
+      {vars, "Out=[y] = triangular_solve(X=[w], Y=[b])", kRows},
+      {vars, "Out=[y] = solve(X=[b], Y=[w])", kUnrelated},
+      {vars, "Out=[k] = kron(X=[bm], Y=[wk])", kRows},
+      {vars, "Out=[k] = kron(X=[wk], Y=[bm])", kUnrelated},
+      {vars, "Out=[o] = multi_dot(X=[bm, w, w])", kRows},
+      {vars, "Out=[o] = multi_dot(X=[w, bm, w])", kUnrelated},
+      {vars, "Out=[y] = cross(X=[b], Y=[b2]) {dim=1}", kRows},
+      // A batch of three would be taken for the vectors.
+      {vars, "Out=[y] = cross(X=[b], Y=[b2]) {dim=9}", kUnrelated},
+      {vars, "Out=[y] = renorm(X=[b]) {axis=0, max_norm=1.0, p=2.0}", kRows},
+      {vars, "Out=[y] = renorm(X=[b]) {axis=1, max_norm=1.0, p=2.0}", kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, DrawsByValuesHaveTheirShares) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar y : fp32[-1, 4]\nvar w : fp32[4]\nvar z : fp32[4]\n"
+      "var i : int64[-1, 2]\nvar s : fp32[4]";
+  Check({
+      {vars, "Out=[y] = bernoulli(X=[b])", kRows},
+      {vars, "Out=[z] = bernoulli(X=[w])", kReplicated},
+      {vars, "Out=[z] = bernoulli(X=[s])", kUnrelated},
+      {vars, "Out=[y] = gumbel_softmax(X=[b]) {axis=-1}", kRows},
+      {vars, "Out=[y] = gumbel_softmax(X=[b]) {axis=0}", kUnrelated},
+      {vars, "Out=[i] = multinomial(X=[b]) {num_samples=2}", kRows},
+  });
+  EXPECT_EQ(Apply(vars, "Out=[y] = bernoulli(X=[b])").effect, BatchEffect::kDraws);
+  EXPECT_EQ(Apply(vars, "Out=[z] = bernoulli(X=[w])").effect, BatchEffect::kDraws);
+  const std::string rrelu = "Noise=[y], Out=[y] = rrelu(X=[b])";
+  EXPECT_EQ(Apply(vars, rrelu + " {is_test=true}").effect, BatchEffect::kNone);
+  EXPECT_EQ(Apply(vars, rrelu + " {is_test=true}").relations[0], kRows);
+  EXPECT_EQ(Apply(vars, rrelu + " {is_test=false}").effect, BatchEffect::kDraws);
+}
+
 // Whatever inputs are, replicated inputs give replicated outputs, and an unknown op of others
 // unrelated ones.
 TEST(BatchRulesTest, UnregisteredOpsAreUnrelated) {

@@ -14,7 +14,9 @@ absl::Status Exporter::WriteNew(const Op& op) {
   switch (KindOf(op.type())) {
     case NewOpKind::kNone:
       return absl::UnimplementedError(
-          "a pass has inserted this op, and it has no form in PIR that Weft writes");
+          "a pass has inserted this op, and it has no form in PIR that Weft writes; a file .pb "
+          "holds "
+          "it, for `weft run`");
     case NewOpKind::kLeftOut:
       return Rename(op);
     case NewOpKind::kBuffer:

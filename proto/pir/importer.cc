@@ -1,11 +1,15 @@
 #include "proto/pir/importer.h"
 
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
+#include "proto/kept_op.h"
+#include "proto/op_role.h"
 #include "proto/pir/op_table.h"
 #include "proto/pir/survey.h"
 #include "proto/pir/training.h"
@@ -62,17 +66,56 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   return program;
 }
 
+namespace {
+
+// Whether an op with blocks, or what stands in these, accesses what passes change: gradients,
+// parameters and state.
+bool AccessesTraining(const Op& op) {
+  if (op.role() != kRoleForward) return true;
+  const Program& program = op.program();
+  const auto is_persistable = [&](VarId var) {
+    return var.valid() && program.var(var).persistable();
+  };
+  // With what its blocks access of the variables around them.
+  for (Symbol arg : op.args()) {
+    if (is_persistable(program.block(op.block()).Resolve(arg))) return true;
+  }
+  std::vector<int> blocks = op.SubBlocks();
+  while (!blocks.empty()) {
+    const Block& block = program.block(blocks.back());
+    blocks.pop_back();
+    if (absl::c_any_of(block.vars(), is_persistable)) return true;
+    for (OpId id : block.ops()) {
+      const std::vector<int> inner = program.op(id).SubBlocks();
+      blocks.insert(blocks.end(), inner.begin(), inner.end());
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 absl::Status CheckWritesAreKnown(const Program& program) {
+  constexpr char kMayBeCopied[] =
+      "; such a program can be shown and copied (mode none), and neither verified nor rewritten";
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
-      const absl::string_view type = program.op(id).type();
+      const Op op = program.op(id);
       // Types of ProgramDesc have no dialect.
-      if (!IsInPlace(type) || !absl::StrContains(type, '.')) continue;
+      if (!absl::StrContains(op.type(), '.')) continue;
+      if (IsInPlace(op.type())) {
+        return absl::UnimplementedError(absl::StrCat(
+            op.DebugName(),
+            ": writes operands in place, and which ones is not known: docs/pir_ops.md does not "
+            "have the op with these operands and results",
+            kMayBeCopied));
+      }
+      if (op.SubBlocks().empty() || !AccessesTraining(op)) continue;
       return absl::UnimplementedError(absl::StrCat(
-          program.op(id).DebugName(),
-          ": writes operands in place, and which ones is not known: docs/pir_ops.md does not have "
-          "the op with these operands and results; such a program can be shown and copied (mode "
-          "none), and neither verified nor rewritten"));
+          op.DebugName(),
+          ": its blocks access gradients, parameters or state, and when it runs them is not known: "
+          "docs/pir_ops.md does not have the op",
+          kMayBeCopied, KeptOpHint(op.type())));
     }
   }
   return absl::OkStatus();

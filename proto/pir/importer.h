@@ -47,14 +47,17 @@ class Import : public ProgramOrigin {
 //
 // Op types that the table (proto/pir/op_table.h) does not have are kept as pd_op.NAME with slots
 // Operand0, ..., Result0, ...; one that writes in place has all operands among its outputs, too
-// (Operand0Out, ...). Unimplemented, naming the op: other ops with regions than 1.if and 1.while.
+// (Operand0Out, ...). One with blocks keeps these (attribute sub_blocks), and names what they read
+// and overwrite around them (Captured, CapturedOut).
 // InvalidArgument: a model for inference; a value that is read after an op has overwritten its
 // variable; attributes or types that are not as the format says. ResourceExhausted: lists,
 // constants or names that take many times the file in all their readers. O(bytes).
 absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document);
 
 // Unimplemented, naming the op, for a program with an unknown op that writes in place: its results
-// may be other names of its operands, so that a program that is edited may be wrong. O(ops).
+// may be other names of its operands, so that a program that is edited may be wrong. So may one be
+// with an unknown op whose blocks access gradients, parameters or state: nobody knows when it runs
+// them. O(arguments) for each op with blocks around them.
 absl::Status CheckWritesAreKnown(const Program& program);
 
 // The origin of an imported program; null for others.

@@ -17,6 +17,7 @@ namespace weft::pir {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::OpTexts;
 using ::weft::testing::StatusIs;
@@ -25,8 +26,6 @@ TEST(ImporterTest, RefusesWhatItCannotTranslate) {
   const auto error = [](const std::string& bytes) {
     return std::string(ImportBytes(bytes).status().message());
   };
-  EXPECT_THAT(error(Edited("cond_mlp/main.json", "1.if", "1.other")),
-              HasSubstr("op 11 (1.other): of the ops with blocks, only 1.if and 1.while are"));
   EXPECT_THAT(
       error(Edited("cond_mlp/main.json", "1.if", "1.while")),
       HasSubstr("op 11 (1.while): expected a condition, 1 values that its one block takes"));
@@ -78,6 +77,33 @@ TEST(ImporterTest, UnknownOpsInPlaceMayWriteWhatTheyRead) {
                        "x)"));
   EXPECT_EQ(OpTexts(in_block, 1)[0], "pd_op.sgd_(x -> x, sgd_13)");
   EXPECT_FALSE(CheckWritesAreKnown(in_block).ok());
+}
+
+// They are shown, with what their blocks access, and copied. A pass may edit other ops unless they
+// access what it changes.
+TEST(ImporterTest, UnknownOpsKeepTheirBlocks) {
+  const std::string bytes = Edited("cond_mlp/main.json", "1.if", "1.other");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(bytes));
+  EXPECT_THAT(OpTexts(program), Contains("pd_op.other(greater_than_11, x -> other_12)"));
+  EXPECT_THAT(OpTexts(program, 1), ElementsAre("tanh(x -> tanh_13)", "scale(tanh_13 -> scale_15)",
+                                               "cf.yield(scale_15 -> )"));
+  ASSERT_EQ(program.num_blocks(), 3);
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string copy, ExportProgram(program));
+  EXPECT_TRUE(copy == bytes);
+  WEFT_EXPECT_OK(CheckWritesAreKnown(program));
+
+  // A block that reads a parameter, one that overwrites data, and one in the update.
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const Program reads,
+      ImportBytes(absl::StrReplaceAll(bytes, {{R"("#":"1.tanh","A":[],"I":[{"%":6}])",
+                                               R"("#":"1.tanh","A":[],"I":[{"%":2}])"}})));
+  EXPECT_THAT(CheckWritesAreKnown(reads),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("(pd_op.other): its blocks access gradients, parameters or "
+                                 "state")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program writes,
+                            ImportBytes(absl::StrReplaceAll(bytes, {{"1.tanh\"", "1.scale_\""}})));
+  EXPECT_THAT(OpTexts(writes), Contains("pd_op.other(greater_than_11, x -> other_12, x)"));
 }
 
 // Lists of lists double what they hold at each step: here 2^64 tensors. Their types do not matter.

@@ -210,6 +210,22 @@ TEST(ImporterTest, ShapesMayBeConstantTensors) {
   EXPECT_EQ(OpTexts(program).back(), "expand_v2(fc_0.b_0, full_99 -> expand_100)");
 }
 
+// The length of a mask is a constant, which becomes an attribute, or a tensor.
+TEST(ImporterTest, MasksOfSequencesHaveALength) {
+  const auto mask = [](const std::string& length) {
+    return ImportBytes(WithOps(
+        absl::StrCat(ConstantJson("1.full", "97", R"({"#":"0.a_f64","D":5.0})", "i32"),
+                     R"(,{"#":"1.sequence_mask","A":[{"AT":{"#":"1.a_dtype","D":"float32"},)",
+                     R"("N":"out_dtype"}],"I":[{"%":2},{"%":)", length, R"(}],"O":[{"%":100,"TT":)",
+                     TensorJson("f32"), R"(}],"OA":[]})")));
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program constant, mask("97"));
+  EXPECT_EQ(OpTexts(constant).back(), "sequence_mask(fc_0.b_0 -> sequence_mask_100)");
+  EXPECT_EQ(constant.op(constant.block(0).ops().back()).IntAttr("maxlen"), 5);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program tensor, mask("2"));
+  EXPECT_EQ(OpTexts(tensor).back(), "sequence_mask(fc_0.b_0, fc_0.b_0 -> sequence_mask_100)");
+}
+
 // Clipping reads gradients that are complete: they are reduced before. Summands of a shared weight
 // are no gradients.
 TEST(ImporterTest, GradientsArePairedBeforeClippingAndAfterSums) {

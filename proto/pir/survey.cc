@@ -115,14 +115,6 @@ absl::StatusOr<Survey> SurveyOf(const Document& document) {
   std::vector<bool> is_read(document.values().size(), false);
   std::vector<uint32_t> reads(document.values().size(), 0);
   for (uint32_t i = 0; i < document.ops().size(); ++i) {
-    const absl::string_view name = document.op(i).name;
-    if (document.op(i).num_blocks > 0 && name != kIf && name != kWhile) {
-      return absl::UnimplementedError(
-          absl::StrCat(document.DebugName(i),
-                       ": of the ops with blocks, only 1.if and 1.while are translated; if Paddle "
-                       "still builds the program in its old format (FLAGS_enable_pir_api=0 before "
-                       "`import paddle`), write that"));
-    }
     const bool translates = Translates(document, i);
     const OpRule* const rule = translates ? FindRule(document.op(i).name) : nullptr;
     for (uint32_t k = 0; k < document.op(i).num_operands; ++k) {

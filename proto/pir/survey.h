@@ -33,8 +33,7 @@ struct Survey {
   absl::flat_hash_map<ValueIndex, std::string> name_of_value;
 };
 
-// Unimplemented for an op with regions that is no 1.if and no 1.while. O(bytes of operands and
-// constants).
+// O(bytes of operands and constants).
 absl::StatusOr<Survey> SurveyOf(const Document& document);
 
 // Whether the table's rule fits an op: constants where the op of ProgramDesc has attributes, lists

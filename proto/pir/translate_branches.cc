@@ -241,6 +241,58 @@ absl::Status Translator::WriteNextState(uint32_t yield, const std::string& stem,
   return absl::OkStatus();
 }
 
+absl::Status Translator::KeepWithBlocks(uint32_t i) {
+  const size_t overwritten_before = overwritten_.size();
+  std::vector<int> numbers;
+  std::vector<VarIndex> captured;
+  absl::flat_hash_set<VarIndex> seen;
+  for (const uint32_t block : BlocksOf(i)) {
+    if (survey_.block_number[block] == Survey::kNoBlock) continue;
+    numbers.push_back(survey_.block_number[block]);
+    WEFT_RETURN_IF_ERROR(KeepBlock(block));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<VarIndex> read, CapturedBy(block));
+    for (const VarIndex var : read) {
+      if (seen.insert(var).second) captured.push_back(var);
+    }
+  }
+  const std::vector<VarIndex> written = LeaveBranch(overwritten_before);
+  desc_.Clear();
+  WEFT_ASSIGN_OR_RETURN(attributes_, ReadAttributes(op(i).attrs));
+  WEFT_RETURN_IF_ERROR(Keep(i));
+  pb::OpDesc::Var* const in = AddSlot("Captured", desc_.mutable_inputs());
+  for (const VarIndex var : captured) in->add_arguments(vars_[var].name);
+  pb::OpDesc::Var* const out = AddSlot("CapturedOut", desc_.mutable_outputs());
+  for (const VarIndex var : written) {
+    WEFT_RETURN_IF_ERROR(Spend(vars_[var].name.size()));
+    out->add_arguments(vars_[var].name);
+  }
+  pb::OpDesc::Attr* const blocks = attrs_.Add("sub_blocks", pb::BLOCKS);
+  for (const int number : numbers) blocks->add_blocks_idx(number);
+  return Add(i);
+}
+
+absl::Status Translator::KeepBlock(uint32_t block) {
+  const DocumentBlock& body = document_.blocks()[block];
+  const int outer = vars_.block();
+  vars_.set_block(survey_.block_number[block]);
+  for (const ValueIndex arg : body.args) {
+    WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(arg));
+    if (type->kind != ValueType::Kind::kTensor) continue;
+    // Ids of arguments are negative.
+    const VarIndex var = vars_.New(absl::StrCat("argument_", -document_.value(arg).id));
+    WEFT_RETURN_IF_ERROR(vars_.Define(arg, var, /*overwrites=*/false));
+  }
+  WEFT_RETURN_IF_ERROR(VisitOps(block));
+  if (op(body.ops.back()).name == kYield) {
+    desc_.Clear();
+    attributes_.clear();
+    WEFT_RETURN_IF_ERROR(Keep(body.ops.back()));
+    WEFT_RETURN_IF_ERROR(Add(body.ops.back()));
+  }
+  vars_.set_block(outer);
+  return absl::OkStatus();
+}
+
 std::vector<VarIndex> Translator::LeaveBranch(size_t overwritten_before) {
   std::vector<VarIndex> vars;
   absl::flat_hash_set<VarIndex> seen;

@@ -39,6 +39,7 @@ absl::Status Translator::Visit(uint32_t i) {
   if (name == kCombineOp) return VisitCombine(i);
   if (name == kSplitOp) return VisitSplit(i);
   if (name == "1.share_data_") return VisitShare(i);
+  if (op(i).num_blocks > 0) return KeepWithBlocks(i);
   if (IsConstant(name) && !survey_.is_kept[i]) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(attributes_, ReadAttributes(op(i).attrs));
   WEFT_RETURN_IF_ERROR(TakeSchedule());

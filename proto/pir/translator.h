@@ -127,6 +127,9 @@ class Translator {
 
   // As it is, under Paddle's name.
   absl::Status Keep(uint32_t i);
+  // The same of an op with blocks. It also reads, and may write, what its blocks do.
+  absl::Status KeepWithBlocks(uint32_t i);
+  absl::Status KeepBlock(uint32_t block);
 
   // --- Control flow ------------------------------------------------------------------------------
 

@@ -53,9 +53,7 @@ CONFIGURATIONS = [
     ("singa_partial in turn", "--mode singa_partial --threshold 1000", AVERAGED),
 ]
 # By configuration and model: what Weft says why it has no such program.
-REFUSED = {
-    ("megengine, broadcast at times", "two_losses"): "a collective behind a block with collectives",
-}
+REFUSED = {}
 
 
 def results(op):

@@ -1,70 +1,101 @@
 #include "transpiler/passes/device_order.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <queue>
+#include <utility>
 
 namespace weft {
 namespace {
 
+template <typename T>
+using SmallestFirst = std::priority_queue<T, std::vector<T>, std::greater<T>>;
+
 class Issuer {
  public:
   explicit Issuer(absl::Span<const PlacedOp> ops)
-      : ops_(ops), num_missing_(ops.size()), followers_(ops.size()) {
+      : ops_(ops), num_missing_(ops.size()), awaits_(ops.size(), 0), followers_(ops.size()) {
     for (size_t i = 0; i < ops.size(); ++i) {
       num_missing_[i] = static_cast<int>(ops[i].after.size());
       for (int before : ops[i].after) followers_[before].push_back(static_cast<int>(i));
-      const bool on_host = ops[i].device == DeviceKind::kHost;
-      if (!on_host) chain_.push_back(static_cast<int>(i));
-      if (on_host && num_missing_[i] == 0) ready_.push(static_cast<int>(i));
+      if (num_missing_[i] == 0) AddReady(static_cast<int>(i));
     }
   }
 
   std::vector<int> EarlyStart() {
     while (issued_.size() < ops_.size()) {
-      while (CanIssueHost()) IssueHost();
-      if (CanIssueAccelerator()) IssueAccelerator();
+      while (!host_.empty()) IssueHost();
+      if (!free_.empty() || !waiting_.empty()) IssueAccelerator();
     }
     return issued_;
   }
 
   std::vector<int> FewSwitches(DeviceKind first) {
-    if (first == DeviceKind::kHost) {
-      while (CanIssueHost()) IssueHost();
-    }
-    while (issued_.size() < ops_.size()) {
-      while (CanIssueAccelerator()) IssueAccelerator();
-      while (CanIssueHost()) IssueHost();
+    bool on_host = first == DeviceKind::kHost;
+    for (; issued_.size() < ops_.size(); on_host = !on_host) {
+      while (on_host && !host_.empty()) IssueHost();
+      while (!on_host && (!free_.empty() || !waiting_.empty())) {
+        FreeAll();
+        IssueAccelerator();
+      }
     }
     return issued_;
   }
 
  private:
-  bool CanIssueHost() const { return !ready_.empty(); }
+  void AddReady(int op) {
+    if (ops_[op].device == DeviceKind::kHost) {
+      host_.push(op);
+    } else if (awaits_[op] <= awaited_) {
+      free_.push(op);
+    } else {
+      waiting_.emplace(awaits_[op], op);
+    }
+  }
+
   void IssueHost() {
-    const int op = ready_.front();
-    ready_.pop();
+    const int op = host_.front();
+    host_.pop();
+    ++num_host_;
     Issue(op);
   }
-  bool CanIssueAccelerator() const {
-    return next_ < chain_.size() && num_missing_[chain_[next_]] == 0;
+
+  void IssueAccelerator() {
+    if (free_.empty()) Await(waiting_.top().first);
+    const int op = free_.top();
+    free_.pop();
+    Issue(op);
   }
-  void IssueAccelerator() { Issue(chain_[next_++]); }
+
+  void FreeAll() { Await(num_host_); }
+
+  // The accelerator waits for so many ops of the host.
+  void Await(int num_host) {
+    awaited_ = std::max(awaited_, num_host);
+    for (; !waiting_.empty() && waiting_.top().first <= awaited_; waiting_.pop()) {
+      free_.push(waiting_.top().second);
+    }
+  }
 
   void Issue(int op) {
+    const bool on_host = ops_[op].device == DeviceKind::kHost;
     issued_.push_back(op);
     for (int follower : followers_[op]) {
-      if (--num_missing_[follower] == 0 && ops_[follower].device == DeviceKind::kHost) {
-        ready_.push(follower);
-      }
+      if (on_host) awaits_[follower] = num_host_;
+      if (--num_missing_[follower] == 0) AddReady(follower);
     }
   }
 
   const absl::Span<const PlacedOp> ops_;
   std::vector<int> num_missing_;  // by op: ops before it that are not issued
+  std::vector<int> awaits_;       // by op: so many ops of the host
   std::vector<std::vector<int>> followers_;
-  std::vector<int> chain_;  // the ops of the accelerator
-  size_t next_ = 0;         // into chain_
-  std::queue<int> ready_;   // ops of the host, in the order in which they became ready
+  std::queue<int> host_;     // ops that can run, in the order in which they became ready
+  SmallestFirst<int> free_;  // ops of the accelerator that can run
+  SmallestFirst<std::pair<int, int>> waiting_;  // those that would wait for the host, by awaits_
+  int num_host_ = 0;                            // ops of the host that are issued
+  int awaited_ = 0;                             // those for which the accelerator has waited
   std::vector<int> issued_;
 };
 

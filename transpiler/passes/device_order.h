@@ -11,6 +11,7 @@ namespace weft {
 
 enum class DeviceOrder {
   // After each op of the accelerator, the ops of the host that can run now: the host starts early.
+  // While the host works, ops of the accelerator come first that do not wait for it.
   kEarlyStart,
   // As many ops of one device as can run, then as many of the other: few segments.
   kFewSwitches,
@@ -22,9 +23,9 @@ struct PlacedOp {
   std::vector<int> after;
 };
 
-// A permutation of the ops. Those of the accelerator keep their order. Those of the host come in
-// the order in which they can run, and otherwise keep theirs: updates follow the gradients as
-// backward completes them. O(ops + dependencies).
+// A permutation of the ops. Those of the accelerator that can run keep their order. Those of the
+// host come in the order in which they can run, and otherwise keep theirs: updates follow the
+// gradients as backward completes them. O((ops + dependencies) log ops).
 std::vector<int> OrderOps(absl::Span<const PlacedOp> ops, DeviceOrder order);
 
 // Maximal runs of ops of one device.

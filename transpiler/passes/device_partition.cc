@@ -1,50 +1,34 @@
 #include "transpiler/passes/device_partition.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/block_names.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/startup_buffers.h"
-#include "ops/schema/communication_ops.h"
-#include "ops/schema/op_schema.h"
 #include "ops/schema/weft_attrs.h"
 #include "transpiler/passes/device_accesses.h"
+#include "transpiler/passes/device_buckets.h"
 #include "transpiler/passes/device_copies.h"
+#include "transpiler/passes/device_dependencies.h"
 #include "transpiler/passes/new_variables.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
 namespace {
 
-// The order of an op among others that do more than access their arguments counts.
-bool IsOrdered(const OpSchema* schema) {
-  return schema == nullptr || schema->Has(Trait::kSideEffect) || schema->Has(Trait::kCollective) ||
-         schema->Has(Trait::kStreamSync) || schema->Has(Trait::kRingSetup);
-}
-
-// Everything after it waits for a stream.
-bool IsBarrier(const Op& op) {
-  const absl::optional<StreamSync> sync = FindStreamSyncOp(op.type());
-  return sync == StreamSync::kAllWaitForCompute || sync == StreamSync::kAllWaitForRing;
-}
-
 bool UsesBoth(const Program& program, const OpDevices& devices) {
   const absl::Span<const OpId> ops = program.block(0).ops();
   return absl::c_any_of(
       ops, [&](OpId id) { return devices[id.value()] != devices[ops.front().value()]; });
 }
-
-// By variable: those that share its memory from the startup program on. On two devices they do not,
-// but ops that access them keep their order.
-using SharedAtStart = absl::flat_hash_map<VarId, std::vector<VarId>>;
 
 // Unimplemented: they would have to share memory on two devices.
 absl::StatusOr<SharedAtStart> FindSharedAtStart(const ConstProgramPair& programs,
@@ -69,94 +53,6 @@ absl::StatusOr<SharedAtStart> FindSharedAtStart(const ConstProgramPair& programs
     }
   }
   return shared;
-}
-
-// By op: the last op of the accelerator that writes a slice of a fused buffer all of whose slices
-// the host reads, of which this op is one; -1: none. The host waits for it, so that the buffer can
-// be copied at once.
-std::vector<int> FindLastWriters(const Program& program, const OpDevices& devices,
-                                 const DeviceAccesses& accesses) {
-  struct OfBuffer {
-    int last_writer = -1;
-    bool is_written_by_host = false;
-    absl::flat_hash_set<VarId> read;  // on the host
-    std::vector<int> readers;
-  };
-  const absl::Span<const OpId> ops = program.block(0).ops();
-  absl::flat_hash_map<VarId, OfBuffer> buffers;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    const bool on_host = devices[ops[i].value()] == DeviceKind::kHost;
-    for (const DeviceAccess& access : accesses.Of(ops[i])) {
-      for (VarId slice : accesses.PartsOf(access.var)) {
-        if (accesses.BuffersOf(slice).size() != 1) continue;
-        OfBuffer& buffer = buffers[accesses.BuffersOf(slice)[0]];
-        if (access.writes) buffer.last_writer = static_cast<int>(i);
-        if (access.writes && on_host) buffer.is_written_by_host = true;
-        if (!access.reads || !on_host) continue;
-        buffer.read.insert(slice);
-        buffer.readers.push_back(static_cast<int>(i));
-      }
-    }
-  }
-  std::vector<int> last_writers(ops.size(), -1);
-  for (const auto& [var, buffer] : buffers) {
-    const bool joins = !buffer.is_written_by_host && !buffer.readers.empty() &&
-                       buffer.readers.front() > buffer.last_writer &&
-                       buffer.read.size() == accesses.FindBuffer(var)->slices.size();
-    if (!joins) continue;
-    for (int reader : buffer.readers) {
-      last_writers[reader] = std::max(last_writers[reader], buffer.last_writer);
-    }
-  }
-  return last_writers;
-}
-
-// What must stay before what.
-std::vector<PlacedOp> FindDependencies(const Program& program, const OpDevices& devices,
-                                       const DeviceAccesses& accesses,
-                                       const SharedAtStart& shared_at_start) {
-  struct Uses {
-    int writer = -1;
-    std::vector<int> readers;  // since
-  };
-  std::vector<Uses> uses(program.var_id_limit());
-  OpTraits traits(program);
-  const std::vector<int> last_writers = FindLastWriters(program, devices, accesses);
-  std::vector<PlacedOp> ops;
-  int last_ordered = -1, last_barrier = -1;
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
-    const int index = static_cast<int>(ops.size());
-    PlacedOp placed{devices[id.value()], {}};
-    const auto after = [&](int before) {
-      if (before >= 0 && before != index) placed.after.push_back(before);
-    };
-    const auto follow = [&](VarId var, bool writes) {
-      Uses& use = uses[var.value()];
-      after(use.writer);
-      if (writes) absl::c_for_each(use.readers, after);
-    };
-    for (const DeviceAccess& access : accesses.Of(id)) {
-      follow(access.var, access.writes);
-      for (VarId other : accesses.SharedWith(access.var)) follow(other, access.writes);
-      const auto shared = shared_at_start.find(access.var);
-      if (shared == shared_at_start.end()) continue;
-      for (VarId other : shared->second) follow(other, access.writes);
-    }
-    after(last_writers[index]);
-    after(last_barrier);
-    if (IsOrdered(traits.SchemaOf(op))) after(std::exchange(last_ordered, index));
-    if (IsBarrier(op)) last_barrier = index;
-    for (const DeviceAccess& access : accesses.Of(id)) {
-      Uses& use = uses[access.var.value()];
-      if (access.writes) use = {index, {}};
-      if (!access.writes) use.readers.push_back(index);
-    }
-    absl::c_sort(placed.after);
-    placed.after.erase(std::unique(placed.after.begin(), placed.after.end()), placed.after.end());
-    ops.push_back(std::move(placed));
-  }
-  return ops;
 }
 
 // A buffer has slices on one device only, that of the ops that make it.
@@ -239,12 +135,17 @@ class Partitioner {
   }
 
  private:
-  // Ops of the accelerator stay where they are; others stand before the next of these.
+  // Ops of the accelerator stay where they are if they are in order; others stand before the next
+  // of these.
   absl::Status Write(const std::vector<DeviceStep>& steps, const DeviceCopies& copies) {
     for (const pb::VarDesc& var : copies.new_vars()) rewriter_.AddVar(0, var);
     std::vector<OpId> anchors(steps.size() + 1);
+    uint32_t next = std::numeric_limits<uint32_t>::max();  // the position of the last anchor
     for (size_t i = steps.size(); i-- > 0;) {
-      anchors[i] = steps[i].device == DeviceKind::kAccelerator ? steps[i].op : anchors[i + 1];
+      const uint32_t position = program_.op(steps[i].op).position();
+      const bool stays = steps[i].device == DeviceKind::kAccelerator && position < next;
+      anchors[i] = stays ? steps[i].op : anchors[i + 1];
+      if (stays) next = position;
     }
     const auto insert = [&](size_t i, const pb::OpDesc& op) {
       if (anchors[i].valid()) return rewriter_.InsertBefore(anchors[i], op);
@@ -256,7 +157,7 @@ class Partitioner {
       const DeviceStep& step = steps[i];
       const Op op = program_.op(step.op);
       const auto& renamed = copies.Renamed(step.device);
-      if (step.device == DeviceKind::kHost) {
+      if (anchors[i] != step.op) {
         rewriter_.Erase(step.op);
         WEFT_ASSIGN_OR_RETURN(const pb::OpDesc desc, Rewritten(op, step.device, renamed));
         insert(i, desc);
@@ -380,7 +281,11 @@ class Partitioner {
 
 absl::StatusOr<Partition> PartitionProgram(const OpDevices& devices,
                                            const PartitionOptions& options, ProgramPair& programs) {
-  return Partitioner(devices, options, programs).Run();
+  OpDevices with_buffers = devices;
+  WEFT_ASSIGN_OR_RETURN(const bool fused, FuseValuesForHost(&with_buffers, programs));
+  WEFT_ASSIGN_OR_RETURN(Partition partition, Partitioner(with_buffers, options, programs).Run());
+  partition.changed |= fused;
+  return partition;
 }
 
 }  // namespace weft

@@ -282,7 +282,7 @@ absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs
                          : ", whatever the number of ranks"));
   }
   const BucketInputs inputs{context.gradient_ready, context.times.collective, options_.nrings,
-                            context.param_attrs};
+                            context.param_attrs, context.updated_on_host};
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
                         FillBuckets(program, analysis, options_.buckets, inputs));
   for (const std::string& warning : filled.warnings) {

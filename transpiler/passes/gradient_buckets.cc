@@ -102,7 +102,7 @@ absl::optional<RankGroup> ToOptional(const RankGroup* group) {
   return group == nullptr ? absl::nullopt : absl::make_optional(*group);
 }
 
-// Fills the buckets of the gradients of one block and one group of ranks.
+// Fills the buckets of the gradients of one block, one group of ranks and one device of updates.
 class BlockFiller {
  public:
   BlockFiller(const Program& program, const std::vector<Gradient>& gradients,
@@ -260,10 +260,13 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
   const GradientWrites writes = FindWrites(program, gradients);
   const auto ready = ReadyOfGradients(program, analysis, inputs.ready);
   for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
-    std::map<int, std::vector<size_t>> of_group;  // by index; -1: all ranks
+    // By the index of the group, -1 for all ranks, and whether the host updates.
+    std::map<std::pair<int, bool>, std::vector<size_t>> of_group;
     for (; end < gradients.size() && gradients[end].block == gradients[begin].block; ++end) {
       const RankGroup* group = GroupOf(program, gradients[end], inputs.param_attrs);
-      of_group[group == nullptr ? -1 : group->index].push_back(end);
+      const std::string param(program.name(gradients[end].param));
+      of_group[{group == nullptr ? -1 : group->index, inputs.updated_on_host.count(param) > 0}]
+          .push_back(end);
     }
     for (const auto& [group, members] : of_group) {
       WEFT_RETURN_IF_ERROR(

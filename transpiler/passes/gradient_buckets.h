@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENT_BUCKETS_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENT_BUCKETS_H_
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,8 @@ struct GradientBucket {
   absl::optional<RankGroup> group = absl::nullopt;  // over which it is reduced; none: all ranks
 };
 
-// What policies go by beside the program. All: groups of ranks; `optimal`: times and rings;
-// `mindspore`: comm_fusion.
+// What policies go by beside the program. All: groups of ranks, and where parameters are updated;
+// `optimal`: times and rings; `mindspore`: comm_fusion.
 struct BucketInputs {
   // When gradients of the root block are complete, in seconds since the step began, by name: of a
   // variable that holds several gradients in turn, one after the other.
@@ -36,6 +37,7 @@ struct BucketInputs {
   CollectiveTime collective = {};
   int nrings = 1;
   ParamAttrsByName param_attrs = {};
+  std::set<std::string> updated_on_host = {};
 };
 
 struct FilledBuckets {
@@ -44,8 +46,9 @@ struct FilledBuckets {
 };
 
 // Every gradient is in one bucket. The gradients of a bucket have the same element type, block and
-// group of ranks; all are complete before one is used. Policies fill the buckets of each group as
-// if there were no other gradients. If there are several, each has a known shape, and its
+// group of ranks; all are complete before one is used, and all of their parameters are updated on
+// one device, to which the bucket can go at once. Policies fill the buckets of each group and
+// device as if there were no other gradients. If there are several, each has a known shape, and its
 // storage can move into the buffer: its first write does not read the old value, and its variable
 // holds no other gradient in the same step. Where the policy wants gradients to share a bucket
 // although one is used before another is complete, the bucket is divided. Buckets are in the order

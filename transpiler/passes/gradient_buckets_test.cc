@@ -50,6 +50,16 @@ TEST(GradientBuckets, FillUpInTheOrderOfCompletion) {
               ElementsAre("c@GRAD b@GRAD from op 0 (mul_grad)", "a@GRAD"));
 }
 
+TEST(GradientBuckets, GradientsOfUpdatesOnTheHostTravelApart) {
+  BucketInputs inputs;
+  inputs.updated_on_host = {"a", "c"};
+  for (const char* policy : {"bytes", "count{count=2}", "optimal", "mindspore"}) {
+    EXPECT_THAT(Buckets(kThree, policy, inputs),
+                ElementsAre("b@GRAD", "c@GRAD a@GRAD from op 0 (mul_grad)"))
+        << policy;
+  }
+}
+
 TEST(GradientBuckets, GradientsOfDifferentGroupsTravelApart) {
   BucketInputs inputs;
   inputs.param_attrs["c"].group = RankGroup{"g", {0, 1}, 0};

@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -295,11 +296,12 @@ void ExplainChoice(const PlacementRequest& request, const PlacementChoice& choic
   const std::string batch = absl::StrCat(request.speeds.host.batch);
   context->Note(absl::StrCat(
       "note: device memory of ", request.memory_bytes, " bytes, batch of ", batch, ": on the host ",
-      MovedText(choice.chosen), "; at most ", CostText(choice.chosen),
+      MovedText(choice.chosen), choice.num_unknown == 0 ? "; at most " : "; about ",
+      CostText(choice.chosen),
       choice.moved.empty() ? "" : absl::StrCat(", instead of ", CostText(choice.first)),
       choice.num_unknown == 0
           ? ""
-          : absl::StrCat("; not counted: ", choice.num_unknown, " variables of unknown size")));
+          : absl::StrCat("; and ", choice.num_unknown, " variables of unknown size")));
   if (context->remarks == nullptr) return;
   for (const PlacementUnit& unit : choice.moved) {
     context->Explain(HeteroPartition::kName, unit.subject, "on the host",
@@ -335,6 +337,14 @@ void HeteroPartition::Options::Bind(OptionBinder& bind) {
              "with device_memory: bytes per second between the two memories", /*min=*/1);
   bind.Int("accelerator_speed", &accelerator_speed,
            "with device_memory: how many times as fast as a core of the host", /*min=*/1);
+}
+
+void HeteroPartition::Prepare(const ConstProgramPair& programs, PassContext* context) const {
+  const absl::StatusOr<PlaceSpec> spec = PlaceSpec::Parse(options_.place);
+  if (options_.place.empty() || !spec.ok()) return;  // Run reports it
+  for (std::string& param : spec->UpdatedOnHost(*programs.main)) {
+    context->updated_on_host.insert(std::move(param));
+  }
 }
 
 absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& programs) const {

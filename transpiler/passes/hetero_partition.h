@@ -37,8 +37,9 @@ namespace weft {
 // buffer is used; slices that the other device writes or reads are copied one by one, or, where the
 // host reads all of a buffer that an op has written as a whole, in one copy of the buffer to a
 // buffer on the host. With {staging=double}, values that go to the host take turns in two buffers.
-// The result computes the same bits. Ops of the accelerator keep their order, and those that name
-// no mirror their bytes.
+// The result computes the same bits. Ops of the accelerator keep their order, unless other ones can
+// run while they would wait for the host; and they never change places with synchronizations and
+// ops that have blocks.
 //
 // Without rules, nothing changes; {place=op_device} has none, and puts ops where their op_device
 // says.
@@ -79,6 +80,8 @@ class HeteroPartition : public Pass {
   explicit HeteroPartition(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
+  // Finds which parameters rules and op_device update on the host.
+  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

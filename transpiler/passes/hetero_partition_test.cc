@@ -12,6 +12,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/schema/device_ops.h"
 #include "proto/text/program_text.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
@@ -20,7 +21,6 @@
 namespace weft {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::ExpectNoRewrite;
@@ -127,171 +127,6 @@ TEST(HeteroPartition, SliceWrittenOnTheHostIsCopiedIntoItsBuffer) {
   )");
 }
 
-// Two buckets of two gradients, which are updated on the host.
-constexpr char kBuckets[] = R"(
-    var lr : fp32[1] persistable
-    var w0 : fp32[4] parameter persistable
-    var w1 : fp32[4] parameter persistable
-    var w2 : fp32[4] parameter persistable
-    var w3 : fp32[4] parameter persistable
-    var w0@GRAD : fp32[4]
-    var w1@GRAD : fp32[4]
-    var w2@GRAD : fp32[4]
-    var w3@GRAD : fp32[4]
-    var fused_0 : fp32[128]
-    var fused_1 : fp32[128]
-    FusedOutput=[fused_0], Output=[w0@GRAD, w1@GRAD] = coalesce_tensor(Input=[w0@GRAD, w1@GRAD]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
-    Out=[w0@GRAD] = scale(X=[w0]) role=backward vars=[w0, w0@GRAD] {scale=2.0}
-    Out=[w1@GRAD] = scale(X=[w1]) role=backward vars=[w1, w1@GRAD] {scale=2.0}
-    Out=[fused_0] = c_allreduce_avg(X=[fused_0]) role=backward {ring_id=0, use_calc_stream=true}
-    FusedOutput=[fused_1], Output=[w2@GRAD, w3@GRAD] = coalesce_tensor(Input=[w2@GRAD, w3@GRAD]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
-    Out=[w2@GRAD] = scale(X=[w2]) role=backward vars=[w2, w2@GRAD] {scale=2.0}
-    Out=[w3@GRAD] = scale(X=[w3]) role=backward vars=[w3, w3@GRAD] {scale=2.0}
-    Out=[fused_1] = c_allreduce_avg(X=[fused_1]) role=backward {ring_id=0, use_calc_stream=true}
-    ParamOut=[w0] = sgd(Param=[w0], Grad=[w0@GRAD], LearningRate=[lr]) role=optimize
-    ParamOut=[w1] = sgd(Param=[w1], Grad=[w1@GRAD], LearningRate=[lr]) role=optimize
-    ParamOut=[w2] = sgd(Param=[w2], Grad=[w2@GRAD], LearningRate=[lr]) role=optimize
-    ParamOut=[w3] = sgd(Param=[w3], Grad=[w3@GRAD], LearningRate=[lr]) role=optimize
-)";
-
-TEST(HeteroPartition, BucketIsOneCopy) {
-  ExpectRewrite("hetero-partition{place=\"type:sgd=cpu\"}", kBuckets, R"(
-    var fused_0@CPU : fp32[128]
-    var fused_1@CPU : fp32[128]
-    var w0@SIM : fp32[4]
-    var w1@SIM : fp32[4]
-    var w2@SIM : fp32[4]
-    var w3@SIM : fp32[4]
-    var w0@GRAD@CPU : fp32[4]
-    var w1@GRAD@CPU : fp32[4]
-    var w2@GRAD@CPU : fp32[4]
-    var w3@GRAD@CPU : fp32[4]
-    FusedOutput=[fused_0@CPU], Output=[w0@GRAD@CPU, w1@GRAD@CPU] = coalesce_tensor(Input=[w0@GRAD@CPU, w1@GRAD@CPU]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4], op_device="cpu"}
-    FusedOutput=[fused_1@CPU], Output=[w2@GRAD@CPU, w3@GRAD@CPU] = coalesce_tensor(Input=[w2@GRAD@CPU, w3@GRAD@CPU]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4], op_device="cpu"}
-    FusedOutput=[fused_0], Output=[w0@GRAD, w1@GRAD] = coalesce_tensor(Input=[w0@GRAD, w1@GRAD]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
-    Out=[w0@SIM] = memcpy_h2d(X=[w0]) role=backward
-    Out=[w0@SIM] = stream_wait(X=[w0@SIM]) role=backward {stream="compute", awaited="h2d"}
-    Out=[w0@GRAD] = scale(X=[w0@SIM]) role=backward vars=[w0, w0@GRAD] {scale=2.0}
-    Out=[w1@SIM] = memcpy_h2d(X=[w1]) role=backward
-    Out=[w1@SIM] = stream_wait(X=[w1@SIM]) role=backward {stream="compute", awaited="h2d"}
-    Out=[w1@GRAD] = scale(X=[w1@SIM]) role=backward vars=[w1, w1@GRAD] {scale=2.0}
-    Out=[fused_0] = c_allreduce_avg(X=[fused_0]) role=backward {ring_id=0, use_calc_stream=true}
-    Out=[fused_0] = stream_wait(X=[fused_0]) role=optimize {stream="d2h", awaited="compute"}
-    Out=[fused_0@CPU] = stream_wait(X=[fused_0@CPU]) role=optimize {stream="d2h", awaited="cpu"}
-    Out=[fused_0@CPU] = memcpy_d2h(X=[fused_0]) role=optimize
-    Out=[w0@GRAD@CPU] = stream_wait(X=[w0@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
-    ParamOut=[w0] = sgd(Param=[w0], Grad=[w0@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
-    ParamOut=[w1] = sgd(Param=[w1], Grad=[w1@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
-    FusedOutput=[fused_1], Output=[w2@GRAD, w3@GRAD] = coalesce_tensor(Input=[w2@GRAD, w3@GRAD]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
-    Out=[w2@SIM] = memcpy_h2d(X=[w2]) role=backward
-    Out=[w2@SIM] = stream_wait(X=[w2@SIM]) role=backward {stream="compute", awaited="h2d"}
-    Out=[w2@GRAD] = scale(X=[w2@SIM]) role=backward vars=[w2, w2@GRAD] {scale=2.0}
-    Out=[w3@SIM] = memcpy_h2d(X=[w3]) role=backward
-    Out=[w3@SIM] = stream_wait(X=[w3@SIM]) role=backward {stream="compute", awaited="h2d"}
-    Out=[w3@GRAD] = scale(X=[w3@SIM]) role=backward vars=[w3, w3@GRAD] {scale=2.0}
-    Out=[fused_1] = c_allreduce_avg(X=[fused_1]) role=backward {ring_id=0, use_calc_stream=true}
-    Out=[fused_1] = stream_wait(X=[fused_1]) role=optimize {stream="d2h", awaited="compute"}
-    Out=[fused_1@CPU] = memcpy_d2h(X=[fused_1]) role=optimize
-    Out=[w2@GRAD@CPU] = stream_wait(X=[w2@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
-    ParamOut=[w2] = sgd(Param=[w2], Grad=[w2@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
-    ParamOut=[w3] = sgd(Param=[w3], Grad=[w3@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
-  )");
-}
-
-// The copy of the second bucket waits for what the host had before that of the first one. Copies of
-// a third would wait for the updates by the first.
-TEST(HeteroPartition, BucketsTakeTurnsInTwoBuffers) {
-  ExpectRewrite("hetero-partition{place=\"type:sgd=cpu\",staging=double}", kBuckets, R"(
-    var fused_0@CPU : fp32[128]
-    var fused_1@CPU : fp32[128]
-    var w0@SIM : fp32[4]
-    var w1@SIM : fp32[4]
-    var w2@SIM : fp32[4]
-    var w3@SIM : fp32[4]
-    var w0@GRAD@CPU : fp32[4]
-    var w1@GRAD@CPU : fp32[4]
-    var w2@GRAD@CPU : fp32[4]
-    var w3@GRAD@CPU : fp32[4]
-    FusedOutput=[fused_0@CPU], Output=[w0@GRAD@CPU, w1@GRAD@CPU] = coalesce_tensor(Input=[w0@GRAD@CPU, w1@GRAD@CPU]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4], op_device="cpu"}
-    FusedOutput=[fused_0], Output=[w0@GRAD, w1@GRAD] = coalesce_tensor(Input=[w0@GRAD, w1@GRAD]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
-    Out=[w0@SIM] = memcpy_h2d(X=[w0]) role=backward
-    Out=[w0@SIM] = stream_wait(X=[w0@SIM]) role=backward {stream="compute", awaited="h2d"}
-    Out=[w0@GRAD] = scale(X=[w0@SIM]) role=backward vars=[w0, w0@GRAD] {scale=2.0}
-    Out=[w1@SIM] = memcpy_h2d(X=[w1]) role=backward
-    Out=[w1@SIM] = stream_wait(X=[w1@SIM]) role=backward {stream="compute", awaited="h2d"}
-    Out=[w1@GRAD] = scale(X=[w1@SIM]) role=backward vars=[w1, w1@GRAD] {scale=2.0}
-    Out=[fused_0] = c_allreduce_avg(X=[fused_0]) role=backward {ring_id=0, use_calc_stream=true}
-    Out=[fused_0] = stream_wait(X=[fused_0]) role=optimize {stream="d2h", awaited="compute"}
-    Out=[fused_0@CPU] = stream_wait(X=[fused_0@CPU]) role=optimize {stream="d2h", awaited="cpu"}
-    Out=[fused_0@CPU] = memcpy_d2h(X=[fused_0]) role=optimize
-    FusedOutput=[fused_1@CPU], Output=[w2@GRAD@CPU, w3@GRAD@CPU] = coalesce_tensor(Input=[w2@GRAD@CPU, w3@GRAD@CPU]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4], op_device="cpu"}
-    Out=[fused_1@CPU] = stream_wait(X=[fused_1@CPU]) role=optimize {stream="d2h", awaited="cpu"}
-    Out=[w0@GRAD@CPU] = stream_wait(X=[w0@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
-    ParamOut=[w0] = sgd(Param=[w0], Grad=[w0@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
-    ParamOut=[w1] = sgd(Param=[w1], Grad=[w1@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
-    FusedOutput=[fused_1], Output=[w2@GRAD, w3@GRAD] = coalesce_tensor(Input=[w2@GRAD, w3@GRAD]) role=backward {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
-    Out=[w2@SIM] = memcpy_h2d(X=[w2]) role=backward
-    Out=[w2@SIM] = stream_wait(X=[w2@SIM]) role=backward {stream="compute", awaited="h2d"}
-    Out=[w2@GRAD] = scale(X=[w2@SIM]) role=backward vars=[w2, w2@GRAD] {scale=2.0}
-    Out=[w3@SIM] = memcpy_h2d(X=[w3]) role=backward
-    Out=[w3@SIM] = stream_wait(X=[w3@SIM]) role=backward {stream="compute", awaited="h2d"}
-    Out=[w3@GRAD] = scale(X=[w3@SIM]) role=backward vars=[w3, w3@GRAD] {scale=2.0}
-    Out=[fused_1] = c_allreduce_avg(X=[fused_1]) role=backward {ring_id=0, use_calc_stream=true}
-    Out=[fused_1] = stream_wait(X=[fused_1]) role=optimize {stream="compute", awaited="d2h"}
-    Out=[fused_1] = stream_wait(X=[fused_1]) role=optimize {stream="d2h", awaited="compute"}
-    Out=[fused_1@CPU] = memcpy_d2h(X=[fused_1]) role=optimize
-    Out=[w2@GRAD@CPU] = stream_wait(X=[w2@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
-    ParamOut=[w2] = sgd(Param=[w2], Grad=[w2@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
-    ParamOut=[w3] = sgd(Param=[w3], Grad=[w3@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
-  )");
-}
-
-// Gradients on their own: a large one and a small one make a turn, and so do small ones together.
-TEST(HeteroPartition, TurnsAreAtLeastHalfOfTheLargestValue) {
-  std::string vars = "    var lr : fp32[1] persistable\n", gradients, updates;
-  const int sizes[] = {64, 4, 64, 16, 16, 4};
-  for (int i = 0; i < 6; ++i) {
-    absl::StrAppend(&vars, "    var w", i, " : fp32[", sizes[i], "] parameter persistable\n");
-    absl::StrAppend(&vars, "    var g", i, " : fp32[", sizes[i], "]\n");
-    absl::StrAppend(&gradients, "    Out=[g", i, "] = scale(X=[w", i, "]) {scale=2.0}\n");
-    absl::StrAppend(&updates, "    ParamOut=[w", i, "] = sgd(Param=[w", i, "], Grad=[g", i,
-                    "], LearningRate=[lr]) role=optimize\n");
-  }
-  Program main = testing::CompactProgram(absl::StrCat(vars, gradients, updates));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"type:sgd=cpu\",staging=double}";
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
-  std::vector<std::string> steps;  // copies to the host, and waits for memory
-  for (OpId id : main.block(0).ops()) {
-    const Op op = main.op(id);
-    const std::string stream = op.StringAttr("stream").value_or("");
-    const std::string awaited = op.StringAttr("awaited").value_or("");
-    if (op.type() == "memcpy_d2h") steps.emplace_back(main.name(op.input_args()[0]));
-    if (stream == "compute" && awaited == "d2h") steps.push_back("freed");
-    if (stream == "d2h" && awaited == "cpu") steps.push_back("read");
-  }
-  // Before the copy that ends a turn, those before it have left the accelerator. After it, the host
-  // is done with what it read before. No turn follows the last one.
-  EXPECT_THAT(steps,
-              ElementsAre("g0", "g1", "freed", "g2", "read", "g3", "freed", "g4", "read", "g5"));
-}
-
-// A gradient that the host does not read would be copied for nothing.
-TEST(HeteroPartition, SlicesOfABucketThatIsNotReadAsAWholeAreCopiedOneByOne) {
-  Program main = testing::CompactProgram(kBuckets);
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"param:w0=cpu,param:w2=cpu,param:w3=cpu\"}";
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
-  std::vector<std::string> copied;
-  for (OpId id : main.block(0).ops()) {
-    const Op op = main.op(id);
-    if (op.type() == "memcpy_d2h") copied.emplace_back(main.name(op.output_args()[0]));
-  }
-  EXPECT_THAT(copied, ElementsAre("w0@GRAD@CPU", "fused_1@CPU"));
-}
-
 TEST(HeteroPartition, BufferIsWhereItIsUsed) {
   Program main = testing::CompactProgram(kBuffer);
   ProgramPair programs{&main, nullptr};
@@ -332,6 +167,59 @@ TEST(HeteroPartition, WriteWaitsForTheCopyThatReads) {
     Out=[y] = scale(X=[y]) {scale=2.0}
     Out=[y@GRAD] = relu(X=[y])
   )");
+}
+
+// What the ops of the two devices write, in order.
+std::vector<std::string> ComputedBy(const std::string& passes, const std::string& ops) {
+  Program main = testing::CompactProgram(ops);
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = passes;
+  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  std::vector<std::string> written;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    const bool moves = op.type() == "stream_wait" || CopiesFrom(op.type()).has_value();
+    if (!moves) written.emplace_back(main.name(op.output_args()[0]));
+  }
+  return written;
+}
+
+constexpr char kCrossingChains[] = R"(
+    var a : fp32[2, 2] persistable
+    Out=[a1] = mul(X=[a], Y=[a])
+    Out=[h1] = tanh(X=[a1])
+    Out=[a2] = mul(X=[h1], Y=[a])
+    Out=[b1] = mul(X=[a], Y=[a])
+    Out=[g1] = tanh(X=[b1])
+    Out=[b2] = mul(X=[g1], Y=[a])
+    Out=[out] = elementwise_add(X=[a2], Y=[b2])
+)";
+
+TEST(HeteroPartition, ChainsThatCrossVisitTheHostTogether) {
+  EXPECT_THAT(
+      ComputedBy("hetero-partition{place=\"type:tanh=cpu\",order=few_switches}", kCrossingChains),
+      ElementsAre("a1", "b1", "h1", "g1", "a2", "b2", "out"));
+  EXPECT_THAT(ComputedBy("hetero-partition{place=\"type:tanh=cpu\"}", kCrossingChains),
+              ElementsAre("a1", "h1", "b1", "g1", "a2", "b2", "out"));
+}
+
+// Random draws keep their order, and nothing passes an op that waits for streams.
+TEST(HeteroPartition, OpsThatAreOrderedKeepTheirOrder) {
+  const std::string chains = kCrossingChains;
+  const auto with = [&](const std::string& from, const std::string& to) {
+    return ComputedBy("hetero-partition{place=\"type:tanh=cpu\",order=few_switches}",
+                      absl::StrReplaceAll(chains, {{from, to}}));
+  };
+  EXPECT_THAT(
+      with("    Out=[b1]", "    Out=[b1] = c_sync_comm_stream(X=[b1]) {ring_id=0}\n    Out=[b1]"),
+      ElementsAre("a1", "h1", "a2", "b1", "b1", "g1", "b2", "out"));
+  const std::string drawn = absl::StrReplaceAll(
+      chains, {{"    Out=[a1]", "    var m : uint8[2, 2]\n    var n : uint8[2, 2]\n    Out=[a1]"},
+               {"Out=[a2] = mul(X=[h1], Y=[a])", "Mask=[m], Out=[a2] = dropout(X=[h1])"},
+               {"Out=[b1] = mul(X=[a], Y=[a])", "Mask=[n], Out=[b1] = dropout(X=[a])"}});
+  EXPECT_THAT(ComputedBy("hetero-partition{place=\"type:tanh=cpu\",order=few_switches}", drawn),
+              ElementsAre("a1", "h1", "m", "n", "g1", "b2", "out"));
 }
 
 TEST(HeteroPartition, ProgramOnOneDeviceStays) {

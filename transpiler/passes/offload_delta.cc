@@ -1,9 +1,14 @@
 #include "transpiler/passes/offload_delta.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
@@ -133,12 +138,14 @@ pb::OpDesc OffloadDelta::HostConstant(const std::string& variable, const Dims& d
 
 void OffloadDelta::RegularizeGradient(const Update& update, const OpAttrs& attrs,
                                       pb::OpDesc* desc) {
+  if (first_updates_.empty()) FindFirstUpdates();
+  const OpId before = first_updates_.at(update.op.id());
   const std::string decayed = names_.Of(absl::StrCat(update.param, "@DECAYED"));
   rewriter_.AddVar(0, TensorVar(decayed, DType::kFloat32, update.dims));
   const auto emit = [&](const std::string& type, NewSlots inputs, const std::string& out,
                         NewAttrs op_attrs) {
     rewriter_.InsertBefore(
-        update.op.id(),
+        before,
         BuildOp({type, std::move(inputs), {{"Out", {out}}}, std::move(op_attrs), kRoleOptimize},
                 Dialect::kWeft));
   };
@@ -157,6 +164,44 @@ void OffloadDelta::RegularizeGradient(const Update& update, const OpAttrs& attrs
   SetFloatAttr(desc, "rescale_grad", 1);
   SetFloatAttr(desc, "regularization_coeff", 0);
   SetStringAttr(desc, "regularization_method", "");
+}
+
+void OffloadDelta::FindFirstUpdates() {
+  OpTraits traits(program_);
+  constexpr int kNever = -1;
+  std::vector<int> named(program_.symbols().size(), kNever);  // by symbol: the last op that does
+  std::vector<int> written(program_.symbols().size(), kNever);
+  absl::flat_hash_map<Symbol, Symbol> buffer_of;  // by slice
+  int barrier = kNever;                           // the last op that may use any variable
+  struct Position {
+    int index;
+    OpId op;
+  };
+  std::vector<Position> updates;
+  const absl::Span<const OpId> ops = program_.block(0).ops();
+  for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
+    const Op op = program_.op(ops[i]);
+    if (traits.Has(op, Trait::kOptimizer)) {
+      updates.push_back({i, op.id()});
+      int after = barrier;
+      for (Symbol grad : op.Input("Grad")) {
+        after = std::max(after, named[grad.value()]);
+        const auto buffer = buffer_of.find(grad);
+        if (buffer != buffer_of.end()) after = std::max(after, named[buffer->second.value()]);
+      }
+      for (Symbol param : op.Input("Param")) after = std::max(after, written[param.value()]);
+      const auto first =
+          std::upper_bound(updates.begin(), updates.end(), after,
+                           [](int index, const Position& update) { return index < update.index; });
+      first_updates_[op.id()] = first->op;
+    }
+    const bool waits_for_all = traits.Has(op, Trait::kStreamSync) && op.args().empty();
+    if (!op.SubBlocks().empty() || waits_for_all) barrier = i;
+    for (Symbol name : op.args()) named[name.value()] = i;
+    for (Symbol name : op.output_args()) written[name.value()] = i;
+    if (!traits.Has(op, Trait::kAlias) || op.Output("FusedOutput").size() != 1) continue;
+    for (Symbol slice : op.Output("Output")) buffer_of[slice] = op.Output("FusedOutput")[0];
+  }
 }
 
 void OffloadDelta::Decay(const Update& update, float coeff) {

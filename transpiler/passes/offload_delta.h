@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
@@ -26,6 +27,8 @@ namespace weft {
 // sgd, momentum, adam   as above; where momentum has L2 regularization, the accelerator adds it to
 //                       the gradient, before that goes to the host:
 //                         w@DECAYED = rescale_grad w@GRAD + regularization_coeff w
+//                       That comes before the first update, so that a bucket of gradients is
+//                       complete before the host updates by one of them.
 // adamw                 decays w on the accelerator before it adds w@DELTA:
 //                         w = (1 - lr lr_ratio coeff) w
 // lamb                  w@DELTA is -u of adam with a learning rate of 1, and on the accelerator
@@ -60,6 +63,9 @@ class OffloadDelta {
 
   // Adds L2 regularization to the gradient, and takes it out of the update.
   void RegularizeGradient(const Update& update, const OpAttrs& attrs, pb::OpDesc* desc);
+  // For each update, the first one before which its gradients and parameters are what it reads.
+  // O(arguments).
+  void FindFirstUpdates();
   void Decay(const Update& update, float coeff);
   void Add(const Update& update);
   void AddAdapted(const Update& update, float weight_decay, bool adapts);
@@ -73,6 +79,7 @@ class OffloadDelta {
   const Program& program_;
   UniqueNames& names_;
   Rewriter& rewriter_;
+  absl::flat_hash_map<OpId, OpId> first_updates_;  // once it is known
 };
 
 }  // namespace weft

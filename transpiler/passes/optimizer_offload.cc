@@ -218,13 +218,16 @@ void OptimizerOffload::Options::Bind(OptionBinder& bind) {
 
 void OptimizerOffload::Prepare(const ConstProgramPair& programs, PassContext* context) const {
   const Program& main = *programs.main;
-  context->raises_precision |= absl::c_any_of(main.block(0).ops(), [&](OpId id) {
+  for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
-    return IsOptimizer(op) && OffloadMasters::WouldKeep(op) &&
-           absl::c_any_of(op.Input("Param"), [&](Symbol param) {
-             return MatchesPattern(options_.params, main.name(param));
-           });
-  });
+    if (!IsOptimizer(op)) continue;
+    for (Symbol param : op.Input("Param")) {
+      const absl::string_view name = main.name(param);
+      if (!MatchesPattern(options_.params, name)) continue;
+      context->updated_on_host.emplace(name);
+      context->raises_precision |= OffloadMasters::WouldKeep(op);
+    }
+  }
 }
 
 Claims OptimizerOffload::claims(const PassContext& context) const {

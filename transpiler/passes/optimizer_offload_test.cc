@@ -1,6 +1,7 @@
 #include "transpiler/passes/optimizer_offload.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 namespace weft {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::ExpectRewrite;
 using ::weft::testing::StatusIs;
@@ -163,6 +165,85 @@ TEST(OptimizerOffload, RegularizationOfMomentumStaysOnTheAccelerator) {
     ParamOut=[w@DELTA], VelocityOut=[v] = momentum(Param=[w@DELTA], Grad=[w@DECAYED], LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, regularization_coeff=0.0, regularization_method="", rescale_grad=1.0, op_device="cpu"}
     Out=[w] = elementwise_add(X=[w], Y=[w@DELTA]) role=optimize
   )");
+}
+
+// The ops of the program, without new constants.
+std::vector<std::string> OpsOf(const std::string& passes, const std::string& text) {
+  Program main = testing::CompactProgram(text);
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = passes;
+  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  std::vector<std::string> found;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    if (op.type() == "fill_constant") continue;
+    found.push_back(absl::StrCat(op.type(), " ", main.name(op.output_args()[0])));
+  }
+  return found;
+}
+
+std::string RegularizedUpdate(absl::string_view param) {
+  return absl::StrReplaceAll(
+      "    ParamOut=[PARAM], VelocityOut=[PARAM_v] = momentum(Param=[PARAM], Grad=[PARAM@GRAD], "
+      "LearningRate=[lr], Velocity=[PARAM_v]) role=optimize {mu=0.9, regularization_coeff=0.5, "
+      "regularization_method=\"l2_decay\"}\n",
+      {{"PARAM", param}});
+}
+
+TEST(OptimizerOffload, RegularizationComesBeforeTheFirstUpdate) {
+  const std::string gradients = R"(
+    var g : fp32[2, 2] need_check_feed
+    var w : fp32[2, 2] parameter persistable
+    var w_1 : fp32[2, 2] parameter persistable
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+)";
+  const std::string last =
+      "    Out=[w_1@GRAD] = scale(X=[g]) role=backward vars=[w_1, w_1@GRAD] {scale=3.0}\n";
+  EXPECT_THAT(
+      OpsOf("optimizer-offload{offload=states}",
+            absl::StrCat(gradients, last, RegularizedUpdate("w"), RegularizedUpdate("w_1"))),
+      ElementsAre("scale w@GRAD", "scale w_1@GRAD", "scale w@DECAYED", "elementwise_add w@DECAYED",
+                  "scale w_1@DECAYED", "elementwise_add w_1@DECAYED", "momentum w@DELTA",
+                  "elementwise_add w", "momentum w_1@DELTA", "elementwise_add w_1"));
+  // Not before its gradient is complete.
+  EXPECT_THAT(
+      OpsOf("optimizer-offload{offload=states}",
+            absl::StrCat(gradients, RegularizedUpdate("w"), last, RegularizedUpdate("w_1"))),
+      ElementsAre("scale w@GRAD", "scale w@DECAYED", "elementwise_add w@DECAYED",
+                  "momentum w@DELTA", "elementwise_add w", "scale w_1@GRAD", "scale w_1@DECAYED",
+                  "elementwise_add w_1@DECAYED", "momentum w_1@DELTA", "elementwise_add w_1"));
+  // Not before its parameter is what the update reads.
+  EXPECT_THAT(
+      OpsOf("optimizer-offload{offload=states}",
+            absl::StrCat(gradients, last, RegularizedUpdate("w"),
+                         "    Out=[w_1] = scale(X=[w_1]) role=optimize {scale=0.5}\n",
+                         RegularizedUpdate("w_1"))),
+      ElementsAre("scale w@GRAD", "scale w_1@GRAD", "scale w@DECAYED", "elementwise_add w@DECAYED",
+                  "momentum w@DELTA", "elementwise_add w", "scale w_1", "scale w_1@DECAYED",
+                  "elementwise_add w_1@DECAYED", "momentum w_1@DELTA", "elementwise_add w_1"));
+}
+
+// The buffer of the gradients is reduced between the updates.
+TEST(OptimizerOffload, RegularizationComesAfterTheReductionOfTheGradient) {
+  EXPECT_THAT(
+      OpsOf("optimizer-offload{offload=states}",
+            absl::StrCat(R"(
+    var g : fp32[2, 2] need_check_feed
+    var w : fp32[2, 2] parameter persistable
+    var w_1 : fp32[2, 2] parameter persistable
+    var fused : fp32[64]
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    FusedOutput=[fused], Output=[w_1@GRAD] = coalesce_tensor(Input=[w_1@GRAD]) role=backward {dtype=5, use_align=true, align_size=256, concated_ranks=longs[2], concated_shapes=longs[2, 2]}
+    Out=[w_1@GRAD] = scale(X=[g]) role=backward vars=[w_1, w_1@GRAD] {scale=3.0}
+)",
+                         RegularizedUpdate("w"),
+                         "    Out=[fused] = scale(X=[fused]) role=backward {scale=0.5}\n",
+                         RegularizedUpdate("w_1"))),
+      ElementsAre("scale w@GRAD", "coalesce_tensor fused", "scale w_1@GRAD", "scale w@DECAYED",
+                  "elementwise_add w@DECAYED", "momentum w@DELTA", "elementwise_add w",
+                  "scale fused", "scale w_1@DECAYED", "elementwise_add w_1@DECAYED",
+                  "momentum w_1@DELTA", "elementwise_add w_1"));
 }
 
 TEST(OptimizerOffload, ChangeThatDependsOnTheParameterIsRefused) {

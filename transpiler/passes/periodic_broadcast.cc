@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/analysis/updates.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
@@ -27,9 +28,12 @@
 namespace weft {
 namespace {
 
-// The op of the root block before which parameters are broadcast: the first of role optimize
-// (weight decay reads parameters, too), or the first that updates a parameter, by itself or in a
-// block. Invalid: there is none, since ops of other roles update parameters. O(arguments).
+// The op of the root block before which parameters are broadcast, behind the last collective of the
+// backward pass: the first of role optimize (weight decay reads parameters, too), or the first that
+// updates a parameter, by itself or in a block. With several optimizers, the others have updated by
+// then; in a file where data alone orders ops, nothing could order a block that broadcasts and a
+// reduction behind it. Invalid: there is none, since ops of other roles update parameters.
+// O(arguments).
 OpId BeforeUpdates(const Program& main) {
   std::vector<bool> updates(main.op_id_limit(), false);
   std::vector<bool> has_updates(main.num_blocks(), false);
@@ -40,15 +44,20 @@ OpId BeforeUpdates(const Program& main) {
       has_updates[block] = true;
     }
   }
+  OpTraits traits(main);
+  OpId first, before;
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
+    if (IsBackward(op) && traits.Has(op, Trait::kCollective)) before = OpId();
     const std::vector<int> blocks = op.SubBlocks();
     const bool runs_updates =
         std::any_of(blocks.begin(), blocks.end(), [&](int block) { return has_updates[block]; });
     const bool optimizes = IsOptimize(op) && (op.role() & kRoleLrSched) == 0;
-    if (updates[id.value()] || runs_updates || optimizes) return id;
+    if (!updates[id.value()] && !runs_updates && !optimizes) continue;
+    if (!before.valid()) before = id;
+    if (!first.valid()) first = id;
   }
-  return OpId();
+  return before.valid() ? before : first;
 }
 
 struct Ring {

@@ -9,7 +9,8 @@
 namespace weft {
 
 // MegEngine's bcast_period N: in steps N, 2N, ..., counted from 1, broadcasts the parameters from
-// rank 0, after the gradients and before the first op of role optimize. Parameters of which ranks
+// rank 0, after the gradients and before the first op of role optimize; with several optimizers,
+// which MegEngine does not have in a step, before the last of them. Parameters of which ranks
 // reduce the gradients are equal anyway: this undoes drift that has other causes. In the main
 // program, in a conditional block that runs if periodic_broadcast_step % N == 0:
 //

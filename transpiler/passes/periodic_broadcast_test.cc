@@ -80,6 +80,34 @@ TEST(PeriodicBroadcast, ParametersAreBroadcastBeforeAnOpOfRoleOptimizeReadsThem)
                        "ring=0"));
 }
 
+// Behind all reductions, which nothing would order after a block of broadcasts in PIR.
+TEST(PeriodicBroadcast, OfSeveralOptimizersTheLastHaveParametersBroadcastBefore) {
+  ExpectRewrite("grad-all-reduce{scale=none},periodic-broadcast{bcast_period=1}", R"(
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
+    ParamOut=[b] = sgd(Param=[b], Grad=[b@GRAD], LearningRate=[lr]) role=optimize
+  )",
+                R"(
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
+    Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
+    Out=[b@GRAD] = c_allreduce_sum(X=[b@GRAD]) role=backward
+    Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
+    Out=[w, b] = c_wait_compute(X=[w, b]) role=optimize
+    Out=[w] = c_broadcast(X=[w]) role=optimize
+    Out=[b] = c_broadcast(X=[b]) role=optimize
+    Out=[w, b] = c_wait_comm(X=[w, b]) role=optimize
+    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
+  )");
+}
+
 TEST(PeriodicBroadcast, EveryNthStepTheBroadcastIsInABlock) {
   ExpectRewrite(
       "comm-init{nrings=2},grad-all-reduce{scale=none},"

@@ -135,6 +135,25 @@ absl::StatusOr<DeviceKind> PlaceSpec::Default(const Op& op) const {
   return DeviceKind::kAccelerator;
 }
 
+std::vector<std::string> PlaceSpec::UpdatedOnHost(const Program& program) const {
+  std::vector<std::string> params;
+  std::vector<bool> is_made_on_host(program.symbols().size(), false);
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    const DeviceKind device = Find(op).value_or(Default(op).value_or(DeviceKind::kAccelerator));
+    const bool on_host = device == DeviceKind::kHost;
+    const OpSchema* const schema = FindOpSchema(op.type());
+    const bool updates = schema != nullptr && schema->Has(Trait::kOptimizer);
+    if (on_host && updates && absl::c_none_of(op.Input("Grad"), [&](Symbol grad) {
+          return is_made_on_host[grad.value()];
+        })) {
+      for (Symbol param : op.Input("Param")) params.emplace_back(program.name(param));
+    }
+    for (Symbol output : op.output_args()) is_made_on_host[output.value()] = on_host;
+  }
+  return params;
+}
+
 std::vector<std::string> PlaceSpec::Unused(const Program& program) const {
   std::vector<std::string> unused;
   for (const Rule& rule : rules_) {

@@ -38,6 +38,10 @@ class PlaceSpec {
   // Of an op without a rule: by its op_device, which must be known; or the device that remains.
   absl::StatusOr<DeviceKind> Default(const Op& op) const;
 
+  // The parameters that optimizers of the root block update on the host, by gradients that ops of
+  // the accelerator write. An op whose op_device is unknown runs on the accelerator.
+  std::vector<std::string> UpdatedOnHost(const Program& program) const;
+
   // Rules that match no op of the program, which are probably mistakes.
   std::vector<std::string> Unused(const Program& program) const;
 

@@ -71,6 +71,25 @@ TEST(PlaceSpec, OtherOpsRunWhereTheySayOrOnTheOtherDevice) {
   EXPECT_EQ(rest("type:relu=sim,type:mul=cpu"), "aaaha");
 }
 
+TEST(PlaceSpec, FindsUpdatesOnTheHostByGradientsOfTheAccelerator) {
+  const Program program = testing::BlockProgram(R"(
+    var v : fp32[2] parameter persistable
+    var w : fp32[2] parameter persistable
+    Out=[v@GRAD] = scale(X=[x]) {scale=2.0}
+    Out=[w@GRAD] = relu(X=[x])
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr])
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) {op_device="cpu"}
+)");
+  const auto found = [&](const char* text) {
+    return PlaceSpec::Parse(text)->UpdatedOnHost(program);
+  };
+  EXPECT_THAT(found("op_device"), ElementsAre("w"));
+  EXPECT_THAT(found("type:sgd=cpu"), ElementsAre("v", "w"));
+  EXPECT_THAT(found("type:sgd=cpu,type:relu=cpu"), ElementsAre("v"));
+  EXPECT_THAT(found("param:v=cpu"), ElementsAre("w"));
+  EXPECT_THAT(found("type:s*=sim"), ElementsAre());
+}
+
 TEST(PlaceSpec, RulesThatMatchNothingAreListed) {
   const Program program = testing::BlockProgram(kOps);
   EXPECT_THAT(PlaceSpec::Parse("type:adam=cpu,type:mul=cpu")->Unused(program),

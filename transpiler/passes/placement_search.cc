@@ -330,9 +330,12 @@ class Search {
       if (best == nullptr || candidate.seconds < best->seconds) best = &candidate;
     }
     if (best == nullptr) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("device memory: expected at least ", least, " bytes, with which a step of ",
-                       request_.speeds.host.batch, " rows fits; found ", request_.memory_bytes));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "device memory: expected at least ", least, " bytes, which are sure to hold a step of ",
+          request_.speeds.host.batch, " rows",
+          num_unknown_ == 0 ? ""
+                            : absl::StrCat(" without ", num_unknown_, " variables of unknown size"),
+          "; found ", request_.memory_bytes));
     }
     PlacementChoice choice;
     choice.devices = Devices(*best);

@@ -60,6 +60,9 @@ struct PassContext {
   StepTimes times;
   // From these: when gradients are complete.
   ReadyTimes gradient_ready;
+  // Parameters that are updated on the host, from gradients of the accelerator, which passes find
+  // before they run. No bucket has gradients of these and of others.
+  std::set<std::string> updated_on_host;
   // Updates in half precision get fp32 master weights or state, which a pass finds before it runs.
   bool raises_precision = false;
   // The program of the parameter servers, which a pass makes; none: there are no servers.

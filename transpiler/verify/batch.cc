@@ -45,7 +45,9 @@ std::string InputsOf(const Program& main, const BatchFlow& flow, const Op& op) {
 std::string Because(const Program& main, const BatchFlow& flow, OpId cause) {
   if (!cause.valid()) return "";
   const Op op = main.op(cause);
-  return absl::StrCat(": ", op.DebugName(), " makes it", InputsOf(main, flow, op));
+  const absl::string_view why = WhyUnrelated(op);
+  return absl::StrCat(": ", op.DebugName(), " makes it", InputsOf(main, flow, op),
+                      why.empty() ? "" : ", ", why);
 }
 
 // The output that an op is there for: that of slot Out or Y, else the first. None if it has none.
@@ -59,17 +61,19 @@ absl::optional<Symbol> MainOutput(const Op& op) {
 
 class BatchChecker {
  public:
-  BatchChecker(const Program& main, const BatchFlow& flow, ProgramRef ref, Findings* findings)
-      : main_(main), flow_(flow), report_(ref, findings), losses_(FindLosses(main)) {}
+  BatchChecker(const Program& main, const BatchFlow& flow, OptionFlows* mended, ProgramRef ref,
+               Findings* findings)
+      : main_(main),
+        flow_(flow),
+        mended_(*mended),
+        report_(ref, findings),
+        losses_(FindLosses(main)) {}
 
   void CheckLosses() {
     for (VarId var : Losses()) {
       const Symbol loss = main_.var(var).name_symbol();
       const BatchValue& value = flow_.AtEnd(var);
-      const BatchRelation relation = value.relation;
-      const bool is_known = relation.IsSame() ||
-                            (relation.IsPartial() && relation.power <= 0 && relation.power >= -1);
-      if (is_known) continue;
+      if (IsMeanOrSum(value.relation)) continue;
       const std::vector<VarId> states = StatesBefore(value.cause);
       for (VarId state : states) followers_.emplace(state, loss);
       if (!states.empty()) continue;
@@ -77,7 +81,7 @@ class BatchChecker {
       reported_.insert(value.cause);
       report_.Add("W701", value.cause, main_.name(loss),
                   absl::StrCat("loss ", main_.name(loss), " is no mean and no sum over the batch",
-                               Because(main_, flow_, value.cause)));
+                               Because(main_, flow_, value.cause), AdviceForLoss(var)));
     }
   }
 
@@ -138,7 +142,8 @@ class BatchChecker {
                   absl::StrCat(main_.op(first.op).DebugName(), " runs its block depending on ",
                                main_.name(first.variable), ", a value of the rank's batch",
                                AsDoOthers(conditions.size()),
-                               cause == first.op ? "" : Because(main_, flow_, cause)));
+                               cause == first.op ? "" : Because(main_, flow_, cause),
+                               AdviceForConditions(conditions)));
     }
   }
 
@@ -213,11 +218,11 @@ class BatchChecker {
           first.relation.IsUnrelated()
               ? Because(main_, flow_, cause)
               : absl::StrCat(": ", main_.op(cause).DebugName(), " writes it");
-      report_.Add(
-          "W703", cause, names,
-          absl::StrCat(
-              StatesText(names), " is, after the step, ", ToString(first.relation), because,
-              follower.empty() ? "" : absl::StrCat("; loss ", follower, " follows from it")));
+      report_.Add("W703", cause, names,
+                  absl::StrCat(
+                      StatesText(names), " is, after the step, ", ToString(first.relation), because,
+                      follower.empty() ? "" : absl::StrCat("; loss ", follower, " follows from it"),
+                      AdviceForStates(states)));
     }
     // CheckOwnUpdates has named them.
     if (parts.empty() || !flow_.own_updates().empty()) return;
@@ -255,6 +260,38 @@ class BatchChecker {
   }
 
  private:
+  static bool IsMeanOrSum(BatchRelation loss) {
+    return loss.IsSame() || (loss.IsPartial() && loss.power <= 0 && loss.power >= -1);
+  }
+
+  // --- Options of transpile that would mend what a finding is about; empty: none ---------------
+
+  std::string AdviceForLoss(VarId loss) const {
+    const BatchFlow* const flow = mended_.WithExactLoss();
+    if (flow == nullptr || !IsMeanOrSum(flow->AtEnd(loss).relation)) return "";
+    return "; transpile --exact_loss makes it that of one device";
+  }
+
+  std::string AdviceForConditions(const std::vector<const BatchCondition*>& conditions) const {
+    const BatchFlow* const flow = mended_.WithExactLoss();
+    if (flow == nullptr) return "";
+    absl::flat_hash_set<OpId> left;
+    for (const BatchCondition& condition : flow->conditions()) left.insert(condition.op);
+    const auto is_left = [&](const BatchCondition* one) { return left.contains(one->op); };
+    if (absl::c_any_of(conditions, is_left)) return "";
+    return "; transpile --exact_loss makes it that of one device";
+  }
+
+  std::string AdviceForStates(const std::vector<const BatchState*>& states) const {
+    const BatchFlow* const flow = mended_.WithStatistics();
+    if (flow == nullptr) return "";
+    for (const BatchState* state : states) {
+      if (!flow->AtEnd(state->variable).relation.IsSame()) return "";
+    }
+    return absl::StrCat("; transpile --statistics true makes ", states.size() == 1 ? "it" : "them",
+                        " that of one device");
+  }
+
   // Those of the root block (FindLosses), and those that ops of inner blocks are marked to compute.
   std::vector<VarId> Losses() const {
     std::vector<VarId> losses;
@@ -391,6 +428,7 @@ class BatchChecker {
 
   const Program& main_;
   const BatchFlow& flow_;
+  OptionFlows& mended_;
   Reporter report_;
   const std::vector<Symbol> losses_;                // FindLosses
   absl::flat_hash_set<OpId> reported_;              // causes
@@ -423,8 +461,8 @@ bool LossMayBeASum(const Program& main, const BatchFlow& flow) {
 }
 
 void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
-                ProgramRef ref, Findings* findings) {
-  BatchChecker checker(main, flow, ref, findings);
+                OptionFlows* mended, ProgramRef ref, Findings* findings) {
+  BatchChecker checker(main, flow, mended, ref, findings);
   checker.CheckEffects(BatchEffect::kStatistics, "W704", [](absl::string_view output) {
     return absl::StrCat("normalizes ", output,
                         " by the statistics of a rank's batch, one device by those of all");
@@ -434,6 +472,12 @@ void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOpti
   });
   checker.CheckEffects(BatchEffect::kSparsifies, "W714", [](absl::string_view) {
     return std::string("sends a part of the gradients, one device uses all of them");
+  });
+  checker.CheckEffects(BatchEffect::kCountsLabels, "W716", [](absl::string_view output) {
+    return absl::StrCat(
+        "makes ", output,
+        " a mean over the labels that are not ignored: that of one device where all "
+        "ranks have as many of these");
   });
   checker.CheckConditions();
   checker.CheckLosses();

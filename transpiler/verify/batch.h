@@ -12,6 +12,7 @@
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/verify/finding.h"
+#include "transpiler/verify/option_flows.h"
 
 namespace weft {
 
@@ -29,9 +30,10 @@ struct BatchCheckOptions {
 // Whether a loss is a sum over the batch, or may be one, because the program marks none.
 bool LossMayBeASum(const Program& main, const BatchFlow& flow);
 
-// W701 to W713, one for each cause.
+// W701 to W714 and W716, one for each cause. `mended`: of the same program; findings name the
+// options that would mend what they are about.
 void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
-                ProgramRef ref, Findings* findings);
+                OptionFlows* mended, ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

@@ -12,7 +12,9 @@ namespace weft {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -120,13 +122,15 @@ TEST(BatchLinesTest, RelationsAreThoseThatTheOpFinds) {
                       "    Out=[m] = mean(X=[v])\n",
                       kMean),
               ElementsAre("warning: W703: state state is, after the step, unrelated to what one "
-                          "device has: op 2 (sqrt) makes it of m (a partial sum)"));
+                          "device has: op 2 (sqrt) makes it of m (a partial sum); transpile "
+                          "--statistics true makes it that of one device"));
   // Not what the step before has left.
   EXPECT_THAT(LinesOf("    Out=[m] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], "
                       "keep_dim=false}\n    Out=[state] = sum(X=[state, m])\n",
                       kMean),
               ElementsAre("warning: W703: state state is, after the step, unrelated to what one "
-                          "device has: op 2 (sum) makes it of m (a partial sum)"));
+                          "device has: op 2 (sum) makes it of m (a partial sum); transpile "
+                          "--statistics true makes it that of one device"));
   // In a block.
   EXPECT_THAT(LinesOf("    Out=[k] = greater_than(X=[lr], Y=[lr]) {axis=-1}\n"
                       "    Out=[state], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
@@ -155,6 +159,56 @@ TEST(BatchLinesTest, StateThatTheLossReadsIsOneLine) {
       ElementsAre(AllOf(StartsWith("warning: W703: state state is, after the step, a "
                                    "partial mean: op 3 (sum) writes it"),
                         HasSubstr("; loss loss follows from it"))));
+}
+
+// Where they do.
+TEST(BatchLinesTest, OptionsThatMendSomethingAreNamed) {
+  EXPECT_THAT(
+      LinesOf("    Out=[m] = mean(X=[y])\n", "    Out=[loss] = sqrt(X=[m]) role=forward|loss\n"),
+      Contains(AllOf(StartsWith("warning: W701: loss loss"),
+                     EndsWith("; transpile --exact_loss makes it that of one device"))));
+  EXPECT_THAT(
+      LinesOf("    Out=[y] = softmax(X=[y]) {axis=0}\n", kMean),
+      Contains(AllOf(StartsWith("warning: W701: loss loss"), Not(HasSubstr("--exact_loss")))));
+  const std::string branch =
+      "    Out=[y], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
+      "{is_scalar_condition=true, sub_block=block(1)}\n";
+  const std::string block = "  block 1 parent=0 {\n    Out=[y] = relu(X=[y])\n  }\n";
+  EXPECT_THAT(LinesOf("    Out=[m] = mean(X=[y])\n"
+                      "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n" +
+                          branch,
+                      kMean, kReduces, "", block),
+              ElementsAre(AllOf(StartsWith("warning: W706"), HasSubstr("--exact_loss"))));
+  // What has a gradient is not gathered.
+  EXPECT_THAT(LinesOf("    Out=[y] = softmax(X=[y]) {axis=0}\n    Out=[m] = mean(X=[y])\n"
+                      "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n" +
+                          branch,
+                      kMean, kReduces, "", block),
+              Contains(AllOf(StartsWith("warning: W706"), Not(HasSubstr("--exact_loss")))));
+}
+
+// A mean weighted by labels needs more than its inputs to be explained.
+TEST(BatchLinesTest, WeightsOfLabelsAreNamed) {
+  const auto loss = [](const std::string& ignored, const std::string& weight) {
+    return LinesOf(
+        "    var classes : fp32[-1, 3]\n    var label : int64[-1] need_check_feed\n"
+        "    var v3 : fp32[3] persistable\n    var total : fp32[]\n"
+        "    Out=[classes] = expand_v2(X=[y]) {shape=ints[-1, 3]}\n",
+        absl::StrCat("    Out=[loss], Total_weight=[total] = nll_loss(X=[classes], Label=[label]",
+                     weight, ") role=forward|loss {reduction=\"mean\", ignore_index=long(", ignored,
+                     ")}\n"));
+  };
+  constexpr char kMeanOfLabels[] =
+      "note: W716: op 2 (nll_loss) makes loss a mean over the labels that are not ignored: that "
+      "of one device where all ranks have as many of these";
+  EXPECT_THAT(loss("-100", ""), AllOf(Contains(kMeanOfLabels), Not(Contains(HasSubstr("W701")))));
+  for (const std::string& weighted : {std::string("1"), std::string("-100")}) {
+    EXPECT_THAT(
+        loss(weighted, weighted == "1" ? "" : ", Weight=[v3]"),
+        Contains(AllOf(StartsWith("warning: W701: loss loss"),
+                       HasSubstr("and divides by the weights of the rank's own labels; with "
+                                 "reduction none, "))));
+  }
 }
 
 // As ranks count the samples of their own batches.

@@ -134,8 +134,8 @@ void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankVal
   updates_.push_back({op.id(), i, name, op.Input("Grad")[i], var, param, grad});
 }
 
-void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
-  Context context{values, Reporter(ref_, findings), absl::nullopt};
+void UpdateChecker::Check(const RankValues& values, OptionFlows* mended, Findings* findings) const {
+  Context context{values, mended, Reporter(ref_, findings), absl::nullopt};
   for (const Update& update : updates_) {
     if (distributed_params_.count(std::string(NameOf(update))) > 0) continue;
     CheckUpdate(update, &context);
@@ -246,8 +246,17 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
     }
     context->reporter.Add("W310", end.first_nonlinear_op, var.name(),
                           absl::StrCat("parameter ", var.name(), " is ", ToString(end.placement),
-                                       " after a step: what it is updated by is never reduced"));
+                                       " after a step: what it is updated by is never reduced",
+                                       AdviceForStatistic(id, context)));
   }
+}
+
+// A statistic of the batch, such as a running mean, that is declared as a parameter.
+std::string UpdateChecker::AdviceForStatistic(VarId var, Context* context) {
+  const BatchFlow* const flow =
+      context->mended == nullptr ? nullptr : context->mended->WithStatistics();
+  if (flow == nullptr || !flow->AtEnd(var).relation.IsSame()) return "";
+  return "; transpile --statistics true reduces it";
 }
 
 void UpdateChecker::Report(const UpdateProblem& problem, const Update& update,

@@ -14,6 +14,7 @@
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "transpiler/verify/finding.h"
+#include "transpiler/verify/option_flows.h"
 #include "transpiler/verify/updated_parameters.h"
 
 namespace weft {
@@ -37,8 +38,9 @@ class UpdateChecker : public RankObserver {
   void Restart() override { updates_.clear(); }
   void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override;
 
-  // O(updates).
-  void Check(const RankValues& values, Findings* findings) const;
+  // `mended`: of the same program, for findings that name an option; may be null. O(updates), and
+  // what OptionFlows needs where a parameter is a statistic that ranks do not reduce.
+  void Check(const RankValues& values, OptionFlows* mended, Findings* findings) const;
 
  private:
   struct Update {
@@ -50,6 +52,7 @@ class UpdateChecker : public RankObserver {
   };
   struct Context {
     const RankValues& values;
+    OptionFlows* mended;  // may be null
     Reporter reporter;
     absl::optional<RankDivergence> divergence;  // computed on demand
   };
@@ -58,6 +61,7 @@ class UpdateChecker : public RankObserver {
   void CheckAveragedParameter(const Update& update, Context* context) const;
   void ReportRankLocalParameter(const Update& update, Context* context) const;
   void CheckManualUpdates(Context* context) const;
+  static std::string AdviceForStatistic(VarId var, Context* context);
   void Report(const UpdateProblem& problem, const Update& update, Context* context) const;
   absl::string_view NameOf(const Update& update) const;  // of the parameter
   // Whether ranks begin with different values.

@@ -208,6 +208,27 @@ TEST(ParameterUpdates, DataMayBeEqualOnAllRanks) {
   }
 }
 
+// A running mean is declared as a parameter where it is made like one.
+TEST(ParameterUpdates, OptionThatReducesAStatisticIsNamed) {
+  const Edits statistic = {
+      {"    var x : fp32[4] need_check_feed\n",
+       "    var x : fp32[-1, 4] need_check_feed\n    var mean : fp32[4] parameter persistable\n"
+       "    var m : fp32[4]\n"
+       "    Out=[m] = reduce_mean(X=[x]) role=forward {dim=ints[0], keep_dim=false, "
+       "reduce_all=false}\n"
+       "    Out=[mean] = elementwise_add(X=[mean], Y=[m]) role=forward {axis=-1}\n"}};
+  const Program forward = ProgramOf(kByHand, statistic);
+  EXPECT_THAT(Errors({{&forward}}),
+              Contains("error: W310: parameter mean is rank-local after a step: what it is updated "
+                       "by is never reduced; transpile --statistics true reduces it"));
+  // What an optimizer does is no statistic.
+  const std::string text = absl::StrReplaceAll(kByHand, statistic);
+  const Program update = ProgramOf(text, {{"Y=[m]) role=forward", "Y=[m]) role=optimize"}});
+  EXPECT_THAT(Errors({{&update}}),
+              Contains("error: W310: parameter mean is rank-local after a step: what it is updated "
+                       "by is never reduced"));
+}
+
 // --- Parameters that do not stay equal ----------------------------------------------------------
 
 constexpr absl::string_view kMeanGradient = R"(program {

@@ -125,6 +125,7 @@ constexpr Rule kRules[] = {
     {"W713", Layer::kBatch, Severity::kNote, "gradient of a loop taken at its name"},
     {"W714", Layer::kBatch, Severity::kNote, "gradients sent in part"},
     {"W715", Layer::kBatch, Severity::kNote, "servers do not wait for all workers"},
+    {"W716", Layer::kBatch, Severity::kNote, "mean over the labels that are not ignored"},
 };
 
 }  // namespace

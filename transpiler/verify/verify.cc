@@ -28,6 +28,7 @@
 #include "transpiler/verify/collectives.h"
 #include "transpiler/verify/devices.h"
 #include "transpiler/verify/equivalence.h"
+#include "transpiler/verify/option_flows.h"
 #include "transpiler/verify/parameter_updates.h"
 #include "transpiler/verify/races.h"
 #include "transpiler/verify/rank_agreement.h"
@@ -279,8 +280,9 @@ class Verifier {
     BatchFlowOptions options = BatchOptionsOf(programs, options_.feeds, nranks);
     options.original = options_.original.main;
     const BatchFlow flow = BatchFlow::Of(main, options);
+    OptionFlows mended(main, [&options] { return options; });
     weft::CheckBatch(main, flow, {options_.gradients_are_summed.value_or(false), options_.fetched},
-                     {rank, false}, &result->findings);
+                     &mended, {rank, false}, &result->findings);
     result->facts = BatchFactsOf(options_, main, &flow);
     result->has_means_only = !LossMayBeASum(main, flow);
   }
@@ -327,7 +329,9 @@ class Verifier {
     options.observer = &observers;
     const RankValues found = RankValues::Of(*programs.main, options);
     if (Runs(Layer::kCommunication)) {
-      updates.Check(found, findings);
+      OptionFlows mended(*programs.main,
+                         [&] { return BatchOptionsOf(programs, options_.feeds, nranks); });
+      updates.Check(found, &mended, findings);
       CheckSparsifiedGradients(programs, options, ref, findings);
     }
     if (Runs(Layer::kAcrossRanks)) {
@@ -369,7 +373,7 @@ class Verifier {
     options.observer = &observers;
     const RankValues found = RankValues::Of(*programs.main, options);
     Findings of_values;
-    if (Runs(Layer::kCommunication)) updates.Check(found, &of_values);
+    if (Runs(Layer::kCommunication)) updates.Check(found, /*mended=*/nullptr, &of_values);
     if (proof.has_value() && !proof->Prove(found)) {
       CheckEquivalence(options_.original, programs, of_comparison, options_.averaging, ref,
                        &of_values, options_.expression_depth);
