@@ -46,6 +46,8 @@ constexpr Row kRows[] = {
     {"minus", "X:f Y:f"},
     {"lerp", "X:f Y:f Weight:f"},
     {"atan2", "X1:f X2:f"},
+    {"swiglu", "x:f y:f"},
+    {"swiglu", "x:f"},
     {"where", "Condition:b X:f Y:f"},
     {"less_than", "X:f Y:f", "axis=-1|0"},
     {"greater_equal", "X:f Y:f", "axis=-1|0"},
@@ -115,6 +117,7 @@ constexpr Row kRows[] = {
     {"flip", "X:f", "axis=[0]|[1]|[-1]"},
     {"roll", "X:f", "axis=[0]|[1] shifts=[1]"},
     {"tril_triu", "X:f", "lower=t|f"},
+    {"diag_embed", "Input:f", "dim1=-2|0 dim2=-1|2"},
     // Products.
     {"mul", "X:f Y:p", "x_num_col_dims=1|2"},
     {"mul", "X:f Y:f", "x_num_col_dims=1|2"},

@@ -722,18 +722,19 @@ TEST(PirModesTest, ExactLossesAreWritten) {
   }
 }
 
-// An output of an op that only reports: its gradient is zeros.
+// Of an output of an op that only reports, and of the norm of a parameter, which weight_norm
+// copies.
 TEST(PirModesTest, GradientsOfZerosRaiseNoWarning) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz"));
-  const std::string file = absl::StrCat(::testing::TempDir(), "/zeros.json");
-  WEFT_ASSERT_OK(WriteFile(file, files.at("topk_indices/main.json")));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(file));
-  TranspileOptions options;
-  options.mode = "grad_allreduce";
-  options.cluster.nranks = 2;
-  ProgramPair programs{&main, nullptr};
-  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
-  EXPECT_THAT(result.notes, ::testing::Not(::testing::Contains(HasSubstr("W708"))));
+  for (const std::string model : {"topk_indices", "weight_norm"}) {
+    SCOPED_TRACE(model);
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main,
+                              ReadBytes(files.at(model + "/main.json"), "zeros.json"));
+    ProgramPair programs{&main, nullptr};
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
+                              Transpile(OnTwoRanks("grad_allreduce"), programs));
+    EXPECT_THAT(result.notes, ::testing::Not(::testing::Contains(HasSubstr("W708"))));
+  }
 }
 
 // Paddle declares it as an integer, which it is not.

@@ -13,15 +13,15 @@ void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
   ReadInputs(op);
   const absl::Span<const Symbol> out = op.output_args();
   uint32_t& visited = visits_of_ops_[op.id().value()];
-  if (AreSame(ins_)) {
-    visited = kAllSame;
-    return WriteAll(op, out, BatchValue());
-  }
   bool has_operand = false, are_zero = true;
   for (size_t i = 0; i < ins_.size(); ++i) {
     if (!recipe.is_operand[i]) continue;
     has_operand = true;
     are_zero &= ins_[i].is_zero;
+  }
+  if (AreSame(ins_)) {
+    visited = kAllSame;
+    return WriteAll(op, out, BatchValue(kSame, OpId(), has_operand && are_zero));
   }
   if (has_operand && are_zero) return WriteZeros(op, recipe);
   if (of_absent_ops_.contains(op.id())) return TakeAtItsName(op, recipe);

@@ -160,6 +160,17 @@ WEFT_DEVICE inline void RequireInRange(const char* slot, int64_t value, int64_t 
 #endif
 }
 
+// The same unless `value`, an element of the slot by which integers are divided, is other than 0.
+WEFT_DEVICE inline void RequireDivisor(const char* slot, int64_t value) {
+  if (value != 0) return;
+#ifdef __CUDACC__
+  printf("input %s: division by zero\n", slot);
+  __trap();
+#else
+  throw std::out_of_range("input " + std::string(slot) + ": division by zero");
+#endif
+}
+
 }  // namespace weft::gpu
 
 #endif  // WEFT_OPS_GPU_BLOCK_H_

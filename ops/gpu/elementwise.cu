@@ -2,6 +2,7 @@
 // formulas of ops/formulas/elementwise.h.
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "base/status_macros.h"
 #include "ops/broadcast.h"
@@ -39,6 +40,19 @@ struct GradientAt {
     return F()(x[in_x], y[in_y], out[i], dout[i]);
   }
 };
+
+// A division, also of integers.
+template <typename T, template <typename> class Op>
+struct Divided {
+  WEFT_DEVICE T operator()(T x, T y) const {
+    if constexpr (std::is_integral_v<T>) gpu::RequireDivisor("Y", y);
+    return Op<T>()(x, y);
+  }
+};
+template <typename T>
+using Mod = Divided<T, formulas::Mod>;
+template <typename T>
+using FloorDiv = Divided<T, formulas::FloorDiv>;
 
 int64_t BroadcastAxis(const OpAttrs& attrs) { return attrs.Has("axis") ? attrs.Int("axis") : -1; }
 
@@ -225,8 +239,8 @@ void AddGpuElementwiseKernels(KernelTable* table) {
   table->Add("elementwise_min", Forward<formulas::Min, FloatsAndInts>, Backward<formulas::Min>);
   table->Add("elementwise_fmax", Forward<formulas::FMax>, Backward<formulas::FMax>);
   table->Add("elementwise_fmin", Forward<formulas::FMin>, Backward<formulas::FMin>);
-  table->Add("elementwise_mod", Forward<formulas::Mod>);
-  table->Add("elementwise_floordiv", Forward<formulas::FloorDiv>);
+  table->Add("elementwise_mod", Forward<Mod, FloatsAndInts>);
+  table->Add("elementwise_floordiv", Forward<FloorDiv, FloatsAndInts>);
   table->Add("grad_add", Forward<formulas::Add, FloatsAndInts>);
   table->Add("masked_fill", MaskedFill, MaskedFillGrad);
   table->Add("minus", Forward<formulas::Sub, FloatsAndInts>);
