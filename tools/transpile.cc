@@ -301,7 +301,6 @@ absl::Status Run(Flags& flags) {
     WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, CheckStartup(*startup)));
   }
   const ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
-  NoteSchedules(flags, main);
 
   TranspileOptions& options = flags.options;
   if (!flags.param_attrs.empty()) {
@@ -313,11 +312,16 @@ absl::Status Run(Flags& flags) {
   WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
-  if (flags.all_ranks) return RunForAllRanks(flags, main, startup);
+  if (flags.all_ranks) {
+    WEFT_RETURN_IF_ERROR(RunForAllRanks(flags, main, startup));
+    NoteSchedules(flags, main);
+    return absl::OkStatus();
+  }
   Trainer trainer{std::move(main), std::move(startup), {}, {}};
   WEFT_RETURN_IF_ERROR(TranspileFor(
       flags, options, {flags.out, flags.startup_out, flags.server_out, flags.explain}, &trainer));
   ShowResult(flags, *trainer.result);
+  NoteSchedules(flags, trainer.main);
   NoteDevices(flags, trainer.main);
   return trainer.staged->Commit();
 }

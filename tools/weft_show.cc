@@ -31,6 +31,7 @@ struct Options {
   std::string file;
   std::string format = "text";
   bool is_full = false;
+  bool is_short = false;         // the default
   std::vector<std::string> ops;  // positions and types
   std::vector<std::string> roles;
   std::vector<std::string> vars;  // that ops read or write
@@ -139,6 +140,8 @@ Subcommand AddShow(CLI::App* weft) {
                 "Print program text that reads back as the same program, without positions; also "
                 "what does not affect the computation: op_callstack, op_namescope, op_device, "
                 "with_quant_attr, switches of Paddle's back ends, op versions, explicit defaults");
+  app->add_flag("--short", options->is_short, "The default: not what --full prints besides")
+      ->excludes("--full");
   const auto add_filter = [app](const char* flag, const char* type, auto& words, const char* help) {
     AddOption(*app, flag, type, words, help)->delimiter(',')->allow_extra_args(false);
   };

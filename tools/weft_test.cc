@@ -105,6 +105,8 @@ TEST(WeftTest, WrongUsageIsStatus2) {
   }
   EXPECT_THAT(Train({"--lr_schedule", ""}), FailsWith(2, "weft run: error: --lr_schedule", ""));
   EXPECT_THAT(Weft({"run", kMain}), FailsWith(2, "weft run: error: ", "--steps"));
+  EXPECT_THAT(Weft({"show", kMain, "--full", "--short"}),
+              FailsWith(2, "weft show: error: ", "--short"));
   EXPECT_THAT(Weft({"show", kMain, "--full", "--format", "dot"}),
               FailsWith(2, "weft show: error: ", "--full"));
   EXPECT_THAT(Train({"--save", "w.pdopt"}), FailsWith(2, "weft run: error: --save: ", ".pdparams"));

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/pir/export_ops.h"
@@ -13,6 +14,11 @@ namespace weft::pir {
 absl::Status Exporter::WriteNew(const Op& op) {
   switch (KindOf(op.type())) {
     case NewOpKind::kNone:
+      if (absl::StartsWith(op.type(), "c_")) {
+        return absl::UnimplementedError(
+            "a pass has inserted this op, which Paddle 3 does not have; pass registered-ops, last, "
+            "writes those that it has");
+      }
       return absl::UnimplementedError(
           "a pass has inserted this op, and it has no form in PIR that Weft writes; a file .pb "
           "holds "
