@@ -24,7 +24,9 @@ std::string DescribeFeeds(const Plan& plan) {
                         ? absl::StrCat(variable.name, " (", ToString(*variable.declared), ")")
                         : variable.name);
   }
-  if (feeds.empty()) return "the program has no data variables";
+  if (feeds.empty()) {
+    return "the program has no data variables; is it a startup program, which runs before that?";
+  }
   return absl::StrCat("data variables of the program: ", absl::StrJoin(feeds, ", "));
 }
 

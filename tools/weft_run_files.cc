@@ -22,6 +22,9 @@
 
 namespace weft {
 
+// Of files that Paddle 3 saves for inference.
+constexpr absl::string_view kPirFetchType = "pd_op.fetch";
+
 void PrintNote(absl::string_view note) {
   std::fprintf(stderr, "note: %s\n", std::string(note).c_str());
 }
@@ -159,6 +162,13 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
   WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
   WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
+  for (OpId id : inputs.main->block(0).ops()) {
+    if (inputs.main->op(id).type() != kPirFetchType) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.main,
+                     ": a model for inference, which trains nothing: expected a program with an "
+                     "optimizer, as tools/paddle/export_program.py writes it"));
+  }
   const absl::StatusOr<ServedKeys> served = FindServedKeys(*inputs.main);
   if (served.ok() && !served->empty()) {
     return absl::InvalidArgumentError(

@@ -39,14 +39,30 @@ std::string WhyNoneWasFound(const Program& program) {
   std::vector<absl::string_view> names;
   size_t num_updates = 0;
   OpTraits traits(program);
+  OpId writer;
+  VarId written;
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
-      if (!IsUpdate(traits, op)) continue;
+      if (!IsUpdate(traits, op)) {
+        for (Symbol name : op.output_args()) {
+          const VarId var = program.block(block).Resolve(name);
+          if (writer.valid() || !var.valid() || !program.var(var).is_parameter()) continue;
+          writer = id;
+          written = var;
+        }
+        continue;
+      }
       for (Symbol param : op.Input("Param")) {
         if (++num_updates <= kMaxNames) names.push_back(program.name(param));
       }
     }
+  }
+  if (num_updates == 0 && writer.valid()) {
+    return absl::StrCat("the program has no gradients that an optimizer reads: ",
+                        program.op(writer).DebugName(), " updates ", program.var(written).name(),
+                        " without one; optimizer.apply_gradients updates by gradients that are "
+                        "found, and --mode local_sgd averages parameters, whatever updates them");
   }
   if (num_updates == 0) {
     return "the program has no gradients that an optimizer reads: no op updates a parameter; was "
