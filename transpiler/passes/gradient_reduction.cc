@@ -39,15 +39,24 @@ std::string WhyNoneWasFound(const Program& program) {
   std::vector<absl::string_view> names;
   size_t num_updates = 0;
   OpTraits traits(program);
+  std::vector<bool> is_read(program.var_id_limit());
   OpId writer;
   VarId written;
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       if (!IsUpdate(traits, op)) {
-        for (Symbol name : op.output_args()) {
+        const auto param_of = [&](Symbol name) {
           const VarId var = program.block(block).Resolve(name);
-          if (writer.valid() || !var.valid() || !program.var(var).is_parameter()) continue;
+          return var.valid() && program.var(var).is_parameter() ? var : VarId();
+        };
+        for (Symbol name : op.input_args()) {
+          if (const VarId var = param_of(name); var.valid()) is_read[var.value()] = true;
+        }
+        for (Symbol name : op.output_args()) {
+          // A startup program writes what it has not read.
+          const VarId var = param_of(name);
+          if (writer.valid() || !var.valid() || !is_read[var.value()]) continue;
           writer = id;
           written = var;
         }
