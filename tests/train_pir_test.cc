@@ -230,13 +230,10 @@ TEST(PirModesTest, WrittenFilesAreNotRewrittenAgain) {
 }
 
 // The first loss on two ranks, in the order of ranks and steps.
-absl::StatusOr<std::vector<float>> TrainTwoRanks(absl::string_view model, const Program& main,
-                                                 const Program& startup) {
-  const std::string folder = absl::StrCat("tests/data/paddle3_", model, "/");
-  WEFT_ASSIGN_OR_RETURN(const Tensors init,
-                        LoadParams(folder + "init.params", folder + "persistables.txt"));
+absl::StatusOr<std::vector<float>> TrainTwoRanks(const std::string& feeds, const Tensors& init,
+                                                 const Program& main, const Program& startup) {
   RunInputs inputs;
-  WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(folder + "feeds.npz"));
+  WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(feeds));
   RunOptions options;
   options.kernels = &CpuKernels();
   options.nranks = 2;
@@ -251,6 +248,14 @@ absl::StatusOr<std::vector<float>> TrainTwoRanks(absl::string_view model, const 
   };
   WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
   return losses;
+}
+
+absl::StatusOr<std::vector<float>> TrainTwoRanks(absl::string_view model, const Program& main,
+                                                 const Program& startup) {
+  const std::string folder = absl::StrCat("tests/data/paddle3_", model, "/");
+  WEFT_ASSIGN_OR_RETURN(const Tensors init,
+                        LoadParams(folder + "init.params", folder + "persistables.txt"));
+  return TrainTwoRanks(folder + "feeds.npz", init, main, startup);
 }
 
 // Whose order a written file keeps.
@@ -408,6 +413,42 @@ TEST(PirModesTest, UnknownOpsInPlaceAreCopiedAndNotRewritten) {
     EXPECT_THAT(std::string(Transpile(options, programs).status().message()),
                 HasSubstr("op 11 (pd_op.new_): writes operands in place, and which ones is not "
                           "known"));
+  }
+}
+
+// Paddle 3.3.1 wrote the program, whose condition is the mean of the batch, and trained what
+// transpile makes of it, with two processes: the means of their losses. With conditions of all
+// ranks, they are also those of one device; without, ranks take different branches in the last
+// step.
+TEST(PirModesTest, RanksChooseBranchesByTheirOwnBatch) {
+  const std::string folder = "tests/data/branches/";
+  for (const bool exact : {false, true}) {
+    SCOPED_TRACE(exact);
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(folder + "main.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(folder + "startup.json"));
+    ProgramPair programs{&main, &startup};
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    if (exact) options.mode_flags["exact_loss"] = "on";
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
+    EXPECT_EQ(absl::c_any_of(result.notes,
+                             [](const std::string& note) {
+                               return absl::StrContains(note, "W706") &&
+                                      absl::StrContains(note, "; transpile --exact_loss makes it");
+                             }),
+              !exact);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Tensors init, ReadNpz(folder + "params.npz"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
+                              TrainTwoRanks(folder + "feeds.npz", init, main, startup));
+    const std::vector<double> expected = {1.1321445, 8.9621592, 8.0670910, 5.3809881,
+                                          exact ? 1.2446342 : 3.90502};
+    ASSERT_EQ(losses.size(), 2 * expected.size());
+    for (size_t step = 0; step < expected.size(); ++step) {
+      const double mean = (losses[step] + losses[expected.size() + step]) / 2;
+      EXPECT_NEAR(mean, expected[step], 1e-5 * expected[step]) << "step " << step;
+    }
   }
 }
 

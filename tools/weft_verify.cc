@@ -12,12 +12,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/runner.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/communication.h"
+#include "ops/analysis/device_placement.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/gradient_links.h"
 #include "ops/analysis/layout_guess.h"
@@ -355,6 +357,15 @@ std::string RanksText(const Scope& scope) {
   return absl::StrCat(*scope.nranks, *scope.nranks == 1 ? " rank" : " ranks");
 }
 
+// Whether updates may differ from the original because options of offloading say so.
+bool MayDifferOnPurpose(const Findings& findings, const std::vector<ConstProgramPair>& ranks) {
+  return IsOnTwoDevices(*ranks[0].main) &&
+         absl::c_any_of(findings.all(), [](const Finding& finding) {
+           const absl::string_view rule = finding.rule;
+           return rule == "W601" || rule == "W602";
+         });
+}
+
 void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ranks,
                const absl::optional<NumericReport>& numeric, const Scope& scope, bool short_lines) {
   for (const std::string& assumption : scope.assumptions) {
@@ -373,6 +384,11 @@ void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ra
     absl::StrAppend(&counts, counts.empty() ? "" : ", ", "the result differs from the original");
   }
   if (findings.HasErrors() || differs) {
+    if (MayDifferOnPurpose(findings, ranks)) {
+      std::printf(
+          "note: if transpile noted that it changed updates on purpose, as --offload states does, "
+          "--original must have the same change: docs/offload.md#optimizers\n");
+    }
     std::printf("wrong: %s\n", counts.c_str());
     return;
   }

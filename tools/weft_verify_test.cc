@@ -215,6 +215,25 @@ TEST(WeftVerifyTest, OutputOfTranspileIsVerified) {
               Ends(0, Clean("any number of ranks")));
 }
 
+TEST(WeftVerifyTest, UpdatesThatChangeOnPurposeAreComparedWithTheChangedOriginal) {
+  const std::string out = TestPath("states.pb"), startup = TestPath("states_startup.pb");
+  const std::string changed = TestPath("changed.pb");
+  const auto transpile = [](std::vector<std::string> args) {
+    args.insert(args.begin(), "tools/transpile");
+    return RunProcess(args);
+  };
+  const ProcessResult result =
+      transpile({"--mode", "optimizer_offload", "--offload", "states", "--nranks", "2",
+                 "--startup_in", kStartup, "--startup_out", startup, kMain, out});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.err, HasSubstr("--passes 'optimizer-offload{offload=states}'"));
+  EXPECT_THAT(Verify({out, "--startup", startup, "--original", kMain}),
+              Ends(1, HasSubstr("--original must have the same change: docs/offload.md")));
+  ASSERT_EQ(transpile({"--passes", "optimizer-offload{offload=states}", kMain, changed}).status, 0);
+  EXPECT_THAT(Verify({out, "--startup", startup, "--original", changed}),
+              Ends(0, Clean("2 ranks")));
+}
+
 TEST(WeftVerifyTest, FindingShowsRuleMessageBothOpsAndWhereToRead) {
   EXPECT_THAT(
       Verify({Racy()}),
@@ -338,7 +357,7 @@ TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {
   EXPECT_EQ(transpiled.status, 0);
   const std::string warning =
       "warning: W701: loss loss is no mean and no sum over the batch: op 2 (sqrt) makes it of m (a "
-      "partial mean)\n";
+      "partial mean); transpile --exact_loss makes it that of one device\n";
   EXPECT_EQ(transpiled.err, warning);
   EXPECT_THAT(Verify({out, "--nranks", "2", "--original", root, "--short"}),
               Ends(0, AllOf(HasSubstr(warning), EndsWith("; 1 warning\n"))));

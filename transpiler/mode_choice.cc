@@ -1,16 +1,20 @@
 #include "transpiler/mode_choice.h"
 
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
+#include "transpiler/modes.h"
 #include "transpiler/passes/facts.h"
 
 namespace weft {
 namespace {
 
+// For every program, or what most users want if they want its flags.
 struct Candidate {
   absl::string_view mode, what;
 };
@@ -21,6 +25,12 @@ constexpr Candidate kCandidates[] = {
     {"single_process_multi_thread", "several devices per trainer, gradients in one all-reduce"},
     {"multi_thread", "several devices per trainer, gradients in buckets or gathered"},
 };
+
+absl::Status CheckOther(absl::string_view mode, const TranspileOptions& options) {
+  TranspileOptions with_mode = options;
+  with_mode.mode = std::string(mode);
+  return CheckMode(with_mode);
+}
 
 }  // namespace
 
@@ -37,16 +47,29 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
   }
   std::string skipped;
   for (const Candidate& candidate : kCandidates) {
-    TranspileOptions with_mode = options;
-    with_mode.mode = std::string(candidate.mode);
-    const absl::Status status = CheckMode(with_mode);
+    const absl::Status status = CheckOther(candidate.mode, options);
     if (status.ok()) {
-      return ModeChoice{with_mode.mode, absl::StrCat(candidate.what, skipped)};
+      return ModeChoice{std::string(candidate.mode), absl::StrCat(candidate.what, skipped)};
     }
     absl::StrAppend(&skipped, "; ", status.message());
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--mode auto finds no mode for these flags", skipped, "; name one"));
+  std::vector<const Mode*> fitting;
+  for (const Mode& mode : Modes()) {
+    if (CheckOther(mode.name, options).ok()) fitting.push_back(&mode);
+  }
+  if (fitting.size() == 1) {
+    return ModeChoice{fitting[0]->name,
+                      absl::StrCat("no other mode reads these flags: ", fitting[0]->description)};
+  }
+  if (fitting.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--mode auto finds no mode for these flags", skipped, "; name one"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--mode auto: several modes read these flags: ",
+      absl::StrJoin(fitting, ", ",
+                    [](std::string* out, const Mode* mode) { absl::StrAppend(out, mode->name); }),
+      "; name one"));
 }
 
 }  // namespace weft

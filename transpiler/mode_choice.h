@@ -22,10 +22,12 @@ struct ModeChoice {
 //   local_sgd       if a flag is given that only it reads, such as k_steps
 //   single_process_multi_thread, multi_thread
 //                   likewise, such as devices
+//   any other       if it is the only one that reads all flags that are given, such as tables
 //
 // A mode that computes something else than one device is only taken for its flags. Reads
 // options.dialect, mode_flags, cluster and distributed_params; the result is the same for equal
-// programs and options. InvalidArgument if no mode reads all flags that are given. O(arguments).
+// programs and options. InvalidArgument if no mode reads all flags that are given, or if several of
+// the others do. O(arguments).
 absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs, const TranspileOptions& options);
 
 }  // namespace weft

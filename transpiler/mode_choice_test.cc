@@ -1,6 +1,7 @@
 #include "transpiler/mode_choice.h"
 
 #include <string>
+#include <utility>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -48,6 +49,32 @@ TEST(ModeChoiceTest, FlagOfOneModeChoosesItAndSaysWhyNotTheOther) {
   WEFT_ASSERT_OK_AND_ASSIGN(const ModeChoice choice, Choose(Step(), options));
   EXPECT_EQ(choice.mode, "local_sgd");
   EXPECT_THAT(choice.why, HasSubstr("mode grad_allreduce does not read --k_steps"));
+}
+
+TEST(ModeChoiceTest, FlagThatOneModeReadsChoosesIt) {
+  const std::pair<const char*, const char*> all[] = {
+      {"master_weights", "optimizer_offload"},
+      {"tables", "embedding_offload"},
+      {"async", "parameter_server"},
+
+      {"division", "singa_half"},
+  };
+  for (const auto& [flag, mode] : all) {
+    TranspileOptions options;
+    options.mode_flags[flag] = "1";
+    WEFT_ASSERT_OK_AND_ASSIGN(const ModeChoice choice, Choose(Step(), options));
+    EXPECT_EQ(choice.mode, mode);
+    EXPECT_THAT(choice.why, HasSubstr("no other mode reads these flags"));
+  }
+}
+
+TEST(ModeChoiceTest, FlagsThatSeveralOtherModesReadAreRefused) {
+  TranspileOptions options;
+  options.mode_flags["order"] = "early_start";
+  EXPECT_THAT(Choose(Step(), options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("several modes read these flags: optimizer_offload, "
+                                 "embedding_offload; name one")));
 }
 
 TEST(ModeChoiceTest, ProgramWithoutUpdatesIsLeft) {

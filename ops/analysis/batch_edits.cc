@@ -299,8 +299,10 @@ class InputEditFinder : public EditFinder {
     if (has_changed) return true;
     // Ops that write a state with the relation of their inputs.
     for (VarId var : TargetsOf(flow)) {
-      const OpId writer = writers_.at(var);
-      if (!needed.contains(writer)) continue;
+      const auto found = writers_.find(var);
+      // The condition of a block in a block.
+      if (found == writers_.end() || !needed.contains(found->second)) continue;
+      const OpId writer = found->second;
       std::vector<BatchRelation> inputs;
       for (Symbol name : program_.op(writer).input_args()) {
         const VarId in = program_.block(0).FindVar(name);

@@ -188,6 +188,22 @@ TEST_F(BatchEditsTest, ConditionsBehindTheLossAreDecidedAlike) {
               IsEmpty());
 }
 
+// Nothing is edited in blocks.
+TEST_F(BatchEditsTest, ConditionsInBlocksStay) {
+  EXPECT_THAT(Find("    Out=[e] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+                   "    Out=[k] = greater_than(X=[e], Y=[e])\n"
+                   "    Out=[r], Scope=[scopes] = conditional_block(Cond=[k], Input=[e, h]) "
+                   "{sub_block=block(1), is_scalar_condition=true}\n"
+                   "    Out=[loss] = mean(X=[h]) role=forward|loss\n",
+                   absl::nullopt,
+                   "  block 1 parent=0 {\n    var m : fp32[1]\n    var inner : bool[1]\n"
+                   "    Out=[m] = mean(X=[h])\n    Out=[inner] = greater_than(X=[m], Y=[e])\n"
+                   "    Out=[r], Scope=[scopes] = conditional_block(Cond=[inner], Input=[e]) "
+                   "{sub_block=block(2), is_scalar_condition=true}\n  }\n"
+                   "  block 2 parent=1 {\n    Out=[r] = scale(X=[e]) {scale=2.0}\n  }\n"),
+              IsEmpty());
+}
+
 TEST_F(BatchEditsTest, NumbersOfSamplesAreSummed) {
   const absl::StatusOr<Program> program = ParseProgramText(
       testing::BlockText("    var x : fp32[-1, 4] need_check_feed\n    var n : int64[]\n"

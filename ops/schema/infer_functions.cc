@@ -411,6 +411,13 @@ absl::StatusOr<Dims> SlicedDims(const InferContext& context, const Dims& x, cons
   for (size_t i = 0; i < axes.size(); ++i) {
     WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axes", axes[i], x.size()));
     if (steps[i] == 0) return context.AttrError(steps_attr, "steps that are not 0", "0");
+    if (dims[axis] != -1 && steps[i] < 0 && IsAmbiguousEnd(ends[i], x[axis])) {
+      return context.AttrError(
+          "ends",
+          absl::StrCat("-", x[axis],
+                       " or more, or an open end: behind that, Paddle 2.6 and 3 take others"),
+          absl::StrCat(ends[i]));
+    }
     if (dims[axis] != -1) dims[axis] = TakeSlice(starts[i], ends[i], steps[i], x[axis]).count;
   }
   std::vector<int64_t> decrease = attrs.Ints(decrease_attr);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 namespace weft {
 
@@ -12,12 +13,26 @@ struct SliceRange {
   int64_t count = 0;
 };
 
+// Whether an end with a negative step is before the first element, of any size. Paddle 2 writes an
+// open end as -1, Paddle 3 as the lowest number.
+inline bool IsOpenEnd(int64_t end) {
+  return end == -1 || end <= std::numeric_limits<int32_t>::min();
+}
+
+// Whether versions of Paddle take different elements with a negative step: 2.6 stops behind the
+// first element, 3.3 takes it, too.
+inline bool IsAmbiguousEnd(int64_t end, int64_t size) { return end < -size && !IsOpenEnd(end); }
+
 // Every `step`-th element from `start` to `end`, exclusive. Negative positions count from the
-// right, except an end of -1 with a negative step, which is before the first element. Both are cut
-// off at the ends of the dimension, which has `size` elements. `step` is not 0.
+// right, except open ends with a negative step. Both are cut off at the ends of the dimension,
+// which has `size` elements. `step` is not 0.
 inline SliceRange TakeSlice(int64_t start, int64_t end, int64_t step, int64_t size) {
   if (start < 0) start += size;
-  if (end < 0 && !(end == -1 && step < 0)) end = std::max<int64_t>(end + size, 0);
+  if (step < 0 && IsOpenEnd(end)) {
+    end = -1;
+  } else if (end < 0) {
+    end = std::max<int64_t>(end + size, 0);
+  }
   if (step > 0) {
     start = std::min(std::max<int64_t>(start, 0), size);
     end = std::min(end, size);
