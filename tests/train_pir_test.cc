@@ -361,8 +361,9 @@ TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
   const Findings findings = Verify({{&written, &written_startup}}, verify);
   EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
-                            TrainTwoRanks(written, written_startup));
-  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, TrainTwoRanks(main, startup));
+                            TrainTwoRanks("mlp_momentum", written, written_startup));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected,
+                            TrainTwoRanks("mlp_momentum", main, startup));
   EXPECT_EQ(losses, expected);
 }
 

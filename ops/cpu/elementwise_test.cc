@@ -242,21 +242,21 @@ TEST(MaskedFillTest, AllOperandsBroadcast) {
   const Tensor mask = Bools({true, false, true});
   WEFT_ASSERT_OK_AND_ASSIGN(
       auto out,
-      RunOp("masked_fill", {{"X", {x}}, {"Mask", {mask}}, {"Value", {value}}}, {}, {{"Out", 1}}));
-  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(7, 2, 7, 8, 5, 8));
+      RunOp("masked_fill", {{"x", {x}}, {"mask", {mask}}, {"value", {value}}}, {}, {{"out", 1}}));
+  EXPECT_THAT(Values<float>(out["out"][0]), ElementsAre(7, 2, 7, 8, 5, 8));
   WEFT_ASSERT_OK_AND_ASSIGN(auto back, RunOp("masked_fill_grad",
-                                             {{"X", {x}},
-                                              {"Mask", {mask}},
-                                              {"Value", {value}},
-                                              {"Out@GRAD", {Floats({2, 3}, {1, 2, 3, 4, 5, 6})}}},
-                                             {}, {{"X@GRAD", 1}, {"Value@GRAD", 1}}));
-  EXPECT_THAT(Values<float>(back["X@GRAD"][0]), ElementsAre(0, 2, 0, 0, 5, 0));
-  EXPECT_THAT(Values<float>(back["Value@GRAD"][0]), ElementsAre(4, 10));
+                                             {{"x", {x}},
+                                              {"mask", {mask}},
+                                              {"value", {value}},
+                                              {"out@GRAD", {Floats({2, 3}, {1, 2, 3, 4, 5, 6})}}},
+                                             {}, {{"x@GRAD", 1}, {"value@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(back["x@GRAD"][0]), ElementsAre(0, 2, 0, 0, 5, 0));
+  EXPECT_THAT(Values<float>(back["value@GRAD"][0]), ElementsAre(4, 10));
   EXPECT_THAT(
-      RunOp("masked_fill", {{"X", {x}}, {"Mask", {Bools({true, true})}}, {"Value", {value}}}, {},
-            {{"Out", 1}})
+      RunOp("masked_fill", {{"x", {x}}, {"mask", {Bools({true, true})}}, {"value", {value}}}, {},
+            {{"out", 1}})
           .status(),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Mask")));
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input mask")));
 }
 
 TEST(ElementwiseTest, GradientOfAnotherShapeIsAnError) {

@@ -151,10 +151,10 @@ struct MaskedGradient {
   }
 };
 
-// Out = Value where Mask holds, X elsewhere.
+// out = value where mask holds, x elsewhere.
 absl::StatusOr<Kernel> MaskedFill(OpKernel op) {
-  const In x = op.in("X"), mask = op.in("Mask"), value = op.in("Value");
-  const Out out = op.out("Out");
+  const In x = op.in("x"), mask = op.in("mask"), value = op.in("value");
+  const Out out = op.out("out");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = out(ctx).dims();
@@ -166,12 +166,12 @@ absl::StatusOr<Kernel> MaskedFill(OpKernel op) {
   });
 }
 
-// X@GRAD = Out@GRAD where Mask does not hold, Value@GRAD = Out@GRAD where it holds; 0 elsewhere,
+// x@GRAD = out@GRAD where mask does not hold, value@GRAD = out@GRAD where it holds; 0 elsewhere,
 // and summed over broadcast dimensions.
 absl::StatusOr<Kernel> MaskedFillGrad(OpKernel op) {
-  op.Ignore({"X", "Value"});
-  const In mask = op.in("Mask"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD"), dvalue = op.out("Value@GRAD");
+  op.Ignore({"x", "value"});
+  const In mask = op.in("mask"), dout = op.in("out@GRAD");
+  const Out dx = op.out("x@GRAD"), dvalue = op.out("value@GRAD");
   return op.Make(
       Floats(dout),
       [=, scratch = std::make_shared<Tensor>()](const KernelContext& ctx,

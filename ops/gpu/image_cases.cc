@@ -190,12 +190,12 @@ void AddGates(std::vector<OpCase>* cases) {
     mask.Resize(DType::kBool, of_mask);
     for (int64_t i = 0; i < mask.size(); ++i) mask.data<bool>()[i] = i % 3 == 1;
     AddWithGradient({"masked_fill",
-                     {{"X", {NumbersWithoutPattern(of_x, 10)}},
-                      {"Mask", {mask}},
-                      {"Value", {NumbersWithoutPattern(of_value, 11)}}},
+                     {{"x", {NumbersWithoutPattern(of_x, 10)}},
+                      {"mask", {mask}},
+                      {"value", {NumbersWithoutPattern(of_value, 11)}}},
                      {},
-                     {"Out"}},
-                    "Out", {"X", "Mask", "Value"}, {"X", "Value"}, cases);
+                     {"out"}},
+                    "out", {"x", "mask", "value"}, {"x", "value"}, cases);
   }
 }
 

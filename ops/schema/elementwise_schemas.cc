@@ -105,22 +105,22 @@ absl::Status InferLogicalNot(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
-// Mask and Value broadcast with X.
+// mask and value broadcast with x.
 absl::Status InferMaskedFill(InferContext& context, const TensorType& x) {
-  const TensorType *mask = context.Input("Mask"), *value = context.Input("Value");
+  const TensorType *mask = context.Input("mask"), *value = context.Input("value");
   if (mask == nullptr || value == nullptr) return absl::OkStatus();
   absl::optional<Dims> out;
   if (mask->dtype == DType::kBool) out = BroadcastDims(x.dims, mask->dims);
   if (!out.has_value()) {
-    return context.InputError("Mask", absl::StrCat("bool, of dimensions that broadcast with ",
-                                                   DimsToString(x.dims), " of X"));
+    return context.InputError("mask", absl::StrCat("bool, of dimensions that broadcast with ",
+                                                   DimsToString(x.dims), " of x"));
   }
   const absl::optional<Dims> all = BroadcastDims(*out, value->dims);
   if (!all.has_value()) {
-    return context.InputError("Value",
+    return context.InputError("value",
                               absl::StrCat("dimensions that broadcast with ", DimsToString(*out)));
   }
-  context.SetOutput("Out", {x.dtype, *all});
+  context.SetOutput("out", {x.dtype, *all});
   return absl::OkStatus();
 }
 
@@ -161,9 +161,9 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
               {{"Out", "Weight", "X", "Y"}, {"Out"}, {"X", "Y"}});
 
   AddWithGrad(schemas,
-              OpSchema("masked_fill", "Mask, Value, X -> Out")
-                  .Infer(InOrder({SameDType("X", "Value"), IfKnown("X", InferMaskedFill)})),
-              {{"Mask", "Value", "X"}, {"Out"}, {"Value", "X"}});
+              OpSchema("masked_fill", "mask, value, x -> out")
+                  .Infer(InOrder({SameDType("x", "value"), IfKnown("x", InferMaskedFill)})),
+              {{"mask", "value", "x"}, {"out"}, {"value", "x"}});
 
   for (const char* type :
        {"equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"}) {

@@ -160,7 +160,8 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                   .Attr("epsilon", 1e-5f)
                   .With(Trait::kRowSplittable)
                   .Infer(IfKnown("X", InferInstanceNorm)),
-              {{"SavedMean", "SavedVariance", "Scale", "X"}, {"Y"}, {"Bias", "Scale", "X"}},
+              // Paddle 3 gives it Bias, too.
+              {{"Bias", "SavedMean", "SavedVariance", "Scale", "X"}, {"Y"}, {"Bias", "Scale", "X"}},
               GradOfScaleAndBias(IfKnown("X", InferInstanceNorm)));
   AddWithGrad(schemas,
               OpSchema("affine_channel", "Bias, Scale, X -> Out")

@@ -179,7 +179,7 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
     pb::OpDesc::Attr* const shape = Add("shape", pb::INTS);
     for (const int64_t dim : type.dims) shape->add_ints(static_cast<int32_t>(dim));
   }
-  if (rule.pir == "1.gumbel_softmax_grad") WEFT_RETURN_IF_ERROR(AddTemperature(i));
+  if (rule.pir == "1.gumbel_softmax_grad") WEFT_RETURN_IF_ERROR(AddGumbelAttributes(i));
   if (rule.pir == "1.triu" || rule.pir == "1.triu_grad") Add("lower", pb::BOOLEAN)->set_b(false);
   if (rule.pir == "1.full") return AddFill(i);
   if (rule.desc == "assign_value") WEFT_RETURN_IF_ERROR(AddValues(i, attributes));
@@ -188,16 +188,19 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
   return absl::OkStatus();
 }
 
-// The gradient op has it in ProgramDesc alone.
-absl::Status DescAttributes::AddTemperature(uint32_t i) {
+// The gradient op has them in ProgramDesc alone.
+absl::Status DescAttributes::AddGumbelAttributes(uint32_t i) {
   const uint32_t forward = MakerOf(document_, OperandOf(document_, i, 0));
   if (forward == kNoOp || document_.op(forward).name != "1.gumbel_softmax") {
     return absl::OkStatus();
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
                         ReadAttributes(document_.op(forward).attrs));
-  const Attribute* const temperature = FindAttribute("temperature", attributes);
-  return temperature == nullptr ? absl::OkStatus() : Convert(*temperature, nullptr);
+  for (const char* const name : {"hard", "temperature"}) {
+    const Attribute* const attribute = FindAttribute(name, attributes);
+    if (attribute != nullptr) WEFT_RETURN_IF_ERROR(Convert(*attribute, nullptr));
+  }
+  return absl::OkStatus();
 }
 
 // A text as well where a float does not hold the value.

@@ -41,7 +41,7 @@ class DescAttributes {
   absl::StatusOr<Attribute> ValueAttribute(uint32_t maker) const;
   // Unimplemented for a constant of an integer type that a float does not hold.
   absl::Status CheckExact(ValueIndex value, const OperandRule& operand) const;
-  absl::Status AddTemperature(uint32_t op);
+  absl::Status AddGumbelAttributes(uint32_t op);
   absl::Status AddFill(uint32_t op);
   absl::Status AddValues(uint32_t op, const std::vector<Attribute>& attributes);
   // The same as numbers of any type, as set_value has them.

@@ -236,7 +236,6 @@ constexpr OpRow kRows[] = {
     {"1.huber_loss", "huber_loss", "input:X label:Y", "out:Out residual:Residual", ""},
     {"1.huber_loss_grad", "huber_loss_grad", "residual:Residual out_grad:Out@GRAD",
      "input_grad:X@GRAD label_grad:Y@GRAD", ""},
-    {"1.sequence_mask", "sequence_mask", "x:X max_len:@maxlen/INT|MaxLenTensor", "out:Y", ""},
     {"1.nll_loss", "nll_loss", "input:X label:Label weight:Weight?",
      "out:Out total_weight:Total_weight", ""},
     {"1.nll_loss_grad", "nll_loss_grad",

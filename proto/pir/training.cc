@@ -90,8 +90,10 @@ class Analysis {
       FollowSplit(i);
     } else if (name == "add_n" || name == "add") {
       FollowSum(i);
-    } else if (name == "concat") {
+    } else if (name == "concat" || name == "stack") {
       FollowConcat(i);
+    } else if (name == "flip") {
+      FollowFlip(i);
     } else if (name == "reshape") {
       FollowReshape(i);
     }
@@ -176,17 +178,26 @@ class Analysis {
     }
   }
 
-  // The gradient of a split is the concat of those of its parts, also where ops outside the table
-  // made some of them.
+  // The gradient of a flip is one.
+  void FollowFlip(uint32_t i) {
+    const ValueIndex grad = OperandOf(i, 0);
+    const ValueIndex primal = grad == kNoValue ? kNoValue : training_.primal[grad];
+    if (op(i).num_results == 0 || BaseName(MakerName(primal)) != "flip") return;
+    training_.primal[op(i).first_result] = OperandOf(MakerOf(primal), 0);
+  }
+
+  // The gradient of a split is the concat of those of its parts, that of an unbind their stack,
+  // also where ops outside the table made some of them.
   void FollowConcat(uint32_t i) {
     const ValueIndex list = OperandOf(i, 0);
     if (op(i).num_results == 0 || MakerName(list) != kCombineOp) return;
     const auto [known, is_new] = primal_of_concat_.emplace(list, kNoValue);
-    if (is_new) known->second = PrimalOfConcat(operands(MakerOf(list)));
+    const bool is_stack = BaseName(op(i).name) == "stack";
+    if (is_new) known->second = PrimalOfConcat(operands(MakerOf(list)), is_stack);
     if (known->second != kNoValue) training_.primal[op(i).first_result] = known->second;
   }
 
-  ValueIndex PrimalOfConcat(absl::Span<const Operand> parts) const {
+  ValueIndex PrimalOfConcat(absl::Span<const Operand> parts, bool is_stack) const {
     uint32_t split = kNoOp;  // takes apart the list that the forward op made
     for (size_t k = 0; k < parts.size(); ++k) {
       if (parts[k].value == kNoValue) return kNoValue;
@@ -200,7 +211,8 @@ class Analysis {
     if (split == kNoOp || op(split).num_results != parts.size()) return kNoValue;
     const ValueIndex whole = OperandOf(split, 0);
     const absl::string_view forward = BaseName(MakerName(whole));
-    const bool is_split = forward == "split" || forward == "split_with_num";
+    const bool is_split = is_stack ? forward == "unbind" || forward == "unstack"
+                                   : forward == "split" || forward == "split_with_num";
     return is_split ? OperandOf(MakerOf(whole), 0) : kNoValue;
   }
 
@@ -256,6 +268,11 @@ class Analysis {
     const uint32_t forward = MakerOf(training_.primal[grad]);
     const absl::string_view forward_name = forward == kNoOp ? "" : BaseName(op(forward).name);
     if (forward_name == BaseName(op(i).name)) {
+      training_.primal[result] = OperandOf(forward, 0);
+      return absl::OkStatus();
+    }
+    // Zeros.
+    if (forward_name == "sign" && BaseName(op(i).name) == "scale") {
       training_.primal[result] = OperandOf(forward, 0);
       return absl::OkStatus();
     }

@@ -146,6 +146,14 @@ def deformed(h):
                                                 mask=mask))
 
 
+def attention(h):
+    """Of queries, keys and values that are made together."""
+    queries, keys, values = paddle.unbind(
+        nn.Linear(4, 12)(rows(h)).reshape([-1, 2, 3, 2, 2]).transpose([2, 0, 3, 1, 4]))
+    weights = F.softmax(paddle.matmul(queries, keys, transpose_y=True) * 0.7)
+    return flat(paddle.matmul(weights, values))
+
+
 def penalty(function):
     """The squares of a gradient, whose gradients are those of a gradient."""
     return lambda h: h * 0.1 * paddle.mean(
@@ -242,6 +250,11 @@ MODELS = {
     "crop": lambda h: paddle.crop(h, [-1, 4], [0, 2]) * paddle.crop(h, [8, 4], [0, 1]),
     "meshgrid_grad": lambda h: h * paddle.meshgrid(h[0], h[1])[0],
     "unbind": lambda h: paddle.unbind(rows(h), 1)[0] * paddle.unbind(rows(h), 1)[1],
+    "attention": attention,
+    "unbind_tail": lambda h: paddle.unbind(paddle.tril(h.reshape([-1, 2, 2, 2])), 1)[1].transpose(
+        [0, 2, 1]).reshape([-1, 4]),
+    "flip_transposed": lambda h: flat(paddle.flip(rows(h).transpose([0, 2, 1]), [1])),
+    "sgn": lambda h: flat(rows(h).transpose([0, 2, 1]) * paddle.sgn(rows(h).transpose([0, 2, 1]))),
     "unstack": lambda h: paddle.unstack(rows(h), 1)[0] * 2,
     "flip": lambda h: paddle.flip(h, [1]) * h,
     "roll": lambda h: paddle.roll(h, 3, 1) * h,
