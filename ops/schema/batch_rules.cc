@@ -199,7 +199,9 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
     std::fill(out.relations.begin(), out.relations.end(), BatchRelation::Replicated());
     return out;
   }
-  const bool keeps_values = algebra == Algebra::kCast || algebra == Algebra::kCopy;
+  // Other sizes are the same booleans.
+  const bool is_of_bool = op.IntAttr("out_dtype") == paddle::framework::proto::VarType::BOOL;
+  const bool keeps_values = (algebra == Algebra::kCast && !is_of_bool) || algebra == Algebra::kCopy;
   if (keeps_values && inputs.size() == 1 && inputs[0].kind == BatchRelation::Kind::kShape) {
     std::fill(out.relations.begin(), out.relations.end(), inputs[0]);
     return out;

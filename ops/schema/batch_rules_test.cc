@@ -129,7 +129,7 @@ TEST(BatchRulesTest, PowersFollowSizesOfTheBatch) {
   const std::string vars =
       "var b : fp32[-1, 4]\nvar h : int32[2]\nvar r : int32[1]\nvar r2 : fp32[1]\n"
       "var s : fp32[1]\nvar u : fp32[1]\nvar p : fp32[1]\nvar y : fp32[1]\nvar i : int32[1]\n"
-      "var z : fp32[-1, 4]\nvar c : fp32[1]";
+      "var z : fp32[-1, 4]\nvar c : fp32[1]\nvar q : bool[2]";
   Check({
       {vars, "Out=[h] = shape(Input=[b])", BatchRelation::Shape(0)},
       {vars, "Out=[i] = slice(Input=[h]) {axes=ints[0], starts=ints[0], ends=ints[1]}", kSize},
@@ -137,6 +137,7 @@ TEST(BatchRulesTest, PowersFollowSizesOfTheBatch) {
        kReplicated},
       {vars, "Out=[i] = size(Input=[b])", kSize},
       {vars, "Out=[y] = cast(X=[r]) {in_dtype=2, out_dtype=5}", kSize},
+      {vars, "Out=[q] = cast(X=[h]) {in_dtype=2, out_dtype=0}", kUnrelated},
       // The sum of the losses by the number of samples.
       {vars, "Out=[y] = elementwise_div(X=[s], Y=[r2]) {axis=-1}", kMean},
       {vars, "Out=[y] = elementwise_mul(X=[p], Y=[r2]) {axis=-1}", kSum},

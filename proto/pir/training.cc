@@ -101,14 +101,28 @@ class Analysis {
   }
 
   // The op whose gradients a gradient op computes: it made what a gradient that comes in is of.
-  uint32_t ForwardOf(uint32_t i) const {
+  uint32_t ForwardOf(uint32_t i) {
     const absl::string_view forward = absl::StripSuffix(BaseName(op(i).name), "_grad");
     for (const Operand& operand : operands(i)) {
       if (operand.value == kNoValue || !depends_on_loss_[operand.value]) continue;
-      const uint32_t maker = MakerOf(training_.primal[operand.value]);
+      const uint32_t maker = MakerOf(PrimalOfOperand(operand.value));
       if (maker != kNoOp && BaseName(op(maker).name) == forward) return maker;
     }
     return kNoOp;
+  }
+
+  // That of a list of gradients, of parts of a list that 0.split takes apart, is that list.
+  ValueIndex PrimalOfOperand(ValueIndex value) {
+    if (MakerName(value) != kCombineOp) return training_.primal[value];
+    const auto [known, is_new] = primal_of_list_.emplace(value, kNoValue);
+    if (!is_new) return known->second;
+    for (const Operand& part : operands(MakerOf(value))) {
+      const ValueIndex primal = part.value == kNoValue ? kNoValue : training_.primal[part.value];
+      if (MakerName(primal) != kSplitOp) continue;
+      known->second = OperandOf(MakerOf(primal), 0);
+      break;
+    }
+    return known->second;
   }
 
   // Result "x_grad" is the gradient of operand "x", of the op itself or of its forward op.
@@ -388,7 +402,7 @@ class Analysis {
   // By list, which many ops may read: the summands that have gradients; what its elements are
   // summands of; what its elements together are the gradient of.
   absl::flat_hash_map<ValueIndex, std::vector<ValueIndex>> summands_;
-  absl::flat_hash_map<ValueIndex, ValueIndex> primal_of_sum_, primal_of_concat_;
+  absl::flat_hash_map<ValueIndex, ValueIndex> primal_of_sum_, primal_of_concat_, primal_of_list_;
   // By value: a gradient that an op scales or sums over ranks, whose result takes its place.
   std::vector<bool> goes_on_;
   // By value: gradients that updates read, and what these are computed from.

@@ -253,6 +253,8 @@ MODELS = {
     "attention": attention,
     "unbind_tail": lambda h: paddle.unbind(paddle.tril(h.reshape([-1, 2, 2, 2])), 1)[1].transpose(
         [0, 2, 1]).reshape([-1, 4]),
+    "unstack_transposed": lambda h: paddle.unstack(rows(h).transpose([0, 2, 1]), 1)[0] * 2 +
+                          paddle.unstack(rows(h).transpose([0, 2, 1]), 1)[3],
     "flip_transposed": lambda h: flat(paddle.flip(rows(h).transpose([0, 2, 1]), [1])),
     "sgn": lambda h: flat(rows(h).transpose([0, 2, 1]) * paddle.sgn(rows(h).transpose([0, 2, 1]))),
     "unstack": lambda h: paddle.unstack(rows(h), 1)[0] * 2,

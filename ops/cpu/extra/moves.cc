@@ -43,7 +43,9 @@ template <Repeats how>
 absl::StatusOr<Kernel> RepeatAllGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"X"});
-  const In dout = op.in(how == Repeats::kBroadcast ? "Out@GRAD" : "outputs@GRAD");
+  In dout = op.in("Out@GRAD");
+  if (how == Repeats::kMeshgrid && !dout) dout = op.in("outputs@GRAD");
+  if (!dout) return absl::InvalidArgumentError("input Out@GRAD: missing");
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);

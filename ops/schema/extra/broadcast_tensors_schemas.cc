@@ -1,6 +1,7 @@
 // Several tensors repeated to common dims.
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -49,9 +50,12 @@ void AddBroadcastTensorsSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("meshgrid", "X* -> Out*").Infer([](InferContext& context) {
     return InferMeshgrid(context, "Out");
   }));
-  schemas->Add(
-      OpSchema("meshgrid_grad", "X*, outputs@GRAD* -> X@GRAD*")
-          .Infer(GradOf([](InferContext& context) { return InferMeshgrid(context, "outputs"); })));
+  // Paddle 2 writes outputs@GRAD, Paddle 3 Out@GRAD.
+  schemas->Add(OpSchema("meshgrid_grad", "Out@GRAD*?, X*, outputs@GRAD*? -> X@GRAD*")
+                   .Infer(GradOf([](InferContext& context) -> absl::Status {
+                     WEFT_RETURN_IF_ERROR(InferMeshgrid(context, "Out"));
+                     return InferMeshgrid(context, "outputs");
+                   })));
 }
 
 }  // namespace weft
