@@ -618,6 +618,10 @@ TEST(BatchRulesTest, AssignedSlicesKeepShares) {
        "Out=[y] = set_value(Input=[b])" + first +
            ", shape=longs[1], values=scalars[{type: FLOAT64, r: 0.5}]}",
        kRows},
+      // The value has no dimension for the batch.
+      {vars,
+       "Out=[y] = set_value(Input=[b], ValueTensor=[bv])" + first + ", decrease_axes=longs[0]}",
+       kUnrelated},
       // Another value for each sample of one device.
       {vars, "Out=[y] = set_value(Input=[b], ValueTensor=[v])" + first + drop, kUnrelated},
       // Without the dropped axis, the shares of the value are not along that of the slice.

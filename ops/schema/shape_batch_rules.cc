@@ -181,8 +181,10 @@ void SetValue(BatchContext& c) {
   }
   // Dimensions of slice and value are counted from the right.
   int behind = static_cast<int>(dims->size()) - in.axis;
-  for (int64_t axis : c.attrs().Ints("decrease_axes")) {
-    behind -= BatchContext::Counted(axis, dims->size()) > in.axis ? 1 : 0;
+  for (int64_t value_axis : c.attrs().Ints("decrease_axes")) {
+    const int axis = BatchContext::Counted(value_axis, dims->size());
+    if (axis == in.axis) return;  // the value has no such dimension
+    behind -= axis > in.axis ? 1 : 0;
   }
   if (IsRepeatedOrShared(value, *values, behind)) c.SetAll(in);
 }

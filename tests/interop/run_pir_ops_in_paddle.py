@@ -10,13 +10,14 @@ PaddlePaddle 3.3 for the CPU.
 Two processes load the rewritten files of each model as they are, and communicate by Gloo, each with its
 half of every batch. Of each model, with the default options and with those that make its loss exact:
 
-- The loss of each process is that of the same rank in `weft run` (1e-4, relative).
+- The loss of each process is that of the same rank in `weft run` (1e-4, relative), unless an op draws.
 - Where `transpile` does not say that ranks compute something else than one device, the mean of both is
   the loss of one device (1e-4).
 
 Prints a table: "exact" counts models of which the second holds, "told" those where `transpile` says that
 it need not. Exit status 1 if anything failed, or if nothing ran.
 """
+import concurrent.futures
 import json
 import os
 import re
@@ -33,10 +34,13 @@ CONFIGURATIONS = [
 ]
 SECONDS = 120  # that a model may take
 TOLERANCE = 1e-4
-# Paddle's kernel of these differs from its own documentation, which weft follows unless told.
-QUIRKS = {"spectral"}
+# Paddle's kernels of these differ from its own documentation, which weft follows unless told.
+QUIRKS = {"hsigmoid", "spectral"}
 SKIPPED = {
-    "fold", "meshgrid", "qkv",  # an op has the size of the whole batch
+    # An op has the size of the whole batch.
+    "crop", "diag_grad", "draw_integers", "draw_normal", "fold", "meshgrid", "meshgrid_grad", "qkv",
+    "regions", "segments",
+    "loss_scaling",  # the last gradient of 1 is that of the scaled loss
     "nanmedian",  # Paddle cannot read the file that it has written: key 'D' not found
 }
 
@@ -97,6 +101,7 @@ class Ranks:
 
     def __init__(self):
         self._processes = []
+        self._readers = concurrent.futures.ThreadPoolExecutor(4)
 
     def train(self, folder):
         """[losses of the steps of rank 0, of rank 1]; or a message."""
@@ -121,19 +126,19 @@ class Ranks:
                 return answer["error"]
         return [answer["losses"] for answer in answers]
 
-    @staticmethod
-    def _answer(process):
-        import select
+    def _answer(self, process):
+        line = self._readers.submit(self._next_answer, process)
+        try:
+            return line.result(timeout=SECONDS)
+        except concurrent.futures.TimeoutError:
+            return {"error": "no result within %d seconds" % SECONDS}
 
-        while True:
-            ready, _, _ = select.select([process.stdout], [], [], SECONDS)
-            if not ready:
-                return {"error": "no result within %d seconds" % SECONDS}
-            line = process.stdout.readline()
-            if not line:
-                return {"error": "the process ended with %d" % process.wait()}
-            if line.startswith("{"):
+    @staticmethod
+    def _next_answer(process):
+        for line in process.stdout:  # ops print, too
+            if line.startswith('{"'):
                 return json.loads(line)
+        return {"error": "the process ended with %d" % process.wait()}
 
     def stop(self):
         for process in self._processes:
@@ -180,13 +185,14 @@ def run(transpile, weft, options, folder, model, ranks):
     for losses in (ours, theirs):
         if isinstance(losses, str):
             return "failed: " + losses
+    told = [line for line in done.stderr.splitlines() if re.match(r"(warning|note): W70", line)]
+    draws = any("W705" in line for line in told)  # Paddle draws other numbers than Weft
     difference = max(worst(theirs[rank], ours[rank]) for rank in range(2))
-    if not difference <= TOLERANCE:
+    if not draws and not difference <= TOLERANCE:
         return "failed: Paddle and Weft differ by %g" % difference
     with open(path("loss"), encoding="utf-8") as file:
         expected = [float(word) for word in file.read().split()]
     difference = worst([(a + b) / 2 for a, b in zip(*theirs)], expected)
-    told = [line for line in done.stderr.splitlines() if re.match(r"(warning|note): W70", line)]
     if told:
         return "told: %s (differs by %g)" % (told[0], difference)
     if not difference <= TOLERANCE:
