@@ -161,6 +161,9 @@ constexpr Case kCases[] = {
     // On two conditions; on one that nobody can follow.
     {"ls_two_conds", "W605", 4},
     {"ls_beyond_wrong", "W605", 3000000},
+    // Drops parts of the reduced gradient: the seed counts only if fix_seed says so.
+    {"drop_unfixed", "W310"},
+    {"drop_fixed", ""},
     // Sums the learning rate, too, where sums of gradients are wanted.
     {"summed_lr", "W601", 0, true},
 };

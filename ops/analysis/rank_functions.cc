@@ -266,8 +266,12 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     out.has_unknown_scale = true;
     if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
   }
-  if (recipe.algebra == Algebra::kRandom && !options_.IsOneRank() &&
-      op.IntAttr("seed").value_or(0) == 0) {
+  // Dropout takes its seed only if another attribute says so.
+  const bool may_ignore_seed =
+      recipe.schema != nullptr && recipe.schema->FindAttr("fix_seed") != nullptr;
+  const bool has_seed =
+      op.IntAttr("seed").value_or(0) != 0 && op.BoolAttr("fix_seed").value_or(!may_ignore_seed);
+  if (recipe.algebra == Algebra::kRandom && !options_.IsOneRank() && !has_seed) {
     out.placement = Placement::kLocal;
     out.is_gradient = out.is_summed = false;
   }

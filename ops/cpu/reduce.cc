@@ -41,17 +41,19 @@ void WalkElements(const OpAttrs& attrs, const Dims& x, const Body& body) {
 
 template <template <typename> class Op, typename T, typename To>
 void Reduce(const OpAttrs& attrs, const Tensor& x, std::vector<char>* scratch, Tensor* out) {
-  using A = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+  // Numbers become whole before they are added up.
+  using A = std::conditional_t<std::is_integral_v<T> || std::is_integral_v<To>, int64_t, double>;
   const int64_t results = out->size();
   scratch->resize(results * sizeof(A));
   A* sums = reinterpret_cast<A*>(scratch->data());
   std::fill_n(sums, results, Op<A>::Start());
   const T* from = x.data<T>();
-  if (Op<A>::kAdds && std::is_same_v<T, float> && results == 1) {
-    sums[0] = SumOf<T>(x.size(), [=](int64_t i) { return Op<A>::Of(from[i]); });
+  if (Op<A>::kAdds && std::is_same_v<T, float> && std::is_same_v<A, double> && results == 1) {
+    sums[0] = SumOf<T>(x.size(), [=](int64_t i) { return Op<A>::Of(static_cast<A>(from[i])); });
   } else {
-    WalkResults(attrs, x.dims(),
-                [&](int64_t i, int64_t j) { sums[j] = Op<A>::Join(sums[j], Op<A>::Of(from[i])); });
+    WalkResults(attrs, x.dims(), [&](int64_t i, int64_t j) {
+      sums[j] = Op<A>::Join(sums[j], Op<A>::Of(static_cast<A>(from[i])));
+    });
   }
   const double n = results == 0 ? 0 : static_cast<double>(x.size()) / results;
   To* to = out->data<To>();

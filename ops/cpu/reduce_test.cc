@@ -1,5 +1,7 @@
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -21,6 +23,17 @@ absl::StatusOr<Tensor> Mean(const Tensor& x, const AttrValues& attrs) {
   auto out = RunOp("reduce_mean", {{"X", {x}}}, attrs, {{"Out", 1}});
   if (!out.ok()) return out.status();
   return (*out)["Out"][0];
+}
+
+// As Paddle 2.6.2 and 3.3.1 do.
+TEST(ReduceSumTest, NumbersBecomeWholeBeforeTheyAreAddedUp) {
+  for (const auto& [dim, expected] :
+       {std::pair<Ints, std::vector<int64_t>>{{1}, {1, -1}}, {{0}, {0, 0, 0}}}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        auto out, RunOp("reduce_sum", {{"X", {Floats({2, 3}, {0.9, 0.9, 1.9, -0.9, -1.9, 0.9})}}},
+                        {{"dim", dim}, {"in_dtype", 5}, {"out_dtype", 3}}, {{"Out", 1}}));
+    EXPECT_EQ(Values<int64_t>(out["Out"][0]), expected);
+  }
 }
 
 TEST(ReduceMeanTest, OverAllDimensionsGivesAScalar) {

@@ -40,28 +40,30 @@ template <template <typename> class Op>
 absl::StatusOr<Kernel> Forward(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.Make(AllTypesButHalf(x),
-                 [=, attrs = op.attrs(), scratch = std::make_shared<Tensor>()](
-                     const KernelContext& ctx, auto zero) -> absl::Status {
-                   using T = decltype(zero);
-                   using A = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
-                   const Dims& dims = x(ctx).dims();
-                   const int64_t results = out(ctx).size();
-                   const double n = results == 0 ? 0 : static_cast<double>(x(ctx).size()) / results;
-                   const auto reduce = [&](auto* to) {
-                     using To = std::decay_t<decltype(*to)>;
-                     return ReduceTo(ctx, dims, KeptDims(attrs, dims), Op<A>::Start(),
-                                     LoadOf<T, A, Op<A>>{{}, x.data<T>(ctx)}, JoinOf<A, Op<A>>(),
-                                     ScratchLike(x(ctx), scratch.get()),
-                                     StoreEnd<To, A, Op<A>>{n, to});
-                   };
-                   const DType to = out(ctx).dtype();
-                   if (to == x(ctx).dtype()) return reduce(out.data<T>(ctx));
-                   if (to == DType::kInt64) return reduce(out.data<int64_t>(ctx));
-                   return absl::UnimplementedError(
-                       absl::StrCat("attribute out_dtype: no kernel that gives ", DTypeName(to),
-                                    " for ", DTypeName(x(ctx).dtype())));
-                 });
+  return op.Make(
+      AllTypesButHalf(x),
+      [=, attrs = op.attrs(), scratch = std::make_shared<Tensor>()](const KernelContext& ctx,
+                                                                    auto zero) -> absl::Status {
+        using T = decltype(zero);
+        const Dims& dims = x(ctx).dims();
+        const int64_t results = out(ctx).size();
+        const double n = results == 0 ? 0 : static_cast<double>(x(ctx).size()) / results;
+        const auto reduce = [&](auto* to) {
+          using To = std::decay_t<decltype(*to)>;
+          // Numbers become whole before they are added up.
+          using A =
+              std::conditional_t<std::is_integral_v<T> || std::is_integral_v<To>, int64_t, double>;
+          return ReduceTo(ctx, dims, KeptDims(attrs, dims), Op<A>::Start(),
+                          LoadOf<T, A, Op<A>>{{}, x.data<T>(ctx)}, JoinOf<A, Op<A>>(),
+                          ScratchLike(x(ctx), scratch.get()), StoreEnd<To, A, Op<A>>{n, to});
+        };
+        const DType to = out(ctx).dtype();
+        if (to == x(ctx).dtype()) return reduce(out.data<T>(ctx));
+        if (to == DType::kInt64) return reduce(out.data<int64_t>(ctx));
+        return absl::UnimplementedError(absl::StrCat("attribute out_dtype: no kernel that gives ",
+                                                     DTypeName(to), " for ",
+                                                     DTypeName(x(ctx).dtype())));
+      });
 }
 
 // X@GRAD of an element, given its result, the gradient of that, and the number of its elements.

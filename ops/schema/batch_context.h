@@ -74,6 +74,10 @@ class BatchContext {
   absl::optional<Dims> DimsOfOutput(size_t i) const {
     return DimsOf(op_.output_args().subspan(i, 1));
   }
+  bool IsFloatIn() const {
+    const absl::optional<DType> in = DTypeOf(op_.input_args());
+    return in.has_value() && IsFloating(*in);
+  }
   bool IsFloatOut() const {
     const absl::optional<DType> out = DTypeOf(op_.output_args());
     return out.has_value() && IsFloating(*out);

@@ -603,6 +603,16 @@ TEST(BatchRulesTest, IndicesAlongOtherDimensionsKeepShares) {
   });
 }
 
+// Numbers of a share that become whole are no multiples of those of one device.
+TEST(BatchRulesTest, SumsOfNumbersThatBecomeWholeAreUnrelated) {
+  const std::string vars = "var b : fp32[-1, 4]\nvar bi : bool[-1, 4]\nvar i : int64[4]";
+  const std::string rows = " {dim=ints[0], keep_dim=false, reduce_all=false";
+  Check({
+      {vars, "Out=[i] = reduce_sum(X=[b])" + rows + ", in_dtype=5, out_dtype=3}", kUnrelated},
+      {vars, "Out=[i] = reduce_sum(X=[bi])" + rows + ", in_dtype=0, out_dtype=3}", kSum},
+  });
+}
+
 TEST(BatchRulesTest, AssignedSlicesKeepShares) {
   const std::string vars =
       "var b : fp32[-1, 4, 8]\nvar y : fp32[-1, 4, 8]\nvar w : fp32[1, 8]\nvar w8 : fp32[8]\n"

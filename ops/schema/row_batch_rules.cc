@@ -98,6 +98,8 @@ BatchRun Reduced(Reduces what, const char* dims_attr, const char* all_attr, cons
     if (!has_batch) {
       return c.SetAll(BatchRelation::Sharded(in.axis - (c.attrs().Bool(keep_attr) ? 0 : before)));
     }
+    // Multiples of numbers that become whole before they are added up are no multiples of the sum.
+    if (c.IsFloatIn() && !c.IsFloatOut()) return;
     // A mean of integers is rounded.
     if (what == Reduces::kMean && c.IsFloatOut()) c.SetAll(BatchRelation::Partial());
     if (what == Reduces::kSum) c.SetAll(BatchRelation::PartialSum());
