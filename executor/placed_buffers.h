@@ -15,8 +15,8 @@ struct PlacedBuffer {
   std::vector<int64_t> offsets;  // of these in the buffer, in bytes
 };
 
-// The buffers that one coalesce_tensor of the root block makes, without values, of variables that no
-// other one has, all of them of known types. O(plan).
+// The buffers that one coalesce_tensor of the root block makes, without values, of variables that
+// no other one has, all of them of known types. O(plan).
 std::vector<PlacedBuffer> FindPlacedBuffers(const StepResources& resources, const StepTypes& types);
 
 }  // namespace weft

@@ -99,7 +99,10 @@ TEST(ExporterTest, RefusesWhatHasNoForm) {
     return std::string(Edit("fit_a_line/main.json").InsertAfter(10, {op}).status().message());
   };
   EXPECT_THAT(error(InPlace("c_allgather", "fc_0.w_0@GRAD")),
-              HasSubstr("op 11 (c_allgather): a pass has inserted this op, and it has no form"));
+              HasSubstr("op 11 (c_allgather): a pass has inserted this op, which Paddle 3 does not "
+                        "have; pass registered-ops"));
+  EXPECT_THAT(error(InPlace("memcpy_h2d", "fc_0.w_0@GRAD")),
+              HasSubstr("op 11 (memcpy_h2d): a pass has inserted this op, and it has no form"));
   {
     Edit edit("fit_a_line/main.json");
     pb::OpDesc square = edit.program().op(edit.op(3)).ToProto();
