@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Paddle 3 trains small programs of its own format, PIR, as Weft rewrites them, one for each op.
+"""Paddle 3 trains small programs of its own format, PIR, as Weft rewrites them.
 
 usage: run_pir_ops_in_paddle.py TRANSPILE WEFT OPS.tar.xz...
 
@@ -34,7 +34,7 @@ CONFIGURATIONS = [
 ]
 SECONDS = 120  # that a model may take
 TOLERANCE = 1e-4
-# Paddle's kernels of these differ from its own documentation, which weft follows unless told.
+# What Paddle's CPU kernels of these compute, weft run computes only if told.
 QUIRKS = {"hsigmoid", "spectral"}
 SKIPPED = {
     # An op has the size of the whole batch.
