@@ -30,7 +30,8 @@ ViewOf AssignedView(const OpAttrs& attrs) {
         return axis == static_cast<int64_t>(d) ||
                axis + static_cast<int64_t>(x.size()) == static_cast<int64_t>(d);
       });
-      if (drops) continue;
+      // Without an element there, the slice is empty.
+      if (drops && whole.extents[d] != 0) continue;
       view.extents.push_back(whole.extents[d]);
       view.strides.push_back(whole.strides[d]);
     }

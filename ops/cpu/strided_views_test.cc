@@ -86,6 +86,20 @@ TEST(SliceTest, AnAxisThatIsLeftOutHasOneElement) {
                        "attribute decrease_axis: expected axes of one element, found [2, 2]"));
 }
 
+// It wrote behind the tensor.
+TEST(SetValueTest, EmptySlicesOfADroppedAxisWriteNothing) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("set_value", {{"Input", {Floats({1, 3}, {1, 2, 3})}}},
+                                            {{"axes", std::vector<int64_t>{0}},
+                                             {"starts", std::vector<int64_t>{1}},
+                                             {"ends", std::vector<int64_t>{2}},
+                                             {"steps", std::vector<int64_t>{1}},
+                                             {"decrease_axes", std::vector<int64_t>{0}},
+                                             {"shape", std::vector<int64_t>{1}},
+                                             {"values", std::vector<Scalar>{9.0}}},
+                                            {{"Out", 1}}));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(1, 2, 3));
+}
+
 // As Paddle writes numbers that are not computed.
 TEST(SetValueTest, ValuesMayBeAnAttribute) {
   const auto run = [](const std::vector<Scalar>& values, const std::vector<int64_t>& shape) {
