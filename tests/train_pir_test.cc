@@ -116,6 +116,7 @@ TEST_P(TrainPirTest, LossesAreThoseOfPaddle) {
   if (TheCase().ranks > 1) {
     WEFT_ASSERT_OK(Rewrite(&main, &startup));
     options.original = {&main_before, &startup_before};
+    options.ordered_by_data = true;
   }
   const Findings findings = Verify({{&main, &startup}}, options);
   EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;

@@ -172,6 +172,8 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
   if (options.in_turn) verify.averaging = AveragingSchedule::InTurn();
   verify.original = programs.Original();
   if (programs.server.has_value()) verify.server = &*programs.server;
+  verify.ordered_by_data = absl::c_any_of(
+      programs.mains, [](const auto& main) { return pir::ImportOf(*main) != nullptr; });
   return verify;
 }
 

@@ -95,6 +95,7 @@ constexpr Rule kRules[] = {
      "workers and servers disagree on what they exchange"},
     {"W517", Layer::kAcrossRanks, Severity::kError,
      "rows of the next step prefetched by ids that are not fed"},
+    {"W518", Layer::kAcrossRanks, Severity::kError, "collectives that nothing orders"},
     {"W601", Layer::kEquivalence, Severity::kError, "parameter update differs from the original"},
     {"W602", Layer::kEquivalence, Severity::kError, "state differs from the original"},
     {"W603", Layer::kEquivalence, Severity::kError, "persistable variable of the original missing"},

@@ -26,6 +26,7 @@
 #include "transpiler/verify/block_conditions.h"
 #include "transpiler/verify/call_sequences.h"
 #include "transpiler/verify/collectives.h"
+#include "transpiler/verify/data_order.h"
 #include "transpiler/verify/devices.h"
 #include "transpiler/verify/equivalence.h"
 #include "transpiler/verify/option_flows.h"
@@ -202,6 +203,12 @@ class Verifier {
     };
     // The other layers rely on the first.
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
+    if (options_.ordered_by_data && Runs(Layer::kAcrossRanks) && nranks.value_or(2) > 1) {
+      CheckDataOrder(*programs.main, {rank, false}, &collectives);
+      if (programs.startup != nullptr) {
+        CheckDataOrder(*programs.startup, {rank, true}, &collectives);
+      }
+    }
     findings->Append(collectives);
     findings->Append(values);
     for (const auto& [group, params] : ParamsOfGroups()) {

@@ -46,6 +46,11 @@ struct VerifyOptions {
   FeedLayouts feeds;
   // Variables that the user reads after each step, besides those that fetch ops name.
   std::vector<std::string> fetched;
+  // The executor orders ops by data alone, and the collectives of each block by their places, as
+  // Paddle 3 does with PIR: whether all ranks call collectives in one order is checked (W518). For
+  // programs as their file has them; a rewritten one gets the order that it lacks when it is
+  // written (proto/pir/exporter.h).
+  bool ordered_by_data = false;
   // The program of the parameter servers of a program for workers; null: there are none.
   const Program* server = nullptr;
   // The programs before the rewrite; null disables layer kEquivalence.

@@ -74,7 +74,9 @@ absl::StatusOr<RuleText> ParseRuleText(absl::string_view text) {
       {"original startup", &rule.original_startup}};
   std::string* program = &rule.main;
   for (absl::string_view line : lines) {
-    if (absl::ConsumePrefix(&line, "## ")) {
+    if (line == "## ordered by data") {
+      rule.is_ordered_by_data = true;
+    } else if (absl::ConsumePrefix(&line, "## ")) {
       const auto found = programs.find(line);
       if (found == programs.end()) {
         return absl::InvalidArgumentError(absl::StrCat("unexpected heading: ", line));
@@ -114,6 +116,7 @@ absl::StatusOr<Findings> VerifyExample(const RuleText& rule) {
 
   VerifyOptions options;
   options.nranks = 2;
+  options.ordered_by_data = rule.is_ordered_by_data;
   options.server = Pointer(server);
   options.original = {Pointer(original), Pointer(original_startup)};
   std::vector<ConstProgramPair> ranks = {{Pointer(main), Pointer(startup)}};

@@ -19,7 +19,8 @@
 //
 // The first program is a main program for 2 ranks. Headings name the others: its `startup` program;
 // `rank 1` and `rank 1 startup`, if ranks differ; `server`, of parameter servers; `original` and
-// `original startup`, with which layer 6 compares.
+// `original startup`, with which layer 6 compares. Heading `ordered by data` has no program: the
+// example is for an executor that orders ops so (VerifyOptions).
 #ifndef WEFT_TRANSPILER_VERIFY_TESTING_RULE_TEXT_H_
 #define WEFT_TRANSPILER_VERIFY_TESTING_RULE_TEXT_H_
 
@@ -34,6 +35,7 @@ namespace weft::testing {
 struct RuleText {
   std::string heading;  // "W507 error: TITLE"
   std::string why, fix;
+  bool is_ordered_by_data = false;
   // Program texts; may be empty, in which case rank 1 runs those of rank 0.
   std::string main, startup, rank1, rank1_startup, server, original, original_startup;
 

@@ -1,0 +1,136 @@
+#include "transpiler/verify/data_order.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/communication.h"
+#include "proto/pir/importer.h"
+
+namespace weft {
+namespace {
+
+// Calls are the collectives of a block and its ops with collectives in their blocks, numbered from
+// 1 in the order of the program. They have one order on all ranks if each follows the one before
+// it.
+class DataOrderChecker {
+ public:
+  DataOrderChecker(const Program& program, ProgramRef ref, Findings* findings)
+      : program_(program),
+        import_(pir::ImportOf(program)),
+        communications_(program),
+        reporter_(ref, findings),
+        communicates_(program.num_blocks()) {}
+
+  void Check() {
+    // Blocks have greater numbers than those around them.
+    for (int block = program_.num_blocks() - 1; block >= 0; --block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        if (IsCollective(op) || HoldsCollectives(op)) communicates_[block] = true;
+      }
+    }
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      if (communicates_[block]) CheckBlock(block);
+    }
+  }
+
+ private:
+  // The greatest call that ops wait for which have accessed a variable.
+  struct Access {
+    int of_writer = 0, of_all = 0;
+  };
+
+  bool IsCollective(const Op& op) { return communications_.Of(op) != Communication::kNone; }
+
+  bool HoldsCollectives(const Op& op) const {
+    const std::vector<int> blocks = op.SubBlocks();
+    return std::any_of(blocks.begin(), blocks.end(),
+                       [this](int block) { return communicates_[block]; });
+  }
+
+  // Both branches are one op of PIR.
+  bool AreOneOp(const Op& a, const Op& b) const {
+    if (import_ == nullptr) return false;
+    const std::vector<uint32_t>& ops = import_->op_of_id;
+    return std::max(a.id().value(), b.id().value()) < ops.size() &&
+           ops[a.id().value()] == ops[b.id().value()];
+  }
+
+  // Appends what an op accesses, and ops in its blocks do outside of these.
+  void CollectArgs(const Op& op, std::vector<Symbol>* reads, std::vector<Symbol>* writes) const {
+    for (Symbol arg : op.input_args()) AddName(arg, reads);
+    for (Symbol arg : op.output_args()) AddName(arg, writes);
+    for (int number : op.SubBlocks()) {
+      const Block block = program_.block(number);
+      const size_t first_read = reads->size(), first_write = writes->size();
+      for (OpId id : block.ops()) CollectArgs(program_.op(id), reads, writes);
+      const auto is_local = [&](Symbol arg) { return block.FindVar(arg).valid(); };
+      reads->erase(std::remove_if(reads->begin() + first_read, reads->end(), is_local),
+                   reads->end());
+      writes->erase(std::remove_if(writes->begin() + first_write, writes->end(), is_local),
+                    writes->end());
+    }
+  }
+
+  void AddName(Symbol arg, std::vector<Symbol>* names) const {
+    if (program_.name(arg) != kEmptyVarName) names->push_back(arg);
+  }
+
+  void CheckBlock(int block) {
+    absl::flat_hash_map<Symbol, Access> accesses;
+    OpId last_call, last_collective;
+    int calls = 0, of_last_collective = 0;
+    std::vector<Symbol> reads, writes;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      reads.clear();
+      writes.clear();
+      CollectArgs(op, &reads, &writes);
+      int awaited = 0;
+      for (Symbol arg : reads) awaited = std::max(awaited, accesses[arg].of_writer);
+      for (Symbol arg : writes) awaited = std::max(awaited, accesses[arg].of_all);
+      const bool is_collective = IsCollective(op);
+      if (is_collective) awaited = std::max(awaited, of_last_collective);
+      if (is_collective || HoldsCollectives(op)) {
+        const bool is_new = !last_call.valid() || !AreOneOp(op, program_.op(last_call));
+        if (is_new && awaited < calls) Report(op, program_.op(last_call));
+        calls += is_new ? 1 : 0;
+        awaited = calls;
+        last_call = id;
+      }
+      if (is_collective) of_last_collective = calls;
+      for (Symbol arg : reads) {
+        int& of_all = accesses[arg].of_all;
+        of_all = std::max(of_all, awaited);
+      }
+      for (Symbol arg : writes) accesses[arg] = {awaited, awaited};
+    }
+  }
+
+  void Report(const Op& op, const Op& before) {
+    const auto text = [this](const Op& one) {
+      return absl::StrCat(one.DebugName(), HoldsCollectives(one) ? " with collectives inside" : "");
+    };
+    reporter_.Add("W518", op.id(), "",
+                  absl::StrCat(text(op), ": expected to depend on data of ", text(before),
+                               ", found nothing that orders them"),
+                  before.id());
+  }
+
+  const Program& program_;
+  const pir::Import* const import_;  // null: not of PIR
+  Communications communications_;
+  Reporter reporter_;
+  std::vector<bool> communicates_;  // by block
+};
+
+}  // namespace
+
+void CheckDataOrder(const Program& program, ProgramRef ref, Findings* findings) {
+  DataOrderChecker(program, ref, findings).Check();
+}
+
+}  // namespace weft
