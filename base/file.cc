@@ -53,7 +53,8 @@ absl::StatusOr<FileBytes> Map(int fd, size_t size) {
   if (data == MAP_FAILED) return SystemError("cannot map the file");
   std::shared_ptr<const void> owner(data,
                                     [size](const void* p) { munmap(const_cast<void*>(p), size); });
-  return FileBytes{std::move(owner), absl::string_view(static_cast<const char*>(data), size)};
+  return FileBytes{std::move(owner), absl::string_view(static_cast<const char*>(data), size),
+                   /*is_mapped=*/true};
 }
 
 absl::StatusOr<FileBytes> ReadToEnd(int fd, size_t max_bytes) {
@@ -219,6 +220,13 @@ void ForgetTemporaryFile(int slot) {
 }
 
 }  // namespace
+
+void FileBytes::Unload() const {
+  if (!is_mapped) return;
+  const auto* const begin = static_cast<const char*>(owner.get());
+  // The pages equal the file's, as nobody writes to them.
+  madvise(const_cast<char*>(begin), bytes.data() + bytes.size() - begin, MADV_DONTNEED);
+}
 
 absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes) {
   const bool is_stdin = path == "-";

@@ -16,6 +16,11 @@ namespace weft {
 struct FileBytes {
   std::shared_ptr<const void> owner;
   absl::string_view bytes;
+  bool is_mapped = false;
+
+  // Gives the memory that a mapped file takes in the process back. Who reads the bytes later gets
+  // them from the system's cache, or from the disk: a page fault every few pages.
+  void Unload() const;
 };
 
 // Reads a file; "-" is standard input. Maps a regular file, which nobody may shorten meanwhile.

@@ -68,6 +68,27 @@ TEST_F(FileTest, EmptyFileIsReadAsNoBytes) {
   EXPECT_THAT(file.bytes, IsEmpty());
 }
 
+// Also if it is gone from the directory.
+TEST_F(FileTest, UnloadedBytesAreReadAgain) {
+  const std::string bytes(3 << 20, 'w');
+  WEFT_ASSERT_OK(WriteFile(Path("f"), bytes));
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes file, ReadFile(Path("f")));
+  ASSERT_EQ(unlink(Path("f").c_str()), 0);
+  const auto resident = [] {
+    int64_t pages = 0, mapped = 0;
+    std::ifstream("/proc/self/statm") >> pages >> mapped;
+    return mapped * sysconf(_SC_PAGESIZE);
+  };
+  const int64_t before = resident();
+  file.Unload();
+  EXPECT_LT(resident(), before - (2 << 20));
+  EXPECT_TRUE(file.bytes == bytes);
+  FileBytes memory;
+  memory.bytes = bytes;
+  memory.Unload();
+  EXPECT_TRUE(memory.bytes == file.bytes);
+}
+
 TEST_F(FileTest, TargetStaysUntilCommit) {
   WEFT_ASSERT_OK(WriteFile(Path("f"), "old"));
   {

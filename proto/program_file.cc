@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/file.h"
+#include "base/free_memory.h"
 #include "base/status_macros.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
@@ -77,8 +78,7 @@ absl::StatusOr<Program> ParsePir(const FileBytes& file) {
         "expected a program of Paddle 3, which begins with {\"base_code\":{\"magic\":\"pir\"; "
         "tools/paddle/export_program.py writes one");
   }
-  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const pir::Document> document,
-                        pir::Document::Parse(file.owner, file.bytes));
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const pir::Document> document, pir::Document::Parse(file));
   return pir::ImportProgram(std::move(document));
 }
 
@@ -115,6 +115,9 @@ absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
                                               " that can be read again"));
   }
   if (serialized.pieces.empty()) serialized.pieces = {text};
+  // What serializing took, before the bytes of a file that was read come back into memory.
+  constexpr size_t kLarge = 4 << 20;
+  if (format == ProgramFormat::kPir && serialized.size >= kLarge) ReturnFreeMemory();
   WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(output.path));
   WEFT_RETURN_IF_ERROR(file.Write(serialized.pieces));
   WEFT_RETURN_IF_ERROR(file.Sync());

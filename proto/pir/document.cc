@@ -19,7 +19,7 @@ std::string Document::DebugName(uint32_t op) const {
 }
 
 absl::string_view Document::IdText(const Operand& operand) const {
-  const absl::string_view text = bytes_.substr(operand.id_begin);
+  const absl::string_view text = bytes().substr(operand.id_begin);
   size_t size = 0;
   while (size < text.size() && (text[size] == '-' || absl::ascii_isdigit(text[size]))) ++size;
   return text.substr(0, size);

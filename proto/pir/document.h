@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/file.h"
 
 namespace weft::pir {
 
@@ -103,16 +104,13 @@ class Document {
  public:
   // Reads a file and checks what Paddle's loader does not: the format's version; that every id is
   // made once, before it is used, and in a block around the use. InvalidArgument, naming the byte
-  // or the op, otherwise. `owner` keeps the bytes alive, which must not change. O(bytes) time and
-  // memory.
-  static absl::StatusOr<std::shared_ptr<const Document>> Parse(std::shared_ptr<const void> owner,
-                                                               absl::string_view bytes);
+  // or the op, otherwise. The bytes must not change. O(bytes) time and memory.
+  static absl::StatusOr<std::shared_ptr<const Document>> Parse(FileBytes file);
   // With a copy of the bytes.
   static absl::StatusOr<std::shared_ptr<const Document>> Parse(std::string bytes);
 
-  absl::string_view bytes() const { return bytes_; }
-  // Keeps bytes() alive.
-  const std::shared_ptr<const void>& owner() const { return owner_; }
+  absl::string_view bytes() const { return file_.bytes; }
+  const FileBytes& file() const { return file_; }
   // False: a model for inference, in which nothing is persistable.
   bool trainable() const { return trainable_; }
 
@@ -181,14 +179,14 @@ class Document {
     Piece type;
     uint32_t op, index;
   };
-  absl::string_view TextOf(Piece piece) const { return bytes_.substr(piece.begin, piece.size); }
+  absl::string_view TextOf(Piece piece) const { return bytes().substr(piece.begin, piece.size); }
   Piece PieceOf(absl::string_view text) const {
     if (text.empty()) return {};
-    return {static_cast<uint32_t>(text.data() - bytes_.data()), static_cast<uint32_t>(text.size())};
+    return {static_cast<uint32_t>(text.data() - bytes().data()),
+            static_cast<uint32_t>(text.size())};
   }
 
-  std::shared_ptr<const void> owner_;
-  absl::string_view bytes_;
+  FileBytes file_;
   bool trainable_ = false;
   std::vector<OpRecord> ops_;
   absl::flat_hash_map<uint32_t, Regions> regions_;  // by op

@@ -62,8 +62,8 @@ class DocumentReader {
     constexpr absl::string_view kLeastOp = R"({"#":"","A":0},)", kLeastOperand = R"({"%":0},)",
                                 kLeastResult = R"({"%":1,"TT":0},)";
     size_t ops = 0, ids = 0, types = 0;
-    const char* const begin = document_.bytes_.data();
-    const char* const end = begin + document_.bytes_.size();
+    const char* const begin = document_.bytes().data();
+    const char* const end = begin + document_.bytes().size();
     const auto ends = [begin](const char* colon, absl::string_view key) {
       return colon - begin >= static_cast<ptrdiff_t>(key.size()) &&
              absl::string_view(colon - key.size(), key.size()) == key;
@@ -76,7 +76,7 @@ class DocumentReader {
       types += ends(at, "\"TT\"");
     }
     const auto at_most = [&](size_t count, absl::string_view least) {
-      return std::min(count, document_.bytes_.size() / least.size());
+      return std::min(count, document_.bytes().size() / least.size());
     };
     const size_t operands = at_most(ids - std::min(ids, types), kLeastOperand);
     ops = at_most(ops, kLeastOp);
@@ -231,7 +231,7 @@ class DocumentReader {
       const bool done = in_.ReadObject([&](absl::string_view key) {
         if (key != "%") return in_.SkipValue();
         in_.Peek();
-        operand.id_begin = in_.position() - document_.bytes_.data();
+        operand.id_begin = in_.position() - document_.bytes().data();
         return in_.Once(&seen) && in_.ReadInteger(&id);
       });
       if (!done) return false;
@@ -397,27 +397,25 @@ class DocumentReader {
   std::vector<char> is_open_;  // by block: the walk is inside
 };
 
-absl::StatusOr<std::shared_ptr<const Document>> Document::Parse(std::shared_ptr<const void> owner,
-                                                                absl::string_view bytes) {
-  if (bytes.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+absl::StatusOr<std::shared_ptr<const Document>> Document::Parse(FileBytes file) {
+  if (file.bytes.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     return absl::InvalidArgumentError("expected at most 2 GiB");
   }
   std::shared_ptr<Document> document(new Document);
-  document->owner_ = std::move(owner);
-  document->bytes_ = bytes;
-  WEFT_RETURN_IF_ERROR(DocumentReader(bytes, document.get()).Read());
+  document->file_ = std::move(file);
+  WEFT_RETURN_IF_ERROR(DocumentReader(document->bytes(), document.get()).Read());
   return document;
 }
 
 absl::StatusOr<std::shared_ptr<const Document>> Document::Parse(std::string bytes) {
   auto owned = std::make_shared<const std::string>(std::move(bytes));
   const absl::string_view view = *owned;
-  return Parse(std::move(owned), view);
+  return Parse(FileBytes{std::move(owned), view});
 }
 
 absl::Status OpChecker::Check(absl::string_view op) {
   Document document;
-  document.bytes_ = op;
+  document.file_.bytes = op;
   DocumentReader reader(op, &document, this);
   WEFT_RETURN_IF_ERROR(reader.ReadSingleOp());
   ++num_ops_;

@@ -134,10 +134,9 @@ absl::Status Exporter::WriteBody(int block) {
     return rule != nullptr && IsCollective(rule->pir);
   });
   if (communicates && last_collective_.id != 0) {
-    WEFT_ASSIGN_OR_RETURN(
-        const NewOp reads,
-        new_ops_.Make(kCombineOp, {last_collective_.id}, {},
-                      {absl::StrCat(R"({"#":"0.t_vec","D":[)", last_collective_.type, "]}")}));
+    WEFT_ASSIGN_OR_RETURN(const NewOp reads,
+                          new_ops_.Make(kCombineOp, {last_collective_.id}, {},
+                                        {ListTypeJson({std::string(last_collective_.type)})}));
     WEFT_RETURN_IF_ERROR(Append(reads));
   }
   for (OpId id : ops) {

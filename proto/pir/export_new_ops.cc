@@ -43,7 +43,7 @@ absl::Status Exporter::WriteNew(const Op& op) {
     const auto buffer = buffers_.find(arg);
     if (buffer == buffers_.end()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
     WEFT_ASSIGN_OR_RETURN(const Current now, NowOf(arg));
-    inputs.push_back({arg, now.id, std::string(now.type)});
+    inputs.push_back({arg, now.id, now.type});
   }
   // What the op writes takes the place of the part in the buffer.
   for (Symbol out : op.output_args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(out));
@@ -94,9 +94,7 @@ NewOpOutput Exporter::OutputOf(Symbol var) {
 }
 
 bool Exporter::HasBoundPart(const Buffer& buffer) const {
-  return absl::c_any_of(buffer.parts, [&](const std::string& part) {
-    return is_bound_.contains(program_.FindSymbol(part));
-  });
+  return absl::c_any_of(buffer.parts, [&](Symbol part) { return is_bound_.contains(part); });
 }
 
 absl::Status Exporter::WriteForParts(const Op& op, const Buffer& buffer) {
@@ -106,10 +104,9 @@ absl::Status Exporter::WriteForParts(const Op& op, const Buffer& buffer) {
         "writes ", program_.name(op.output_args()[0]),
         ", a buffer of what outlives the step: expected an op in place, on the buffer alone"));
   }
-  for (const std::string& name : buffer.parts) {
-    const Symbol part = program_.FindSymbol(name);
+  for (const Symbol part : buffer.parts) {
     WEFT_ASSIGN_OR_RETURN(const Current now, NowOf(part));
-    const NewOpInput input = {op.output_args()[0], now.id, std::string(now.type)};
+    const NewOpInput input = {op.output_args()[0], now.id, now.type};
     WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops,
                           new_ops_.Translate(op, {input}, OutputOf(part), StreamOf(op)));
     WEFT_RETURN_IF_ERROR(Append(ops));
@@ -169,7 +166,7 @@ absl::Status Exporter::AddBuffer(const Op& op) {
   }
   Buffer& buffer = buffers_[fused[0]];
   for (Symbol part : parts) {
-    buffer.parts.emplace_back(program_.name(part));
+    buffer.parts.push_back(part);
     buffer_of_part_[part] = fused[0];
   }
   return absl::OkStatus();
@@ -186,15 +183,15 @@ absl::Status Exporter::ConcatenateBuffer(Symbol var) {
                      "alone"));
   }
   std::vector<NewOpInput> parts;
-  for (const std::string& name : found->second.parts) {
-    const Symbol part = program_.FindSymbol(name);
+  for (const Symbol part : found->second.parts) {
     WEFT_ASSIGN_OR_RETURN(const Current now, NowOf(part));
-    parts.push_back({part, now.id, std::string(now.type)});
+    parts.push_back({part, now.id, now.type});
   }
-  WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops, new_ops_.Concatenate(parts));
-  WEFT_RETURN_IF_ERROR(Append(ops));
-  found->second.id = ops.back().results[0];
-  SetCurrent(var, ops.back().results[0], ops.back().types[0]);
+  WEFT_ASSIGN_OR_RETURN(const NewOp whole, new_ops_.Concatenate(parts, [this](const NewOp& made) {
+    return Append(made);
+  }));
+  found->second.id = whole.results[0];
+  SetCurrent(var, whole.results[0], whole.types[0]);
   return absl::OkStatus();
 }
 
@@ -204,13 +201,12 @@ absl::Status Exporter::SplitBufferOf(Symbol part) {
   Buffer& buffer = buffers_.at(owner->second);
   if (buffer.id == 0) return absl::OkStatus();
   std::vector<NewOpInput> parts;
-  for (const std::string& name : buffer.parts) {
-    const Symbol symbol = program_.FindSymbol(name);
-    parts.push_back({symbol, 0, std::string(CurrentOf(symbol).type)});
+  for (const Symbol symbol : buffer.parts) {
+    parts.push_back({symbol, 0, CurrentOf(symbol).type});
   }
-  std::vector<int64_t> ids;
-  WEFT_ASSIGN_OR_RETURN(const std::vector<NewOp> ops, new_ops_.Split(buffer.id, parts, &ids));
-  WEFT_RETURN_IF_ERROR(Append(ops));
+  WEFT_ASSIGN_OR_RETURN(
+      const std::vector<int64_t> ids,
+      new_ops_.Split(buffer.id, parts, [this](const NewOp& made) { return Append(made); }));
   buffer.id = 0;
   for (size_t k = 0; k < parts.size(); ++k) {
     Replace(parts[k].var, {ids[k], CurrentOf(parts[k].var).type});

@@ -17,10 +17,14 @@ absl::StatusOr<SerializedProgram> Exporter::Run() {
   PlaceCompanions();
   PlaceSinks();
   WEFT_RETURN_IF_ERROR(DeclareState());
+  int64_t num_visited = 0;
   for (OpId id : program_.block(0).ops()) {
     const Op op = program_.op(id);
     const absl::Status status = Visit(op);
     if (!status.ok()) return Annotate(op.DebugName(), status);
+    // Otherwise, all of the file that was read would be in memory beside what is written.
+    constexpr int kOpsOfAPart = 1 << 14;
+    if (++num_visited % kOpsOfAPart == 0) document_.file().Unload();
   }
   WEFT_RETURN_IF_ERROR(WriteRange(companions_end_, document_.ops().size()));
   return writer_.Finish();

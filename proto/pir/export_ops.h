@@ -46,7 +46,7 @@ class Exporter {
   };
   // Tensors in one buffer.
   struct Buffer {
-    std::vector<std::string> parts;
+    std::vector<Symbol> parts;
     int64_t id = 0;  // of the concatenation, while the parts are older
   };
 

@@ -17,13 +17,14 @@ absl::StatusOr<SerializedProgram> ExportToPieces(const Program& program) {
   }
   if (program.revision() == 0) {
     SerializedProgram file;
-    file.pieces = {import->bytes};
-    file.size = import->bytes.size();
+    file.pieces = {import->file.bytes};
+    file.size = import->file.bytes.size();
     return file;
   }
   constexpr size_t kLarge = 4 << 20;
-  if (import->bytes.size() >= kLarge) ReturnFreeMemory();
-  WEFT_ASSIGN_OR_RETURN(const auto document, Document::Parse(import->owner, import->bytes));
+  if (import->file.bytes.size() >= kLarge) ReturnFreeMemory();
+  WEFT_ASSIGN_OR_RETURN(const auto document, Document::Parse(import->file));
+  document->file().Unload();
   if (document->blocks()[0].ops.empty()) {
     return absl::UnimplementedError("expected a file with at least one op");
   }

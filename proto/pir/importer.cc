@@ -25,8 +25,7 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
         "core.serialize_pir_program(program, path, True, False, True)");
   }
   auto import = std::make_shared<Import>();
-  import->owner = document->owner();
-  import->bytes = document->bytes();
+  import->file = document->file();
   Translation translation;
   {
     WEFT_ASSIGN_OR_RETURN(Training training, FindTraining(*document));
@@ -36,7 +35,7 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   }
   document.reset();  // not both indexes at a time
   constexpr size_t kLarge = 4 << 20;
-  if (import->bytes.size() >= kLarge) ReturnFreeMemory();
+  if (import->file.bytes.size() >= kLarge) ReturnFreeMemory();
   WEFT_ASSIGN_OR_RETURN(Program program, Program::Parse(std::move(translation.program)));
   import->num_blocks = program.num_blocks();
   import->num_vars = program.var_id_limit();

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/file.h"
 #include "proto/pir/document.h"
 #include "proto/program.h"
 
@@ -22,8 +23,7 @@ namespace weft::pir {
 // It keeps the bytes of the file, not the index over them, which takes half as much memory.
 class Import : public ProgramOrigin {
  public:
-  std::shared_ptr<const void> owner;  // of the bytes
-  absl::string_view bytes;
+  FileBytes file;
   int num_blocks = 0;                  // of the program, as imported
   size_t num_vars = 0;                 // the same
   std::vector<uint32_t> end_of_block;  // by block: the OpId behind its last op

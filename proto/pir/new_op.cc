@@ -40,22 +40,24 @@ absl::StatusOr<NewOp> NewOps::Make(absl::string_view name, absl::Span<const int6
   if (static_cast<uint64_t>(std::numeric_limits<int64_t>::max() - max_id_) < types.size()) {
     return absl::OutOfRangeError(absl::StrCat("no ids are left above ", max_id_));
   }
-  std::vector<std::string> results, flags;
-  for (const std::string& type : types) {
-    op.results.push_back(++max_id_);
-    results.push_back(absl::StrCat(R"({"%":)", max_id_, R"(,"TT":)", type, "}"));
-    flags.emplace_back(R"({"#":"0.a_bool","D":true})");
+  absl::StrAppend(&op.json, R"({"#":")", name, R"(","A":[)", absl::StrJoin(attrs, ","),
+                  R"(],"I":[)");
+  for (size_t k = 0; k < operands.size(); ++k) {
+    absl::StrAppend(&op.json, k == 0 ? "" : ",", R"({"%":)", operands[k], "}");
   }
-  const std::string all = absl::StrCat("[", absl::StrJoin(flags, ","), "]");
-  const std::string persistable =
-      is_persistable ? AttrJson("persistable", "0.a_array", all) + "," : std::string();
-  op.json = absl::StrCat(R"({"#":")", name, R"(","A":[)", absl::StrJoin(attrs, ","), R"(],"I":[)",
-                         absl::StrJoin(operands, ",",
-                                       [](std::string* out, int64_t id) {
-                                         absl::StrAppend(out, R"({"%":)", id, "}");
-                                       }),
-                         R"(],"O":[)", absl::StrJoin(results, ","), R"(],"OA":[)", persistable,
-                         types.empty() ? "" : AttrJson("stop_gradient", "0.a_array", all), "]}");
+  absl::StrAppend(&op.json, R"(],"O":[)");
+  std::string flags = "[";
+  for (const std::string& type : types) {
+    const absl::string_view comma = op.results.empty() ? "" : ",";
+    op.results.push_back(++max_id_);
+    absl::StrAppend(&op.json, comma, R"({"%":)", max_id_, R"(,"TT":)", type, "}");
+    absl::StrAppend(&flags, comma, R"({"#":"0.a_bool","D":true})");
+  }
+  flags += "]";
+  absl::StrAppend(&op.json, R"(],"OA":[)");
+  if (is_persistable) absl::StrAppend(&op.json, AttrJson("persistable", "0.a_array", flags), ",");
+  if (!types.empty()) absl::StrAppend(&op.json, AttrJson("stop_gradient", "0.a_array", flags));
+  absl::StrAppend(&op.json, "]}");
   op.types = std::move(types);
   return op;
 }
@@ -100,12 +102,11 @@ absl::StatusOr<std::vector<NewOp>> NewOps::SplitEqually(const Op& op, const NewO
   dims[axis] /= parts;
   WEFT_ASSIGN_OR_RETURN(const std::string type, TensorTypeJson(whole.dtype, dims));
   const std::vector<std::string> types(parts, type);
-  const std::string list = absl::StrCat(R"({"#":"0.t_vec","D":[)", absl::StrJoin(types, ","), "]}");
   std::vector<NewOp> ops;
   WEFT_ASSIGN_OR_RETURN(ops.emplace_back(),
                         Constant(static_cast<double>(axis), pb::VarType::INT32));
   WEFT_ASSIGN_OR_RETURN(NewOp split, Make("1.split_with_num", {input.id, ops[0].results[0]},
-                                          {IntJson("num", num)}, {list}));
+                                          {IntJson("num", num)}, {ListTypeJson(types)}));
   ops.push_back(std::move(split));
   WEFT_ASSIGN_OR_RETURN(NewOp elements, Make(kSplitOp, {ops[1].results[0]}, {}, types));
   ops.push_back(std::move(elements));
@@ -113,18 +114,16 @@ absl::StatusOr<std::vector<NewOp>> NewOps::SplitEqually(const Op& op, const NewO
 }
 
 absl::StatusOr<int64_t> NewOps::Reshape(int64_t id, absl::Span<const int64_t> dims,
-                                        std::string type, std::vector<NewOp>* ops) {
+                                        std::string type, Take take) {
   WEFT_ASSIGN_OR_RETURN(NewOp shape, Integers(dims));
   WEFT_ASSIGN_OR_RETURN(NewOp reshape,
                         Make("1.reshape", {id, shape.results[0]}, {}, {std::move(type)}));
-  const int64_t result = reshape.results[0];
-  ops->push_back(std::move(shape));
-  ops->push_back(std::move(reshape));
-  return result;
+  WEFT_RETURN_IF_ERROR(take(shape));
+  WEFT_RETURN_IF_ERROR(take(reshape));
+  return reshape.results[0];
 }
 
-absl::StatusOr<std::vector<NewOp>> NewOps::Concatenate(absl::Span<const NewOpInput> parts) {
-  std::vector<NewOp> ops;
+absl::StatusOr<NewOp> NewOps::Concatenate(absl::Span<const NewOpInput> parts, Take take) {
   std::vector<int64_t> ids;
   std::vector<std::string> types;
   int64_t total = 0;
@@ -140,23 +139,19 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Concatenate(absl::Span<const NewOpInp
       ids.push_back(part.id);
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(ids.emplace_back(), Reshape(part.id, {elements}, types.back(), &ops));
+    WEFT_ASSIGN_OR_RETURN(ids.emplace_back(), Reshape(part.id, {elements}, types.back(), take));
   }
-  const std::string list = absl::StrCat(R"({"#":"0.t_vec","D":[)", absl::StrJoin(types, ","), "]}");
-  WEFT_ASSIGN_OR_RETURN(NewOp combine, Make(kCombineOp, ids, {}, {list}));
+  WEFT_ASSIGN_OR_RETURN(NewOp combine, Make(kCombineOp, ids, {}, {ListTypeJson(types)}));
   WEFT_ASSIGN_OR_RETURN(NewOp axis, Constant(0, pb::VarType::INT32));
   WEFT_ASSIGN_OR_RETURN(const std::string type, TensorTypeJson(dtype, {total}));
   WEFT_ASSIGN_OR_RETURN(NewOp concat,
                         Make("1.concat", {combine.results[0], axis.results[0]}, {}, {type}));
-  ops.push_back(std::move(combine));
-  ops.push_back(std::move(axis));
-  ops.push_back(std::move(concat));
-  return ops;
+  for (const NewOp* op : {&combine, &axis, &concat}) WEFT_RETURN_IF_ERROR(take(*op));
+  return concat;
 }
 
-absl::StatusOr<std::vector<NewOp>> NewOps::Split(int64_t id, absl::Span<const NewOpInput> parts,
-                                                 std::vector<int64_t>* ids) {
-  std::vector<NewOp> ops;
+absl::StatusOr<std::vector<int64_t>> NewOps::Split(int64_t id, absl::Span<const NewOpInput> parts,
+                                                   Take take) {
   std::vector<int64_t> sections;
   std::vector<std::string> types;
   std::vector<std::vector<int64_t>> all_dims;
@@ -166,22 +161,18 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Split(int64_t id, absl::Span<const Ne
     sections.push_back(ProductOf(all_dims.back()));
     WEFT_ASSIGN_OR_RETURN(types.emplace_back(), TensorTypeJson(type.dtype, {sections.back()}));
   }
-  const std::string list = absl::StrCat(R"({"#":"0.t_vec","D":[)", absl::StrJoin(types, ","), "]}");
   WEFT_ASSIGN_OR_RETURN(NewOp sizes, Integers(sections));
   WEFT_ASSIGN_OR_RETURN(NewOp axis, Constant(0, pb::VarType::INT32));
-  WEFT_ASSIGN_OR_RETURN(NewOp split,
-                        Make("1.split", {id, sizes.results[0], axis.results[0]}, {}, {list}));
-  WEFT_ASSIGN_OR_RETURN(NewOp elements, Make(kSplitOp, {split.results[0]}, {}, types));
-  *ids = elements.results;
-  ops.push_back(std::move(sizes));
-  ops.push_back(std::move(axis));
-  ops.push_back(std::move(split));
-  ops.push_back(std::move(elements));
+  WEFT_ASSIGN_OR_RETURN(NewOp split, Make("1.split", {id, sizes.results[0], axis.results[0]}, {},
+                                          {ListTypeJson(types)}));
+  WEFT_ASSIGN_OR_RETURN(NewOp elements, Make(kSplitOp, {split.results[0]}, {}, std::move(types)));
+  for (const NewOp* op : {&sizes, &axis, &split, &elements}) WEFT_RETURN_IF_ERROR(take(*op));
+  std::vector<int64_t> ids = std::move(elements.results);
   for (size_t k = 0; k < parts.size(); ++k) {
     if (all_dims[k].size() == 1) continue;
-    WEFT_ASSIGN_OR_RETURN((*ids)[k], Reshape((*ids)[k], all_dims[k], parts[k].type, &ops));
+    WEFT_ASSIGN_OR_RETURN(ids[k], Reshape(ids[k], all_dims[k], std::string(parts[k].type), take));
   }
-  return ops;
+  return ids;
 }
 
 }  // namespace weft::pir

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -29,7 +30,7 @@ NewOpKind KindOf(absl::string_view type);
 struct NewOpInput {
   Symbol var;
   int64_t id;
-  std::string type;  // JSON
+  absl::string_view type;  // JSON
 };
 
 // The variable that an op writes, before it.
@@ -66,11 +67,13 @@ class NewOps {
   absl::StatusOr<std::vector<NewOp>> Translate(const Op& op, absl::Span<const NewOpInput> inputs,
                                                const NewOpOutput& output, absl::string_view stream);
 
-  // One tensor of all elements, in order; the last op has it as its result.
-  absl::StatusOr<std::vector<NewOp>> Concatenate(absl::Span<const NewOpInput> parts);
-  // The parts again, from value `id`, in `ids`. Parts have the types of `parts`.
-  absl::StatusOr<std::vector<NewOp>> Split(int64_t id, absl::Span<const NewOpInput> parts,
-                                           std::vector<int64_t>* ids);
+  // Takes an op that is ready: a buffer may have many thousands.
+  using Take = absl::FunctionRef<absl::Status(const NewOp&)>;
+  // One tensor of all elements, in order. Returns the last op, which has it as its result.
+  absl::StatusOr<NewOp> Concatenate(absl::Span<const NewOpInput> parts, Take take);
+  // The parts again, from value `id`; returns their ids. Parts have the types of `parts`.
+  absl::StatusOr<std::vector<int64_t>> Split(int64_t id, absl::Span<const NewOpInput> parts,
+                                             Take take);
 
  private:
   // What is written for an op: those that make its constants and lists, and itself.
@@ -97,7 +100,7 @@ class NewOps {
   absl::StatusOr<NewOp> Constant(double value, pb::VarType::Type dtype);
   absl::StatusOr<NewOp> Integers(absl::Span<const int64_t> values);
   absl::StatusOr<int64_t> Reshape(int64_t id, absl::Span<const int64_t> dims, std::string type,
-                                  std::vector<NewOp>* ops);
+                                  Take take);
 
   int64_t max_id_;
 };

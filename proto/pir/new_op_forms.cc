@@ -174,12 +174,9 @@ absl::Status NewOps::AddClip(const Op& op, Form* form) {
 }
 
 absl::Status NewOps::AddSum(absl::Span<const NewOpInput> inputs, Form* form) {
-  const std::string list = absl::StrCat(
-      R"({"#":"0.t_vec","D":[)",
-      absl::StrJoin(inputs, ",",
-                    [](std::string* out, const NewOpInput& input) { *out += input.type; }),
-      "]}");
-  WEFT_ASSIGN_OR_RETURN(NewOp combine, Make(kCombineOp, form->operands, {}, {list}));
+  std::vector<std::string> types;
+  for (const NewOpInput& input : inputs) types.emplace_back(input.type);
+  WEFT_ASSIGN_OR_RETURN(NewOp combine, Make(kCombineOp, form->operands, {}, {ListTypeJson(types)}));
   form->operands = {combine.results[0]};
   form->before.push_back(std::move(combine));
   return absl::OkStatus();
@@ -219,7 +216,7 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
     form.before.push_back(std::move(made));
   } else {
     form.name = std::string(FindRuleOfDesc(desc)->pir);
-    form.type = inputs[0].type;
+    form.type = std::string(inputs[0].type);
     for (const NewOpInput& input : inputs) form.operands.push_back(input.id);
     if (desc == "scale") WEFT_RETURN_IF_ERROR(AddScale(op, &form));
     if (desc == "all_reduce" || desc == "all_gather" || desc == "broadcast") {

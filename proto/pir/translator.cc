@@ -335,6 +335,8 @@ absl::Status Translator::Add(uint32_t i) {
 
 Translation Translator::Finish() {
   Translation translation;
+  // What variables need is in memory of its own.
+  document_.file().Unload();
   translation.program = blocks_.Finish(vars_);
   translation.op_of_id = blocks_.TakeOps();
   translation.distributed_params = std::move(distributed_params_);

@@ -100,6 +100,10 @@ absl::StatusOr<std::string> TensorTypeJson(pb::VarType::Type dtype,
       absl::StrCat("expected an element type that PIR files name, found ", dtype));
 }
 
+std::string ListTypeJson(absl::Span<const std::string> types) {
+  return absl::StrCat(R"({"#":"0.t_vec","D":[)", absl::StrJoin(types, ","), "]}");
+}
+
 absl::StatusOr<absl::string_view> DTypeName(pb::VarType::Type dtype) {
   for (const DTypeRow& row : kDTypes) {
     if (row.dtype == dtype) return row.attribute;

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "proto/framework.pb.h"
 #include "proto/pir/json_cursor.h"
 
@@ -29,6 +30,8 @@ absl::StatusOr<ValueType> ReadType(absl::string_view json);
 // {"#":"0.t_dtensor", ...} of a dense tensor. InvalidArgument for an element type without a name.
 absl::StatusOr<std::string> TensorTypeJson(pb::VarType::Type dtype,
                                            const std::vector<int64_t>& dims);
+// Of a list of values of these types.
+std::string ListTypeJson(absl::Span<const std::string> types);
 // "float32".
 absl::StatusOr<absl::string_view> DTypeName(pb::VarType::Type dtype);
 
