@@ -11,8 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
@@ -652,54 +650,6 @@ TEST(PirModesTest, RefusalsSayWhatALossIs) {
   EXPECT_THAT(error, ::testing::Not(HasSubstr("op_role_var")));
 }
 
-// The loss of each step, as Paddle has it, and the gradients reduced, also in what is written.
-void TrainsAsInPaddle(const std::map<std::string, std::string>& files, absl::string_view model) {
-  const std::string folder = ::testing::TempDir();
-  for (const char* name : {"main.json", "startup.json", "params.npz", "feeds.npz"}) {
-    WEFT_ASSERT_OK(
-        WriteFile(absl::StrCat(folder, "/", name), files.at(absl::StrCat(model, "/", name))));
-  }
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(folder + "/main.json"));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(folder + "/startup.json"));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Tensors params, ReadNpz(folder + "/params.npz"));
-  std::vector<float> found;
-  RunInputs inputs;
-  WEFT_ASSERT_OK_AND_ASSIGN(inputs.feeds, FeedsFromFile(folder + "/feeds.npz"));
-  inputs.main = &main;
-  inputs.startup = &startup;
-  inputs.params = &params;
-  inputs.on_result = [&found](const StepResult& result) {
-    found.push_back(*result.values[0].data<float>());
-    return absl::OkStatus();
-  };
-  RunOptions options;
-  options.kernels = &CpuKernels();
-  options.steps = inputs.feeds.num_steps;
-  // Paddle's kernels of these, or of their gradients, are the ones that are imitated.
-  options.paddle_cpu_quirks = model == "spectral" || model == "hsigmoid";
-  options.seed = 7;  // of paddle.seed
-  WEFT_ASSERT_OK(RunProgram(inputs, options).status());
-  std::vector<std::string> expected = absl::StrSplit(files.at(absl::StrCat(model, "/loss")), ' ');
-  ASSERT_EQ(found.size(), expected.size());
-  // Draws depend on the step in Weft, and on all earlier draws in Paddle.
-  if (absl::StartsWith(model, "draw_")) expected.resize(1);
-  for (size_t step = 0; step < expected.size(); ++step) {
-    const double loss = std::stod(expected[step]);
-    EXPECT_NEAR(found[step], loss, 1e-5 * std::fabs(loss) + 1e-6) << "step " << step;
-  }
-  TranspileOptions transpile;
-  transpile.mode = "grad_allreduce";
-  transpile.cluster.nranks = 2;
-  ProgramPair programs{&main, &startup};
-  WEFT_ASSERT_OK(Transpile(transpile, programs));
-  WEFT_ASSERT_OK(WriteProgram(main, folder + "/out.json"));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(folder + "/out.json"));
-  VerifyOptions verify;
-  verify.nranks = 2;
-  const Findings findings = Verify({{&written, &startup}}, verify);
-  EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
-}
-
 // Ops of the file divide by what all ranks count: a loss that is no mean over the batch is that of
 // one device.
 TEST(PirModesTest, ExactLossesAreWritten) {
@@ -737,57 +687,6 @@ TEST(PirModesTest, GradientsOfZerosRaiseNoWarning) {
                               Transpile(OnTwoRanks("grad_allreduce"), programs));
     EXPECT_THAT(result.notes, ::testing::Not(::testing::Contains(HasSubstr("W708"))));
   }
-}
-
-// Paddle declares it as an integer, which it is not.
-TEST(PirOpsTest, TheAreaUnderTheCurveIsFp64) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz"));
-  const std::string file = absl::StrCat(::testing::TempDir(), "/auc.json");
-  WEFT_ASSERT_OK(WriteFile(file, files.at("auc/main.json")));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadProgram(file));
-  int count = 0;
-  for (OpId id : main.block(0).ops()) {
-    const Op op = main.op(id);
-    if (op.type() != "auc") continue;
-    ++count;
-    const Var area = main.var(main.block(0).FindVar(op.Output("AUC")[0]));
-    EXPECT_EQ(area.Tensor()->data_type(), paddle::framework::proto::VarType::FP64);
-    const Var counts = main.var(main.block(0).FindVar(op.Output("StatPosOut")[0]));
-    EXPECT_EQ(counts.Tensor()->data_type(), paddle::framework::proto::VarType::INT64);
-  }
-  EXPECT_EQ(count, 1);
-}
-
-// In the file, only the forward op has it.
-TEST(PirOpsTest, TheGradientOfGumbelSoftmaxHasItsTemperature) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz"));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program main,
-                            ReadBytes(files.at("gumbel/main.json"), "gumbel.json"));
-  std::vector<double> temperatures;
-  for (OpId id : main.block(0).ops()) {
-    const Op op = main.op(id);
-    if (op.type() == "gumbel_softmax_grad") {
-      temperatures.push_back(op.FloatAttr("temperature").value_or(0));
-    }
-  }
-  EXPECT_THAT(temperatures, ::testing::UnorderedElementsAre(1.0, 0.5));
-}
-
-// One small program for each of the ops of the table, which Paddle 3.3.1 trained for three steps.
-TEST(PirOpsTest, EachOpComputesWhatItComputesInPaddle) {
-  int count = 0;
-  for (const char* const archive : {"paddle3_pir_ops", "paddle3_pir_more_ops"}) {
-    WEFT_ASSERT_OK_AND_ASSIGN(const auto files,
-                              ReadTarXz(absl::StrCat("tests/data/", archive, ".tar.xz")));
-    for (const auto& [file, bytes] : files) {
-      absl::string_view model = file;
-      if (!absl::ConsumeSuffix(&model, "/loss")) continue;
-      SCOPED_TRACE(model);
-      TrainsAsInPaddle(files, model);
-      ++count;
-    }
-  }
-  EXPECT_GT(count, 250);
 }
 
 }  // namespace

@@ -29,6 +29,14 @@ absl::StatusOr<Kernel> FillConstant(OpKernel op) {
   });
 }
 
+// Out = 0. In Paddle, its elements are whatever memory holds.
+absl::StatusOr<Kernel> Empty(OpKernel op) {
+  const Out out = op.out("Out");
+  return op.Supports(AllTypes(In())).Make([=](const KernelContext& ctx) {
+    std::memset(out(ctx).raw(), 0, out(ctx).bytes());
+  });
+}
+
 template <typename T, typename From>
 absl::Status CopyValues(const std::vector<From>& values, Tensor& out) {
   if (static_cast<int64_t>(values.size()) != out.size()) {
@@ -246,6 +254,7 @@ absl::StatusOr<Kernel> Size(OpKernel op) {
 void AddCreationKernels(KernelTable* table) {
   table->Add("assign_value", AssignValue);
   table->Add("eye", Eye);
+  table->Add("empty", Empty);
   table->Add("fill_constant", FillConstant);
   table->Add("linspace", Linspace);
   table->Add("fill_any_like",

@@ -37,6 +37,15 @@ T FirstBits(const Tensor& tensor) {
   return *static_cast<const T*>(tensor.raw());
 }
 
+TEST(EmptyTest, IsZero) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out,
+      RunOp("empty", {}, {{"dtype", static_cast<int32_t>(DType::kInt64)}, {"shape", Longs{2, 3}}},
+            {{"Out", 1}}));
+  EXPECT_EQ(out["Out"][0].dims(), (Dims{2, 3}));
+  EXPECT_EQ(Values<int64_t>(out["Out"][0]), Longs(6, 0));
+}
+
 TEST(FillConstantTest, FillsTheShape) {
   WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kFloat32, {2, 3}, 1.5));
   EXPECT_THAT(out.dims(), ElementsAre(2, 3));

@@ -96,8 +96,8 @@ absl::StatusOr<Kernel> Shape(OpKernel op) {
 }  // namespace
 
 void AddGpuCreationKernels(KernelTable* table) {
-  for (const char* type : {"assign_value", "gaussian_random", "range", "truncated_gaussian_random",
-                           "uniform_random"}) {
+  for (const char* type : {"assign_value", "empty", "gaussian_random", "range",
+                           "truncated_gaussian_random", "uniform_random"}) {
     table->Add(type, OnHost(type));
   }
   table->Add("fill_any_like",

@@ -101,6 +101,7 @@ const std::vector<std::string>& GpuOpTypes() {
       "elementwise_sub_grad",
       "elu",
       "elu_grad",
+      "empty",
       "equal",
       "erf",
       "erf_grad",

@@ -53,6 +53,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"dot", {Dot, Powers::kProduct}},
       {"dropout", {Dropout, Powers::kOwn}},
       {"einsum", {Einsum, Powers::kProduct}},
+      {"empty", {FillConstant, Powers::kOwn}},
       {"expand", {Repeat("expand_times"), Powers::kFirst}},
       {"expand_as_v2", {ExpandAs, Powers::kOwn}},
       {"expand_v2", {Expand, Powers::kOwn}},

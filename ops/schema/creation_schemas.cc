@@ -113,6 +113,10 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
           .Attr("str_value", "")
           .Attr("value", 0.0f)
           .Infer(InferFromShapeAttr));
+  schemas->Add(OpSchema("empty", "ShapeTensor{shape}, ShapeTensorList*{shape} -> Out")
+                   .Attr("dtype", kFp32)
+                   .Attr("shape", Longs{})
+                   .Infer(InferFromShapeAttr));
   schemas->Add(OpSchema("assign_value", "-> Out")
                    .Attr("bool_values", Ints{})
                    .Attr("dtype", kFp32)
