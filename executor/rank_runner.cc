@@ -74,11 +74,7 @@ WorkerPort::NextFeed RankRunner::NextFeed() {
 absl::Status RankRunner::RunAll() {
   WEFT_RETURN_IF_ERROR(MakeDevices());
   if (job_.inputs.resume != nullptr) return Resume();
-  if (job_.startup_plan.has_value()) {
-    WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));
-    WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
-  }
-  if (servers_.has_value()) KeepOwnValues();
+  WEFT_RETURN_IF_ERROR(RunStartup());
   if (job_.inputs.params != nullptr) {
     WEFT_RETURN_IF_ERROR(SetValues(*job_.inputs.params));
     WEFT_RETURN_IF_ERROR(SetValues(job_.masters));
@@ -208,14 +204,22 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
   return absl::OkStatus();
 }
 
-void RankRunner::KeepOwnValues() {
-  if (!job_.startup_plan.has_value()) return;
-  const Plan& plan = *job_.main_plan;
-  for (const Plan::Variable& variable : job_.startup_plan->variables) {
-    const int own = plan.FindVariable(variable.name);
-    if (own != Plan::kNoVariable && plan.variables[own].persistable) continue;
-    if (Value* const value = scope_.Find(variable.name); value != nullptr) *value = Value();
+absl::Status RankRunner::RunStartup() {
+  const auto run = [this](const Plan& plan) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(plan));
+    return WithStepAndRank(step_, rank_, executor->RunStep());
+  };
+  if (!job_.startup_plan.has_value()) return absl::OkStatus();
+  if (job_.startup_parts.empty()) return run(*job_.startup_plan);
+  for (const RunJob::PartOfStartup& part : job_.startup_parts) {
+    WEFT_RETURN_IF_ERROR(run(part.plan));
+    for (const std::string& name : part.done) {
+      const int own = job_.main_plan->FindVariable(name);
+      if (own != Plan::kNoVariable && job_.main_plan->variables[own].persistable) continue;
+      if (Value* const value = scope_.Find(name); value != nullptr) *value = Value();
+    }
   }
+  return absl::OkStatus();
 }
 
 absl::Status RankRunner::GiveState(PlanExecutor* executor) {

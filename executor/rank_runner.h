@@ -44,6 +44,8 @@ class RankRunner {
  private:
   WorkerPort::NextFeed NextFeed();
   absl::Status RunAll();
+  // With servers, drops values that only these need.
+  absl::Status RunStartup();
   // Those that servers hold stay out. Parts of buffers stay parts, and count more than the buffer.
   absl::Status SetValues(const std::map<std::string, Tensor>& values);
   absl::Status MakeDevices();
@@ -55,8 +57,6 @@ class RankRunner {
   absl::Status CopyBuffers(bool all);
   // Of a persistable variable of the main program; nullptr: there is none.
   Tensor* TensorOf(const std::string& name);
-  // Drops values of the startup program that only servers need.
-  void KeepOwnValues();
   // Waits for all ranks.
   absl::Status GiveState(PlanExecutor* executor);
   // Warns if the startup program leaves a persistable variable with another value than on rank 0.

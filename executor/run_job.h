@@ -87,6 +87,13 @@ struct RunJob {
   ServerGroup servers;
   std::unique_ptr<ServerPost> post;  // null: no servers
   absl::optional<Plan> startup_plan;
+  // With servers: what ranks run in its place, so that each keeps its values before the next part
+  // makes more. Empty: the startup program.
+  struct PartOfStartup {
+    Plan plan;
+    std::vector<std::string> done;  // StartupPart::done
+  };
+  std::vector<PartOfStartup> startup_parts;
   // The startup program has the kernels of the host (RunOptions::host_kernels).
   bool starts_on_host = false;
   absl::optional<Plan> main_plan;

@@ -30,6 +30,7 @@
 #include "executor/server_rank.h"
 #include "executor/server_values.h"
 #include "executor/startup_buffers.h"
+#include "executor/startup_parts.h"
 #include "ops/analysis/device_placement.h"
 #include "ops/analysis/group_variables.h"
 #include "ops/analysis/startup_buffers.h"
@@ -171,6 +172,16 @@ absl::Status PrepareStartup(RunJob* job, NameSet* holds_value) {
   LeaveServersOut(*job, &*job->startup_plan);
   const Plan& plan = *job->startup_plan;
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, {}, {}));
+  if (job->options.num_servers > 0) {
+    WEFT_ASSIGN_OR_RETURN(std::vector<StartupPart> parts,
+                          SplitStartup(startup, job->options.startup_part_bytes));
+    if (!job->starts_on_host) options = PlanOptionsOf(*job);
+    for (StartupPart& part : parts) {
+      WEFT_ASSIGN_OR_RETURN(Plan of_part, Plan::Build(part.program, options));
+      LeaveServersOut(*job, &of_part);
+      job->startup_parts.push_back({std::move(of_part), std::move(part.done)});
+    }
+  }
   for (const Plan::Variable& variable : plan.variables) {
     if (variable.persistable && variable.is_written) holds_value->insert(variable.name);
   }
@@ -538,6 +549,7 @@ void RunRanks(RunJob* job, RanksHere* ranks) {
 absl::StatusOr<std::map<std::string, Tensor>> PersistablesHere(const RunJob& job,
                                                                std::deque<RankRunner>* ranks) {
   std::map<std::string, Tensor> persistables;
+  if (!job.options.returns_persistables) return persistables;
   const bool has_own_program = HasMessages(*job.main_plan);
   for (const Plan::Variable& variable : job.main_plan->variables) {
     if (!variable.persistable) continue;
@@ -617,15 +629,19 @@ absl::StatusOr<RunResult> RunHere(const RunInputs& inputs, const RunOptions& opt
   }
   WEFT_ASSIGN_OR_RETURN(result.persistables, PersistablesHere(job, &ranks.workers));
   for (ServerRank& server : ranks.servers) {
-    WEFT_ASSIGN_OR_RETURN(auto held, server.Held());
-    result.persistables.merge(held);
+    if (options.returns_persistables) {
+      WEFT_ASSIGN_OR_RETURN(auto held, server.Held());
+      result.persistables.merge(held);
+    }
     AddMemory(server.index(), server.memory(), &result.persistables);
   }
   if (options.link != nullptr) WEFT_RETURN_IF_ERROR(Conclude(&job, &result));
   if (inputs.server != nullptr && job.world.process() == 0) {
     result.server_memory = TakeMemory(options.num_servers, &result.persistables);
-    WEFT_RETURN_IF_ERROR(JoinParts(options.num_servers, &result.persistables));
-    WEFT_RETURN_IF_ERROR(FillServedBuffers(job, &result.persistables));
+    if (options.returns_persistables) {
+      WEFT_RETURN_IF_ERROR(JoinParts(options.num_servers, &result.persistables));
+      WEFT_RETURN_IF_ERROR(FillServedBuffers(job, &result.persistables));
+    }
   }
   return result;
 }

@@ -14,26 +14,25 @@
 #include "executor/merged_pushes.h"
 #include "executor/server_values.h"
 #include "executor/server_wait.h"
+#include "executor/startup_parts.h"
 #include "ops/schema/server_ops.h"
 
 namespace weft {
 namespace {
 
-// Rows of a tensor, copied.
-absl::StatusOr<Tensor> CopyRows(const Tensor& whole, RowRange rows) {
-  Tensor part;
-  WEFT_ASSIGN_OR_RETURN(const Tensor on_host, whole.ToHost());
-  if (rows.end > on_host.dim(0)) {
-    return absl::InvalidArgumentError(absl::StrCat("expected at least ", rows.end, " rows, found ",
-                                                   DimsToString(on_host.dims())));
+// Copies rows of a tensor. Both are on the host.
+absl::Status CopyRows(const Tensor& whole, RowRange rows, Tensor* part) {
+  if (rows.end > whole.dim(0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected at least ", rows.end, " rows, found ", DimsToString(whole.dims())));
   }
-  Dims dims = on_host.dims();
-  const size_t row_bytes = on_host.bytes() / std::max<int64_t>(dims[0], 1);
+  Dims dims = whole.dims();
+  const size_t row_bytes = whole.bytes() / std::max<int64_t>(dims[0], 1);
   dims[0] = rows.size();
-  part.Resize(on_host.dtype(), dims);
-  std::memcpy(part.raw(), static_cast<const char*>(on_host.raw()) + rows.begin * row_bytes,
-              part.bytes());
-  return part;
+  part->Resize(whole.dtype(), dims);
+  std::memcpy(part->raw(), static_cast<const char*>(whole.raw()) + rows.begin * row_bytes,
+              part->bytes());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -139,40 +138,53 @@ absl::Status ServerRank::ExpectMessages() {
 // Runs the whole startup program, so that its draws are those of other ranks, and keeps the part of
 // this server.
 absl::Status ServerRank::SetStartValues() {
-  Scope all;
+  std::set<std::string> own;
+  for (const StateVariable& variable : state_) own.insert(variable.name);
   if (job_.inputs.startup != nullptr) {
     WEFT_ASSIGN_OR_RETURN(const Program startup, WithoutCommunication(*job_.inputs.startup));
-    PlanOptions plan_options = job_.options;
-    plan_options.nranks = 1;
-    WEFT_ASSIGN_OR_RETURN(const Plan plan, Plan::Build(startup, plan_options));
-    PlanExecutorOptions options;
-    options.plan = &plan;
-    options.scope = &all;
-    options.device = device_.get();
-    options.rank = rank_;
-    options.random = &random_;
-    options.threads = job_.options.threads;
-    options.timeout_s = job_.options.timeout_s;
-    WEFT_ASSIGN_OR_RETURN(const auto executor, PlanExecutor::Create(options));
-    WEFT_RETURN_IF_ERROR(Annotate("startup program", executor->RunStep()));
-  }
-  for (const StateVariable& variable : state_) {
-    const Tensor* from = nullptr;
-    if (const Value* value = all.Find(variable.name); value != nullptr) from = &value->tensor;
-    if (const Tensor* param = job_.FindParam(variable.name); param != nullptr) from = param;
-    if (from == nullptr || !from->allocated()) continue;
-    Tensor* const to = &scope_.FindOrCreate(variable.name)->tensor;
-    *to = Tensor(device_->memory());
-    const auto rows = part_->rows.find(variable.name);
-    if (rows == part_->rows.end()) {
-      WEFT_RETURN_IF_ERROR(to->CopyFrom(*from));
-    } else {
-      absl::StatusOr<Tensor> part = CopyRows(*from, rows->second);
-      WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("variable ", variable.name), part.status()));
-      WEFT_RETURN_IF_ERROR(to->CopyFrom(*part));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<StartupPart> parts,
+                          SplitStartup(startup, job_.options.startup_part_bytes));
+    Scope all;
+    for (const StartupPart& part : parts) {
+      WEFT_RETURN_IF_ERROR(Annotate("startup program", RunStartupPart(part.program, &all)));
+      for (const std::string& name : part.done) {
+        Value* const value = all.Find(name);
+        if (value == nullptr) continue;
+        if (own.count(name) > 0) WEFT_RETURN_IF_ERROR(KeepPart(name, value->tensor));
+        *value = Value();
+      }
     }
   }
+  for (const std::string& name : own) {
+    const Tensor* const param = job_.FindParam(name);
+    if (param != nullptr) WEFT_RETURN_IF_ERROR(KeepPart(name, *param));
+  }
   return absl::OkStatus();
+}
+
+absl::Status ServerRank::RunStartupPart(const Program& program, Scope* scope) {
+  PlanOptions plan_options = job_.options;
+  plan_options.nranks = 1;
+  WEFT_ASSIGN_OR_RETURN(const Plan plan, Plan::Build(program, plan_options));
+  PlanExecutorOptions options;
+  options.plan = &plan;
+  options.scope = scope;
+  options.device = device_.get();
+  options.rank = rank_;
+  options.random = &random_;
+  options.threads = job_.options.threads;
+  options.timeout_s = job_.options.timeout_s;
+  WEFT_ASSIGN_OR_RETURN(const auto executor, PlanExecutor::Create(options));
+  return executor->RunStep();
+}
+
+absl::Status ServerRank::KeepPart(const std::string& name, const Tensor& whole) {
+  if (!whole.allocated()) return absl::OkStatus();
+  Tensor* const to = &scope_.FindOrCreate(name)->tensor;
+  *to = Tensor(device_->memory());
+  const auto rows = part_->rows.find(name);
+  if (rows == part_->rows.end()) return to->CopyFrom(whole);
+  return Annotate(absl::StrCat("variable ", name), CopyRows(whole, rows->second, to));
 }
 
 absl::Status ServerRank::SetFromCheckpoint() {

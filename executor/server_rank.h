@@ -78,6 +78,9 @@ class ServerRank : public ServerPort {
   absl::Status RunThread();
   absl::Status Prepare();
   absl::Status SetStartValues();
+  absl::Status RunStartupPart(const Program& program, Scope* scope);
+  // Keeps of a variable what this server holds.
+  absl::Status KeepPart(const std::string& name, const Tensor& whole);
   absl::Status SetFromCheckpoint();
   absl::Status RunSteps();
   absl::Status GiveState();

@@ -87,6 +87,8 @@ struct ServerRun {
   int64_t steps = 4, begin_step = 0;
   const Checkpoint* resume = nullptr;
   Checkpoint* checkpoint = nullptr;  // receives the last one
+  bool from_startup = false;         // with the draws of the startup program
+  int64_t startup_part_bytes = 16 << 20;
 };
 
 absl::StatusOr<Trained> Train(const std::string& model, const Programs& programs,
@@ -104,11 +106,12 @@ absl::StatusOr<Trained> Train(const std::string& model, const Programs& programs
   options.steps = run.steps;
   options.begin_step = run.begin_step;
   options.timeout_s = 60;
+  options.startup_part_bytes = run.startup_part_bytes;
   RunInputs inputs;
   inputs.main = &programs.main;
   inputs.startup = &programs.startup;
   inputs.server = programs.server.has_value() ? &*programs.server : nullptr;
-  inputs.params = &init;
+  if (!run.from_startup) inputs.params = &init;
   inputs.resume = run.resume;
   inputs.feeds = gate.Watch(feeds);
   inputs.on_result = [&trained](const StepResult& result) -> absl::Status {
@@ -209,6 +212,22 @@ TEST_P(TrainServersTest, PlacedWorkersTrainToTheSameBits) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), placed, run));
   ExpectSameBits(expected, found);
   EXPECT_EQ(found.rows.prefetched > 0, !flags.empty());
+}
+
+// Each rank draws all values, and keeps its part before it draws the next ones.
+TEST_P(TrainServersTest, StartValuesInPartsAreThoseOfTheWhole) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs reduced, Rewrite(Model(), {}));
+  ServerRun run;
+  run.from_startup = true;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), reduced, run));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs served, Rewrite(Model(), AllParams()));
+  run.servers = 2;
+  for (const int64_t bytes : {1 << 24, 1}) {
+    SCOPED_TRACE(bytes);
+    run.startup_part_bytes = bytes;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), served, run));
+    ExpectSameBits(expected, found);
+  }
 }
 
 TEST_P(TrainServersTest, ResumedRunGoesOnWithTheSameBits) {

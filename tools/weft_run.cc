@@ -407,6 +407,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     options.graph = flags.cuda_graph == "on" ? GraphMode::kOn : GraphMode::kAuto;
   }
   options.steps = read.steps;
+  options.returns_persistables = !flags.save.empty();
   if (read.plateau.has_value()) {
     options.feedback = Feedback{read.plateau->variable, read.plateau->schedule.every(),
                                 [&recorder](int64_t step) { return recorder.RateAt(step); }};
