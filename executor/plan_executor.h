@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "executor/bound_step.h"
 #include "executor/communicator.h"
+#include "executor/op_runner.h"
 #include "executor/plan.h"
 #include "executor/scope.h"
 #include "executor/server_port.h"
@@ -178,7 +179,6 @@ class PlanExecutor {
   absl::Status Launch();
   absl::Status LaunchAll();
   bool ReadsHostNow(int op) const;
-  bool Enqueues(int stream) const;
   absl::Status LaunchRanges();
   // Of the bound step.
   absl::Status LaunchInstructions(int begin, int end);
@@ -196,16 +196,6 @@ class PlanExecutor {
   absl::Status TraceOp(int index);
   void LaunchTracedWait(int stream, int event);
   absl::Status ReadMarkedTimes();
-  absl::Status TryOp(BoundOp* bound);
-  absl::Status RunUnbound(BoundOp* bound);
-  absl::Status RunControl(BoundOp* bound);
-  absl::Status RunServerOp(const BoundOp& bound) const;
-  absl::Status RunCollective(const BoundOp& bound) const;
-  absl::Status RunMessage(const BoundOp& bound) const;
-  absl::Status RunInGroup(const BoundOp& bound) const;
-  absl::Status CheckInputs(const BoundOp& bound) const;
-  absl::Status CheckOutputs(const BoundOp& bound) const;
-  absl::Status CheckFinite(const BoundOp& bound) const;
 
   const PlanExecutorOptions options_;
   const PlanAccesses accesses_;
@@ -240,6 +230,7 @@ class PlanExecutor {
   // By op of the bound step.
   std::vector<bool> copies_early_;
   std::vector<std::unique_ptr<Event>> events_;
+  absl::optional<OpRunner> ops_;                  // on the streams
   absl::optional<StepGraph> graph_;               // of the streams
   std::vector<const void*> addresses_;            // of variables and arenas, in this step
   std::vector<std::unique_ptr<Stream>> streams_;  // destroyed before everything that its tasks use
