@@ -48,12 +48,12 @@ struct Nadam {
         epsilon(attrs.Float("epsilon")),
         momentum_decay(attrs.Float("momentum_decay")) {}
   // The factor mu of the step of which `decay_pow` is the power of kDecay.
-  double Mu(double decay_pow) const {
+  WEFT_HOST_DEVICE double Mu(double decay_pow) const {
     return beta1 * (1 - 0.5 * std::pow(decay_pow, momentum_decay));
   }
   // `b2`, `decay_pow`: the powers, which count this step; `product`: M of the steps before.
   template <typename T>
-  NadamStep<T> At(double lr, double b2, double decay_pow, double product) const {
+  WEFT_HOST_DEVICE NadamStep<T> At(double lr, double b2, double decay_pow, double product) const {
     const double mu = Mu(decay_pow), next = Mu(decay_pow * kDecay), so_far = product * mu;
     return {{static_cast<T>(beta1), static_cast<T>(beta2)},
             static_cast<T>(lr * next / (1 - so_far * next)),
@@ -84,10 +84,12 @@ struct Radam {
   explicit Radam(const OpAttrs& attrs)
       : beta1(attrs.Float("beta1")), beta2(attrs.Float("beta2")), epsilon(attrs.Float("epsilon")) {}
   // t b2 / (1 - b2) of a step, from that of the step before.
-  double NextRho(double rho, double b2) const { return (rho * (beta2 - b2) + b2) / (1 - b2); }
+  WEFT_HOST_DEVICE double NextRho(double rho, double b2) const {
+    return (rho * (beta2 - b2) + b2) / (1 - b2);
+  }
   // With the powers of this step, and NextRho.
   template <typename T>
-  RadamStep<T> At(double lr, double b1, double b2, double next_rho) const {
+  WEFT_HOST_DEVICE RadamStep<T> At(double lr, double b1, double b2, double next_rho) const {
     const double most = 2 / (1 - beta2) - 1, rho = most - 2 * next_rho;
     RadamStep<T> step{{static_cast<T>(beta1), static_cast<T>(beta2)},
                       static_cast<T>(lr / (1 - b1)),

@@ -21,6 +21,7 @@ void AddGpuLossKernels(KernelTable* table);
 void AddGpuMatMulKernels(KernelTable* table);
 void AddGpuNormKernels(KernelTable* table);
 void AddGpuOptimizerKernels(KernelTable* table);
+void AddGpuPaddle3OptimizerKernels(KernelTable* table);
 void AddGpuPoolKernels(KernelTable* table);
 void AddGpuPreluKernels(KernelTable* table);
 void AddGpuSwigluKernels(KernelTable* table);

@@ -21,6 +21,7 @@ const KernelTable& GpuKernels() {
     AddGpuMatMulKernels(table);
     AddGpuNormKernels(table);
     AddGpuOptimizerKernels(table);
+    AddGpuPaddle3OptimizerKernels(table);
     AddGpuPoolKernels(table);
     AddGpuPreluKernels(table);
     AddGpuSwigluKernels(table);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,14 +102,15 @@ std::vector<OpCase> ArithmeticCases() {
 std::vector<OpCase> UpdateCases() {
   const Dims dims = {5, 37};
   std::vector<OpCase> cases;
-  for (const char* type : {"adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad",
-                           "ftrl", "momentum", "sgd"}) {
+  for (const char* type : {"adadelta", "adagrad", "adam", "adamax", "adamw", "asgd",
+                           "decayed_adagrad", "ftrl", "momentum", "nadam", "radam", "sgd"}) {
     const OpSchema& schema = *FindOpSchema(type);
     OpCase update = {type, {}, {}, {}};
     int seed = 40;
     for (const SlotSchema& slot : schema.inputs()) {
-      const bool is_scalar =
-          slot.name == "LearningRate" || slot.name == "Beta1Pow" || slot.name == "Beta2Pow";
+      const std::set<std::string> scalars = {
+          "LearningRate", "Beta1Pow", "Beta2Pow", "MuProduct", "MomentumDecayPow", "N", "Rho"};
+      const bool is_scalar = scalars.count(slot.name) > 0;
       if (is_scalar) {
         update.inputs.push_back({slot.name, {Floats({1}, {0.25F})}});
       } else if (!slot.optional) {

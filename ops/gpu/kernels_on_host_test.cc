@@ -1,6 +1,9 @@
 // Runs the kernels of GPUs, compiled for the host, on vectors that Paddle 2.6.2 computed. So what a
 // GPU computes is tested where there is none, except for launches, barriers and cuBLASLt.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -79,13 +82,14 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
   }
   EXPECT_THAT(
       untested,
-      ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "conv3d_transpose",
+      ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "conv3d_transpose",
                   "conv3d_transpose_grad", "decayed_adagrad", "depthwise_conv2d_transpose",
-                  "depthwise_conv2d_transpose_grad", "flatten", "flatten_grad", "ftrl",
+                  "depthwise_conv2d_transpose_grad", "empty", "flatten", "flatten_grad", "ftrl",
                   "gaussian_random", "masked_fill", "masked_fill_grad", "max_pool3d_with_index",
                   "max_pool3d_with_index_grad", "memcpy_d2h", "memcpy_h2d", "merged_adam",
-                  "momentum", "rmsprop", "sgd", "squeeze", "squeeze_grad", "swiglu", "swiglu_grad",
-                  "truncated_gaussian_random", "uniform_random", "unsqueeze", "unsqueeze_grad"));
+                  "momentum", "nadam", "radam", "rmsprop", "rprop", "sgd", "squeeze",
+                  "squeeze_grad", "swiglu", "swiglu_grad", "truncated_gaussian_random",
+                  "uniform_random", "unsqueeze", "unsqueeze_grad"));
 }
 
 TEST(GpuKernelsOnHost, GivePaddlesRows) {
@@ -204,6 +208,92 @@ TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
   }
   EXPECT_GE(num_cases, 20);
   EXPECT_GE(num_with_rows, 4);
+}
+
+// Several steps of an optimizer of Paddle 3, in place. `powers`: the size of the powers of nadam
+// and radam. Returns parameter and states.
+std::vector<double> StepsOf(const std::string& type, DType dtype, DType of_param, int64_t powers,
+                            const KernelTable& kernels) {
+  constexpr int64_t kSize = 37;
+  const OpSchema& schema = *FindOpSchema(type);
+  std::map<std::string, Tensor> tensors;
+  const auto in_type = [&](const Tensor& floats) {
+    return dtype == DType::kFloat64 ? ToDouble(floats) : floats;
+  };
+  const std::set<std::string> of_powers = {"Beta1Pow", "Beta2Pow", "MomentumDecayPow", "MuProduct",
+                                           "Rho"};
+  const bool has_master = of_param != dtype;
+  int seed = 50;
+  for (const SlotSchema& slot : schema.inputs()) {
+    if (slot.name == "MasterParam" && !has_master) continue;
+    int64_t size = kSize;
+    if (of_powers.count(slot.name) > 0) size = powers;
+    if (slot.name == "N" || (slot.name == "LearningRate" && type != "rprop")) size = 1;
+    if (slot.name == "Etas" || slot.name == "LearningRateRange") size = 2;
+    Tensor value = NumbersWithoutPattern({size}, ++seed);
+    for (int64_t i = 0; i < size; ++i)
+      value.data<float>()[i] = std::abs(value.data<float>()[i]) + 0.1F;
+    if (slot.name == "Etas") value = Floats({2}, {0.5F, 1.2F});
+    if (slot.name == "LearningRateRange") value = Floats({2}, {0.01F, 0.3F});
+    if (slot.name == "Grad") value = NumbersWithoutPattern({size}, ++seed);
+    if (of_powers.count(slot.name) > 0) {
+      std::fill_n(value.data<float>(), size, slot.name == "Rho" ? 0.0F : 1.0F);
+    }
+    tensors[slot.name] = in_type(value);
+  }
+  if (has_master) {
+    for (const char* slot : {"Param", "Grad"}) {
+      Tensor& tensor = tensors[slot];
+      Tensor rounded;
+      WEFT_EXPECT_OK(RunOpOn("cast", {{"X", {&tensor}}},
+                             {{"out_dtype", static_cast<int32_t>(of_param)}},
+                             {{"Out", {&rounded}}}));
+      tensor = rounded;
+    }
+  }
+  SlotPointers inputs, outputs;
+  for (auto& [slot, tensor] : tensors) inputs.push_back({slot, {&tensor}});
+  for (const SlotSchema& slot : schema.outputs()) {
+    const auto found = tensors.find(std::string(slot.in_place_of));
+    if (found != tensors.end()) outputs.push_back({slot.name, {&found->second}});
+  }
+  AttrValues attrs = {{"multi_precision", has_master}};
+  // So small that radam adapts after a few steps.
+  if (schema.FindAttr("beta2") != nullptr) attrs.push_back({"beta2", 0.9F});
+  auto op = OpRunner::Make(type, inputs, attrs, outputs, false, kernels);
+  WEFT_EXPECT_OK(op.status());
+  for (int step = 0; op.ok() && step < 8; ++step) {
+    WEFT_EXPECT_OK(op->Run());
+  }
+  std::vector<double> values;
+  for (const auto& [slot, tensor] : tensors) {
+    Tensor wide;
+    WEFT_EXPECT_OK(
+        RunOpOn("cast", {{"X", {&tensors[slot]}}}, {{"out_dtype", 6}}, {{"Out", {&wide}}}));
+    for (double value : Values<double>(wide)) values.push_back(value);
+  }
+  return values;
+}
+
+TEST(GpuKernelsOnHost, OptimizersOfPaddle3StepAsOnTheCpu) {
+  for (const std::string type : {"asgd", "nadam", "radam", "rprop"}) {
+    SCOPED_TRACE(type);
+    const bool has_powers = type == "nadam" || type == "radam";
+    for (const int64_t powers : {1, 37}) {
+      if (powers > 1 && !has_powers) continue;
+      SCOPED_TRACE(powers);
+      for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+        for (const DType of_param : {dtype, DType::kFloat16, DType::kBFloat16}) {
+          SCOPED_TRACE(absl::StrCat(DTypeName(dtype), ", parameter ", DTypeName(of_param)));
+          EXPECT_THAT(StepsOf(type, dtype, of_param, powers, GpuKernels()),
+                      ::testing::Pointwise(::testing::DoubleNear(1e-6),
+                                           StepsOf(type, dtype, of_param, powers, CpuKernels())));
+        }
+      }
+    }
+  }
+  EXPECT_THAT(StepsOf("nadam", DType::kFloat32, DType::kFloat32, 1, GpuKernels()),
+              ::testing::Not(::testing::Contains(::testing::IsNan())));
 }
 
 // Rows of the same index, whose values another op changes; in place, too.

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "ops/formulas/update.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
+#include "ops/gpu/update_state.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
 
@@ -69,14 +69,6 @@ struct alignas(16) Pack {
   T values[kSize];
 };
 
-enum class Half { kNo, kFloat16, kBFloat16 };
-
-Half HalfOf(DType dtype) {
-  return dtype == DType::kFloat16    ? Half::kFloat16
-         : dtype == DType::kBFloat16 ? Half::kBFloat16
-                                     : Half::kNo;
-}
-
 // One parameter, in place.
 template <typename T, size_t n>
 struct UpdatedTensor {
@@ -127,26 +119,14 @@ struct UpdateTensors {
     if (t.grad_half == Half::kNo) {
       Load(static_cast<const T*>(t.grad), at, width, is_whole, &g);
     } else {
-      for (int i = 0; i < width; ++i) {
-        g.values[i] =
-            t.grad_half == Half::kFloat16
-                ? static_cast<T>(static_cast<float>(static_cast<const Float16*>(t.grad)[at + i]))
-                : static_cast<T>(static_cast<float>(static_cast<const BFloat16*>(t.grad)[at + i]));
-      }
+      for (int i = 0; i < width; ++i) g.values[i] = ReadElement<T>(t.grad, t.grad_half, at + i);
     }
     for (int i = 0; i < width; ++i) step(p.values[i], g.values[i], s[k].values[i]...);
     Store(p, at, width, is_whole, t.param);
     (Store(s[k], at, width, is_whole, t.states[k]), ...);
     if (t.half_param == nullptr) return;
     for (int i = 0; i < width; ++i) {
-      const auto value = static_cast<float>(p.values[i]);
-      if (t.param_half == Half::kFloat16) {
-        static_cast<Float16*>(t.half_param)[at + i] = static_cast<Float16>(value);
-      } else if (t.param_half == Half::kBFloat16) {
-        static_cast<BFloat16*>(t.half_param)[at + i] = static_cast<BFloat16>(value);
-      } else {
-        static_cast<T*>(t.half_param)[at + i] = p.values[i];
-      }
+      WriteElement(p.values[i], t.half_param, t.param_half, at + i);
     }
   }
   WEFT_DEVICE static void Load(const T* from, int64_t at, int width, bool is_whole, Pack<T>* to) {
@@ -177,32 +157,6 @@ struct AdvancePower {
 };
 
 // --- On the host ---------------------------------------------------------------------------------
-
-// Tensors that are both input and output, mostly in place.
-struct State {
-  std::string slot;
-  In in;
-  Out out;
-};
-
-absl::StatusOr<State> MakeState(OpKernel& op, const char* slot) {
-  State state;
-  state.slot = slot;
-  if (op.spec().schema->FindInput(slot) == nullptr) return state;
-  state.in = op.in(slot);
-  if (!state.in) return state;
-  for (const SlotSchema& output : op.spec().schema->outputs()) {
-    if (output.in_place_of == slot) state.out = op.out(output.name);
-  }
-  // Another op may advance a power of beta.
-  const bool is_read_only = !state.out && absl::StrContains(state.slot, "Pow");
-  if (!is_read_only && state.out.count() != state.in.count()) {
-    return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": expected variables that the ",
-                                                   "op also writes, as many as it reads"));
-  }
-  op.InPlace(state.out, state.in);
-  return state;
-}
 
 // The parameters, the gradients and n states of an update.
 template <size_t n>
@@ -248,24 +202,12 @@ struct Operands {
 
   // The outputs that are other variables than the inputs become copies of them.
   absl::Status CopyToOutputs(const KernelContext& ctx) const {
-    const auto copy = [&](const State& state) -> absl::Status {
-      for (int i = 0; i < state.out.count(); ++i) {
-        Tensor* const to = state.out.get(ctx, i);
-        if (to == nullptr) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("input ", state.slot, ": expected a variable that the op also writes"));
-        }
-        const Tensor& from = state.in(ctx, i);
-        if (to == &from) continue;
-        to->Resize(from.dtype(), from.dims());
-        WEFT_RETURN_IF_ERROR(Copy(ctx, from.raw(), from.bytes(), to->raw()));
-      }
-      return absl::OkStatus();
-    };
     for (const State* state : {&param, &master, &b1, &b2, &mean_grad}) {
-      WEFT_RETURN_IF_ERROR(copy(*state));
+      WEFT_RETURN_IF_ERROR(weft::CopyToOutputs(ctx, *state));
     }
-    for (const State& state : states) WEFT_RETURN_IF_ERROR(copy(state));
+    for (const State& state : states) {
+      WEFT_RETURN_IF_ERROR(weft::CopyToOutputs(ctx, state));
+    }
     return absl::OkStatus();
   }
 
