@@ -94,6 +94,58 @@ TEST_F(BatchFlowTest, GradientsOfASumAreSums) {
   EXPECT_EQ(Of("w@GRAD"), kSum);
 }
 
+// An average of integers is rounded, and so is a sum that is divided.
+TEST_F(BatchFlowTest, AveragesOfIntegersAreNoMeans) {
+  constexpr char kCount[] =
+      "    var i : int64[-1, 1]\n    var count : int64[1]\n"
+      "    Out=[i] = cast(X=[hb]) {in_dtype=0, out_dtype=3}\n"
+      "    Out=[count] = reduce_sum(X=[i]) {reduce_all=true, dim=ints[0]}\n";
+  constexpr char kSums[] =
+      "    Out=[count] = c_allreduce_sum(X=[count]) {ring_id=0, use_calc_stream=true}\n";
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount);
+  EXPECT_EQ(Of("count"), kSum);
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount + kSums);
+  EXPECT_EQ(Of("count"), kSame);
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount +
+      "    Out=[count] = c_allreduce_avg(X=[count]) {ring_id=0, use_calc_stream=true}\n");
+  EXPECT_EQ(Cause("count"), "c_allreduce_avg");
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount + kSums +
+      "    Out=[count] = scale(X=[count]) {scale=0.5, bias=0.0, nranks=2}\n");
+  EXPECT_EQ(Cause("count"), "scale");
+  // In the buffer of several.
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount +
+      "    var buffer : int64[-1]\n"
+      "    FusedOutput=[buffer], Output=[count] = coalesce_tensor(Input=[count]) "
+      "{copy_data=true, dtype=3}\n"
+      "    Out=[buffer] = c_allreduce_avg(X=[buffer]) {ring_id=0, use_calc_stream=true}\n");
+  EXPECT_EQ(Cause("count"), "c_allreduce_avg");
+}
+
+// A mask is as wide as the longest of the rank's own where the length is negative.
+TEST_F(BatchFlowTest, LengthsOfMasksMustNotBeNegative) {
+  constexpr char kVars[] =
+      "    var len : int64[-1] need_check_feed\n    var mask : fp32[-1, -1]\n"
+      "    var most : int32[1]\n    var dims : int32[2]\n    var given : int32[1] persistable\n";
+  constexpr char kMask[] =
+      "    Y=[mask] = sequence_mask(MaxLenTensor=[most], X=[len]) {maxlen=-1, out_dtype=5}\n";
+  const auto run = [&](const std::string& ops) { Run(absl::StrCat(kVars, ops, kMask)); };
+  const std::string fill = "    Out=[most] = fill_constant() {shape=longs[1], dtype=2, value=";
+  run(fill + "3.0}\n");
+  EXPECT_EQ(Of("mask"), kRows);
+  run(fill + "-1.0}\n");
+  EXPECT_EQ(Cause("mask"), "sequence_mask");
+  run("    Out=[dims] = shape(Input=[x])\n"
+      "    Out=[most] = slice(Input=[dims]) {axes=ints[0], starts=ints[1], ends=ints[2]}\n");
+  EXPECT_EQ(Of("mask"), kRows);
+  // Overwritten since.
+  run("    Out=[most] = fill_constant() {shape=longs[1], dtype=2, value=-1.0}\n"
+      "    Out=[given] = cast(X=[most]) {in_dtype=2, out_dtype=2}\n" +
+      fill + "3.0}\n    Out=[most] = assign(X=[given])\n");
+  EXPECT_EQ(Cause("mask"), "sequence_mask");
+  run("    Out=[most] = assign(X=[given])\n");
+  EXPECT_EQ(Cause("mask"), "sequence_mask");
+}
+
 // Rows of another kind of value: the gradient op computes with them what it computes on one device.
 TEST_F(BatchFlowTest, GradientOpsReadWhatIsThereNow) {
   Run("    Out=[x] = scale(X=[x]) {scale=2.0, bias=0.0}\n"

@@ -441,6 +441,47 @@ TEST(BatchRulesTest, NormalizationAndDrawsAreNamed) {
   EXPECT_EQ(draw.effect, BatchEffect::kDraws);
 }
 
+// The mask of a part of a batch is no part of its mask.
+TEST(BatchRulesTest, ASeedMakesEqualDrawsOfEqualShape) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar y : fp32[-1, 4]\nvar w : fp32[4]\nvar v : fp32[4]\n"
+      "var k : int32[1]";
+  const auto effect = [&](const char* op) { return Apply(vars, op).effect; };
+  const std::string prob = "dropout_prob=0.5, is_test=false, ";
+  const auto drops = [&](const std::string& args, const char* attrs) {
+    return effect(absl::StrCat("Out=[y] = dropout(", args, ") {", prob, attrs, "}").c_str());
+  };
+  EXPECT_EQ(drops("X=[w]", "seed=7, fix_seed=true"), BatchEffect::kNone);
+  EXPECT_EQ(drops("X=[w]", "seed=7, fix_seed=false"), BatchEffect::kDraws);
+  EXPECT_EQ(drops("X=[w]", "seed=0, fix_seed=true"), BatchEffect::kDraws);
+  EXPECT_EQ(drops("X=[b]", "seed=7, fix_seed=true"), BatchEffect::kDraws);
+  EXPECT_EQ(drops("X=[w], Seed=[k]", "seed=7, fix_seed=true"), BatchEffect::kDraws);
+  EXPECT_EQ(effect("Out=[k] = seed() {seed=7}"), BatchEffect::kNone);
+  EXPECT_EQ(effect("Out=[k] = seed() {seed=0}"), BatchEffect::kDraws);
+  EXPECT_EQ(effect("Out=[k] = seed()"), BatchEffect::kDraws);
+}
+
+TEST(BatchRulesTest, MeansOfIntegersAreRounded) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar bi : int64[-1, 4]\nvar s : fp32[4]\nvar si : int64[4]\n"
+      "var r : int64[1]\nvar y : fp32[]\nvar k : int64[]";
+  Check({
+      {vars, "Out=[y] = mean(X=[b])", kMean},
+      {vars, "Out=[k] = mean(X=[bi])", kUnrelated},
+      {vars, "Out=[y] = mean(X=[s])", kSum},
+      {vars, "Out=[k] = mean(X=[si])", kUnrelated},
+      {vars, "Out=[k] = reduce_mean(X=[si]) {dim=ints[0]}", kUnrelated},
+      {vars, "Out=[k] = reduce_sum(X=[si]) {dim=ints[0]}", kSum},
+      {vars, "Out=[k] = reduce_sum(X=[s]) {dim=ints[0], out_dtype=3}", kUnrelated},
+      {vars, "Out=[k] = cast(X=[si]) {in_dtype=3, out_dtype=3}", kSum},
+      {vars, "Out=[k] = mean(X=[r])", kUnrelated},
+  });
+  const CollectiveOp average = {"", CollectiveKind::kAllReduce, Reduction::kAvg, ""};
+  EXPECT_EQ(AfterCollective(average, kSum, /*is_integer=*/true), kUnrelated);
+  EXPECT_EQ(AfterCollective(average, kSize, /*is_integer=*/true), kSize);
+  EXPECT_EQ(AfterCollective(average, kSum), kSize);
+}
+
 // No mean and no sum: only the matching all-reduce makes it what one device has.
 TEST(BatchRulesTest, MaximaOverTheBatchAreOfAKindOfTheirOwn) {
   const std::string vars =
@@ -558,9 +599,10 @@ TEST(BatchRulesTest, OpsOfEachSampleKeepRows) {
        "Result=[y] = take_along_axis(Input=[b], Index=[bi]) {Axis=1}", kUnrelated},
       {vars, "Out=[y] = pad(X=[b]) {paddings=ints[0, 0, 1, 1]}", kRows},
       {vars, "Out=[y] = pad(X=[b]) {paddings=ints[1, 0, 0, 0]}", kUnrelated},
-      {vars, "Y=[y] = sequence_mask(MaxLenTensor=[k], X=[bl]) {maxlen=-1}", kRows},
+      {vars, "Y=[y] = sequence_mask(X=[bl]) {maxlen=4}", kRows},
       // As wide as the longest of the rank's own.
       {vars, "Y=[y] = sequence_mask(X=[bl]) {maxlen=-1}", kUnrelated},
+      {vars, "Y=[y] = sequence_mask(MaxLenTensor=[k], X=[bl]) {maxlen=4}", kUnrelated},
       {vars, "Out=[k] = cast(X=[r]) {in_dtype=2, out_dtype=3}", kSize},
       {vars, "Out=[y] = read_from_array(X=[b], I=[k], X_W=[b])", kRows},
       {vars, "Out=[y] = read_from_array(X=[b], I=[k], X_W=[p])", kUnrelated},

@@ -411,6 +411,11 @@ absl::StatusOr<Dims> SlicedDims(const InferContext& context, const Dims& x, cons
   for (size_t i = 0; i < axes.size(); ++i) {
     WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axes", axes[i], x.size()));
     if (steps[i] == 0) return context.AttrError(steps_attr, "steps that are not 0", "0");
+    if (steps[i] < 0 && ends[i] == -1 && context.IsOfPaddle3()) {
+      return context.AttrError(
+          "ends", "no -1 with a negative step: the last element to Paddle 3, an open end to Weft",
+          "-1");
+    }
     if (dims[axis] != -1 && steps[i] < 0 && IsAmbiguousEnd(ends[i], x[axis])) {
       return context.AttrError(
           "ends",

@@ -111,6 +111,8 @@ BatchRun Reduced(Reduces what, const char* dims_attr, const char* all_attr, cons
 
 BatchRun Whole(BatchRelation of_shards) {
   return [=](BatchContext& c) {
+    // A mean of integers is rounded.
+    if (of_shards == BatchRelation::Partial() && !c.IsFloatOut()) return;
     if (c.OthersAreReplicated({"X", "Input"})) c.SetAll(of_shards);
   };
 }
