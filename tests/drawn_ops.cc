@@ -83,6 +83,7 @@ constexpr Row kRows[] = {
     {"label_smooth", "X:f", "epsilon=0.1"},
     // Reductions.
     {"mean", "X:f"},
+    {"mean", "X:i"},
     {"reduce_mean", "X:f", kDims},
     {"reduce_sum", "X:f", kDims},
     {"reduce_max", "X:f", kDims},
@@ -126,6 +127,8 @@ constexpr Row kRows[] = {
     {"matmul_v2", "X:p Y:f", "trans_x=f|t trans_y=f|t"},
     {"matmul_v2", "X:f Y:f", "trans_x=f|t trans_y=f|t"},
     {"bmm", "X:f Y:f"},
+    {"solve", "X:p Y:f"},
+    {"cholesky_solve", "X:f Y:p", "upper=f|t"},
     {"mv", "X:f Vec:f"},
     {"addmm", "Input:f X:f Y:p"},
     {"kron", "X:f Y:p"},
@@ -156,6 +159,7 @@ constexpr Row kRows[] = {
     {"slice", "Input:f StartsTensor:i", "axes=[0]|[1] starts=[0] ends=[2147483647]"},
     {"strided_slice", "Input:f",
      "axes=[0]|[1] starts=[0]|[1]|[-1] ends=[2147483647]|[2]|[-2147483648] strides=[1]|[2]|[-1]"},
+    {"crop_tensor", "X:f", "offsets=[0,0]|[0,1]|[1,0] shape=[-1,2]|[-1,-1]|[2,2]|[2,-1]"},
     {"expand_v2", "X:f", "shape=[-1,4]|[3,4]|[-1,-1,4]|[2,-1,-1]|[4]|[-1,2]|[2,4]"},
     {"expand_v2", "X:f Shape:s", "shape=[-1,-1]"},
     {"expand_as_v2", "X:f", "target_shape=[3,4]|[2,4]"},
@@ -179,6 +183,7 @@ constexpr Row kRows[] = {
     {"fill_constant_batch_size_like", "Input:f",
      "shape=[4,-1]|[4,1] input_dim_idx=0|1 output_dim_idx=1 value=0.5 dtype=6"},
     {"sequence_mask", "X:i", "maxlen=4|-1 out_dtype=6"},
+    {"sequence_mask", "X:i MaxLenTensor:s", "maxlen=-1 out_dtype=6"},
     // Choices.
     {"gather", "X:f Index:i", "axis=0|1"},
     {"gather", "X:p Index:i", "axis=0|1"},
@@ -207,6 +212,7 @@ constexpr Row kRows[] = {
     {"batch_norm", "X:f Scale:p Bias:p Mean:m Variance:m", "is_test=f|t use_global_stats=f|f|t"},
     {"prelu", "X:f Alpha:p", "mode=all|channel"},
     {"dropout", "X:f", "dropout_prob=0.5|0.0 is_test=f|f|t"},
+    {"dropout", "X:f", "dropout_prob=0.5 fix_seed=t|f seed=7|0"},
     {"softmax_with_cross_entropy", "Logits:f Label:i", "axis=-1|0 ignore_index=-100|1"},
     {"softmax_with_cross_entropy", "Logits:f Label:f", "axis=-1|0 soft_label=t"},
     {"sigmoid_cross_entropy_with_logits", "X:f Label:f", "normalize=f|t ignore_index=-100|1"},
@@ -218,6 +224,7 @@ constexpr Row kRows[] = {
     {"accuracy", "Out:f Indices:i Label:i"},
     {"auc", "Predict:f Label:i StatPos:q StatNeg:q", "num_thresholds=7 slide_steps=0"},
     // Draws.
+    {"seed", "", "seed=0|7"},
     {"uniform_random", "", "shape=[3,4]|[4] seed=0|7 dtype=6"},
     {"gaussian_random", "", "shape=[3,4]|[4] seed=0|7 dtype=6"},
     {"randint", "", "shape=[3]|[1] low=0 high=3 seed=0|7 dtype=3"},

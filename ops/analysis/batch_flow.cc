@@ -323,9 +323,10 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   ReadInputs(op);
   EditInputs(op);
   if (VisitGathered(op, recipe)) return;
-  const bool adds = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
-                    recipe.algebra == Algebra::kSubtract || recipe.algebra == Algebra::kSparsify;
-  if (adds) AdaptZeros();
+  const bool joins = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
+                     recipe.algebra == Algebra::kSubtract || recipe.algebra == Algebra::kSparsify ||
+                     recipe.algebra == Algebra::kConcat || op.type() == "stack";
+  if (joins) AdaptZeros();
   const bool is_zero = FillsZeros(op, recipe);
   const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
   if (divisions > 0 && !op.HasAttr(kNumRanksAttr)) has_guessed_ = is_guessed_ = true;

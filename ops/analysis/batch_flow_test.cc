@@ -146,6 +146,47 @@ TEST_F(BatchFlowTest, LengthsOfMasksMustNotBeNegative) {
   EXPECT_EQ(Cause("mask"), "sequence_mask");
 }
 
+// Two columns of products, and a loss that depends on the first.
+constexpr char kTwoColumns[] =
+    "    var v : fp32[4, 2] parameter persistable\n    var v@GRAD : fp32[4, 2]\n"
+    "    var u : fp32[-1, 2]\n    var u@GRAD : fp32[-1, 2]\n    var u1 : fp32[-1, 1]\n"
+    "    var u2 : fp32[-1, 1]\n    var u1@GRAD : fp32[-1, 1]\n    var u2@GRAD : fp32[-1, 1]\n"
+    "    var s : fp32[-1, 2]\n    var s@GRAD : fp32[-1, 2]\n"
+    "    Out=[u] = mul(X=[x], Y=[v])\n";
+
+// The gradient of what no loss depends on is zero: any multiple of that of one device.
+TEST_F(BatchFlowTest, ZerosJoinGradients) {
+  const std::string split =
+      absl::StrCat(kTwoColumns,
+                   "    Out=[u1, u2] = split(X=[u]) {axis=1, num=2, sections=ints[]}\n"
+                   "    Out=[loss] = mean(X=[u1])\n"
+                   "    X@GRAD=[u1@GRAD] = mean_grad(X=[u1], Out@GRAD=[loss@GRAD])\n");
+  constexpr char kConcat[] = "    Out=[u@GRAD] = concat(X=[u1@GRAD, u2@GRAD]) {axis=1}\n";
+  constexpr char kOfProduct[] = "    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[u@GRAD])\n";
+  Run(absl::StrCat(split, "    Out=[u2@GRAD] = fill_any_like(X=[u2]) {value=0.0}\n", kConcat,
+                   kOfProduct));
+  EXPECT_EQ(Of("u@GRAD"), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(Of("v@GRAD"), kMean);
+  Run(absl::StrCat(split, "    Out=[u2@GRAD] = fill_any_like(X=[u2]) {value=1.0}\n", kConcat,
+                   kOfProduct));
+  EXPECT_EQ(Cause("v@GRAD"), "concat");
+}
+
+TEST_F(BatchFlowTest, AssignedSlicesHaveGradients) {
+  constexpr char kSlice[] =
+      "axes=longs[1], starts=longs[0], ends=longs[1], steps=longs[1], decrease_axes=longs[], "
+      "none_axes=longs[], dtype=5, shape=longs[]";
+  Run(absl::StrCat(kTwoColumns, "    Out=[s] = set_value(Input=[u], ValueTensor=[h]) {", kSlice,
+                   "}\n    Out=[loss] = mean(X=[s])\n"
+                   "    X@GRAD=[s@GRAD] = mean_grad(X=[s], Out@GRAD=[loss@GRAD])\n"
+                   "    Input@GRAD=[u@GRAD], ValueTensor@GRAD=[h@GRAD] = "
+                   "set_value_grad(Out@GRAD=[s@GRAD], ValueTensor=[h]) {",
+                   kSlice, "}\n    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[u@GRAD])\n",
+                   "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n"));
+  EXPECT_EQ(Of("v@GRAD"), kMean);
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+}
+
 // Rows of another kind of value: the gradient op computes with them what it computes on one device.
 TEST_F(BatchFlowTest, GradientOpsReadWhatIsThereNow) {
   Run("    Out=[x] = scale(X=[x]) {scale=2.0, bias=0.0}\n"

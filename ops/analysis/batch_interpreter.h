@@ -98,7 +98,7 @@ class BatchInterpreter {
   void WalkToLosses();
   const RankRecipe& RecipeOf(const Op& op);
   void Visit(const Op& op);
-  // Zeros have the power of what they are added to.
+  // Zeros have the power of what they are added to, or joined with.
   void AdaptZeros();
   // Whether the op fills its output with zeros.
   static bool FillsZeros(const Op& op, const RankRecipe& recipe);

@@ -599,6 +599,11 @@ TEST(BatchRulesTest, OpsOfEachSampleKeepRows) {
        "Result=[y] = take_along_axis(Input=[b], Index=[bi]) {Axis=1}", kUnrelated},
       {vars, "Out=[y] = pad(X=[b]) {paddings=ints[0, 0, 1, 1]}", kRows},
       {vars, "Out=[y] = pad(X=[b]) {paddings=ints[1, 0, 0, 0]}", kUnrelated},
+      {vars, "Out=[y] = crop_tensor(X=[b]) {offsets=ints[0, 1], shape=ints[-1, 2]}", kRows},
+      {vars, "Out=[y] = crop_tensor(X=[b]) {offsets=ints[1, 1], shape=ints[-1, 2]}", kUnrelated},
+      {vars, "Out=[y] = crop_tensor(X=[b]) {offsets=ints[0, 1], shape=ints[2, 2]}", kUnrelated},
+      {vars, "Out=[y] = crop_tensor(X=[b], Shape=[k]) {offsets=ints[0, 0], shape=ints[-1, 2]}",
+       kUnrelated},
       {vars, "Y=[y] = sequence_mask(X=[bl]) {maxlen=4}", kRows},
       // As wide as the longest of the rank's own.
       {vars, "Y=[y] = sequence_mask(X=[bl]) {maxlen=-1}", kUnrelated},
@@ -689,7 +694,8 @@ TEST(BatchRulesTest, MatricesOfSamplesKeepShares) {
       "var b : fp32[-1, 3, 3]\nvar b2 : fp32[-1, 3, 3]\nvar y : fp32[-1, 3, 3]\n"
       "var o : fp32[-1, 3]\nvar p1 : fp32[-1]\nvar w : fp32[3, 3]\nvar t : fp32[3, -1, 3]\n"
       "var z : fp32[-1, 3, 3, 3]\nvar bm : fp32[-1, 3]\nvar k : fp32[-1, 9]\n"
-      "var wk : fp32[2, 3]\nvar t2 : fp32[-1, -1]";
+      "var wk : fp32[2, 3]\nvar t2 : fp32[-1, -1]\nvar tc : fp32[3, -1]\n"
+      "var w1 : fp32[1, 1, 3, 3]\nvar tb : fp32[2, -1, 3, 3]";
   Check({
       {vars, "Out=[o] = diagonal(Input=[b]) {axis1=1, axis2=2}", kRows},
       {vars, "Out=[o] = diagonal(Input=[t]) {axis1=0, axis2=2}", kRows},
@@ -704,6 +710,14 @@ TEST(BatchRulesTest, MatricesOfSamplesKeepShares) {
       {vars, "Out=[y] = solve(X=[b], Y=[b2])", kRows},
       {vars, "Out=[y] = triangular_solve(X=[w], Y=[b])", kRows},
       {vars, "Out=[y] = solve(X=[b], Y=[w])", kUnrelated},
+      {vars, "Out=[bm] = solve(X=[b], Y=[bm])", kRows},
+      {vars, "Out=[bm] = solve(X=[w], Y=[bm])", kUnrelated},
+      // Columns of right sides.
+      {vars, "Out=[tc] = solve(X=[w], Y=[tc])", kColumns},
+      {vars, "Out=[tc] = cholesky_solve(X=[tc], Y=[w])", kColumns},
+      {vars, "Out=[z] = triangular_solve(X=[w1], Y=[tb])", kColumns},
+      {vars, "Out=[y] = cholesky_solve(X=[b], Y=[b2])", kRows},
+      {vars, "Out=[y] = cholesky_solve(X=[w], Y=[b])", kRows},
       {vars, "Out=[k] = kron(X=[bm], Y=[wk])", kRows},
       {vars, "Out=[k] = kron(X=[wk], Y=[bm])", kUnrelated},
       {vars, "Out=[o] = multi_dot(X=[bm, w, w])", kRows},
