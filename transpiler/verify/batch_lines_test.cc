@@ -284,5 +284,24 @@ TEST(BatchLinesTest, LocalSgdIsOneLine) {
                           AllOf(StartsWith("warning: W710"), HasSubstr("divides each"))));
 }
 
+// The line of an op that draws by a seed says so.
+TEST(BatchLinesTest, SeedsHaveALineWhereTheyAreUsedAsValues) {
+  constexpr char kSeed[] = "    var seed : int32[1]\n    Out=[seed] = seed() {seed=0}\n";
+  const auto dropout = [&](const char* prob) {
+    return LinesOf(absl::StrCat(kSeed,
+                                "    Mask=[mask], Out=[y] = dropout(Seed=[seed], X=[y]) "
+                                "{is_test=false, dropout_prob=",
+                                prob, "}\n"),
+                   kMean);
+  };
+  EXPECT_THAT(dropout("0.0"), IsEmpty());
+  EXPECT_THAT(dropout("0.5"), Contains(AllOf(StartsWith("note: W705: op 2 (dropout)"),
+                                             Not(HasSubstr("other op")))));
+  EXPECT_THAT(
+      LinesOf(absl::StrCat(kSeed, "    Out=[count] = cast(X=[seed]) {in_dtype=2, out_dtype=5}\n"),
+              kMean),
+      ElementsAre(StartsWith("note: W705: op 1 (seed) draws")));
+}
+
 }  // namespace
 }  // namespace weft
