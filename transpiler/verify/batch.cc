@@ -16,6 +16,7 @@
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/sum_losses.h"
+#include "ops/schema/device_ops.h"
 #include "proto/op_role.h"
 #include "transpiler/verify/startup_values.h"
 
@@ -353,7 +354,7 @@ class BatchChecker {
       told.emplace(state.variable, state.value.relation);
     }
     absl::flat_hash_set<std::pair<VarId, BatchRelation::Kind>> seen;
-    const absl::flat_hash_set<Symbol> losses(losses_.begin(), losses_.end());
+    const absl::flat_hash_set<Symbol> losses = LossesAndCopies();
     std::vector<BatchFetch> own;
     for (const BatchFetch& fetch : all) {
       const BatchRelation relation = fetch.value.relation;
@@ -365,6 +366,20 @@ class BatchChecker {
       if (seen.insert({fetch.variable, relation.kind}).second) own.push_back(fetch);
     }
     return own;
+  }
+
+  // Also what brings losses into the other memory.
+  absl::flat_hash_set<Symbol> LossesAndCopies() const {
+    absl::flat_hash_set<Symbol> losses(losses_.begin(), losses_.end());
+    for (OpId id : main_.block(0).ops()) {
+      const Op op = main_.op(id);
+      if (!CopiesFrom(op.type()).has_value()) continue;
+      const auto is_loss = [&](Symbol name) { return losses.contains(name); };
+      if (absl::c_all_of(op.input_args(), is_loss)) {
+        losses.insert(op.output_args().begin(), op.output_args().end());
+      }
+    }
+    return losses;
   }
 
   // Whether a state holds the rank's part of a mean or sum, after any number of steps.

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
@@ -301,6 +302,18 @@ TEST(BatchLinesTest, SeedsHaveALineWhereTheyAreUsedAsValues) {
       LinesOf(absl::StrCat(kSeed, "    Out=[count] = cast(X=[seed]) {in_dtype=2, out_dtype=5}\n"),
               kMean),
       ElementsAre(StartsWith("note: W705: op 1 (seed) draws")));
+}
+
+// A loss has no line for what every loss is.
+TEST(BatchLinesTest, CopiesOfLossesInTheOtherMemoryAreLosses) {
+  const std::string fetch =
+      absl::StrCat("    var fetch : fetch_list persistable\n    var copy : fp32[1]\n",
+                   "    Out=[copy] = COPY(X=[loss])\n    Out=[fetch] = fetch(X=[copy]) {col=0}\n");
+  const auto lines = [&](const char* type) {
+    return LinesOf("", kMean, kReduces, absl::StrReplaceAll(fetch, {{"COPY", type}}));
+  };
+  EXPECT_THAT(lines("memcpy_d2h"), IsEmpty());
+  EXPECT_THAT(lines("sign"), Not(IsEmpty()));
 }
 
 }  // namespace
