@@ -456,6 +456,10 @@ TEST(BatchRulesTest, ASeedMakesEqualDrawsOfEqualShape) {
   EXPECT_EQ(drops("X=[w]", "seed=0, fix_seed=true"), BatchEffect::kDraws);
   EXPECT_EQ(drops("X=[b]", "seed=7, fix_seed=true"), BatchEffect::kDraws);
   EXPECT_EQ(drops("X=[w], Seed=[k]", "seed=7, fix_seed=true"), BatchEffect::kDraws);
+  EXPECT_EQ(
+      Apply(vars + "\nvar M : fp32[4]", "Out=[v] = dropout(X=[M]) {is_test=true, dropout_prob=0.5}")
+          .relations[0],
+      kUnrelated);
   EXPECT_EQ(effect("Out=[k] = seed() {seed=7}"), BatchEffect::kNone);
   EXPECT_EQ(effect("Out=[k] = seed() {seed=0}"), BatchEffect::kDraws);
   EXPECT_EQ(effect("Out=[k] = seed()"), BatchEffect::kDraws);

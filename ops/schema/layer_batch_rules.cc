@@ -52,7 +52,8 @@ void SyncBatchNorm(BatchContext& c) {
 
 void Dropout(BatchContext& c) {
   const OpAttrs& attrs = c.attrs();
-  if (!c.OthersAreSame({"X"})) return;
+  // A product of multiples is another multiple of the product.
+  if (!c.OthersAreSame({"X"}) || c.In("X").IsPartialOther()) return;
   c.Set("Out", c.In("X"));
   if (attrs.Bool("is_test") || attrs.Float("dropout_prob") == 0) return;
   c.Set("Mask", c.In("X").WithoutPower());

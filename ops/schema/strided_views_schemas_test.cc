@@ -75,6 +75,7 @@ TEST(StridedSliceTest, OpenEndsOfPaddle2AreRefusedInProgramsOfPaddle3) {
   EXPECT_THAT(slice(0, -1, -1, "fp32[-1, 5]"), takes("fp32[-1, 4]"));
   EXPECT_THAT(slice(3003001, -1, -1, "fp32[-1, 5]"), is_refused);
   EXPECT_THAT(slice(3003001, -1, -1, "fp32[2, -1]"), is_refused);
+  EXPECT_THAT(slice(3003001, -1, -1, ""), is_refused);
   EXPECT_THAT(slice(3003001, -1, 1, "fp32[-1, 5]"), takes("fp32[-1, 1]"));
   EXPECT_THAT(slice(3003001, std::numeric_limits<int32_t>::min(), -1, "fp32[-1, 5]"),
               takes("fp32[-1, 4]"));
