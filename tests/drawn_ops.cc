@@ -224,7 +224,6 @@ constexpr Row kRows[] = {
     {"accuracy", "Out:f Indices:i Label:i"},
     {"auc", "Predict:f Label:i StatPos:q StatNeg:q", "num_thresholds=7 slide_steps=0"},
     // Draws.
-    {"seed", "", "seed=0|7"},
     {"uniform_random", "", "shape=[3,4]|[4] seed=0|7 dtype=6"},
     {"gaussian_random", "", "shape=[3,4]|[4] seed=0|7 dtype=6"},
     {"randint", "", "shape=[3]|[1] low=0 high=3 seed=0|7 dtype=3"},
