@@ -117,7 +117,9 @@ class Case {
     if (!Rewrite()) return;
     const absl::StatusOr<Results> whole = RunDrawn(drawn_, drawn_.main, drawn_.startup, 1, steps_);
     const absl::StatusOr<Results> ranks = RunDrawn(drawn_, main_, startup_, spec_.nranks, steps_);
-    if (!whole.ok() || !ranks.ok() || HasLargeValues(*whole)) {
+    const bool has_conditions = drawn_.main.num_blocks() > 1;
+    if (!whole.ok() || !ranks.ok() || HasLargeValues(*whole) ||
+        (has_conditions && HasRoundingErrors(*whole))) {
       ++counts_.not_run;
       return;
     }

@@ -1,5 +1,6 @@
 #include "tests/drawn_runs.h"
 
+#include <cmath>
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -17,6 +18,7 @@ namespace weft::testing {
 namespace {
 
 constexpr double kMaxMagnitude = 1e6;
+constexpr double kMaxRoundingError = 1e-12;
 
 template <typename T>
 Values Read(const Tensor& tensor) {
@@ -118,6 +120,17 @@ bool HasLargeValues(const Results& results) {
   for (const auto& step : results) {
     for (const auto& [name, values] : step) {
       if (Largest(values[0]) > kMaxMagnitude) return true;
+    }
+  }
+  return false;
+}
+
+bool HasRoundingErrors(const Results& results) {
+  for (const auto& step : results) {
+    for (const auto& [name, values] : step) {
+      for (double value : values[0].data) {
+        if (value != 0 && std::fabs(value) < kMaxRoundingError) return true;
+      }
     }
   }
   return false;

@@ -28,6 +28,9 @@ absl::StatusOr<Results> RunDrawn(const DrawnProgram& drawn, const Program& main,
 // Whether rounding decides more than the values, or some are not finite.
 bool HasLargeValues(const Results& results);
 
+// Whether values are what rounding leaves of zeros, on whose sign a condition may depend.
+bool HasRoundingErrors(const Results& results);
+
 }  // namespace weft::testing
 
 #endif  // WEFT_TESTS_DRAWN_RUNS_H_

@@ -323,12 +323,19 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   ReadInputs(op);
   EditInputs(op);
   if (VisitGathered(op, recipe)) return;
-  const bool adds = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
-                    recipe.algebra == Algebra::kSubtract || recipe.algebra == Algebra::kSparsify;
-  if (adds) AdaptZeros();
+  const bool joins = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
+                     recipe.algebra == Algebra::kSubtract || recipe.algebra == Algebra::kSparsify ||
+                     recipe.algebra == Algebra::kConcat || op.type() == "stack";
+  if (joins) AdaptZeros();
   const bool is_zero = FillsZeros(op, recipe);
   const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
   if (divisions > 0 && !op.HasAttr(kNumRanksAttr)) has_guessed_ = is_guessed_ = true;
+  if (divisions > 0 && IsInteger(Resolve(op.output_args()[0]))) {
+    // It is rounded.
+    visits_of_ops_[op.id().value()] = kNotVisited;
+    RecordLostRelation(op, {BatchRelation::Unrelated()});
+    return WriteAll(op, op.output_args(), Made(op, BatchRelation::Unrelated(), ins_));
+  }
   if (divisions > 0) RecordDivision(op, ins_[0]);
   if (AreSame(ins_) && recipe.algebra != Algebra::kRandom && !recipe.keeps_outputs) {
     for (size_t i = 0; i < op.output_args().size(); ++i) {
@@ -437,6 +444,12 @@ void BatchInterpreter::EditInputs(const Op& op) {
   }
 }
 
+bool BatchInterpreter::IsInteger(VarId var) const {
+  if (!var.valid()) return false;
+  const absl::optional<TensorType>& type = types_.type(type_ids_[var.value()]);
+  return type.has_value() && !IsFloating(type->dtype);
+}
+
 bool BatchInterpreter::AnyIsSummed() const {
   return absl::c_any_of(ins_, [](const BatchValue& in) { return in.is_summed; });
 }
@@ -451,6 +464,8 @@ uint32_t BatchInterpreter::Apply(const Op& op, const OpSchema* schema) {
   relations_.clear();
   for (const BatchValue& in : ins_) relations_.push_back(in.relation);
   AddRelationsToKey();
+  const bool has_no_negative_sizes = HasNoNegativeSizes(op);
+  numbers_.push_back(has_no_negative_sizes ? 1 : 0);
   for (Symbol name : op.args()) {
     const VarId var = Resolve(name);
     numbers_.push_back(var.valid() ? type_ids_[var.value()] : kUnknownType);
@@ -465,7 +480,8 @@ uint32_t BatchInterpreter::Apply(const Op& op, const OpSchema* schema) {
   };
   const uint32_t visited = static_cast<uint32_t>(visited_.size());
   visited_of_.emplace(key, visited);
-  visited_.push_back({relations_, ApplyBatchRule(op, schema, types, relations_)});
+  visited_.push_back(
+      {relations_, ApplyBatchRule(op, schema, types, relations_, has_no_negative_sizes)});
   return visited;
 }
 
@@ -501,7 +517,7 @@ void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collect
       for (VarId member : group->second) Exchange(op, collective, member, member);
     } else if (from.valid()) {
       const BatchValue value = Read(from);
-      const BatchValue result = AfterCollectiveOf(op, collective, value, in[i] == out[i]);
+      const BatchValue result = AfterCollectiveOf(op, collective, value, Resolve(out[i]));
       RecordLift(op, value.relation, result.relation);
       Write(op, out[i], result);
     }
@@ -509,16 +525,17 @@ void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collect
 }
 
 void BatchInterpreter::Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
-  Write(op, out, AfterCollectiveOf(op, collective, values_[in.value()], in == out));
+  Write(op, out, AfterCollectiveOf(op, collective, values_[in.value()], out));
 }
 
 BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp& collective,
-                                               const BatchValue& in, bool is_in_place) {
+                                               const BatchValue& in, VarId var) const {
   // What some of the ranks exchange is nothing that one device has, but for gradients of parameters
   // that only these ranks share: layers 3 and 6 verify them.
   const bool is_of_some = op.HasAttr(kGroupRanksAttr) && !IsBackward(op);
-  const BatchRelation relation =
-      is_of_some ? BatchRelation::Unrelated() : AfterCollective(collective, in.relation);
+  const BatchRelation relation = is_of_some
+                                     ? BatchRelation::Unrelated()
+                                     : AfterCollective(collective, in.relation, IsInteger(var));
   BatchValue out = Made(op, relation, {in});
   out.is_summed =
       in.is_summed || (out.relation.IsReplicated() && out.relation.power > in.relation.power);

@@ -94,6 +94,99 @@ TEST_F(BatchFlowTest, GradientsOfASumAreSums) {
   EXPECT_EQ(Of("w@GRAD"), kSum);
 }
 
+// An average of integers is rounded, and so is a sum that is divided.
+TEST_F(BatchFlowTest, AveragesOfIntegersAreNoMeans) {
+  constexpr char kCount[] =
+      "    var i : int64[-1, 1]\n    var count : int64[1]\n"
+      "    Out=[i] = cast(X=[hb]) {in_dtype=0, out_dtype=3}\n"
+      "    Out=[count] = reduce_sum(X=[i]) {reduce_all=true, dim=ints[0]}\n";
+  constexpr char kSums[] =
+      "    Out=[count] = c_allreduce_sum(X=[count]) {ring_id=0, use_calc_stream=true}\n";
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount);
+  EXPECT_EQ(Of("count"), kSum);
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount + kSums);
+  EXPECT_EQ(Of("count"), kSame);
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount +
+      "    Out=[count] = c_allreduce_avg(X=[count]) {ring_id=0, use_calc_stream=true}\n");
+  EXPECT_EQ(Cause("count"), "c_allreduce_avg");
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount + kSums +
+      "    Out=[count] = scale(X=[count]) {scale=0.5, bias=0.0, nranks=2}\n");
+  EXPECT_EQ(Cause("count"), "scale");
+  // In the buffer of several.
+  Run(std::string("    Out=[hb] = greater_than(X=[h], Y=[a])\n") + kCount +
+      "    var buffer : int64[-1]\n"
+      "    FusedOutput=[buffer], Output=[count] = coalesce_tensor(Input=[count]) "
+      "{copy_data=true, dtype=3}\n"
+      "    Out=[buffer] = c_allreduce_avg(X=[buffer]) {ring_id=0, use_calc_stream=true}\n");
+  EXPECT_EQ(Cause("count"), "c_allreduce_avg");
+}
+
+// A mask is as wide as the longest of the rank's own where the length is negative.
+TEST_F(BatchFlowTest, LengthsOfMasksMustNotBeNegative) {
+  constexpr char kVars[] =
+      "    var len : int64[-1] need_check_feed\n    var mask : fp32[-1, -1]\n"
+      "    var most : int32[1]\n    var dims : int32[2]\n    var given : int32[1] persistable\n";
+  constexpr char kMask[] =
+      "    Y=[mask] = sequence_mask(MaxLenTensor=[most], X=[len]) {maxlen=-1, out_dtype=5}\n";
+  const auto run = [&](const std::string& ops) { Run(absl::StrCat(kVars, ops, kMask)); };
+  const std::string fill = "    Out=[most] = fill_constant() {shape=longs[1], dtype=2, value=";
+  run(fill + "3.0}\n");
+  EXPECT_EQ(Of("mask"), kRows);
+  run(fill + "-1.0}\n");
+  EXPECT_EQ(Cause("mask"), "sequence_mask");
+  run("    Out=[dims] = shape(Input=[x])\n"
+      "    Out=[most] = slice(Input=[dims]) {axes=ints[0], starts=ints[1], ends=ints[2]}\n");
+  EXPECT_EQ(Of("mask"), kRows);
+  // Overwritten since.
+  run("    Out=[most] = fill_constant() {shape=longs[1], dtype=2, value=-1.0}\n"
+      "    Out=[given] = cast(X=[most]) {in_dtype=2, out_dtype=2}\n" +
+      fill + "3.0}\n    Out=[most] = assign(X=[given])\n");
+  EXPECT_EQ(Cause("mask"), "sequence_mask");
+  run("    Out=[most] = assign(X=[given])\n");
+  EXPECT_EQ(Cause("mask"), "sequence_mask");
+}
+
+// Two columns of products, and a loss that depends on the first.
+constexpr char kTwoColumns[] =
+    "    var v : fp32[4, 2] parameter persistable\n    var v@GRAD : fp32[4, 2]\n"
+    "    var u : fp32[-1, 2]\n    var u@GRAD : fp32[-1, 2]\n    var u1 : fp32[-1, 1]\n"
+    "    var u2 : fp32[-1, 1]\n    var u1@GRAD : fp32[-1, 1]\n    var u2@GRAD : fp32[-1, 1]\n"
+    "    var s : fp32[-1, 2]\n    var s@GRAD : fp32[-1, 2]\n"
+    "    Out=[u] = mul(X=[x], Y=[v])\n";
+
+// The gradient of what no loss depends on is zero: any multiple of that of one device.
+TEST_F(BatchFlowTest, ZerosJoinGradients) {
+  const std::string split =
+      absl::StrCat(kTwoColumns,
+                   "    Out=[u1, u2] = split(X=[u]) {axis=1, num=2, sections=ints[]}\n"
+                   "    Out=[loss] = mean(X=[u1])\n"
+                   "    X@GRAD=[u1@GRAD] = mean_grad(X=[u1], Out@GRAD=[loss@GRAD])\n");
+  constexpr char kConcat[] = "    Out=[u@GRAD] = concat(X=[u1@GRAD, u2@GRAD]) {axis=1}\n";
+  constexpr char kOfProduct[] = "    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[u@GRAD])\n";
+  Run(absl::StrCat(split, "    Out=[u2@GRAD] = fill_any_like(X=[u2]) {value=0.0}\n", kConcat,
+                   kOfProduct));
+  EXPECT_EQ(Of("u@GRAD"), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(Of("v@GRAD"), kMean);
+  Run(absl::StrCat(split, "    Out=[u2@GRAD] = fill_any_like(X=[u2]) {value=1.0}\n", kConcat,
+                   kOfProduct));
+  EXPECT_EQ(Cause("v@GRAD"), "concat");
+}
+
+TEST_F(BatchFlowTest, AssignedSlicesHaveGradients) {
+  constexpr char kSlice[] =
+      "axes=longs[1], starts=longs[0], ends=longs[1], steps=longs[1], decrease_axes=longs[], "
+      "none_axes=longs[], dtype=5, shape=longs[]";
+  Run(absl::StrCat(kTwoColumns, "    Out=[s] = set_value(Input=[u], ValueTensor=[h]) {", kSlice,
+                   "}\n    Out=[loss] = mean(X=[s])\n"
+                   "    X@GRAD=[s@GRAD] = mean_grad(X=[s], Out@GRAD=[loss@GRAD])\n"
+                   "    Input@GRAD=[u@GRAD], ValueTensor@GRAD=[h@GRAD] = "
+                   "set_value_grad(Out@GRAD=[s@GRAD], ValueTensor=[h]) {",
+                   kSlice, "}\n    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[u@GRAD])\n",
+                   "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n"));
+  EXPECT_EQ(Of("v@GRAD"), kMean);
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+}
+
 // Rows of another kind of value: the gradient op computes with them what it computes on one device.
 TEST_F(BatchFlowTest, GradientOpsReadWhatIsThereNow) {
   Run("    Out=[x] = scale(X=[x]) {scale=2.0, bias=0.0}\n"

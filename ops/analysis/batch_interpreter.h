@@ -1,5 +1,5 @@
 // The walk of BatchFlow. One file for each part: batch_states.cc (what steps leave for the next),
-// batch_flow.cc (ops), batch_blocks.cc, batch_gradients.cc.
+// batch_flow.cc (ops), batch_sizes.cc, batch_blocks.cc, batch_gradients.cc.
 #ifndef WEFT_OPS_ANALYSIS_BATCH_INTERPRETER_H_
 #define WEFT_OPS_ANALYSIS_BATCH_INTERPRETER_H_
 
@@ -98,7 +98,7 @@ class BatchInterpreter {
   void WalkToLosses();
   const RankRecipe& RecipeOf(const Op& op);
   void Visit(const Op& op);
-  // Zeros have the power of what they are added to.
+  // Zeros have the power of what they are added to, or joined with.
   void AdaptZeros();
   // Whether the op fills its output with zeros.
   static bool FillsZeros(const Op& op, const RankRecipe& recipe);
@@ -117,17 +117,24 @@ class BatchInterpreter {
   void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);
+  // Of a known type that is no floating-point type.
+  bool IsInteger(VarId var) const;
   bool AnyIsSummed() const;
   static bool AreSame(absl::Span<const BatchValue> values);
   // Of ins_: an index of visited_, which ops that are alike share.
   uint32_t Apply(const Op& op, const OpSchema* schema);
   // Adds the relations of ins_ to numbers_.
   void AddRelationsToKey();
+  // Of the inputs of an op that OpenSizeSlot names: see ApplyBatchRule.
+  bool HasNoNegativeSizes(const Op& op) const;
+  // Whether `op` reads a size of a tensor, or a constant that is not negative.
+  bool ReadsSize(const Op& op, Symbol name) const;
   void VisitFuse(const Op& op);
   void VisitCollective(const Op& op, const CollectiveOp& collective);
   void Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out);
-  static BatchValue AfterCollectiveOf(const Op& op, const CollectiveOp& collective,
-                                      const BatchValue& in, bool is_in_place);
+  // `var`: that the op writes.
+  BatchValue AfterCollectiveOf(const Op& op, const CollectiveOp& collective, const BatchValue& in,
+                               VarId var) const;
   bool HasGradient(absl::Span<const Symbol> names) const;
   void RecordDivision(const Op& op, const BatchValue& in);
   void RecordLift(const Op& op, BatchRelation in, BatchRelation out);

@@ -51,6 +51,7 @@ bool IsEqual(const AttrSchema& a, const OpAttrs& of_a, const AttrSchema& b, cons
   if (is({pb::BOOLEAN})) return of_a.Bool(name) == of_b.Bool(name);
   if (is({pb::STRING})) return of_a.String(name) == of_b.String(name);
   if (is({pb::STRINGS})) return of_a.Strings(name) == of_b.Strings(name);
+  if (is({pb::SCALARS})) return of_a.Scalars(name) == of_b.Scalars(name);
   return false;
 }
 

@@ -22,6 +22,7 @@
 #include "ops/analysis/rank_steps.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/feed_ops.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -68,6 +69,7 @@ class RankInterpreter {
       written_by_block_.clear();
       member_visits_ = 0;
       exchanges_.clear();
+      fetches_.clear();
       WalkRoot();
       if (options_.is_startup || options_.IsOneRank()) break;
       const Widening widening = walk + 2 >= kMaxWalks         ? Widening::kAll
@@ -76,6 +78,7 @@ class RankInterpreter {
       if (!CarryOver(program_, options_, memory_, widening, &carried)) break;
     }
     result.is_written_ = memory_.is_written();
+    result.fetches_ = std::move(fetches_);
     result.end_ = memory_.TakeValues();
     result.start_ = ValuesAtStart(program_, options_, std::move(carried));
     return result;
@@ -142,6 +145,13 @@ class RankInterpreter {
   // Outputs that are no inputs have unknown values.
   void VisitIgnored(const Op& op) {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
+    if (IsFetch(op.type()) && op.block() == 0) {
+      for (Symbol name : in) {
+        const VarId var = memory_.Resolve(name);
+        if (!var.valid()) continue;
+        fetches_.push_back({op.id(), var, memory_.Read(var), expressions_.AreMade()});
+      }
+    }
     for (size_t i = 0; i < out.size(); ++i) {
       const bool is_at_its_place = i < in.size() && in[i] == out[i];
       if (is_at_its_place || std::find(in.begin(), in.end(), out[i]) != in.end()) continue;
@@ -600,6 +610,7 @@ class RankInterpreter {
   absl::flat_hash_map<int, std::vector<VarId>> written_by_block_;  // outer variables
   std::vector<OpId> first_writers_;  // by VarId; empty: not computed yet
   int64_t member_visits_ = 0;
+  std::vector<RankFetch> fetches_;
   absl::flat_hash_map<int64_t, int64_t> exchanges_;  // by ring: calls, and members of buffers
   std::vector<RankValue> ins_;
 };

@@ -192,6 +192,14 @@ struct StepStartValues {
   static const RankValue& Placed(RankValue::Placement placement);
 };
 
+// What a fetch op of the root block hands out.
+struct RankFetch {
+  OpId op;
+  VarId variable;
+  RankValue value;
+  bool has_expr = false;  // not before RankValuesOptions::first_expression
+};
+
 // The values of variables before and after a step, at the fixpoint over steps: mostly after one
 // walk over the program, or two. States that many walks change count as rank-local.
 class RankValues {
@@ -206,6 +214,8 @@ class RankValues {
   const RankValue& AtStart(VarId var) const { return start_.Of(var); }
   const RankValue& AtEnd(VarId var) const { return end_.empty() ? Unwritten() : end_[var.value()]; }
   bool IsWritten(VarId var) const { return !is_written_.empty() && is_written_[var.value()]; }
+  // In op order.
+  const std::vector<RankFetch>& fetches() const { return fetches_; }
 
  private:
   friend class RankInterpreter;
@@ -217,6 +227,7 @@ class RankValues {
   StepStartValues start_;
   std::vector<RankValue> end_;  // by VarId
   std::vector<bool> is_written_;
+  std::vector<RankFetch> fetches_;
 };
 
 }  // namespace weft

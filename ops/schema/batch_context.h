@@ -23,11 +23,19 @@ namespace weft {
 class BatchContext {
  public:
   BatchContext(const Op& op, const OpSchema& schema, const OpAttrs& attrs, const TypeLookup& types,
-               absl::Span<const BatchRelation> inputs, BatchOutputs* outputs)
-      : op_(op), schema_(schema), attrs_(attrs), types_(types), inputs_(inputs), out_(*outputs) {}
+               absl::Span<const BatchRelation> inputs, bool has_no_negative_sizes,
+               BatchOutputs* outputs)
+      : op_(op),
+        schema_(schema),
+        attrs_(attrs),
+        types_(types),
+        inputs_(inputs),
+        has_no_negative_sizes_(has_no_negative_sizes),
+        out_(*outputs) {}
 
   const OpAttrs& attrs() const { return attrs_; }
   absl::Span<const BatchRelation> inputs() const { return inputs_; }
+  bool has_no_negative_sizes() const { return has_no_negative_sizes_; }
 
   // Of the first variable of a slot; replicated if it is empty.
   BatchRelation In(absl::string_view slot) const {
@@ -81,6 +89,11 @@ class BatchContext {
   bool IsFloatOut() const {
     const absl::optional<DType> out = DTypeOf(op_.output_args());
     return out.has_value() && IsFloating(*out);
+  }
+  // Of a known type.
+  bool IsNoFloatOut() const {
+    const absl::optional<DType> out = DTypeOf(op_.output_args());
+    return out.has_value() && !IsFloating(*out);
   }
   // Whether the op maps integers to integers.
   bool IsInteger() const {
@@ -141,6 +154,7 @@ class BatchContext {
   const OpAttrs& attrs_;
   const TypeLookup& types_;
   const absl::Span<const BatchRelation> inputs_;
+  const bool has_no_negative_sizes_;
   BatchOutputs& out_;
 };
 
@@ -149,6 +163,7 @@ enum class Powers : uint8_t {
   kNone,      // nonlinear: all must be 0
   kAffine,    // a linear function plus a constant: all must be 0
   kFirst,     // linear in slot X or Input; those of other inputs must be 0
+  kMean,      // the same, but a mean: one of integers is rounded and not linear
   kTable,     // linear in slot W; those of other inputs must be 0
   kTogether,  // linear in all inputs together: all must be alike
   kProduct,   // linear in each input: they add up

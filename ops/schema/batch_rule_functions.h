@@ -22,6 +22,9 @@ using BatchRun = std::function<void(BatchContext&)>;
 // inputs are the same for each sample.
 BatchRun Rows(std::vector<absl::string_view> data);
 
+// The same for the first two dimensions: both are of planes, each of which is computed alone.
+BatchRun Planes(std::vector<absl::string_view> data);
+
 // Works along the axis of attribute `attr`, for each place of the other dimensions alone. With
 // attribute `flatten`, it works along all. `keep`: the attribute that says whether outputs have
 // that dimension; nullptr: they do.
@@ -85,6 +88,8 @@ void Unsqueeze(BatchContext& context);
 void Squeeze(BatchContext& context);
 void FlattenRange(BatchContext& context);
 void Pad(BatchContext& context);
+// The dimension of the batch stays whole.
+void Crop(BatchContext& context);
 void ArrayToTensor(BatchContext& context);
 // Dimensions are repeated as often as the attribute says, the batch once.
 BatchRun Repeat(const char* attr);
@@ -108,7 +113,9 @@ void Kron(BatchContext& context);
 void Cross(BatchContext& context);
 void Diagonal(BatchContext& context);
 void DiagEmbed(BatchContext& context);
-void Solve(BatchContext& context);
+// A square matrix, or several, and right sides. `may_be_vectors`: right sides may have one
+// dimension less.
+BatchRun Solve(const char* matrix_slot, const char* right_slot, bool may_be_vectors = false);
 
 // --- Layers, losses, draws, updates, arrays, branches: layer_batch_rules.cc ----------------------
 

@@ -64,7 +64,8 @@ absl::optional<int> PowerOfOutputs(Powers powers, const BatchContext& c) {
     case Powers::kNone:
     case Powers::kAffine:
       return all_are(0) ? absl::make_optional(0) : absl::nullopt;
-    case Powers::kFirst: {
+    case Powers::kFirst:
+    case Powers::kMean: {
       const int first = c.In("X").power + c.In("Input").power;
       return sum == first ? absl::make_optional(first) : absl::nullopt;
     }
@@ -92,6 +93,7 @@ bool KeepsPartial(Powers powers, const BatchContext& c) {
   switch (powers) {
     case Powers::kAffine:
     case Powers::kFirst:
+    case Powers::kMean:
       return c.OthersAreReplicated({"X", "Input"});
     case Powers::kTable:
       return c.OthersAreReplicated({"W"});
@@ -106,9 +108,26 @@ bool KeepsPartial(Powers powers, const BatchContext& c) {
   }
 }
 
+// Whether the op makes integers of floats, or means of integers, which are rounded: no such
+// function is linear.
+bool Rounds(Powers powers, const BatchContext& c) {
+  switch (powers) {
+    case Powers::kMean:
+      return !c.IsFloatOut();
+    case Powers::kAffine:
+    case Powers::kFirst:
+    case Powers::kTogether:
+    case Powers::kProduct:
+      return c.IsFloatIn() && c.IsNoFloatOut();
+    default:
+      return false;
+  }
+}
+
 // Applies a rule that is not kOwn.
 void Apply(Powers powers, const std::function<void(BatchContext&)>& run, bool is_elementwise,
            BatchContext* c, std::vector<BatchRelation>* inputs) {
+  if (Rounds(powers, *c)) powers = Powers::kNone;
   if (powers == Powers::kAny) {
     for (BatchRelation& in : *inputs) {
       const bool has_same_shape =
@@ -133,13 +152,14 @@ void Apply(Powers powers, const std::function<void(BatchContext&)>& run, bool is
   c->MultiplyAll(*power);
 }
 
-BatchRelation AfterAllReduce(Reduction reduction, BatchRelation in) {
+BatchRelation AfterAllReduce(Reduction reduction, BatchRelation in, bool is_integer) {
   const bool is_mean_or_same = in.IsReplicated() || in.IsPartial();
   switch (reduction) {
     case Reduction::kSum:
       return is_mean_or_same ? BatchRelation::Replicated(in.power).Times(1)
                              : BatchRelation::Unrelated();
     case Reduction::kAvg:
+      if (is_integer && !in.IsReplicated()) return BatchRelation::Unrelated();
       return is_mean_or_same ? BatchRelation::Replicated(in.power) : BatchRelation::Unrelated();
     case Reduction::kMax:
       if (in == BatchRelation::PartialMax()) return BatchRelation::Replicated();
@@ -190,7 +210,7 @@ void ShareElementwise(BatchContext& c) {
 }
 
 BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLookup& types,
-                            absl::Span<const BatchRelation> inputs) {
+                            absl::Span<const BatchRelation> inputs, bool has_no_negative_sizes) {
   BatchOutputs out;
   out.relations.resize(op.output_args().size(), BatchRelation::Unrelated());
   const Algebra algebra = AlgebraOf(op, schema);
@@ -220,7 +240,7 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   const absl::StatusOr<OpAttrs> attrs = OpAttrs::Decode(op, *schema);
   if (!attrs.ok()) return out;
   std::vector<BatchRelation> seen(inputs.begin(), inputs.end());
-  BatchContext context(op, *schema, *attrs, types, seen, &out);
+  BatchContext context(op, *schema, *attrs, types, seen, has_no_negative_sizes, &out);
   if (has_own_rule) {
     rule->run(context);
   } else {
@@ -235,11 +255,15 @@ absl::string_view TimeMajorSlot(absl::string_view op_type) {
   return rule == nullptr ? "" : rule->time_major;
 }
 
-BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in) {
+absl::string_view OpenSizeSlot(absl::string_view op_type) {
+  return op_type == "sequence_mask" ? "MaxLenTensor" : "";
+}
+
+BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in, bool is_integer) {
   const bool is_mean_or_same = in.IsReplicated() || in.IsPartial();
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
-      return AfterAllReduce(collective.reduction, in);
+      return AfterAllReduce(collective.reduction, in, is_integer);
     case CollectiveKind::kReduceScatter:
       if (collective.reduction == Reduction::kSum && is_mean_or_same) {
         return BatchRelation::Sharded(0, in.power).Times(1);

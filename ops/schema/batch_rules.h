@@ -37,9 +37,14 @@ struct BatchOutputs {
 
 // Of an op that a rank computes for itself. `inputs`: by Op::input_args(). An op with a block, a
 // collective and a gradient op are unrelated as soon as an input is not replicated. `schema` may be
-// null (an unregistered type). O(arguments + attributes).
+// null (an unregistered type). `has_no_negative_sizes`: of inputs that stand for an attribute for
+// which a negative number means something else (OpenSizeSlot). O(arguments + attributes).
 BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLookup& types,
-                            absl::Span<const BatchRelation> inputs);
+                            absl::Span<const BatchRelation> inputs,
+                            bool has_no_negative_sizes = false);
+
+// The input slot of an op whose rule depends on has_no_negative_sizes; empty: it does not.
+absl::string_view OpenSizeSlot(absl::string_view op_type);
 
 // Of an op whose outputs are unrelated for a reason that its type does not tell: a clause that says
 // it, and what to write instead. Empty: there is nothing to add. O(attributes).
@@ -48,8 +53,10 @@ absl::string_view WhyUnrelated(const Op& op);
 // The input slot of an op type whose tensors are [time, batch, ...]; empty: none.
 absl::string_view TimeMajorSlot(absl::string_view op_type);
 
-// The output of a collective. `nranks` is unknown, so that power 1 stays what it is.
-BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in);
+// The output of a collective. `nranks` is unknown, so that power 1 stays what it is. `is_integer`:
+// an average of different integers is rounded.
+BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in,
+                              bool is_integer = false);
 
 }  // namespace weft
 

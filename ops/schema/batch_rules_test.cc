@@ -441,6 +441,51 @@ TEST(BatchRulesTest, NormalizationAndDrawsAreNamed) {
   EXPECT_EQ(draw.effect, BatchEffect::kDraws);
 }
 
+// The mask of a part of a batch is no part of its mask.
+TEST(BatchRulesTest, ASeedMakesEqualDrawsOfEqualShape) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar y : fp32[-1, 4]\nvar w : fp32[4]\nvar v : fp32[4]\n"
+      "var k : int32[1]";
+  const auto effect = [&](const char* op) { return Apply(vars, op).effect; };
+  const std::string prob = "dropout_prob=0.5, is_test=false, ";
+  const auto drops = [&](const std::string& args, const char* attrs) {
+    return effect(absl::StrCat("Out=[y] = dropout(", args, ") {", prob, attrs, "}").c_str());
+  };
+  EXPECT_EQ(drops("X=[w]", "seed=7, fix_seed=true"), BatchEffect::kNone);
+  EXPECT_EQ(drops("X=[w]", "seed=7, fix_seed=false"), BatchEffect::kDraws);
+  EXPECT_EQ(drops("X=[w]", "seed=0, fix_seed=true"), BatchEffect::kDraws);
+  EXPECT_EQ(drops("X=[b]", "seed=7, fix_seed=true"), BatchEffect::kDraws);
+  EXPECT_EQ(drops("X=[w], Seed=[k]", "seed=7, fix_seed=true"), BatchEffect::kDraws);
+  EXPECT_EQ(
+      Apply(vars + "\nvar M : fp32[4]", "Out=[v] = dropout(X=[M]) {is_test=true, dropout_prob=0.5}")
+          .relations[0],
+      kUnrelated);
+  EXPECT_EQ(effect("Out=[k] = seed() {seed=7}"), BatchEffect::kNone);
+  EXPECT_EQ(effect("Out=[k] = seed() {seed=0}"), BatchEffect::kDraws);
+  EXPECT_EQ(effect("Out=[k] = seed()"), BatchEffect::kDraws);
+}
+
+TEST(BatchRulesTest, MeansOfIntegersAreRounded) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar bi : int64[-1, 4]\nvar s : fp32[4]\nvar si : int64[4]\n"
+      "var r : int64[1]\nvar y : fp32[]\nvar k : int64[]";
+  Check({
+      {vars, "Out=[y] = mean(X=[b])", kMean},
+      {vars, "Out=[k] = mean(X=[bi])", kUnrelated},
+      {vars, "Out=[y] = mean(X=[s])", kSum},
+      {vars, "Out=[k] = mean(X=[si])", kUnrelated},
+      {vars, "Out=[k] = reduce_mean(X=[si]) {dim=ints[0]}", kUnrelated},
+      {vars, "Out=[k] = reduce_sum(X=[si]) {dim=ints[0]}", kSum},
+      {vars, "Out=[k] = reduce_sum(X=[s]) {dim=ints[0], out_dtype=3}", kUnrelated},
+      {vars, "Out=[k] = cast(X=[si]) {in_dtype=3, out_dtype=3}", kSum},
+      {vars, "Out=[k] = mean(X=[r])", kUnrelated},
+  });
+  const CollectiveOp average = {"", CollectiveKind::kAllReduce, Reduction::kAvg, ""};
+  EXPECT_EQ(AfterCollective(average, kSum, /*is_integer=*/true), kUnrelated);
+  EXPECT_EQ(AfterCollective(average, kSize, /*is_integer=*/true), kSize);
+  EXPECT_EQ(AfterCollective(average, kSum), kSize);
+}
+
 // No mean and no sum: only the matching all-reduce makes it what one device has.
 TEST(BatchRulesTest, MaximaOverTheBatchAreOfAKindOfTheirOwn) {
   const std::string vars =
@@ -558,9 +603,15 @@ TEST(BatchRulesTest, OpsOfEachSampleKeepRows) {
        "Result=[y] = take_along_axis(Input=[b], Index=[bi]) {Axis=1}", kUnrelated},
       {vars, "Out=[y] = pad(X=[b]) {paddings=ints[0, 0, 1, 1]}", kRows},
       {vars, "Out=[y] = pad(X=[b]) {paddings=ints[1, 0, 0, 0]}", kUnrelated},
-      {vars, "Y=[y] = sequence_mask(MaxLenTensor=[k], X=[bl]) {maxlen=-1}", kRows},
+      {vars, "Out=[y] = crop_tensor(X=[b]) {offsets=ints[0, 1], shape=ints[-1, 2]}", kRows},
+      {vars, "Out=[y] = crop_tensor(X=[b]) {offsets=ints[1, 1], shape=ints[-1, 2]}", kUnrelated},
+      {vars, "Out=[y] = crop_tensor(X=[b]) {offsets=ints[0, 1], shape=ints[2, 2]}", kUnrelated},
+      {vars, "Out=[y] = crop_tensor(X=[b], Shape=[k]) {offsets=ints[0, 0], shape=ints[-1, 2]}",
+       kUnrelated},
+      {vars, "Y=[y] = sequence_mask(X=[bl]) {maxlen=4}", kRows},
       // As wide as the longest of the rank's own.
       {vars, "Y=[y] = sequence_mask(X=[bl]) {maxlen=-1}", kUnrelated},
+      {vars, "Y=[y] = sequence_mask(MaxLenTensor=[k], X=[bl]) {maxlen=4}", kUnrelated},
       {vars, "Out=[k] = cast(X=[r]) {in_dtype=2, out_dtype=3}", kSize},
       {vars, "Out=[y] = read_from_array(X=[b], I=[k], X_W=[b])", kRows},
       {vars, "Out=[y] = read_from_array(X=[b], I=[k], X_W=[p])", kUnrelated},
@@ -647,7 +698,8 @@ TEST(BatchRulesTest, MatricesOfSamplesKeepShares) {
       "var b : fp32[-1, 3, 3]\nvar b2 : fp32[-1, 3, 3]\nvar y : fp32[-1, 3, 3]\n"
       "var o : fp32[-1, 3]\nvar p1 : fp32[-1]\nvar w : fp32[3, 3]\nvar t : fp32[3, -1, 3]\n"
       "var z : fp32[-1, 3, 3, 3]\nvar bm : fp32[-1, 3]\nvar k : fp32[-1, 9]\n"
-      "var wk : fp32[2, 3]\nvar t2 : fp32[-1, -1]";
+      "var wk : fp32[2, 3]\nvar t2 : fp32[-1, -1]\nvar tc : fp32[3, -1]\n"
+      "var w1 : fp32[1, 1, 3, 3]\nvar tb : fp32[2, -1, 3, 3]";
   Check({
       {vars, "Out=[o] = diagonal(Input=[b]) {axis1=1, axis2=2}", kRows},
       {vars, "Out=[o] = diagonal(Input=[t]) {axis1=0, axis2=2}", kRows},
@@ -662,6 +714,14 @@ TEST(BatchRulesTest, MatricesOfSamplesKeepShares) {
       {vars, "Out=[y] = solve(X=[b], Y=[b2])", kRows},
       {vars, "Out=[y] = triangular_solve(X=[w], Y=[b])", kRows},
       {vars, "Out=[y] = solve(X=[b], Y=[w])", kUnrelated},
+      {vars, "Out=[bm] = solve(X=[b], Y=[bm])", kRows},
+      {vars, "Out=[bm] = solve(X=[w], Y=[bm])", kUnrelated},
+      // Columns of right sides.
+      {vars, "Out=[tc] = solve(X=[w], Y=[tc])", kColumns},
+      {vars, "Out=[tc] = cholesky_solve(X=[tc], Y=[w])", kColumns},
+      {vars, "Out=[z] = triangular_solve(X=[w1], Y=[tb])", kColumns},
+      {vars, "Out=[y] = cholesky_solve(X=[b], Y=[b2])", kRows},
+      {vars, "Out=[y] = cholesky_solve(X=[w], Y=[b])", kRows},
       {vars, "Out=[k] = kron(X=[bm], Y=[wk])", kRows},
       {vars, "Out=[k] = kron(X=[wk], Y=[bm])", kUnrelated},
       {vars, "Out=[o] = multi_dot(X=[bm, w, w])", kRows},

@@ -44,6 +44,8 @@ class InferContext {
 
   const OpSchema& schema() const { return schema_; }
   const OpAttrs& attrs() const { return attrs_; }
+  // Whether Paddle 3 wrote the program of the op.
+  bool IsOfPaddle3() const { return op_ != nullptr && op_->program().version() >= 3000000; }
 
   size_t NumInputs(absl::string_view slot) const;
   size_t NumOutputs(absl::string_view slot) const;

@@ -395,6 +395,25 @@ bool Repeats(const Dims& from, const Dims& to) {
   return dims.has_value() && from.size() <= to.size() && DimsFit(*dims, to);
 }
 
+OpSchema::InferFn NoOpenEndsOfPaddle2(const char* steps_attr) {
+  return [=](InferContext& context) -> absl::Status {
+    for (const SlotSchema& slot : context.schema().inputs()) {
+      const bool gives = absl::c_linear_search(slot.attrs, absl::string_view("ends")) ||
+                         absl::c_linear_search(slot.attrs, absl::string_view(steps_attr));
+      if (gives && context.HasInput(slot.name)) return absl::OkStatus();
+    }
+    const std::vector<int64_t> ends = context.attrs().Ints("ends");
+    const std::vector<int64_t> steps = context.attrs().Ints(steps_attr);
+    for (size_t i = 0; i < std::min(ends.size(), steps.size()); ++i) {
+      if (steps[i] >= 0 || ends[i] != -1 || !context.IsOfPaddle3()) continue;
+      return context.AttrError(
+          "ends", "no -1 with a negative step: the last element to Paddle 3, an open end to Weft",
+          "-1");
+    }
+    return absl::OkStatus();
+  };
+}
+
 absl::StatusOr<Dims> SlicedDims(const InferContext& context, const Dims& x, const char* steps_attr,
                                 const char* decrease_attr, bool must_be_one) {
   const OpAttrs& attrs = context.attrs();

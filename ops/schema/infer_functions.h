@@ -157,6 +157,9 @@ absl::StatusOr<int> ResolveAxis(const InferContext& context, absl::string_view a
 absl::StatusOr<int> AxisFromAttr(const InferContext& context, absl::string_view attr,
                                  const Dims& dims);
 
+// Fails for an end of -1 with a negative step in a program of Paddle 3 (ops/schema/slice_range.h).
+OpSchema::InferFn NoOpenEndsOfPaddle2(const char* steps_attr);
+
 // The dims of the slice of x that attributes axes, starts, ends and, unless null, `steps_attr`
 // give, without the axes that `decrease_attr` lists. `must_be_one`: these have one element.
 absl::StatusOr<Dims> SlicedDims(const InferContext& context, const Dims& x, const char* steps_attr,

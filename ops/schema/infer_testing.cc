@@ -85,6 +85,11 @@ InferenceCase& InferenceCase::Attr(const std::string& name, const AttrValue& val
   return *this;
 }
 
+InferenceCase& InferenceCase::Version(int64_t version) {
+  program_.mutable_version()->set_version(version);
+  return *this;
+}
+
 absl::StatusOr<std::map<std::string, std::string>> InferenceCase::Infer() const {
   WEFT_ASSIGN_OR_RETURN(const Program program, Program::FromProto(program_));
   const Block block = program.block(0);

@@ -6,6 +6,7 @@
 #ifndef WEFT_OPS_SCHEMA_INFER_TESTING_H_
 #define WEFT_OPS_SCHEMA_INFER_TESTING_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ class InferenceCase {
   InferenceCase& In(const std::string& slot, const std::vector<std::string>& types);
   InferenceCase& Out(const std::string& slot, int count = 1);
   InferenceCase& Attr(const std::string& name, const AttrValue& value);
+  // Of the writer of the program, as in Version.version.
+  InferenceCase& Version(int64_t version);
 
   // The inferred types by output slot, those of several variables separated by " | ". Slots of
   // which nothing is known are left out.

@@ -51,11 +51,16 @@ void SyncBatchNorm(BatchContext& c) {
 }
 
 void Dropout(BatchContext& c) {
-  if (!c.OthersAreSame({"X"})) return;
+  const OpAttrs& attrs = c.attrs();
+  // A product of multiples is another multiple of the product.
+  if (!c.OthersAreSame({"X"}) || c.In("X").IsPartialOther()) return;
   c.Set("Out", c.In("X"));
-  if (c.attrs().Bool("is_test") || c.attrs().Float("dropout_prob") == 0) return;
+  if (attrs.Bool("is_test") || attrs.Float("dropout_prob") == 0) return;
   c.Set("Mask", c.In("X").WithoutPower());
-  c.set_effect(BatchEffect::kDraws);
+  // A tensor Seed may be 0: none.
+  const bool has_seed = c.AllIn("Seed").empty() && attrs.Bool("fix_seed") && attrs.Int("seed") != 0;
+  const bool has_same_shape = !c.In("X").IsSharded();
+  if (!has_seed || !has_same_shape) c.set_effect(BatchEffect::kDraws);
 }
 
 // The classes of each example are along an axis; Label has one number there, or a share of each.
@@ -128,8 +133,11 @@ void RandomizedRelu(BatchContext& c) {
   DrawBy(ShareElementwise)(c);
 }
 
-// The seed of an op that draws: the draw is the effect.
-void Seed(BatchContext& c) { c.SetAll(BatchRelation::Replicated()); }
+// Without a seed of its own, a new one in every step.
+void Seed(BatchContext& c) {
+  c.SetAll(BatchRelation::Replicated());
+  if (c.attrs().Int("seed") == 0) c.set_effect(BatchEffect::kDraws);
+}
 
 // Input and Out are [time, batch, ...]; states are [layers, batch, ...].
 void Rnn(BatchContext& c) {
@@ -164,7 +172,9 @@ void Swiglu(BatchContext& c) { c.AllIn("y").empty() ? NotLast("x")(c) : ShareEle
 
 void SequenceMask(BatchContext& c) {
   // Else as wide as the longest of the rank's own.
-  if (c.attrs().Int("maxlen") > 0 || !c.AllIn("MaxLenTensor").empty()) Lookup("X")(c);
+  const bool has_length =
+      c.AllIn("MaxLenTensor").empty() ? c.attrs().Int("maxlen") >= 0 : c.has_no_negative_sizes();
+  if (has_length) Lookup("X")(c);
 }
 
 // Linear in parameter, gradient and velocity. (Of optimizers, the others are not.)

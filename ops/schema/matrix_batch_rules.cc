@@ -15,6 +15,23 @@ namespace weft {
 namespace batch_rules {
 namespace {
 
+// Of tensors of matrices, whose dimensions before the last two are broadcast: the one of the output
+// along which are matrices of different samples; -1: none, or it is unknown.
+int BatchOfMatrices(BatchRelation x, const Dims& xs, BatchRelation y, const Dims& ys) {
+  const int rx = static_cast<int>(xs.size()), ry = static_cast<int>(ys.size());
+  const int rank = std::max(rx, ry);
+  const auto batch_axis = [&](BatchRelation in, int in_rank) {
+    return in.IsSharded() && in.axis < in_rank - 2 ? in.axis + rank - in_rank : -1;
+  };
+  const int ax = batch_axis(x, rx), ay = batch_axis(y, ry);
+  const auto is_repeated = [&](BatchRelation in, const Dims& dims, int axis) {
+    const int at = axis - (rank - static_cast<int>(dims.size()));
+    return in.IsReplicated() && (at < 0 || dims[at] == 1);
+  };
+  if (ax >= 0 && (ax == ay || is_repeated(y, ys, ax))) return ax;
+  return ay >= 0 && is_repeated(x, xs, ay) ? ay : -1;
+}
+
 // Out = op(X) op(Y): matrices in the last two dimensions, the others are broadcast.
 void MatMulOf(BatchContext& c, bool transpose_x, bool transpose_y) {
   const BatchRelation x = c.In("X"), y = c.In("Y");
@@ -38,17 +55,8 @@ void MatMulOf(BatchContext& c, bool transpose_x, bool transpose_y) {
   if (x.IsSharded() && y.IsSharded() && x.axis == contracted_x && y.axis == contracted_y) {
     return c.SetAll(BatchRelation::PartialSum());
   }
-  // Matrices of different samples.
-  const auto batch_axis = [&](BatchRelation in, int in_rank) {
-    return in.IsSharded() && in.axis < in_rank - 2 ? in.axis + rank - in_rank : -1;
-  };
-  const int ax = batch_axis(x, rx), ay = batch_axis(y, ry);
-  const auto is_repeated = [&](BatchRelation in, const Dims& dims, int axis) {
-    const int at = axis - (rank - static_cast<int>(dims.size()));
-    return in.IsReplicated() && (at < 0 || dims[at] == 1);
-  };
-  if (ax >= 0 && (ax == ay || is_repeated(y, *ys, ax))) return c.SetAll(BatchRelation::Sharded(ax));
-  if (ay >= 0 && is_repeated(x, *xs, ay)) c.SetAll(BatchRelation::Sharded(ay));
+  const int batch = BatchOfMatrices(x, *xs, y, *ys);
+  if (batch >= 0) c.SetAll(BatchRelation::Sharded(batch));
 }
 
 }  // namespace
@@ -169,14 +177,29 @@ void DiagEmbed(BatchContext& c) {
   c.SetAll(BatchRelation::Sharded(at));
 }
 
-// Matrices of different samples, or one for all.
-void Solve(BatchContext& c) {
-  const BatchRelation x = c.In("X"), y = c.In("Y");
-  const absl::optional<Dims> xs = c.InDims("X"), ys = c.InDims("Y");
-  if (!xs.has_value() || !ys.has_value() || !y.IsSharded()) return;
-  if (y.axis + 2 >= static_cast<int>(ys->size())) return;
-  const bool is_shared = x == y && xs->size() == ys->size();
-  if (is_shared || (x.IsReplicated() && xs->size() == 2)) c.SetAll(y);
+BatchRun Solve(const char* matrix_slot, const char* right_slot, bool may_be_vectors) {
+  return [=](BatchContext& c) {
+    const BatchRelation matrix = c.In(matrix_slot), right = c.In(right_slot);
+    const absl::optional<Dims> ms = c.InDims(matrix_slot), rs = c.InDims(right_slot);
+    if (!ms.has_value() || !rs.has_value() || ms->size() < 2) return;
+    const bool may_be_vector_each = may_be_vectors && rs->size() + 1 == ms->size();
+    if (may_be_vector_each || rs->size() < 2) {
+      // A vector for each matrix, in the last dimension.
+      const bool is_vector_each =
+          right.IsSharded() && matrix == right && right.axis + 1 < static_cast<int>(rs->size()) &&
+          std::equal(rs->begin(), rs->end(), ms->begin()) &&
+          std::count(rs->begin(), rs->end(), -1) == ((*rs)[right.axis] == -1 ? 1 : 0);
+      if (is_vector_each) c.SetAll(right);
+      return;
+    }
+    // The columns of right sides are solved for one by one.
+    const int rank = static_cast<int>(std::max(ms->size(), rs->size()));
+    if (matrix.IsReplicated() && right.axis + 1 == static_cast<int>(rs->size())) {
+      return c.SetAll(BatchRelation::Sharded(rank - 1));
+    }
+    const int batch = BatchOfMatrices(matrix, *ms, right, *rs);
+    if (batch >= 0) c.SetAll(BatchRelation::Sharded(batch));
+  };
 }
 
 }  // namespace batch_rules

@@ -19,6 +19,18 @@ BatchRun Rows(std::vector<absl::string_view> data) {
   };
 }
 
+BatchRun Planes(std::vector<absl::string_view> data) {
+  return [data](BatchContext& c) {
+    const BatchRelation first = c.In(data[0]);
+    for (absl::string_view slot : data) {
+      for (const BatchRelation& in : c.AllIn(slot)) {
+        if (in != first || !in.IsSharded() || in.axis > 1) return;
+      }
+    }
+    if (c.OthersAreReplicated(data)) c.SetAll(first);
+  };
+}
+
 BatchRun Along(absl::string_view slot, const char* attr, const char* flatten, const char* keep) {
   return [=](BatchContext& c) {
     const BatchRelation in = c.In(slot);
@@ -111,6 +123,8 @@ BatchRun Reduced(Reduces what, const char* dims_attr, const char* all_attr, cons
 
 BatchRun Whole(BatchRelation of_shards) {
   return [=](BatchContext& c) {
+    // A mean of integers is rounded.
+    if (of_shards == BatchRelation::Partial() && !c.IsFloatOut()) return;
     if (c.OthersAreReplicated({"X", "Input"})) c.SetAll(of_shards);
   };
 }

@@ -77,7 +77,7 @@ void AddSetValueSchemas(OpSchemaTable* schemas) {
                   .Attr("starts", Longs{})
                   .Attr("steps", Longs{})
                   .Attr("values", std::vector<Scalar>{})
-                  .Infer(IfKnown("Input", InferSetValue)),
+                  .Infer(InOrder({NoOpenEndsOfPaddle2("steps"), IfKnown("Input", InferSetValue)})),
               {{"ValueTensor"}, {"Out"}, {"Input", "ValueTensor"}}, InferSetValueGrad);
 }
 

@@ -282,6 +282,18 @@ void Pad(BatchContext& c) {
   }
 }
 
+void Crop(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  if (!in.IsSharded() || !c.OthersAreReplicated({"X"}) || c.IsOverridden("offsets") ||
+      c.IsOverridden("shape")) {
+    return;
+  }
+  const std::vector<int64_t> offsets = c.attrs().Ints("offsets"), shape = c.attrs().Ints("shape");
+  const size_t at = in.axis;
+  // -1: up to the end.
+  if (at < offsets.size() && at < shape.size() && offsets[at] == 0 && shape[at] == -1) c.SetAll(in);
+}
+
 // The tensors of an array, concatenated or stacked.
 void ArrayToTensor(BatchContext& c) {
   const BatchRelation in = c.In("X");

@@ -14,7 +14,7 @@ struct SliceRange {
 };
 
 // Whether an end with a negative step is before the first element, of any size. Paddle 2 writes an
-// open end as -1, Paddle 3 as the lowest number.
+// open end as -1, Paddle 3 as the lowest number. (Inference refuses a -1 of Paddle 3.)
 inline bool IsOpenEnd(int64_t end) {
   return end == -1 || end <= std::numeric_limits<int32_t>::min();
 }

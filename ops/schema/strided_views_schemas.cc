@@ -168,11 +168,12 @@ void AddStridedViewsSchemas(OpSchemaTable* schemas) {
   }
   const GradSlots grad = {{"Input"}, {"Out"}, {"Input"}};
   AddWithGrad(schemas, Slice("slice").Infer(OutDims(SliceDims, "Input")), grad);
-  AddWithGrad(schemas,
-              Slice("strided_slice", "StridesTensor{strides}, StridesTensorList*{strides}")
-                  .Attr("strides", Ints{})
-                  .Infer(OutDims(StridedSliceDims, "Input")),
-              grad);
+  AddWithGrad(
+      schemas,
+      Slice("strided_slice", "StridesTensor{strides}, StridesTensorList*{strides}")
+          .Attr("strides", Ints{})
+          .Infer(InOrder({NoOpenEndsOfPaddle2("strides"), OutDims(StridedSliceDims, "Input")})),
+      grad);
   AddWithGrad(
       schemas,
       OpSchema(

@@ -1,3 +1,5 @@
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -51,6 +53,32 @@ TEST(TransposeTest, InvalidPermutationIsAnError) {
                   .Infer(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("attribute axis: expected an axis of 2 dimensions, found 2")));
+}
+
+// To Paddle 3, -1 is the last element (so that nothing is left), to Paddle 2 an open end.
+TEST(StridedSliceTest, OpenEndsOfPaddle2AreRefusedInProgramsOfPaddle3) {
+  const auto slice = [](int64_t version, int32_t end, int32_t stride, const char* type) {
+    return InferenceCase("strided_slice")
+        .In("Input", {type})
+        .Out("Out")
+        .Attr("axes", std::vector<int32_t>{1})
+        .Attr("starts", std::vector<int32_t>{3})
+        .Attr("ends", std::vector<int32_t>{end})
+        .Attr("strides", std::vector<int32_t>{stride})
+        .Version(version)
+        .Infer();
+  };
+  const auto takes = [](const char* type) { return IsOkAndHolds(ElementsAre(Pair("Out", type))); };
+  const auto is_refused =
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute ends: expected no -1"));
+  EXPECT_THAT(slice(2006002, -1, -1, "fp32[-1, 5]"), takes("fp32[-1, 4]"));
+  EXPECT_THAT(slice(0, -1, -1, "fp32[-1, 5]"), takes("fp32[-1, 4]"));
+  EXPECT_THAT(slice(3003001, -1, -1, "fp32[-1, 5]"), is_refused);
+  EXPECT_THAT(slice(3003001, -1, -1, "fp32[2, -1]"), is_refused);
+  EXPECT_THAT(slice(3003001, -1, -1, ""), is_refused);
+  EXPECT_THAT(slice(3003001, -1, 1, "fp32[-1, 5]"), takes("fp32[-1, 1]"));
+  EXPECT_THAT(slice(3003001, std::numeric_limits<int32_t>::min(), -1, "fp32[-1, 5]"),
+              takes("fp32[-1, 4]"));
 }
 
 TEST(TransposeTest, GradientIsTransposedBack) {

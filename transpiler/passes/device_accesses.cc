@@ -63,8 +63,12 @@ void DeviceAccesses::Add(const Block& block, Symbol name, bool reads, bool write
 
 void DeviceAccesses::AddOp(const Op& op, OpId root, std::vector<DeviceAccess>* accesses) {
   const auto has = [&](Trait trait) { return traits_.Has(op, trait); };
-  if (IsFeed(op.type()) || IsFetch(op.type()) || has(Trait::kStreamSync)) return;
+  if (IsFeed(op.type()) || has(Trait::kStreamSync)) return;
   const Block block = program_.block(op.block());
+  if (IsFetch(op.type())) {
+    for (Symbol name : op.input_args()) Add(block, name, /*reads=*/true, false, accesses);
+    return;
+  }
   const bool names_only = has(Trait::kAlias) && !op.BoolAttr("copy_data").value_or(false);
   const bool fills = has(Trait::kAlias) && op.BoolAttr("set_constant").value_or(false);
   const std::vector<int> blocks = op.SubBlocks();

@@ -30,8 +30,8 @@ struct SlicedBuffer {
 };
 
 // The accesses of all ops of the root block. An op with blocks accesses what the ops in them do,
-// and may leave what it writes as it was. Synchronizations, feed and fetch access nothing.
-// O(arguments).
+// and may leave what it writes as it was. Synchronizations and feed access nothing, fetch what it
+// reads. O(arguments).
 class DeviceAccesses {
  public:
   explicit DeviceAccesses(const Program& program);

@@ -13,6 +13,7 @@
 #include "ops/analysis/block_names.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/startup_buffers.h"
+#include "ops/schema/feed_ops.h"
 #include "ops/schema/weft_attrs.h"
 #include "transpiler/passes/device_accesses.h"
 #include "transpiler/passes/device_buckets.h"
@@ -102,6 +103,45 @@ absl::Status CheckCopied(const Program& program, const OpDevices& devices,
     }
   }
   return absl::OkStatus();
+}
+
+// Fetch ops, which bring values to the host, run there if one of them fetches what the host has.
+// Else they stay on the accelerator.
+void PlaceFetches(const Program& program, OpDevices* devices) {
+  const absl::Span<const OpId> ops = program.block(0).ops();
+  const auto is_fetch = [&](OpId id) { return IsFetch(program.op(id).type()); };
+  const auto on_host = [&](OpId id) { return (*devices)[id.value()] == DeviceKind::kHost; };
+  if (!absl::c_any_of(ops, is_fetch)) return;
+  const DeviceAccesses accesses(program);
+  // Where the variables are: first, when a step begins.
+  std::vector<bool> is_on_host(program.var_id_limit(), false);
+  std::vector<bool> is_written(program.var_id_limit(), false);
+  const auto write = [&](OpId id, VarId var) {
+    is_on_host[var.value()] = on_host(id);
+    for (VarId part : accesses.PartsOf(var)) {
+      is_on_host[part.value()] = on_host(id);
+      is_written[part.value()] = true;
+    }
+  };
+  for (OpId id : ops) {
+    for (const DeviceAccess& access : accesses.Of(id)) {
+      if (access.writes) {
+        write(id, access.var);
+      } else if (access.reads && on_host(id) && !is_written[access.var.value()]) {
+        is_on_host[access.var.value()] = true;
+      }
+    }
+  }
+  bool any_is_on_host = false;
+  for (OpId id : ops) {
+    for (const DeviceAccess& access : accesses.Of(id)) {
+      if (is_fetch(id) && is_on_host[access.var.value()]) any_is_on_host = true;
+      if (access.writes) write(id, access.var);
+    }
+  }
+  for (OpId id : ops) {
+    if (any_is_on_host && is_fetch(id)) (*devices)[id.value()] = DeviceKind::kHost;
+  }
 }
 
 class Partitioner {
@@ -282,6 +322,7 @@ class Partitioner {
 absl::StatusOr<Partition> PartitionProgram(const OpDevices& devices,
                                            const PartitionOptions& options, ProgramPair& programs) {
   OpDevices with_buffers = devices;
+  PlaceFetches(*programs.main, &with_buffers);
   WEFT_ASSIGN_OR_RETURN(const bool fused, FuseValuesForHost(&with_buffers, programs));
   WEFT_ASSIGN_OR_RETURN(Partition partition, Partitioner(with_buffers, options, programs).Run());
   partition.changed |= fused;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ops/analysis/device_placement.h"
+#include "ops/schema/feed_ops.h"
 #include "transpiler/passes/device_accesses.h"
 #include "transpiler/passes/device_partition.h"
 #include "transpiler/passes/place_spec.h"
@@ -214,6 +215,7 @@ class Placer {
     };
     absl::flat_hash_map<OpId, Users> users_of;  // by the op that makes the buffer
     for (OpId id : program_.block(0).ops()) {
+      if (IsFetch(program_.op(id).type())) continue;
       for (const DeviceAccess& access : accesses.Of(id)) {
         const SlicedBuffer* const buffer = accesses.FindBuffer(access.var);
         if (buffer == nullptr || absl::c_linear_search(buffer->made_by, id)) continue;

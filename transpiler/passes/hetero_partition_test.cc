@@ -68,6 +68,59 @@ TEST(HeteroPartition, UpdateOnTheHostGetsTheGradientAndGivesTheParameter) {
   )");
 }
 
+// The mirror has the parameter from before the update.
+TEST(HeteroPartition, FetchOpsReadWhatTheHostHasUpdated) {
+  const std::string fetches = R"(
+    var fetch : fetch_list persistable
+    Out=[fetch] = fetch(X=[w]) {col=0}
+)";
+  const std::string later = R"(
+    Out=[fetch] = fetch(X=[w]) {col=1}
+    Out=[fetch] = fetch(X=[y]) {col=2}
+)";
+  ExpectRewrite("hetero-partition{place=\"type:sgd=cpu\"}", Step(fetches + kTraining + later), R"(
+    var fetch : fetch_list persistable
+    var w@SIM : fp32[2, 3]
+    var y@CPU : fp32[-1, 3]
+    var w@GRAD@CPU : fp32[2, 3]
+    Out=[fetch] = fetch(X=[w]) {col=0, op_device="cpu"}
+    Out=[w@SIM] = memcpy_h2d(X=[w])
+    Out=[w@SIM] = stream_wait(X=[w@SIM]) {stream="compute", awaited="h2d"}
+    Out=[y] = mul(X=[x], Y=[w@SIM])
+    Out=[y] = stream_wait(X=[y]) role=backward {stream="d2h", awaited="compute"}
+    Out=[y@CPU] = memcpy_d2h(X=[y])
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w@SIM]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = stream_wait(X=[w@GRAD]) role=optimize {stream="d2h", awaited="compute"}
+    Out=[w@GRAD@CPU] = memcpy_d2h(X=[w@GRAD]) role=optimize
+    Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
+    Out=[fetch] = fetch(X=[w]) {col=1, op_device="cpu"}
+    Out=[fetch] = fetch(X=[y@CPU]) {col=2, op_device="cpu"}
+  )");
+}
+
+// What the accelerator has, the host can take from there.
+TEST(HeteroPartition, FetchOpsOfTheAcceleratorsValuesStayThere) {
+  ExpectRewrite("hetero-partition{place=\"type:sgd=cpu\"}", Step(absl::StrCat(kTraining, R"(
+    var fetch : fetch_list persistable
+    Out=[fetch] = fetch(X=[y]) {col=0}
+)")),
+                R"(
+    var fetch : fetch_list persistable
+    var w@SIM : fp32[2, 3]
+    var w@GRAD@CPU : fp32[2, 3]
+    Out=[w@SIM] = memcpy_h2d(X=[w])
+    Out=[w@SIM] = stream_wait(X=[w@SIM]) {stream="compute", awaited="h2d"}
+    Out=[y] = mul(X=[x], Y=[w@SIM])
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w@SIM]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = stream_wait(X=[w@GRAD]) role=optimize {stream="d2h", awaited="compute"}
+    Out=[w@GRAD@CPU] = memcpy_d2h(X=[w@GRAD]) role=optimize
+    Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
+    Out=[fetch] = fetch(X=[y]) {col=0}
+  )");
+}
+
 TEST(HeteroPartition, EachValueIsCopiedOnce) {
   ExpectRewrite("hetero-partition{place=\"name:z=cpu\"}", Step(R"(
     Out=[y] = mul(X=[x], Y=[w])

@@ -16,6 +16,7 @@
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/sum_losses.h"
+#include "ops/schema/device_ops.h"
 #include "proto/op_role.h"
 #include "transpiler/verify/startup_values.h"
 
@@ -61,10 +62,12 @@ absl::optional<Symbol> MainOutput(const Op& op) {
 
 class BatchChecker {
  public:
-  BatchChecker(const Program& main, const BatchFlow& flow, OptionFlows* mended, ProgramRef ref,
-               Findings* findings)
+  // `fetched`: after the step.
+  BatchChecker(const Program& main, const BatchFlow& flow, const std::vector<std::string>& fetched,
+               OptionFlows* mended, ProgramRef ref, Findings* findings)
       : main_(main),
         flow_(flow),
+        fetched_(fetched),
         mended_(*mended),
         report_(ref, findings),
         losses_(FindLosses(main)) {}
@@ -153,8 +156,8 @@ class BatchChecker {
     std::vector<OpId> ops;
     for (const BatchEffectAt& at : flow_.effects()) {
       if (at.effect != effect) continue;
-      ops.push_back(at.op);
       reported_.insert(at.op);
+      if (!OnlySeeds(main_.op(at.op))) ops.push_back(at.op);
     }
     if (ops.empty()) return;
     const Op first = main_.op(ops[0]);
@@ -231,9 +234,9 @@ class BatchChecker {
   }
 
   // Fetched values whose cause no other finding names.
-  void CheckFetches(const std::vector<std::string>& after_step) {
+  void CheckFetches() {
     std::vector<const BatchFetch*> parts;
-    const std::vector<BatchFetch> fetches = OwnFetches(after_step);
+    const std::vector<BatchFetch> fetches = OwnFetches();
     for (const BatchFetch& fetch : fetches) {
       if (!fetch.value.relation.IsUnrelated()) {
         parts.push_back(&fetch);
@@ -262,6 +265,31 @@ class BatchChecker {
  private:
   static bool IsMeanOrSum(BatchRelation loss) {
     return loss.IsSame() || (loss.IsPartial() && loss.power <= 0 && loss.power >= -1);
+  }
+
+  // Whether what the op draws is only the seed of ops that have an effect of their own where they
+  // use it.
+  bool OnlySeeds(const Op& op) const {
+    if (op.type() != "seed") return false;
+    const auto is_used = [&](Symbol name) {
+      const VarId var = main_.block(op.block()).Resolve(name);
+      if (!var.valid() || main_.var(var).persistable()) return true;
+      return absl::c_linear_search(fetched_, main_.name(name)) || IsReadAsNoSeed(name);
+    };
+    return absl::c_none_of(op.output_args(), is_used);
+  }
+
+  bool IsReadAsNoSeed(Symbol name) const {
+    for (int block = 0; block < main_.num_blocks(); ++block) {
+      for (OpId id : main_.block(block).ops()) {
+        const Op op = main_.op(id);
+        for (const OpSignature::Slot& slot : op.signature().inputs) {
+          if (main_.name(slot.name) == "Seed") continue;
+          if (absl::c_linear_search(op.args(slot), name)) return true;
+        }
+      }
+    }
+    return false;
   }
 
   // --- Options of transpile that would mend what a finding is about; empty: none ---------------
@@ -315,9 +343,9 @@ class BatchChecker {
   // Each variable that a fetch op hands out, or that is read after the step, once, if ranks do not
   // have the value of one device. Losses and states that have it no more at the end of the step
   // have findings of their own.
-  std::vector<BatchFetch> OwnFetches(const std::vector<std::string>& after_step) const {
+  std::vector<BatchFetch> OwnFetches() const {
     std::vector<BatchFetch> all = flow_.fetches();
-    for (const std::string& name : after_step) {
+    for (const std::string& name : fetched_) {
       const VarId var = main_.block(0).FindVar(name);
       if (var.valid()) all.push_back({OpId(), var, flow_.AtEnd(var)});
     }
@@ -326,7 +354,7 @@ class BatchChecker {
       told.emplace(state.variable, state.value.relation);
     }
     absl::flat_hash_set<std::pair<VarId, BatchRelation::Kind>> seen;
-    const absl::flat_hash_set<Symbol> losses(losses_.begin(), losses_.end());
+    const absl::flat_hash_set<Symbol> losses = LossesAndCopies();
     std::vector<BatchFetch> own;
     for (const BatchFetch& fetch : all) {
       const BatchRelation relation = fetch.value.relation;
@@ -338,6 +366,20 @@ class BatchChecker {
       if (seen.insert({fetch.variable, relation.kind}).second) own.push_back(fetch);
     }
     return own;
+  }
+
+  // Also what brings losses into the other memory.
+  absl::flat_hash_set<Symbol> LossesAndCopies() const {
+    absl::flat_hash_set<Symbol> losses(losses_.begin(), losses_.end());
+    for (OpId id : main_.block(0).ops()) {
+      const Op op = main_.op(id);
+      if (!CopiesFrom(op.type()).has_value()) continue;
+      const auto is_loss = [&](Symbol name) { return losses.contains(name); };
+      if (absl::c_all_of(op.input_args(), is_loss)) {
+        losses.insert(op.output_args().begin(), op.output_args().end());
+      }
+    }
+    return losses;
   }
 
   // Whether a state holds the rank's part of a mean or sum, after any number of steps.
@@ -428,6 +470,7 @@ class BatchChecker {
 
   const Program& main_;
   const BatchFlow& flow_;
+  const std::vector<std::string>& fetched_;
   OptionFlows& mended_;
   Reporter report_;
   const std::vector<Symbol> losses_;                // FindLosses
@@ -462,7 +505,7 @@ bool LossMayBeASum(const Program& main, const BatchFlow& flow) {
 
 void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
                 OptionFlows* mended, ProgramRef ref, Findings* findings) {
-  BatchChecker checker(main, flow, mended, ref, findings);
+  BatchChecker checker(main, flow, options.fetched, mended, ref, findings);
   checker.CheckEffects(BatchEffect::kStatistics, "W704", [](absl::string_view output) {
     return absl::StrCat("normalizes ", output,
                         " by the statistics of a rank's batch, one device by those of all");
@@ -485,7 +528,7 @@ void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOpti
   checker.CheckLoopGradients();
   checker.CheckOwnUpdates();
   checker.CheckStates();
-  checker.CheckFetches(options.fetched);
+  checker.CheckFetches();
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
@@ -282,6 +283,37 @@ TEST(BatchLinesTest, LocalSgdIsOneLine) {
                       "", average),
               ElementsAre(StartsWith("note: W709"),
                           AllOf(StartsWith("warning: W710"), HasSubstr("divides each"))));
+}
+
+// The line of an op that draws by a seed says so.
+TEST(BatchLinesTest, SeedsHaveALineWhereTheyAreUsedAsValues) {
+  constexpr char kSeed[] = "    var seed : int32[1]\n    Out=[seed] = seed() {seed=0}\n";
+  const auto dropout = [&](const char* prob) {
+    return LinesOf(absl::StrCat(kSeed,
+                                "    Mask=[mask], Out=[y] = dropout(Seed=[seed], X=[y]) "
+                                "{is_test=false, dropout_prob=",
+                                prob, "}\n"),
+                   kMean);
+  };
+  EXPECT_THAT(dropout("0.0"), IsEmpty());
+  EXPECT_THAT(dropout("0.5"), Contains(AllOf(StartsWith("note: W705: op 2 (dropout)"),
+                                             Not(HasSubstr("other op")))));
+  EXPECT_THAT(
+      LinesOf(absl::StrCat(kSeed, "    Out=[count] = cast(X=[seed]) {in_dtype=2, out_dtype=5}\n"),
+              kMean),
+      ElementsAre(StartsWith("note: W705: op 1 (seed) draws")));
+}
+
+// A loss has no line for what every loss is.
+TEST(BatchLinesTest, CopiesOfLossesInTheOtherMemoryAreLosses) {
+  const std::string fetch =
+      absl::StrCat("    var fetch : fetch_list persistable\n    var copy : fp32[1]\n",
+                   "    Out=[copy] = COPY(X=[loss])\n    Out=[fetch] = fetch(X=[copy]) {col=0}\n");
+  const auto lines = [&](const char* type) {
+    return LinesOf("", kMean, kReduces, absl::StrReplaceAll(fetch, {{"COPY", type}}));
+  };
+  EXPECT_THAT(lines("memcpy_d2h"), IsEmpty());
+  EXPECT_THAT(lines("sign"), Not(IsEmpty()));
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
     }
   }
   CheckInnerVariables(before, after);
+  CheckFetches(before, after);
   CheckAveragedInTurn();
   ReportResets();
 }
