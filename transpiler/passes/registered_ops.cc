@@ -13,8 +13,10 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/pir/importer.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/part_order.h"
 
 namespace weft {
 namespace {
@@ -245,10 +247,17 @@ void RegisteredOps::Prepare(const ConstProgramPair& programs, PassContext* conte
 absl::StatusOr<bool> RegisteredOps::Run(PassContext& context, ProgramPair& programs) const {
   WEFT_ASSIGN_OR_RETURN(const bool changed,
                         OpReplacer(programs.main, context.first_new_op, &context).Run());
-  if (programs.startup == nullptr) return changed;
+  // Files of PIR get their order by data when they are written.
+  const bool is_for_paddle =
+      context.dialect == Dialect::kWeft && pir::ImportOf(*programs.main) == nullptr;
+  bool is_ordered = false;
+  if (is_for_paddle) {
+    WEFT_ASSIGN_OR_RETURN(is_ordered, OrderPartsOfBuffers(programs.main, &context));
+  }
+  if (programs.startup == nullptr) return changed || is_ordered;
   WEFT_ASSIGN_OR_RETURN(const bool startup_changed,
                         OpReplacer(programs.startup, context.first_new_startup_op, &context).Run());
-  return changed || startup_changed;
+  return changed || is_ordered || startup_changed;
 }
 
 }  // namespace weft

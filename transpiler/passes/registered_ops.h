@@ -23,6 +23,9 @@ namespace weft {
 // collectives set use_calc_stream. The communicator has no means: a mean becomes a sum and a
 // division by the number of ranks.
 //
+// In the weft dialect, ops on fused buffers get an order that Paddle's executor sees
+// (transpiler/passes/part_order.h).
+//
 // Unimplemented, naming the op, for one that the target does not have: a sum of several variables
 // in Paddle 3; on the CPU, a mean over an unknown number of ranks, and a collective on row-sparse
 // gradients or half precision, for which Paddle computes nonsense without an error. O(ops), plus
