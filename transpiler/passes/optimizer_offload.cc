@@ -162,6 +162,7 @@ class Offloader {
                      "offload=states takes updates of the root block and of its branches, and not "
                      "of branches in these; use offload=full");
     }
+    WEFT_RETURN_IF_ERROR(CheckIsNotOnHost(branch->op(), op));
     pb::OpDesc desc = op.ToProto();
     WEFT_RETURN_IF_ERROR(delta_.Split(op, branch, &desc));
     main_.Replace(op.id(), desc);
@@ -170,17 +171,21 @@ class Offloader {
 
   bool KeepsMasters() const { return options_.master_weights == MasterWeights::kFp32; }
 
+  // `placed`: the op of the root block that is the update, or has it.
+  absl::Status CheckIsNotOnHost(const Op& placed, const Op& update) const {
+    if (!IsOnHost(placed)) return absl::OkStatus();
+    return Refused(update,
+                   "expected an update that op_device does not put on the host already, for "
+                   "offload=states and bias_correction=off");
+  }
+
   absl::Status AddUpdate(const Op& op) {
     WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(op));
     if (!matches && !IsOnHost(op)) return absl::OkStatus();
     ++num_updates_;
     if (!matches) return absl::OkStatus();
     const bool changes_formula = !options_.bias_correction || options_.offload == Offload::kStates;
-    if (IsOnHost(op) && changes_formula) {
-      return Refused(op,
-                     "expected an update that op_device does not put on the host already, for "
-                     "offload=states and bias_correction=off");
-    }
+    if (changes_formula) WEFT_RETURN_IF_ERROR(CheckIsNotOnHost(op, op));
     pb::OpDesc desc = op.ToProto();
     WEFT_RETURN_IF_ERROR(KeepsMasters() ? masters_->Keep(op, &desc) : masters_->Drop(op, &desc));
     if (!options_.bias_correction) WEFT_RETURN_IF_ERROR(DropBiasCorrection(op, &desc));
