@@ -207,7 +207,7 @@ absl::Status WorkerPort::Lookup(const Plan::PlanOp& op, const Tensor& ids, Tenso
   const OpAttrs& attrs = op.kernel_spec.attrs;
   const int64_t key = attrs.Int(kServerKeyAttr), padding = attrs.Int("padding_idx");
   WEFT_ASSIGN_OR_RETURN(const ServedKey* const table, ServedTable(key));
-  WEFT_RETURN_IF_ERROR(CheckIds(*table, ids));
+  WEFT_RETURN_IF_ERROR(CheckIds(*table, ids, attrs.Bool("zeros_out_of_range")));
   Asked asked;
   std::vector<Tensor> rows;
   if (const auto prefetched = prefetched_rows_.find(&op); prefetched != prefetched_rows_.end()) {
@@ -228,8 +228,7 @@ absl::Status WorkerPort::Lookup(const Plan::PlanOp& op, const Tensor& ids, Tenso
   if (attrs.String(kTableOpAttr) == kLookupOfColumns) dims.pop_back();
   dims.push_back(table->type.dims[1]);
   out->Resize(table->type.dtype, dims);
-  const size_t row_bytes = table->type.dims[1] * SizeOf(table->type.dtype);
-  WEFT_RETURN_IF_ERROR(CopyWantedRows(asked.wanted, rows, ids, padding, row_bytes, out));
+  WEFT_RETURN_IF_ERROR(CopyWantedRows(*table, asked.wanted, rows, ids, padding, out));
   if (!attrs.Bool(kPrefetchAttr)) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const bool has_prefetched, PrefetchNext(op, *table));
   if (!has_prefetched) late_.push_back(&op);
