@@ -315,7 +315,7 @@ absl::StatusOr<Tensor> TrainWith(absl::string_view offload, absl::string_view ty
   FeedSource feeds;
   feeds.variables = {"g", "rate"};
   feeds.num_steps = 3;
-  feeds.read = [](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+  feeds.read = [&of](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
     const auto scale = static_cast<float>(1 + step);
     const Json grad = {{"dtype", "float32"},
                        {"values", {0.5f * scale, -1.0f, 0.25f, 2.0f - scale, 1e-3f}}};
