@@ -19,7 +19,7 @@
 // - A parameter in half precision with a MasterParam is updated there, with state and gradient in
 //   the master's type, and rounded afterwards: by Apply part by part, while the parts are in the
 //   first cache. Without a MasterParam it is updated in fp32, like all half precision
-//   (op_kernel.h).
+//   (op_kernel.h). A gradient in half precision of a parameter in fp32 is converted part by part.
 // - If slots hold several parameters (merged_adam, ...), it is called for each in turn.
 // - States have the element type in which it computes, and the size of the parameter.
 #ifndef WEFT_OPS_CPU_UPDATE_H_
@@ -352,6 +352,7 @@ class UpdateFrame {
                                           const UpdateSlots& slots);
 
   bool has_master() const { return static_cast<bool>(master_.in); }
+  In grad() const { return grad_; }
 
   template <typename Step>
   absl::Status Run(const KernelContext& ctx, Step& step) {
@@ -423,6 +424,7 @@ absl::StatusOr<Kernel> MakeUpdate(const KernelSpec& spec, GradKind kind, const U
   OpKernel op(spec);
   WEFT_ASSIGN_OR_RETURN(UpdateFrame frame, UpdateFrame::Make(op, spec, kind, slots));
   if (frame.has_master()) op.WithoutHalfConversion();
+  op.TakesHalves(frame.grad());
   const auto run = [frame = std::move(frame), step](const KernelContext& ctx) mutable {
     return frame.Run(ctx, step);
   };
