@@ -112,11 +112,12 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
     using T = TypeOf<decltype(u)>;
     const formulas::Moments<T> moments{static_cast<T>(beta1), static_cast<T>(beta2)};
     T *m1 = u.state(0), *m2 = u.state(1);
-    const T correction1 = 1 - static_cast<T>(u.scalar(0));
-    const T correction2 = 1 - static_cast<T>(u.scalar(1));
+    // Products, as divisions would take longer than memory.
+    const T correction1 = 1 / (1 - static_cast<T>(u.scalar(0)));
+    const T correction2 = 1 / (1 - static_cast<T>(u.scalar(1)));
     const T epsilon = static_cast<T>(epsilon_attr), decay = static_cast<T>(weight_decay);
     const auto direction = [=](T p, int64_t i) {
-      return m1[i] / correction1 / (std::sqrt(m2[i] / correction2) + epsilon) + decay * p;
+      return correction1 * m1[i] / (std::sqrt(correction2 * m2[i]) + epsilon) + decay * p;
     };
     // By block, so that sums do not depend on the number of threads.
     std::vector<double> p_sums(u.grad().NumBlocks()), r_sums(p_sums.size());

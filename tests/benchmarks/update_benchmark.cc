@@ -68,6 +68,7 @@ class Update {
       : n_(n),
         dtype_(dtype),
         offload_(offload),
+        is_lamb_(type == "lamb"),
         grad_(OfType(dtype, n, 0.5F)),
         first_(Floats(n, 0)) {
     const bool is_half = dtype != DType::kFloat32, is_split = offload == Offload::kStates;
@@ -115,12 +116,13 @@ class Update {
   }
 
   // Read and written: gradient once, states twice, a parameter of half precision once, and a
-  // parameter or master weight in fp32 twice. With kStates, the change once, as it is sent.
+  // parameter or master weight in fp32 twice. Lamb reads states and parameter once more, when it
+  // knows their norms. With kStates, the change once, as it is sent.
   int64_t bytes() const {
     const int64_t states = second_.allocated() ? 2 : 1;
     const auto size = static_cast<int64_t>(SizeOf(dtype_));
     if (offload_ == Offload::kStates) return n_ * (2 * size + 8 * states);
-    return n_ * (size + (size == 4 ? 0 : size) + 8 + 8 * states);
+    return n_ * (size + (size == 4 ? 0 : size) + 8 + 8 * states + (is_lamb_ ? 12 : 0));
   }
 
  private:
@@ -146,6 +148,7 @@ class Update {
   const int64_t n_;
   const DType dtype_;
   const Offload offload_;
+  const bool is_lamb_;
   Tensor param_, grad_, master_, first_, second_;
   Tensor rate_ = Floats(1, 1e-3F), power1_ = Floats(1, 0.9F), power2_ = Floats(1, 0.999F);
   std::vector<OpRunner> ops_;
