@@ -66,7 +66,9 @@ absl::Status CheckPush(const ServerMessage& push, const ServedKey& served,
   if (push.has_no_rows && !may_have_no_rows) return Expected("a gradient", "none");
   const size_t first = push.has_no_rows ? 0 : 1;
   if (push.tensors.size() != first + expected.others.size()) {
-    return Expected(absl::StrCat(first + expected.others.size(), " tensors"),
+    return Expected(absl::StrCat(first + expected.others.size(),
+                                 " tensors: ", first == 0 ? "" : "the gradient and ",
+                                 "what the optimizer reads besides, such as the learning rate"),
                     absl::StrCat(push.tensors.size()));
   }
   if (!push.has_no_rows) {
@@ -79,7 +81,8 @@ absl::Status CheckPush(const ServerMessage& push, const ServedKey& served,
     if (!other.is_rows() && other.dtype() == type->dtype && HasShape(other.dims(), type->dims)) {
       continue;
     }
-    return Annotate(absl::StrCat("tensor ", first + i), Expected(ToString(*type), TypeText(other)));
+    return Annotate(absl::StrCat("value ", i, " besides the gradient"),
+                    Expected(ToString(*type), TypeText(other)));
   }
   return absl::OkStatus();
 }
@@ -99,6 +102,11 @@ absl::Status CheckPull(const ServerMessage& pull, const ServedKey& served,
   return CheckRows(absl::MakeConstSpan(rows.data<int64_t>(), rows.size()), expected.num_rows);
 }
 
+absl::Status WithHint(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), kServerProgramsHint));
+}
+
 }  // namespace
 
 absl::Status CheckMessage(const ServerMessage& message, int64_t next_step, const ServedKey& served,
@@ -114,11 +122,15 @@ absl::Status CheckMessage(const ServerMessage& message, int64_t next_step, const
     return Annotate(what, Expected("a worker", "another rank"));
   }
   if (kind == nullptr) return Annotate(what, Expected("what workers send", "another kind"));
-  if (message.kind != Kind::kPush) return Annotate(what, CheckPull(message, served, expected));
-  if (message.step != next_step) {
-    return Annotate(what, Expected(absl::StrCat("a push of step ", next_step, " next"), "another"));
+  if (message.kind != Kind::kPush) {
+    return WithHint(Annotate(what, CheckPull(message, served, expected)));
   }
-  return Annotate(what, CheckPush(message, served, expected));
+  if (message.step != next_step) {
+    return WithHint(Annotate(
+        what,
+        Expected(absl::StrCat("one push in a step, the next in step ", next_step), "another")));
+  }
+  return WithHint(Annotate(what, CheckPush(message, served, expected)));
 }
 
 }  // namespace weft

@@ -131,17 +131,18 @@ TEST_F(ServerChecksTest, OtherMessagesAreRefusedByRankAndKey) {
   add(&of_matrix, "dimensions", push(Dense(DType::kFloat32, {2, 4})), "found fp32[2, 4]");
   add(&of_matrix, "rows", push(GradRows({1}, 4)), "gradient: expected fp32[4, 2], found ");
   add(&of_matrix, "no learning rate", Message(Kind::kPush, List(Dense(DType::kFloat32, whole))),
-      "expected 2 tensors, found 1");
+      "expected 2 tensors: the gradient and what the optimizer reads besides, such as the "
+      "learning rate, found 1;");
   add(&of_matrix, "type of the learning rate",
       Message(Kind::kPush, List(Dense(DType::kFloat32, whole), Numbers({1}))),
-      "tensor 1: expected fp32[1], found int64[1]");
-  add(&of_matrix, "nothing", Message(Kind::kPush, {}), "expected 2 tensors, found 0");
+      "value 0 besides the gradient: expected fp32[1], found int64[1]; take the programs");
+  add(&of_matrix, "nothing", Message(Kind::kPush, {}), "expected 2 tensors: the gradient");
   ServerMessage none = Message(Kind::kPush, List(Rate()));
   none.has_no_rows = true;
   add(&of_matrix, "no gradient", none, "expected a gradient, found none");
   ServerMessage early = push(Dense(DType::kFloat32, whole));
   early.step = 5;
-  add(&of_matrix, "step", early, "expected a push of step 4 next");
+  add(&of_matrix, "step", early, "expected one push in a step, the next in step 4");
   add(&of_matrix, "rows of a matrix", Message(Kind::kPull, List(Numbers({0}))),
       "expected a pull of the whole");
   add(&of_matrix, "prefetched matrix", Message(Kind::kPrefetch, {}),

@@ -308,9 +308,9 @@ absl::Status ServerRank::CheckMessage(const ServerMessage& message) const {
   if (message.kind == ServerMessage::Kind::kEnd && is_of_worker) return absl::OkStatus();
   const auto found = keys_.find(message.key);
   if (found == keys_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("message of key ", message.key, " from rank ",
-                                                   message.from, ", step ", message.step,
-                                                   ": expected a key that this server holds"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("message of key ", message.key, " from rank ", message.from, ", step ",
+                     message.step, ": expected a key that this server holds", kServerProgramsHint));
   }
   const KeyState& state = found->second;
   return weft::CheckMessage(message, is_of_worker ? state.next_push[message.from] : 0,

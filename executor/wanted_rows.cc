@@ -13,11 +13,12 @@ int64_t IdAt(const Tensor& ids, int64_t i) {
 
 }  // namespace
 
-absl::Status CheckIds(const ServedKey& table, const Tensor& ids) {
+absl::Status CheckIds(const ServedKey& table, const Tensor& ids, bool zeros_out_of_range) {
   if (ids.dtype() != DType::kInt64 && ids.dtype() != DType::kInt32) {
     return absl::InvalidArgumentError(
         absl::StrCat("input Ids: expected int64 or int32, found ", DTypeName(ids.dtype())));
   }
+  if (zeros_out_of_range) return absl::OkStatus();
   const int64_t num_rows = table.type.dims[0];
   for (int64_t i = 0; i < ids.size(); ++i) {
     const int64_t id = IdAt(ids, i);
@@ -46,12 +47,14 @@ WantedRows FindWantedRows(const ServedKey& table, const Tensor& ids, int64_t pad
   return wanted;
 }
 
-absl::Status CopyWantedRows(const WantedRows& wanted, const std::vector<Tensor>& rows,
-                            const Tensor& ids, int64_t padding, size_t row_bytes, Tensor* out) {
+absl::Status CopyWantedRows(const ServedKey& table, const WantedRows& wanted,
+                            const std::vector<Tensor>& rows, const Tensor& ids, int64_t padding,
+                            Tensor* out) {
+  const size_t row_bytes = table.type.dims[1] * SizeOf(table.type.dtype);
   for (int64_t i = 0; i < ids.size(); ++i) {
     const int64_t id = IdAt(ids, i);
     char* const to = static_cast<char*>(out->raw()) + i * row_bytes;
-    if (id == padding) {
+    if (id == padding || id < 0 || id >= table.type.dims[0]) {
       std::memset(to, 0, row_bytes);
       continue;
     }

@@ -13,8 +13,9 @@
 
 namespace weft {
 
-// InvalidArgument, naming the first one, for ids that are no rows of the table, or no integers.
-absl::Status CheckIds(const ServedKey& table, const Tensor& ids);
+// InvalidArgument for ids that are no integers, or, naming the first one, no rows of the table,
+// unless such ids give zeros.
+absl::Status CheckIds(const ServedKey& table, const Tensor& ids, bool zeros_out_of_range);
 
 struct WantedRows {
   // By server: each row once, as its number among those of the server.
@@ -29,10 +30,12 @@ struct WantedRows {
 WantedRows FindWantedRows(const ServedKey& table, const Tensor& ids, int64_t padding,
                           int num_servers);
 
-// Writes the row of every id to `out`, which has room for them; zeros for padding. `rows`: by
-// server, what it has sent. InvalidArgument for an id that is not wanted. O(elements of `out`).
-absl::Status CopyWantedRows(const WantedRows& wanted, const std::vector<Tensor>& rows,
-                            const Tensor& ids, int64_t padding, size_t row_bytes, Tensor* out);
+// Writes the row of every id to `out`, which has room for them; zeros for padding, and for ids that
+// are no rows of the table. `rows`: by server, what it has sent. InvalidArgument for another id
+// that is not wanted. O(elements of `out`).
+absl::Status CopyWantedRows(const ServedKey& table, const WantedRows& wanted,
+                            const std::vector<Tensor>& rows, const Tensor& ids, int64_t padding,
+                            Tensor* out);
 
 }  // namespace weft
 

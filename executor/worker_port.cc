@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "executor/server_checks.h"
 #include "executor/server_wait.h"
 #include "ops/schema/server_ops.h"
 
@@ -71,8 +72,9 @@ absl::Status WorkerPort::End(int64_t step) {
 absl::StatusOr<const ServedKey*> WorkerPort::Served(int64_t key) const {
   const auto found = group_.keys.find(key);
   if (found != group_.keys.end()) return &found->second;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "attribute ", kServerKeyAttr, ": the servers' program does not serve key ", key));
+  return absl::InvalidArgumentError(absl::StrCat("attribute ", kServerKeyAttr,
+                                                 ": the servers' program does not serve key ", key,
+                                                 kServerProgramsHint));
 }
 
 absl::Status WorkerPort::Run(const Plan::PlanOp& op, absl::Span<const Tensor* const> inputs,
@@ -105,8 +107,8 @@ absl::Status WorkerPort::Run(const Plan::PlanOp& op, absl::Span<const Tensor* co
 absl::StatusOr<const ServedKey*> WorkerPort::ServedTable(int64_t key) const {
   WEFT_ASSIGN_OR_RETURN(const ServedKey* const served, Served(key));
   if (served->by_rows && served->type.dims.size() == 2) return served;
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected ", served->param, " as a table that servers hold by rows"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "expected ", served->param, " as a table that servers hold by rows", kServerProgramsHint));
 }
 
 absl::Status WorkerPort::Send(int server, ServerTraffic::Count ServerTraffic::*count,
@@ -189,8 +191,9 @@ absl::Status WorkerPort::Prefetch(int64_t key) {
 absl::Status WorkerPort::Pull(int64_t key, Tensor* out) {
   WEFT_ASSIGN_OR_RETURN(const ServedKey* const served, Served(key));
   if (served->by_rows) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected ", served->param, " as a parameter that a server holds whole"));
+    return absl::InvalidArgumentError(absl::StrCat("expected ", served->param,
+                                                   " as a parameter that a server holds whole",
+                                                   kServerProgramsHint));
   }
   if (prefetched_.count(key) == 0) WEFT_RETURN_IF_ERROR(Prefetch(key));
   const int64_t request = prefetched_[key];
@@ -207,7 +210,7 @@ absl::Status WorkerPort::Lookup(const Plan::PlanOp& op, const Tensor& ids, Tenso
   const OpAttrs& attrs = op.kernel_spec.attrs;
   const int64_t key = attrs.Int(kServerKeyAttr), padding = attrs.Int("padding_idx");
   WEFT_ASSIGN_OR_RETURN(const ServedKey* const table, ServedTable(key));
-  WEFT_RETURN_IF_ERROR(CheckIds(*table, ids));
+  WEFT_RETURN_IF_ERROR(CheckIds(*table, ids, attrs.Bool("zeros_out_of_range")));
   Asked asked;
   std::vector<Tensor> rows;
   if (const auto prefetched = prefetched_rows_.find(&op); prefetched != prefetched_rows_.end()) {
@@ -228,8 +231,7 @@ absl::Status WorkerPort::Lookup(const Plan::PlanOp& op, const Tensor& ids, Tenso
   if (attrs.String(kTableOpAttr) == kLookupOfColumns) dims.pop_back();
   dims.push_back(table->type.dims[1]);
   out->Resize(table->type.dtype, dims);
-  const size_t row_bytes = table->type.dims[1] * SizeOf(table->type.dtype);
-  WEFT_RETURN_IF_ERROR(CopyWantedRows(asked.wanted, rows, ids, padding, row_bytes, out));
+  WEFT_RETURN_IF_ERROR(CopyWantedRows(*table, asked.wanted, rows, ids, padding, out));
   if (!attrs.Bool(kPrefetchAttr)) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const bool has_prefetched, PrefetchNext(op, *table));
   if (!has_prefetched) late_.push_back(&op);

@@ -100,7 +100,9 @@ absl::Status BoundKernel::Bind(const KernelContext& ctx, Types inputs) {
 
 absl::optional<DType> BoundKernel::ConvertedHalf() const {
   if (kernel_.types == nullptr || kernel_.keeps_halves) return absl::nullopt;
-  for (const absl::optional<TensorType>& type : input_types_) {
+  for (size_t i = 0; i < input_types_.size(); ++i) {
+    const absl::optional<TensorType>& type = input_types_[i];
+    if (absl::c_linear_search(kernel_.half_inputs, static_cast<int>(i))) continue;
     if (type.has_value() && IsHalf(type->dtype)) return type->dtype;
   }
   return absl::nullopt;

@@ -103,6 +103,20 @@ TEST(BoundKernelTest, HalfPrecisionIsComputedInFp32AndRounded) {
   EXPECT_EQ(static_cast<float>(*out.data<Float16>()), 1.0009765625f);
 }
 
+TEST(BoundKernelTest, AnInputMayStayInHalfPrecision) {
+  BoundKernel kernel = KernelOf("relu", [](OpKernel& op) {
+    const In x = op.in("X");
+    const Out out = op.out("Out");
+    return op.TakesHalves(x).Supports(Floats(In())).Make([=](const KernelContext& ctx) {
+      EXPECT_EQ(x(ctx).dtype(), DType::kFloat16);
+      EXPECT_EQ(out(ctx).dtype(), DType::kFloat16);
+    });
+  });
+  Tensor x = MakeTensor<Float16>({1}, {Float16(1.0f)}), out;
+  WEFT_ASSERT_OK(RunOn(&kernel, &x, &out));
+  EXPECT_FALSE(kernel.has_temporaries());
+}
+
 TEST(BoundKernelTest, AStepIsPreparedAgainOnlyForOtherTypes) {
   int prepared = 0;
   BoundKernel kernel = KernelOf("relu", [&](OpKernel& op) {

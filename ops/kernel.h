@@ -119,6 +119,8 @@ struct Kernel {
   std::vector<std::pair<int, int>> in_place_pairs;
   // The step takes fp16 and bf16. Otherwise the caller converts them to fp32, and results back.
   bool keeps_halves = false;
+  // Inputs that the step takes in half precision, if no other input has it.
+  std::vector<int> half_inputs;
   // (output, input): if both have as many elements, the output is the input, perhaps under other
   // dimensions. The two may share their memory; then the step leaves the output alone. It may be
   // left out if that holds for all outputs with elements.

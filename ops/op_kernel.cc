@@ -97,6 +97,11 @@ OpKernel& OpKernel::WithoutHalfConversion() {
   return *this;
 }
 
+OpKernel& OpKernel::TakesHalves(In in) {
+  for (int i = 0; i < in.count(); ++i) kernel_.half_inputs.push_back(in.index(i));
+  return *this;
+}
+
 std::string OpKernel::SlotName(In in) const {
   for (const auto& slot : spec_.inputs) {
     if (slot.second.first == in.index() && slot.second.count == in.count()) {

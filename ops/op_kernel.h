@@ -208,6 +208,8 @@ class OpKernel {
   const std::vector<PostOp>& TakePostOps();
   // The kernel gets fp16 and bf16 unconverted.
   OpKernel& WithoutHalfConversion();
+  // The step takes this input in half precision where no other input has it.
+  OpKernel& TakesHalves(In in);
   // Records the element types for the table of ops, if Make does not, or if missing attributes
   // prevent its call.
   template <typename... Ts>

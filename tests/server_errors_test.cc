@@ -96,16 +96,17 @@ constexpr Misfit kPushes[] = {
     {"no learning rate", R"(
     ps_push(Grad=[grad]) role=optimize {server_key=4}
 )",
-     "expected 2 tensors, found 1"},
+     "expected 2 tensors: the gradient and what the optimizer reads besides, such as the learning "
+     "rate, found 1"},
     {"dimensions of the learning rate", R"(
     ps_push(Grad=[grad], LearningRate=[grad]) role=optimize {server_key=4}
 )",
-     "tensor 1: expected fp32[1], found fp32[3]"},
+     "value 0 besides the gradient: expected fp32[1], found fp32[3]"},
     {"two pushes in a step", R"(
     ps_push(Grad=[grad], LearningRate=[lr]) role=optimize {server_key=4}
     ps_push(Grad=[grad], LearningRate=[lr]) role=optimize {server_key=4}
 )",
-     "expected a push of step 1 next, found another"},
+     "expected one push in a step, the next in step 1, found another"},
 };
 
 TEST(ServerErrors, PushThatDoesNotFitEndsTheRunNamingRankAndKey) {
@@ -116,7 +117,8 @@ TEST(ServerErrors, PushThatDoesNotFitEndsTheRunNamingRankAndKey) {
         StatusIs(absl::StatusCode::kInvalidArgument,
                  AllOf(HasSubstr("step 0, rank 2 (server 0): "),
                        ::testing::ContainsRegex("push of key 4 \\(w\\) from rank [01], step 0: "),
-                       HasSubstr(misfit.error))));
+                       HasSubstr(misfit.error),
+                       HasSubstr("'weft verify worker.pb --server server.pb' says whether"))));
   }
 }
 
@@ -137,7 +139,8 @@ TEST(ServerErrors, PullThatDoesNotFitEndsTheRunNamingTheOp) {
     EXPECT_THAT(Train(misfit.ops),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(::testing::ContainsRegex("step 0, rank [01]: op 2 "),
-                               HasSubstr(misfit.error))));
+                               HasSubstr(misfit.error),
+                               HasSubstr("'weft verify worker.pb --server server.pb' says"))));
   }
 }
 

@@ -71,7 +71,7 @@ std::vector<Mode> MakeModes() {
          "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"
          "statistics{$statistics=false},"
          "dense-gradients{$sparse},scale-loss-grad{$scale},"
-         "parameter-server{$scale,$wait,$async,$staleness,$prefetch_rows},"
+         "parameter-server{$scale,$wait,$async,$staleness,$prefetch_rows,$out_of_range},"
          "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination"}},
        {},
        Mode::Trainers::kTwoOrMore,

@@ -2,7 +2,9 @@
 // formulas of ops/formulas/update.h.
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/update.h"
 #include "ops/formulas/update.h"
@@ -110,27 +112,32 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
     using T = TypeOf<decltype(u)>;
     const formulas::Moments<T> moments{static_cast<T>(beta1), static_cast<T>(beta2)};
     T *m1 = u.state(0), *m2 = u.state(1);
-    const T correction1 = 1 - static_cast<T>(u.scalar(0));
-    const T correction2 = 1 - static_cast<T>(u.scalar(1));
+    // Products, as divisions would take longer than memory.
+    const T correction1 = 1 / (1 - static_cast<T>(u.scalar(0)));
+    const T correction2 = 1 / (1 - static_cast<T>(u.scalar(1)));
     const T epsilon = static_cast<T>(epsilon_attr), decay = static_cast<T>(weight_decay);
     const auto direction = [=](T p, int64_t i) {
-      return m1[i] / correction1 / (std::sqrt(m2[i] / correction2) + epsilon) + decay * p;
+      return correction1 * m1[i] / (std::sqrt(correction2 * m2[i]) + epsilon) + decay * p;
     };
-    u.ForEach([=](T&, T g, int64_t i) { moments.Advance(g, m1[i], m2[i]); });
-    double p_squares = 0, r_squares = 0;
-    u.ForEachRun([&](T* p, const T*, int64_t begin, int64_t count, bool) {
-      const T* const of_run = p + begin;
-      p_squares += SumOf<T>(count, [=](int64_t k) { return double{of_run[k]} * of_run[k]; });
-      r_squares += SumOf<T>(count, [=](int64_t k) {
-        const double r = direction(of_run[k], begin + k);
+    // By block, so that sums do not depend on the number of threads.
+    std::vector<double> p_sums(u.grad().NumBlocks()), r_sums(p_sums.size());
+    const T* const all = u.param();
+    u.grad().template ForEachNumberedBlock<T>([&](int64_t index, int64_t begin, int64_t count,
+                                                  const T* g) {
+      const T* const p = all + begin;
+      ForEach<T>(count, [=](int64_t k) { moments.Advance(g[k], m1[begin + k], m2[begin + k]); });
+      p_sums[index] = SumOf<T>(count, [=](int64_t k) { return double{p[k]} * p[k]; });
+      r_sums[index] = SumOf<T>(count, [=](int64_t k) {
+        const double r = direction(p[k], begin + k);
         return r * r;
       });
     });
+    const double p_squares = absl::c_accumulate(p_sums, 0.0);
+    const double r_squares = absl::c_accumulate(r_sums, 0.0);
     const bool scales = adapts && p_squares > 0 && r_squares > 0;
     const double ratio = scales ? std::sqrt(p_squares) / std::sqrt(r_squares) : 1;
     const T lr = static_cast<T>(u.lr() * ratio);
-    T* p = u.param();
-    ForEach<T>(u.size(), [=](int64_t i) { p[i] -= lr * direction(p[i], i); });
+    u.ApplyToAll([=](T& p, int64_t i) { p -= lr * direction(p, i); });
     powers.Advance(u);
   });
 }

@@ -7,6 +7,8 @@
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
+#include "ops/cpu/half_arrays.h"
+#include "ops/float16.h"
 #include "ops/formulas/cast.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
@@ -69,6 +71,14 @@ struct CastLikePaddle {
   }
 };
 
+template <typename T>
+constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+
+// Whether arrays are converted several elements at a time (ops/cpu/half_arrays.h).
+template <typename From, typename To>
+constexpr bool kConvertsArrays = (std::is_same_v<From, float> && kIsHalf<To>) ||
+                                 (kIsHalf<From> && std::is_same_v<To, float>);
+
 // Out = X, converted element by element.
 template <template <typename To> class Formula>
 absl::StatusOr<Kernel> MakeCast(OpKernel op) {
@@ -85,7 +95,12 @@ absl::StatusOr<Kernel> MakeCast(OpKernel op) {
             const From* from = x.data<From>(ctx);
             To* to = out.data<To>(ctx);
             const int64_t size = x(ctx).size();
-            for (int64_t i = 0; i < size; ++i) to[i] = Formula<To>()(from[i]);
+            if constexpr (kConvertsArrays<From, To> &&
+                          std::is_same_v<Formula<To>, formulas::Cast<To>>) {
+              ConvertArray(from, to, size);
+            } else {
+              for (int64_t i = 0; i < size; ++i) to[i] = Formula<To>()(from[i]);
+            }
             return absl::OkStatus();
           });
         });

@@ -1,7 +1,12 @@
+#include <cmath>
+#include <cstring>
+#include <vector>
+
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
+#include "ops/float16.h"
 
 namespace weft::testing {
 namespace {
@@ -36,6 +41,33 @@ TEST(CastTest, TruncatesTowardsZero) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("cast", {{"X", {Floats({2}, {1.9f, -1.9f})}}},
                                             {{"in_dtype", 5}, {"out_dtype", 3}}, {{"Out", 1}}));
   EXPECT_THAT(Values<int64_t>(out["Out"][0]), ElementsAre(1, -1));
+}
+
+// Also more elements than are converted at a time, infinities and not-a-numbers.
+TEST(CastTest, HalvesHaveTheBitsOfSingleConversions) {
+  std::vector<float> values = {0.1f, -65519.0f, 65520.0f, 1e-8f, 6e-8f, 3e38f, NAN, -INFINITY};
+  for (int i = 0; i < 67; ++i) values.push_back(std::ldexp(1.0f + 0.01f * i, i % 40 - 20));
+  const auto n = static_cast<int64_t>(values.size());
+  const auto check = [&](auto half) {
+    using Half = decltype(half);
+    const int type = static_cast<int>(DTypeOf<Half>::value);
+    WEFT_ASSERT_OK_AND_ASSIGN(auto out,
+                              RunOp("cast", {{"X", {Floats({n}, values)}}},
+                                    {{"in_dtype", 5}, {"out_dtype", type}}, {{"Out", 1}}));
+    const Tensor& halves = out["Out"][0];
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_EQ(halves.data<Half>()[i].bits(), Half(values[i]).bits()) << values[i];
+    }
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        auto back,
+        RunOp("cast", {{"X", {halves}}}, {{"in_dtype", type}, {"out_dtype", 5}}, {{"Out", 1}}));
+    for (int64_t i = 0; i < n; ++i) {
+      const float expected = static_cast<float>(Half(values[i]));
+      EXPECT_EQ(std::memcmp(back["Out"][0].data<float>() + i, &expected, sizeof(float)), 0) << i;
+    }
+  };
+  check(Float16());
+  check(BFloat16());
 }
 
 TEST(CastTest, ToAnUnknownElementTypeIsAnError) {

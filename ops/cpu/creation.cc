@@ -14,18 +14,51 @@
 #include "ops/cpu/families.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
+#include "ops/threads.h"
 
 namespace weft {
 namespace {
+
+template <typename T>
+void FillWith(const void* element, void* to, int64_t n) {
+  T value;
+  std::memcpy(&value, element, sizeof(T));
+  T* const all = static_cast<T*>(to);
+  ForEachPartIfLong(n, n, 64, [=](int64_t begin, int64_t end) {
+    if (value == T(0)) {
+      std::memset(all + begin, 0, (end - begin) * sizeof(T));
+    } else {
+      std::fill(all + begin, all + end, value);
+    }
+  });
+}
+
+// Makes all elements of `to` that of `element`, bit by bit.
+void FillWithElement(const Tensor& element, Tensor* to) {
+  const int64_t n = to->size();
+  switch (element.bytes()) {
+    case 1:
+      return FillWith<uint8_t>(element.raw(), to->raw(), n);
+    case 2:
+      return FillWith<uint16_t>(element.raw(), to->raw(), n);
+    case 4:
+      return FillWith<uint32_t>(element.raw(), to->raw(), n);
+    case 8:
+      return FillWith<uint64_t>(element.raw(), to->raw(), n);
+    default:
+      for (int64_t i = 0; i < n; ++i) {
+        std::memcpy(static_cast<char*>(to->raw()) + i * element.bytes(), element.raw(),
+                    element.bytes());
+      }
+  }
+}
 
 // Out, with attributes shape and dtype, is str_value everywhere, or value if that is empty.
 absl::StatusOr<Kernel> FillConstant(OpKernel op) {
   const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const Tensor element, ConstantOf(op.spec()));
   return op.Supports(AllTypes(In())).Make([=](const KernelContext& ctx) {
-    char* to = static_cast<char*>(out(ctx).raw());
-    const size_t width = element.bytes();
-    for (size_t i = 0; i < out(ctx).bytes(); i += width) std::memcpy(to + i, element.raw(), width);
+    FillWithElement(element, &out(ctx));
   });
 }
 

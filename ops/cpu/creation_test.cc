@@ -52,6 +52,19 @@ TEST(FillConstantTest, FillsTheShape) {
   EXPECT_THAT(Values<float>(out), Each(1.5));
 }
 
+TEST(FillConstantTest, FillsElementsOfEverySize) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kBool, {3}, 1));
+  EXPECT_THAT(Values<bool>(out), ElementsAre(true, true, true));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kInt16, {3}, -2));
+  EXPECT_THAT(Values<int16_t>(out), ElementsAre(-2, -2, -2));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kInt64, {3}, -3));
+  EXPECT_THAT(Values<int64_t>(out), ElementsAre(-3, -3, -3));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kFloat32, {3}, -0.0f));
+  for (float value : Values<float>(out)) EXPECT_TRUE(std::signbit(value));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kFloat64, {0}, 1));
+  EXPECT_THAT(out.dims(), ElementsAre(0));
+}
+
 TEST(FillConstantTest, NoDimensionsMakeAScalar) {
   WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kFloat64, {}, 2));
   EXPECT_THAT(out.dims(), IsEmpty());

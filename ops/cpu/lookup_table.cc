@@ -181,10 +181,12 @@ absl::StatusOr<Kernel> ServedLookupGradRows(OpKernel op) {
   const In ids = op.in("Ids"), dout = op.in("Out@GRAD");
   const Out dtable = op.out("W@GRAD");
   const std::vector<int64_t> shape = op.attrs().Ints("shape");
+  RowsById by_id;
+  by_id.zeros_out_of_range = op.attrs().Bool("zeros_out_of_range");
   return op.MakeForRows([=](const KernelContext& ctx) -> absl::Status {
     const int64_t count = ids(ctx).size();
     WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), count * shape[1]));
-    return WriteGradRows(RowsById(), ids(ctx), dout(ctx), Dims(shape.begin(), shape.end()),
+    return WriteGradRows(by_id, ids(ctx), dout(ctx), Dims(shape.begin(), shape.end()),
                          &dtable(ctx));
   });
 }

@@ -19,7 +19,7 @@
 // - A parameter in half precision with a MasterParam is updated there, with state and gradient in
 //   the master's type, and rounded afterwards: by Apply part by part, while the parts are in the
 //   first cache. Without a MasterParam it is updated in fp32, like all half precision
-//   (op_kernel.h).
+//   (op_kernel.h). A gradient in half precision of a parameter in fp32 is converted part by part.
 // - If slots hold several parameters (merged_adam, ...), it is called for each in turn.
 // - States have the element type in which it computes, and the size of the parameter.
 #ifndef WEFT_OPS_CPU_UPDATE_H_
@@ -117,9 +117,50 @@ class OptimizerGrad {
     ForEachRun<T>(update);
   }
 
- private:
   // Of elements of an array, so that those of all arrays of an update fit into the first cache.
   static constexpr int64_t kBlock = 1024;
+
+  // Calls update(index, begin, count, g) for blocks of elements, as ForEachBlock, but for the same
+  // blocks whatever the number of threads. Their indices are below NumBlocks.
+  template <typename T, typename Update>
+  void ForEachNumberedBlock(const Update& update) const {
+    if (kind_ != Kind::kDense) {
+      int64_t index = 0;
+      return ForEachRun<T>([&](int64_t begin, int64_t count, const T* g, bool) {
+        update(index++, begin, count, g);
+      });
+    }
+    const int64_t size = dense_->size();
+    ForEachPartIfLong(size, size, kBlock, [&](int64_t begin, int64_t end) {
+      alignas(64) T block[kBlock];
+      for (int64_t i = begin; i < end; i += kBlock) {
+        const int64_t count = std::min(kBlock, end - i);
+        update(i / kBlock, i, count, InType<T>(i, count, block));
+      }
+    });
+  }
+  int64_t NumBlocks() const {
+    if (kind_ != Kind::kDense)
+      return kind_ == Kind::kRows ? merged_.rows().size() : merged_.height();
+    return (dense_->size() + kBlock - 1) / kBlock;
+  }
+
+ private:
+  // Elements of the dense gradient: as they are, or converted into `block`.
+  template <typename T>
+  const T* InType(int64_t begin, int64_t count, T* block) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (IsHalf(dense_->dtype())) {
+        if (dense_->dtype() == DType::kFloat16) {
+          ConvertArray(dense_->data<Float16>() + begin, block, count);
+        } else {
+          ConvertArray(dense_->data<BFloat16>() + begin, block, count);
+        }
+        return block;
+      }
+    }
+    return dense_->data<T>() + begin;
+  }
 
   template <typename Half, typename Update>
   void ForEachHalfBlock(const Update& update) const {
@@ -236,6 +277,22 @@ class ParamUpdate {
       weft::ForEach<T>(count, [=](int64_t k) { update(p[begin + k], g[k], begin + k); });
     });
   }
+  // The same for all elements, without their gradients: update(p, i).
+  template <typename Update>
+  void ApplyToAll(Update update) {
+    T* const p = param_;
+    const bool rounds = half_ != nullptr || bfloat16_ != nullptr;
+    if (!rounds) return weft::ForEach<T>(size_, [=](int64_t i) { update(p[i], i); });
+    constexpr int64_t kBlock = OptimizerGrad::kBlock;
+    ForEachPartIfLong(size_, size_, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i += kBlock) {
+        const int64_t count = std::min(kBlock, end - i);
+        weft::ForEach<T>(count, [=](int64_t k) { update(p[i + k], i + k); });
+        Round(i, count);
+      }
+    });
+    is_rounded_ = true;
+  }
   // As ForEachRun, in any order and on several threads at once, as the last that the update does to
   // the parameter: update(p, g, begin, count, has_grad) reads and writes these elements alone.
   template <typename Update>
@@ -243,10 +300,7 @@ class ParamUpdate {
     T* const p = param_;
     grad_.ForEachBlock<T>([&](int64_t begin, int64_t count, const T* g, bool has_grad) {
       update(p, g, begin, count, has_grad);
-      if constexpr (std::is_same_v<T, float>) {
-        if (half_ != nullptr) ConvertArray(p + begin, half_ + begin, count);
-        if (bfloat16_ != nullptr) ConvertArray(p + begin, bfloat16_ + begin, count);
-      }
+      Round(begin, count);
     });
     is_rounded_ = grad_.visits_all() && (half_ != nullptr || bfloat16_ != nullptr);
   }
@@ -264,6 +318,14 @@ class ParamUpdate {
     double in;
     Tensor* out;
   };
+
+  // Writes elements of the parameter of which this updates the master weight.
+  void Round(int64_t begin, int64_t count) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (half_ != nullptr) ConvertArray(param_ + begin, half_ + begin, count);
+      if (bfloat16_ != nullptr) ConvertArray(param_ + begin, bfloat16_ + begin, count);
+    }
+  }
 
   const OptimizerGrad& grad_;
   T* const param_;
@@ -290,6 +352,7 @@ class UpdateFrame {
                                           const UpdateSlots& slots);
 
   bool has_master() const { return static_cast<bool>(master_.in); }
+  In grad() const { return grad_; }
 
   template <typename Step>
   absl::Status Run(const KernelContext& ctx, Step& step) {
@@ -361,6 +424,7 @@ absl::StatusOr<Kernel> MakeUpdate(const KernelSpec& spec, GradKind kind, const U
   OpKernel op(spec);
   WEFT_ASSIGN_OR_RETURN(UpdateFrame frame, UpdateFrame::Make(op, spec, kind, slots));
   if (frame.has_master()) op.WithoutHalfConversion();
+  op.TakesHalves(frame.grad());
   const auto run = [frame = std::move(frame), step](const KernelContext& ctx) mutable {
     return frame.Run(ctx, step);
   };

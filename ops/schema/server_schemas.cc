@@ -83,7 +83,8 @@ OpSchema OfServedType(OpSchema schema) {
 OpSchema OnServedTable(OpSchema schema) {
   return OfServedType(std::move(schema))
       .Attr("padding_idx", int64_t{-1})
-      .RequiredAttr(std::string(kTableOpAttr), std::string(kLookupOfIds));
+      .RequiredAttr(std::string(kTableOpAttr), std::string(kLookupOfIds))
+      .Attr("zeros_out_of_range", false);
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 // How fast do kernels update parameters on the host, on one thread? Times updates, a copy of as
 // many bytes read and written together, and PyTorch's fused optimizers, in turn, and prints medians
-// of milliseconds and of the ratios within a round.
+// of milliseconds and of the ratios within a round, and the best of these ratios.
 //
 //   bazel run -c opt --config=nocuda //tests/benchmarks:update_benchmark --
 //       [--elements 16777216] [--rounds 7] [--python PYTHON]
 //
 // PyTorch is measured if --python names a Python that has it. It has no update of half-precision
-// parameters by master weights.
+// parameters by master weights, and no Lamb.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -57,24 +57,31 @@ Tensor Filled(DType dtype, int64_t n, float value) {
 }
 Tensor Floats(int64_t n, float value) { return Filled<float>(DType::kFloat32, n, value); }
 
-// An update, with its tensors.
+enum class Offload { kFull, kStates };
+
+// The work of the host for an update, with its tensors.
 class Update {
  public:
-  // `is_half`: parameter and gradient in fp16, with a master weight.
-  Update(const std::string& type, bool is_half, int64_t n)
+  // Gradient and parameter are of type `dtype`; in half precision, the host has a master weight.
+  // kStates: the host computes the change of the parameter, and rounds that to `dtype`.
+  Update(const std::string& type, DType dtype, Offload offload, int64_t n)
       : n_(n),
-        is_half_(is_half),
-        param_(is_half ? Filled<Float16>(DType::kFloat16, n, 1) : Floats(n, 1)),
-        grad_(is_half ? Filled<Float16>(DType::kFloat16, n, 0.5F) : Floats(n, 0.5F)),
-        master_(Floats(is_half ? n : 1, 1)),
+        dtype_(dtype),
+        offload_(offload),
+        is_lamb_(type == "lamb"),
+        grad_(OfType(dtype, n, 0.5F)),
         first_(Floats(n, 0)) {
-    SlotPointers inputs = {{"Param", {&param_}}, {"Grad", {&grad_}}, {"LearningRate", {&rate_}}};
-    SlotPointers outputs = {{"ParamOut", {&param_}}};
+    const bool is_half = dtype != DType::kFloat32, is_split = offload == Offload::kStates;
+    Tensor* const param = is_split ? &master_ : &param_;
+    if (!is_split) param_ = OfType(dtype, n, 1);
+    if (is_split || is_half) master_ = Floats(n, 1);
+    SlotPointers inputs = {{"Param", {param}}, {"Grad", {&grad_}}, {"LearningRate", {&rate_}}};
+    SlotPointers outputs = {{"ParamOut", {param}}};
     const auto state = [&](const std::string& slot, Tensor* tensor) {
       inputs.push_back({slot, {tensor}});
       outputs.push_back({slot + "Out", {tensor}});
     };
-    if (is_half) state("MasterParam", &master_);
+    if (is_half && !is_split) state("MasterParam", &master_);
     AttrValues attrs;
     if (type == "momentum") {
       state("Velocity", &first_);
@@ -86,21 +93,52 @@ class Update {
       state("Beta1Pow", &power1_);
       state("Beta2Pow", &power2_);
     }
-    if (type == "adamw") attrs = {{"with_decay", true}, {"coeff", 0.01F}};
-    auto op = OpRunner::Make(type, inputs, attrs, outputs);
-    Check(op.status());
-    op_ = std::make_unique<OpRunner>(*std::move(op));
+    if (type == "adamw" && !is_split) attrs = {{"with_decay", true}, {"coeff", 0.01F}};
+    if (type == "lamb" && !is_split) attrs = {{"weight_decay", 0.01F}};
+    if (is_split) {
+      Add("fill_constant", {},
+          {{"shape", std::vector<int64_t>{n}},
+           {"dtype", static_cast<int>(DType::kFloat32)},
+           {"value", 0.0F}},
+          {{"Out", {&master_}}});
+    }
+    // As pass optimizer-offload writes it: norms and decay are the accelerator's.
+    Add(type == "lamb" && is_split ? "adam" : type, inputs, attrs, outputs);
+    if (is_split && is_half) {
+      Add("cast", {{"X", {&master_}}},
+          {{"in_dtype", static_cast<int>(DType::kFloat32)}, {"out_dtype", static_cast<int>(dtype)}},
+          {{"Out", {&param_}}});
+    }
   }
 
-  void Run() { Check(op_->Run()); }
+  void Run() {
+    for (OpRunner& op : ops_) Check(op.Run());
+  }
 
-  // Read and written: gradient once, parameter of half precision once, all others twice.
+  // Read and written: gradient once, states twice, a parameter of half precision once, and a
+  // parameter or master weight in fp32 twice. Lamb reads states and parameter once more, when it
+  // knows their norms. With kStates, the change once, as it is sent.
   int64_t bytes() const {
     const int64_t states = second_.allocated() ? 2 : 1;
-    return n_ * (is_half_ ? 2 + 2 + 8 + 8 * states : 4 + 8 + 8 * states);
+    const auto size = static_cast<int64_t>(SizeOf(dtype_));
+    if (offload_ == Offload::kStates) return n_ * (2 * size + 8 * states);
+    return n_ * (size + (size == 4 ? 0 : size) + 8 + 8 * states + (is_lamb_ ? 12 : 0));
   }
 
  private:
+  static Tensor OfType(DType dtype, int64_t n, float value) {
+    if (dtype == DType::kFloat16) return Filled<Float16>(dtype, n, value);
+    if (dtype == DType::kBFloat16) return Filled<BFloat16>(dtype, n, value);
+    return Floats(n, value);
+  }
+
+  void Add(const std::string& type, const SlotPointers& inputs, const AttrValues& attrs,
+           const SlotPointers& outputs) {
+    auto op = OpRunner::Make(type, inputs, attrs, outputs);
+    Check(op.status());
+    ops_.push_back(*std::move(op));
+  }
+
   static void Check(const absl::Status& status) {
     if (status.ok()) return;
     std::fprintf(stderr, "update_benchmark: %s\n", status.ToString().c_str());
@@ -108,10 +146,12 @@ class Update {
   }
 
   const int64_t n_;
-  const bool is_half_;
+  const DType dtype_;
+  const Offload offload_;
+  const bool is_lamb_;
   Tensor param_, grad_, master_, first_, second_;
   Tensor rate_ = Floats(1, 1e-3F), power1_ = Floats(1, 0.9F), power2_ = Floats(1, 0.999F);
-  std::unique_ptr<OpRunner> op_;
+  std::vector<OpRunner> ops_;
 };
 
 // What update_pytorch.py prints; 0 if PyTorch has no such update.
@@ -128,23 +168,27 @@ double TorchMilliseconds(const std::string& python, const std::string& type, int
   return milliseconds;
 }
 
-void Measure(const std::string& type, bool is_half, int64_t n, int rounds,
+void Measure(const std::string& type, DType dtype, Offload offload, int64_t n, int rounds,
              const std::string& python) {
-  Update update(type, is_half, n);
+  Update update(type, dtype, offload, n);
   const std::vector<char> from(update.bytes() / 2, 1);
   std::vector<char> to(from.size(), 2);
   std::vector<double> times, speeds, torch_times, torch_ratios;
+  const bool has_torch =
+      !python.empty() && dtype == DType::kFloat32 && offload == Offload::kFull && type != "lamb";
   for (int round = 0; round < rounds; ++round) {
     const double copy = Milliseconds([&] { std::memcpy(to.data(), from.data(), to.size()); });
     const double weft = Milliseconds([&] { update.Run(); });
     times.push_back(weft);
     speeds.push_back(copy / weft);
-    if (python.empty() || is_half) continue;
+    if (!has_torch) continue;
     torch_times.push_back(TorchMilliseconds(python, type, n));
     torch_ratios.push_back(weft / torch_times.back());
   }
-  std::printf("%-24s %10.2f %10.2f", absl::StrCat(type, is_half ? ", fp16" : ", fp32").c_str(),
-              Median(times), Median(speeds));
+  const char* const states = offload == Offload::kStates ? ", states" : "";
+  std::printf("%-24s %10.2f %10.2f %10.2f",
+              absl::StrCat(type, ", ", DTypeName(dtype), states).c_str(), Median(times),
+              Median(speeds), *std::max_element(speeds.begin(), speeds.end()));
   if (!torch_times.empty()) {
     std::printf(" %10.2f %10.2f", Median(torch_times), Median(torch_ratios));
   }
@@ -164,10 +208,14 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", rounds)->check(CLI::PositiveNumber);
   app.add_option("--python", python);
   CLI11_PARSE(app, argc, argv);
-  std::printf("%-24s %10s %10s %10s %10s\n", "update", "ms", "/ copy", "PyTorch ms", "time");
-  for (const bool is_half : {false, true}) {
-    for (const char* type : {"adam", "adamw", "momentum"}) {
-      weft::Measure(type, is_half, elements, rounds, python);
+  std::printf("%-24s %10s %10s %10s %10s %10s\n", "update", "ms", "/ copy", "best", "PyTorch ms",
+              "time");
+  using weft::DType;
+  for (const auto offload : {weft::Offload::kFull, weft::Offload::kStates}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+      for (const char* type : {"adam", "adamw", "lamb", "momentum"}) {
+        weft::Measure(type, dtype, offload, elements, rounds, python);
+      }
     }
   }
 }

@@ -29,7 +29,7 @@ class Offloader {
  public:
   Offloader(const EmbeddingOffload::Options& options, PassContext* context, Program* program)
       : tables_(options.tables),
-        gives_zeros_(options.out_of_range == EmbeddingOffload::OutOfRange::kZeros),
+        gives_zeros_(options.out_of_range == OutOfRange::kZeros),
         use_nesterov_(options.use_nesterov),
         context_(*context),
         program_(*program),
@@ -180,13 +180,13 @@ class Offloader {
   void SetOnHost(const Op& op) {
     const bool moves = op.StringAttr(kOpDeviceAttr) != kHostDeviceName;
     const bool gets_zeros = gives_zeros_ && (IsLookup(op.type()) || IsLookupGrad(op.type())) &&
-                            op.BoolAttr("zeros_out_of_range") != true;
+                            op.BoolAttr(kZerosOutOfRangeAttr) != true;
     const bool gets_nesterov =
         use_nesterov_ && IsLazyAdam(op) && op.BoolAttr("use_nesterov") != true;
     if (!moves && !gets_zeros && !gets_nesterov) return;
     if (!is_moved_.insert(op.id()).second) return;
     pb::OpDesc desc = op.ToProto();
-    if (gets_zeros) SetAttr(MakeAttr("zeros_out_of_range", true), &desc);
+    if (gets_zeros) SetAttr(MakeAttr(kZerosOutOfRangeAttr, true), &desc);
     if (gets_nesterov) SetAttr(MakeAttr("use_nesterov", true), &desc);
     if (moves) SetAttr(MakeAttr(kOpDeviceAttr, std::string(kHostDeviceName)), &desc);
     rewriter_.Replace(op.id(), desc);
@@ -214,10 +214,7 @@ class Offloader {
 
 void EmbeddingOffload::Options::Bind(OptionBinder& bind) {
   bind.String("tables", &tables, "tables that go to the host; may have *; empty: all that can");
-  bind.Choice("out_of_range", &out_of_range,
-              "of lookups on the host: an id that is no row of the table ends the run, or gives "
-              "zeros and no gradient",
-              {{"error", OutOfRange::kError}, {"zeros", OutOfRange::kZeros}});
+  BindOutOfRange(bind, &out_of_range);
   bind.Bool("use_nesterov", &use_nesterov,
             "whether adam with lazy_mode has Nesterov momentum, as MindSpore's LazyAdam can");
 }

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/option_binder.h"
+#include "transpiler/passes/out_of_range.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -41,7 +42,6 @@ class EmbeddingOffload : public Pass {
   static constexpr absl::string_view kName = "embedding-offload";
   static constexpr absl::string_view kDescription =
       "main program: puts embedding tables on the host, before hetero-partition";
-  enum class OutOfRange : uint8_t { kError, kZeros };
   struct Options {
     std::string tables;  // empty: all that can, one at least
     OutOfRange out_of_range = OutOfRange::kError;

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
@@ -464,6 +465,65 @@ TEST(HeteroPartition, ChoiceIsTheSameEveryTime) {
   WEFT_ASSERT_OK(Chosen(60000, &one).status());
   WEFT_ASSERT_OK(Chosen(60000, &two).status());
   EXPECT_EQ(ProgramText(one), ProgramText(two));
+}
+
+// 26 updates, whose gradients are in buckets of 14 and 12. Numbers of updates that are tried are
+// multiples of 26 / 12, rounded up.
+std::string TwoBuckets() {
+  const auto each = [](int begin, int end, absl::string_view text) {
+    std::string all;
+    for (int i = begin; i < end; ++i) {
+      absl::StrAppend(&all, absl::StrReplaceAll(text, {{"#", absl::StrCat(i)}}));
+    }
+    return all;
+  };
+  std::string text = each(0, 26, R"(
+    var w# : fp32[1000] parameter persistable
+    var v# : fp32[1000] persistable
+    var g# : fp32[1000])");
+  absl::StrAppend(&text, R"(
+    var x : fp32[1000] need_check_feed
+    var lr : fp32[1] persistable
+    var fused_0 : fp32[14336]
+    var fused_1 : fp32[12288]
+)");
+  for (const auto& [begin, end] : {std::make_pair(0, 14), std::make_pair(14, 26)}) {
+    const std::string fused = begin == 0 ? "fused_0" : "fused_1";
+    std::vector<std::string> names;
+    for (int i = begin; i < end; ++i) names.push_back(absl::StrCat("g", i));
+    const std::string slices = absl::StrJoin(names, ", ");
+    const std::string ones = absl::StrJoin(std::vector<std::string>(end - begin, "1"), ", ");
+    const std::string sizes = absl::StrJoin(std::vector<std::string>(end - begin, "1000"), ", ");
+    absl::StrAppend(&text, "    FusedOutput=[", fused, "], Output=[", slices,
+                    "] = coalesce_tensor(Input=[", slices,
+                    "]) role=backward {dtype=5, use_align=true, align_size=256, "
+                    "concated_ranks=longs[",
+                    ones, "], concated_shapes=longs[", sizes, "]}\n");
+    absl::StrAppend(
+        &text, each(begin, end,
+                    "    Out=[g#] = elementwise_mul(X=[x], Y=[w#]) role=backward vars=[w#, g#]\n"));
+    absl::StrAppend(&text, "    Out=[", fused, "] = scale(X=[", fused, "]) role=backward\n");
+  }
+  return absl::StrCat(
+      text, each(0, 26,
+                 "    ParamOut=[w#], VelocityOut=[v#] = momentum(Grad=[g#], LearningRate=[lr], "
+                 "Param=[w#], Velocity=[v#]) role=optimize {mu=0.9}\n"));
+}
+
+TEST(HeteroPartition, UpdatesUpToTheEndOfABucketAreTried) {
+  const std::string program = TwoBuckets();
+  bool is_one_copy = false;
+  for (int64_t bytes = 400000; bytes > 200000 && !is_one_copy; bytes -= 4000) {
+    Program main = testing::CompactProgram(program);
+    if (!Chosen(bytes, &main).ok()) break;
+    std::vector<std::string> copied;
+    for (OpId id : main.block(0).ops()) {
+      const Op op = main.op(id);
+      if (op.type() == "memcpy_d2h") copied.emplace_back(main.name(op.Input("X")[0]));
+    }
+    is_one_copy = copied == std::vector<std::string>{"fused_0"};
+  }
+  EXPECT_TRUE(is_one_copy);
 }
 
 TEST(HeteroPartition, TooLittleMemoryIsRefusedWithTheLeastThatWouldDo) {

@@ -14,6 +14,7 @@
 #include "proto/op_role.h"
 #include "transpiler/passes/name_pattern.h"
 #include "transpiler/passes/new_variables.h"
+#include "transpiler/passes/offload_branch.h"
 #include "transpiler/passes/offload_delta.h"
 #include "transpiler/passes/offload_masters.h"
 #include "transpiler/passes/op_edits.h"
@@ -117,43 +118,66 @@ class Offloader {
       return absl::FailedPreconditionError(absl::StrCat(
           op.DebugName(), ": expected updates in the root block or in branches of it"));
     }
-    WEFT_RETURN_IF_ERROR(AddUpdatesOfBranch(op));
-    MoveToHost(op, op.ToProto());
+    OffloadBranch branch(op);
+    for (int block : op.SubBlocks()) {
+      for (OpId id : program_.block(block).ops()) {
+        WEFT_RETURN_IF_ERROR(AddOpOfBranch(&branch, program_.op(id)));
+      }
+    }
+    pb::OpDesc desc = op.ToProto();
+    branch.Apply(&desc);
+    MoveToHost(op, std::move(desc));
     return absl::OkStatus();
   }
 
-  // They go to the host as they are: an option that would change one is refused.
-  absl::Status AddUpdatesOfBranch(const Op& op) {
+  // Updates go to the host as they are, and an option that would change one is refused; except that
+  // offload=states splits those of a branch of the root block. `branch` is null in branches of
+  // that.
+  absl::Status AddOpOfBranch(OffloadBranch* branch, const Op& op) {
     for (int block : op.SubBlocks()) {
       for (OpId id : program_.block(block).ops()) {
-        const Op inner = program_.op(id);
-        WEFT_RETURN_IF_ERROR(AddUpdatesOfBranch(inner));
-        if (!IsOptimizer(inner)) continue;
-        WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(inner));
-        if (!matches) {
-          return absl::FailedPreconditionError(absl::StrCat(
-              inner.DebugName(), " input Param: expected that all parameters of its block match '",
-              options_.params, "'"));
-        }
-        if (options_.offload == Offload::kStates) {
-          return Refused(inner, "offload=states takes updates of the root block; use offload=full");
-        }
-        if (!options_.bias_correction) {
-          return Refused(inner, "bias_correction=off takes updates of the root block");
-        }
-        if (KeepsMasters() ? masters_->WouldKeep(inner) : masters_->WouldDrop(inner)) {
-          return Refused(inner, KeepsMasters()
-                                    ? "updates of the root block alone are given master weights "
-                                      "and fp32 state; build the program with multi_precision"
-                                    : "master_weights=none takes updates of the root block");
-        }
-        ++num_updates_;
+        WEFT_RETURN_IF_ERROR(AddOpOfBranch(nullptr, program_.op(id)));
       }
     }
+    if (!IsOptimizer(op)) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(op));
+    if (!matches) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(op.DebugName(), " input Param: expected that all parameters of its block ",
+                       "match '", options_.params, "'"));
+    }
+    if (!options_.bias_correction) {
+      return Refused(op, "bias_correction=off takes updates of the root block");
+    }
+    if (KeepsMasters() ? masters_->WouldKeep(op) : masters_->WouldDrop(op)) {
+      return Refused(op, KeepsMasters()
+                             ? "updates of the root block alone are given master weights "
+                               "and fp32 state; build the program with multi_precision"
+                             : "master_weights=none takes updates of the root block");
+    }
+    ++num_updates_;
+    if (options_.offload == Offload::kFull) return absl::OkStatus();
+    if (branch == nullptr) {
+      return Refused(op,
+                     "offload=states takes updates of the root block and of its branches, and not "
+                     "of branches in these; use offload=full");
+    }
+    WEFT_RETURN_IF_ERROR(CheckIsNotOnHost(branch->op(), op));
+    pb::OpDesc desc = op.ToProto();
+    WEFT_RETURN_IF_ERROR(delta_.Split(op, branch, &desc));
+    main_.Replace(op.id(), desc);
     return absl::OkStatus();
   }
 
   bool KeepsMasters() const { return options_.master_weights == MasterWeights::kFp32; }
+
+  // `placed`: the op of the root block that is the update, or has it.
+  absl::Status CheckIsNotOnHost(const Op& placed, const Op& update) const {
+    if (!IsOnHost(placed)) return absl::OkStatus();
+    return Refused(update,
+                   "expected an update that op_device does not put on the host already, for "
+                   "offload=states and bias_correction=off");
+  }
 
   absl::Status AddUpdate(const Op& op) {
     WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(op));
@@ -161,15 +185,12 @@ class Offloader {
     ++num_updates_;
     if (!matches) return absl::OkStatus();
     const bool changes_formula = !options_.bias_correction || options_.offload == Offload::kStates;
-    if (IsOnHost(op) && changes_formula) {
-      return Refused(op,
-                     "expected an update that op_device does not put on the host already, for "
-                     "offload=states and bias_correction=off");
-    }
+    if (changes_formula) WEFT_RETURN_IF_ERROR(CheckIsNotOnHost(op, op));
     pb::OpDesc desc = op.ToProto();
     WEFT_RETURN_IF_ERROR(KeepsMasters() ? masters_->Keep(op, &desc) : masters_->Drop(op, &desc));
     if (!options_.bias_correction) WEFT_RETURN_IF_ERROR(DropBiasCorrection(op, &desc));
-    if (options_.offload == Offload::kStates) WEFT_RETURN_IF_ERROR(delta_.Split(op, &desc));
+    if (options_.offload == Offload::kStates)
+      WEFT_RETURN_IF_ERROR(delta_.Split(op, nullptr, &desc));
     MoveToHost(op, std::move(desc));
     return absl::OkStatus();
   }

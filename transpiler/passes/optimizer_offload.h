@@ -21,13 +21,15 @@ namespace weft {
 //                         gets one, and fp32 state (OffloadMasters)
 //   master_weights=none   a MasterParam is dropped: the parameter itself is updated, in fp32, and
 //                         rounded, so that updates below half its precision are lost
-//   offload=states        the parameter stays on the accelerator, and what it changes by returns,
-//                         for fp32 parameters of sgd, momentum, adam, adamw and lamb (OffloadDelta)
+//   offload=states        the parameter stays on the accelerator, with its master weight, and what
+//                         it changes by returns, for sgd, momentum, adam, adamw and lamb
+//                         (OffloadDelta)
 //   bias_correction=off   adam and adamw take powers of beta of 0, and are then MindSpore's
 //                         AdamWeightDecay: p -= lr (m / (√v + epsilon) + weight_decay p)
 //
 // Updates whose op_device is cpu count as offloaded, whether they match or not; those that match
-// get master weights or lose them. Updates of branches go to the host as they are.
+// get master weights or lose them. Updates of branches go to the host as they are, or as
+// offload=states makes them.
 //
 // InvalidArgument: no update matches. FailedPrecondition, naming op and variable: those of
 // OffloadMasters and OffloadDelta; an update in a branch that an option would change; one with

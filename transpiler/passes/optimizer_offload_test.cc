@@ -352,6 +352,107 @@ TEST(OptimizerOffload, MasterWeightsThatCannotBeMadeAreRefused) {
   WEFT_EXPECT_OK(Refused("optimizer-offload{master_weights=none}", adagrad));
 }
 
+// --- Parameters in half precision that stay on the accelerator -----------------------------------
+
+constexpr char kHalfParam[] = R"(
+    var g : bf16[2, 2] need_check_feed
+    var w : bf16[2, 2] parameter persistable
+    var w@GRAD : bf16[2, 2]
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+)";
+
+TEST(OptimizerOffload, ChangeIsRoundedOnTheHostWhereItIsOnlyAdded) {
+  ExpectRewrite("optimizer-offload{offload=states,master_weights=none}",
+                absl::StrCat(kHalfParam, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+)"),
+                R"(
+    var w@DELTA : fp32[2, 2]
+    var w@SENT_0 : bf16[2, 2]
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w@DELTA] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0, op_device="cpu"}
+    ParamOut=[w@DELTA] = sgd(Param=[w@DELTA], Grad=[w@GRAD], LearningRate=[lr]) role=optimize {op_device="cpu"}
+    Out=[w@SENT_0] = cast(X=[w@DELTA]) role=optimize {in_dtype=5, out_dtype=22, op_device="cpu"}
+    Out=[w] = elementwise_add(X=[w], Y=[w@SENT_0]) role=optimize
+  )");
+}
+
+TEST(OptimizerOffload, DecayOfAParameterInHalfPrecisionIsComputedInFp32) {
+  ExpectRewrite("optimizer-offload{offload=states,master_weights=none}",
+                absl::StrCat(kHalfParam, AdamLike("adamw", "coeff=0.5, with_decay=true")), R"(
+    var w@DELTA : fp32[2, 2]
+    var w@FP32_0 : fp32[2, 2]
+    var w@KEPT_0 : fp32[1]
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w@DELTA] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0, op_device="cpu"}
+    Beta1PowOut=[p], Beta2PowOut=[q], Moment1Out=[m], Moment2Out=[v], ParamOut=[w@DELTA] = adamw(Beta1Pow=[p], Beta2Pow=[q], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w@DELTA]) role=optimize {coeff=0.5, with_decay=false, op_device="cpu"}
+    Out=[w@FP32_0] = cast(X=[w]) role=optimize {in_dtype=22, out_dtype=5}
+    Out=[w@KEPT_0] = scale(X=[lr]) role=optimize {scale=-0.5, bias=1.0}
+    Out=[w@FP32_0] = elementwise_mul(X=[w@FP32_0], Y=[w@KEPT_0]) role=optimize
+    Out=[w@FP32_0] = elementwise_add(X=[w@FP32_0], Y=[w@DELTA]) role=optimize
+    Out=[w] = cast(X=[w@FP32_0]) role=optimize {in_dtype=5, out_dtype=22}
+  )");
+}
+
+TEST(OptimizerOffload, MasterWeightStaysOnTheAcceleratorWithItsParameter) {
+  ExpectRewrite("optimizer-offload{offload=states}",
+                {absl::StrCat(kHalfParam, R"(
+    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, regularization_coeff=0.5, regularization_method="l2_decay"}
+)"),
+                 R"(
+    var lr : fp32[1] persistable
+    var w : bf16[2, 2] parameter persistable
+    var v : fp32[2, 2] persistable
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=22, value=0.5}
+    Out=[v] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+)"},
+                {R"(
+    var w@DECAYED : fp32[2, 2]
+    var w@DELTA : fp32[2, 2]
+    var w@FP32_GRAD_0 : fp32[2, 2]
+    var w@MASTER : fp32[2, 2] persistable
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w@DELTA] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0, op_device="cpu"}
+    Out=[w@FP32_GRAD_0] = cast(X=[w@GRAD]) role=optimize {in_dtype=22, out_dtype=5}
+    Out=[w@DECAYED] = scale(X=[w@MASTER]) role=optimize {scale=0.5}
+    Out=[w@DECAYED] = elementwise_add(X=[w@FP32_GRAD_0], Y=[w@DECAYED]) role=optimize
+    ParamOut=[w@DELTA], VelocityOut=[v] = momentum(Grad=[w@DECAYED], LearningRate=[lr], Param=[w@DELTA], Velocity=[v]) role=optimize {mu=0.9, multi_precision=false, regularization_coeff=0.0, regularization_method="", rescale_grad=1.0, op_device="cpu"}
+    Out=[w@MASTER] = elementwise_add(X=[w@MASTER], Y=[w@DELTA]) role=optimize
+    Out=[w] = cast(X=[w@MASTER]) role=optimize {in_dtype=5, out_dtype=22}
+  )",
+                 R"(
+    var w@MASTER : fp32[2, 2] persistable
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=22, value=0.5}
+    Out=[v] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+    Out=[w@MASTER] = cast(X=[w]) {in_dtype=22, out_dtype=5}
+  )"});
+}
+
+// --- Updates that may be skipped -----------------------------------------------------------------
+
+TEST(OptimizerOffload, DecayOfASkippedUpdateHasALearningRateOfZero) {
+  ExpectRewrite(
+      "optimizer-offload{offload=states}",
+      absl::StrCat("    var found : bool[1] need_check_feed\n", kGradient,
+                   absl::StrReplaceAll(AdamLike("adamw", "coeff=0.5, with_decay=true"),
+                                       {{"Param=[w])", "Param=[w], SkipUpdate=[found])"}})),
+      R"(
+    var w@APPLIES_0 : fp32[1]
+    var w@DELTA : fp32[2, 2]
+    var w@KEPT_0 : fp32[1]
+    var w@RATE_0 : fp32[1]
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w@DELTA] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0, op_device="cpu"}
+    Out=[w@APPLIES_0] = cast(X=[found]) role=optimize {in_dtype=0, out_dtype=5}
+    Out=[w@APPLIES_0] = scale(X=[w@APPLIES_0]) role=optimize {scale=-1.0, bias=1.0}
+    Out=[w@RATE_0] = elementwise_mul(X=[w@APPLIES_0], Y=[lr]) role=optimize
+    Beta1PowOut=[p], Beta2PowOut=[q], Moment1Out=[m], Moment2Out=[v], ParamOut=[w@DELTA] = adamw(Beta1Pow=[p], Beta2Pow=[q], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w@DELTA], SkipUpdate=[found]) role=optimize {coeff=0.5, with_decay=false, op_device="cpu"}
+    Out=[w@KEPT_0] = scale(X=[w@RATE_0]) role=optimize {scale=-0.5, bias=1.0}
+    Out=[w] = elementwise_mul(X=[w], Y=[w@KEPT_0]) role=optimize
+    Out=[w] = elementwise_add(X=[w], Y=[w@DELTA]) role=optimize
+  )");
+}
+
 std::string InBranch(const std::string& update) {
   return absl::StrCat(R"(
     var g : fp32[2, 2] need_check_feed
@@ -371,10 +472,6 @@ TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOfBranchesAreRefused) {
   };
   const std::string adam = InBranch(AdamLike("adam", "beta1=0.9"));
   WEFT_EXPECT_OK(refused("", adam));
-  EXPECT_THAT(refused("{offload=states}", adam),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("(adam) input Param (w): offload=states takes updates of the root "
-                                 "block")));
   EXPECT_THAT(refused("{bias_correction=false}", adam),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("bias_correction=off takes updates of the root block")));
@@ -387,6 +484,53 @@ TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOfBranchesAreRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("updates of the root block alone are given master weights")));
   WEFT_EXPECT_OK(refused("{master_weights=none}", half));
+}
+
+TEST(OptimizerOffload, BranchOnTheHostTakesTheChangeOfItsParameter) {
+  const std::string decayed = AdamLike("adamw", "coeff=0.5, with_decay=true");
+  ExpectRewrite("optimizer-offload{offload=states}", InBranch(decayed), R"(
+    var w@APPLIES_0 : fp32[1]
+    var w@DELTA : fp32[2, 2]
+    var w@KEPT_0 : fp32[1]
+    var w@RATE_0 : fp32[1]
+    Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
+    Out=[w@DELTA] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0, op_device="cpu"}
+    Out=[w@APPLIES_0] = cast(X=[due]) role=optimize {in_dtype=0, out_dtype=5}
+    Out=[w@RATE_0] = elementwise_mul(X=[w@APPLIES_0], Y=[lr]) role=optimize
+    Out=[w@DELTA], Scope=[scope] = conditional_block(Cond=[due], Input=[w@DELTA, w@GRAD, lr]) role=optimize {is_scalar_condition=true, sub_block=block(1), op_device="cpu"}
+    Out=[w@KEPT_0] = scale(X=[w@RATE_0]) role=optimize {scale=-0.5, bias=1.0}
+    Out=[w] = elementwise_mul(X=[w], Y=[w@KEPT_0]) role=optimize
+    Out=[w] = elementwise_add(X=[w], Y=[w@DELTA]) role=optimize
+    block 1:
+    Beta1PowOut=[p], Beta2PowOut=[q], Moment1Out=[m], Moment2Out=[v], ParamOut=[w@DELTA] = adamw(Beta1Pow=[p], Beta2Pow=[q], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w@DELTA]) role=optimize {coeff=0.5, with_decay=false}
+  )");
+}
+
+TEST(OptimizerOffload, BranchThatNeedsTheParameterIsRefused) {
+  const auto refused = [](const std::string& ops) {
+    return Refused("optimizer-offload{offload=states}", InBranch(ops));
+  };
+  const std::string sgd =
+      "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n";
+  WEFT_EXPECT_OK(refused(sgd));
+  EXPECT_THAT(refused(absl::StrCat(sgd, "    Out=[w] = scale(X=[w]) role=optimize {scale=0.5}\n")),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("(scale), which runs on the host with its branch, names w; use "
+                                 "offload=full")));
+  EXPECT_THAT(
+      refused("    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], "
+              "LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, "
+              "regularization_method=\"l2_decay\", regularization_coeff=0.5}\n"),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("it adds the parameter to a gradient within a branch, which runs on the "
+                         "host; use offload=full")));
+  // The decay needs the learning rate of this step.
+  const std::string rate = "    Out=[lr] = scale(X=[lr]) role=lr_sched {scale=0.5}\n";
+  WEFT_EXPECT_OK(refused(absl::StrCat(rate, AdamLike("adam", "beta1=0.9"))));
+  EXPECT_THAT(refused(absl::StrCat(rate, AdamLike("adamw", "coeff=0.5, with_decay=true"))),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("the accelerator needs lr, which block 1, op 0 (scale) computes "
+                                 "in the branch; use offload=full")));
 }
 
 TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOnTheHostAreRefused) {

@@ -69,8 +69,12 @@ class WorkerWriter {
  public:
   // `prefetched`: the lookups whose rows are prefetched for the next step.
   WorkerWriter(const Program& program, const std::vector<ServedParameter>& served,
-               const std::set<OpId>& prefetched, Rewriter* rewriter)
-      : program_(program), served_(served), prefetched_(prefetched), rewriter_(*rewriter) {}
+               const std::set<OpId>& prefetched, OutOfRange out_of_range, Rewriter* rewriter)
+      : program_(program),
+        served_(served),
+        prefetched_(prefetched),
+        out_of_range_(out_of_range),
+        rewriter_(*rewriter) {}
 
   void Write() {
     WritePrefetch();
@@ -139,6 +143,9 @@ class WorkerWriter {
     AddType(served_[key].type, &lookup);
     lookup.attrs.emplace_back("padding_idx", op.IntAttr("padding_idx").value_or(-1));
     lookup.attrs.emplace_back(std::string(kTableOpAttr), std::string(table_op));
+    if (out_of_range_ == OutOfRange::kZeros || op.BoolAttr(kZerosOutOfRangeAttr) == true) {
+      lookup.attrs.emplace_back(std::string(kZerosOutOfRangeAttr), true);
+    }
     if (const auto pairs = op.StringsAttr(kOpRoleVarAttr); pairs.has_value() && !pairs->empty()) {
       lookup.weft_attrs.emplace_back(std::string(kOpRoleVarAttr), *pairs);
     }
@@ -158,6 +165,7 @@ class WorkerWriter {
   const Program& program_;
   const std::vector<ServedParameter>& served_;
   const std::set<OpId>& prefetched_;
+  const OutOfRange out_of_range_;
   Rewriter& rewriter_;
 };
 
@@ -305,6 +313,7 @@ void ParameterServer::Options::Bind(OptionBinder& bind) {
               });
   bind.Switch("prefetch_rows", &prefetch_rows,
               "workers prefetch the rows of tables that the next batch looks up while a step runs");
+  BindOutOfRange(bind, &out_of_range);
 }
 
 Contract ParameterServer::contract() const {
@@ -336,6 +345,13 @@ absl::StatusOr<bool> ParameterServer::Run(PassContext& context, ProgramPair& pro
   WEFT_ASSIGN_OR_RETURN(const std::vector<ServedParameter> served,
                         FindServedParameters(program, context.param_attrs));
   if (served.empty()) return false;
+  const bool has_table =
+      absl::c_any_of(served, [](const ServedParameter& one) { return one.is_table(); });
+  if (options_.out_of_range == OutOfRange::kZeros && !has_table) {
+    return absl::FailedPreconditionError(
+        "out_of_range: expected a table that servers hold by rows, found none: its gradient must "
+        "be row-sparse (is_sparse), and lookups alone may read it");
+  }
   WEFT_ASSIGN_OR_RETURN(const bool averages, ReductionAverages(options_.scale, program, context));
   WEFT_ASSIGN_OR_RETURN(context.server, ServerWriter(program, served, options_, averages).Write());
   ExplainServed(program, served, &context);
@@ -344,7 +360,7 @@ absl::StatusOr<bool> ParameterServer::Run(PassContext& context, ProgramPair& pro
     WEFT_ASSIGN_OR_RETURN(prefetched, LookupsToPrefetch(program, served, &context));
   }
   Rewriter rewriter(programs.main);
-  WorkerWriter(program, served, prefetched, &rewriter).Write();
+  WorkerWriter(program, served, prefetched, options_.out_of_range, &rewriter).Write();
   return CommitEdits(&rewriter);
 }
 

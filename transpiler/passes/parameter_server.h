@@ -7,6 +7,7 @@
 #include "absl/types/optional.h"
 #include "base/option_binder.h"
 #include "transpiler/passes/gradient_scale.h"
+#include "transpiler/passes/out_of_range.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -38,7 +39,8 @@ namespace weft {
 // All others are held whole. With `wait` all_keys, all ps_receive come before the first optimizer.
 // With `async`, each gradient is an update of its own. With `prefetch_rows`, lookups whose ids are
 // fed have attribute `prefetch`: workers prefetch the rows of the next step while a step runs. A
-// note names each other lookup.
+// note names each other lookup. With `out_of_range` zeros, lookups and their gradients have
+// attribute `zeros_out_of_range`, as have those that had it before.
 //
 // The startup program does not change: workers and servers both run it, and keep what their
 // programs declare as persistable.
@@ -49,8 +51,8 @@ namespace weft {
 // optimizer, of this parameter alone, in the root block; a type that is not known; an op that
 // writes the parameter or its optimizer's state, or reads that state; an op that reads the
 // parameter after its update; the conditions of ReductionAverages; `prefetch_rows` without a lookup
-// whose ids are fed. InvalidArgument: `staleness` without `async`, or `wait` all_keys with it.
-// O(arguments).
+// whose ids are fed; `out_of_range` zeros without a table that is held by rows. InvalidArgument:
+// `staleness` without `async`, or `wait` all_keys with it. O(arguments).
 class ParameterServer : public Pass {
  public:
   static constexpr absl::string_view kName = "parameter-server";
@@ -63,6 +65,7 @@ class ParameterServer : public Pass {
     bool is_async = false;
     absl::optional<int> staleness;  // none: 4
     bool prefetch_rows = false;
+    OutOfRange out_of_range = OutOfRange::kError;
     void Bind(OptionBinder& bind);
   };
   explicit ParameterServer(Options options) : options_(options) {}

@@ -122,6 +122,34 @@ TEST(ParameterServer, RowsOfFedIdsArePrefetched) {
                 options);
 }
 
+constexpr char kTableWithZeros[] = R"(
+    var table : fp32[5, 2]
+    Out=[rows] = ps_lookup(Ids=[ids]) {server_key=0, shape=longs[5, 2], table_op="lookup_table_v2", zeros_out_of_range=true}
+    Out=[rows@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 2], value=1.0}
+    W@GRAD=[table@GRAD] = ps_lookup_grad(Ids=[ids], Out@GRAD=[rows@GRAD]) role=backward vars=[table, table@GRAD] {server_key=0, shape=longs[5, 2], table_op="lookup_table_v2", zeros_out_of_range=true}
+    ps_push(Grad=[table@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
+)";
+
+TEST(ParameterServer, IdsThatAreNoRowsMayGiveZeros) {
+  RewriteOptions options = OnServers({"table"});
+  ExpectRewrite("parameter-server{out_of_range=zeros}", kTable, kTableWithZeros, options);
+  // As lookups have it that an embedding on the host had.
+  ExpectRewrite("parameter-server",
+                absl::StrReplaceAll(kTable, {{"is_sparse=true",
+                                              "is_sparse=true, "
+                                              "zeros_out_of_range=true"}}),
+                kTableWithZeros, options);
+  Program main = CompactProgram(kMomentum);
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions whole;
+  whole.passes = "parameter-server{out_of_range=zeros}";
+  whole.param_attrs["w"].parameter_server = true;
+  EXPECT_THAT(Transpile(whole, programs).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("out_of_range: expected a table that servers hold by rows, found "
+                                 "none")));
+}
+
 // A second lookup by ids that the step computes, or a change of the fed ids.
 TEST(ParameterServer, RowsOfComputedIdsAreNot) {
   constexpr char kPrefetch[] = "parameter-server{prefetch_rows=on}";

@@ -60,6 +60,14 @@ class Units {
   }
 
   const std::vector<PlacementUnit>& updates() const { return updates_; }
+  // After so many updates: how many there are when those follow that read gradients of the same
+  // bucket as the last one, which then goes to the host in one copy.
+  int EndOfBucket(int updates) const {
+    const Symbol bucket = buckets_[updates - 1];
+    const int all = static_cast<int>(buckets_.size());
+    while (bucket.valid() && updates < all && buckets_[updates] == bucket) ++updates;
+    return updates;
+  }
   const std::vector<PlacementUnit>& tables() const { return tables_; }
   const std::vector<PlacementUnit>& least_dense() const { return least_dense_; }
   const std::vector<PlacementUnit>& layers() const { return layers_; }
@@ -108,9 +116,13 @@ class Units {
   }
 
   void FindUpdates() {
-    std::vector<std::pair<int, OpId>> found;  // when the gradient is complete
+    std::vector<std::pair<int, OpId>> found;        // when the gradient is complete
+    absl::flat_hash_map<Symbol, Symbol> bucket_of;  // by slice
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
+      if (op.Output("FusedOutput").size() == 1) {
+        for (Symbol slice : op.Output("Output")) bucket_of[slice] = op.Output("FusedOutput")[0];
+      }
       if (!CanMove(op) || !UpdatesParameters(op)) continue;
       int ready = -1;
       for (Symbol grad : op.Input("Grad")) ready = std::max(ready, last_write_[grad.value()]);
@@ -121,7 +133,9 @@ class Units {
     for (const auto& [ready, id] : found) {
       const Op op = program_.op(id);
       is_taken_[id.value()] = true;
-      const auto params = op.Input("Param");
+      const auto params = op.Input("Param"), grads = op.Input("Grad");
+      const auto bucket = grads.empty() ? bucket_of.end() : bucket_of.find(grads[0]);
+      buckets_.push_back(bucket == bucket_of.end() ? Symbol() : bucket->second);
       updates_.push_back({Kind::kUpdate, {id}, params.empty() ? op.DebugName() : Name(params[0])});
     }
   }
@@ -247,6 +261,7 @@ class Units {
   std::vector<bool> is_taken_;               // by OpId: of a unit
   std::vector<int> first_use_, last_write_;  // by Symbol: positions in the root block
   std::vector<PlacementUnit> updates_, tables_, least_dense_, layers_;
+  std::vector<Symbol> buckets_;  // by update: of its gradient, or invalid
 };
 
 class Search {
@@ -259,7 +274,11 @@ class Search {
     if (candidates_.front().bytes <= request_.memory_bytes) return Choose();  // nothing is faster
     const int updates = static_cast<int>(units_.updates().size());
     const int tables = static_cast<int>(units_.tables().size());
-    for (int end : PrefixesOf(updates)) WEFT_RETURN_IF_ERROR(Try({end}));
+    for (int end : PrefixesOf(updates)) {
+      WEFT_RETURN_IF_ERROR(Try({end}));
+      const int of_bucket = units_.EndOfBucket(end);
+      if (of_bucket > end) WEFT_RETURN_IF_ERROR(Try({of_bucket}));
+    }
     for (int end : PrefixesOf(tables)) {
       WEFT_RETURN_IF_ERROR(Try({0, end}));
       if (updates > 0) WEFT_RETURN_IF_ERROR(Try({updates, end}));

@@ -112,6 +112,7 @@ class Joiner {
     desc.clear_attrs();
     *desc.add_attrs() = MakeAttr("is_sparse", true);
     KeepAttr(op, "padding_idx", &desc);
+    KeepAttr(op, "zeros_out_of_range", &desc);
     KeepAttr(op, kOpRoleAttr, &desc);
     KeepAttr(op, kOpRoleVarAttr, &desc);
     AddSlot("W", ParamOf(op), desc.mutable_inputs());

@@ -90,6 +90,19 @@ def server_rows(case):
     }  # yapf: disable
 
 
+def server_dense(case):
+    return {
+        'id': case['id'],
+        'params': case['params'],
+        'rtol': case['rtol'],
+        'begin': case['init']['values'],
+        'steps': [{
+            'push': [push['grad']['values'] for push in step['push']],
+            'after': step['pull']['values'],
+        } for step in case['steps']],
+    }  # yapf: disable
+
+
 def write(name, cases):
     with open(name, 'w') as out:
         for case in cases:
@@ -109,6 +122,8 @@ def main():
           [accumulated(case) for case in cases if case['id'] == 'megengine/micro_batches'])
     write('server_rows.jsonl',
           [server_rows(case) for case in cases if case['kind'] == 'parameter_server_sparse'])
+    write('server_dense.jsonl',
+          [server_dense(case) for case in cases if case['kind'] == 'parameter_server_dense'])
 
 
 main()
