@@ -101,6 +101,17 @@ TEST(PirOrderTest, BothBranchesAreOneOp) {
                                      R"({"#":"2.yield","A":[],"I":[{"%":)", sum, "}]")}});
   }
   EXPECT_THAT(OutOfOrder(bytes), IsEmpty());
+  // One before them, whose result one branch reads, or the other one, or none.
+  const auto before = [&](const std::string& from, const std::string& to) {
+    std::string one = bytes;
+    one.insert(one.find(R"({"#":"1.if")"), AllReduce("1.all_reduce", 6, 999));
+    EXPECT_TRUE(absl::StrContains(one, from));
+    return absl::StrReplaceAll(one, {{from, to}});
+  };
+  const std::string tanh = R"("1.tanh","A":[],"I":[{"%":)", scale = R"(},{"%":16}])";
+  EXPECT_THAT(OutOfOrder(before(tanh + "6", tanh + "999")), IsEmpty());
+  EXPECT_THAT(OutOfOrder(before("6" + scale, "999" + scale)), IsEmpty());
+  EXPECT_THAT(OutOfOrder(before(tanh, tanh)), ::testing::SizeIs(1));
   // One behind them that reads a result of theirs, and one that reads what there was before them.
   const std::string matmul = R"({"#":"1.matmul","A")";
   const auto with = [&](int id) {

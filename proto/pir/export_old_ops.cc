@@ -17,6 +17,9 @@ absl::StatusOr<SerializedProgram> Exporter::Run() {
   PlaceCompanions();
   PlaceSinks();
   WEFT_RETURN_IF_ERROR(DeclareState());
+  // What ops inserted before the first one read is declared there.
+  const auto first = absl::c_find(is_op_of_file_, true);
+  WEFT_RETURN_IF_ERROR(WriteRange(0, first - is_op_of_file_.begin()));
   int64_t num_visited = 0;
   for (OpId id : program_.block(0).ops()) {
     const Op op = program_.op(id);

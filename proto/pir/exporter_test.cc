@@ -28,6 +28,17 @@ using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
 
 // With all kinds of ops with blocks, recurrent networks, and what is outside the table.
+// The values of feeds and parameters are made before, although no op of the program makes them.
+TEST(ExporterTest, OpsBeforeTheFirstOneReadWhatTheFileDeclares) {
+  Edit edit("fit_a_line/main.json");
+  Rewriter rewriter(&edit.program());
+  rewriter.InsertBefore(edit.op(0), InPlace("scale", "x"));
+  WEFT_ASSERT_OK(rewriter.Commit());
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text, ExportProgram(edit.program()));
+  EXPECT_LT(text.find("\"x\""), text.find("1.scale"));
+  WEFT_EXPECT_OK(ImportBytes(text));
+}
+
 TEST(ExporterTest, UntouchedProgramsKeepTheirBytes) {
   int count = 0;
   for (const char* const archive : {"paddle3_pir", "paddle3_pir_ops", "paddle3_pir_more_ops"}) {

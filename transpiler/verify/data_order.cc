@@ -51,12 +51,11 @@ class DataOrderChecker {
                        [this](int block) { return communicates_[block]; });
   }
 
-  // Both branches are one op of PIR.
-  bool AreOneOp(const Op& a, const Op& b) const {
+  // Some ops of PIR, such as one with two branches, are several of the program.
+  bool AreOneOp(OpId a, OpId b) const {
     if (import_ == nullptr) return false;
     const std::vector<uint32_t>& ops = import_->op_of_id;
-    return std::max(a.id().value(), b.id().value()) < ops.size() &&
-           ops[a.id().value()] == ops[b.id().value()];
+    return std::max(a.value(), b.value()) < ops.size() && ops[a.value()] == ops[b.value()];
   }
 
   // Appends what an op accesses, and ops in its blocks do outside of these.
@@ -81,25 +80,29 @@ class DataOrderChecker {
 
   void CheckBlock(int block) {
     absl::flat_hash_map<Symbol, Access> accesses;
-    OpId last_call, last_collective;
+    OpId last_call;
     int calls = 0, of_last_collective = 0;
     std::vector<Symbol> reads, writes;
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
+    const auto ops = program_.block(block).ops();
+    for (size_t begin = 0, end = 0; begin < ops.size(); begin = end) {
       reads.clear();
       writes.clear();
-      CollectArgs(op, &reads, &writes);
-      int awaited = 0;
+      OpId call;  // of this op
+      bool is_collective = false;
+      for (end = begin; end < ops.size() && (end == begin || AreOneOp(ops[begin], ops[end]));
+           ++end) {
+        const Op op = program_.op(ops[end]);
+        CollectArgs(op, &reads, &writes);
+        is_collective = is_collective || IsCollective(op);
+        if (!call.valid() && (IsCollective(op) || HoldsCollectives(op))) call = op.id();
+      }
+      int awaited = is_collective ? of_last_collective : 0;
       for (Symbol arg : reads) awaited = std::max(awaited, accesses[arg].of_writer);
       for (Symbol arg : writes) awaited = std::max(awaited, accesses[arg].of_all);
-      const bool is_collective = IsCollective(op);
-      if (is_collective) awaited = std::max(awaited, of_last_collective);
-      if (is_collective || HoldsCollectives(op)) {
-        const bool is_new = !last_call.valid() || !AreOneOp(op, program_.op(last_call));
-        if (is_new && awaited < calls) Report(op, program_.op(last_call));
-        calls += is_new ? 1 : 0;
-        awaited = calls;
-        last_call = id;
+      if (call.valid()) {
+        if (awaited < calls) Report(program_.op(call), program_.op(last_call));
+        awaited = ++calls;
+        last_call = call;
       }
       if (is_collective) of_last_collective = calls;
       for (Symbol arg : reads) {
