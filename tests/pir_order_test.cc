@@ -16,6 +16,7 @@
 #include "proto/pir/document.h"
 #include "proto/pir/importer.h"
 #include "proto/program_file.h"
+#include "tools/process.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verify/verify.h"
 
@@ -26,6 +27,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string FileOfPaddle(const std::string& name) {
   return weft::testing::ReadTarXz("tests/data/paddle3_pir.tar.xz")->at(name);
@@ -76,6 +78,15 @@ TEST(PirOrderTest, ANewBlockWaitsByWhatItReads) {
   EXPECT_THAT(OutOfOrder(without),
               ElementsAre(AllOf(HasSubstr("(conditional_block) with collectives inside"),
                                 HasSubstr("found nothing that orders them"))));
+  // The page has what the verifier finds.
+  const auto page_of = [&](const std::string& bytes) {
+    WEFT_EXPECT_OK(WriteFile(in, bytes));
+    const auto page = weft::testing::RunProcess({"tools/weft", "view", in, "-o", "-"});
+    EXPECT_EQ(page.status, 0) << page.err;
+    return page.out;
+  };
+  EXPECT_THAT(page_of(written), Not(HasSubstr("W518")));
+  EXPECT_THAT(page_of(without), HasSubstr("W518"));
 }
 
 // Adds value `id` over the ranks, as value `sum`; in place for "1.all_reduce_".
