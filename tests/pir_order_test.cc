@@ -1,9 +1,13 @@
 // Files of PIR whose collectives data does not order (W518): Paddle's executor may run them in
 // another order than they have in the file.
+#include <zlib.h>
+
+#include <cstddef>
 #include <regex>
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -16,6 +20,7 @@
 #include "proto/pir/document.h"
 #include "proto/pir/importer.h"
 #include "proto/program_file.h"
+#include "tools/process.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verify/verify.h"
 
@@ -26,6 +31,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string FileOfPaddle(const std::string& name) {
   return weft::testing::ReadTarXz("tests/data/paddle3_pir.tar.xz")->at(name);
@@ -48,6 +54,21 @@ std::vector<std::string> OutOfOrder(const std::string& bytes) {
     if (finding.rule == "W518") found.push_back(finding.message);
   }
   return found;
+}
+
+// What a page shows, which it holds compressed and in base64.
+std::string DataOf(const std::string& page) {
+  const std::string begin = "id=\"data\">";
+  const size_t from = page.find(begin) + begin.size();
+  std::string packed;
+  EXPECT_TRUE(absl::Base64Unescape(page.substr(from, page.find('<', from) - from), &packed));
+  std::string plain(1 << 20, '\0');
+  uLongf size = plain.size();
+  EXPECT_EQ(uncompress(reinterpret_cast<Bytef*>(plain.data()), &size,
+                       reinterpret_cast<const Bytef*>(packed.data()), packed.size()),
+            Z_OK);
+  plain.resize(size);
+  return plain;
 }
 
 // A rewritten program broadcasts parameters in a block, which reads a result of the collective
@@ -76,6 +97,15 @@ TEST(PirOrderTest, ANewBlockWaitsByWhatItReads) {
   EXPECT_THAT(OutOfOrder(without),
               ElementsAre(AllOf(HasSubstr("(conditional_block) with collectives inside"),
                                 HasSubstr("found nothing that orders them"))));
+  // The page has what the verifier finds.
+  const auto page_of = [&](const std::string& bytes) {
+    WEFT_EXPECT_OK(WriteFile(in, bytes));
+    const auto page = weft::testing::RunProcess({"tools/weft", "view", in, "-o", "-"});
+    EXPECT_EQ(page.status, 0) << page.err;
+    return DataOf(page.out);
+  };
+  EXPECT_THAT(page_of(written), Not(HasSubstr("W518")));
+  EXPECT_THAT(page_of(without), HasSubstr("W518"));
 }
 
 // Adds value `id` over the ranks, as value `sum`; in place for "1.all_reduce_".

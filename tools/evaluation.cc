@@ -93,10 +93,11 @@ absl::Status CheckIsTest(const Program& program) {
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       if (!traits.Has(program.op(id), Trait::kOptimizer)) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat(program.op(id).DebugName(),
-                       ": updates a parameter; expected a test program: in Paddle, "
-                       "main.clone(for_test=True) before optimizer.minimize"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          program.op(id).DebugName(),
+          ": updates a parameter; expected a test program: in Paddle, "
+          "main.clone(for_test=True) before optimizer.minimize; in PIR, which cannot, the "
+          "model built again without dropout (docs/running.md#evaluating)"));
     }
   }
   return absl::OkStatus();

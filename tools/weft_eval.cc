@@ -167,7 +167,7 @@ absl::Status CheckStates(const Flags& flags, const Metrics& metrics) {
         ", so ranks that evaluate different batches would find something else; use --ranks 1"));
   }
   PrintWarning(kCommand, absl::StrCat(flags.main, ": a batch leaves values to the next in ", names,
-                                      "; is this a test program (clone(for_test=True))?"));
+                                      "; is this a test program (docs/running.md#evaluating)?"));
   return absl::OkStatus();
 }
 

@@ -246,6 +246,7 @@ TEST(WeftEvalTest, WhatIsNoTestProgramIsRefused) {
       Weft({"eval", kMain, "--params", kInit, "--params_names", kNames, "--feeds", kFeeds});
   EXPECT_EQ(training.status, 1);
   EXPECT_THAT(training.err, HasSubstr("op 11 (sgd): updates a parameter; expected a test program"));
+  EXPECT_THAT(training.err, HasSubstr("in PIR, which cannot, the model built again"));
   const ProcessResult unknown =
       Eval({"--params", kInit, "--params_names", kNames, "--feeds", kFeeds, "--fetch", "nothing"});
   EXPECT_EQ(unknown.status, 1);

@@ -16,6 +16,7 @@
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/layout_guess.h"
 #include "ops/analysis/num_ranks.h"
+#include "proto/pir/importer.h"
 #include "tools/step_times_file.h"
 #include "tools/view/page.h"
 #include "tools/view/program_view.h"
@@ -68,6 +69,7 @@ absl::StatusOr<Findings> VerifyProgram(const Options& options, const Programs& p
   verify.gradients_are_rounded = options.rounded_gradients;
   verify.original = {Programs::IfGiven(programs.original),
                      Programs::IfGiven(programs.original_startup)};
+  verify.ordered_by_data = pir::ImportOf(programs.main) != nullptr;
   return Verify({{&programs.main, Programs::IfGiven(programs.startup)}}, verify);
 }
 

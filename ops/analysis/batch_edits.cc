@@ -288,9 +288,66 @@ class LossEditFinder : public EditFinder {
 class InputEditFinder : public EditFinder {
  public:
   InputEditFinder(const Program& program, const BatchFlowOptions& options)
-      : EditFinder(program, options, BatchFlowOptions::Extent::kOneStep) {}
+      : EditFinder(program, options, BatchFlowOptions::Extent::kOneStep) {
+    FindTrainedOn();
+  }
 
  private:
+  // Values of the step on which gradients and updates depend, other than through a state or a
+  // condition. O(arguments).
+  void FindTrainedOn() {
+    const absl::Span<const OpId> ops = program_.block(0).ops();
+    for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
+      const Op op = program_.op(*id);
+      if (!Trains(op)) continue;
+      for (Symbol name : op.input_args()) {
+        if (!IsConditionOf(op, name)) AddTrainedOn(program_.block(0).FindVar(name));
+      }
+      for (int block : op.SubBlocks()) AddReadsOf(block);
+    }
+  }
+
+  bool Trains(const Op& op) const {
+    if ((op.role() & (kRoleBackward | kRoleOptimize)) != 0) return true;
+    if (AnyHasGradient(op.output_args()) || AnyIsTrainedOn(op.output_args())) return true;
+    // Blocks may write what their op does not name.
+    return absl::c_any_of(op.SubBlocks(), [&](int block) {
+      return absl::c_any_of(program_.block(block).ops(),
+                            [&](OpId id) { return Trains(program_.op(id)); });
+    });
+  }
+
+  void AddReadsOf(int block) {
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      for (Symbol name : op.input_args()) {
+        if (!IsConditionOf(op, name)) AddTrainedOn(program_.block(block).Resolve(name));
+      }
+      for (int inner : op.SubBlocks()) AddReadsOf(inner);
+    }
+  }
+
+  void AddTrainedOn(VarId var) {
+    if (var.valid() && !program_.var(var).persistable()) trained_on_.insert(var);
+  }
+
+  bool AnyIsTrainedOn(absl::Span<const Symbol> names) const {
+    return absl::c_any_of(names, [&](Symbol name) {
+      const VarId var = program_.block(0).FindVar(name);
+      return var.valid() && trained_on_.contains(var);
+    });
+  }
+
+  // Whether the op reads the variable to choose between values that other variables have.
+  static bool IsConditionOf(const Op& op, Symbol name) {
+    const bool selects = op.type() == "select_input" || op.type() == "select_output";
+    for (const char* slot : {"Cond", "Condition", "Mask"}) {
+      if (!selects && op.SubBlocks().empty()) return false;
+      if (absl::c_linear_search(op.Input(slot), name)) return true;
+    }
+    return false;
+  }
+
   bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
     bool has_changed = false;
     for (const LostRelation& lost : flow.lost_relations()) {
@@ -321,6 +378,7 @@ class InputEditFinder : public EditFinder {
   bool EditInputs(const Op& op, const std::vector<BatchRelation>& inputs) {
     if (!IsOfForwardPass(op) || AnyHasGradient(op.output_args())) return false;
     if (options_.edits.inputs.count(op.id()) > 0) return false;
+    const bool is_trained_on = AnyIsTrainedOn(op.output_args());
     for (const BatchInputEdit of_sums : {BatchInputEdit::kAverage, BatchInputEdit::kSum}) {
       std::map<size_t, BatchInputEdit> edits;
       std::vector<BatchRelation> edited = inputs;
@@ -341,6 +399,8 @@ class InputEditFinder : public EditFinder {
         }
         // The mean of integers is none.
         is_possible = is_possible && (edits[i] != BatchInputEdit::kAverage || IsFloat(var));
+        // With the samples of all ranks, training would go on beside labels of the rank alone.
+        is_possible = is_possible && (edits[i] != BatchInputEdit::kGather || !is_trained_on);
         edited[i] = AfterEdit(edits[i], inputs[i]);
       }
       const std::vector<BatchRelation> outputs = OutputsOf(op, edited);
@@ -351,6 +411,8 @@ class InputEditFinder : public EditFinder {
     }
     return false;
   }
+
+  absl::flat_hash_set<VarId> trained_on_;
 };
 
 class StateEditFinder : public InputEditFinder {

@@ -23,7 +23,8 @@ BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
 
 // The edits after which persistable variables that forward ops compute from the batch (running
 // means, counts, metrics) have the value of one device: ops read means and sums over the ranks, and
-// the samples of all ranks, instead of their own. Only ops whose outputs have no gradient.
+// the samples of all ranks, instead of their own. Only ops whose outputs have no gradient; samples
+// are gathered only for what no gradient and no update depends on, other than through a state.
 BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options);
 
 }  // namespace weft

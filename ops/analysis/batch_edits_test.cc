@@ -216,6 +216,41 @@ TEST_F(BatchEditsTest, NumbersOfSamplesAreSummed) {
   EXPECT_THAT(edits.inputs.begin()->second, ElementsAre(Pair(1, BatchInputEdit::kSum)));
 }
 
+// Batches of all ranks must not go on beside labels of one.
+TEST_F(BatchEditsTest, WhatTrainsIsNotGathered) {
+  const auto gathers = [](const std::string& reads_all, const std::string& trains) {
+    const std::string ops =
+        "    Out=[all] = cumsum(X=[x]) {axis=0}\n" + reads_all + trains +
+        "    X@GRAD=[h@GRAD], Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[p@GRAD]) "
+        "role=backward\n";
+    const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
+        absl::StrCat(
+            "    var x : fp32[-1, 4] need_check_feed\n    var w : fp32[4, 1] parameter "
+            "persistable\n"
+            "    var all : fp32[-1, 4]\n    var part : fp32[-1, 4]\n    var h : fp32[-1, 1]\n"
+            "    var p : fp32[-1, 1]\n    var m : fp32[1]\n    var h@GRAD : fp32[-1, 1]\n"
+            "    var p@GRAD : fp32[-1, 1]\n    var w@GRAD : fp32[4, 1]\n"
+            "    var state : fp32[1] persistable\n",
+            ops),
+        ""));
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (!program.ok()) return false;
+    return !FindStateEdits(*program, {*FeedLayoutsOf(*program), 2, {}}).empty();
+  };
+  const std::string state =
+      "    Out=[state] = reduce_max(X=[all]) {reduce_all=true, dim=ints[0]}\n";
+  EXPECT_TRUE(gathers(state, "    Out=[h] = mul(X=[x], Y=[w])\n"));
+  EXPECT_FALSE(gathers(state, "    Out=[h] = mul(X=[all], Y=[w])\n"));
+  // Behind another op, which has no gradient either.
+  EXPECT_FALSE(gathers(state,
+                       "    Out=[part] = scale(X=[all]) {scale=2.0}\n"
+                       "    Out=[h] = mul(X=[part], Y=[w])\n"));
+  // Through the state, which is a statistic.
+  EXPECT_TRUE(gathers(state,
+                      "    Out=[part] = elementwise_mul(X=[x], Y=[state])\n"
+                      "    Out=[h] = mul(X=[part], Y=[w])\n"));
+}
+
 // A contrastive loss compares samples of different ranks; it does not keep the other from its edit.
 TEST_F(BatchEditsTest, HopelessLossesDoNotMatter) {
   const std::string hopeless =

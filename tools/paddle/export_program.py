@@ -85,7 +85,8 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
     if params not in ("npz", "combine", None):
         raise ValueError('params: expected "npz", "combine" or None, found %r' % (params,))
     for name, program in (("main", main), ("startup", startup), ("test", test)):
-        _check_program(name, program)
+        if program is not None or name != "test":
+            _check_program(name, program)
     batches = _checked_feeds(main, feeds)
     state = {} if params is None else _persistables(main, scope)
     bits = sorted(name for name, (number, _) in state.items() if _NAMES[number] == "bfloat16")
@@ -331,11 +332,32 @@ def _write_batches(path, batches):
 
 
 def _check_program(name, program):
-    """Raises ValueError for what is no static program."""
-    if program is None or hasattr(program, "desc") or _is_pir(program):
+    """Raises ValueError for what is no static program, or one that Paddle cannot write."""
+    if hasattr(program, "desc"):
         return
-    raise ValueError("%s: expected a static program (paddle.static.Program), found %s.%s" % (
-        name, type(program).__module__, type(program).__name__))
+    if _is_pir(program):
+        _check_gradients_of_blocks(name, program.global_block())
+        return
+    found = None if program is None else "%s.%s" % (type(program).__module__, type(program).__name__)
+    raise ValueError("%s: expected a static program (paddle.static.Program), found %s" % (name, found))
+
+
+# Of what reads in its block what the forward pass has left: Paddle's writer aborts the process.
+_GRADIENTS_OF_BLOCKS = {
+    "pd_op.while": "set FLAGS_enable_pir_api=0 in the environment before Python starts",
+    "pd_op.if": "use paddle.where, or export in Paddle 2.6",
+}
+
+
+def _check_gradients_of_blocks(name, block):
+    """Raises ValueError for the gradient of a loop or a branch of PIR, which Paddle cannot save."""
+    for op in block.ops:
+        for inner in op.blocks():
+            if op.name() in _GRADIENTS_OF_BLOCKS and any(
+                    other.name() == "cf.tuple_pop" for other in inner.ops):
+                raise ValueError("%s: %s computes a gradient, which Paddle 3 cannot save in PIR; %s" % (
+                    name, op.name(), _GRADIENTS_OF_BLOCKS[op.name()]))
+            _check_gradients_of_blocks(name, inner)
 
 
 def _is_pir(program):

@@ -252,6 +252,33 @@ class ProgramTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"main: expected a static program "
                                     r"\(paddle.static.Program\), found builtins.object"):
             export_program.export("unused", object(), object())
+        # Only a test program may be missing.
+        program = type("Program", (), {"desc": None})()
+        with self.assertRaisesRegex(ValueError, "startup: expected a static program .*, found None"):
+            export_program.export("unused", program, None)
+
+    def test_gradients_of_loops_and_branches_of_pir_are_refused(self):
+        class Op:
+            def __init__(self, name, *blocks):
+                self.name, self.blocks = lambda: name, lambda: blocks
+
+        class Block:
+            def __init__(self, *ops):
+                self.ops = ops
+
+        def export(op):
+            program = type("Pir", (), {"global_block": lambda self: Block(op)})()
+            export_program.export("unused", program, None)
+
+        gradient = Block(Op("cf.tuple_pop"), Op("cf.yield"))
+        with self.assertRaisesRegex(ValueError, "main: pd_op.while computes a gradient, .*"
+                                    "FLAGS_enable_pir_api=0"):
+            export(Op("pd_op.while", gradient))
+        with self.assertRaisesRegex(ValueError, "main: pd_op.if computes a gradient, .*paddle.where"):
+            export(Op("pd_op.while", Block(Op("pd_op.if", Block(Op("cf.yield")), gradient))))
+        # The forward pass can be saved.
+        with self.assertRaisesRegex(ValueError, "startup: expected a static program"):
+            export(Op("pd_op.while", Block(Op("cf.yield"))))
 
     def test_element_types_have_the_names_of_numpy(self):
         for found, expected in (("paddle.float32", "float32"), ("VarType.FP32", "float32"),

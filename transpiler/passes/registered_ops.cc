@@ -185,8 +185,10 @@ class OpReplacer {
       return refuse("a dense tensor", "make gradients dense (sparse dense)");
     }
     if (type->dtype == DType::kFloat16 || type->dtype == DType::kBFloat16) {
-      return refuse("another element type than half precision",
-                    "let gradients travel as fp32, or write for another device");
+      return refuse(
+          "another element type than half precision",
+          "gradients travel as fp32 with --mode mindspore_reducer --reduce_method mean, or "
+          "write for another --device_kind");
     }
     return absl::OkStatus();
   }
