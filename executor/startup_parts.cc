@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/rewriter.h"
 
@@ -91,10 +92,7 @@ absl::StatusOr<Program> OpsOf(const Program& startup, size_t begin, size_t end) 
 absl::StatusOr<std::vector<StartupPart>> SplitStartup(const Program& startup, int64_t bytes) {
   const UsesByName uses = FindUses(startup);
   const auto all = startup.block(0).ops();
-  const bool is_whole =
-      startup.num_blocks() > 1 || std::any_of(all.begin(), all.end(), [&startup](OpId id) {
-        return startup.op(id).type() == "coalesce_tensor";
-      });
+  const bool is_whole = startup.num_blocks() > 1 || AnyHas(startup, Trait::kAlias);
   std::vector<size_t> borders;
   if (!is_whole) borders = FindBorders(startup, uses, bytes);
   borders.push_back(all.size());

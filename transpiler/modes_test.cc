@@ -286,7 +286,8 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   for (const ModeFlag& flag : flags) names.push_back(flag.name);
   EXPECT_EQ(absl::StrJoin(names, " "),
             "nrings exact_loss statistics sparse scale buckets spars corr threshold "
-            "buffer_elements fallback wait async staleness prefetch_rows out_of_range k_steps begin_step state "
+            "buffer_elements fallback wait async staleness prefetch_rows out_of_range k_steps "
+            "begin_step state "
             "loss_scale "
             "fuse trans_mode "
             "reduce_method degree travel_type accumulate_type lowering division clip "

@@ -15,6 +15,7 @@
 #include "ops/analysis/losses.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/batch_rules.h"
+#include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
@@ -340,7 +341,7 @@ class InputEditFinder : public EditFinder {
 
   // Whether the op reads the variable to choose between values that other variables have.
   static bool IsConditionOf(const Op& op, Symbol name) {
-    const bool selects = op.type() == "select_input" || op.type() == "select_output";
+    const bool selects = SelectsByMask(op.type());
     for (const char* slot : {"Cond", "Condition", "Mask"}) {
       if (!selects && op.SubBlocks().empty()) return false;
       if (absl::c_linear_search(op.Input(slot), name)) return true;

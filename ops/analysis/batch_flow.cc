@@ -18,6 +18,7 @@
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_key.h"
+#include "ops/schema/op_kinds.h"
 #include "ops/schema/type_table.h"
 #include "proto/op_role.h"
 
@@ -325,7 +326,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   if (VisitGathered(op, recipe)) return;
   const bool joins = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
                      recipe.algebra == Algebra::kSubtract || recipe.algebra == Algebra::kSparsify ||
-                     recipe.algebra == Algebra::kConcat || op.type() == "stack";
+                     recipe.algebra == Algebra::kConcat || Stacks(op.type());
   if (joins) AdaptZeros();
   const bool is_zero = FillsZeros(op, recipe);
   const int divisions = DividesByRanks(op, recipe) ? 1 : 0;

@@ -1,6 +1,7 @@
 // Which inputs are sizes, as far as the ops before say so.
 #include "absl/algorithm/container.h"
 #include "ops/analysis/batch_interpreter.h"
+#include "ops/schema/op_kinds.h"
 
 namespace weft {
 namespace {
@@ -31,10 +32,10 @@ bool BatchInterpreter::ReadsSize(const Op& op, Symbol name) const {
     // Another block may not run, and a later op has written over what was read.
     if (made_by.block() != block_ || made_by.position() >= reader.position()) return false;
     const absl::string_view type = made_by.type();
-    if (type == "shape" || type == "size") return true;
-    if (type == "fill_constant") return IsNotNegative(made_by);
+    if (ReadsDims(type)) return true;
+    if (FillsConstant(type)) return IsNotNegative(made_by);
     const Algebra algebra = AlgebraOf(made_by, FindOpSchema(type));
-    const bool is_slice = type == "slice" || type == "strided_slice";
+    const bool is_slice = Slices(type);
     if (!is_slice && algebra != Algebra::kCopy && algebra != Algebra::kCast &&
         algebra != Algebra::kReshape) {
       return false;

@@ -179,7 +179,8 @@ class PartOrderer {
   void NameParts(const Buffer& buffer, uint32_t before) {
     absl::optional<uint32_t> wait;
     for (const uint32_t i : buffer.accesses) {
-      if (i < before && FindStreamSyncOp(OpAt(i).type()).has_value()) wait = i;
+      const bool is_wait = FindStreamSyncOp(OpAt(i).type()) == StreamSync::kComputeWaitsForRing;
+      if (i < before && is_wait) wait = i;
     }
     if (!wait.has_value() || NamesParts(OpAt(*wait), buffer) || !named_.insert(*wait).second) {
       return;

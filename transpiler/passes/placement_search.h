@@ -53,7 +53,8 @@ struct PlacementChoice {
 
 // Tries a fixed sequence of placements, each of which moves more to the host:
 //
-//   1. optimizers, those first whose gradients are complete first; also up to the end of a bucket of
+//   1. optimizers, those first whose gradients are complete first; also up to the end of a bucket
+//   of
 //      gradients, which then travels in one copy;
 //   2. then embedding tables, the largest first;
 //   3. then other ops, those with the fewest floating-point operations for a byte first, or, in

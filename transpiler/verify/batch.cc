@@ -17,6 +17,7 @@
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/sum_losses.h"
 #include "ops/schema/device_ops.h"
+#include "ops/schema/op_kinds.h"
 #include "proto/op_role.h"
 #include "transpiler/verify/startup_values.h"
 
@@ -270,7 +271,7 @@ class BatchChecker {
   // Whether what the op draws is only the seed of ops that have an effect of their own where they
   // use it.
   bool OnlySeeds(const Op& op) const {
-    if (op.type() != "seed") return false;
+    if (!DrawsSeed(op.type())) return false;
     const auto is_used = [&](Symbol name) {
       const VarId var = main_.block(op.block()).Resolve(name);
       if (!var.valid() || main_.var(var).persistable()) return true;

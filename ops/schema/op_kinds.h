@@ -1,0 +1,30 @@
+// What single op types do, where no trait and no algebra says it.
+#ifndef WEFT_OPS_SCHEMA_OP_KINDS_H_
+#define WEFT_OPS_SCHEMA_OP_KINDS_H_
+
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+// Takes one of several values, or gives one of several variables its value, by input Mask.
+inline bool SelectsByMask(absl::string_view type) {
+  return type == "select_input" || type == "select_output";
+}
+
+// Joins tensors along a new axis.
+inline bool Stacks(absl::string_view type) { return type == "stack"; }
+
+// The dims of a tensor, or its number of elements.
+inline bool ReadsDims(absl::string_view type) { return type == "shape" || type == "size"; }
+
+inline bool FillsConstant(absl::string_view type) { return type == "fill_constant"; }
+
+// Elements of input Input, by starts and ends.
+inline bool Slices(absl::string_view type) { return type == "slice" || type == "strided_slice"; }
+
+// Draws the seed of other ops.
+inline bool DrawsSeed(absl::string_view type) { return type == "seed"; }
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_SCHEMA_OP_KINDS_H_
