@@ -284,6 +284,7 @@ TEST(GpuKernelsOnHost, OptimizersOfPaddle3StepAsOnTheCpu) {
       SCOPED_TRACE(powers);
       for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
         for (const DType of_param : {dtype, DType::kFloat16, DType::kBFloat16}) {
+          if (of_param != dtype && dtype == DType::kFloat64) continue;  // a master weight is fp32
           SCOPED_TRACE(absl::StrCat(DTypeName(dtype), ", parameter ", DTypeName(of_param)));
           EXPECT_THAT(StepsOf(type, dtype, of_param, powers, GpuKernels()),
                       ::testing::Pointwise(::testing::DoubleNear(1e-6),
