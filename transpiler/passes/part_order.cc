@@ -83,7 +83,7 @@ class PartOrderer {
       }
     }
     for (size_t b = 0; b < buffers_.size(); ++b) {
-      by_name_[buffers_[b].name] = b;
+      by_name_[buffers_[b].name].push_back(b);
     }
     for (const Buffer& buffer : buffers_) VisitBuffer(buffer);
     by_name_.clear();
@@ -136,20 +136,21 @@ class PartOrderer {
     }
   }
 
-  // The buffer of that name, if it has as many parts; null otherwise.
-  Buffer* FindBuffer(Symbol name, size_t num_parts) {
+  // The buffer of that name as the op at the position accesses it; null if there is none.
+  Buffer* FindBuffer(Symbol name, uint32_t position) {
     const auto found = by_name_.find(name);
-    if (found == by_name_.end() || buffers_[found->second].parts.size() != num_parts) {
-      return nullptr;
+    if (found == by_name_.end()) return nullptr;
+    for (const size_t b : found->second) {
+      if (absl::c_binary_search(buffers_[b].accesses, position)) return &buffers_[b];
     }
-    return &buffers_[found->second];
+    return nullptr;
   }
 
   void Distribute(const Op& op, const Buffer& buffer) {
     if (!distributed_.insert(op.position()).second) return;
-    Buffer* const from =
-        IsByElement(op) ? FindBuffer(op.input_args()[0], buffer.parts.size()) : nullptr;
-    if (from == nullptr || op.output_args()[0] != buffer.name) {
+    Buffer* const from = IsByElement(op) ? FindBuffer(op.input_args()[0], op.position()) : nullptr;
+    if (from == nullptr || from->parts.size() != buffer.parts.size() ||
+        op.output_args()[0] != buffer.name) {
       context_.Note(absl::StrCat(
           "warning: ", op.DebugName(), " changes ", program_.name(buffer.name),
           ", whose parts other ops access under their own names: Paddle's executor does not order "
@@ -157,15 +158,15 @@ class PartOrderer {
       return;
     }
     pb::OpDesc desc = op.ToProto();
+    const auto rename = [this](google::protobuf::RepeatedPtrField<pb::OpDesc::Var>* slots,
+                               Symbol to) {
+      for (pb::OpDesc::Var& slot : *slots) {
+        if (slot.arguments_size() > 0) slot.set_arguments(0, std::string(program_.name(to)));
+      }
+    };
     for (size_t k = 0; k < buffer.parts.size(); ++k) {
-      for (pb::OpDesc::Var& slot : *desc.mutable_inputs()) {
-        if (slot.arguments_size() > 0)
-          slot.set_arguments(0, std::string(program_.name(from->parts[k])));
-      }
-      for (pb::OpDesc::Var& slot : *desc.mutable_outputs()) {
-        if (slot.arguments_size() > 0)
-          slot.set_arguments(0, std::string(program_.name(buffer.parts[k])));
-      }
+      rename(desc.mutable_inputs(), from->parts[k]);
+      rename(desc.mutable_outputs(), buffer.parts[k]);
       rewriter_.InsertBefore(op.id(), desc);
     }
     rewriter_.Erase(op.id());
@@ -204,9 +205,9 @@ class PartOrderer {
   Rewriter rewriter_;
   absl::Span<const OpId> ops_;  // of the block
   std::vector<Buffer> buffers_;
-  absl::flat_hash_map<Symbol, size_t> by_name_;
-  absl::flat_hash_set<uint32_t> distributed_;  // positions of ops
-  absl::flat_hash_set<uint32_t> named_;        // of waits that name parts now
+  absl::flat_hash_map<Symbol, std::vector<size_t>> by_name_;  // mostly one of a name
+  absl::flat_hash_set<uint32_t> distributed_;                 // positions of ops
+  absl::flat_hash_set<uint32_t> named_;                       // of waits that name parts now
 };
 
 }  // namespace

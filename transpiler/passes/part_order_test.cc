@@ -63,6 +63,14 @@ TEST(PartOrder, ADivisionBeforeTheSumIsPerPart) {
                 Ops({kCoalesce, kHalveParts, kReduce, kUse}), Options());
 }
 
+// A later buffer of the same name has other parts.
+TEST(PartOrder, PartsAreThoseThatTheBufferHasThen) {
+  const std::string again =
+      "    FusedOutput=[f], Output=[b, a] = coalesce_tensor(Input=[b, a]) {dtype=5}\n";
+  ExpectRewrite(kPass, Ops({kVars, kCoalesce, kReduce, kHalve, kUse, again}),
+                Ops({kCoalesce, kReduce, kHalveParts, kUse, again}), Options());
+}
+
 TEST(PartOrder, OneOpOnTheBufferIsInOrder) {
   ExpectNoRewrite(kPass, Ops({kVars, kCoalesce, kReduce, kUse}), Options());
 }
