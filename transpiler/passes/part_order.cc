@@ -8,22 +8,17 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
+#include "ops/analysis/fused_buffers.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
 
 namespace weft {
 namespace {
-
-// As Paddle's executor tells them.
-bool Communicates(const Op& op) {
-  return absl::StartsWith(op.type(), "c_") || op.HasAttr("ring_id");
-}
 
 bool Has(absl::Span<const Symbol> args, Symbol arg) { return absl::c_linear_search(args, arg); }
 
@@ -33,12 +28,23 @@ bool IsByElement(const Op& op) {
          op.input_args().size() == 1 && op.output_args().size() == 1;
 }
 
-// A buffer, from its coalesce_tensor to the next one.
+// A buffer and where ops name it or its parts, by positions.
 struct Buffer {
+  explicit Buffer(const FusedBuffer& from)
+      : name(from.name), parts(from.parts), last_awaited(from.last_awaited.value_or(0)) {
+    for (const BufferAccess& access : from.accesses) {
+      if (access.names_input || access.names_output) accesses.push_back(access.position);
+    }
+    for (const BufferAccess& access : from.part_accesses) {
+      if (!absl::c_binary_search(accesses, access.position)) last_of_parts = access.position;
+    }
+  }
+
   Symbol name;
   std::vector<Symbol> parts;
-  std::vector<uint32_t> accesses;  // positions of the ops that access it
-  uint32_t last_of_parts = 0;      // of the last op that accesses a part and not the buffer
+  std::vector<uint32_t> accesses;  // of ops that name it
+  uint32_t last_awaited;           // by ops that read parts
+  uint32_t last_of_parts = 0;      // of the last op that accesses a part and does not name it
 };
 
 class PartOrderer {
@@ -57,30 +63,8 @@ class PartOrderer {
   void VisitBlock(int block) {
     ops_ = program_.block(block).ops();
     buffers_.clear();
-    absl::flat_hash_map<Symbol, size_t> current;  // by name of a buffer
-    absl::flat_hash_map<Symbol, size_t> buffer_of_part;
-    for (uint32_t i = 0; i < ops_.size(); ++i) {
-      const Op op = OpAt(i);
-      if (op.type() == "coalesce_tensor" && op.Output("FusedOutput").size() == 1) {
-        const Symbol name = op.Output("FusedOutput")[0];
-        const auto parts = op.Output("Output");
-        for (Symbol part : parts) buffer_of_part[part] = buffers_.size();
-        current[name] = buffers_.size();
-        buffers_.push_back({name, {parts.begin(), parts.end()}, {}, 0});
-        continue;
-      }
-      for (Symbol arg : op.args()) {
-        const auto buffer = current.find(arg);
-        if (buffer == current.end()) continue;
-        std::vector<uint32_t>& accesses = buffers_[buffer->second].accesses;
-        if (accesses.empty() || accesses.back() != i) accesses.push_back(i);
-      }
-      for (Symbol arg : op.args()) {
-        const auto of = buffer_of_part.find(arg);
-        if (of == buffer_of_part.end()) continue;
-        Buffer& buffer = buffers_[of->second];
-        if (!Has(op.args(), buffer.name)) buffer.last_of_parts = i;
-      }
+    for (const FusedBuffer& buffer : FindFusedBuffers(program_, block)) {
+      buffers_.emplace_back(buffer);
     }
     for (size_t b = 0; b < buffers_.size(); ++b) {
       by_name_[buffers_[b].name].push_back(b);
@@ -91,26 +75,14 @@ class PartOrderer {
     named_.clear();
   }
 
-  // The last op for which what accesses a part waits, as its place says.
-  uint32_t TargetOf(const Buffer& buffer) const {
-    const auto first = absl::c_find_if(
-        buffer.accesses, [&](uint32_t i) { return Has(OpAt(i).input_args(), buffer.name); });
-    if (first == buffer.accesses.end()) return 0;
-    uint32_t target = *first;
-    while (Communicates(OpAt(target)) && target + 1 < ops_.size() &&
-           Communicates(OpAt(target + 1))) {
-      ++target;
-    }
-    return target;
-  }
-
   // Whether it writes all parts, too.
   bool NamesParts(const Op& op, const Buffer& buffer) const {
-    return absl::c_all_of(buffer.parts, [&](Symbol part) { return Has(op.output_args(), part); });
+    const absl::flat_hash_set<Symbol> written(op.output_args().begin(), op.output_args().end());
+    return absl::c_all_of(buffer.parts, [&](Symbol part) { return written.contains(part); });
   }
 
   void VisitBuffer(const Buffer& buffer) {
-    const uint32_t target = TargetOf(buffer);
+    const uint32_t target = buffer.last_awaited;
     size_t ordered = 0;  // of the accesses, those that are ordered
     for (size_t k = 0; k < buffer.accesses.size(); ++k) {
       const uint32_t i = buffer.accesses[k];
@@ -126,12 +98,12 @@ class PartOrderer {
     if (unordered.empty()) return;
     // What stands before a collective is moved to the parts: then this reads the buffer first.
     const bool has_collective =
-        absl::c_any_of(unordered, [this](uint32_t i) { return Communicates(OpAt(i)); });
+        absl::c_any_of(unordered, [this](uint32_t i) { return CommunicatesInPaddle(OpAt(i)); });
     for (const uint32_t i : buffer.accesses) {
       const Op op = OpAt(i);
-      const bool is_before =
-          has_collective && !Communicates(op) && i <= target && Has(op.output_args(), buffer.name);
-      const bool is_behind = absl::c_linear_search(unordered, i) && !Communicates(op);
+      const bool is_before = has_collective && !CommunicatesInPaddle(op) && i <= target &&
+                             Has(op.output_args(), buffer.name);
+      const bool is_behind = absl::c_linear_search(unordered, i) && !CommunicatesInPaddle(op);
       if (is_before || is_behind) Distribute(op, buffer);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/block_args.h"
 #include "ops/analysis/communication.h"
 #include "proto/pir/importer.h"
 
@@ -21,6 +22,7 @@ class DataOrderChecker {
       : program_(program),
         import_(pir::ImportOf(program)),
         communications_(program),
+        args_(program),
         reporter_(ref, findings),
         communicates_(program.num_blocks()) {}
 
@@ -58,26 +60,6 @@ class DataOrderChecker {
     return std::max(a.value(), b.value()) < ops.size() && ops[a.value()] == ops[b.value()];
   }
 
-  // Appends what an op accesses, and ops in its blocks do outside of these.
-  void CollectArgs(const Op& op, std::vector<Symbol>* reads, std::vector<Symbol>* writes) const {
-    for (Symbol arg : op.input_args()) AddName(arg, reads);
-    for (Symbol arg : op.output_args()) AddName(arg, writes);
-    for (int number : op.SubBlocks()) {
-      const Block block = program_.block(number);
-      const size_t first_read = reads->size(), first_write = writes->size();
-      for (OpId id : block.ops()) CollectArgs(program_.op(id), reads, writes);
-      const auto is_local = [&](Symbol arg) { return block.FindVar(arg).valid(); };
-      reads->erase(std::remove_if(reads->begin() + first_read, reads->end(), is_local),
-                   reads->end());
-      writes->erase(std::remove_if(writes->begin() + first_write, writes->end(), is_local),
-                    writes->end());
-    }
-  }
-
-  void AddName(Symbol arg, std::vector<Symbol>* names) const {
-    if (program_.name(arg) != kEmptyVarName) names->push_back(arg);
-  }
-
   void CheckBlock(int block) {
     absl::flat_hash_map<Symbol, Access> accesses;
     OpId last_call;
@@ -92,7 +74,7 @@ class DataOrderChecker {
       for (end = begin; end < ops.size() && (end == begin || AreOneOp(ops[begin], ops[end]));
            ++end) {
         const Op op = program_.op(ops[end]);
-        CollectArgs(op, &reads, &writes);
+        args_.Append(op, &reads, &writes);
         is_collective = is_collective || IsCollective(op);
         if (!call.valid() && (IsCollective(op) || HoldsCollectives(op))) call = op.id();
       }
@@ -126,6 +108,7 @@ class DataOrderChecker {
   const Program& program_;
   const pir::Import* const import_;  // null: not of PIR
   Communications communications_;
+  BlockArgs args_;
   Reporter reporter_;
   std::vector<bool> communicates_;  // by block
 };

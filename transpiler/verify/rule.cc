@@ -69,6 +69,8 @@ constexpr Rule kRules[] = {
     {"W410", Layer::kRaces, Severity::kError,
      "op on another device than the op that runs its block"},
     {"W411", Layer::kRaces, Severity::kError, "wait for a stream that does not exist"},
+    {"W412", Layer::kRaces, Severity::kWarning,
+     "accesses to a fused buffer that Paddle does not order"},
     {"W501", Layer::kAcrossRanks, Severity::kError, "ranks call different collectives on a ring"},
     {"W502", Layer::kAcrossRanks, Severity::kError,
      "inconsistent order of collectives across rings"},

@@ -24,6 +24,7 @@
 #include "proto/pir/importer.h"
 #include "transpiler/verify/batch.h"
 #include "transpiler/verify/block_conditions.h"
+#include "transpiler/verify/buffer_order.h"
 #include "transpiler/verify/call_sequences.h"
 #include "transpiler/verify/collectives.h"
 #include "transpiler/verify/data_order.h"
@@ -173,6 +174,10 @@ class Verifier {
       if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
       CheckRaces(*programs.main, {rank, false}, &races);
       CheckDevices(*programs.main, {rank, false}, &races);
+      if (programs.startup != nullptr) {
+        CheckBufferOrder(*programs.startup, nullptr, {rank, true}, &races);
+      }
+      CheckBufferOrder(*programs.main, programs.startup, {rank, false}, &races);
       if (programs.startup != nullptr) CheckDevices(*programs.startup, {rank, true}, &races);
     });
     BatchFacts facts = BatchFactsOf(options_, *programs.main, nullptr);

@@ -1,0 +1,48 @@
+#include "transpiler/verify/buffer_order.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/block_args.h"
+#include "ops/analysis/fused_buffers.h"
+#include "proto/pir/importer.h"
+
+namespace weft {
+namespace {
+
+// "op 3 (scale) writes f"
+std::string Describe(const Op& op, const UnorderedAccesses& pair) {
+  const Program& program = op.program();
+  std::vector<Symbol> reads, writes;
+  BlockArgs(program).Append(op, &reads, &writes);
+  const auto is_of_pair = [&](Symbol name) { return name == pair.buffer || name == pair.part; };
+  const auto written = absl::c_find_if(writes, is_of_pair);
+  const bool writes_it = written != writes.end();
+  const Symbol name = writes_it ? *written : *absl::c_find_if(reads, is_of_pair);
+  return absl::StrCat(op.DebugName(), writes_it ? " writes " : " reads ",
+                      absl::CEscape(program.name(name)));
+}
+
+}  // namespace
+
+void CheckBufferOrder(const Program& program, const Program* startup, ProgramRef ref,
+                      Findings* findings) {
+  if (pir::ImportOf(program) != nullptr) return;
+  Reporter reporter(ref, findings);
+  for (const UnorderedAccesses& pair : FindUnorderedAccesses(program, startup)) {
+    const std::string part(program.name(pair.part)), buffer(program.name(pair.buffer));
+    reporter.Add("W412", pair.second, part,
+                 absl::StrCat(Describe(program.op(pair.second), pair), " after ",
+                              Describe(program.op(pair.first), pair), ": ", absl::CEscape(part),
+                              " is a part of ", absl::CEscape(buffer),
+                              ", and Paddle's executor may run the two in any order; let an op "
+                              "between them name both, or let the op on the buffer be one for each "
+                              "part"),
+                 pair.first);
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,40 @@
+#include "transpiler/verify/buffer_order.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/verify/testing/found.h"
+#include "transpiler/verify/testing/rule_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::string> Check(const testing::Edits& edits = {}) {
+  const Program program = testing::ProgramOf(testing::ReadRuleText("W412")->main, edits);
+  Findings findings;
+  CheckBufferOrder(program, nullptr, ProgramRef(), &findings);
+  return testing::Lines(findings);
+}
+
+TEST(BufferOrder, W412NamesBothOps) {
+  EXPECT_THAT(
+      Check(),
+      ElementsAre("warning: W412: op 3 (relu) reads a after op 2 (scale) writes f: a is a part of "
+                  "f, and Paddle's executor may run the two in any order; let an op between them "
+                  "name both, or let the op on the buffer be one for each part"));
+}
+
+TEST(BufferOrder, W412OpOnThePartsIsInOrder) {
+  EXPECT_THAT(Check({{"    Out=[f] = scale(X=[f]) {scale=0.5}\n    Out=[u]",
+                      "    Out=[a] = scale(X=[a]) {scale=0.5}\n"
+                      "    Out=[b] = scale(X=[b]) {scale=0.5}\n    Out=[u]"}}),
+              IsEmpty());
+}
+
+}  // namespace
+}  // namespace weft
