@@ -80,6 +80,9 @@ void Reshape(BatchContext& context);
 void Transpose(BatchContext& context);
 // `adds`: a new dimension, at the axis.
 BatchRun Joined(bool adds);
+// Lists of numbers X, one of which is the size of the batch, joined to a list of sizes. False, and
+// nothing set, for other inputs.
+bool JoinSizes(BatchContext& context);
 void Slice(BatchContext& context);
 void SetValue(BatchContext& context);
 void Expand(BatchContext& context);

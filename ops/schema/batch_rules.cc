@@ -4,6 +4,7 @@
 
 #include "ops/schema/algebra.h"
 #include "ops/schema/batch_context.h"
+#include "ops/schema/batch_rule_functions.h"
 
 namespace weft {
 namespace {
@@ -241,6 +242,7 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   if (!attrs.ok()) return out;
   std::vector<BatchRelation> seen(inputs.begin(), inputs.end());
   BatchContext context(op, *schema, *attrs, types, seen, has_no_negative_sizes, &out);
+  if (algebra == Algebra::kConcat && batch_rules::JoinSizes(context)) return out;
   if (has_own_rule) {
     rule->run(context);
   } else {
