@@ -252,6 +252,15 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   return out;
 }
 
+bool IsLinearInAllInputs(const Op& op, const OpSchema* schema) {
+  if (schema == nullptr) return false;
+  const BatchRule* rule = FindBatchRule(op.type());
+  if (rule != nullptr) return rule->powers == Powers::kTogether;
+  const Algebra algebra = AlgebraOf(op, schema);
+  return algebra == Algebra::kSum || algebra == Algebra::kAdd || algebra == Algebra::kSubtract ||
+         schema->Has(Trait::kLinear);
+}
+
 absl::string_view TimeMajorSlot(absl::string_view op_type) {
   const BatchRule* rule = FindBatchRule(op_type);
   return rule == nullptr ? "" : rule->time_major;
