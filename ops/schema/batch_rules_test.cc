@@ -766,6 +766,19 @@ TEST(BatchRulesTest, DrawsByValuesHaveTheirShares) {
   });
   EXPECT_EQ(Apply(vars, "Out=[y] = bernoulli(X=[b])").effect, BatchEffect::kDraws);
   EXPECT_EQ(Apply(vars, "Out=[z] = bernoulli(X=[w])").effect, BatchEffect::kDraws);
+  EXPECT_EQ(Apply("var b : fp32[-1, 8]\nvar y : fp32[-1, 4, 3]",
+                  "Out=[y] = frame(X=[b]) {axis=-1, frame_length=4, hop_length=2}")
+                .relations[0],
+            kRows);
+  const std::string images =
+      "var b : fp32[-1, 2, 8, 8]\nvar y : fp32[-1, 2, 3, 3]\n"
+      "var i : int32[-1, 2, 3, 3]";
+  const std::string pool =
+      "mask=[i], out=[y] = fractional_max_pool2d(x=[b]) "
+      "{output_size=ints[3, 3], random_u=";
+  EXPECT_EQ(Apply(images, pool + "0.25}").effect, BatchEffect::kNone);
+  EXPECT_EQ(Apply(images, pool + "0.25}").relations[1], kRows);
+  EXPECT_EQ(Apply(images, pool + "0.0}").effect, BatchEffect::kDraws);
   const std::string rrelu = "Noise=[y], Out=[y] = rrelu(X=[b])";
   EXPECT_EQ(Apply(vars, rrelu + " {is_test=true}").effect, BatchEffect::kNone);
   EXPECT_EQ(Apply(vars, rrelu + " {is_test=true}").relations[0], kRows);

@@ -68,6 +68,13 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
     WEFT_RETURN_IF_ERROR(AddResult(i, r, &rule, rule.results[r].slot));
   }
   if (rule.pir == "1.rnn") SetTypesOfRnn(i, rule);
+  // Paddle declares it with the element type of x.
+  if (rule.pir == "1.unique") {
+    const Attribute* const dtype = FindAttribute("dtype", attributes_);
+    const bool is_short = dtype != nullptr && absl::StrContains(dtype->data, "int32");
+    SetType(op(i).first_result + rule.FindResult("inverse"),
+            is_short ? pb::VarType::INT32 : pb::VarType::INT64);
+  }
   if (rule.pir == "1.auc") SetType(op(i).first_result, pb::VarType::FP64);
   return rule.has_xshape ? AddXShape(i) : absl::OkStatus();
 }
