@@ -62,7 +62,7 @@ constexpr OpRow kRows[] = {
     {"1.multiplex", "multiplex", "inputs:X* index:Ids", kOut, ""},
     {"1.multiplex_grad", "multiplex_grad", "inputs:X* index:Ids out_grad:Out@GRAD",
      "inputs_grad:X@GRAD*", ""},
-    {"1.unique", "unique", kX, "out:Out indices:Indices? inverse:Index? counts:Counts?", ""},
+    {"1.unique", "unique", kX, "out:Out indices:Indices inverse:Index counts:Counts", ""},
     {"1.strided_slice", "strided_slice",
      "x:Input starts:@starts/INTS ends:@ends/INTS strides:@strides/INTS", kOut, ""},
     {"1.strided_slice_grad", "strided_slice_grad",

@@ -208,9 +208,12 @@ TEST(BatchLinesTest, OtherLossesHaveANextStep) {
                    "    Out=[loss] = reduce_max(X=[y]) role=forward|loss {dim=ints[0, 1], "
                    "keep_dim=false, reduce_all=true}\n"),
             "; take a mean over the samples instead, or accept the difference");
-  // Of a function of a sum, which the ranks do not reduce: its gradient would be theirs as well.
-  EXPECT_EQ(advice("    Out=[m] = reduce_sum(X=[y]) {dim=ints[0, 1], keep_dim=false, "
-                   "reduce_all=true}\n    Out=[y] = elementwise_mul(X=[y], Y=[m]) {axis=-1}\n"),
+  // Of a sum that has a gradient: it would have to be summed over the ranks, too.
+  EXPECT_EQ(advice("    var q : fp32[1]\n    var m@GRAD : fp32[1]\n"
+                   "    Out=[m] = reduce_sum(X=[y]) {dim=ints[0, 1], keep_dim=false, "
+                   "reduce_all=true}\n    Out=[q] = square(X=[m])\n"
+                   "    Out=[m@GRAD] = assign(X=[lr])\n",
+                   "    Out=[loss] = scale(X=[q]) role=forward|loss {scale=2.0}\n"),
             "; let only sums, means and factors follow a mean or sum over the batch, or accept the "
             "difference");
 }
