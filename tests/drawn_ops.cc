@@ -196,7 +196,8 @@ constexpr Row kRows[] = {
     {"scatter_nd_add", "X:f Index:i Updates:f"},
     {"index_add", "X:f Index:i AddValue:f", "axis=0|1"},
     {"index_put", "x:f indices:i value:f", "accumulate=t|f"},
-    {"put_along_axis", "Input:f Index:i Value:f", "Axis=0|1 Reduce=assign|add"},
+    {"put_along_axis", "Input:f Index:i Value:f",
+     "Axis=0|1 Reduce=assign|add|mean|amax Include_self=t|f"},
     {"set_value", "Input:f ValueTensor:f",
      "axes=[0]|[1] starts=[0]|[1] ends=[1]|[2147483647] steps=[1] decrease_axes=[]|[0]|[1]"},
     {"lookup_table_v2", "Ids:i W:p", "padding_idx=-1|1"},
@@ -204,6 +205,7 @@ constexpr Row kRows[] = {
     {"lookup_table", "Ids:i W:p"},
     {"one_hot_v2", "X:i", "depth=4 dtype=6 allow_out_of_range=t"},
     {"multiplex", "Ids:i X:f*2"},
+    {"frame", "X:f", "axis=-1|0 frame_length=2 hop_length=1"},
     // Layers and losses.
     {"layer_norm", "X:f", "begin_norm_axis=1|2"},
     {"layer_norm", "X:f Scale:p Bias:p", "begin_norm_axis=1|2"},

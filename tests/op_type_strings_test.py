@@ -28,12 +28,14 @@ HOMES = (
 # where the line speaks of types, builds an op or is a row of a table by them.
 AMBIGUOUS = re.compile(r"([a-z]+|all_gather|all_reduce)$")
 SPEAKS_OF_TYPES = re.compile(r'[tT]ype|\bOp\(|Schema|\{"[a-z]+", \w+::k')
+# NumPy's name of int8.
+NO_OP_TYPES = {"i1"}
 LITERAL = re.compile(r'"([A-Za-z0-9_]+)"')
 
 
 def op_types(ops_md):
     with open(ops_md, encoding="utf-8") as f:
-        return set(re.findall(r"^\| `([a-z0-9_]+)` \|", f.read(), re.MULTILINE))
+        return set(re.findall(r"^\| `([a-z0-9_]+)` \|", f.read(), re.MULTILINE)) - NO_OP_TYPES
 
 
 def sources(root):

@@ -758,6 +758,39 @@ TEST_F(BatchFlowTest, GradientsPassACollectiveIfAllRanksHaveTheSame) {
   EXPECT_EQ(Cause("w@GRAD"), "mean_grad");
 }
 
+// A mean over the batch, and a function of a mean that is reduced, as a penalty of the load of
+// experts. The gradient of a sum of both reads no values: that of the penalty is the same on all
+// ranks.
+TEST_F(BatchFlowTest, GradientsOfAPartThatAllRanksHaveAreTheirs) {
+  const auto run = [&](const std::string& op, const std::string& grad_inputs) {
+    Run("    var a@GRAD : fp32[1]\n    var b@GRAD : fp32[1]\n    var c@GRAD : fp32[1]\n"
+        "    var h1 : fp32[-1, 1]\n    var h2 : fp32[-1, 1]\n"
+        "    Out=[a] = mean(X=[h])\n"
+        "    Out=[a] = c_allreduce_avg(X=[a]) {ring_id=0}\n"
+        "    Out=[b] = square(X=[a])\n"
+        "    Out=[c] = mean(X=[h])\n"
+        "    Out=[loss] = " +
+        op + "(X=[c], Y=[b]) {axis=-1}\n    X@GRAD=[c@GRAD], Y@GRAD=[b@GRAD] = " + op + "_grad(" +
+        grad_inputs +
+        ", Out@GRAD=[loss@GRAD]) role=backward {axis=-1}\n"
+        "    X@GRAD=[a@GRAD] = square_grad(X=[a], Out@GRAD=[b@GRAD]) role=backward\n"
+        "    X@GRAD=[h1] = mean_grad(X=[h], Out@GRAD=[a@GRAD]) role=backward\n"
+        "    X@GRAD=[h2] = mean_grad(X=[h], Out@GRAD=[c@GRAD]) role=backward\n"
+        "    Out=[h@GRAD] = sum(X=[h1, h2]) role=backward\n"
+        "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward\n");
+  };
+  for (const char* op : {"elementwise_add", "elementwise_sub"}) {
+    run(op, "X=[c], Y=[b]");
+    EXPECT_EQ(Of("b@GRAD"), kSame) << op;
+    EXPECT_EQ(Of("h1"), BatchRelation::Sharded(0, 1)) << op;
+    EXPECT_EQ(Of("w@GRAD"), kMean) << op;
+  }
+  // That of a product reads the rank's own mean.
+  run("elementwise_mul", "X=[c], Y=[b]");
+  EXPECT_EQ(Of("b@GRAD"), kMean);
+  EXPECT_EQ(Cause("w@GRAD"), "mean_grad");
+}
+
 // Longer than the number of walks: nobody has followed what the last state reaches.
 TEST_F(BatchFlowTest, LongChainsOfStatesEndUnrelated) {
   constexpr int kStates = 12;

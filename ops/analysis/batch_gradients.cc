@@ -120,8 +120,15 @@ BatchInterpreter::Visited BatchInterpreter::Differentiate(const Op& op, const Op
   }
   const absl::optional<int> power = LossPowerOf(differentiated, links);
   if (!power.has_value()) return visited;
-  const bool are_equal =
-      absl::c_all_of(ins_, [](const BatchValue& in) { return in.relation.IsReplicated(); });
+  // A partial value has its shape on all ranks.
+  const bool reads_shapes =
+      IsLinearInAllInputs(differentiated, FindOpSchema(differentiated.type()));
+  bool are_equal = true;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    const BatchRelation in = ins_[i].relation;
+    const bool is_shape = reads_shapes && kinds_[i] == InputKind::kValue && in.IsPartial();
+    are_equal = are_equal && (in.IsReplicated() || is_shape);
+  }
   for (size_t i = 0; i < links.outputs.size(); ++i) {
     if (links.outputs[i] == GradientLinks::kNone) continue;
     BatchRelation gradient = GradientRelation(RelationOf(differentiated, links.outputs[i]), *power);

@@ -17,6 +17,7 @@ void AddCoreKernels(KernelTable* table) {
   AddConcatSplitKernels(table);
   AddCreationKernels(table);
   AddGatherScatterKernels(table);
+  AddPutAlongAxisKernels(table);
   AddRandomKernels(table);
   AddStridedViewKernels(table);
   AddBatchNormKernels(table);

@@ -313,6 +313,7 @@ void AddElementwiseKernels(KernelTable* table) {
   table->Add("elementwise_min", Forward<formulas::Min>, Backward<formulas::Min>);
   table->Add("elementwise_fmax", Forward<formulas::FMax>, Backward<formulas::FMax>);
   table->Add("elementwise_fmin", Forward<formulas::FMin>, Backward<formulas::FMin>);
+  table->Add("elementwise_heaviside", Forward<formulas::Heaviside>, Backward<formulas::Heaviside>);
   table->Add("elementwise_mod", Forward<formulas::Mod>, Backward<formulas::Mod>);
   table->Add("elementwise_floordiv", Forward<formulas::FloorDiv>);
   table->Add("grad_add", Forward<formulas::Add>);

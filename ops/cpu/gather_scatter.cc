@@ -1,5 +1,5 @@
 // Slices and elements that a tensor of indices selects: read (gather, index_select), written
-// (scatter, put_along_axis) or added to (index_add).
+// (scatter) or added to (index_add).
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "ops/broadcast.h"
+#include "ops/cpu/axis_elements.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/indices.h"
 #include "ops/cpu/strided_view.h"
@@ -54,26 +55,6 @@ struct Slices {
   int64_t size;
 };
 
-// One element per index along an axis.
-struct AxisElements {
-  template <typename Visit>
-  void ForEach(Visit visit) const {
-    ForEachBlock(view, [&](int64_t place, int64_t packed, const ViewBlock& block) {
-      for (int64_t row = 0; row < block.rows; ++row) {
-        const int64_t from = place + row * block.row_stride,
-                      first = packed + row * block.packed_row;
-        for (int64_t k = 0; k < block.count; ++k) {
-          visit(from + k * block.stride + indices[first + k] * stride, first + k, int64_t{1});
-        }
-      }
-    });
-  }
-
-  View view;       // the positions of the indices, at 0 along the axis
-  int64_t stride;  // of the axis
-  std::vector<int64_t> indices;
-};
-
 // A selector reads a selection from a tensor of `dims` in a step:
 //   absl::StatusOr<...> select(const KernelContext& ctx, const Dims& dims)
 
@@ -84,18 +65,6 @@ auto SelectAxisSlices(OpKernel& op, const char* slot, int64_t axis,
     const size_t a = NormalizedAxis(axis, dims.size());
     WEFT_ASSIGN_OR_RETURN(auto indices, read_indices(slot, index(ctx), dims[a]));
     return AxisSlices{dims, a, std::move(indices)};
-  };
-}
-
-// The other dimensions of Index are at most those of the tensor.
-auto SelectAxisElements(OpKernel& op, int64_t axis) {
-  return [=, index = op.in("Index")](const KernelContext& ctx,
-                                     const Dims& dims) -> absl::StatusOr<AxisElements> {
-    const size_t a = NormalizedAxis(axis, dims.size());
-    WEFT_ASSIGN_OR_RETURN(auto indices, ReadIndicesFromEnd("Index", index(ctx), dims[a]));
-    View view{index(ctx).dims(), RowMajorStrides(dims), 0};
-    const int64_t stride = std::exchange(view.strides[a], 0);
-    return AxisElements{std::move(view), stride, std::move(indices)};
   };
 }
 
@@ -173,7 +142,7 @@ void AddGather(KernelTable* table, const char* type, MakeSelect make_select,
       [=](OpKernel op) { return GatherGrad(op, x_slot, out_slot, make_select(op)); });
 }
 
-// --- Scatter: index_add, put_along_axis, scatter, scatter_nd_add ---------------------------------
+// --- Scatter: index_add, scatter, scatter_nd_add -------------------------------------------------
 
 // What becomes of a selected slice. If values select it several times:
 enum class Write {
@@ -277,16 +246,6 @@ void AddScatter(KernelTable* table, const char* type, ScatterSlots slots, Types 
       });
 }
 
-// Of put_along_axis.
-absl::StatusOr<Write> ReadReduce(const OpAttrs& attrs) {
-  const std::string& reduce = attrs.String("Reduce");
-  if (reduce == "assign") return Write::kReplaceByLast;
-  if (reduce == "add" && attrs.Bool("Include_self")) return Write::kAdd;
-  return absl::UnimplementedError(
-      absl::StrCat("attribute Reduce: no kernel for ", reduce,
-                   attrs.Bool("Include_self") ? "" : " without the elements of Input"));
-}
-
 // --- index_put -----------------------------------------------------------------------------------
 
 // The slices that index_put writes: tensor d of `indices`, all broadcast with each other, has their
@@ -387,8 +346,6 @@ void AddGatherScatterKernels(KernelTable* table) {
     return SelectAxisElements(op, op.attrs().Int("Axis"));
   };
   AddGather(table, "take_along_axis", axis_elements, "Input", "Result");
-  AddScatter(table, "put_along_axis", {"Input", "Value", "Result"}, FloatsAndInts, axis_elements,
-             ReadReduce);
   const auto adds = [](const OpAttrs&) -> absl::StatusOr<Write> { return Write::kAdd; };
   AddScatter(
       table, "index_add", {"X", "AddValue", "Out"}, Floats,

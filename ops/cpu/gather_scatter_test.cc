@@ -14,31 +14,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Puts [5, 6] at index 1, one after the other, and returns Result, Input@GRAD, Value@GRAD.
-std::vector<std::vector<float>> PutTwice(const std::string& reduce) {
-  const SlotTensors inputs = {{"Index", {MakeTensor<int64_t>({2}, {1, 1})}},
-                              {"Input", {Floats({3}, {1, 2, 3})}},
-                              {"Value", {Floats({2}, {5, 6})}}};
-  auto out = RunOp("put_along_axis", inputs, {{"Reduce", reduce}}, {{"Result", 1}});
-  SlotTensors grad_inputs = inputs;
-  grad_inputs.push_back({"Result", {(*out)["Result"][0]}});
-  grad_inputs.push_back({"Result@GRAD", {Floats({3}, {10, 20, 30})}});
-  auto grads = RunOp("put_along_axis_grad", grad_inputs, {{"Reduce", reduce}},
-                     {{"Input@GRAD", 1}, {"Value@GRAD", 1}});
-  return {Values<float>((*out)["Result"][0]), Values<float>((*grads)["Input@GRAD"][0]),
-          Values<float>((*grads)["Value@GRAD"][0])};
-}
-
-TEST(PutAlongAxisTest, TheLastElementStaysAndHasTheGradient) {
-  EXPECT_THAT(PutTwice("assign"),
-              ElementsAre(ElementsAre(1, 6, 3), ElementsAre(10, 0, 30), ElementsAre(0, 20)));
-}
-
-TEST(PutAlongAxisTest, AddedElementsHaveTheGradientOfTheSum) {
-  EXPECT_THAT(PutTwice("add"),
-              ElementsAre(ElementsAre(1, 13, 3), ElementsAre(10, 20, 30), ElementsAre(20, 20)));
-}
-
 // x of three zeros, with `values` put at the indices `numbers`.
 absl::StatusOr<Tensor> IndexPut(const std::vector<int64_t>& numbers,
                                 const std::vector<float>& values) {

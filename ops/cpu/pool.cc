@@ -1,8 +1,9 @@
-// Pooling: the maximum, or the mean, of the elements under a window. oneDNN computes it in single
-// precision if its windows are those of the op. Plain loops compute the rest: adaptive sizes, and
-// indices of maxima.
+// Pooling: the maximum, the mean, or a norm, of the elements under a window. oneDNN computes it in
+// single precision if its windows are those of the op. Plain loops compute the rest: adaptive
+// sizes, and indices of maxima.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
@@ -165,7 +167,8 @@ struct PoolShape {
   // Whether oneDNN supports these windows: none lies in the padding alone, or skips more than a
   // stride at the end of the image; and if padding counts, none extends beyond it.
   bool IsForDnnl() const {
-    if (attrs->adaptive || NumElements(x) == 0 || NumElements(out) == 0) return false;
+    if (attrs->adaptive || attrs->norm != 0 || NumElements(x) == 0 || NumElements(out) == 0)
+      return false;
     for (size_t i = 0; i < attrs->space; ++i) {
       const Window w = At(i);
       const int64_t overhang = Overhang(i);
@@ -303,10 +306,14 @@ class DisjointOfShape {
 
 // --- Kernels -------------------------------------------------------------------------------------
 
+struct PoolSlots {
+  const char *x = "X", *out = "Out";
+};
+
 // Mask, if present: the index of each maximum, the first one of equal ones.
-absl::StatusOr<Kernel> Pool(OpKernel op, size_t space) {
-  const In x = op.in("X");
-  const Out out = op.out("Out");
+absl::StatusOr<Kernel> Pool(OpKernel op, size_t space, PoolSlots slots) {
+  const In x = op.in(slots.x);
+  const Out out = op.out(slots.out);
   const Out mask = op.spec().schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
   op.Supports(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
@@ -333,6 +340,10 @@ absl::StatusOr<Kernel> Pool(OpKernel op, size_t space) {
                        });
                        to[k] = largest;
                        if (places != nullptr) places[k] = static_cast<int32_t>(place_of_largest);
+                     } else if (attrs.norm != 0) {
+                       double sum = 0;
+                       window([&](int64_t i, int64_t) { sum += std::pow(from[i], attrs.norm); });
+                       to[k] = static_cast<T>(std::pow(sum, 1 / attrs.norm));
                      } else {
                        T sum = 0;
                        window([&](int64_t i, int64_t) { sum += from[i]; });
@@ -344,11 +355,11 @@ absl::StatusOr<Kernel> Pool(OpKernel op, size_t space) {
 
 // The gradient of a maximum goes to the element at its index in Mask or, without Mask, to the first
 // element that is equal to it.
-absl::StatusOr<Kernel> PoolGrad(OpKernel op, size_t space) {
+absl::StatusOr<Kernel> PoolGrad(OpKernel op, size_t space, PoolSlots slots) {
   const bool is_indexed = op.spec().schema->FindInput("Mask") != nullptr;
-  const In x = op.in("X"), dout = op.in("Out@GRAD");
-  const In out = is_indexed ? In() : op.in("Out"), mask = is_indexed ? op.in("Mask") : In();
-  const Out dx = op.out("X@GRAD");
+  const In x = op.in(slots.x), dout = op.in(absl::StrCat(slots.out, "@GRAD"));
+  const In out = is_indexed ? In() : op.in(slots.out), mask = is_indexed ? op.in("Mask") : In();
+  const Out dx = op.out(absl::StrCat(slots.x, "@GRAD"));
   op.Supports(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
   return op.Make(Floats(x), [=, of_shape = OfShape(MakeBackward), disjoint = DisjointOfShape()](
@@ -393,6 +404,14 @@ absl::StatusOr<Kernel> PoolGrad(OpKernel op, size_t space) {
     } else if (attrs.is_max) {
       const T* maxima = out.data<T>(ctx);
       add_to_maxima([=](int64_t k, int64_t i, int64_t) { return xs[i] == maxima[k]; });
+    } else if (attrs.norm != 0) {
+      const T* roots = out.data<T>(ctx);
+      pooling.ForEachWindow([&](int64_t k, auto window, int64_t) {
+        window([&](int64_t i, int64_t) {
+          const double ratio = static_cast<double>(xs[i]) / roots[k];
+          to[i] += static_cast<T>(douts[k] * std::pow(ratio, attrs.norm - 1));
+        });
+      });
     } else {
       pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
         const T part = douts[k] / divisor;
@@ -407,13 +426,17 @@ absl::StatusOr<Kernel> PoolGrad(OpKernel op, size_t space) {
 void AddPoolKernels(KernelTable* table) {
   for (const size_t space : {2, 3}) {
     const auto bind = [space](auto factory) {
-      return [=](const KernelSpec& spec) { return factory(spec, space); };
+      return [=](const KernelSpec& spec) { return factory(spec, space, PoolSlots()); };
     };
     const std::string plain = absl::StrCat("pool", space, "d");
     const std::string indexed = absl::StrCat("max_pool", space, "d_with_index");
     table->Add(plain, bind(Pool), bind(PoolGrad));
     table->Add(indexed, bind(Pool), bind(PoolGrad));
   }
+  constexpr PoolSlots kLowerCase = {"x", "out"};
+  table->Add(
+      "lp_pool2d", [=](OpKernel op) { return Pool(op, 2, kLowerCase); },
+      [=](OpKernel op) { return PoolGrad(op, 2, kLowerCase); });
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_CPU_POOL_ATTRS_H_
 #define WEFT_OPS_CPU_POOL_ATTRS_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -21,6 +22,8 @@ struct PoolAttrs {
   size_t space = 2;
   bool is_global = false, adaptive = false, channels_last = false;
   bool is_max = true;
+  // If not 0: the result is the root of that degree of the sum of the powers of that degree.
+  double norm = 0;
   // For means: elements of a window beyond the edge do not count.
   bool exclusive = true;
   std::vector<Window> windows;  // with their sizes; not for global and adaptive pooling
@@ -35,21 +38,28 @@ struct PoolAttrs {
     WEFT_ASSIGN_OR_RETURN(result.channels_last, ReadChannelsLast(attrs, space));
     if (attrs.Has("pooling_type")) {
       const std::string& type = attrs.String("pooling_type");
-      if (type != "max" && type != "avg") {
+      if (type == "lp" && attrs.Has("norm_type")) {
+        result.norm = attrs.Float("norm_type");
+        if (result.norm == 0) {
+          return absl::InvalidArgumentError("attribute norm_type: expected a number other than 0");
+        }
+      } else if (type != "max" && type != "avg") {
         return absl::InvalidArgumentError(
             absl::StrCat("attribute pooling_type: expected max or avg, found ", type));
       }
-      result.is_max = type == "max";
+      if (std::isinf(result.norm)) result.norm = 0;
+      result.is_max = type == "max" || (type == "lp" && result.norm == 0);
       // Paddle's kernels of these ops ignore attribute adaptive.
       if (spec.paddle_cpu_quirks && result.is_max) result.adaptive = false;
     }
-    if (result.adaptive && absl::c_count(attrs.Ints("ksize"), 1) == static_cast<int>(space)) {
+    const char* const size_attr = attrs.Has("kernel_size") ? "kernel_size" : "ksize";
+    if (result.adaptive && absl::c_count(attrs.Ints(size_attr), 1) == static_cast<int>(space)) {
       result.adaptive = false;
       result.is_global = true;  // one window over the whole image
     }
     if (result.is_global || result.adaptive) return result;
     WEFT_ASSIGN_OR_RETURN(result.windows, ReadWindows(attrs, space));
-    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ReadPositive(attrs, "ksize", space));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ReadPositive(attrs, size_attr, space));
     for (size_t i = 0; i < space; ++i) result.windows[i].size = sizes[i];
     return result;
   }

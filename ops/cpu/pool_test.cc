@@ -1,5 +1,7 @@
 // Pooling where Paddle's CPU kernels are not a reference.
 #include <array>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,44 @@ TEST(PoolTest, AdaptiveMaximaAreOfWindowsThatCoverTheImage) {
   // Paddle uses `ksize` as the size of a window.
   WEFT_ASSERT_OK_AND_ASSIGN(const Pooled paddles, Pool(attrs, /*quirks=*/true));
   EXPECT_THAT(paddles.out, ElementsAre(5, 5));
+}
+
+// The root of the sum of squares, with channels last, and the maximum, as Paddle 3.3.1 has them.
+TEST(PoolTest, NormsHaveTheirSlopes) {
+  const auto pool = [](float norm_type, bool channels_last) -> std::vector<std::vector<float>> {
+    const AttrValues attrs = {{"kernel_size", Ints{2, 2}},
+                              {"norm_type", norm_type},
+                              {"data_format", std::string(channels_last ? "NHWC" : "NCHW")}};
+    const Dims dims = channels_last ? Dims{1, 2, 3, 1} : Dims{1, 1, 2, 3};
+    const Tensor x = Floats(dims, {1, -5, 2, 5, 7, 3});
+    auto forward = RunOp("lp_pool2d", {{"x", {x}}}, attrs, {{"out", 1}});
+    WEFT_EXPECT_OK(forward.status());
+    if (!forward.ok()) return {};
+    const Tensor out = (*forward)["out"][0];
+    auto backward = RunOp("lp_pool2d_grad",
+                          {{"x", {x}}, {"out", {out}}, {"out@GRAD", {Floats(out.dims(), {1, 10})}}},
+                          attrs, {{"x@GRAD", 1}});
+    WEFT_EXPECT_OK(backward.status());
+    if (!backward.ok()) return {};
+    return {Values<float>(out), Values<float>((*backward)["x@GRAD"][0])};
+  };
+  const float first = std::sqrt(100.0F), second = std::sqrt(87.0F);
+  for (const bool channels_last : {false, true}) {
+    const auto norms = pool(2, channels_last);
+    ASSERT_EQ(norms.size(), 2u);
+    EXPECT_THAT(norms[0], Pointwise(FloatEq(), {first, second}));
+    EXPECT_THAT(norms[1],
+                Pointwise(FloatNear(1e-5F), {1 / first, -5 / first - 50 / second, 20 / second,
+                                             5 / first, 7 / first + 70 / second, 30 / second}));
+    const auto maxima = pool(std::numeric_limits<float>::infinity(), channels_last);
+    EXPECT_THAT(maxima, ElementsAre(ElementsAre(7, 7), ElementsAre(0, 0, 0, 0, 11, 0)));
+  }
+}
+
+TEST(PoolTest, ANormOfDegreeZeroIsAnError) {
+  EXPECT_THAT(RunOp("lp_pool2d", {{"x", {Floats({1, 1, 2, 2}, {1, 2, 3, 4})}}},
+                    {{"kernel_size", Ints{2, 2}}, {"norm_type", 0.0F}}, {{"out", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute norm_type")));
 }
 
 TEST(PoolTest, ChannelsMayComeLast) {

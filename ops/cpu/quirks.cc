@@ -1,5 +1,7 @@
 #include "ops/cpu/quirks.h"
 
+#include <string>
+
 #include "absl/container/flat_hash_map.h"
 
 namespace weft {
@@ -55,6 +57,18 @@ const Quirk kQuirks[] = {
     {"pool3d",
      [](const Op& op) { return IsTrue(op, "adaptive") && op.StringAttr("pooling_type") == "max"; },
      "ignores adaptive"},
+    {"put_along_axis_grad",
+     [](const Op& op) {
+       const std::string reduce = op.StringAttr("Reduce").value_or("assign");
+       return (reduce == "amin" || reduce == "amax") && !op.BoolAttr("Include_self").value_or(true);
+     },
+     "counts an equal element of Input that does not count"},
+    {"put_along_axis_grad",
+     [](const Op& op) {
+       const std::string reduce = op.StringAttr("Reduce").value_or("assign");
+       return reduce == "mul" || reduce == "multiply";
+     },
+     "is not a number where an element is 0"},
     {"reduce_prod_grad", Always, "is not a number where an element is 0"},
     {"roi_align", Always, "is not a number in regions without extent"},
     {"roi_align_grad", [](const Op& op) { return IsTrue(op, "aligned"); },

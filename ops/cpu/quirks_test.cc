@@ -43,5 +43,19 @@ TEST(QuirksTest, AttributesRuleQuirksOut) {
               ElementsAre("op 0 (cast): cuts digits off"));
 }
 
+TEST(QuirksTest, PutValuesAreReducedInOtherWays) {
+  const auto quirks = [](const std::string& attrs) {
+    return Quirks("Value@GRAD=[g] = put_along_axis_grad(Index=[i], Result@GRAD=[d]) {" + attrs +
+                  "}\n");
+  };
+  EXPECT_THAT(quirks("Reduce=\"amin\", Include_self=false"),
+              ElementsAre("op 0 (put_along_axis_grad): counts an equal element of Input that does "
+                          "not count"));
+  EXPECT_THAT(quirks("Reduce=\"mul\", Include_self=true"),
+              ElementsAre("op 0 (put_along_axis_grad): is not a number where an element is 0"));
+  EXPECT_THAT(quirks("Reduce=\"amin\", Include_self=true"), IsEmpty());
+  EXPECT_THAT(quirks("Reduce=\"mean\", Include_self=false"), IsEmpty());
+}
+
 }  // namespace
 }  // namespace weft

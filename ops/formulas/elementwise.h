@@ -132,6 +132,14 @@ struct Pow {
   WEFT_HOST_DEVICE static T Dy(T x, T y, T dout) { return dout * std::log(x) * std::pow(x, y); }
 };
 
+// 0 for a negative X, 1 for a positive one, and Y for 0; 0 for NaN.
+template <typename T>
+struct Heaviside : Total<T> {
+  WEFT_HOST_DEVICE T operator()(T x, T y) const { return x == 0 ? y : x > 0 ? T(1) : T(0); }
+  WEFT_HOST_DEVICE static T Dx(T, T, T) { return 0; }
+  WEFT_HOST_DEVICE static T Dy(T x, T, T dout) { return x == 0 ? dout : T(0); }
+};
+
 // Rounds down.
 template <typename T>
 struct FloorDiv {

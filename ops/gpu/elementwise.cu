@@ -239,6 +239,7 @@ void AddGpuElementwiseKernels(KernelTable* table) {
   table->Add("elementwise_min", Forward<formulas::Min, FloatsAndInts>, Backward<formulas::Min>);
   table->Add("elementwise_fmax", Forward<formulas::FMax>, Backward<formulas::FMax>);
   table->Add("elementwise_fmin", Forward<formulas::FMin>, Backward<formulas::FMin>);
+  table->Add("elementwise_heaviside", Forward<formulas::Heaviside>, Backward<formulas::Heaviside>);
   table->Add("elementwise_mod", Forward<Mod, FloatsAndInts>);
   table->Add("elementwise_floordiv", Forward<FloorDiv, FloatsAndInts>);
   table->Add("grad_add", Forward<formulas::Add, FloatsAndInts>);

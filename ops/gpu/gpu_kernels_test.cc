@@ -78,9 +78,9 @@ std::vector<OpCase> ActivationCases() {
 std::vector<OpCase> ArithmeticCases() {
   std::vector<OpCase> cases;
   const Tensor x = Positive({5, 37}, 30), y = Positive({37}, 31), out = Positive({5, 37}, 32);
-  for (const char* type :
-       {"elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_pow",
-        "elementwise_max", "elementwise_min", "elementwise_fmax", "elementwise_fmin"}) {
+  for (const char* type : {"elementwise_sub", "elementwise_mul", "elementwise_div",
+                           "elementwise_pow", "elementwise_max", "elementwise_min",
+                           "elementwise_fmax", "elementwise_fmin", "elementwise_heaviside"}) {
     cases.push_back({type, {{"X", {x}}, {"Y", {y}}}, {}, {"Out"}});
     OpCase grad = {std::string(type) + "_grad",
                    {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {NumbersWithoutPattern({5, 37}, 33)}}},

@@ -89,6 +89,8 @@ const std::vector<std::string>& GpuOpTypes() {
       "elementwise_fmax_grad",
       "elementwise_fmin",
       "elementwise_fmin_grad",
+      "elementwise_heaviside",
+      "elementwise_heaviside_grad",
       "elementwise_max",
       "elementwise_max_grad",
       "elementwise_min",

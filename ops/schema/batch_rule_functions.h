@@ -34,6 +34,9 @@ BatchRun Along(absl::string_view slot, const char* attr, const char* flatten = n
 // Works along the last dimensions, so many.
 BatchRun NotLast(absl::string_view slot, int num_dims = 1);
 
+// Cuts X along its first or last axis, in overlapping parts along a new one.
+void Frame(BatchContext& context);
+
 // Takes the input apart along the axis, into outputs without that dimension.
 BatchRun Apart(absl::string_view slot);
 
@@ -80,6 +83,9 @@ void Reshape(BatchContext& context);
 void Transpose(BatchContext& context);
 // `adds`: a new dimension, at the axis.
 BatchRun Joined(bool adds);
+// Lists of numbers X, one of which is the size of the batch, joined to a list of sizes. False, and
+// nothing set, for other inputs.
+bool JoinSizes(BatchContext& context);
 void Slice(BatchContext& context);
 void SetValue(BatchContext& context);
 void Expand(BatchContext& context);
@@ -139,6 +145,8 @@ void Dropout(BatchContext& context);
 BatchRun Draw(BatchRun shape);
 // Draws by the values of its inputs, as `rule` says.
 BatchRun DrawBy(BatchRun rule);
+// The places of its windows are drawn, unless an attribute gives them.
+void FractionalPool(BatchContext& context);
 void RandomizedRelu(BatchContext& context);
 void Seed(BatchContext& context);
 

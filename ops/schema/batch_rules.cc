@@ -4,6 +4,7 @@
 
 #include "ops/schema/algebra.h"
 #include "ops/schema/batch_context.h"
+#include "ops/schema/batch_rule_functions.h"
 
 namespace weft {
 namespace {
@@ -241,6 +242,7 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   if (!attrs.ok()) return out;
   std::vector<BatchRelation> seen(inputs.begin(), inputs.end());
   BatchContext context(op, *schema, *attrs, types, seen, has_no_negative_sizes, &out);
+  if (algebra == Algebra::kConcat && batch_rules::JoinSizes(context)) return out;
   if (has_own_rule) {
     rule->run(context);
   } else {
@@ -248,6 +250,15 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
           rule == nullptr ? nullptr : rule->run, schema->Has(Trait::kElementwise), &context, &seen);
   }
   return out;
+}
+
+bool IsLinearInAllInputs(const Op& op, const OpSchema* schema) {
+  if (schema == nullptr) return false;
+  const BatchRule* rule = FindBatchRule(op.type());
+  if (rule != nullptr) return rule->powers == Powers::kTogether;
+  const Algebra algebra = AlgebraOf(op, schema);
+  return algebra == Algebra::kSum || algebra == Algebra::kAdd || algebra == Algebra::kSubtract ||
+         schema->Has(Trait::kLinear);
 }
 
 absl::string_view TimeMajorSlot(absl::string_view op_type) {

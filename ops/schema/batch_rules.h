@@ -43,6 +43,10 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
                             absl::Span<const BatchRelation> inputs,
                             bool has_no_negative_sizes = false);
 
+// Whether the outputs of an op are linear in all of its inputs together, so that its gradient op
+// reads the shapes of values only.
+bool IsLinearInAllInputs(const Op& op, const OpSchema* schema);
+
 // The input slot of an op whose rule depends on has_no_negative_sizes; empty: it does not.
 absl::string_view OpenSizeSlot(absl::string_view op_type);
 

@@ -125,6 +125,24 @@ TEST(BatchRulesTest, PartialMeansAndSumsAreLinear) {
   });
 }
 
+// Of a shape that Paddle joins from those of two tensors, for broadcasting.
+TEST(BatchRulesTest, SizesJoinToAShape) {
+  const std::string vars =
+      "var h : int64[2]\nvar r : int64[1]\nvar i : int64[1]\nvar o : int64[2]\nvar o3 : int64[3]\n"
+      "var r2 : fp32[1]\nvar i2 : fp32[1]\nvar o2 : fp32[2]\nvar r3 : int64[-1]\nvar k : int64[-1]";
+  Check({
+      {vars, "Out=[o] = concat(X=[r, i]) {axis=0}", BatchRelation::Shape(0)},
+      {vars, "Out=[o] = concat(X=[i, r]) {axis=0}", BatchRelation::Shape(1)},
+      {vars, "Out=[o3] = concat(X=[i, h]) {axis=0}", BatchRelation::Shape(1)},
+      {vars, "Out=[o3] = concat(X=[h, r]) {axis=0}", kUnrelated},
+      {vars, "Out=[o3] = concat(X=[h, r, i]) {axis=0}", kUnrelated},
+      {vars, "Out=[o] = concat(X=[r, r]) {axis=0}", kSize},
+      // Where the size stands is unknown, or the numbers are no sizes.
+      {vars, "Out=[o] = concat(X=[k, r]) {axis=0}", kUnrelated},
+      {vars, "Out=[o2] = concat(X=[r2, i2]) {axis=0}", kUnrelated},
+  });
+}
+
 TEST(BatchRulesTest, PowersFollowSizesOfTheBatch) {
   const std::string vars =
       "var b : fp32[-1, 4]\nvar h : int32[2]\nvar r : int32[1]\nvar r2 : fp32[1]\n"
@@ -748,6 +766,19 @@ TEST(BatchRulesTest, DrawsByValuesHaveTheirShares) {
   });
   EXPECT_EQ(Apply(vars, "Out=[y] = bernoulli(X=[b])").effect, BatchEffect::kDraws);
   EXPECT_EQ(Apply(vars, "Out=[z] = bernoulli(X=[w])").effect, BatchEffect::kDraws);
+  EXPECT_EQ(Apply("var b : fp32[-1, 8]\nvar y : fp32[-1, 4, 3]",
+                  "Out=[y] = frame(X=[b]) {axis=-1, frame_length=4, hop_length=2}")
+                .relations[0],
+            kRows);
+  const std::string images =
+      "var b : fp32[-1, 2, 8, 8]\nvar y : fp32[-1, 2, 3, 3]\n"
+      "var i : int32[-1, 2, 3, 3]";
+  const std::string pool =
+      "mask=[i], out=[y] = fractional_max_pool2d(x=[b]) "
+      "{output_size=ints[3, 3], random_u=";
+  EXPECT_EQ(Apply(images, pool + "0.25}").effect, BatchEffect::kNone);
+  EXPECT_EQ(Apply(images, pool + "0.25}").relations[1], kRows);
+  EXPECT_EQ(Apply(images, pool + "0.0}").effect, BatchEffect::kDraws);
   const std::string rrelu = "Noise=[y], Out=[y] = rrelu(X=[b])";
   EXPECT_EQ(Apply(vars, rrelu + " {is_test=true}").effect, BatchEffect::kNone);
   EXPECT_EQ(Apply(vars, rrelu + " {is_test=true}").relations[0], kRows);

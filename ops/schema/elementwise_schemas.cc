@@ -58,14 +58,14 @@ OpSchema Arithmetic(OpSchema schema) {
 }
 
 // It sums the gradient over dimensions along which X or Y was repeated, so it is not elementwise.
-OpSchema ArithmeticGrad(OpSchema schema) {
+OpSchema BinaryGrad(OpSchema schema) {
   return std::move(schema)
       .In("Out@GRAD, X, Y")
       .Out("X@GRAD?, Y@GRAD?")
-      .Attr("axis", -1)
       .With(Trait::kBroadcasts)
       .Infer(InOrder({SameDType("X", "Y"), IfKnown("X", "Y", CheckResultGrad), GradsLikeInputs()}));
 }
+OpSchema ArithmeticGrad(OpSchema schema) { return BinaryGrad(std::move(schema)).Attr("axis", -1); }
 
 absl::Status InferAllClose(InferContext& context) {
   context.SetOutput("Out", {DType::kBool, {}});
@@ -145,6 +145,9 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
         "elementwise_floordiv", "grad_add"}) {
     schemas->Add(Arithmetic(OpSchema(type)));
   }
+  // It aligns at the right, without an attribute.
+  schemas->Add(Binary(OpSchema("elementwise_heaviside"), Result()).With(Trait::kBroadcasts));
+  schemas->Add(BinaryGrad(OpSchema("elementwise_heaviside_grad")));
   schemas->Add(OpSchema("minus", "X, Y -> Out").Infer(InOrder({SameType("X", "Y"), Result()})));
 
   for (const char* type :

@@ -127,6 +127,12 @@ BatchRun DrawBy(BatchRun rule) {
   });
 }
 
+void FractionalPool(BatchContext& c) {
+  if (c.attrs().Float("random_u") == 0) return DrawBy(Rows({"x"}))(c);
+  if (c.OthersAreSame({})) return c.SetAll(BatchRelation::Replicated());
+  Rows({"x"})(c);
+}
+
 // Slopes are drawn in training.
 void RandomizedRelu(BatchContext& c) {
   if (c.attrs().Bool("is_test")) return ShareElementwise(c);

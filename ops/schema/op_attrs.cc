@@ -111,11 +111,22 @@ class Converter {
   template <typename T>
   absl::optional<AttrValue> Integers() const {
     if (attr_.type() == pb::INTS) return Copy<T>(attr_.ints());
+    if (attr_.type() == pb::SCALARS) return IntegersOfScalars<T>();
     if (attr_.type() != pb::LONGS) return absl::nullopt;
     for (int64_t value : attr_.longs()) {
       if (!Fits<T>(value)) return absl::nullopt;
     }
     return Copy<T>(attr_.longs());
+  }
+
+  template <typename T>
+  absl::optional<AttrValue> IntegersOfScalars() const {
+    std::vector<T> values;
+    for (const pb::Scalar& scalar : attr_.scalars()) {
+      if (scalar.type() != pb::Scalar::LONG || !Fits<T>(scalar.i())) return absl::nullopt;
+      values.push_back(static_cast<T>(scalar.i()));
+    }
+    return AttrValue(std::move(values));
   }
 
   template <typename T, typename Repeated>

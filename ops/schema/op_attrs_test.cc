@@ -98,6 +98,23 @@ TEST(OpAttrsTest, ScalarsKeepTheirTypes) {
                                         HasSubstr("attribute values: expected SCALARS")));
 }
 
+// Paddle 3 writes the sizes of a pooling as either.
+TEST(OpAttrsTest, ScalarsThatAreIntegersMayBeAListOfThem) {
+  const OpSchema schema = OpSchema("op").Attr("sizes", std::vector<int32_t>{});
+  const auto decode = [&](const std::vector<Scalar>& values) {
+    pb::ProgramDesc desc = testing::ProgramBuilder().Op("op", {}, {}).desc();
+    *desc.mutable_blocks(0)->mutable_ops(0)->add_attrs() = MakeAttr("sizes", values);
+    const Program program = *Program::FromProto(desc);
+    return OpAttrs::Decode(program.op(program.block(0).ops()[0]), schema);
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(const OpAttrs attrs, decode({int64_t{2}, int64_t{3}}));
+  EXPECT_THAT(attrs.Ints("sizes"), ElementsAre(2, 3));
+  EXPECT_THAT(decode({int64_t{2}, 0.5}), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                  HasSubstr("attribute sizes: expected INTS")));
+  EXPECT_THAT(decode({int64_t{1} << 40}), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                   HasSubstr("attribute sizes: expected INTS")));
+}
+
 TEST(OpAttrsTest, LastOfRepeatedAttributesCounts) {
   WEFT_ASSERT_OK_AND_ASSIGN(const OpAttrs attrs, Decode({MakeAttr("int", 1), MakeAttr("int", 2)}));
   EXPECT_EQ(attrs.Int("int"), 2);

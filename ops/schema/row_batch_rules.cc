@@ -55,6 +55,15 @@ BatchRun NotLast(absl::string_view slot, int num_dims) {
   };
 }
 
+void Frame(BatchContext& c) {
+  const BatchRelation x = c.In("X");
+  const absl::optional<Dims> dims = c.InDims("X");
+  if (!x.IsSharded() || !dims.has_value()) return;
+  const bool first = c.attrs().Int("axis") == 0;
+  if (x.axis == (first ? 0 : static_cast<int>(dims->size()) - 1)) return;
+  c.SetAll(BatchRelation::Sharded(x.axis + (first ? 1 : 0)));
+}
+
 BatchRun Apart(absl::string_view slot) {
   return [=](BatchContext& c) {
     const BatchRelation in = c.In(slot);

@@ -147,6 +147,29 @@ BatchRun Joined(bool adds) {
   };
 }
 
+bool JoinSizes(BatchContext& c) {
+  const absl::Span<const BatchRelation> sizes = c.AllIn("X");
+  if (!c.IsNoFloatOut() || !c.OthersAreSame({"X"})) return false;
+  const size_t first = sizes.data() - c.inputs().data();
+  int64_t before = 0;
+  int batch = -1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const absl::optional<Dims> dims = c.DimsOfInput(first + i);
+    if (!dims.has_value() || dims->size() != 1 || (*dims)[0] < 0) return false;
+    const bool is_batch = sizes[i] == BatchRelation::Replicated(-1) && (*dims)[0] == 1;
+    if (is_batch || sizes[i].kind == BatchRelation::Kind::kShape) {
+      if (batch >= 0) return false;
+      batch = static_cast<int>(before) + sizes[i].axis;
+    } else if (!sizes[i].IsSame()) {
+      return false;
+    }
+    before += (*dims)[0];
+  }
+  if (batch < 0) return false;
+  c.SetAll(BatchRelation::Shape(batch));
+  return true;
+}
+
 void Slice(BatchContext& c) {
   const BatchRelation in = c.In("Input");
   const Slices slices(c);

@@ -171,14 +171,15 @@ void AddConv(OpSchemaTable* schemas, const char* type, ConvKind kind, size_t spa
 }
 
 // The dims of an image, whose spatial dimensions begin at `first`, after pooling.
-absl::StatusOr<Dims> PooledDims(const InferContext& context, Dims dims, size_t first,
-                                size_t space) {
+absl::StatusOr<Dims> PooledDims(const InferContext& context, const char* slot, Dims dims,
+                                size_t first, size_t space) {
   const OpAttrs& attrs = context.attrs();
   if (attrs.Bool("global_pooling")) {
     std::fill_n(dims.begin() + first, space, 1);
     return dims;
   }
-  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ksize, ReadPositive(attrs, "ksize", space));
+  const char* const size_attr = attrs.Has("kernel_size") ? "kernel_size" : "ksize";
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ksize, ReadPositive(attrs, size_attr, space));
   if (attrs.Bool("adaptive")) {
     std::copy(ksize.begin(), ksize.end(), dims.begin() + first);
     return dims;
@@ -186,35 +187,37 @@ absl::StatusOr<Dims> PooledDims(const InferContext& context, Dims dims, size_t f
   WEFT_ASSIGN_OR_RETURN(std::vector<Window> windows, ReadWindows(attrs, space));
   for (size_t i = 0; i < space; ++i) windows[i].size = ksize[i];
   const bool rounds_up = attrs.Has("ceil_mode") && attrs.Bool("ceil_mode");
-  WEFT_RETURN_IF_ERROR(SetPositions(context, "X", first, windows,
+  WEFT_RETURN_IF_ERROR(SetPositions(context, slot, first, windows,
                                     rounds_up ? Rounding::kUp : Rounding::kDown, &dims));
   return dims;
 }
 
 // Also checks the inputs of the gradient op.
-OpSchema::InferFn InferPool(size_t space) {
+OpSchema::InferFn InferPool(size_t space, const char* x_slot, const std::string& out_slot) {
   return [=](InferContext& context) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const bool channels_last, ReadChannelsLast(context.attrs(), space));
-    WEFT_ASSIGN_OR_RETURN(const TensorType* x, Image(context, "X", space));
-    if (x == nullptr) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const TensorType* x, Image(context, x_slot, space));
+    if (x == nullptr || HasAttrInput(context)) return absl::OkStatus();
     TensorType out = *x;
-    WEFT_ASSIGN_OR_RETURN(out.dims, PooledDims(context, x->dims, FirstSpace(channels_last), space));
-    for (const char* slot : {"Mask", "Out", "Out@GRAD"}) {
+    WEFT_ASSIGN_OR_RETURN(out.dims,
+                          PooledDims(context, x_slot, x->dims, FirstSpace(channels_last), space));
+    for (const std::string& slot : {std::string("Mask"), out_slot, out_slot + "@GRAD"}) {
       const TensorType* type = context.Input(slot);
       if (type == nullptr) continue;
       // Paddle's adaptive_pool2d declares Mask with the element type of X.
-      const bool is_mask = absl::string_view(slot) == "Mask";
+      const bool is_mask = slot == "Mask";
       if (is_mask ? DimsFit(type->dims, out.dims) : Fits(*type, out)) continue;
-      return context.InputError(slot, absl::StrCat(ToString(out), " that X is pooled to"));
+      return context.InputError(slot,
+                                absl::StrCat(ToString(out), " that ", x_slot, " is pooled to"));
     }
-    context.SetOutput("Out", out);
+    context.SetOutput(out_slot, out);
     context.SetOutput("Mask", {DType::kInt32, out.dims});
     return absl::OkStatus();
   };
 }
 
 void AddPool(OpSchemaTable* schemas, OpSchema op, const char* grad_reads, size_t space) {
-  std::move(op).With(Trait::kRowSplittable).Infer(InferPool(space));
+  std::move(op).With(Trait::kRowSplittable).Infer(InferPool(space, "X", "Out"));
   schemas->Add(GradSchema(op, op.type() + "_grad",
                           {{grad_reads, "X"}, {"Out"}, {"X"}, /*optional=*/false},
                           InOrder({op.infer(), GradsLikeInputs()}))
@@ -247,6 +250,35 @@ OpSchema IndexedPool(const char* type, size_t space) {
       .Attr("strides", Ints(space, 1));
 }
 
+// The root of degree norm_type of the sum of the powers of that degree. Its slots are in lower
+// case, as Paddle 3 writes them; kernel_size is a list of integers there, or of scalars.
+void AddNormPool(OpSchemaTable* schemas) {
+  OpSchema op = OpSchema("lp_pool2d",
+                         "KernelSizeTensor{kernel_size}, KernelSizeTensorList*{kernel_size}, "
+                         "x -> out")
+                    .Attr("adaptive", false)
+                    .Attr("ceil_mode", false)
+                    .Attr("data_format", DataFormat(2))
+                    .Attr("exclusive", true)
+                    .Attr("global_pooling", false)
+                    .RequiredAttr("kernel_size", Ints{})
+                    .Attr("norm_type", 0.0f)
+                    .Attr("padding_algorithm", "EXPLICIT")
+                    .Attr("paddings", Ints(2, 0))
+                    .Attr("pooling_type", "lp")
+                    .Attr("strides", Ints(2, 1))
+                    .With(Trait::kRowSplittable)
+                    .Infer(InferPool(2, "x", "out"));
+  schemas->Add(GradSchema(op, "lp_pool2d_grad",
+                          {{"KernelSizeTensor", "KernelSizeTensorList", "out", "x"},
+                           {"out"},
+                           {"x"},
+                           /*optional=*/false},
+                          InOrder({op.infer(), GradsLikeInputs()}))
+                   .With(Trait::kRowSplittable));
+  schemas->Add(std::move(op));
+}
+
 }  // namespace
 
 void AddWindowSchemas(OpSchemaTable* schemas) {
@@ -258,6 +290,7 @@ void AddWindowSchemas(OpSchemaTable* schemas) {
   AddConv(schemas, "conv3d_transpose", ConvKind::kTransposed, 3);
   AddPool(schemas, Pool("pool2d", 2), "Out", 2);
   AddPool(schemas, Pool("pool3d", 3), "Out", 3);
+  AddNormPool(schemas);
   AddPool(schemas, IndexedPool("max_pool2d_with_index", 2), "Mask", 2);
   AddPool(schemas, IndexedPool("max_pool3d_with_index", 3), "Mask", 3);
 }

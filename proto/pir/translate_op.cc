@@ -68,6 +68,15 @@ absl::Status Translator::Translate(uint32_t i, const OpRule& rule) {
     WEFT_RETURN_IF_ERROR(AddResult(i, r, &rule, rule.results[r].slot));
   }
   if (rule.pir == "1.rnn") SetTypesOfRnn(i, rule);
+  // Paddle declares both as fp32.
+  if (rule.pir == "1.unique") {
+    WEFT_ASSIGN_OR_RETURN(const auto x, vars_.TypeOf(operands(i)[0].value));
+    SetType(op(i).first_result + rule.FindResult("out"), x->dtype);
+    const Attribute* const dtype = FindAttribute("dtype", attributes_);
+    const bool is_short = dtype != nullptr && absl::StrContains(dtype->data, "int32");
+    SetType(op(i).first_result + rule.FindResult("inverse"),
+            is_short ? pb::VarType::INT32 : pb::VarType::INT64);
+  }
   if (rule.pir == "1.auc") SetType(op(i).first_result, pb::VarType::FP64);
   return rule.has_xshape ? AddXShape(i) : absl::OkStatus();
 }

@@ -99,12 +99,32 @@ def assign_items(h):
     return g
 
 
+def put_reduced(h):
+    """Two values in the place of one element."""
+    order = paddle.argsort(h, axis=1)
+    indices = paddle.concat([order[:, :2], order[:, :1]], 1)
+    out = h
+    for reduce in ["mul", "mean", "amin", "amax"]:
+        out = out + paddle.put_along_axis(h, indices, h[:, :3] * 2 + 0.5, 1, reduce,
+                                          broadcast=False)
+    for reduce in ["add", "multiply", "mean", "amin", "amax"]:
+        out = out + paddle.put_along_axis(h, indices, h[:, 3:6] * 2 + 0.5, 1, reduce,
+                                          include_self=False, broadcast=False)
+    return out * 0.05
+
+
 def two_indices(h):
     return h * paddle.mean(h[constant([0, 2], "int64"), constant([1, 3], "int64")])
 
 
 def classes(h):
     return paddle.argmax(h, 1)
+
+
+def occurrences(h):
+    """How often the class of each row occurs."""
+    _, places, counts = paddle.unique(classes(h), return_inverse=True, return_counts=True)
+    return times(h, paddle.unsqueeze(paddle.gather(counts, places), 1))
 
 
 def segments():
@@ -190,6 +210,10 @@ MODELS = {
                   F.hardtanh, F.celu, F.thresholded_relu, F.hardshrink),
     "acts2": blend(paddle.stanh, lambda h: paddle.erfinv(paddle.tanh(h) * 0.5),
                    lambda h: paddle.logit(F.sigmoid(h))),
+    "bessel": blend(paddle.i0, paddle.i0e, paddle.i1, paddle.i1e),
+    "polygamma": blend(lambda h: paddle.polygamma(h * h + 0.5, 1),
+                       lambda h: paddle.polygamma(h / (h * h + 1) * 0.6 - 1.5, 2),
+                       lambda h: paddle.polygamma(h * h + 2, 4)),
     "nonfinite": lambda h: times(h, paddle.isfinite(h)) + times(h, paddle.isnan(h)) +
                  times(h, paddle.isinf(h)),
     # Of two or three.
@@ -206,6 +230,8 @@ MODELS = {
     "remainder": lambda h: paddle.remainder(h, full(0.3)) +
                  paddle.remainder(h + 3, h * 0.1 + 0.5) + paddle.remainder(full(-2.5), h + 2),
     "fmin": lambda h: paddle.fmin(h, h * h) + paddle.fmax(h, h * 2) + paddle.atan2(h, h + 2),
+    "signs": lambda h: paddle.copysign(h, h[:1] - 0.1) +
+             paddle.heaviside(F.relu(h), h[:, :1] * 0.5),
     "pow_t": lambda h: paddle.pow(h * h + 1, h * 0.1),
     "lerp": lambda h: paddle.lerp(h, h * h, full(0.3)),
     "dist": lambda h: h * paddle.dist(h, h * h, 2),
@@ -267,6 +293,11 @@ MODELS = {
     "two_indices": two_indices,
     "segments": lambda h: h * (paddle.max(paddle.geometric.segment_sum(h, segments())) +
                                paddle.min(paddle.geometric.segment_mean(h, segments()))),
+    "unique": occurrences,
+    "multiplex": lambda h: paddle.multiplex(
+        [h, h * h, h * 0.5], paddle.unsqueeze(paddle.cast(classes(h) % 3, "int32"), 1)),
+    "frames": lambda h: flat(paddle.signal.frame(h, 4, 2)) + columns(lambda g: paddle.reshape(
+        paddle.signal.frame(g, 3, 2, axis=0), [9, -1]))(h)[:, :1],
     "bincount": lambda h: times(h, paddle.bincount(classes(h), minlength=8)),
     "shard_index": lambda h: times(h, paddle.shard_index(
         paddle.unsqueeze(classes(h), 1), 8, 2, 0)),
@@ -279,6 +310,9 @@ MODELS = {
         h, paddle.argsort(h, axis=1)[:, :2], h[:, :2] * 2, axis=1, broadcast=False),
     "put_add": lambda h: paddle.put_along_axis(
         h, paddle.argsort(h, axis=1)[:, :2], h[:, :2] * 2, axis=1, reduce="add", broadcast=False),
+    "put_broadcast": lambda h: paddle.put_along_axis(
+        h, paddle.argsort(h, axis=1)[:, :2], h[:, 2:3] * 2, axis=1, reduce="add"),
+    "put_reduced": put_reduced,
     "scatter": columns(lambda h: paddle.scatter(h, constant([1, 4], "int64"), h[:2] * 3)),
     "scatter_add": columns(lambda h: paddle.scatter(
         h, constant([1, 1], "int64"), h[:2] * 3, overwrite=False)),
@@ -340,6 +374,7 @@ MODELS = {
     "spectral": lambda h: paddle.matmul(h, nn.SpectralNorm([8, 8], power_iters=2)(
         parameter(8, 8))),
     "determinant": lambda h: h * paddle.linalg.det(parameter(3, 3)),
+    "slogdet": lambda h: h * paddle.sum(paddle.linalg.slogdet(parameter(3, 3))),
     "cholesky": lambda h: paddle.matmul(h, paddle.linalg.cholesky(positive(parameter(8, 8)))),
     "solve": lambda h: columns(lambda g: paddle.linalg.solve(
         paddle.eye(8) * 2 + parameter(8, 8) * 0.1, g))(h) + columns(
@@ -380,6 +415,12 @@ MODELS = {
     "adaptive": lambda h: flat(F.adaptive_max_pool2d(image(h), 1)) +
                 flat(F.adaptive_avg_pool2d(image(h), 1)),
     "pool3d": lambda h: flat(F.max_pool3d(volume(h), 2)),
+    "norm_pool": lambda h: flat(F.lp_pool2d(image(h), 2, 2)) + flat(
+        F.lp_pool2d(image(h * h + 0.1), 3, 2)) + flat(F.lp_pool2d(image(h), float("inf"), 2)),
+    "fractional_pool": lambda h: flat(F.fractional_max_pool2d(
+        h.reshape([-1, 1, 2, 4]), [1, 2], random_u=0.3)) + flat(F.fractional_max_pool2d(
+            h.reshape([-1, 1, 1, 8]), [1, 2], [1, 3], random_u=0.7)) + flat(
+                F.fractional_max_pool3d(h.reshape([-1, 1, 1, 2, 4]), [1, 1, 2], random_u=0.4)),
     "maxout": lambda h: F.maxout(h.reshape([-1, 4, 2, 1]), 2, 1).reshape([-1, 4]),
     "lrn": lambda h: flat(F.local_response_norm(channels(h), 3)),
     "temporal": lambda h: flat(F.temporal_shift(channels(h), 2, 0.25)),

@@ -19,6 +19,7 @@
 #include "ops/schema/device_ops.h"
 #include "ops/schema/op_kinds.h"
 #include "proto/op_role.h"
+#include "transpiler/verify/loss_advice.h"
 #include "transpiler/verify/startup_values.h"
 
 namespace weft {
@@ -83,9 +84,10 @@ class BatchChecker {
       if (!states.empty()) continue;
       if (IsTold(value.cause, loss)) continue;
       reported_.insert(value.cause);
-      report_.Add("W701", value.cause, main_.name(loss),
-                  absl::StrCat("loss ", main_.name(loss), " is no mean and no sum over the batch",
-                               Because(main_, flow_, value.cause), AdviceForLoss(var)));
+      report_.Add(
+          "W701", value.cause, main_.name(loss),
+          absl::StrCat("loss ", main_.name(loss), " is no mean and no sum over the batch",
+                       Because(main_, flow_, value.cause), AdviceForLoss(var, value.cause)));
     }
   }
 
@@ -295,9 +297,12 @@ class BatchChecker {
 
   // --- Options of transpile that would mend what a finding is about; empty: none ---------------
 
-  std::string AdviceForLoss(VarId loss) const {
+  // Of a loss that none would mend, what else does.
+  std::string AdviceForLoss(VarId loss, OpId cause) const {
     const BatchFlow* const flow = mended_.WithExactLoss();
-    if (flow == nullptr || !IsMeanOrSum(flow->AtEnd(loss).relation)) return "";
+    if (flow == nullptr || !IsMeanOrSum(flow->AtEnd(loss).relation)) {
+      return LossAdvice(main_, flow_, cause);
+    }
     return "; transpile --exact_loss makes it that of one device";
   }
 

@@ -1,6 +1,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
@@ -186,6 +187,68 @@ TEST(BatchLinesTest, OptionsThatMendSomethingAreNamed) {
                           branch,
                       kMean, kReduces, "", block),
               Contains(AllOf(StartsWith("warning: W706"), Not(HasSubstr("--exact_loss")))));
+}
+
+// Where none does, the message says what else the user can do.
+TEST(BatchLinesTest, OtherLossesHaveANextStep) {
+  const auto advice = [](const std::string& ops, const std::string& loss = kMean) {
+    for (const std::string& line : LinesOf(ops, loss)) {
+      if (absl::StartsWith(line, "warning: W701")) return line.substr(line.find("; "));
+    }
+    return std::string("no line");
+  };
+  EXPECT_EQ(advice("    Out=[y] = softmax(X=[y]) {axis=0}\n"),
+            "; if softmax compares samples, gather those of all ranks before it (c_allgather, and "
+            "c_reducescatter of their gradient) or accept the difference; if each rank is fed the "
+            "whole of an input, say so by --feed_layout");
+  EXPECT_EQ(advice("    Out=[y] = of_another_library(X=[y])\n"),
+            "; the verifier does not know of_another_library: if it computes each sample alone, "
+            "nothing is wrong, else write it with ops of docs/ops.md, or accept the difference");
+  EXPECT_EQ(advice("",
+                   "    Out=[loss] = reduce_max(X=[y]) role=forward|loss {dim=ints[0, 1], "
+                   "keep_dim=false, reduce_all=true}\n"),
+            "; take a mean over the samples instead, or accept the difference");
+  // Of a sum that has a gradient: it would have to be summed over the ranks, too.
+  EXPECT_EQ(advice("    var q : fp32[1]\n    var m@GRAD : fp32[1]\n"
+                   "    Out=[m] = reduce_sum(X=[y]) {dim=ints[0, 1], keep_dim=false, "
+                   "reduce_all=true}\n    Out=[q] = square(X=[m])\n"
+                   "    Out=[m@GRAD] = assign(X=[lr])\n",
+                   "    Out=[loss] = scale(X=[q]) role=forward|loss {scale=2.0}\n"),
+            "; let only sums, means and factors follow a mean or sum over the batch, or accept the "
+            "difference");
+}
+
+// As Paddle 3 broadcasts indices and values to the rows of what they are put into.
+TEST(BatchLinesTest, ValuesPutIntoRowsByComputedShapesAreSamples) {
+  const std::string put =
+      "    var i : int64[-1, 1] need_check_feed\n    var sizes : int64[2]\n"
+      "    var rows : int64[1]\n    var columns : int64[1]\n    var both : int64[2]\n"
+      "    var places : int64[-1, -1]\n    var values : fp32[-1, -1]\n"
+      "    Out=[sizes] = shape(Input=[y])\n"
+      "    Out=[rows] = slice(Input=[sizes]) {axes=ints[0], starts=ints[0], ends=ints[1]}\n"
+      "    Out=[sizes] = shape(Input=[i])\n"
+      "    Out=[columns] = slice(Input=[sizes]) {axes=ints[0], starts=ints[1], ends=ints[2]}\n"
+      "    Out=[both] = concat(X=[rows, columns]) {axis=0}\n"
+      "    Out=[places] = expand_v2(X=[i], Shape=[both])\n"
+      "    Out=[values] = expand_v2(X=[lr], Shape=[both])\n"
+      "    Result=[y] = put_along_axis(Input=[y], Index=[places], Value=[values]) ";
+  for (const char* reduce : {"assign", "add", "mean"}) {
+    EXPECT_THAT(LinesOf(absl::StrCat(put, "{Axis=1, Reduce=\"", reduce, "\"}\n"), kMean),
+                Not(Contains(HasSubstr("W701"))))
+        << reduce;
+  }
+  // Into other rows.
+  EXPECT_THAT(LinesOf(absl::StrCat(put, "{Axis=0, Reduce=\"add\"}\n"), kMean),
+              Contains(StartsWith("warning: W701: loss loss is no mean and no sum")));
+}
+
+// What the message advises.
+TEST(BatchLinesTest, GatheredSamplesAreThoseOfOneDevice) {
+  EXPECT_THAT(
+      LinesOf("    var all : fp32[-1, 1]\n    Out=[all] = c_allgather(X=[y]) {ring_id=0, "
+              "nranks=2, use_calc_stream=true}\n    Out=[all] = softmax(X=[all]) {axis=0}\n",
+              "    Out=[loss] = mean(X=[all]) role=forward|loss\n"),
+      Not(Contains(HasSubstr("W701"))));
 }
 
 // A mean weighted by labels needs more than its inputs to be explained.

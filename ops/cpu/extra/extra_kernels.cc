@@ -3,16 +3,14 @@
 namespace weft {
 
 void AddExtraKernels(KernelTable* table) {
-  for (AddFamily* add : {AddClassLossKernels,      AddClickThroughKernels,
-                         AddDeformableConvKernels, AddDenseAlgebraKernels,
-                         AddDiagonalKernels,       AddExtraActivationKernels,
-                         AddExtraMoveKernels,      AddExtraNormKernels,
-                         AddImageCopyKernels,      AddIndexingKernels,
-                         AddMedianKernels,         AddModelAverageKernels,
-                         AddProductKernels,        AddResamplingKernels,
-                         AddRoiPoolingKernels,     AddSearchKernels,
-                         AddSecondGradientKernels, AddSequenceKernels,
-                         AddSparsifyKernels,       AddYoloKernels}) {
+  for (AddFamily* add : {AddClassLossKernels,    AddClickThroughKernels, AddDeformableConvKernels,
+                         AddDenseAlgebraKernels, AddDiagonalKernels,     AddExtraActivationKernels,
+                         AddExtraMoveKernels,    AddExtraNormKernels,    AddFractionalPoolKernels,
+                         AddImageCopyKernels,    AddIndexingKernels,     AddMedianKernels,
+                         AddModelAverageKernels, AddProductKernels,      AddResamplingKernels,
+                         AddRoiPoolingKernels,   AddSearchKernels,       AddSecondGradientKernels,
+                         AddSequenceKernels,     AddSparsifyKernels,     AddSpecialFunctionKernels,
+                         AddYoloKernels}) {
     add(table);
   }
 }

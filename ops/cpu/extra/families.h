@@ -21,6 +21,7 @@ AddFamily AddDiagonalKernels;         // diagonal, trace, diag_v2, diag_embed
 AddFamily AddExtraActivationKernels;  // gumbel_softmax, lrn, maxout, rrelu
 AddFamily AddExtraMoveKernels;        // meshgrid, pixel_shuffle, roll, temporal_shift, ...
 AddFamily AddExtraNormKernels;        // dist, norm, renorm, spectral_norm
+AddFamily AddFractionalPoolKernels;   // fractional_max_pool2d, fractional_max_pool3d
 AddFamily AddImageCopyKernels;        // pad, pad3d, unfold, fold, unpool
 AddFamily AddIndexingKernels;         // gather_tree, multiplex, segment_pool, shard_index
 AddFamily AddMedianKernels;           // median, nanmedian
@@ -32,6 +33,7 @@ AddFamily AddSearchKernels;           // bincount, searchsorted, unique
 AddFamily AddSecondGradientKernels;   // mul_grad_grad, ...
 AddFamily AddSequenceKernels;         // row_conv, warpctc
 AddFamily AddSparsifyKernels;         // sparsify_topk, sparsify_threshold, densify
+AddFamily AddSpecialFunctionKernels;  // copysign, i0, i0e, i1, i1e, polygamma
 AddFamily AddYoloKernels;             // yolov3_loss, yolo_box
 
 }  // namespace weft

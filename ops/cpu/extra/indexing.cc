@@ -56,6 +56,30 @@ absl::StatusOr<Kernel> Multiplex(const KernelSpec& spec) {
   });
 }
 
+// X@GRAD[Ids[r]][r] = Out@GRAD[r], 0 elsewhere.
+absl::StatusOr<Kernel> MultiplexGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In ids = op.in("Ids"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_ASSIGN_OR_RETURN(const auto which, ReadIndices("Ids", ids(ctx), dx.count()));
+    const int64_t width = CountAfter(dout(ctx).dims(), 0);
+    for (int i = 0; i < dx.count(); ++i) {
+      Tensor* const gradient = dx.get(ctx, i);
+      if (gradient == nullptr) continue;
+      T* const to = gradient->data<T>();
+      std::fill_n(to, gradient->size(), T(0));
+      for (size_t row = 0; row < which.size(); ++row) {
+        if (which[row] != i) continue;
+        std::copy_n(dout.data<T>(ctx) + row * width, width, to + row * width);
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
 // The rows of one shard, of a table of index_num rows over nshards: their local indices from 0, and
 // ignore_value for rows of other shards.
 absl::StatusOr<Kernel> ShardIndex(const KernelSpec& spec) {
@@ -205,6 +229,7 @@ absl::StatusOr<Kernel> SegmentPoolGrad(const KernelSpec& spec) {
 void AddIndexingKernels(KernelTable* table) {
   table->Add("gather_tree", GatherTree);
   table->Add("multiplex", Multiplex);
+  table->Add("multiplex_grad", MultiplexGrad);
   table->Add("shard_index", ShardIndex);
   table->Add("segment_pool", SegmentPool);
   table->Add("segment_pool_grad", SegmentPoolGrad);

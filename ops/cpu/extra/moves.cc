@@ -168,6 +168,19 @@ absl::StatusOr<Kernel> TemporalShift(const KernelSpec& spec, const char* from, c
   });
 }
 
+// --- frame ---------------------------------------------------------------------------------------
+
+// Frames of a signal, hop_length apart: along the last axis as columns, along the first as rows.
+ViewOf Frames(const OpAttrs& attrs) {
+  return [first = attrs.Int("axis") == 0, hop = attrs.Int("hop_length")](const Dims& x,
+                                                                         const Dims& out) {
+    View view{out, RowMajorStrides(x), 0};
+    const int64_t step = first ? view.strides.front() : view.strides.back();
+    view.strides.insert(first ? view.strides.begin() : view.strides.end(), hop * step);
+    return view;
+  };
+}
+
 }  // namespace
 
 void AddExtraMoveKernels(KernelTable* table) {
@@ -176,6 +189,7 @@ void AddExtraMoveKernels(KernelTable* table) {
   table->Add("meshgrid", RepeatAll<Repeats::kMeshgrid>);
   table->Add("meshgrid_grad", RepeatAllGrad<Repeats::kMeshgrid>);
   AddView("channel_shuffle", ChannelShuffle, table);
+  AddView("frame", Frames, table);
   AddView("pixel_shuffle", PixelShuffle, table);
   AddView("pixel_unshuffle", PixelUnshuffle, table);
   AddView("shuffle_channel", ShuffleChannel, table);

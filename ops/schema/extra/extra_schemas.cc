@@ -10,6 +10,7 @@ void AddExtraSchemas(OpSchemaTable* schemas) {
   AddDistSchemas(schemas);
   AddEinsumSchemas(schemas);
   AddKronSchemas(schemas);
+  AddSpecialFunctionSchemas(schemas);
   AddDataNormSchemas(schemas);
   AddGumbelSoftmaxSchemas(schemas);
   AddL2NormalizeSchemas(schemas);
@@ -19,6 +20,7 @@ void AddExtraSchemas(OpSchemaTable* schemas) {
   AddRreluSchemas(schemas);
   AddSpectralNormSchemas(schemas);
   AddDeformableConvSchemas(schemas);
+  AddFractionalPoolSchemas(schemas);
   AddGridSampleSchemas(schemas);
   AddInterpolateSchemas(schemas);
   AddPadSchemas(schemas);
@@ -30,6 +32,7 @@ void AddExtraSchemas(OpSchemaTable* schemas) {
   AddYoloSchemas(schemas);
   AddBincountSchemas(schemas);
   AddCtcSchemas(schemas);
+  AddFrameSchemas(schemas);
   AddGatherTreeSchemas(schemas);
   AddRowConvSchemas(schemas);
   AddSearchsortedSchemas(schemas);

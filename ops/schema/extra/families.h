@@ -20,6 +20,10 @@ void AddDistSchemas(OpSchemaTable* schemas);
 void AddEinsumSchemas(OpSchemaTable* schemas);
 void AddKronSchemas(OpSchemaTable* schemas);
 
+// --- Functions of numbers ------------------------------------------------------------------------
+
+void AddSpecialFunctionSchemas(OpSchemaTable* schemas);
+
 // --- Normalization and activation ---------------------------------------------------------------
 
 void AddDataNormSchemas(OpSchemaTable* schemas);
@@ -34,6 +38,7 @@ void AddSpectralNormSchemas(OpSchemaTable* schemas);
 // --- Images and detection -----------------------------------------------------------------------
 
 void AddDeformableConvSchemas(OpSchemaTable* schemas);
+void AddFractionalPoolSchemas(OpSchemaTable* schemas);
 void AddGridSampleSchemas(OpSchemaTable* schemas);
 void AddInterpolateSchemas(OpSchemaTable* schemas);
 void AddPadSchemas(OpSchemaTable* schemas);
@@ -48,6 +53,7 @@ void AddYoloSchemas(OpSchemaTable* schemas);
 
 void AddBincountSchemas(OpSchemaTable* schemas);
 void AddCtcSchemas(OpSchemaTable* schemas);
+void AddFrameSchemas(OpSchemaTable* schemas);
 void AddGatherTreeSchemas(OpSchemaTable* schemas);
 void AddRowConvSchemas(OpSchemaTable* schemas);
 void AddSearchsortedSchemas(OpSchemaTable* schemas);

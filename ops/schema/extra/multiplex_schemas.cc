@@ -29,7 +29,8 @@ absl::Status InferMultiplex(InferContext& context, const TensorType& x) {
 }  // namespace
 
 void AddMultiplexSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("multiplex", "Ids, X* -> Out").Infer(IfKnown("X", InferMultiplex)));
+  AddWithGrad(schemas, OpSchema("multiplex", "Ids, X* -> Out").Infer(IfKnown("X", InferMultiplex)),
+              {{"Ids", "X"}, {"Out"}, {"X"}});
 }
 
 }  // namespace weft

@@ -101,6 +101,17 @@ def triangular(matrix, right, **options):
     return lambda: paddle.linalg.triangular_solve(regular(*matrix), draw(*right), **options)
 
 
+def put(reduce, include_self=True, axis=1, dtype='int64'):
+    """With equal values, some at one place."""
+    def build():
+        x, values = paddle.round(draw(3, 4) * 2) + .5, paddle.round(other(3, 2) * 2) + .5
+        if axis == 0:
+            x, values = paddle.transpose(x, [1, 0]), paddle.transpose(values, [1, 0])
+        indices = number([[1, 1], [0, 3], [2, 2]] if axis else [[1, 0, 2], [1, 3, 2]], dtype)
+        return paddle.put_along_axis(x, indices, values, axis, reduce, include_self)
+    return build
+
+
 TWICE = [[3, 1, 2], [0, 2, 1], [3, 1, 2], [3, 0, 2]]
 LEVELS = [1, 2, 2, 3.5, 7]
 CASES = {
@@ -170,6 +181,16 @@ CASES = {
         lambda: paddle.linalg.cholesky_solve(draw(2, 3, 2), regular(2, 3, 3)),
         lambda: paddle.linalg.cholesky_solve(draw(4, 2), regular(4, 4), upper=True),
     ],
+    **{name: [lambda function=function: function(draw(3, 4) * 25)]
+       for name, function in (('i0', paddle.i0), ('i0e', paddle.i0e), ('i1', paddle.i1),
+                              ('i1e', paddle.i1e))},
+    'polygamma': [lambda n=n: paddle.polygamma(draw(3, 4) * 5, n) for n in (1, 2, 5)],
+    'elementwise_heaviside': [lambda: paddle.heaviside(paddle.round(draw(3, 4)), other(4))],
+    'put_along_axis': [
+        *[put(reduce, include_self) for include_self in (True, False)
+          for reduce in ('assign', 'add', 'mul', 'mean', 'amin', 'amax')],
+        put('multiply', axis=0), put('amax', axis=0, dtype='int32'),
+    ],
     'bincount': [count([3, 1, 3, 0]), count([3, 1], [.5, 2]),
                  count([1], minlength=4, dtype='int32')],
 }  # yapf: disable
@@ -201,6 +222,17 @@ def factor_gradient(case):
     return np.triu(factor @ both) if upper else np.tril(both @ factor)
 
 
+def extremum_gradient(case):
+    """Of the values alone, without those of Input that do not count."""
+    out, dout, index = (values_of(case, slot) for slot in ('Result', 'Result@GRAD', 'Index'))
+    chosen = values_of(case, 'Value') == np.take_along_axis(out, index, 1)
+    shares = np.zeros(out.shape)
+    for row, columns in enumerate(index):
+        np.add.at(shares[row], columns, chosen[row])
+    shares = np.where(chosen, np.take_along_axis(dout / np.maximum(shares, 1), index, 1), 0)
+    return shares.astype('float32')
+
+
 def make_right(case):
     """Where Paddle's kernel does not compute what the op is defined to."""
     outputs = dict(case['outputs'])
@@ -215,6 +247,10 @@ def make_right(case):
     elif case['op'] == 'determinant_grad' and np.any(values_of(case, 'Out') == 0):
         right = cofactors(values_of(case, 'Input')) * values_of(case, 'Out@GRAD')[:, None, None]
         outputs['Input@GRAD'] = [tensor(right.astype('float32'))]
+    elif case['op'] == 'put_along_axis_grad':
+        attrs = case['attrs']
+        if attrs['Reduce'] in ('amin', 'amax') and not attrs['Include_self']:
+            outputs['Value@GRAD'] = [tensor(extremum_gradient(case))]
     elif case['op'] == 'cholesky_solve_grad':
         outputs['Y@GRAD'] = [tensor(factor_gradient(case).astype('float32'))]
     elif case['op'] == 'triangular_solve_grad':
