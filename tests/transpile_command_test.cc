@@ -109,6 +109,30 @@ TEST_F(TranspileTest, SchedulesInFilesOfPaddle3AreNoted) {
   EXPECT_THAT(errors("plain.json", "out.json"), Not(HasSubstr(note)));
 }
 
+// Where the result is for Paddle. `weft run` compares the ranks' parameters before the first step.
+TEST_F(TranspileTest, MissingStartupProgramsAreNoted) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, testing::ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  MakeFile("main.json", files.at("fit_a_line/main.json"));
+  MakeFile("startup.json", files.at("fit_a_line/startup.json"));
+  const auto errors = [this](const std::string& mode, std::vector<std::string> args) {
+    args.insert(args.begin(), {"--mode", mode});
+    const ProcessResult result = Run(args);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.err;
+  };
+  const char* const note = "ranks must begin with equal parameters; --startup_in and --startup_out";
+  const std::string in = Path("main.json"), out = Path("out.json");
+  EXPECT_THAT(errors("grad_allreduce", {"--nranks", "2", in, out}), HasSubstr(note));
+  EXPECT_THAT(errors("grad_allreduce", {"--nranks", "2", "--device_kind", "cpu", in, Path("o.pb")}),
+              HasSubstr(note));
+  EXPECT_THAT(errors("grad_allreduce", {"--nranks", "2", in, Path("out.pb")}),
+              Not(HasSubstr(note)));
+  EXPECT_THAT(errors("none", {in, out}), Not(HasSubstr(note)));
+  EXPECT_THAT(errors("grad_allreduce", {"--nranks", "2", "--startup_in", Path("startup.json"),
+                                        "--startup_out", Path("s.json"), in, out}),
+              Not(HasSubstr(note)));
+}
+
 TEST_F(TranspileTest, UnknownKindOfFileIsRefused) {
   MakeFile("in.txt", MainBytes());
   ExpectRefuses("in.txt", "in.txt: unknown kind of program file; expected .pb");

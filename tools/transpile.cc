@@ -285,6 +285,17 @@ void NoteSchedules(const Flags& flags, const Program& main) {
   }
 }
 
+// In Paddle, nothing says that ranks do not begin alike; `weft run` does.
+void NoteStart(const Flags& flags, const Program& written) {
+  const bool is_for_paddle =
+      absl::EndsWith(flags.out, ".json") || flags.options.device_kind.has_value();
+  if (!is_for_paddle || !flags.startup_in.empty() || !AnyHas(written, Trait::kCollective)) return;
+  std::fprintf(stderr,
+               "note: %s: ranks must begin with equal parameters; --startup_in and --startup_out "
+               "write a startup program that broadcasts them\n",
+               flags.out.c_str());
+}
+
 absl::Status Run(Flags& flags) {
   if (flags.options.mode != kAuto) {
     WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
@@ -322,6 +333,7 @@ absl::Status Run(Flags& flags) {
       flags, options, {flags.out, flags.startup_out, flags.server_out, flags.explain}, &trainer));
   ShowResult(flags, *trainer.result);
   NoteSchedules(flags, trainer.main);
+  NoteStart(flags, trainer.main);
   NoteDevices(flags, trainer.main);
   return trainer.staged->Commit();
 }

@@ -10,6 +10,7 @@
 #include "ops/analysis/op_traits.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/facts.h"
+#include "transpiler/passes/gradient_reduction.h"
 
 namespace weft {
 namespace {
@@ -37,12 +38,17 @@ absl::Status CheckOther(absl::string_view mode, const TranspileOptions& options)
 absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
                                       const TranspileOptions& options) {
   if (!AnyHas(*programs.main, Trait::kOptimizer)) {
-    return ModeChoice{"none", "no op updates parameters, so ranks have nothing to exchange"};
+    return absl::FailedPreconditionError(
+        absl::StrCat(WhyNoGradients(*programs.main), "; --mode none copies the program"));
   }
   WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
   for (const char* fact : {kGradientsReduced, kParametersAveraged}) {
     const auto found = facts.find(fact);
     if (found == facts.end()) continue;
+    if (const absl::Status none = CheckOther("none", options); !none.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--mode auto: ranks exchange values already: ", found->second, "; ", none.message()));
+    }
     return ModeChoice{"none", absl::StrCat("ranks exchange values already: ", found->second)};
   }
   std::string skipped;

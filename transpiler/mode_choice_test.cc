@@ -11,6 +11,7 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::weft::testing::StatusIs;
 
@@ -77,12 +78,20 @@ TEST(ModeChoiceTest, FlagsThatSeveralOtherModesReadAreRefused) {
                                  "embedding_offload; name one")));
 }
 
-TEST(ModeChoiceTest, ProgramWithoutUpdatesIsLeft) {
-  WEFT_ASSERT_OK_AND_ASSIGN(
-      const ModeChoice choice,
-      Choose("program {\n  block 0 parent=-1 {\n    var x : fp32[1]\n    Out=[x] = "
-             "fill_constant()\n  }\n}\n"));
-  EXPECT_EQ(choice.mode, "none");
+TEST(ModeChoiceTest, ProgramWithoutUpdatesIsRefusedWithTheNextStep) {
+  EXPECT_THAT(Choose("program {\n  block 0 parent=-1 {\n    var x : fp32[1]\n    Out=[x] = "
+                     "fill_constant()\n  }\n}\n"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("no op updates a parameter; was it saved before minimize()"),
+                             HasSubstr("tools/paddle/export_program.py"),
+                             HasSubstr("--mode none copies the program"))));
+}
+
+TEST(ModeChoiceTest, UpdatesThatAreNoOptimizersAreNamed) {
+  EXPECT_THAT(Choose("program {\n  block 0 parent=-1 {\n    var w : fp32[1] parameter persistable\n"
+                     "    Out=[w] = scale(X=[w]) {scale=0.5}\n  }\n}\n"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("op 0 (scale) updates w without one; optimizer.apply_gradients")));
 }
 
 TEST(ModeChoiceTest, ProgramThatIsRewrittenAlreadyIsLeft) {
@@ -92,6 +101,17 @@ TEST(ModeChoiceTest, ProgramThatIsRewrittenAlreadyIsLeft) {
                   "use_calc_stream=true}")));
   EXPECT_EQ(choice.mode, "none");
   EXPECT_THAT(choice.why, HasSubstr("c_allreduce_avg"));
+}
+
+TEST(ModeChoiceTest, FlagsForAProgramThatIsRewrittenAlreadyAreRefusedWithTheReason) {
+  TranspileOptions options;
+  options.cluster.nranks = 2;
+  EXPECT_THAT(Choose(Step("Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
+                          "use_calc_stream=true}"),
+                     options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("ranks exchange values already: "),
+                             HasSubstr("mode none does not read --nranks"))));
 }
 
 TEST(ModeChoiceTest, FlagsThatNoModeReadsTogetherAreRefused) {

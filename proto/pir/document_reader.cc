@@ -108,7 +108,9 @@ class DocumentReader {
     return absl::InvalidArgumentError(absl::StrCat(
         "version of base_code: expected ", kFormatVersion, ", which Paddle 3.3 writes, found ",
         version_ < 0 ? "none" : absl::StrCat(version_),
-        "; load the file in Paddle 3.3 and save it with core.serialize_pir_program"));
+        version_ > kFormatVersion
+            ? "; build the program in Paddle 3.3 and save it there: newer formats are not read"
+            : "; load the file in Paddle 3.3 and save it with core.serialize_pir_program"));
   }
 
   bool ReadProgram() {

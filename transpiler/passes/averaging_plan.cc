@@ -13,6 +13,7 @@
 #include "ops/analysis/gradients.h"
 #include "ops/analysis/updates.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/no_updates.h"
 #include "transpiler/passes/rings.h"
 
 namespace weft {
@@ -78,8 +79,8 @@ class Planner {
       WEFT_RETURN_IF_ERROR(Average(param));
     }
     if (groups_.empty() && !(choices_.has_groups && has_groups_)) {
-      return absl::FailedPreconditionError(
-          "no op updates a replicated parameter: there is nothing to average");
+      return absl::FailedPreconditionError(absl::StrCat(
+          "no op updates a replicated parameter: there is nothing to average; ", kNoUpdatesHint));
     }
     if (choices_.statistics) {
       for (Symbol symbol : FindRunningStatistics(main_)) WEFT_RETURN_IF_ERROR(Average(symbol));

@@ -9,6 +9,7 @@
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/no_updates.h"
 
 namespace weft {
 namespace {
@@ -31,61 +32,6 @@ std::string WhyNotReduced(const Program& program, const GradientAnalysis& analys
 // An unregistered op of role optimize with slot Param is an optimizer, too.
 bool IsUpdate(OpTraits& traits, const Op& op) {
   return traits.Has(op, Trait::kOptimizer) || (!traits.IsRegistered(op) && IsOptimize(op));
-}
-
-// Of a translated program.
-std::string WhyNoneWasFound(const Program& program) {
-  constexpr size_t kMaxNames = 3;
-  std::vector<absl::string_view> names;
-  size_t num_updates = 0;
-  OpTraits traits(program);
-  std::vector<bool> is_read(program.var_id_limit());
-  OpId writer;
-  VarId written;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (!IsUpdate(traits, op)) {
-        const auto param_of = [&](Symbol name) {
-          const VarId var = program.block(block).Resolve(name);
-          return var.valid() && program.var(var).is_parameter() ? var : VarId();
-        };
-        for (Symbol name : op.input_args()) {
-          if (const VarId var = param_of(name); var.valid()) is_read[var.value()] = true;
-        }
-        for (Symbol name : op.output_args()) {
-          // A startup program writes what it has not read.
-          const VarId var = param_of(name);
-          if (writer.valid() || !var.valid() || !is_read[var.value()]) continue;
-          writer = id;
-          written = var;
-        }
-        continue;
-      }
-      for (Symbol param : op.Input("Param")) {
-        if (++num_updates <= kMaxNames) names.push_back(program.name(param));
-      }
-    }
-  }
-  if (num_updates == 0 && writer.valid()) {
-    return absl::StrCat("the program has no gradients that an optimizer reads: ",
-                        program.op(writer).DebugName(), " updates ", program.var(written).name(),
-                        " without one; optimizer.apply_gradients updates by gradients that are "
-                        "found, and --mode local_sgd averages parameters, whatever updates them");
-  }
-  if (num_updates == 0) {
-    return "the program has no gradients that an optimizer reads: no op updates a parameter; was "
-           "it saved before minimize(), behind append_backward() alone, or for inference? "
-           "tools/paddle/export_program.py writes the program that trains";
-  }
-  return absl::StrCat(
-      "the program has no gradients: ops update ", absl::StrJoin(names, ", "),
-      num_updates > kMaxNames ? absl::StrCat(" and ", num_updates - kMaxNames, " more") : "",
-      ", and none of them reads a gradient that was found to depend on a loss. A loss is known by "
-      "its gradient: 1.full_like of one element with 1.0, read by the gradient op of the op that "
-      "made the loss. It is not found behind an op such as static.Print between the loss and "
-      "minimize(); gradients that the program accumulates in a state of its own are not found "
-      "either");
 }
 
 absl::Status CheckAllReducible(const Program& program, const GradientAnalysis& analysis) {
@@ -157,18 +103,75 @@ absl::Status CheckStorage(const Program& program, const GradientAnalysis& analys
 
 }  // namespace
 
+std::string WhyNoGradients(const Program& program) {
+  constexpr size_t kMaxNames = 3;
+  std::vector<absl::string_view> names;
+  size_t num_updates = 0;
+  OpTraits traits(program);
+  std::vector<bool> is_read(program.var_id_limit());
+  OpId writer;
+  VarId written;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (!IsUpdate(traits, op)) {
+        const auto param_of = [&](Symbol name) {
+          const VarId var = program.block(block).Resolve(name);
+          return var.valid() && program.var(var).is_parameter() ? var : VarId();
+        };
+        for (Symbol name : op.input_args()) {
+          if (const VarId var = param_of(name); var.valid()) is_read[var.value()] = true;
+        }
+        for (Symbol name : op.output_args()) {
+          // A startup program writes what it has not read.
+          const VarId var = param_of(name);
+          if (writer.valid() || !var.valid() || !is_read[var.value()]) continue;
+          writer = id;
+          written = var;
+        }
+        continue;
+      }
+      for (Symbol param : op.Input("Param")) {
+        if (++num_updates <= kMaxNames) names.push_back(program.name(param));
+      }
+    }
+  }
+  if (num_updates == 0 && writer.valid()) {
+    return absl::StrCat("the program has no gradients that an optimizer reads: ",
+                        program.op(writer).DebugName(), " updates ", program.var(written).name(),
+                        " without one; optimizer.apply_gradients updates by gradients that are "
+                        "found, and --mode local_sgd averages parameters, whatever updates them");
+  }
+  if (num_updates == 0) {
+    return absl::StrCat(
+        "the program has no gradients that an optimizer reads: no op updates a parameter; ",
+        kNoUpdatesHint);
+  }
+  const std::string updated = absl::StrCat(
+      "the program has no gradients: ops update ", absl::StrJoin(names, ", "),
+      num_updates > kMaxNames ? absl::StrCat(" and ", num_updates - kMaxNames, " more") : "");
+  if (!IsTranslated(program)) {
+    return absl::StrCat(updated,
+                        ", and no op of backward role names pairs of parameter and gradient in "
+                        "op_role_var; tools/paddle/export_program.py writes a program that has "
+                        "them");
+  }
+  return absl::StrCat(
+      updated,
+      ", and none of them reads a gradient that was found to depend on a loss. A loss is known by "
+      "its gradient: 1.full_like of one element with 1.0, read by the gradient op of the op that "
+      "made the loss. It is not found behind an op such as static.Print between the loss and "
+      "minimize(); gradients that the program accumulates in a state of its own are not found "
+      "either");
+}
+
 absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
                                                    const PassContext& context,
                                                    GradientScale scale) {
   GradientReduction reduction;
   WEFT_ASSIGN_OR_RETURN(reduction.analysis, AnalyzeGradients(program, context.distributed_params));
   if (reduction.analysis.pairs.empty()) {
-    return absl::FailedPreconditionError(
-        IsTranslated(program)
-            ? WhyNoneWasFound(program)
-            : "the program has no gradients: no op of backward role names pairs of parameter and "
-              "gradient in op_role_var; was it saved before minimize() or without training "
-              "information?");
+    return absl::FailedPreconditionError(WhyNoGradients(program));
   }
   for (const absl::Status& problem :
        ReductionBlockers(program, reduction.analysis, context.distributed_params)) {

@@ -27,6 +27,9 @@ struct GradientReduction {
 absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
                                                    const PassContext& context, GradientScale scale);
 
+// Why a program has no gradients to reduce, and what to do about it. O(arguments).
+std::string WhyNoGradients(const Program& program);
+
 // What makes an all-reduce of the gradients in every step wrong. FailedPrecondition, naming op and
 // variable, at most one of each kind:
 //   - a compressed gradient

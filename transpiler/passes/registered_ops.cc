@@ -182,7 +182,9 @@ class OpReplacer {
           ToString(*type), "; ", next));
     };
     if (type->kind == TensorType::Kind::kSelectedRows) {
-      return refuse("a dense tensor", "make gradients dense (sparse dense)");
+      return refuse("a dense tensor",
+                    "--sparse dense makes gradients dense, in modes that read "
+                    "it; weft run takes the result without --device_kind cpu");
     }
     if (type->dtype == DType::kFloat16 || type->dtype == DType::kBFloat16) {
       return refuse(

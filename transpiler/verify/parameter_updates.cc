@@ -155,7 +155,14 @@ void UpdateChecker::CheckUpdate(const Update& update, Context* context) const {
   if (placement.has_value()) return Report(*placement, update, context);
   if (!grad.IsEqualOnRanks()) return;
   const absl::optional<UpdateProblem> mean = ProblemOfMean(program_, grad, group_);
-  if (mean.has_value()) return Report(*mean, update, context);
+  if (mean.has_value()) {
+    // Sums of gradients by half-precision copies of parameters that differ are no sums by samples.
+    const OpId nonlinear_op = grad.first_nonlinear_op;
+    const bool is_sum =
+        nonlinear_op.valid() && FindCollectiveOp(program_.op(nonlinear_op)) != nullptr;
+    if (is_sum && DiffersAtStart(NameOf(update))) return ReportRankLocalParameter(update, context);
+    return Report(*mean, update, context);
+  }
   if (grad.is_zero) return;
   if (grad.reductions > 1) {
     Report({"W316",
