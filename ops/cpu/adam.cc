@@ -55,7 +55,7 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const for
     return absl::UnimplementedError("attribute use_nesterov: no kernel for true with amsgrad");
   }
   const UpdateSlots& slots = adam.amsgrad ? AmsgradSlots() : AdamSlots();
-  return MakeUpdate(spec, kind, slots, [=, powers = Powers(spec.attrs)](auto& u) {
+  return MakeAppliedUpdate(spec, kind, slots, [=, powers = Powers(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
     if (as_paddle && u.grad().is_empty()) return;
     T b1 = static_cast<T>(u.scalar(0)), b2 = static_cast<T>(u.scalar(1));
@@ -72,18 +72,18 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const for
       if (m2_max != nullptr) {
         return ForEach<T>(count, [=](int64_t k) {
           const int64_t i = begin + k;
-          f(p[i], g[k], m1[i], m2[i], m2_max[i]);
+          f(p[k], g[k], m1[i], m2[i], m2_max[i]);
         });
       }
       if (adam.use_nesterov) {
         return ForEach<T>(count, [=](int64_t k) {
           const int64_t i = begin + k;
-          f.Ahead(p[i], g[k], m1[i], m2[i]);
+          f.Ahead(p[k], g[k], m1[i], m2[i]);
         });
       }
       ForEach<T>(count, [=](int64_t k) {
         const int64_t i = begin + k;
-        f(p[i], g[k], m1[i], m2[i]);
+        f(p[k], g[k], m1[i], m2[i]);
       });
     });
     powers.Advance(u);
