@@ -1,5 +1,6 @@
 // Adam and its variants: updates by bias-corrected means of gradients and their squares, by the
 // formulas of ops/formulas/update.h.
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -122,16 +123,18 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
     // By block, so that sums do not depend on the number of threads.
     std::vector<double> p_sums(u.grad().NumBlocks()), r_sums(p_sums.size());
     const T* const all = u.param();
-    u.grad().template ForEachNumberedBlock<T>([&](int64_t index, int64_t begin, int64_t count,
-                                                  const T* g) {
-      const T* const p = all + begin;
-      ForEach<T>(count, [=](int64_t k) { moments.Advance(g[k], m1[begin + k], m2[begin + k]); });
-      p_sums[index] = SumOf<T>(count, [=](int64_t k) { return double{p[k]} * p[k]; });
-      r_sums[index] = SumOf<T>(count, [=](int64_t k) {
-        const double r = direction(p[k], begin + k);
-        return r * r;
-      });
-    });
+    u.grad().template ForEachNumberedBlock<T>(
+        [&](int64_t index, int64_t begin, int64_t count, const T* g) {
+          const T* const p = all + begin;
+          // In one loop, in which the processor computes while memory delivers.
+          const std::array<double, 2> sums = SumsOf<T, 2>(count, [=](int64_t k) {
+            moments.Advance(g[k], m1[begin + k], m2[begin + k]);
+            const double r = direction(p[k], begin + k);
+            return std::array<double, 2>{double{p[k]} * p[k], r * r};
+          });
+          p_sums[index] = sums[0];
+          r_sums[index] = sums[1];
+        });
     const double p_squares = absl::c_accumulate(p_sums, 0.0);
     const double r_squares = absl::c_accumulate(r_sums, 0.0);
     const bool scales = adapts && p_squares > 0 && r_squares > 0;
