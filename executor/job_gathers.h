@@ -1,4 +1,4 @@
-// What process 0 knows of the all-gathers of a job.
+// What process 0 knows of the gathers of a job.
 #ifndef WEFT_EXECUTOR_JOB_GATHERS_H_
 #define WEFT_EXECUTOR_JOB_GATHERS_H_
 
@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// The first text of an all-gather sets the time by which all must have come. After it, the
-// all-gather has failed for everybody, also for those that come later.
+// The first text of a gather sets the time by which all must have come. After it, the gather has
+// failed for everybody, also for those that come later.
 class JobGathers {
  public:
   using Clock = std::chrono::steady_clock;
@@ -34,7 +34,7 @@ class JobGathers {
     return gather.count == num_processes_ ? Outcome::kComplete : Outcome::kWaits;
   }
 
-  // The texts of a complete all-gather, by process.
+  // The texts of a complete gather, by process.
   std::vector<std::string> Take(int64_t number) {
     const auto it = gathers_.find(number);
     std::vector<std::string> texts;
@@ -43,7 +43,7 @@ class JobGathers {
     return texts;
   }
 
-  // Returns the numbers of all-gathers whose time is over now.
+  // Returns the numbers of gathers whose time is over now.
   std::vector<int64_t> FailLate(Clock::time_point now) {
     std::vector<int64_t> late;
     for (auto& [number, gather] : gathers_) {

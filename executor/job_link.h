@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// One process' end. Thread-safe, but for AllGather.
+// One process' end. Thread-safe, but for AllGather and Gather.
 class JobLink {
  public:
   virtual ~JobLink() = default;
@@ -29,6 +29,10 @@ class JobLink {
   //                     and those that call later, too.
   //   Aborted, Unavailable  the first failure: see OnFailure. A call of Abort here counts, too.
   virtual absl::StatusOr<std::vector<std::string>> AllGather(std::string text) = 0;
+
+  // The same, and of the same numbering, but process 0 alone gets the texts. The others wait for
+  // all processes, too, and get none.
+  virtual absl::StatusOr<std::vector<std::string>> Gather(std::string text) = 0;
 
   // Who listens to a message. Messages between two processes on one topic arrive in order.
   enum class Topic { kStart, kResult, kStop, kState, kTrace, kPosition, kServer, kFeedback };
@@ -73,7 +77,7 @@ struct JobLinkOptions {
   std::string job;
   // Process 0 waits this long for the others to come, and they for it.
   double connect_timeout_s = 60;
-  // AllGather and Finish fail after this time.
+  // AllGather, Gather and Finish fail after this time.
   double timeout_s = 600;
   // A process on another host that sends nothing for this long has failed. On the same host the
   // system says whether it is stopped or gone.

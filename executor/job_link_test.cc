@@ -153,6 +153,34 @@ TEST(JobLinkTest, GathersTheTextsOfAll) {
   }
 }
 
+TEST(JobLinkTest, GathersForProcessZeroAlone) {
+  const std::string text(size_t{1} << 20, 'x');
+  JobLinkOptions options = Options(0, 3, NewTestAddress());
+  const testing::LinkRelay relay(options.address);
+  Links links(3);
+  const auto joined = OnAll<absl::Status>(3, [&](int p) {
+    Link link = NewJobLink(Options(p, 3, p == 1 ? relay.address() : options.address));
+    if (link.ok()) links[p] = *std::move(link);
+    return link.status();
+  });
+  ASSERT_THAT(joined, Each(IsOk()));
+  for (int round = 0; round < 3; ++round) {
+    const auto results =
+        OnAll<Texts>(3, [&](int p) { return links[p]->Gather(absl::StrCat(p, text)); });
+    const std::vector<std::string> expected = {"0" + text, "1" + text, "2" + text};
+    EXPECT_TRUE(results[0].ok() && *results[0] == expected);
+    for (int p : {1, 2}) EXPECT_THAT(results[p], IsOkAndHolds(IsEmpty()));
+    // A gather for all is the next one.
+    EXPECT_THAT(OnAll<Texts>(3, [&](int p) { return links[p]->AllGather(absl::StrCat(p)); }),
+                Each(IsOkAndHolds(ElementsAre("0", "1", "2"))));
+  }
+  EXPECT_LT(relay.received_bytes(), 1 << 16);
+  EXPECT_THAT(OnAll<Texts>(3, [&](int p) { return links[p]->AllGather(text); }),
+              Each(IsOkAndHolds(Each(text))));
+  EXPECT_GT(relay.received_bytes(), 3 << 20);
+  EXPECT_THAT(FinishAll(links), Each(IsOk()));
+}
+
 TEST(JobLinkTest, ManyProcesses) {
   constexpr int kProcesses = 64;
   const Links links = MakeLinks(kProcesses);

@@ -18,8 +18,8 @@ enum class JobMessageType : uint32_t {
   kHello,         // first, from both ends: a JobHello
   kWelcome,       // from process 0, when all have come: the JobHello of each, as texts
   kHeartbeat,     // from both ends
-  kGather,        // to process 0: a text for an all-gather
-  kGathered,      // from process 0: the texts of all
+  kGather,        // to process 0: a text for a gather
+  kGathered,      // from process 0: the texts of all, or none
   kGatherFailed,  // from process 0: a status
   kTopic,         // from a process to another, which process 0 relays: JobLink::Send
   kFailure,       // a failure. Process 0 tells the first to all.
@@ -33,7 +33,7 @@ struct JobMessageHeader {
   JobMessageType type = JobMessageType::kHeartbeat;
   int32_t from = 0;  // processes
   int32_t to = 0;
-  int64_t number = 0;  // of the all-gather, or the topic
+  int64_t number = 0;  // of the gather, or the topic
   uint64_t size = 0;   // of the body
 };
 static_assert(sizeof(JobMessageHeader) == 32, "the layout on the wire has no holes");

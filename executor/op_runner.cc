@@ -46,6 +46,7 @@ absl::Status OpRunner::RunUnbound(BoundOp* bound) const {
   if (bound->in_group) return RunInGroup(*bound);
   // The result of a branch that did not run: select_input does not read its mirror either.
   if (bound->op->is_copy && !bound->inputs[0]->allocated()) return absl::OkStatus();
+  if (bound->op->kernel_spec.starts_from_zero) GiveTypeToZeros(*bound);
   WEFT_RETURN_IF_ERROR(CheckInputs(*bound));
   if (bound->op->control) return RunControl(bound);
   if (bound->communicator != nullptr) return RunCollective(*bound);
@@ -61,6 +62,13 @@ absl::Status OpRunner::RunUnbound(BoundOp* bound) const {
   context.stream = options_.resources->native_streams[bound->stream];
   WEFT_RETURN_IF_ERROR(bound->kernel.Run(context));
   return CheckOutputs(*bound);
+}
+
+// An update that starts from zeros needs the type of its parameter, which nothing has written.
+void OpRunner::GiveTypeToZeros(const BoundOp& bound) const {
+  const int out = bound.op->kernel_spec.Output("ParamOut");
+  const Plan::Variable& param = options_.resources->plan->variables[bound.op->outputs[out]];
+  bound.outputs[out]->Resize(param.declared->dtype, param.declared->dims);
 }
 
 absl::Status OpRunner::RunControl(BoundOp* bound) const {

@@ -41,6 +41,7 @@ class OpRunner {
 
  private:
   absl::Status RunUnbound(BoundOp* bound) const;
+  void GiveTypeToZeros(const BoundOp& bound) const;
   absl::Status RunControl(BoundOp* bound) const;
   absl::Status RunServerOp(const BoundOp& bound) const;
   absl::Status RunCollective(const BoundOp& bound) const;

@@ -4,6 +4,7 @@
 #include "executor/fuse_post_ops.h"
 #include "executor/implied_waits.h"
 #include "executor/merge_updates.h"
+#include "executor/updates_from_zero.h"
 
 namespace weft {
 
@@ -11,6 +12,7 @@ void RewritePlan(const KernelTable& kernels, const RewriteOptions& options, Plan
   KeepChannelsLast(kernels, options.accessed, plan);
   if (options.fuses_ops) {
     FusePostOps(options.accessed, plan);
+    StartUpdatesFromZero(options.accessed, plan);
     MergeUpdates(plan);
   }
   RemoveImpliedWaits(plan);

@@ -17,9 +17,9 @@ struct RewriteOptions {
 };
 
 // Images with their channels last (channels_last.h), sums and activations as the last step of
-// another op (fuse_post_ops.h), and updates of several parameters in one op (merge_updates.h);
-// without waits that others imply (implied_waits.h). Results are the same, but for rounding.
-// O(plan).
+// another op (fuse_post_ops.h), updates of zeros that do not read them (updates_from_zero.h), and
+// updates of several parameters in one op (merge_updates.h); without waits that others imply
+// (implied_waits.h). Results are the same, but for rounding. O(plan).
 void RewritePlan(const KernelTable& kernels, const RewriteOptions& options, Plan* plan);
 
 }  // namespace weft

@@ -518,11 +518,12 @@ absl::Status Conclude(RunJob* job, RunResult* result) {
   std::map<std::string, Tensor> own;
   if (job->world.process() > 0) own.swap(result->persistables);
   WEFT_ASSIGN_OR_RETURN(std::string message, TensorsMessage(own));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> texts, link->AllGather(std::move(message)));
-  if (job->world.process() > 0) return absl::OkStatus();
-  for (const std::string& text : texts) {
+  own.clear();
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::string> texts, link->Gather(std::move(message)));
+  for (std::string& text : texts) {
     WEFT_ASSIGN_OR_RETURN(auto tensors, ParseTensors(text));
     result->persistables.merge(tensors);
+    text = std::string();  // gives its memory back
   }
   return absl::OkStatus();
 }

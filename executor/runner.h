@@ -69,8 +69,8 @@ struct RunOptions : PlanOptions {
   // With servers, ranks run the startup program in parts that make about so many bytes, or one
   // variable if that is larger, and keep what is theirs before the next part.
   int64_t startup_part_bytes = 16 << 20;
-  // Whether the caller wants RunResult::persistables. With several processes, each has them in
-  // memory at the end, and with servers those of all. Of all processes alike.
+  // Whether the caller wants RunResult::persistables. With several processes, each sends what the
+  // first lacks, and the first has all of them in memory at the end. Of all processes alike.
   bool returns_persistables = true;
   int64_t steps = 1;
   // The first step. A run resumes after this many steps, with the feeds and the random draws of the

@@ -259,6 +259,9 @@ TEST(ShmCommunicatorTest, NeedsALinkOfOneHost) {
     absl::StatusOr<std::vector<std::string>> AllGather(std::string) override {
       return absl::InternalError("not expected");
     }
+    absl::StatusOr<std::vector<std::string>> Gather(std::string) override {
+      return absl::InternalError("not expected");
+    }
     void Send(int, Topic, std::string) override {}
     void Listen(Topic, Handler) override {}
     void Abort(int, const absl::Status&) override {}

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -48,7 +49,10 @@ class StarLink : public JobLink {
   bool is_one_host() const override { return is_one_host_; }
 
   absl::StatusOr<std::vector<std::string>> AllGather(std::string text) override {
-    return Gather(num_gathers_++, std::move(text));
+    return GatherFor(Receivers::kAll, num_gathers_++, std::move(text));
+  }
+  absl::StatusOr<std::vector<std::string>> Gather(std::string text) override {
+    return GatherFor(Receivers::kCenter, num_gathers_++, std::move(text));
   }
   void Send(int process, Topic topic, std::string message) override;
   void Listen(Topic topic, Handler handler) override {
@@ -129,8 +133,9 @@ class StarLink : public JobLink {
   void OnTopic(int from, JobMessage message);
   void OnEnd(int process, const std::string& reason);
 
-  // All-gathers.
-  Gathered Gather(int64_t number, std::string text);
+  // Gathers.
+  enum class Receivers { kAll, kCenter };
+  Gathered GatherFor(Receivers receivers, int64_t number, std::string text);
   void AddToGather(int64_t number, int process, std::string text);
   void SetGathered(int64_t number, Gathered gathered);
   absl::Status LateGather(int64_t number) const;
@@ -157,7 +162,8 @@ class StarLink : public JobLink {
   JobAcceptor acceptor_;
   std::vector<Peer> peers_;  // by process
   std::vector<Stranger> strangers_;
-  JobGathers gathers_;  // of process 0
+  JobGathers gathers_;      // of process 0
+  std::set<int64_t> kept_;  // of process 0: the numbers of gathers whose texts only it gets
   Clock::time_point join_deadline_;
   int64_t num_ticks_ = 0;
   bool is_joining_ = true;

@@ -19,12 +19,12 @@ namespace {
 // its memory takes long to be freed.
 constexpr int kMaxDeadTicks = 5;
 
-// The number of the gather that Finish is. Those of AllGather begin with 0.
+// The number of the gather that Finish is. Those of AllGather and Gather begin with 0.
 constexpr int64_t kFinishNumber = -1;
 
 std::string DescribeGather(int64_t number) {
   return number == kFinishNumber ? "the end of the job"
-                                 : absl::StrCat("all-gather #", number, " of the job");
+                                 : absl::StrCat("gather #", number, " of the job");
 }
 
 }  // namespace
@@ -120,16 +120,19 @@ void StarLink::OnEnd(int process, const std::string& reason) {
       absl::StrCat(Describe(process), reason.empty() ? " was killed or has ended" : ": ", reason)));
 }
 
-// ---- All-gathers
+// ---- Gathers
 
-StarLink::Gathered StarLink::Gather(int64_t number, std::string text) {
+StarLink::Gathered StarLink::GatherFor(Receivers receivers, int64_t number, std::string text) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.ok()) return failure_;
     waiting_[number] = std::nullopt;
   }
-  asio::post(io_, [this, number, text = std::move(text)]() mutable {
-    if (is_center()) return AddToGather(number, 0, std::move(text));
+  asio::post(io_, [this, receivers, number, text = std::move(text)]() mutable {
+    if (is_center()) {
+      if (receivers == Receivers::kCenter) kept_.insert(number);
+      return AddToGather(number, 0, std::move(text));
+    }
     SendTo(0, Make(JobMessageType::kGather, 0, number, std::move(text)));
   });
   const Clock::time_point deadline = Clock::now() + Seconds(options_.timeout_s) + kAnswerTime;
@@ -161,8 +164,9 @@ void StarLink::AddToGather(int64_t number, int process, std::string text) {
     }
     case JobGathers::Outcome::kComplete: {
       std::vector<std::string> texts = gathers_.Take(number);
-      SendToAll(JobMessageType::kGathered, number,
-                EncodeTexts(std::vector<absl::string_view>(texts.begin(), texts.end())));
+      std::vector<absl::string_view> sent;
+      if (kept_.erase(number) == 0) sent.assign(texts.begin(), texts.end());
+      SendToAll(JobMessageType::kGathered, number, EncodeTexts(sent));
       return SetGathered(number, std::move(texts));
     }
   }
@@ -192,7 +196,7 @@ absl::Status StarLink::LateGather(int64_t number) const {
 
 absl::Status StarLink::Finish() {
   const Clock::time_point deadline = Clock::now() + Seconds(options_.timeout_s);
-  WEFT_RETURN_IF_ERROR(Gather(kFinishNumber, "").status());
+  WEFT_RETURN_IF_ERROR(GatherFor(Receivers::kCenter, kFinishNumber, "").status());
   if (dispatcher_.WaitUntilIdle(deadline)) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(
       DescribeGather(kFinishNumber), ": ", Describe(options_.process),

@@ -127,12 +127,18 @@ class TypeFinder {
     std::vector<const Tensor*> input_tensors;
     std::vector<Tensor*> output_tensors;
     Types inputs;
-    for (int v : op.inputs) {
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const int v = op.inputs[i];
       input_tensors.push_back(v < 0 ? nullptr : resources_.tensors[v]);
       inputs.emplace_back();
       if (v < 0) continue;
-      if (!current_[v].has_value()) return false;
       inputs.back() = current_[v];
+      // What the kernel never reads need not have a value.
+      const bool is_unset = !inputs.back().has_value() && kernels_[index].IsUnread(i);
+      if (is_unset && IsKnown(plan_.variables[v].declared)) {
+        inputs.back() = plan_.variables[v].declared;
+      }
+      if (!inputs.back().has_value()) return false;
     }
     for (int v : op.outputs) output_tensors.push_back(v < 0 ? nullptr : resources_.tensors[v]);
     KernelContext context;

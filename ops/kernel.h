@@ -42,6 +42,10 @@ struct KernelSpec {
   // In their order. Their operands belong to no slot.
   std::vector<PostOp> post_ops;
 
+  // Of an update: its parameters begin as zeros, whatever their variables hold, and it computes in
+  // fp32. ParamOut may be in half precision: then it is rounded.
+  bool starts_from_zero = false;
+
   // If not null, the factory writes the element types that the kernel supports here.
   std::vector<DType>* element_types = nullptr;
 
@@ -137,9 +141,10 @@ struct Kernel {
   // On a device: the step waits for its stream or takes numbers from the host, so that work that
   // its stream has recorded (GraphRecorder of executor/stream.h) cannot stand for it.
   bool uses_host = false;
-  // Of KernelSpec, those that the step carries out. A factory that does not know them carries out
-  // none.
+  // Of KernelSpec, what the step carries out. A factory that does not know of it carries out
+  // nothing.
   size_t num_post_ops = 0;
+  bool starts_from_zero = false;
 };
 
 inline constexpr int64_t kPointwiseStep = 64;

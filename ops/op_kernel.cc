@@ -91,6 +91,11 @@ const std::vector<PostOp>& OpKernel::TakePostOps() {
   return spec_.post_ops;
 }
 
+OpKernel& OpKernel::StartsFromZero() {
+  kernel_.starts_from_zero = true;
+  return *this;
+}
+
 OpKernel& OpKernel::WithoutHalfConversion() {
   kernel_.keeps_halves = true;
   RecordElementTypes();
@@ -146,7 +151,8 @@ void OpKernel::FindUnreadInputs() {
 absl::StatusOr<Kernel> OpKernel::Finish(Prepare prepare) {
   WEFT_RETURN_IF_ERROR(CheckSlots());
   if (!has_output_) return Kernel([](const KernelContext&) { return absl::OkStatus(); });
-  if (kernel_.num_post_ops != spec_.post_ops.size()) {
+  if (kernel_.num_post_ops != spec_.post_ops.size() ||
+      kernel_.starts_from_zero != spec_.starts_from_zero) {
     return absl::UnimplementedError("no kernel that does more than the op");
   }
   FindUnreadInputs();

@@ -206,6 +206,9 @@ class OpKernel {
   // The post-ops of the op, all of which the kernel carries out. Without this call, an op with
   // post-ops has no kernel.
   const std::vector<PostOp>& TakePostOps();
+  // The kernel does what KernelSpec::starts_from_zero says. Without this call, an op for which that
+  // is set has no kernel.
+  OpKernel& StartsFromZero();
   // The kernel gets fp16 and bf16 unconverted.
   OpKernel& WithoutHalfConversion();
   // The step takes this input in half precision where no other input has it.

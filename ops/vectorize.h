@@ -9,6 +9,8 @@
 #ifndef WEFT_OPS_VECTORIZE_H_
 #define WEFT_OPS_VECTORIZE_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -115,27 +117,45 @@ void ForEach(int64_t n, F f) {
   part(0, n);
 }
 
-// The sum of f(i) for i in [0, n), as 16 sums of every 16th one, in double precision. Much faster
-// and mostly more accurate than one sum. T as for ForEach; the order does not depend on it.
-template <typename T, typename F>
-double SumOf(int64_t n, F f) {
-  double total = 0;
-  VectorizedFor<T>([n, &f, &total] {
+// The sums of each of the numbers f(i) for i in [0, n): f returns a std::array<double, count>. Each
+// sum is one of 16 sums of every 16th number, in double precision: much faster and mostly more
+// accurate than one sum. T, and what a call may read and write, as for ForEach; the order does not
+// depend on T.
+template <typename T, size_t count, typename F>
+std::array<double, count> SumsOf(int64_t n, F f) {
+  std::array<double, count> totals;
+  VectorizedFor<T>([n, &f, &totals] {
     constexpr int kSums = 16;
     const F local = f;
-    double sums[kSums] = {};
+    double sums[count][kSums] = {};
     int64_t i = 0;
     for (; i + kSums <= n; i += kSums) {
-      for (int k = 0; k < kSums; ++k) sums[k] += local(i + k);
+      WEFT_INDEPENDENT_ITERATIONS
+      for (int k = 0; k < kSums; ++k) {
+        const std::array<double, count> numbers = local(i + k);
+        for (size_t s = 0; s < count; ++s) sums[s][k] += numbers[s];
+      }
     }
     const int64_t rest = n - i;
-    for (int64_t k = 0; k < rest; ++k) sums[k] += local(i + k);
-    for (int step = kSums / 2; step > 0; step /= 2) {
-      for (int k = 0; k < step; ++k) sums[k] += sums[k + step];
+    for (int64_t k = 0; k < rest; ++k) {
+      const std::array<double, count> numbers = local(i + k);
+      for (size_t s = 0; s < count; ++s) sums[s][k] += numbers[s];
     }
-    total = sums[0];
+    for (size_t s = 0; s < count; ++s) {
+      for (int step = kSums / 2; step > 0; step /= 2) {
+        for (int k = 0; k < step; ++k) sums[s][k] += sums[s][k + step];
+      }
+      totals[s] = sums[s][0];
+    }
   });
-  return total;
+  return totals;
+}
+
+// The sum of the numbers f(i), likewise.
+template <typename T, typename F>
+double SumOf(int64_t n, F f) {
+  return SumsOf<T, 1>(
+      n, [f](int64_t i) { return std::array<double, 1>{static_cast<double>(f(i))}; })[0];
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 // Compiled with the optimizations of an optimized build (ops/BUILD): loops are vector loops.
 #include "ops/vectorize.h"
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -138,6 +139,21 @@ TEST(SumOfTest, AddsEveryElementOnce) {
   for (int64_t n = 0; n < 70; ++n) {
     EXPECT_EQ(SumOf<float>(n, [](int64_t i) { return static_cast<double>(i); }), n * (n - 1) / 2.0)
         << n;
+  }
+}
+
+TEST(SumsOfTest, SumsAreThoseOfEachNumberAndCallsMayWrite) {
+  for (int64_t n : {0, 1, 15, 16, 17, 1000, 1031}) {
+    std::vector<float> written(n, 0.5F);
+    float* const to = written.data();
+    const std::array<double, 2> sums = SumsOf<float, 2>(n, [=](int64_t i) {
+      to[i] += static_cast<float>(i);
+      return std::array<double, 2>{1 / (1.0 + static_cast<double>(i)), double{to[i]} * to[i]};
+    });
+    EXPECT_EQ(sums[0],
+              SumOf<float>(n, [](int64_t i) { return 1 / (1.0 + static_cast<double>(i)); }));
+    EXPECT_EQ(sums[1], SumOf<float>(n, [=](int64_t i) { return double{to[i]} * to[i]; }));
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(written[i], static_cast<float>(i) + 0.5F);
   }
 }
 

@@ -1,8 +1,12 @@
 // What `weft stats` predicts of parameter servers from programs alone is what a run counts: the
 // bytes that a worker exchanges with each of them, and what they keep.
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,6 +16,8 @@
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "executor/feed_sources.h"
+#include "executor/job_link.h"
+#include "executor/job_link_testing.h"
 #include "executor/runner.h"
 #include "executor/server_part.h"
 #include "executor/server_traffic.h"
@@ -53,8 +59,9 @@ absl::StatusOr<Programs> Rewrite(const std::string& model,
   return programs;
 }
 
-absl::StatusOr<RunResult> RunFor(const std::string& model, const Programs& programs, int servers,
-                                 int64_t steps) {
+absl::StatusOr<RunResult> RunFor(
+    const std::string& model, const Programs& programs, int servers, int64_t steps,
+    const std::function<void(RunOptions*)>& change = [](RunOptions*) {}) {
   RunInputs inputs;
   inputs.main = &programs.main;
   inputs.startup = &programs.startup;
@@ -66,6 +73,7 @@ absl::StatusOr<RunResult> RunFor(const std::string& model, const Programs& progr
   options.nranks = kWorkers;
   options.num_servers = servers;
   options.steps = steps;
+  change(&options);
   return RunProgram(inputs, options);
 }
 
@@ -162,6 +170,61 @@ TEST(ServerBytes, ServersKeepWhatIsPredicted) {
       }
       for (const auto& [name, value] : result.persistables) EXPECT_NE(name[0], '@') << name;
     }
+  }
+}
+
+// The bytes that process 1 gets from process 0, where two processes of one worker and one of a
+// server train, and the result of process 0.
+absl::StatusOr<RunResult> RunProcesses(const std::string& model, const Programs& programs,
+                                       bool returns_persistables, int64_t* received_bytes) {
+  constexpr int kProcesses = kWorkers + 1;
+  JobLinkOptions at;
+  at.address = testing::NewTestAddress();
+  at.num_processes = kProcesses;
+  const testing::LinkRelay relay(at.address);
+  std::vector<absl::StatusOr<RunResult>> results(kProcesses);
+  std::vector<std::thread> threads;
+  for (int p = 0; p < kProcesses; ++p) {
+    threads.emplace_back([&, p] {
+      JobLinkOptions options = at;
+      options.process = p;
+      if (p == 1) options.address = relay.address();
+      const absl::StatusOr<std::unique_ptr<JobLink>> link = NewJobLink(options);
+      if (!link.ok()) {
+        results[p] = link.status();
+        return;
+      }
+      results[p] = RunFor(model, programs, 1, 2, [&](RunOptions* run) {
+        run->link = link->get();
+        run->returns_persistables = returns_persistables;
+      });
+      EXPECT_EQ((*link)->Finish(), absl::OkStatus());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  *received_bytes = relay.received_bytes();
+  for (const auto& result : results) WEFT_RETURN_IF_ERROR(result.status());
+  for (int p = 1; p < kProcesses; ++p) EXPECT_TRUE(results[p]->persistables.empty());
+  return std::move(results[0]);
+}
+
+TEST(ServerBytes, ValuesToSaveGoToProcessZeroAlone) {
+  constexpr char kModel[] = "word2vec_sparse_adam";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs programs, Rewrite(kModel));
+  int64_t with_values = 0, without_values = 0;
+  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result,
+                            RunProcesses(kModel, programs, true, &with_values));
+  WEFT_ASSERT_OK(RunProcesses(kModel, programs, false, &without_values).status());
+  int64_t bytes = 0;
+  for (const auto& [name, value] : result.persistables) bytes += value.bytes();
+  ASSERT_GT(bytes, 10000);
+  EXPECT_LT(with_values - without_values, bytes / 10);
+  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult expected, RunFor(kModel, programs, 1, 2));
+  EXPECT_EQ(result.persistables.size(), expected.persistables.size());
+  for (const auto& [name, value] : expected.persistables) {
+    const Tensor& found = result.persistables.at(name);
+    ASSERT_EQ(found.bytes(), value.bytes()) << name;
+    EXPECT_EQ(std::memcmp(found.raw(), value.raw(), value.bytes()), 0) << name;
   }
 }
 

@@ -1,5 +1,6 @@
 // Option offload=states: the accelerator keeps parameters, also in half precision, and steps are
 // those of the whole update, which a skipped step and a branch that is not taken leave out.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -36,7 +37,7 @@ constexpr int kSkipped = 2;  // this step has gradients of NaN
 // The main program: its parameter is in PARAM, and its update in UPDATE.
 constexpr char kMain[] = R"(program version=2006002 {
   block 0 parent=-1 {
-    var g : PARAM[5] need_check_feed stop_gradient
+    var g : PARAM[-1, 5] need_check_feed stop_gradient
     var found : bool[1] need_check_feed stop_gradient
     var due : bool[1] need_check_feed stop_gradient
     var scope : step_scopes
@@ -48,7 +49,7 @@ constexpr char kMain[] = R"(program version=2006002 {
     var b1 : fp32[1] persistable
     var b2 : fp32[1] persistable
     var master : fp32[5] persistable
-    Out=[w@GRAD] = assign(X=[g]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = reduce_mean(X=[g]) role=backward vars=[w, w@GRAD] {dim=ints[0], keep_dim=false, reduce_all=false}
 UPDATE
   }
 })";
@@ -81,6 +82,7 @@ struct Case {
   bool has_master = false;
   bool skips = false;  // has a SkipUpdate
   bool in_branch = false;
+  int ranks = 1;
 };
 
 std::string Update(const Case& of) {
@@ -126,14 +128,24 @@ Tensor TensorOf(DType dtype, const std::vector<float>& values) {
   return tensor;
 }
 
-Tensor Flag(bool value) {
+// One for each rank.
+Tensor Flags(bool value, int ranks) {
   Tensor tensor;
-  tensor.Resize(DType::kBool, {1});
-  *tensor.data<bool>() = value;
+  tensor.Resize(DType::kBool, {ranks});
+  std::fill_n(tensor.data<bool>(), ranks, value);
   return tensor;
 }
 
 const std::vector<float> kFirst = {1, -2, 0.5, 0.125, 3};
+
+// The gradients of two samples, whose mean is `grad`, also in half precision.
+std::vector<float> SamplesOf(const std::vector<float>& grad) {
+  std::vector<float> samples;
+  for (size_t sample : {0, 1}) {
+    for (size_t i = 0; i < grad.size(); ++i) samples.push_back(i % 2 == sample ? 2 * grad[i] : 0);
+  }
+  return samples;
+}
 
 // Feeds gradients of NaN in the step that is skipped, or in which the branch is not taken.
 FeedSource Feeds(const Case& of) {
@@ -146,9 +158,11 @@ FeedSource Feeds(const Case& of) {
     const bool skips = step == kSkipped && (of.skips || of.in_branch);
     if (skips) grad.assign(kSize, std::numeric_limits<float>::quiet_NaN());
     std::vector<Tensor> values;
-    values.push_back(TensorOf(TypeOf(of), grad));
-    values.push_back(Flag(skips && of.skips));
-    values.push_back(Flag(!skips || of.skips));
+    Tensor samples = TensorOf(TypeOf(of), SamplesOf(grad));
+    samples.Resize(samples.dtype(), {2, kSize});
+    values.push_back(std::move(samples));
+    values.push_back(Flags(skips && of.skips, of.ranks));
+    values.push_back(Flags(!skips || of.skips, of.ranks));
     return values;
   };
   return feeds;
@@ -166,20 +180,28 @@ absl::StatusOr<Programs> Offloaded(const Case& of, absl::string_view offload) {
       {"DTYPE", absl::StrCat(static_cast<int>(TypeOf(of)))}};
   WEFT_ASSIGN_OR_RETURN(Program main, ParseProgramText(absl::StrReplaceAll(kMain, values)));
   WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgramText(absl::StrReplaceAll(kStartup, values)));
+  const std::string exchange =
+      of.ranks == 1 ? "" : "comm-init,broadcast-params,grad-all-reduce{scale=avg,buckets=bytes},";
   TranspileOptions options;
-  options.passes = absl::StrCat("optimizer-offload{offload=", offload,
+  options.passes = absl::StrCat(exchange, "optimizer-offload{offload=", offload,
                                 ",master_weights=", of.has_master ? "fp32" : "none",
-                                "},hetero-partition{place=op_device,staging=double}");
-  options.cluster.nranks = 1;
-  options.verification = Verification::kAfterEachPass;
+                                "},hetero-partition{place=op_device,", "staging=double}");
+  options.cluster.nranks = of.ranks;
+  // Gradients do not come from a loss, of which the verifier knows that ranks have means.
+  options.verification = of.ranks == 1 ? Verification::kAfterEachPass : Verification::kNever;
   ProgramPair pair{&main, &startup};
   WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
   return Programs{std::move(main), std::move(startup)};
 }
 
+std::string BitsOf(const Tensor& tensor) {
+  return std::string(static_cast<const char*>(tensor.raw()), tensor.bytes());
+}
+
 const std::vector<std::string> kFetched = {"w", "master", "m", "v", "b1"};
 
-// By step and name. `at_third`: where to write a checkpoint of the state before step 3.
+// By step and name; equal on all ranks. `at_third`: where to write a checkpoint of the state before
+// step 3.
 using Results = std::map<std::pair<int64_t, std::string>, Tensor>;
 
 absl::StatusOr<Results> Train(const Case& of, const Programs& programs,
@@ -187,7 +209,7 @@ absl::StatusOr<Results> Train(const Case& of, const Programs& programs,
                               const Checkpoint* resume = nullptr) {
   RunOptions options;
   options.kernels = &CpuKernels();
-  options.nranks = 1;
+  options.nranks = of.ranks;
   options.begin_step = resume == nullptr ? 0 : resume->step;
   options.steps = kSteps - options.begin_step;
   options.fetch = kFetched;
@@ -209,16 +231,14 @@ absl::StatusOr<Results> Train(const Case& of, const Programs& programs,
   Results results;
   inputs.on_result = [&](const StepResult& result) {
     for (size_t i = 0; i < kFetched.size(); ++i) {
-      results[{result.step, kFetched[i]}] = result.values[i].Clone();
+      Tensor& first = results[{result.step, kFetched[i]}];
+      if (result.rank == 0) first = result.values[i].Clone();
+      EXPECT_EQ(BitsOf(result.values[i]), BitsOf(first)) << result.rank << " " << kFetched[i];
     }
     return absl::OkStatus();
   };
   WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
   return results;
-}
-
-std::string BitsOf(const Tensor& tensor) {
-  return std::string(static_cast<const char*>(tensor.raw()), tensor.bytes());
 }
 
 // A unit in the last place of a number, relative to it.
@@ -240,15 +260,18 @@ void ExpectNear(const Tensor& found, const Tensor& expected, double units) {
 constexpr char kRegularized[] =
     ", mu=0.9, regularization_coeff=0.5, regularization_method=\"l2_decay\", rescale_grad=0.5";
 
-// Trains with the whole update on the host and with offload=states.
+// Trains with the whole update on the host, on one rank, and with offload=states.
 void ExpectStepsOfTheWholeUpdate(const Case& of) {
   SCOPED_TRACE(absl::StrCat(of.type, of.attrs, " ", of.dtype, of.has_master ? ", master" : "",
-                            of.skips ? ", skips" : "", of.in_branch ? ", branch" : ""));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Programs whole, Offloaded(of, "full"));
+                            of.skips ? ", skips" : "", of.in_branch ? ", branch" : "", ", ",
+                            of.ranks, " ranks"));
+  Case on_one_rank = of;
+  on_one_rank.ranks = 1;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs whole, Offloaded(on_one_rank, "full"));
   WEFT_ASSERT_OK_AND_ASSIGN(const Programs split, Offloaded(of, "states"));
   ASSERT_TRUE(IsOnTwoDevices(split.main));
   ASSERT_TRUE(absl::StrContains(ProgramText(split.main), "w@DELTA"));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, Train(of, whole));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, Train(on_one_rank, whole));
   const std::string path = ::testing::TempDir() + "/at_third.ckpt";
   WEFT_ASSERT_OK_AND_ASSIGN(const Results found, Train(of, split, path));
   // Without a master weight, steps start from parameters that are rounded, once, or twice where the
@@ -288,6 +311,24 @@ TEST(TrainOffloadStates, ParametersInHalfPrecisionTrain) {
       ExpectStepsOfTheWholeUpdate({"adamw", ", coeff=0.5, with_decay=true", dtype, has_master});
       ExpectStepsOfTheWholeUpdate({"lamb", ", weight_decay=0.5", dtype, has_master});
       ExpectStepsOfTheWholeUpdate({"lamb", ", weight_decay=0.0", dtype, has_master});
+    }
+  }
+}
+
+TEST(TrainOffloadStates, TwoRanksTrainAsOneDevice) {
+  for (const char* dtype : {"fp32", "fp16", "bf16"}) {
+    for (const bool has_master : {true, false}) {
+      if (has_master && absl::string_view(dtype) == "fp32") continue;
+      for (const auto& [type, attrs] : std::vector<std::pair<const char*, const char*>>{
+               {"sgd", ""},
+               {"momentum", ", mu=0.9"},
+               {"momentum", kRegularized},
+               {"adam", ""},
+               {"adamw", ", coeff=0.5, with_decay=true"},
+               {"lamb", ", weight_decay=0.5"}}) {
+        ExpectStepsOfTheWholeUpdate(
+            {type, attrs, dtype, has_master, /*skips=*/false, /*in_branch=*/false, /*ranks=*/2});
+      }
     }
   }
 }

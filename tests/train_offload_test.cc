@@ -460,6 +460,11 @@ TEST(TrainOffload, OptionsOfParametersTrain) {
       "grad-all-reduce{buckets=bytes},sync-elimination";
   WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(options, spec));
   EXPECT_EQ(BitsOf(found), BitsOf(expected));
+  // Other modes change updates first, too.
+  TranspileOptions other = Mode("grad_allreduce");
+  other.param_attrs = options.param_attrs;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results in_other_mode, TrainIn(other, spec));
+  EXPECT_EQ(BitsOf(found), BitsOf(in_other_mode));
   WEFT_ASSERT_OK_AND_ASSIGN(const Results without, TrainIn(Mode("grad_allreduce"), spec));
   EXPECT_NE(BitsOf(found), BitsOf(without));
   // A ratio of 0 leaves the parameter as it was.

@@ -27,6 +27,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::weft::testing::BuildPrograms;
+using ::weft::testing::CountOps;
 using ::weft::testing::kDataParallel;
 using ::weft::testing::kHostSteps;
 using ::weft::testing::Rewrite;
@@ -250,6 +251,25 @@ TEST(TrainPlacedBlocks, BranchAndItsGradientHaveTheBitsOfOneDevice) {
       WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, TrainOnHost(placed, /*ranks=*/1));
       EXPECT_EQ(trained.bits(), after.back()) << rule << " " << order;
     }
+  }
+}
+
+// Gradients that a branch updates by, merged over two steps, are merged on its device.
+TEST(TrainPlacedBlocks, MergedGradientsTravelOnceAStep) {
+  for (const int ranks : {1, 2}) {
+    TrainingPrograms programs = BuildPrograms(SpecsToPlace().merged);
+    if (ranks > 1) {
+      WEFT_ASSERT_OK(Rewrite(kDataParallel, ranks, &programs));
+    }
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, TrainOnHost(programs, ranks));
+    WEFT_ASSERT_OK(
+        Rewrite("optimizer-offload,hetero-partition{place=op_device}", ranks, &programs));
+    // Parameters go to the accelerator, gradients and the condition of the branch to the host.
+    const auto num_parameters = static_cast<int>(programs.parameters.size());
+    EXPECT_EQ(CountOps(programs.main, "memcpy_h2d"), num_parameters);
+    EXPECT_EQ(CountOps(programs.main, "memcpy_d2h"), num_parameters + 1);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, TrainOnHost(programs, ranks));
+    EXPECT_EQ(trained.bits(), expected.bits()) << ranks << " ranks";
   }
 }
 

@@ -425,9 +425,11 @@ const auto kScripts = Values("script_clipped_rows_global_norm", "script_critic_c
                              "script_seq2seq_attention", "script_swin_block", "script_text_cnn",
                              "script_unet", "script_word2vec_own_tree", "script_x_deep_fm");
 INSTANTIATE_TEST_SUITE_P(Scripts, TrainReferencesTest,
-                         Combine(kScripts, Values(Case{"OneRank", 1, "single", ""},
-                                                  Case{"TwoRanks", 2, "dp2", "grad_allreduce"},
-                                                  Case{"Fused", 2, "dp2", "multi_thread"})),
+                         Combine(kScripts,
+                                 Values(Case{"OneRank", 1, "single", ""},
+                                        Case{"TwoRanks", 2, "dp2", "grad_allreduce"},
+                                        Case{"Fused", 2, "dp2", "multi_thread"},
+                                        Case{"UpdatesOnTheHost", 2, "dp2", "optimizer_offload"})),
                          NameOf);
 // Without a run on half of the batch.
 INSTANTIATE_TEST_SUITE_P(ScriptsAlone, TrainReferencesTest,

@@ -106,6 +106,21 @@ absl::Status AddDeviceMemory(const TranspileOptions& options, std::vector<Spec>*
   return absl::OkStatus();
 }
 
+bool HavePass(const std::vector<Spec>& passes, absl::string_view name) {
+  return absl::c_any_of(passes, [name](const Spec& pass) { return pass.name == name; });
+}
+
+// Options of parameters change updates before any mode of the weft dialect does its work.
+void AddParamOptions(const TranspileOptions& options, std::vector<Spec>* passes) {
+  const bool have_options = absl::c_any_of(
+      options.param_attrs, [](const auto& param) { return param.second.HasUpdateOptions(); });
+  if (!have_options || options.dialect != Dialect::kWeft) return;
+  if (HavePass(*passes, ParamOptions::kName)) return;
+  Spec pass;
+  pass.name = std::string(ParamOptions::kName);
+  passes->insert(passes->begin(), std::move(pass));
+}
+
 absl::StatusOr<std::vector<Spec>> PassesOf(const TranspileOptions& options) {
   if (options.mode.empty() == options.passes.empty()) {
     return absl::InvalidArgumentError("expected a mode or passes, and not both");
@@ -113,6 +128,7 @@ absl::StatusOr<std::vector<Spec>> PassesOf(const TranspileOptions& options) {
   std::vector<Spec> passes;
   if (!options.mode.empty()) {
     WEFT_ASSIGN_OR_RETURN(passes, ExpandModeOf(options));
+    AddParamOptions(options, &passes);
   } else {
     absl::StatusOr<std::vector<Spec>> given = ParseSpecs(options.passes);
     WEFT_RETURN_IF_ERROR(Annotate("pipeline", given.status()));
@@ -218,7 +234,7 @@ absl::Status CheckUpdateOptionsAreRead(const TranspileOptions& options, const Pi
     return absl::InvalidArgumentError(
         absl::StrCat("attributes of parameter ", param,
                      ": expected no lr_ratio and no weight_decay, which only pass ",
-                     ParamOptions::kName, " reads; run it first, or use mode optimizer_offload"));
+                     ParamOptions::kName, " reads; run it first, or use a mode of dialect weft"));
   }
   return absl::OkStatus();
 }

@@ -24,9 +24,24 @@ bool IsOnTwoDevices(const Program& program) {
 DevicePlacement::DevicePlacement(const Program& program)
     : on_two_devices_(IsOnTwoDevices(program)) {
   if (!on_two_devices_) return;
+  FindBlocksThatRun(program);
   FindDevices(program);
   FindMemories(program);
   FindStrays(program);
+}
+
+void DevicePlacement::FindBlocksThatRun(const Program& program) {
+  runs_.resize(program.num_blocks(), false);
+  std::vector<int> found = {0};
+  while (!found.empty()) {
+    const int block = found.back();
+    found.pop_back();
+    if (runs_[block]) continue;
+    runs_[block] = true;
+    for (OpId id : program.block(block).ops()) {
+      for (int inner : program.op(id).SubBlocks()) found.push_back(inner);
+    }
+  }
 }
 
 void DevicePlacement::FindDevices(const Program& program) {
@@ -49,6 +64,7 @@ template <typename Visit>
 void DevicePlacement::VisitAccesses(const Program& program, Visit visit) const {
   OpTraits traits(program);
   for (int b = 0; b < program.num_blocks(); ++b) {
+    if (!runs_[b]) continue;
     const Block block = program.block(b);
     for (OpId id : block.ops()) {
       const Op op = program.op(id);

@@ -12,7 +12,8 @@ namespace weft {
 
 // What ops/schema/device_ops.h says, for one program. A variable lies in the memory of the first op
 // that writes it; if none does, of the first that reads it; if no op accesses it, on the host.
-// Synchronizations access nothing.
+// Synchronizations access nothing, nor do ops of blocks that no op runs, which Paddle's
+// recomputation leaves in programs.
 //
 // O(arguments), and O(attributes) if the program is on two devices.
 class DevicePlacement {
@@ -49,11 +50,13 @@ class DevicePlacement {
  private:
   template <typename Visit>
   void VisitAccesses(const Program& program, Visit visit) const;
+  void FindBlocksThatRun(const Program& program);
   void FindDevices(const Program& program);
   void FindMemories(const Program& program);
   void FindStrays(const Program& program);
 
   bool on_two_devices_;
+  std::vector<bool> runs_;  // by block
   std::vector<DeviceKind> device_of_op_;
   std::vector<DeviceKind> memory_of_var_;
   std::vector<Clash> clashes_;

@@ -21,7 +21,7 @@ namespace {
 template <typename F, size_t... k>
 absl::StatusOr<Kernel> Make(const KernelSpec& spec, GradKind kind, const UpdateSlots& slots, F f,
                             std::index_sequence<k...>) {
-  return MakeUpdate(spec, kind, slots, [=](auto& u) {
+  return MakeAppliedUpdate(spec, kind, slots, [=](auto& u) {
     using T = TypeOf<decltype(u)>;
     const std::array<T*, sizeof...(k)> states = {u.state(k)...};
     u.Apply(

@@ -65,9 +65,10 @@ void ApplyByPowers(U& u, const MakeStep& make_step) {
       Powers next{};
       for (int k = 0; k < num; ++k) next[k] = of_elements[k][first];
       const auto f = make_step(&next);
+      T* const of_run = p + (first - begin);
       const T* const grad = g + (first - begin);
       ForEach<T>(last - first,
-                 [=](int64_t k) { f(p[first + k], grad[k], m1[first + k], m2[first + k]); });
+                 [=](int64_t k) { f(of_run[k], grad[k], m1[first + k], m2[first + k]); });
       for (int k = 0; k < num; ++k) {
         std::fill(of_elements[k] + first, of_elements[k] + last, static_cast<T>(next[k]));
       }

@@ -42,7 +42,22 @@ absl::StatusOr<OpRunner> OpRunner::Make(absl::string_view type, const SlotPointe
                                         bool paddle_cpu_quirks, const KernelTable& kernels) {
   const OpSchema* schema = FindOpSchema(type);
   if (schema == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no schema"));
-  return Make(schema, OpAttrs::Make(*schema, attrs), inputs, outputs, paddle_cpu_quirks, kernels);
+  KernelSpec spec;
+  spec.schema = schema;
+  spec.attrs = OpAttrs::Make(*schema, attrs);
+  spec.paddle_cpu_quirks = paddle_cpu_quirks;
+  return Make(std::move(spec), inputs, outputs, kernels);
+}
+
+absl::StatusOr<OpRunner> OpRunner::MakeFromZero(absl::string_view type, const SlotPointers& inputs,
+                                                const AttrValues& attrs,
+                                                const SlotPointers& outputs) {
+  KernelSpec spec;
+  spec.schema = FindOpSchema(type);
+  if (spec.schema == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no schema"));
+  spec.attrs = OpAttrs::Make(*spec.schema, attrs);
+  spec.starts_from_zero = true;
+  return Make(std::move(spec), inputs, outputs, CpuKernels());
 }
 
 absl::StatusOr<OpRunner> OpRunner::Make(const Op& op, std::map<std::string, Tensor>* variables,
@@ -67,18 +82,16 @@ absl::StatusOr<OpRunner> OpRunner::Make(const Op& op, std::map<std::string, Tens
   };
   WEFT_ASSIGN_OR_RETURN(const SlotPointers inputs, look_up(op.signature().inputs));
   WEFT_ASSIGN_OR_RETURN(const SlotPointers outputs, look_up(op.signature().outputs));
-  WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
-  return Make(schema, std::move(attrs), inputs, outputs, paddle_cpu_quirks, CpuKernels());
+  KernelSpec spec;
+  spec.schema = schema;
+  spec.paddle_cpu_quirks = paddle_cpu_quirks;
+  WEFT_ASSIGN_OR_RETURN(spec.attrs, OpAttrs::Decode(op, *schema));
+  return Make(std::move(spec), inputs, outputs, CpuKernels());
 }
 
-absl::StatusOr<OpRunner> OpRunner::Make(const OpSchema* schema, OpAttrs attrs,
-                                        const SlotPointers& inputs, const SlotPointers& outputs,
-                                        bool paddle_cpu_quirks, const KernelTable& kernels) {
-  KernelSpec spec;
-  spec.paddle_cpu_quirks = paddle_cpu_quirks;
-  spec.schema = schema;
-  spec.attrs = std::move(attrs);
-  const std::string& type = schema->type();
+absl::StatusOr<OpRunner> OpRunner::Make(KernelSpec spec, const SlotPointers& inputs,
+                                        const SlotPointers& outputs, const KernelTable& kernels) {
+  const std::string& type = spec.schema->type();
   const bool has_rows = HaveRows(inputs) || HaveRows(outputs);
   const KernelFactory* factory = has_rows ? kernels.FindForRows(type) : kernels.Find(type);
   if (factory == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no kernel"));

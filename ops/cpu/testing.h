@@ -71,6 +71,10 @@ class OpRunner {
                                        const AttrValues& attrs, const SlotPointers& outputs,
                                        bool paddle_cpu_quirks = false,
                                        const KernelTable& kernels = CpuKernels());
+  // An update that starts from zeros (KernelSpec::starts_from_zero).
+  static absl::StatusOr<OpRunner> MakeFromZero(absl::string_view type, const SlotPointers& inputs,
+                                               const AttrValues& attrs,
+                                               const SlotPointers& outputs);
   // An op of a program, bound to its variables by name. Also NotFound if a variable is missing.
   static absl::StatusOr<OpRunner> Make(const Op& op, std::map<std::string, Tensor>* variables,
                                        bool paddle_cpu_quirks = false);
@@ -79,9 +83,8 @@ class OpRunner {
   void OverwriteUnreadInputs();
 
  private:
-  static absl::StatusOr<OpRunner> Make(const OpSchema* schema, OpAttrs attrs,
-                                       const SlotPointers& inputs, const SlotPointers& outputs,
-                                       bool paddle_cpu_quirks, const KernelTable& kernels);
+  static absl::StatusOr<OpRunner> Make(KernelSpec spec, const SlotPointers& inputs,
+                                       const SlotPointers& outputs, const KernelTable& kernels);
 
   BoundKernel kernel_;
   std::vector<const Tensor*> inputs_;

@@ -53,25 +53,25 @@ const char* OutputOf(const OpSchema& schema, absl::string_view input) {
 
 }  // namespace
 
-absl::Status OptimizerGrad::Read(const Tensor& grad, const Tensor& param) {
+absl::Status OptimizerGrad::Read(const Tensor& grad, DType dtype, const Dims& dims) {
   const Tensor* values = &grad;
-  const bool is_half = param.dtype() == DType::kFloat32 && IsHalf(grad.dtype());
+  const bool is_half = dtype == DType::kFloat32 && IsHalf(grad.dtype());
   if (is_half && kind_ == Kind::kDense) {
     dense_ = &grad;
     is_converted_ = false;
-    return CheckSize("Grad", grad, param.size());
+    return CheckSize("Grad", grad, NumElements(dims));
   }
   if (is_half) {
     converted_.Resize(DType::kFloat32, grad.dims());
     WEFT_RETURN_IF_ERROR(ConvertFloats("input Grad", grad, "input Grad", &converted_));
     values = &converted_;
   }
-  WEFT_RETURN_IF_ERROR(CheckDType("Grad", *values, param.dtype()));
+  WEFT_RETURN_IF_ERROR(CheckDType("Grad", *values, dtype));
   if (kind_ == Kind::kDense) {
     dense_ = values;
-    return CheckSize("Grad", grad, param.size());
+    return CheckSize("Grad", grad, NumElements(dims));
   }
-  WEFT_RETURN_IF_ERROR(CheckRowsOf("Grad", grad, grad.dtype(), param.dims()));
+  WEFT_RETURN_IF_ERROR(CheckRowsOf("Grad", grad, grad.dtype(), dims));
   if (kind_ == Kind::kSearchedRows) {
     return merger_.Merge(FoundRows(grad.rows()), *values, grad.TallDims(), &merged_);
   }
@@ -94,7 +94,17 @@ UpdateFrame::State UpdateFrame::MakeState(OpKernel& op, const KernelSpec& spec, 
 absl::StatusOr<UpdateFrame> UpdateFrame::Make(OpKernel& op, const KernelSpec& spec, GradKind kind,
                                               const UpdateSlots& slots) {
   UpdateFrame frame;
-  frame.param_ = MakeState(op, spec, "Param");
+  frame.starts_from_zero_ = spec.starts_from_zero;
+  if (spec.starts_from_zero) {
+    if (kind != GradKind::kDense || spec.Input("MasterParam") >= 0) {
+      return absl::UnimplementedError(
+          "no kernel that starts from zeros, with rows or a master weight");
+    }
+    op.in_types("Param");
+    frame.param_.out = op.out("ParamOut");
+  } else {
+    frame.param_ = MakeState(op, spec, "Param");
+  }
   frame.master_ = MakeState(op, spec, "MasterParam");
   frame.grad_ = op.in("Grad");
   // As a state, it has a rate for each element.
@@ -105,7 +115,7 @@ absl::StatusOr<UpdateFrame> UpdateFrame::Make(OpKernel& op, const KernelSpec& sp
   for (const char* slot : slots.scalars) frame.scalars_.push_back(MakeState(op, spec, slot));
   for (const char* slot : slots.powers) frame.powers_.push_back(MakeState(op, spec, slot));
   for (const char* slot : slots.constants) frame.constants_.push_back(op.in(slot));
-  const int count = frame.param_.in.count();
+  const int count = spec.starts_from_zero ? frame.param_.out.count() : frame.param_.in.count();
   const auto check_count = [&](absl::string_view slot, int found) {
     if (found == count) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -144,7 +154,7 @@ absl::StatusOr<bool> UpdateFrame::CopyToOutputs(const KernelContext& ctx) const 
     }
     return absl::OkStatus();
   };
-  WEFT_RETURN_IF_ERROR(copy(param_));
+  if (!starts_from_zero_) WEFT_RETURN_IF_ERROR(copy(param_));
   WEFT_RETURN_IF_ERROR(copy(master_));
   for (const State& state : states_) WEFT_RETURN_IF_ERROR(copy(state));
   for (const State& scalar : scalars_) WEFT_RETURN_IF_ERROR(copy(scalar));
@@ -154,23 +164,29 @@ absl::StatusOr<bool> UpdateFrame::CopyToOutputs(const KernelContext& ctx) const 
   return OneValue<bool>("SkipUpdate", *skip);
 }
 
-absl::Status UpdateFrame::Check(const KernelContext& ctx, int i, const Tensor& param) const {
-  if (grad_.get(ctx, i) == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("input Grad: parameter ", i, " has none"));
-  }
-  if (has_master()) {
-    WEFT_RETURN_IF_ERROR(CheckSize("MasterParam", param, param_.in(ctx, i).size()));
-  }
-  for (const State& state : states_) {
-    if (state.in) WEFT_RETURN_IF_ERROR(CheckState(ctx, i, state, param));
+absl::Status UpdateFrame::ClearParams(const KernelContext& ctx) const {
+  for (int i = 0; i < param_.out.count(); ++i) {
+    Tensor& param = param_.out(ctx, i);
+    if (param.bytes() > 0) std::memset(param.raw(), 0, param.bytes());
   }
   return absl::OkStatus();
 }
 
+absl::Status UpdateFrame::Check(const KernelContext& ctx, int i, const TensorType& type) {
+  if (grad_.get(ctx, i) == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("input Grad: parameter ", i, " has none"));
+  }
+  for (const State& state : states_) {
+    if (!state.in) continue;
+    WEFT_RETURN_IF_ERROR(CheckState(ctx, i, state, type.dtype, NumElements(type.dims)));
+  }
+  return grads_[i].Read(grad_(ctx, i), type.dtype, type.dims);
+}
+
 absl::Status UpdateFrame::CheckState(const KernelContext& ctx, int i, const State& state,
-                                     const Tensor& param) {
-  WEFT_RETURN_IF_ERROR(CheckDType(state.slot, state.in(ctx, i), param.dtype()));
-  return CheckSize(state.slot, state.in(ctx, i), param.size());
+                                     DType dtype, int64_t size) {
+  WEFT_RETURN_IF_ERROR(CheckDType(state.slot, state.in(ctx, i), dtype));
+  return CheckSize(state.slot, state.in(ctx, i), size);
 }
 
 absl::StatusOr<double> UpdateFrame::LearningRate(const KernelContext& ctx, int i) const {

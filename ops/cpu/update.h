@@ -71,10 +71,10 @@ class OptimizerGrad {
   // Whether the update visits all elements of the parameter.
   bool visits_all() const { return kind_ != Kind::kRows; }
 
-  // Sets the gradient of a step, which must exist until the update is done. InvalidArgument unless
-  // it has the element type of the parameter, or half precision if that is fp32, and the dimensions
-  // of the parameter (for a dense one: the size).
-  absl::Status Read(const Tensor& grad, const Tensor& param);
+  // Sets the gradient of a step, which must exist until the update is done, of an update in this
+  // element type. InvalidArgument unless it has that, or half precision if that is fp32, and the
+  // dimensions of the parameter (for a dense one: the size).
+  absl::Status Read(const Tensor& grad, DType dtype, const Dims& dims);
 
   // Calls update(begin, count, g, has_grad) for runs of elements: the gradient of the parameter's
   // element begin + k is g[k], for k < count; zeros if there is none. In ascending order; no
@@ -229,9 +229,19 @@ class ParamUpdate {
         size_(param.size()),
         index_(index),
         lr_(static_cast<T>(lr)) {
-    if (rounded == nullptr || !std::is_same_v<T, float>) return;
-    if (rounded->dtype() == DType::kFloat16) half_ = rounded->data<Float16>();
-    if (rounded->dtype() == DType::kBFloat16) bfloat16_ = rounded->data<BFloat16>();
+    if (rounded != nullptr) RoundsTo(rounded);
+  }
+
+  // Of a parameter of zeros, in the type T or in half precision.
+  static ParamUpdate FromZero(const OptimizerGrad& grad, Tensor& param, int index, double lr) {
+    ParamUpdate update(grad, param.size(), index, lr);
+    update.starts_from_zero_ = true;
+    if (IsHalf(param.dtype())) {
+      update.RoundsTo(&param);
+    } else {
+      update.param_ = param.data<T>();
+    }
+    return update;
   }
 
   void AddState(Tensor* tensor) {
@@ -243,7 +253,7 @@ class ParamUpdate {
   T lr() const { return lr_; }
   int index() const { return index_; }  // among the parameters of the op
   int64_t size() const { return size_; }
-  T* param() { return param_; }
+  T* param() { return param_; }  // not of a parameter of zeros
   T* state(int k) { return states_[k]; }
   const Tensor& constant(int k) const { return *constants_[k]; }
   const OptimizerGrad& grad() const { return grad_; }
@@ -274,7 +284,7 @@ class ParamUpdate {
   template <typename Update>
   void Apply(Update update) {
     ApplyToRuns([=](T* p, const T* g, int64_t begin, int64_t count, bool) {
-      weft::ForEach<T>(count, [=](int64_t k) { update(p[begin + k], g[k], begin + k); });
+      weft::ForEach<T>(count, [=](int64_t k) { update(p[k], g[k], begin + k); });
     });
   }
   // The same for all elements, without their gradients: update(p, i).
@@ -288,19 +298,23 @@ class ParamUpdate {
       for (int64_t i = begin; i < end; i += kBlock) {
         const int64_t count = std::min(kBlock, end - i);
         weft::ForEach<T>(count, [=](int64_t k) { update(p[i + k], i + k); });
-        Round(i, count);
+        Round(p + i, i, count);
       }
     });
     is_rounded_ = true;
   }
-  // As ForEachRun, in any order and on several threads at once, as the last that the update does to
-  // the parameter: update(p, g, begin, count, has_grad) reads and writes these elements alone.
+  // The same for runs of elements: update(p, g, begin, count, has_grad), on several threads at
+  // once. The parameter's element begin + k is p[k], and its gradient g[k], k < count; zeros for
+  // rows without a gradient.
   template <typename Update>
   void ApplyToRuns(const Update& update) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (starts_from_zero_) return ApplyToZeros(update);
+    }
     T* const p = param_;
     grad_.ForEachBlock<T>([&](int64_t begin, int64_t count, const T* g, bool has_grad) {
-      update(p, g, begin, count, has_grad);
-      Round(begin, count);
+      update(p + begin, g, begin, count, has_grad);
+      Round(p + begin, begin, count);
     });
     is_rounded_ = grad_.visits_all() && (half_ != nullptr || bfloat16_ != nullptr);
   }
@@ -319,22 +333,45 @@ class ParamUpdate {
     Tensor* out;
   };
 
-  // Writes elements of the parameter of which this updates the master weight.
-  void Round(int64_t begin, int64_t count) {
+  ParamUpdate(const OptimizerGrad& grad, int64_t size, int index, double lr)
+      : grad_(grad), size_(size), index_(index), lr_(static_cast<T>(lr)) {}
+
+  void RoundsTo(Tensor* rounded) {
+    if (!std::is_same_v<T, float>) return;
+    if (rounded->dtype() == DType::kFloat16) half_ = rounded->data<Float16>();
+    if (rounded->dtype() == DType::kBFloat16) bfloat16_ = rounded->data<BFloat16>();
+  }
+
+  // Writes `from`, elements that the update has computed, to the parameter in half precision.
+  void Round(const T* from, int64_t begin, int64_t count) {
     if constexpr (std::is_same_v<T, float>) {
-      if (half_ != nullptr) ConvertArray(param_ + begin, half_ + begin, count);
-      if (bfloat16_ != nullptr) ConvertArray(param_ + begin, bfloat16_ + begin, count);
+      if (half_ != nullptr) ConvertArray(from, half_ + begin, count);
+      if (bfloat16_ != nullptr) ConvertArray(from, bfloat16_ + begin, count);
     }
   }
 
+  // Block by block, so that what is not rounded yet stays in the first cache.
+  template <typename Update>
+  void ApplyToZeros(const Update& update) {
+    grad_.ForEachNumberedBlock<T>([&](int64_t, int64_t begin, int64_t count, const T* g) {
+      alignas(64) T block[OptimizerGrad::kBlock];
+      T* const p = param_ == nullptr ? block : param_ + begin;
+      std::fill_n(p, count, T(0));
+      update(p, g, begin, count, true);
+      Round(p, begin, count);
+    });
+    is_rounded_ = true;
+  }
+
   const OptimizerGrad& grad_;
-  T* const param_;
+  T* param_ = nullptr;
   const int64_t size_;
   const int index_;
   const T lr_;
   Float16* half_ = nullptr;  // of the parameter, if this updates its master weight
   BFloat16* bfloat16_ = nullptr;
   bool is_rounded_ = false;
+  bool starts_from_zero_ = false;
   absl::InlinedVector<T*, 4> states_;
   absl::InlinedVector<Scalar, 4> scalars_;
   absl::InlinedVector<const Tensor*, 2> constants_;
@@ -345,7 +382,7 @@ template <typename Update>
 using TypeOf = typename std::decay_t<Update>::Type;
 
 // The code around the function: slots, checks, copies of variables that are not updated in place,
-// half precision.
+// half precision, parameters of zeros (KernelSpec::starts_from_zero).
 class UpdateFrame {
  public:
   static absl::StatusOr<UpdateFrame> Make(OpKernel& op, const KernelSpec& spec, GradKind kind,
@@ -357,33 +394,20 @@ class UpdateFrame {
   template <typename Step>
   absl::Status Run(const KernelContext& ctx, Step& step) {
     WEFT_ASSIGN_OR_RETURN(const bool skip, CopyToOutputs(ctx));
+    if (starts_from_zero_) return skip ? ClearParams(ctx) : RunFromZero(ctx, step);
     if (skip) return absl::OkStatus();
-    for (int i = 0; i < param_.in.count(); ++i) {
+    for (int i = 0; i < param_.out.count(); ++i) {
       Tensor& param = has_master() ? master_.out(ctx, i) : param_.out(ctx, i);
-      WEFT_RETURN_IF_ERROR(Check(ctx, i, param));
-      WEFT_RETURN_IF_ERROR(grads_[i].Read(grad_(ctx, i), param));
+      if (has_master()) {
+        WEFT_RETURN_IF_ERROR(CheckSize("MasterParam", param, param_.in(ctx, i).size()));
+      }
+      WEFT_RETURN_IF_ERROR(Check(ctx, i, {param.dtype(), param.dims()}));
       WEFT_ASSIGN_OR_RETURN(const double lr, LearningRate(ctx, i));
       bool is_rounded = false;
       Tensor* const rounded = has_master() ? &param_.out(ctx, i) : nullptr;
       WEFT_RETURN_IF_ERROR(ForFloatType("input Param", param, [&](auto tag) -> absl::Status {
         ParamUpdate<typename decltype(tag)::type> update(grads_[i], param, rounded, i, lr);
-        for (const State& state : states_) update.AddState(state.out.get(ctx, i));
-        for (const State& scalar : scalars_) {
-          WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(scalar.slot, scalar.in(ctx, i)));
-          update.AddScalar(value, scalar.out.get(ctx, i));
-        }
-        const bool by_elements = !powers_.empty() && powers_[0].in(ctx, i).size() != 1;
-        for (const State& power : powers_) {
-          if (by_elements) {
-            WEFT_RETURN_IF_ERROR(CheckState(ctx, i, power, param));
-            update.AddState(power.out.get(ctx, i));
-          } else {
-            WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(power.slot, power.in(ctx, i)));
-            update.AddScalar(value, power.out.get(ctx, i));
-          }
-        }
-        for (const In& constant : constants_) update.AddConstant(constant(ctx, i));
-        WEFT_RETURN_IF_ERROR(CallForStatus(step, update));
+        WEFT_RETURN_IF_ERROR(RunOne(ctx, i, step, &update));
         is_rounded = update.is_rounded();
         return absl::OkStatus();
       }));
@@ -401,20 +425,72 @@ class UpdateFrame {
     Out out;
   };
 
+  template <typename Step>
+  absl::Status RunFromZero(const KernelContext& ctx, Step& step) {
+    for (int i = 0; i < param_.out.count(); ++i) {
+      Tensor& param = param_.out(ctx, i);
+      WEFT_RETURN_IF_ERROR(Check(ctx, i, {DType::kFloat32, param.dims()}));
+      WEFT_ASSIGN_OR_RETURN(const double lr, LearningRate(ctx, i));
+      auto update = ParamUpdate<float>::FromZero(grads_[i], param, i, lr);
+      WEFT_RETURN_IF_ERROR(RunOne(ctx, i, step, &update));
+    }
+    return absl::OkStatus();
+  }
+
+  // With states, scalars and constants.
+  template <typename Update, typename Step>
+  absl::Status RunOne(const KernelContext& ctx, int i, Step& step, Update* update) {
+    for (const State& state : states_) update->AddState(state.out.get(ctx, i));
+    for (const State& scalar : scalars_) {
+      WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(scalar.slot, scalar.in(ctx, i)));
+      update->AddScalar(value, scalar.out.get(ctx, i));
+    }
+    const bool by_elements = !powers_.empty() && powers_[0].in(ctx, i).size() != 1;
+    for (const State& power : powers_) {
+      if (by_elements) {
+        WEFT_RETURN_IF_ERROR(
+            CheckState(ctx, i, power, DTypeOf<TypeOf<Update>>::value, update->size()));
+        update->AddState(power.out.get(ctx, i));
+      } else {
+        WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(power.slot, power.in(ctx, i)));
+        update->AddScalar(value, power.out.get(ctx, i));
+      }
+    }
+    for (const In& constant : constants_) update->AddConstant(constant(ctx, i));
+    return CallForStatus(step, *update);
+  }
+
   static State MakeState(OpKernel& op, const KernelSpec& spec, const char* slot);
   // True if the update must be skipped.
   absl::StatusOr<bool> CopyToOutputs(const KernelContext& ctx) const;
-  absl::Status Check(const KernelContext& ctx, int i, const Tensor& param) const;
-  static absl::Status CheckState(const KernelContext& ctx, int i, const State& state,
-                                 const Tensor& param);
+  absl::Status ClearParams(const KernelContext& ctx) const;
+  // `type`: of the parameter, in which the update computes. Reads the gradient.
+  absl::Status Check(const KernelContext& ctx, int i, const TensorType& type);
+  static absl::Status CheckState(const KernelContext& ctx, int i, const State& state, DType dtype,
+                                 int64_t size);
   absl::StatusOr<double> LearningRate(const KernelContext& ctx, int i) const;
 
-  State param_, master_;
+  State param_, master_;  // param_.in: empty if the update starts from zeros
   In grad_, learning_rate_, skip_;
   std::vector<State> states_, scalars_, powers_;
   std::vector<In> constants_;
   std::vector<OptimizerGrad> grads_;
+  bool starts_from_zero_ = false;
 };
+
+template <typename Step>
+absl::StatusOr<Kernel> MakeUpdate(OpKernel& op, GradKind kind, const UpdateSlots& slots,
+                                  Step step) {
+  const KernelSpec& spec = op.spec();
+  WEFT_ASSIGN_OR_RETURN(UpdateFrame frame, UpdateFrame::Make(op, spec, kind, slots));
+  if (frame.has_master() || spec.starts_from_zero) op.WithoutHalfConversion();
+  op.TakesHalves(frame.grad());
+  const auto run = [frame = std::move(frame), step](const KernelContext& ctx) mutable {
+    return frame.Run(ctx, step);
+  };
+  op.Supports(ElementTypesOf<Float16, BFloat16, float, double>());
+  return kind == GradKind::kDense ? op.Make(run) : op.MakeForRows(run);
+}
 
 // The kernel that calls step(u) with a ParamUpdate<T>& u for every parameter; step returns
 // absl::Status or nothing.
@@ -422,14 +498,17 @@ template <typename Step>
 absl::StatusOr<Kernel> MakeUpdate(const KernelSpec& spec, GradKind kind, const UpdateSlots& slots,
                                   Step step) {
   OpKernel op(spec);
-  WEFT_ASSIGN_OR_RETURN(UpdateFrame frame, UpdateFrame::Make(op, spec, kind, slots));
-  if (frame.has_master()) op.WithoutHalfConversion();
-  op.TakesHalves(frame.grad());
-  const auto run = [frame = std::move(frame), step](const KernelContext& ctx) mutable {
-    return frame.Run(ctx, step);
-  };
-  op.Supports(ElementTypesOf<Float16, BFloat16, float, double>());
-  return kind == GradKind::kDense ? op.Make(run) : op.MakeForRows(run);
+  return MakeUpdate(op, kind, slots, std::move(step));
+}
+
+// The same for a step that accesses parameters by one call of Apply or ApplyToRuns alone. With
+// dense gradients, the kernel can start from zeros.
+template <typename Step>
+absl::StatusOr<Kernel> MakeAppliedUpdate(const KernelSpec& spec, GradKind kind,
+                                         const UpdateSlots& slots, Step step) {
+  OpKernel op(spec);
+  if (spec.starts_from_zero && kind == GradKind::kDense) op.StartsFromZero();
+  return MakeUpdate(op, kind, slots, std::move(step));
 }
 
 using UpdateFactory = absl::StatusOr<Kernel> (*)(const KernelSpec&, GradKind);

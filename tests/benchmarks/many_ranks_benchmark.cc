@@ -49,6 +49,9 @@ class ModelledLink : public JobLink {
     texts.back() = last_(text);
     return texts;
   }
+  absl::StatusOr<std::vector<std::string>> Gather(std::string text) override {
+    return AllGather(std::move(text));
+  }
   void Send(int /*process*/, Topic /*topic*/, std::string /*message*/) override {}
   void Listen(Topic /*topic*/, Handler /*handler*/) override {}
   void Abort(int /*rank*/, const absl::Status& /*status*/) override {}

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "ops/cpu/testing.h"
 #include "ops/float16.h"
@@ -63,25 +64,27 @@ enum class Offload { kFull, kStates };
 class Update {
  public:
   // Gradient and parameter are of type `dtype`; in half precision, the host has a master weight.
-  // kStates: the host computes the change of the parameter, and rounds that to `dtype`.
+  // kStates: the host computes the change of the parameter, rounded to `dtype`, as weft run does
+  // (executor/updates_from_zero.h).
   Update(const std::string& type, DType dtype, Offload offload, int64_t n)
       : n_(n),
         dtype_(dtype),
         offload_(offload),
         is_lamb_(type == "lamb"),
+        param_(OfType(dtype, n, 1)),
         grad_(OfType(dtype, n, 0.5F)),
         first_(Floats(n, 0)) {
     const bool is_half = dtype != DType::kFloat32, is_split = offload == Offload::kStates;
-    Tensor* const param = is_split ? &master_ : &param_;
-    if (!is_split) param_ = OfType(dtype, n, 1);
-    if (is_split || is_half) master_ = Floats(n, 1);
-    SlotPointers inputs = {{"Param", {param}}, {"Grad", {&grad_}}, {"LearningRate", {&rate_}}};
-    SlotPointers outputs = {{"ParamOut", {param}}};
+    SlotPointers inputs = {{"Param", {&param_}}, {"Grad", {&grad_}}, {"LearningRate", {&rate_}}};
+    SlotPointers outputs = {{"ParamOut", {&param_}}};
     const auto state = [&](const std::string& slot, Tensor* tensor) {
       inputs.push_back({slot, {tensor}});
       outputs.push_back({slot + "Out", {tensor}});
     };
-    if (is_half && !is_split) state("MasterParam", &master_);
+    if (is_half && !is_split) {
+      master_ = Floats(n, 1);
+      state("MasterParam", &master_);
+    }
     AttrValues attrs;
     if (type == "momentum") {
       state("Velocity", &first_);
@@ -95,25 +98,13 @@ class Update {
     }
     if (type == "adamw" && !is_split) attrs = {{"with_decay", true}, {"coeff", 0.01F}};
     if (type == "lamb" && !is_split) attrs = {{"weight_decay", 0.01F}};
-    if (is_split) {
-      Add("fill_constant", {},
-          {{"shape", std::vector<int64_t>{n}},
-           {"dtype", static_cast<int>(DType::kFloat32)},
-           {"value", 0.0F}},
-          {{"Out", {&master_}}});
-    }
-    // As pass optimizer-offload writes it: norms and decay are the accelerator's.
-    Add(type == "lamb" && is_split ? "adam" : type, inputs, attrs, outputs);
-    if (is_split && is_half) {
-      Add("cast", {{"X", {&master_}}},
-          {{"in_dtype", static_cast<int>(DType::kFloat32)}, {"out_dtype", static_cast<int>(dtype)}},
-          {{"Out", {&param_}}});
-    }
+    // As pass optimizer-offload writes it, norms and decay are the accelerator's.
+    op_ = is_split ? OpRunner::MakeFromZero(type == "lamb" ? "adam" : type, inputs, attrs, outputs)
+                   : OpRunner::Make(type, inputs, attrs, outputs);
+    Check(op_.status());
   }
 
-  void Run() {
-    for (OpRunner& op : ops_) Check(op.Run());
-  }
+  void Run() { Check(op_->Run()); }
 
   // Read and written: gradient once, states twice, a parameter of half precision once, and a
   // parameter or master weight in fp32 twice. Lamb reads states and parameter once more, when it
@@ -132,13 +123,6 @@ class Update {
     return Floats(n, value);
   }
 
-  void Add(const std::string& type, const SlotPointers& inputs, const AttrValues& attrs,
-           const SlotPointers& outputs) {
-    auto op = OpRunner::Make(type, inputs, attrs, outputs);
-    Check(op.status());
-    ops_.push_back(*std::move(op));
-  }
-
   static void Check(const absl::Status& status) {
     if (status.ok()) return;
     std::fprintf(stderr, "update_benchmark: %s\n", status.ToString().c_str());
@@ -151,7 +135,7 @@ class Update {
   const bool is_lamb_;
   Tensor param_, grad_, master_, first_, second_;
   Tensor rate_ = Floats(1, 1e-3F), power1_ = Floats(1, 0.9F), power2_ = Floats(1, 0.999F);
-  std::vector<OpRunner> ops_;
+  absl::StatusOr<OpRunner> op_;
 };
 
 // What update_pytorch.py prints; 0 if PyTorch has no such update.

@@ -12,6 +12,7 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/accumulations.h"
 #include "transpiler/passes/name_pattern.h"
 #include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/offload_branch.h"
@@ -127,6 +128,9 @@ class Offloader {
     pb::OpDesc desc = op.ToProto();
     branch.Apply(&desc);
     MoveToHost(op, std::move(desc));
+    for (OpId id : FindAccumulations(program_, op.id())) {
+      MoveToHost(program_.op(id), program_.op(id).ToProto());
+    }
     return absl::OkStatus();
   }
 

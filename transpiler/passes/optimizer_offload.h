@@ -29,7 +29,8 @@ namespace weft {
 //
 // Updates whose op_device is cpu count as offloaded, whether they match or not; those that match
 // get master weights or lose them. Updates of branches go to the host as they are, or as
-// offload=states makes them.
+// offload=states makes them, and with them the ops that merge gradients for the branch
+// (accumulations.h).
 //
 // InvalidArgument: no update matches. FailedPrecondition, naming op and variable: those of
 // OffloadMasters and OffloadDelta; an update in a branch that an option would change; one with

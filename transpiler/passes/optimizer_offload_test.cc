@@ -506,6 +506,32 @@ TEST(OptimizerOffload, BranchOnTheHostTakesTheChangeOfItsParameter) {
   )");
 }
 
+TEST(OptimizerOffload, GradientsOfABranchAreMergedOnTheHost) {
+  constexpr char kVariables[] = R"(
+    var g : fp32[2, 2] need_check_feed
+    var due : bool[1] need_check_feed
+    var scope : step_scopes
+    var w : fp32[2, 2] parameter persistable
+    var merged : fp32[2, 2] persistable
+    var seen : fp32[2, 2] persistable
+)";
+  const auto ops = [](absl::string_view on_host, absl::string_view first) {
+    return absl::StrCat(R"(
+    Out=[w@GRAD] = scale(X=[g]) role=backward {scale=2.0}
+    Out=[merged] = elementwise_add(X=[merged], Y=[w@GRAD]) role=backward vars=[w, merged])",
+                        first, R"(
+    Out=[seen] = elementwise_add(X=[seen], Y=[w@GRAD]) role=backward
+    Out=[w, merged], Scope=[scope] = conditional_block(Cond=[due], Input=[w, merged, lr]) role=optimize {is_scalar_condition=true, sub_block=block(1))",
+                        on_host, R"(}
+    block 1:
+    ParamOut=[w] = sgd(Param=[w], Grad=[merged], LearningRate=[lr]) role=optimize
+    Out=[merged] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0}
+)");
+  };
+  ExpectRewrite("optimizer-offload", absl::StrCat(kVariables, ops("", "")),
+                ops(", op_device=\"cpu\"", " {op_device=\"cpu\"}"));
+}
+
 TEST(OptimizerOffload, BranchThatNeedsTheParameterIsRefused) {
   const auto refused = [](const std::string& ops) {
     return Refused("optimizer-offload{offload=states}", InBranch(ops));

@@ -19,6 +19,7 @@
 #include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/accumulations.h"
 #include "transpiler/passes/device_accesses.h"
 
 namespace weft {
@@ -137,6 +138,12 @@ class Units {
       const auto bucket = grads.empty() ? bucket_of.end() : bucket_of.find(grads[0]);
       buckets_.push_back(bucket == bucket_of.end() ? Symbol() : bucket->second);
       updates_.push_back({Kind::kUpdate, {id}, params.empty() ? op.DebugName() : Name(params[0])});
+      if (op.SubBlocks().empty()) continue;
+      for (OpId accumulation : FindAccumulations(program_, id)) {
+        if (!CanMove(program_.op(accumulation))) continue;
+        is_taken_[accumulation.value()] = true;
+        updates_.back().ops.push_back(accumulation);
+      }
     }
   }
 

@@ -54,8 +54,8 @@ struct PlacementChoice {
 // Tries a fixed sequence of placements, each of which moves more to the host:
 //
 //   1. optimizers, those first whose gradients are complete first; also up to the end of a bucket
-//   of
-//      gradients, which then travels in one copy;
+//      of gradients, which then travels in one copy; a branch that updates takes the ops along that
+//      merge gradients for it (accumulations.h);
 //   2. then embedding tables, the largest first;
 //   3. then other ops, those with the fewest floating-point operations for a byte first, or, in
 //      another sequence, those of the first layers first. The densest op stays.

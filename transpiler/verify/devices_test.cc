@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -111,6 +112,16 @@ TEST(Devices, W409CopyInTheWrongDirection) {
   EXPECT_THAT(Found(Copied({{"memcpy_h2d", "memcpy_d2h"}})),
               ::testing::Contains(HasSubstr("W409: op 0 (memcpy_d2h) input w: expected a variable "
                                             "in the memory of the accelerator")));
+}
+
+// As Paddle's recomputation leaves them in programs.
+TEST(Devices, BlocksThatNoOpRunsUseNothing) {
+  EXPECT_THAT(Found(absl::StrCat(kCopied.substr(0, kCopied.size() - 2), R"(  block 1 parent=0 {
+    Out=[w@GRAD@CPU] = scale(X=[w]) {scale=2.0}
+  }
+}
+)")),
+              IsEmpty());
 }
 
 TEST(Devices, W410OpOfABlockOnTheOtherDevice) {
