@@ -181,6 +181,14 @@ TEST(JobLinkTest, GathersForProcessZeroAlone) {
   EXPECT_THAT(FinishAll(links), Each(IsOk()));
 }
 
+TEST(JobLinkTest, GathersOfTwoKindsAreAnError) {
+  const Links links = MakeLinks(2);
+  const auto results = OnAll<Texts>(
+      2, [&](int p) { return p == 0 ? links[0]->Gather("a") : links[1]->AllGather("b"); });
+  EXPECT_THAT(results[0], IsOkAndHolds(ElementsAre("a", "b")));
+  EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kInternal, HasSubstr("gathers for itself")));
+}
+
 TEST(JobLinkTest, ManyProcesses) {
   constexpr int kProcesses = 64;
   const Links links = MakeLinks(kProcesses);

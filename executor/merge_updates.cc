@@ -56,6 +56,7 @@ bool AreAlike(const Plan::PlanOp& a, const Plan::PlanOp& b) {
   const KernelSpec &spec = a.kernel_spec, &other = b.kernel_spec;
   return a.make_kernel == b.make_kernel && spec.attrs == other.attrs &&
          spec.paddle_cpu_quirks == other.paddle_cpu_quirks &&
+         spec.starts_from_zero == other.starts_from_zero &&
          HaveTheSameSlots(spec.inputs, other.inputs) &&
          HaveTheSameSlots(spec.outputs, other.outputs);
 }

@@ -64,11 +64,13 @@ absl::Status OpRunner::RunUnbound(BoundOp* bound) const {
   return CheckOutputs(*bound);
 }
 
-// An update that starts from zeros needs the type of its parameter, which nothing has written.
+// Updates that start from zeros need the types of their parameters, which nothing has written.
 void OpRunner::GiveTypeToZeros(const BoundOp& bound) const {
-  const int out = bound.op->kernel_spec.Output("ParamOut");
-  const Plan::Variable& param = options_.resources->plan->variables[bound.op->outputs[out]];
-  bound.outputs[out]->Resize(param.declared->dtype, param.declared->dims);
+  const KernelSpec::Slot slot = bound.op->kernel_spec.outputs.at("ParamOut");
+  for (int out = slot.first; out < slot.first + slot.count; ++out) {
+    const Plan::Variable& param = options_.resources->plan->variables[bound.op->outputs[out]];
+    bound.outputs[out]->Resize(param.declared->dtype, param.declared->dims);
+  }
 }
 
 absl::Status OpRunner::RunControl(BoundOp* bound) const {

@@ -49,7 +49,11 @@ class StarLink : public JobLink {
   bool is_one_host() const override { return is_one_host_; }
 
   absl::StatusOr<std::vector<std::string>> AllGather(std::string text) override {
-    return GatherFor(Receivers::kAll, num_gathers_++, std::move(text));
+    Gathered texts = GatherFor(Receivers::kAll, num_gathers_++, std::move(text));
+    if (texts.ok() && static_cast<int>(texts->size()) != num_processes()) {
+      return absl::InternalError("process 0 gathers for itself where this one gathers for all");
+    }
+    return texts;
   }
   absl::StatusOr<std::vector<std::string>> Gather(std::string text) override {
     return GatherFor(Receivers::kCenter, num_gathers_++, std::move(text));

@@ -133,8 +133,9 @@ class TypeFinder {
       inputs.emplace_back();
       if (v < 0) continue;
       inputs.back() = current_[v];
-      // What the kernel never reads need not have a value.
-      const bool is_unset = !inputs.back().has_value() && kernels_[index].IsUnread(i);
+      // The parameter of an update that starts from zeros has no value.
+      const bool is_unset = !inputs.back().has_value() && op.kernel_spec.starts_from_zero &&
+                            kernels_[index].IsUnread(i);
       if (is_unset && IsKnown(plan_.variables[v].declared)) {
         inputs.back() = plan_.variables[v].declared;
       }

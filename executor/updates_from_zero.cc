@@ -4,6 +4,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "executor/instructions.h"
@@ -98,7 +99,7 @@ class ZeroStarter {
     const bool begins_as_zeros = written.size() == 2 && written[1] == i && MakesZeros(written[0]) &&
                                  AreOnOneStream(written[0], i) && read[0] == i &&
                                  absl::c_count(read, i) == 1;
-    if (!begins_as_zeros) return;
+    if (!begins_as_zeros || ReadsHalves(op, in)) return;
     KernelSpec spec = op.kernel_spec;
     spec.starts_from_zero = true;
     const absl::StatusOr<Kernel> kernel = MakeKernel(*op.make_kernel, spec);
@@ -109,6 +110,18 @@ class ZeroStarter {
       op.inputs[in] = op.outputs[out] = OpAt(read[1]).outputs[0];
       Remove(read[1], &op);
     }
+  }
+
+  // Whether the update reads half precision, or what may be that, but for its gradient and
+  // parameter: it would have to widen it.
+  bool ReadsHalves(const Plan::PlanOp& op, int param) const {
+    const int grad = Only(op.kernel_spec.inputs, "Grad");
+    for (int k = 0; k < static_cast<int>(op.inputs.size()); ++k) {
+      if (k == param || k == grad || op.inputs[k] < 0) continue;
+      const absl::optional<TensorType>& type = plan_.variables[op.inputs[k]].declared;
+      if (!type.has_value() || IsHalf(type->dtype)) return true;
+    }
+    return false;
   }
 
   // A cast to half precision of a variable that only later ops use. So it may run earlier.
@@ -128,7 +141,8 @@ class ZeroStarter {
   }
 
   void Remove(int i, Plan::PlanOp* by) {
-    absl::StrAppend(&by->name, " with ", OpAt(i).name);
+    absl::StrAppend(&by->name, absl::StrContains(by->name, " with ") ? ", " : " with ",
+                    OpAt(i).name);
     is_removed_[plan_.instructions[i].index] = true;
     OpAt(i).make_kernel = nullptr;
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "executor/merge_updates.h"
 #include "executor/rewrites_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -100,6 +101,57 @@ TEST(UpdatesFromZeroTest, AGradientWhoseTypeComesInTheStepIsTaken) {
   const std::string block = "}\nblock 1 parent=0 {\nOut=[branched] = scale(X=[g]) {scale=3.0}\n";
   EXPECT_THAT(OpsOf(Block({branch, kZeros, adam, kRounded, kHalfResult, block})),
               ElementsAre("fill_constant", "scale", "adam", "cast"));
+}
+
+// Updates of one kind run as one op; those that start from zeros, apart from others.
+void StartAndMerge(const std::vector<int>& accessed, Plan* plan) {
+  StartUpdatesFromZero(accessed, plan);
+  MergeUpdates(plan);
+}
+
+constexpr char kSgd[] = "ParamOut=[d] = sgd(Grad=[g], LearningRate=[lr], Param=[d])\n";
+
+TEST(UpdatesFromZeroTest, OtherParametersKeepTheirValues) {
+  const std::string other =
+      "var w : fp32[2500] persistable\nParamOut=[w] = sgd(Grad=[g], LearningRate=[lr], "
+      "Param=[w])\n";
+  for (const auto& ops : std::vector<std::vector<std::string>>{{kZeros, kSgd, other, kResult},
+                                                               {other, kZeros, kSgd, kResult}}) {
+    const Plan plan = ExpectSameResults(Block(ops), {"r", "w"}, StartAndMerge, /*tolerance=*/0);
+    EXPECT_THAT(OpTypes(plan), ElementsAre("sgd", "sgd", "scale"));
+  }
+}
+
+TEST(UpdatesFromZeroTest, SeveralRunAsOne) {
+  const std::string second =
+      absl::StrReplaceAll(absl::StrCat("var d2 : fp32[2500]\n", kZeros, kSgd), {{"[d]", "[d2]"}});
+  const std::string sum = "Out=[r] = elementwise_add(X=[d], Y=[d2])\n";
+  EXPECT_THAT(OpTypes(ExpectSameResults(Block({kZeros, kSgd, second, sum}), {"r"}, StartAndMerge,
+                                        /*tolerance=*/0)),
+              ElementsAre("sgd", "elementwise_add"));
+  // Their types come in the step.
+  const std::string branch =
+      "var due : bool[1]\nvar scope : step_scopes\nvar branched : fp32[2500]\n"
+      "Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n"
+      "Out=[branched], Scope=[scope] = conditional_block(Cond=[due], Input=[g]) "
+      "{is_scalar_condition=true, sub_block=block(1)}\n";
+  const std::string block = "}\nblock 1 parent=0 {\nOut=[branched] = scale(X=[g]) {scale=3.0}\n";
+  const auto branched = [](absl::string_view ops) {
+    return absl::StrReplaceAll(ops, {{"Grad=[g]", "Grad=[branched]"}});
+  };
+  EXPECT_THAT(OpTypes(ExpectSameResults(
+                  Block({branch, kZeros, branched(kSgd), branched(second), sum, block}), {"r"},
+                  StartAndMerge, /*tolerance=*/0)),
+              ElementsAre("fill_constant", "scale", "sgd", "elementwise_add"));
+}
+
+// The op widens it, and its kernel would not.
+TEST(UpdatesFromZeroTest, ARateInHalfPrecisionIsTaken) {
+  const std::string rate =
+      "var lr_half : HALF[1]\nOut=[lr_half] = cast(X=[lr]) {in_dtype=5, out_dtype=TYPE}\n";
+  const std::string sgd = absl::StrReplaceAll(kSgd, {{"[lr]", "[lr_half]"}});
+  EXPECT_THAT(OpsOf(Block({rate, kZeros, sgd, kResult}), {"r"}),
+              ElementsAre("cast", "fill_constant", "sgd", "scale"));
 }
 
 TEST(UpdatesFromZeroTest, WhatOthersReadIsNotRounded) {

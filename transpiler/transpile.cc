@@ -114,7 +114,7 @@ bool HavePass(const std::vector<Spec>& passes, absl::string_view name) {
 void AddParamOptions(const TranspileOptions& options, std::vector<Spec>* passes) {
   const bool have_options = absl::c_any_of(
       options.param_attrs, [](const auto& param) { return param.second.HasUpdateOptions(); });
-  if (!have_options || options.dialect != Dialect::kWeft) return;
+  if (!have_options || options.dialect != Dialect::kWeft || passes->empty()) return;
   if (HavePass(*passes, ParamOptions::kName)) return;
   Spec pass;
   pass.name = std::string(ParamOptions::kName);

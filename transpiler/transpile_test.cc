@@ -116,6 +116,24 @@ TEST_F(TranspileTest, ModeNoneLeavesTheBytes) {
   EXPECT_EQ(main_.Serialize(), before);
 }
 
+// Before what the mode does.
+TEST_F(TranspileTest, OptionsOfParametersAreReadByModesThatHavePasses) {
+  for (const char* mode : {"grad_allreduce", "local_sgd", "singa_plain", "multi_thread"}) {
+    Program main = main_, startup = startup_;
+    TranspileOptions options = GradAllReduce(2);
+    options.mode = mode;
+    options.param_attrs["w"].lr_ratio = 0.5;
+    WEFT_ASSERT_OK(Transpile(options, {&main, &startup}).status()) << mode;
+    EXPECT_THAT(OpTexts(main), Contains(HasSubstr("LearningRate=[w@RATE"))) << mode;
+  }
+  const std::string before = main_.Serialize();
+  TranspileOptions options;
+  options.mode = "none";
+  options.param_attrs["w"].lr_ratio = 0.5;
+  EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("expected no lr_ratio")));
+  EXPECT_EQ(main_.Serialize(), before);
+}
+
 // Else each rank would train it for itself.
 TEST_F(TranspileTest, ParameterOfServersIsRefusedWhereNothingMovesItThere) {
   const auto refused = [](const std::string& found) {

@@ -107,6 +107,7 @@ void DevicePlacement::FindMemories(const Program& program) {
 
 void DevicePlacement::FindStrays(const Program& program) {
   for (int block = 0; block < program.num_blocks(); ++block) {
+    if (!runs_[block]) continue;
     for (OpId holder : program.block(block).ops()) {
       for (int inner : program.op(holder).SubBlocks()) {
         for (OpId op : program.block(inner).ops()) {

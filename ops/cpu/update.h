@@ -368,7 +368,8 @@ class ParamUpdate {
   const int64_t size_;
   const int index_;
   const T lr_;
-  Float16* half_ = nullptr;  // of the parameter, if this updates its master weight
+  // Of the parameter, if this updates its master weight, or zeros.
+  Float16* half_ = nullptr;
   BFloat16* bfloat16_ = nullptr;
   bool is_rounded_ = false;
   bool starts_from_zero_ = false;
@@ -433,6 +434,7 @@ class UpdateFrame {
       WEFT_ASSIGN_OR_RETURN(const double lr, LearningRate(ctx, i));
       auto update = ParamUpdate<float>::FromZero(grads_[i], param, i, lr);
       WEFT_RETURN_IF_ERROR(RunOne(ctx, i, step, &update));
+      if (!update.is_rounded()) return absl::InternalError("the update has not written its result");
     }
     return absl::OkStatus();
   }

@@ -128,7 +128,8 @@ class Offloader {
     pb::OpDesc desc = op.ToProto();
     branch.Apply(&desc);
     MoveToHost(op, std::move(desc));
-    for (OpId id : FindAccumulations(program_, op.id())) {
+    if (!accumulations_.has_value()) accumulations_.emplace(program_);
+    for (OpId id : accumulations_->Of(op.id())) {
       MoveToHost(program_.op(id), program_.op(id).ToProto());
     }
     return absl::OkStatus();
@@ -223,6 +224,7 @@ class Offloader {
   absl::optional<Rewriter> startup_;
   absl::optional<OffloadMasters> masters_;
   OffloadDelta delta_;
+  absl::optional<Accumulations> accumulations_;  // if a branch updates
   int num_updates_ = 0;
 };
 

@@ -530,6 +530,10 @@ TEST(OptimizerOffload, GradientsOfABranchAreMergedOnTheHost) {
   };
   ExpectRewrite("optimizer-offload", absl::StrCat(kVariables, ops("", "")),
                 ops(", op_device=\"cpu\"", " {op_device=\"cpu\"}"));
+  // It stays where the program says.
+  const absl::string_view named = " {op_device=\"gpu:0\"}";
+  ExpectRewrite("optimizer-offload", absl::StrCat(kVariables, ops("", named)),
+                ops(", op_device=\"cpu\"", named));
 }
 
 TEST(OptimizerOffload, BranchThatNeedsTheParameterIsRefused) {

@@ -131,6 +131,7 @@ class Units {
       found.push_back({ready, id});
     }
     absl::c_stable_sort(found, [](const auto& a, const auto& b) { return a.first < b.first; });
+    absl::optional<Accumulations> accumulations;
     for (const auto& [ready, id] : found) {
       const Op op = program_.op(id);
       is_taken_[id.value()] = true;
@@ -139,7 +140,8 @@ class Units {
       buckets_.push_back(bucket == bucket_of.end() ? Symbol() : bucket->second);
       updates_.push_back({Kind::kUpdate, {id}, params.empty() ? op.DebugName() : Name(params[0])});
       if (op.SubBlocks().empty()) continue;
-      for (OpId accumulation : FindAccumulations(program_, id)) {
+      if (!accumulations.has_value()) accumulations.emplace(program_);
+      for (OpId accumulation : accumulations->Of(id)) {
         if (!CanMove(program_.op(accumulation))) continue;
         is_taken_[accumulation.value()] = true;
         updates_.back().ops.push_back(accumulation);

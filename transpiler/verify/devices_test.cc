@@ -122,6 +122,16 @@ TEST(Devices, BlocksThatNoOpRunsUseNothing) {
 }
 )")),
               IsEmpty());
+  // Nor do blocks in them.
+  EXPECT_THAT(Found(absl::StrCat(kCopied.substr(0, kCopied.size() - 2), R"(  block 1 parent=0 {
+    Out=[w@GRAD@CPU] = conditional_block(Input=[w]) {sub_block=block(2)}
+  }
+  block 2 parent=1 {
+    Out=[w@GRAD@CPU] = scale(X=[w]) {scale=2.0, op_device="cpu"}
+  }
+}
+)")),
+              IsEmpty());
 }
 
 TEST(Devices, W410OpOfABlockOnTheOtherDevice) {
