@@ -123,7 +123,8 @@ TEST_F(TranspileTest, OptionsOfParametersAreReadByModesThatHavePasses) {
     TranspileOptions options = GradAllReduce(2);
     options.mode = mode;
     options.param_attrs["w"].lr_ratio = 0.5;
-    WEFT_ASSERT_OK(Transpile(options, {&main, &startup}).status()) << mode;
+    ProgramPair programs{&main, &startup};
+    WEFT_ASSERT_OK(Transpile(options, programs).status()) << mode;
     EXPECT_THAT(OpTexts(main), Contains(HasSubstr("LearningRate=[w@RATE"))) << mode;
   }
   const std::string before = main_.Serialize();
