@@ -11,6 +11,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ops/analysis/block_args.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_kinds.h"
 
 namespace weft {
 namespace {
@@ -34,7 +36,7 @@ class BufferIndex {
 };
 
 bool MakesBuffer(const Op& op) {
-  return op.type() == "coalesce_tensor" && op.Output("FusedOutput").size() == 1;
+  return MakesFusedBuffer(op.type()) && op.Output("FusedOutput").size() == 1;
 }
 
 // The buffer that an op makes.
@@ -235,7 +237,7 @@ class ExecutionOrder {
         access.writer = i;
         access.readers.clear();
       }
-      if (op.type() == "c_sync_comm_stream") {
+      if (FindStreamSyncOp(op.type()) == StreamSync::kAllWaitForRing) {
         last_sync = i;
       } else {
         Add(last_sync, i);
@@ -468,8 +470,7 @@ class BufferScopes {
 
 bool CommunicatesInPaddle(const Op& op) {
   const absl::string_view type = op.type();
-  return absl::StrContains(type, "c_") || type == "send" || type == "recv" || type == "send_v2" ||
-         type == "recv_v2" || op.HasAttr("ring_id");
+  return absl::StrContains(type, "c_") || IsSendOrReceive(type) || op.HasAttr("ring_id");
 }
 
 std::vector<FusedBuffer> FindFusedBuffers(const Program& program, int block) {

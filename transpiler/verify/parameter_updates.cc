@@ -140,6 +140,10 @@ void UpdateChecker::Check(const RankValues& values, OptionFlows* mended, Finding
     if (distributed_params_.count(std::string(NameOf(update))) > 0) continue;
     CheckUpdate(update, &context);
   }
+  // Parameters that differ explain these.
+  if (!context.starts_differ) {
+    for (const auto& [problem, update] : context.after_sums) Report(problem, *update, &context);
+  }
   CheckManualUpdates(&context);
 }
 
@@ -160,8 +164,10 @@ void UpdateChecker::CheckUpdate(const Update& update, Context* context) const {
     const OpId nonlinear_op = grad.first_nonlinear_op;
     const bool is_sum =
         nonlinear_op.valid() && FindCollectiveOp(program_.op(nonlinear_op)) != nullptr;
-    if (is_sum && DiffersAtStart(NameOf(update))) return ReportRankLocalParameter(update, context);
-    return Report(*mean, update, context);
+    if (!is_sum) return Report(*mean, update, context);
+    if (DiffersAtStart(NameOf(update))) return ReportRankLocalParameter(update, context);
+    context->after_sums.emplace_back(*mean, &update);
+    return;
   }
   if (grad.is_zero) return;
   if (grad.reductions > 1) {
@@ -191,7 +197,9 @@ void UpdateChecker::CheckAveragedParameter(const Update& update, Context* contex
 // The gradient is equal on all ranks, but the parameter is not.
 void UpdateChecker::ReportRankLocalParameter(const Update& update, Context* context) const {
   RankDivergence::Cause cause;
-  if (!DiffersAtStart(NameOf(update))) {
+  if (DiffersAtStart(NameOf(update))) {
+    context->starts_differ = true;
+  } else {
     if (!context->divergence.has_value()) context->divergence.emplace(program_, context->values);
     cause = context->divergence->Of(update.var);
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -55,6 +56,10 @@ class UpdateChecker : public RankObserver {
     OptionFlows* mended;  // may be null
     Reporter reporter;
     absl::optional<RankDivergence> divergence;  // computed on demand
+    // A parameter is not equal on all ranks when training begins.
+    bool starts_differ = false;
+    // Of gradients that an all-reduce sums: what is wrong unless that explains it.
+    std::vector<std::pair<UpdateProblem, const Update*>> after_sums = {};
   };
 
   void CheckUpdate(const Update& update, Context* context) const;
