@@ -55,7 +55,7 @@ struct PlacementChoice {
 //
 //   1. optimizers, those first whose gradients are complete first; also up to the end of a bucket
 //      of gradients, which then travels in one copy; a branch that updates takes the ops along that
-//      merge gradients for it (accumulations.h);
+//      merge gradients for it, see accumulations.h;
 //   2. then embedding tables, the largest first;
 //   3. then other ops, those with the fewest floating-point operations for a byte first, or, in
 //      another sequence, those of the first layers first. The densest op stays.

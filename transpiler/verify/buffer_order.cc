@@ -7,8 +7,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/block_args.h"
+#include "ops/analysis/device_placement.h"
 #include "ops/analysis/fused_buffers.h"
 #include "proto/pir/importer.h"
+#include "transpiler/verify/server_programs.h"
 
 namespace weft {
 namespace {
@@ -31,6 +33,8 @@ std::string Describe(const Op& op, const UnorderedAccesses& pair) {
 void CheckBufferOrder(const Program& program, const Program* startup, ProgramRef ref,
                       Findings* findings) {
   if (pir::ImportOf(program) != nullptr) return;
+  // Paddle does not have the ops that copy between devices, or to servers.
+  if (IsOnTwoDevices(program) || HasServerOps(program)) return;
   Reporter reporter(ref, findings);
   for (const UnorderedAccesses& pair : FindUnorderedAccesses(program, startup)) {
     const std::string part(program.name(pair.part)), buffer(program.name(pair.buffer));

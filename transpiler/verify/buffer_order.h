@@ -9,8 +9,9 @@ namespace weft {
 
 // Reports W412 for accesses to a fused buffer and to its parts of which Paddle's executor may run
 // the second before the first (ops/analysis/fused_buffers.h): one for each buffer and block. Of a
-// program that was read from a ProgramDesc; in PIR, values do not share memory. `startup` may make
-// buffers; null: there is none. O(arguments), see there.
+// program that was read from a ProgramDesc, as in PIR values do not share memory, and that has no
+// ops of Weft's own which copy between devices or to servers. `startup` may make buffers; null:
+// there is none. O(arguments), see there.
 void CheckBufferOrder(const Program& program, const Program* startup, ProgramRef ref,
                       Findings* findings);
 

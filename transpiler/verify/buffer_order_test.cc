@@ -36,5 +36,13 @@ TEST(BufferOrder, W412OpOnThePartsIsInOrder) {
               IsEmpty());
 }
 
+// Paddle cannot run it.
+TEST(BufferOrder, W412ProgramsOnTwoDevicesAreNotOfPaddle) {
+  EXPECT_THAT(Check({{"    Out=[u] = relu(X=[a])",
+                      "    Out=[u] = memcpy_d2h(X=[a])\n    Out=[u] = stream_wait(X=[u]) "
+                      "{stream=\"cpu\", awaited=\"d2h\"}"}}),
+              IsEmpty());
+}
+
 }  // namespace
 }  // namespace weft
