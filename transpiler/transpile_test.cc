@@ -125,7 +125,7 @@ TEST_F(TranspileTest, OptionsOfParametersAreReadByModesThatHavePasses) {
     options.param_attrs["w"].lr_ratio = 0.5;
     ProgramPair programs{&main, &startup};
     WEFT_ASSERT_OK(Transpile(options, programs).status()) << mode;
-    EXPECT_THAT(OpTexts(main), Contains(HasSubstr("LearningRate=[w@RATE"))) << mode;
+    EXPECT_THAT(OpTexts(main), Contains(HasSubstr("sgd(w, w@GRAD, w@RATE"))) << mode;
   }
   const std::string before = main_.Serialize();
   TranspileOptions options;
