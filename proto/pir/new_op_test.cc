@@ -100,7 +100,7 @@ TEST(ExporterTest, RefusesWhatHasNoForm) {
   };
   EXPECT_THAT(error(InPlace("c_allgather", "fc_0.w_0@GRAD")),
               HasSubstr("op 11 (c_allgather): a pass has inserted this op, which Paddle 3 does not "
-                        "have; pass registered-ops"));
+                        "have; a file .pb holds it"));
   EXPECT_THAT(error(InPlace("memcpy_h2d", "fc_0.w_0@GRAD")),
               HasSubstr("op 11 (memcpy_h2d): a pass has inserted this op, and it has no form"));
   {
