@@ -226,11 +226,13 @@ class ExecutionOrder {
     for (uint32_t i = 0; i < ops_.size(); ++i) {
       const Op op = program_.op(ops_[i]);
       for (Symbol name : op.input_args()) {
+        if (program_.name(name) == kEmptyVarName) continue;
         Access& access = accesses[name];
         Add(access.writer, i);
         access.readers.push_back(i);
       }
       for (Symbol name : op.output_args()) {
+        if (program_.name(name) == kEmptyVarName) continue;
         Access& access = accesses[name];
         Add(access.writer, i);
         for (uint32_t reader : access.readers) Add(reader, i);
@@ -381,8 +383,7 @@ class BlockChecker {
   const absl::Span<const OpId> ops_;
   const absl::Span<const FusedBuffer> buffers_;
   std::vector<UnorderedAccesses>& found_;
-  absl::optional<ExecutionOrder>
-      order_;  // made when what is next to each other does not say enough
+  absl::optional<ExecutionOrder> order_;  // if names alone do not say enough
 };
 
 // Buffers that a block, the blocks around it, or the startup program make.

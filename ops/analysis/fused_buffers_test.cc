@@ -141,6 +141,14 @@ TEST(FusedBuffers, ReadersNeedNoOrder) {
   EXPECT_THAT(Find(absl::StrCat(kCoalesce, kRead, kReadAgain, kUse)), IsEmpty());
 }
 
+// It is no variable.
+TEST(FusedBuffers, TheEmptyNameOrdersNothing) {
+  EXPECT_THAT(
+      Find(absl::StrCat(kCoalesce, Fill("a"), kReduce, "    Out=[f, @EMPTY@] = scale(X=[f])\n",
+                        "    Out=[u] = sum(X=[a, @EMPTY@])\n")),
+      ElementsAre("f, a: op 3 (scale), op 4 (sum)"));
+}
+
 TEST(FusedBuffers, PaddleOrdersNoReaderBehindTheFirst) {
   EXPECT_THAT(Find(absl::StrCat(kCoalesce, Fill("a"), kRead, kReadAgain)),
               ElementsAre("f, a: op 1 (fill_constant), op 3 (slice)"));
