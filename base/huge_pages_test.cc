@@ -50,6 +50,31 @@ TEST(HugePagesTest, LargeBlocksAskForHugePages) {
   EXPECT_THAT(FlagsOf(large.get()), HasSubstr(" hg "));
 }
 
+TEST(HugePagesTest, LargeAlignedBlocksAskForHugePages) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers replace operator new themselves";
+#endif
+  constexpr std::align_val_t kAlignment{64};
+  char* const large = static_cast<char*>(::operator new(8 * kHugePage + 1, kAlignment));
+  large[8 * kHugePage] = 1;
+  const std::string flags = FlagsOf(large);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(large) % kHugePage, 0u);
+  ::operator delete(large, kAlignment);
+  if (!KernelHasHugePages()) GTEST_SKIP() << "the kernel has no huge pages";
+  EXPECT_THAT(flags, HasSubstr(" hg "));
+}
+
+TEST(HugePagesTest, KeepsTheAlignmentOfSmallBlocks) {
+  for (const size_t alignment : {16, 64, 4096}) {
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1000}, kHugePage}) {
+      const std::align_val_t value{alignment};
+      void* const block = ::operator new(bytes, value);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u) << alignment << " " << bytes;
+      ::operator delete(block, value);
+    }
+  }
+}
+
 TEST(HugePagesTest, SmallBlocksDoNot) {
   const std::unique_ptr<char[]> small(new char[kHugePage]);
   small[0] = 1;

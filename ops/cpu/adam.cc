@@ -1,5 +1,6 @@
 // Adam and its variants: updates by bias-corrected means of gradients and their squares, by the
 // formulas of ops/formulas/update.h.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -120,20 +121,25 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
     const auto direction = [=](T p, int64_t i) {
       return correction1 * m1[i] / (std::sqrt(correction2 * m2[i]) + epsilon) + decay * p;
     };
-    // By block, so that sums do not depend on the number of threads.
+    // By block, so that sums do not depend on the number of threads. Of few squares each: then,
+    // type T loses little, and conversions to another one would take as long as the square roots.
+    constexpr int64_t kSquares = 1024;
     std::vector<double> p_sums(u.grad().NumBlocks()), r_sums(p_sums.size());
     const T* const all = u.param();
     u.grad().template ForEachNumberedBlock<T>(
         [&](int64_t index, int64_t begin, int64_t count, const T* g) {
-          const T* const p = all + begin;
-          // In one loop, in which the processor computes while memory delivers.
-          const std::array<double, 2> sums = SumsOf<T, 2>(count, [=](int64_t k) {
-            moments.Advance(g[k], m1[begin + k], m2[begin + k]);
-            const double r = direction(p[k], begin + k);
-            return std::array<double, 2>{double{p[k]} * p[k], r * r};
-          });
-          p_sums[index] = sums[0];
-          r_sums[index] = sums[1];
+          for (int64_t first = 0; first < count; first += kSquares) {
+            // In one loop, in which the processor computes while memory delivers.
+            const int64_t n = std::min(kSquares, count - first);
+            const std::array<double, 2> sums = SumsOf<T, 2, T>(n, [=](int64_t k) {
+              const int64_t i = begin + first + k;
+              moments.Advance(g[first + k], m1[i], m2[i]);
+              const T p = all[i], r = direction(p, i);
+              return std::array<T, 2>{p * p, r * r};
+            });
+            p_sums[index] += sums[0];
+            r_sums[index] += sums[1];
+          }
         });
     const double p_squares = absl::c_accumulate(p_sums, 0.0);
     const double r_squares = absl::c_accumulate(r_sums, 0.0);
