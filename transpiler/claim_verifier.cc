@@ -37,10 +37,12 @@ void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
   }
 }
 
-// Adds the differences from one device, as lines.
-void AddNotes(const Findings& findings, std::vector<std::string>* notes) {
+// Adds the differences from one device, as lines; and orders that Paddle's executor does not keep,
+// unless these are among the warnings.
+void AddNotes(const Findings& findings, bool has_warnings, std::vector<std::string>* notes) {
   for (const Finding& finding : findings.all()) {
-    if (!IsDifference(finding)) continue;
+    const bool is_order = finding.layer == Layer::kRaces && finding.severity != Severity::kError;
+    if (!IsDifference(finding) && (has_warnings || !is_order)) continue;
     notes->push_back(
         absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ", finding.message));
   }
@@ -82,7 +84,9 @@ class Verifier {
       options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
     }
     const Findings findings = Verify({{programs.main, programs.startup}}, options);
-    if (context_.notes != nullptr && stage == Stage::kAtEnd) AddNotes(findings, context_.notes);
+    if (context_.notes != nullptr && stage == Stage::kAtEnd) {
+      AddNotes(findings, is_paddle, context_.notes);
+    }
     if (!is_paddle) {
       WEFT_RETURN_IF_ERROR(ToStatus(findings));
     } else if (context_.warnings != nullptr) {

@@ -26,7 +26,8 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 // communicate without a claim are an error.
 //
 // Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
-// defects, they go to PassContext::warnings.
+// defects, they go to PassContext::warnings. What differs from one device, and what Paddle's
+// executor may reorder (W412), is no error: at the end it goes to PassContext::notes.
 //
 // Copies the programs that it compares with; copies share bytes. `context` must outlive the
 // verifier.

@@ -231,6 +231,25 @@ TEST(ClaimVerifier, PaddleDialectWarnsAtTheEnd) {
   EXPECT_THAT(warnings, ElementsAre(StartsWith("W401: op 4 (sgd) reads w@GRAD")));
 }
 
+// Of a program that has it from the start, too: weft verify warns of it as well.
+TEST(ClaimVerifier, NotesWhatPaddlesExecutorMayReorder) {
+  constexpr char kBuffer[] = R"(
+    FusedOutput=[f], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, set_constant=true}
+    Out=[f] = scale(X=[f]) {scale=0.5}
+    Out=[f] = scale(X=[f]) {scale=0.5}
+    Out=[u] = relu(X=[a])
+  )";
+  std::vector<std::string> notes, warnings;
+  PassContext context = TwoRanks();
+  context.notes = &notes;
+  context.warnings = &warnings;
+  WEFT_EXPECT_OK(Check(Claims(), kBuffer, kBuffer, Stage::kBetweenPasses, context));
+  EXPECT_THAT(notes, IsEmpty());
+  WEFT_EXPECT_OK(Check(Claims(), kBuffer, kBuffer, Stage::kAtEnd, context));
+  EXPECT_THAT(notes, ElementsAre(StartsWith("warning: W412: op 3 (relu) reads a after op 2")));
+  EXPECT_THAT(warnings, IsEmpty());
+}
+
 // Sums gradients as its text says, and claims so.
 class EmbeddersReduction : public Pass {
  public:
