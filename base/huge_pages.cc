@@ -4,8 +4,8 @@
 // time. Tensors are such blocks, too (ops/memory.cc).
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -23,22 +23,15 @@ constexpr size_t kHugePage = 2 << 20;
 // What is not a whole huge page at the end of a block stays in small ones.
 constexpr size_t kMinBytes = 2 * kHugePage;
 
-void* AllocateSmall(size_t bytes, size_t alignment) {
+void* Allocate(size_t bytes, size_t alignment) {
+  const bool is_large = bytes >= kMinBytes;
+  if (is_large) alignment = std::max(alignment, kHugePage);
   if (bytes == 0) bytes = 1;
   if (alignment <= alignof(std::max_align_t)) return std::malloc(bytes);
   void* block = nullptr;
-  return posix_memalign(&block, alignment, bytes) == 0 ? block : nullptr;
-}
-
-void* Allocate(size_t bytes, size_t alignment) {
-  if (bytes < kMinBytes || bytes > SIZE_MAX / 2 || alignment > kHugePage) {
-    return AllocateSmall(bytes, alignment);
-  }
-  const size_t whole_pages = bytes / kHugePage * kHugePage;
-  // aligned_alloc takes multiples of the alignment only.
-  void* const block = std::aligned_alloc(kHugePage, whole_pages + kHugePage);
+  if (posix_memalign(&block, alignment, bytes) != 0) return nullptr;
   // A kernel without huge pages refuses; small pages are as good, but slower.
-  if (block != nullptr) madvise(block, whole_pages, MADV_HUGEPAGE);
+  if (is_large) madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return block;
 }
 

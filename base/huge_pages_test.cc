@@ -1,5 +1,6 @@
 // Whether large blocks begin at a huge page and are marked for huge pages, in a test of its own,
 // because base/huge_pages.cc replaces operator new in the whole binary.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -39,33 +40,50 @@ bool KernelHasHugePages() {
   return std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").good();
 }
 
-TEST(HugePagesTest, LargeBlocksAskForHugePages) {
+// Sanitizers replace the operators themselves.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers replace operator new themselves";
+constexpr bool kIsReplaced = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kIsReplaced = false;
+#else
+constexpr bool kIsReplaced = true;
 #endif
-  const std::unique_ptr<char[]> large(new char[8 * kHugePage + 1]);
-  large[8 * kHugePage] = 1;  // all of it is there
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(large.get()) % kHugePage, 0u);
-  if (!KernelHasHugePages()) GTEST_SKIP() << "the kernel has no huge pages";
-  EXPECT_THAT(FlagsOf(large.get()), HasSubstr(" hg "));
+#else
+constexpr bool kIsReplaced = true;
+#endif
+
+// A block that begins at a multiple of `alignment`, and of a huge page; it is written to its end.
+void ExpectHugePages(char* block, size_t bytes, size_t alignment) {
+  block[bytes - 1] = 1;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % std::max(alignment, kHugePage), 0u);
+  if (!KernelHasHugePages()) return;
+  EXPECT_THAT(FlagsOf(block), HasSubstr(" hg "));
+}
+
+TEST(HugePagesTest, LargeBlocksAskForHugePages) {
+  if (!kIsReplaced) GTEST_SKIP() << "of the sanitizer";
+  for (const size_t bytes : {2 * kHugePage, 8 * kHugePage + 1}) {
+    const std::unique_ptr<char[]> block(new char[bytes]);
+    ExpectHugePages(block.get(), bytes, 1);
+    const std::unique_ptr<char[]> other(new (std::nothrow) char[bytes]);
+    ExpectHugePages(other.get(), bytes, 1);
+  }
 }
 
 TEST(HugePagesTest, LargeAlignedBlocksAskForHugePages) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers replace operator new themselves";
-#endif
-  constexpr std::align_val_t kAlignment{64};
-  char* const large = static_cast<char*>(::operator new(8 * kHugePage + 1, kAlignment));
-  large[8 * kHugePage] = 1;
-  const std::string flags = FlagsOf(large);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(large) % kHugePage, 0u);
-  ::operator delete(large, kAlignment);
-  if (!KernelHasHugePages()) GTEST_SKIP() << "the kernel has no huge pages";
-  EXPECT_THAT(flags, HasSubstr(" hg "));
+  if (!kIsReplaced) GTEST_SKIP() << "of the sanitizer";
+  for (const size_t alignment : {size_t{64}, kHugePage, 2 * kHugePage}) {
+    const std::align_val_t value{alignment};
+    const size_t bytes = 8 * kHugePage + 1;
+    char* const block = static_cast<char*>(::operator new(bytes, value));
+    ExpectHugePages(block, bytes, alignment);
+    ::operator delete(block, value);
+  }
 }
 
-TEST(HugePagesTest, KeepsTheAlignmentOfSmallBlocks) {
-  for (const size_t alignment : {16, 64, 4096}) {
+TEST(HugePagesTest, SmallBlocksKeepTheirAlignment) {
+  for (const size_t alignment : {size_t{16}, size_t{64}, size_t{4096}, 2 * kHugePage}) {
     for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1000}, kHugePage}) {
       const std::align_val_t value{alignment};
       void* const block = ::operator new(bytes, value);
@@ -75,7 +93,7 @@ TEST(HugePagesTest, KeepsTheAlignmentOfSmallBlocks) {
   }
 }
 
-TEST(HugePagesTest, SmallBlocksDoNot) {
+TEST(HugePagesTest, SmallBlocksDoNotAsk) {
   const std::unique_ptr<char[]> small(new char[kHugePage]);
   small[0] = 1;
   EXPECT_NE(FlagsOf(small.get()), "");
@@ -83,11 +101,12 @@ TEST(HugePagesTest, SmallBlocksDoNot) {
 }
 
 TEST(HugePagesTest, ThrowsIfThereIsNoMemory) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers end the process instead";
-#endif
-  volatile size_t bytes = SIZE_MAX / 2 + 1;
-  EXPECT_THROW(::operator delete(::operator new(bytes)), std::bad_alloc);
+  if (!kIsReplaced) GTEST_SKIP() << "sanitizers end the process instead";
+  for (volatile size_t bytes : {SIZE_MAX / 2 + 1, SIZE_MAX}) {
+    constexpr std::align_val_t kAlignment{64};
+    EXPECT_THROW(::operator delete(::operator new(bytes)), std::bad_alloc);
+    EXPECT_THROW(::operator delete(::operator new(bytes, kAlignment), kAlignment), std::bad_alloc);
+  }
 }
 
 }  // namespace

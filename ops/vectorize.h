@@ -117,10 +117,11 @@ void ForEach(int64_t n, F f) {
   part(0, n);
 }
 
-// The sums of each of the numbers f(i) for i in [0, n): f returns a std::array<Sum, count>. Each
-// sum is one of 16 sums of every 16th number, in type Sum: in double precision, it is much faster
-// and mostly more accurate than one sum. float is faster still, for few numbers of the same sign.
-// T, and what a call may read and write, as for ForEach; the order does not depend on T.
+// The sums of each of the numbers f(i) for i in [0, n): f returns a std::array<Sum, count>. Each is
+// the sum of 16 sums of every 16th number, which is faster than one sum. All are of type Sum. float
+// is faster than double where f computes in float, and loses little of about a thousand numbers of
+// the same sign. T, and what a call may read and write, as for ForEach; the order does not depend
+// on T.
 template <typename T, size_t count, typename Sum = double, typename F>
 std::array<double, count> SumsOf(int64_t n, F f) {
   std::array<double, count> totals;

@@ -157,6 +157,22 @@ TEST(SumsOfTest, SumsAreThoseOfEachNumberAndCallsMayWrite) {
   }
 }
 
+TEST(SumsOfTest, AddsInTheTypeThatIsAskedFor) {
+  for (int64_t n = 0; n < 70; ++n) {
+    const std::array<double, 2> sums = SumsOf<float, 2, float>(n, [](int64_t i) {
+      return std::array<float, 2>{static_cast<float>(i), 1.0F};
+    });
+    EXPECT_EQ(sums[0], n * (n - 1) / 2.0) << n;
+    EXPECT_EQ(sums[1], n) << n;
+  }
+  // 2^24 + 1 is 2^24 in fp32.
+  const auto numbers = [](auto big) {
+    return [big](int64_t i) { return std::array<decltype(big), 1>{i == 0 ? big : 1}; };
+  };
+  EXPECT_EQ((SumsOf<float, 1, float>(17, numbers(0x1p24F))[0]), 0x1p24 + 14);
+  EXPECT_EQ((SumsOf<float, 1>(17, numbers(0x1p24))[0]), 0x1p24 + 16);
+}
+
 TEST(SumOfTest, IsInDoublePrecision) {
   const std::vector<float> x(1 << 20, 0.1F);
   const float* const from = x.data();

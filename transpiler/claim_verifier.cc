@@ -1,9 +1,11 @@
 #include "transpiler/claim_verifier.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,28 +25,43 @@ bool IsDifference(const Finding& finding) {
          (finding.layer == Layer::kBatch || finding.layer == Layer::kEquivalence);
 }
 
-// Adds the first finding of each rule and the number of the others.
-void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
+// Accesses that Paddle's executor may reorder.
+bool IsReordered(const Finding& finding) { return finding.rule == "W412"; }
+
+// Of the findings that `is_meant` accepts, the first of each rule and the number of the others.
+std::vector<std::string> FirstOfEachRule(const Findings& findings,
+                                         const std::function<bool(const Finding&)>& is_meant) {
   std::map<std::string, std::vector<const Finding*>> by_rule;
   for (const Finding& finding : findings.all()) {
-    if (finding.severity == Severity::kNote || IsDifference(finding)) continue;
-    by_rule[finding.rule].push_back(&finding);
+    if (is_meant(finding)) by_rule[finding.rule].push_back(&finding);
   }
+  std::vector<std::string> lines;
   for (const auto& [rule, found] : by_rule) {
     const int64_t more = static_cast<int64_t>(found.size()) - 1 + findings.NumOmitted(rule);
-    warnings->push_back(absl::StrCat(rule, ": ", found.front()->message,
-                                     more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
+    lines.push_back(absl::StrCat(rule, ": ", found.front()->message,
+                                 more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
+  }
+  return lines;
+}
+
+void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
+  const auto is_warning = [](const Finding& finding) {
+    return finding.severity != Severity::kNote && !IsDifference(finding) && !IsReordered(finding);
+  };
+  for (std::string& line : FirstOfEachRule(findings, is_warning)) {
+    warnings->push_back(std::move(line));
   }
 }
 
-// Adds the differences from one device, as lines; and orders that Paddle's executor does not keep,
-// unless these are among the warnings.
-void AddNotes(const Findings& findings, bool has_warnings, std::vector<std::string>* notes) {
+// Adds the differences from one device, and what Paddle's executor may reorder, as lines.
+void AddNotes(const Findings& findings, std::vector<std::string>* notes) {
   for (const Finding& finding : findings.all()) {
-    const bool is_order = finding.layer == Layer::kRaces && finding.severity != Severity::kError;
-    if (!IsDifference(finding) && (has_warnings || !is_order)) continue;
+    if (!IsDifference(finding)) continue;
     notes->push_back(
         absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ", finding.message));
+  }
+  for (const std::string& line : FirstOfEachRule(findings, IsReordered)) {
+    notes->push_back(absl::StrCat("warning: ", line));
   }
 }
 
@@ -84,9 +101,7 @@ class Verifier {
       options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
     }
     const Findings findings = Verify({{programs.main, programs.startup}}, options);
-    if (context_.notes != nullptr && stage == Stage::kAtEnd) {
-      AddNotes(findings, is_paddle, context_.notes);
-    }
+    if (context_.notes != nullptr && stage == Stage::kAtEnd) AddNotes(findings, context_.notes);
     if (!is_paddle) {
       WEFT_RETURN_IF_ERROR(ToStatus(findings));
     } else if (context_.warnings != nullptr) {

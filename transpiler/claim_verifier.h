@@ -27,7 +27,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 //
 // Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
 // defects, they go to PassContext::warnings. What differs from one device, and what Paddle's
-// executor may reorder (W412), is no error: at the end it goes to PassContext::notes.
+// executor may reorder (W412), goes to PassContext::notes at the end.
 //
 // Copies the programs that it compares with; copies share bytes. `context` must outlive the
 // verifier.

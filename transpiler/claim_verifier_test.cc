@@ -18,9 +18,13 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::weft::testing::CompactProgram;
 using ::weft::testing::StatusIs;
@@ -231,23 +235,35 @@ TEST(ClaimVerifier, PaddleDialectWarnsAtTheEnd) {
   EXPECT_THAT(warnings, ElementsAre(StartsWith("W401: op 4 (sgd) reads w@GRAD")));
 }
 
-// Of a program that has it from the start, too: weft verify warns of it as well.
-TEST(ClaimVerifier, NotesWhatPaddlesExecutorMayReorder) {
-  constexpr char kBuffer[] = R"(
+// Of a program that has them from the start, too: weft verify warns of them as well. Warnings of
+// other rules are the program's own.
+TEST(ClaimVerifier, NotesOnceWhatPaddlesExecutorMayReorder) {
+  constexpr char kBuffers[] = R"(
     FusedOutput=[f], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, set_constant=true}
+    FusedOutput=[g], Output=[c, d] = coalesce_tensor(Input=[c, d]) {dtype=5, set_constant=true}
     Out=[f] = scale(X=[f]) {scale=0.5}
     Out=[f] = scale(X=[f]) {scale=0.5}
+    Out=[g] = scale(X=[g]) {scale=0.5}
+    Out=[g] = scale(X=[g]) {scale=0.5}
     Out=[u] = relu(X=[a])
+    Out=[v] = relu(X=[c])
+    Out=[v] = c_wait_comm(X=[v]) {ring_id=0}
   )";
-  std::vector<std::string> notes, warnings;
-  PassContext context = TwoRanks();
-  context.notes = &notes;
-  context.warnings = &warnings;
-  WEFT_EXPECT_OK(Check(Claims(), kBuffer, kBuffer, Stage::kBetweenPasses, context));
-  EXPECT_THAT(notes, IsEmpty());
-  WEFT_EXPECT_OK(Check(Claims(), kBuffer, kBuffer, Stage::kAtEnd, context));
-  EXPECT_THAT(notes, ElementsAre(StartsWith("warning: W412: op 3 (relu) reads a after op 2")));
-  EXPECT_THAT(warnings, IsEmpty());
+  ClusterSpec spec;
+  spec.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
+  for (const Dialect dialect : {Dialect::kWeft, Dialect::kPaddle}) {
+    std::vector<std::string> notes, warnings;
+    PassContext context = Context(spec, dialect);
+    context.notes = &notes;
+    context.warnings = &warnings;
+    WEFT_EXPECT_OK(Check(Claims(), kBuffers, kBuffers, Stage::kBetweenPasses, context));
+    EXPECT_THAT(notes, IsEmpty());
+    WEFT_EXPECT_OK(Check(Claims(), kBuffers, kBuffers, Stage::kAtEnd, context));
+    EXPECT_THAT(notes, ElementsAre(AllOf(
+                           StartsWith("warning: W412: op 6 (relu) reads a after op 3 (scale)"),
+                           EndsWith(" (and 1 more)"))));
+    EXPECT_THAT(warnings, Not(Contains(HasSubstr("W412"))));
+  }
 }
 
 // Sums gradients as its text says, and claims so.

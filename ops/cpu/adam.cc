@@ -121,8 +121,9 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
     const auto direction = [=](T p, int64_t i) {
       return correction1 * m1[i] / (std::sqrt(correction2 * m2[i]) + epsilon) + decay * p;
     };
-    // By block, so that sums do not depend on the number of threads. Of few squares each: then,
-    // type T loses little, and conversions to another one would take as long as the square roots.
+    // By block, so that sums do not depend on the number of threads. Sums of kSquares squares in
+    // type T lose little, and conversions would take as long as the square roots. Squares of
+    // numbers beyond 1e-19 and 1e19 do not fit into fp32, as in Paddle's kernels.
     constexpr int64_t kSquares = 1024;
     std::vector<double> p_sums(u.grad().NumBlocks()), r_sums(p_sums.size());
     const T* const all = u.param();

@@ -1,3 +1,6 @@
+#include <cmath>
+#include <cstdint>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -6,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
+#include "ops/threads.h"
 
 namespace weft::testing {
 namespace {
@@ -162,6 +166,62 @@ TEST_F(AdamTest, LambWithoutDecayAdaptsOnlyIfItAlwaysDoes) {
   b1 = Floats({1}, {0.5}), b2 = Floats({1}, {0.75});
   WEFT_ASSERT_OK(RunOpOn("lamb", inputs, attrs, outputs));
   EXPECT_THAT(Values<float>(p), ElementsAre(FloatEq(8 - 0.5f * 8)));
+}
+
+// Of rows that are longer than a block, and of a parameter that threads share.
+TEST(LambTest, NormsAreThoseOfAllElements) {
+  constexpr int64_t kRows = 17, kWidth = 2500, kSize = kRows * kWidth;
+  std::vector<float> params(kSize), grads(kSize);
+  std::vector<int64_t> rows(kRows);
+  for (int64_t i = 0; i < kSize; ++i) {
+    params[i] = 1 + static_cast<float>(i % 31) / 16;
+    grads[i] = static_cast<float>(i % 13) / 8 - 0.5F;
+  }
+  std::iota(rows.begin(), rows.end(), 0);
+  // With betas of 1/2 and no steps so far, the moments are g/2 and g²/2, and corrected g and g².
+  double p_squares = 0, r_squares = 0;
+  const auto direction = [&](int64_t i) {
+    const double g = grads[i];
+    return g / (std::abs(g) + 0.25) + 0.5 * params[i];
+  };
+  for (int64_t i = 0; i < kSize; ++i) {
+    p_squares += double{params[i]} * params[i];
+    r_squares += direction(i) * direction(i);
+  }
+  std::vector<float> expected(kSize);
+  for (int64_t i = 0; i < kSize; ++i) {
+    expected[i] =
+        static_cast<float>(params[i] - 0.125 * std::sqrt(p_squares / r_squares) * direction(i));
+  }
+  std::vector<std::vector<float>> results;
+  for (const bool is_sparse : {false, true}) {
+    for (const int threads : {1, 3}) {
+      Tensor p = Floats({kRows, kWidth}, params), lr = Floats({1}, {0.125F});
+      Tensor g = is_sparse ? Rows({kRows, kWidth}, rows, grads) : Floats({kRows, kWidth}, grads);
+      Tensor m1 = Floats({kRows, kWidth}, std::vector<float>(kSize)), m2 = m1.Clone();
+      Tensor b1 = Floats({1}, {0.5}), b2 = Floats({1}, {0.5});
+      SetKernelThreads(threads);
+      WEFT_ASSERT_OK(
+          RunOpOn("lamb",
+                  {{"Param", {&p}},
+                   {"Grad", {&g}},
+                   {"LearningRate", {&lr}},
+                   {"Moment1", {&m1}},
+                   {"Moment2", {&m2}},
+                   {"Beta1Pow", {&b1}},
+                   {"Beta2Pow", {&b2}}},
+                  {{"beta1", 0.5F}, {"beta2", 0.5F}, {"epsilon", 0.25F}, {"weight_decay", 0.5F}},
+                  {{"ParamOut", {&p}},
+                   {"Moment1Out", {&m1}},
+                   {"Moment2Out", {&m2}},
+                   {"Beta1PowOut", {&b1}},
+                   {"Beta2PowOut", {&b2}}}));
+      SetKernelThreads(1);
+      results.push_back(Values<float>(p));
+      EXPECT_THAT(results.back(), Pointwise(FloatNear(2e-6F), expected)) << is_sparse;
+    }
+    EXPECT_EQ(results[results.size() - 2], results.back()) << is_sparse;
+  }
 }
 
 }  // namespace

@@ -37,7 +37,6 @@
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
 #include "ops/cpu/half_arrays.h"
-#include "ops/cpu/uncached_copy.h"
 #include "ops/float16.h"
 #include "ops/kernel.h"
 #include "ops/kernel_util.h"
@@ -351,17 +350,14 @@ class ParamUpdate {
     }
   }
 
-  // Block by block, so that what is not rounded or copied yet stays in the first cache.
+  // Block by block, so that what is not rounded yet stays in the first cache.
   template <typename Update>
   void ApplyToZeros(const Update& update) {
-    const bool is_uncached =
-        param_ != nullptr && size_ * static_cast<int64_t>(sizeof(T)) >= kUncachedBytes;
     grad_.ForEachNumberedBlock<T>([&](int64_t, int64_t begin, int64_t count, const T* g) {
       alignas(64) T block[OptimizerGrad::kBlock];
-      T* const p = param_ == nullptr || is_uncached ? block : param_ + begin;
+      T* const p = param_ == nullptr ? block : param_ + begin;
       std::fill_n(p, count, T(0));
       update(p, g, begin, count, true);
-      if (is_uncached) UncachedCopy(p, param_ + begin, count);
       Round(p, begin, count);
     });
     is_rounded_ = true;

@@ -1,8 +1,6 @@
 // The code around all updates: half precision, several parameters in one op. op_vectors_test
 // compares the formulas with Paddle's numbers.
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,7 +9,6 @@
 #include "gtest/gtest.h"
 #include "ops/bound_kernel.h"
 #include "ops/cpu/testing.h"
-#include "ops/cpu/uncached_copy.h"
 #include "ops/kernel.h"
 
 namespace weft::testing {
@@ -119,25 +116,6 @@ TEST(UpdateTest, LongParametersInHalfPrecisionAreUpdatedAsInFp32) {
       }
       EXPECT_NE(Values<float>(master), first);
     }
-  }
-}
-
-// A change of this size bypasses the caches. Its last line is not whole.
-TEST(UpdateTest, LongParametersStartFromZeroAsShortOnesDo) {
-  const auto n = static_cast<int64_t>(kUncachedBytes / sizeof(float)) + 5;
-  Tensor g, v, p, lr = Floats({1}, {0.25f});
-  for (Tensor* tensor : {&g, &v, &p}) {
-    tensor->Resize(DType::kFloat32, {n});
-    std::fill_n(tensor->data<float>(), n, 7.0F);
-  }
-  for (int64_t i = 0; i < n; ++i) g.data<float>()[i] = static_cast<float>(i % 1021);
-  auto update = OpRunner::MakeFromZero(
-      "momentum", {{"Param", {&p}}, {"Grad", {&g}}, {"Velocity", {&v}}, {"LearningRate", {&lr}}},
-      {{"mu", 0.5f}}, {{"ParamOut", {&p}}, {"VelocityOut", {&v}}});
-  WEFT_ASSERT_OK(update.status());
-  WEFT_ASSERT_OK(update->Run());
-  for (int64_t i = 0; i < n; ++i) {
-    ASSERT_EQ(p.data<float>()[i], -0.25F * (3.5F + static_cast<float>(i % 1021))) << i;
   }
 }
 

@@ -8,7 +8,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
@@ -49,8 +48,7 @@ struct Buffer {
 
 class PartOrderer {
  public:
-  PartOrderer(Program* program, PassContext* context)
-      : program_(*program), context_(*context), rewriter_(program) {}
+  explicit PartOrderer(Program* program) : program_(*program), rewriter_(program) {}
 
   absl::StatusOr<bool> Run() {
     for (int block = 0; block < program_.num_blocks(); ++block) VisitBlock(block);
@@ -123,10 +121,6 @@ class PartOrderer {
     Buffer* const from = IsByElement(op) ? FindBuffer(op.input_args()[0], op.position()) : nullptr;
     if (from == nullptr || from->parts.size() != buffer.parts.size() ||
         op.output_args()[0] != buffer.name) {
-      context_.Note(absl::StrCat(
-          "warning: ", op.DebugName(), " changes ", program_.name(buffer.name),
-          ", whose parts other ops access under their own names: Paddle's executor does not order "
-          "the two; gradients one by one (no buckets) avoid that"));
       return;
     }
     pb::OpDesc desc = op.ToProto();
@@ -173,7 +167,6 @@ class PartOrderer {
   }
 
   const Program& program_;
-  PassContext& context_;
   Rewriter rewriter_;
   absl::Span<const OpId> ops_;  // of the block
   std::vector<Buffer> buffers_;
@@ -184,8 +177,6 @@ class PartOrderer {
 
 }  // namespace
 
-absl::StatusOr<bool> OrderPartsOfBuffers(Program* program, PassContext* context) {
-  return PartOrderer(program, context).Run();
-}
+absl::StatusOr<bool> OrderPartsOfBuffers(Program* program) { return PartOrderer(program).Run(); }
 
 }  // namespace weft

@@ -4,7 +4,6 @@
 
 #include "absl/status/statusor.h"
 #include "proto/program.h"
-#include "transpiler/pipeline/pass.h"
 
 namespace weft {
 
@@ -22,8 +21,9 @@ namespace weft {
 // So an op that scales, clips or casts a buffer becomes one for each part if an op accesses a part
 // behind it, and nothing orders the two: no op that names the buffer and the parts. If that is a
 // collective, the ops between coalesce_tensor and it become so instead. Waits for a collective name
-// the parts that such ops read. Notes other ops in that place, which stay. O(arguments).
-absl::StatusOr<bool> OrderPartsOfBuffers(Program* program, PassContext* context);
+// the parts that such ops read. Other ops in that place stay: the verifier warns of them (W412).
+// O(arguments).
+absl::StatusOr<bool> OrderPartsOfBuffers(Program* program);
 
 }  // namespace weft
 

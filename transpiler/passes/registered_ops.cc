@@ -256,7 +256,7 @@ absl::StatusOr<bool> RegisteredOps::Run(PassContext& context, ProgramPair& progr
       context.dialect == Dialect::kWeft && pir::ImportOf(*programs.main) == nullptr;
   bool is_ordered = false;
   if (is_for_paddle) {
-    WEFT_ASSIGN_OR_RETURN(is_ordered, OrderPartsOfBuffers(programs.main, &context));
+    WEFT_ASSIGN_OR_RETURN(is_ordered, OrderPartsOfBuffers(programs.main));
   }
   if (programs.startup == nullptr) return changed || is_ordered;
   WEFT_ASSIGN_OR_RETURN(const bool startup_changed,

@@ -42,9 +42,9 @@ void CheckBufferOrder(const Program& program, const Program* startup, ProgramRef
                  absl::StrCat(Describe(program.op(pair.second), pair), " after ",
                               Describe(program.op(pair.first), pair), ": ", absl::CEscape(part),
                               " is a part of ", absl::CEscape(buffer),
-                              ", and Paddle's executor may run the two in any order; let an op "
-                              "between them name both, or let the op on the buffer be one for each "
-                              "part"),
+                              ", and Paddle's executor may run the two in any order; name both in "
+                              "an op between them, split the op on the buffer by parts, or use no "
+                              "fused buffers"),
                  pair.first);
   }
 }

@@ -25,8 +25,8 @@ TEST(BufferOrder, W412NamesBothOps) {
   EXPECT_THAT(
       Check(),
       ElementsAre("warning: W412: op 3 (relu) reads a after op 2 (scale) writes f: a is a part of "
-                  "f, and Paddle's executor may run the two in any order; let an op between them "
-                  "name both, or let the op on the buffer be one for each part"));
+                  "f, and Paddle's executor may run the two in any order; name both in an op "
+                  "between them, split the op on the buffer by parts, or use no fused buffers"));
 }
 
 TEST(BufferOrder, W412OpOnThePartsIsInOrder) {
