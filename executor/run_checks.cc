@@ -7,6 +7,7 @@
 #include "ops/analysis/communication.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/server_ops.h"
 
 namespace weft {
 
@@ -89,6 +90,10 @@ std::string Similar(const Plan& plan, absl::string_view name) {
 absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
                                               const std::vector<std::string>& names) {
   if (names.empty()) return plan.losses;
+  absl::flat_hash_set<int> on_servers;
+  for (const Plan::PlanOp& op : plan.ops) {
+    if (op.server == ServerOp::kPull) on_servers.insert(op.outputs.begin(), op.outputs.end());
+  }
   std::vector<int> variables;
   for (const std::string& name : names) {
     const int index = plan.FindVariable(name);
@@ -102,6 +107,12 @@ absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
     }
     if (!variable.is_written && !variable.is_feed && !variable.persistable) {
       return absl::InvalidArgumentError(absl::StrCat("fetch ", name, ": no op writes it"));
+    }
+    if (on_servers.contains(index)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fetch ", name,
+                       ": servers update it at the end of a step, and workers have its value from "
+                       "before; --save writes what the servers have"));
     }
     if (std::find(variables.begin(), variables.end(), index) != variables.end()) {
       return absl::InvalidArgumentError(absl::StrCat("fetch ", name, ": named twice"));

@@ -36,8 +36,8 @@ absl::Status CheckSynchronized(const Program& main, int nranks);
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type);
 
 // Returns the variables of the plan with these names; the losses for no names. InvalidArgument for
-// an unknown variable, one that never gets a value (not written, fed or persistable), and one that
-// is named twice.
+// an unknown variable, one that never gets a value (not written, fed or persistable), one that
+// servers update, and one that is named twice.
 absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
                                               const std::vector<std::string>& names);
 

@@ -1,8 +1,9 @@
 // What MindSpore's heterogeneous training refuses, as Weft refuses it: EmbeddingLookup, LazyAdam,
 // Optimizer.target, and parameter servers. Cases have the names of conformance vectors.
 //
-// Weft has no counterpart of vocab_cache_size, slice_mode, max_norm, use_nesterov, use_locking and
-// loss_scale. Unlike MindSpore, it takes a beta or an epsilon of 0, as Paddle does.
+// Weft has no counterpart of vocab_cache_size, slice_mode, max_norm, use_locking and loss_scale. A
+// use_nesterov that is no bool has the wrong type (W105). Unlike MindSpore, Weft takes a beta or an
+// epsilon of 0, as Paddle does.
 #include <string>
 #include <utility>
 #include <vector>

@@ -52,7 +52,7 @@ constexpr char kServer[] = R"(
 )";
 
 // Two workers, and a server, rank 2.
-absl::Status Train(const std::string& ops) {
+absl::Status Train(const std::string& ops, const std::vector<std::string>& fetch = {"grad"}) {
   const Program worker = testing::CompactProgram(absl::StrCat(kWorkerVars, ops));
   const Program server = testing::CompactProgram(kServer);
   const std::map<std::string, Tensor> params = {{"w", Floats({3}, {1, 2, 3})},
@@ -63,7 +63,7 @@ absl::Status Train(const std::string& ops) {
   options.nranks = 2;
   options.num_servers = 1;
   options.steps = 3;
-  options.fetch = {"w"};
+  options.fetch = fetch;
   options.timeout_s = 10;
   RunInputs inputs;
   inputs.main = &worker;
@@ -154,6 +154,17 @@ TEST(ServerErrors, LookupOfComputedIdsCannotPrefetch) {
       StatusIs(absl::StatusCode::kFailedPrecondition,
                HasSubstr("(ps_lookup): attribute prefetch: expected fed Ids: the variable is not "
                          "fed")));
+}
+
+// A worker has the value that it pulled at the start of the step.
+TEST(ServerErrors, ParameterOfAServerCannotBeFetched) {
+  const std::string push =
+      "    ps_push(Grad=[grad], LearningRate=[lr]) role=optimize {server_key=4}\n";
+  EXPECT_THAT(
+      Train(push, {"grad", "w"}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("fetch w: servers update it at the end of a step, and workers have "
+                         "its value from before; --save writes what the servers have")));
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ class Offloader {
                        "match '", options_.params, "'"));
     }
     if (!options_.bias_correction) {
-      return Refused(op, "bias_correction=off takes updates of the root block");
+      return Refused(op, "bias_correction=false takes updates of the root block");
     }
     if (KeepsMasters() ? masters_->WouldKeep(op) : masters_->WouldDrop(op)) {
       return Refused(op, KeepsMasters()
@@ -181,7 +181,7 @@ class Offloader {
     if (!IsOnHost(placed)) return absl::OkStatus();
     return Refused(update,
                    "expected an update that op_device does not put on the host already, for "
-                   "offload=states and bias_correction=off");
+                   "offload=states and bias_correction=false");
   }
 
   absl::Status AddUpdate(const Op& op) {
@@ -205,7 +205,7 @@ class Offloader {
     const bool is_adam = op.type() == "adam" || op.type() == "adamw";
     if (!is_adam) {
       return absl::FailedPreconditionError(
-          absl::StrCat(op.DebugName(), ": expected adam or adamw for bias_correction=off"));
+          absl::StrCat(op.DebugName(), ": expected adam or adamw for bias_correction=false"));
     }
     for (const char* slot : {"Beta1Pow", "Beta2Pow"}) {
       const std::string power = names_.Next(absl::StrCat(Name(op.Input("Param")[0]), "@", slot));

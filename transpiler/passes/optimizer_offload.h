@@ -24,7 +24,7 @@ namespace weft {
 //   offload=states        the parameter stays on the accelerator, with its master weight, and what
 //                         it changes by returns, for sgd, momentum, adam, adamw and lamb
 //                         (OffloadDelta)
-//   bias_correction=off   adam and adamw take powers of beta of 0, and are then MindSpore's
+//   bias_correction=false adam and adamw take powers of beta of 0, and are then MindSpore's
 //                         AdamWeightDecay: p -= lr (m / (√v + epsilon) + weight_decay p)
 //
 // Updates whose op_device is cpu count as offloaded, whether they match or not; those that match
@@ -34,7 +34,7 @@ namespace weft {
 //
 // InvalidArgument: no update matches. FailedPrecondition, naming op and variable: those of
 // OffloadMasters and OffloadDelta; an update in a branch that an option would change; one with
-// op_device=cpu that offload=states or bias_correction=off would change; updates of several
+// op_device=cpu that offload=states or bias_correction=false would change; updates of several
 // parameters in one op of which only some match. O(arguments).
 class OptimizerOffload : public Pass {
  public:

@@ -474,7 +474,7 @@ TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOfBranchesAreRefused) {
   WEFT_EXPECT_OK(refused("", adam));
   EXPECT_THAT(refused("{bias_correction=false}", adam),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("bias_correction=off takes updates of the root block")));
+                       HasSubstr("bias_correction=false takes updates of the root block")));
   std::string half = InBranch(
       "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n");
   half = absl::StrReplaceAll(
