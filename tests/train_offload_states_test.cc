@@ -187,8 +187,7 @@ absl::StatusOr<Programs> Offloaded(const Case& of, absl::string_view offload) {
                                 ",master_weights=", of.has_master ? "fp32" : "none",
                                 "},hetero-partition{place=op_device,", "staging=double}");
   options.cluster.nranks = of.ranks;
-  // Gradients do not come from a loss, of which the verifier knows that ranks have means.
-  options.verification = of.ranks == 1 ? Verification::kAfterEachPass : Verification::kNever;
+  options.verification = Verification::kAfterEachPass;
   ProgramPair pair{&main, &startup};
   WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
   return Programs{std::move(main), std::move(startup)};
