@@ -34,7 +34,8 @@ constexpr int kSize = 5;
 constexpr int kSteps = 5;
 constexpr int kSkipped = 2;  // this step has gradients of NaN
 
-// The main program: its parameter is in PARAM, and its update in UPDATE.
+// The main program: its parameter is in PARAM, and its update in UPDATE. The gradient of the loss
+// is the mean of g over the samples.
 constexpr char kMain[] = R"(program version=2006002 {
   block 0 parent=-1 {
     var g : PARAM[-1, 5] need_check_feed stop_gradient
@@ -44,12 +45,24 @@ constexpr char kMain[] = R"(program version=2006002 {
     var lr : fp32[1] persistable
     var w : PARAM[5] parameter persistable
     var w@GRAD : PARAM[5]
+    var y : PARAM[-1, 5]
+    var y@GRAD : PARAM[-1, 5]
+    var sample : PARAM[-1]
+    var sample@GRAD : PARAM[-1]
+    var loss : PARAM[]
+    var loss@GRAD : PARAM[]
     var m : fp32[5] persistable
     var v : fp32[5] persistable
     var b1 : fp32[1] persistable
     var b2 : fp32[1] persistable
     var master : fp32[5] persistable
-    Out=[w@GRAD] = reduce_mean(X=[g]) role=backward vars=[w, w@GRAD] {dim=ints[0], keep_dim=false, reduce_all=false}
+    Out=[y] = elementwise_mul(X=[g], Y=[w]) {axis=-1}
+    Out=[sample] = reduce_sum(X=[y]) {dim=ints[1], keep_dim=false, reduce_all=false}
+    Out=[loss] = mean(X=[sample]) role=loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=DTYPE, value=1.0}
+    X@GRAD=[sample@GRAD] = mean_grad(X=[sample], Out@GRAD=[loss@GRAD]) role=backward
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[sample@GRAD]) role=backward {dim=ints[1], keep_dim=false, reduce_all=false}
+    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[g], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {axis=-1}
 UPDATE
   }
 })";
