@@ -34,16 +34,18 @@ constexpr int kSize = 5;
 constexpr int kSteps = 5;
 constexpr int kSkipped = 2;  // this step has gradients of NaN
 
-// The main program: its parameter is in PARAM, and its update in UPDATE. The gradient of the loss
-// is the mean of g over the samples.
+// The main program: its parameter is in PARAM, and its update in UPDATE. The gradient is
+// the mean of g over the samples, times factor.
 constexpr char kMain[] = R"(program version=2006002 {
   block 0 parent=-1 {
     var g : PARAM[-1, 5] need_check_feed stop_gradient
     var found : bool[1] need_check_feed stop_gradient
     var due : bool[1] need_check_feed stop_gradient
+    var factor : PARAM[1] need_check_feed stop_gradient
     var scope : step_scopes
     var lr : fp32[1] persistable
     var w : PARAM[5] parameter persistable
+    var mean : PARAM[5]
     var w@GRAD : PARAM[5]
     var y : PARAM[-1, 5]
     var y@GRAD : PARAM[-1, 5]
@@ -62,7 +64,8 @@ constexpr char kMain[] = R"(program version=2006002 {
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=DTYPE, value=1.0}
     X@GRAD=[sample@GRAD] = mean_grad(X=[sample], Out@GRAD=[loss@GRAD]) role=backward
     X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[sample@GRAD]) role=backward {dim=ints[1], keep_dim=false, reduce_all=false}
-    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[g], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {axis=-1}
+    Y@GRAD=[mean] = elementwise_mul_grad(X=[g], Y=[w], Out@GRAD=[y@GRAD]) role=backward {axis=-1}
+    Out=[w@GRAD] = elementwise_mul(X=[mean], Y=[factor]) role=backward vars=[w, w@GRAD] {axis=-1}
 UPDATE
   }
 })";
@@ -163,19 +166,20 @@ std::vector<float> SamplesOf(const std::vector<float>& grad) {
 // Feeds gradients of NaN in the step that is skipped, or in which the branch is not taken.
 FeedSource Feeds(const Case& of) {
   FeedSource feeds;
-  feeds.variables = {"g", "found", "due"};
+  feeds.variables = {"g", "found", "due", "factor"};
   feeds.num_steps = kSteps;
   feeds.read = [of](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
     const auto scale = static_cast<float>(1 + step);
-    std::vector<float> grad = {0.5f * scale, -1.0f, 0.25f, 2.0f - scale, 1e-3f};
+    const std::vector<float> grad = {0.5f * scale, -1.0f, 0.25f, 2.0f - scale, 1e-3f};
     const bool skips = step == kSkipped && (of.skips || of.in_branch);
-    if (skips) grad.assign(kSize, std::numeric_limits<float>::quiet_NaN());
     std::vector<Tensor> values;
     Tensor samples = TensorOf(TypeOf(of), SamplesOf(grad));
     samples.Resize(samples.dtype(), {2, kSize});
     values.push_back(std::move(samples));
     values.push_back(Flags(skips && of.skips, of.ranks));
     values.push_back(Flags(!skips || of.skips, of.ranks));
+    const float factor = skips ? std::numeric_limits<float>::quiet_NaN() : 1;
+    values.push_back(TensorOf(TypeOf(of), std::vector<float>(of.ranks, factor)));
     return values;
   };
   return feeds;
