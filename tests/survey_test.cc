@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "executor/feed_sources.h"
@@ -36,6 +37,9 @@
 
 namespace weft {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::StartsWith;
 
 constexpr int kRanks = 2;
 // Of a variable, relative to its largest element, and of an element.
@@ -213,6 +217,32 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       return absl::StrReplaceAll(info.param.name, {{"survey/", ""}});
     });
+
+// Copies between the devices hide no cause: merged gradients begin with zeros on both.
+TEST(SurveyOfPlacements, MergedGradientsHaveTheSameLines) {
+  const std::string path = "tests/data/mlp_gradient_merge/";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadProgram(path + "main.pb"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program startup, ReadProgram(path + "startup.pb"));
+  const auto lines = [&](const std::string& place, absl::optional<int> nranks) {
+    Program to = main, to_startup = startup;
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.place = place;
+    options.cluster.nranks = nranks;
+    ProgramPair programs{&to, &to_startup};
+    const absl::StatusOr<TranspileResult> result = Transpile(options, programs);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->notes : std::vector<std::string>();
+  };
+  const std::vector<std::string> unplaced = lines("", kRanks);
+  EXPECT_THAT(unplaced, ElementsAre(StartsWith("note: W707: each of 6 states")));
+  for (const char* place :
+       {"type:momentum=cpu", "type:elementwise_add=cpu", "type:scale=cpu,type:mul=cpu"}) {
+    SCOPED_TRACE(place);
+    EXPECT_EQ(lines(place, kRanks), unplaced);
+    EXPECT_EQ(lines(place, absl::nullopt), unplaced);
+  }
+}
 
 }  // namespace
 }  // namespace weft

@@ -34,22 +34,38 @@ constexpr int kSize = 5;
 constexpr int kSteps = 5;
 constexpr int kSkipped = 2;  // this step has gradients of NaN
 
-// The main program: its parameter is in PARAM, and its update in UPDATE.
+// The main program: its parameter is in PARAM, and its update in UPDATE. The gradient is
+// the mean of g over the samples, times factor.
 constexpr char kMain[] = R"(program version=2006002 {
   block 0 parent=-1 {
     var g : PARAM[-1, 5] need_check_feed stop_gradient
     var found : bool[1] need_check_feed stop_gradient
     var due : bool[1] need_check_feed stop_gradient
+    var factor : PARAM[1] need_check_feed stop_gradient
     var scope : step_scopes
     var lr : fp32[1] persistable
     var w : PARAM[5] parameter persistable
+    var mean : PARAM[5]
     var w@GRAD : PARAM[5]
+    var y : PARAM[-1, 5]
+    var y@GRAD : PARAM[-1, 5]
+    var sample : PARAM[-1]
+    var sample@GRAD : PARAM[-1]
+    var loss : PARAM[]
+    var loss@GRAD : PARAM[]
     var m : fp32[5] persistable
     var v : fp32[5] persistable
     var b1 : fp32[1] persistable
     var b2 : fp32[1] persistable
     var master : fp32[5] persistable
-    Out=[w@GRAD] = reduce_mean(X=[g]) role=backward vars=[w, w@GRAD] {dim=ints[0], keep_dim=false, reduce_all=false}
+    Out=[y] = elementwise_mul(X=[g], Y=[w]) {axis=-1}
+    Out=[sample] = reduce_sum(X=[y]) {dim=ints[1], keep_dim=false, reduce_all=false}
+    Out=[loss] = mean(X=[sample]) role=loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=DTYPE, value=1.0}
+    X@GRAD=[sample@GRAD] = mean_grad(X=[sample], Out@GRAD=[loss@GRAD]) role=backward
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[sample@GRAD]) role=backward {dim=ints[1], keep_dim=false, reduce_all=false}
+    Y@GRAD=[mean] = elementwise_mul_grad(X=[g], Y=[w], Out@GRAD=[y@GRAD]) role=backward {axis=-1}
+    Out=[w@GRAD] = elementwise_mul(X=[mean], Y=[factor]) role=backward vars=[w, w@GRAD] {axis=-1}
 UPDATE
   }
 })";
@@ -150,19 +166,20 @@ std::vector<float> SamplesOf(const std::vector<float>& grad) {
 // Feeds gradients of NaN in the step that is skipped, or in which the branch is not taken.
 FeedSource Feeds(const Case& of) {
   FeedSource feeds;
-  feeds.variables = {"g", "found", "due"};
+  feeds.variables = {"g", "found", "due", "factor"};
   feeds.num_steps = kSteps;
   feeds.read = [of](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
     const auto scale = static_cast<float>(1 + step);
-    std::vector<float> grad = {0.5f * scale, -1.0f, 0.25f, 2.0f - scale, 1e-3f};
+    const std::vector<float> grad = {0.5f * scale, -1.0f, 0.25f, 2.0f - scale, 1e-3f};
     const bool skips = step == kSkipped && (of.skips || of.in_branch);
-    if (skips) grad.assign(kSize, std::numeric_limits<float>::quiet_NaN());
     std::vector<Tensor> values;
     Tensor samples = TensorOf(TypeOf(of), SamplesOf(grad));
     samples.Resize(samples.dtype(), {2, kSize});
     values.push_back(std::move(samples));
     values.push_back(Flags(skips && of.skips, of.ranks));
     values.push_back(Flags(!skips || of.skips, of.ranks));
+    const float factor = skips ? std::numeric_limits<float>::quiet_NaN() : 1;
+    values.push_back(TensorOf(TypeOf(of), std::vector<float>(of.ranks, factor)));
     return values;
   };
   return feeds;
@@ -187,8 +204,7 @@ absl::StatusOr<Programs> Offloaded(const Case& of, absl::string_view offload) {
                                 ",master_weights=", of.has_master ? "fp32" : "none",
                                 "},hetero-partition{place=op_device,", "staging=double}");
   options.cluster.nranks = of.ranks;
-  // Gradients do not come from a loss, of which the verifier knows that ranks have means.
-  options.verification = of.ranks == 1 ? Verification::kAfterEachPass : Verification::kNever;
+  options.verification = Verification::kAfterEachPass;
   ProgramPair pair{&main, &startup};
   WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
   return Programs{std::move(main), std::move(startup)};

@@ -280,8 +280,11 @@ void BatchInterpreter::AdaptZeros() {
   }
 }
 
-bool BatchInterpreter::FillsZeros(const Op& op, const RankRecipe& recipe) {
+bool BatchInterpreter::MakesZeros(const Op& op, const RankRecipe& recipe) const {
   if (recipe.algebra == Algebra::kZeros) return true;
+  if (recipe.algebra == Algebra::kCopy || recipe.algebra == Algebra::kCast) {
+    return !ins_.empty() && absl::c_all_of(ins_, [](const BatchValue& in) { return in.is_zero; });
+  }
   const bool fills = recipe.algebra == Algebra::kFill || recipe.algebra == Algebra::kConstant;
   if (!op.Input("ValueTensor").empty()) return false;  // it overrides the attribute
   return fills && op.FloatAttr("value") == 0.0 &&
@@ -328,7 +331,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
                      recipe.algebra == Algebra::kSubtract || recipe.algebra == Algebra::kSparsify ||
                      recipe.algebra == Algebra::kConcat || Stacks(op.type());
   if (joins) AdaptZeros();
-  const bool is_zero = FillsZeros(op, recipe);
+  const bool is_zero = MakesZeros(op, recipe);
   const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
   if (divisions > 0 && !op.HasAttr(kNumRanksAttr)) has_guessed_ = is_guessed_ = true;
   if (divisions > 0 && IsInteger(Resolve(op.output_args()[0]))) {

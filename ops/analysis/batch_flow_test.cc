@@ -452,6 +452,29 @@ TEST_F(BatchFlowTest, ZerosAreAnySum) {
   EXPECT_EQ(Of("h@GRAD"), kRows);
 }
 
+// As placement moves what gradient merge accumulates.
+TEST_F(BatchFlowTest, CopiesOfZerosAreZeros) {
+  const auto accumulate = [&](const std::string& there, const std::string& back) {
+    Run("    Out=[a] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n    Out=[b] = " + there +
+        "\n    Out=[b] = elementwise_add(X=[a], Y=[b]) {axis=-1}\n    Out=[state] = " + back +
+        "\n    Out=[c] = assign(X=[state])\n" +
+        "    Out=[state] = fill_constant() {shape=longs[1], dtype=5, value=0.0}\n");
+  };
+  zeros_ = {"state"};
+  for (const char* there : {"memcpy_h2d(X=[state])", "memcpy_d2h(X=[state])", "assign(X=[state])",
+                            "cast(X=[state]) {in_dtype=5, out_dtype=5}"}) {
+    SCOPED_TRACE(there);
+    accumulate(there, "memcpy_d2h(X=[b])");
+    EXPECT_EQ(Of("c"), kSum);
+    EXPECT_EQ(Of("state"), kSame);
+  }
+  accumulate("memcpy_h2d(X=[rate])", "memcpy_d2h(X=[b])");
+  EXPECT_EQ(Cause("c"), "elementwise_add");
+  zeros_ = {};
+  accumulate("memcpy_h2d(X=[state])", "memcpy_d2h(X=[b])");
+  EXPECT_EQ(Cause("c"), "elementwise_add");
+}
+
 // Of the shape of their value, whose gradient takes them in.
 TEST_F(BatchFlowTest, GradientsOfZerosAreZerosOfTheirShape) {
   Run("    var r : fp32[-1, 1]\n    var r@GRAD : fp32[-1, 1]\n    var z : fp32[-1, 1]\n"

@@ -100,8 +100,8 @@ class BatchInterpreter {
   void Visit(const Op& op);
   // Zeros have the power of what they are added to, or joined with.
   void AdaptZeros();
-  // Whether the op fills its output with zeros.
-  static bool FillsZeros(const Op& op, const RankRecipe& recipe);
+  // Whether the op fills its output with zeros, or copies zeros to it. Reads ins_.
+  bool MakesZeros(const Op& op, const RankRecipe& recipe) const;
   // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
   bool VisitGathered(const Op& op, const RankRecipe& recipe);
   void RecordFetches(const Op& op);

@@ -123,6 +123,47 @@ TEST(ParameterUpdates, ChangeOfAParameterNeedsOneThatIsEqualOnAllRanks) {
                           "startup program does not broadcast it"));
 }
 
+// What the accelerator gets is rounded to the dtype of the parameter.
+TEST(ParameterUpdates, ChangeOfAParameterMayBeRounded) {
+  const Edits rounded = {{"    var lr :", "    var s : fp16[4]\n    var lr :"},
+                         {"var w : fp32[4]", "var w : fp16[4]"},
+                         {"var d@SIM : fp32[4]", "var d@SIM : fp16[4]"},
+                         {"    Out=[d] = stream_wait(X=[d])",
+                          "    Out=[s] = cast(X=[d]) role=optimize {in_dtype=5, out_dtype=4, "
+                          "op_device=\"cpu\"}\n    Out=[s] = stream_wait(X=[s])"},
+                         {"memcpy_h2d(X=[d])", "memcpy_h2d(X=[s])"}};
+  const Edits drawn = {
+      {"var w : fp32[4]", "var w : fp16[4]"},
+      {"uniform_random() {shape=longs[4], dtype=5", "uniform_random() {shape=longs[4], dtype=4"}};
+  const Program program = ProgramOf(kByChange, rounded);
+  const Program startup = ProgramOf(kStartupOfProcesses, drawn);
+  EXPECT_THAT(Errors({{&program, &startup}}), IsEmpty());
+  Edits local = drawn;
+  local.push_back({kBroadcast, ""});
+  const Program own = ProgramOf(kStartupOfProcesses, local);
+  EXPECT_THAT(Errors({{&program, &own}}),
+              ElementsAre(AllOf(StartsWith("error: W317: op 6 (sgd) updates d of parameter w"),
+                                HasSubstr("does not broadcast it"))));
+}
+
+// The zeros that the change begins with come from the device that adds it.
+TEST(ParameterUpdates, ChangeOfAParameterMayTravelBothWays) {
+  const Edits both_ways = {
+      {"    Out=[d] = fill_constant() role=optimize {shape=longs[4], dtype=5, value=0.0, "
+       "op_device=\"cpu\"}\n",
+       "    Out=[d@SIM] = fill_constant() role=optimize {shape=longs[4], dtype=5, value=0.0}\n"
+       "    Out=[d@SIM] = stream_wait(X=[d@SIM]) role=optimize {stream=\"d2h\", "
+       "awaited=\"compute\"}\n"
+       "    Out=[d] = memcpy_d2h(X=[d@SIM]) role=optimize\n"}};
+  const Program program = ProgramOf(kByChange, both_ways);
+  const Program startup = ProgramOf(kStartupOfProcesses);
+  EXPECT_THAT(Errors({{&program, &startup}}), IsEmpty());
+  const Program own = ProgramOf(kStartupOfProcesses, {{kBroadcast, ""}});
+  EXPECT_THAT(Errors({{&program, &own}}),
+              ElementsAre(AllOf(StartsWith("error: W317: op 8 (sgd) updates d of parameter w"),
+                                HasSubstr("does not broadcast it"))));
+}
+
 TEST(ParameterUpdates, ChangeOfAParameterIsByTheMeanOfAllRanks) {
   const Program program = ProgramOf(
       kByChange,

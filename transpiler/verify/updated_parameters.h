@@ -2,6 +2,8 @@
 #ifndef WEFT_TRANSPILER_VERIFY_UPDATED_PARAMETERS_H_
 #define WEFT_TRANSPILER_VERIFY_UPDATED_PARAMETERS_H_
 
+#include <vector>
+
 #include "absl/container/flat_hash_map.h"
 #include "proto/program.h"
 
@@ -15,21 +17,24 @@ namespace weft {
 //     ParamOut=[d] = sgd(...); Out=[w] = elementwise_add(X=[w], Y=[d])
 //     ParamOut=[d] = adam(...); Out=[r] = elementwise_sub(X=[r], Y=[d]);
 //     Out=[w] = elementwise_sub(X=[w], Y=[r])
+// - one of these in another dtype:
+//     ParamOut=[d] = sgd(...); Out=[s] = cast(X=[d]); Out=[w] = elementwise_add(X=[w], Y=[s])
 //
-// or both, one after the other.
+// or several, one after the other.
 class UpdatedParameters {
  public:
   // O(arguments).
   explicit UpdatedParameters(const Program& program);
 
-  // The parameter that an update of `var` changes; `var` if it changes no other.
+  // The parameter that an update of `var` changes, of several the nearest; `var` if it changes no
+  // other. O(ops that pass the update on).
   VarId Of(VarId var) const;
 
  private:
   const Program& program_;
-  // From variables that are not persistable to those that ops copy them to, add them to, or
-  // subtract them from; of several, the first.
-  absl::flat_hash_map<VarId, VarId> next_;
+  // From variables that are not persistable to those that ops copy or cast them to, add them to, or
+  // subtract them from, in op order.
+  absl::flat_hash_map<VarId, std::vector<VarId>> next_;
 };
 
 }  // namespace weft
