@@ -283,6 +283,59 @@ TEST(HeteroBlocks, RuleForAnyOpOfABranchOrItsGradientsPlacesAllOfThem) {
   }
 }
 
+// What the message says to do works.
+TEST(HeteroBlocks, GradientOfALoopIsLeftOutByAFirstRule) {
+  const std::string loop = absl::StrReplaceAll(
+      kGradients,
+      {{"Scope=[scope] = conditional_block(Cond=[c], Input=[y]) {sub_block=block(1), "
+        "is_scalar_condition=true}",
+        "StepScopes=[scope] = while(Condition=[c], X=[y]) {sub_block=block(1)}"},
+       {"Input@GRAD=[a@GRAD] = conditional_block_grad(Cond=[c], Input=[y], Out=[z], "
+        "Out@GRAD=[z@GRAD], Scope=[scope]) role=backward {sub_block=block(2), "
+        "is_scalar_condition=true}",
+        "X@GRAD=[a@GRAD] = while_grad(X=[y], Out=[z], Out@GRAD=[z@GRAD], StepScopes=[scope]) "
+        "role=backward {sub_block=block(2), original_output_grad=strings[\"z@GRAD\"]}"},
+       {"Input@GRAD=[b@GRAD] = conditional_block_grad(Cond=[c], Input=[y], Out=[z], "
+        "Out@GRAD=[z@GRAD], Scope=[scope]) role=backward {sub_block=block(3), "
+        "is_scalar_condition=true}",
+        "X@GRAD=[b@GRAD] = while_grad(X=[y], Out=[z], Out@GRAD=[z@GRAD], StepScopes=[scope]) "
+        "role=backward {sub_block=block(3), original_output_grad=strings[\"z@GRAD\"]}"}});
+  Program main = WithVars(loop);
+  EXPECT_THAT(Place("type:sigmoid=cpu,type:*_grad=cpu", &main).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("(while_grad): expected to run on the accelerator as op 1 "
+                                       "(while)"),
+                             HasSubstr("leave it on the accelerator, with a first rule "
+                                       "type:while_grad=sim: "),
+                             HasSubstr("the conditions of loops"))));
+  main = WithVars(loop);
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
+                            Place("type:while_grad=sim,type:sigmoid=cpu,type:*_grad=cpu", &main));
+  EXPECT_THAT(StayingOps(result),
+              ElementsAre("block 2, op 0 (relu_grad)", "block 3, op 0 (tanh_grad)"));
+  EXPECT_THAT(DevicesOf(main, "sigmoid"), ElementsAre("cpu"));
+  main = WithVars(loop);
+  EXPECT_THAT(
+      Place("type:while*=cpu", &main).status(),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("; leave it on the accelerator, with a first rule type:while=sim")));
+}
+
+TEST(HeteroBlocks, RuleThatPutsThemOnOneDeviceIsNamed) {
+  for (const auto& [rules, first] :
+       {std::make_pair("type:*_grad=cpu", "type:conditional_block=cpu"),
+        std::make_pair("type:*block=cpu,type:*block_grad=sim", "type:conditional_block=sim"),
+        std::make_pair("type:*block=sim,type:*=cpu", "type:conditional_block=cpu")}) {
+    SCOPED_TRACE(rules);
+    Program main = WithVars(kGradients);
+    EXPECT_THAT(Place(rules, &main).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat("; place both, with a first rule ", first))));
+  }
+  Program main = WithVars(kGradients);
+  WEFT_EXPECT_OK(Place("type:conditional_block=cpu,type:*_grad=cpu", &main).status());
+}
+
 TEST(HeteroBlocks, BranchAndGradientsStayTogetherIfOneOfThemCannotMove) {
   const std::pair<const char*, const char*> draws[] = {
       {"Out=[h] = tanh(X=[y])", "block 1, op 0 (uniform_random): expected an op that can run"},
