@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/process.h"
@@ -110,6 +112,51 @@ TEST(RanksMemoryTest, BuffersAreCountedAsTheyAreMade) {
            "2", "--ranks", "2", "--device_memory", absl::StrCat(bytes)});
       EXPECT_EQ(result.status, 0) << result.err;
     }
+  }
+}
+
+// Gradients that are merged over steps, by the program or by a pass: the branch that updates goes
+// to the host, and results have the bits of one device.
+TEST(MergedGradientsMemoryTest, BranchThatUpdatesGoesToTheHost) {
+  struct Case {
+    const char* model;
+    std::vector<std::string> flags;
+    int ranks;
+    int64_t bytes;
+  };
+  const std::string out = ::testing::TempDir();
+  for (const Case& of :
+       {Case{"mlp_gradient_merge", {"--mode", "none"}, 1, 80000},
+        Case{"mlp_gradient_merge", {"--mode", "grad_allreduce", "--nranks", "2"}, 2, 80000},
+        Case{"mlp_adam", {"--passes", "grad-accumulate{k=2}"}, 1, 3500000}}) {
+    const std::string in = absl::StrCat("tests/data/", of.model, "/");
+    SCOPED_TRACE(absl::StrCat(of.model, " ", of.flags[1]));
+    const auto train = [&](int64_t bytes, const std::string& name) {
+      const std::string main = absl::StrCat(out, "/", name, ".pb");
+      const std::string startup = absl::StrCat(out, "/", name, "_startup.pb");
+      const std::string batch = absl::StrCat(32 / of.ranks);
+      std::vector<std::string> transpile = {"tools/transpile"};
+      transpile.insert(transpile.end(), of.flags.begin(), of.flags.end());
+      const std::vector<std::string> rest = {
+          "--device_memory", absl::StrCat(bytes), "--batch", batch,          "--startup_in",
+          in + "startup.pb", "--startup_out",     startup,   in + "main.pb", main};
+      transpile.insert(transpile.end(), rest.begin(), rest.end());
+      const ProcessResult placed = testing::RunProcess(transpile);
+      EXPECT_EQ(placed.status, 0) << placed.err;
+      EXPECT_THAT(placed.err,
+                  HasSubstr(name == "moved" ? "on the host 1 update" : "on the host nothing"));
+      const ProcessResult run = testing::RunProcess(
+          {"tools/weft", "run", main, "--startup", startup, "--feeds", in + "feeds.npz", "--steps",
+           "5", "--ranks", absl::StrCat(of.ranks), "--device_memory", absl::StrCat(bytes), "--save",
+           absl::StrCat(out, "/", name, ".params")});
+      EXPECT_EQ(run.status, 0) << run.err;
+      const absl::StatusOr<FileBytes> saved = ReadFile(absl::StrCat(out, "/", name, ".params"));
+      EXPECT_TRUE(saved.ok()) << saved.status();
+      return saved.ok() ? std::string(saved->bytes) : "";
+    };
+    const std::string moved = train(of.bytes, "moved");
+    EXPECT_FALSE(moved.empty());
+    EXPECT_TRUE(moved == train(int64_t{1} << 40, "all"));
   }
 }
 

@@ -6,6 +6,8 @@
 #include <queue>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+
 namespace weft {
 namespace {
 
@@ -102,6 +104,11 @@ class Issuer {
 }  // namespace
 
 std::vector<int> OrderOps(absl::Span<const PlacedOp> ops, DeviceOrder order) {
+  if (absl::c_all_of(ops, [&](const PlacedOp& op) { return op.device == ops[0].device; })) {
+    std::vector<int> same(ops.size());
+    absl::c_iota(same, 0);
+    return same;
+  }
   if (order == DeviceOrder::kEarlyStart) return Issuer(ops).EarlyStart();
   const std::vector<int> a = Issuer(ops).FewSwitches(DeviceKind::kAccelerator);
   const std::vector<int> b = Issuer(ops).FewSwitches(DeviceKind::kHost);

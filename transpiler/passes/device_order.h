@@ -23,9 +23,10 @@ struct PlacedOp {
   std::vector<int> after;
 };
 
-// A permutation of the ops. Those of the accelerator that can run keep their order. Those of the
-// host come in the order in which they can run, and otherwise keep theirs: updates follow the
-// gradients as backward completes them. O((ops + dependencies) log ops).
+// A permutation of the ops. Ops of one device keep their order. Of two devices, those of the
+// accelerator that can run keep their order. Those of the host come in the order in which they can
+// run, and otherwise keep theirs: updates follow the gradients as backward completes them. O((ops +
+// dependencies) log ops).
 std::vector<int> OrderOps(absl::Span<const PlacedOp> ops, DeviceOrder order);
 
 // Maximal runs of ops of one device.

@@ -66,6 +66,16 @@ TEST(DeviceOrder, AcceleratorKeepsItsOrderIfNothingWaits) {
   EXPECT_THAT(OrderOps(ops, DeviceOrder::kEarlyStart), ElementsAre(0, 1, 2, 3, 4));
 }
 
+// Also past an op that could run first: the executor computes ops together that follow each other.
+TEST(DeviceOrder, OpsOfOneDeviceKeepTheirOrder) {
+  for (const DeviceKind device : {kA, kH}) {
+    const std::vector<PlacedOp> ops = {{device, {}}, {device, {0}}, {device, {}}, {device, {1, 2}}};
+    for (const DeviceOrder order : {DeviceOrder::kEarlyStart, DeviceOrder::kFewSwitches}) {
+      EXPECT_THAT(OrderOps(ops, order), ElementsAre(0, 1, 2, 3));
+    }
+  }
+}
+
 TEST(DeviceOrder, HostOpsKeepTheirOrderIfReadyTogether) {
   const std::vector<PlacedOp> ops = {{kA, {}}, {kH, {0}}, {kH, {0}}, {kH, {1}}};
   EXPECT_THAT(OrderOps(ops, DeviceOrder::kEarlyStart), ElementsAre(0, 1, 2, 3));

@@ -99,7 +99,8 @@ absl::Status CheckCopied(const Program& program, const OpDevices& devices,
           program.op(id).DebugName(), " accesses ", var.name(),
           ", which is no tensor and cannot be copied: expected it on ",
           DeviceKindName(devices[other.value()]), " as ", program.op(other).DebugName(),
-          ", found it on ", DeviceKindName(devices[id.value()])));
+          ", found it on ", DeviceKindName(devices[id.value()]),
+          "; place all ops that access it on one device"));
     }
   }
   return absl::OkStatus();

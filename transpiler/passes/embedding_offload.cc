@@ -14,6 +14,7 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "transpiler/passes/name_pattern.h"
+#include "transpiler/passes/placement_search.h"
 
 namespace weft {
 namespace {
@@ -75,10 +76,15 @@ class Offloader {
         tables.push_back(table);
         continue;
       }
-      if (!tables_.empty()) return status;
-      if (refused.ok()) refused = status;
+      const std::string rule = RuleFor(table);
+      const absl::Status error(
+          status.code(),
+          absl::StrCat(status.message(), rule.empty() ? "" : "; --mode none ", rule));
+      if (!tables_.empty()) return error;
+      if (refused.ok()) refused = error;
       context_.Note(absl::StrCat("note: table ", program_.name(table),
-                                 " stays on the accelerator: ", status.message()));
+                                 " stays on the accelerator: ", status.message(),
+                                 rule.empty() ? "" : "; ", rule));
     }
     if (tables.empty()) WEFT_RETURN_IF_ERROR(refused);
     return tables;
@@ -87,6 +93,15 @@ class Offloader {
   absl::Status Refused(const Op& op, Symbol variable, absl::string_view why) const {
     return absl::FailedPreconditionError(absl::StrCat(
         op.DebugName(), ": variable ", program_.name(variable), " cannot stay on the host: ", why));
+  }
+
+  // What puts a table on the host that the pass leaves on the accelerator; empty: nothing does.
+  std::string RuleFor(Symbol table) const {
+    const bool can_move = absl::c_all_of(
+        uses_.at(table), [&](OpId id) { return WhyNotOnHost(program_.op(id)).empty(); });
+    if (!can_move || use_nesterov_) return "";
+    return absl::StrCat("--place 'param:", program_.name(table),
+                        "=cpu' puts the table there, with a copy of all its rows in every step");
   }
 
   bool IsRows(Symbol name) const {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -16,6 +17,7 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -169,6 +171,41 @@ TEST(EmbeddingOffload, TableThatTheAcceleratorUsesIsRefused) {
                                  "whole table")));
 }
 
+// What the message says to do works.
+TEST(EmbeddingOffload, MessageNamesTheRuleThatPutsTheTableOnTheHost) {
+  const std::string dense = absl::StrReplaceAll(
+      kTraining,
+      {{"selected_rows<fp32[10, 4]>", "fp32[10, 4]"}, {"is_sparse=true", "is_sparse=false"}});
+  const std::string tied =
+      absl::StrCat(kTraining, "    var z : fp32[10, 4]\n    Out=[z] = scale(X=[w])\n");
+  for (const std::string& text : {dense, tied}) {
+    EXPECT_THAT(Refused("embedding-offload", text),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("; --mode none --place 'param:w=cpu' puts the table there")));
+    Program main = testing::CompactProgram(text);
+    ProgramPair programs{&main, nullptr};
+    TranspileOptions options;
+    options.mode = "none";
+    options.place = "param:w=cpu";
+    WEFT_ASSERT_OK(Transpile(options, programs).status());
+    for (OpId id : main.block(0).ops()) {
+      const Op op = main.op(id);
+      const bool names_table =
+          absl::c_any_of(op.args(), [&](Symbol name) { return main.name(name) == "w"; });
+      EXPECT_EQ(op.StringAttr("op_device") == "cpu", names_table) << op.DebugName();
+    }
+  }
+}
+
+TEST(EmbeddingOffload, NoRuleIsNamedForATableThatADrawUses) {
+  const std::string drawn =
+      absl::StrCat(kTraining, "    Mask=[mask], Out=[z] = dropout(X=[w]) {dropout_prob=0.5}\n");
+  const absl::Status status = Refused("embedding-offload", drawn);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr("cannot stay on the host: the op uses the whole table")));
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("--place")));
+}
+
 TEST(EmbeddingOffload, WithATableThatCanGoOthersStayOnTheAccelerator) {
   const std::string dense = R"(
     var v : fp32[6, 4] parameter persistable
@@ -183,7 +220,8 @@ TEST(EmbeddingOffload, WithATableThatCanGoOthersStayOnTheAccelerator) {
   TranspileOptions options;
   options.passes = "embedding-offload";
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
-  EXPECT_THAT(result.notes, Contains(HasSubstr("table v stays on the accelerator: ")));
+  EXPECT_THAT(result.notes, Contains(AllOf(HasSubstr("table v stays on the accelerator: "),
+                                           HasSubstr("; --place 'param:v=cpu' puts the table"))));
   int on_host = 0;
   for (OpId id : main.block(0).ops()) on_host += main.op(id).StringAttr("op_device") == "cpu";
   EXPECT_EQ(on_host, 3);

@@ -195,6 +195,52 @@ TEST(HeteroBlocks, OpOfALoopStaysWithANoteWhateverTheMemory) {
   EXPECT_THAT(DevicesOf(main, "momentum"), ElementsAre(""));
 }
 
+// --- Branches that update ------------------------------------------------------------------------
+
+// A gradient that is merged, as Paddle writes it: the branch has a scope, and its block names
+// itself as its forward block.
+constexpr char kMerged[] = R"(
+    var scope : step_scopes
+    var x : fp32[-1, 3] need_check_feed
+    var c : bool[1] need_check_feed
+    var w : fp32[3, 1000] parameter persistable
+    var v : fp32[3, 1000] persistable
+    var w@MERGED : fp32[3, 1000] persistable
+    var lr : fp32[1] persistable
+    var y : fp32[-1, 1000]
+    var w@GRAD : fp32[3, 1000]
+    Out=[y] = mul(X=[x], Y=[w])
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Out=[w@MERGED] = elementwise_add(X=[w@GRAD], Y=[w@MERGED]) role=backward
+    Out=[w, v, w@MERGED], Scope=[scope] = conditional_block(Cond=[c], Input=[w, v, w@MERGED, lr]) {sub_block=block(1), is_scalar_condition=true}
+  block 1 parent=0 forward=1:
+    ParamOut=[w], VelocityOut=[v] = momentum(Grad=[w@MERGED], LearningRate=[lr], Param=[w], Velocity=[v]) role=optimize {mu=0.9}
+    Out=[w@MERGED] = fill_constant() role=optimize {shape=longs[3, 1000], dtype=5, value=0.0}
+)";
+
+TEST(HeteroBlocks, BranchThatUpdatesLeavesFirstWithTheOpThatMerges) {
+  for (const char* block : {"block 1 parent=0 forward=1:", "block 1:"}) {
+    SCOPED_TRACE(block);
+    Program main = testing::CompactProgram(
+        absl::StrReplaceAll(kMerged, {{"block 1 parent=0 forward=1:", block}}));
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Place("", &main, 55000));
+    EXPECT_THAT(result.notes, Contains(HasSubstr("on the host 1 update; ")));
+    for (const char* type : {"elementwise_add", "conditional_block", "momentum"}) {
+      EXPECT_THAT(DevicesOf(main, type), ElementsAre("cpu")) << type;
+    }
+    EXPECT_THAT(DevicesOf(main, "mul_grad"), ElementsAre(""));
+  }
+}
+
+// The scope of a branch that another op reads cannot be copied.
+TEST(HeteroBlocks, BranchWhoseScopeAnotherOpReadsStays) {
+  Program main = testing::CompactProgram(absl::StrReplaceAll(
+      kMerged, {{"  block 1", "    Out=[scope] = assign(X=[scope])\n  block 1"}}));
+  const absl::StatusOr<TranspileResult> result = Place("", &main, 55000);
+  EXPECT_THAT(result.status(), StatusIs(absl::StatusCode::kResourceExhausted,
+                                        HasSubstr("device memory: expected at least ")));
+}
+
 // --- Branches and their gradients ----------------------------------------------------------------
 
 // A branch with two gradients; each block has one op of its own type.
@@ -235,6 +281,59 @@ TEST(HeteroBlocks, RuleForAnyOpOfABranchOrItsGradientsPlacesAllOfThem) {
     EXPECT_THAT(DevicesOf(main, "mul"), ElementsAre(""));
     EXPECT_THAT(StayingOps(result), IsEmpty());
   }
+}
+
+// What the message says to do works.
+TEST(HeteroBlocks, GradientOfALoopIsLeftOutByAFirstRule) {
+  const std::string loop = absl::StrReplaceAll(
+      kGradients,
+      {{"Scope=[scope] = conditional_block(Cond=[c], Input=[y]) {sub_block=block(1), "
+        "is_scalar_condition=true}",
+        "StepScopes=[scope] = while(Condition=[c], X=[y]) {sub_block=block(1)}"},
+       {"Input@GRAD=[a@GRAD] = conditional_block_grad(Cond=[c], Input=[y], Out=[z], "
+        "Out@GRAD=[z@GRAD], Scope=[scope]) role=backward {sub_block=block(2), "
+        "is_scalar_condition=true}",
+        "X@GRAD=[a@GRAD] = while_grad(X=[y], Out=[z], Out@GRAD=[z@GRAD], StepScopes=[scope]) "
+        "role=backward {sub_block=block(2), original_output_grad=strings[\"z@GRAD\"]}"},
+       {"Input@GRAD=[b@GRAD] = conditional_block_grad(Cond=[c], Input=[y], Out=[z], "
+        "Out@GRAD=[z@GRAD], Scope=[scope]) role=backward {sub_block=block(3), "
+        "is_scalar_condition=true}",
+        "X@GRAD=[b@GRAD] = while_grad(X=[y], Out=[z], Out@GRAD=[z@GRAD], StepScopes=[scope]) "
+        "role=backward {sub_block=block(3), original_output_grad=strings[\"z@GRAD\"]}"}});
+  Program main = WithVars(loop);
+  EXPECT_THAT(Place("type:sigmoid=cpu,type:*_grad=cpu", &main).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("(while_grad): expected to run on the accelerator as op 1 "
+                                       "(while)"),
+                             HasSubstr("leave it on the accelerator, with a first rule "
+                                       "type:while_grad=sim: "),
+                             HasSubstr("the conditions of loops"))));
+  main = WithVars(loop);
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
+                            Place("type:while_grad=sim,type:sigmoid=cpu,type:*_grad=cpu", &main));
+  EXPECT_THAT(StayingOps(result),
+              ElementsAre("block 2, op 0 (relu_grad)", "block 3, op 0 (tanh_grad)"));
+  EXPECT_THAT(DevicesOf(main, "sigmoid"), ElementsAre("cpu"));
+  main = WithVars(loop);
+  EXPECT_THAT(
+      Place("type:while*=cpu", &main).status(),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("; leave it on the accelerator, with a first rule type:while=sim")));
+}
+
+TEST(HeteroBlocks, RuleThatPutsThemOnOneDeviceIsNamed) {
+  for (const auto& [rules, first] :
+       {std::make_pair("type:*_grad=cpu", "type:conditional_block=cpu"),
+        std::make_pair("type:*block=cpu,type:*block_grad=sim", "type:conditional_block=sim"),
+        std::make_pair("type:*block=sim,type:*=cpu", "type:conditional_block=cpu")}) {
+    SCOPED_TRACE(rules);
+    Program main = WithVars(kGradients);
+    EXPECT_THAT(Place(rules, &main).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat("; place both, with a first rule ", first))));
+  }
+  Program main = WithVars(kGradients);
+  WEFT_EXPECT_OK(Place("type:conditional_block=cpu,type:*_grad=cpu", &main).status());
 }
 
 TEST(HeteroBlocks, BranchAndGradientsStayTogetherIfOneOfThemCannotMove) {

@@ -112,8 +112,15 @@ class Placer {
     return OpId();
   }
 
-  // Ops for which nothing says where they run go where rules put ops of their blocks.
+  // Ops for which nothing says where they run go where rules put ops of their blocks, unless one of
+  // the group cannot run on the host.
   absl::Status FollowRules(const Group& group) {
+    const std::string why_stays = WhyGroupNotOnHost(group);
+    if (!why_stays.empty()) {
+      for (OpId id : group) {
+        if (device_[id.value()] == DeviceKind::kAccelerator) stays_.emplace(id, why_stays);
+      }
+    }
     Group free;
     absl::c_copy_if(group, std::back_inserter(free),
                     [&](OpId id) { return !is_fixed_[id.value()]; });
@@ -129,6 +136,7 @@ class Placer {
       return Ruled{};
     };
     const DeviceKind rest = device_[free.front().value()], other = OtherDevice(rest);
+    if (other == DeviceKind::kHost && !why_stays.empty()) return absl::OkStatus();
     const Ruled ruled = find_ruled(other);
     if (!ruled.op.valid()) return absl::OkStatus();
     const Ruled against = find_ruled(rest);
@@ -141,12 +149,7 @@ class Placer {
               ? ""
               : absl::StrCat(" and ", program_.op(against.holder).DebugName())));
     }
-    const std::string why = other == DeviceKind::kHost ? WhyGroupNotOnHost(group) : "";
     for (OpId id : free) {
-      if (!why.empty()) {
-        stays_.emplace(id, why);
-        continue;
-      }
       device_[id.value()] = other;
       is_fixed_[id.value()] = true;
       const OpId own = FindRuled(program_.op(id), other);
@@ -176,9 +179,28 @@ class Placer {
       return absl::InvalidArgumentError(absl::StrCat(
           program_.op(id).DebugName(), ": expected to run on ", DeviceKindName(device), " as ",
           program_.op(forward).DebugName(), ", whose values its block reads; found it on ",
-          DeviceKindName(device_[id.value()]), "; place both, as in type:conditional_block*"));
+          DeviceKindName(device_[id.value()]), "; ", HowToJoin(group, id)));
     }
     return absl::OkStatus();
+  }
+
+  // The rule that, before the others, puts both on one device.
+  std::string HowToJoin(const Group& group, OpId gradient) const {
+    const Op forward = program_.op(group.front());
+    const std::string why = WhyGroupNotOnHost(group);
+    if (why.empty()) {
+      const bool on_host = device_[gradient.value()] == DeviceKind::kHost;
+      return absl::StrCat("place both, with a first rule type:", forward.type(), "=",
+                          on_host ? std::string(kHostDeviceName) : spec_.accelerator());
+    }
+    const Op moved =
+        device_[gradient.value()] == DeviceKind::kHost ? program_.op(gradient) : forward;
+    return absl::StrCat(HowToStay(moved), ": ", why);
+  }
+
+  std::string HowToStay(const Op& op) const {
+    return absl::StrCat("leave it on the accelerator, with a first rule type:", op.type(), "=",
+                        spec_.accelerator());
   }
 
   // Places the ops of its blocks, too. `why_stays`: why an op of the root block and all that it has
@@ -187,7 +209,9 @@ class Placer {
     device_[op.id().value()] = device;
     if (device == DeviceKind::kHost) {
       const std::string why = WhyNotOnHost(op);
-      if (!why.empty()) return absl::UnimplementedError(why);
+      if (!why.empty()) {
+        return absl::UnimplementedError(absl::StrCat(why, "; ", HowToStay(op)));
+      }
     }
     for (int block : op.SubBlocks()) {
       for (OpId id : program_.block(block).ops()) {
@@ -363,12 +387,11 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
   }
   if (options_.place.empty() && !chooses) return false;
   WEFT_ASSIGN_OR_RETURN(const PlaceSpec spec, PlaceSpec::Parse(options_.place));
-  const std::vector<std::string> unused = spec.Unused(*programs.main);
+  const std::vector<PlaceSpec::UnusedRule> unused = spec.Unused(*programs.main);
   if (!unused.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("place '", unused[0],
-                     "': expected a rule for an op of the main program, "
-                     "found none that matches"));
+        absl::StrCat("place '", unused[0].text,
+                     "': expected a rule for an op of the main program, ", unused[0].why));
   }
   Placer placer(*programs.main, spec);
   WEFT_RETURN_IF_ERROR(placer.Run());

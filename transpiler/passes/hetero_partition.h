@@ -55,13 +55,13 @@ namespace weft {
 // If nothing says where that is, it is where rules put ops of these blocks; if one of them cannot
 // run there, all stay, and notes say so.
 //
-// InvalidArgument: the errors of PlaceSpec; a rule that matches no op; an op_device other than cpu,
-// sim or gpu; rules for an op that has a block and for ops of the block that name two devices;
-// rules only for ops that stay, without device_memory. Unimplemented, on the host: loops, ops that
-// draw random numbers, ops that exchange values with parameter servers, unregistered ops.
-// Unimplemented: ops on both devices access a fused buffer as a whole. ResourceExhausted: no
-// placement fits into device_memory. FailedPrecondition in the paddle dialect. O(arguments), and
-// for each rule O(ops).
+// InvalidArgument: the errors of PlaceSpec; a rule that matches no op, or only ops of
+// earlier rules; an op_device other than cpu, sim or gpu; rules for an op that has a block and for
+// ops of the block that name two devices; rules only for ops that stay, without device_memory.
+// Unimplemented, on the host: loops, ops that draw random numbers, ops that exchange values with
+// parameter servers, unregistered ops. Unimplemented: ops on both devices access a fused buffer as
+// a whole. ResourceExhausted: no placement fits into device_memory. FailedPrecondition in the
+// paddle dialect. O(arguments), and for each rule O(ops).
 class HeteroPartition : public Pass {
  public:
   static constexpr absl::string_view kName = "hetero-partition";

@@ -1,5 +1,6 @@
 #include "transpiler/passes/place_spec.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -154,15 +155,40 @@ std::vector<std::string> PlaceSpec::UpdatedOnHost(const Program& program) const 
   return params;
 }
 
-std::vector<std::string> PlaceSpec::Unused(const Program& program) const {
-  std::vector<std::string> unused;
-  for (const Rule& rule : rules_) {
-    bool is_used = false;
-    for (int block = 0; block < program.num_blocks() && !is_used; ++block) {
-      is_used = absl::c_any_of(program.block(block).ops(),
-                               [&](OpId op) { return Matches(rule, program.op(op)); });
+std::vector<PlaceSpec::UnusedRule> PlaceSpec::Unused(const Program& program) const {
+  constexpr size_t kNone = std::numeric_limits<size_t>::max();
+  std::vector<bool> is_used(rules_.size(), false);
+  struct Taken {
+    OpId op;  // the first that the rule matches
+    size_t by = kNone;
+  };
+  std::vector<Taken> taken(rules_.size());
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      size_t first = kNone;
+      for (size_t r = 0; r < rules_.size(); ++r) {
+        if ((is_used[r] && first != kNone) || !Matches(rules_[r], program.op(id))) continue;
+        if (first == kNone) {
+          first = r;
+          is_used[r] = true;
+        } else if (taken[r].by == kNone) {
+          taken[r] = {id, first};
+        }
+      }
     }
-    if (!is_used) unused.push_back(rule.text);
+  }
+  std::vector<UnusedRule> unused;
+  for (size_t r = 0; r < rules_.size(); ++r) {
+    if (is_used[r]) continue;
+    if (taken[r].by == kNone) {
+      unused.push_back({rules_[r].text, "found none that matches"});
+      continue;
+    }
+    unused.push_back(
+        {rules_[r].text,
+         absl::StrCat("found that earlier rules take all that match: '", rules_[taken[r].by].text,
+                      "' takes ", program.op(taken[r].op).DebugName(),
+                      "; rules are tried in order: remove it, or put it first")});
   }
   return unused;
 }

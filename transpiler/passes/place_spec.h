@@ -42,8 +42,12 @@ class PlaceSpec {
   // the accelerator write. An op whose op_device is unknown runs on the accelerator.
   std::vector<std::string> UpdatedOnHost(const Program& program) const;
 
-  // Rules that match no op of the program, which are probably mistakes.
-  std::vector<std::string> Unused(const Program& program) const;
+  // Rules that say nothing about the program, which are probably mistakes, each with the reason:
+  // they match no op, or only ops that earlier rules match.
+  struct UnusedRule {
+    std::string text, why;
+  };
+  std::vector<UnusedRule> Unused(const Program& program) const;
 
  private:
   enum class By { kType, kParam, kName };

@@ -1,6 +1,10 @@
 #include "transpiler/passes/place_spec.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -9,9 +13,11 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using ::weft::testing::StatusIs;
 
 constexpr char kOps[] = R"(
@@ -90,11 +96,29 @@ TEST(PlaceSpec, FindsUpdatesOnTheHostByGradientsOfTheAccelerator) {
   EXPECT_THAT(found("type:s*=sim"), ElementsAre());
 }
 
-TEST(PlaceSpec, RulesThatMatchNothingAreListed) {
+// "RULE: WHY"
+std::vector<std::string> Unused(const char* rules) {
+  std::vector<std::string> unused;
   const Program program = testing::BlockProgram(kOps);
-  EXPECT_THAT(PlaceSpec::Parse("type:adam=cpu,type:mul=cpu")->Unused(program),
-              ElementsAre("type:adam=cpu"));
-  EXPECT_THAT(PlaceSpec::Parse("type:mul=cpu")->Unused(program), IsEmpty());
+  for (const PlaceSpec::UnusedRule& rule : PlaceSpec::Parse(rules)->Unused(program)) {
+    unused.push_back(absl::StrCat(rule.text, ": ", rule.why));
+  }
+  return unused;
+}
+
+TEST(PlaceSpec, RulesThatMatchNothingAreListed) {
+  EXPECT_THAT(Unused("type:adam=cpu,type:mul=cpu"),
+              ElementsAre("type:adam=cpu: found none that matches"));
+  EXPECT_THAT(Unused("type:mul=cpu"), IsEmpty());
+}
+
+TEST(PlaceSpec, RulesThatEarlierOnesShadowAreListed) {
+  EXPECT_THAT(Unused("type:mul=cpu,type:*=sim"), IsEmpty());
+  EXPECT_THAT(Unused("type:mul=cpu,type:mul=sim"),
+              ElementsAre(AllOf(StartsWith("type:mul=sim: found that earlier rules take all that "
+                                           "match: 'type:mul=cpu' takes op "),
+                                HasSubstr("(mul); rules are tried in order"))));
+  EXPECT_THAT(Unused("type:*=sim,type:mul=cpu"), ElementsAre(StartsWith("type:mul=cpu: ")));
 }
 
 TEST(PlaceSpec, MistakesAreNamed) {

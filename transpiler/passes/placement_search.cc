@@ -49,11 +49,13 @@ class Units {
         accesses_(program),
         traits_(program),
         has_gradient_(program.num_blocks(), false),
+        num_users_(program.var_id_limit(), 0),
         is_taken_(program.op_id_limit(), false) {
     for (int block = 0; block < program.num_blocks(); ++block) {
-      const int forward = program.block(block).forward_block_idx();
+      const int forward = ForwardOf(block);
       if (forward >= 0 && forward < program.num_blocks()) has_gradient_[forward] = true;
     }
+    FindUsers();
     FindMentions();
     FindUpdates();
     FindTables();
@@ -81,9 +83,11 @@ class Units {
     for (Trait trait : {Trait::kStreamSync, Trait::kRingSetup, Trait::kAlias, Trait::kCollective}) {
       if (traits_.Has(op, trait)) return false;
     }
-    // The ops that access a fused buffer stay together, and those that access an array.
+    // The ops that access a fused buffer stay together, and those that access an array. What only
+    // this op accesses goes with it, as the scope of a branch without a gradient.
     if (absl::c_any_of(accesses_.Of(op.id()), [&](const DeviceAccess& access) {
-          return accesses_.FindBuffer(access.var) != nullptr || !IsCopied(program_.var(access.var));
+          return accesses_.FindBuffer(access.var) != nullptr ||
+                 (!IsCopied(program_.var(access.var)) && num_users_[access.var.value()] > 1);
         })) {
       return false;
     }
@@ -93,12 +97,24 @@ class Units {
 
   // A branch and the branch that computes its gradient stay together.
   bool IsOfGradientBlock(const Op& op) const {
-    return absl::c_any_of(op.SubBlocks(), [&](int block) {
-      return has_gradient_[block] || program_.block(block).forward_block_idx() >= 0;
-    });
+    return absl::c_any_of(op.SubBlocks(),
+                          [&](int block) { return has_gradient_[block] || ForwardOf(block) >= 0; });
+  }
+
+  // The block whose gradient the block computes, or -1. Where Paddle merges gradients, the block of
+  // the updates names itself.
+  int ForwardOf(int block) const {
+    const int forward = program_.block(block).forward_block_idx();
+    return forward == block ? -1 : forward;
   }
 
   std::string Name(Symbol name) const { return std::string(program_.name(name)); }
+
+  void FindUsers() {
+    for (OpId id : program_.block(0).ops()) {
+      for (const DeviceAccess& access : accesses_.Of(id)) ++num_users_[access.var.value()];
+    }
+  }
 
   void FindMentions() {
     const int none = std::numeric_limits<int>::max();
@@ -267,6 +283,7 @@ class Units {
   const DeviceAccesses accesses_;
   mutable OpTraits traits_;                  // a cache
   std::vector<bool> has_gradient_;           // by block
+  std::vector<int> num_users_;               // by VarId: ops of the root block that access it
   std::vector<bool> is_taken_;               // by OpId: of a unit
   std::vector<int> first_use_, last_write_;  // by Symbol: positions in the root block
   std::vector<PlacementUnit> updates_, tables_, least_dense_, layers_;
