@@ -231,8 +231,10 @@ constexpr char kDenseWorker[] = R"(program {
     var g : fp32[-1, 3] need_check_feed
     var lr : fp32[1] persistable
     var w : fp32[3]
+    var pulled : fp32[3]
     var w@GRAD : fp32[3]
     Out=[w] = ps_pull() {server_key=0, shape=longs[3]}
+    Out=[pulled] = assign(X=[w])
     Out=[w@GRAD] = reduce_sum(X=[g]) {dim=ints[0]}
     ps_push(Grad=[w@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
   }
@@ -270,7 +272,7 @@ TEST(ServerUpdates, DenseParametersFollowTheRuleOfMindSpore) {
     options.nranks = of["params"]["workers"];
     options.num_servers = 1;
     options.steps = static_cast<int64_t>(steps.size());
-    options.fetch = {"w"};
+    options.fetch = {"pulled"};
     RunInputs inputs;
     inputs.main = &worker;
     inputs.server = &server;
@@ -305,9 +307,11 @@ constexpr char kUnequalWorkers[] = R"(program {
     var product : fp32[256, 256]
     var lr : fp32[1] persistable
     var w : fp32[1]
+    var pulled : fp32[1]
     var w@GRAD : fp32[1]
     ps_prefetch() {keys=ints[0]}
     Out=[w] = ps_pull() {server_key=0, shape=longs[1]}
+    Out=[pulled] = assign(X=[w])
     Out=[w@GRAD] = reduce_sum(X=[g]) {dim=ints[0]}
     conditional_block(Cond=[slow], Input=[big]) {is_scalar_condition=true, sub_block=block(1)}
     ps_push(Grad=[w@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
@@ -347,7 +351,7 @@ TEST(ServerUpdates, NoWorkerIsAheadByMoreThanTheStaleness) {
     options.nranks = 2;
     options.num_servers = 1;
     options.steps = kSteps;
-    options.fetch = {"w"};
+    options.fetch = {"pulled"};
     options.timeout_s = 30;
     RunInputs inputs;
     inputs.main = &worker;

@@ -380,10 +380,12 @@ TEST(TrainServers, MomentumOnAServerFollowsTheRule) {
   const Program worker = testing::CompactProgram(R"(
     var g : fp32[-1, 3] need_check_feed
     var w : fp32[3]
+    var pulled : fp32[3]
     var lr : fp32[1] persistable
     var grad : fp32[3]
     ps_prefetch() {keys=ints[0]}
     Out=[w] = ps_pull() {server_key=0, shape=longs[3]}
+    Out=[pulled] = assign(X=[w])
     Out=[grad] = reduce_sum(X=[g]) {dim=ints[0]}
     ps_push(Grad=[grad], LearningRate=[lr]) role=optimize {server_key=0}
   )");
@@ -409,7 +411,7 @@ TEST(TrainServers, MomentumOnAServerFollowsTheRule) {
     options.nranks = workers;
     options.num_servers = 1;
     options.steps = static_cast<int64_t>(one.steps.size());
-    options.fetch = {"w"};
+    options.fetch = {"pulled"};
     RunInputs inputs;
     inputs.main = &worker;
     inputs.server = &server;
