@@ -169,7 +169,7 @@ TEST_F(AdamTest, LambWithoutDecayAdaptsOnlyIfItAlwaysDoes) {
 }
 
 // Of rows that are longer than a block, and of a parameter that threads share.
-TEST(LambTest, NormsAreThoseOfAllElements) {
+TEST_F(AdamTest, LambTakesNormsOfAllElements) {
   constexpr int64_t kRows = 17, kWidth = 2500, kSize = kRows * kWidth;
   std::vector<float> params(kSize), grads(kSize);
   std::vector<int64_t> rows(kRows);
@@ -193,29 +193,16 @@ TEST(LambTest, NormsAreThoseOfAllElements) {
     expected[i] =
         static_cast<float>(params[i] - 0.125 * std::sqrt(p_squares / r_squares) * direction(i));
   }
+  attrs = {{"beta1", 0.5F}, {"beta2", 0.5F}, {"epsilon", 0.25F}, {"weight_decay", 0.5F}};
   std::vector<std::vector<float>> results;
   for (const bool is_sparse : {false, true}) {
     for (const int threads : {1, 3}) {
-      Tensor p = Floats({kRows, kWidth}, params), lr = Floats({1}, {0.125F});
-      Tensor g = is_sparse ? Rows({kRows, kWidth}, rows, grads) : Floats({kRows, kWidth}, grads);
-      Tensor m1 = Floats({kRows, kWidth}, std::vector<float>(kSize)), m2 = m1.Clone();
-      Tensor b1 = Floats({1}, {0.5}), b2 = Floats({1}, {0.5});
+      p = Floats({kRows, kWidth}, params), lr = Floats({1}, {0.125F});
+      g = is_sparse ? Rows({kRows, kWidth}, rows, grads) : Floats({kRows, kWidth}, grads);
+      m1 = Floats({kRows, kWidth}, std::vector<float>(kSize)), m2 = m1.Clone();
+      b1 = Floats({1}, {0.5}), b2 = Floats({1}, {0.5});
       SetKernelThreads(threads);
-      WEFT_ASSERT_OK(
-          RunOpOn("lamb",
-                  {{"Param", {&p}},
-                   {"Grad", {&g}},
-                   {"LearningRate", {&lr}},
-                   {"Moment1", {&m1}},
-                   {"Moment2", {&m2}},
-                   {"Beta1Pow", {&b1}},
-                   {"Beta2Pow", {&b2}}},
-                  {{"beta1", 0.5F}, {"beta2", 0.5F}, {"epsilon", 0.25F}, {"weight_decay", 0.5F}},
-                  {{"ParamOut", {&p}},
-                   {"Moment1Out", {&m1}},
-                   {"Moment2Out", {&m2}},
-                   {"Beta1PowOut", {&b1}},
-                   {"Beta2PowOut", {&b2}}}));
+      WEFT_ASSERT_OK(RunOpOn("lamb", inputs, attrs, outputs));
       SetKernelThreads(1);
       results.push_back(Values<float>(p));
       EXPECT_THAT(results.back(), Pointwise(FloatNear(2e-6F), expected)) << is_sparse;
