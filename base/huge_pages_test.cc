@@ -62,7 +62,7 @@ void ExpectHugePages(char* block, size_t bytes, size_t alignment) {
 }
 
 TEST(HugePagesTest, LargeBlocksAskForHugePages) {
-  if (!kIsReplaced) GTEST_SKIP() << "of the sanitizer";
+  if (!kIsReplaced) GTEST_SKIP() << "sanitizers replace operator new themselves";
   for (const size_t bytes : {2 * kHugePage, 8 * kHugePage + 1}) {
     const std::unique_ptr<char[]> block(new char[bytes]);
     ExpectHugePages(block.get(), bytes, 1);
@@ -72,7 +72,7 @@ TEST(HugePagesTest, LargeBlocksAskForHugePages) {
 }
 
 TEST(HugePagesTest, LargeAlignedBlocksAskForHugePages) {
-  if (!kIsReplaced) GTEST_SKIP() << "of the sanitizer";
+  if (!kIsReplaced) GTEST_SKIP() << "sanitizers replace operator new themselves";
   for (const size_t alignment : {size_t{64}, kHugePage, 2 * kHugePage}) {
     const std::align_val_t value{alignment};
     const size_t bytes = 8 * kHugePage + 1;

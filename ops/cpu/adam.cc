@@ -122,8 +122,8 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
       return correction1 * m1[i] / (std::sqrt(correction2 * m2[i]) + epsilon) + decay * p;
     };
     // By block, so that sums do not depend on the number of threads. Sums of kSquares squares in
-    // type T lose little, and conversions would take as long as the square roots. Squares of
-    // numbers beyond 1e-19 and 1e19 do not fit into fp32, as in Paddle's kernels.
+    // type T lose little, and conversions would take as long as the square roots. In fp32, squares
+    // of numbers below 1e-19 or above 1e19 underflow or overflow.
     constexpr int64_t kSquares = 1024;
     std::vector<double> p_sums(u.grad().NumBlocks()), r_sums(p_sums.size());
     const T* const all = u.param();
