@@ -122,9 +122,10 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
       return correction1 * m1[i] / (std::sqrt(correction2 * m2[i]) + epsilon) + decay * p;
     };
     // By block, so that sums do not depend on the number of threads. Sums of kSquares squares in
-    // type T lose little, and conversions would take as long as the square roots. In fp32, squares
-    // of numbers below 1e-19 or above 1e19 underflow or overflow.
+    // type T lose little, and conversions would take as long as the square roots. What such sums
+    // lose to underflow is less than 1e-7 of kLeastSum.
     constexpr int64_t kSquares = 1024;
+    constexpr double kLeastSum = 1e-28;
     std::vector<double> p_sums(u.grad().NumBlocks()), r_sums(p_sums.size());
     const T* const all = u.param();
     u.grad().template ForEachNumberedBlock<T>(
@@ -132,12 +133,20 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
           for (int64_t first = 0; first < count; first += kSquares) {
             // In one loop, in which the processor computes while memory delivers.
             const int64_t n = std::min(kSquares, count - first);
-            const std::array<double, 2> sums = SumsOf<T, 2, T>(n, [=](int64_t k) {
+            std::array<double, 2> sums = SumsOf<T, 2, T>(n, [=](int64_t k) {
               const int64_t i = begin + first + k;
               moments.Advance(g[first + k], m1[i], m2[i]);
               const T p = all[i], r = direction(p, i);
               return std::array<T, 2>{p * p, r * r};
             });
+            const auto fits = [](double sum) { return sum >= kLeastSum && std::isfinite(sum); };
+            if (!absl::c_all_of(sums, fits)) {
+              sums = SumsOf<T, 2>(n, [=](int64_t k) {
+                const int64_t i = begin + first + k;
+                const double p = all[i], r = direction(all[i], i);
+                return std::array<double, 2>{p * p, r * r};
+              });
+            }
             p_sums[index] += sums[0];
             r_sums[index] += sums[1];
           }

@@ -168,6 +168,18 @@ TEST_F(AdamTest, LambWithoutDecayAdaptsOnlyIfItAlwaysDoes) {
   EXPECT_THAT(Values<float>(p), ElementsAre(FloatEq(8 - 0.5f * 8)));
 }
 
+// Squares of such parameters do not fit into fp32.
+TEST_F(AdamTest, LambStepsInProportionToTinyAndHugeParameters) {
+  for (const float size : {1e-25F, 1e25F}) {
+    attrs = {{"beta1", 0.5F}, {"beta2", 0.75F}, {"epsilon", 0.0F}, {"weight_decay", 0.0F}};
+    attrs.push_back({"always_adapt", true});
+    p = Floats({1}, {size}), m1 = Floats({1}, {0}), m2 = Floats({1}, {0});
+    b1 = Floats({1}, {0.5}), b2 = Floats({1}, {0.75});
+    WEFT_ASSERT_OK(RunOpOn("lamb", inputs, attrs, outputs));
+    EXPECT_THAT(Values<float>(p), ElementsAre(FloatEq(size - 0.5F * size)));
+  }
+}
+
 // Of rows that are longer than a block, and of a parameter that threads share.
 TEST_F(AdamTest, LambTakesNormsOfAllElements) {
   constexpr int64_t kRows = 17, kWidth = 2500, kSize = kRows * kWidth;
