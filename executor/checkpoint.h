@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "executor/safetensors.h"
-#include "ops/analysis/startup_buffers.h"
+#include "ops/analysis/core/startup_buffers.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 

@@ -11,7 +11,7 @@
 #include "base/available_memory.h"
 #include "base/status_macros.h"
 #include "executor/run_checks.h"
-#include "ops/analysis/type_flow.h"
+#include "ops/analysis/core/type_flow.h"
 
 namespace weft {
 namespace {

@@ -16,7 +16,7 @@
 #include "executor/batch_reader.h"
 #include "executor/plan.h"
 #include "executor/world.h"
-#include "ops/analysis/feed_layout.h"
+#include "ops/analysis/training/feed_layout.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
 

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
-#include "proto/program_file.h"
+#include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
 
 namespace weft {

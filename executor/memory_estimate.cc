@@ -15,7 +15,7 @@
 #include "executor/scope.h"
 #include "executor/stream.h"
 #include "executor/thread_stream.h"
-#include "ops/analysis/layout_guess.h"
+#include "ops/analysis/values/layout_guess.h"
 #include "ops/memory.h"
 #include "ops/schema/tensor_type.h"
 

@@ -184,7 +184,7 @@ struct Plan {
   bool on_two_devices = false;
   std::vector<std::string> stream_names;
   int num_events = 0;
-  // The losses (ops/analysis/losses.h), in op order.
+  // The losses (ops/analysis/training/losses.h), in op order.
   std::vector<int> losses;
 };
 

@@ -6,7 +6,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "executor/plan_builder.h"
-#include "ops/analysis/block_names.h"
+#include "ops/analysis/core/block_names.h"
 #include "proto/op_role.h"
 
 namespace weft {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "executor/plan_builder.h"
-#include "ops/analysis/type_flow.h"
+#include "ops/analysis/core/type_flow.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/server_ops.h"
 

@@ -8,7 +8,7 @@
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "executor/startup_buffers.h"
-#include "ops/analysis/startup_buffers.h"
+#include "ops/analysis/core/startup_buffers.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {

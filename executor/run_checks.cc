@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/similar_name.h"
-#include "ops/analysis/communication.h"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 

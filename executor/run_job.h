@@ -26,7 +26,7 @@
 #include "executor/state_exchange.h"
 #include "executor/step_gate.h"
 #include "executor/world.h"
-#include "ops/analysis/startup_buffers.h"
+#include "ops/analysis/core/startup_buffers.h"
 
 namespace weft {
 

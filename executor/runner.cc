@@ -31,9 +31,9 @@
 #include "executor/server_rank.h"
 #include "executor/server_values.h"
 #include "executor/startup_parts.h"
-#include "ops/analysis/device_placement.h"
-#include "ops/analysis/group_variables.h"
-#include "ops/analysis/updates.h"
+#include "ops/analysis/core/group_variables.h"
+#include "ops/analysis/core/updates.h"
+#include "ops/analysis/devices/device_placement.h"
 #include "ops/kernel_util.h"
 #include "ops/schema/op_schema.h"
 

@@ -128,9 +128,9 @@ struct RunInputs {
   const Program* main = nullptr;
   // Run once on every rank, first. May be null: rings then count as set up.
   const Program* startup = nullptr;
-  // The program of the parameter servers (transpiler/passes/parameter_server.h); null: there are
-  // none. Servers run the startup program, too, and keep what their program has. Each holds a part
-  // of the parameters (executor/server_part.h).
+  // The program of the parameter servers (transpiler/passes/servers/parameter_server.h); null:
+  // there are none. Servers run the startup program, too, and keep what their program has. Each
+  // holds a part of the parameters (executor/server_part.h).
   const Program* server = nullptr;
   // Values of persistable variables of the main program, set on every rank after the startup
   // program, and of the servers' program. A master weight that they lack is set to the value of its

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "ops/analysis/communication.h"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/op_traits.h"
 #include "ops/schema/server_ops.h"
 #include "proto/rewriter.h"
 

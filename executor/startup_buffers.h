@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "ops/analysis/startup_buffers.h"
+#include "ops/analysis/core/startup_buffers.h"
 #include "ops/memory.h"
 #include "ops/tensor.h"
 

@@ -6,7 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/core/op_traits.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/rewriter.h"
 

@@ -20,7 +20,7 @@
 #include "executor/thread_stream.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
-#include "proto/program_file.h"
+#include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
 
 namespace {

@@ -206,7 +206,7 @@ struct SerializedProgram {
 };
 
 // Where a program comes from that was not read from a ProgramDesc. Only the format that it is from
-// knows what this is (proto/pir/importer.h).
+// knows what this is (proto/formats/pir/importer.h).
 class ProgramOrigin {
  public:
   virtual ~ProgramOrigin() = default;

@@ -25,14 +25,14 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
-#include "proto/pir/op_table.h"
-#include "tests/combinations.h"
-#include "tools/command_line.h"
+#include "proto/formats/pir/op_table.h"
+#include "tests/support/combinations.h"
+#include "tools/cmd/command_line.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
-#include "transpiler/verify/rule.h"
-#include "transpiler/verify/testing/rule_text.h"
+#include "transpiler/verifier/findings/rule.h"
+#include "transpiler/verifier/testing/rule_text.h"
 
 namespace weft {
 namespace {

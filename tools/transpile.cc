@@ -27,16 +27,16 @@
 #include "base/file.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
-#include "ops/analysis/device_placement.h"
-#include "ops/analysis/feed_layout.h"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/devices/device_placement.h"
+#include "ops/analysis/training/feed_layout.h"
 #include "ops/schema/device_ops.h"
-#include "proto/program_file.h"
+#include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
-#include "tools/command_line.h"
-#include "tools/param_attrs_file.h"
-#include "tools/step_times_file.h"
-#include "tools/transpile_outputs.h"
+#include "tools/cmd/command_line.h"
+#include "tools/cmd/transpile_outputs.h"
+#include "tools/files/param_attrs_file.h"
+#include "tools/files/step_times_file.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/mode_choice.h"
 #include "transpiler/modes.h"
@@ -267,7 +267,7 @@ void NoteDevices(const Flags& flags, const Program& written) {
 
 // In Paddle, the scheduler of the script that built the program set the rate.
 void NoteSchedules(const Flags& flags, const Program& main) {
-  constexpr absl::string_view kScheduleAttr = "lr_schedule";  // of tools/lr_schedule.h
+  constexpr absl::string_view kScheduleAttr = "lr_schedule";  // of tools/schedules/lr_schedule.h
   if (!absl::EndsWith(flags.out, ".json")) return;
   for (VarId id : main.block(0).vars()) {
     const Var var = main.var(id);

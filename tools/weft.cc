@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "tools/command_line.h"
-#include "tools/weft_commands.h"
+#include "tools/cmd/command_line.h"
+#include "tools/cmd/weft_commands.h"
 
 int main(int argc, char** argv) {
   CLI::App app(

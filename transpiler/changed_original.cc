@@ -4,9 +4,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/string_view.h"
-#include "transpiler/passes/embedding_offload.h"
-#include "transpiler/passes/optimizer_offload.h"
-#include "transpiler/passes/param_options.h"
+#include "transpiler/passes/devices/embedding_offload.h"
+#include "transpiler/passes/devices/optimizer_offload.h"
+#include "transpiler/passes/updates/param_options.h"
 
 namespace weft {
 namespace {

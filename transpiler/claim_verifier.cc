@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "ops/analysis/communication.h"
-#include "transpiler/passes/facts.h"
-#include "transpiler/verify/server_programs.h"
+#include "ops/analysis/core/communication.h"
+#include "transpiler/passes/support/facts.h"
+#include "transpiler/verifier/servers/server_programs.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/pipeline.h"
-#include "transpiler/verify/verify.h"
+#include "transpiler/verifier/verify.h"
 
 namespace weft {
 

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/facts.h"
+#include "transpiler/passes/support/facts.h"
 #include "transpiler/pipeline/registry.h"
 #include "transpiler/testing/compact_program.h"
 

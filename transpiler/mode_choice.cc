@@ -7,10 +7,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/core/op_traits.h"
 #include "transpiler/modes.h"
-#include "transpiler/passes/facts.h"
-#include "transpiler/passes/gradient_reduction.h"
+#include "transpiler/passes/gradients/gradient_reduction.h"
+#include "transpiler/passes/support/facts.h"
 
 namespace weft {
 namespace {

@@ -20,7 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
-#include "ops/analysis/feed_layout.h"
+#include "ops/analysis/training/feed_layout.h"
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"

@@ -4,10 +4,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/core/op_traits.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/support/op_builder.h"
 
 namespace embed {
 namespace {

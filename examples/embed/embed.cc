@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "drop_attr.h"
-#include "proto/program_file.h"
+#include "proto/formats/program_file.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/transpile.h"
 

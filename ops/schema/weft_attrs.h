@@ -19,7 +19,8 @@ inline constexpr absl::string_view kAccumulatesInFp32 = "fp32";
 inline constexpr absl::string_view kPerRankAttr = "per_rank";
 
 // On a gradient of a block (Trait::kBlockGrad) whose inputs a pass has renamed: pairs of new and
-// old names. The block goes on to call gradients after the old ones (ops/analysis/block_names.h).
+// old names. The block goes on to call gradients after the old ones
+// (ops/analysis/core/block_names.h).
 inline constexpr absl::string_view kOriginalNamesAttr = "original_names";
 
 // The op that makes tensors of the rows that sparsified gradients travel as.

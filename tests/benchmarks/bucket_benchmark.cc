@@ -25,9 +25,9 @@
 #include "proto/op_role.h"
 #include "proto/testing/program_builder.h"
 #include "tests/benchmarks/model_batches.h"
-#include "tools/op_profile.h"
-#include "tools/program_plan.h"
-#include "tools/step_times_file.h"
+#include "tools/files/step_times_file.h"
+#include "tools/inspect/op_profile.h"
+#include "tools/inspect/program_plan.h"
 #include "transpiler/transpile.h"
 
 namespace weft {

@@ -29,9 +29,9 @@
 #include "executor/runner.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
-#include "proto/program_file.h"
+#include "proto/formats/program_file.h"
 #include "tests/benchmarks/model_batches.h"
-#include "tools/run_report.h"
+#include "tools/inspect/run_report.h"
 #include "transpiler/transpile.h"
 
 namespace weft {

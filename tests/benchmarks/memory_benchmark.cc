@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/benchmarks/model_batches.h"
-#include "tools/process.h"
+#include "tools/job/process.h"
 
 namespace weft {
 namespace {

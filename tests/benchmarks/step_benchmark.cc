@@ -32,9 +32,9 @@
 #include "executor/runner.h"
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
-#include "proto/program_file.h"
+#include "proto/formats/program_file.h"
 #include "tests/benchmarks/model_batches.h"
-#include "tools/job_session.h"
+#include "tools/job/job_session.h"
 #include "transpiler/transpile.h"
 
 namespace weft {

@@ -6,10 +6,10 @@
 #include "benchmark/benchmark.h"
 #include "proto/program.h"
 #include "tests/benchmarks/generated_program.h"
-#include "transpiler/verify/finding.h"
-#include "transpiler/verify/structure.h"
-#include "transpiler/verify/types.h"
-#include "transpiler/verify/uninitialized_reads.h"
+#include "transpiler/verifier/findings/finding.h"
+#include "transpiler/verifier/structure/structure.h"
+#include "transpiler/verifier/structure/types.h"
+#include "transpiler/verifier/structure/uninitialized_reads.h"
 
 namespace weft {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 
 #include "google/protobuf/stubs/logging.h"
-#include "proto/pir/document.h"
-#include "proto/pir/exporter.h"
-#include "proto/pir/importer.h"
+#include "proto/formats/pir/document.h"
+#include "proto/formats/pir/exporter.h"
+#include "proto/formats/pir/importer.h"
 #include "proto/rewriter.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -7,7 +7,7 @@
 #include "proto/testing/message_text.h"
 #include "proto/text/program_text.h"
 #include "tests/fuzz/fuzz.h"
-#include "transpiler/verify/structure.h"
+#include "transpiler/verifier/structure/structure.h"
 
 using weft::testing::Require;
 using weft::testing::RequireCleanError;

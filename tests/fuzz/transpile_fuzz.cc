@@ -9,7 +9,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/transpile.h"
-#include "transpiler/verify/structure.h"
+#include "transpiler/verifier/structure/structure.h"
 
 namespace weft {
 namespace {

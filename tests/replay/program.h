@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "ops/schema/communication_ops.h"
-#include "tests/program_descs.h"
+#include "tests/support/program_descs.h"
 
 namespace weft::testing {
 

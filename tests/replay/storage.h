@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "tests/program_descs.h"
 #include "tests/replay/program.h"
 #include "tests/replay/run_graph.h"
 #include "tests/replay/values.h"
+#include "tests/support/program_descs.h"
 
 namespace weft::testing {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "tests/program_descs.h"
 #include "tests/replay/values.h"
+#include "tests/support/program_descs.h"
 
 namespace weft::testing {
 

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/text/program_text.h"
-#include "tests/program_descs.h"
+#include "tests/support/program_descs.h"
 
 namespace weft::testing {
 namespace {

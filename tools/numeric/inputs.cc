@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "ops/analysis/op_traits.h"
-#include "ops/analysis/updates.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/updates.h"
 #include "tools/numeric/report.h"
 
 namespace weft {

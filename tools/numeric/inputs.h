@@ -15,7 +15,7 @@
 #include "executor/feeder.h"
 #include "executor/plan.h"
 #include "executor/runner.h"
-#include "ops/analysis/feed_layout.h"
+#include "ops/analysis/training/feed_layout.h"
 #include "ops/tensor.h"
 #include "proto/program_pair.h"
 #include "tools/numeric/values.h"

@@ -15,7 +15,7 @@
 #include "base/status_macros.h"
 #include "executor/plan.h"
 #include "executor/runner.h"
-#include "ops/analysis/layout_guess.h"
+#include "ops/analysis/values/layout_guess.h"
 #include "ops/schema/tensor_type.h"
 #include "tools/numeric/inputs.h"
 

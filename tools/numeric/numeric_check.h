@@ -18,17 +18,18 @@
 // computed from it, has the same bits on all ranks. So parameters and optimizer states must be
 // bit-identical on all ranks.
 //
-// This check covers programs that a proof over expressions (transpiler/verify/equivalence.h) cannot
-// handle. It holds for the numbers of this run only. It misses errors without effect on them: a
-// race that does not happen, or a missing division by the number of ranks before clipping by norm,
-// which compensates for it. The layers that do not run the program find both.
+// This check covers programs that a proof over expressions
+// (transpiler/verifier/equivalence/equivalence.h) cannot handle. It holds for the numbers of this
+// run only. It misses errors without effect on them: a race that does not happen, or a missing
+// division by the number of ranks before clipping by norm, which compensates for it. The layers
+// that do not run the program find both.
 #ifndef WEFT_TOOLS_NUMERIC_NUMERIC_CHECK_H_
 #define WEFT_TOOLS_NUMERIC_NUMERIC_CHECK_H_
 
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "ops/analysis/feed_layout.h"
+#include "ops/analysis/training/feed_layout.h"
 #include "ops/kernel.h"
 #include "proto/program_pair.h"
 #include "tools/numeric/report.h"

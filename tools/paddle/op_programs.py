@@ -4,7 +4,7 @@ format, each with a few ops, a loss or an optimizer.
     FLAGS_enable_pir_api=1 python op_programs.py DIRECTORY [NAME...]
 
 needs Paddle 3.3. DIRECTORY/NAME gets main.json, startup.json, params.npz, feeds.npz (a few steps
-of eight rows) and loss: the loss of each step, as Paddle computes it. tests/small_programs_test.cc
+of eight rows) and loss: the loss of each step, as Paddle computes it. tests/training/small_programs_test.cc
 runs them.
 
 With FLAGS_enable_pir_api=0, it writes main.pb and startup.pb, those of

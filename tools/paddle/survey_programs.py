@@ -4,7 +4,7 @@ ranks differ from one device, or that must not.
     python survey_programs.py DIRECTORY
 
 needs Paddle 2.6. DIRECTORY/NAME gets main.pb, startup.pb and feeds.npz, three steps of eight rows.
-tests/survey_test.cc runs them.
+tests/training/survey_test.cc runs them.
 """
 import os
 import sys

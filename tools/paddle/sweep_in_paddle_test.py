@@ -17,7 +17,7 @@ Each function of the table below is a training script in the small. Of every one
   dropout     with dropout, losses are finite.
 
 With --record, programs, parameters, batches and Paddle's results are written as
-tests/train_references_test.cc takes them, and nothing is checked.
+tests/training/train_references_test.cc takes them, and nothing is checked.
 
 Prints a table; the exit status is 1 if anything failed. Without PaddlePaddle there is nothing to
 do: the status is 0.
@@ -1459,7 +1459,7 @@ class Runner:
                 yield "dropout", failure
 
     def record(self, script):
-        """What tests/train_references_test.cc reads."""
+        """What tests/training/train_references_test.cc reads."""
         main, startup = self.build(script, True)
         feeds = script.feeds()
         exe = paddle.static.Executor(paddle.CPUPlace())

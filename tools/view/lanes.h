@@ -72,9 +72,9 @@ struct PredictOptions {
 // O(arguments + synchronizations * rings).
 Lanes PredictLanes(const Program& program, const PredictOptions& options);
 
-// What a trace says (tools/chrome_trace.h) of this program. InvalidArgument for other JSON, and for
-// a trace of another program. The totals are those of the first rank, without its first step if
-// there are others: that one allocates. O(text).
+// What a trace says (tools/inspect/chrome_trace.h) of this program. InvalidArgument for other JSON,
+// and for a trace of another program. The totals are those of the first rank, without its first
+// step if there are others: that one allocates. O(text).
 absl::StatusOr<Lanes> ReadTrace(absl::string_view json, const Program& program);
 
 // The totals of the first rank. O(n log n).

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "ops/analysis/communication.h"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/op_traits.h"
 #include "proto/op_role.h"
 
 namespace weft {

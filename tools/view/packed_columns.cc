@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "tools/json_number.h"
+#include "tools/inspect/json_number.h"
 
 namespace weft {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "ops/analysis/communication.h"
-#include "ops/analysis/op_times.h"
-#include "ops/analysis/stream_survey.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/devices/op_times.h"
+#include "ops/analysis/streams/stream_survey.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "tools/view/lanes.h"

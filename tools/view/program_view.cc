@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "ops/analysis/communication.h"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/op_traits.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/diff/program_diff.h"

@@ -15,7 +15,7 @@
 #include "tools/view/op_numbers.h"
 #include "tools/view/outline.h"
 #include "tools/view/remarks_file.h"
-#include "transpiler/verify/finding.h"
+#include "transpiler/verifier/findings/finding.h"
 
 namespace weft {
 

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
-#include "transpiler/verify/verify.h"
+#include "transpiler/verifier/verify.h"
 
 namespace weft {
 namespace {

@@ -3,7 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "tools/json_input.h"
+#include "tools/files/json_input.h"
 
 namespace weft {
 namespace {

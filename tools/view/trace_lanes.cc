@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "ops/analysis/communication.h"
-#include "tools/op_name.h"
+#include "ops/analysis/core/communication.h"
+#include "tools/inspect/op_name.h"
 #include "tools/view/lanes.h"
 #include "tools/view/op_numbers.h"
 

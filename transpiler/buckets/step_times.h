@@ -16,7 +16,7 @@ using ReadyTimes = std::map<std::string, std::vector<double>>;
 
 struct StepTimes {
   // Of the ops of the root block, by position, in the program before the first pass. Measured by
-  // `weft run --profile`; empty: estimated (ops/analysis/op_times.h).
+  // `weft run --profile`; empty: estimated (ops/analysis/devices/op_times.h).
   std::vector<double> op_seconds;
   // Measured by `weft comm_bench`, or the alpha-beta model.
   CollectiveTime collective;

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "ops/analysis/updates.h"
+#include "ops/analysis/core/updates.h"
 
 namespace weft {
 

@@ -15,8 +15,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "ops/analysis/feed_layout.h"
-#include "ops/analysis/sum_losses.h"
+#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/values/sum_losses.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "proto/rewriter.h"
@@ -107,8 +107,8 @@ struct PassContext {
 };
 
 // The facts that hold for a pair of programs: name to evidence ("op 17 (c_allreduce_sum) takes
-// fc_0.w_0@GRAD"). transpiler/passes/facts.h names the facts of Weft's passes; other passes may add
-// more.
+// fc_0.w_0@GRAD"). transpiler/passes/support/facts.h names the facts of Weft's passes; other passes
+// may add more.
 using Facts = std::map<std::string, std::string>;
 
 // Orders passes by facts.

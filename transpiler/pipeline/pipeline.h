@@ -31,8 +31,8 @@ enum class Stage { kComputationChanged, kBetweenPasses, kAtEnd };
 using PipelineVerifier = std::function<absl::Status(Stage stage, const ProgramPair&)>;
 
 struct PipelineOptions {
-  // Facts that hold before the first pass. DetectFacts (transpiler/passes/facts.h) finds those of
-  // Weft's passes.
+  // Facts that hold before the first pass. DetectFacts (transpiler/passes/support/facts.h) finds
+  // those of Weft's passes.
   Facts initial_facts;
   // Runs as `verification` says, even without passes; none disables it. Its error names the pass
   // after which it ran. With kAtEnd, it also runs at stage kComputationChanged.

@@ -12,8 +12,8 @@
 #include "gtest/gtest.h"
 #include "proto/program.h"
 #include "transpiler/testing/compact_program.h"
-#include "transpiler/verify/collectives.h"
-#include "transpiler/verify/verify.h"
+#include "transpiler/verifier/communication/collectives.h"
+#include "transpiler/verifier/verify.h"
 
 namespace weft::testing {
 namespace {

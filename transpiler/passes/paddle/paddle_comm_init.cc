@@ -8,11 +8,11 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/facts.h"
-#include "transpiler/passes/new_variables.h"
-#include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/rings.h"
+#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/rings.h"
 
 namespace weft {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "ops/analysis/gradients.h"
+#include "ops/analysis/training/gradients.h"
 #include "proto/op_role.h"
-#include "transpiler/passes/gradient_reduction.h"
+#include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 
 namespace weft {

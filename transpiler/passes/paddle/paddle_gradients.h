@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "proto/program.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/support/op_builder.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -28,7 +28,8 @@ struct PaddleGradient {
 
 // All pairs of the root block, those of the last op first, the pairs of one op in their order.
 // Skips pairs with an empty gradient; repeats a pair that is named twice. InvalidArgument: the
-// errors of FindGradientPairs and CheckDistributedParams (ops/analysis/gradients.h). O(arguments).
+// errors of FindGradientPairs and CheckDistributedParams (ops/analysis/training/gradients.h).
+// O(arguments).
 absl::StatusOr<std::vector<PaddleGradient>> WalkGradients(const Program& program,
                                                           const PassContext& context);
 

@@ -8,15 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "ops/analysis/gradients.h"
+#include "ops/analysis/training/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/facts.h"
-#include "transpiler/passes/gradient_reduction.h"
-#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/rings.h"
-#include "transpiler/passes/startup_parameters.h"
+#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/rings.h"
+#include "transpiler/passes/support/startup_parameters.h"
 
 namespace weft {
 namespace {

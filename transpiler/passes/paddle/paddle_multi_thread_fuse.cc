@@ -7,11 +7,11 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/facts.h"
-#include "transpiler/passes/fused_buffer.h"
-#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
+#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/fused_buffer.h"
+#include "transpiler/passes/support/new_variables.h"
 
 namespace weft {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "transpiler/passes/new_variables.h"
-#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_builder.h"
 
 namespace weft {
 namespace {

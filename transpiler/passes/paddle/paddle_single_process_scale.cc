@@ -8,9 +8,9 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/facts.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
+#include "transpiler/passes/support/facts.h"
 
 namespace weft {
 namespace {

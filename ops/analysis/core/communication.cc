@@ -1,0 +1,89 @@
+#include "ops/analysis/core/communication.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "ops/schema/across_ranks.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_attrs.h"
+
+namespace weft {
+namespace {
+
+bool NamesRing(const Op& op) {
+  const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
+  return std::any_of(attrs.begin(), attrs.end(), [&](const OpSignature::Attr& attr) {
+    return op.program().name(attr.name) == "ring_id";
+  });
+}
+
+}  // namespace
+
+Communication Communications::Of(const Op& op) {
+  absl::optional<Communication>& known = by_signature_[op.signature_id()];
+  if (!known.has_value()) known = Classify(op);
+  if (*known == Communication::kUnknown && RingOf(op) < 0) return Communication::kNone;
+  if (*known != Communication::kMoments) return *known;
+  // Attributes decide. If they cannot be read (W104, W105), the op counts as one that communicates.
+  const absl::StatusOr<OpAttrs> attrs = OpAttrs::Decode(op, *traits_.SchemaOf(op));
+  const bool is_local = attrs.ok() && !ComputesAcrossRanks(op.type(), *attrs);
+  return is_local ? Communication::kNone : Communication::kMoments;
+}
+
+Communication Communications::Classify(const Op& op) {
+  const absl::optional<MessageOp> message = FindMessageOp(op.type());
+  if (message == MessageOp::kSend) return Communication::kSend;
+  if (message == MessageOp::kReceive) return Communication::kReceive;
+  if (op.type() == kBarrierType) return Communication::kBarrier;
+  const OpSchema* schema = traits_.SchemaOf(op);
+  if (schema == nullptr) return NamesRing(op) ? Communication::kUnknown : Communication::kNone;
+  if (schema->Has(Trait::kCollective)) return Communication::kCollective;
+  return ComputesAcrossRanks(op.type(), OpAttrs::Make(*schema)) ? Communication::kMoments
+                                                                : Communication::kNone;
+}
+
+bool Communicates(const Program& program) {
+  Communications communications(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Communication communication = communications.Of(program.op(id));
+      if (communication != Communication::kNone && communication != Communication::kMoments) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+absl::StatusOr<std::vector<int>> GroupRanksOf(const Op& op) {
+  std::vector<int> ranks;
+  if (!op.HasAttr(kGroupRanksAttr)) return ranks;
+  const absl::optional<std::vector<int64_t>> values = op.IntsAttr(kGroupRanksAttr);
+  const auto error = [&](absl::string_view found) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " attribute ", kGroupRanksAttr,
+                     ": expected distinct ranks in ascending order, found ", found));
+  };
+  if (!values.has_value()) return error("another type than INTS");
+  if (values->empty()) return error("none");
+  for (int64_t rank : *values) {
+    const bool fits = rank >= 0 && rank <= std::numeric_limits<int>::max();
+    if (!fits || (!ranks.empty() && rank <= ranks.back())) {
+      return error(absl::StrJoin(*values, ", "));
+    }
+    ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+std::string GroupText(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "all ranks";
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
+}
+
+}  // namespace weft

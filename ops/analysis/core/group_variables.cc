@@ -1,0 +1,115 @@
+#include "ops/analysis/core/group_variables.h"
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/updates.h"
+
+namespace weft {
+namespace {
+
+class GroupFinder {
+ public:
+  explicit GroupFinder(const Program& main) : main_(main), traits_(main) {}
+
+  std::map<std::string, std::vector<int>> Find() {
+    if (!HasGroups()) return {};
+    for (ParamUpdate& update : FindUpdates(main_)) {
+      const OpId op = update.op;
+      updates_[op].push_back(std::move(update));
+    }
+    for (int block = 0; block < main_.num_blocks(); ++block) {
+      for (OpId id : main_.block(block).ops()) Visit(main_.op(id));
+    }
+    return std::move(found_);
+  }
+
+ private:
+  bool HasGroups() {
+    for (int block = 0; block < main_.num_blocks(); ++block) {
+      for (OpId id : main_.block(block).ops()) {
+        const Op op = main_.op(id);
+        if (!traits_.Has(op, Trait::kCollective)) continue;
+        const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+        if (ranks.ok() && !ranks->empty()) return true;
+      }
+    }
+    return false;
+  }
+
+  void Visit(const Op& op) {
+    if (traits_.Has(op, Trait::kStreamSync)) return;
+    if (traits_.Has(op, Trait::kAlias)) {
+      for (Symbol buffer : op.Output("FusedOutput")) members_[buffer] = op.Output("Output");
+    }
+    if (traits_.Has(op, Trait::kCollective)) return VisitCollective(op);
+    const std::vector<int>* group = nullptr;
+    for (Symbol in : op.input_args()) {
+      const auto reduced = reduced_.find(in);
+      if (reduced != reduced_.end()) group = &reduced->second;
+    }
+    const auto updates = updates_.find(op.id());
+    if (updates != updates_.end()) {
+      for (const ParamUpdate& update : updates->second) Update(update);
+      return;
+    }
+    const std::vector<int> ranks = group == nullptr ? std::vector<int>() : *group;
+    for (Symbol out : op.output_args()) Mark(out, ranks);
+  }
+
+  void VisitCollective(const Op& op) {
+    const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+    for (Symbol out : op.output_args()) Mark(out, ranks.ok() ? *ranks : std::vector<int>());
+  }
+
+  void Mark(Symbol variable, const std::vector<int>& ranks) {
+    MarkOne(variable, ranks);
+    const auto members = members_.find(variable);
+    if (members == members_.end()) return;
+    for (Symbol member : members->second) MarkOne(member, ranks);
+  }
+
+  void MarkOne(Symbol variable, const std::vector<int>& ranks) {
+    if (ranks.empty()) {
+      reduced_.erase(variable);
+    } else {
+      reduced_[variable] = ranks;
+    }
+  }
+
+  // An op may update several parameters: slot Grad is in the order of slot Param.
+  void Update(const ParamUpdate& update) {
+    const Op op = main_.op(update.op);
+    const absl::Span<const Symbol> params = op.Input("Param"), grads = op.Input("Grad");
+    for (size_t i = 0; i < params.size() && i < grads.size(); ++i) {
+      const auto reduced = reduced_.find(grads[i]);
+      if (params[i] != update.param || reduced == reduced_.end()) continue;
+      Add(update.param, reduced->second);
+      if (update.master.valid()) Add(update.master, reduced->second);
+      for (Symbol state : update.states) Add(state, reduced->second);
+    }
+  }
+
+  void Add(Symbol variable, const std::vector<int>& ranks) {
+    found_.emplace(main_.name(variable), ranks);
+  }
+
+  const Program& main_;
+  OpTraits traits_;
+  absl::flat_hash_map<OpId, std::vector<ParamUpdate>> updates_;
+  absl::flat_hash_map<Symbol, absl::Span<const Symbol>> members_;  // of buffers
+  absl::flat_hash_map<Symbol, std::vector<int>> reduced_;          // over a group
+  std::map<std::string, std::vector<int>> found_;
+};
+
+}  // namespace
+
+std::map<std::string, std::vector<int>> FindGroupVariables(const Program& main) {
+  return GroupFinder(main).Find();
+}
+
+}  // namespace weft

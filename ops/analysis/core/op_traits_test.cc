@@ -1,0 +1,47 @@
+#include "ops/analysis/core/op_traits.h"
+
+#include "gtest/gtest.h"
+#include "proto/rewriter.h"
+#include "proto/testing/program_builder.h"
+
+namespace weft {
+namespace {
+
+using ::weft::testing::ProgramBuilder;
+
+Op OpAt(const Program& program, size_t i) { return program.op(program.block(0).ops()[i]); }
+
+TEST(OpTraits, TraitsAreThoseOfTheSchema) {
+  const Program program = ProgramBuilder()
+                              .Op("c_allreduce_sum", {{"X", {"g"}}}, {{"Out", {"g"}}})
+                              .Op("sgd", {{"Param", {"w"}}}, {{"ParamOut", {"w"}}})
+                              .Build();
+  OpTraits traits(program);
+  EXPECT_TRUE(traits.Has(OpAt(program, 0), Trait::kCollective));
+  EXPECT_FALSE(traits.Has(OpAt(program, 0), Trait::kOptimizer));
+  EXPECT_TRUE(traits.Has(OpAt(program, 1), Trait::kOptimizer));
+  EXPECT_EQ(traits.SchemaOf(OpAt(program, 1)), FindOpSchema("sgd"));
+}
+
+TEST(OpTraits, OpOfUnknownTypeHasNoTraitAndIsNotKnown) {
+  const Program program = ProgramBuilder().Op("my_op", {}, {}).Build();
+  OpTraits traits(program);
+  EXPECT_FALSE(traits.IsRegistered(OpAt(program, 0)));
+  EXPECT_FALSE(traits.Has(OpAt(program, 0), Trait::kCollective));
+  EXPECT_EQ(traits.SchemaOf(OpAt(program, 0)), nullptr);
+}
+
+TEST(OpTraits, TypesThatACommitAddsAreLookedUp) {
+  Program program = ProgramBuilder().Op("my_op", {}, {}).Var("g").Build();
+  OpTraits traits(program);
+  EXPECT_FALSE(traits.IsRegistered(OpAt(program, 0)));
+  pb::OpDesc wait;
+  wait.set_type("c_wait_comm");
+  Rewriter rewriter(&program);
+  rewriter.Append(0, wait);
+  ASSERT_TRUE(rewriter.Commit().ok());
+  EXPECT_TRUE(traits.Has(OpAt(program, 1), Trait::kStreamSync));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,32 @@
+// Finds the collectives with which values of a program become those of one device.
+#ifndef WEFT_OPS_ANALYSIS_VALUES_BATCH_EDITS_H_
+#define WEFT_OPS_ANALYSIS_VALUES_BATCH_EDITS_H_
+
+#include "ops/analysis/values/batch_flow.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// Both assume that the relations of `options` hold, ignore its edits, and change nothing for values
+// that no edits help. O(arguments) for each of at most 68 walks.
+
+// The edits after which losses that are no mean and no sum over the batch are one, and conditions
+// on values of the batch hold on every rank as on one device.
+//
+// A mean over the batch that is no linear part of the loss, such as m in sqrt(m), is averaged over
+// the ranks. Its gradient needs no collective: all ranks have the same, which is that of one
+// device. A sum that no gradient flows through, such as the d in n / d of a weighted mean, is
+// summed. If the number of ranks is known, d is also divided by it, so that n / d is a mean;
+// otherwise n / d is a sum over the batch. An op that decides a condition reads means and sums over
+// the ranks, as in FindStateEdits.
+BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
+
+// The edits after which persistable variables that forward ops compute from the batch (running
+// means, counts, metrics) have the value of one device: ops read means and sums over the ranks, and
+// the samples of all ranks, instead of their own. Only ops whose outputs have no gradient; samples
+// are gathered only for what no gradient and no update depends on, other than through a state.
+BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_VALUES_BATCH_EDITS_H_

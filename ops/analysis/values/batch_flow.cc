@@ -1,0 +1,580 @@
+#include "ops/analysis/values/batch_flow.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/analysis/values/batch_interpreter.h"
+#include "ops/analysis/values/rank_recipe.h"
+#include "ops/schema/feed_ops.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_key.h"
+#include "ops/schema/op_kinds.h"
+#include "ops/schema/type_table.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+// A state may hand its value to another in each walk. States that still change after the first of
+// these walks count as unrelated; after the second, all that the step computes do.
+constexpr int kWalksOfShortChains = 8;
+constexpr int kMaxWalks = 64;
+
+// Whether attribute `scale` of the op is 1/n, for n > 1 ranks.
+bool IsNthPart(const Op& op, int n) {
+  return n > 1 && std::abs(op.FloatAttr("scale").value_or(1) * n - 1) <= 1e-6;
+}
+
+// Whether a value that is either zeros or `other` has the relation of `other`. Zeros of a fixed
+// shape have not, where the shape of `other` varies with the batch.
+bool JoinsZeros(BatchRelation zeros, BatchRelation other) {
+  const auto varies = [](BatchRelation r) {
+    return r.IsSharded() || r.kind == BatchRelation::Kind::kShape;
+  };
+  if (zeros.IsUnrelated()) return other.IsUnrelated();
+  return (!varies(zeros) && !varies(other)) || zeros.WithoutPower() == other.WithoutPower();
+}
+
+}  // namespace
+
+BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in) {
+  switch (edit) {
+    case BatchInputEdit::kAverage:
+      return AfterCollective({"", CollectiveKind::kAllReduce, Reduction::kAvg, ""}, in);
+    case BatchInputEdit::kSum:
+      return AfterCollective({"", CollectiveKind::kAllReduce, Reduction::kSum, ""}, in);
+    case BatchInputEdit::kGather:
+      return AfterCollective({"", CollectiveKind::kAllGather, Reduction::kSum, ""}, in);
+    case BatchInputEdit::kDivide:
+      break;
+  }
+  return in.Times(-1);
+}
+
+BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOptions& options)
+    : program_(program),
+      options_(options),
+      empty_(program.FindSymbol(kEmptyVarName)),
+      keys_(program),
+      visited_(kAllSame + 1),
+      recipes_(program.num_signatures()),
+      differentiated_(program),
+      gradient_names_(program, GradSuffix::kLast),
+      loss_gradients_(program),
+      last_links_(program.num_signatures()),
+      type_ids_(DeclaredTypes(program, &types_)),
+      has_lost_(program.op_id_limit(), false) {
+  flow_.absent_gradients_ = GradientsOfAbsentOps(program);
+  of_absent_ops_.insert(flow_.absent_gradients_.begin(), flow_.absent_gradients_.end());
+  if (options.original != nullptr) FindOwnScalings(*options.original);
+}
+
+BatchFlow BatchInterpreter::Run() {
+  FindStates();
+  SetStart();
+  FindAveragedParameters();
+  for (int walk = 0; walk <= kMaxWalks; ++walk) {
+    values_.assign(program_.var_id_limit(), BatchValue());
+    for (const auto& [var, value] : start_) values_[var.value()] = value;
+    is_written_.assign(values_.size(), false);
+    writers_.assign(values_.size(), OpId());
+    groups_.clear();
+    visits_.assign(program_.num_blocks(), 0);
+    has_effect_.assign(program_.op_id_limit(), false);
+    visits_of_ops_.assign(program_.op_id_limit(), kNotVisited);
+    branches_.clear();
+    flow_.effects_.clear();
+    flow_.conditions_.clear();
+    flow_.updates_.clear();
+    flow_.fetches_.clear();
+    flow_.lifts_.clear();
+    flow_.own_updates_.clear();
+    flow_.loop_gradients_.clear();
+    if (options_.extent == BatchFlowOptions::Extent::kToLosses) {
+      WalkToLosses();
+      break;
+    }
+    Walk(0);
+    if (options_.extent == BatchFlowOptions::Extent::kOneStep ||
+        !CarryOver(walk >= kWalksOfShortChains))
+      break;
+    if (walk + 1 == kMaxWalks) Widen();
+  }
+  flow_.values_ = std::move(values_);
+  flow_.is_written_ = std::move(is_written_);
+  return std::move(flow_);
+}
+
+VarId BatchInterpreter::Resolve(Symbol name) const {
+  for (int b = block_; b != -1; b = program_.block(b).parent_idx()) {
+    const Block& block = program_.block(b);
+    VarId var = block.FindVar(name);
+    const int forward = block.forward_block_idx();
+    if (!var.valid() && forward >= 0 && forward < program_.num_blocks()) {
+      var = program_.block(forward).FindVar(name);
+    }
+    if (var.valid()) return var;
+  }
+  return VarId();
+}
+
+BatchValue BatchInterpreter::Read(Symbol name) const {
+  const VarId var = Resolve(name);
+  return var.valid() ? Read(var) : BatchValue();
+}
+
+BatchValue BatchInterpreter::Read(VarId var) const {
+  if (groups_.empty()) return values_[var.value()];
+  const auto group = groups_.find(var);
+  if (group == groups_.end()) return values_[var.value()];
+  BatchValue joined = values_[group->second[0].value()];
+  for (VarId member : group->second) Merge(values_[member.value()], &joined, OpId());
+  return joined;
+}
+
+void BatchInterpreter::Write(const Op& op, Symbol name, const BatchValue& value) {
+  const VarId var = Resolve(name);
+  if (!var.valid()) return;
+  if (groups_.empty()) return Write(op, var, value);
+  const auto group = groups_.find(var);
+  if (group == groups_.end()) return Write(op, var, value);
+  for (VarId member : group->second) Write(op, member, value);
+}
+
+void BatchInterpreter::Write(const Op& op, VarId var, const BatchValue& value) {
+  const uint32_t i = var.value();
+  if (!logs_.empty()) logs_.back().push_back({var, values_[i], is_written_[i]});
+  values_[i] = value;
+  values_[i].is_guessed |= is_guessed_;
+  if (options_.follow_effects) {
+    values_[i].is_affected |= is_affected_ || value.relation.IsUnrelated();
+  }
+  is_written_[i] = true;
+  writers_[i] = op.id();
+  if (!options_.edits.reductions.empty()) ReduceInPlace(op, var);
+}
+
+void BatchInterpreter::ReduceInPlace(const Op& op, VarId var) {
+  const auto reduction = options_.edits.reductions.find(var);
+  if (reduction == options_.edits.reductions.end() || IsBackward(op)) return;
+  BatchValue& value = values_[var.value()];
+  value.relation =
+      AfterCollective({"", CollectiveKind::kAllReduce, reduction->second, ""}, value.relation);
+}
+
+void BatchInterpreter::WriteAll(const Op& op, absl::Span<const Symbol> names,
+                                const BatchValue& value) {
+  for (Symbol name : names) Write(op, name, value);
+}
+
+void BatchInterpreter::Merge(const BatchValue& from, BatchValue* into, OpId cause) {
+  if (from.gathered_by != into->gathered_by) into->gathered_by = OpId();
+  into->is_affected = into->is_affected || from.is_affected;
+  into->is_guessed = into->is_guessed || from.is_guessed;
+  const bool joins_zeros = (from.is_zero && JoinsZeros(from.relation, into->relation)) ||
+                           (into->is_zero && JoinsZeros(into->relation, from.relation));
+  if (joins_zeros) {
+    const bool is_affected = into->is_affected, is_guessed = into->is_guessed;
+    if (into->is_zero) *into = from;
+    into->is_affected = is_affected;
+    into->is_guessed = is_guessed;
+    return;
+  }
+  const BatchRelation joined = Join(from.relation, into->relation);
+  into->is_gradient = into->is_gradient && from.is_gradient;
+  if (joined.IsUnrelated() && !into->relation.IsUnrelated()) {
+    into->cause = from.relation.IsUnrelated() ? from.cause : cause;
+  }
+  into->relation = joined;
+  into->is_zero = into->is_zero && from.is_zero;
+  into->is_summed = into->is_summed || from.is_summed;
+}
+
+BatchValue BatchInterpreter::Made(const Op& op, BatchRelation relation,
+                                  absl::Span<const BatchValue> ins) {
+  BatchValue value(relation);
+  if (!IsLost(relation)) return value;
+  value.cause = op.id();
+  for (const BatchValue& in : ins) {
+    if (IsLost(in.relation)) {
+      value.cause = in.cause;
+      break;
+    }
+  }
+  return value;
+}
+
+void BatchInterpreter::Walk(int block) {
+  const int around = std::exchange(block_, block);
+  for (OpId id : program_.block(block).ops()) Visit(program_.op(id));
+  block_ = around;
+}
+
+void BatchInterpreter::WalkToLosses() {
+  const absl::Span<const OpId> ops = program_.block(0).ops();
+  const auto last = std::find_if(ops.rbegin(), ops.rend(), [&](OpId id) {
+    // The gradient of a loss shows where one is whose op has lost its role.
+    return (program_.op(id).role() & kRoleLoss) != 0;
+  });
+  for (OpId id : ops.first(ops.rend() - last)) Visit(program_.op(id));
+}
+
+const RankRecipe& BatchInterpreter::RecipeOf(const Op& op) {
+  RankRecipe& recipe = recipes_[op.signature_id()];
+  if (!recipe.is_made) recipe = MakeRankRecipe(op);
+  return recipe;
+}
+
+void BatchInterpreter::Visit(const Op& op) {
+  const RankRecipe& recipe = RecipeOf(op);
+  is_affected_ = options_.follow_effects && absl::c_any_of(op.input_args(), [&](Symbol name) {
+                   return Read(name).is_affected;
+                 });
+  is_guessed_ = has_guessed_ &&
+                absl::c_any_of(op.input_args(), [&](Symbol name) { return Read(name).is_guessed; });
+  switch (recipe.kind) {
+    case RankRecipe::Kind::kIgnored:
+      if (IsFetch(op.type())) RecordFetches(op);
+      return;
+    case RankRecipe::Kind::kFeed:
+      for (Symbol name : op.output_args()) {
+        Write(op, name, BatchValue(Fed(program_.name(name))));
+      }
+      return;
+    case RankRecipe::Kind::kFuse:
+      return VisitFuse(op);
+    case RankRecipe::Kind::kCollective:
+      return VisitCollective(op, *FindCollectiveOp(op));
+    case RankRecipe::Kind::kBranch:
+      return VisitBranch(op);
+    case RankRecipe::Kind::kOpaqueBlock:
+      return VisitLoop(op, recipe);
+    case RankRecipe::Kind::kBlockGrad:
+      if (!recipe.schema->Has(Trait::kLoop)) return VisitBranchGrad(op);
+      flow_.loop_gradients_.push_back(op.id());
+      return TakeAtItsName(op, recipe);
+    case RankRecipe::Kind::kFunction:
+      break;
+  }
+  if (recipe.param.count > 0) return VisitOptimizer(op, recipe);
+  if (recipe.algebra == Algebra::kBackward) return VisitGradient(op, recipe);
+  VisitFunction(op, recipe);
+}
+
+void BatchInterpreter::AdaptZeros() {
+  const auto other =
+      std::find_if(ins_.begin(), ins_.end(), [](const BatchValue& in) { return !in.is_zero; });
+  if (other == ins_.end()) return;
+  for (BatchValue& in : ins_) {
+    if (in.is_zero) in.relation = in.relation.WithoutPower().Times(other->relation.power);
+  }
+}
+
+bool BatchInterpreter::MakesZeros(const Op& op, const RankRecipe& recipe) const {
+  if (recipe.algebra == Algebra::kZeros) return true;
+  if (recipe.algebra == Algebra::kCopy || recipe.algebra == Algebra::kCast) {
+    return !ins_.empty() && absl::c_all_of(ins_, [](const BatchValue& in) { return in.is_zero; });
+  }
+  const bool fills = recipe.algebra == Algebra::kFill || recipe.algebra == Algebra::kConstant;
+  if (!op.Input("ValueTensor").empty()) return false;  // it overrides the attribute
+  return fills && op.FloatAttr("value") == 0.0 &&
+         absl::c_linear_search(std::vector<std::string>{"", "0", "0.0"},
+                               op.StringAttr("str_value").value_or(""));
+}
+
+bool BatchInterpreter::VisitGathered(const Op& op, const RankRecipe& recipe) {
+  const size_t n = static_cast<size_t>(options_.nranks.value_or(0));
+  if (ins_.empty() || !ins_[0].gathered_by.valid()) return false;
+  const BatchValue& first = ins_[0];
+  const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
+  if (recipe.algebra == Algebra::kSplitEqual && ins_.size() == 1 && out.size() == n &&
+      op.IntAttr("axis").value_or(0) == 0 &&
+      RecipeOf(program_.op(first.gathered_by)).kind == RankRecipe::Kind::kCollective) {
+    BatchValue part = first;
+    part.gathered_by = op.id();
+    WriteAll(op, out, part);
+    return true;
+  }
+  const bool are_parts = absl::c_all_of(
+      ins_, [&](const BatchValue& value) { return value.gathered_by == first.gathered_by; });
+  const absl::flat_hash_set<Symbol> distinct(in.begin(), in.end());
+  if (recipe.algebra != Algebra::kSum || !are_parts || distinct.size() != n || in.size() != n ||
+      RecipeOf(program_.op(first.gathered_by)).algebra != Algebra::kSplitEqual) {
+    return false;
+  }
+  WriteAll(op, out, BatchValue(BatchRelation::Replicated(first.gathered_power).Times(1)));
+  return true;
+}
+
+void BatchInterpreter::RecordFetches(const Op& op) {
+  for (Symbol name : op.input_args()) {
+    const VarId var = Resolve(name);
+    if (var.valid()) flow_.fetches_.push_back({op.id(), var, Read(var)});
+  }
+}
+
+void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
+  ReadInputs(op);
+  EditInputs(op);
+  if (VisitGathered(op, recipe)) return;
+  const bool joins = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
+                     recipe.algebra == Algebra::kSubtract || recipe.algebra == Algebra::kSparsify ||
+                     recipe.algebra == Algebra::kConcat || Stacks(op.type());
+  if (joins) AdaptZeros();
+  const bool is_zero = MakesZeros(op, recipe);
+  const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
+  if (divisions > 0 && !op.HasAttr(kNumRanksAttr)) has_guessed_ = is_guessed_ = true;
+  if (divisions > 0 && IsInteger(Resolve(op.output_args()[0]))) {
+    // It is rounded.
+    visits_of_ops_[op.id().value()] = kNotVisited;
+    RecordLostRelation(op, {BatchRelation::Unrelated()});
+    return WriteAll(op, op.output_args(), Made(op, BatchRelation::Unrelated(), ins_));
+  }
+  if (divisions > 0) RecordDivision(op, ins_[0]);
+  if (AreSame(ins_) && recipe.algebra != Algebra::kRandom && !recipe.keeps_outputs) {
+    for (size_t i = 0; i < op.output_args().size(); ++i) {
+      if (recipe.is_left[i]) continue;
+      BatchValue value(kSame.Times(-divisions), OpId(), is_zero);
+      value.is_summed = AnyIsSummed();
+      Write(op, op.output_args()[i], value);
+    }
+    if (divisions == 0) visits_of_ops_[op.id().value()] = kAllSame;
+    return;
+  }
+  const uint32_t visited = Apply(op, recipe.schema);
+  if (divisions == 0) visits_of_ops_[op.id().value()] = visited;
+  const BatchOutputs& made = visited_[visited].outputs;
+  RecordLostRelation(op, made.relations);
+  is_affected_ = is_affected_ || made.effect != BatchEffect::kNone;
+  if (made.effect != BatchEffect::kNone && !has_effect_[op.id().value()]) {
+    has_effect_[op.id().value()] = true;
+    flow_.effects_.push_back({op.id(), made.effect});
+  }
+  const absl::Span<const Symbol> out = op.output_args();
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (recipe.is_left[i]) continue;
+    BatchValue value = Made(op, made.relations[i].Times(-divisions), ins_);
+    value.is_zero = is_zero;
+    value.is_gradient = divisions == 0 && IsGradientLikeInputs(op, recipe, value);
+    value.is_summed = value.relation.IsReplicated() && AnyIsSummed();
+    const VarId var = Resolve(out[i]);
+    if (recipe.keeps_outputs && var.valid() && is_written_[var.value()]) {
+      Merge(Read(var), &value, op.id());
+    }
+    Write(op, out[i], value);
+  }
+}
+
+void BatchInterpreter::RecordLostRelation(const Op& op, absl::Span<const BatchRelation> made) {
+  const auto is_lost = [](const BatchValue& in) { return IsLost(in.relation); };
+  if (absl::c_none_of(made, IsLost) || absl::c_any_of(ins_, is_lost)) return;
+  if (has_lost_[op.id().value()]) return;
+  has_lost_[op.id().value()] = true;
+  LostRelation lost{op.id(), {}};
+  for (const BatchValue& in : ins_) lost.inputs.push_back(in.relation);
+  flow_.lost_relations_.push_back(std::move(lost));
+}
+
+bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const RankRecipe& recipe,
+                                            const BatchValue& value) const {
+  const bool is_linear = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kCopy ||
+                         recipe.algebra == Algebra::kScale;
+  if (!is_linear || !IsBackward(op) || ins_.empty()) return false;
+  return absl::c_all_of(
+      ins_, [&](const BatchValue& in) { return in.relation == value.relation && in.is_gradient; });
+}
+
+bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) {
+  if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return false;
+  if (op.output_args().size() != 1) return false;
+  if (!IsNthPart(op, options_.nranks.value_or(1))) return false;
+  if (op.HasAttr(kNumRanksAttr)) return true;
+  if (own_scalings_.contains(op.id())) return false;
+  const BatchRelation in = ins_[0].relation;
+  if (in.IsReplicated() && in.power > 0 && ins_[0].is_summed && !ins_[0].is_gradient) return true;
+  if (loss_gradients_.IsScaledBy(op)) return true;
+  const VarId var = Resolve(op.input_args()[0]);
+  const OpId writer = var.valid() ? writers_[var.value()] : OpId();
+  return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&
+         op.input_args()[0] == op.output_args()[0];
+}
+
+void BatchInterpreter::FindOwnScalings(const Program& original) {
+  // Whether the op may be taken for a division.
+  const auto scales = [n = options_.nranks.value_or(1)](const Op& op) {
+    return op.output_args().size() == 1 && op.HasAttr("scale") && !op.HasAttr(kNumRanksAttr) &&
+           IsNthPart(op, n);
+  };
+  const auto key_of = [](const Op& op) {
+    return std::string(op.program().name(op.output_args()[0]));
+  };
+  absl::flat_hash_map<std::string, int> in_original;  // by variable
+  for (OpId id : original.block(0).ops()) {
+    const Op op = original.op(id);
+    if (scales(op)) ++in_original[key_of(op)];
+  }
+  if (in_original.empty()) return;
+  // From the end: a rewrite adds its division right after the gradient of the loss.
+  const absl::Span<const OpId> ops = program_.block(0).ops();
+  for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
+    const Op op = program_.op(*id);
+    if (!scales(op)) continue;
+    const auto found = in_original.find(key_of(op));
+    if (found != in_original.end() && found->second-- > 0) own_scalings_.insert(*id);
+  }
+}
+
+void BatchInterpreter::ReadInputs(const Op& op) {
+  ins_.clear();
+  for (Symbol name : op.input_args()) ins_.push_back(Read(name));
+}
+
+void BatchInterpreter::EditInputs(const Op& op) {
+  if (options_.edits.inputs.empty()) return;
+  const auto edits = options_.edits.inputs.find(op.id());
+  if (edits == options_.edits.inputs.end()) return;
+  for (const auto& [i, edit] : edits->second) {
+    ins_[i] = BatchValue(AfterEdit(edit, ins_[i].relation));
+  }
+}
+
+bool BatchInterpreter::IsInteger(VarId var) const {
+  if (!var.valid()) return false;
+  const absl::optional<TensorType>& type = types_.type(type_ids_[var.value()]);
+  return type.has_value() && !IsFloating(type->dtype);
+}
+
+bool BatchInterpreter::AnyIsSummed() const {
+  return absl::c_any_of(ins_, [](const BatchValue& in) { return in.is_summed; });
+}
+
+bool BatchInterpreter::AreSame(absl::Span<const BatchValue> values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](const BatchValue& value) { return value.relation.IsSame(); });
+}
+
+uint32_t BatchInterpreter::Apply(const Op& op, const OpSchema* schema) {
+  numbers_.clear();
+  relations_.clear();
+  for (const BatchValue& in : ins_) relations_.push_back(in.relation);
+  AddRelationsToKey();
+  const bool has_no_negative_sizes = HasNoNegativeSizes(op);
+  numbers_.push_back(has_no_negative_sizes ? 1 : 0);
+  for (Symbol name : op.args()) {
+    const VarId var = Resolve(name);
+    numbers_.push_back(var.valid() ? type_ids_[var.value()] : kUnknownType);
+  }
+  const absl::string_view key = keys_.Of(op, numbers_);
+  const auto found = visited_of_.find(key);
+  if (found != visited_of_.end()) return found->second;
+  const TypeLookup types = [&](Symbol name) -> absl::optional<TensorType> {
+    const VarId var = Resolve(name);
+    if (!var.valid()) return absl::nullopt;
+    return types_.type(type_ids_[var.value()]);
+  };
+  const uint32_t visited = static_cast<uint32_t>(visited_.size());
+  visited_of_.emplace(key, visited);
+  visited_.push_back(
+      {relations_, ApplyBatchRule(op, schema, types, relations_, has_no_negative_sizes)});
+  return visited;
+}
+
+void BatchInterpreter::AddRelationsToKey() {
+  for (const BatchValue& in : ins_) {
+    numbers_.push_back(static_cast<uint32_t>(in.relation.kind) << 16 |
+                       static_cast<uint32_t>(static_cast<uint8_t>(in.relation.axis)) << 8 |
+                       static_cast<uint8_t>(in.relation.power));
+  }
+}
+
+void BatchInterpreter::VisitFuse(const Op& op) {
+  const absl::Span<const Symbol> in = op.Input("Input"), out = op.Output("Output");
+  const bool copies = op.BoolAttr("copy_data").value_or(false);
+  std::vector<VarId> members;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const VarId var = Resolve(out[i]);
+    if (!var.valid()) continue;
+    members.push_back(var);
+    Write(op, var, copies && i < in.size() ? Read(in[i]) : BatchValue());
+  }
+  const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
+  const VarId fused = buffer.empty() ? VarId() : Resolve(buffer[0]);
+  if (fused.valid() && !members.empty()) groups_[fused] = std::move(members);
+}
+
+void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collective) {
+  const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
+  for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
+    const VarId from = Resolve(in[i]);
+    const auto group = groups_.find(from);
+    if (group != groups_.end() && in[i] == out[i]) {
+      for (VarId member : group->second) Exchange(op, collective, member, member);
+    } else if (from.valid()) {
+      const BatchValue value = Read(from);
+      const BatchValue result = AfterCollectiveOf(op, collective, value, Resolve(out[i]));
+      RecordLift(op, value.relation, result.relation);
+      Write(op, out[i], result);
+    }
+  }
+}
+
+void BatchInterpreter::Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
+  Write(op, out, AfterCollectiveOf(op, collective, values_[in.value()], out));
+}
+
+BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp& collective,
+                                               const BatchValue& in, VarId var) const {
+  // What some of the ranks exchange is nothing that one device has, but for gradients of parameters
+  // that only these ranks share: layers 3 and 6 verify them.
+  const bool is_of_some = op.HasAttr(kGroupRanksAttr) && !IsBackward(op);
+  const BatchRelation relation = is_of_some
+                                     ? BatchRelation::Unrelated()
+                                     : AfterCollective(collective, in.relation, IsInteger(var));
+  BatchValue out = Made(op, relation, {in});
+  out.is_summed =
+      in.is_summed || (out.relation.IsReplicated() && out.relation.power > in.relation.power);
+  const bool is_mean_or_same = in.relation.IsPartial() || in.relation.IsReplicated();
+  if (collective.kind == CollectiveKind::kAllGather && is_mean_or_same) {
+    out.gathered_by = op.id();
+    out.gathered_power = in.relation.power;
+  }
+  return out;
+}
+
+bool BatchInterpreter::HasGradient(absl::Span<const Symbol> names) const {
+  return absl::c_any_of(names, [&](Symbol name) {
+    return program_.FindSymbol(absl::StrCat(program_.name(name), kGradSuffix)).valid();
+  });
+}
+
+void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
+  if (block_ != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
+  // A mean over the ranks in two ops, of numbers of samples: RecordLift takes it for a copy in one.
+  if (in.relation == kSame && in.is_summed) flow_.lifts_.push_back({op.id(), 0, false});
+}
+
+void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
+  // Ranks that average parameters compute with weights of their own.
+  if (block_ != 0 || !averaged_.empty()) return;
+  // Numbers of samples add up.
+  const bool is_number = in.IsReplicated() && in.power == -1 && out.power == 0;
+  if (IsBackward(op) || !out.IsReplicated() || (in.IsReplicated() && !is_number)) return;
+  const bool is_trained = HasGradient(op.output_args());
+  flow_.lifts_.push_back({op.id(), in.power == 0 ? out.power : 0, is_trained});
+}
+
+BatchFlow BatchFlow::Of(const Program& program, const BatchFlowOptions& options) {
+  return BatchInterpreter(program, options).Run();
+}
+
+}  // namespace weft

@@ -1,0 +1,256 @@
+// The walk of BatchFlow. One file for each part: batch_states.cc (what steps leave for the next),
+// batch_flow.cc (ops), batch_sizes.cc, batch_blocks.cc, batch_gradients.cc.
+#ifndef WEFT_OPS_ANALYSIS_VALUES_BATCH_INTERPRETER_H_
+#define WEFT_OPS_ANALYSIS_VALUES_BATCH_INTERPRETER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/container/node_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/analysis/training/gradient_links.h"
+#include "ops/analysis/training/gradient_names.h"
+#include "ops/analysis/training/loss_gradients.h"
+#include "ops/analysis/values/batch_flow.h"
+#include "ops/analysis/values/rank_recipe.h"
+#include "ops/schema/batch_relation.h"
+#include "ops/schema/batch_rules.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_key.h"
+#include "ops/schema/type_table.h"
+#include "proto/program.h"
+
+namespace weft {
+
+class BatchInterpreter {
+ public:
+  BatchInterpreter(const Program& program, const BatchFlowOptions& options);
+
+  BatchFlow Run();
+
+ private:
+  // Before a branch or an iteration: the value of a variable that it writes.
+  struct LogEntry {
+    VarId var;
+    BatchValue value;
+    bool is_written;
+  };
+
+  // What the walk finds of an op: relations by argument.
+  struct Visited {
+    std::vector<BatchRelation> inputs;
+    BatchOutputs outputs;
+  };
+  // Indices of visited_.
+  static constexpr uint32_t kNotVisited = 0;  // or nothing that gradient ops could follow
+  static constexpr uint32_t kAllSame = 1;     // inputs and outputs; visited_ has no relations
+
+  static constexpr BatchRelation kSame = BatchRelation::Replicated();
+
+  // Whether most ops make unrelated values of the value, if it is not one itself.
+  static bool IsLost(BatchRelation relation) {
+    return relation.IsUnrelated() || relation.IsPartialOther();
+  }
+
+  // --- States ------------------------------------------------------------------------------------
+
+  void SetStart();
+  // The persistable variables of all blocks outlive a step.
+  void FindStates();
+  // Parameters of optimizers, and their master weights, that an all-reduce reads.
+  void FindAveragedParameters();
+  BatchRelation Fed(absl::string_view name) const;
+  // Has the next walk start with all states unrelated that other ops than optimizers write.
+  void Widen();
+  // Has the next walk start with the states that this one leaves; with `widens`, with those that
+  // have changed unrelated. Returns whether that changes anything.
+  bool CarryOver(bool widens);
+  // That ranks agree about what optimizers write is for others to prove.
+  void VisitOptimizer(const Op& op, const RankRecipe& recipe);
+  // The average of linear updates is that of one device, if ranks average in every step.
+  void VisitOwnUpdate(const Op& op, const RankRecipe& recipe);
+  bool UpdatesAveraged(const Op& op) const;
+
+  // --- Variables ---------------------------------------------------------------------------------
+
+  VarId Resolve(Symbol name) const;
+  BatchValue Read(Symbol name) const;
+  BatchValue Read(VarId var) const;
+  void Write(const Op& op, Symbol name, const BatchValue& value);
+  void Write(const Op& op, VarId var, const BatchValue& value);
+  void ReduceInPlace(const Op& op, VarId var);
+  void WriteAll(const Op& op, absl::Span<const Symbol> names, const BatchValue& value);
+  // `into` becomes a value that is one or the other.
+  static void Merge(const BatchValue& from, BatchValue* into, OpId cause);
+  // The relation as an op that made it, from inputs.
+  static BatchValue Made(const Op& op, BatchRelation relation, absl::Span<const BatchValue> ins);
+
+  // --- Ops ---------------------------------------------------------------------------------------
+
+  void Walk(int block);
+  void WalkToLosses();
+  const RankRecipe& RecipeOf(const Op& op);
+  void Visit(const Op& op);
+  // Zeros have the power of what they are added to, or joined with.
+  void AdaptZeros();
+  // Whether the op fills its output with zeros, or copies zeros to it. Reads ins_.
+  bool MakesZeros(const Op& op, const RankRecipe& recipe) const;
+  // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
+  bool VisitGathered(const Op& op, const RankRecipe& recipe);
+  void RecordFetches(const Op& op);
+  void VisitFunction(const Op& op, const RankRecipe& recipe);
+  // `made`: of its outputs.
+  void RecordLostRelation(const Op& op, absl::Span<const BatchRelation> made);
+  // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
+  bool IsGradientLikeInputs(const Op& op, const RankRecipe& recipe, const BatchValue& value) const;
+  // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
+  // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
+  // factor may be 1/n by chance.
+  bool DividesByRanks(const Op& op, const RankRecipe& recipe);
+  void FindOwnScalings(const Program& original);
+  void ReadInputs(const Op& op);
+  void EditInputs(const Op& op);
+  // Of a known type that is no floating-point type.
+  bool IsInteger(VarId var) const;
+  bool AnyIsSummed() const;
+  static bool AreSame(absl::Span<const BatchValue> values);
+  // Of ins_: an index of visited_, which ops that are alike share.
+  uint32_t Apply(const Op& op, const OpSchema* schema);
+  // Adds the relations of ins_ to numbers_.
+  void AddRelationsToKey();
+  // Of the inputs of an op that OpenSizeSlot names: see ApplyBatchRule.
+  bool HasNoNegativeSizes(const Op& op) const;
+  // Whether `op` reads a size of a tensor, or a constant that is not negative.
+  bool ReadsSize(const Op& op, Symbol name) const;
+  void VisitFuse(const Op& op);
+  void VisitCollective(const Op& op, const CollectiveOp& collective);
+  void Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out);
+  // `var`: that the op writes.
+  BatchValue AfterCollectiveOf(const Op& op, const CollectiveOp& collective, const BatchValue& in,
+                               VarId var) const;
+  bool HasGradient(absl::Span<const Symbol> names) const;
+  void RecordDivision(const Op& op, const BatchValue& in);
+  void RecordLift(const Op& op, BatchRelation in, BatchRelation out);
+
+  // --- Blocks ------------------------------------------------------------------------------------
+
+  // Relations descend at most two times from iteration to iteration of a loop.
+  static constexpr int kMaxIterations = 4;
+
+  // Whether the op's block runs on every rank as on one device.
+  bool ConditionHolds(const Op& op, absl::string_view slot);
+  // Walks over the op's blocks once. Outer variables and states have the values before or those
+  // after it, and none that is known if it does not run as on one device, or too often. Returns
+  // whether any relation has changed.
+  bool WalkBlocks(const Op& op, bool runs_alike);
+  bool Leave(const Op& op, int block, const std::vector<LogEntry>& log, bool is_known);
+  // Of a block that is not walked over: its ops leave everything as it is, for Leave.
+  void CollectWrites(const Op& op, int block);
+  void VisitBranch(const Op& op);
+  void VisitLoop(const Op& op, const RankRecipe& recipe);
+
+  // --- Gradients ---------------------------------------------------------------------------------
+  //
+  // A gradient op is the adjoint of the op that it differentiates, at the values that it reads. Its
+  // outputs follow from how that op relates inputs to outputs, if what it reads has the relations
+  // that the op has found; whether the values are the same does not matter.
+
+  void VisitGradient(const Op& op, const RankRecipe& recipe);
+  // Gradients of a gradient of zeros, each of the shape of its value.
+  void WriteZeros(const Op& op, const RankRecipe& recipe);
+  // Whether an output is unrelated, although no input is.
+  bool HasLostRelation(const Op& visited) const;
+  // The op that `op` differentiates, among those visited; invalid: none.
+  OpId FindDifferentiated(const Op& op, const RankRecipe& recipe);
+  // Null if `op` is no gradient op of the other.
+  const GradientLinks* LinksOf(const Op& differentiated, const Op& op);
+  // Of ins_: an index of visited_, which gradient ops that are alike share.
+  uint32_t FollowGradient(const Op& op, const Op& differentiated);
+  // What an input of a gradient op is to the op that it differentiates.
+  enum class InputKind : uint8_t {
+    kAbsent,    // no variable, or a gradient that is zero
+    kGradient,  // the gradient of an output
+    kValue,     // of the type of the argument that it is linked to
+    kZero,      // a value that is zero
+    kOutput,    // an output, as the op has left it
+    kUnlinked,  // a value that the op does not have
+    kOther,     // of another type than the argument, or the gradient of what the op does not have
+  };
+  // Sets kinds_.
+  void FindInputKinds(const Op& op, const Op& differentiated, const GradientLinks& links);
+  InputKind ValueKind(Symbol name, bool is_zero, const Op& op, uint32_t argument) const;
+  Visited Differentiate(const Op& op, const Op& differentiated, const GradientLinks& links);
+  // Whether the gradient op reads what the rules of the op say about.
+  bool IsAdjoint(const Op& differentiated, const GradientLinks& links) const;
+  // The power of the losses whose gradients the op reads; none: unknown, or they are of different
+  // powers.
+  absl::optional<int> LossPowerOf(const Op& differentiated, const GradientLinks& links) const;
+  BatchRelation RelationOf(const Op& visited, uint32_t argument) const;
+  void VisitBranchGrad(const Op& op);
+  // Takes the gradient op of a loop, or of what the program does not have, at its name: each
+  // gradient follows from the variable whose name it has.
+  void TakeAtItsName(const Op& op, const RankRecipe& recipe);
+  absl::optional<int> LossPowerByNames(const Op& op, OpId* cause);
+
+  const Program& program_;
+  const BatchFlowOptions& options_;
+  const Symbol empty_;  // kEmptyVarName
+  OpKeyBuilder keys_;
+  std::vector<Visited> visited_;
+  absl::flat_hash_map<std::string, uint32_t> visited_of_;  // by key: into visited_
+  absl::flat_hash_map<std::string, uint32_t> key_ids_;
+  std::vector<RankRecipe> recipes_;  // by signature
+  DifferentiatedOps differentiated_;
+  GradientNames gradient_names_;
+  LossGradients loss_gradients_;
+  absl::flat_hash_set<OpId> own_scalings_;   // by 1/n, which the original has
+  absl::flat_hash_set<OpId> of_absent_ops_;  // flow_.absent_gradients_
+  // By the signatures of an op and its gradient op.
+  absl::node_hash_map<std::pair<uint32_t, uint32_t>, absl::optional<GradientLinks>> links_;
+  // The last result of LinksOf by the signature of the gradient op: most have one partner.
+  struct LastLinks {
+    uint32_t differentiated = ~uint32_t{0};  // signature
+    const GradientLinks* links = nullptr;
+  };
+  std::vector<LastLinks> last_links_;
+  TypeTable types_;
+  const std::vector<TypeId> type_ids_;  // by VarId
+  BatchFlow flow_;
+
+  absl::flat_hash_map<VarId, BatchValue> start_;  // others have the value of one device
+  std::vector<VarId> states_;
+  std::vector<BatchValue> values_;                         // by VarId
+  std::vector<bool> is_written_;                           // by VarId
+  std::vector<OpId> writers_;                              // by VarId
+  std::vector<uint32_t> visits_of_ops_;                    // by OpId: into visited_
+  std::vector<bool> has_effect_;                           // by OpId: in flow_
+  std::vector<bool> has_lost_;                             // by OpId: in flow_.lost_relations_
+  absl::flat_hash_map<VarId, std::vector<VarId>> groups_;  // members by buffer
+  absl::flat_hash_map<int, OpId> branches_;                // by block
+  absl::flat_hash_set<VarId> averaged_;                    // parameters
+  absl::flat_hash_set<VarId> is_apart_;                    // of averaged_: in flow_.states_
+  bool has_guessed_ = false;                               // a division by the number of ranks
+  std::vector<std::vector<LogEntry>> logs_;
+  absl::flat_hash_set<int> is_entered_;
+  std::vector<int> visits_;  // by block
+  int block_ = 0;
+
+  // Of the current op.
+  bool is_affected_ = false;  // its outputs
+  bool is_guessed_ = false;
+  std::vector<BatchValue> ins_;
+  std::vector<InputKind> kinds_;  // of the inputs of a gradient op
+  std::vector<BatchRelation> relations_;
+  std::vector<uint32_t> numbers_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_VALUES_BATCH_INTERPRETER_H_

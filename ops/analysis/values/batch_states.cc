@@ -1,0 +1,154 @@
+#include "absl/algorithm/container.h"
+#include "ops/analysis/values/batch_interpreter.h"
+
+namespace weft {
+
+void BatchInterpreter::SetStart() {
+  const Block& root = program_.block(0);
+  for (VarId id : FindData(program_)) start_[id] = BatchValue(Fed(program_.var(id).name()));
+  for (const std::string& name : options_.zeros) {
+    const VarId var = root.FindVar(name);
+    if (var.valid()) start_[var].is_zero = true;
+  }
+  for (const std::string& name : options_.affected) {
+    const VarId var = root.FindVar(name);
+    if (var.valid()) start_[var].is_affected = true;
+  }
+}
+
+void BatchInterpreter::FindStates() {
+  for (int block = 0; block < program_.num_blocks(); ++block) {
+    for (VarId id : program_.block(block).vars()) {
+      if (program_.var(id).persistable()) states_.push_back(id);
+    }
+  }
+}
+
+void BatchInterpreter::FindAveragedParameters() {
+  if (options_.extent == BatchFlowOptions::Extent::kToLosses) return;
+  absl::flat_hash_set<VarId> params, reduced;
+  absl::flat_hash_map<VarId, std::vector<VarId>> members;  // by buffer
+  const auto resolve = [&](const Op& op, absl::Span<const Symbol> names) {
+    std::vector<VarId> vars;
+    for (Symbol name : names) {
+      const VarId var = program_.block(op.block()).Resolve(name);
+      if (var.valid()) vars.push_back(var);
+    }
+    return vars;
+  };
+  for (int block = 0; block < program_.num_blocks(); ++block) {
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      const RankRecipe& recipe = RecipeOf(op);
+      if (recipe.kind == RankRecipe::Kind::kFuse) {
+        for (VarId buffer : resolve(op, op.Output("FusedOutput"))) {
+          members[buffer] = resolve(op, op.Input("Input"));
+        }
+      } else if (recipe.kind == RankRecipe::Kind::kCollective) {
+        const CollectiveOp& collective = *FindCollectiveOp(op);
+        if (collective.kind != CollectiveKind::kAllReduce) continue;
+        for (VarId var : resolve(op, collective.Inputs(op))) reduced.insert(var);
+      } else if (recipe.param.count > 0) {
+        for (const char* slot : {"Param", "MasterParam"}) {
+          for (VarId var : resolve(op, op.Input(slot))) params.insert(var);
+        }
+      }
+    }
+  }
+  for (const auto& [buffer, vars] : members) {
+    if (reduced.contains(buffer)) reduced.insert(vars.begin(), vars.end());
+  }
+  for (VarId var : params) {
+    if (reduced.contains(var)) averaged_.insert(var);
+  }
+}
+
+BatchRelation BatchInterpreter::Fed(absl::string_view name) const {
+  const auto layout = options_.feeds.find(std::string(name));
+  const bool is_split = layout != options_.feeds.end() && layout->second.axis.has_value();
+  return is_split ? BatchRelation::Sharded(*layout->second.axis) : BatchRelation::Replicated();
+}
+
+void BatchInterpreter::Widen() {
+  for (VarId id : states_) {
+    const uint32_t i = id.value();
+    const OpId writer = writers_[i];
+    if (!is_written_[i] || averaged_.contains(id)) continue;
+    if (!writer.valid() || RecipeOf(program_.op(writer)).param.count > 0) continue;
+    const BatchValue unrelated(BatchRelation::Unrelated(), writer);
+    BatchValue& start = start_[id];
+    if (start.relation.IsSame()) flow_.states_.push_back({id, writer, unrelated});
+    if (!start.relation.IsUnrelated()) start = unrelated;
+    start.is_affected = true;
+  }
+}
+
+bool BatchInterpreter::CarryOver(bool widens) {
+  bool has_changed = false;
+  for (VarId id : states_) {
+    const uint32_t i = id.value();
+    if (!is_written_[i]) continue;
+    if (averaged_.contains(id)) {
+      // Between averages, the next step begins with other values: own_updates.
+      if (!values_[i].relation.IsSame() && is_apart_.insert(id).second) {
+        flow_.states_.push_back({id, writers_[i], values_[i]});
+        has_changed = true;
+      }
+      continue;
+    }
+    BatchValue& start = start_[id];
+    BatchValue next = start;
+    Merge(values_[i], &next, writers_[i]);
+    if (next.relation == start.relation && next.is_affected == start.is_affected) {
+      // Of a state that is the same otherwise.
+      has_changed = has_changed || (start.is_zero && !next.is_zero);
+      start.is_zero = next.is_zero;
+      continue;
+    }
+    if (widens) next = BatchValue(BatchRelation::Unrelated(), writers_[i]);
+    next.is_affected = next.is_affected || widens;
+    if (start.relation.IsSame() && !next.relation.IsSame()) {
+      flow_.states_.push_back({id, writers_[i], values_[i]});
+    }
+    start = next;
+    has_changed = true;
+  }
+  return has_changed;
+}
+
+void BatchInterpreter::VisitOptimizer(const Op& op, const RankRecipe& recipe) {
+  if (UpdatesAveraged(op)) return VisitOwnUpdate(op, recipe);
+  for (Symbol name : op.args(recipe.grad)) {
+    const BatchValue gradient = Read(name);
+    if (!gradient.relation.IsSame()) flow_.updates_.push_back({op.id(), name, gradient});
+  }
+  is_guessed_ = false;
+  WriteAll(op, op.output_args(), BatchValue());
+}
+
+void BatchInterpreter::VisitOwnUpdate(const Op& op, const RankRecipe& recipe) {
+  ReadInputs(op);
+  const std::vector<BatchRelation>& made = visited_[Apply(op, recipe.schema)].outputs.relations;
+  const bool is_linear = is_apart_.empty() && absl::c_none_of(made, [](BatchRelation relation) {
+                           return relation.IsUnrelated();
+                         });
+  if (!is_linear) {
+    flow_.own_updates_.push_back(op.id());
+    is_affected_ = true;
+  }
+  for (size_t i = 0; i < op.output_args().size(); ++i) {
+    Write(op, op.output_args()[i], BatchValue(is_linear ? made[i] : BatchRelation::Partial()));
+  }
+}
+
+bool BatchInterpreter::UpdatesAveraged(const Op& op) const {
+  if (averaged_.empty()) return false;
+  for (const char* slot : {"Param", "MasterParam"}) {
+    for (Symbol name : op.Input(slot)) {
+      if (averaged_.contains(Resolve(name))) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace weft

@@ -1,0 +1,111 @@
+#include "ops/analysis/values/linear_blocks.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "ops/analysis/values/rank_recipe.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+class LinearBlocks {
+ public:
+  explicit LinearBlocks(const Program& program) : program_(program) {}
+
+  bool Check(const Op& op) {
+    Enter(op);
+    // A second time for values that one iteration of a loop passes to the next.
+    return WalkBlocks(op) && WalkBlocks(op);
+  }
+
+ private:
+  bool IsMade(Symbol name) const {
+    return made_.contains(name) && program_.name(name) != kEmptyVarName;
+  }
+
+  // The gradients that the block gets are inputs of the op, or named in an attribute.
+  void Enter(const Op& op) {
+    const absl::Span<const Symbol> gradients = op.Input("Out@GRAD");
+    made_.insert(gradients.begin(), gradients.end());
+    for (Symbol name : op.input_args()) {
+      if (absl::StrContains(program_.name(name), kGradSuffix)) made_.insert(name);
+    }
+    const auto inside = op.StringsAttr("original_output_grad");
+    if (!inside.has_value()) return;
+    for (const std::string& name : *inside) {
+      const Symbol symbol = program_.FindSymbol(name);
+      if (symbol.valid()) made_.insert(symbol);
+    }
+  }
+
+  bool WalkBlocks(const Op& op) {
+    std::vector<int> blocks = op.SubBlocks();
+    absl::flat_hash_set<int> seen(blocks.begin(), blocks.end());
+    while (!blocks.empty()) {
+      const int block = blocks.back();
+      blocks.pop_back();
+      for (OpId id : program_.block(block).ops()) {
+        const Op inner = program_.op(id);
+        if (!Walk(inner)) return false;
+        for (int sub : inner.SubBlocks()) {
+          if (seen.insert(sub).second) blocks.push_back(sub);
+        }
+      }
+    }
+    return true;
+  }
+
+  bool Walk(const Op& op) {
+    const RankRecipe recipe = MakeRankRecipe(op);
+    if (recipe.kind == RankRecipe::Kind::kBlockGrad) Enter(op);
+    const absl::Span<const Symbol> in = op.input_args();
+    if (std::none_of(in.begin(), in.end(), [&](Symbol name) { return IsMade(name); })) return true;
+    made_.insert(op.output_args().begin(), op.output_args().end());
+    return IsLinear(op, recipe);
+  }
+
+  bool IsLinear(const Op& op, const RankRecipe& recipe) const {
+    const absl::Span<const Symbol> in = op.input_args();
+    const auto num_made = std::count_if(in.begin(), in.end(), [&](Symbol s) { return IsMade(s); });
+    switch (recipe.algebra) {
+      case Algebra::kSum:
+      case Algebra::kCopy:
+      case Algebra::kCast:
+      case Algebra::kSplitEqual:
+      case Algebra::kZeros:
+        return true;
+      case Algebra::kAdd:
+      case Algebra::kSubtract:
+        return num_made == static_cast<int64_t>(in.size());
+      case Algebra::kScale:
+        return in.size() == 1 && op.FloatAttr("bias").value_or(0) == 0;
+      case Algebra::kMultiply:
+        return num_made == 1;
+      case Algebra::kDivide:
+        return num_made == 1 && IsMade(in[recipe.x]);
+      case Algebra::kBackward:
+      case Algebra::kMove:
+        for (size_t i = 0; i < in.size(); ++i) {
+          if (IsMade(in[i]) && !recipe.is_operand[i]) return false;
+        }
+        return true;
+      default:
+        return recipe.is_linear && num_made == static_cast<int64_t>(in.size());
+    }
+  }
+
+  const Program& program_;
+  absl::flat_hash_set<Symbol> made_;  // of gradients
+};
+
+}  // namespace
+
+bool IsLinearInGradients(const Op& op) { return LinearBlocks(op.program()).Check(op); }
+
+}  // namespace weft

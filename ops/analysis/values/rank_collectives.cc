@@ -1,0 +1,102 @@
+// The values of collectives' outputs on ranks.
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/values/rank_functions.h"
+
+namespace weft {
+
+using Placement = RankValue::Placement;
+
+RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& collective,
+                                         const RankValue& in) {
+  RankValue out = in;
+  if (out.reductions < 255) ++out.reductions;
+  if (options_.IsOneRank()) return out;  // a single rank keeps its value
+  switch (collective.kind) {
+    case CollectiveKind::kAllReduce:
+      if (collective.reduction == Reduction::kSum) return SumOverRanks(op, in);
+      if (collective.reduction == Reduction::kAvg) {
+        out = MeanOverRanks(op, in);
+        if (CountsAsMean(in)) {
+          out.ChangeUnscaledSums(-1);
+          out.factor /= options_.RankFactor();
+        }
+        return out;
+      }
+      if (in.is_gradient) out.first_nonlinear_op = op.id();
+      out.placement = Placement::kReplicated;
+      out.is_gradient = out.is_summed = false;
+      return expressions_.Call(
+          out, absl::StrCat("all-reduce ", ReductionName(collective.reduction)), {in});
+    case CollectiveKind::kReduce:
+      out.placement = Placement::kLocal;
+      out.is_gradient = out.is_summed = false;
+      return expressions_.Opaque(out, "reduce", {in});
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kSend:
+      out.placement = Placement::kLocal;
+      out.is_gradient = out.is_summed = false;
+      return expressions_.Opaque(out, CollectiveKindName(collective.kind), {in});
+    case CollectiveKind::kReduceScatter:
+      if (in.placement != Placement::kLocal && in.placement != Placement::kReplicated) {
+        out.placement = Placement::kLocal;
+        out.is_gradient = out.is_summed = false;
+        return expressions_.Opaque(out, "reduce-scatter", {in});
+      }
+      out = SumOverRanks(op, in);
+      out.placement = Placement::kShard;
+      return out;
+    case CollectiveKind::kAllGather:
+      if (in.placement == Placement::kShard) {
+        out.placement = Placement::kReplicated;
+      } else if (in.placement == Placement::kLocal) {
+        out.placement = Placement::kGathered;
+      } else if (in.placement == Placement::kReplicated) {
+        out.placement = Placement::kGathered;
+        out.rank = RankValue::kEqual;
+      } else {
+        return expressions_.Opaque(out, "all-gather", {in});
+      }
+      return out;
+    case CollectiveKind::kBroadcast:
+      if (in.placement == Placement::kShard) return expressions_.Opaque(out, "broadcast", {in});
+      out.rank = static_cast<int32_t>(op.IntAttr(collective.root_attr).value_or(0));
+      // The program of another rank may begin with another value.
+      if (in.placement != Placement::kLocal &&
+          !(options_.is_startup && options_.rank.has_value() && out.rank != *options_.rank)) {
+        return in;
+      }
+      out.placement = Placement::kFromSomeRanks;
+      out.averaged_across_ranks = false;
+      return out;
+  }
+  return out;
+}
+
+RankValue RankFunctions::SumOverRanks(const Op& op, const RankValue& in) {
+  RankValue out = MeanOverRanks(op, in);
+  if (CountsAsMean(in)) return out;
+  out.ChangeUnscaledSums(1);
+  out.factor *= options_.RankFactor();
+  return out;
+}
+
+RankValue RankFunctions::MeanOverRanks(const Op& op, const RankValue& in) {
+  RankValue out = in;
+  if (out.reductions < 255) ++out.reductions;
+  if (in.placement == Placement::kShard)
+    return expressions_.Opaque(out, "all-reduce of parts", {in});
+  if (in.placement != Placement::kLocal) return out;
+  out.placement = Placement::kReplicated;
+  out.is_gradient = out.is_summed = false;
+  out.averaged_across_ranks = true;
+  // Ranks have rows of different samples.
+  if (in.is_gradient && !in.is_summed && !out.first_nonlinear_op.valid()) {
+    out.first_nonlinear_op = op.id();
+  }
+  expressions_.SetMean(in, &out);
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,446 @@
+#include "ops/analysis/values/rank_functions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/rows_ops.h"
+#include "ops/schema/tensor_type.h"
+#include "ops/schema/weft_attrs.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+using Placement = RankValue::Placement;
+
+// Integers have no means.
+bool IsFloatCast(const Op& op) {
+  const auto is_floating = [&](absl::string_view attr) {
+    const absl::optional<DType> dtype =
+        DTypeFromProto(static_cast<int>(op.IntAttr(attr).value_or(-1)));
+    return dtype.has_value() && IsFloating(*dtype);
+  };
+  return is_floating("in_dtype") && is_floating("out_dtype");
+}
+
+// A value as text may differ from attribute value.
+bool IsZeroText(const Op& op) {
+  const std::string text = op.StringAttr("str_value").value_or("");
+  return text.empty() || text == "0" || text == "0.0";
+}
+
+}  // namespace
+
+absl::Span<const RankValue> RankFunctions::Of(const Op& op, const RankRecipe& recipe,
+                                              absl::Span<const RankValue> ins) {
+  ins_ = ins;
+  outs_.assign(op.output_args().size(), RankValue());
+  Transfer(op, recipe);
+  if (options_.sum_gradients != nullptr && IsLossGrad(op)) CountGradientsOfSums(op);
+  return outs_;
+}
+
+// The gradients of losses that are sums begin as n-th parts, but no op makes them so twice.
+void RankFunctions::CountGradientsOfSums(const Op& op) {
+  if (options_.IsOneRank()) return;
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    const std::string name(program_.name(op.output_args()[i]));
+    if (outs_[i].unscaled_sums != 0 || options_.sum_gradients->count(name) == 0) continue;
+    outs_[i].ChangeUnscaledSums(-1);
+    outs_[i].factor /= options_.RankFactor();
+  }
+}
+
+void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
+  switch (recipe.algebra) {
+    case Algebra::kSum:
+    case Algebra::kCopy:
+      return SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
+    case Algebra::kAdd:
+    case Algebra::kSubtract:
+      return SetAll(AddOrSubtract(op, recipe));
+    case Algebra::kScale:
+      if (ins_.size() != 1 || op.FloatAttr("bias").value_or(0) != 0 || HoldsIntegers(op)) break;
+      return SetAll(Multiple(op, ins_[0], op.FloatAttr("scale").value_or(1)));
+    case Algebra::kCast:
+      if (ins_.size() != 1 || !IsFloatCast(op)) break;
+      return SetAll(Cast(op));
+    case Algebra::kConcat:
+      if (ins_.size() == 1) return SetAll(ins_[0]);
+      break;
+    case Algebra::kSplitEqual:
+      if (ins_.size() == 1 && outs_.size() == 1) return SetAll(ins_[0]);
+      if (SplitGathered(op)) return;
+      break;
+    case Algebra::kReshape:
+      if (!MovesOneElement(op)) break;
+      return SetAll(ins_[0]);
+    case Algebra::kFill:
+      if (op.FloatAttr("value").value_or(0) != 0) break;
+      [[fallthrough]];
+    case Algebra::kZeros:
+      return SetAll(expressions_.ZeroValue());
+    default:
+      if (ins_.size() == 1 && outs_.size() == 1 && recipe.is_elementwise &&
+          op.BoolAttr(kPerRankAttr).value_or(false)) {
+        return SetAll(PerRank(op, recipe));
+      }
+      break;
+  }
+  Apply(op, recipe);
+}
+
+// Kernels truncate multiples of integers.
+bool RankFunctions::HoldsIntegers(const Op& op) const {
+  const VarId var = memory_.Resolve(op.input_args()[0]);
+  const auto tensor = var.valid() ? program_.var(var).Tensor() : absl::nullopt;
+  if (!tensor.has_value()) return false;
+  const absl::optional<DType> dtype = DTypeFromProto(tensor->data_type());
+  return dtype.has_value() && !IsFloating(*dtype);
+}
+
+// A single element keeps its value in any shape.
+bool RankFunctions::MovesOneElement(const Op& op) const {
+  const auto is_one = [&](Symbol name) {
+    const VarId var = memory_.Resolve(name);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    return type.has_value() && NumElements(type->dims) == 1;
+  };
+  const absl::Span<const Symbol> out = op.Output("Out");
+  return ins_.size() == 1 && out.size() == 1 && is_one(op.input_args()[0]) && is_one(out[0]);
+}
+
+RankValue RankFunctions::AddOrSubtract(const Op& op, const RankRecipe& recipe) {
+  double factors[2] = {1, 1};
+  if (recipe.algebra == Algebra::kSubtract) factors[recipe.y] = -1;
+  const int64_t axis = expressions_.AreMade() ? op.IntAttr("axis").value_or(-1) : -1;
+  if (axis == -1) return Sum(op, ins_, factors);
+  std::vector<RankValue> ins(ins_.begin(), ins_.end());
+  RankValue& y = ins[recipe.y];
+  y.expr = expressions_.Named(absl::StrCat("broadcast ", axis),
+                              absl::StrCat("broadcast[", axis, "]"), {y.expr});
+  return Sum(op, ins, factors);
+}
+
+void RankFunctions::SetAll(const RankValue& value) { std::fill(outs_.begin(), outs_.end(), value); }
+
+RankValue RankFunctions::Cast(const Op& op) {
+  RankValue out = ins_[0];
+  if (!expressions_.AreMade()) return out;
+  // Nothing checks attribute in_dtype.
+  const VarId in = memory_.Resolve(op.input_args()[0]);
+  const auto tensor = in.valid() ? program_.var(in).Tensor() : absl::nullopt;
+  // A gradient that ranks compute from equal data does not count as one, but is no state.
+  const bool may_be_gradient = ins_[0].is_gradient || options_.IsOneRank() ||
+                               (ins_[0].placement == Placement::kReplicated && IsBackward(op) &&
+                                in.valid() && !program_.var(in).persistable());
+  out.expr =
+      expressions_.Cast(out.expr, tensor.has_value() ? static_cast<int>(tensor->data_type()) : -1,
+                        static_cast<int>(op.IntAttr("out_dtype").value_or(-1)),
+                        options_.casts_are_exact && may_be_gradient);
+  out.terms = 0;
+  return out;
+}
+
+// A function that is meant for what each rank has. Of a gradient, it counts as another gradient:
+// one device does not compute it, as the mean of a function is not the function of the mean.
+RankValue RankFunctions::PerRank(const Op& op, const RankRecipe& recipe) {
+  const RankValue in = ins_[0];
+  Apply(op, recipe);
+  if (in.placement != Placement::kLocal || !in.is_gradient) return outs_[0];
+  RankValue out = in;
+  out.terms = 0;
+  out.factor = 1;
+  return expressions_.Opaque(out, absl::StrCat("per rank ", op.id().value()), {in}, op.type());
+}
+
+// Part i of a gathered value is the value of rank i.
+bool RankFunctions::SplitGathered(const Op& op) {
+  if (ins_.empty() || ins_[0].placement != Placement::kGathered) return false;
+  const bool by_rank = op.IntAttr("axis").value_or(0) == 0 && ins_.size() == 1 &&
+                       options_.HasRanks(op.IntAttr("num").value_or(0)) &&
+                       options_.HasRanks(outs_.size());
+  if (!by_rank) return false;
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    outs_[i] = ins_[0];
+    const bool are_equal = ins_[0].rank == RankValue::kEqual;
+    outs_[i].placement = are_equal ? Placement::kReplicated : Placement::kFromSomeRanks;
+    outs_[i].rank = static_cast<int32_t>(i);
+    outs_[i].gathered_by = op.id();
+  }
+  return true;
+}
+
+// Whether each rank chooses among values that all ranks have, such as the constants of two
+// branches: what it chooses is its own, and linear in no gradient. In the backward pass, it chooses
+// where the gradient of the loss goes, with which that pass begins on all ranks alike.
+bool RankFunctions::ChoosesNoGradient(const Op& op, const RankRecipe& recipe) const {
+  if (recipe.algebra != Algebra::kMove || IsBackward(op)) return false;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    if (recipe.is_operand[i] && ins_[i].placement != Placement::kReplicated) return false;
+  }
+  return true;
+}
+
+// Any function of ins_.
+void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
+  RankValue out;
+  bool has_shard = false, only_shards = true;
+  // The op may be linear in all inputs, in those of some slots, or in one factor of a product.
+  int num_varying = 0;
+  const bool has_operand = std::find(recipe.is_operand.begin(), recipe.is_operand.end(), true) !=
+                           recipe.is_operand.end();
+  bool is_linear = (recipe.is_linear || recipe.algebra == Algebra::kBackward ||
+                    recipe.algebra == Algebra::kMove || recipe.algebra == Algebra::kSparsify) &&
+                   has_operand;
+  if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
+    for (const RankValue& in : ins_) num_varying += in.placement == Placement::kReplicated ? 0 : 1;
+    is_linear = num_varying <= 1 && (recipe.algebra == Algebra::kMultiply ||
+                                     ins_[recipe.y].placement == Placement::kReplicated);
+  }
+  // A gradient from which the forward pass goes on, such as that of a penalty: what it computes is
+  // no gradient of a loss.
+  const bool is_inner =
+      recipe.algebra == Algebra::kBackward && (op.role() & ~kRoleLoss) == kRoleForward;
+  bool all_gradient = is_linear && !is_inner && !ChoosesNoGradient(op, recipe),
+       all_summed = all_gradient, has_gradient = false, has_power = false, takes_power = false,
+       first_operand = true;
+  int8_t first_unscaled_sums = 0;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    const RankValue& in = ins_[i];
+    // Residuals begin with zeros (transpiler/verifier/communication/residuals.h).
+    const bool is_zero =
+        in.is_zero || (recipe.algebra == Algebra::kSparsify && recipe.is_residual[i] &&
+                       in.placement == Placement::kReplicated);
+    out.placement = i == 0 ? in.placement : JoinPlacements(out.placement, in.placement);
+    has_shard = has_shard || in.placement == Placement::kShard;
+    only_shards = only_shards &&
+                  (in.placement == Placement::kShard || in.placement == Placement::kReplicated);
+    out.rank = i == 0 || in.rank == out.rank ? in.rank : -1;
+    out.Inherit(in);
+    has_gradient = has_gradient || in.is_gradient;
+    if (in.unscaled_sums != 0 && !is_zero) {
+      if (!has_power) first_unscaled_sums = in.unscaled_sums;
+      has_power = true;
+      // The op is linear in operands only.
+      if (!recipe.is_operand[i]) takes_power = true;
+    }
+    if (!recipe.is_operand[i] || is_zero) continue;
+    if (in.placement != Placement::kReplicated && !in.is_gradient) all_gradient = false;
+    if (in.placement != Placement::kReplicated && !in.is_summed) all_summed = false;
+    if (first_operand) {
+      out.unscaled_sums = in.unscaled_sums;
+    } else if (in.unscaled_sums != out.unscaled_sums && is_linear && num_varying == 0) {
+      out.is_mixed = out.has_unknown_scale = true;
+    }
+    first_operand = false;
+  }
+  if (out.placement == Placement::kGathered) out.placement = Placement::kFromSomeRanks;
+  const bool is_product =
+      recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide;
+  if (is_product) {
+    int unscaled_sums = 0;
+    for (size_t i = 0; i < ins_.size(); ++i) {
+      const bool is_divisor = recipe.algebra == Algebra::kDivide && i == recipe.y;
+      unscaled_sums += is_divisor ? -ins_[i].unscaled_sums : ins_[i].unscaled_sums;
+    }
+    out.unscaled_sums = 0;
+    out.ChangeUnscaledSums(unscaled_sums);
+  }
+  out.is_zero = is_linear && !is_product && has_operand && first_operand;
+  out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
+  out.is_summed = out.is_gradient && all_summed;
+  if (out.placement != Placement::kReplicated && has_gradient && !all_gradient &&
+      !out.first_nonlinear_op.valid()) {
+    out.first_nonlinear_op = op.id();
+  }
+  if (is_linear ? takes_power : has_power) {
+    if (!is_linear) out.unscaled_sums = first_unscaled_sums;
+    out.has_unknown_scale = true;
+    if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
+  }
+  // Dropout takes its seed only if another attribute says so.
+  const bool may_ignore_seed =
+      recipe.schema != nullptr && recipe.schema->FindAttr("fix_seed") != nullptr;
+  const bool has_seed =
+      op.IntAttr("seed").value_or(0) != 0 && op.BoolAttr("fix_seed").value_or(!may_ignore_seed);
+  if (recipe.algebra == Algebra::kRandom && !options_.IsOneRank() && !has_seed) {
+    out.placement = Placement::kLocal;
+    out.is_gradient = out.is_summed = false;
+  }
+  const bool is_unknown_source =
+      recipe.schema == nullptr && ins_.empty() && recipe.algebra == Algebra::kNone;
+  if (is_unknown_source && !options_.IsOneRank()) out.placement = Placement::kLocal;
+  const bool shard_by_shard = has_shard && only_shards && recipe.is_elementwise;
+  if (has_shard) out.placement = shard_by_shard ? Placement::kShard : Placement::kLocal;
+  const bool is_update = recipe.param.count > 0 && recipe.grad.count == recipe.param.count;
+  if (is_update) {
+    Update(op, recipe);
+    out.unscaled_sums = 0;
+    out.reductions = 0;
+    out.is_mixed = false;
+    out.first_nonlinear_op = OpId();
+    out.unscaled_in = OpId();
+    out.is_gradient = out.is_summed = false;
+  }
+  SetAll(out);
+  if (out.is_gradient && recipe.algebra == Algebra::kBackward) FindSummed(op, recipe);
+  if (shard_by_shard) {
+    // The powers of beta, for example, stay whole.
+    for (size_t i = 0; i < outs_.size(); ++i) {
+      const int of = recipe.in_place_of[i];
+      if (of >= 0) outs_[i].placement = ins_[of].placement;
+    }
+  }
+  const bool may_be_zero = recipe.algebra == Algebra::kConstant && recipe.schema != nullptr &&
+                           recipe.schema->FindAttr("value") != nullptr && ins_.empty();
+  if (may_be_zero && op.FloatAttr("value").value_or(0) == 0) {
+    for (RankValue& value : outs_) value.is_zero = IsZeroText(op);
+  }
+  if (expressions_.AreMade()) {
+    // What is selected of a multiple need not be the multiple of what is selected.
+    const bool is_homogeneous = is_linear && !is_product && recipe.algebra != Algebra::kSparsify;
+    ApplyExpressions(op, recipe, is_homogeneous,
+                     shard_by_shard ? Operands::kShards : Operands::kWhole);
+    if (recipe.algebra == Algebra::kSparsify) MakeOpaqueParts(op);
+  }
+}
+
+// The mean of parts that ranks select is not the part of the mean.
+void RankFunctions::MakeOpaqueParts(const Op& op) {
+  const std::vector<RankValue> ins(ins_.begin(), ins_.end());
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    if (outs_[i].placement == Placement::kReplicated) continue;
+    outs_[i] = expressions_.Opaque(outs_[i], absl::StrCat("part ", i, " by ", op.id().value()), ins,
+                                   op.type());
+  }
+}
+
+// Gradients of parameters, and of other values that do not depend on samples, are sums over
+// samples.
+void RankFunctions::FindSummed(const Op& op, const RankRecipe& recipe) {
+  const absl::Span<const Symbol> out = op.output_args();
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    const int input = recipe.forward_input[i];
+    // If the op does not read the value, the name of the gradient tells which one it is.
+    const VarId forward = input >= 0 ? memory_.Resolve(op.input_args()[input]) : ForwardOf(out[i]);
+    if (forward.valid()) {
+      // A parameter, which the step did not compute from samples.
+      outs_[i].is_summed = (program_.var(forward).persistable() && !memory_.IsHeld(forward)) ||
+                           memory_.values()[forward.value()].placement == Placement::kReplicated;
+      continue;
+    }
+    outs_[i].is_summed = std::all_of(ins_.begin(), ins_.end(), [](const RankValue& in) {
+      return in.placement == Placement::kReplicated || in.is_summed;
+    });
+  }
+}
+
+VarId RankFunctions::ForwardOf(Symbol gradient) {
+  const Symbol forward = gradient_names_.DifferentiatedName(gradient);
+  return forward.valid() ? memory_.Resolve(forward) : VarId();
+}
+
+void RankFunctions::Update(const Op& op, const RankRecipe& recipe) {
+  if (options_.observer == nullptr) return;
+  for (uint32_t i = 0; i < recipe.param.count; ++i) {
+    options_.observer->OnUpdate(op, ins_[recipe.param.first + i], ins_[recipe.grad.first + i]);
+  }
+}
+
+void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_homogeneous,
+                                     Operands operands) {
+  OperationId operation = operations_->Of(op);
+  if (recipe.algebra == Algebra::kRandom) {
+    // Draws differ, but equal draws of two programs are equal.
+    operation = operations_->Draw(op, runs_[operation]++);
+  }
+  operands_.clear();
+  // f(a x, b y) = a f(x, b/a y). Which operand is the first depends on the operation alone, and not
+  // on factors, so that multiples have one form: f(2a x, 2b y) = 2a f(x, b/a y). One that is zero
+  // is so in any multiple.
+  absl::optional<double> factor;
+  const auto add_operand = [&](size_t i) {
+    const RankValue& in = ins_[i];
+    const bool is_operand = recipe.is_operand[i];
+    if (in.is_zero && is_operand) {
+      operands_.push_back(table().Zero());
+      return;
+    }
+    const bool is_pulled = is_homogeneous && is_operand;
+    if (is_pulled && !factor.has_value()) {
+      // A factor that is 0, or no number, stays where it is.
+      factor = std::isfinite(in.factor) && in.factor != 0 ? in.factor : 1;
+    }
+    // An elementwise op on shards computes the shard of its result.
+    const ExprId expr = operands == Operands::kShards ? in.expr : expressions_.Placed(in);
+    const bool is_alike = is_pulled && SameFactor(in.factor, *factor);
+    const double own = is_alike ? 1 : is_pulled ? in.factor / *factor : in.factor;
+    operands_.push_back(table().Scaled(expr, own));
+  };
+  for (uint32_t i : operations_->OperandOrder(op)) add_operand(i);
+  for (size_t i = op.input_args().size(); i < ins_.size(); ++i) add_operand(i);
+  if (IgnoresZeros(op.type())) {
+    for (ExprId& operand : operands_) operand = expressions_.UpToZeros(operand);
+  }
+  const ExprId first = table().Call(operation, operands_, operations_->NumOutputs(op));
+  if (TakesRows(op.type()) && operands_.size() == 1) expressions_.NoteRows(first, operands_[0]);
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    RankValue& out = outs_[i];
+    out.expr = out.is_zero ? table().Zero()
+                           : ExpressionTable::Output(first, operations_->OutputIndex(op, i));
+    out.factor = out.is_zero ? 0 : factor.value_or(1);
+  }
+  if (operands == Operands::kWhole) PutBack(op, recipe, first);
+  CastMaster(op, recipe);
+}
+
+// What the op has put back is what it was. Factors stay.
+void RankFunctions::PutBack(const Op& op, const RankRecipe& recipe, ExprId first) {
+  // A value of some ranks is marked as such.
+  const auto is_marked = [](const RankValue& in) { return in.IsOfSomeRanks(); };
+  if (std::any_of(ins_.begin(), ins_.end(), is_marked)) return;
+  const bool is_one = recipe.algebra == Algebra::kReshape || recipe.algebra == Algebra::kSplitEqual;
+  if (is_one && operands_.size() == 1) {
+    const std::vector<ExprId> exprs = undone_moves_.Undo(op, recipe.algebra, operands_[0]);
+    for (size_t i = 0; i < exprs.size(); ++i) {
+      if (!exprs[i].valid() || outs_[i].is_zero) continue;
+      // A part with another factor than the first one.
+      const ExpressionTable::Term part = table().Unscaled(exprs[i]);
+      outs_[i].expr = part.expr;
+      outs_[i].factor *= part.factor;
+      if (exprs[i] == table().Zero()) {
+        outs_[i].is_zero = true;
+        outs_[i].factor = 0;
+      }
+    }
+    if (!exprs.empty()) return;
+  }
+  if (recipe.algebra == Algebra::kReshape || recipe.algebra == Algebra::kConcat) {
+    undone_moves_.Record(op, recipe.algebra, operands_, first);
+  }
+}
+
+// A parameter with a master weight is the master weight in lower precision.
+void RankFunctions::CastMaster(const Op& op, const RankRecipe& recipe) {
+  const uint32_t num_inputs = op.signature().num_input_args;
+  for (uint32_t i = 0; i < std::min(recipe.master_out.count, recipe.param_out.count); ++i) {
+    const VarId param = memory_.Resolve(op.args(recipe.param_out)[i]);
+    const VarId master = memory_.Resolve(op.args(recipe.master_out)[i]);
+    if (!param.valid() || !master.valid()) continue;
+    const auto tensor = program_.var(param).Tensor();
+    if (!tensor.has_value()) continue;
+    RankValue& out = outs_[recipe.param_out.first - num_inputs + i];
+    out = outs_[recipe.master_out.first - num_inputs + i];
+    out.expr = expressions_.Cast(out.expr, tensor->data_type());
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,111 @@
+// The values of ops' outputs on ranks from those of their inputs.
+#ifndef WEFT_OPS_ANALYSIS_VALUES_RANK_FUNCTIONS_H_
+#define WEFT_OPS_ANALYSIS_VALUES_RANK_FUNCTIONS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/analysis/training/gradient_names.h"
+#include "ops/analysis/training/loss_gradients.h"
+#include "ops/analysis/values/expressions.h"
+#include "ops/analysis/values/op_operations.h"
+#include "ops/analysis/values/rank_expressions.h"
+#include "ops/analysis/values/rank_memory.h"
+#include "ops/analysis/values/rank_recipe.h"
+#include "ops/analysis/values/rank_values.h"
+#include "ops/analysis/values/undone_moves.h"
+#include "ops/schema/communication_ops.h"
+#include "proto/program.h"
+
+namespace weft {
+
+class RankFunctions {
+ public:
+  // `memory` tells which variable a gradient belongs to. `operations` may be null if no expressions
+  // are made.
+  RankFunctions(const Program& program, const RankValuesOptions& options, const RankMemory& memory,
+                RankExpressions* expressions, OpOperations* operations)
+      : program_(program),
+        options_(options),
+        memory_(memory),
+        gradient_names_(program, GradSuffix::kFirst),
+        loss_gradients_(program),
+        expressions_(*expressions),
+        operations_(operations),
+        undone_moves_(program, memory) {}
+
+  void StartWalk() { runs_.clear(); }
+
+  // One value for each output, in order, of an op that every rank computes for itself; from one for
+  // each input and, if the op keeps outputs, each output. Valid until the next call. O(arguments).
+  absl::Span<const RankValue> Of(const Op& op, const RankRecipe& recipe,
+                                 absl::Span<const RankValue> ins);
+  RankValue AfterCollective(const Op& op, const CollectiveOp& collective, const RankValue& in);
+  // `yes` if `condition` holds, else `no`.
+  RankValue Select(const RankValue& condition, const RankValue& yes, const RankValue& no);
+
+ private:
+  // From ins_ to outs_.
+  void Transfer(const Op& op, const RankRecipe& recipe);
+  void CountGradientsOfSums(const Op& op);
+  bool HoldsIntegers(const Op& op) const;
+  bool MovesOneElement(const Op& op) const;
+  bool ChoosesNoGradient(const Op& op, const RankRecipe& recipe) const;
+  RankValue AddOrSubtract(const Op& op, const RankRecipe& recipe);
+  RankValue Cast(const Op& op);
+  RankValue PerRank(const Op& op, const RankRecipe& recipe);
+  bool SplitGathered(const Op& op);
+  void Apply(const Op& op, const RankRecipe& recipe);
+  void MakeOpaqueParts(const Op& op);
+  void FindSummed(const Op& op, const RankRecipe& recipe);
+  void Update(const Op& op, const RankRecipe& recipe);
+  // Whether operands are the values that ranks hold, or the shards of these.
+  enum class Operands { kWhole, kShards };
+  // The multiple of all operands is that of the outputs (`is_homogeneous`): the factor of the first
+  // one is that of the outputs, and the others are relative to it.
+  void ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_homogeneous,
+                        Operands operands);
+  void PutBack(const Op& op, const RankRecipe& recipe, ExprId first);
+  void CastMaster(const Op& op, const RankRecipe& recipe);
+  // w for "w@GRAD" or "w@GRAD@RENAME@block0@1"; invalid if there is none.
+  VarId ForwardOf(Symbol gradient);
+  void SetAll(const RankValue& value);
+  ExpressionTable& table() { return *expressions_.table(); }
+
+  // The sum of ins[i] times factors[i]; a multiple. In rank_sums.cc.
+  RankValue Sum(const Op& op, absl::Span<const RankValue> ins, absl::Span<const double> factors);
+  RankValue Multiple(const Op& op, const RankValue& in, double factor);
+  bool ScalesLossGrad(const Op& op, const RankValue& value);
+  bool AreAllRanks(absl::Span<const RankValue> ins) const;
+
+  // In rank_collectives.cc.
+  RankValue SumOverRanks(const Op& op, const RankValue& in);
+  RankValue MeanOverRanks(const Op& op, const RankValue& in);
+  // Whether the sum over ranks does. A replicated value is no gradient to be summed.
+  bool CountsAsMean(const RankValue& in) const {
+    return options_.sums_are_wanted && in.reductions == 0 &&
+           in.placement == RankValue::Placement::kLocal;
+  }
+
+  const Program& program_;
+  const RankValuesOptions& options_;
+  const RankMemory& memory_;
+  GradientNames gradient_names_;
+  LossGradients loss_gradients_;
+  RankExpressions& expressions_;
+  OpOperations* const operations_;
+
+  UndoneMoves undone_moves_;
+
+  absl::Span<const RankValue> ins_;
+  std::vector<RankValue> outs_;
+  std::vector<ExprId> operands_;
+  absl::flat_hash_map<OperationId, int> runs_;  // of random ops
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_VALUES_RANK_FUNCTIONS_H_

@@ -1,0 +1,127 @@
+#include "ops/analysis/values/rank_recipe.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "ops/schema/feed_ops.h"
+#include "ops/schema/second_gradients.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+OpSignature::Slot FindSlot(const Program& program, const std::vector<OpSignature::Slot>& slots,
+                           absl::string_view name) {
+  for (const OpSignature::Slot& slot : slots) {
+    if (program.name(slot.name) == name) return slot;
+  }
+  return OpSignature::Slot();
+}
+
+// Whether the outputs of a backward op are linear in an input slot.
+bool IsGradient(const Op& op, absl::string_view slot) {
+  const SecondGradient* second = FindSecondGradient(op.type());
+  if (second == nullptr) return absl::EndsWith(slot, kGradSuffix);
+  return slot == second->ddx || slot == second->ddy;
+}
+
+// The input slot whose gradients an output slot has; empty: none.
+std::string GradientOf(const Op& op, absl::string_view slot) {
+  if (const SecondGradient* second = FindSecondGradient(op.type())) {
+    if (slot == second->dx) return second->x;
+    if (slot == second->dy) return second->y;
+    return slot == second->ddout ? second->dout : "";
+  }
+  return absl::ConsumeSuffix(&slot, kGradSuffix) ? std::string(slot) : "";
+}
+
+}  // namespace
+
+RankRecipe MakeRankRecipe(const Op& op) {
+  const Program& program = op.program();
+  const OpSignature& signature = op.signature();
+  RankRecipe recipe;
+  recipe.is_made = true;
+  const OpSchema* schema = FindOpSchema(op.type());
+  recipe.schema = schema;
+  recipe.algebra = AlgebraOf(op, schema);
+  const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
+  recipe.is_elementwise = has(Trait::kElementwise);
+  recipe.is_linear = has(Trait::kLinear);
+  if (recipe.algebra == Algebra::kAdd || recipe.algebra == Algebra::kSubtract ||
+      recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
+    const OpSignature::Slot x = FindSlot(program, signature.inputs, "X");
+    const OpSignature::Slot y = FindSlot(program, signature.inputs, "Y");
+    recipe.x = x.first;
+    recipe.y = y.first;
+    if (x.count != 1 || y.count != 1 || signature.num_input_args != 2) {
+      recipe.algebra = Algebra::kNone;
+      recipe.is_linear = false;
+    }
+  }
+  if (HandsOutData(op.type())) {
+    recipe.kind = RankRecipe::Kind::kFeed;
+  } else if (IsFetch(op.type()) || has(Trait::kStreamSync) || has(Trait::kRingSetup)) {
+    recipe.kind = RankRecipe::Kind::kIgnored;
+  } else if (has(Trait::kCollective)) {
+    recipe.kind = RankRecipe::Kind::kCollective;
+  } else if (has(Trait::kAlias)) {
+    recipe.kind = RankRecipe::Kind::kFuse;
+  } else if (has(Trait::kBranch)) {
+    recipe.kind = RankRecipe::Kind::kBranch;
+  } else if (has(Trait::kBlockGrad)) {
+    recipe.kind = RankRecipe::Kind::kBlockGrad;
+  } else if (std::any_of(signature.attrs.begin(), signature.attrs.end(),
+                         [](const OpSignature::Attr& attr) {
+                           return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
+                         })) {
+    recipe.kind = RankRecipe::Kind::kOpaqueBlock;
+  }
+  recipe.param_out = FindSlot(program, signature.outputs, "ParamOut");
+  if (recipe.param_out.count > 0) {
+    recipe.param = FindSlot(program, signature.inputs, "Param");
+    recipe.grad = FindSlot(program, signature.inputs, "Grad");
+    recipe.master_out = FindSlot(program, signature.outputs, "MasterParamOut");
+  }
+  recipe.is_operand.resize(signature.num_input_args, true);
+  if (recipe.algebra == Algebra::kBackward || recipe.algebra == Algebra::kMove) {
+    for (const OpSignature::Slot& slot : signature.inputs) {
+      const bool is_operand = recipe.algebra == Algebra::kMove
+                                  ? program.name(slot.name) == "X"
+                                  : IsGradient(op, program.name(slot.name));
+      for (uint32_t i = 0; i < slot.count; ++i) recipe.is_operand[slot.first + i] = is_operand;
+    }
+  }
+  if (recipe.algebra == Algebra::kSparsify) {
+    recipe.is_residual.resize(signature.num_input_args, false);
+    const OpSignature::Slot residual = FindSlot(program, signature.inputs, "Residual");
+    for (uint32_t i = 0; i < residual.count; ++i) recipe.is_residual[residual.first + i] = true;
+  }
+  recipe.keeps_outputs = has(Trait::kKeepsOutputs);
+  if (recipe.keeps_outputs) recipe.is_operand.resize(signature.num_args, true);
+  const uint32_t num_outputs = signature.num_args - signature.num_input_args;
+  recipe.forward_input.resize(num_outputs, -1);
+  recipe.is_left.resize(num_outputs, false);
+  recipe.in_place_of.resize(num_outputs, -1);
+  for (const OpSignature::Slot& slot : signature.outputs) {
+    const uint32_t first = slot.first - signature.num_input_args;
+    const auto link = [&](absl::string_view input_slot, std::vector<int>* inputs) {
+      if (input_slot.empty()) return;
+      const OpSignature::Slot in = FindSlot(program, signature.inputs, input_slot);
+      for (uint32_t i = 0; i < std::min(slot.count, in.count); ++i) {
+        (*inputs)[first + i] = static_cast<int>(in.first + i);
+      }
+    };
+    link(GradientOf(op, program.name(slot.name)), &recipe.forward_input);
+    const SlotSchema* out =
+        schema == nullptr ? nullptr : schema->FindOutput(program.name(slot.name));
+    if (out == nullptr) continue;
+    for (uint32_t i = 0; i < slot.count; ++i) recipe.is_left[first + i] = out->unwritten;
+    link(out->in_place_of, &recipe.in_place_of);
+  }
+  return recipe;
+}
+
+}  // namespace weft

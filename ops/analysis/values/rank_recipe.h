@@ -1,0 +1,53 @@
+// What abstract interpretation (ops/analysis/values/rank_values.h) needs of a signature.
+#ifndef WEFT_OPS_ANALYSIS_VALUES_RANK_RECIPE_H_
+#define WEFT_OPS_ANALYSIS_VALUES_RANK_RECIPE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/schema/algebra.h"
+#include "ops/schema/op_schema.h"
+#include "proto/program.h"
+
+namespace weft {
+
+struct RankRecipe {
+  enum class Kind : uint8_t {
+    kIgnored,
+    kFeed,
+    kCollective,
+    kFuse,
+    kBranch,
+    kOpaqueBlock,
+    kBlockGrad,
+    kFunction
+  };
+  bool is_made = false;
+  Kind kind = Kind::kFunction;
+  Algebra algebra = Algebra::kNone;
+  bool is_elementwise = false;
+  bool is_linear = false;  // in all inputs together
+  const OpSchema* schema = nullptr;
+  // By input: for kBackward, whether its slot ends in @GRAD; for kMove, whether it is in slot X.
+  // With keeps_outputs, true for each output follows.
+  std::vector<bool> is_operand;
+  bool keeps_outputs = false;
+  // Slots Param, Grad, ParamOut, MasterParamOut of an optimizer; count 0: none.
+  OpSignature::Slot param, grad, param_out, master_out;
+  // By input, of kSparsify: whether it is in slot Residual.
+  std::vector<bool> is_residual;
+  // By output: whether the op names it without writing it.
+  std::vector<bool> is_left;
+  // By output: the input whose place it takes; -1: none.
+  std::vector<int> in_place_of;
+  // The arguments of slots X and Y of sums and products.
+  uint32_t x = 0, y = 1;
+  // For kBackward, by output of a slot S@GRAD: the input of slot S; -1: none.
+  std::vector<int> forward_input;
+};
+
+RankRecipe MakeRankRecipe(const Op& op);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_VALUES_RANK_RECIPE_H_

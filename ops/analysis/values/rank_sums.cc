@@ -1,0 +1,144 @@
+// The values of sums, differences, multiples and branches on ranks.
+#include <algorithm>
+#include <vector>
+
+#include "ops/analysis/values/rank_functions.h"
+#include "ops/schema/op_attrs.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+using Placement = RankValue::Placement;
+
+bool IsForward(const Op& op) {
+  return (op.role() & (kRoleBackward | kRoleOptimize | kRoleDist | kRoleNotSpecified)) == 0;
+}
+
+}  // namespace
+
+// Whether `ins` are the values of all ranks, each once.
+bool RankFunctions::AreAllRanks(absl::Span<const RankValue> ins) const {
+  if (!options_.HasRanks(ins.size())) return false;
+  std::vector<bool> seen(ins.size(), false);
+  for (const RankValue& in : ins) {
+    const bool is_part = in.gathered_by.valid() && (in.placement == Placement::kFromSomeRanks ||
+                                                    in.placement == Placement::kReplicated);
+    if (!is_part || in.placement != ins[0].placement || in.rank < 0 ||
+        in.rank >= static_cast<int>(seen.size()) || seen[in.rank] || in.expr != ins[0].expr ||
+        !SameFactor(in.factor, ins[0].factor) || in.unscaled_sums != ins[0].unscaled_sums ||
+        in.gathered_by != ins[0].gathered_by) {
+      return false;
+    }
+    seen[in.rank] = true;
+  }
+  return true;
+}
+
+RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
+                             absl::Span<const double> factors) {
+  const bool all_one = std::all_of(factors.begin(), factors.end(), [](double f) { return f == 1; });
+  if (ins.size() > 1 && all_one && AreAllRanks(ins)) {
+    RankValue own = ins[0];
+    if (own.placement == Placement::kFromSomeRanks) own.placement = Placement::kLocal;
+    // Gathering them has counted as a reduction.
+    if (own.reductions > 0) --own.reductions;
+    RankValue sum = SumOverRanks(op, own);
+    sum.reductions = ins[0].reductions;
+    sum.rank = -1;
+    sum.gathered_by = OpId();
+    return sum;
+  }
+  RankValue out;
+  bool is_first = true, all_gradient = true, all_summed = true;
+  const RankValue* local = nullptr;
+  for (const RankValue& in : ins) {
+    if (in.is_zero) continue;
+    const bool is_own = !in.IsEqualOnRanks();
+    if (is_first) {
+      out.placement = in.placement;
+      out.rank = in.rank;
+      out.gathered_by = in.gathered_by;
+      out.unscaled_sums = in.unscaled_sums;
+    } else {
+      out.placement = JoinPlacements(out.placement, in.placement);
+      if (out.rank != in.rank || in.placement == Placement::kFromSomeRanks) out.rank = -1;
+      if (out.unscaled_sums != in.unscaled_sums) out.is_mixed = out.has_unknown_scale = true;
+    }
+    if (is_own && local == nullptr) local = &in;
+    is_first = false;
+    if (in.placement != Placement::kReplicated) {
+      all_gradient = all_gradient && in.is_gradient;
+      all_summed = all_summed && in.is_summed;
+    }
+    out.averaged_across_ranks = out.averaged_across_ranks || in.averaged_across_ranks;
+    out.Inherit(in);
+  }
+  if (is_first) return expressions_.ZeroValue();
+  out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
+  out.is_summed = out.is_gradient && all_summed;
+  out.averaged_across_ranks = out.averaged_across_ranks && out.placement == Placement::kReplicated;
+  if (local != nullptr) out.unscaled_sums = local->unscaled_sums;
+  if (expressions_.AreMade()) {
+    expressions_.SetSum(ins, factors, /*keeps_terms=*/!IsForward(op), &out);
+  }
+  return out;
+}
+
+RankValue RankFunctions::Multiple(const Op& op, const RankValue& in, double factor) {
+  RankValue out = Sum(op, {in}, {factor});
+  // A division by the number of ranks, if the op says so, after a sum over ranks, or of the
+  // gradient of a loss before the backward pass.
+  const bool is_original =
+      options_.original_ops != nullptr && (*options_.original_ops)[op.id().value()];
+  const bool divides = !is_original && options_.nranks.has_value() && !options_.IsOneRank() &&
+                       SameFactor(factor * options_.RankFactor(), 1);
+  const bool counts =
+      divides && (op.HasAttr(kNumRanksAttr) || out.unscaled_sums > 0 || ScalesLossGrad(op, out));
+  if (counts) out.ChangeUnscaledSums(-1);
+  if (options_.observer != nullptr) options_.observer->OnScale(op, counts);
+  return out;
+}
+
+// `value`: what the op computes.
+bool RankFunctions::ScalesLossGrad(const Op& op, const RankValue& value) {
+  if (!IsBackward(op) || value.placement != Placement::kReplicated || value.reductions > 0) {
+    return false;
+  }
+  return op.input_args()[0] == op.output_args()[0] || loss_gradients_.IsScaledBy(op);
+}
+
+RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes,
+                                const RankValue& no) {
+  RankValue out = yes;
+  out.placement = JoinPlacements(condition.placement, JoinPlacements(yes.placement, no.placement));
+  out.rank = -1;
+  out.terms = 0;
+  const auto is_gradient = [](const RankValue& value) {
+    return value.is_zero || value.is_gradient || value.placement == Placement::kReplicated;
+  };
+  out.is_gradient = out.placement != Placement::kReplicated && condition.IsEqualOnRanks() &&
+                    is_gradient(yes) && is_gradient(no);
+  const auto is_summed = [](const RankValue& value) {
+    return value.is_zero || value.is_summed || value.placement == Placement::kReplicated;
+  };
+  out.is_summed = out.is_gradient && is_summed(yes) && is_summed(no);
+  out.averaged_across_ranks =
+      (yes.averaged_across_ranks || no.averaged_across_ranks) && !out.IsOfSomeRanks();
+  out.is_zero = yes.is_zero && no.is_zero;
+  out.Inherit(no);
+  out.has_unknown_scale = out.has_unknown_scale || condition.has_unknown_scale;
+  if (yes.is_zero) {
+    out.unscaled_sums = no.unscaled_sums;
+  } else if (!no.is_zero && yes.unscaled_sums != no.unscaled_sums) {
+    out.is_mixed = out.has_unknown_scale = true;
+  }
+  if (!expressions_.AreMade()) return out;
+  const bool same = yes.expr == no.expr && SameFactor(yes.factor, no.factor) &&
+                    yes.placement == no.placement && yes.rank == no.rank;
+  if (same) return yes;
+  expressions_.SetSelect(condition, yes, no, &out);
+  return out;
+}
+
+}  // namespace weft

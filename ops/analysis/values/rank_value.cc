@@ -1,0 +1,59 @@
+#include <algorithm>
+
+#include "ops/analysis/values/rank_values.h"
+
+namespace weft {
+
+using Placement = RankValue::Placement;
+
+const RankValue& StepStartValues::Placed(RankValue::Placement placement) {
+  static const std::vector<RankValue>& values = *[] {
+    constexpr int kNumPlacements = static_cast<int>(RankValue::Placement::kFromSomeRanks) + 1;
+    auto* const all = new std::vector<RankValue>(kNumPlacements);
+    for (int i = 0; i < kNumPlacements; ++i) {
+      (*all)[i].placement = static_cast<RankValue::Placement>(i);
+    }
+    return all;
+  }();
+  return values[static_cast<size_t>(placement)];
+}
+
+std::string ToString(Placement placement) {
+  switch (placement) {
+    case Placement::kReplicated:
+      return "equal on all ranks";
+    case Placement::kLocal:
+      return "rank-local";
+    case Placement::kShard:
+      return "sharded";
+    case Placement::kGathered:
+      return "the values of all ranks, one after the other";
+    case Placement::kFromSomeRanks:
+      return "the value of some of the ranks only";
+  }
+  return "unknown";
+}
+
+Placement JoinPlacements(Placement a, Placement b) {
+  if (a == b) return a;
+  for (Placement placement : {Placement::kLocal, Placement::kShard}) {
+    if (a == placement || b == placement) return Placement::kLocal;
+  }
+  return Placement::kFromSomeRanks;
+}
+
+void RankValue::Inherit(const RankValue& in) {
+  if (!first_nonlinear_op.valid()) first_nonlinear_op = in.first_nonlinear_op;
+  if (!unscaled_in.valid()) unscaled_in = in.unscaled_in;
+  is_mixed = is_mixed || in.is_mixed;
+  has_unknown_scale = has_unknown_scale || in.has_unknown_scale;
+  reductions = std::max(reductions, in.reductions);
+}
+
+void RankValue::ChangeUnscaledSums(int by) {
+  const int changed = unscaled_sums + by;
+  unscaled_sums = static_cast<int8_t>(std::clamp(changed, -100, 100));
+  if (unscaled_sums != changed) has_unknown_scale = true;
+}
+
+}  // namespace weft

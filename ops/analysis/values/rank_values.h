@@ -1,0 +1,235 @@
+// The values of a program's variables when many ranks run it, compared with what one device would
+// compute.
+//
+// Abstract interpretation walks the program in order. It tracks the placement of every value, and
+// what the value would be on one device that gets the batches of all ranks. Data parallel training
+// rests on one fact: a gradient is linear in the gradient of the loss, which is a mean over
+// samples, so that the mean of the ranks' gradients is the gradient of all samples. Functions
+// linear in a gradient preserve that property; others (clipping, a norm, an optimizer) must follow
+// the mean.
+//
+// A loss that is a sum over samples counts as the n-th part of such a mean, so that its gradient
+// begins with a division by the number of ranks that no op makes (sum_gradients). A sum over the
+// ranks completes it, an average divides once too often, and it may be added to the gradient of a
+// mean only if that has been divided, too.
+#ifndef WEFT_OPS_ANALYSIS_VALUES_RANK_VALUES_H_
+#define WEFT_OPS_ANALYSIS_VALUES_RANK_VALUES_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/values/expressions.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// The value of a variable.
+struct RankValue {
+  enum class Placement : uint8_t {
+    kReplicated,     // equal on all ranks
+    kLocal,          // no known relation between ranks
+    kShard,          // rank r has part r of n equal parts
+    kGathered,       // on all ranks: the values of all ranks, in rank order
+    kFromSomeRanks,  // on all ranks: the value of one rank, or a function of values of a few
+  };
+  Placement placement = Placement::kReplicated;
+  // Not replicated, and linear in the gradient of the loss.
+  bool is_gradient = false;
+  // A gradient that is summed over the samples, as those of parameters are: its mean over the ranks
+  // is what one device computes. Gradients of activations have a row for each sample.
+  bool is_summed = false;
+  // A mean over ranks of rank-local values, a sum with such a mean, or a selection of one:
+  // parameters under LocalSGD.
+  bool averaged_across_ranks = false;
+  // Zero everywhere.
+  bool is_zero = false;
+  // Adds values that are divided by the number of ranks, or reduced, to others that are not.
+  bool is_mixed = false;
+  // Depends on a value that is_mixed, on the op `unscaled_in`, or on an unknown value: no longer in
+  // proportion to its unscaled sums. Updates do not reset it.
+  bool has_unknown_scale = false;
+  // The number of collectives since the value was rank-local.
+  uint8_t reductions = 0;
+  // Sums over ranks minus divisions by their number.
+  int8_t unscaled_sums = 0;
+  // Of kFromSomeRanks; -1: several. Of kGathered: kEqual if all ranks have given the same.
+  int32_t rank = -1;
+  static constexpr int32_t kEqual = -2;
+  // Of kFromSomeRanks, and of what is equal on all ranks and has been gathered nevertheless: the op
+  // that split the gathered values. The value is that of `rank`.
+  OpId gathered_by;
+  // The op that made a nonlinear function of a gradient; invalid: none.
+  OpId first_nonlinear_op;
+  // The nonlinear op that read the value while its sums were unscaled.
+  OpId unscaled_in;
+  // The value is `factor` times `expr`, which is what one device computes. Only if expressions are
+  // made.
+  double factor = 1;
+  // For a sum of replicated and rank-local values: the factor of the latter, which is that of the
+  // whole once a step carries it to the next. 0: `factor`.
+  double local_factor = 0;
+  ExprId expr;
+  uint32_t terms = 0;  // of RankExpressions
+
+  // Counts one more sum over ranks, or a division by their number (-1).
+  void ChangeUnscaledSums(int by);
+  // Takes over the defects and reductions of `in`, an operand of this value.
+  void Inherit(const RankValue& in);
+
+  // Says nothing about one device, which may have another value: see IsOfSomeRanks.
+  bool IsEqualOnRanks() const {
+    return placement != Placement::kLocal && placement != Placement::kShard;
+  }
+  // Equal on all ranks, but no value of one device: that of some ranks, or those of all of them.
+  bool IsOfSomeRanks() const {
+    return placement == Placement::kFromSomeRanks || placement == Placement::kGathered;
+  }
+};
+
+// The expression of the value that all ranks hold, or that each of them holds: `value.expr`, marked
+// by its placement if that is not what one device has.
+ExprId PlacedExpr(const RankValue& value, ExpressionTable* table);
+
+// "rank-local", "equal on all ranks", ...
+std::string ToString(RankValue::Placement placement);
+// The placement of a value each part of which has one of two placements.
+RankValue::Placement JoinPlacements(RankValue::Placement a, RankValue::Placement b);
+
+// Observes the walk over a program.
+class RankObserver {
+ public:
+  virtual ~RankObserver() = default;
+  // Discards all events so far: the walk starts again with values that the last step left.
+  virtual void Restart() {}
+  // An op with slots Param and Grad.
+  virtual void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {}
+  // Called for each variable, and each member of a fused buffer.
+  virtual void OnCollective(const Op& op, Symbol variable, const RankValue& in) {}
+  // An op that multiplies by a constant; whether that divides by the number of ranks.
+  virtual void OnScale(const Op& op, bool divides) {}
+  // A branch.
+  virtual void OnBranch(const Op& op, Symbol condition, const RankValue& value) {}
+  // An op whose block the walk does not follow (a loop).
+  virtual void OnOpaqueBlock(const Op& op) {}
+};
+
+struct RankValuesOptions {
+  // The number of ranks; none: unknown, results hold for any number.
+  absl::optional<int> nranks;
+  // The ranks of the run whose values these are, ascending; empty: all. If given, `nranks` is their
+  // number, and only collectives on rings of these ranks (kGroupRanksAttr) count as such. What
+  // collectives on other rings leave is unknown, and differs between ranks.
+  std::vector<int> group;
+  // The program is for one device: nothing is rank-local, collectives are ordinary functions.
+  bool is_one_device = false;
+  // A startup program: it starts without values.
+  bool is_startup = false;
+  // Values after the startup program, by name; null: persistable variables are equal on all ranks.
+  const absl::flat_hash_map<std::string, RankValue>* start = nullptr;
+  // The rank whose program it is; none: that of all ranks.
+  absl::optional<int> rank;
+  std::set<std::string> distributed_params;
+  // Of data variables (FeedLayoutsOf). Those that are whole are equal on all ranks; any other is
+  // the rank's own. Null: all are.
+  const FeedLayouts* feeds = nullptr;
+  // The user wants sums over ranks: the first one of a value counts as a mean.
+  bool sums_are_wanted = false;
+  // SumLosses::gradients. Null: none.
+  const std::set<std::string>* sum_gradients = nullptr;
+  // A gradient that is cast from fp32 to half precision, and back after its reduction, counts as
+  // what it was.
+  bool casts_are_exact = false;
+  // Where expressions go; null: none are made, which is much faster.
+  ExpressionTable* table = nullptr;
+  // The position in the root block of the first op with expressions: the value of a variable before
+  // it is Initial(name), with the factor of its unscaled sums, or, if that is unknown, a separate
+  // expression. With is_one_device the walk skips earlier ops.
+  size_t first_expression = 0;
+  // By OpId: ops of the program before the rewrite, which never divide by the number of ranks. May
+  // be null.
+  const std::vector<bool>* original_ops = nullptr;
+  // BatchLift::power by op: the walk takes these ops for copies times that power of the number of
+  // ranks, unless the value is a gradient. Null: none.
+  const absl::flat_hash_map<OpId, int>* lifts = nullptr;
+  // Compares the programs of several ranks: what a collective gives to all ranks is an expression
+  // of its own, whatever they gave.
+  bool names_exchanges = false;
+  RankObserver* observer = nullptr;  // may be null
+
+  // Nothing can differ between ranks.
+  bool IsOneRank() const { return is_one_device || nranks == 1; }
+  bool IsWhole(absl::string_view data) const {
+    if (feeds == nullptr) return false;
+    const auto found = feeds->find(std::string(data));
+    return found != feeds->end() && !found->second.axis.has_value();
+  }
+  bool IsLift(OpId op) const { return lifts != nullptr && lifts->contains(op); }
+  bool HasRanks(double n) const { return nranks.has_value() && *nranks == n; }
+  // The number of ranks to calculate with. If it is unknown, what holds for this one holds for any:
+  // no product of its powers with factors of a program is 1 by chance.
+  double RankFactor() const { return nranks.has_value() ? *nranks : 7.38905609893065; }
+};
+
+// The values of variables at the start of a step. Most are said by their placement.
+struct StepStartValues {
+  const RankValue& Of(VarId var) const {
+    const auto found = others.empty() ? others.end() : others.find(var);
+    if (found != others.end()) return found->second;
+    return Placed(placements.empty() ? RankValue::Placement::kReplicated : placements[var.value()]);
+  }
+
+  std::vector<RankValue::Placement> placements;  // by VarId; empty: all are replicated
+  absl::flat_hash_map<VarId, RankValue> others;  // of which more is known
+
+ private:
+  // A value of which nothing else is known.
+  static const RankValue& Placed(RankValue::Placement placement);
+};
+
+// What a fetch op of the root block hands out.
+struct RankFetch {
+  OpId op;
+  VarId variable;
+  RankValue value;
+  bool has_expr = false;  // not before RankValuesOptions::first_expression
+};
+
+// The values of variables before and after a step, at the fixpoint over steps: mostly after one
+// walk over the program, or two. States that many walks change count as rank-local.
+class RankValues {
+ public:
+  // O(arguments) for each walk.
+  static RankValues Of(const Program& program, const RankValuesOptions& options);
+
+  // Of a program without ops.
+  RankValues() = default;
+
+  // By VarId.
+  const RankValue& AtStart(VarId var) const { return start_.Of(var); }
+  const RankValue& AtEnd(VarId var) const { return end_.empty() ? Unwritten() : end_[var.value()]; }
+  bool IsWritten(VarId var) const { return !is_written_.empty() && is_written_[var.value()]; }
+  // In op order.
+  const std::vector<RankFetch>& fetches() const { return fetches_; }
+
+ private:
+  friend class RankInterpreter;
+  static const RankValue& Unwritten() {
+    static const RankValue* const unwritten = new RankValue();
+    return *unwritten;
+  }
+
+  StepStartValues start_;
+  std::vector<RankValue> end_;  // by VarId
+  std::vector<bool> is_written_;
+  std::vector<RankFetch> fetches_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_VALUES_RANK_VALUES_H_

@@ -1,0 +1,347 @@
+#include "ops/analysis/values/scalar_slice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/values/rank_recipe.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
+
+namespace weft {
+namespace {
+
+bool IsInteger(DType dtype) { return dtype == DType::kInt32 || dtype == DType::kInt64; }
+
+// Types whose numbers up to Largest a double represents.
+bool IsFollowed(DType dtype) {
+  return IsInteger(dtype) || dtype == DType::kBool || dtype == DType::kFloat32 ||
+         dtype == DType::kFloat64;
+}
+
+double Largest(DType dtype) {
+  if (dtype == DType::kInt32) return 2147483647.0;
+  if (dtype == DType::kInt64) return 9007199254740992.0;
+  return std::numeric_limits<double>::max();
+}
+
+// Rounded to a value of that type. Kernels truncate fractions.
+double Rounded(double number, DType dtype) {
+  if (dtype == DType::kBool) return number != 0 ? 1 : 0;
+  if (dtype == DType::kFloat32) return static_cast<float>(number);
+  return IsInteger(dtype) ? std::trunc(number) : number;
+}
+
+// A function of X and, if it has two operands, Y. Null: of attributes, too.
+struct Arithmetic {
+  int num_operands;
+  double (*compute)(double x, double y);
+};
+
+// nullptr for ops that are not arithmetic on numbers.
+const Arithmetic* FindArithmetic(Algebra algebra) {
+  static const auto* const table = new absl::flat_hash_map<Algebra, Arithmetic>{
+      {Algebra::kCopy, {1, [](double x, double) { return x; }}},
+      {Algebra::kCast, {1, [](double x, double) { return x; }}},
+      {Algebra::kScale, {1, nullptr}},
+      {Algebra::kIncrement, {1, nullptr}},
+      {Algebra::kNot, {1, [](double x, double) -> double { return x == 0; }}},
+      {Algebra::kAdd, {2, [](double x, double y) { return x + y; }}},
+      {Algebra::kSubtract, {2, [](double x, double y) { return x - y; }}},
+      {Algebra::kMultiply, {2, [](double x, double y) { return x * y; }}},
+      {Algebra::kDivide, {2, [](double x, double y) { return x / y; }}},
+      {Algebra::kFloorDivide, {2, [](double x, double y) { return std::floor(x / y); }}},
+      {Algebra::kModulo, {2, [](double x, double y) { return x - std::floor(x / y) * y; }}},
+      {Algebra::kMaximum, {2, [](double x, double y) { return std::max(x, y); }}},
+      {Algebra::kMinimum, {2, [](double x, double y) { return std::min(x, y); }}},
+      {Algebra::kEqual, {2, [](double x, double y) -> double { return x == y; }}},
+      {Algebra::kNotEqual, {2, [](double x, double y) -> double { return x != y; }}},
+      {Algebra::kLess, {2, [](double x, double y) -> double { return x < y; }}},
+      {Algebra::kLessEqual, {2, [](double x, double y) -> double { return x <= y; }}},
+      {Algebra::kGreater, {2, [](double x, double y) -> double { return x > y; }}},
+      {Algebra::kGreaterEqual, {2, [](double x, double y) -> double { return x >= y; }}},
+      {Algebra::kAnd, {2, [](double x, double y) -> double { return x != 0 && y != 0; }}},
+      {Algebra::kOr, {2, [](double x, double y) -> double { return x != 0 || y != 0; }}},
+      {Algebra::kXor, {2, [](double x, double y) -> double { return (x != 0) != (y != 0); }}},
+  };
+  const auto found = table->find(algebra);
+  return found == table->end() ? nullptr : &found->second;
+}
+
+bool IsDivision(Algebra algebra) {
+  return algebra == Algebra::kDivide || algebra == Algebra::kFloorDivide ||
+         algebra == Algebra::kModulo;
+}
+
+}  // namespace
+
+class ScalarSlicer {
+ public:
+  using Instruction = ScalarSlice::Instruction;
+
+  // `before`: invalid for the end of the program.
+  ScalarSlicer(const Program& program, OpId before)
+      : program_(program), before_(before), is_hidden_(program.var_id_limit(), false) {
+    OpTraits traits(program);
+    for (int block = 0; block < program.num_blocks(); ++block) {
+      for (OpId id : program.block(block).ops()) {
+        const Op op = program.op(id);
+        if (block > 0 || traits.Has(op, Trait::kAlias)) NoteHiddenWrites(op);
+      }
+    }
+  }
+
+  // The variables that must be known at the start of the step.
+  absl::StatusOr<std::vector<Symbol>> Slice(absl::Span<const Symbol> at_the_end, Symbol at_before) {
+    std::vector<Symbol> carried(at_the_end.begin(), at_the_end.end());
+    is_in_slice_.assign(program_.op_id_limit(), false);
+    size_t known = 0;
+    // The step before computes what a step needs at its start.
+    do {
+      std::vector<bool> needed(program_.var_id_limit(), false);
+      for (Symbol name : carried) WEFT_RETURN_IF_ERROR(Need(name, &needed));
+      known = carried.size();
+      WEFT_RETURN_IF_ERROR(MarkBackward(at_before, &needed));
+      for (size_t i = 0; i < needed.size(); ++i) {
+        if (!needed[i]) continue;
+        const Symbol name = program_.var(VarId(static_cast<uint32_t>(i))).name_symbol();
+        if (std::find(carried.begin(), carried.end(), name) == carried.end()) {
+          carried.push_back(name);
+        }
+      }
+    } while (known < carried.size());
+    return carried;
+  }
+
+  // The instructions of the ops that Slice found, on numbers that NumberOf counts.
+  absl::StatusOr<std::vector<Instruction>> Translate(Symbol at_before) {
+    std::vector<Instruction> instructions;
+    for (OpId id : program_.block(0).ops()) {
+      if (id == before_) {
+        Instruction read;
+        WEFT_ASSIGN_OR_RETURN(read.x, NumberOf(at_before));
+        instructions.push_back(read);
+      }
+      if (!is_in_slice_[id.value()]) continue;
+      WEFT_ASSIGN_OR_RETURN(Instruction instruction, TranslateOp(program_.op(id)));
+      instructions.push_back(instruction);
+    }
+    return instructions;
+  }
+
+  absl::StatusOr<int> NumberOf(Symbol name) {
+    const auto [it, is_new] = number_of_.try_emplace(name, static_cast<int>(number_of_.size()));
+    if (!is_new) return it->second;
+    const VarId var = program_.block(0).FindVar(name);
+    if (!var.valid()) return Unknown(name, "is not declared");
+    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+    if (!type.has_value() || NumElements(type->dims) != 1 || !IsFollowed(type->dtype)) {
+      return Unknown(name, "is no number");
+    }
+    return it->second;
+  }
+  size_t num_numbers() const { return number_of_.size(); }
+
+ private:
+  absl::Status Unknown(Symbol name, absl::string_view why) const {
+    return absl::UnimplementedError(absl::StrCat("variable ", program_.name(name), " ", why));
+  }
+
+  absl::Status Need(Symbol name, std::vector<bool>* needed) const {
+    const VarId var = program_.block(0).FindVar(name);
+    if (!var.valid()) return Unknown(name, "is not declared");
+    if (is_hidden_[var.value()]) return Unknown(name, "is written in a block, or in a buffer");
+    (*needed)[var.value()] = true;
+    return absl::OkStatus();
+  }
+
+  // From the end of the block to its beginning: which ops, and which variables before them.
+  absl::Status MarkBackward(Symbol at_before, std::vector<bool>* needed) {
+    const absl::Span<const OpId> ops = program_.block(0).ops();
+    for (auto it = ops.rbegin(); it != ops.rend(); ++it) {
+      const Op op = program_.op(*it);
+      if (*it == before_) WEFT_RETURN_IF_ERROR(Need(at_before, needed));
+      bool writes = false;
+      for (Symbol out : op.output_args()) {
+        const VarId var = program_.block(0).FindVar(out);
+        writes = writes || (var.valid() && (*needed)[var.value()]);
+      }
+      if (!writes || MovesNothing(op)) continue;
+      if (op.output_args().size() != 1) {
+        return Unknown(op.output_args()[0], absl::StrCat("is written by ", op.DebugName()));
+      }
+      is_in_slice_[it->value()] = true;
+      (*needed)[program_.block(0).FindVar(op.output_args()[0]).value()] = false;
+      for (Symbol in : op.input_args()) {
+        if (program_.name(in) != kEmptyVarName) WEFT_RETURN_IF_ERROR(Need(in, needed));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Variables that ops of inner blocks write, or that are in buffers: MarkBackward misses writes.
+  void NoteHiddenWrites(const Op& op) {
+    for (Symbol out : op.output_args()) {
+      const VarId var = program_.block(op.block()).Resolve(out);
+      if (var.valid()) is_hidden_[var.value()] = true;
+    }
+  }
+
+  // Orders streams, or broadcasts a replicated value.
+  bool MovesNothing(const Op& op) const {
+    const RankRecipe recipe = MakeRankRecipe(op);
+    if (recipe.kind == RankRecipe::Kind::kIgnored) return true;
+    if (recipe.kind != RankRecipe::Kind::kCollective) return false;
+    const CollectiveOp& collective = *FindCollectiveOp(op);
+    return collective.kind == CollectiveKind::kBroadcast &&
+           collective.Inputs(op) == collective.Outputs(op);
+  }
+
+  absl::StatusOr<Instruction> TranslateOp(const Op& op) {
+    const Symbol out = op.output_args()[0];
+    const OpSchema* schema = FindOpSchema(op.type());
+    Instruction instruction;
+    instruction.op = op.id();
+    instruction.algebra = AlgebraOf(op, schema);
+    const Arithmetic* const arithmetic = FindArithmetic(instruction.algebra);
+    // Other constants have more than one element.
+    const bool is_constant = schema != nullptr && instruction.algebra == Algebra::kConstant &&
+                             schema->FindAttr("value") != nullptr;
+    if (arithmetic == nullptr && !is_constant) {
+      return Unknown(out, absl::StrCat("is written by ", op.DebugName()));
+    }
+    WEFT_ASSIGN_OR_RETURN(instruction.out, NumberOf(out));
+    instruction.dtype = DeclaredType(program_.var(program_.block(0).FindVar(out)))->dtype;
+    if (is_constant) return Constant(op, instruction);
+    const int num_operands = arithmetic->num_operands;
+    if (op.Input("X").size() != 1 || static_cast<int>(op.input_args().size()) != num_operands ||
+        (num_operands == 2 && op.Input("Y").size() != 1)) {
+      return Unknown(out, absl::StrCat("is written by ", op.DebugName(), " with other slots"));
+    }
+    WEFT_ASSIGN_OR_RETURN(instruction.x, NumberOf(op.Input("X")[0]));
+    if (num_operands == 2) {
+      WEFT_ASSIGN_OR_RETURN(instruction.y, NumberOf(op.Input("Y")[0]));
+    }
+    if (instruction.algebra == Algebra::kIncrement) {
+      instruction.bias = op.FloatAttr("step").value_or(1);
+    } else if (instruction.algebra == Algebra::kScale) {
+      instruction.number = op.FloatAttr("scale").value_or(1);
+      instruction.bias = op.FloatAttr("bias").value_or(0);
+      // (x + bias) * scale
+      if (!op.BoolAttr("bias_after_scale").value_or(true)) instruction.bias *= instruction.number;
+    }
+    // Attributes become numbers of the variable's type.
+    instruction.number = Rounded(instruction.number, instruction.dtype);
+    instruction.bias = Rounded(instruction.bias, instruction.dtype);
+    return instruction;
+  }
+
+  absl::StatusOr<Instruction> Constant(const Op& op, Instruction instruction) const {
+    if (!op.input_args().empty()) {
+      return Unknown(op.output_args()[0],
+                     absl::StrCat("is written by ", op.DebugName(), " from inputs"));
+    }
+    instruction.number = op.FloatAttr("value").value_or(0);
+    const std::string text = op.StringAttr("str_value").value_or("");
+    if (!text.empty() && !absl::SimpleAtod(text, &instruction.number)) {
+      return Unknown(op.output_args()[0],
+                     absl::StrCat("is written by ", op.DebugName(), " from text"));
+    }
+    return instruction;
+  }
+
+  const Program& program_;
+  const OpId before_;
+  std::vector<bool> is_in_slice_;  // by OpId
+  std::vector<bool> is_hidden_;    // by VarId: written by no op of the root block alone
+  absl::flat_hash_map<Symbol, int> number_of_;
+};
+
+absl::StatusOr<ScalarSlice> ScalarSlice::Of(const Program& main, const Program& startup,
+                                            OpId before, Symbol variable) {
+  ScalarSlicer slicer(main, before);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> carried, slicer.Slice({}, variable));
+  ScalarSlice slice;
+  WEFT_ASSIGN_OR_RETURN(slice.instructions_, slicer.Translate(variable));
+
+  // Their initial values, from a slice of the startup program.
+  std::vector<Symbol> begin;
+  for (Symbol name : carried) {
+    const VarId there = startup.block(0).FindVar(main.name(name));
+    const bool is_kept = main.var(main.block(0).FindVar(name)).persistable();
+    if (!is_kept || !there.valid()) {
+      return absl::UnimplementedError(
+          absl::StrCat("variable ", main.name(name), " is ",
+                       is_kept ? "not set by the startup program" : "data of the step"));
+    }
+    begin.push_back(startup.var(there).name_symbol());
+  }
+  ScalarSlicer initial(startup, OpId());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> unset, initial.Slice(begin, Symbol()));
+  ScalarSlice first;
+  WEFT_ASSIGN_OR_RETURN(first.instructions_, initial.Translate(Symbol()));
+  std::vector<bool> is_set(startup.symbols().size(), false);
+  for (const Instruction& instruction : first.instructions_) {
+    is_set[startup.op(instruction.op).output_args()[0].value()] = true;
+  }
+  for (Symbol name : unset) {
+    if (is_set[name.value()]) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("variable ", startup.name(name), " is not set by the startup program"));
+  }
+  std::vector<int> from, to;
+  for (size_t i = 0; i < begin.size(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(from.emplace_back(), initial.NumberOf(begin[i]));
+    WEFT_ASSIGN_OR_RETURN(to.emplace_back(), slicer.NumberOf(carried[i]));
+  }
+  first.numbers_.assign(initial.num_numbers(), 0);
+  double nothing = 0;
+  WEFT_RETURN_IF_ERROR(first.Run(&nothing));
+  slice.numbers_.assign(slicer.num_numbers(), 0);
+  for (size_t i = 0; i < begin.size(); ++i) slice.numbers_[to[i]] = first.numbers_[from[i]];
+  return slice;
+}
+
+absl::StatusOr<double> ScalarSlice::RunStep() {
+  double result = 0;
+  WEFT_RETURN_IF_ERROR(Run(&result));
+  return result;
+}
+
+absl::Status ScalarSlice::Run(double* result) {
+  for (const Instruction& instruction : instructions_) {
+    const double x = instruction.x < 0 ? 0 : numbers_[instruction.x];
+    const double y = instruction.y < 0 ? 0 : numbers_[instruction.y];
+    if (!instruction.op.valid()) {
+      *result = x;
+      continue;
+    }
+    double number = instruction.number;  // of a constant
+    if (instruction.algebra == Algebra::kIncrement) {
+      number = x + instruction.bias;
+    } else if (instruction.algebra == Algebra::kScale) {
+      number = Rounded(x * number, instruction.dtype) + instruction.bias;
+    } else if (instruction.algebra != Algebra::kConstant) {
+      if (IsDivision(instruction.algebra) && y == 0 && !IsFloating(instruction.dtype)) {
+        return absl::InvalidArgumentError("an integer is divided by 0");
+      }
+      number = FindArithmetic(instruction.algebra)->compute(x, y);
+    }
+    if (std::abs(number) > Largest(instruction.dtype)) {
+      return absl::InvalidArgumentError("an integer overflows");
+    }
+    numbers_[instruction.out] = Rounded(number, instruction.dtype);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

@@ -1,0 +1,54 @@
+// Ops that put elements back to where they were: the split of a concatenation has its parts, and a
+// reshape to the shape before another reshape is what that had.
+#ifndef WEFT_OPS_ANALYSIS_VALUES_UNDONE_MOVES_H_
+#define WEFT_OPS_ANALYSIS_VALUES_UNDONE_MOVES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+#include "ops/analysis/values/expressions.h"
+#include "ops/analysis/values/rank_memory.h"
+#include "ops/schema/algebra.h"
+#include "proto/program.h"
+
+namespace weft {
+
+class UndoneMoves {
+ public:
+  UndoneMoves(const Program& program, const RankMemory& memory)
+      : program_(program), memory_(memory) {}
+
+  // `out` is what the op makes of `operands`, one for each input. Nothing is recorded if sizes are
+  // not declared, or if other inputs say how to move. O(arguments).
+  void Record(const Op& op, Algebra algebra, absl::Span<const ExprId> operands, ExprId out);
+  // One expression for each output of an op on `in` if it undoes what made that; invalid for other
+  // outputs than those with the elements. Empty if it does not. O(outputs).
+  std::vector<ExprId> Undo(const Op& op, Algebra algebra, ExprId in) const;
+
+ private:
+  using Dims = std::vector<int64_t>;
+  struct Concatenation {
+    size_t axis;
+    Dims sizes;  // along the axis
+    std::vector<ExprId> parts;
+  };
+  struct Reshaped {
+    ExprId before;
+    Dims dims;
+  };
+
+  // Of known dimensions, at least one; empty: not declared so.
+  Dims DimsOf(Symbol name) const;
+
+  const Program& program_;
+  const RankMemory& memory_;
+  absl::flat_hash_map<ExprId, Concatenation> concatenations_;
+  absl::flat_hash_map<ExprId, Reshaped> reshaped_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_VALUES_UNDONE_MOVES_H_

@@ -1,0 +1,305 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "proto/formats/pir/export_ops.h"
+#include "proto/formats/pir/op_table.h"
+#include "proto/formats/pir/survey.h"
+#include "proto/snake_case_slots.h"
+
+namespace weft::pir {
+
+absl::StatusOr<SerializedProgram> Exporter::Run() {
+  WEFT_RETURN_IF_ERROR(CheckBlocks());
+  PlaceCompanions();
+  PlaceSinks();
+  WEFT_RETURN_IF_ERROR(DeclareState());
+  // What ops inserted before the first one read is declared there.
+  const auto first = absl::c_find(is_op_of_file_, true);
+  WEFT_RETURN_IF_ERROR(WriteRange(0, first - is_op_of_file_.begin()));
+  int64_t num_visited = 0;
+  for (OpId id : program_.block(0).ops()) {
+    const Op op = program_.op(id);
+    const absl::Status status = Visit(op);
+    if (!status.ok()) return Annotate(op.DebugName(), status);
+    // Otherwise, all of the file that was read would be in memory beside what is written.
+    constexpr int kOpsOfAPart = 1 << 14;
+    if (++num_visited % kOpsOfAPart == 0) document_.file().Unload();
+  }
+  WEFT_RETURN_IF_ERROR(WriteRange(companions_end_, document_.ops().size()));
+  return writer_.Finish();
+}
+
+absl::Status Exporter::CheckBlocks() const {
+  for (int block = 1; block < import_.num_blocks; ++block) {
+    uint32_t next = import_.end_of_block[block - 1];
+    const uint32_t end = import_.end_of_block[block];
+    for (OpId id : program_.block(block).ops()) {
+      const bool is_next = next < end && id.value() == next;
+      next += is_next ? 1 : 0;
+      if (is_next && IsUnchanged(program_.op(id))) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          program_.op(id).DebugName(),
+          ": a pass has written or moved this op in a block of the file; PIR files are written "
+          "with ops inserted in the root block and in new blocks only"));
+    }
+    if (next == end) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("a pass has erased ", document_.DebugName(import_.op_of_id[next]),
+                     " from a block of the file; PIR files are written with inserted ops only"));
+  }
+  return absl::OkStatus();
+}
+
+bool Exporter::IsUnchanged(const Op& op) const {
+  const size_t id = op.id().value();
+  return id < import_.op_of_id.size() && op.bytes().data() == import_.BytesOf(id).data();
+}
+
+absl::Status Exporter::TakeRenamedInputs(const Op& op) {
+  const absl::Status refused = absl::UnimplementedError(
+      "a pass has changed this op; PIR files are written with inserted ops, and with ops that read "
+      "other variables");
+  const size_t id = op.id().value();
+  const uint32_t i = import_.op_of_id[id];
+  const auto is_part = [&](size_t other) {
+    return other < import_.op_of_id.size() && import_.op_of_id[other] == i;
+  };
+  if (is_part(id - 1) || is_part(id + 1) || !Translates(document_, i)) return refused;
+  pb::OpDesc before, after = op.ToProto();
+  const absl::string_view bytes = import_.BytesOf(id);
+  if (!before.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return refused;
+  ToCamelCaseSlots(&before);
+  const OpRule& rule = *FindRule(document_.op(i).name);
+  if (before.type() != rule.desc || before.inputs_size() != after.inputs_size()) return refused;
+  for (int slot = 0; slot < before.inputs_size(); ++slot) {
+    const pb::OpDesc::Var &old = before.inputs(slot), &now = after.inputs(slot);
+    if (old.parameter() != now.parameter() || old.arguments_size() != now.arguments_size()) {
+      return refused;
+    }
+    for (int k = 0; k < old.arguments_size(); ++k) {
+      if (old.arguments(k) == now.arguments(k)) continue;
+      const auto operand = absl::c_find_if(rule.operands, [&](const OperandRule& found) {
+        return found.kind == OperandRule::Kind::kTensor && found.target == old.parameter();
+      });
+      if (operand == rule.operands.end()) return refused;
+      const Operand& of_file = document_.operands(document_.op(i))[operand - rule.operands.begin()];
+      renamed_[of_file.id_begin] = program_.FindSymbol(now.arguments(k));
+    }
+  }
+  before.clear_inputs();
+  after.clear_inputs();
+  return before.SerializeAsString() == after.SerializeAsString() ? absl::OkStatus() : refused;
+}
+
+// --- Order ---------------------------------------------------------------------------------------
+
+void Exporter::PlaceSinks() {
+  absl::flat_hash_map<Symbol, uint32_t> last_writer;
+  for (OpId id : program_.block(0).ops()) {
+    const Op op = program_.op(id);
+    for (Symbol arg : op.output_args()) last_writer[arg] = id.value();
+    // One that copies: what it reads has another name already.
+    if (id.value() >= import_.op_of_id.size()) continue;
+    const uint32_t i = import_.op_of_id[id.value()];
+    if (IsSink(document_.op(i).name) && IsUnchanged(op)) named_by_sink_[i] = op.output_args()[0];
+  }
+  for (uint32_t i = 0; i < document_.ops().size(); ++i) {
+    if (document_.op(i).block != 0 || !IsSink(document_.op(i).name)) continue;
+    const ValueIndex value = document_.operands(document_.op(i))[0].value;
+    const auto copy = named_by_sink_.find(i);
+    const auto found = last_writer.find(
+        copy != named_by_sink_.end() ? copy->second : import_.variable_of_value[value]);
+    if (found == last_writer.end() || found->second < import_.op_of_id.size()) continue;
+    sinks_behind_[found->second].push_back(i);
+    is_deferred_.emplace(i, true);
+  }
+}
+
+void Exporter::PlaceCompanions() {
+  std::vector<bool> is_op(document_.ops().size(), false);
+  for (OpId id : program_.block(0).ops()) {
+    if (id.value() < import_.op_of_id.size()) is_op[import_.op_of_id[id.value()]] = true;
+  }
+  is_op_of_file_.assign(document_.ops().size(), false);
+  for (const uint32_t i : import_.op_of_id) is_op_of_file_[i] = true;
+  companions_of_.assign(is_op.size(), 0);
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < is_op.size(); ++i) {
+    if (!is_op[i]) continue;
+    companions_of_[i] = first;
+    first = i + 1;
+  }
+  companions_end_ = first;
+}
+
+absl::Status Exporter::WriteRange(uint32_t begin, uint32_t end) {
+  for (uint32_t i = begin; i < end; ++i) {
+    if (document_.op(i).block != 0 || is_op_of_file_[i] || is_written_[i] ||
+        is_deferred_.contains(i)) {
+      continue;
+    }
+    WEFT_RETURN_IF_ERROR(WriteOld(i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Exporter::Visit(const Op& op) {
+  const size_t id = op.id().value();
+  if (id >= import_.op_of_id.size()) {
+    WEFT_RETURN_IF_ERROR(WriteNew(op));
+    NoteInserted(op);
+  } else {
+    const uint32_t i = import_.op_of_id[id];
+    if (!IsUnchanged(op)) WEFT_RETURN_IF_ERROR(TakeRenamedInputs(op));
+    if (is_written_[i]) return CheckPart(op);
+    WEFT_RETURN_IF_ERROR(WriteRange(companions_of_[i], i));
+    for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
+    if (named_by_sink_.contains(i)) Copy(op.input_args()[0], op.output_args()[0]);
+    if (!is_deferred_.contains(i)) WEFT_RETURN_IF_ERROR(WriteOld(i));
+  }
+  const auto sinks = sinks_behind_.find(static_cast<uint32_t>(id));
+  if (sinks != sinks_behind_.end()) {
+    for (const uint32_t i : sinks->second) WEFT_RETURN_IF_ERROR(WriteOld(i));
+  }
+  return NameState(op.id());
+}
+
+void Exporter::NoteInserted(const Op& op) {
+  for (Symbol arg : op.input_args()) read_since_.insert(arg);
+  for (Symbol arg : op.output_args()) written_since_.insert(arg);
+}
+
+absl::Status Exporter::CheckPart(const Op& op) const {
+  const auto check = [&](absl::Span<const Symbol> args, const absl::flat_hash_set<Symbol>& since) {
+    const auto* const found =
+        absl::c_find_if(args, [&](Symbol arg) { return since.contains(arg); });
+    if (found == args.end()) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat("a part of a 1.if or 1.while of the file, behind an inserted op on ",
+                     program_.name(*found), ": expected inserted ops before or behind all parts"));
+  };
+  WEFT_RETURN_IF_ERROR(check(op.args(), written_since_));
+  return check(op.output_args(), read_since_);
+}
+
+// --- Ops of the file -----------------------------------------------------------------------------
+
+Exporter::Current& Exporter::CurrentOf(Symbol var) { return current_[var.value()]; }
+
+void Exporter::Replace(Symbol var, const Current& with) {
+  CurrentOf(var) = with;
+  is_replaced_[var.value()] = true;
+}
+
+void Exporter::Copy(Symbol from, Symbol to) {
+  const Current value = CurrentOf(from);
+  Replace(to, value);
+}
+
+absl::StatusOr<int64_t> Exporter::IdNow(ValueIndex value) {
+  const Value& old = document_.value(value);
+  const Symbol var = import_.variable_of_value[value];
+  // Otherwise, the id of the file stands, also behind ops in place. Paddle may write over what an
+  // op in place has made, but not over what is persistable.
+  if (var.valid() && is_replaced_[var.value()]) return CurrentOf(var).id;
+  const absl::string_view made_by = old.op == kNoOp ? "" : document_.op(old.op).name;
+  if (made_by != kCombineOp) return old.id;
+  // A list of what its elements are now.
+  std::vector<int64_t> ids;
+  for (const Operand& element : document_.operands(document_.op(old.op))) {
+    WEFT_ASSIGN_OR_RETURN(ids.emplace_back(), element.value == kNoValue ? 0 : IdNow(element.value));
+  }
+  auto& [list_ids, list] = lists_[value];
+  if (list == 0) {
+    list_ids = ids;
+    list = old.id;
+  } else if (list_ids != ids) {
+    WEFT_ASSIGN_OR_RETURN(NewOp op, new_ops_.Make(kCombineOp, ids, {}, {std::string(old.type)}));
+    WEFT_RETURN_IF_ERROR(Append(op));
+    list_ids = ids;
+    list = op.results[0];
+  }
+  return list;
+}
+
+std::vector<Operand> Exporter::OperandsOf(uint32_t i) const {
+  std::vector<Operand> all;
+  const uint32_t end = document_.op(i).num_blocks == 0 ? i + 1 : document_.EndOf(i);
+  for (uint32_t k = i; k < end; ++k) {
+    for (const Operand& operand : document_.operands(document_.op(k))) {
+      if (operand.value != kNoValue) all.push_back(operand);
+    }
+  }
+  absl::c_sort(all, [](const Operand& a, const Operand& b) { return a.id_begin < b.id_begin; });
+  return all;
+}
+
+absl::Status Exporter::WriteOne(uint32_t i) {
+  const DocumentOp& op = document_.op(i);
+  is_written_[i] = true;
+  std::vector<DocumentWriter::Edit> edits;
+  const std::vector<Operand> all = OperandsOf(i);
+  for (const Operand& operand : all) {
+    const uint32_t maker = document_.value(operand.value).op;
+    if (maker != kNoOp && maker > i) continue;  // made in one of its blocks
+    const auto copy = named_by_sink_.find(i);
+    const bool is_copy = copy != named_by_sink_.end();
+    if (IsSink(op.name) || op.num_blocks > 0) {
+      const Symbol var = is_copy ? copy->second : import_.variable_of_value[operand.value];
+      if (var.valid()) WEFT_RETURN_IF_ERROR(SplitBufferOf(var));
+    }
+    int64_t id;
+    const auto renamed = renamed_.find(operand.id_begin);
+    if (renamed != renamed_.end()) {
+      WEFT_ASSIGN_OR_RETURN(const Current now, NowOf(renamed->second));
+      id = now.id;
+    } else if (is_copy) {
+      id = CurrentOf(copy->second).id;
+    } else {
+      WEFT_ASSIGN_OR_RETURN(id, IdNow(operand.value));
+    }
+    if (id != document_.value(operand.value).id) edits.push_back({operand, id});
+  }
+  WEFT_RETURN_IF_ERROR(writer_.AddOld(i, edits));
+  if (op.name == kCombineOp && op.num_results == 1) {
+    auto& [ids, list] = lists_[op.first_result];
+    ids.clear();
+    for (const Operand& element : document_.operands(op)) {
+      WEFT_ASSIGN_OR_RETURN(ids.emplace_back(),
+                            element.value == kNoValue ? 0 : IdNow(element.value));
+    }
+    list = document_.value(op.first_result).id;
+  }
+  for (uint32_t k = i; k < (op.num_blocks == 0 ? i + 1 : document_.EndOf(i)); ++k) {
+    if (IsCollective(document_.op(k).name)) WEFT_RETURN_IF_ERROR(NoteOldCollective(i, k));
+  }
+  for (uint32_t r = 0; r < op.num_results; ++r) {
+    const Value& result = document_.results(op)[r];
+    const Symbol var = import_.variable_of_value[op.first_result + r];
+    if (!var.valid()) continue;
+    // What is inserted reads the persistable value, as ops of the file do.
+    if (IsInPlace(op.name) && is_bound_.contains(var)) continue;
+    CurrentOf(var) = {result.id, result.type};
+    if (op.name == "p" || op.name == "1.data") is_bound_.insert(var);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Exporter::WriteOld(uint32_t i) {
+  WEFT_RETURN_IF_ERROR(WriteOne(i));
+  read_since_.clear();
+  written_since_.clear();
+  if (document_.op(i).name == kCombineOp) return absl::OkStatus();
+  for (uint32_t next = document_.EndOf(i); next < document_.ops().size(); ++next) {
+    const DocumentOp& op = document_.op(next);
+    if (op.block != 0 || op.name != kSplitOp || is_written_[next]) return absl::OkStatus();
+    WEFT_RETURN_IF_ERROR(WriteOne(next));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::pir

@@ -1,0 +1,133 @@
+// Attributes of inserted ops, and ops without a form.
+#include "proto/formats/pir/new_op.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/formats/pir/exporter.h"
+#include "proto/formats/pir/exporter_testing.h"
+#include "proto/formats/pir/files_testing.h"
+#include "proto/rewriter.h"
+#include "proto/testing/program_builder.h"
+
+namespace weft::pir {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weft::testing::ProgramBuilder;
+
+// An attribute that the op of PIR does not have says nothing, or is refused.
+TEST(ExporterTest, NoAttributeIsLost) {
+  const auto insert = [](const std::string& type, absl::string_view name, auto set) {
+    pb::OpDesc op = InPlace(type, "fc_0.w_0@GRAD");
+    pb::OpDesc::Attr* const attr = op.add_attrs();
+    attr->set_name(std::string(name));
+    set(attr);
+    return Edit("fit_a_line/main.json").InsertAfter(10, {op});
+  };
+  const auto integer = [](int value) {
+    return [value](pb::OpDesc::Attr* attr) {
+      attr->set_type(pb::INT);
+      attr->set_i(value);
+    };
+  };
+  const auto group = [](pb::OpDesc::Attr* attr) {
+    attr->set_type(pb::INTS);
+    attr->add_ints(0);
+    attr->add_ints(2);
+  };
+  EXPECT_THAT(std::string(insert("all_reduce", "group_ranks", group).status().message()),
+              HasSubstr("op 11 (all_reduce): attribute group_ranks: the op has none in PIR, found "
+                        "ints[0, 2]"));
+  EXPECT_THAT(std::string(insert("square", "axis", integer(0)).status().message()),
+              HasSubstr("op 11 (square): attribute axis: the op has none in PIR, found 0"));
+  WEFT_EXPECT_OK(insert("square", "axis", integer(-1)).status());
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text, insert("square", "nranks", integer(4)));
+  EXPECT_THAT(text, HasSubstr(R"("A":[{"AT":{"#":"0.a_i32","D":4},"N":"nranks"}])"));
+}
+
+TEST(ExporterTest, ClipsHaveTheirBounds) {
+  pb::OpDesc op = InPlace("clip", "fc_0.w_0@GRAD");
+  for (const auto& [name, value] : {std::pair<const char*, float>{"min", -2}, {"max", 3}}) {
+    pb::OpDesc::Attr* const attr = op.add_attrs();
+    attr->set_name(name);
+    attr->set_type(pb::FLOAT);
+    attr->set_f(value);
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
+                            Edit("fit_a_line/main.json").InsertAfter(10, {op}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(text));
+  const auto ops = program.block(0).ops();
+  const auto clip = std::find_if(ops.begin(), ops.end(),
+                                 [&](OpId id) { return program.op(id).type() == "clip"; });
+  ASSERT_TRUE(clip != ops.end());
+  EXPECT_EQ(program.op(*clip).FloatAttr("min"), -2);
+  EXPECT_EQ(program.op(*clip).FloatAttr("max"), 3);
+}
+
+TEST(ExporterTest, NumbersThatJsonLacksAreTexts) {
+  pb::OpDesc op = InPlace("scale", "fc_0.w_0@GRAD");
+  for (pb::OpDesc::Attr& attr : *op.mutable_attrs()) {
+    if (attr.name() == "scale") attr.set_f(-std::numeric_limits<float>::infinity());
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
+                            Edit("fit_a_line/main.json").InsertAfter(10, {op}));
+  EXPECT_THAT(text, HasSubstr(R"({"AT":{"#":"0.a_f64","VD":"-INF"},"N":"value"})"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportBytes(text));
+  int count = 0;
+  for (OpId id : program.block(0).ops()) {
+    const Op scale = program.op(id);
+    if (scale.type() != "scale") continue;
+    EXPECT_EQ(scale.FloatAttr("scale"), -std::numeric_limits<double>::infinity());
+    ++count;
+  }
+  EXPECT_EQ(count, 1);
+  EXPECT_THAT(
+      std::string(ImportBytes(absl::StrReplaceAll(text, {{"-INF", "1.0"}})).status().message()),
+      HasSubstr("INF, -INF or NaN (VD)"));
+}
+
+TEST(ExporterTest, RefusesWhatHasNoForm) {
+  const auto error = [](const pb::OpDesc& op) {
+    return std::string(Edit("fit_a_line/main.json").InsertAfter(10, {op}).status().message());
+  };
+  EXPECT_THAT(error(InPlace("c_allgather", "fc_0.w_0@GRAD")),
+              HasSubstr("op 11 (c_allgather): a pass has inserted this op, which Paddle 3 does not "
+                        "have; a file .pb holds it"));
+  EXPECT_THAT(error(InPlace("memcpy_h2d", "fc_0.w_0@GRAD")),
+              HasSubstr("op 11 (memcpy_h2d): a pass has inserted this op, and it has no form"));
+  {
+    Edit edit("fit_a_line/main.json");
+    pb::OpDesc square = edit.program().op(edit.op(3)).ToProto();
+    square.set_type("relu");
+    Rewriter rewriter(&edit.program());
+    rewriter.Replace(edit.op(3), square);
+    WEFT_ASSERT_OK(rewriter.Commit());
+    EXPECT_THAT(std::string(ExportProgram(edit.program()).status().message()),
+                HasSubstr("op 3 (relu): a pass has changed this op"));
+  }
+  {
+    Edit edit("fit_a_line/main.json");
+    pb::OpDesc subtract = edit.program().op(edit.op(2)).ToProto();
+    subtract.mutable_inputs(1)->set_arguments(0, "x");
+    subtract.mutable_outputs(0)->set_arguments(0, "matmul_6");
+    Rewriter rewriter(&edit.program());
+    rewriter.Replace(edit.op(2), subtract);
+    WEFT_ASSERT_OK(rewriter.Commit());
+    EXPECT_THAT(std::string(ExportProgram(edit.program()).status().message()),
+                HasSubstr("op 2 (elementwise_sub): a pass has changed this op"));
+  }
+  const Program other = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
+  EXPECT_THAT(std::string(ExportProgram(other).status().message()),
+              HasSubstr("expected a program that was read from a .json file"));
+}
+
+}  // namespace
+}  // namespace weft::pir

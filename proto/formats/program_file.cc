@@ -1,0 +1,213 @@
+#include "proto/formats/program_file.h"
+
+#include <climits>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/file.h"
+#include "base/free_memory.h"
+#include "base/status_macros.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/text_format.h"
+#include "proto/formats/pir/document.h"
+#include "proto/formats/pir/exporter.h"
+#include "proto/formats/pir/importer.h"
+#include "proto/text/program_text.h"
+
+namespace weft {
+namespace {
+
+// Keeps the first error instead of printing it.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty()) {
+      text_ = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+    }
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+absl::StatusOr<Program> ParseProtoText(absl::string_view bytes) {
+  FirstError error;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  parser.AllowPartialMessage(true);
+  pb::ProgramDesc desc;
+  if (!parser.ParseFromString(std::string(bytes), &desc)) {
+    return absl::InvalidArgumentError(absl::StrCat("protobuf text: ", error.text()));
+  }
+  return Program::FromProto(desc);
+}
+
+// Protobuf's parser does not accept unknown fields as its printer prints them.
+absl::StatusOr<std::string> PrintProtoText(const Program& program) {
+  pb::ProgramDesc desc = program.ToProto();
+  pb::ProgramDesc known = desc;
+  known.DiscardUnknownFields();
+  if (known.ByteSizeLong() != desc.ByteSizeLong()) {
+    return absl::InvalidArgumentError(
+        "the program holds fields or enum numbers that this version does not know; protobuf text "
+        "cannot carry them: write .pb or .prog");
+  }
+  std::string text;
+  if (!google::protobuf::TextFormat::PrintToString(desc, &text)) {
+    return absl::InternalError("cannot print protobuf text");
+  }
+  return text;
+}
+
+bool LooksLikeText(absl::string_view bytes) {
+  const absl::string_view start = bytes.substr(0, 64);
+  for (unsigned char c : start) {
+    if (c < 0x20 && c != '\n' && c != '\r' && c != '\t') return false;
+  }
+  return !start.empty();
+}
+
+absl::StatusOr<Program> ParsePir(const FileBytes& file) {
+  if (!pir::LooksLikeDocument(file.bytes)) {
+    return absl::InvalidArgumentError(
+        "expected a program of Paddle 3, which begins with {\"base_code\":{\"magic\":\"pir\"; "
+        "tools/paddle/export_program.py writes one");
+  }
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const pir::Document> document, pir::Document::Parse(file));
+  return pir::ImportProgram(std::move(document));
+}
+
+absl::StatusOr<Program> ParseFile(const FileBytes& file, ProgramFormat format) {
+  if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
+  if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
+  if (format == ProgramFormat::kPir) return ParsePir(file);
+  // The owner is not moved: LooksLikeText reads the bytes of a refused program.
+  absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
+  if (program.ok() || !LooksLikeText(file.bytes)) return program;
+  if (pir::LooksLikeDocument(file.bytes)) return ParsePir(file);
+  return absl::InvalidArgumentError(
+      absl::StrCat(program.status().message(),
+                   " (it looks like text; text programs are named .pbtxt or .prog)"));
+}
+
+// Writes one output and makes it durable, but does not commit it.
+absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(output.path));
+  std::string text;
+  SerializedProgram serialized;
+  if (format == ProgramFormat::kBinary) {
+    serialized = output.program->SerializeToPieces();
+  } else if (format == ProgramFormat::kProtoText) {
+    WEFT_ASSIGN_OR_RETURN(text, PrintProtoText(*output.program));
+  } else if (format == ProgramFormat::kPir) {
+    WEFT_ASSIGN_OR_RETURN(serialized, pir::ExportToPieces(*output.program));
+  } else {
+    text = ProgramText(*output.program);
+  }
+  if (serialized.size > INT_MAX) {
+    return absl::OutOfRangeError(absl::StrCat("the program has grown to ", serialized.size,
+                                              " bytes, more than the ", INT_MAX,
+                                              " that can be read again"));
+  }
+  if (serialized.pieces.empty()) serialized.pieces = {text};
+  // What serializing took, before the bytes of a file that was read come back into memory.
+  constexpr size_t kLarge = 4 << 20;
+  if (format == ProgramFormat::kPir && serialized.size >= kLarge) ReturnFreeMemory();
+  WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(output.path));
+  WEFT_RETURN_IF_ERROR(file.Write(serialized.pieces));
+  WEFT_RETURN_IF_ERROR(file.Sync());
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
+  const absl::string_view name = absl::string_view(path).substr(path.rfind('/') + 1);
+  if (name == "-" || name == "__model__" || absl::EndsWith(name, ".pb") ||
+      absl::EndsWith(name, ".pdmodel")) {
+    return ProgramFormat::kBinary;
+  }
+  if (absl::EndsWith(name, ".pbtxt")) return ProgramFormat::kProtoText;
+  if (absl::EndsWith(name, ".prog")) return ProgramFormat::kProgramText;
+  if (absl::EndsWith(name, ".json")) return ProgramFormat::kPir;
+  return absl::InvalidArgumentError(
+      "unknown kind of program file; expected .pb, .pdmodel, __model__ or - (binary), .pbtxt "
+      "(protobuf text), .prog (program text) or .json (Paddle 3)");
+}
+
+absl::StatusOr<Program> ReadProgram(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(path));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(path, INT_MAX));
+  return ParseFile(file, format);
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
+    absl::Span<const std::string> paths) {
+  std::vector<std::shared_ptr<const Program>> programs;
+  std::vector<FileBytes> files;  // of `known`
+  absl::flat_hash_map<std::pair<ProgramFormat, absl::string_view>, std::shared_ptr<const Program>>
+      known;
+  for (const std::string& path : paths) {
+    const absl::StatusOr<ProgramFormat> format = ProgramFormatOf(path);
+    WEFT_RETURN_IF_ERROR(Annotate(path, format.status()));
+    absl::StatusOr<FileBytes> file = ReadFile(path, INT_MAX);
+    WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+    const bool may_repeat = paths.size() > 1;  // else, hashing it is of no use
+    const auto key = std::make_pair(*format, file->bytes);
+    const auto found = may_repeat ? known.find(key) : known.end();
+    if (found != known.end()) {
+      programs.push_back(found->second);
+      continue;
+    }
+    absl::StatusOr<Program> program = ParseFile(*file, *format);
+    WEFT_RETURN_IF_ERROR(Annotate(path, program.status()));
+    programs.push_back(std::make_shared<const Program>(*std::move(program)));
+    if (may_repeat) known.emplace(key, programs.back());
+    files.push_back(*std::move(file));
+  }
+  return programs;
+}
+
+absl::StatusOr<StagedPrograms> StagedPrograms::Write(std::vector<ProgramOutput> outputs) {
+  StagedPrograms staged;
+  staged.outputs_ = std::move(outputs);
+  for (const ProgramOutput& output : staged.outputs_) {
+    absl::optional<AtomicFile>& file = staged.files_.emplace_back();
+    if (AtomicFile::WritesDirectly(output.path)) continue;
+    absl::StatusOr<AtomicFile> written = Prepare(output);
+    if (!written.ok()) return Annotate(output.path, written.status());
+    file = *std::move(written);
+  }
+  return staged;
+}
+
+absl::Status StagedPrograms::Commit() {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (files_[i].has_value()) continue;
+    absl::StatusOr<AtomicFile> written = Prepare(outputs_[i]);
+    if (!written.ok()) return Annotate(outputs_[i].path, written.status());
+    files_[i] = *std::move(written);
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const absl::Status status = files_[i]->Commit();
+    if (!status.ok()) return Annotate(outputs_[i].path, status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WritePrograms(absl::Span<const ProgramOutput> outputs) {
+  WEFT_ASSIGN_OR_RETURN(StagedPrograms staged,
+                        StagedPrograms::Write({outputs.begin(), outputs.end()}));
+  return staged.Commit();
+}
+
+absl::Status WriteProgram(const Program& program, const std::string& path) {
+  return WritePrograms({{&program, path}});
+}
+
+}  // namespace weft

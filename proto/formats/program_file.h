@@ -1,0 +1,74 @@
+// Programs in files.
+#ifndef WEFT_PROTO_FORMATS_PROGRAM_FILE_H_
+#define WEFT_PROTO_FORMATS_PROGRAM_FILE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "base/file.h"
+#include "proto/program.h"
+
+namespace weft {
+
+enum class ProgramFormat {
+  kBinary,       // a serialized ProgramDesc
+  kProtoText,    // protobuf's text format
+  kProgramText,  // docs/program_text.md
+  kPir,          // Paddle 3's own, as JSON: docs/pir.md
+};
+
+// By the file's name: .pb, .pdmodel, __model__ and "-" (standard input or output) are binary,
+// .pbtxt protobuf text, .prog program text, .json PIR. InvalidArgument, listing these, for any
+// other name.
+absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
+
+// Errors do not name the path. A binary file is mapped as long as the program lives; one that holds
+// PIR instead is read as such. O(file) memory.
+absl::StatusOr<Program> ReadProgram(const std::string& path);
+
+// Reads several programs. Paths of equal files give the same program, which is read once: the ranks
+// of a job mostly run copies. Errors begin with the path.
+absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
+    absl::Span<const std::string> paths);
+
+struct ProgramOutput {
+  const Program* program;
+  std::string path;
+};
+
+// Programs that are written, but have not replaced their targets yet.
+//
+//   WEFT_ASSIGN_OR_RETURN(StagedPrograms staged, StagedPrograms::Write(outputs));
+//   WEFT_RETURN_IF_ERROR(staged.Commit());
+//
+// Without Commit, all targets stay as they were. The error names the path.
+class StagedPrograms {
+ public:
+  // Makes the files durable beside their targets. Commit writes programs that go elsewhere, such as
+  // to standard output (AtomicFile::WritesDirectly). The programs must outlive the result and must
+  // not change.
+  static absl::StatusOr<StagedPrograms> Write(std::vector<ProgramOutput> outputs);
+
+  // Replaces no target if a program cannot be written.
+  absl::Status Commit();
+
+ private:
+  StagedPrograms() = default;
+
+  std::vector<ProgramOutput> outputs_;
+  std::vector<absl::optional<AtomicFile>> files_;  // by output; none: to be written by Commit
+};
+
+// Writes all programs, or none: all files are durable before the first replaces its target. The
+// error names the path.
+absl::Status WritePrograms(absl::Span<const ProgramOutput> outputs);
+absl::Status WriteProgram(const Program& program, const std::string& path);
+
+}  // namespace weft
+
+#endif  // WEFT_PROTO_FORMATS_PROGRAM_FILE_H_

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Op types stand as strings only in schemas, kernel tables and the passes that make the ops.
+
+usage: op_type_strings_test.py OPS_MD
+
+OPS_MD is docs/ops.md, whose table lists the registered op types. Looks at the real C++ sources of
+the repository that it lies in, tests aside. Code that needs to know what an op is asks for traits
+(ops/schema/op_schema.h), its algebra (ops/schema/algebra.h), or what it communicates
+(ops/schema/communication_ops.h).
+"""
+
+import os
+import re
+import sys
+
+# Where an op type is at home.
+HOMES = (
+    "ops/schema/",  # what the op is
+    "ops/formulas/",  # what it computes, if that is a row of a table for all devices
+    "ops/cpu/",  # kernel tables, by type
+    "ops/gpu/",
+    "executor/control_kernels.cc",  # the table of kernels that move values
+    "proto/snake_case_slots.cc",  # whose slots Paddle 3 writes in snake case
+    "proto/formats/pir/",  # which op an op of Paddle 3's own format is
+    "transpiler/passes/",  # make ops; the Paddle dialect rewrites the ops that Paddle rewrites
+)
+# Op types that are words of other uses too (attributes, keys of JSON, values of --trans_mode): counted
+# where the line speaks of types, builds an op or is a row of a table by them.
+AMBIGUOUS = re.compile(r"([a-z]+|all_gather|all_reduce)$")
+SPEAKS_OF_TYPES = re.compile(r'[tT]ype|\bOp\(|Schema|\{"[a-z]+", \w+::k')
+# NumPy's name of int8.
+NO_OP_TYPES = {"i1"}
+LITERAL = re.compile(r'"([A-Za-z0-9_]+)"')
+
+
+def op_types(ops_md):
+    with open(ops_md, encoding="utf-8") as f:
+        return set(re.findall(r"^\| `([a-z0-9_]+)` \|", f.read(), re.MULTILINE)) - NO_OP_TYPES
+
+
+def sources(root):
+    for folder, folders, files in os.walk(root):
+        folders[:] = [d for d in sorted(folders) if d[0] != "." and not d.startswith("bazel-")]
+        for name in sorted(files):
+            path = os.path.relpath(os.path.join(folder, name), root)
+            is_test = re.search(r"^(tests|examples)/|_test\.cc$|testing\.(cc|h)$", path)
+            if re.search(r"\.(cc|h|cu|cuh)$", name) and not is_test:
+                yield path
+
+
+def code_of(line):
+    """The line without its comment; op types hold no slash."""
+    return re.sub(r"(^|\s)//.*", "", line)
+
+
+def misplaced(line, types):
+    code = code_of(line)
+    for word in LITERAL.findall(code):
+        if word in types and (not AMBIGUOUS.match(word) or SPEAKS_OF_TYPES.search(code)):
+            yield word
+
+
+def main():
+    root = os.path.dirname(os.path.dirname(os.path.realpath(sys.argv[1])))
+    types = op_types(sys.argv[1])
+    assert len(types) > 500 and "matmul_v2" in types, "no table of ops"
+    assert list(misplaced('if (op.type() == "sum") {  // "cast"', types)) == ["sum"]
+    assert list(misplaced('{"matmul_v2", kProduct},', types)) == ["matmul_v2"]
+    assert list(misplaced('{"cast", Kind::kCopy},', types)) == ["cast"]
+    assert not list(misplaced('NumberAttr(op, "scale", 1)', types))
+    count = wrong = 0
+    for path in sources(root):
+        count += 1
+        if path.startswith(HOMES):
+            continue
+        with open(os.path.join(root, path), encoding="utf-8") as f:
+            for number, line in enumerate(f, 1):
+                for word in misplaced(line, types):
+                    print(f"{path}:{number}: op type {word} stands as a string", file=sys.stderr)
+                    wrong += 1
+    assert count > 200, f"{count} sources under {root}"
+    print(f"{count} sources, {wrong} misplaced op types")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+// `weft stats` prints, from the program alone, the memory that `weft run` measures; and that is
+// close to what lives at once.
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "executor/npz.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/job/process.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Values;
+using ::weft::testing::ProcessResult;
+
+constexpr double kTolerance = 1.1;
+
+// In bytes.
+struct Memory {
+  long long kept = 0, arena = 0, live = 0;
+
+  double peak() const { return static_cast<double>(kept + arena); }
+  double live_at_once() const { return static_cast<double>(kept + live); }
+};
+
+Memory MemoryIn(const std::string& text) {
+  Memory memory;
+  const size_t at = text.find("values of a rank: ");
+  EXPECT_NE(at, std::string::npos) << text;
+  if (at == std::string::npos) return memory;
+  EXPECT_EQ(std::sscanf(text.c_str() + at,
+                        "values of a rank: %lld bytes kept between steps, %lld in a step, where at "
+                        "most %lld live at once",
+                        &memory.kept, &memory.arena, &memory.live),
+            3);
+  return memory;
+}
+
+std::string Output(std::vector<std::string> args) {
+  args.insert(args.begin(), "tools/weft");
+  const ProcessResult result = testing::RunProcess(args);
+  EXPECT_EQ(result.status, 0) << result.err;
+  return result.out;
+}
+
+// Rows of the first data variable in the file.
+int64_t RowsOf(const std::string& feeds) {
+  const absl::StatusOr<NpzFile> file = NpzFile::Open(feeds);
+  EXPECT_THAT(file, testing::IsOk());
+  const absl::StatusOr<TensorType> type = file->Type(file->names().front());
+  EXPECT_THAT(type, testing::IsOk());
+  return type->dims[0];
+}
+
+class StatsMemoryTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(StatsMemoryTest, EstimateIsCloseToARunAndTheRunToWhatLives) {
+  const std::string folder = absl::StrCat("tests/data/", GetParam(), "/");
+  const std::string main = folder + "main.pb", feeds = folder + "feeds.npz";
+  const Memory run = MemoryIn(
+      Output({"run", main, "--startup", folder + "startup.pb", "--feeds", feeds, "--steps", "2"}));
+  const Memory stats = MemoryIn(Output({"stats", main, "--batch", absl::StrCat(RowsOf(feeds))}));
+  EXPECT_GT(run.arena, 0);
+  EXPECT_LE(run.peak(), kTolerance * run.live_at_once());
+  EXPECT_LE(run.peak(), kTolerance * stats.peak());
+  EXPECT_LE(stats.peak(), kTolerance * run.peak());
+  EXPECT_LE(run.live_at_once(), kTolerance * stats.live_at_once());
+  EXPECT_LE(stats.live_at_once(), kTolerance * run.live_at_once());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StatsMemoryTest,
+                         Values("mlp_adam", "lenet_momentum", "resnet18_cifar", "bert_tiny",
+                                "wide_deep"));
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,50 @@
+// Ops that random programs are drawn from (tests/properties/drawn_program.h).
+#ifndef WEFT_TESTS_PROPERTIES_DRAWN_OPS_H_
+#define WEFT_TESTS_PROPERTIES_DRAWN_OPS_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "ops/schema/op_schema.h"
+
+namespace weft::testing {
+
+// Which values may be an argument.
+enum class ArgumentClass : char {
+  kFloat = 'f',
+  kScalar = 'c',  // of one element
+  kInt = 'i',
+  kSize = 's',  // made by an op that tells sizes
+  kBool = 'b',
+  kParam = 'p',
+  kStatistic = 'm',  // a moving mean or variance
+  kCount = 'q',      // the counts of a metric
+};
+
+struct DrawnSlot {
+  std::string name;
+  ArgumentClass of;
+  int count;
+};
+
+struct DrawnAttr {
+  std::string name;
+  std::vector<AttrValue> values;  // one of these
+};
+
+struct DrawnOp {
+  std::string type;
+  std::vector<DrawnSlot> inputs;
+  std::vector<DrawnAttr> attrs;
+  int outputs = 1;        // of a slot that may hold several
+  bool is_state = false;  // writes a persistable variable
+};
+
+// One row for each op and way to use it: every class of rule along the batch has one.
+absl::Span<const DrawnOp> DrawnOps();
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_PROPERTIES_DRAWN_OPS_H_

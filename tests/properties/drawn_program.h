@@ -1,0 +1,40 @@
+// Small training programs over all kinds of values along the batch (ops/schema/batch_relation.h):
+// ops drawn from tests/properties/drawn_ops.h on feeds that are split along one axis or another, or
+// whole, parameters and states; a loss, its backward pass, and updates; feed and fetch ops.
+#ifndef WEFT_TESTS_PROPERTIES_DRAWN_PROGRAM_H_
+#define WEFT_TESTS_PROPERTIES_DRAWN_PROGRAM_H_
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "executor/feeder.h"
+#include "proto/program.h"
+#include "tests/properties/drawn_spec.h"
+
+namespace weft::testing {
+
+// What a fetch op hands out.
+struct DrawnFetch {
+  std::string variable;
+  std::string copy;  // has that value after the step
+};
+
+struct DrawnProgram {
+  Program main;
+  Program startup;
+  std::vector<std::string> losses;
+  FeedSource feeds;  // of the whole batch, with layouts
+  std::vector<DrawnFetch> fetches;
+  bool has_chain = false;  // of states: a value takes some steps along it
+  std::vector<int> drawn;  // indices in DrawnOps() of the ops that fit
+};
+
+DrawnProgram BuildDrawn(const DrawnSpec& spec);
+
+// The main program, for failing examples.
+std::ostream& operator<<(std::ostream& out, const DrawnSpec& spec);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_PROPERTIES_DRAWN_PROGRAM_H_

@@ -1,0 +1,78 @@
+// Values that ops of random programs (tests/properties/drawn_program.h) work on: feeds, states, and
+// what ops make of them.
+#ifndef WEFT_TESTS_PROPERTIES_DRAWN_VALUES_H_
+#define WEFT_TESTS_PROPERTIES_DRAWN_VALUES_H_
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+#include "tests/properties/drawn_ops.h"
+
+namespace weft::testing {
+
+inline constexpr DType kDrawnFloat = DType::kFloat64;
+
+// The type of a value as it is declared, as one device has it, and as a rank has it.
+inline constexpr int kDeclared = 0, kWhole = 1, kPart = 2;
+using ThreeTypes = std::array<TensorType, 3>;
+
+struct DrawnValue {
+  // kInner: a state of inner blocks.
+  enum class Kind { kFeed, kParam, kState, kStatistic, kCount, kInner, kMade };
+  std::string name;  // of several values, if ops overwrite them in place
+  ThreeTypes types;
+  Kind kind = Kind::kMade;
+  bool needs_gradient = false;
+  bool is_size = false;
+};
+
+// Whether an argument of the class may be the value.
+bool IsIn(const DrawnValue& value, ArgumentClass of);
+
+// Arguments by slot: indices of values.
+using ValueSlots = std::vector<std::pair<std::string, std::vector<int>>>;
+// Empty if there is no such slot.
+std::vector<int> SlotOf(const ValueSlots& slots, absl::string_view name);
+
+using AttrValues = std::vector<std::pair<std::string, AttrValue>>;
+
+struct ForwardOp {
+  std::string type;
+  ValueSlots inputs, outputs;
+  AttrValues attrs;
+  std::vector<ForwardOp> block = {};
+  // None: those of the op.
+  absl::optional<AttrValues> gradient_attrs = {};
+};
+
+// The type of an op that hands out its input; its output is a copy of that.
+inline constexpr char kFetch[] = "fetch";
+
+struct DrawnFeed {
+  std::string name;
+  DType dtype;
+  Dims dims;                 // -1: the batch
+  absl::optional<int> axis;  // none: whole
+  int below = 0;             // of integers; of floating-point numbers, 1: from 0 to 1
+};
+absl::Span<const DrawnFeed> DrawnFeeds();
+
+struct DrawnState {
+  const char* name;
+  DType dtype;
+  Dims dims;
+  DrawnValue::Kind kind;
+  float start = 0;  // parameters start at random
+};
+absl::Span<const DrawnState> DrawnStates();
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_PROPERTIES_DRAWN_VALUES_H_

@@ -1,0 +1,49 @@
+// How two ranks train the programs of a pair of features, and how their reference does.
+#ifndef WEFT_TESTS_SUPPORT_COMBINATION_TRAINING_H_
+#define WEFT_TESTS_SUPPORT_COMBINATION_TRAINING_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "executor/feeder.h"
+#include "tests/support/combination_programs.h"
+#include "tests/support/training_programs.h"
+
+namespace weft::testing {
+
+inline constexpr int kPairUpdates = 4;
+
+using Numbers = std::vector<double>;
+// Of parameters: by step, rank and parameter.
+using Trained = std::vector<std::vector<std::vector<Numbers>>>;
+// By update and parameter.
+using Updates = std::vector<std::vector<Numbers>>;
+
+// A batch of `whole` lasts `parts` steps, of which each takes a part.
+FeedSource InTurn(const FeedSource& whole, int parts);
+
+absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource& feeds,
+                              int64_t steps, int ranks);
+
+// With a parameter server, which holds what no rank can fetch: the values after each step are those
+// that a run of so many steps leaves, the same for all ranks.
+absl::StatusOr<Trained> TrainWithServer(const TrainingPrograms& programs, const Program& server,
+                                        const FeedSource& feeds, int64_t steps, int ranks);
+
+// kPairUpdates updates by one device with the whole batch, or for averages by one device for each
+// rank, and a mean.
+absl::StatusOr<Updates> Reference(const FeaturePair& pair);
+
+// Of the last of `parts` steps each, where all ranks have the same parameters.
+Updates UpdatesOf(const Trained& trained, int parts);
+
+// The largest difference of a parameter, as a share of what training changes in `expected`.
+double Difference(const Updates& found, const Updates& expected);
+
+// What the rounding of a step may change, as such a share.
+double ToleranceOf(const FeaturePair& pair);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_SUPPORT_COMBINATION_TRAINING_H_

@@ -1,0 +1,132 @@
+// Whole models with the kernels of GPUs, compiled for the host, on a device that records graphs as
+// a GPU does: they train as with the kernels of CPUs.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "executor/feed_sources.h"
+#include "executor/graph_device_testing.h"
+#include "executor/params_file.h"
+#include "executor/runner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/kernel.h"
+#include "proto/formats/program_file.h"
+
+namespace weft {
+namespace {
+
+using Tensors = std::map<std::string, Tensor>;
+
+constexpr int64_t kSteps = 3, kRows = 4;
+
+// The first rows of the batches: the kernels are loops without optimization here.
+FeedSource Shortened(FeedSource all) {
+  FeedSource source;
+  source.variables = all.variables;
+  source.read = [read = all.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    WEFT_ASSIGN_OR_RETURN(std::vector<Tensor> batch, read(step));
+    for (Tensor& whole : batch) {
+      Dims dims = whole.dims();
+      if (dims.empty() || dims[0] < kRows) continue;
+      dims[0] = kRows;
+      Tensor part;
+      part.Resize(whole.dtype(), dims);
+      std::memcpy(part.raw(), whole.raw(), part.bytes());
+      whole = std::move(part);
+    }
+    return batch;
+  };
+  return source;
+}
+
+struct ModelCase {
+  const char* name;
+  const char* obstacle;  // of a graph; empty: later steps are replayed
+};
+
+class TrainGpuKernelsTest : public ::testing::TestWithParam<ModelCase> {
+ protected:
+  static std::string Path(const std::string& file) {
+    return absl::StrCat("tests/data/", GetParam().name, "/", file);
+  }
+
+  // A bias of keys, which moves all scores of a query by the same number. Its gradient is noise,
+  // and Adam takes the sign of that.
+  static bool HasNoGradient(const std::string& name) {
+    return GetParam().name == std::string("bert_tiny") &&
+           (absl::StartsWith(name, "linear_1.b_0") || absl::StartsWith(name, "linear_7.b_0"));
+  }
+
+  absl::StatusOr<RunResult> Run(const KernelTable& kernels, GraphMode graph,
+                                std::vector<float>* losses) {
+    WEFT_ASSIGN_OR_RETURN(const Program main, ReadProgram(Path("main.pb")));
+    WEFT_ASSIGN_OR_RETURN(const Tensors state,
+                          LoadParams(Path("init.params"), Path("persistables.txt")));
+    WEFT_ASSIGN_OR_RETURN(FeedSource feeds, FeedsFromFile(Path("feeds.npz")));
+    RunOptions options;
+    options.kernels = &kernels;
+    options.steps = kSteps;
+    options.graph = graph;
+    options.new_device = [](int, Memory*) -> std::unique_ptr<Device> {
+      return std::make_unique<testing::RecordingDevice>();
+    };
+    RunInputs inputs;
+    inputs.main = &main;
+    inputs.params = &state;
+    inputs.feeds = Shortened(std::move(feeds));
+    inputs.on_result = [losses](const StepResult& result) {
+      for (const Tensor& loss : result.values) losses->push_back(*loss.data<float>());
+      return absl::OkStatus();
+    };
+    return RunProgram(inputs, options);
+  }
+};
+
+TEST_P(TrainGpuKernelsTest, ModelsTrainAsOnCpus) {
+  std::vector<float> expected_losses, found_losses;
+  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult expected,
+                            Run(CpuKernels(), GraphMode::kOff, &expected_losses));
+  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult found,
+                            Run(GpuKernels(), GraphMode::kAuto, &found_losses));
+  EXPECT_GE(expected_losses.size(), kSteps);
+  EXPECT_THAT(found_losses, ::testing::Pointwise(::testing::FloatNear(1e-4F), expected_losses));
+  ASSERT_EQ(found.persistables.size(), expected.persistables.size());
+  for (const auto& [name, want] : expected.persistables) {
+    if (want.dtype() != DType::kFloat32 || HasNoGradient(name)) continue;
+    const Tensor& have = found.persistables.at(name);
+    ASSERT_EQ(have.dims(), want.dims()) << name;
+    float largest = 0, difference = 0;
+    for (int64_t i = 0; i < want.size(); ++i) {
+      const float value = want.data<float>()[i];
+      largest = std::max(largest, std::abs(value));
+      difference = std::max(difference, std::abs(have.data<float>()[i] - value));
+    }
+    EXPECT_LE(difference, 1e-6F + 1e-3F * largest) << name;
+  }
+  const std::string obstacle = GetParam().obstacle;
+  EXPECT_THAT(found.graph.obstacle, ::testing::HasSubstr(obstacle));
+  EXPECT_EQ(found.graph.replayed, obstacle.empty() ? kSteps - 1 : 0) << found.graph.obstacle;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Paddle, TrainGpuKernelsTest,
+    ::testing::Values(ModelCase{"bert_tiny", ""}, ModelCase{"lenet_momentum", ""},
+                      ModelCase{"mlp_adam", ""}, ModelCase{"mlp_clip_global_norm", ""},
+                      ModelCase{"mlp_dropout", "(dropout) uses the host"},
+                      ModelCase{"resnet18_cifar", ""}, ModelCase{"wide_deep", ""},
+                      ModelCase{"word2vec_sparse_sgd", "types that are known only when it runs"}),
+    [](const ::testing::TestParamInfo<ModelCase>& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,323 @@
+// LocalSGD of programs whose parameters are not all updated by one optimizer op per step: master
+// weights, accumulated gradients, target networks. Each is rewritten, which verifies it, and
+// trained on one rank and on two.
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <ostream>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "executor/runner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/float16.h"
+#include "ops/kernel.h"
+#include "proto/text/program_text.h"
+#include "tests/support/training_programs.h"
+#include "tests/support/training_spec.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Combine;
+using ::testing::Values;
+using ::weft::testing::BuildPrograms;
+using ::weft::testing::kBatch;
+using ::weft::testing::OptimizerKind;
+using ::weft::testing::TrainingPrograms;
+using ::weft::testing::TrainingSpec;
+
+constexpr int kSteps = 6;
+
+// Mixed precision (O2): momentum updates a master weight, and casts it.
+constexpr char kMasterWeight[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed stop_gradient
+    var x16 : fp16[-1, 4]
+    var w : fp16[4, 1] parameter persistable
+    var master : fp32[4, 1] persistable
+    var velocity : fp32[4, 1] persistable
+    var lr : fp32[1] persistable
+    var y : fp16[-1, 1]
+    var t : fp16[-1, 1]
+    var loss : fp16[]
+    var loss@GRAD : fp16[]
+    var t@GRAD : fp16[-1, 1]
+    var y@GRAD : fp16[-1, 1]
+    var w@GRAD : fp16[4, 1]
+    Out=[x16] = cast(X=[x]) role=forward {in_dtype=5, out_dtype=4}
+    Out=[y] = mul(X=[x16], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[t] = tanh(X=[y]) role=forward
+    Out=[loss] = reduce_mean(X=[t]) role=loss {dim=ints[], reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=4, value=1.0}
+    X@GRAD=[t@GRAD] = reduce_mean_grad(X=[t], Out@GRAD=[loss@GRAD]) role=backward {dim=ints[], reduce_all=true}
+    X@GRAD=[y@GRAD] = tanh_grad(Out=[t], Out@GRAD=[t@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x16], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    ParamOut=[w], VelocityOut=[velocity], MasterParamOut=[master] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity], LearningRate=[lr], MasterParam=[master]) role=optimize vars=[w, w@GRAD] {mu=0.9, multi_precision=true}
+  }
+})";
+
+constexpr char kMasterWeightStartup[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var w : fp16[4, 1] parameter persistable
+    var master : fp32[4, 1] persistable
+    var velocity : fp32[4, 1] persistable
+    var lr : fp32[1] persistable
+    Out=[w] = fill_constant() role=forward {shape=longs[4, 1], dtype=4, value=0.5}
+    Out=[master] = cast(X=[w]) role=forward {in_dtype=4, out_dtype=5}
+    Out=[velocity] = fill_constant() role=forward {shape=longs[4, 1], dtype=5, value=0.0}
+    Out=[lr] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.1}
+  }
+})";
+
+// A mean teacher: the target, a parameter without an optimizer, follows the online weight.
+constexpr char kTarget[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed stop_gradient
+    var w : fp32[4, 1] parameter persistable
+    var target : fp32[4, 1] parameter persistable stop_gradient
+    var lr : fp32[1] persistable
+    var y : fp32[-1, 1]
+    var z : fp32[-1, 1]
+    var d : fp32[-1, 1]
+    var s : fp32[-1, 1]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var s@GRAD : fp32[-1, 1]
+    var d@GRAD : fp32[-1, 1]
+    var y@GRAD : fp32[-1, 1]
+    var w@GRAD : fp32[4, 1]
+    var kept : fp32[4, 1]
+    var added : fp32[4, 1]
+    var next : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[z] = mul(X=[x], Y=[target]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[d] = elementwise_sub(X=[y], Y=[z]) role=forward {axis=-1}
+    Out=[s] = square(X=[d]) role=forward
+    Out=[loss] = reduce_mean(X=[s]) role=loss {dim=ints[], reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[s@GRAD] = reduce_mean_grad(X=[s], Out@GRAD=[loss@GRAD]) role=backward {dim=ints[], reduce_all=true}
+    X@GRAD=[d@GRAD] = square_grad(X=[d], Out@GRAD=[s@GRAD]) role=backward
+    X@GRAD=[y@GRAD] = elementwise_sub_grad(X=[y], Y=[z], Out@GRAD=[d@GRAD]) role=backward {axis=-1}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
+    Out=[kept] = scale(X=[target]) role=ROLE {scale=0.75}
+    Out=[added] = scale(X=[w]) role=ROLE {scale=0.25}
+    Out=[next] = elementwise_add(X=[kept], Y=[added]) role=ROLE {axis=-1}
+    Out=[target] = assign(X=[next]) role=ROLE
+  }
+})";
+
+constexpr char kTargetStartup[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var w : fp32[4, 1] parameter persistable
+    var target : fp32[4, 1] parameter persistable stop_gradient
+    var lr : fp32[1] persistable
+    Out=[w] = fill_constant() role=forward {shape=longs[4, 1], dtype=5, value=0.5}
+    Out=[target] = fill_constant() role=forward {shape=longs[4, 1], dtype=5, value=0.25}
+    Out=[lr] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.1}
+  }
+})";
+
+enum class Model { kMasterWeight, kTarget, kTargetOfOptimizeRole, kMergedSgd, kMergedAdam };
+
+void PrintTo(Model model, std::ostream* out) {
+  constexpr const char* kNames[] = {"MasterWeight", "Target", "TargetOfOptimizeRole", "MergedSgd",
+                                    "MergedAdam"};
+  *out << kNames[static_cast<int>(model)];
+}
+
+absl::StatusOr<TrainingPrograms> FromText(const std::string& main, const std::string& startup,
+                                          std::vector<std::string> parameters) {
+  WEFT_ASSIGN_OR_RETURN(Program main_program, ParseProgramText(main));
+  WEFT_ASSIGN_OR_RETURN(Program startup_program, ParseProgramText(startup));
+  FeedSource feeds = {{"x"}, [](int64_t step) {
+                        std::vector<Tensor> tensors(1);
+                        tensors[0].Resize(DType::kFloat32, {kBatch, 4});
+                        for (int64_t i = 0; i < tensors[0].size(); ++i) {
+                          tensors[0].data<float>()[i] = std::sin(1.0f + 12.9898f * i + 7.0f * step);
+                        }
+                        return tensors;
+                      }};
+  return TrainingPrograms{std::move(main_program),
+                          std::move(startup_program),
+                          {"loss"},
+                          std::move(parameters),
+                          std::move(feeds)};
+}
+
+// Two layers, whose gradients are accumulated over two steps.
+TrainingPrograms Merged(OptimizerKind optimizer) {
+  TrainingSpec spec;
+  spec.layers.resize(2);
+  for (auto& layer : spec.layers) {
+    layer.width = 3;
+    layer.bias = true;
+  }
+  spec.weights_by = spec.biases_by = optimizer;
+  spec.merged_steps = 2;
+  return BuildPrograms(spec);
+}
+
+absl::StatusOr<TrainingPrograms> ProgramsOf(Model model) {
+  switch (model) {
+    case Model::kMasterWeight:
+      return FromText(kMasterWeight, kMasterWeightStartup, {"w", "master"});
+    case Model::kTarget:
+      return FromText(absl::StrReplaceAll(kTarget, {{"ROLE", "forward"}}), kTargetStartup,
+                      {"w", "target"});
+    case Model::kTargetOfOptimizeRole:
+      return FromText(absl::StrReplaceAll(kTarget, {{"ROLE", "optimize"}}), kTargetStartup,
+                      {"w", "target"});
+    case Model::kMergedSgd:
+      return Merged(OptimizerKind::kSgd);
+    case Model::kMergedAdam:
+      return Merged(OptimizerKind::kAdam);
+  }
+  return absl::InternalError("no such model");
+}
+
+struct Flags {
+  const char* name;
+  int k_steps;
+  std::map<std::string, std::string> others;
+};
+
+void PrintTo(const Flags& flags, std::ostream* out) { *out << flags.name; }
+
+// Rewritten for any number of ranks.
+absl::StatusOr<TrainingPrograms> Rewritten(TrainingPrograms programs, const Flags& flags) {
+  TranspileOptions options;
+  options.mode = "local_sgd";
+  options.mode_flags = flags.others;
+  options.mode_flags["k_steps"] = absl::StrCat(flags.k_steps);
+  options.verification = Verification::kAfterEachPass;
+  ProgramPair pair{&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return programs;
+}
+
+std::vector<double> AsDoubles(const Tensor& tensor) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    values.push_back(tensor.dtype() == DType::kFloat16
+                         ? static_cast<double>(static_cast<float>(tensor.data<Float16>()[i]))
+                         : tensor.data<float>()[i]);
+  }
+  return values;
+}
+
+// Of the parameters: by step, parameter and rank.
+using Trained = std::vector<std::vector<std::vector<std::vector<double>>>>;
+
+absl::StatusOr<Trained> Train(const TrainingPrograms& programs, int ranks) {
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = ranks;
+  options.steps = kSteps;
+  options.fetch = programs.parameters;
+  Trained trained(kSteps, std::vector<std::vector<std::vector<double>>>(
+                              options.fetch.size(), std::vector<std::vector<double>>(ranks)));
+  RunInputs inputs;
+  inputs.main = &programs.main;
+  inputs.startup = &programs.startup;
+  inputs.feeds = programs.feeds;
+  inputs.on_result = [&trained](const StepResult& result) {
+    for (size_t i = 0; i < result.values.size(); ++i) {
+      trained[result.step][i][result.rank] = AsDoubles(result.values[i]);
+    }
+    return absl::OkStatus();
+  };
+  WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+  return trained;
+}
+
+class TrainLocalSgdTest : public ::testing::TestWithParam<std::tuple<Model, Flags>> {
+ protected:
+  static Model TheModel() { return std::get<0>(GetParam()); }
+  static const Flags& TheFlags() { return std::get<1>(GetParam()); }
+  static bool Resets() {
+    const auto state = TheFlags().others.find("state");
+    return state != TheFlags().others.end() && state->second == "reset";
+  }
+};
+
+// A reset of the state changes the training of one rank, too.
+class TrainLocalSgdWithoutResetTest : public TrainLocalSgdTest {};
+
+TEST_P(TrainLocalSgdWithoutResetTest, OneRankTrainsAsWithoutIt) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, ProgramsOf(TheModel()));
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms rewritten, Rewritten(programs, TheFlags()));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(rewritten, 1));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(programs, 1));
+  EXPECT_EQ(found, expected);
+}
+
+class TrainLocalSgdWithResetTest : public TrainLocalSgdTest {};
+
+TEST_P(TrainLocalSgdWithResetTest, OneRankTrains) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, ProgramsOf(TheModel()));
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms rewritten, Rewritten(programs, TheFlags()));
+  WEFT_EXPECT_OK(Train(rewritten, 1).status());
+}
+
+// What is computed from the mean of the updates of a step is the mean of what is computed from
+// each, where that is linear: then two ranks train as one device does with both batches.
+TEST_P(TrainLocalSgdTest, TwoRanksAgreeWhereTheyAverage) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, ProgramsOf(TheModel()));
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms rewritten, Rewritten(programs, TheFlags()));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(rewritten, 2));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(programs, 1));
+  const bool is_linear = TheModel() != Model::kMergedAdam && TheFlags().k_steps == 1 && !Resets();
+  const double tolerance = TheModel() == Model::kMasterWeight ? 2e-3 : 1e-5;
+  for (int step = 0; step < kSteps; ++step) {
+    for (size_t i = 0; i < programs.parameters.size(); ++i) {
+      const std::string what = absl::StrCat(programs.parameters[i], " in step ", step);
+      const std::vector<std::vector<double>>& ranks = found[step][i];
+      if ((step + 1) % TheFlags().k_steps == 0) {
+        EXPECT_EQ(ranks[0], ranks[1]) << what;
+      }
+      for (size_t k = 0; is_linear && k < ranks[0].size(); ++k) {
+        EXPECT_NEAR(ranks[0][k], expected[step][i][0][k], tolerance) << what;
+      }
+    }
+  }
+}
+
+auto AllModels() {
+  return Values(Model::kMasterWeight, Model::kTarget, Model::kTargetOfOptimizeRole,
+                Model::kMergedSgd, Model::kMergedAdam);
+}
+auto FlagsWithoutReset() {
+  return Values(Flags{"EveryStep", 1, {}}, Flags{"EverySecondStep", 2, {}},
+                Flags{"AveragesState", 1, {{"state", "average"}}},
+                Flags{"AveragesStateEverySecondStep", 2, {{"state", "average"}}},
+                Flags{"AveragesStatistics", 2, {{"state", "average"}, {"statistics", "true"}}});
+}
+auto FlagsWithReset() {
+  return Values(Flags{"ResetsState", 1, {{"state", "reset"}}},
+                Flags{"ResetsStateEveryThirdStep", 3, {{"state", "reset"}}});
+}
+std::string NameOf(const ::testing::TestParamInfo<TrainLocalSgdTest::ParamType>& info) {
+  return absl::StrCat(::testing::PrintToString(std::get<0>(info.param)),
+                      std::get<1>(info.param).name);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdWithoutResetTest,
+                         Combine(AllModels(), FlagsWithoutReset()), NameOf);
+INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdTest, Combine(AllModels(), FlagsWithoutReset()), NameOf);
+INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdWithResetTest, Combine(AllModels(), FlagsWithReset()),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Resets, TrainLocalSgdTest, Combine(AllModels(), FlagsWithReset()), NameOf);
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,693 @@
+// Programs of Paddle 3 in its own format: read, rewritten, written, read again, and trained as
+// Paddle trained them. The same models in ProgramDesc have the feeds, parameters and references.
+#include <cmath>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "base/testing/archive.h"
+#include "executor/feed_sources.h"
+#include "executor/npz.h"
+#include "executor/params_file.h"
+#include "executor/runner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/kernel.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
+#include "proto/formats/pir/op_table.h"
+#include "proto/formats/program_file.h"
+#include "transpiler/transpile.h"
+#include "transpiler/verifier/verify.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Combine;
+using ::testing::HasSubstr;
+using ::testing::Values;
+using ::weft::testing::ReadTarXz;
+
+using Tensors = std::map<std::string, Tensor>;
+
+struct Case {
+  const char* name;
+  int ranks;
+  const char* mode = "";
+  std::map<std::string, std::string> flags = {};
+  const char* reference = "dp2";  // that of data-parallel ranks
+};
+
+class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Case>> {
+ protected:
+  static std::string Model() { return std::get<0>(GetParam()); }
+  static const Case& TheCase() { return std::get<1>(GetParam()); }
+  static std::string Path(const std::string& file) {
+    return absl::StrCat("tests/data/paddle3_", Model(), "/", file);
+  }
+
+  // Writes the bytes to a file, which is read as users' files are.
+  static absl::StatusOr<Program> Read(const std::string& file) {
+    WEFT_ASSIGN_OR_RETURN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+    const std::string path = Written(file);
+    WEFT_RETURN_IF_ERROR(WriteFile(path, files.at(absl::StrCat(Model(), "/", file))));
+    return ReadProgram(path);
+  }
+  static std::string Written(const std::string& file) {
+    return absl::StrCat(::testing::TempDir(), "/", Model(), TheCase().name, file);
+  }
+
+  // Rewritten for the ranks, as two files have it.
+  static absl::Status Rewrite(Program* main, Program* startup) {
+    TranspileOptions options;
+    options.mode = TheCase().mode;
+    for (const auto& [flag, value] : TheCase().flags) options.mode_flags[flag] = value;
+    options.cluster.nranks = TheCase().ranks;
+    options.device_kind = TargetDevice::kCpu;
+    ProgramPair programs{main, startup};
+    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+    WEFT_RETURN_IF_ERROR(
+        WritePrograms({{main, Written("out.json")}, {startup, Written("out_startup.json")}}));
+    WEFT_ASSIGN_OR_RETURN(*main, ReadProgram(Written("out.json")));
+    WEFT_ASSIGN_OR_RETURN(*startup, ReadProgram(Written("out_startup.json")));
+    return absl::OkStatus();
+  }
+
+  static absl::StatusOr<std::vector<std::vector<float>>> Train(const Program& main,
+                                                               const Program& startup) {
+    WEFT_ASSIGN_OR_RETURN(Tensors init, LoadParams(Path("init.params"), Path("persistables.txt")));
+    RunInputs inputs;
+    WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(Path("feeds.npz")));
+    RunOptions options;
+    options.kernels = &CpuKernels();
+    options.nranks = TheCase().ranks;
+    options.steps = inputs.feeds.num_steps;
+    inputs.main = &main;
+    inputs.startup = &startup;
+    inputs.params = &init;
+    std::vector<std::vector<float>> losses(TheCase().ranks);
+    inputs.on_result = [&losses](const StepResult& result) {
+      losses[result.rank].push_back(*result.values[0].data<float>());
+      return absl::OkStatus();
+    };
+    WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+    return losses;
+  }
+};
+
+TEST_P(TrainPirTest, LossesAreThoseOfPaddle) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, Read("main.json"));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, Read("startup.json"));
+  VerifyOptions options;
+  options.nranks = TheCase().ranks;
+  const Program main_before = main, startup_before = startup;
+  if (TheCase().ranks > 1) {
+    WEFT_ASSERT_OK(Rewrite(&main, &startup));
+    options.original = {&main_before, &startup_before};
+    options.ordered_by_data = true;
+  }
+  const Findings findings = Verify({{&main, &startup}}, options);
+  EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto losses, Train(main, startup));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensors reference, ReadNpz(Path("reference.npz")));
+  for (int rank = 0; rank < TheCase().ranks; ++rank) {
+    const std::string name = TheCase().ranks == 1
+                                 ? "single/loss"
+                                 : absl::StrCat(TheCase().reference, "/loss_rank", rank);
+    const Tensor& expected = reference.at(name);
+    ASSERT_EQ(losses[rank].size(), expected.size());
+    for (size_t step = 0; step < losses[rank].size(); ++step) {
+      const float loss = expected.data<float>()[step];
+      EXPECT_NEAR(losses[rank][step], loss, 1e-5 * std::fabs(loss)) << name << ", step " << step;
+    }
+  }
+}
+
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, Case>>& info) {
+  return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param).name);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Pir, TrainPirTest,
+    Combine(Values("fit_a_line", "mlp_adam", "mlp_momentum", "mlp_sgd", "two_losses", "wide_deep",
+                   "word2vec_sparse_sgd"),
+            Values(Case{"OneRank", 1}, Case{"OneByOne", 2, "grad_allreduce", {{"buckets", "none"}}},
+                   Case{"Fused", 2, "grad_allreduce", {{"buckets", "count{count=3}"}}},
+                   Case{"Gathered", 2, "multi_thread", {{"trans_mode", "all_gather"}}})),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, TrainPirTest,
+    Combine(Values("mlp_adam", "two_losses", "wide_deep"),
+            Values(Case{"MultiThread", 2, "multi_thread"},
+                   Case{"SingleProcess", 2, "single_process_multi_thread"},
+                   Case{"Plain", 2, "singa_plain"},
+                   Case{"Reducer", 2, "mindspore_reducer", {{"reduce_method", "mean"}}},
+                   Case{"MegEngine", 2, "megengine", {{"reduce_method", "mean"}}},
+                   Case{"MegEngineBroadcasts",
+                        2,
+                        "megengine",
+                        {{"reduce_method", "mean"}, {"bcast_period", "1"}}},
+                   Case{"LocalSgd", 2, "local_sgd", {}, "localsgd2"},
+                   Case{"Partial", 2, "singa_partial", {}, "localsgd2"})),
+    NameOf);
+
+// What has no form in PIR is refused before anything is written.
+TEST(PirModesTest, RefusalsSayWhatHasNoForm) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/refused.json");
+  const std::string out = absl::StrCat(::testing::TempDir(), "/refused_out.json");
+  struct Refused {
+    const char* mode;
+    std::map<std::string, std::string> flags;
+    const char* why;
+  };
+  const Refused all[] = {
+      {"singa_sparse_topk", {}, "(sparsify_topk): a pass has inserted this op"},
+      {"singa_sparse_threshold", {}, "(sparsify_threshold): a pass has inserted this op"},
+      {"optimizer_offload", {}, "(memcpy_h2d): a pass has inserted this op"},
+  };
+  for (const Refused& refused : all) {
+    SCOPED_TRACE(refused.mode);
+    WEFT_ASSERT_OK(WriteFile(in, files.at("mlp_sgd/main.json")));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
+    WEFT_ASSERT_OK(WriteFile(in, files.at("mlp_sgd/startup.json")));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(in));
+    TranspileOptions options;
+    options.mode = refused.mode;
+    for (const auto& [flag, value] : refused.flags) options.mode_flags[flag] = value;
+    options.cluster.nranks = 2;
+    ProgramPair programs{&main, &startup};
+    WEFT_ASSERT_OK(Transpile(options, programs));
+    EXPECT_THAT(std::string(WriteProgram(main, out).message()), HasSubstr(refused.why));
+    EXPECT_FALSE(ReadFile(out).ok());
+  }
+}
+
+// What is written shows that gradients are reduced, in buffers and gathered, too.
+TEST(PirModesTest, WrittenFilesAreNotRewrittenAgain) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/twice.json");
+  const auto rewrite = [&](const std::string& mode,
+                           const std::map<std::string, std::string>& flags) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(file));
+    TranspileOptions options;
+    options.mode = mode;
+    for (const auto& [flag, value] : flags) options.mode_flags[flag] = value;
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    ProgramPair programs{&main, nullptr};
+    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+    return WriteProgram(main, file);
+  };
+  const std::pair<std::string, std::map<std::string, std::string>> first[] = {
+      {"grad_allreduce", {{"buckets", "none"}}},
+      {"grad_allreduce", {{"buckets", "count{count=3}"}}},
+      {"multi_thread", {{"trans_mode", "all_gather"}}},
+  };
+  for (const char* model : {"mlp_momentum", "wide_deep"}) {
+    for (const auto& [mode, flags] : first) {
+      SCOPED_TRACE(absl::StrCat(model, " ", mode, " ", flags.begin()->second));
+      WEFT_ASSERT_OK(WriteFile(file, files.at(absl::StrCat(model, "/main.json"))));
+      WEFT_ASSERT_OK(rewrite(mode, flags));
+      for (const char* again : {"grad_allreduce", "local_sgd"}) {
+        EXPECT_THAT(std::string(rewrite(again, {}).message()),
+                    HasSubstr("gradients-reduced already holds"));
+      }
+    }
+  }
+}
+
+// The first loss on two ranks, in the order of ranks and steps.
+absl::StatusOr<std::vector<float>> TrainTwoRanks(const std::string& feeds, const Tensors& init,
+                                                 const Program& main, const Program& startup) {
+  RunInputs inputs;
+  WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(feeds));
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = 2;
+  options.steps = 5;
+  inputs.main = &main;
+  inputs.startup = &startup;
+  inputs.params = &init;
+  std::vector<float> losses(2 * options.steps);
+  inputs.on_result = [&](const StepResult& result) {
+    losses[result.rank * options.steps + result.step] = *result.values[0].data<float>();
+    return absl::OkStatus();
+  };
+  WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+  return losses;
+}
+
+absl::StatusOr<std::vector<float>> TrainTwoRanks(absl::string_view model, const Program& main,
+                                                 const Program& startup) {
+  const std::string folder = absl::StrCat("tests/data/paddle3_", model, "/");
+  WEFT_ASSIGN_OR_RETURN(const Tensors init,
+                        LoadParams(folder + "init.params", folder + "persistables.txt"));
+  return TrainTwoRanks(folder + "feeds.npz", init, main, startup);
+}
+
+// Whose order a written file keeps.
+TEST(PirOpsTest, CollectivesOfTheSchemaAreCollectivesOfPir) {
+  int count = 0;
+  for (const OpSchema* schema : AllOpSchemas()) {
+    const absl::string_view type = schema->type();
+    if (!schema->Has(Trait::kCollective) && !FindMessageOp(type).has_value()) continue;
+    EXPECT_TRUE(pir::IsCollective(absl::StrCat("1.", type))) << type;
+    EXPECT_TRUE(pir::IsCollective(absl::StrCat("1.", type, "_"))) << type;
+    ++count;
+  }
+  EXPECT_GT(count, 10);
+  EXPECT_TRUE(pir::IsCollective("1.sync_batch_norm_"));
+  EXPECT_TRUE(pir::IsCollective("1.send_v2"));
+  EXPECT_FALSE(pir::IsCollective("1.concat"));
+  EXPECT_FALSE(pir::IsCollective("1.p_norm"));
+}
+
+// Modes that do something on some steps only: a counter and blocks.
+TEST(PirModesTest, PeriodsAreInWrittenFiles) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string folder = ::testing::TempDir();
+  const std::string main_file = folder + "/periods.json", startup_file = folder + "/begin.json";
+  struct Period {
+    const char* mode;
+    std::map<std::string, std::string> flags;
+    int blocks;
+    const char* model = "mlp_momentum";
+  };
+  const Period all[] = {
+      {"local_sgd", {{"k_steps", "2"}}, 1},
+      {"local_sgd", {{"k_steps", "2"}, {"begin_step", "3"}, {"state", "reset"}}, 1},
+      {"singa_partial", {{"threshold", "1000"}}, 3},
+      {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1},
+      // Two optimizers: the gradients of the second come behind the update of the first.
+      {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1, "two_losses"},
+  };
+  for (const Period& period : all) {
+    SCOPED_TRACE(absl::StrCat(period.mode, " of ", period.model));
+    const std::string model = period.model;
+    WEFT_ASSERT_OK(WriteFile(main_file, files.at(model + "/main.json")));
+    WEFT_ASSERT_OK(WriteFile(startup_file, files.at(model + "/startup.json")));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
+    const Program main_before = main, startup_before = startup;
+    TranspileOptions options;
+    options.mode = period.mode;
+    for (const auto& [flag, value] : period.flags) options.mode_flags[flag] = value;
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    ProgramPair programs{&main, &startup};
+    WEFT_ASSERT_OK(Transpile(options, programs));
+    WEFT_ASSERT_OK(WritePrograms({{&main, main_file}, {&startup, startup_file}}));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
+    EXPECT_EQ(written.num_blocks(), 1 + period.blocks);
+    if (absl::string_view(period.mode) == "megengine") {
+      // All parameters: the losses would not show that one is not broadcast.
+      const auto params = absl::c_count_if(
+          written.block(0).vars(), [&](VarId id) { return written.var(id).is_parameter(); });
+      EXPECT_GT(params, 0);
+      EXPECT_EQ(absl::c_count_if(written.block(1).ops(),
+                                 [&](OpId id) { return written.op(id).type() == "broadcast"; }),
+                params);
+    }
+    VerifyOptions verify;
+    verify.nranks = 2;
+    verify.original = {&main_before, &startup_before};
+    const Findings findings = Verify({{&written, &written_startup}}, verify);
+    EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
+                              TrainTwoRanks(model, written, written_startup));
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected,
+                              TrainTwoRanks(model, main, startup));
+    EXPECT_EQ(losses, expected);
+  }
+}
+
+// Gradients travel in fp16, which Paddle's library for CPUs cannot add: the file is for GPUs.
+TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string main_file = absl::StrCat(::testing::TempDir(), "/half.json");
+  const std::string startup_file = absl::StrCat(::testing::TempDir(), "/half_startup.json");
+  WEFT_ASSERT_OK(WriteFile(main_file, files.at("mlp_momentum/main.json")));
+  WEFT_ASSERT_OK(WriteFile(startup_file, files.at("mlp_momentum/startup.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
+  const Program main_before = main, startup_before = startup;
+  TranspileOptions options;
+  options.mode = "singa_half";
+  options.cluster.nranks = 2;
+  options.device_kind = TargetDevice::kCuda;
+  ProgramPair programs{&main, &startup};
+  WEFT_ASSERT_OK(Transpile(options, programs));
+  WEFT_ASSERT_OK(WritePrograms({{&main, main_file}, {&startup, startup_file}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
+  VerifyOptions verify;
+  verify.nranks = 2;
+  verify.gradients_are_rounded = true;
+  verify.original = {&main_before, &startup_before};
+  const Findings findings = Verify({{&written, &written_startup}}, verify);
+  EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
+                            TrainTwoRanks("mlp_momentum", written, written_startup));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> expected,
+                            TrainTwoRanks("mlp_momentum", main, startup));
+  EXPECT_EQ(losses, expected);
+}
+
+// Ops that the table lacks, on the way to a gradient: one that reads a parameter, one that does not
+// look like a gradient op.
+TEST(PirModesTest, RefusalsSayWhatToDoAboutOpsOutsideTheTable) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::pair<const char*, const char*> replacements[] = {{"1.matmul", "may reduce it"},
+                                                              {"1.square_grad", "W313"}};
+  for (const auto& [replaced, reason] : replacements) {
+    SCOPED_TRACE(replaced);
+    const std::string in = absl::StrCat(::testing::TempDir(), "/outside.json");
+    WEFT_ASSERT_OK(WriteFile(
+        in, absl::StrReplaceAll(files.at("fit_a_line/main.json"), {{replaced, "1.cube"}})));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
+    WEFT_ASSERT_OK(WriteFile(in, files.at("fit_a_line/startup.json")));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(in));
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.cluster.nranks = 2;
+    ProgramPair programs{&main, &startup};
+    const std::string error(Transpile(options, programs).status().message());
+    EXPECT_THAT(error, HasSubstr(reason));
+    EXPECT_THAT(
+        error, ::testing::ContainsRegex("; pd_op.cube(_grad)? is not in docs/pir_ops.md; if Paddle "
+                                        "still builds the program in its old format"));
+  }
+}
+
+// Not known to be an update, and not to be left out by a mode that reduces gradients.
+TEST(PirModesTest, UnknownOpsInPlaceAreCopiedAndNotRewritten) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/in_place.json");
+  const std::string bytes =
+      absl::StrReplaceAll(files.at("fit_a_line/main.json"), {{"1.sgd_", "1.new_"}});
+  WEFT_ASSERT_OK(WriteFile(in, bytes));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.mode = "none";
+  WEFT_ASSERT_OK(Transpile(options, programs));
+  WEFT_ASSERT_OK(WriteProgram(main, in));
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes copy, ReadFile(in));
+  EXPECT_TRUE(copy.bytes == bytes);
+  for (const char* const mode : {"grad_allreduce", "local_sgd"}) {
+    options.mode = mode;
+    options.cluster.nranks = 2;
+    EXPECT_THAT(std::string(Transpile(options, programs).status().message()),
+                HasSubstr("op 11 (pd_op.new_): writes operands in place, and which ones is not "
+                          "known"));
+  }
+}
+
+// Paddle 3.3.1 wrote the program, whose condition is the mean of the batch, and trained what
+// transpile makes of it, with two processes: the means of their losses. With conditions of all
+// ranks, they are also those of one device; without, ranks take different branches in the last
+// step.
+TEST(PirModesTest, RanksChooseBranchesByTheirOwnBatch) {
+  const std::string folder = "tests/data/branches/";
+  for (const bool exact : {false, true}) {
+    SCOPED_TRACE(exact);
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(folder + "main.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(folder + "startup.json"));
+    ProgramPair programs{&main, &startup};
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    if (exact) options.mode_flags["exact_loss"] = "on";
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
+    EXPECT_EQ(absl::c_any_of(result.notes,
+                             [](const std::string& note) {
+                               return absl::StrContains(note, "W706") &&
+                                      absl::StrContains(note, "; transpile --exact_loss makes it");
+                             }),
+              !exact);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Tensors init, ReadNpz(folder + "params.npz"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<float> losses,
+                              TrainTwoRanks(folder + "feeds.npz", init, main, startup));
+    const std::vector<double> expected = {1.1321445, 8.9621592, 8.0670910, 5.3809881,
+                                          exact ? 1.2446342 : 3.90502};
+    ASSERT_EQ(losses.size(), 2 * expected.size());
+    for (size_t step = 0; step < expected.size(); ++step) {
+      const double mean = (losses[step] + losses[expected.size() + step]) / 2;
+      EXPECT_NEAR(mean, expected[step], 1e-5 * expected[step]) << "step " << step;
+    }
+  }
+}
+
+// What no pass changes, an unknown op may read, with its blocks: the file is written with it as it
+// is.
+TEST(PirModesTest, UnknownOpsWithBlocksStayWhereTheyAccessNoParameter) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/unknown_blocks.json");
+  WEFT_ASSERT_OK(WriteFile(in, files.at("cond_mlp/startup.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program startup_before, ReadProgram(in));
+  const auto transpile = [&](const std::string& bytes) -> absl::StatusOr<std::string> {
+    WEFT_RETURN_IF_ERROR(WriteFile(in, bytes));
+    WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(in));
+    Program startup = startup_before;
+    ProgramPair programs{&main, &startup};
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.cluster.nranks = 2;
+    options.device_kind = TargetDevice::kCpu;
+    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+    WEFT_RETURN_IF_ERROR(WriteProgram(main, in));
+    WEFT_ASSIGN_OR_RETURN(const FileBytes written, ReadFile(in));
+    return std::string(written.bytes);
+  };
+  const std::string bytes =
+      absl::StrReplaceAll(files.at("cond_mlp/main.json"), {{"1.if", "1.other"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string written, transpile(bytes));
+  const size_t begin = bytes.find("{\"#\":\"1.other\"");
+  const size_t end = bytes.find("{\"#\":\"1.matmul\"", begin);
+  ASSERT_NE(end, std::string::npos);
+  EXPECT_THAT(written, HasSubstr(bytes.substr(begin, end - begin)));
+  EXPECT_THAT(written, HasSubstr("1.all_reduce_"));
+  EXPECT_THAT(
+      std::string(transpile(absl::StrReplaceAll(bytes, {{R"("#":"1.tanh","A":[],"I":[{"%":6}])",
+                                                         R"("#":"1.tanh","A":[],"I":[{"%":2}])"}}))
+                      .status()
+                      .message()),
+      AllOf(HasSubstr("op 3 (pd_op.other): its blocks access gradients, parameters or state"),
+            HasSubstr("mode none")));
+}
+
+// Its gradients are summed, and stay so: mode none claims nothing.
+TEST(PirModesTest, RewrittenProgramsOfSumsAreCopied) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/sum.json");
+  WEFT_ASSERT_OK(WriteFile(
+      file, absl::StrReplaceAll(files.at("fit_a_line/main.json"), {{"1.mean", "1.sum"}})));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(file));
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.mode = "grad_allreduce";
+  options.cluster.nranks = 2;
+  WEFT_ASSERT_OK(Transpile(options, programs));
+  WEFT_ASSERT_OK(WriteProgram(main, file));
+  WEFT_ASSERT_OK_AND_ASSIGN(main, ReadProgram(file));
+  TranspileOptions none;
+  none.mode = "none";
+  WEFT_EXPECT_OK(Transpile(none, programs));
+}
+
+// As if it were given: --distributed_params.
+TEST(PirModesTest, DistributedParametersAreThoseOfTheFile) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/distributed.json");
+  const std::string marked = absl::StrReplaceAll(
+      files.at("fit_a_line/main.json"), {{R"([0,1,1,"fc_0.w_0"])", R"([1,1,1,"fc_0.w_0"])"}});
+  ASSERT_NE(marked, files.at("fit_a_line/main.json"));
+  WEFT_ASSERT_OK(WriteFile(in, marked));
+  TranspileOptions options;
+  options.mode = "grad_allreduce";
+  options.mode_flags["buckets"] = "none";
+  options.cluster.nranks = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
+  const Program original = main;
+  ProgramPair programs{&main, nullptr};
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
+  EXPECT_THAT(result.notes, ::testing::Contains(HasSubstr("parameter fc_0.w_0 is not replicated")));
+  std::vector<std::string> reduced;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    if (op.type() == "c_allreduce_avg" || op.type() == "all_reduce") {
+      reduced.emplace_back(main.name(op.output_args()[0]));
+    }
+  }
+  EXPECT_EQ(reduced, std::vector<std::string>{"fc_0.b_0@GRAD"});
+  WEFT_ASSERT_OK(WriteProgram(main, in));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(in));
+  VerifyOptions verify;
+  verify.nranks = 2;
+  verify.original = {&original, nullptr};
+  EXPECT_FALSE(Verify({{&written, nullptr}}, verify).HasErrors());
+
+  TranspileOptions none;
+  none.mode = "none";
+  WEFT_ASSERT_OK_AND_ASSIGN(main, ReadProgram(in));
+  WEFT_EXPECT_OK(Transpile(none, programs).status());
+}
+
+std::string Refusal(const TranspileOptions& options, Program main, Program* startup = nullptr) {
+  ProgramPair programs{&main, startup};
+  return std::string(Transpile(options, programs).status().message());
+}
+
+absl::StatusOr<Program> ReadBytes(const std::string& bytes, const std::string& name) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/", name);
+  WEFT_RETURN_IF_ERROR(WriteFile(path, bytes));
+  return ReadProgram(path);
+}
+
+TranspileOptions OnTwoRanks(const std::string& mode) {
+  TranspileOptions options;
+  options.mode = mode;
+  options.cluster.nranks = 2;
+  return options;
+}
+
+// Ranks that draw other numbers update a parameter by them.
+TEST(PirModesTest, RandomOpsLetRanksDriftInTheTableOrNot) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string type =
+      R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[13,1],"NCHW",[],0]}}],"OA":[]},)";
+  const std::string update = R"("I":[{"%":3},{"%":1},{"%":21},{"%":0}])";
+  for (const char* const draw : {"1.bernoulli", "1.standard_gamma", "1.cube"}) {
+    SCOPED_TRACE(draw);
+    std::string bytes = files.at("fit_a_line/main.json");
+    const std::string noise =
+        absl::StrCat(R"({"#":")", draw, R"(","A":[],"I":[{"%":3}],"O":[{"%":110,"TT":)", type,
+                     R"({"#":"1.add","A":[],"I":[{"%":21},{"%":110}],"O":[{"%":111,"TT":)", type);
+    bytes.insert(bytes.find(R"({"#":"1.sgd_")"), noise);
+    ASSERT_NE(bytes.find(update), std::string::npos);
+    bytes = absl::StrReplaceAll(bytes, {{update, R"("I":[{"%":3},{"%":1},{"%":111},{"%":0}])"}});
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadBytes(bytes, "drift.json"));
+    const std::string error = Refusal(OnTwoRanks("grad_allreduce"), main);
+    if (std::string(draw) == "1.cube") {
+      EXPECT_EQ(error, "");
+    } else {
+      EXPECT_THAT(error, HasSubstr("W310"));
+    }
+  }
+}
+
+TEST(PirModesTest, FormatsOfPaddle2AreRefused) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program main,
+                            ReadBytes(files.at("fit_a_line/main.json"), "formats.json"));
+  TranspileOptions options = OnTwoRanks("grad_allreduce");
+  options.paddle_version = 2;
+  EXPECT_THAT(Refusal(options, main), HasSubstr("paddle_version 2: found a program in Paddle 3's"));
+  options.paddle_version = 3;
+  EXPECT_EQ(Refusal(options, main), "");
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup,
+                            ReadBytes(files.at("fit_a_line/startup.json"), "formats.json"));
+  const std::string old = absl::StrCat(::testing::TempDir(), "/formats.pb");
+  WEFT_ASSERT_OK(WriteProgram(startup, old));
+  WEFT_ASSERT_OK_AND_ASSIGN(startup, ReadProgram(old));
+  EXPECT_THAT(Refusal(options, main, &startup),
+              HasSubstr("(PIR), and the startup program in the old one (ProgramDesc)"));
+}
+
+// It can be copied, and no mode averages what it does not find.
+TEST(PirModesTest, AccumulatedGradientsAreNoGradients) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string bytes = absl::StrReplaceAll(files.at("fit_a_line/main.json"),
+                                                {{R"({"%":1},{"%":19},)", R"({"%":1},{"%":2},)"},
+                                                 {R"({"%":1},{"%":21},)", R"({"%":1},{"%":3},)"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadBytes(bytes, "state.json"));
+  TranspileOptions none;
+  none.mode = "none";
+  EXPECT_EQ(Refusal(none, main), "");
+  EXPECT_THAT(
+      Refusal(OnTwoRanks("grad_allreduce"), main),
+      HasSubstr("the program has no gradients: ops update fc_0.b_0, fc_0.w_0, and none of"));
+}
+
+TEST(PirModesTest, ProgramsThatUpdateNothingAreNamedSo) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program startup,
+                            ReadBytes(files.at("fit_a_line/startup.json"), "nothing.json"));
+  const std::string error = Refusal(OnTwoRanks("grad_allreduce"), startup);
+  EXPECT_THAT(error, HasSubstr("no op updates a parameter; was it saved before minimize(), behind "
+                               "append_backward() alone"));
+  EXPECT_THAT(error, HasSubstr("export_program.py writes the program that trains"));
+}
+
+// There is no op_role_var to speak of.
+TEST(PirModesTest, RefusalsSayWhatALossIs) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = absl::StrCat(::testing::TempDir(), "/no_loss.json");
+  WEFT_ASSERT_OK(WriteFile(in, absl::StrReplaceAll(files.at("fit_a_line/main.json"),
+                                                   {{"1.full_like", "1.other_like"}})));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
+  TranspileOptions options;
+  options.mode = "grad_allreduce";
+  options.cluster.nranks = 2;
+  ProgramPair programs{&main, nullptr};
+  const std::string error(Transpile(options, programs).status().message());
+  EXPECT_THAT(error, HasSubstr("ops update fc_0.b_0, fc_0.w_0, and none of them reads a gradient"));
+  EXPECT_THAT(error, HasSubstr("its gradient: 1.full_like of one element with 1.0"));
+  EXPECT_THAT(error, ::testing::Not(HasSubstr("op_role_var")));
+}
+
+// Ops of the file divide by what all ranks count: a loss that is no mean over the batch is that of
+// one device.
+TEST(PirModesTest, ExactLossesAreWritten) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz"));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/exact.json");
+  WEFT_ASSERT_OK(WriteFile(file, files.at("weighted/main.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(file));
+  const Program original = main;
+  TranspileOptions options;
+  options.mode = "grad_allreduce";
+  options.mode_flags["exact_loss"] = "on";
+  options.cluster.nranks = 2;
+  ProgramPair programs{&main, nullptr};
+  WEFT_ASSERT_OK(Transpile(options, programs));
+  WEFT_ASSERT_OK(WriteProgram(main, file));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(file));
+  VerifyOptions verify;
+  verify.nranks = 2;
+  verify.original = {&original, nullptr};
+  for (const Finding& finding : Verify({{&written, nullptr}}, verify).all()) {
+    EXPECT_EQ(finding.severity, Severity::kNote) << finding.message;
+  }
+}
+
+// Of an output of an op that only reports, and of the norm of a parameter, which weight_norm
+// copies.
+TEST(PirModesTest, GradientsOfZerosRaiseNoWarning) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz"));
+  for (const std::string model : {"topk_indices", "weight_norm"}) {
+    SCOPED_TRACE(model);
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main,
+                              ReadBytes(files.at(model + "/main.json"), "zeros.json"));
+    ProgramPair programs{&main, nullptr};
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
+                              Transpile(OnTwoRanks("grad_allreduce"), programs));
+    EXPECT_THAT(result.notes, ::testing::Not(::testing::Contains(HasSubstr("W708"))));
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,291 @@
+// Programs on the host and a GPU train as on the host and the simulated accelerator. The GPU is a
+// fake one, whose streams and memory are apart from the host's; in train_placed_cuda_test, that of
+// the machine.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "executor/checkpoint.h"
+#include "executor/runner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/analysis/devices/device_placement.h"
+#include "ops/kernel.h"
+#include "tests/support/training_programs.h"
+#include "tests/support/training_spec.h"
+#include "tests/training/placed_gpu.h"
+#include "tests/training/placed_training.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weft::testing::BuildPrograms;
+using ::weft::testing::NewPlacedGpu;
+using ::weft::testing::PlacedGpu;
+using ::weft::testing::SpecsToPlace;
+using ::weft::testing::StatusIs;
+using ::weft::testing::ThreeLayers;
+using ::weft::testing::Trained;
+using ::weft::testing::TrainingPrograms;
+using ::weft::testing::TrainingSpec;
+using ::weft::testing::TrainPrograms;
+using ::weft::testing::WithHalfBatches;
+
+constexpr int64_t kSteps = 3;
+
+// Losses, by step and rank, and parameters.
+using Values = std::map<std::string, Tensor>;
+
+absl::StatusOr<Values> Train(const TrainingPrograms& programs, RunOptions options,
+                             RunInputs inputs = {}) {
+  if (options.steps == 1) options.steps = kSteps;
+  WEFT_ASSIGN_OR_RETURN(Trained trained, TrainPrograms(programs, options, std::move(inputs)));
+  return std::move(trained.values);
+}
+
+// The difference of two results, as a part of the largest element.
+double Difference(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.dims() != b.dims() || a.dtype() != DType::kFloat32) return 1;
+  double largest = 0, difference = 0;
+  for (int64_t i = 0; i < a.size(); ++i) {
+    const double x = a.data<float>()[i], y = b.data<float>()[i];
+    largest = std::max(largest, std::abs(x));
+    difference = std::max(difference, std::abs(x - y));
+  }
+  return difference / std::max(largest, 1e-30);
+}
+
+class PlacedOnGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<PlacedGpu> gpu = NewPlacedGpu();
+    if (!gpu.ok()) GTEST_SKIP() << gpu.status();
+    gpu_ = *std::move(gpu);
+  }
+
+  RunOptions OnGpus(int ranks) const {
+    RunOptions options;
+    options.nranks = ranks;
+    options.kernels = gpu_.kernels;
+    options.host_kernels = gpu_.host_kernels;
+    options.new_device = gpu_.new_device;
+    options.new_group = gpu_.new_group;
+    return options;
+  }
+  RunOptions Simulated(int ranks) const {
+    RunOptions options;
+    options.nranks = ranks;
+    options.kernels = gpu_.simulated;
+    options.host_kernels = &CpuKernels();
+    return options;
+  }
+  void ExpectSame(const Values& found, const Values& expected) const {
+    ASSERT_EQ(found.size(), expected.size());
+    for (const auto& [name, value] : expected) {
+      EXPECT_LE(Difference(found.at(name), value), gpu_.has_same_bits ? 0 : 1e-3) << name;
+    }
+  }
+
+  PlacedGpu gpu_;
+};
+
+// With two ranks, gradients are reduced. No rules: the mode places ops.
+absl::StatusOr<TrainingPrograms> Placed(const TrainingSpec& spec, absl::string_view mode,
+                                        absl::string_view rules, int ranks = 1) {
+  TrainingPrograms programs = BuildPrograms(spec);
+  TranspileOptions options;
+  options.mode = std::string(mode);
+  options.place = std::string(rules);
+  if (ranks > 1) options.cluster.nranks = ranks;
+  ProgramPair pair{&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return programs;
+}
+
+struct Case {
+  const char* name;
+  TrainingSpec spec;
+  const char* mode;
+  const char* rules;
+  int ranks = 1;
+
+  friend void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }
+};
+
+std::vector<Case> Cases() {
+  const auto [adam, clipped, merged, lookups] = SpecsToPlace();
+  return {
+      {"Adam", adam, "none", "type:adam=cpu"},
+      {"ActivationsOnTheHost", adam, "none", "type:tanh*=cpu,type:relu*=cpu"},
+      {"ClippingOnTheHost", clipped, "none",
+       "type:momentum=cpu,type:s*=cpu,type:elementwise_mul=cpu"},
+      {"BackwardOnTheHost", clipped, "none", "type:*_grad=cpu"},
+      // GPUs have no kernel for integers.
+      {"MergedGradients", merged, "none", "type:conditional_block=cpu,type:elementwise_mod=cpu"},
+      {"SparseLookups", lookups, "none", "type:lookup_table*=cpu,type:sgd=cpu"},
+      {"RowsToTheHost", lookups, "none", "type:sgd=cpu"},
+      {"RowsFromTheHost", lookups, "none", "type:lookup_table*_grad=cpu"},
+      {"AdamOfRanks", adam, "grad_allreduce", "type:adam=cpu", 2},
+      {"ClippedOfRanks", clipped, "grad_allreduce", "type:momentum=cpu,type:sgd=cpu", 2},
+      {"OffloadedOptimizer", adam, "optimizer_offload", ""},
+  };
+}
+
+class TrainPlacedOnGpu : public PlacedOnGpu, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(TrainPlacedOnGpu, IsAsOnTheSimulatedAccelerator) {
+  const auto& [name, spec, mode, rules, ranks] = GetParam();
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms placed, Placed(spec, mode, rules, ranks));
+  ASSERT_TRUE(IsOnTwoDevices(placed.main));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values expected, Train(placed, Simulated(ranks)));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values found, Train(placed, OnGpus(ranks)));
+  ExpectSame(found, expected);
+  RunOptions checked = OnGpus(ranks);
+  checked.check_nan = true;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values also, Train(placed, checked));
+  ExpectSame(also, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Placements, TrainPlacedOnGpu, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_F(PlacedOnGpu, TracesHaveTheOpsOfAllStreams) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
+                            Placed(ThreeLayers(), "none", "type:tanh*=cpu"));
+  std::set<std::string> streams;
+  RunInputs inputs;
+  inputs.on_trace = [&streams](const StepTrace& trace) {
+    for (size_t s = 0; s < trace.spans.size(); ++s) {
+      if (!trace.spans[s].empty()) streams.insert(trace.plan->stream_names[s]);
+    }
+    return absl::OkStatus();
+  };
+  WEFT_ASSERT_OK(Train(programs, OnGpus(1), inputs).status());
+  EXPECT_THAT(streams, ::testing::ElementsAre("compute", "cpu", "d2h", "h2d"));
+}
+
+TEST_F(PlacedOnGpu, SizesOfTheSimulatedAcceleratorAreRefused) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
+                            Placed(ThreeLayers(), "none", "type:sgd=cpu"));
+  RunOptions options = OnGpus(1);
+  options.sim.memory_bytes = 1 << 20;
+  EXPECT_THAT(Train(programs, options).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("simulated accelerator")));
+}
+
+TEST_F(PlacedOnGpu, CollectivesOnTheHostAreRefused) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const TrainingPrograms programs,
+      Placed(ThreeLayers(), "grad_allreduce", "type:c_allreduce*=cpu,type:sgd=cpu", /*ranks=*/2));
+  EXPECT_THAT(Train(programs, OnGpus(2)).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("expected a collective on variables of the accelerator")));
+}
+
+// In the memory of any process, from which a device copies only when the host has computed them.
+TEST_F(PlacedOnGpu, ValuesOfTheHostAreFetched) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
+                            Placed(ThreeLayers(), "none", "type:tanh*=cpu,type:relu*=cpu"));
+  std::vector<std::string> fetch;
+  for (OpId id : programs.main.block(0).ops()) {
+    const Op op = programs.main.op(id);
+    if (op.type() == "tanh") fetch.emplace_back(programs.main.name(op.Output("Out")[0]));
+  }
+  ASSERT_EQ(fetch.size(), 1);
+  RunOptions on_gpu = OnGpus(1), simulated = Simulated(1);
+  on_gpu.fetch = simulated.fetch = fetch;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values expected, Train(programs, simulated));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values found, Train(programs, on_gpu));
+  ExpectSame(found, expected);
+}
+
+TEST_F(PlacedOnGpu, BatchesOfTwoSizesTakeTurns) {
+  WEFT_ASSERT_OK_AND_ASSIGN(TrainingPrograms programs,
+                            Placed(SpecsToPlace().adam, "none", "type:tanh*=cpu,type:adam=cpu"));
+  programs.feeds = WithHalfBatches(programs.feeds);
+  RunOptions on_gpu = OnGpus(1), simulated = Simulated(1);
+  on_gpu.steps = simulated.steps = 5;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values expected, Train(programs, simulated));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values found, Train(programs, on_gpu));
+  ExpectSame(found, expected);
+}
+
+TEST_F(PlacedOnGpu, RunsResume) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
+                            Placed(SpecsToPlace().adam, "optimizer_offload", ""));
+  const std::string file = absl::StrCat(::testing::TempDir(), "/placed_on_gpu");
+  RunOptions whole = OnGpus(1), half = OnGpus(1);
+  whole.steps = 4;
+  half.steps = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values expected, Train(programs, whole));
+  RunInputs writes;
+  writes.on_checkpoint = [&file](Checkpoint checkpoint) {
+    return WriteCheckpoint(file, checkpoint);
+  };
+  WEFT_ASSERT_OK(Train(programs, half, writes).status());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, ReadCheckpoint(file));
+  RunInputs resumes;
+  resumes.resume = &checkpoint;
+  half.begin_step = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values found, Train(programs, half, resumes));
+  for (const auto& [name, value] : found) {
+    EXPECT_LE(Difference(value, expected.at(name)), gpu_.has_same_bits ? 0 : 1e-3) << name;
+  }
+}
+
+// Also when the devices are gone.
+TEST_F(PlacedOnGpu, ParametersOfARunBeginAnother) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
+                            Placed(SpecsToPlace().adam, "optimizer_offload", ""));
+  RunInputs inputs;
+  inputs.main = &programs.main;
+  inputs.startup = &programs.startup;
+  inputs.feeds = programs.feeds;
+  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult first, RunProgram(inputs, OnGpus(1)));
+  for (const auto& [name, value] : first.persistables) {
+    EXPECT_EQ(value.memory(), HostMemory()) << name;
+  }
+  inputs.startup = nullptr;
+  inputs.params = &first.persistables;
+  WEFT_EXPECT_OK(RunProgram(inputs, OnGpus(1)).status());
+}
+
+// An error on the host's thread ends the step, with the name of its op.
+TEST_F(PlacedOnGpu, ErrorsOnTheHostAreReported) {
+  TrainingSpec spec = ThreeLayers();
+  spec.lookups = 1;
+  spec.sparse = true;
+  WEFT_ASSERT_OK_AND_ASSIGN(TrainingPrograms programs,
+                            Placed(spec, "none", "type:lookup_table*=cpu,type:sgd=cpu"));
+  programs.feeds.read = [read = programs.feeds.read](int64_t step) {
+    absl::StatusOr<std::vector<Tensor>> batch = read(step);
+    if (!batch.ok() || step == 0) return batch;
+    for (Tensor& tensor : *batch) {
+      if (tensor.dtype() == DType::kInt64) *tensor.data<int64_t>() = -7;
+    }
+    return batch;
+  };
+  for (const bool check_nan : {false, true}) {
+    RunOptions options = OnGpus(1);
+    options.check_nan = check_nan;
+    EXPECT_THAT(Train(programs, options).status().message(),
+                ::testing::AllOf(HasSubstr("step 1, rank 0"), HasSubstr("lookup_table")));
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,73 @@
+#include "tools/cmd/transpile_outputs.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace weft {
+namespace {
+
+// The file of --explain, JSON:
+//   {"passes": [{"pass", "changed", "main_ops", "startup_ops"}],
+//    "notes": [{"pass", "subject", "what", "why", ...details}]}
+// Equal results give equal bytes: it has no times.
+std::string ExplainJson(const TranspileResult& result) {
+  using Json = nlohmann::ordered_json;
+  Json passes = Json::array();
+  for (const PassReport& report : result.passes) {
+    passes.push_back({{"pass", report.pass},
+                      {"changed", report.changed},
+                      {"main_ops", report.main_ops},
+                      {"startup_ops", report.startup_ops}});
+  }
+  Json remarks = Json::array();
+  for (const Remark& remark : result.remarks) {
+    Json json = {{"pass", remark.pass},
+                 {"subject", remark.subject},
+                 {"what", remark.what},
+                 {"why", remark.why}};
+    for (const auto& [key, value] : remark.details) json[key] = value;
+    remarks.push_back(std::move(json));
+  }
+  // Names are UTF-8; attribute strings do not occur here.
+  return Json{{"passes", std::move(passes)}, {"notes", std::move(remarks)}}.dump(2) + "\n";
+}
+
+}  // namespace
+
+absl::Status StagedOutputs::Commit() {
+  WEFT_RETURN_IF_ERROR(programs.Commit());
+  if (server.has_value()) WEFT_RETURN_IF_ERROR(server->Commit());
+  return explain.has_value() ? Annotate(explain_path, explain->Commit()) : absl::OkStatus();
+}
+
+absl::StatusOr<StagedOutputs> StageAll(absl::StatusOr<StagedPrograms> programs,
+                                       const OutputPaths& paths, const TranspileResult& result) {
+  if (result.server.has_value() == paths.server.empty()) {
+    return absl::InvalidArgumentError(
+        paths.server.empty()
+            ? "the passes make a program for parameter servers: expected --server_out"
+            : "--server_out: no parameter is on servers; expected \"parameter_server\": "
+              "true for one in --param_attrs");
+  }
+  absl::optional<StagedPrograms> server;
+  if (!paths.server.empty()) {
+    WEFT_ASSIGN_OR_RETURN(server, StagedPrograms::Write({{&*result.server, paths.server}}));
+  }
+  absl::optional<AtomicFile> explain;
+  if (!paths.explain.empty()) {
+    absl::StatusOr<AtomicFile> file = AtomicFile::Create(paths.explain);
+    WEFT_RETURN_IF_ERROR(Annotate(paths.explain, file.status()));
+    absl::Status status = file->Write(ExplainJson(result));
+    if (status.ok()) status = file->Sync();
+    WEFT_RETURN_IF_ERROR(Annotate(paths.explain, status));
+    explain = *std::move(file);
+  }
+  WEFT_RETURN_IF_ERROR(programs.status());
+  return StagedOutputs{*std::move(programs), std::move(server), std::move(explain), paths.explain};
+}
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "proto/diff/program_diff.h"
+#include "tools/cmd/weft_commands.h"
+
+namespace weft {
+namespace {
+
+constexpr char kCommand[] = "weft diff";
+constexpr int kExitDiffer = 1;
+constexpr int kExitTrouble = 2;
+
+struct Options {
+  std::string a, b;
+};
+
+// Prints the differences; true if there are any.
+absl::StatusOr<bool> Diff(const Options& options) {
+  WEFT_ASSIGN_OR_RETURN(const Program a, ReadProgramOrExplain(options.a));
+  WEFT_ASSIGN_OR_RETURN(const Program b, ReadProgramOrExplain(options.b));
+  const std::vector<Difference> differences = DiffPrograms(a, b);
+  std::fputs(DifferencesText(differences).c_str(), stdout);
+  return !differences.empty();
+}
+
+}  // namespace
+
+Subcommand AddDiff(CLI::App* weft) {
+  CLI::App* app = weft->add_subcommand(
+      "diff",
+      "Prints the differences between two programs. Exit status 1: they differ; 2: any error.");
+  auto options = std::make_shared<Options>();
+  AddOption(*app, "a", "A", options->a, "A program")->required();
+  AddOption(*app, "b", "B", options->b, "Another program; one of the two may be - (standard input)")
+      ->required();
+  app->callback([options] { CheckStandardInput({{"A", options->a}, {"B", options->b}}); });
+  app->footer("Example:\n  weft diff main.pb transpiled.pb");
+  return {app, [options] {
+            const absl::StatusOr<bool> differ = Diff(*options);
+            const int done = differ.ok() && *differ ? kExitDiffer : kExitDone;
+            return FinishCommand(kCommand, differ.status(), done, kExitTrouble);
+          }};
+}
+
+}  // namespace weft

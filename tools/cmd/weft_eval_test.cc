@@ -1,0 +1,419 @@
+// weft eval as users run it: totals over batches and ranks, parameters of training.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "executor/npz.h"
+#include "executor/params_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "proto/formats/program_file.h"
+#include "tools/job/process.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::weft::testing::ProcessResult;
+using ::weft::testing::RunProcess;
+
+constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
+constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
+constexpr char kFeeds[] = "tests/data/fit_a_line/feeds.npz";
+constexpr char kInit[] = "tests/data/fit_a_line/init.params";
+constexpr char kNames[] = "tests/data/fit_a_line/persistables.txt";
+
+// The test program of fit_a_line: its forward pass, with the predictions and the number of samples.
+constexpr char kTest[] = R"(program {
+  block 0 parent=-1 {
+    var fc_0.b_0 : fp32[1] parameter persistable
+    var fc_0.w_0 : fp32[13, 1] parameter persistable
+    var product : fp32[-1, 1]
+    var prediction : fp32[-1, 1]
+    var error : fp32[-1, 1]
+    var square : fp32[-1, 1]
+    var loss : fp32[]
+    var sum : fp32[]
+    var root : fp32[]
+    var x : fp32[-1, 13] need_check_feed
+    var y : fp32[-1, 1] need_check_feed
+    Out=[product] = mul(X=[x], Y=[fc_0.w_0]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[prediction] = elementwise_add(X=[product], Y=[fc_0.b_0]) role=forward {axis=1}
+    Out=[error] = elementwise_sub(X=[prediction], Y=[y]) role=forward {axis=-1}
+    Out=[square] = square(X=[error]) role=forward
+    Out=[loss] = reduce_mean(X=[square]) role=forward {dim=ints[], keep_dim=false, reduce_all=true}
+    Out=[sum] = reduce_sum(X=[square]) role=forward {dim=ints[], keep_dim=false, reduce_all=true}
+    Out=[root] = sqrt(X=[loss]) role=forward
+  }
+}
+)";
+
+// The area under the curve of the predictions p.
+constexpr char kAuc[] = R"(program {
+  block 0 parent=-1 {
+    var p : fp32[-1, 2] need_check_feed
+    var y : int64[-1, 1] need_check_feed
+    var area : fp64[]
+    var positives : int64[1, 256] persistable
+    var negatives : int64[1, 256] persistable
+    AUC=[area], StatNegOut=[negatives], StatPosOut=[positives] = auc(Label=[y], Predict=[p], StatNeg=[negatives], StatPos=[positives]) role=forward {curve="ROC", num_thresholds=255, slide_steps=0}
+  }
+}
+)";
+
+std::string TestPath(const std::string& name) { return ::testing::TempDir() + "/" + name; }
+
+std::string MakeFile(const std::string& name, const std::string& text) {
+  std::ofstream(TestPath(name), std::ios::binary) << text;
+  return TestPath(name);
+}
+
+ProcessResult Weft(std::vector<std::string> args) {
+  args.insert(args.begin(), "tools/weft");
+  return RunProcess(args, "");
+}
+
+// weft eval of kTest.
+ProcessResult Eval(const std::vector<std::string>& more) {
+  std::vector<std::string> args = {"eval", MakeFile("test.prog", kTest)};
+  args.insert(args.end(), more.begin(), more.end());
+  return Weft(args);
+}
+
+nlohmann::json MetricsOf(const ProcessResult& result) {
+  const auto json = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_TRUE(json.is_object()) << result.out << result.err;
+  return json.is_object() ? json["metrics"] : nlohmann::json();
+}
+
+Tensor Floats(const Dims& dims, const std::function<double(int64_t)>& element) {
+  Tensor tensor;
+  tensor.Resize(DType::kFloat32, dims);
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    tensor.data<float>()[i] = static_cast<float>(element(i));
+  }
+  return tensor;
+}
+
+// So many rows of data, from a row on, as a batch.
+void AddBatch(int64_t batch, int64_t first, int64_t rows, std::map<std::string, Tensor>* feeds) {
+  const auto wave = [](int64_t i) { return static_cast<double>((i * 37) % 101) / 50 - 1; };
+  (*feeds)[absl::StrCat(batch, "/x")] =
+      Floats({rows, 13}, [&](int64_t i) { return wave(first * 13 + i); });
+  (*feeds)[absl::StrCat(batch, "/y")] =
+      Floats({rows, 1}, [&](int64_t i) { return wave(7 * (first + i)); });
+}
+
+// 47 rows in batches of these sizes.
+std::string Rows(const std::string& name, const std::vector<int64_t>& sizes) {
+  std::map<std::string, Tensor> feeds;
+  int64_t first = 0;
+  for (size_t batch = 0; batch < sizes.size(); ++batch) {
+    AddBatch(static_cast<int64_t>(batch), first, sizes[batch], &feeds);
+    first += sizes[batch];
+  }
+  EXPECT_TRUE(WriteNpz(TestPath(name), feeds).ok());
+  return TestPath(name);
+}
+
+TEST(WeftEvalTest, UnevenBatchesGiveTheValuesOfOneBatchOnAnyNumberOfRanks) {
+  const std::vector<std::string> params = {"--params", kInit,      "--params_names",
+                                           kNames,     "--format", "json"};
+  const auto evaluate = [&](const std::string& feeds, const std::string& ranks) {
+    std::vector<std::string> args = params;
+    args.insert(args.end(), {"--feeds", feeds, "--ranks", ranks, "--fetch", "loss,sum,prediction"});
+    return Eval(args);
+  };
+  const nlohmann::json whole = MetricsOf(evaluate(Rows("whole.npz", {47}), "1"));
+  const std::string parts = Rows("parts.npz", {20, 20, 7});
+  const ProcessResult first = evaluate(parts, "1");
+  for (const char* name : {"loss", "sum", "prediction"}) {
+    const double expected = whole[name].get<double>();
+    EXPECT_NEAR(MetricsOf(first)[name].get<double>(), expected, 1e-5 * std::abs(expected)) << name;
+  }
+  for (const char* ranks : {"2", "3", "8"}) {
+    EXPECT_EQ(evaluate(parts, ranks).out, first.out) << ranks;
+  }
+}
+
+TEST(WeftEvalTest, DefaultMetricsAreTheNumbersThatNothingReads) {
+  const ProcessResult result = Eval(
+      {"--params", kInit, "--params_names", kNames, "--feeds", Rows("default.npz", {20, 20, 7})});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(StartsWith("sum: "), HasSubstr(" (sum over the batches)\nroot: "),
+                    HasSubstr(" (mean of the batches)\n3 batches, 47 samples, 1 rank, ")));
+  EXPECT_THAT(result.err, HasSubstr("root of all batches together may be another number"));
+}
+
+TEST(WeftEvalTest, ArraysOfTrainingAreCountedAndLeft) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
+  const std::vector<std::string> feeds = {"--feeds", kFeeds, "--fetch", "loss"};
+  params["moment"] = params["fc_0.w_0"];
+  WEFT_ASSERT_OK(SaveParams(TestPath("more.npz"), params));
+  const ProcessResult result =
+      Eval({"--params", TestPath("more.npz"), "--feeds", kFeeds, "--fetch", "loss"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("more.npz: 2 of 4 arrays are no persistable variables of the "
+                                    "program (learning_rate_0, moment)"));
+  // The loss of the first step of training, at the same parameters.
+  EXPECT_THAT(Eval({"--params", TestPath("more.npz"), "--feeds", kFeeds, "--fetch", "loss",
+                    "--batches", "1"})
+                  .out,
+              StartsWith("loss: 10.63908 "));
+}
+
+TEST(WeftEvalTest, CheckpointOfTrainingIsEvaluated) {
+  const std::string checkpoint = TestPath("eval.ckpt"), saved = TestPath("eval.npz");
+  ASSERT_EQ(Weft({"run", kMain, "--startup", kStartup, "--feeds", kFeeds, "--checkpoint",
+                  checkpoint, "--save", saved})
+                .status,
+            0);
+  const std::vector<std::string> more = {"--feeds", kFeeds, "--fetch", "loss", "--format", "json"};
+  std::vector<std::string> from_checkpoint = {"--checkpoint", checkpoint},
+                           from_file = {"--params", saved};
+  for (auto* args : {&from_checkpoint, &from_file}) {
+    args->insert(args->end(), more.begin(), more.end());
+  }
+  const ProcessResult result = Eval(from_checkpoint);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, Eval(from_file).out);
+}
+
+TEST(WeftEvalTest, AreaUnderTheCurveIsThatOfAllBatchesNotTheMean) {
+  // In each batch, all positives are above all negatives; together they are not.
+  const std::vector<float> predictions = {0.1F, 0.2F, 0.6F, 0.7F};
+  std::map<std::string, Tensor> feeds;
+  for (int batch = 0; batch < 2; ++batch) {
+    const std::string prefix = absl::StrCat(batch, "/");
+    feeds[prefix + "p"] = Floats({2, 2}, [&](int64_t i) {
+      const float p = predictions[2 * batch + i / 2];
+      return i % 2 == 1 ? p : 1 - p;
+    });
+    Tensor& labels = feeds[prefix + "y"];
+    labels.Resize(DType::kInt64, {2, 1});
+    labels.data<int64_t>()[0] = 0;
+    labels.data<int64_t>()[1] = 1;
+  }
+  WEFT_ASSERT_OK(WriteNpz(TestPath("auc_feeds.npz"), feeds));
+  // Counts of training, which do not count here.
+  std::map<std::string, Tensor> counts;
+  for (const char* name : {"positives", "negatives"}) {
+    counts[name].Resize(DType::kInt64, {1, 256});
+    std::fill_n(counts[name].data<int64_t>(), 256, 1000);
+  }
+  WEFT_ASSERT_OK(WriteNpz(TestPath("counts.npz"), counts));
+  for (const char* ranks : {"1", "2"}) {
+    const ProcessResult result =
+        Weft({"eval", MakeFile("auc.prog", kAuc), "--params", TestPath("counts.npz"), "--feeds",
+              TestPath("auc_feeds.npz"), "--ranks", ranks});
+    // Of 4 pairs, the positive 0.2 is below the negative 0.6.
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, StartsWith("area: 0.75 (from the counts of all batches)\n"));
+  }
+}
+
+TEST(WeftEvalTest, BatchesAreWrittenInOrder) {
+  const std::string metrics = TestPath("eval.jsonl"), fetched = TestPath("eval_fetched.npz");
+  const ProcessResult result =
+      Eval({"--params", kInit, "--params_names", kNames, "--feeds", kFeeds, "--ranks", "3",
+            "--fetch", "loss", "--metrics", metrics, "--fetch_npz", fetched});
+  ASSERT_EQ(result.status, 0) << result.err;
+  std::ifstream lines(metrics);
+  int64_t batch = 0;
+  for (std::string line; std::getline(lines, line); ++batch) {
+    EXPECT_EQ(nlohmann::json::parse(line)["step"], batch);
+  }
+  EXPECT_EQ(batch, 10);
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto arrays, ReadNpz(fetched));
+  EXPECT_EQ(arrays.size(), 10);
+  EXPECT_EQ(arrays.count("9/0/loss"), 1);
+}
+
+TEST(WeftEvalTest, WhatIsNoTestProgramIsRefused) {
+  const ProcessResult training =
+      Weft({"eval", kMain, "--params", kInit, "--params_names", kNames, "--feeds", kFeeds});
+  EXPECT_EQ(training.status, 1);
+  EXPECT_THAT(training.err, HasSubstr("op 11 (sgd): updates a parameter; expected a test program"));
+  EXPECT_THAT(training.err, HasSubstr("in PIR, which cannot, the model built again"));
+  const ProcessResult unknown =
+      Eval({"--params", kInit, "--params_names", kNames, "--feeds", kFeeds, "--fetch", "nothing"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("fetch nothing: the program has no such variable"));
+  const ProcessResult missing = Eval({"--feeds", kFeeds});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.err, HasSubstr("reads variable fc_0.w_0, which nothing has written"));
+}
+
+TEST(WeftEvalTest, FileWithoutAParameterIsRefused) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
+  params.erase("fc_0.w_0");
+  WEFT_ASSERT_OK(SaveParams(TestPath("some.npz"), params));
+  const ProcessResult result =
+      Eval({"--startup", kStartup, "--params", TestPath("some.npz"), "--feeds", kFeeds});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("some.npz: expected all parameters of the program, found 1 of "
+                                    "2; the first that is missing is fc_0.w_0"));
+}
+
+// The parameters of one program among those of two, as of the generator of a GAN.
+TEST(WeftRunTest, ArraysOfAnotherProgramAreSavedAgain) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
+  params["generator.w"] = Floats({2}, [](int64_t i) { return static_cast<double>(i); });
+  WEFT_ASSERT_OK(SaveParams(TestPath("both.npz"), params));
+  const ProcessResult run = Weft({"run", kMain, "--params", TestPath("both.npz"), "--feeds", kFeeds,
+                                  "--save", TestPath("again.npz")});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("1 of 4 arrays are no persistable variables of the program "
+                                 "(generator.w); --save writes them again"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto again, LoadParams(TestPath("again.npz"), ""));
+  EXPECT_EQ(again.size(), 4);
+  EXPECT_EQ(again.at("generator.w").data<float>()[1], 1);
+}
+
+TEST(WeftRunTest, ArraysOfAnotherProgramAreSavedAgainAfterAResume) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
+  params["generator.w"] = Floats({2}, [](int64_t i) { return static_cast<double>(i); });
+  WEFT_ASSERT_OK(SaveParams(TestPath("both.npz"), params));
+  const std::string checkpoint = TestPath("both.ckpt"), saved = TestPath("resumed.npz");
+  ASSERT_EQ(Weft({"run", kMain, "--params", TestPath("both.npz"), "--feeds", kFeeds, "--steps", "5",
+                  "--checkpoint", checkpoint})
+                .status,
+            0);
+  const ProcessResult run =
+      Weft({"run", kMain, "--resume", checkpoint, "--params", TestPath("both.npz"), "--feeds",
+            kFeeds, "--steps", "5", "--save", saved});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr(", 7.878529 at step 9\n"));  // of the run in one piece
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto again, LoadParams(saved, ""));
+  EXPECT_EQ(again.count("generator.w"), 1);
+}
+
+TEST(WeftRunTest, ArraysOfAnotherProgramReturnToTheFileOfPaddleThatTheyCameFrom) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
+  std::map<std::string, Tensor> state;
+  state.insert(params.extract("learning_rate_0"));
+  params["generator.w"] = Floats({2}, [](int64_t) { return 1.0; });
+  state["generator.moment"] = Floats({2}, [](int64_t) { return 1.0; });
+  WEFT_ASSERT_OK(SaveParams(TestPath("gan.pdparams"), params));
+  WEFT_ASSERT_OK(SaveParams(TestPath("gan.pdopt"), state));
+  const ProcessResult run = Weft({"run", kMain, "--params", TestPath("gan.pdparams"), "--feeds",
+                                  kFeeds, "--save", TestPath("gan2.pdparams")});
+  ASSERT_EQ(run.status, 0) << run.err;
+  std::set<std::string> of_pdopt;
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto all,
+                            LoadParams(TestPath("gan2.pdparams"), "", nullptr, &of_pdopt));
+  EXPECT_EQ(all.size(), 5);
+  EXPECT_THAT(of_pdopt, ::testing::ElementsAre("generator.moment", "learning_rate_0"));
+}
+
+TEST(WeftRunTest, FilesOfPaddleAreWrittenAndReadBack) {
+  const std::string saved = TestPath("w.pdparams");
+  const std::vector<std::string> start = {"run",  kMain,     "--params", kInit, "--params_names",
+                                          kNames, "--feeds", kFeeds};
+  std::vector<std::string> args = start;
+  args.insert(args.end(), {"--steps", "5", "--save", saved});
+  ASSERT_EQ(Weft(args).status, 0);
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto state, LoadParams(TestPath("w.pdopt"), ""));
+  EXPECT_THAT(state, ::testing::ElementsAre(::testing::Key("learning_rate_0")));
+  const ProcessResult resumed =
+      Weft({"run", kMain, "--params", saved, "--feeds", kFeeds, "--begin_step", "5"});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr(", 7.878529 at step 9\n"));  // of the run in one piece
+}
+
+TEST(WeftRunTest, StreamTakesItsNamesFromTheProgram) {
+  const ProcessResult run = Weft({"run", kMain, "--params", kInit, "--feeds", kFeeds});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, StartsWith("step 0: mean_0.tmp_0 10.63908\n"));
+  // It has three tensors, and the test program two variables.
+  const ProcessResult other = Eval({"--params", kInit, "--feeds", kFeeds});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.err, HasSubstr("the file holds 3 tensors, but there are 2 names (the 2 "
+                                   "persistable variables of the program, or its 2 parameters, "
+                                   "sorted); --params_names says which they are"));
+}
+
+TEST(WeftRunTest, LastBatchThatDoesNotDivideIsDroppedOnRequest) {
+  const std::string feeds = Rows("uneven.npz", {4, 4, 3});
+  const std::vector<std::string> start = {"run",     kMain,     "--startup",
+                                          kStartup,  "--ranks", "2",
+                                          "--feeds", feeds,     "--allow_unsynchronized"};
+  const ProcessResult refused = Weft(start);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("step 2: feed x: 3 rows cannot be split equally over 2 ranks; "
+                                     "leave such a last batch out (--drop_last)"));
+  std::vector<std::string> args = start;
+  args.push_back("--drop_last");
+  const ProcessResult dropped = Weft(args);
+  EXPECT_EQ(dropped.status, 0) << dropped.err;
+  EXPECT_THAT(dropped.out, HasSubstr("2 steps on 2 ranks"));
+  EXPECT_THAT(dropped.err, HasSubstr("step 2 of the feeds is left out"));
+  // The batches before it follow again.
+  args.insert(args.end(), {"--steps", "5"});
+  EXPECT_THAT(Weft(args).out, HasSubstr("5 steps on 2 ranks"));
+  // An uneven batch in the middle stays an error.
+  std::vector<std::string> middle = args;
+  middle[7] = Rows("middle.npz", {4, 3, 4});
+  EXPECT_THAT(Weft(middle).err, HasSubstr("step 1: feed x: 3 rows cannot be split"));
+}
+
+TEST(WeftRunTest, ScheduleOfTheProgramIsFollowedUnlessAnotherIsGiven) {
+  const std::string schedule = "start_at{step=1},exponential{learning_rate=0.01,gamma=0.5}";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ReadProgram(kMain));
+  pb::ProgramDesc desc = program.ToProto();
+  for (pb::VarDesc& var : *desc.mutable_blocks(0)->mutable_vars()) {
+    if (var.name() != "learning_rate_0") continue;
+    pb::VarDesc::Attr& attr = *var.add_attrs();
+    attr.set_name("lr_schedule");
+    attr.set_type(pb::STRING);
+    attr.set_s(schedule);
+  }
+  const std::string scheduled = MakeFile("scheduled.pb", desc.SerializeAsString());
+  const auto run = [](const std::string& main, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {
+        "run",     main,   "--startup", kStartup,
+        "--feeds", kFeeds, "--fetch",   "learning_rate_0,mean_0.tmp_0"};
+    args.insert(args.end(), more.begin(), more.end());
+    ProcessResult result = Weft(args);
+    result.out = result.out.substr(0, result.out.find("learning_rate_0: "));  // without times
+    return result;
+  };
+  const ProcessResult followed = run(scheduled, {});
+  EXPECT_THAT(followed.out, StartsWith("step 0: learning_rate_0 0.005\n"));
+  EXPECT_THAT(followed.err, StartsWith("note: learning_rate_0 follows the schedule of the program, "
+                                       "start_at{step=1},exponential{"));
+  EXPECT_EQ(followed.out, run(kMain, {"--lr_schedule", schedule}).out);
+  // What the command line says counts.
+  const ProcessResult constant = run(scheduled, {"--set", "learning_rate_0=0.25"});
+  EXPECT_EQ(constant.out, run(kMain, {"--set", "learning_rate_0=0.25"}).out);
+  EXPECT_THAT(constant.err, IsEmpty());
+}
+
+TEST(WeftRunTest, TableThatEndsBeforeTheRunIsRefused) {
+  const std::vector<std::string> start = {"run",     kMain,  "--startup",    kStartup,
+                                          "--feeds", kFeeds, "--lr_schedule"};
+  std::vector<std::string> args = start;
+  args.insert(args.end(), {"table{values=0.1:0.2:0.3}", "--steps", "3"});
+  EXPECT_EQ(Weft(args).status, 0);
+  args.back() = "4";
+  EXPECT_THAT(Weft(args).err, HasSubstr("--lr_schedule: it has no rate for step 3, the last one"));
+  args = start;
+  args.insert(args.end(), {"table{file=" + MakeFile("rates.txt", "0.1\n0.2\n") + "}", "--steps",
+                           "2", "--fetch", "learning_rate_0"});
+  EXPECT_THAT(Weft(args).out, HasSubstr("step 1: learning_rate_0 0.2\n"));
+}
+
+}  // namespace
+}  // namespace weft

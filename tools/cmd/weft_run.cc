@@ -1,0 +1,649 @@
+#define XXH_INLINE_ALL
+#include <signal.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
+#include "base/annotate.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "executor/checkpoint.h"
+#include "executor/communicator_decorators.h"
+#include "executor/cuda_stream.h"
+#include "executor/feed_sources.h"
+#include "executor/npz.h"
+#include "executor/params_file.h"
+#include "executor/runner.h"
+#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/training/losses.h"
+#include "ops/kernel.h"
+#include "tools/cmd/weft_commands.h"
+#include "tools/cmd/weft_run_files.h"
+#include "tools/files/params_input.h"
+#include "tools/inspect/chrome_trace.h"
+#include "tools/inspect/op_profile.h"
+#include "tools/inspect/program_stats.h"
+#include "tools/inspect/run_report.h"
+#include "tools/inspect/trace_summary.h"
+#include "tools/job/job_session.h"
+#include "tools/job/stop_signals.h"
+#include "tools/schedules/lr_schedule.h"
+#include "tools/schedules/run_schedule.h"
+
+namespace weft {
+namespace {
+
+// Takes from the checkpoint what the command line does not say.
+absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags) {
+  const auto note = [flags](const std::string& text) {
+    if (flags->reports) PrintNote(text);
+  };
+  RunOptions& run = flags->run;
+  WEFT_RETURN_IF_ERROR(ContinueSchedule(checkpoint, note, &flags->schedule));
+  if (!flags->has_ranks) run.nranks = checkpoint.nranks;
+  if (!flags->has_seed) run.seed = checkpoint.seed;
+  if (run.nranks != checkpoint.nranks) {
+    note(absl::StrCat("--ranks ", run.nranks, ": the checkpoint has ", checkpoint.nranks));
+  }
+  if (run.seed != checkpoint.seed) {
+    note(absl::StrCat("--seed ", run.seed, ": the checkpoint has ", checkpoint.seed));
+  }
+  run.begin_step = checkpoint.step;
+  if (!flags->steps.has_value()) {
+    flags->steps = std::max<int64_t>(0, checkpoint.end_step - checkpoint.step);
+  }
+  return absl::OkStatus();
+}
+
+// The setting of a checkpoint that has the fingerprint of the program that wrote it.
+constexpr char kProgram[] = "program";
+
+// Programs with equal variables may give their values another meaning, such as gradients that are
+// accumulated over another number of steps.
+void NoteAnotherProgram(const Checkpoint& checkpoint, const RunFlags& flags, const Program& main) {
+  const auto program = checkpoint.settings.find(kProgram);
+  if (program == checkpoint.settings.end() || program->second == Fingerprint(main)) return;
+  PrintNote(absl::StrCat("--resume ", flags.resume, ": another program than ", flags.main,
+                         " has written it"));
+}
+
+absl::Status CheckDevice(const RunFlags& flags) {
+  if (flags.device != "gpu" && flags.cuda_graph != "off") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--cuda_graph ", flags.cuda_graph, ": expected --device gpu"));
+  }
+  const auto refuse = [&flags](absl::string_view flag, double value, absl::string_view why) {
+    if (flags.device != "gpu") return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, ": --device gpu ", why));
+  };
+  if (flags.run.threads != 1) {
+    WEFT_RETURN_IF_ERROR(refuse("--threads", flags.run.threads, "computes on the GPU"));
+  }
+  const SimDeviceOptions& sim = flags.run.sim;
+  if (sim.memory_bytes != 0) {
+    WEFT_RETURN_IF_ERROR(refuse("--device_memory", sim.memory_bytes, "has the memory of the GPU"));
+  }
+  if (sim.copy_bytes_per_s != 0) {
+    WEFT_RETURN_IF_ERROR(
+        refuse("--copy_bandwidth", sim.copy_bytes_per_s, "copies as fast as the GPU"));
+  }
+  if (flags.device == "gpu") {
+    WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
+  }
+  return absl::OkStatus();
+}
+
+// Receives the results of a run in order; its errors name files. The first process writes those of
+// all.
+class Recorder {
+ public:
+  // `link` may be null.
+  Recorder(const RunFlags& flags, const RunFiles& inputs, JobLink* link)
+      : flags_(flags),
+        inputs_(inputs),
+        steps_(inputs.steps),
+        link_(link),
+        lines_(flags.run.nranks),
+        metrics_(flags.metrics, KeepsMetrics(flags)),
+        progress_(stderr) {
+    if (inputs.plateau.has_value()) plateau_ = inputs.plateau->schedule;
+  }
+
+  absl::Status Open() {
+    if (!flags_.trace.empty()) {
+      WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, &*inputs_.main, link_));
+    }
+    if (!flags_.reports) return absl::OkStatus();
+    if (!flags_.fetch_npz.empty()) {
+      WEFT_ASSIGN_OR_RETURN(fetched_, NpzWriter::Create(flags_.fetch_npz));
+    }
+    if (!flags_.profile.empty()) {
+      absl::StatusOr<AtomicFile> file = AtomicFile::Create(flags_.profile);
+      WEFT_RETURN_IF_ERROR(Annotate(flags_.profile, file.status()));
+      profile_file_ = *std::move(file);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const StepResult& result) {
+    failure_ = Write(result);
+    return failure_;
+  }
+
+  // May be called concurrently with Add.
+  absl::Status AddTrace(const StepTrace& trace) {
+    if (profile_file_.has_value()) profile_.Add(trace);
+    if (trace_ == nullptr) return absl::OkStatus();
+    summary_.Add(trace);
+    trace_failure_ = trace_->Add(trace);
+    return trace_failure_;
+  }
+
+  // What the ranks of the run communicate; recorded for the summary of the trace.
+  TrafficLog* traffic() { return &traffic_; }
+
+  // The rate from this step on, if it follows a metric of the results.
+  double RateAt(int64_t step) { return plateau_->RateAt(step); }
+
+  absl::Status AddCheckpoint(Checkpoint checkpoint) {
+    const PlateauSchedule* const plateau = plateau_.has_value() ? &*plateau_ : nullptr;
+    checkpoint.settings.merge(SettingsOf(flags_.schedule, plateau));
+    checkpoint_failure_ = WriteCheckpoint(flags_.checkpoint, checkpoint);
+    return checkpoint_failure_;
+  }
+
+  // The run has stopped before its end. What is written at its end is not; of the steps that have
+  // run, the metrics are.
+  absl::Status Stop() {
+    progress_.Clear();
+    const bool has_metrics = flags_.reports && !flags_.metrics.empty();
+    return has_metrics ? metrics_.Finish() : absl::OkStatus();
+  }
+
+  absl::Status Finish(const RunResult& result, double seconds) {
+    progress_.Clear();
+    if (trace_ != nullptr) WEFT_RETURN_IF_ERROR(trace_->Finish());
+    if (!flags_.reports) return absl::OkStatus();
+    if (!flags_.metrics.empty()) WEFT_RETURN_IF_ERROR(metrics_.Finish());
+    if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(fetched_->Finish());
+    if (profile_file_.has_value()) {
+      absl::Status status = profile_file_->Write(profile_.Json());
+      if (status.ok()) status = profile_file_->Commit();
+      WEFT_RETURN_IF_ERROR(Annotate(flags_.profile, status));
+    }
+    if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(Save(result.persistables));
+    std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
+    std::fputs(MemoryLine(result.memory).c_str(), stdout);
+    std::fputs(GraphLine(result.graph).c_str(), stdout);
+    std::fputs(RowsLine(result.rows).c_str(), stdout);
+    std::fputs(ServerMemoryLines(result.server_memory).c_str(), stdout);
+    std::fputs(summary_.Lines().c_str(), stdout);
+    return absl::OkStatus();
+  }
+
+  void ClearProgress() { progress_.Clear(); }
+
+  // Whether a function that adds something returned this error, which ended the run.
+  bool Returned(const absl::Status& status) const {
+    return !status.ok() &&
+           (status == failure_ || status == trace_failure_ || status == checkpoint_failure_);
+  }
+
+ private:
+  // A run that goes on keeps the lines of earlier steps. There may be later ones: of a run that
+  // went on after its last checkpoint.
+  static LineFile::Keep KeepsMetrics(const RunFlags& flags) {
+    if (flags.resume.empty()) return nullptr;
+    return [begin = flags.run.begin_step](absl::string_view line) -> absl::StatusOr<bool> {
+      WEFT_ASSIGN_OR_RETURN(const int64_t step, StepOfMetricsLine(line));
+      return step < begin;
+    };
+  }
+
+  // With the arrays that came with the parameters and are those of another program, such as the
+  // generator of a GAN: the two train in turn.
+  absl::Status Save(std::map<std::string, Tensor> tensors) const {
+    if (inputs_.params.has_value()) {
+      tensors.insert(inputs_.params->others.begin(), inputs_.params->others.end());
+    }
+    const std::string pdopt = PdoptBeside(flags_.save);
+    if (pdopt.empty()) return SaveParams(flags_.save, tensors);
+    // As Paddle has it: parameters in one file, other variables in the other. Those of another
+    // program go back to where they came from.
+    std::map<std::string, Tensor> parameters;
+    if (inputs_.params.has_value()) {
+      for (const std::string& name : inputs_.params->others_of_pdparams) {
+        parameters.insert(tensors.extract(name));
+      }
+    }
+    for (const absl::optional<Program>* program : {&inputs_.main, &inputs_.server}) {
+      if (!program->has_value()) continue;
+      for (VarId id : (*program)->block(0).vars()) {
+        const Var var = (*program)->var(id);
+        if (!var.is_parameter()) continue;
+        parameters.insert(tensors.extract(std::string(var.name())));
+      }
+    }
+    WEFT_RETURN_IF_ERROR(SaveParams(pdopt, tensors));
+    return SaveParams(flags_.save, parameters);
+  }
+
+  absl::Status Write(const StepResult& result) {
+    if (plateau_.has_value()) WEFT_RETURN_IF_ERROR(plateau_->Add(result));
+    const std::string lines = lines_.Add(result);
+    samples_ += result.samples;
+    if (!lines.empty()) {
+      progress_.Clear();
+      std::fputs(lines.c_str(), stdout);
+      std::fflush(stdout);
+      ++steps_done_;
+    }
+    if (progress_.IsDue() && steps_done_ > 0) {
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
+      progress_.Show(FormatProgress(steps_done_, steps_, lines_.Last(),
+                                    static_cast<double>(samples_) / seconds.count()));
+    }
+    if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(WriteFetched(result, &*fetched_));
+    return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Write(MetricsLine(result));
+  }
+
+  const RunFlags& flags_;
+  const RunFiles& inputs_;
+  const int64_t steps_;
+  JobLink* const link_;
+  StepLines lines_;
+  LineFile metrics_;
+  absl::optional<NpzWriter> fetched_;
+  std::unique_ptr<ChromeTrace> trace_;
+  TrafficLog traffic_;
+  TraceSummary summary_{&traffic_};
+  absl::optional<AtomicFile> profile_file_;
+  OpProfile profile_;
+  absl::optional<PlateauSchedule> plateau_;
+  ProgressLine progress_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  int64_t steps_done_ = 0;
+  int64_t samples_ = 0;
+  absl::Status failure_, trace_failure_, checkpoint_failure_;
+};
+
+// Adds the file to messages about programs. Those about feeds have it.
+absl::Status NameFile(const RunFlags& flags, const absl::Status& status) {
+  const absl::string_view message = status.message();
+  if (!flags.feeds.empty() && absl::StartsWith(message, flags.feeds + ": ")) return status;
+  if (!flags.resume.empty() && absl::StartsWith(message, "checkpoint: ")) {
+    return Annotate(flags.resume, status);
+  }
+  const bool is_startup = !flags.startup.empty() && absl::StartsWith(message, "startup");
+  return Annotate(is_startup ? flags.startup : flags.main, status);
+}
+
+// A checkpoint may replace the one with which the run begins.
+absl::Status CheckFiles(const RunFlags& flags) {
+  const bool replaces = !flags.checkpoint.empty() && !flags.resume.empty() &&
+                        IsSameFile(flags.checkpoint, flags.resume);
+  if (AtomicFile::WritesDirectly(flags.checkpoint)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.checkpoint, ": a checkpoint replaces a file, and this is not a regular file"));
+  }
+  return CheckOutputs({flags.main, flags.startup, flags.server, flags.params, flags.params_names,
+                       flags.feeds, replaces ? "" : flags.resume},
+                      {flags.save, PdoptBeside(flags.save), flags.metrics, flags.fetch_npz,
+                       flags.trace, flags.profile, flags.checkpoint});
+}
+
+// What feeds depend on besides the program. Feeds count by their size and their first mebibyte.
+absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& flags) {
+  std::map<std::string, std::string> settings;
+  settings["--lr_schedule"] = flags.schedule.lr_schedule;
+  settings["--lr_var"] = flags.schedule.lr_var;
+  settings["--set"] = absl::StrJoin(flags.schedule.set, ", ");
+  settings["--feed_layout"] = flags.feed_layout;
+  if (flags.feeds.empty() || flags.feeds == "-") return settings;
+  WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(flags.feeds));
+  const absl::string_view head = file.bytes.substr(0, 1 << 20);
+  settings["the feeds"] = absl::StrFormat("%d bytes, hash %016x", file.bytes.size(),
+                                          XXH3_64bits(head.data(), head.size()));
+  return settings;
+}
+
+// The run has stopped at a signal to this process, or to another one of the job.
+void SayStopped(const RunFlags& flags, const RunResult& result, int64_t end_step) {
+  const int signal = StopSignal();
+  const std::string why = signal == 0        ? "a signal to another process"
+                          : signal == SIGINT ? "SIGINT"
+                                             : "SIGTERM";
+  PrintNote(absl::StrCat("stopped by ", why, " before step ", result.end_step, " of ", end_step,
+                         "; --resume ", flags.checkpoint, " goes on"));
+}
+
+// Of the ranks of the run, the last ones are servers.
+absl::Status SeparateServers(RunFlags* flags) {
+  RunOptions& run = flags->run;
+  if (run.num_servers == 0) return absl::OkStatus();
+  if (flags->device == "gpu") {
+    return absl::UnimplementedError(
+        "--server: workers and parameter servers exchange tensors of the host; expected --device "
+        "cpu");
+  }
+  if (run.nranks <= run.num_servers) {
+    return absl::InvalidArgumentError(absl::StrCat("--servers ", run.num_servers,
+                                                   ": expected more ranks than servers, as the "
+                                                   "others are workers, found ",
+                                                   run.nranks));
+  }
+  run.nranks -= run.num_servers;
+  return absl::OkStatus();
+}
+
+// Sets `exit_status` if a signal has stopped the run.
+absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_status) {
+  WEFT_RETURN_IF_ERROR(CheckDevice(flags));
+  WEFT_RETURN_IF_ERROR(CheckFiles(flags));
+  absl::optional<Checkpoint> resume;
+  if (!flags.resume.empty()) {
+    WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
+    WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
+  }
+  WEFT_RETURN_IF_ERROR(SeparateServers(&flags));
+  WEFT_ASSIGN_OR_RETURN(const RunFiles read, ReadRunFiles(flags));
+  Recorder recorder(flags, read, session.link());
+  WEFT_RETURN_IF_ERROR(recorder.Open());
+
+  RunInputs inputs;
+  inputs.main = &*read.main;
+  inputs.startup = read.startup.has_value() ? &*read.startup : nullptr;
+  inputs.server = read.server.has_value() ? &*read.server : nullptr;
+  inputs.params = read.params.has_value() ? &read.params->params : nullptr;
+  inputs.resume = resume.has_value() ? &*resume : nullptr;
+  inputs.feeds = read.feeds;
+  if (resume.has_value() && flags.reports) NoteAnotherProgram(*resume, flags, *read.main);
+  inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
+  RunOptions options = flags.run;
+  options.link = session.link();
+  options.new_group = session.new_group();
+  if (!flags.trace.empty() || !flags.profile.empty()) {
+    inputs.on_trace = [&recorder](const StepTrace& trace) { return recorder.AddTrace(trace); };
+  }
+  if (!flags.trace.empty()) {
+    options.new_group =
+        [&session, &recorder](
+            GroupOptions group_options) -> absl::StatusOr<std::unique_ptr<CommunicatorGroup>> {
+      WEFT_ASSIGN_OR_RETURN(auto group, session.new_group()(std::move(group_options)));
+      return NewRecordingGroup(std::move(group), recorder.traffic());
+    };
+  }
+  if (!flags.checkpoint.empty()) {
+    inputs.on_checkpoint = [&recorder, program = Fingerprint(*read.main)](Checkpoint checkpoint) {
+      checkpoint.settings[kProgram] = program;
+      return recorder.AddCheckpoint(std::move(checkpoint));
+    };
+    options.stop_requested = [] { return StopSignal() != 0; };
+  }
+  options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
+  if (flags.device == "gpu") {
+    options.host_kernels = &CpuKernels();
+    options.new_device = [&session](int rank, Memory*) {
+      return NewCudaDevice(session.GpuOf(rank));
+    };
+  }
+  if (flags.cuda_graph != "off") {
+    options.graph = flags.cuda_graph == "on" ? GraphMode::kOn : GraphMode::kAuto;
+  }
+  options.steps = read.steps;
+  options.returns_persistables = !flags.save.empty();
+  if (read.plateau.has_value()) {
+    options.feedback = Feedback{read.plateau->variable, read.plateau->schedule.every(),
+                                [&recorder](int64_t step) { return recorder.RateAt(step); }};
+    const std::string& metric = read.plateau->schedule.metric();
+    if (!metric.empty() && options.fetch.empty()) {
+      for (Symbol loss : FindLosses(*read.main)) {
+        options.fetch.emplace_back(read.main->name(loss));
+      }
+    }
+    if (!metric.empty() && !absl::c_linear_search(options.fetch, metric)) {
+      options.fetch.push_back(metric);
+    }
+  }
+  if (session.link() != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags));
+  }
+  options.warn = [](const std::string& message) { PrintWarning(kRunCommand, message); };
+
+  const auto start = std::chrono::steady_clock::now();
+  const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
+  recorder.ClearProgress();
+  if (!result.ok()) {
+    return recorder.Returned(result.status()) ? result.status() : NameFile(flags, result.status());
+  }
+  const int64_t end_step = options.begin_step + options.steps;
+  if (result->end_step < end_step) {
+    WEFT_RETURN_IF_ERROR(recorder.Stop());
+    *exit_status = 128 + (StopSignal() == 0 ? SIGTERM : StopSignal());
+    if (flags.reports) SayStopped(flags, *result, end_step);
+    return absl::OkStatus();
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return recorder.Finish(*result, seconds.count());
+}
+
+// Makes the session, which must outlive the report of an error.
+absl::Status Train(RunFlags flags, std::unique_ptr<JobSession>* session, int* exit_status) {
+  if (!flags.checkpoint.empty()) CatchStopSignals();
+  JobSessionOptions job;
+  job.backend = flags.backend;
+  job.on_gpus = flags.device == "gpu";
+  job.nccl_id_file = flags.nccl_id_file;
+  job.local_ranks = flags.run.nranks;
+  job.command = absl::StrCat("weft run", flags.trace.empty() ? "" : " --trace",
+                             flags.resume.empty() ? "" : " --resume");
+  job.timeout_s = flags.run.timeout_s;
+  WEFT_ASSIGN_OR_RETURN(*session, JobSession::Join(job, std::getenv));
+  flags.run.nranks *= (*session)->num_processes();
+  flags.reports = (*session)->is_first();
+  return (*session)->Finish(TrainInJob(std::move(flags), **session, exit_status));
+}
+
+// Checks combinations of flags.
+void CheckFlags(const CLI::App& app, RunFlags& flags) {
+  CheckStandardInput({{"MAIN", flags.main},
+                      {"--startup", flags.startup},
+                      {"--server", flags.server},
+                      {"--params", flags.params},
+                      {"--params_names", flags.params_names},
+                      {"--feeds", flags.feeds},
+                      {"--resume", flags.resume}});
+  Require(!HasNames(flags.params) || flags.params_names.empty(), "--params_names",
+          "only a save_combine file needs it");
+  Require(!absl::EndsWith(flags.save, ".pdopt"), "--save",
+          "expected a .pdparams file; the .pdopt file is written beside it");
+  Require(!flags.feeds.empty() || flags.steps.has_value() || !flags.resume.empty(), "--steps",
+          "required without --feeds");
+  const auto values = ParseHostValues(flags.schedule.set);
+  Require(values.ok(), "--set", values.status().message());
+  flags.has_ranks = app.count("--ranks") > 0;
+  flags.has_seed = app.count("--seed") > 0;
+  if (app.count("--lr_schedule") > 0) {  // which may be empty
+    const absl::Status status = CheckLrSchedule(flags.schedule.lr_schedule);
+    Require(status.ok(), "--lr_schedule", status.message());
+  }
+}
+
+void AddInputFlags(CLI::App& app, RunFlags& flags) {
+  AddOption(app, "main", "MAIN", flags.main, "The main program; - is standard input")->required();
+  AddOption(app, "--startup", "FILE", flags.startup,
+            "The startup program, run once before the first step");
+  auto* server = AddOption(app, "--server", "FILE", flags.server,
+                           "The program of the parameter servers, which transpile --server_out "
+                           "wrote");
+  auto* servers = AddInteger(app, "--servers", flags.run.num_servers, 1, kMaxRanks,
+                             "How many of the ranks, the last ones, are parameter servers");
+  server->needs(servers);
+  servers->needs(server);
+  auto* params = AddOption(app, "--params", "FILE", flags.params,
+                           "Parameters and state, set after the startup program: .npz, "
+                           ".safetensors, Paddle's .pdparams with the .pdopt beside it, or its "
+                           "save_combine stream (any other extension)");
+  AddOption(
+      app, "--params_names", "FILE", flags.params_names,
+      "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list; "
+      "default: the persistable variables of the program, or its parameters, sorted")
+      ->needs(params);
+  AddOption(app, "--feeds", "FILE.npz", flags.feeds,
+            "Arrays named <step>/<variable>, for the batch of all ranks; after the last step, the "
+            "first follows");
+  AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
+            "How data variables are given to the ranks: split along an axis, or whole; default: as "
+            "their declarations suggest");
+  app.add_flag("--drop_last", flags.drop_last,
+               "Leave the last batch of the feeds out if it does not divide by the ranks");
+  AddOption(app, "--set", "NAME=VALUE", flags.schedule.set,
+            "Set a persistable variable that no op writes, before every step")
+      ->allow_extra_args(false);
+  auto* schedule =
+      AddOption(app, "--lr_schedule", "NAME{...}", flags.schedule.lr_schedule,
+                "Compute the learning rate of every step as Paddle's schedulers do: "
+                "noam{d_model=512,warmup_steps=4000}, "
+                "linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}, ...; "
+                "docs/running.md lists them all");
+  AddOption(app, "--lr_var", "NAME", flags.schedule.lr_var,
+            "The variable to set; default: the program's only learning rate")
+      ->needs(schedule);
+}
+
+void AddRunFlags(CLI::App& app, RunFlags& flags) {
+  RunOptions& run = flags.run;
+  AddInteger(app, "--steps", flags.steps, 0, std::numeric_limits<int64_t>::max(),
+             "Number of steps; default: to the end of the feeds");
+  auto* begin_step =
+      AddInteger(app, "--begin_step", run.begin_step, 0, std::numeric_limits<int64_t>::max(),
+                 "Resume after N steps: feeds, schedules and random draws continue from there; the "
+                 "state comes from --params")
+          ->capture_default_str();
+  AddOption(app, "--resume", "FILE", flags.resume,
+            "Go on from a checkpoint: with its state instead of --startup and --params, and, where "
+            "they are not given, its ranks, seed and schedule, to the end of its run; of --params, "
+            "it takes what --save writes again")
+      ->excludes(begin_step);
+  AddOption(app, "--fetch", "A,B", run.fetch,
+            "Comma-separated variables to report; default: the loss")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  AddInteger(app, "--ranks", run.nranks, 1, kMaxRanks, "Ranks of this process")
+      ->capture_default_str();
+  app.add_option(
+         "--backend", flags.backend,
+         "What ranks communicate with; default: nccl on GPUs; on CPUs local for one process (ranks "
+         "are threads), and for those of a launcher shm on one host, else mpi if it is that of an "
+         "MPI, else gloo. On a GPU, local is for ranks of one process that share it")
+      ->check(CLI::IsMember({"local", "shm", "mpi", "gloo", "nccl"}));
+  AddOption(app, "--nccl_id_file", "FILE", flags.nccl_id_file,
+            "Give NCCL's ids to the other processes in this file, on a file system of all hosts; "
+            "default: over the connection of the processes");
+  app.add_option("--device", flags.device, "Device that computes")
+      ->check(CLI::IsMember({"cpu", "gpu"}))
+      ->capture_default_str();
+  app.add_option(
+         "--cuda_graph", flags.cuda_graph,
+         "With --device gpu: record a step as a CUDA graph, which later steps replay; auto: "
+         "where nothing in it needs the host; on: otherwise fail")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+  AddInteger(
+      app, "--device_memory", run.sim.memory_bytes, 0, std::numeric_limits<int64_t>::max(),
+      "Memory of the accelerator, which the host simulates, of a program on one device or two: "
+      "more bytes are an error; 0: as much as the host has")
+      ->capture_default_str()
+      ->type_name("BYTES");
+  app.add_option("--copy_bandwidth", run.sim.copy_bytes_per_s,
+                 "What a copy between the memories of two devices takes at least, as bytes a "
+                 "second; 0: it takes as long as it takes")
+      ->check(NumberThat([](double rate) { return rate >= 0; }, "bytes a second, 0 or more"))
+      ->capture_default_str()
+      ->type_name("BYTES_PER_S");
+  AddInteger(app, "--threads", run.threads, 1, kMaxThreads, "Compute threads per rank")
+      ->capture_default_str();
+  AddInteger(app, "--seed", run.seed, 0, std::numeric_limits<uint64_t>::max(),
+             "Random seed for initializers and dropout whose own seed is 0")
+      ->capture_default_str();
+  app.add_flag("--allow_unsynchronized", run.allow_unsynchronized,
+               "Accept a program that updates parameters on several ranks without any collective: "
+               "each rank trains a separate model");
+  app.add_flag("--strict_host_sync", run.strict_host_sync,
+               "Make c_sync_* block the host, as in Paddle, instead of making streams wait");
+  app.add_flag("--paddle_cpu_quirks", run.paddle_cpu_quirks,
+               "Reproduce known bugs of Paddle's CPU kernels");
+  app.add_flag("--check_nan", run.check_nan, "Stop at the first op that produces a NaN or Inf");
+  app.add_option("--warn_after_s", run.warn_after_s, "Report a late rank after S seconds")
+      ->check(NumberThat([](double s) { return s >= 0; }, "seconds, 0 or more"))
+      ->capture_default_str()
+      ->type_name("S");
+  app.add_option("--timeout_s", run.timeout_s, "Abort the run after S seconds")
+      ->check(NumberThat([](double s) { return s > 0; }, "seconds, more than 0"))
+      ->capture_default_str()
+      ->type_name("S");
+}
+
+void AddOutputFlags(CLI::App& app, RunFlags& flags) {
+  AddOption(
+      app, "--save", "FILE", flags.save,
+      "Write parameters and state of rank 0 after the last step: .npz, .safetensors, .pdparams "
+      "and .pdopt, or a save_combine stream (any other extension), sorted by name");
+  auto* checkpoint = AddOption(
+      app, "--checkpoint", "FILE", flags.checkpoint,
+      "Write the state of all ranks, for --resume: at the end, and at SIGINT and SIGTERM, "
+      "which then stop the run after the current step");
+  AddInteger(app, "--save_every", flags.run.checkpoint_every, 1,
+             std::numeric_limits<int64_t>::max(), "Write --checkpoint after every N steps, too")
+      ->needs(checkpoint);
+  AddOption(app, "--metrics", "FILE.jsonl", flags.metrics,
+            "Write one JSON object per line for each step and rank, during the run; with --resume, "
+            "after those of earlier steps");
+  AddOption(app, "--fetch_npz", "FILE.npz", flags.fetch_npz,
+            "Write the fetched arrays in full, named <step>/<rank>/<variable>; SelectedRows as "
+            "<step>/<rank>/<variable>/rows and .../values");
+  AddOption(app, "--trace", "FILE.json", flags.trace,
+            "Write when every op ran, as a Chrome trace, which opens in Perfetto: one row per rank "
+            "and stream");
+  AddOption(app, "--profile", "FILE.json", flags.profile,
+            "Write the median time of every op over the steps of rank 0, for weft plan and "
+            "transpile");
+}
+
+}  // namespace
+
+Subcommand AddRun(CLI::App* weft) {
+  CLI::App* app = weft->add_subcommand("run", "Trains a program.");
+  auto flags = std::make_shared<RunFlags>();
+  AddInputFlags(*app, *flags);
+  AddRunFlags(*app, *flags);
+  AddOutputFlags(*app, *flags);
+  app->callback([app, flags] { CheckFlags(*app, *flags); });
+  app->footer(
+      "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2 --save "
+      "out.npz");
+  return {app, [flags] {
+            int exit_status = kExitDone;
+            std::unique_ptr<JobSession> session;
+            const absl::Status status = Train(*flags, &session, &exit_status);
+            return FinishCommand(kRunCommand, status, exit_status);
+          }};
+}
+
+}  // namespace weft

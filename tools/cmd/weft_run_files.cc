@@ -1,0 +1,214 @@
+#include "tools/cmd/weft_run_files.h"
+
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/feed_sources.h"
+#include "executor/npy.h"
+#include "executor/server_part.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/values/layout_guess.h"
+#include "ops/cpu/quirks.h"
+#include "tools/cmd/command_line.h"
+#include "transpiler/verifier/servers/server_programs.h"
+#include "transpiler/verifier/verify.h"
+
+namespace weft {
+
+// Of files that Paddle 3 saves for inference.
+constexpr absl::string_view kPirFetchType = "pd_op.fetch";
+
+void PrintNote(absl::string_view note) {
+  std::fprintf(stderr, "note: %s\n", std::string(note).c_str());
+}
+
+namespace {
+
+// Warns if the file has only some of the parameters: the others keep their initial values.
+void WarnAboutMissingParams(const RunFlags& flags, const RunFiles& inputs) {
+  int parameters = 0, found = 0;
+  for (const absl::optional<Program>* program : {&inputs.main, &inputs.server}) {
+    if (!program->has_value()) continue;
+    for (VarId id : (*program)->block(0).vars()) {
+      const Var var = (*program)->var(id);
+      if (!var.is_parameter()) continue;
+      ++parameters;
+      if (inputs.params->params.count(std::string(var.name())) > 0) ++found;
+    }
+  }
+  if (found == parameters) return;
+  PrintWarning(kRunCommand,
+               absl::StrCat(flags.params, ": holds ", found, " of ", parameters,
+                            " parameters; from the startup program: ", parameters - found));
+}
+
+void SayWhatDoesNotFit(const RunFlags& flags, const RunFiles& inputs) {
+  const std::string others = OthersText(*inputs.params);
+  if (!others.empty()) {
+    PrintNote(absl::StrCat(flags.params, ": ", others,
+                           flags.save.empty() ? "" : "; --save writes them again"));
+  }
+  // Without a startup program, missing parameters are an error.
+  if (inputs.startup.has_value() && flags.resume.empty()) WarnAboutMissingParams(flags, inputs);
+}
+
+// Losses may differ from those that Paddle printed.
+void SayWherePaddleDiffers(const RunFlags& flags, const Program& main) {
+  if (flags.run.paddle_cpu_quirks || flags.device != "cpu") return;
+  const std::vector<QuirkyOp> ops = FindQuirkyOps(main);
+  if (ops.empty()) return;
+  PrintNote(absl::StrCat("Paddle's CPU kernel of ", main.op(ops[0].op).DebugName(), " ", ops[0].how,
+                         ops.size() > 1 ? absl::StrCat(" (and ", ops.size() - 1, " more ops)") : "",
+                         "; --paddle_cpu_quirks reproduces it"));
+}
+
+// Of data variables about which the user has said nothing.
+void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
+  std::vector<std::string> whole, others;
+  for (const auto& [name, layout] : layouts) {
+    if (given.count(name) > 0) continue;
+    if (!layout.axis.has_value()) whole.push_back(name);
+    if (layout.axis.value_or(0) > 0)
+      others.push_back(absl::StrCat(name, " along axis ", *layout.axis));
+  }
+  std::vector<std::string> how;
+  if (!whole.empty()) how.push_back(absl::StrCat("the whole of ", absl::StrJoin(whole, ", ")));
+  if (!others.empty()) how.push_back(absl::StrCat("a part of ", absl::StrJoin(others, ", ")));
+  if (how.empty()) return;
+  PrintNote(absl::StrCat("every rank gets ", absl::StrJoin(how, " and "),
+                         "; --feed_layout says otherwise"));
+}
+
+// What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
+// verifier). The run goes on, since the user may want just that: errors of the verifier are
+// warnings here.
+void SayWhatDiffers(const RunFlags& flags, const RunFiles& inputs) {
+  if (!Communicates(*inputs.main) && !inputs.server.has_value()) return;
+  VerifyOptions options;
+  if (inputs.server.has_value()) options.server = &*inputs.server;
+  options.nranks = flags.run.nranks;
+  options.feeds = inputs.feeds.layouts;
+  options.layers = {Layer::kBatch};
+  options.fetched = flags.run.fetch;
+  const Program* const startup = inputs.startup.has_value() ? &*inputs.startup : nullptr;
+  const Findings findings = Verify({{&*inputs.main, startup}}, options);
+  for (const Finding& finding : findings.all()) {
+    const Severity shown =
+        finding.severity == Severity::kError ? Severity::kWarning : finding.severity;
+    const std::string severity(SeverityName(shown));
+    std::fprintf(stderr, "%s: %s: %s\n", severity.c_str(), finding.rule.c_str(),
+                 finding.message.c_str());
+  }
+}
+
+absl::Status DropLast(const RunFlags& flags, FeedSource* feeds) {
+  const int64_t steps = feeds->num_steps;
+  WEFT_ASSIGN_OR_RETURN(*feeds, WithoutUnevenLastStep(std::move(*feeds), flags.run.nranks));
+  if (feeds->num_steps < steps && flags.reports) {
+    PrintNote(absl::StrCat("step ", steps - 1,
+                           " of the feeds is left out: its batch does not divide "
+                           "by ",
+                           flags.run.nranks, " ranks (--drop_last)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddHostValues(const RunFlags& flags, RunFiles* inputs) {
+  const auto note = [&flags](const std::string& text) {
+    if (flags.reports) PrintNote(text);
+  };
+  const int64_t begin = flags.run.begin_step;
+  WEFT_ASSIGN_OR_RETURN(HostSettings settings,
+                        HostSettingsOf(flags.schedule, *inputs->main, inputs->feeds.variables,
+                                       begin, begin + inputs->steps, note));
+  WEFT_ASSIGN_OR_RETURN(inputs->feeds,
+                        WithHostValues(std::move(inputs->feeds), *inputs->main, settings.values));
+  inputs->plateau = std::move(settings.plateau);
+  return absl::OkStatus();
+}
+
+// Known before the first step, not only when the results are written.
+absl::Status CheckFormats(const RunFlags& flags, const Program& main) {
+  const auto check = [&main](const std::string& path, VarId id) {
+    const absl::optional<TensorType> type = DeclaredType(main.var(id));
+    if (!absl::EndsWith(path, ".npz") || !type.has_value()) return absl::OkStatus();
+    const absl::Status status = NpyHeaderFor(type->dtype, {}).status();
+    return status.ok() ? status
+                       : absl::InvalidArgumentError(absl::StrCat(
+                             path, ": variable ", main.var(id).name(), ": ", status.message(),
+                             "; --save to a .safetensors or .pdparams file"));
+  };
+  for (VarId id : main.block(0).vars()) {
+    if (main.var(id).persistable()) WEFT_RETURN_IF_ERROR(check(flags.save, id));
+  }
+  for (const std::string& name : flags.run.fetch) {
+    const VarId id = main.block(0).FindVar(name);
+    if (id.valid()) WEFT_RETURN_IF_ERROR(check(flags.fetch_npz, id));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
+  RunFiles inputs;
+  WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
+  WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
+  WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
+  for (OpId id : inputs.main->block(0).ops()) {
+    if (inputs.main->op(id).type() != kPirFetchType) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.main,
+                     ": a model for inference, which trains nothing: expected a program with an "
+                     "optimizer, as tools/paddle/export_program.py writes it"));
+  }
+  const absl::StatusOr<ServedKeys> served = FindServedKeys(*inputs.main);
+  if (served.ok() && !served->empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.main,
+                     ": the program of parameter servers: expected that of the workers, with this "
+                     "one as --server"));
+  }
+  if (HasServerOps(*inputs.main) && !inputs.server.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.main,
+        ": a program for workers of parameter servers: expected --server, with the program that "
+        "transpile --server_out wrote, and --servers"));
+  }
+  if (!flags.params.empty()) {
+    std::vector<const Program*> programs = {&*inputs.main};
+    if (inputs.server.has_value()) programs.push_back(&*inputs.server);
+    WEFT_ASSIGN_OR_RETURN(inputs.params, ReadParams(flags.params, flags.params_names, programs));
+    // The state comes from the checkpoint, which has no arrays of other programs.
+    if (!flags.resume.empty()) inputs.params->params.clear();
+    if (flags.reports) SayWhatDoesNotFit(flags, inputs);
+  }
+  if (!flags.feeds.empty()) {
+    WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(flags.feeds));
+  }
+  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
+  const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*inputs.main, given);
+  if (!layouts.ok()) return Annotate(flags.main, layouts.status());
+  inputs.feeds.layouts = *layouts;
+  if (flags.drop_last) WEFT_RETURN_IF_ERROR(DropLast(flags, &inputs.feeds));
+  const int64_t in_file = inputs.feeds.num_steps;
+  const int64_t to_end = in_file > 0 ? in_file - flags.run.begin_step % in_file : 0;
+  inputs.steps = flags.steps.value_or(to_end);
+  WEFT_RETURN_IF_ERROR(Annotate(flags.main, AddHostValues(flags, &inputs)));
+  WEFT_RETURN_IF_ERROR(CheckFormats(flags, *inputs.main));
+  if (flags.reports) SayWherePaddleDiffers(flags, *inputs.main);
+  if (flags.run.nranks > 1 && flags.reports) {
+    SayHowDataIsGiven(given, *layouts);
+    SayWhatDiffers(flags, inputs);
+  }
+  return inputs;
+}
+
+}  // namespace weft

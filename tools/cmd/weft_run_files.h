@@ -1,0 +1,58 @@
+// The flags of weft run, and the files that they name.
+#ifndef WEFT_TOOLS_CMD_WEFT_RUN_FILES_H_
+#define WEFT_TOOLS_CMD_WEFT_RUN_FILES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "executor/runner.h"
+#include "proto/program.h"
+#include "tools/files/params_input.h"
+#include "tools/schedules/run_schedule.h"
+
+namespace weft {
+
+inline constexpr char kRunCommand[] = "weft run";
+
+struct RunFlags {
+  std::string main, startup, server;
+  std::string params, params_names;
+  std::string feeds, feed_layout;
+  absl::optional<int64_t> steps;
+  RunSchedule schedule;
+  std::string backend;       // empty: the default of the device
+  std::string nccl_id_file;  // empty: over the connection of the processes
+  std::string device = "cpu";
+  std::string cuda_graph = "off";
+  std::string save, metrics, fetch_npz, trace, profile;
+  std::string checkpoint, resume;
+  bool drop_last = false;
+  bool has_ranks = false, has_seed = false;  // on the command line
+  bool reports = true;                       // of the processes of a job, the first does
+  // nranks: of this process, then of the run, then of its workers.
+  RunOptions run;
+};
+
+// "note: ..." on standard error.
+void PrintNote(absl::string_view note);
+
+// What the command line names: the inputs of a run, which must outlive it.
+struct RunFiles {
+  absl::optional<Program> main, startup, server;
+  absl::optional<ParamsInput> params;
+  FeedSource feeds;
+  absl::optional<PlateauRate> plateau;  // none: no rate follows a metric
+  int64_t steps = 0;
+};
+
+// Reads the files and compares them with the program. Says, if `flags.reports`, what does not fit,
+// what the run adds (schedules, layouts of data), and what differs from one device and from Paddle.
+// Errors begin with the path of a file.
+absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_CMD_WEFT_RUN_FILES_H_

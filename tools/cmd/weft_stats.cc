@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/memory_estimate.h"
+#include "executor/runner.h"
+#include "executor/server_part.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/devices/device_placement.h"
+#include "ops/analysis/devices/parameter_bytes.h"
+#include "ops/analysis/training/num_ranks.h"
+#include "ops/kernel.h"
+#include "ops/schema/communication_ops.h"
+#include "tools/cmd/weft_commands.h"
+#include "tools/inspect/program_stats.h"
+#include "tools/inspect/run_report.h"
+#include "tools/inspect/server_stats.h"
+
+namespace weft {
+namespace {
+
+constexpr char kCommand[] = "weft stats";
+
+struct Options {
+  std::string file;
+  int64_t batch = 1;
+  int64_t servers = 0;  // 0: not given
+};
+
+// So many ranks that all groups are ranks of the run.
+int RanksOfGroups(const Program& program) {
+  int most = 1;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(program.op(id));
+      if (ranks.ok() && !ranks->empty()) most = std::max(most, ranks->back() + 1);
+    }
+  }
+  return most;
+}
+
+// Ranks with messages, up to the last one that this program names; 0: it has none.
+int RanksOfPeers(const Program& program) {
+  int most = 0;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      if (!FindMessageOp(program.op(id).type()).has_value()) continue;
+      most = std::max(most, static_cast<int>(program.op(id).IntAttr("peer").value_or(0)) + 1);
+    }
+  }
+  return most;
+}
+
+// What weft run would print about memory, or why it does not run the program.
+std::string MemoryText(const Program& program, int64_t batch) {
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = std::max(FindNumRanks(program, nullptr).value_or(1), RanksOfGroups(program));
+  const int peers = RanksOfPeers(program);
+  if (peers > 0) {  // the program of one rank, which is none of these
+    options.nranks = std::max(options.nranks, peers + 1);
+    options.rank = options.nranks - 1;
+  }
+  const absl::StatusOr<MemoryEstimate> estimate = EstimateMemory(program, options, batch);
+  if (!estimate.ok()) {
+    return absl::StrCat("weft run does not run it: ", estimate.status().message(), "\n");
+  }
+  std::string text =
+      absl::StrCat("in weft run, for a batch of ", batch, ", ", MemoryLine(estimate->memory));
+  if (estimate->num_unknown > 0) {
+    absl::StrAppend(&text, "  not counted: ", estimate->num_unknown,
+                    " variables whose types depend on values\n");
+  }
+  return text;
+}
+
+// What each element of a parameter takes in each memory, with gradient and state.
+std::string ParameterBytesText(const Program& program) {
+  const ParameterBytes bytes = FindParameterBytes(program);
+  if (bytes.elements == 0) return "";
+  std::string text = absl::StrFormat(
+      "an element of a parameter takes, with master weight, state and gradient, %.2f bytes",
+      bytes.Of(DeviceKind::kAccelerator));
+  if (IsOnTwoDevices(program)) {
+    absl::StrAppendFormat(&text, " on the accelerator, %.2f on the host",
+                          bytes.Of(DeviceKind::kHost));
+  }
+  return text + "\n";
+}
+
+// Of a program for workers, or for servers.
+absl::StatusOr<std::string> ServersText(const Program& program, const Options& options) {
+  const int num_servers = static_cast<int>(options.servers);
+  const absl::StatusOr<ServedKeys> keys = FindServedKeys(program);
+  if (keys.ok() && !keys->empty()) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<ServedBytes> servers,
+                          PredictServedBytes(program, std::max(num_servers, 1)));
+    return ServedBytesText(servers);
+  }
+  const std::map<int64_t, KeyTraffic> traffic = PredictServerTraffic(program, options.batch);
+  if (traffic.empty() && num_servers > 0) {
+    return absl::InvalidArgumentError(
+        "--servers: expected a program that exchanges values with parameter servers, found none");
+  }
+  return ServerTrafficText(traffic, num_servers);
+}
+
+absl::Status Stats(const Options& options) {
+  WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
+  const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(program, options.batch);
+  WEFT_RETURN_IF_ERROR(Annotate(options.file, stats.status()));
+  const absl::StatusOr<std::string> servers = ServersText(program, options);
+  WEFT_RETURN_IF_ERROR(Annotate(options.file, servers.status()));
+  std::fputs(ProgramStatsText(*stats).c_str(), stdout);
+  std::fputs(servers->c_str(), stdout);
+  std::fputs(ParameterBytesText(program).c_str(), stdout);
+  std::fputs(MemoryText(program, options.batch).c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand AddStats(CLI::App* weft) {
+  CLI::App* app = weft->add_subcommand(
+      "stats",
+      "Counts ops by type and role, parameters, gradients and bytes communicated; estimates peak "
+      "memory.");
+  auto options = std::make_shared<Options>();
+  AddOption(*app, "file", "FILE", options->file, "The program; - is standard input")->required();
+  AddInteger(*app, "--batch", options->batch, 1, std::numeric_limits<int64_t>::max(),
+             "Rows of a rank's batch; replaces unknown first dimensions")
+      ->capture_default_str();
+  AddInteger(*app, "--servers", options->servers, 1, kMaxRanks,
+             "Parameter servers: prints the share of each. A server's program is counted as that "
+             "of one, unless this says more");
+  app->footer(
+      "Communication is the input of all collectives of a step. Collectives of conditional blocks\n"
+      "are listed separately, with the period in which they run if their condition counts steps.\n"
+      "Padding in fused buffers counts if the program declares it.\n\n"
+      "Of a program for workers of parameter servers, what a worker sends and gets in a step: the\n"
+      "elements of tensors, and 8 bytes for the number of each row. Of a program for servers, "
+      "what\n"
+      "they keep.\n\n"
+      "Peak memory assumes that every variable is alive from the first op that names it to the\n"
+      "last, and persistable variables always, with the declared sizes, and that no two variables\n"
+      "share memory. The last line is what weft run will print: values that do not live at the "
+      "same\n"
+      "time share memory, and so do values of ops that work in place. Neither includes workspaces\n"
+      "of kernels and overhead of allocators.\n\n"
+      "Example:\n  weft stats main.pb --batch 32");
+  return {app, [options] { return FinishCommand(kCommand, Stats(*options)); }};
+}
+
+}  // namespace weft

@@ -1,0 +1,628 @@
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/runner.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/devices/device_placement.h"
+#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/training/gradient_links.h"
+#include "ops/analysis/training/num_ranks.h"
+#include "ops/analysis/values/batch_flow.h"
+#include "ops/analysis/values/layout_guess.h"
+#include "ops/kernel.h"
+#include "proto/formats/pir/importer.h"
+#include "proto/formats/program_file.h"
+#include "proto/text/program_text.h"
+#include "tools/cmd/weft_commands.h"
+#include "tools/files/param_attrs_file.h"
+#include "tools/files/step_times_file.h"
+#include "tools/inspect/json_number.h"
+#include "tools/numeric/numeric_check.h"
+#include "transpiler/passes/updates/param_options.h"
+#include "transpiler/pipeline/cluster.h"
+#include "transpiler/pipeline/param_attrs.h"
+#include "transpiler/verifier/batch/batch.h"
+#include "transpiler/verifier/servers/server_programs.h"
+#include "transpiler/verifier/verify.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kCommand[] = "weft verify";
+// The number of ranks to run if the programs do not specify one.
+constexpr int kRanksToRun = 2;
+
+struct Options {
+  std::vector<std::string> mains, startups;
+  std::string original, original_startup, server;
+  int nranks = 0;  // 0: not given
+  std::vector<std::string> distributed_params;
+  std::string feed_layout, param_attrs;
+  bool summed_gradients = false;
+  bool rounded_gradients = false;
+  absl::optional<int> k_steps, begin_step;
+  absl::optional<int> expression_depth;
+  bool in_turn = false;
+  bool numeric = false;
+  int64_t steps = 2;
+  std::string format = "text";
+  bool short_lines = false;
+};
+
+// All programs of a command; `ranks` points to them.
+struct Programs {
+  std::vector<std::shared_ptr<const Program>> mains, startups;
+  absl::optional<Program> original, original_startup, server;
+  std::vector<ConstProgramPair> ranks;
+
+  ConstProgramPair Original() const {
+    return {original.has_value() ? &*original : nullptr,
+            original_startup.has_value() ? &*original_startup : nullptr};
+  }
+};
+
+// A finding could be missed, or false.
+absl::Status CheckWrites(const Options& options, const Programs& programs) {
+  for (size_t i = 0; i < programs.mains.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(Annotate(options.mains[i], pir::CheckWritesAreKnown(*programs.mains[i])));
+  }
+  for (size_t i = 0; i < programs.startups.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(
+        Annotate(options.startups[i], pir::CheckWritesAreKnown(*programs.startups[i])));
+  }
+  if (!programs.original.has_value()) return absl::OkStatus();
+  return Annotate(options.original, pir::CheckWritesAreKnown(*programs.original));
+}
+
+absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
+  auto programs = std::make_unique<Programs>();
+  WEFT_ASSIGN_OR_RETURN(programs->mains, ReadPrograms(options.mains));
+  WEFT_ASSIGN_OR_RETURN(programs->startups, ReadPrograms(options.startups));
+  WEFT_ASSIGN_OR_RETURN(programs->original, ReadProgramIfGiven(options.original));
+  WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadProgramIfGiven(options.original_startup));
+  WEFT_ASSIGN_OR_RETURN(programs->server, ReadProgramIfGiven(options.server));
+  WEFT_RETURN_IF_ERROR(CheckWrites(options, *programs));
+  const std::vector<std::shared_ptr<const Program>>& startups = programs->startups;
+  for (size_t i = 0; i < programs->mains.size(); ++i) {
+    ConstProgramPair rank;
+    rank.main = programs->mains[i].get();
+    if (!startups.empty()) rank.startup = startups[startups.size() == 1 ? 0 : i].get();
+    programs->ranks.push_back(rank);
+  }
+  return programs;
+}
+
+// A program with learning rates and decays of parameters is compared with one that has them.
+absl::Status CheckUpdateOptions(const ParamAttrsByName& params, const Program& original) {
+  std::set<std::string> written;  // parameters
+  for (int block = 0; block < original.num_blocks(); ++block) {
+    for (OpId id : original.block(block).ops()) {
+      const Op op = original.op(id);
+      if (!ParamOptions::HasOptions(op)) continue;
+      for (Symbol param : op.Input("Param")) written.emplace(original.name(param));
+    }
+  }
+  for (const auto& [param, attrs] : params) {
+    if (!attrs.HasUpdateOptions() || written.count(param) > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", param,
+                     ", lr_ratio, weight_decay: expected as --original the program that pass "
+                     "param-options wrote, found one without them"));
+  }
+  return absl::OkStatus();
+}
+
+// Sets the parameters that are not replicated, and the groups of ranks.
+absl::Status ReadParamAttrs(const Options& options, const Programs& programs,
+                            VerifyOptions* verify) {
+  if (options.param_attrs.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(ParamAttrsByName params, ReadAs(options.param_attrs, ParseParamAttrs));
+  ClusterSpec spec;
+  const ConstProgramPair& first = programs.ranks[0];
+  spec.nranks =
+      verify->nranks.has_value() ? verify->nranks : FindNumRanks(*first.main, first.startup);
+  if (!spec.nranks.has_value() && programs.ranks.size() > 1) {
+    spec.nranks = static_cast<int>(programs.ranks.size());
+  }
+  WEFT_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Create(spec, /*min_trainers=*/1));
+  WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, ResolveGroups(cluster, &params)));
+  WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, CheckParamAttrs(params, *first.main)));
+  if (programs.original.has_value()) {
+    WEFT_RETURN_IF_ERROR(
+        Annotate(options.param_attrs, CheckUpdateOptions(params, *programs.original)));
+  }
+  for (const auto& [param, attrs] : params) {
+    if (!attrs.is_replicated()) verify->distributed_params.insert(param);
+    if (attrs.group.has_value()) verify->groups[param] = attrs.group->ranks;
+  }
+  return absl::OkStatus();
+}
+
+VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs,
+                                const FeedLayouts& feeds) {
+  VerifyOptions verify;
+  verify.feeds = feeds;
+  if (options.nranks > 0) verify.nranks = options.nranks;
+  verify.distributed_params.insert(options.distributed_params.begin(),
+                                   options.distributed_params.end());
+  if (options.summed_gradients) verify.gradients_are_summed = true;
+  verify.gradients_are_rounded = options.rounded_gradients;
+  verify.expression_depth = options.expression_depth.value_or(0);
+  if (options.k_steps.has_value() || options.begin_step.has_value()) {
+    verify.averaging =
+        AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
+  }
+  if (options.in_turn) verify.averaging = AveragingSchedule::InTurn();
+  verify.original = programs.Original();
+  if (programs.server.has_value()) verify.server = &*programs.server;
+  verify.ordered_by_data = absl::c_any_of(
+      programs.mains, [](const auto& main) { return pir::ImportOf(*main) != nullptr; });
+  return verify;
+}
+
+// The states that LocalSGD resets.
+std::set<std::string> ResetStates(const Findings& findings) {
+  std::set<std::string> states;
+  for (const Finding& finding : findings.all()) {
+    if (finding.rule != "W609") continue;
+    states.insert(finding.variable);
+    states.insert(finding.more_variables.begin(), finding.more_variables.end());
+  }
+  return states;
+}
+
+// Whether findings say that these variables are not what one device has. Ranks with different
+// values of one variable are another matter.
+bool AreSaidToDiffer(const std::vector<NumericReport::Difference>& differences,
+                     const Programs& programs, const FeedLayouts& feeds, int nranks,
+                     const Findings& findings) {
+  const ConstProgramPair& rewritten = programs.ranks[0];
+  BatchFlowOptions options = BatchOptionsOf(rewritten, feeds, nranks);
+  options.original = programs.Original().main;
+  options.follow_effects = true;
+  options.affected = ResetStates(findings);
+  const BatchFlow flow = BatchFlow::Of(*rewritten.main, options);
+  return absl::c_all_of(differences, [&](const NumericReport::Difference& difference) {
+    const VarId var = rewritten.main->block(0).FindVar(difference.variable);
+    if (!var.valid()) return false;
+    const BatchValue& value = flow.AtEnd(var);
+    if (!difference.is_among_ranks && options.affected.count(difference.variable) > 0) return true;
+    return difference.is_among_ranks ? !value.relation.IsSame() : !value.IsOfOneDevice();
+  });
+}
+
+// None if not requested.
+absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
+                                                      const Programs& programs,
+                                                      const FeedLayouts& feeds,
+                                                      const Findings& findings) {
+  if (!options.numeric) return absl::nullopt;
+  const ConstProgramPair& rewritten = programs.ranks[0];
+  NumericOptions numeric;
+  numeric.kernels = &CpuKernels();
+  numeric.steps = options.steps;
+  numeric.feeds = feeds;
+  numeric.nranks = options.nranks > 0
+                       ? options.nranks
+                       : FindNumRanks(*rewritten.main, rewritten.startup).value_or(kRanksToRun);
+  absl::StatusOr<NumericReport> report = CheckNumerically(programs.Original(), rewritten, numeric);
+  WEFT_RETURN_IF_ERROR(Annotate("--numeric", report.status()));
+  const bool are_findings = absl::c_any_of(findings.all(), [](const Finding& finding) {
+    return finding.layer == Layer::kBatch || finding.rule == "W609";
+  });
+  report->is_explained =
+      !report->IsEqual() && are_findings &&
+      AreSaidToDiffer(report->differences, programs, feeds, numeric.nranks, findings);
+  return *std::move(report);
+}
+
+bool IsWrong(const NumericReport& numeric) { return !numeric.IsEqual() && !numeric.is_explained; }
+
+// The line of program text of an op, with its position.
+void PrintOp(const Program& program, OpId id) {
+  if (!id.valid()) return;
+  const Op op = program.op(id);
+  PrintOptions options;
+  options.attrs = PrintOptions::Attrs::kShort;
+  options.callstack = false;
+  const std::string block = op.block() == 0 ? "" : absl::StrCat("block ", op.block(), ", ");
+  std::printf("    %sop %u: %s\n", block.c_str(), op.position(), OpText(op, options).c_str());
+}
+
+void Print(const Finding& finding, const std::vector<ConstProgramPair>& ranks, bool short_lines) {
+  std::printf("%s\n", ToString(finding, ranks.size() == 1).c_str());
+  if (short_lines) return;
+  const ConstProgramPair& programs = ranks[finding.program.rank];
+  const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
+  if (finding.other != finding.op) PrintOp(program, finding.other);
+  PrintOp(program, finding.op);
+  std::printf("    see docs/verifier.md#%s\n", absl::AsciiStrToLower(finding.rule).c_str());
+}
+
+// "2 errors, 1 warning"; empty without findings.
+std::string Counts(const Findings& findings) {
+  int64_t counts[3] = {};
+  for (const Finding& finding : findings.all()) ++counts[static_cast<int>(finding.severity)];
+  for (const Rule& rule : Rules()) {
+    counts[static_cast<int>(rule.severity)] += findings.NumOmitted(rule.id);
+  }
+  std::vector<std::string> parts;
+  for (Severity severity : {Severity::kError, Severity::kWarning, Severity::kNote}) {
+    const int64_t count = counts[static_cast<int>(severity)];
+    if (count == 0) continue;
+    parts.push_back(absl::StrCat(count, " ", SeverityName(severity), count == 1 ? "" : "s"));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+// What a verdict is about.
+struct Scope {
+  absl::optional<int> nranks;  // none: any number
+  bool communicates = false;
+  std::vector<std::string> layers;       // checked
+  std::vector<std::string> assumptions;  // one line each
+};
+
+// "w among ranks 0, 1; v among ranks 2, 3"; of many, the first.
+std::string GroupsText(const std::map<std::string, std::vector<int>>& groups) {
+  constexpr size_t kShown = 4;
+  std::vector<std::string> texts;
+  for (const auto& [param, ranks] : groups) {
+    if (texts.size() == kShown) break;
+    texts.push_back(absl::StrCat(param, " among ", GroupText(ranks)));
+  }
+  const size_t more = groups.size() - texts.size();
+  return absl::StrCat(absl::StrJoin(texts, "; "),
+                      more == 0 ? "" : absl::StrCat("; and ", more, " more"));
+}
+
+Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayouts& feeds,
+              const std::map<std::string, std::vector<int>>& groups) {
+  Scope scope;
+  const ConstProgramPair& first = programs.ranks[0];
+  if (options.nranks > 0) scope.nranks = options.nranks;
+  if (!scope.nranks.has_value()) scope.nranks = FindNumRanks(*first.main, first.startup);
+  if (!scope.nranks.has_value() && programs.ranks.size() > 1) {
+    scope.nranks = static_cast<int>(programs.ranks.size());
+  }
+  scope.communicates = Communicates(*first.main) || !options.server.empty();
+  const bool is_async = programs.server.has_value() && IsAsynchronous(*programs.server);
+  for (Layer layer : AllLayers()) {
+    if (layer == Layer::kEquivalence && options.original.empty()) continue;
+    scope.layers.emplace_back(LayerName(layer));
+  }
+  if (scope.nranks == 1 || !scope.communicates) return scope;
+  std::vector<std::string> split, whole;
+  for (const auto& [name, layout] : feeds) {
+    if (layout.axis.has_value()) {
+      split.push_back(absl::StrCat(name, " along axis ", *layout.axis));
+    } else {
+      whole.push_back(name);
+    }
+  }
+  std::string how;
+  if (!split.empty())
+    absl::StrAppend(&how, "each rank gets a part of ", absl::StrJoin(split, ", "));
+  if (!whole.empty()) {
+    absl::StrAppend(&how, how.empty() ? "each rank gets" : " and", " the whole of ",
+                    absl::StrJoin(whole, ", "));
+  }
+  if (!how.empty()) scope.assumptions.push_back(absl::StrCat(how, " (--feed_layout)"));
+  if (programs.server.has_value()) {
+    scope.assumptions.emplace_back(
+        is_async ? "what servers hold is left out, as they do not wait for all workers (--server)"
+                 : "servers wait for the gradients of all workers, and answer with what they hold "
+                   "(--server)");
+  }
+  if (!groups.empty()) {
+    scope.assumptions.push_back(
+        absl::StrCat("ranks share parameters in groups, ", GroupsText(groups),
+                     ": no rank is compared with one device as a whole (--param_attrs)"));
+  }
+  const std::vector<OpId> gradients = GradientsOfAbsentOps(*first.main);
+  if (!gradients.empty()) {
+    scope.assumptions.push_back(absl::StrCat(
+        first.main->op(gradients[0]).DebugName(),
+        gradients.size() == 1 ? ""
+                              : absl::StrCat(" to ", first.main->op(gradients.back()).DebugName()),
+        gradients.size() == 1 ? " gets" : " get",
+        " gradients of values that the program does not compute, and these are right"));
+  }
+  if (options.startups.empty()) {
+    scope.assumptions.emplace_back(
+        "rings are set up, and ranks begin with equal values (--startup checks it)");
+  }
+  return scope;
+}
+
+// "2 ranks", "any number of ranks".
+std::string RanksText(const Scope& scope) {
+  if (!scope.communicates && !scope.nranks.has_value()) return "one device";
+  if (!scope.nranks.has_value()) return "any number of ranks";
+  return absl::StrCat(*scope.nranks, *scope.nranks == 1 ? " rank" : " ranks");
+}
+
+// Whether updates may differ from the original because options of offloading say so.
+bool MayDifferOnPurpose(const Findings& findings, const std::vector<ConstProgramPair>& ranks) {
+  return IsOnTwoDevices(*ranks[0].main) &&
+         absl::c_any_of(findings.all(), [](const Finding& finding) {
+           const absl::string_view rule = finding.rule;
+           return rule == "W601" || rule == "W602";
+         });
+}
+
+void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ranks,
+               const absl::optional<NumericReport>& numeric, const Scope& scope, bool short_lines) {
+  for (const std::string& assumption : scope.assumptions) {
+    std::printf("note: assumed: %s\n", assumption.c_str());
+  }
+  for (const Finding& finding : findings.all()) Print(finding, ranks, short_lines);
+  for (const Rule& rule : Rules()) {
+    const int64_t omitted = findings.NumOmitted(rule.id);
+    if (omitted == 0) continue;
+    std::printf("%s: %lld more like these\n", rule.id, static_cast<long long>(omitted));
+  }
+  if (numeric.has_value()) std::printf("numeric: %s", NumericReportText(*numeric).c_str());
+  const bool differs = numeric.has_value() && IsWrong(*numeric);
+  std::string counts = Counts(findings);
+  if (differs) {
+    absl::StrAppend(&counts, counts.empty() ? "" : ", ", "the result differs from the original");
+  }
+  if (findings.HasErrors() || differs) {
+    if (MayDifferOnPurpose(findings, ranks)) {
+      std::printf(
+          "note: if transpile noted that it changed updates on purpose, as --offload states does, "
+          "--original must have the same change: docs/offload.md#optimizers\n");
+    }
+    std::printf("wrong: %s\n", counts.c_str());
+    return;
+  }
+  std::printf("verified: %s; layers %s%s%s\n", RanksText(scope).c_str(),
+              absl::StrJoin(scope.layers, ", ").c_str(), counts.empty() ? "" : "; ",
+              counts.c_str());
+}
+
+Json OpJson(const Program& program, OpId id) {
+  if (!id.valid()) return nullptr;
+  const Op op = program.op(id);
+  return {{"block", op.block()}, {"index", op.position()}, {"type", op.type()}};
+}
+
+Json DifferenceJson(const NumericReport::Difference& difference) {
+  return {{"variable", difference.variable},
+          {"parameter", difference.is_parameter},
+          {"among_ranks", difference.is_among_ranks},
+          {"rank", difference.rank},
+          {"step", difference.step},
+          {"index", std::vector<int64_t>(difference.index.begin(), difference.index.end())},
+          {"expected", NumberToJson(difference.expected)},
+          {"found", NumberToJson(difference.found)},
+          {"relative", NumberToJson(difference.relative)},
+          {"of_original", NumberToJson(difference.of_original)}};
+}
+
+Json NumericJson(const NumericReport& report) {
+  Json differences = Json::array();
+  for (const NumericReport::Difference& difference : report.differences) {
+    differences.push_back(DifferenceJson(difference));
+  }
+  const bool is_rounded = report.largest_rounding.has_value();
+  return {{"verdict", !report.IsEqual() ? "different"
+                      : is_rounded      ? "equal within rounding"
+                                        : "equal bit by bit"},
+          {"nranks", report.nranks},
+          {"steps", report.steps},
+          {"batch", report.batch},
+          {"compared", report.compared},
+          {"own_to_ranks", report.rank_local},
+          {"rough", report.rough},
+          {"unchanged", report.unchanged},
+          {"largest_rounding", is_rounded ? DifferenceJson(*report.largest_rounding) : Json()},
+          {"differences", std::move(differences)},
+          {"explained", report.is_explained}};
+}
+
+// The findings as JSON, a contract with programs that read it: an indented object with these keys,
+// followed by a newline:
+//   verified   true if there is no error and, if programs were run, no unexplained difference
+//   findings   a list, in the order of Findings::all(): rule, severity, rank (null if one program
+//              is for all ranks), startup, op, other, variable, more_variables (a list of names),
+//              message; op and other are objects with block, index and type, or null
+//   omitted    the number of findings that were dropped, by rule
+//   ranks      what the verdict is about: "2 ranks", "any number of ranks", "one device"
+//   layers     the layers that were checked: a list of names
+//   assumed    a list of sentences
+//   numeric    if programs were run: verdict ("equal bit by bit", "equal within rounding",
+//              "different"), nranks, steps, batch; compared, own_to_ranks, rough and unchanged:
+//              lists of names; largest_rounding (or null) and the list
+//              differences: variable, parameter, among_ranks, rank, step, index, expected, found,
+//              relative, of_original; explained: true if a finding says so of each difference
+// `ranks`: the programs that were verified. `numeric` may be null.
+std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgramPair> ranks,
+                         const Scope& scope, const NumericReport* numeric) {
+  Json list = Json::array();
+  for (const Finding& finding : findings.all()) {
+    const ConstProgramPair& programs = ranks[finding.program.rank];
+    const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
+    list.push_back({{"rule", finding.rule},
+                    {"severity", SeverityName(finding.severity)},
+                    {"rank", ranks.size() == 1 ? Json() : Json(finding.program.rank)},
+                    {"startup", finding.program.is_startup},
+                    {"op", OpJson(program, finding.op)},
+                    {"other", OpJson(program, finding.other)},
+                    {"variable", finding.variable},
+                    {"more_variables", finding.more_variables},
+                    {"message", finding.message}});
+  }
+  Json omitted = Json::object();
+  for (const Rule& rule : Rules()) {
+    const int64_t count = findings.NumOmitted(rule.id);
+    if (count > 0) omitted[rule.id] = count;
+  }
+  const bool is_wrong = findings.HasErrors() || (numeric != nullptr && IsWrong(*numeric));
+  Json json = {{"verified", !is_wrong},         {"findings", std::move(list)},
+               {"omitted", std::move(omitted)}, {"ranks", RanksText(scope)},
+               {"layers", scope.layers},        {"assumed", scope.assumptions}};
+  if (numeric != nullptr) json["numeric"] = NumericJson(*numeric);
+  // Names are UTF-8.
+  return json.dump(2) + "\n";
+}
+
+// True if nothing is wrong.
+absl::StatusOr<bool> Verify(const Options& options) {
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Programs> programs, Read(options));
+  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(options.feed_layout));
+  std::vector<const Program*> mains;
+  for (const ConstProgramPair& rank : programs->ranks) {
+    if (mains.empty() || rank.main != mains.back()) mains.push_back(rank.main);
+  }
+  const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(mains, given);
+  WEFT_RETURN_IF_ERROR(Annotate(options.mains[0], feeds.status()));
+  VerifyOptions verify = OptionsOfVerifier(options, *programs, *feeds);
+  WEFT_RETURN_IF_ERROR(ReadParamAttrs(options, *programs, &verify));
+  const Findings findings = Verify(programs->ranks, verify);
+  const Scope scope = ScopeOf(options, *programs, *feeds, verify.groups);
+  // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
+  // the reason.
+  absl::StatusOr<absl::optional<NumericReport>> numeric =
+      RunBoth(options, *programs, *feeds, findings);
+  if (!numeric.ok() && !findings.HasErrors()) return numeric.status();
+  if (!numeric.ok()) {
+    PrintWarning(kCommand, numeric.status().message());
+    numeric = absl::optional<NumericReport>();
+  }
+  if (options.format == "json") {
+    const NumericReport* report = numeric->has_value() ? &**numeric : nullptr;
+    std::fputs(FindingsJson(findings, programs->ranks, scope, report).c_str(), stdout);
+  } else {
+    PrintText(findings, programs->ranks, *numeric, scope, options.short_lines);
+  }
+  return !findings.HasErrors() && (!numeric->has_value() || !IsWrong(**numeric));
+}
+
+// Checks combinations of flags.
+void CheckFlags(const Options& options) {
+  std::vector<std::pair<const char*, std::string>> inputs;
+  for (const std::string& path : options.mains) inputs.emplace_back("MAIN", path);
+  for (const std::string& path : options.startups) inputs.emplace_back("--startup", path);
+  inputs.emplace_back("--original", options.original);
+  inputs.emplace_back("--original_startup", options.original_startup);
+  inputs.emplace_back("--server", options.server);
+  CheckStandardInput(inputs);
+  const size_t mains = options.mains.size(), startups = options.startups.size();
+  Require(options.original_startup.empty() || startups > 0 || options.numeric, "--original_startup",
+          "expected --startup, with which it is compared");
+  Require(startups <= 1 || startups == mains, "--startup",
+          absl::StrCat("expected one, or ", mains, ", one per program, found ", startups));
+  Require(mains == 1 || options.nranks == 0 || static_cast<size_t>(options.nranks) == mains,
+          "--nranks",
+          absl::StrCat("expected ", mains, ", the number of programs, found ", options.nranks));
+  Require(options.server.empty() || (mains == 1 && !options.numeric), "--server",
+          "expected one program, for all workers, without --numeric");
+  Require(!options.short_lines || options.format == "text", "--short",
+          "works with --format text only");
+  if (!options.numeric) return;
+  Require(mains == 1, "--numeric", "accepts one program, which all ranks run");
+  Require(options.nranks <= kMaxRanks, "--nranks",
+          absl::StrCat("expected at most ", kMaxRanks, " to run, found ", options.nranks));
+  Require(!options.summed_gradients && options.distributed_params.empty() &&
+              options.param_attrs.empty(),
+          "--numeric", "requires gradients averaged over the ranks, and replicated parameters");
+}
+
+}  // namespace
+
+Subcommand AddVerify(CLI::App* weft) {
+  CLI::App* app = weft->add_subcommand(
+      "verify",
+      "Proves that a program is correct on many ranks: no data race, no deadlock, every gradient\n"
+      "reduced once. With --original: that it computes what the original computes. Exit status 1:\n"
+      "it is wrong.");
+  auto options = std::make_shared<Options>();
+  AddOption(*app, "mains", "MAIN", options->mains,
+            "One program for all ranks, or one per rank, in order")
+      ->required();
+  AddOption(*app, "--startup", "F", options->startups,
+            "The startup program, or one per rank; without it, rings count as set up");
+  constexpr int kMaxInt = std::numeric_limits<int>::max();
+  AddInteger(*app, "--nranks", options->nranks, 1, kMaxInt,
+             "Number of ranks; default: as the programs say, else any number");
+  auto* original =
+      AddOption(*app, "--original", "F", options->original, "The program before the rewrite");
+  AddOption(*app, "--server", "F", options->server,
+            "The program of the parameter servers of a program for workers");
+  AddOption(*app, "--distributed_params", "A,B", options->distributed_params,
+            "Comma-separated parameters that are sharded over the ranks")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  AddOption(*app, "--feed_layout", "x=axis:1,...", options->feed_layout,
+            "How data variables are given to the ranks: split along an axis, or whole; default: as "
+            "their declarations suggest");
+  AddOption(*app, "--param_attrs", "F", options->param_attrs,
+            "JSON, as transpile reads it: groups of ranks, and parameters that are not replicated");
+  app->add_flag("--rounded_gradients", options->rounded_gradients,
+                "Gradients may be rounded to half precision and back (singa_half)");
+  app->add_flag("--summed_gradients", options->summed_gradients,
+                "Expect gradients summed over the ranks, not averaged (default: summed for losses "
+                "that are sums over the batch)");
+  AddInteger(*app, "--expression_depth", options->expression_depth, 1, 1000,
+             "Print values that differ (W601, W602) as a whole, too, down to so many levels")
+      ->needs(original);
+  AddInteger(*app, "--k_steps", options->k_steps, 1, kMaxInt,
+             "Expected averaging period of LocalSGD, in steps")
+      ->needs(original);
+  AddInteger(*app, "--begin_step", options->begin_step, 1, kMaxInt,
+             "Expected first averaging step of LocalSGD")
+      ->needs(original);
+  app->add_flag("--in_turn", options->in_turn,
+                "Expect parameters averaged in turn: one of K partitions in each step")
+      ->needs(original)
+      ->excludes("--k_steps")
+      ->excludes("--begin_step");
+  auto* numeric = app->add_flag(
+      "--numeric", options->numeric,
+      "Also run both programs on small random data, the original on one rank with the global "
+      "batch (2 ranks by default), and compare persistable variables");
+  numeric->needs(original);
+  AddOption(*app, "--original_startup", "F", options->original_startup,
+            "The startup program before the rewrite, compared too; with --numeric, it sets the "
+            "initial state (default: 0)")
+      ->needs(original);
+  AddInteger(*app, "--steps", options->steps, 1, 1000, "Steps of these runs")
+      ->capture_default_str()
+      ->needs(numeric);
+  app->add_option("--format", options->format, "json: findings as JSON")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app->add_flag("--short", options->short_lines, "One line per finding, without the ops");
+  app->callback([options] { CheckFlags(*options); });
+  app->footer(
+      "docs/verifier.md explains the rules.\n\n"
+      "Examples:\n"
+      "  weft verify out.pb --startup out_startup.pb --original main.pb\n"
+      "  weft verify rank0.pb rank1.pb --startup startup0.pb --startup startup1.pb");
+  return {app, [options] {
+            const absl::StatusOr<bool> right = Verify(*options);
+            const int done = right.ok() && !*right ? kExitFailed : kExitDone;
+            return FinishCommand(kCommand, right.status(), done, kExitFailed);
+          }};
+}
+
+}  // namespace weft

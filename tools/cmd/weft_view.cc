@@ -1,0 +1,211 @@
+// weft view: a program as a page to look at.
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/annotate.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/training/num_ranks.h"
+#include "ops/analysis/values/layout_guess.h"
+#include "proto/formats/pir/importer.h"
+#include "tools/cmd/weft_commands.h"
+#include "tools/files/step_times_file.h"
+#include "tools/view/page.h"
+#include "tools/view/program_view.h"
+#include "tools/view/remarks_file.h"
+#include "transpiler/verifier/verify.h"
+
+namespace weft {
+namespace {
+
+constexpr char kCommand[] = "weft view";
+
+struct Options {
+  std::string file, startup, original, original_startup, explain, trace, profile, comm_table, page;
+  std::string feed_layout;
+  std::vector<std::string> distributed_params;
+  int nranks = 0;  // 0: not given
+  bool summed_gradients = false, rounded_gradients = false;
+  int64_t batch = 32;
+};
+
+struct Programs {
+  Program main;
+  absl::optional<Program> startup, original, original_startup;
+
+  static const Program* IfGiven(const absl::optional<Program>& program) {
+    return program.has_value() ? &*program : nullptr;
+  }
+};
+
+absl::StatusOr<Programs> ReadAll(const Options& options) {
+  WEFT_ASSIGN_OR_RETURN(Program main, ReadProgramOrExplain(options.file));
+  Programs programs = {std::move(main), {}, {}, {}};
+  WEFT_ASSIGN_OR_RETURN(programs.startup, ReadProgramIfGiven(options.startup));
+  WEFT_ASSIGN_OR_RETURN(programs.original, ReadProgramIfGiven(options.original));
+  WEFT_ASSIGN_OR_RETURN(programs.original_startup, ReadProgramIfGiven(options.original_startup));
+  return programs;
+}
+
+absl::StatusOr<Findings> VerifyProgram(const Options& options, const Programs& programs) {
+  VerifyOptions verify;
+  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(options.feed_layout));
+  absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(programs.main, given);
+  WEFT_RETURN_IF_ERROR(Annotate(options.file, feeds.status()));
+  verify.feeds = *std::move(feeds);
+  if (options.nranks > 0) verify.nranks = options.nranks;
+  verify.distributed_params.insert(options.distributed_params.begin(),
+                                   options.distributed_params.end());
+  if (options.summed_gradients) verify.gradients_are_summed = true;
+  verify.gradients_are_rounded = options.rounded_gradients;
+  verify.original = {Programs::IfGiven(programs.original),
+                     Programs::IfGiven(programs.original_startup)};
+  verify.ordered_by_data = pir::ImportOf(programs.main) != nullptr;
+  return Verify({{&programs.main, Programs::IfGiven(programs.startup)}}, verify);
+}
+
+// "wrong: 2 errors, for any number of ranks".
+std::string VerdictOf(const Options& options, const Programs& programs, const Findings& findings) {
+  absl::optional<int> nranks = FindNumRanks(programs.main, Programs::IfGiven(programs.startup));
+  if (options.nranks > 0) nranks = options.nranks;
+  std::string ranks = "any number of ranks";
+  if (nranks.has_value()) {
+    ranks = absl::StrCat(*nranks, *nranks == 1 ? " rank" : " ranks");
+  } else if (!Communicates(programs.main)) {
+    ranks = "one device";
+  }
+  const int64_t shown = absl::c_count_if(
+      findings.all(), [](const Finding& finding) { return finding.severity == Severity::kError; });
+  const int64_t errors = shown + findings.NumOmittedErrors();
+  const std::string compared =
+      options.original.empty() ? ", not compared with an original" : ", as the original computes";
+  if (errors == 0) return absl::StrCat("verified for ", ranks, compared);
+  return absl::StrCat("wrong: ", errors, errors == 1 ? " error, for " : " errors, for ", ranks);
+}
+
+absl::Status ReadTimes(const Options& options, const Program& main, StepTimes* times) {
+  if (!options.comm_table.empty()) {
+    WEFT_ASSIGN_OR_RETURN(times->collective, ReadAs(options.comm_table, ParseCollectiveTable));
+  }
+  if (options.profile.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(times->op_seconds, ReadAs(options.profile, [&](absl::string_view text) {
+                          return ParseProfile(text, main);
+                        }));
+  return absl::OkStatus();
+}
+
+// Without times if the verifier found that the program is not well-formed.
+bool IsWellFormed(const Findings& findings) {
+  return absl::c_none_of(findings.all(), [](const Finding& finding) {
+    return finding.layer == Layer::kStructure && finding.severity == Severity::kError;
+  });
+}
+
+absl::Status View(const Options& options) {
+  const std::vector<std::string> inputs = {
+      options.file,    options.startup, options.original, options.original_startup,
+      options.explain, options.trace,   options.profile,  options.comm_table};
+  WEFT_RETURN_IF_ERROR(CheckOutputs(inputs, {options.page}));
+  WEFT_ASSIGN_OR_RETURN(const Programs programs, ReadAll(options));
+  ViewOptions view;
+  view.name = options.file;
+  view.original = Programs::IfGiven(programs.original);
+  std::vector<FileRemark> remarks;
+  if (!options.explain.empty()) {
+    WEFT_ASSIGN_OR_RETURN(remarks, ReadAs(options.explain, ParseRemarks));
+    view.remarks = &remarks;
+  }
+  WEFT_ASSIGN_OR_RETURN(const Findings findings, VerifyProgram(options, programs));
+  view.findings = &findings;
+  view.verdict = VerdictOf(options, programs, findings);
+  view.predicts = IsWellFormed(findings);
+  view.predict.batch = options.batch;
+  WEFT_RETURN_IF_ERROR(ReadTimes(options, programs.main, &view.predict.times));
+  if (!options.trace.empty()) {
+    WEFT_ASSIGN_OR_RETURN(view.measured, ReadAs(options.trace, [&](absl::string_view text) {
+                            return ReadTrace(text, programs.main);
+                          }));
+  }
+  const ProgramView model = ProgramView::Of(programs.main, std::move(view));
+  WEFT_ASSIGN_OR_RETURN(const std::string page, ViewPage(model));
+  return Annotate(options.page, WriteFile(options.page, page));
+}
+
+void CheckFlags(const Options& options) {
+  CheckStandardInput({{"FILE", options.file},
+                      {"--startup", options.startup},
+                      {"--original", options.original},
+                      {"--original_startup", options.original_startup},
+                      {"--explain", options.explain},
+                      {"--trace", options.trace},
+                      {"--profile", options.profile},
+                      {"--comm_table", options.comm_table}});
+  Require(options.original_startup.empty() || !options.startup.empty(), "--original_startup",
+          "expected --startup, with which it is compared");
+}
+
+void AddVerifierFlags(CLI::App* app, Options* options) {
+  AddInteger(*app, "--nranks", options->nranks, 1, std::numeric_limits<int>::max(),
+             "Number of ranks; default: as the programs say, else any number");
+  AddOption(*app, "--feed_layout", "x=axis:1,...", options->feed_layout,
+            "As for weft verify: how data variables are given to the ranks");
+  AddOption(*app, "--distributed_params", "A,B", options->distributed_params,
+            "As for weft verify: parameters that are sharded over the ranks")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app->add_flag("--summed_gradients", options->summed_gradients,
+                "As for weft verify: expect gradients summed over the ranks, not averaged");
+  app->add_flag("--rounded_gradients", options->rounded_gradients,
+                "As for weft verify: gradients may be rounded to half precision and back");
+}
+
+}  // namespace
+
+Subcommand AddView(CLI::App* weft) {
+  CLI::App* app = weft->add_subcommand(
+      "view",
+      "Writes a page to look at: one HTML file for a browser, which needs no network. It shows "
+      "the\n"
+      "program by layers, what a rewrite changed and why, the findings of the verifier, and when\n"
+      "ops run on streams and ranks.");
+  auto options = std::make_shared<Options>();
+  AddOption(*app, "file", "FILE", options->file, "The program; - is standard input")->required();
+  AddOption(*app, "-o,--out", "PAGE.html", options->page, "The page; - is standard output")
+      ->required();
+  auto* original =
+      AddOption(*app, "--original", "F", options->original, "The program before the rewrite");
+  AddOption(*app, "--startup", "F", options->startup,
+            "The startup program; without it, rings count as set up");
+  AddOption(*app, "--original_startup", "F", options->original_startup,
+            "The startup program before the rewrite")
+      ->needs(original);
+  AddOption(*app, "--explain", "FILE.json", options->explain,
+            "Why ops were inserted, of transpile --explain")
+      ->needs(original);
+  AddOption(*app, "--trace", "FILE.json", options->trace,
+            "When ops ran, of weft run --trace of this program");
+  AddOption(*app, "--profile", "FILE.json", options->profile,
+            "Times of ops, of weft run --profile, for the prediction; default: estimated");
+  AddOption(*app, "--comm_table", "FILE.json", options->comm_table,
+            "Times of collectives, of weft comm_bench; default: 20 us and 4 GB/s");
+  AddInteger(*app, "--batch", options->batch, 1, INT32_MAX,
+             "Rows of a rank's batch, for estimated times")
+      ->capture_default_str();
+  AddVerifierFlags(app, options.get());
+  app->callback([options] { CheckFlags(*options); });
+  app->footer(
+      "Example:\n"
+      "  weft view out.pb --original main.pb --explain why.json --trace trace.json -o page.html");
+  return {app, [options] { return FinishCommand(kCommand, View(*options)); }};
+}
+
+}  // namespace weft

@@ -1,0 +1,43 @@
+// The parameters that a command reads, compared with its program.
+#ifndef WEFT_TOOLS_FILES_PARAMS_INPUT_H_
+#define WEFT_TOOLS_FILES_PARAMS_INPUT_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ops/tensor.h"
+#include "proto/program.h"
+
+namespace weft {
+
+struct ParamsInput {
+  // Of persistable variables of the program.
+  std::map<std::string, Tensor> params;
+  // Of other names, such as the optimizer state of training for a test program.
+  std::map<std::string, Tensor> others;
+  // Those of them that were in a .pdparams file.
+  std::vector<std::string> others_of_pdparams;
+};
+
+// Splits arrays by whether they are those of persistable variables of the root block of a program.
+// InvalidArgument, naming the first, if none is.
+absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays,
+                                        absl::Span<const Program* const> programs);
+
+// Reads --params F [--params_names G] for the programs of a run: the main program, and that of
+// parameter servers. A save_combine stream without names has their persistable variables, or their
+// parameters, sorted by name, as Paddle writes them. Errors begin with the path: those of
+// LoadParams, of SplitParams, and a type that does not fit the program (CheckParam).
+absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::string& names_path,
+                                       absl::Span<const Program* const> programs);
+
+// "3 of 12 arrays are no persistable variables of the program (a, b, c)", with at most three names.
+// Empty if all are.
+std::string OthersText(const ParamsInput& input);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_FILES_PARAMS_INPUT_H_

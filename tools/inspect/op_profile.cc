@@ -1,0 +1,55 @@
+#include "tools/inspect/op_profile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "nlohmann/json.hpp"
+
+namespace weft {
+namespace {
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+void OpProfile::Add(const StepTrace& trace) {
+  if (trace.rank != 0) return;
+  for (const std::vector<OpSpan>& stream : trace.spans) {
+    for (const OpSpan& span : stream) {
+      const Plan::PlanOp& op = trace.plan->ops[span.op];
+      // A collective runs beside the ops; what it takes says comm_bench.
+      if (op.ring >= 0) continue;
+      // "block 1, op 0 (scale)" runs within an op of the root block; "the step" is no op.
+      if (!absl::StartsWith(op.name, "op ")) continue;
+      auto [it, is_new] = seconds_.try_emplace(op.name);
+      if (is_new) names_.push_back(op.name);
+      const auto [step, is_first] = step_of_.try_emplace(op.name, trace.step);
+      const double time = std::chrono::duration<double>(span.end - span.begin).count();
+      if (is_first || step->second != trace.step) {
+        it->second.push_back(time);
+      } else {
+        it->second.back() += time;  // in a loop
+      }
+      step->second = trace.step;
+    }
+  }
+}
+
+std::string OpProfile::Json() const {
+  nlohmann::ordered_json ops = nlohmann::ordered_json::array();
+  for (const std::string& name : names_) {
+    std::vector<double> seconds = seconds_.at(name);
+    if (seconds.size() > kWarmUpSteps)
+      seconds.erase(seconds.begin(), seconds.begin() + kWarmUpSteps);
+    ops.push_back({{"op", name}, {"seconds", Median(std::move(seconds))}});
+  }
+  return nlohmann::ordered_json{{"ops", std::move(ops)}}.dump(1) + "\n";
+}
+
+}  // namespace weft

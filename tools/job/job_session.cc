@@ -1,0 +1,202 @@
+#include "tools/job/job_session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/cuda_stream.h"
+#include "executor/gloo_communicator.h"
+#include "executor/local_communicator.h"
+#include "executor/local_gpu_communicator.h"
+#include "executor/mpi_communicator.h"
+#include "executor/nccl_communicator.h"
+#include "executor/shm_communicator.h"
+
+namespace weft {
+namespace {
+
+absl::Status CheckDevice(const JobSessionOptions& options) {
+  const bool is_nccl = options.backend == "nccl", is_local = options.backend == "local";
+  if (!options.nccl_id_file.empty() && !options.on_gpus) {
+    return absl::InvalidArgumentError("--nccl_id_file: expected --device gpu");
+  }
+  if (options.backend.empty() || is_local || is_nccl == options.on_gpus) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--backend ", options.backend, ": with --device ", options.on_gpus ? "gpu" : "cpu",
+      " expected ", options.on_gpus ? "nccl or local" : "local, shm, mpi or gloo", ", or none"));
+}
+
+JobSession::NewGroup NewNcclGroupOf(const JobSessionOptions& options) {
+  return [id_file = options.nccl_id_file](GroupOptions group) {
+    NcclOptions nccl;
+    nccl.id_file = id_file;
+    return NewNcclGroup(std::move(group), std::move(nccl));
+  };
+}
+
+// Ranks of one process need no launcher.
+absl::Status CheckAlone(const std::string& backend, bool has_launcher) {
+  if (has_launcher || backend.empty() || backend == "local" || backend == "nccl") {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--backend ", backend,
+                   ": expected the variables of a launcher, found none: start the processes with "
+                   "weft launch, mpirun, torchrun, srun or Paddle's launcher"));
+}
+
+// Of the ranks of a process that is alone.
+JobSession::NewGroup NewGroupAlone(const JobSessionOptions& options) {
+  if (!options.on_gpus) return NewLocalGroup;
+  if (options.backend != "local") return NewNcclGroupOf(options);
+  return [](GroupOptions group) { return NewLocalGpuGroup(std::move(group)); };
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOptions& options,
+                                                             const GetEnv& get) {
+  WEFT_RETURN_IF_ERROR(CheckDevice(options));
+  WEFT_ASSIGN_OR_RETURN(const absl::optional<Job> job, FindJob(get));
+  auto session = std::unique_ptr<JobSession>(new JobSession());
+  session->local_ranks_ = options.local_ranks;
+  if (!job.has_value() || job->num_processes == 1) {
+    WEFT_RETURN_IF_ERROR(CheckAlone(options.backend, job.has_value()));
+    session->backend_ = options.on_gpus && options.backend.empty() ? "nccl"
+                        : options.backend.empty()                  ? "local"
+                                                                   : options.backend;
+    session->new_group_ = NewGroupAlone(options);
+    return session;
+  }
+  session->local_process_ = job->local_process.value_or(0);
+  WEFT_RETURN_IF_ERROR(Annotate(job->launcher, session->Connect(options, *job)));
+  absl::Status status = session->CompareCommands(options);
+  if (status.ok()) status = session->ChooseGroups(options, *job);
+  if (!status.ok()) return session->Finish(status);
+  return session;
+}
+
+JobSession::~JobSession() {
+  if (failed_elsewhere_) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+}
+
+absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& job) {
+  if (options.backend == "local") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend local: ranks of ", job.num_processes,
+                     " processes expect shm, mpi, "
+                     "gloo or nccl, or none; without the launcher, --ranks ",
+                     job.num_processes, " runs them in one process"));
+  }
+  JobLinkOptions link;
+  link.process = job.process;
+  link.num_processes = job.num_processes;
+  link.local_ranks = options.local_ranks;
+  link.job = job.job;
+  link.timeout_s = options.timeout_s;
+  link.connect_timeout_s = std::min(link.connect_timeout_s, options.timeout_s);
+  if (options.backend == "mpi") WEFT_RETURN_IF_ERROR(CheckMpi(job));
+  if (job.address.ok()) {
+    link.address = *job.address;
+  } else if (CanUseMpi(options, job) || options.backend == "mpi") {
+    // MPI has connected the processes already.
+    WEFT_RETURN_IF_ERROR(StartMpi(job));
+    WEFT_ASSIGN_OR_RETURN(link.address, mpi_->LinkAddress());
+  } else {
+    const absl::Status& status = job.address.status();
+    if (options.has_mpi || !CheckMpi(job).ok()) return status;
+    return absl::Status(status.code(),
+                        absl::StrCat(status.message(),
+                                     "; or let MPI connect them: this build has none, install "
+                                     "libopenmpi-dev and build again"));
+  }
+  WEFT_ASSIGN_OR_RETURN(link_, NewJobLink(link));
+  return absl::OkStatus();
+}
+
+absl::Status JobSession::CompareCommands(const JobSessionOptions& options) {
+  const std::string own = absl::StrCat(
+      options.command, options.backend.empty() ? "" : " --backend ", options.backend,
+      options.on_gpus ? " --device gpu" : "", ", ranks of a process: ", options.local_ranks);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, link_->AllGather(own));
+  for (size_t p = 1; p < all.size(); ++p) {
+    if (all[p] == all[0]) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "processes run different commands: process 0 ", all[0], "; process ", p, " ", all[p]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobSession::CheckMpi(const Job& job) {
+  if (job.mpi == Job::Mpi::kNone) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend mpi: expected processes that mpirun has started, found those of ",
+                     job.launcher));
+  }
+  if (job.mpi != Job::Mpi::kOpenMpi) {
+    return absl::UnimplementedError(
+        absl::StrCat("--backend mpi: this build is for OpenMPI, and ", job.launcher,
+                     " belongs to another MPI: use --backend shm on one host, gloo on several"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobSession::StartMpi(const Job& job) {
+  if (mpi_ != nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(mpi_, MpiSession::Start());
+  if (mpi_->process() == job.process && mpi_->num_processes() == job.num_processes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected process ", job.process, " of ", job.num_processes,
+                   ", as the variables of ", job.launcher, " say, found process ", mpi_->process(),
+                   " of ", mpi_->num_processes(), " in MPI: is the launcher that of another MPI?"));
+}
+
+absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Job& job) {
+  backend_ = options.backend;
+  if (options.on_gpus) {
+    backend_ = "nccl";
+    new_group_ = NewNcclGroupOf(options);
+    return absl::OkStatus();
+  }
+  const bool is_one_host = link_->is_one_host();
+  if (backend_.empty()) backend_ = is_one_host ? "shm" : CanUseMpi(options, job) ? "mpi" : "gloo";
+  if (backend_ == "shm" || (backend_ == "mpi" && is_one_host)) {
+    new_group_ = NewShmGroup;
+    return absl::OkStatus();
+  }
+  if (backend_ == "gloo") {
+    new_group_ = NewGlooGroup;
+    return absl::OkStatus();
+  }
+  new_group_ = NewMpiGroup;
+  return StartMpi(job);
+}
+
+int JobSession::GpuOf(int rank) const {
+  if (backend_ == "local") return 0;  // all ranks share a device
+  const int local = rank % local_ranks_;
+  const bool sees_others = NewCudaDevice(local_ranks_).ok();
+  return sees_others ? local_process_ * local_ranks_ + local : local;
+}
+
+absl::Status JobSession::Finish(const absl::Status& status) {
+  if (link_ == nullptr) return status;
+  if (!status.ok()) {
+    failed_elsewhere_ = absl::IsAborted(status) || absl::IsUnavailable(status);
+    link_->Abort(link_->process() * local_ranks_, status);
+    return status;
+  }
+  WEFT_RETURN_IF_ERROR(link_->Finish());
+  if (mpi_ != nullptr) mpi_->End();
+  return absl::OkStatus();
+}
+
+}  // namespace weft

@@ -1,0 +1,442 @@
+#include "tools/job/launcher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "tools/cmd/command_line.h"
+
+extern char** environ;
+
+namespace weft {
+namespace {
+
+constexpr auto kSameTime = std::chrono::milliseconds(100);
+constexpr auto kGiveUpAfter = std::chrono::seconds(5);
+
+std::string SignalName(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);
+}
+
+bool IsIgnored(int signal) {
+  struct sigaction action;
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The environment of this process, with other variables of the job.
+std::vector<std::string> EnvironmentWith(const std::vector<std::string>& variables) {
+  std::vector<std::string> result = variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!absl::StartsWith(*entry, "WEFT_JOB_")) result.emplace_back(*entry);
+  }
+  return result;
+}
+
+// A pipe whose ends close when they go out of scope, or when another program is executed.
+class Pipe {
+ public:
+  Pipe() = default;
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() {
+    for (int& fd : fds_) Close(&fd);
+  }
+
+  absl::Status Open() {
+    return pipe2(fds_.data(), O_CLOEXEC) == 0 ? absl::OkStatus()
+                                              : absl::ErrnoToStatus(errno, "pipe");
+  }
+  int read_end() const { return fds_[0]; }
+  int write_end() const { return fds_[1]; }
+  int ReleaseReadEnd() { return std::exchange(fds_[0], -1); }
+  void CloseWriteEnd() { Close(&fds_[1]); }
+
+ private:
+  static void Close(int* fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+  }
+  std::array<int, 2> fds_ = {-1, -1};
+};
+
+// In the new process: everything up to the program. Returns if something fails.
+void BecomeProgram(pid_t parent, const sigset_t& mask, bool ignores_sigpipe, int out, int err,
+                   char* const* argv, char* const* environment) {
+  setpgid(0, 0);
+  // Of the parent's thread; the parent may have died before.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  signal(SIGPIPE, ignores_sigpipe ? SIG_IGN : SIG_DFL);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  const int null = open("/dev/null", O_RDONLY);
+  if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 ||
+      dup2(err, STDERR_FILENO) < 0) {
+    return;
+  }
+  if (null != STDIN_FILENO) close(null);
+  execvpe(argv[0], argv, environment);
+}
+
+}  // namespace
+
+absl::StatusOr<Launcher> Launcher::Create() {
+  Launcher launcher;
+  // Other files must not take the place of streams that the caller has closed.
+  int fd = -1;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, SIGCHLD);
+  // nohup, and shells that start a command in the background, have some ignored.
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    if (!IsIgnored(signal)) sigaddset(&mask, signal);
+  }
+  launcher.ignores_sigpipe_ = IsIgnored(SIGPIPE);
+  signal(SIGPIPE, SIG_IGN);
+  // An ignored SIGCHLD would reap processes unseen.
+  signal(SIGCHLD, SIG_DFL);
+  if (sigprocmask(SIG_BLOCK, &mask, &launcher.former_mask_) != 0) {
+    return absl::ErrnoToStatus(errno, "sigprocmask");
+  }
+  launcher.signal_fd_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (launcher.signal_fd_ < 0) return absl::ErrnoToStatus(errno, "signalfd");
+  return launcher;
+}
+
+Launcher::Launcher(Launcher&& other) noexcept
+    : signal_fd_(std::exchange(other.signal_fd_, -1)),
+      former_mask_(other.former_mask_),
+      ignores_sigpipe_(other.ignores_sigpipe_) {}
+
+Launcher::~Launcher() {
+  if (signal_fd_ >= 0) close(signal_fd_);
+}
+
+void Launcher::Error(absl::string_view text) {
+  output_.AddErr(absl::StrCat("weft launch: error: ", text, "\n"));
+}
+
+void Launcher::Note(absl::string_view text) {
+  output_.AddErr(absl::StrCat("weft launch: note: ", text, "\n"));
+}
+
+absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int attempt) {
+  grace_ =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.grace_s));
+  processes_.clear();
+  failed_ = nullptr;
+  report_at_ = kill_at_ = give_up_at_ = absl::nullopt;
+  WEFT_RETURN_IF_ERROR(Start(options, attempt));
+  while (!IsDone()) {
+    Poll();
+    ReadSignals();
+    CollectEnded();
+    OnDeadlines();
+  }
+
+  LaunchResult result;
+  if (launcher_failure_.has_value()) {
+    result.exit_status = *launcher_failure_;
+  } else if (failed_ != nullptr) {
+    result.exit_status = failed_->exit_status;
+    result.may_restart = stop_signals_.empty();
+  } else if (!stop_signals_.empty() &&
+             absl::c_any_of(processes_, [](const Process& p) { return p.exit_status != 0; })) {
+    result.exit_status = 128 + stop_signals_[0];
+  }
+  return result;
+}
+
+absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
+  std::random_device random;
+  const std::string id = absl::StrCat(getpid(), "-", absl::Hex(random(), absl::kZeroPad8), "-",
+                                      absl::Hex(random(), absl::kZeroPad8), "-", attempt);
+  for (int rank = 0; rank < options.processes; ++rank) {
+    Process process(rank);
+    const absl::Status status = StartProcess(
+        options.command,
+        {absl::StrCat("WEFT_JOB_RANK=", rank), absl::StrCat("WEFT_JOB_SIZE=", options.processes),
+         absl::StrCat("WEFT_JOB_ADDRESS=unix:weft-launch-", id), absl::StrCat("WEFT_JOB_ID=", id),
+         absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)},
+        &process);
+    if (!status.ok()) {
+      SignalAll(SIGKILL);
+      for (Process& started : processes_) Finish(&started);
+      return status;
+    }
+    processes_.push_back(std::move(process));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
+                                    const std::vector<std::string>& variables, Process* process) {
+  Pipe out, err, failure;
+  WEFT_RETURN_IF_ERROR(out.Open());
+  WEFT_RETURN_IF_ERROR(err.Open());
+  WEFT_RETURN_IF_ERROR(failure.Open());
+  const std::vector<std::string> environment = EnvironmentWith(variables);
+  const std::vector<char*> argv = Pointers(command), environment_pointers = Pointers(environment);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return absl::ErrnoToStatus(errno, "fork");
+  if (pid == 0) {
+    BecomeProgram(parent, former_mask_, ignores_sigpipe_, out.write_end(), err.write_end(),
+                  argv.data(), environment_pointers.data());
+    const int error = errno;
+    if (write(failure.write_end(), &error, sizeof(error)) < 0) _exit(126);
+    _exit(127);
+  }
+  setpgid(pid, pid);  // as the child does: whoever comes first
+  failure.CloseWriteEnd();
+  int error = 0;
+  ssize_t n;
+  do {
+    n = read(failure.read_end(), &error, sizeof(error));
+  } while (n < 0 && errno == EINTR);
+  if (n != 0) {
+    waitpid(pid, nullptr, 0);
+    return absl::ErrnoToStatus(n == sizeof(error) ? error : EIO,
+                               absl::StrCat("cannot start ", command[0]));
+  }
+  process->pid = pid;
+  for (auto [pipe, stream] : {std::make_pair(&out, &process->out), {&err, &process->err}}) {
+    fcntl(pipe->read_end(), F_SETFL, O_NONBLOCK);
+    stream->fd = pipe->ReleaseReadEnd();
+  }
+  return absl::OkStatus();
+}
+
+bool Launcher::IsDone() const {
+  return !report_at_.has_value() && (output_.IsEmpty() || gave_up_) &&
+         absl::c_all_of(processes_, [](const Process& process) { return process.is_reaped; });
+}
+
+Launcher::Time Launcher::NextDeadline() const {
+  Time next = Time::max();
+  for (const absl::optional<Time>& at : {report_at_, kill_at_, give_up_at_}) {
+    if (at.has_value()) next = std::min(next, *at);
+  }
+  for (const Process& process : processes_) {
+    if (MayDrain(process)) next = std::min(next, process.drain_until);
+  }
+  return next;
+}
+
+// Whether a process has ended, and may have left something running that has its output open. Its
+// time does not run while nobody reads the output of this process.
+bool Launcher::MayDrain(const Process& process) const {
+  return process.has_ended && !process.is_reaped && (!output_.IsFull() || give_up_at_.has_value());
+}
+
+// Waits for something to do; reads and writes.
+void Launcher::Poll() {
+  std::vector<pollfd> polled = {{signal_fd_, POLLIN, 0}};
+  std::vector<std::pair<Stream*, bool>> streams;  // of polled, from 1 on
+  if (!output_.IsFull()) {
+    for (Process& process : processes_) {
+      for (const bool is_out : {true, false}) {
+        Stream* const stream = is_out ? &process.out : &process.err;
+        if (stream->fd < 0) continue;
+        polled.push_back({stream->fd, POLLIN, 0});
+        streams.emplace_back(stream, is_out);
+      }
+    }
+  }
+  output_.AppendTo(&polled);
+  const Time next = NextDeadline();
+  int timeout = -1;
+  if (next != Time::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+    timeout = static_cast<int>(std::max<int64_t>(0, std::min<int64_t>(left, 1000000)));
+  }
+  if (poll(polled.data(), polled.size(), timeout) <= 0) return;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    if (polled[i + 1].revents != 0) Read(streams[i].first, streams[i].second);
+  }
+  polled.erase(polled.begin(), polled.begin() + 1 + static_cast<ptrdiff_t>(streams.size()));
+  const absl::Status written = output_.Write(polled);
+  if (!written.ok() && !launcher_failure_.has_value()) {
+    // As a command whose reader has gone: the processes end, too.
+    Error(written.message());
+    launcher_failure_ = 1;
+    SignalAll(SIGTERM);
+  }
+}
+
+// Reads what is there, once.
+void Launcher::Read(Stream* stream, bool is_out) {
+  char piece[65536];
+  const ssize_t n = stream->fd < 0 ? 0 : read(stream->fd, piece, sizeof(piece));
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  std::string lines;
+  if (n > 0) {
+    stream->lines.Add({piece, static_cast<size_t>(n)}, &lines);
+  } else {
+    stream->lines.Finish(&lines);
+    if (stream->fd >= 0) close(stream->fd);
+    stream->fd = -1;
+  }
+  is_out ? output_.AddOut(lines) : output_.AddErr(lines);
+}
+
+void Launcher::ReadSignals() {
+  signalfd_siginfo info;
+  while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal != SIGCHLD) OnStopSignal(signal == SIGHUP ? SIGTERM : signal);
+  }
+}
+
+void Launcher::OnStopSignal(int signal) {
+  // The processes have ended: somebody has stopped to read their output.
+  if (absl::c_all_of(processes_, [](const Process& p) { return p.is_reaped; })) {
+    give_up_at_ = Clock::now();
+    launcher_failure_ = 128 + signal;
+  }
+  stop_signals_.push_back(signal);
+  SignalAll(signal);
+}
+
+// To all process groups. After the first time, the time of grace runs.
+void Launcher::SignalAll(int signal) {
+  for (Process& process : processes_) {
+    if (process.is_reaped) continue;
+    kill(-process.pid, signal);
+    kill(-process.pid, SIGCONT);  // a stopped process could not end
+  }
+  if (signal == SIGKILL || kill_at_.has_value() || give_up_at_.has_value()) return;
+  kill_at_ = Clock::now() + grace_;
+  sent_ = signal == SIGINT ? "SIGINT" : "SIGTERM";
+}
+
+void Launcher::CollectEnded() {
+  for (Process& process : processes_) {
+    if (process.has_ended) continue;
+    siginfo_t info = {};
+    const int result =
+        waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG | WNOWAIT);
+    if (result != 0 || info.si_pid == 0) continue;
+    process.has_ended = true;
+    process.killed_by = info.si_code == CLD_EXITED ? 0 : info.si_status;
+    process.exit_status = process.killed_by == 0 ? info.si_status : 128 + process.killed_by;
+    process.drain_until = Clock::now() + grace_;
+    kill(-process.pid, SIGTERM);  // what it has left running
+    OnEnd(&process);
+  }
+  for (Process& process : processes_) {
+    if (process.has_ended && !process.is_reaped && process.out.fd < 0 && process.err.fd < 0) {
+      Finish(&process);
+    }
+  }
+}
+
+void Launcher::OnEnd(Process* process) {
+  if (process->exit_status == 0) return;
+  const bool was_stopped = absl::c_any_of(
+      stop_signals_, [&](int signal) { return process->exit_status == 128 + signal; });
+  if (!was_stopped) OnFailure(process);
+}
+
+void Launcher::OnFailure(Process* process) {
+  if (failed_ == nullptr) {
+    // After SIGTERM, processes fail as they like.
+    if (launcher_failure_.has_value() || give_up_at_.has_value()) return;
+    failed_ = process;
+    report_at_ = Clock::now();
+    if (process->killed_by == 0) *report_at_ += kSameTime;
+  } else if (report_at_.has_value() && failed_->killed_by == 0 && process->killed_by != 0) {
+    failed_ = process;
+    report_at_ = Clock::now();
+  }
+}
+
+void Launcher::OnDeadlines() {
+  const Time now = Clock::now();
+  const bool is_any_running =
+      absl::c_any_of(processes_, [](const Process& process) { return process.IsRunning(); });
+  if (report_at_.has_value() && (*report_at_ <= now || !is_any_running)) ReportFailure();
+  if (kill_at_.has_value() && *kill_at_ <= now) {
+    for (Process& process : processes_) {
+      if (process.IsRunning()) {
+        Note(absl::StrCat("process ", process.rank, " (pid ", process.pid, ") has not ended after ",
+                          sent_, " and is killed (--grace_s)"));
+      }
+      process.drain_until = std::min(process.drain_until, now);
+    }
+    SignalAll(SIGKILL);
+    kill_at_ = absl::nullopt;
+    give_up_at_ = now + kGiveUpAfter;
+  }
+  for (Process& process : processes_) {
+    if (!MayDrain(process) || process.drain_until > now) continue;
+    for (const bool is_out : {true, false}) {
+      Stream* const stream = is_out ? &process.out : &process.err;
+      if (stream->fd >= 0) Read(stream, is_out);
+      if (stream->fd >= 0) close(std::exchange(stream->fd, -1));
+      Read(stream, is_out);
+    }
+    Finish(&process);
+  }
+  if (give_up_at_.has_value() && *give_up_at_ <= now) GiveUp();
+}
+
+void Launcher::GiveUp() {
+  gave_up_ = true;
+  for (Process& process : processes_) {
+    if (process.is_reaped) continue;
+    PrintError("weft launch", absl::StrCat("process ", process.rank, " (pid ", process.pid,
+                                           ") has not ended after SIGKILL"));
+    launcher_failure_ = 1;
+    process.is_reaped = true;
+  }
+}
+
+void Launcher::ReportFailure() {
+  report_at_ = absl::nullopt;
+  // Its last words come first.
+  Read(&failed_->out, true);
+  Read(&failed_->err, false);
+  Error(absl::StrCat("process ", failed_->rank, " (pid ", failed_->pid, ") ",
+                     failed_->killed_by == 0
+                         ? absl::StrCat("exited with status ", failed_->exit_status)
+                         : absl::StrCat("was killed by ", SignalName(failed_->killed_by))));
+  SignalAll(SIGTERM);
+}
+
+// Kills what is left of a process that has ended.
+void Launcher::Finish(Process* process) {
+  for (Stream* stream : {&process->out, &process->err}) {
+    if (stream->fd >= 0) close(std::exchange(stream->fd, -1));
+  }
+  kill(-process->pid, SIGKILL);
+  waitpid(process->pid, nullptr, 0);
+  process->is_reaped = true;
+}
+
+}  // namespace weft

@@ -1,0 +1,135 @@
+// Starts the processes of a job on this host, passes on their output, and ends them together.
+#ifndef WEFT_TOOLS_JOB_LAUNCHER_H_
+#define WEFT_TOOLS_JOB_LAUNCHER_H_
+
+#include <signal.h>
+
+#include <chrono>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "tools/job/line_prefixer.h"
+#include "tools/job/output_queue.h"
+
+namespace weft {
+
+struct LaunchOptions {
+  std::vector<std::string> command;  // command[0] is searched for in PATH
+  int processes = 1;
+  // How long processes have to end after a signal, before they are killed.
+  double grace_s = 30;
+};
+
+// How an attempt has ended.
+struct LaunchResult {
+  // 0: all processes ended with 0. Otherwise the status of the process that failed first, or that
+  // of the signal that stopped the launcher; 128 + the signal that ended a process.
+  int exit_status = 0;
+  // A process failed, and nobody has asked the launcher to stop.
+  bool may_restart = false;
+};
+
+// Errors and notes go to standard error as lines that begin with "weft launch: ".
+//
+// Every process has a process group of its own, an empty standard input, and an environment with
+// WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID and WEFT_JOB_ATTEMPT
+// (tools/job/job_environment.h). Every line of its output begins with "[RANK] ".
+//
+// When a process fails, the others get SIGTERM. The failure is that of the process that ended
+// first, but a signal that killed another one at the same time (100 ms) is the better reason.
+// SIGINT and SIGTERM to this process go to all processes; so does SIGHUP, as SIGTERM. What a
+// process leaves running in its group gets SIGTERM when it ends. All that is left after the time of
+// grace is killed.
+//
+// If this process is killed, the system sends SIGTERM to the processes; not to what they have
+// started.
+class Launcher {
+ public:
+  // Takes over the signals of this process, which must have one thread.
+  static absl::StatusOr<Launcher> Create();
+
+  Launcher(Launcher&& other) noexcept;
+  Launcher& operator=(Launcher&&) = delete;
+  ~Launcher();
+
+  // Runs the processes to their end. NotFound and PermissionDenied if the command cannot be
+  // started, or another error of the system; none of them runs then.
+  absl::StatusOr<LaunchResult> Run(const LaunchOptions& options, int attempt);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
+
+  struct Stream {
+    explicit Stream(int rank) : lines(absl::StrCat("[", rank, "] ")) {}
+
+    int fd = -1;  // -1: at its end
+    LinePrefixer lines;
+  };
+
+  struct Process {
+    explicit Process(int r) : rank(r), out(r), err(r) {}
+
+    int rank;
+    pid_t pid = 0;
+    Stream out, err;
+    // Ended, but not reaped yet: so the system does not give its number to another process group.
+    bool has_ended = false;
+    bool is_reaped = false;
+    int exit_status = 0;  // 128 + signal
+    int killed_by = 0;    // signal
+    Time drain_until;     // the end of the time of grace for what it has left running
+
+    bool IsRunning() const { return !has_ended; }
+  };
+
+  Launcher() = default;
+
+  absl::Status Start(const LaunchOptions& options, int attempt);
+  absl::Status StartProcess(const std::vector<std::string>& command,
+                            const std::vector<std::string>& variables, Process* process);
+  bool IsDone() const;
+  bool MayDrain(const Process& process) const;
+  Time NextDeadline() const;
+  void Poll();
+  void Read(Stream* stream, bool is_out);
+  void ReadSignals();
+  void OnStopSignal(int signal);
+  void CollectEnded();
+  void OnEnd(Process* process);
+  void OnFailure(Process* process);
+  void OnDeadlines();
+  void ReportFailure();
+  void GiveUp();
+  void SignalAll(int signal);
+  void Finish(Process* process);
+  void Error(absl::string_view text);
+  void Note(absl::string_view text);
+
+  int signal_fd_ = -1;
+  sigset_t former_mask_ = {};
+  bool ignores_sigpipe_ = false;
+  OutputQueue output_;
+
+  // Of the attempt that is running.
+  Clock::duration grace_ = {};
+  std::deque<Process> processes_;
+  Process* failed_ = nullptr;        // the first
+  absl::optional<Time> report_at_;   // failed_ is not reported yet
+  absl::optional<Time> kill_at_;     // the time of grace ends
+  absl::optional<Time> give_up_at_;  // killed processes should have ended
+  bool gave_up_ = false;
+  const char* sent_ = "";                 // the signal with which the time of grace began
+  std::vector<int> stop_signals_;         // that this process has received
+  absl::optional<int> launcher_failure_;  // exit status
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_JOB_LAUNCHER_H_

@@ -1,0 +1,91 @@
+#include "transpiler/passes/averaging/averaging_writer.h"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/step_condition.h"
+
+namespace weft {
+namespace {
+
+pb::OpDesc InPlace(const std::string& type, const std::vector<std::string>& names, NewAttrs attrs,
+                   absl::optional<int> nranks = absl::nullopt) {
+  return BuildOp(InPlaceOp(type, names, std::move(attrs), kRoleOptimize, nranks), Dialect::kWeft);
+}
+
+// Starts the reduction of one element type by an op of type `all_reduce`. Returns the variables
+// that a wait for it names; the last one is reduced.
+std::vector<std::string> Launch(const FusedTensors& tensors, int ring, const char* all_reduce,
+                                const AveragingPlace& place, UniqueNames* names,
+                                Rewriter* rewriter) {
+  const int block = place.block;
+  std::vector<std::string> variables = tensors.names;
+  if (tensors.names.size() > 1) {
+    variables.push_back(names->Next(place.buffer));
+    rewriter->AddVar(block, FusedBuffer(variables.back(), tensors));
+    rewriter->Append(block,
+                     Coalesce(tensors, variables.back(), FusedValues::kCopied, kRoleOptimize));
+  }
+  rewriter->Append(block, InPlace("c_wait_compute", variables, {{"ring_id", ring}}));
+  rewriter->Append(block, InPlace(all_reduce, {variables.back()},
+                                  {{"ring_id", ring}, {"use_calc_stream", false}}));
+  return variables;
+}
+
+}  // namespace
+
+std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
+                                    Rewriter* main, Rewriter* startup) {
+  StepCounter counter("local_sgd", /*before=*/OpId(), names, main, startup);
+  const std::string is_due = counter.IsDue(counter.Remainder(schedule.period), 0);
+  // The first multiple of the period is late enough.
+  if (schedule.first_step <= schedule.period) return is_due;
+  return counter.FromStep(schedule.first_step, is_due);
+}
+
+std::vector<std::string> VariablesOf(const AveragingPlan& plan) {
+  std::vector<std::string> names;
+  for (const FusedTensors& tensors : plan.averaged) {
+    names.insert(names.end(), tensors.names.begin(), tensors.names.end());
+  }
+  for (const AveragingPlan::Cast& cast : plan.casts) names.push_back(cast.param);
+  for (const AveragingPlan::Reset& reset : plan.resets) names.push_back(reset.state);
+  return names;
+}
+
+pb::OpDesc CastOp(const AveragingPlan::Cast& cast) {
+  return BuildOp({"cast",
+                  {{"X", {cast.master}}},
+                  {{"Out", {cast.param}}},
+                  {{"in_dtype", static_cast<int>(cast.master_type)},
+                   {"out_dtype", static_cast<int>(cast.param_type)}},
+                  kRoleOptimize},
+                 Dialect::kWeft);
+}
+
+void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
+                    absl::optional<int> nranks, UniqueNames* names, Rewriter* rewriter) {
+  const char* const all_reduce = nranks.has_value() ? "c_allreduce_sum" : "c_allreduce_avg";
+  const int block = place.block;
+  const auto ring_of = [&](size_t i) {
+    return static_cast<int>((static_cast<size_t>(place.first_ring) + i) % place.nrings);
+  };
+  std::vector<std::vector<std::string>> in_flight;
+  for (size_t i = 0; i < plan.averaged.size(); ++i) {
+    in_flight.push_back(Launch(plan.averaged[i], ring_of(i), all_reduce, place, names, rewriter));
+  }
+  for (size_t i = 0; i < in_flight.size(); ++i) {
+    rewriter->Append(block, InPlace("c_wait_comm", in_flight[i], {{"ring_id", ring_of(i)}}));
+    if (!nranks.has_value()) continue;
+    const float factor = static_cast<float>(1.0 / *nranks);
+    rewriter->Append(block, InPlace("scale", {in_flight[i].back()}, {{"scale", factor}}, nranks));
+  }
+  for (const AveragingPlan::Cast& cast : plan.casts) rewriter->Append(block, CastOp(cast));
+  for (const AveragingPlan::Reset& reset : plan.resets) rewriter->Append(block, reset.op);
+}
+
+}  // namespace weft

@@ -1,0 +1,46 @@
+// The ops that average parameters.
+#ifndef WEFT_TRANSPILER_PASSES_AVERAGING_AVERAGING_WRITER_H_
+#define WEFT_TRANSPILER_PASSES_AVERAGING_AVERAGING_WRITER_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/averaging/averaging_plan.h"
+#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/pipeline/claims.h"
+
+namespace weft {
+
+// Appends to the main program a counter that every step increments, and the condition
+//
+//   counter % period == 0 and counter >= first_step
+//
+// whose name it returns. Appends to the startup program an op that sets the counter to 0.
+std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
+                                    Rewriter* main, Rewriter* startup);
+
+// The variables of the root block that the ops of the plan read and write.
+std::vector<std::string> VariablesOf(const AveragingPlan& plan);
+
+// Casts a parameter from its master weight.
+pb::OpDesc CastOp(const AveragingPlan::Cast& cast);
+
+struct AveragingPlace {
+  int block = 0;
+  // Element types take rings 0 .. nrings-1 in turn, from first_ring on.
+  int nrings = 1;
+  int first_ring = 0;
+  std::string buffer = "local_sgd_buffer";  // names fused buffers
+};
+
+// Appends the ops of the plan to the block. One collective averages all tensors of an element type,
+// through a fused buffer if there are several. Element types are in flight together. If the number
+// of ranks is known, the collective sums and a scale op divides. O(tensors).
+void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
+                    absl::optional<int> nranks, UniqueNames* names, Rewriter* rewriter);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_AVERAGING_AVERAGING_WRITER_H_

@@ -1,0 +1,172 @@
+#include "transpiler/passes/averaging/averaging_writer.h"
+
+#include <string>
+
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/support/op_builder.h"
+#include "transpiler/testing/compact_program.h"
+
+namespace weft {
+namespace {
+
+using ::weft::testing::CanonicalText;
+using ::weft::testing::CompactProgram;
+using ::weft::testing::ParseCompactProgram;
+
+// --- WriteAveragingCondition --------------------------------------------------------------------
+
+// The condition that is written beside `main`.
+struct Condition {
+  Condition(const AveragingSchedule& schedule, const char* main_text)
+      : main(CompactProgram(main_text)), startup(CompactProgram("")) {
+    UniqueNames names(ProgramPair{&main, &startup});
+    Rewriter in_main(&main), in_startup(&startup);
+    name = WriteAveragingCondition(schedule, &names, &in_main, &in_startup);
+    WEFT_EXPECT_OK(in_main.Commit());
+    WEFT_EXPECT_OK(in_startup.Commit());
+  }
+
+  Program main, startup;
+  std::string name;
+};
+
+void ExpectProgram(const Program& found, const std::string& expected) {
+  const auto program = ParseCompactProgram(expected, found.ToProto());
+  WEFT_ASSERT_OK(program.status());
+  EXPECT_EQ(CanonicalText(*program), CanonicalText(found.ToProto()));
+}
+
+constexpr char kEvery4Steps[] = R"(
+    var local_sgd_step : int64[1] persistable stop_gradient
+    var local_sgd_k : int64[1] stop_gradient
+    var local_sgd_remainder : int64[1] stop_gradient
+    var local_sgd_zero : int64[1] stop_gradient
+    var local_sgd_is_due : bool[1] stop_gradient
+    Out=[local_sgd_step] = increment(X=[local_sgd_step]) role=optimize
+    Out=[local_sgd_k] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="4", value=4.0}
+    Out=[local_sgd_remainder] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
+    Out=[local_sgd_zero] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
+    Out=[local_sgd_is_due] = equal(X=[local_sgd_remainder], Y=[local_sgd_zero]) role=optimize
+  )";
+
+TEST(WriteAveragingCondition, CounterIsAMultipleOfThePeriod) {
+  const Condition condition({4, 1}, "");
+  EXPECT_EQ(condition.name, "local_sgd_is_due");
+  ExpectProgram(condition.main, kEvery4Steps);
+  ExpectProgram(condition.startup, R"(
+    var local_sgd_step : int64[1] persistable stop_gradient
+    Out=[local_sgd_step] = fill_constant() {dtype=3, shape=longs[1], str_value="0"}
+  )");
+}
+
+// The first multiple of the period is late enough.
+TEST(WriteAveragingCondition, FirstStepUpToThePeriodNeedsNoConditionOfItsOwn) {
+  const Condition condition({4, 4}, "");
+  EXPECT_EQ(condition.name, "local_sgd_is_due");
+  ExpectProgram(condition.main, kEvery4Steps);
+}
+
+TEST(WriteAveragingCondition, LaterFirstStepIsReached) {
+  const Condition condition({4, 5}, "");
+  EXPECT_EQ(condition.name, "local_sgd_condition");
+  ExpectProgram(condition.main, std::string(kEvery4Steps) + R"(
+    var local_sgd_begin : int64[1] stop_gradient
+    var local_sgd_started : bool[1] stop_gradient
+    var local_sgd_condition : bool[1] stop_gradient
+    Out=[local_sgd_begin] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="5", value=5.0}
+    Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_begin]) role=optimize
+    Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due], Y=[local_sgd_started]) role=optimize
+  )");
+}
+
+TEST(WriteAveragingCondition, NamesThatAreTakenArePassedOver) {
+  const Condition condition({4, 1}, "var local_sgd_is_due : fp32[1]\nvar local_sgd_step : fp32[1]");
+  EXPECT_EQ(condition.name, "local_sgd_is_due_0");
+  EXPECT_TRUE(condition.startup.block(0).FindVar("local_sgd_step_0").valid());
+}
+
+// --- WriteAveraging -----------------------------------------------------------------------------
+
+constexpr char kParameters[] = R"(
+    var a : fp32[2, 2] parameter persistable
+    var b : fp32[65] parameter persistable
+    var d : fp64[2] parameter persistable
+    var h : fp16[2] parameter persistable
+    var m : fp32[2] persistable
+  )";
+
+// Expects the ops of `plan` after kParameters to be `expected`.
+void ExpectWritten(const AveragingPlan& plan, int nrings, absl::optional<int> nranks,
+                   const std::string& expected) {
+  Program program = CompactProgram(kParameters);
+  UniqueNames names(program);
+  Rewriter rewriter(&program);
+  AveragingPlace place;
+  place.nrings = nrings;
+  WriteAveraging(plan, place, nranks, &names, &rewriter);
+  WEFT_EXPECT_OK(rewriter.Commit());
+  ExpectProgram(program, expected);
+}
+
+AveragingPlan TwoTypes() {
+  AveragingPlan plan;
+  plan.averaged = {{DType::kFloat32, {"a", "b"}, {{2, 2}, {65}}}, {DType::kFloat64, {"d"}, {{2}}}};
+  return plan;
+}
+
+TEST(WriteAveraging, TypesAreInFlightTogetherOnRingsInTurn) {
+  ExpectWritten(TwoTypes(), /*nrings=*/2, absl::nullopt, R"(
+    var local_sgd_buffer_0 : fp32[192]
+    FusedOutput=[local_sgd_buffer_0], Output=[a, b] = coalesce_tensor(Input=[a, b]) role=optimize {align_size=256, copy_data=true, dtype=5}
+    Out=[a, b, local_sgd_buffer_0] = c_wait_compute(X=[a, b, local_sgd_buffer_0]) role=optimize
+    Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+    Out=[d] = c_wait_compute(X=[d]) role=optimize {ring_id=1}
+    Out=[d] = c_allreduce_avg(X=[d]) role=optimize {ring_id=1}
+    Out=[a, b, local_sgd_buffer_0] = c_wait_comm(X=[a, b, local_sgd_buffer_0]) role=optimize
+    Out=[d] = c_wait_comm(X=[d]) role=optimize {ring_id=1}
+  )");
+}
+
+TEST(WriteAveraging, KnownNumberOfRanksSumsAndDividesAfterTheWait) {
+  ExpectWritten(TwoTypes(), /*nrings=*/1, 4, R"(
+    var local_sgd_buffer_0 : fp32[192]
+    FusedOutput=[local_sgd_buffer_0], Output=[a, b] = coalesce_tensor(Input=[a, b]) role=optimize {align_size=256, copy_data=true, dtype=5}
+    Out=[a, b, local_sgd_buffer_0] = c_wait_compute(X=[a, b, local_sgd_buffer_0]) role=optimize
+    Out=[local_sgd_buffer_0] = c_allreduce_sum(X=[local_sgd_buffer_0]) role=optimize
+    Out=[d] = c_wait_compute(X=[d]) role=optimize
+    Out=[d] = c_allreduce_sum(X=[d]) role=optimize
+    Out=[a, b, local_sgd_buffer_0] = c_wait_comm(X=[a, b, local_sgd_buffer_0]) role=optimize
+    Out=[local_sgd_buffer_0] = scale(X=[local_sgd_buffer_0]) role=optimize {nranks=4, scale=0.25}
+    Out=[d] = c_wait_comm(X=[d]) role=optimize
+    Out=[d] = scale(X=[d]) role=optimize {nranks=4, scale=0.25}
+  )");
+}
+
+TEST(WriteAveraging, CastsAndResetsComeLast) {
+  AveragingPlan plan;
+  plan.averaged = {{DType::kFloat32, {"m"}, {{2}}}};
+  plan.casts = {{"m", "h", DType::kFloat32, DType::kFloat16}};
+  plan.resets = {{"d", BuildOp({"fill_constant",
+                                {},
+                                {{"Out", {"d"}}},
+                                {{"dtype", static_cast<int>(DType::kFloat64)},
+                                 {"shape", std::vector<int64_t>{2}}},
+                                kRoleOptimize},
+                               Dialect::kWeft)}};
+  ExpectWritten(plan, /*nrings=*/1, absl::nullopt, R"(
+    Out=[m] = c_wait_compute(X=[m]) role=optimize
+    Out=[m] = c_allreduce_avg(X=[m]) role=optimize
+    Out=[m] = c_wait_comm(X=[m]) role=optimize
+    Out=[h] = cast(X=[m]) role=optimize {in_dtype=5, out_dtype=4}
+    Out=[d] = fill_constant() role=optimize {dtype=6, shape=longs[2]}
+  )");
+}
+
+TEST(WriteAveraging, EmptyPlanWritesNothing) {
+  ExpectWritten(AveragingPlan(), /*nrings=*/1, absl::nullopt, "");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,60 @@
+#ifndef WEFT_TRANSPILER_PASSES_AVERAGING_LOCAL_SGD_H_
+#define WEFT_TRANSPILER_PASSES_AVERAGING_LOCAL_SGD_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/option_binder.h"
+#include "transpiler/passes/averaging/averaging_plan.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Averages parameters over the ranks every k steps, after the updates of the step; in between,
+// ranks train separately. With k = 1, at the end of the main program, per element type:
+//
+//   Output=[w, b], FusedOutput=[local_sgd_buffer_0] = coalesce_tensor(Input=[w, b]) {copy_data}
+//   c_wait_compute(X=[w, b, local_sgd_buffer_0]) {ring_id}
+//   c_allreduce_avg(X=[local_sgd_buffer_0]) {ring_id}
+//   c_wait_comm(X=[w, b, local_sgd_buffer_0]) {ring_id}
+//
+// If the number of ranks is known, c_allreduce_sum and a scale by 1/nranks replace c_allreduce_avg.
+// With k > 1, or a first averaging step after k, these ops are in a conditional block that runs if
+//   step % k == 0 and step >= begin_step
+// The startup program sets the persistable counter local_sgd_step to 0, and every step increments
+// it. Steps count from 1.
+//
+// Averages all replicated floating-point parameters that an op of any block updates: an optimizer,
+// or another op (target networks, mean teachers). If an optimizer keeps master weights
+// (MasterParam), averages these and casts the parameter from them. Options add running statistics
+// and optimizer states.
+//
+// FailedPrecondition: no op updates a parameter; compressed gradients; a counter or a reset without
+// a startup program; a state to reset that is not the only output of one startup op without inputs.
+// By contract, a program with reduced gradients or averaged parameters. O(arguments).
+class LocalSgd : public Pass {
+ public:
+  static constexpr absl::string_view kName = "local-sgd";
+  static constexpr absl::string_view kDescription =
+      "main program: averages parameters over the ranks every k steps";
+
+  struct Options {
+    AveragingSchedule schedule;  // options k_steps and begin_step
+    int nrings = 1;              // communication rings
+    bool statistics = false;     // average running statistics too
+    OptimizerState state = OptimizerState::kLocal;
+    void Bind(OptionBinder& bind);
+  };
+  explicit LocalSgd(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_AVERAGING_LOCAL_SGD_H_

@@ -1,0 +1,274 @@
+#include "transpiler/passes/devices/optimizer_offload.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/device_ops.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/devices/accumulations.h"
+#include "transpiler/passes/devices/offload_branch.h"
+#include "transpiler/passes/devices/offload_delta.h"
+#include "transpiler/passes/devices/offload_masters.h"
+#include "transpiler/passes/support/name_pattern.h"
+#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_edits.h"
+
+namespace weft {
+namespace {
+
+using MasterWeights = OptimizerOffload::MasterWeights;
+using Offload = OptimizerOffload::Offload;
+
+bool IsOptimizer(const Op& op) {
+  const OpSchema* const schema = FindOpSchema(op.type());
+  return schema != nullptr && schema->Has(Trait::kOptimizer);
+}
+
+class Offloader {
+ public:
+  Offloader(const OptimizerOffload::Options& options, ProgramPair& programs)
+      : options_(options),
+        program_(*programs.main),
+        names_(programs),
+        main_(programs.main),
+        delta_(program_, &names_, &main_) {
+    if (programs.startup != nullptr) startup_.emplace(programs.startup);
+    masters_.emplace(programs, &names_, &main_, startup_.has_value() ? &*startup_ : nullptr);
+  }
+
+  absl::StatusOr<bool> Run() {
+    const Block root = program_.block(0);
+    for (OpId id : root.ops()) {
+      const Op op = program_.op(id);
+      if (IsOptimizer(op)) {
+        WEFT_RETURN_IF_ERROR(AddUpdate(op));
+      } else if (HoldsUpdates(op)) {
+        WEFT_RETURN_IF_ERROR(AddBranch(op));
+      } else if (IsOfSchedule(op)) {
+        MoveToHost(op, op.ToProto());
+      }
+    }
+    if (num_updates_ == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("params '", options_.params,
+                       "': expected a pattern that matches a parameter that an "
+                       "optimizer updates, found none"));
+    }
+    WEFT_ASSIGN_OR_RETURN(const bool changed, CommitEdits(&main_));
+    if (!startup_.has_value()) return changed;
+    WEFT_ASSIGN_OR_RETURN(const bool startup_changed, CommitEdits(&*startup_));
+    return changed || startup_changed;
+  }
+
+ private:
+  std::string Name(Symbol symbol) const { return std::string(program_.name(symbol)); }
+
+  // Whether the op updates parameters that match: all, or none.
+  absl::StatusOr<bool> Matches(const Op& op) const {
+    const absl::Span<const Symbol> params = op.Input("Param");
+    const auto matches = [&](Symbol param) {
+      return MatchesPattern(options_.params, program_.name(param));
+    };
+    const bool any = absl::c_any_of(params, matches);
+    if (any && !absl::c_all_of(params, matches)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(op.DebugName(), " input Param: expected that all of its parameters match '",
+                       options_.params, "', or none"));
+    }
+    return any;
+  }
+
+  static bool IsOfSchedule(const Op& op) {
+    const OpSchema* const schema = FindOpSchema(op.type());
+    return (op.role() & kRoleLrSched) != 0 && schema != nullptr && op.SubBlocks().empty() &&
+           !schema->Has(Trait::kCollective) && !schema->Has(Trait::kStreamSync) &&
+           AlgebraOf(op, schema) != Algebra::kRandom;
+  }
+
+  bool HoldsUpdates(const Op& op) const {
+    return absl::c_any_of(op.SubBlocks(), [&](int block) {
+      return absl::c_any_of(program_.block(block).ops(), [&](OpId id) {
+        return IsOptimizer(program_.op(id)) || HoldsUpdates(program_.op(id));
+      });
+    });
+  }
+
+  static bool IsOnHost(const Op& op) { return op.StringAttr(kOpDeviceAttr) == kHostDeviceName; }
+
+  void MoveToHost(const Op& op, pb::OpDesc desc) {
+    SetOnHost(&desc);
+    const bool is_new = desc.SerializeAsString() != op.ToProto().SerializeAsString();
+    if (is_new) main_.Replace(op.id(), desc);
+  }
+
+  absl::Status Refused(const Op& op, absl::string_view what) const {
+    return absl::FailedPreconditionError(
+        absl::StrCat(op.DebugName(), " input Param (", Name(op.Input("Param")[0]), "): ", what));
+  }
+
+  absl::Status AddBranch(const Op& op) {
+    const OpSchema* const schema = FindOpSchema(op.type());
+    if (schema == nullptr || !schema->Has(Trait::kBranch)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          op.DebugName(), ": expected updates in the root block or in branches of it"));
+    }
+    OffloadBranch branch(op);
+    for (int block : op.SubBlocks()) {
+      for (OpId id : program_.block(block).ops()) {
+        WEFT_RETURN_IF_ERROR(AddOpOfBranch(&branch, program_.op(id)));
+      }
+    }
+    pb::OpDesc desc = op.ToProto();
+    branch.Apply(&desc);
+    MoveToHost(op, std::move(desc));
+    if (!accumulations_.has_value()) accumulations_.emplace(program_);
+    for (OpId id : accumulations_->Of(op.id())) {
+      MoveToHost(program_.op(id), program_.op(id).ToProto());
+    }
+    return absl::OkStatus();
+  }
+
+  // Updates go to the host as they are, and an option that would change one is refused; except that
+  // offload=states splits those of a branch of the root block. `branch` is null in branches of
+  // that.
+  absl::Status AddOpOfBranch(OffloadBranch* branch, const Op& op) {
+    for (int block : op.SubBlocks()) {
+      for (OpId id : program_.block(block).ops()) {
+        WEFT_RETURN_IF_ERROR(AddOpOfBranch(nullptr, program_.op(id)));
+      }
+    }
+    if (!IsOptimizer(op)) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(op));
+    if (!matches) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(op.DebugName(), " input Param: expected that all parameters of its block ",
+                       "match '", options_.params, "'"));
+    }
+    if (!options_.bias_correction) {
+      return Refused(op, "bias_correction=false takes updates of the root block");
+    }
+    if (KeepsMasters() ? masters_->WouldKeep(op) : masters_->WouldDrop(op)) {
+      return Refused(op, KeepsMasters()
+                             ? "updates of the root block alone are given master weights "
+                               "and fp32 state; build the program with multi_precision"
+                             : "master_weights=none takes updates of the root block");
+    }
+    ++num_updates_;
+    if (options_.offload == Offload::kFull) return absl::OkStatus();
+    if (branch == nullptr) {
+      return Refused(op,
+                     "offload=states takes updates of the root block and of its branches, and not "
+                     "of branches in these; use offload=full");
+    }
+    WEFT_RETURN_IF_ERROR(CheckIsNotOnHost(branch->op(), op));
+    pb::OpDesc desc = op.ToProto();
+    WEFT_RETURN_IF_ERROR(delta_.Split(op, branch, &desc));
+    main_.Replace(op.id(), desc);
+    return absl::OkStatus();
+  }
+
+  bool KeepsMasters() const { return options_.master_weights == MasterWeights::kFp32; }
+
+  // `placed`: the op of the root block that is the update, or has it.
+  absl::Status CheckIsNotOnHost(const Op& placed, const Op& update) const {
+    if (!IsOnHost(placed)) return absl::OkStatus();
+    return Refused(update,
+                   "expected an update that op_device does not put on the host already, for "
+                   "offload=states and bias_correction=false");
+  }
+
+  absl::Status AddUpdate(const Op& op) {
+    WEFT_ASSIGN_OR_RETURN(const bool matches, Matches(op));
+    if (!matches && !IsOnHost(op)) return absl::OkStatus();
+    ++num_updates_;
+    if (!matches) return absl::OkStatus();
+    const bool changes_formula = !options_.bias_correction || options_.offload == Offload::kStates;
+    if (changes_formula) WEFT_RETURN_IF_ERROR(CheckIsNotOnHost(op, op));
+    pb::OpDesc desc = op.ToProto();
+    WEFT_RETURN_IF_ERROR(KeepsMasters() ? masters_->Keep(op, &desc) : masters_->Drop(op, &desc));
+    if (!options_.bias_correction) WEFT_RETURN_IF_ERROR(DropBiasCorrection(op, &desc));
+    if (options_.offload == Offload::kStates)
+      WEFT_RETURN_IF_ERROR(delta_.Split(op, nullptr, &desc));
+    MoveToHost(op, std::move(desc));
+    return absl::OkStatus();
+  }
+
+  // Powers of 0 correct nothing. They are no state: parameters from a file would bring others.
+  absl::Status DropBiasCorrection(const Op& op, pb::OpDesc* desc) {
+    const bool is_adam = op.type() == "adam" || op.type() == "adamw";
+    if (!is_adam) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(op.DebugName(), ": expected adam or adamw for bias_correction=false"));
+    }
+    for (const char* slot : {"Beta1Pow", "Beta2Pow"}) {
+      const std::string power = names_.Next(absl::StrCat(Name(op.Input("Param")[0]), "@", slot));
+      main_.AddVar(0, TensorVar(power, DType::kFloat32, {1}));
+      main_.InsertBefore(op.id(), OffloadDelta::HostConstant(power, {1}, 0));
+      SetInput(desc, slot, {power});
+      SetOutput(desc, absl::StrCat(slot, "Out"), {power});
+    }
+    return absl::OkStatus();
+  }
+
+  const OptimizerOffload::Options& options_;
+  const Program& program_;
+  UniqueNames names_;
+  Rewriter main_;
+  absl::optional<Rewriter> startup_;
+  absl::optional<OffloadMasters> masters_;
+  OffloadDelta delta_;
+  absl::optional<Accumulations> accumulations_;  // if a branch updates
+  int num_updates_ = 0;
+};
+
+}  // namespace
+
+void OptimizerOffload::Options::Bind(OptionBinder& bind) {
+  bind.Choice("master_weights", &master_weights,
+              "of parameters in half precision: kept in fp32 on the host, or none",
+              {{"fp32", MasterWeights::kFp32}, {"none", MasterWeights::kNone}});
+  bind.Choice("offload", &offload,
+              "what the host has: the update, after which weights return, or the states, and what "
+              "the weights change by returns",
+              {{"full", Offload::kFull}, {"states", Offload::kStates}});
+  bind.String("params", &params, "parameters whose optimizers go to the host; may have *");
+  bind.Bool("bias_correction", &bias_correction,
+            "whether adam and adamw correct moments for their start at 0");
+}
+
+void OptimizerOffload::Prepare(const ConstProgramPair& programs, PassContext* context) const {
+  const Program& main = *programs.main;
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    if (!IsOptimizer(op)) continue;
+    for (Symbol param : op.Input("Param")) {
+      const absl::string_view name = main.name(param);
+      if (!MatchesPattern(options_.params, name)) continue;
+      context->updated_on_host.emplace(name);
+      context->raises_precision |= OffloadMasters::WouldKeep(op);
+    }
+  }
+}
+
+Claims OptimizerOffload::claims(const PassContext& context) const {
+  const bool computes_the_same = options_.master_weights == MasterWeights::kFp32 &&
+                                 options_.offload == Offload::kFull && options_.bias_correction &&
+                                 !context.raises_precision;
+  return computes_the_same ? Claims() : Claims::Of(Claims::Computation::kChanged);
+}
+
+absl::StatusOr<bool> OptimizerOffload::Run(PassContext& context, ProgramPair& programs) const {
+  if (context.dialect == Dialect::kPaddle) {
+    return absl::FailedPreconditionError("offloaded optimizers need dialect weft");
+  }
+  return Offloader(options_, programs).Run();
+}
+
+}  // namespace weft

@@ -1,0 +1,202 @@
+#include "transpiler/passes/gradients/batch_edit_writer.h"
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_builder.h"
+
+namespace weft {
+namespace {
+
+// How an op gets the edited input.
+struct EditOp {
+  const char* type;
+  const char* suffix;  // of the new variable
+  const char* what;    // for remarks
+};
+
+EditOp EditOpOf(BatchInputEdit edit) {
+  switch (edit) {
+    case BatchInputEdit::kAverage:
+      return {"c_allreduce_avg", "@MEAN", "averaged"};
+    case BatchInputEdit::kSum:
+      return {"c_allreduce_sum", "@SUM", "summed"};
+    case BatchInputEdit::kGather:
+      return {"c_allgather", "@GATHERED", "gathered"};
+    case BatchInputEdit::kDivide:
+      break;
+  }
+  return {"scale", "@PART", "divided"};
+}
+
+class EditWriter {
+ public:
+  EditWriter(absl::string_view pass, absl::string_view why, PassContext& context, Program* main)
+      : pass_(pass), why_(why), context_(context), main_(*main), rewriter_(main), names_(*main) {}
+
+  absl::StatusOr<bool> Write(const BatchEdits& edits) {
+    for (OpId id : main_.block(0).ops()) {
+      const Op op = main_.op(id);
+      if (!IsBackward(op)) WriteReductions(op, edits);
+      const auto inputs = edits.inputs.find(id);
+      if (inputs != edits.inputs.end()) WEFT_RETURN_IF_ERROR(WriteInputs(op, inputs->second));
+      for (Symbol name : op.output_args()) edited_.erase(std::string(main_.name(name)));
+      // Blocks may write what their op does not name.
+      if (!op.SubBlocks().empty()) edited_.clear();
+    }
+    return CommitEdits(&rewriter_);
+  }
+
+ private:
+  static NewAttrs OnRingZero() { return {{"ring_id", 0}, {"use_calc_stream", true}}; }
+
+  // In place, after the op.
+  void WriteReductions(const Op& op, const BatchEdits& edits) {
+    for (Symbol name : op.output_args()) {
+      const auto found = edits.reductions.find(main_.block(0).FindVar(name));
+      if (found == edits.reductions.end()) continue;
+      const std::string variable(main_.name(name));
+      const bool sums = found->second == Reduction::kSum;
+      const char* const type = sums ? "c_allreduce_sum" : "c_allreduce_avg";
+      rewriter_.InsertAfter(
+          op.id(), BuildOp(InPlaceOp(type, {variable}, OnRingZero(), kRoleForward), kWeft));
+      Explain(variable, sums ? "summed" : "averaged", op);
+    }
+  }
+
+  // Into new variables, before the op, which reads them instead.
+  absl::Status WriteInputs(const Op& op, const std::map<size_t, BatchInputEdit>& edits) {
+    std::map<size_t, std::string> renamed;
+    bool divides = false;
+    for (const auto& [i, edit] : edits) {
+      const std::string variable(main_.name(op.input_args()[i]));
+      // The variable that another op reads for the same value, if there is one.
+      std::string& edited = edited_[variable][edit];
+      if (edited.empty()) {
+        edited = Declare(variable, edit);
+        rewriter_.InsertBefore(op.id(), BuildOp(OpOf(edit, variable, edited), kWeft));
+      }
+      renamed[i] = edited;
+      divides = divides || edit == BatchInputEdit::kDivide;
+      Explain(variable, EditOpOf(edit).what, op);
+    }
+    pb::OpDesc desc = op.ToProto();
+    size_t i = 0;
+    for (pb::OpDesc::Var& slot : *desc.mutable_inputs()) {
+      for (std::string& argument : *slot.mutable_arguments()) {
+        const auto name = renamed.find(i++);
+        if (name != renamed.end()) argument = name->second;
+      }
+    }
+    rewriter_.Replace(op.id(), desc);
+    return divides ? RenameDivisorOfGradient(op, renamed.begin()->second) : absl::OkStatus();
+  }
+
+  std::string Declare(const std::string& variable, BatchInputEdit edit) {
+    const std::string first = absl::StrCat(variable, EditOpOf(edit).suffix);
+    std::string name = names_.Of(first);
+    for (int i = 1; !declared_.insert(name).second; ++i) name = names_.Of(absl::StrCat(first, i));
+    pb::VarDesc var = main_.var(main_.block(0).FindVar(variable)).ToProto();
+    var.set_name(name);
+    var.set_persistable(false);
+    var.clear_need_check_feed();
+    if (edit == BatchInputEdit::kGather) {
+      auto* const tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
+      if (tensor->dims_size() > 0 && tensor->dims(0) > 0) {
+        tensor->set_dims(0, tensor->dims(0) * *context_.cluster.nranks());
+      }
+    }
+    rewriter_.AddVar(0, var);
+    return name;
+  }
+
+  NewOp OpOf(BatchInputEdit edit, const std::string& from, const std::string& to) const {
+    NewOp op = {EditOpOf(edit).type, {{"X", {from}}}, {{"Out", {to}}}, OnRingZero(), kRoleForward};
+    if (edit == BatchInputEdit::kGather)
+      op.attrs.emplace_back("nranks", *context_.cluster.nranks());
+    if (edit == BatchInputEdit::kDivide) {
+      op.attrs = {{"scale", static_cast<float>(1.0 / *context_.cluster.nranks())}};
+      op.nranks = context_.cluster.nranks();
+    }
+    return op;
+  }
+
+  // The gradient op of a division reads the divisor, too.
+  absl::Status RenameDivisorOfGradient(const Op& op, const std::string& divisor) {
+    WEFT_ASSIGN_OR_RETURN(const absl::optional<OpId> gradient, GradientOf(op));
+    if (!gradient.has_value()) return absl::OkStatus();
+    pb::OpDesc desc = main_.op(*gradient).ToProto();
+    for (pb::OpDesc::Var& slot : *desc.mutable_inputs()) {
+      if (slot.parameter() == "Y") slot.set_arguments(0, divisor);
+    }
+    rewriter_.Replace(*gradient, desc);
+    return absl::OkStatus();
+  }
+
+  // None if nothing reads the gradient of the quotient.
+  absl::StatusOr<absl::optional<OpId>> GradientOf(const Op& op) const {
+    const std::string type = absl::StrCat(op.type(), "_grad");
+    const std::string gradient = absl::StrCat(main_.name(op.Output("Out")[0]), kGradSuffix);
+    bool is_read = false;
+    for (OpId id : main_.block(0).ops()) {
+      const Op other = main_.op(id);
+      if (!IsBackward(other)) continue;
+      is_read = is_read || absl::c_any_of(other.input_args(), [&](Symbol name) {
+                  return main_.name(name) == gradient;
+                });
+      if (other.type() == type && other.Input("Y") == op.Input("Y") &&
+          other.Input("X") == op.Input("X")) {
+        return absl::make_optional(id);
+      }
+    }
+    if (!is_read) return absl::optional<OpId>();
+    return absl::FailedPreconditionError(
+        absl::StrCat(op.DebugName(), ": expected its gradient op, ", type,
+                     ", found none, although ", gradient, " is read"));
+  }
+
+  void Explain(const std::string& variable, const char* what, const Op& op) {
+    context_.Explain(pass_, variable, what, std::string(why_), {{"for", op.DebugName()}});
+  }
+
+  static constexpr Dialect kWeft = Dialect::kWeft;
+  const absl::string_view pass_, why_;
+  PassContext& context_;
+  const Program& main_;
+  Rewriter rewriter_;
+  UniqueNames names_;
+  std::set<std::string> declared_;
+  // By variable that no op has written since, and edit: the variable with the edited value.
+  std::map<std::string, std::map<BatchInputEdit, std::string>> edited_;
+};
+
+}  // namespace
+
+BatchFlowOptions FlowOptionsOf(const PassContext& context) {
+  BatchFlowOptions options;
+  options.feeds = context.feeds;
+  options.nranks = context.cluster.nranks();
+  return options;
+}
+
+absl::StatusOr<bool> WriteBatchEdits(const BatchEdits& edits, absl::string_view pass,
+                                     absl::string_view why, PassContext& context, Program* main) {
+  if (context.dialect == Dialect::kPaddle) {
+    return absl::FailedPreconditionError("available in the weft dialect only");
+  }
+  return EditWriter(pass, why, context, main).Write(edits);
+}
+
+}  // namespace weft

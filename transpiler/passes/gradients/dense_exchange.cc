@@ -1,0 +1,152 @@
+#include "transpiler/passes/gradients/dense_exchange.h"
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "ops/schema/weft_attrs.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/gradients/gradient_buckets.h"
+#include "transpiler/passes/support/fused_buffer.h"
+
+namespace weft {
+namespace {
+
+NewOp BackwardOp(const std::string& type, NewAttrs attrs,
+                 absl::optional<int> nranks = absl::nullopt) {
+  return InPlaceOp(type, {}, std::move(attrs), kRoleBackward, nranks);
+}
+
+NewOp ReduceOp(const std::string& type, int ring, bool accumulates_natively) {
+  NewOp op = BackwardOp(type, {{"ring_id", ring}});
+  if (type != DenseExchange::kGroupType) op.attrs.push_back({"use_calc_stream", false});
+  if (accumulates_natively) {
+    op.weft_attrs.push_back({std::string(kAccumulateTypeAttr), std::string(kAccumulatesNatively)});
+  }
+  return op;
+}
+
+NewOp ClipOp(float limit) {
+  NewOp op = BackwardOp("clip", {{"max", limit}, {"min", -limit}});
+  op.weft_attrs.push_back({std::string(kPerRankAttr), true});
+  return op;
+}
+
+NewOp MultiplyOp(float factor, const DenseReduction& reduction) {
+  return BackwardOp("scale", {{"scale", factor}}, reduction.nranks);
+}
+
+std::string ReduceType(const DenseReduction& reduction) {
+  return reduction.averages ? "c_allreduce_avg" : "c_allreduce_sum";
+}
+
+std::string Suffix(DType type) { return absl::StrCat("@", absl::AsciiStrToUpper(DTypeName(type))); }
+
+// Whether a gradient of that type is cast.
+bool IsCast(const TensorType& type, const DenseReduction& reduction) {
+  if (!reduction.travels_as.has_value() || type.kind != TensorType::Kind::kDense) return false;
+  const bool halves = SizeOf(*reduction.travels_as) < SizeOf(DType::kFloat32);
+  return halves || SizeOf(type.dtype) < SizeOf(*reduction.travels_as);
+}
+
+}  // namespace
+
+DenseExchange::DenseExchange(const Program& program, const GradientAnalysis& analysis, int nrings,
+                             const DenseReduction& reduction)
+    : program_(program),
+      analysis_(analysis),
+      reduction_(reduction),
+      op_type_(ReduceType(reduction)),
+      names_(program),
+      clip_(BuildOp(ClipOp(reduction.clip.value_or(0)), Dialect::kWeft)),
+      multiply_before_(BuildOp(MultiplyOp(reduction.factor_before, reduction), Dialect::kWeft)),
+      multiply_after_(BuildOp(MultiplyOp(reduction.factor_after, reduction), Dialect::kWeft)) {
+  for (int ring = 0; ring < nrings; ++ring) {
+    reduce_.emplace_back(
+        BuildOp(ReduceOp(op_type_, ring, reduction.accumulates_natively), Dialect::kWeft));
+    reduce_group_.emplace_back(
+        BuildOp(ReduceOp(kGroupType, ring, reduction.accumulates_natively), Dialect::kWeft));
+  }
+}
+
+void DenseExchange::Declare(const Bucket& bucket, Rewriter* rewriter) {
+  if (travelling_.contains(bucket.variable)) return;
+  const Gradient& first = analysis_.gradients[bucket.gradients.gradients.front()];
+  const absl::optional<TensorType> type =
+      DeclaredType(program_.var(program_.block(0).Resolve(first.grad)));
+  if (!type.has_value() || !IsCast(*type, reduction_)) return;
+  const DType to = *reduction_.travels_as;
+  const std::string suffix = Suffix(to);
+  const int block = bucket.gradients.block;
+  Travelling& travelling = travelling_[bucket.variable];
+  travelling.name = names_.Of(bucket.variable + suffix);
+  travelling.from = type->dtype;
+  travelling.to = to;
+  if (bucket.gradients.gradients.size() == 1 || reduction_.launches_groups) {
+    const Symbol grad = program_.FindSymbol(bucket.variable);
+    const VarId var = program_.block(0).Resolve(grad);
+    rewriter->AddVar(block, TensorVar(travelling.name, to, DeclaredType(program_.var(var))->dims));
+    return;
+  }
+  FusedTensors tensors = TensorsOf(program_, analysis_, bucket.gradients);
+  // Slices begin at the same elements as in the other buffer.
+  const int alignment = static_cast<int>(kSliceAlignment * SizeOf(to) / SizeOf(tensors.dtype));
+  tensors.dtype = to;
+  for (size_t i = 0; i < tensors.names.size(); ++i) {
+    tensors.names[i] = names_.Of(tensors.names[i] + suffix);
+    rewriter->AddVar(block, TensorVar(tensors.names[i], to, tensors.dims[i]));
+  }
+  rewriter->AddVar(block, FusedBuffer(travelling.name, tensors, alignment));
+  travelling.coalesce =
+      Coalesce(tensors, travelling.name, FusedValues::kDiscarded, kRoleBackward, alignment);
+}
+
+std::string DenseExchange::Sent(const std::string& variable) {
+  const Travelling* const travelling = TravellingOf(variable);
+  return travelling == nullptr ? variable : travelling->name;
+}
+
+void DenseExchange::Prepare(const std::string& variable, Insert insert) {
+  if (reduction_.clip.has_value()) insert(clip_.InPlace({variable}));
+  const Travelling* const travelling = TravellingOf(variable);
+  const bool multiplies = reduction_.factor_before != 1;
+  const bool widens = travelling != nullptr && travelling->widens();
+  if (multiplies && !widens) insert(multiply_before_.InPlace({variable}));
+  if (travelling == nullptr) return;
+  if (travelling->coalesce.has_value()) insert(*travelling->coalesce);
+  insert(Cast(travelling->from, travelling->to).Over({variable}, {travelling->name}));
+  if (multiplies && widens) insert(multiply_before_.InPlace({travelling->name}));
+}
+
+const pb::OpDesc& DenseExchange::Launch(absl::Span<const std::string> variables, int ring) {
+  std::vector<std::string> sent;
+  for (const std::string& variable : variables) sent.push_back(Sent(variable));
+  return (sent.size() == 1 ? reduce_ : reduce_group_)[ring].InPlace(sent);
+}
+
+void DenseExchange::Finish(const std::string& variable, Insert insert) {
+  const Travelling* const travelling = TravellingOf(variable);
+  const bool multiplies = reduction_.factor_after != 1;
+  const bool widens = travelling != nullptr && travelling->widens();
+  if (multiplies && widens) insert(multiply_after_.InPlace({travelling->name}));
+  if (travelling != nullptr) {
+    insert(Cast(travelling->to, travelling->from).Over({travelling->name}, {variable}));
+  }
+  if (multiplies && !widens) insert(multiply_after_.InPlace({variable}));
+}
+
+const DenseExchange::Travelling* DenseExchange::TravellingOf(const std::string& variable) const {
+  const auto it = travelling_.find(variable);
+  return it == travelling_.end() ? nullptr : &it->second;
+}
+
+OpTemplate& DenseExchange::Cast(DType from, DType to) {
+  const auto it = casts_.find({from, to});
+  if (it != casts_.end()) return it->second;
+  const NewAttrs attrs = {{"in_dtype", static_cast<int>(from)},
+                          {"out_dtype", static_cast<int>(to)}};
+  return casts_.emplace(std::pair(from, to), BuildOp(BackwardOp("cast", attrs), Dialect::kWeft))
+      .first->second;
+}
+
+}  // namespace weft

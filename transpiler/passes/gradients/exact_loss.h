@@ -1,0 +1,49 @@
+#ifndef WEFT_TRANSPILER_PASSES_GRADIENTS_EXACT_LOSS_H_
+#define WEFT_TRANSPILER_PASSES_GRADIENTS_EXACT_LOSS_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/option_binder.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Makes losses that are no mean and no sum over the batch those of one device, where collectives in
+// the forward pass can (FindLossEdits, ops/analysis/values/batch_edits.h): a weighted mean n / d,
+// whose weights have another sum on every rank,
+//
+//   Out=[n] = reduce_sum(X=[weighted])
+//   Out=[d] = reduce_sum(X=[weights])
+//   Out=[d] = c_allreduce_avg(X=[d])
+//   Out=[loss] = elementwise_div(X=[n], Y=[d])
+//
+// a function of a mean, such as its square root, and a condition on one. Losses that stay as they
+// are get W701 from the verifier.
+//
+// The collectives run on ring 0 and on the compute stream. Where a divisor is divided by a known
+// number of ranks, the quotient is a mean over the batch, otherwise a sum: option scale=auto of
+// later passes follows that. FailedPrecondition in the paddle dialect, and if the gradient op of a
+// division cannot be found. O(arguments) for each of at most 34 walks.
+class ExactLoss : public Pass {
+ public:
+  static constexpr absl::string_view kName = "exact-loss";
+  static constexpr absl::string_view kDescription =
+      "main program: reduces over the ranks what losses that are no batch means are computed from";
+  struct Options {
+    bool exact_loss = true;
+    void Bind(OptionBinder& bind);
+  };
+  explicit ExactLoss(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  Contract contract() const override;
+  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_GRADIENTS_EXACT_LOSS_H_

@@ -1,0 +1,218 @@
+#include "transpiler/passes/lowering/registered_ops.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/testing/expect_rewrite.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weft::testing::ExpectNoRewrite;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::OnEndpoints;
+using ::weft::testing::OnRanks;
+using ::weft::testing::ProgramTexts;
+using ::weft::testing::RemarkTexts;
+using ::weft::testing::RewriteOptions;
+using ::weft::testing::RewriteStatus;
+using ::weft::testing::StatusIs;
+
+RewriteOptions ForPaddle3(RewriteOptions options = OnRanks(2)) {
+  options.paddle_version = 3;
+  return options;
+}
+
+RewriteOptions ForCpu(RewriteOptions options = ForPaddle3()) {
+  options.device_kind = TargetDevice::kCpu;
+  return options;
+}
+
+constexpr char kCollectives[] = R"(
+    var g : fp32[2]
+    var all : fp32[4]
+    var part : fp32[1]
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=1, use_calc_stream=true}
+    Out=[g] = c_allreduce_max(X=[g]) {ring_id=1, use_calc_stream=true}
+    Out=[g] = c_allreduce_avg(X=[g]) {ring_id=1, use_calc_stream=true}
+    Out=[all] = c_allgather(X=[g]) {nranks=2, ring_id=1, use_calc_stream=true}
+    Out=[g] = c_broadcast(X=[g]) {ring_id=1, root=1, use_calc_stream=true}
+    Out=[g] = c_reduce_sum(X=[g]) {ring_id=1, root_id=1, use_calc_stream=true}
+    Out=[part] = c_reducescatter(X=[g]) {nranks=2, ring_id=1, use_calc_stream=true}
+)";
+
+TEST(RegisteredOps, OfPaddle2StayForPaddle2) {
+  ExpectNoRewrite("registered-ops", {kCollectives, "c_comm_init_all() {ring_id=1}"}, OnRanks(2));
+}
+
+TEST(RegisteredOps, CollectivesHaveOtherNamesAndSlotsInPaddle3) {
+  ExpectRewrite("registered-ops", {kCollectives, "c_comm_init_all() {ring_id=1}"},
+                {R"(
+    out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=1, use_calc_stream=true}
+    out=[g] = all_reduce(x=[g]) {reduce_type=1, ring_id=1, use_calc_stream=true}
+    out=[g] = all_reduce(x=[g]) {reduce_type=4, ring_id=1, use_calc_stream=true}
+    out=[all] = all_gather(x=[g]) {nranks=2, ring_id=1, use_calc_stream=true}
+    out=[g] = broadcast(x=[g]) {ring_id=1, root=1, use_calc_stream=true}
+    out=[g] = reduce(x=[g]) {reduce_type=0, ring_id=1, root_id=1, use_calc_stream=true}
+    out=[part] = reduce_scatter(x=[g]) {nranks=2, ring_id=1, use_calc_stream=true}
+  )",
+                 R"(
+    comm_init_all() {ring_id=1}
+  )"},
+                ForPaddle3());
+}
+
+TEST(RegisteredOps, SwitchesThatPaddle3DoesNotDeclareAreLeftOut) {
+  const auto result = ExpectRewrite("registered-ops", R"(
+    var g : fp32[2]
+    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+    Out=[g] = c_allreduce_sum(Cond=[], X=[g]) {ring_id=0, use_calc_stream=false, use_model_parallel=false}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+  )",
+                                    R"(
+    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+    out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=0}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+  )",
+                                    ForPaddle3());
+  EXPECT_THAT(RemarkTexts(result),
+              ElementsAre("op 1 (c_allreduce_sum) renamed: the target has all_reduce"));
+}
+
+TEST(RegisteredOps, ProgramsOfPaddle3AreForPaddle3ByDefault) {
+  constexpr char kProgram[] = R"(program version=3003001 {
+  block 0 parent=-1 {
+    var g : fp32[2]
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=true}
+  }
+})";
+  ExpectRewrite("registered-ops", kProgram, R"(program version=3003001 {
+  block 0 parent=-1 {
+    out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=0, use_calc_stream=true}
+  }
+})",
+                OnRanks(2));
+  RewriteOptions for_paddle2 = OnRanks(2);
+  for_paddle2.paddle_version = 2;
+  ExpectNoRewrite("registered-ops", kProgram, for_paddle2);
+}
+
+TEST(RegisteredOps, SumOfSeveralVariablesIsRefusedForPaddle3) {
+  EXPECT_THAT(RewriteStatus("registered-ops", R"(
+    var g : fp32[2]
+    var h : fp32[2]
+    Out=[g, h] = c_allreduce_xsum(X=[g, h]) {ring_id=0}
+  )",
+                            ForPaddle3()),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("op 0 (c_allreduce_xsum): Paddle 3 has no op that reduces several "
+                                 "variables")));
+}
+
+TEST(RegisteredOps, SumUnderAConditionIsRefusedForPaddle3) {
+  EXPECT_THAT(RewriteStatus("registered-ops", R"(
+    var g : fp32[2]
+    var c : bool[1]
+    Out=[g] = c_allreduce_sum(Cond=[c], X=[g]) {ring_id=0, use_calc_stream=true}
+  )",
+                            ForPaddle3()),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input Cond: expected no")));
+}
+
+TEST(RegisteredOps, NewOpsOfThePaddleDialectHaveWhatPaddle3Added) {
+  RewriteOptions options = ForPaddle3(OnEndpoints(2, Dialect::kPaddle));
+  // Nothing shows that the gradient is divided.
+  options.second_run = RewriteOptions::SecondRun::kIsNotChecked;
+  ExpectRewrite("scale-loss-grad{scale=loss_grad},registered-ops", R"(
+    var loss : fp32[] persistable
+    var loss@GRAD : fp32[]
+    Out=[loss] = scale(ScaleTensor=[], X=[loss]) role=loss {scale=2.0}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+  )",
+                R"(
+    Out=[loss] = scale(ScaleTensor=[], X=[loss]) role=loss {scale=2.0}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    Out=[loss@GRAD] = scale(BiasTensor=[], ScaleTensor=[], X=[loss@GRAD]) role=backward {mkldnn_data_type="float32", onednn_data_type="", scale=0.5, use_onednn=false}
+  )",
+                options);
+}
+
+TEST(RegisteredOps, CpusHaveOneStream) {
+  const auto result = ExpectRewrite("registered-ops", R"(
+    var g : fp32[2]
+    Out=[g] = c_sync_calc_stream(X=[g])
+    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=false}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+    Out=[g] = c_sync_comm_stream(X=[g]) {ring_id=0}
+  )",
+                                    R"(
+    out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=0, use_calc_stream=true}
+  )",
+                                    ForCpu());
+  EXPECT_THAT(RemarkTexts(result), ::testing::Contains("op 1 (c_wait_compute) removed: the CPU has "
+                                                       "one stream"));
+}
+
+TEST(RegisteredOps, CpusOfPaddle2KeepTheNames) {
+  ExpectRewrite("registered-ops", R"(
+    var g : fp32[2]
+    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+  )",
+                R"(
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=true}
+  )",
+                ForCpu(OnRanks(2)));
+}
+
+TEST(RegisteredOps, MeansOnCpusAreSumsThatAreDivided) {
+  constexpr char kMean[] = R"(
+    var g : fp32[2] persistable
+    Out=[g] = c_allreduce_avg(X=[g]) role=backward {ring_id=0}
+  )";
+  ExpectRewrite("registered-ops", kMean, R"(
+    out=[g] = all_reduce(x=[g]) role=backward {reduce_type=0, ring_id=0, use_calc_stream=true}
+    Out=[g] = scale(X=[g]) role=backward {nranks=4, scale=0.25}
+  )",
+                ForCpu(ForPaddle3(OnRanks(4))));
+  EXPECT_THAT(
+      RewriteStatus("registered-ops", kMean, ForCpu(ForPaddle3({}))),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("op 0 (c_allreduce_avg): Paddle's communicator of CPUs has sums and no "
+                         "means; give the number of ranks")));
+}
+
+TEST(RegisteredOps, WhatPaddleAddsUpWronglyOnCpusIsRefused) {
+  const std::pair<const char*, const char*> types[] = {
+      {"fp16[2]", "expected another element type than half precision"},
+      {"fp16[2]", "gradients travel as fp32 with --mode mindspore_reducer --reduce_method mean"},
+      {"bf16[2]", "expected another element type than half precision"},
+      {"selected_rows<fp32[8, 2]>", "expected a dense tensor"}};
+  for (const auto& [type, error] : types) {
+    const std::string program = absl::StrCat("var g : ", type, R"(
+      Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=true}
+    )");
+    EXPECT_THAT(RewriteStatus("registered-ops", program, ForCpu()),
+                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(error)));
+  }
+}
+
+TEST(RegisteredOps, OtherDevicesThanCudaAndCpuAreOfThePaddleDialect) {
+  RewriteOptions options = OnRanks(2);
+  options.device_kind = TargetDevice::kXpu;
+  EXPECT_THAT(RewriteStatus("registered-ops", "", options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("the weft dialect writes for device kinds cuda and cpu")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,148 @@
+#include "transpiler/passes/support/facts.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/updates.h"
+#include "ops/analysis/training/gradients.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
+#include "proto/formats/kept_op.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+// Whether an unregistered op may communicate a variable: it names a ring, or it rewrites the
+// variable, or it is a backward op that reads it. Unregistered clipping and updates (role optimize)
+// come after the reduction.
+bool MayCommunicate(const Op& op, Symbol symbol, Communications* communications) {
+  if (communications->Of(op) != Communication::kNone) return true;
+  if (IsOptimize(op)) return false;
+  return absl::c_linear_search(op.input_args(), symbol) &&
+         (IsBackward(op) || absl::c_linear_search(op.output_args(), symbol));
+}
+
+// Combines the values of the ranks, unlike a collective with a root.
+bool Combines(const OpSchema& schema) {
+  return schema.Has(Trait::kCollective) && schema.FindAttr("root") == nullptr;
+}
+
+// Whether what the op makes of a marked variable counts as marked, too. Equal for all ops of a
+// signature.
+bool HandsOn(const Op& op, const OpSchema* schema) {
+  if (schema == nullptr) return false;
+  const Algebra algebra = AlgebraOf(op, schema);
+  return schema->Has(Trait::kAlias) || algebra == Algebra::kCast || algebra == Algebra::kSparsify;
+}
+
+// Names the first op that combines a marked variable, a buffer that shares its storage, or what is
+// sent of it, over ranks. An unregistered op that may do so counts.
+std::string Evidence(const Program& program, std::vector<bool> is_marked) {
+  OpTraits traits(program);
+  Communications communications(program);
+  std::vector<absl::optional<bool>> hands_on_of(program.num_signatures());
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      const OpSchema* schema = traits.SchemaOf(op);
+      absl::optional<bool>& hands_on_or_none = hands_on_of[op.signature_id()];
+      if (!hands_on_or_none.has_value()) hands_on_or_none = HandsOn(op, schema);
+      const bool hands_on = *hands_on_or_none;
+      if (schema != nullptr && !Combines(*schema) && !hands_on) continue;
+      for (Symbol symbol : op.args()) {
+        if (!is_marked[symbol.value()]) continue;
+        if (schema == nullptr) {
+          if (!MayCommunicate(op, symbol, &communications)) continue;
+          return absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
+                              " and may reduce it", KeptOpHint(op.type()));
+        }
+        if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
+        for (Symbol alias : op.output_args()) is_marked[alias.value()] = true;
+        break;
+      }
+    }
+  }
+  return std::string();
+}
+
+// Ops of the backward pass that put gradients into buffers and take them out, scale them and sum
+// them.
+bool Carries(const Op& op) {
+  constexpr absl::string_view kTypes[] = {"assign", "cast",  "concat", "reshape2",
+                                          "scale",  "split", "sum"};
+  return absl::c_linear_search(kTypes, op.type());
+}
+
+// Names the last collective behind which a gradient was complete, such as that of a buffer which
+// was taken apart. O(arguments).
+std::string EvidenceBehind(const Program& program, std::vector<bool> is_marked) {
+  const absl::Span<const OpId> ops = program.block(0).ops();
+  for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
+    const Op op = program.op(*id);
+    if (!IsBackward(op)) continue;
+    const absl::Span<const Symbol> outputs = op.output_args();
+    const auto* const made =
+        absl::c_find_if(outputs, [&](Symbol symbol) { return is_marked[symbol.value()]; });
+    if (made == outputs.end()) continue;
+    const OpSchema* const schema = FindOpSchema(op.type());
+    if (schema != nullptr && Combines(*schema) && FindCollectiveOp(op) != nullptr) {
+      return absl::StrCat(op.DebugName(), " makes ", program.name(*made));
+    }
+    // Before the op, these names hold something else, unless the op reads them. A block may not
+    // run.
+    std::vector<Symbol> read;
+    for (Symbol symbol : op.input_args()) {
+      if (is_marked[symbol.value()]) read.push_back(symbol);
+    }
+    if (op.SubBlocks().empty()) {
+      for (Symbol symbol : outputs) is_marked[symbol.value()] = false;
+    }
+    for (Symbol symbol : read) is_marked[symbol.value()] = true;
+    if (!Carries(op)) continue;
+    for (Symbol symbol : op.input_args()) is_marked[symbol.value()] = true;
+  }
+  return std::string();
+}
+
+absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
+  if (pairs.empty()) return std::string();
+  std::vector<bool> is_gradient(program.symbols().size(), false);
+  for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
+  std::string evidence = Evidence(program, is_gradient);
+  return evidence.empty() ? EvidenceBehind(program, std::move(is_gradient)) : evidence;
+}
+
+std::string AverageEvidence(const Program& program) {
+  const std::vector<ParamUpdate> updates = FindUpdates(program);
+  if (updates.empty()) return std::string();
+  std::vector<bool> is_param(program.symbols().size(), false);
+  for (const ParamUpdate& update : updates) {
+    is_param[update.param.value()] = true;
+    if (update.master.valid()) is_param[update.master.value()] = true;
+  }
+  return Evidence(program, std::move(is_param));
+}
+
+}  // namespace
+
+absl::StatusOr<Facts> DetectFacts(const ProgramPair& programs) {
+  Facts facts;
+  WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(*programs.main));
+  if (!reduced.empty()) facts.emplace(kGradientsReduced, std::move(reduced));
+  std::string averaged = AverageEvidence(*programs.main);
+  if (!averaged.empty()) facts.emplace(kParametersAveraged, std::move(averaged));
+  return facts;
+}
+
+}  // namespace weft

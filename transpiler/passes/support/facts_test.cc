@@ -1,0 +1,145 @@
+#include "transpiler/passes/support/facts.h"
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/testing/program_builder.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::weft::testing::IsOkAndHolds;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::StatusIs;
+
+absl::StatusOr<std::map<std::string, std::string>> Detect(const ProgramBuilder& builder) {
+  Program main = builder.Build();
+  return DetectFacts({&main, nullptr});
+}
+
+// Backward computes the gradient of w.
+ProgramBuilder OneGradient() {
+  ProgramBuilder p;
+  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  return p;
+}
+
+TEST(DetectFacts, NothingHoldsInAnOriginalProgram) {
+  EXPECT_THAT(Detect(OneGradient()), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(Detect(ProgramBuilder()), IsOkAndHolds(IsEmpty()));
+}
+
+TEST(DetectFacts, CastGradientIsTheGradient) {
+  ProgramBuilder p = OneGradient();
+  p.Op("cast", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD@FP16"}}}, kRoleBackward);
+  p.Op("c_allreduce_sum", {{"X", {"w@GRAD@FP16"}}}, {{"Out", {"w@GRAD@FP16"}}}, kRoleBackward);
+  EXPECT_THAT(Detect(p), IsOkAndHolds(ElementsAre(
+                             Pair(kGradientsReduced, "op 2 (c_allreduce_sum) takes w@GRAD@FP16"))));
+}
+
+TEST(DetectFacts, CollectiveOfAPairedGradientIsEvidenceOfAReduction) {
+  ProgramBuilder p = OneGradient();
+  p.Op("c_allreduce_sum", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+  EXPECT_THAT(
+      Detect(p),
+      IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, "op 1 (c_allreduce_sum) takes w@GRAD"))));
+}
+
+TEST(DetectFacts, CollectiveOfABufferThatHoldsAGradientIsEvidenceToo) {
+  ProgramBuilder p = OneGradient();
+  p.Op("coalesce_tensor", {{"Input", {"w@GRAD"}}},
+       {{"Output", {"w@GRAD"}}, {"FusedOutput", {"fused"}}}, kRoleBackward);
+  p.Op("c_allreduce_sum", {{"X", {"fused"}}}, {{"Out", {"fused"}}}, kRoleBackward);
+  EXPECT_THAT(
+      Detect(p),
+      IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, "op 2 (c_allreduce_sum) takes fused"))));
+}
+
+// The gradient is what comes out, as in a written program of Paddle 3.
+TEST(DetectFacts, ACollectiveBeforeTheFinishedGradientIsEvidence) {
+  ProgramBuilder p;
+  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"part"}}}, kRoleBackward);
+  p.Op("concat", {{"X", {"part", "other"}}}, {{"Out", {"fused"}}}, kRoleBackward);
+  p.Op("all_reduce", {{"x", {"fused"}}}, {{"out", {"fused"}}}, kRoleBackward);
+  p.Op("split", {{"X", {"fused"}}}, {{"Out", {"w@GRAD", "v@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  EXPECT_THAT(Detect(p),
+              IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, "op 2 (all_reduce) makes fused"))));
+}
+
+// Nothing passes through a gradient op.
+TEST(DetectFacts, CollectivesOfTheBackwardPassOfActivationsDoNotCount) {
+  ProgramBuilder p;
+  p.Param("w").Op("all_reduce", {{"x", {"y@GRAD"}}}, {{"out", {"y@GRAD"}}}, kRoleBackward);
+  p.Op("mul_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
+}
+
+// A name may hold one thing after another.
+TEST(DetectFacts, CollectivesOfWhatANameHeldBeforeDoNotCount) {
+  ProgramBuilder p;
+  p.Param("w").Op("all_reduce", {{"x", {"buffer"}}}, {{"out", {"buffer"}}}, kRoleBackward);
+  p.Op("mul_grad", {{"Out@GRAD", {"buffer"}}}, {{"X@GRAD", {"y@GRAD"}}}, kRoleBackward);
+  p.Op("concat", {{"X", {"part", "other"}}}, {{"Out", {"buffer"}}}, kRoleBackward);
+  p.Op("split", {{"X", {"buffer"}}}, {{"Out", {"w@GRAD", "v@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
+}
+
+TEST(DetectFacts, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReducedIt) {
+  ProgramBuilder p = OneGradient();
+  p.Op("mystery_exchange", {{"x", {"w@GRAD"}}}, {{"out", {"reduced"}}}, kRoleBackward);
+  EXPECT_THAT(Detect(p),
+              IsOkAndHolds(ElementsAre(
+                  Pair(kGradientsReduced,
+                       HasSubstr("op 1 (mystery_exchange), an unregistered op, takes w@GRAD")))));
+}
+
+TEST(DetectFacts, UnknownOpWithARingMayHaveReducedIt) {
+  ProgramBuilder p = OneGradient();
+  p.Op("mystery", {{"X", {"w@GRAD"}}}, {}, kRoleOptimize).IntAttr("ring_id", 0);
+  EXPECT_THAT(Detect(p),
+              IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, HasSubstr("op 1 (mystery)")))));
+}
+
+TEST(DetectFacts, UnknownProducersUpdatesAndFetchesAreNoEvidence) {
+  ProgramBuilder p;
+  p.Param("w").Op("mystery_grad", {}, {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  p.Op("mystery_clip", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleOptimize);
+  p.Op("mystery_fetch", {{"X", {"w@GRAD"}}}, {{"Out", {"fetched"}}});
+  EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
+}
+
+TEST(DetectFacts, CollectiveInASubBlockCounts) {
+  ProgramBuilder p = OneGradient();
+  p.Op("conditional_block", {}, {}).BlockAttr("sub_block", 1);
+  p.NewBlock(0);
+  p.Op("c_allreduce_sum", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}});
+  EXPECT_THAT(Detect(p), IsOkAndHolds(ElementsAre(Pair(
+                             kGradientsReduced, "block 1, op 0 (c_allreduce_sum) takes w@GRAD"))));
+}
+
+TEST(DetectFacts, CollectivesOfActivationsDoNotCount) {
+  ProgramBuilder p = OneGradient();
+  p.Op("c_allreduce_sum", {{"X", {"hidden"}}}, {{"Out", {"hidden"}}});
+  EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
+}
+
+TEST(DetectFacts, WrongPairsAreAnError) {
+  ProgramBuilder p;
+  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w"});
+  EXPECT_THAT(Detect(p), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op_role_var")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,42 @@
+#include "transpiler/passes/support/rings.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/core/op_traits.h"
+
+namespace weft {
+
+pb::VarDesc RingIdVar(const std::string& name) {
+  pb::VarDesc var;
+  var.set_name(name);
+  var.mutable_type()->set_type(pb::VarType::RAW);
+  var.set_persistable(true);
+  var.set_stop_gradient(true);
+  return var;
+}
+
+absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
+  OpTraits traits(startup);
+  for (OpId id : startup.block(0).ops()) {
+    const Op op = startup.op(id);
+    // An op with an output creates the id of a ring, not the ring.
+    if (!traits.Has(op, Trait::kRingSetup) || !op.output_args().empty()) continue;
+    const int64_t ring_id = op.IntAttr("ring_id").value_or(0);
+    if (ring_id >= nrings) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("startup program: ", op.DebugName(), " already sets up ring ", ring_id));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RefuseGroups(const PassContext& context) {
+  const std::vector<RankGroup> groups = context.Groups();
+  if (groups.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "group '", groups[0].name,
+      "' of ranks: expected no groups, as this pass exchanges values between all ranks"));
+}
+
+}  // namespace weft

@@ -1,0 +1,34 @@
+// Communication rings: their number, their ids and conflicts between them.
+#ifndef WEFT_TRANSPILER_PASSES_SUPPORT_RINGS_H_
+#define WEFT_TRANSPILER_PASSES_SUPPORT_RINGS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/option_binder.h"
+#include "proto/program.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Each ring takes a communicator and a stream on every rank. A larger number is a mistake.
+inline constexpr int kMaxRings = 1024;
+
+inline void BindRings(OptionBinder& bind, int* nrings) {
+  bind.Int("nrings", nrings, "communication rings", /*min=*/1, kMaxRings);
+}
+
+// The variable that holds the id of a ring during its set-up.
+pb::VarDesc RingIdVar(const std::string& name);
+
+// FailedPrecondition, naming the op, if the startup program sets up one of rings 0 .. nrings-1.
+// O(ops).
+absl::Status RefuseRingsInUse(const Program& startup, int nrings);
+
+// Unimplemented, naming a group, if parameters have groups of ranks, for passes whose collectives
+// are over all ranks.
+absl::Status RefuseGroups(const PassContext& context);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_SUPPORT_RINGS_H_

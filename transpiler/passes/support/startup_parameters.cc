@@ -1,0 +1,97 @@
+#include "transpiler/passes/support/startup_parameters.h"
+
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/training/gradients.h"
+#include "ops/analysis/values/rank_values.h"
+
+namespace weft {
+namespace {
+
+std::set<std::string> DeclaredParameters(const Program& program) {
+  std::set<std::string> names;
+  for (VarId id : program.block(0).vars()) {
+    const Var var = program.var(id);
+    if (var.is_parameter()) names.insert(std::string(var.name()));
+  }
+  return names;
+}
+
+// The persistable variables that backward pairs with a gradient or that an optimizer updates, for
+// files that do not mark parameters.
+absl::StatusOr<std::set<std::string>> TrainedVariables(const Program& main) {
+  std::set<std::string> names;
+  const auto add = [&](Symbol symbol) {
+    const VarId id = main.block(0).FindVar(symbol);
+    if (id.valid() && main.var(id).persistable()) names.insert(std::string(main.name(symbol)));
+  };
+  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(main));
+  for (const GradientPair& pair : pairs) add(pair.param);
+  OpTraits traits(main);
+  for (int block = 0; block < main.num_blocks(); ++block) {
+    for (OpId id : main.block(block).ops()) {
+      const Op op = main.op(id);
+      if (!traits.Has(op, Trait::kOptimizer)) continue;
+      for (Symbol symbol : op.Input("Param")) add(symbol);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& programs) {
+  const Program& startup = *programs.startup;
+  std::set<std::string> names = DeclaredParameters(*programs.main);
+  names.merge(DeclaredParameters(startup));
+  if (names.empty()) {
+    WEFT_ASSIGN_OR_RETURN(names, TrainedVariables(*programs.main));
+  }
+  for (const std::string& name : names) {
+    if (startup.block(0).FindVar(name).valid()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", name,
+                     " of the main program is not declared in the startup program: the two "
+                     "programs do not belong together"));
+  }
+  std::vector<std::string> ordered;
+  for (OpId id : startup.block(0).ops()) {
+    for (Symbol symbol : startup.op(id).output_args()) {
+      const auto it = names.find(std::string(startup.name(symbol)));
+      if (it == names.end()) continue;
+      ordered.push_back(*it);
+      names.erase(it);
+    }
+  }
+  ordered.insert(ordered.end(), names.begin(), names.end());
+  return ordered;
+}
+
+std::vector<std::string> StatesThatRanksDraw(const ProgramPair& programs) {
+  const Program &main = *programs.main, &startup = *programs.startup;
+  std::vector<bool> is_used(main.symbols().size(), false);
+  for (int block = 0; block < main.num_blocks(); ++block) {
+    for (OpId id : main.block(block).ops()) {
+      for (Symbol symbol : main.op(id).args()) is_used[symbol.value()] = true;
+    }
+  }
+  RankValuesOptions options;
+  options.is_startup = true;
+  const RankValues values = RankValues::Of(startup, options);
+  std::vector<std::string> drawn;
+  for (VarId id : startup.block(0).vars()) {
+    const Var var = startup.var(id);
+    if (!var.persistable() || values.AtEnd(id).IsEqualOnRanks()) continue;
+    const Symbol symbol = main.FindSymbol(var.name());
+    const VarId kept = main.block(0).FindVar(var.name());
+    if (!kept.valid() || !main.var(kept).persistable() || !is_used[symbol.value()]) continue;
+    drawn.push_back(std::string(var.name()));
+  }
+  return drawn;
+}
+
+}  // namespace weft

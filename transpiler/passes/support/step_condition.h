@@ -1,0 +1,59 @@
+// Blocks that run in some steps only, by the number of the step.
+#ifndef WEFT_TRANSPILER_PASSES_SUPPORT_STEP_CONDITION_H_
+#define WEFT_TRANSPILER_PASSES_SUPPORT_STEP_CONDITION_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/program.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/support/new_variables.h"
+
+namespace weft {
+
+// A persistable int64 counter, PREFIX_step, that the startup program sets to 0 and every step
+// increments first: it is 1 in the first step. Ops go before op `before` of the root block of the
+// main program; invalid: to its end. All calls append, so that ops are in the order of the calls.
+class StepCounter {
+ public:
+  StepCounter(absl::string_view prefix, OpId before, UniqueNames* names, Rewriter* main,
+              Rewriter* startup);
+
+  // counter % period. Call once.
+  std::string Remainder(int period);
+  // remainder == phase. Call once per suffix, which distinguishes names.
+  std::string IsDue(const std::string& remainder, int phase, absl::string_view suffix = "");
+  // condition and counter >= first_step. Call once.
+  std::string FromStep(int first_step, const std::string& condition);
+
+ private:
+  std::string Declare(const std::string& name, DType dtype);
+  std::string Constant(const std::string& name, int value);
+  std::string Compute(const std::string& name, DType dtype, const char* type, const std::string& x,
+                      const std::string& y, bool has_axis);
+  void Write(const pb::OpDesc& op);
+
+  const std::string prefix_;
+  const OpId before_;
+  UniqueNames& names_;
+  Rewriter& main_;
+  std::string counter_;
+};
+
+// Writes, at that place, an op that runs a new block if `condition` holds. Returns the number of
+// the block. `variables`: those of the root block that ops of the block read and write.
+int WriteBranch(const std::string& condition, const std::vector<std::string>& variables,
+                const std::string& scope, OpId before, UniqueNames* names, Rewriter* main);
+
+// The same at the end of block `parent`, for ops that read and write different variables.
+struct BranchVariables {
+  std::vector<std::string> reads, writes;
+};
+int AppendBranch(int parent, const std::string& condition, const BranchVariables& variables,
+                 const std::string& scope, UniqueNames* names, Rewriter* main);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_SUPPORT_STEP_CONDITION_H_

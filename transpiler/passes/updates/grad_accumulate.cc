@@ -1,0 +1,390 @@
+#include "transpiler/passes/updates/grad_accumulate.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/analysis/training/gradients.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/gradients/gradient_reduction.h"
+#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/step_condition.h"
+#include "transpiler/passes/updates/update_part.h"
+
+namespace weft {
+namespace {
+
+using Names = std::vector<std::string>;
+
+bool IsHalf(DType dtype) { return dtype != DType::kFloat32 && dtype != DType::kFloat64; }
+
+pb::OpDesc Build(const NewOp& op) { return BuildOp(op, Dialect::kWeft); }
+
+pb::OpDesc Fill(const std::string& name, DType dtype, const Dims& dims, float value, int role) {
+  return Build({"fill_constant",
+                {},
+                {{"Out", {name}}},
+                {{"dtype", static_cast<int>(dtype)},
+                 {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
+                 {"value", value},
+                 {"str_value", absl::StrCat(value)}},
+                role});
+}
+
+pb::OpDesc Cast(const std::string& from, DType from_type, const std::string& to, DType to_type,
+                int role) {
+  return Build(
+      {"cast",
+       {{"X", {from}}},
+       {{"Out", {to}}},
+       {{"in_dtype", static_cast<int>(from_type)}, {"out_dtype", static_cast<int>(to_type)}},
+       role});
+}
+
+pb::OpDesc Scale(const std::string& from, const std::string& to, float factor) {
+  return Build({"scale", {{"X", {from}}}, {{"Out", {to}}}, {{"scale", factor}}, kRoleOptimize});
+}
+
+// Keeps the pairs of op_role_var whose gradient stays paired. Returns whether others went.
+bool ErasePairs(const absl::flat_hash_set<std::string>& unpaired, pb::OpDesc* op) {
+  auto* attrs = op->mutable_attrs();
+  bool any = false;
+  for (int i = attrs->size(); i-- > 0;) {
+    pb::OpDesc::Attr& attr = *attrs->Mutable(i);
+    if (attr.name() != kOpRoleVarAttr) continue;
+    Names kept;
+    for (int k = 0; k + 1 < attr.strings_size(); k += 2) {
+      if (unpaired.contains(attr.strings(k + 1))) continue;
+      kept.push_back(attr.strings(k));
+      kept.push_back(attr.strings(k + 1));
+    }
+    if (static_cast<int>(kept.size()) == attr.strings_size()) continue;
+    any = true;
+    attr.clear_strings();
+    for (std::string& name : kept) *attr.add_strings() = std::move(name);
+    if (kept.empty()) attrs->DeleteSubrange(i, 1);
+  }
+  return any;
+}
+
+class Accumulation {
+ public:
+  Accumulation(const GradAccumulate::Options& options, float factor, const UpdatePart& part,
+               ProgramPair* programs)
+      : options_(options),
+        factor_(factor),
+        part_(part),
+        main_(*programs->main),
+        names_(*programs),
+        main_edits_(programs->main),
+        startup_edits_(programs->startup) {}
+
+  absl::Status Run() {
+    Unpair();
+    for (const PartGradient& gradient : part_.gradients) WriteAccumulator(gradient);
+    const std::string is_due = WriteCondition();
+    const int block =
+        AppendBranch(0, is_due, VariablesOfBlock(), "accumulate_scope", &names_, &main_edits_);
+    WriteGradients(block);
+    MoveUpdatePart(options_.skip_nonfinite ? WriteGuard(block) : block);
+    WriteResets(block);
+    WEFT_RETURN_IF_ERROR(main_edits_.Commit());
+    return startup_edits_.Commit();
+  }
+
+  // By gradient.
+  const Names& accumulators() const { return accumulators_; }
+
+ private:
+  std::string Name(Symbol symbol) const { return std::string(main_.name(symbol)); }
+
+  // The accumulators are paired instead. Casts that stay are of backward now: they pass gradients
+  // on in every step.
+  void Unpair() {
+    absl::flat_hash_set<std::string> unpaired;
+    for (const PartGradient& gradient : part_.gradients) {
+      unpaired.insert(Name(gradient.paired));
+      if (gradient.grad == gradient.paired) continue;
+      pb::OpDesc cast = main_.op(gradient.completed_by).ToProto();
+      for (pb::OpDesc::Attr& attr : *cast.mutable_attrs()) {
+        if (attr.name() == kOpRoleAttr) attr.set_i(kRoleBackward);
+      }
+      main_edits_.Replace(gradient.completed_by, cast);
+    }
+    for (OpId id : main_.block(0).ops()) {
+      const Op op = main_.op(id);
+      if (!IsBackward(op) || !op.has_role_vars()) continue;
+      pb::OpDesc desc = op.ToProto();
+      if (ErasePairs(unpaired, &desc)) main_edits_.Replace(id, desc);
+    }
+  }
+
+  std::string State(const std::string& wanted, DType dtype, const Dims& dims) {
+    std::string name = names_.Of(wanted);
+    pb::VarDesc var = TensorVar(name, dtype, dims);
+    var.set_persistable(true);
+    var.set_stop_gradient(true);
+    main_edits_.AddVar(0, var);
+    startup_edits_.AddVar(0, var);
+    startup_edits_.Append(0, Fill(name, dtype, dims, 0, kRoleForward));
+    return name;
+  }
+  std::string Temporary(const std::string& wanted, int block, DType dtype, const Dims& dims) {
+    std::string name = names_.Of(wanted);
+    main_edits_.AddVar(block, TensorVar(name, dtype, dims));
+    return name;
+  }
+
+  // At the end of the step, where the gradient has the value that the update part would read.
+  void WriteAccumulator(const PartGradient& gradient) {
+    const std::string grad = Name(gradient.grad);
+    const DType dtype = AccumulatorType(gradient);
+    const Dims& dims = gradient.type.dims;
+    const std::string sum = State(grad + "@ACCUMULATED", dtype, dims);
+    accumulators_.push_back(sum);
+    std::string summand = grad;
+    if (dtype != gradient.type.dtype) {
+      summand = Temporary(grad + "@FP32", 0, dtype, dims);
+      main_edits_.Append(0, Cast(grad, gradient.type.dtype, summand, dtype, kRoleBackward));
+    }
+    pb::OpDesc add = Build({"elementwise_add",
+                            {{"X", {sum}}, {"Y", {summand}}},
+                            {{"Out", {sum}}},
+                            {{"axis", -1}},
+                            kRoleBackward});
+    *add.add_attrs() = MakeAttr(kOpRoleVarAttr, Names{Name(gradient.param), sum});
+    main_edits_.Append(0, add);
+  }
+  static DType AccumulatorType(const PartGradient& gradient) {
+    return IsHalf(gradient.type.dtype) ? DType::kFloat32 : gradient.type.dtype;
+  }
+
+  // Whether the number of the step, from 1 on, is a multiple of k.
+  std::string WriteCondition() {
+    StepCounter counter("accumulate", /*before=*/OpId(), &names_, &main_edits_, &startup_edits_);
+    return counter.IsDue(counter.Remainder(options_.k), 0);
+  }
+
+  // Of the block that runs in every k-th step: it writes gradients before it reads them.
+  BranchVariables VariablesOfBlock() const {
+    Names reads = accumulators_, writes;
+    absl::flat_hash_set<Symbol> gradients;
+    for (size_t i = 0; i < part_.gradients.size(); ++i) {
+      gradients.insert(part_.gradients[i].grad);
+      writes.push_back(accumulators_[i]);
+      writes.push_back(Name(part_.gradients[i].grad));
+    }
+    for (Symbol symbol : part_.reads) {
+      if (!gradients.contains(symbol)) reads.push_back(Name(symbol));
+    }
+    for (Symbol symbol : part_.writes) writes.push_back(Name(symbol));
+    return {Unique(reads), Unique(writes)};
+  }
+
+  // Gives the gradients what is accumulated.
+  void WriteGradients(int block) {
+    for (size_t i = 0; i < part_.gradients.size(); ++i) {
+      const PartGradient& gradient = part_.gradients[i];
+      const std::string grad = Name(gradient.grad);
+      const DType dtype = AccumulatorType(gradient);
+      if (dtype == gradient.type.dtype) {
+        main_edits_.Append(block, Scale(accumulators_[i], grad, factor_));
+      } else {
+        const std::string scaled = Temporary(grad + "@SCALED", block, dtype, gradient.type.dims);
+        main_edits_.Append(block, Scale(accumulators_[i], scaled, factor_));
+        main_edits_.Append(block, Cast(scaled, dtype, grad, gradient.type.dtype, kRoleOptimize));
+      }
+    }
+  }
+
+  // A block that runs if all gradients are finite. Returns its number.
+  int WriteGuard(int block) {
+    Names gradients;
+    for (const PartGradient& gradient : part_.gradients) gradients.push_back(Name(gradient.grad));
+    const std::string one = Temporary("accumulate_one", block, DType::kFloat32, {1});
+    const std::string found = Temporary("accumulate_found_nonfinite", block, DType::kBool, {1});
+    const std::string finite = Temporary("accumulate_is_finite", block, DType::kBool, {1});
+    main_edits_.Append(block, Fill(one, DType::kFloat32, {1}, 1, kRoleOptimize));
+    main_edits_.Append(block, Build({"check_finite_and_unscale",
+                                     {{"X", gradients}, {"Scale", {one}}},
+                                     {{"Out", gradients}, {"FoundInfinite", {found}}},
+                                     {},
+                                     kRoleOptimize}));
+    main_edits_.Append(
+        block, Build({"logical_not", {{"X", {found}}}, {{"Out", {finite}}}, {}, kRoleOptimize}));
+    BranchVariables variables;
+    for (Symbol symbol : part_.reads) variables.reads.push_back(Name(symbol));
+    for (Symbol symbol : part_.writes) variables.writes.push_back(Name(symbol));
+    return AppendBranch(block, finite, variables, "accumulate_finite_scope", &names_, &main_edits_);
+  }
+
+  void MoveUpdatePart(int block) {
+    for (OpId id : part_.ops) {
+      main_edits_.Append(block, main_.op(id).ToProto());
+      main_edits_.Erase(id);
+    }
+  }
+
+  void WriteResets(int block) {
+    for (size_t i = 0; i < part_.gradients.size(); ++i) {
+      const PartGradient& gradient = part_.gradients[i];
+      main_edits_.Append(block, Fill(accumulators_[i], AccumulatorType(gradient),
+                                     gradient.type.dims, 0, kRoleOptimize));
+    }
+  }
+
+  static Names Unique(const Names& names) {
+    absl::flat_hash_set<std::string> seen;
+    Names unique;
+    for (const std::string& name : names) {
+      if (seen.insert(name).second) unique.push_back(name);
+    }
+    return unique;
+  }
+
+  const GradAccumulate::Options& options_;
+  const float factor_;
+  const UpdatePart& part_;
+  const Program& main_;
+  UniqueNames names_;
+  Rewriter main_edits_, startup_edits_;
+  Names accumulators_;
+};
+
+// A program that checks gradients itself acts on what it finds.
+absl::Status RefuseOtherChecks(const Program& program, const UpdatePart& part) {
+  for (OpId id : part.ops) {
+    const Op op = program.op(id);
+    if (op.Output("FoundInfinite").empty() && op.Input("FoundInfinite").empty() &&
+        op.Input("SkipUpdate").empty()) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        op.DebugName(),
+        ": the program checks whether gradients are finite, and must see those that are not; "
+        "expected skip_nonfinite=false, found true"));
+  }
+  return absl::OkStatus();
+}
+
+// form=sharded.
+absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options, float factor,
+                                      PassContext& context, Program* main) {
+  if (options.k != 1 || options.average || options.skip_nonfinite) {
+    return absl::InvalidArgumentError(
+        "form=sharded scales gradients that the program accumulates itself; expected no k, average "
+        "or skip_nonfinite");
+  }
+  WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis, AnalyzeGradients(*main, {}));
+  for (const SkippedGradient& unclear : analysis.unclear) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("gradient ", main->name(unclear.grad),
+                     " is accumulated over several steps: ", unclear.why));
+  }
+  Rewriter rewriter(main);
+  for (const Gradient& gradient : analysis.gradients) {
+    const std::string name(main->name(gradient.grad));
+    if (gradient.block == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("gradient ", name,
+                       " is not accumulated over several steps: expected a program that "
+                       "accumulates and resets its gradients, or form=plain"));
+    }
+    if (factor == 1) continue;
+    rewriter.InsertBefore(gradient.first_use, Scale(name, name, factor));
+    context.Explain(GradAccumulate::kName, name, "scaled", "accumulated by the program",
+                    {{"by", absl::StrCat(factor)}});
+  }
+  if (analysis.gradients.empty()) {
+    return absl::FailedPreconditionError("the program has no accumulated gradients");
+  }
+  return CommitEdits(&rewriter);
+}
+
+}  // namespace
+
+void GradAccumulate::Options::Bind(OptionBinder& bind) {
+  bind.Int("k", &k, "steps whose gradients are accumulated", /*min=*/1);
+  bind.Parsed("scale_sense", &scale_sense, "1", "what accumulated gradients are divided by",
+              "a number other than 0", [](absl::string_view text) -> absl::StatusOr<double> {
+                double value = 0;
+                if (absl::SimpleAtod(text, &value)) {
+                  const auto inverse = static_cast<float>(1 / value);
+                  if (std::isfinite(value) && std::isfinite(inverse) && inverse != 0) return value;
+                }
+                return absl::InvalidArgumentError("no divisor");
+              });
+  bind.Bool("average", &average, "divide by k, too");
+  bind.Bool("skip_nonfinite", &skip_nonfinite, "no update by gradients of which one is not finite");
+  bind.Choice("form", &form, "sharded: scale gradients that the program accumulates itself",
+              {{"plain", Form::kPlain}, {"sharded", Form::kSharded}});
+}
+
+Contract GradAccumulate::contract() const {
+  // It runs before all passes that preserve what is computed, so that their result can be compared
+  // with its own.
+  return Contract()
+      .ProvidesOnce(kGradientsAccumulated)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged)
+      .ConflictsWith(kLossGradientScaled)
+      .ConflictsWith(kRingsSetUp);
+}
+
+Claims GradAccumulate::claims(const PassContext& context) const {
+  return Claims::Of(Claims::Computation::kChanged);
+}
+
+absl::StatusOr<bool> GradAccumulate::Run(PassContext& context, ProgramPair& programs) const {
+  WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(*programs.main));
+  const double divisor = options_.scale_sense * (options_.average ? options_.k : 1);
+  const auto factor = static_cast<float>(1 / divisor);
+  if (factor == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "scale_sense times k: expected a number whose reciprocal is not 0 in fp32, found ",
+        divisor));
+  }
+  if (options_.form == Form::kSharded) {
+    return ScaleAccumulated(options_, factor, context, programs.main);
+  }
+  if (programs.startup == nullptr) {
+    return absl::FailedPreconditionError(
+        "accumulating gradients needs the startup program, which sets the accumulators and the "
+        "counter of steps to 0");
+  }
+  WEFT_ASSIGN_OR_RETURN(const UpdatePart part, FindUpdatePart(*programs.main));
+  if (options_.skip_nonfinite) {
+    WEFT_RETURN_IF_ERROR(RefuseOtherChecks(*programs.main, part));
+  }
+  for (const UpdatePart::OtherUpdate& other : part.updated_in_every_step) {
+    context.Note(absl::StrCat("warning: ", programs.main->op(other.op).DebugName(), " updates ",
+                              programs.main->name(other.param),
+                              " in every step, and not with the accumulated gradients: it is not "
+                              "of role optimize"));
+  }
+  Accumulation accumulation(options_, factor, part, &programs);
+  WEFT_RETURN_IF_ERROR(accumulation.Run());
+  for (size_t i = 0; i < part.gradients.size(); ++i) {
+    const PartGradient& gradient = part.gradients[i];
+    context.Explain(kName, std::string(programs.main->name(gradient.grad)), "accumulated",
+                    absl::StrCat("gradient of ", programs.main->name(gradient.param)),
+                    {{"in", accumulation.accumulators()[i]},
+                     {"steps", absl::StrCat(options_.k)},
+                     {"scaled by", absl::StrCat(factor)}});
+  }
+  return true;
+}
+
+}  // namespace weft

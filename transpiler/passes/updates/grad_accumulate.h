@@ -1,0 +1,82 @@
+#ifndef WEFT_TRANSPILER_PASSES_UPDATES_GRAD_ACCUMULATE_H_
+#define WEFT_TRANSPILER_PASSES_UPDATES_GRAD_ACCUMULATE_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/option_binder.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Turns a training program into one that accumulates its gradients over k steps, and updates once.
+// With {k=4,scale_sense=2},
+//
+//   Y@GRAD=[w@GRAD] = mul_grad(...) role=backward vars=[w, w@GRAD]
+//   ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+//
+// becomes
+//
+//   Y@GRAD=[w@GRAD] = mul_grad(...) role=backward
+//   Out=[w@GRAD@ACCUMULATED] = elementwise_add(
+//       X=[w@GRAD@ACCUMULATED], Y=[w@GRAD]) role=backward vars=[w, w@GRAD@ACCUMULATED]
+//   (the condition: the number of the step is a multiple of 4)
+//   conditional_block(...) {
+//     Out=[w@GRAD] = scale(X=[w@GRAD@ACCUMULATED]) {scale=0.5}
+//     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+//     Out=[w@GRAD@ACCUMULATED] = fill_constant() {value=0.0}
+//   }
+//
+// and the startup program sets the accumulator and the counter of steps to 0. The accumulated
+// gradient is the one that op_role_var names from then on, so that passes that reduce gradients
+// reduce it at the beginning of the block: once in k steps.
+//
+// The reset does not multiply by 0, as that of MindSpore's PipelineGradReducer does: an Inf would
+// become NaN, and stay.
+//
+// All ops of role optimize or lr_sched move into the block, as they are and in their order:
+// clipping, regularization, loss scaling, updates, averages of parameters, and learning rate
+// schedules, which therefore count updates. A gradient of half precision is accumulated in fp32: if
+// its only use is a cast to fp32, the cast stays outside and its result is accumulated.
+//
+// skip_nonfinite: the ops that moved are in a block of their own, in that one, which runs if all
+// accumulated gradients are finite.
+//
+// form=sharded: for a program that accumulates gradients itself, and resets them (gradient merge of
+// Paddle). The accumulated gradients are scaled where their block begins, and nothing else changes.
+//
+// InvalidArgument: k or form that do not fit each other; a scale_sense whose reciprocal is no fp32
+// number other than 0. FailedPrecondition, naming op and variable: no startup program; no gradient
+// that an op of the update part uses; a program that accumulates already; a gradient that is
+// compressed, sparse, of unknown dimensions, or held by a variable that holds several in turn; an
+// op of every step that reads what the update writes before it, or overwrites what it reads; an
+// update that reads a value of a single step, other than a scalar that is fed; skip_nonfinite with
+// ops that check gradients already. By contract, a program with reduced gradients or averaged
+// parameters. O(arguments).
+class GradAccumulate : public Pass {
+ public:
+  static constexpr absl::string_view kName = "grad-accumulate";
+  static constexpr absl::string_view kDescription =
+      "both programs: accumulates gradients over k steps, and updates once";
+  enum class Form { kPlain, kSharded };
+  struct Options {
+    int k = 1;
+    double scale_sense = 1.0;
+    bool average = false;
+    bool skip_nonfinite = false;
+    Form form = Form::kPlain;
+    void Bind(OptionBinder& bind);
+  };
+  explicit GradAccumulate(const Options& options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  const Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_UPDATES_GRAD_ACCUMULATE_H_

@@ -1,0 +1,258 @@
+#include "transpiler/passes/updates/param_options.h"
+
+#include <set>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/name_pattern.h"
+#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/op_edits.h"
+
+namespace weft {
+namespace {
+
+constexpr char kScopeAttr[] = "op_namescope";
+
+class Writer {
+ public:
+  Writer(const ParamAttrsByName& attrs, const std::string& no_decay, PassContext* context,
+         Program* program)
+      : attrs_(attrs),
+        no_decay_(no_decay),
+        context_(*context),
+        program_(*program),
+        names_(*program),
+        rewriter_(program) {}
+
+  absl::StatusOr<bool> Run() {
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        const OpSchema* const schema = FindOpSchema(op.type());
+        if (schema == nullptr || !schema->Has(Trait::kOptimizer)) continue;
+        WEFT_RETURN_IF_ERROR(WriteUpdate(op));
+      }
+    }
+    for (const auto& [param, attrs] : attrs_) {
+      if (!attrs.HasUpdateOptions() || updated_.count(param) > 0) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("attributes of parameter ", param,
+                       ", lr_ratio, weight_decay: expected a parameter that an optimizer updates"));
+    }
+    if (!no_decay_.empty() && !no_decay_matches_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "no_decay '", no_decay_,
+          "': expected a pattern that matches a parameter that its update decays (adamw, lamb, "
+          "momentum), found none"));
+    }
+    return CommitEdits(&rewriter_);
+  }
+
+ private:
+  // What is written for a parameter.
+  struct Wanted {
+    absl::optional<double> lr_ratio, weight_decay;
+    bool empty() const { return !lr_ratio.has_value() && !weight_decay.has_value(); }
+  };
+
+  std::string Name(Symbol symbol) const { return std::string(program_.name(symbol)); }
+
+  Wanted WantedFor(const std::string& param, bool is_excluded) const {
+    Wanted wanted;
+    const auto found = attrs_.find(param);
+    if (found != attrs_.end()) {
+      wanted = {found->second.lr_ratio, found->second.weight_decay};
+    }
+    if (is_excluded && !wanted.weight_decay.has_value()) wanted.weight_decay = 0;
+    return wanted;
+  }
+
+  absl::Status Refused(const Op& op, absl::string_view what) const {
+    return absl::FailedPreconditionError(absl::StrCat(
+        op.DebugName(), " input Param (", program_.name(op.Input("Param")[0]), "): ", what));
+  }
+
+  // Whether the op itself decays its parameters.
+  absl::StatusOr<bool> Decays(const Op& op) const {
+    WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *FindOpSchema(op.type())));
+    if (op.type() == "adamw") return attrs.Bool("with_decay") && attrs.Float("coeff") != 0;
+    if (op.type() == "lamb") return attrs.Float("weight_decay") != 0;
+    if (op.type() == "momentum") return !attrs.String("regularization_method").empty();
+    // Of several parameters, or refused.
+    return op.type() == "merged_momentum" || op.type() == "lars_momentum";
+  }
+
+  absl::Status WriteUpdate(const Op& op) {
+    const absl::Span<const Symbol> params = op.Input("Param");
+    const std::string scope = op.StringAttr(kScopeAttr).value_or("/");
+    const bool has_options = ParamOptions::HasOptions(op);
+    WEFT_ASSIGN_OR_RETURN(const bool decays, Decays(op));
+    Wanted wanted;
+    for (Symbol param : params) {
+      const bool matches = !no_decay_.empty() && MatchesPattern(no_decay_, program_.name(param));
+      no_decay_matches_ |= matches && (decays || has_options);
+      if (wanted.empty()) wanted = WantedFor(Name(param), matches && decays);
+    }
+    for (Symbol param : params) updated_.insert(Name(param));
+    if (wanted.empty()) return absl::OkStatus();
+    if (params.size() != 1) {
+      return Refused(op, "lr_ratio and weight_decay take an update of one parameter");
+    }
+    if (has_options) return Refused(op, "the update has options of pass param-options already");
+    scope_ = absl::StrCat(scope, ParamOptions::kName, "/");
+    pb::OpDesc desc = op.ToProto();
+    if (wanted.lr_ratio.has_value()) ScaleRate(op, *wanted.lr_ratio, &desc);
+    if (wanted.weight_decay.has_value()) {
+      WEFT_RETURN_IF_ERROR(SetDecay(op, *wanted.weight_decay, &desc));
+    }
+    SetStringAttr(&desc, kScopeAttr, scope_);
+    rewriter_.Replace(op.id(), desc);
+    Explain(op, wanted);
+    return absl::OkStatus();
+  }
+
+  void Explain(const Op& op, const Wanted& wanted) {
+    if (context_.remarks == nullptr) return;
+    std::vector<std::pair<std::string, std::string>> details;
+    if (wanted.lr_ratio.has_value())
+      details.emplace_back("lr_ratio", absl::StrCat(*wanted.lr_ratio));
+    if (wanted.weight_decay.has_value()) {
+      details.emplace_back("weight_decay", absl::StrCat(*wanted.weight_decay));
+    }
+    context_.Explain(ParamOptions::kName, Name(op.Input("Param")[0]), "update changed",
+                     "options of the parameter say so", std::move(details));
+  }
+
+  // `pair`: a parameter and its gradient, or nothing.
+  void InsertBefore(const Op& op, const NewOp& added, const std::vector<std::string>& pair = {}) {
+    pb::OpDesc desc = BuildOp(added, context_.dialect);
+    SetStringAttr(&desc, kScopeAttr, scope_);
+    if (!pair.empty()) SetStringsAttr(&desc, kOpRoleVarAttr, pair);
+    rewriter_.InsertBefore(op.id(), desc);
+  }
+
+  // As Paddle writes the learning rate of a ParamAttr.
+  void ScaleRate(const Op& op, double ratio, pb::OpDesc* desc) {
+    const Symbol rate = op.Input("LearningRate")[0];
+    const std::string own = names_.Of(absl::StrCat(Name(op.Input("Param")[0]), "@RATE"));
+    const absl::optional<TensorType> type = TypeOf(op, rate);
+    rewriter_.AddVar(op.block(), type.has_value() ? TensorVar(own, type->dtype, type->dims)
+                                                  : TensorVar(own, DType::kFloat32, {1}));
+    InsertBefore(op, {"scale",
+                      {{"X", {Name(rate)}}},
+                      {{"Out", {own}}},
+                      {{"scale", static_cast<float>(ratio)}},
+                      kRoleLrSched | kRoleOptimize});
+    SetInput(desc, "LearningRate", {own});
+  }
+
+  absl::Status SetDecay(const Op& op, double decay, pb::OpDesc* desc) {
+    const auto value = static_cast<float>(decay);
+    if (op.type() == "lars_momentum") {
+      return Refused(op, "no weight_decay of lars_momentum is known");
+    }
+    if (op.type() == "adamw") {
+      SetBoolAttr(desc, "with_decay", decay != 0);
+      SetFloatAttr(desc, "coeff", value);
+    } else if (op.type() == "lamb") {
+      SetFloatAttr(desc, "weight_decay", value);
+    } else if (op.type() == "momentum") {
+      if (decay != 0) WEFT_RETURN_IF_ERROR(CheckIsDense(op));
+      SetStringAttr(desc, "regularization_method", decay != 0 ? "l2_decay" : "");
+      SetFloatAttr(desc, "regularization_coeff", value);
+    } else if (decay != 0) {
+      return AddL2(op, value, desc);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::optional<TensorType> TypeOf(const Op& op, Symbol name) const {
+    const VarId var = program_.block(op.block()).Resolve(name);
+    return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+  }
+
+  absl::Status CheckIsDense(const Op& op) const {
+    const Symbol grad = op.Input("Grad")[0];
+    const absl::optional<TensorType> type = TypeOf(op, grad);
+    if (!type.has_value() || type->kind == TensorType::Kind::kDense) return absl::OkStatus();
+    return Refused(op, absl::StrCat("weight_decay takes a dense gradient, found rows (", Name(grad),
+                                    "): it would change all rows"));
+  }
+
+  absl::Status AddL2(const Op& op, float decay, pb::OpDesc* desc) {
+    const std::string param = Name(op.Input("Param")[0]), grad = Name(op.Input("Grad")[0]);
+    const absl::optional<TensorType> type = TypeOf(op, op.Input("Param")[0]);
+    if (!type.has_value()) return Refused(op, "weight_decay takes a parameter of known type");
+    WEFT_RETURN_IF_ERROR(CheckIsDense(op));
+    const std::string l2 = names_.Of(absl::StrCat(param, "@L2"));
+    const std::string decayed = names_.Of(absl::StrCat(param, "@DECAYED"));
+    for (const std::string& name : {l2, decayed}) {
+      rewriter_.AddVar(op.block(), TensorVar(name, type->dtype, type->dims));
+    }
+    const NewOp scale = {
+        "scale", {{"X", {param}}}, {{"Out", {l2}}}, {{"scale", decay}}, kRoleOptimize};
+    const NewOp sum = {"sum", {{"X", {grad, l2}}}, {{"Out", {decayed}}}, {}, kRoleOptimize};
+    InsertBefore(op, scale, {param, grad});
+    InsertBefore(op, sum, {param, grad});
+    SetInput(desc, "Grad", {decayed});
+    return absl::OkStatus();
+  }
+
+  const ParamAttrsByName& attrs_;
+  const std::string& no_decay_;
+  PassContext& context_;
+  const Program& program_;
+  UniqueNames names_;
+  Rewriter rewriter_;
+  std::string scope_;  // of the ops of the current update
+  std::set<std::string> updated_;
+  bool no_decay_matches_ = false;
+};
+
+}  // namespace
+
+void ParamOptions::Options::Bind(OptionBinder& bind) {
+  bind.String("no_decay", &no_decay,
+              "parameters without weight decay, unless --param_attrs gives them one; may have *");
+}
+
+bool ParamOptions::HasOptions(const Op& op) {
+  return absl::StrContains(op.StringAttr(kScopeAttr).value_or("/"), kName);
+}
+
+Contract ParamOptions::contract() const {
+  return Contract()
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged)
+      .ConflictsWith(kLossGradientScaled)
+      .ConflictsWith(kRingsSetUp);
+}
+
+Claims ParamOptions::claims(const PassContext& context) const {
+  const bool changes =
+      !options_.no_decay.empty() || absl::c_any_of(context.param_attrs, [](const auto& param) {
+        return param.second.HasUpdateOptions();
+      });
+  Claims claims;
+  if (changes) claims.computation = Claims::Computation::kChanged;
+  claims.is_for_one_device = true;
+  return claims;
+}
+
+absl::StatusOr<bool> ParamOptions::Run(PassContext& context, ProgramPair& programs) const {
+  return Writer(context.param_attrs, options_.no_decay, &context, programs.main).Run();
+}
+
+}  // namespace weft

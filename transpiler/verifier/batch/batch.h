@@ -1,0 +1,40 @@
+// Layer kBatch: what makes a step on many ranks differ from one device, although no rank does
+// anything wrong.
+#ifndef WEFT_TRANSPILER_VERIFIER_BATCH_BATCH_H_
+#define WEFT_TRANSPILER_VERIFIER_BATCH_BATCH_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/values/batch_flow.h"
+#include "proto/program.h"
+#include "proto/program_pair.h"
+#include "transpiler/verifier/findings/finding.h"
+#include "transpiler/verifier/values/option_flows.h"
+
+namespace weft {
+
+// How BatchFlow follows the main program. `feeds` is empty: as the program suggests.
+BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayouts& feeds,
+                                absl::optional<int> nranks);
+
+struct BatchCheckOptions {
+  // The user wants gradients summed, whatever the losses are.
+  bool sums_are_wanted = false;
+  // Variables that the user reads after each step, besides those that fetch ops name.
+  std::vector<std::string> fetched;
+};
+
+// Whether a loss is a sum over the batch, or may be one, because the program marks none.
+bool LossMayBeASum(const Program& main, const BatchFlow& flow);
+
+// W701 to W714 and W716, one for each cause. `mended`: of the same program; findings name the
+// options that would mend what they are about.
+void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
+                OptionFlows* mended, ProgramRef ref, Findings* findings);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFIER_BATCH_BATCH_H_

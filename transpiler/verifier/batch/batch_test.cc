@@ -1,0 +1,499 @@
+// Collectives that make values of the batch those of one device (layers 6 and 7).
+#include "transpiler/verifier/batch/batch.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
+#include "transpiler/verifier/testing/found.h"
+#include "transpiler/verifier/verify.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::weft::testing::BlockText;
+using ::weft::testing::Differences;
+using ::weft::testing::ForRanks;
+
+constexpr char kVars[] = R"(
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var state : fp32[] persistable
+    var y : fp32[-1, 1]
+    var y@GRAD : fp32[-1, 1]
+    var w@GRAD : fp32[4, 1]
+    var s : fp32[]
+    var t : fp32[]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+)";
+constexpr char kForward[] = R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[loss] = mean(X=[y]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)";
+constexpr char kReduce[] =
+    "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+constexpr char kUpdate[] =
+    "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n";
+constexpr char kAverage[] = "    Out=[s] = c_allreduce_avg(X=[s]) {use_calc_stream=true}\n";
+constexpr char kSum[] = "    Out=[s] = c_allreduce_sum(X=[s]) {use_calc_stream=true}\n";
+
+// Of the batch, and a state that adds them up.
+constexpr char kMean[] = "    Out=[s] = mean(X=[y])\n";
+constexpr char kCount[] =
+    "    Out=[s] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], keep_dim=false}\n";
+constexpr char kAccumulate[] = "    Out=[state] = elementwise_add(X=[state], Y=[s])\n";
+constexpr char kRoot[] = "    Out=[s] = sqrt(X=[s])\n";
+
+// What is found in a step with these ops after the update, if the original has `original` there.
+std::vector<std::string> Found(const std::vector<std::string>& original,
+                               const std::vector<std::string>& rewritten,
+                               const std::string& update = absl::StrCat(kReduce, kUpdate)) {
+  return Differences(BlockText(absl::StrCat(kVars, kForward, kUpdate, absl::StrJoin(original, ""))),
+                     BlockText(absl::StrCat(kVars, kForward, update, absl::StrJoin(rewritten, ""))),
+                     ForRanks(2));
+}
+
+TEST(Batch, AReducedStatisticIsThatOfOneDevice) {
+  EXPECT_THAT(Found({kMean, kAccumulate}, {kMean, kAverage, kAccumulate}), IsEmpty());
+  EXPECT_THAT(Found({kCount, kAccumulate}, {kCount, kSum, kAccumulate}), IsEmpty());
+  // The state itself, and a nonlinear function.
+  EXPECT_THAT(
+      Found({kMean, kAccumulate}, {kMean, kAccumulate,
+                                   "    Out=[state] = c_allreduce_avg(X=[state]) role=optimize "
+                                   "{use_calc_stream=true}\n"}),
+      IsEmpty());
+  EXPECT_THAT(Found({kMean, kRoot, kAccumulate}, {kMean, kAverage, kRoot, kAccumulate}), IsEmpty());
+}
+
+TEST(Batch, ASummedNumberOfSamplesIsThatOfOneDevice) {
+  const std::string number =
+      "    var n : int64[]\n    Out=[n] = size(Input=[x])\n"
+      "    Out=[s] = cast(X=[n]) {in_dtype=3, out_dtype=5}\n";
+  EXPECT_THAT(Found({number, kAccumulate}, {number, kSum, kAccumulate}), IsEmpty());
+  EXPECT_THAT(Found({number, kAccumulate}, {number, kAverage, kAccumulate}), Not(IsEmpty()));
+}
+
+TEST(Batch, AStatisticReducedOtherwiseIsNot) {
+  // The mean is as many times too large as there are ranks.
+  EXPECT_THAT(Found({kMean, kAccumulate}, {kMean, kSum, kAccumulate}),
+              Contains(StartsWith("error: W602: variable state")));
+  // The count is as many times too small.
+  EXPECT_THAT(Found({kCount, kAccumulate}, {kCount, kAverage, kAccumulate}),
+              ElementsAre(StartsWith("warning: W703: state state")));
+  EXPECT_THAT(
+      Found({kCount, kAccumulate},
+            {kCount, kSum, "    Out=[s] = scale(X=[s]) {scale=0.5, nranks=2}\n", kAccumulate}),
+      ElementsAre(StartsWith("warning: W703: state state")));
+  // Too late: the function is not linear.
+  EXPECT_THAT(Found({kMean, kRoot, kAccumulate}, {kMean, kRoot, kAverage, kAccumulate}),
+              Contains(StartsWith("error: W602: variable state")));
+}
+
+TEST(Batch, AMaximumOfTheRanksMaximaIsThatOfOneDevice) {
+  const auto reduced = [](const char* type) {
+    return absl::StrCat("    Out=[s] = ", type,
+                        "(X=[y]) {reduce_all=true, dim=ints[0], keep_dim=false}\n");
+  };
+  const auto all_reduced = [](const char* type) {
+    return absl::StrCat("    Out=[s] = ", type, "(X=[s]) {use_calc_stream=true}\n");
+  };
+  const std::string max = reduced("reduce_max"), min = reduced("reduce_min"),
+                    prod = reduced("reduce_prod");
+  EXPECT_THAT(Found({max, kAccumulate}, {max, all_reduced("c_allreduce_max"), kAccumulate}),
+              IsEmpty());
+  EXPECT_THAT(Found({min, kAccumulate}, {min, all_reduced("c_allreduce_min"), kAccumulate}),
+              IsEmpty());
+  EXPECT_THAT(Found({prod, kAccumulate}, {prod, all_reduced("c_allreduce_prod"), kAccumulate}),
+              IsEmpty());
+  for (const char* other : {"c_allreduce_min", "c_allreduce_sum", "c_allreduce_avg"}) {
+    EXPECT_THAT(Found({max, kAccumulate}, {max, all_reduced(other), kAccumulate}),
+                Contains(StartsWith("error: W602: variable state")))
+        << other;
+  }
+}
+
+// Under LocalSGD, ranks compute the mean with weights of their own.
+TEST(Batch, AStatisticOfRankLocalWeightsIsNotThatOfOneDevice) {
+  constexpr char kAgain[] = "    Out=[y] = mul(X=[x], Y=[w])\n";
+  const auto found = Found({kAgain, kMean, kRoot, kAccumulate},
+                           {kAgain, kMean, kAverage, kRoot, kAccumulate,
+                            "    Out=[w] = c_allreduce_avg(X=[w]) role=optimize "
+                            "{use_calc_stream=true}\n"},
+                           kUpdate);
+  EXPECT_THAT(found, Contains(StartsWith("error: W602: variable state")));
+}
+
+// The divisor of a loss: of one rank's samples, or of all.
+TEST(Batch, AReducedDivisorMakesAWeightedMeanExact) {
+  const auto step = [](const std::string& reduce, const std::string& gradients) {
+    return BlockText(absl::StrCat(kVars, R"(
+    var weight : fp32[-1, 1] need_check_feed
+    var p : fp32[-1, 1]
+    var p@GRAD : fp32[-1, 1]
+    var n : fp32[]
+    var n@GRAD : fp32[]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[p] = elementwise_mul(X=[y], Y=[weight])
+    Out=[n] = reduce_sum(X=[p]) {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[s] = reduce_sum(X=[weight]) {reduce_all=true, dim=ints[0], keep_dim=false}
+)",
+                                  reduce, R"(
+    Out=[loss] = elementwise_div(X=[n], Y=[s]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[n@GRAD] = elementwise_div_grad(X=[n], Y=[s], Out=[loss], Out@GRAD=[loss@GRAD]) role=backward
+    X@GRAD=[p@GRAD] = reduce_sum_grad(X=[p], Out@GRAD=[n@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    X@GRAD=[y@GRAD] = elementwise_mul_grad(X=[y], Y=[weight], Out@GRAD=[p@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)",
+                                  gradients, kUpdate));
+  };
+  const std::string sum_gradients =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const std::string original = step("", "");
+  EXPECT_THAT(Differences(original, step(kAverage, kReduce), ForRanks(2)), IsEmpty());
+  // The mean in two ops, as on CPUs.
+  const std::string divide = "    Out=[s] = scale(X=[s]) {scale=0.5, nranks=2}\n";
+  const std::string mean = absl::StrCat(kSum, divide);
+  EXPECT_THAT(Differences(original, step(mean, kReduce), ForRanks(2)), IsEmpty());
+  EXPECT_THAT(Differences(original, step(mean, sum_gradients), ForRanks(2)),
+              Contains(StartsWith("error: W312: ")));
+  EXPECT_THAT(Differences(original, step(mean + divide, kReduce), ForRanks(2)), Not(IsEmpty()));
+  EXPECT_THAT(Differences(original, step(divide, kReduce), ForRanks(2)), Not(IsEmpty()));
+  EXPECT_THAT(Differences(original, step("", kReduce), ForRanks(2)),
+              ElementsAre(StartsWith("warning: W701: loss loss")));
+  // n / s is a sum over the batch with the s of one device.
+  EXPECT_THAT(Differences(original, step(kSum, sum_gradients), ForRanks(2)), IsEmpty());
+  VerifyOptions averaged = ForRanks(2);
+  averaged.gradients_are_summed = false;
+  EXPECT_THAT(Differences(original, step(kSum, kReduce), averaged),
+              ElementsAre(StartsWith("error: W702")));
+}
+
+// Beside a loss that is a mean.
+TEST(Batch, TheGradientOfASumIsNotAveraged) {
+  const auto found = Found({}, {R"(
+    var v : fp32[4, 1] parameter persistable
+    var v@GRAD : fp32[4, 1]
+    var s@GRAD : fp32[]
+    var z : fp32[-1, 1]
+    var z@GRAD : fp32[-1, 1]
+    Out=[z] = mul(X=[x], Y=[v])
+    Out=[s] = reduce_sum(X=[z]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[s@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[z@GRAD] = reduce_sum_grad(X=[z], Out@GRAD=[s@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[z@GRAD]) role=backward
+    Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward {use_calc_stream=true}
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
+)"});
+  EXPECT_THAT(found, Contains(StartsWith("error: W702: op 13 (sgd): gradient v@GRAD")));
+}
+
+// loss is a mean that trains w and u, s a sum that trains w and v: a = x w, y = a + x u, z = a + x
+// v.
+class LossesOfBothKinds : public ::testing::Test {
+ protected:
+  static std::string Step(const std::string& after_fill, const std::string& gradients) {
+    return BlockText(absl::StrCat(kVars, R"(
+    var u : fp32[4, 1] parameter persistable
+    var v : fp32[4, 1] parameter persistable
+    var a : fp32[-1, 1]
+    var a@GRAD : fp32[-1, 1]
+    var a@GRAD@0 : fp32[-1, 1]
+    var a@GRAD@1 : fp32[-1, 1]
+    var b : fp32[-1, 1]
+    var b@GRAD : fp32[-1, 1]
+    var c : fp32[-1, 1]
+    var c@GRAD : fp32[-1, 1]
+    var z : fp32[-1, 1]
+    var z@GRAD : fp32[-1, 1]
+    var u@GRAD : fp32[4, 1]
+    var v@GRAD : fp32[4, 1]
+    var s@GRAD : fp32[]
+    Out=[a] = mul(X=[x], Y=[w])
+    Out=[b] = mul(X=[x], Y=[u])
+    Out=[c] = mul(X=[x], Y=[v])
+    Out=[y] = elementwise_add(X=[a], Y=[b])
+    Out=[z] = elementwise_add(X=[a], Y=[c])
+    Out=[loss] = mean(X=[y]) role=forward|loss
+    Out=[s] = reduce_sum(X=[z]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    Out=[s@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+)",
+                                  after_fill, R"(
+    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward
+    X@GRAD=[z@GRAD] = reduce_sum_grad(X=[z], Out@GRAD=[s@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    X@GRAD=[a@GRAD@0], Y@GRAD=[b@GRAD] = elementwise_add_grad(X=[a], Y=[b], Out@GRAD=[y@GRAD]) role=backward
+    X@GRAD=[a@GRAD@1], Y@GRAD=[c@GRAD] = elementwise_add_grad(X=[a], Y=[c], Out@GRAD=[z@GRAD]) role=backward
+    Out=[a@GRAD] = sum(X=[a@GRAD@0, a@GRAD@1]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[a@GRAD]) role=backward
+    Y@GRAD=[u@GRAD] = mul_grad(X=[x], Y=[u], Out@GRAD=[b@GRAD]) role=backward
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[c@GRAD]) role=backward
+)",
+                                  gradients, Update("w"), Update("u"), Update("v")));
+  }
+
+  static std::string Update(const std::string& param) {
+    return absl::StrCat("    ParamOut=[", param, "] = sgd(Param=[", param, "], Grad=[", param,
+                        "@GRAD], LearningRate=[lr]) role=optimize\n");
+  }
+  // By reduction of w, u and v.
+  static std::string Reduce(const std::string& w, const std::string& u, const std::string& v) {
+    const auto reduce = [](const std::string& param, const std::string& how) {
+      return absl::StrCat("    Out=[", param, "@GRAD] = c_allreduce_", how, "(X=[", param,
+                          "@GRAD]) role=backward {use_calc_stream=true}\n");
+    };
+    return absl::StrCat(reduce("w", w), reduce("u", u), reduce("v", v));
+  }
+  static std::string Divide(const std::string& loss) {
+    return absl::StrCat("    Out=[", loss, "@GRAD] = scale(X=[", loss,
+                        "@GRAD]) role=backward {scale=0.5, nranks=2}\n");
+  }
+
+  // How the losses themselves say that gradients are to be reduced.
+  static std::vector<std::string> FoundIn(const std::string& divisions,
+                                          const std::string& reductions) {
+    return Differences(Step("", ""), Step(divisions, reductions), ForRanks(2));
+  }
+};
+
+TEST_F(LossesOfBothKinds, GradientsOfMeansAreDividedAndAllAreSummed) {
+  EXPECT_THAT(FoundIn(Divide("loss"), Reduce("sum", "sum", "sum")), IsEmpty());
+  // For ranks of unknown number, too.
+  VerifyOptions options;
+  EXPECT_THAT(testing::Found(Step(Divide("loss"), Reduce("sum", "sum", "sum")), options),
+              IsEmpty());
+}
+
+// The gradient of the sum is what one device has, although it counts as a part.
+TEST_F(LossesOfBothKinds, AGradientOfALossMayBeKept) {
+  const auto kept = [](std::string step) {
+    const std::string var = "var s@GRAD : fp32[]";
+    step.insert(step.find(var) + var.size(), " persistable");
+    return step;
+  };
+  const std::string original = kept(Step("", ""));
+  EXPECT_THAT(
+      Differences(original, kept(Step(Divide("loss"), Reduce("sum", "sum", "sum"))), ForRanks(2)),
+      IsEmpty());
+  EXPECT_THAT(
+      Differences(original, kept(Step(Divide("loss") + Divide("s"), Reduce("sum", "sum", "sum"))),
+                  ForRanks(2)),
+      Contains(HasSubstr("W602: variable s@GRAD")));
+}
+
+TEST_F(LossesOfBothKinds, AGradientOfAMeanAloneMayBeAveraged) {
+  // w has both.
+  const std::string halve =
+      "    Out=[a@GRAD@0] = scale(X=[a@GRAD@0]) role=backward {scale=0.5, nranks=2}\n";
+  std::string rewritten = Step("", Reduce("sum", "avg", "sum"));
+  const std::string sum = "    Out=[a@GRAD] = sum(";
+  rewritten.insert(rewritten.find(sum), halve);
+  EXPECT_THAT(Differences(Step("", ""), rewritten, ForRanks(2)), IsEmpty());
+}
+
+TEST_F(LossesOfBothKinds, OtherCombinationsAreRefused) {
+  // Averages.
+  EXPECT_THAT(FoundIn("", Reduce("avg", "avg", "avg")),
+              IsSupersetOf({HasSubstr("error: W315: op 20 (sgd) updates w"),
+                            HasSubstr("error: W314: op 22 (sgd) updates v"),
+                            HasSubstr("error: W702: op 22 (sgd): gradient v@GRAD is 1/n of"),
+                            HasSubstr("error: W601: variable v"), HasSubstr("W601: variable w")}));
+  // Sums without a division.
+  EXPECT_THAT(FoundIn("", Reduce("sum", "sum", "sum")),
+              IsSupersetOf({HasSubstr("error: W312: op 20 (sgd) updates w"),
+                            HasSubstr("error: W312: op 21 (sgd) updates u"),
+                            HasSubstr("error: W601: variable u"), HasSubstr("W601: variable w")}));
+  // The wrong one divided, or both.
+  EXPECT_THAT(FoundIn(Divide("s"), Reduce("sum", "sum", "sum")),
+              IsSupersetOf({HasSubstr("error: W312: op 21 (sgd) updates w"),
+                            HasSubstr("error: W312: op 22 (sgd) updates u"),
+                            HasSubstr("error: W314: op 23 (sgd) updates v")}));
+  EXPECT_THAT(FoundIn(Divide("loss") + Divide("s"), Reduce("sum", "sum", "sum")),
+              IsSupersetOf({HasSubstr("error: W315: op 22 (sgd) updates w"),
+                            HasSubstr("error: W314: op 24 (sgd) updates v")}));
+  // Each reduced as the other one needs.
+  EXPECT_THAT(FoundIn("", Reduce("sum", "sum", "avg")),
+              IsSupersetOf({HasSubstr("error: W312: op 21 (sgd) updates u"),
+                            HasSubstr("error: W314: op 22 (sgd) updates v")}));
+}
+
+// A loss that is a sum, and a decay of the weights.
+TEST(Batch, WhatAllRanksHaveIsNotAddedBeforeASum) {
+  constexpr char kStep[] = R"(
+    var decay : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[loss] = reduce_sum(X=[y]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)";
+  constexpr char kSums[] =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  constexpr char kDecay[] =
+      "    Out=[decay] = scale(X=[w]) role=backward {scale=0.25}\n"
+      "    Out=[w@GRAD] = sum(X=[w@GRAD, decay]) role=backward\n";
+  const auto found = [&](const std::string& rewritten) {
+    return Differences(BlockText(absl::StrCat(kVars, kStep, kDecay, kUpdate)),
+                       BlockText(absl::StrCat(kVars, kStep, rewritten, kUpdate)), ForRanks(2));
+  };
+  EXPECT_THAT(found(absl::StrCat(kSums, kDecay)), IsEmpty());
+  EXPECT_THAT(found(absl::StrCat(kDecay, kSums)),
+              IsSupersetOf({StartsWith("error: W315"), StartsWith("error: W601")}));
+}
+
+// What is reported is the sum of all ranks; gradients are those of the rank's own.
+TEST(Batch, ALossThatIsReducedForTheReportIsASumNevertheless) {
+  const auto found = [&](const std::string& how) {
+    const std::string step = absl::StrCat(kVars, R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[loss] = reduce_sum(X=[y]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)");
+    std::string rewritten =
+        absl::StrCat(step, "    Out=[w@GRAD] = c_allreduce_", how,
+                     "(X=[w@GRAD]) role=backward {use_calc_stream=true}\n", kUpdate);
+    rewritten.insert(rewritten.find("    Out=[loss@GRAD]"),
+                     "    Out=[loss] = c_allreduce_sum(X=[loss]) {use_calc_stream=true}\n");
+    return Differences(BlockText(absl::StrCat(step, kUpdate)), BlockText(rewritten), ForRanks(2));
+  };
+  EXPECT_THAT(found("sum"), IsEmpty());
+  EXPECT_THAT(found("avg"), Contains(StartsWith("error: W702")));
+}
+
+// DDX of a penalty on gradients, which Paddle leaves out so.
+TEST(Batch, AGradientThatIsNotThereIsZero) {
+  constexpr char kStep[] = R"(
+    var u : fp32[4, 1]
+    var d : fp32[4, 1]
+    var dd : fp32[4, 1]
+    Out=[u] = fill_constant() {shape=longs[4, 1], dtype=5, value=1.0}
+    Y@GRAD=[d] = elementwise_mul_grad(X=[w], Y=[u], Out@GRAD=[u]) {axis=-1}
+    Out=[y] = mul(X=[x], Y=[d])
+    Out=[loss] = reduce_sum(X=[y]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[dd] = mul_grad(X=[x], Y=[d], Out@GRAD=[y@GRAD]) role=backward
+    X@GRAD=[w@GRAD] = elementwise_mul_grad_grad(X=[w], Y=[u], DOut=[u], DDX=[@EMPTY@], DDY=[dd]) role=backward {axis=-1}
+)";
+  constexpr char kSum[] =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const std::string step = absl::StrCat(kVars, kStep);
+  EXPECT_THAT(Differences(BlockText(absl::StrCat(step, kUpdate)),
+                          BlockText(absl::StrCat(step, kSum, kUpdate)), ForRanks(2)),
+              IsEmpty());
+}
+
+// The loss with the role is a mean, but the gradient is that of a sum.
+TEST(Batch, TheGradientOfASumBesideAMeanIsNotAveraged) {
+  constexpr char kStep[] = R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[m] = mean(X=[y]) role=forward|loss
+    Out=[loss] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)";
+  const std::string step = absl::StrCat(kVars, "    var m : fp32[]\n", kStep);
+  EXPECT_THAT(Differences(BlockText(absl::StrCat(step, kUpdate)),
+                          BlockText(absl::StrCat(step, kReduce, kUpdate)), ForRanks(2)),
+              ElementsAre(StartsWith("error: W702: op 7 (sgd): gradient w@GRAD is 1/n of")));
+}
+
+// No op has the role of a loss, as after paddle.static.gradients.
+TEST(Batch, TheGradientOfASumIsNotAveragedWhereNoLossIsMarked) {
+  const auto found = [](const std::string& forward, const std::string& backward) {
+    const std::string step = absl::StrCat(
+        kVars, "    Out=[y] = mul(X=[x], Y=[w])\n", forward,
+        "    Out=[loss@GRAD] = fill_constant() role=backward {shape=longs[], dtype=5, value=1.0}\n",
+        backward,
+        "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward\n");
+    return Differences(BlockText(absl::StrCat(step, kUpdate)),
+                       BlockText(absl::StrCat(step, kReduce, kUpdate)), ForRanks(2));
+  };
+  const std::string all = "{reduce_all=true, dim=ints[0], keep_dim=false}\n";
+  EXPECT_THAT(found("    Out=[loss] = reduce_sum(X=[y]) " + all,
+                    "    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) "
+                    "role=backward " +
+                        all),
+              ElementsAre(StartsWith("error: W702: op 6 (sgd): gradient w@GRAD is 1/n of")));
+  EXPECT_THAT(found("    Out=[loss] = mean(X=[y])\n",
+                    "    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward\n"),
+              IsEmpty());
+}
+
+TEST(Batch, LossesOfInnerBlocksAreLosses) {
+  const auto found = [](const std::string& ops) {
+    const Program main = testing::BlockProgram(
+        absl::StrCat(kVars,
+                     "    var due : bool[1]\n    var scopes : step_scopes\n    var l : fp32[]\n",
+                     kForward, kReduce, kUpdate,
+                     "    Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n"
+                     "    Out=[l], Scope=[scopes] = conditional_block(Cond=[due], Input=[y]) "
+                     "{sub_block=block(1), is_scalar_condition=true}\n"),
+        absl::StrCat("  block 1 parent=0 {\n", ops, "  }\n"));
+    VerifyOptions options = ForRanks(2);
+    options.layers = {Layer::kBatch};
+    return testing::Lines(Verify({{&main, nullptr}}, options));
+  };
+  EXPECT_THAT(found("    Out=[l] = mean(X=[y]) role=forward|loss\n"), IsEmpty());
+  EXPECT_THAT(found("    Out=[s] = mean(X=[y])\n    Out=[l] = square(X=[s]) role=forward|loss\n"),
+              ElementsAre(StartsWith("warning: W701: loss l is no mean and no sum")));
+}
+
+TEST(Batch, FetchOpsOfInnerBlocksHandOutValues) {
+  const auto found = [](const std::string& fetched) {
+    const Program main = testing::BlockProgram(
+        absl::StrCat(kVars,
+                     "    var due : bool[1]\n    var list : fetch_list persistable\n"
+                     "    var scopes : step_scopes\n",
+                     kForward, "    Out=[s] = sqrt(X=[loss])\n", kReduce, kUpdate,
+                     "    Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n"
+                     "    Scope=[scopes] = conditional_block(Cond=[due], Input=[s]) "
+                     "{sub_block=block(1), is_scalar_condition=true}\n"),
+        absl::StrCat("  block 1 parent=0 {\n    Out=[list] = fetch(X=[", fetched,
+                     "]) {col=0}\n  }\n"));
+    VerifyOptions options = ForRanks(2);
+    options.layers = {Layer::kBatch};
+    return testing::Lines(Verify({{&main, nullptr}}, options));
+  };
+  EXPECT_THAT(found("s"), ElementsAre(StartsWith("warning: W712: fetched s is unrelated")));
+  EXPECT_THAT(found("w"), IsEmpty());
+}
+
+// The count begins with zero, so that it is the n-th part of that of one device in every step.
+TEST(Batch, AnAveragedCountIsNoPart) {
+  const Program startup = testing::BlockProgram(
+      "    var state : fp32[] persistable\n    var w : fp32[4, 1] persistable\n"
+      "    var lr : fp32[1] persistable\n"
+      "    Out=[state] = fill_constant() {shape=longs[], dtype=5, value=0.0}\n"
+      "    Out=[w] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.5}\n"
+      "    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}\n");
+  const Program main =
+      testing::BlockProgram(absl::StrCat(kVars, kForward, kReduce, kUpdate, kCount, kAverage,
+                                         "    Out=[state] = sum(X=[state, s])\n"));
+  VerifyOptions options = ForRanks(2);
+  options.layers = {Layer::kBatch};
+  EXPECT_THAT(testing::Lines(Verify({{&main, &startup}}, options)),
+              ElementsAre(StartsWith("warning: W703: state state")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,122 @@
+#include "transpiler/verifier/communication/data_order.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/core/block_args.h"
+#include "ops/analysis/core/communication.h"
+#include "proto/formats/pir/importer.h"
+
+namespace weft {
+namespace {
+
+// Calls are the collectives of a block and its ops with collectives in their blocks, numbered from
+// 1 in the order of the program. They have one order on all ranks if each follows the one before
+// it.
+class DataOrderChecker {
+ public:
+  DataOrderChecker(const Program& program, ProgramRef ref, Findings* findings)
+      : program_(program),
+        import_(pir::ImportOf(program)),
+        communications_(program),
+        args_(program),
+        reporter_(ref, findings),
+        communicates_(program.num_blocks()) {}
+
+  void Check() {
+    // Blocks have greater numbers than those around them.
+    for (int block = program_.num_blocks() - 1; block >= 0; --block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        if (IsCollective(op) || HoldsCollectives(op)) communicates_[block] = true;
+      }
+    }
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      if (communicates_[block]) CheckBlock(block);
+    }
+  }
+
+ private:
+  // The greatest call that ops wait for which have accessed a variable.
+  struct Access {
+    int of_writer = 0, of_all = 0;
+  };
+
+  bool IsCollective(const Op& op) { return communications_.Of(op) != Communication::kNone; }
+
+  bool HoldsCollectives(const Op& op) const {
+    const std::vector<int> blocks = op.SubBlocks();
+    return std::any_of(blocks.begin(), blocks.end(),
+                       [this](int block) { return communicates_[block]; });
+  }
+
+  // Some ops of PIR, such as one with two branches, are several of the program.
+  bool AreOneOp(OpId a, OpId b) const {
+    if (import_ == nullptr) return false;
+    const std::vector<uint32_t>& ops = import_->op_of_id;
+    return std::max(a.value(), b.value()) < ops.size() && ops[a.value()] == ops[b.value()];
+  }
+
+  void CheckBlock(int block) {
+    absl::flat_hash_map<Symbol, Access> accesses;
+    OpId last_call;
+    int calls = 0, of_last_collective = 0;
+    std::vector<Symbol> reads, writes;
+    const auto ops = program_.block(block).ops();
+    for (size_t begin = 0, end = 0; begin < ops.size(); begin = end) {
+      reads.clear();
+      writes.clear();
+      OpId call;  // of this op
+      bool is_collective = false;
+      for (end = begin; end < ops.size() && (end == begin || AreOneOp(ops[begin], ops[end]));
+           ++end) {
+        const Op op = program_.op(ops[end]);
+        args_.Append(op, &reads, &writes);
+        is_collective = is_collective || IsCollective(op);
+        if (!call.valid() && (IsCollective(op) || HoldsCollectives(op))) call = op.id();
+      }
+      int awaited = is_collective ? of_last_collective : 0;
+      for (Symbol arg : reads) awaited = std::max(awaited, accesses[arg].of_writer);
+      for (Symbol arg : writes) awaited = std::max(awaited, accesses[arg].of_all);
+      if (call.valid()) {
+        if (awaited < calls) Report(program_.op(call), program_.op(last_call));
+        awaited = ++calls;
+        last_call = call;
+      }
+      if (is_collective) of_last_collective = calls;
+      for (Symbol arg : reads) {
+        int& of_all = accesses[arg].of_all;
+        of_all = std::max(of_all, awaited);
+      }
+      for (Symbol arg : writes) accesses[arg] = {awaited, awaited};
+    }
+  }
+
+  void Report(const Op& op, const Op& before) {
+    const auto text = [this](const Op& one) {
+      return absl::StrCat(one.DebugName(), HoldsCollectives(one) ? " with collectives inside" : "");
+    };
+    reporter_.Add("W518", op.id(), "",
+                  absl::StrCat(text(op), ": expected to depend on data of ", text(before),
+                               ", found nothing that orders them"),
+                  before.id());
+  }
+
+  const Program& program_;
+  const pir::Import* const import_;  // null: not of PIR
+  Communications communications_;
+  BlockArgs args_;
+  Reporter reporter_;
+  std::vector<bool> communicates_;  // by block
+};
+
+}  // namespace
+
+void CheckDataOrder(const Program& program, ProgramRef ref, Findings* findings) {
+  DataOrderChecker(program, ref, findings).Check();
+}
+
+}  // namespace weft

@@ -1,0 +1,197 @@
+#include "transpiler/verifier/equivalence/averaging_conditions.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/training/feed_layout.h"
+
+namespace weft {
+namespace {
+
+// Steps to check; more only until a condition has held twice.
+constexpr int kSteps = 10000;
+constexpr int kMaxSteps = 1 << 22;
+
+using Steps = ConditionSteps::Steps;
+
+// These return what is wrong with the steps in which a condition holds, as the rest of a sentence
+// ("which holds in step 3, expected every 4 steps"); empty if nothing.
+//
+// The condition must hold in steps `first`, `first` + `period`, ..., as far as it was run.
+std::string DifferenceFrom(int first, int period, absl::string_view expected, const Steps& steps) {
+  const auto differs = [&](const char* does, int step) {
+    return absl::StrCat("which ", does, " in step ", step, ", expected ", expected);
+  };
+  int due = first;
+  for (int step : steps.held) {
+    if (step > due) break;
+    if (step < due) return differs("holds", step);
+    due += period;
+  }
+  if (due <= steps.last) return differs("does not hold", due);
+  if (!steps.failure.ok()) return absl::StrCat("which fails: ", steps.failure.message());
+  return "";
+}
+
+// The condition must hold repeatedly, but not always.
+std::string ProblemOfAnySchedule(const Steps& steps) {
+  if (!steps.failure.ok()) return absl::StrCat("which fails: ", steps.failure.message());
+  int last = 0, longest_wait = 0;
+  for (int step : steps.held) {
+    longest_wait = std::max(longest_wait, step - last);
+    last = step;
+  }
+  const int times = static_cast<int>(steps.held.size());
+  if (times == 0 || times == steps.last) return "which is the same in every step";
+  if (steps.last - last <= 2 * longest_wait && times > 1) return "";
+  return absl::StrCat("which holds in step ", last, ", and then not until step ", steps.last);
+}
+
+}  // namespace
+
+void AveragingConditions::OnBranch(const Op& op, Symbol condition, const RankValue& value) {
+  const bool decides =
+      op.Input("Cond").size() == 1 && op.BoolAttr("is_scalar_condition").value_or(false);
+  if (!value.expr.valid() || op.block() != 0 || !decides) return;
+  branches_.emplace(table_.Scaled(value.expr, value.factor),
+                    Branch{op.id(), condition, branches_.size()});
+}
+
+std::string AveragingConditions::Problem(ExprId condition, const RankValues* after) {
+  const auto known = problems_.find(condition);
+  if (known != problems_.end()) return known->second;
+  const std::string problem =
+      condition.valid() ? ProblemOnCondition(condition, after) : ProblemInEveryStep();
+  problems_.emplace(condition, problem);
+  return problem;
+}
+
+std::string AveragingConditions::ProblemInEveryStep() const {
+  if (!expected_.has_value() || *expected_ == AveragingSchedule()) return "";
+  return absl::StrCat("it is averaged over the ranks in every step, expected ",
+                      ToString(*expected_));
+}
+
+std::string AveragingConditions::Describe(ExprId condition, absl::string_view why) const {
+  return absl::StrCat("it is averaged over the ranks on condition ", table_.ToString(condition, 4),
+                      ", ", why);
+}
+
+absl::StatusOr<const Steps*> AveragingConditions::StepsOf(ExprId condition, int horizon) {
+  // All at once, so that conditions share runs.
+  if (!are_announced_) {
+    for (const auto& [expr, branch] : branches_) steps_.Add(branch.op, branch.condition);
+    are_announced_ = true;
+  }
+  const auto branch = branches_.find(condition);
+  if (branch == branches_.end()) {
+    return absl::UnimplementedError("no op of the root block decides on it");
+  }
+  return steps_.Run(branch->second.op, branch->second.condition, horizon);
+}
+
+std::string AveragingConditions::ProblemOnCondition(ExprId condition, const RankValues* after) {
+  int64_t horizon = kSteps;
+  if (expected_.has_value()) {
+    horizon = std::max(horizon, int64_t{expected_->first_step} + 2 * int64_t{expected_->period});
+    if (horizon > kMaxSteps) {
+      return Describe(condition, absl::StrCat("which would have to be followed for ", horizon,
+                                              " steps, more than ", kMaxSteps));
+    }
+  }
+  absl::StatusOr<const Steps*> steps = StepsOf(condition, static_cast<int>(horizon));
+  if (!steps.ok()) {
+    if (expected_.has_value()) {
+      return Describe(condition,
+                      absl::StrCat("which cannot be followed: ", steps.status().message()));
+    }
+    if (after != nullptr && Changes(condition, *after)) return "";
+    return Describe(condition, "which is the same in every step");
+  }
+  std::string why;
+  if (expected_.has_value()) {
+    const int period = expected_->period;
+    const int first = (std::max(expected_->first_step, 1) + period - 1) / period * period;
+    why = DifferenceFrom(first, period, ToString(*expected_), **steps);
+  } else {
+    while ((*steps)->held.size() < 2 && (*steps)->failure.ok() && horizon < kMaxSteps) {
+      horizon = std::min<int64_t>(2 * horizon, kMaxSteps);
+      steps = StepsOf(condition, static_cast<int>(horizon));
+    }
+    why = ProblemOfAnySchedule(**steps);
+  }
+  return why.empty() ? "" : Describe(condition, why);
+}
+
+absl::flat_hash_map<ExprId, std::string> AveragingConditions::ProblemsInTurn(
+    std::vector<ExprId> conditions) {
+  // In the order of their ops.
+  const auto place_of = [&](ExprId condition) {
+    const auto branch = branches_.find(condition);
+    return branch == branches_.end() ? branches_.size() : branch->second.place;
+  };
+  std::stable_sort(conditions.begin(), conditions.end(),
+                   [&](ExprId a, ExprId b) { return place_of(a) < place_of(b); });
+  absl::flat_hash_map<ExprId, std::string> problems;
+  for (size_t i = 0; i < conditions.size(); ++i) {
+    problems[conditions[i]] = ProblemOfTurn(conditions[i], i + 1, conditions.size());
+  }
+  return problems;
+}
+
+std::string AveragingConditions::ProblemOfTurn(ExprId condition, size_t turn, size_t turns) {
+  if (turns == 1 && !condition.valid()) return "";
+  const std::string expected =
+      turns == 1 ? "every step, as all parameters are averaged on one condition"
+                 : absl::StrCat("step ", turn, " and every ", turns, " steps from there, as the ",
+                                turns, " partitions of the parameters take turns");
+  if (!condition.valid()) {
+    return absl::StrCat("it is averaged over the ranks in every step, expected ", expected);
+  }
+  const size_t horizon = std::max<size_t>(kSteps, 3 * turns);
+  if (horizon > kMaxSteps) {
+    return Describe(condition, absl::StrCat("which would have to be followed for ", horizon,
+                                            " steps, more than ", kMaxSteps));
+  }
+  const absl::StatusOr<const Steps*> steps = StepsOf(condition, static_cast<int>(horizon));
+  if (!steps.ok()) {
+    return Describe(condition,
+                    absl::StrCat("which cannot be followed: ", steps.status().message()));
+  }
+  const std::string why =
+      DifferenceFrom(static_cast<int>(turn), static_cast<int>(turns), expected, **steps);
+  return why.empty() ? "" : Describe(condition, why);
+}
+
+bool AveragingConditions::Changes(ExprId condition, const RankValues& after) {
+  if (!changing_.has_value()) changing_ = ChangingVariables(after);
+  ExpressionWalk walk(table_);
+  walk.Add(condition);
+  while (!walk.done()) {
+    if (changing_->contains(walk.Next())) return true;
+  }
+  return false;
+}
+
+// Variables with another value in the next step: feed variables, and those that a step changes.
+absl::flat_hash_set<ExprId> AveragingConditions::ChangingVariables(const RankValues& after) const {
+  const Program& program = *programs_.main;
+  const absl::flat_hash_set<VarId> data = FindData(program);
+  absl::flat_hash_set<ExprId> changing;
+  for (VarId id : program.block(0).vars()) {
+    const Var var = program.var(id);
+    if (!var.persistable() && !data.contains(id)) continue;
+    const ExprId start = table_.Initial(var.name());
+    const RankValue& end = after.AtEnd(id);
+    const bool is_changed =
+        var.persistable() && after.IsWritten(id) && end.expr.valid() &&
+        (end.expr != start || !SameFactor(end.factor, 1) || end.IsOfSomeRanks());
+    if (is_changed || data.contains(id)) changing.insert(start);
+  }
+  return changing;
+}
+
+}  // namespace weft

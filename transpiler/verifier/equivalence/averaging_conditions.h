@@ -1,0 +1,76 @@
+// When parameters are averaged: do the conditions hold in the right steps?
+#ifndef WEFT_TRANSPILER_VERIFIER_EQUIVALENCE_AVERAGING_CONDITIONS_H_
+#define WEFT_TRANSPILER_VERIFIER_EQUIVALENCE_AVERAGING_CONDITIONS_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/training/averaging_schedule.h"
+#include "ops/analysis/values/expressions.h"
+#include "ops/analysis/values/rank_values.h"
+#include "proto/program.h"
+#include "proto/program_pair.h"
+#include "transpiler/verifier/equivalence/condition_steps.h"
+
+namespace weft {
+
+// Observes RankValues::Of walking a program, for the op of each condition.
+class AveragingConditions : public RankObserver {
+ public:
+  // Programs and table must outlive this object.
+  AveragingConditions(const ConstProgramPair& programs,
+                      const absl::optional<AveragingSchedule>& expected, ExpressionTable* table)
+      : programs_(programs), expected_(expected), table_(*table), steps_(programs) {}
+
+  void Restart() override { branches_.clear(); }
+  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override;
+
+  // Whether the conditions of all parameters must be known before one can be judged.
+  bool AreJudgedTogether() const { return expected_.has_value() && expected_->is_in_turn; }
+
+  // What is wrong with averaging a parameter on a condition (invalid: in every step); empty if
+  // nothing. Runs the condition from the startup program on, once per condition. If that is
+  // impossible and no schedule is expected, the condition must change from step to step according
+  // to `after`, the values after a step; null: it counts as constant.
+  std::string Problem(ExprId condition, const RankValues* after);
+
+  // The same for parameters that are averaged in turn, by condition; empty where nothing is wrong.
+  // With K conditions, the n-th one in the order of the program must hold in steps n, n + K, ...
+  // O(conditions log conditions + steps) if they compare one remainder with constants.
+  absl::flat_hash_map<ExprId, std::string> ProblemsInTurn(std::vector<ExprId> conditions);
+
+ private:
+  struct Branch {
+    OpId op;
+    Symbol condition;
+    size_t place;  // among all
+  };
+
+  std::string ProblemInEveryStep() const;
+  std::string ProblemOnCondition(ExprId condition, const RankValues* after);
+  std::string ProblemOfTurn(ExprId condition, size_t turn, size_t turns);
+  std::string Describe(ExprId condition, absl::string_view why) const;
+  // The steps of a condition, as known up to `horizon`. Unimplemented if it cannot be followed.
+  absl::StatusOr<const ConditionSteps::Steps*> StepsOf(ExprId condition, int horizon);
+  bool Changes(ExprId condition, const RankValues& after);
+  absl::flat_hash_set<ExprId> ChangingVariables(const RankValues& after) const;
+
+  const ConstProgramPair programs_;
+  const absl::optional<AveragingSchedule> expected_;
+  ExpressionTable& table_;
+  absl::flat_hash_map<ExprId, Branch> branches_;  // of the root block
+  absl::flat_hash_map<ExprId, std::string> problems_;
+  absl::optional<absl::flat_hash_set<ExprId>> changing_;  // computed on demand
+  ConditionSteps steps_;
+  bool are_announced_ = false;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFIER_EQUIVALENCE_AVERAGING_CONDITIONS_H_

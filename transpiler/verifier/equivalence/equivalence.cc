@@ -1,0 +1,479 @@
+#include "transpiler/verifier/equivalence/equivalence.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/analysis/core/updates.h"
+#include "ops/schema/tensor_type.h"
+
+namespace weft {
+namespace {
+
+// The persistable variables of a program, of all blocks. They share one scope: those of one name
+// are one variable.
+class PersistableVars {
+ public:
+  explicit PersistableVars(const Program& program) : program_(program) {
+    for (int block = 1; block < program.num_blocks(); ++block) {
+      for (VarId var : program.block(block).vars()) {
+        if (program.var(var).persistable()) inner_[program.var(var).name()].push_back(var);
+      }
+    }
+  }
+
+  // Those that inner blocks declare.
+  const std::map<absl::string_view, std::vector<VarId>>& inner() const { return inner_; }
+
+  std::vector<VarId> Of(absl::string_view name) const {
+    std::vector<VarId> all;
+    const VarId root = program_.block(0).FindVar(name);
+    if (root.valid() && program_.var(root).persistable()) all.push_back(root);
+    const auto found = inner_.find(name);
+    if (found != inner_.end()) all.insert(all.end(), found->second.begin(), found->second.end());
+    return all;
+  }
+
+ private:
+  const Program& program_;
+  std::map<absl::string_view, std::vector<VarId>> inner_;
+};
+
+// The symbol in `program` of a name of the original. Programs share the memory of names if one is
+// made of the other; then looking it up takes no hash.
+Symbol SymbolIn(const Program& program, const Program& original, Symbol name) {
+  const absl::string_view text = original.name(name);
+  const bool is_shared = name.value() < program.symbols().size() &&
+                         program.name(name).data() == text.data() &&
+                         program.name(name).size() == text.size();
+  return is_shared ? name : program.FindSymbol(text);
+}
+
+bool IsAnyWritten(const RankValues& values, absl::Span<const VarId> vars) {
+  return std::any_of(vars.begin(), vars.end(), [&](VarId var) { return values.IsWritten(var); });
+}
+
+// What the feed variable of the original is in the rewritten program; empty: the same.
+std::string FoundAs(const Var& original, const Program& rewritten) {
+  const VarId id = rewritten.block(0).FindVar(original.name());
+  if (!id.valid()) return "no such variable";
+  const Var var = rewritten.var(id);
+  if (!var.need_check_feed()) return "one without need_check_feed";
+  if (var.persistable() != original.persistable()) {
+    return var.persistable() ? "a persistable one" : "one that is not persistable";
+  }
+  const absl::optional<TensorType> expected = DeclaredType(original), found = DeclaredType(var);
+  if (!expected.has_value() || !found.has_value() || expected->dtype == found->dtype) return "";
+  return absl::StrCat("one of type ", DTypeName(found->dtype), " instead of ",
+                      DTypeName(expected->dtype));
+}
+
+}  // namespace
+
+ComparedVariables::ComparedVariables(const Program& original,
+                                     const std::set<std::string>& distributed_params)
+    : original_(original), kinds_(original.symbols().size(), 0) {
+  const auto is_no_param = [&](Symbol name) {
+    kinds_[name.value()] &= static_cast<uint8_t>(~kParam);
+  };
+  const std::vector<ParamUpdate> updates = FindUpdates(original);
+  for (int block = 0; block < original.num_blocks(); ++block) {
+    for (VarId var : original.block(block).vars()) {
+      if (original.var(var).is_parameter()) Add(kParam, original.var(var).name_symbol());
+    }
+  }
+  for (const ParamUpdate& update : updates) {
+    for (Symbol state : update.states) is_no_param(state);
+  }
+  for (Symbol statistic : FindRunningStatistics(original, updates)) is_no_param(statistic);
+  for (Symbol param : FindTrainedByHand(original)) Add(kParam, param);
+  for (const std::string& name : distributed_params) {
+    const Symbol param = original.FindSymbol(name);
+    if (!param.valid()) continue;
+    Add(kDistributed, param);
+    Add(kSkipped, param);
+  }
+  for (const ParamUpdate& update : updates) {
+    if (Is(kDistributed, update.param)) {
+      for (Symbol state : update.states) Add(kSkipped, state);
+      continue;
+    }
+    Add(kParam, update.param);
+    Add(kOptimized, update.param);
+    if (update.master.valid()) Add(kParam, update.master);
+  }
+}
+
+EquivalenceChecker::EquivalenceChecker(const ConstProgramPair& original,
+                                       const ConstProgramPair& rewritten,
+                                       const RankValuesOptions& options,
+                                       const absl::optional<AveragingSchedule>& averaging,
+                                       ProgramRef ref, Findings* findings, int expression_depth)
+    : original_(original),
+      rewritten_(rewritten),
+      options_(options),
+      ref_(ref),
+      expression_depth_(expression_depth),
+      findings_(*findings),
+      reporter_(ref, findings),
+      variables_(*original.main, options.distributed_params),
+      averaging_(rewritten, averaging, &table_) {}
+
+void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
+  const bool is_whole = first_op == 0;
+  const Program& original = *original_.main;
+  CheckStartup();
+  RankValues before;
+  if (is_whole || first_op < original.block(0).ops().size()) {
+    RankValuesOptions one;
+    one.is_one_device = true;
+    one.table = &table_;
+    one.first_expression = first_op;
+    before = RankValues::Of(original, one);
+  }
+  after_ = is_whole ? &after : nullptr;
+  CheckData();
+  // Parameters first: states may be averaged when parameters are.
+  for (const bool params : {true, false}) {
+    for (VarId var : original.block(0).vars()) {
+      if (!original.var(var).persistable()) continue;
+      const Symbol name = original.var(var).name_symbol();
+      if (variables_.IsSkipped(name)) continue;
+      if (variables_.IsParam(name) == params) CheckVariable(before, var, after);
+    }
+  }
+  CheckInnerVariables(before, after);
+  CheckFetches(before, after);
+  CheckAveragedInTurn();
+  ReportResets();
+}
+
+void EquivalenceChecker::CheckAveragedInTurn() {
+  if (averaged_in_turn_.empty()) return;
+  const absl::flat_hash_map<ExprId, std::string> problems = averaging_.ProblemsInTurn(conditions_);
+  for (const auto& [name, condition] : averaged_in_turn_) {
+    const std::string& problem = problems.at(condition);
+    if (!problem.empty()) Report("W605", name, problem);
+  }
+}
+
+// Persistable variables that an inner block of one of the programs declares.
+void EquivalenceChecker::CheckInnerVariables(const RankValues& before, const RankValues& after) {
+  const PersistableVars expected(*original_.main), found(*rewritten_.main);
+  std::set<absl::string_view> names;
+  for (const auto& [name, vars] : expected.inner()) names.insert(name);
+  for (const auto& [name, vars] : found.inner()) names.insert(name);
+  for (absl::string_view name : names) {
+    if (variables_.IsSkipped(name)) continue;
+    const std::vector<VarId> of_original = expected.Of(name), of_rewritten = found.Of(name);
+    const bool is_inner = expected.inner().count(name) > 0;
+    if (of_original.size() == 1 && of_rewritten.size() == 1) {
+      // CheckVariable has compared those that the original declares in its root block.
+      if (is_inner) CompareWritten(name, before, of_original[0], after, of_rewritten[0]);
+    } else if (is_inner && of_rewritten.empty()) {
+      Report("W603", name, "it is persistable in the original, but not here");
+    } else if (!of_original.empty() &&
+               (IsAnyWritten(before, of_original) || IsAnyWritten(after, of_rewritten))) {
+      Report("W607", name,
+             "several blocks declare it as persistable, so that its value cannot be followed");
+    }
+  }
+}
+
+// Reads what the startup program leaves. Every persistable variable must begin as in the original.
+// States that the rewrite adds begin with a value before an op of the step reads them.
+void EquivalenceChecker::CheckAddedStates() {
+  const Program& main = *rewritten_.main;
+  Reporter reporter(ref_, &findings_);
+  std::set<Symbol> known;  // written or reported
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    for (Symbol in : op.input_args()) {
+      const VarId var = main.block(0).Resolve(in);
+      if (!var.valid() || !main.var(var).persistable()) continue;
+      const absl::string_view name = main.name(in);
+      if (original_.main->block(0).FindVar(name).valid()) continue;
+      if (startup_values_.contains(name) || !known.insert(in).second) continue;
+      reporter.Add("W606", id, name,
+                   absl::StrCat(op.DebugName(), " reads variable ", name,
+                                ": expected an initial value, found nothing"));
+    }
+    known.insert(op.output_args().begin(), op.output_args().end());
+  }
+}
+
+void EquivalenceChecker::CheckStartup() {
+  if (rewritten_.startup == nullptr) return;
+  RankValuesOptions many = options_;
+  many.table = &table_;
+  startup_values_ = ReadStartupValues(*rewritten_.startup, many);
+  if (original_.startup == nullptr) return;
+  CheckAddedStates();
+  const Program& original = *original_.startup;
+  RankValuesOptions one;
+  one.is_one_device = true;
+  one.is_startup = true;
+  one.table = &table_;
+  const RankValues before = RankValues::Of(original, one);
+  Reporter reporter({ref_.rank, /*is_startup=*/true}, &findings_);
+  for (VarId var : original.block(0).vars()) {
+    const absl::string_view name = original.var(var).name();
+    if (!original.var(var).persistable() || !before.IsWritten(var)) continue;
+    if (variables_.IsSkipped(name)) continue;
+    const auto value = startup_values_.find(name);
+    const RankValue& expected = before.AtEnd(var);
+    if (value == startup_values_.end()) {
+      reporter.Add("W606", OpId(), name,
+                   absl::StrCat("variable ", name, ": expected ", table_.ToString(expected.expr),
+                                " when training begins, found nothing"));
+      continue;
+    }
+    RankValue found = value->second;
+    // The draw of one rank is as good as that of one device; the draws of all are something else.
+    const bool is_of_one = found.placement == RankValue::Placement::kFromSomeRanks;
+    // What another rank broadcasts is in the program of that rank.
+    if (is_of_one && options_.rank.has_value() && found.rank >= 0 && found.rank != *options_.rank) {
+      continue;
+    }
+    if (found.placement == RankValue::Placement::kGathered) {
+      found.expr = PlacedExpr(found, &table_);
+    }
+    const bool has_factor = expected.is_zero || SameFactor(found.factor, expected.factor);
+    if (found.expr == expected.expr && has_factor) continue;
+    const ExpressionTable::Difference difference = table_.FindDifference(expected.expr, found.expr);
+    reporter.Add("W606", OpId(), name,
+                 absl::StrCat("variable ", name, ": expected ", difference.a,
+                              " when training begins, found ", difference.b));
+  }
+}
+
+// The rewritten program must have the feed variables of the original.
+void EquivalenceChecker::CheckData() {
+  for (VarId id : original_.main->block(0).vars()) {
+    const Var var = original_.main->var(id);
+    if (!var.need_check_feed()) continue;
+    const std::string found = FoundAs(var, *rewritten_.main);
+    if (found.empty()) continue;
+    reporter_.Add("W608", OpId(), var.name(),
+                  absl::StrCat("variable ", var.name(),
+                               ": expected a feed variable, as in the original, found ", found));
+  }
+}
+
+void EquivalenceChecker::CheckVariable(const RankValues& before, VarId var,
+                                       const RankValues& after) {
+  const absl::string_view name = original_.main->var(var).name();
+  const VarId other = rewritten_.main->block(0).FindVar(
+      SymbolIn(*rewritten_.main, *original_.main, original_.main->var(var).name_symbol()));
+  const bool is_partial = after_ == nullptr;
+  const bool was_written = before.IsWritten(var) || is_partial;
+  if (!other.valid()) {
+    if (was_written) Report("W603", name, "the rewritten program does not have it");
+    return;
+  }
+  if (!rewritten_.main->var(other).persistable()) {
+    return Report("W603", name, "it is persistable in the original, but not here");
+  }
+  CompareWritten(name, before, var, after, other);
+}
+
+void EquivalenceChecker::CompareWritten(absl::string_view name, const RankValues& before, VarId var,
+                                        const RankValues& after, VarId other) {
+  const bool is_partial = after_ == nullptr;
+  if (!before.IsWritten(var) && !is_partial && !after.IsWritten(other)) return;
+  Compare({name, before.AtEnd(var), after.AtEnd(other), after, other});
+}
+
+void EquivalenceChecker::Compare(Compared values) {
+  auto& [name, expected, found, after, other] = values;
+  // Most variables are unchanged in both programs and need no expression.
+  if (expected.expr.valid() || found.expr.valid() || found.IsOfSomeRanks()) {
+    expected = WithExpr(expected, name);
+    found = WithExpr(found, name);
+  }
+  // The value of one rank is not what one device computes, although all ranks have it.
+  if (found.IsOfSomeRanks()) found.expr = PlacedExpr(found, &table_);
+  // An accumulated local gradient may be divided if it always is and begins with 0.
+  if (!found.IsEqualOnRanks()) {
+    const RankValue& start = after.AtStart(other);
+    if (!start.IsEqualOnRanks() && start.is_gradient && BeginsWithZero(name)) {
+      found.factor /= start.factor;
+    }
+  }
+  // What counts as the n-th part is the gradient itself.
+  if (options_.sum_gradients != nullptr && options_.sum_gradients->count(std::string(name)) > 0) {
+    found.factor *= options_.RankFactor();
+  }
+  const bool has_factor = SameFactor(found.factor, expected.factor);
+  if (expected.expr == found.expr && (expected.is_zero || has_factor)) {
+    if (found.IsEqualOnRanks() || !variables_.IsParam(name)) return;
+    // Equal updates of a parameter that begins with different values: W317.
+    if (DiffersAtStart(name) && variables_.HasOptimizer(name)) return;
+    return Report("W604", name,
+                  absl::StrCat("it is ", ToString(found.placement),
+                               " after a step: each rank updates it by its own batch"));
+  }
+  expected = WithExpr(expected, name);
+  found = WithExpr(found, name);
+  begins_anew_ = false;
+  const bool is_averaged = has_factor && IsAveraged(found, found.expr, expected.expr, name);
+  // Zeros equal any multiple of themselves, so BeginsAnew ignores the factor.
+  if ((is_averaged || BeginsAnew(found.expr, ExprId(), name)) && CheckAveraged(values)) {
+    // What one device never changes begins with the same value in every step; what it changes is
+    // known if expressions cover the whole program.
+    const bool is_changed = after_ == nullptr || expected.expr != table_.Initial(name);
+    if (begins_anew_ && is_changed) resets_.push_back(name);
+    return;
+  }
+  ReportDifference(values);
+}
+
+// Whether ranks begin training with different values: at the start of any step they may differ by
+// what an earlier step did.
+bool EquivalenceChecker::DiffersAtStart(absl::string_view name) const {
+  if (options_.start == nullptr) return false;
+  const auto value = options_.start->find(name);
+  return value != options_.start->end() && !value->second.IsEqualOnRanks();
+}
+
+bool EquivalenceChecker::CheckAveraged(const Compared& values) {
+  const ExprId found = values.found.expr;
+  const ExprId condition = table_.IsSelect(found) ? table_.Operands(found)[0] : ExprId();
+  // A state may be averaged or reset when parameters are averaged.
+  if (!variables_.IsParam(values.name)) return averaged_on_.contains(condition);
+  if (averaged_on_.insert(condition).second) conditions_.push_back(condition);
+  if (averaging_.AreJudgedTogether()) {
+    averaged_in_turn_.emplace_back(values.name, condition);
+    return true;
+  }
+  const std::string problem = averaging_.Problem(condition, after_);
+  if (!problem.empty()) Report("W605", values.name, problem);
+  return true;
+}
+
+void EquivalenceChecker::ReportDifference(const Compared& values) {
+  const ExprId expected = table_.Scaled(values.expected.expr, values.expected.factor);
+  const ExprId found = table_.Scaled(values.found.expr, values.found.factor);
+  const ExpressionTable::Difference difference = table_.FindDifference(expected, found);
+  if (difference.may_be_equal) {
+    return Report("W607", values.name,
+                  absl::StrCat("cannot decide whether ", difference.b, " is ", difference.a,
+                               ", as the original has it; weft verify --numeric compares both by "
+                               "running them"));
+  }
+  std::string text = absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
+                                  table_.ToString(found, 1));
+  if (expression_depth_ > 0) {
+    absl::StrAppend(&text, "; as a whole, expected ", table_.ToString(expected, expression_depth_),
+                    ", found ", table_.ToString(found, expression_depth_));
+  }
+  Report(variables_.IsParam(values.name) ? "W601" : "W602", values.name, text);
+}
+
+RankValue EquivalenceChecker::WithExpr(RankValue value, absl::string_view name) {
+  if (!value.expr.valid()) value.expr = table_.Initial(name);
+  return value;
+}
+
+bool EquivalenceChecker::BeginsWithZero(absl::string_view name) const {
+  // Assumed without a startup program.
+  if (options_.start == nullptr && startup_values_.empty()) return true;
+  const auto found = startup_values_.find(name);
+  return found != startup_values_.end() && found->second.is_zero;
+}
+
+// LocalSGD: whether `found`, a part of `value`, is the mean over ranks of `expected`, always or on
+// a condition (and `expected` otherwise). A state may also be reset.
+bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId expected,
+                                    absl::string_view name) {
+  const absl::Span<const ExprId> operands = table_.Operands(found);
+  if (table_.IsMeanOverRanks(found)) return operands[0] == expected;
+  if (table_.IsSelect(found)) {
+    const ExprId condition = operands[0], yes = operands[1], no = operands[2];
+    if (no != expected) return false;
+    // The mean over ranks of a value that is linear in gradients is what one device computes.
+    if (yes == expected) return value.averaged_across_ranks;
+    // Only one condition is checked.
+    if (table_.IsSelect(yes)) return false;
+    return IsAveraged(value, yes, expected, name) || BeginsAnew(yes, condition, name);
+  }
+  if (BeginsAnew(found, ExprId(), name)) return true;
+  // A parameter with master weights is cast from them.
+  if (table_.IsCast(found)) {
+    return table_.OperationOf(found) == table_.OperationOf(expected) &&
+           IsAveraged(value, operands[0], table_.Operands(expected)[0], name);
+  }
+  // A sum of means and replicated values.
+  double factor = 1;
+  return value.averaged_across_ranks && table_.WithoutMeans(found, &factor) == expected &&
+         SameFactor(factor, 1);
+}
+
+// Whether a state is reset to its initial value when parameters are averaged: on `condition`
+// (invalid: in every step).
+bool EquivalenceChecker::BeginsAnew(ExprId found, ExprId condition, absl::string_view name) {
+  if (variables_.IsParam(name) || !averaged_on_.contains(condition)) return false;
+  const auto initial = startup_values_.find(name);
+  if (initial == startup_values_.end() || initial->second.expr != found) return false;
+  begins_anew_ = true;
+  return true;
+}
+
+// One finding for all states that begin anew.
+void EquivalenceChecker::ReportResets() {
+  if (resets_.empty()) return;
+  reporter_.Add("W609", LastWriter(resets_[0]), resets_,
+                absl::StrCat(StatesText(resets_),
+                             " is reset to its initial value where parameters are averaged; one "
+                             "device keeps it, so that what follows from it differs, too"));
+}
+
+void EquivalenceChecker::Report(const char* rule, absl::string_view name, absl::string_view why) {
+  const OpId op = LastWriter(name);
+  const std::string writer =
+      op.valid() ? absl::StrCat(", last written by ", rewritten_.main->op(op).DebugName()) : "";
+  reporter_.Add(rule, op, name, absl::StrCat("variable ", name, writer, ": ", why));
+}
+
+OpId EquivalenceChecker::LastWriter(absl::string_view name) {
+  const Program& program = *rewritten_.main;
+  if (last_writer_.empty()) {
+    last_writer_.resize(program.symbols().size());
+    for (OpId id : program.block(0).ops()) {
+      for (Symbol out : program.op(id).output_args()) last_writer_[out.value()] = id;
+    }
+  }
+  const Symbol symbol = program.FindSymbol(name);
+  return symbol.valid() ? last_writer_[symbol.value()] : OpId();
+}
+
+void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
+                      const RankValuesOptions& options,
+                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
+                      Findings* findings, int expression_depth) {
+  EquivalenceChecker checker(original, rewritten, options, averaging, ref, findings,
+                             expression_depth);
+  RankValuesOptions many = options;
+  many.table = checker.table();
+  many.observer = checker.observer();
+  checker.Check(RankValues::Of(*rewritten.main, many));
+}
+
+void EquivalenceProof::AttachTo(RankValuesOptions* options) {
+  options->table = checker_.table();
+  options->first_expression = prefix_.program_ops();
+  options->original_ops = &prefix_.kept();
+}
+
+bool EquivalenceProof::Prove(const RankValues& after) {
+  if (!prefix_.IsValid()) return false;
+  checker_.Check(after, prefix_.original_ops());
+  return findings_.all().empty();
+}
+
+}  // namespace weft

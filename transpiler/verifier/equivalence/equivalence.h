@@ -1,0 +1,182 @@
+// Layer 6: does the rewritten program compute what the original computes?
+#ifndef WEFT_TRANSPILER_VERIFIER_EQUIVALENCE_EQUIVALENCE_H_
+#define WEFT_TRANSPILER_VERIFIER_EQUIVALENCE_EQUIVALENCE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/training/averaging_schedule.h"
+#include "ops/analysis/values/expressions.h"
+#include "ops/analysis/values/rank_values.h"
+#include "proto/program.h"
+#include "proto/program_pair.h"
+#include "transpiler/verifier/equivalence/averaging_conditions.h"
+#include "transpiler/verifier/equivalence/unchanged_prefix.h"
+#include "transpiler/verifier/findings/finding.h"
+#include "transpiler/verifier/values/startup_values.h"
+
+namespace weft {
+
+// Divides the persistable variables into parameters, which must be equal on all ranks, and states,
+// which need not be.
+class ComparedVariables {
+ public:
+  // `original` must outlive this object. O(ops + variables).
+  ComparedVariables(const Program& original, const std::set<std::string>& distributed_params);
+
+  // Trained by an optimizer or by other ops. Running statistics and optimizer states are none, even
+  // if Paddle marks them as parameters.
+  bool IsParam(absl::string_view name) const { return Is(kParam, original_.FindSymbol(name)); }
+  bool IsParam(Symbol name) const { return Is(kParam, name); }  // of the original
+  // A parameter that an optimizer updates.
+  bool HasOptimizer(absl::string_view name) const {
+    return Is(kOptimized, original_.FindSymbol(name));
+  }
+  // A distributed parameter or its state: a rank has only a slice, so it cannot be compared.
+  bool IsSkipped(absl::string_view name) const { return Is(kSkipped, original_.FindSymbol(name)); }
+  bool IsSkipped(Symbol name) const { return Is(kSkipped, name); }
+
+ private:
+  enum Kind : uint8_t { kParam = 1, kOptimized = 2, kDistributed = 4, kSkipped = 8 };
+
+  bool Is(Kind kind, Symbol name) const {
+    return name.valid() && (kinds_[name.value()] & kind) != 0;
+  }
+  void Add(Kind kind, Symbol name) { kinds_[name.value()] |= kind; }
+
+  const Program& original_;
+  std::vector<uint8_t> kinds_;  // by Symbol of the original
+};
+
+// Compares every persistable variable, of all blocks, after a step, as an expression over the
+// inputs of the step: in the original on one device with the global batch, and in the rewritten
+// program on all ranks (W601 to W609). And, where fetch ops of both fetch into one column, the last
+// value there (W610).
+//
+// Values are equal up to re-association of sums, where gradients are means over ranks. Under
+// LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions run
+// from the startup program on and are compared with `averaging`. Without either, parameters must be
+// averaged repeatedly, but not always. Parameters must be equal on all ranks; running statistics
+// and other states need not be. If both startup programs are given, their results are compared.
+class EquivalenceChecker {
+ public:
+  // `options`: as for RankValues::Of; table and observer are ignored. Programs, options and
+  // findings must outlive the checker. `expression_depth`: VerifyOptions. O(ops).
+  EquivalenceChecker(const ConstProgramPair& original, const ConstProgramPair& rewritten,
+                     const RankValuesOptions& options,
+                     const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
+                     Findings* findings, int expression_depth = 0);
+
+  EquivalenceChecker(const EquivalenceChecker&) = delete;
+  EquivalenceChecker& operator=(const EquivalenceChecker&) = delete;
+
+  // The table and observer of the walk over the rewritten program, RankValues::Of(rewritten).
+  ExpressionTable* table() { return &table_; }
+  RankObserver* observer() { return &averaging_; }
+
+  // `after`: from that walk. Compares from op `first_op` of the original's root block on, and from
+  // its counterpart in the rewritten program; before these ops, variables of the same name are
+  // equal. O(arguments of both programs from there on).
+  void Check(const RankValues& after, size_t first_op = 0);
+
+ private:
+  // A variable of both programs.
+  struct Compared {
+    absl::string_view name;
+    RankValue expected, found;
+    const RankValues& after;  // of the rewritten program
+    VarId other;              // there
+  };
+
+  void CheckAddedStates();
+  void CheckStartup();
+  void CheckData();
+  void CheckVariable(const RankValues& before, VarId var, const RankValues& after);
+  void CheckInnerVariables(const RankValues& before, const RankValues& after);
+  void CheckFetches(const RankValues& before, const RankValues& after);
+  // `expected`: of the original.
+  void CompareFetched(const RankFetch& expected, const RankFetch& found);
+  void CompareWritten(absl::string_view name, const RankValues& before, VarId var,
+                      const RankValues& after, VarId other);
+  void Compare(Compared values);
+  bool DiffersAtStart(absl::string_view name) const;
+  // Whether the values differ by averaging only.
+  bool CheckAveraged(const Compared& values);
+  void CheckAveragedInTurn();
+  void ReportDifference(const Compared& values);
+
+  RankValue WithExpr(RankValue value, absl::string_view name);
+  bool BeginsWithZero(absl::string_view name) const;
+  bool IsAveraged(const RankValue& value, ExprId found, ExprId expected, absl::string_view name);
+  bool BeginsAnew(ExprId found, ExprId condition, absl::string_view name);
+  void ReportResets();
+
+  void Report(const char* rule, absl::string_view name, absl::string_view why);
+  OpId LastWriter(absl::string_view name);
+
+  const ConstProgramPair original_, rewritten_;
+  const RankValuesOptions& options_;
+  const ProgramRef ref_;
+  const int expression_depth_;
+  Findings& findings_;
+  Reporter reporter_;
+  const ComparedVariables variables_;
+  ExpressionTable table_;
+  AveragingConditions averaging_;
+  StartupValues startup_values_;  // of the rewritten program
+  // Conditions on which parameters are averaged; invalid: in every step.
+  absl::flat_hash_set<ExprId> averaged_on_;
+  std::vector<ExprId> conditions_;  // the same, in the order in which they were met
+  // Parameters whose conditions are judged together.
+  std::vector<std::pair<absl::string_view, ExprId>> averaged_in_turn_;
+  bool begins_anew_ = false;               // the variable that is compared
+  std::vector<absl::string_view> resets_;  // variables that begin anew
+  const RankValues* after_ = nullptr;      // null if expressions cover a part of the program only
+  std::vector<OpId> last_writer_;          // by Symbol; computed on demand
+};
+
+// Walks and compares whole programs.
+void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
+                      const RankValuesOptions& options,
+                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
+                      Findings* findings, int expression_depth = 0);
+
+// Proves equivalence in a fraction of the time of CheckEquivalence for programs that are mostly the
+// original: from the walk over the rewritten program that other layers need anyway, and from
+// expressions of the ops after the unchanged prefix. If the proof fails, CheckEquivalence decides.
+class EquivalenceProof {
+ public:
+  // Programs must outlive the proof. O(ops).
+  EquivalenceProof(const ConstProgramPair& original, const ConstProgramPair& rewritten,
+                   const RankValuesOptions& options,
+                   const absl::optional<AveragingSchedule>& averaging)
+      : options_(options),
+        prefix_(*original.main, *rewritten.main),
+        checker_(original, rewritten, options_, averaging, ProgramRef(), &findings_) {}
+
+  // Prepares the options of the walk, RankValues::Of(rewritten), which must also have the
+  // observers.
+  void AttachTo(RankValuesOptions* options);
+  std::vector<RankObserver*> observers() { return {&prefix_, checker_.observer()}; }
+
+  // Whether the programs are equivalent. If so, CheckEquivalence finds nothing. Call once, after
+  // the walk. O(persistable variables + arguments after the unchanged prefix).
+  bool Prove(const RankValues& after);
+
+ private:
+  const RankValuesOptions options_;
+  UnchangedPrefix prefix_;
+  Findings findings_;
+  EquivalenceChecker checker_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFIER_EQUIVALENCE_EQUIVALENCE_H_

@@ -1,0 +1,717 @@
+#include "transpiler/verifier/equivalence/equivalence.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
+#include "transpiler/verifier/testing/found.h"
+#include "transpiler/verifier/testing/training_steps.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::weft::testing::BlockProgram;
+using ::weft::testing::BlockText;
+using ::weft::testing::Differences;
+using ::weft::testing::Errors;
+using ::weft::testing::ForRanks;
+using ::weft::testing::Found;
+using ::weft::testing::kStepBackward;
+using ::weft::testing::kStepDivide;
+using ::weft::testing::kStepEnd;
+using ::weft::testing::kStepLossGrad;
+using ::weft::testing::kStepUpdate;
+using ::weft::testing::kStepVars;
+using ::weft::testing::OneDeviceStep;
+using ::weft::testing::ProgramOf;
+using ::weft::testing::TwoRankStep;
+
+TEST(Equivalence, ARightRewriteIsVerified) {
+  EXPECT_THAT(Differences(OneDeviceStep(), TwoRankStep()), IsEmpty());
+  // The number of ranks is what the program says.
+  EXPECT_THAT(Differences(OneDeviceStep(), TwoRankStep(), VerifyOptions()), IsEmpty());
+}
+
+TEST(Equivalence, AveragingIsRightForAnyNumberOfRanks) {
+  const std::string averaged =
+      OneDeviceStep("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {use_calc_stream=true}\n");
+  EXPECT_THAT(Differences(OneDeviceStep(), averaged, VerifyOptions()), IsEmpty());
+  EXPECT_THAT(Differences(OneDeviceStep(), averaged, ForRanks(7)), IsEmpty());
+}
+
+// Rules about the number of divisions cannot see a factor that is just wrong; the original shows
+// it.
+TEST(Equivalence, AWrongFactorIsADifference) {
+  const std::string wrong = absl::StrReplaceAll(TwoRankStep(), {{"scale=0.5", "scale=0.25"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), wrong),
+              Contains(AllOf(HasSubstr("W601"), HasSubstr("0.5 *(mul_grad"))));
+}
+
+TEST(Equivalence, WholeExpressionsArePrintedOnDemand) {
+  const std::string wrong = absl::StrReplaceAll(TwoRankStep(), {{"scale=0.5", "scale=0.25"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), wrong), Not(Contains(HasSubstr("as a whole"))));
+  VerifyOptions options = ForRanks(2);
+  options.expression_depth = 2;
+  EXPECT_THAT(Differences(OneDeviceStep(), wrong, options),
+              Contains(HasSubstr(
+                  "; as a whole, expected sgd#1(mul_grad#1(fill_constant, x, w), lr, w), found "
+                  "sgd#1(0.5 *(mul_grad#1(...)), lr, w)")));
+}
+
+// Two parameters, whose gradients get `between` before the updates.
+std::string TwoGradientsStep(absl::string_view between) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4, 3] need_check_feed
+    var w : fp32[3, 2] parameter persistable
+    var v : fp32[3, 2] parameter persistable
+    var lr : fp32[1] persistable
+    var y@GRAD : fp32[4, 2]
+    var w@GRAD : fp32[3, 2]
+    var v@GRAD : fp32[3, 2]
+    var z@GRAD : fp32[4, 2]
+    var flat : fp32[6]
+    var other : fp32[6]
+    var all : fp32[12]
+    var both : fp32[6, 2]
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 2], dtype=5, value=1.0}
+    Out=[z@GRAD] = scale(X=[y@GRAD]) role=backward {scale=3.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[z@GRAD]) role=backward
+)",
+                      between, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
+  }
+})");
+}
+
+constexpr char kFlattened[] = R"(
+    Out=[flat] = reshape2(X=[w@GRAD]) {shape=ints[6]}
+    Out=[other] = reshape2(X=[v@GRAD]) {shape=ints[6]}
+    Out=[all] = concat(X=[flat, other]) {axis=0}
+    Out=[all] = c_allreduce_avg(X=[all]) {use_calc_stream=true}
+    Out=[flat, other] = split(X=[all]) {axis=0, sections=ints[6, 6], num=0}
+    Out=[w@GRAD] = reshape2(X=[flat]) {shape=ints[3, 2]}
+    Out=[v@GRAD] = reshape2(X=[other]) {shape=ints[3, 2]}
+)";
+
+// What Weft writes for PIR: a buffer in place would be a race there.
+TEST(Equivalence, ASplitUndoesAConcatAndAReshapeAReshape) {
+  const std::string original = TwoGradientsStep("");
+  EXPECT_THAT(Differences(original, TwoGradientsStep(kFlattened)), IsEmpty());
+  // By number, and along an axis that counts from the end.
+  EXPECT_THAT(Differences(original, TwoGradientsStep(R"(
+    Out=[both] = concat(X=[w@GRAD, v@GRAD]) {axis=-2}
+    Out=[both] = c_allreduce_avg(X=[both]) {use_calc_stream=true}
+    Out=[w@GRAD, v@GRAD] = split(X=[both]) {axis=0, num=2}
+)")),
+              IsEmpty());
+}
+
+TEST(Equivalence, OtherPartsThanThoseThatWereConcatenatedAreADifference) {
+  const std::string original = TwoGradientsStep("");
+  const auto with = [](absl::string_view from, absl::string_view to) {
+    const std::string changed = absl::StrReplaceAll(kFlattened, {{from, to}});
+    EXPECT_NE(changed, kFlattened);
+    return TwoGradientsStep(changed);
+  };
+  for (const std::string& wrong : {
+           with("Out=[flat, other] = split", "Out=[other, flat] = split"),
+           with("sections=ints[6, 6]", "sections=ints[5, 7]"),
+           with("Out=[w@GRAD] = reshape2(X=[flat]) {shape=ints[3, 2]}",
+                "Out=[w@GRAD] = reshape2(X=[flat]) {shape=ints[2, 3]}"),
+           with("concat(X=[flat, other])", "concat(X=[other, other])"),
+       }) {
+    EXPECT_THAT(Differences(original, wrong), Contains(HasSubstr("W601"))) << wrong;
+  }
+  // Parts of another factor.
+  EXPECT_THAT(
+      Differences(original, TwoGradientsStep(absl::StrCat(
+                                "    Out=[v@GRAD] = scale(X=[v@GRAD]) {scale=2.0}\n", kFlattened))),
+      Contains(HasSubstr("W601: variable v,")));
+}
+
+// A step whose gradient of the loss is multiplied by `loss_scale`. `joined` has two gradients of
+// activations, the second `factor` times the first; two parameters are updated through a bucket.
+std::string ScaledPartsStep(absl::string_view loss_scale, absl::string_view factor,
+                            absl::string_view between) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4, 3] need_check_feed
+    var w : fp32[3, 4] parameter persistable
+    var b : fp32[3, 2] parameter persistable
+    var lr : fp32[1] persistable
+    var y@GRAD : fp32[4, 2]
+    var z@GRAD : fp32[4, 2]
+    var joined : fp32[4, 4]
+    var w@GRAD : fp32[3, 4]
+    var b@GRAD : fp32[3, 2]
+    var flat : fp32[12]
+    var other : fp32[6]
+    var all : fp32[18]
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 2], dtype=5, value=1.0}
+)",
+                      loss_scale,
+                      "    Out=[z@GRAD] = scale(X=[y@GRAD]) role=backward {scale=", factor, R"(}
+    Out=[joined] = concat(X=[y@GRAD, z@GRAD]) role=backward {axis=1}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[joined]) role=backward
+    Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[z@GRAD]) role=backward
+)",
+                      between, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    ParamOut=[b] = sgd(Param=[b], Grad=[b@GRAD], LearningRate=[lr]) role=optimize
+  }
+})");
+}
+
+constexpr char kHalfLoss[] =
+    "    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {scale=0.5, nranks=2}\n";
+constexpr char kSummedBucket[] = R"(
+    Out=[flat] = reshape2(X=[w@GRAD]) {shape=ints[12]}
+    Out=[other] = reshape2(X=[b@GRAD]) {shape=ints[6]}
+    Out=[all] = concat(X=[flat, other]) {axis=0}
+    Out=[all] = c_allreduce_sum(X=[all]) {use_calc_stream=true}
+    Out=[flat, other] = split(X=[all]) {axis=0, sections=ints[12, 6], num=0}
+    Out=[w@GRAD] = reshape2(X=[flat]) {shape=ints[3, 4]}
+    Out=[b@GRAD] = reshape2(X=[other]) {shape=ints[3, 2]}
+)";
+
+// Attention that scales its queries: a joined gradient has parts of several factors, and so has a
+// bucket.
+TEST(Equivalence, PartsOfSeveralFactorsKeepThem) {
+  for (const char* factor : {"0.25", "3.0", "0.3333333"}) {
+    const std::string original = ScaledPartsStep("", factor, "");
+    EXPECT_THAT(Differences(original, ScaledPartsStep(kHalfLoss, factor, kSummedBucket)), IsEmpty())
+        << factor;
+  }
+}
+
+TEST(Equivalence, PartsOfOtherFactorsAreADifference) {
+  const std::string original = ScaledPartsStep("", "0.25", "");
+  const auto with = [](absl::string_view from, absl::string_view to) {
+    const std::string right = ScaledPartsStep(kHalfLoss, "0.25", kSummedBucket);
+    const std::string changed = absl::StrReplaceAll(right, {{from, to}});
+    EXPECT_NE(changed, right);
+    return changed;
+  };
+  for (const std::string& wrong : {
+           // The factor of one part, in the joined gradient or in the bucket.
+           ScaledPartsStep(kHalfLoss, "0.5", kSummedBucket),
+           ScaledPartsStep(kHalfLoss, "-0.25", kSummedBucket),
+           with("Out=[other] = reshape2(X=[b@GRAD]) {shape=ints[6]}\n",
+                "Out=[other] = reshape2(X=[b@GRAD]) {shape=ints[6]}\n"
+                "    Out=[other] = scale(X=[other]) {scale=4.0}\n"),
+           // Both parts are multiples of one another, but not of the right ones.
+           with("concat(X=[y@GRAD, z@GRAD])", "concat(X=[z@GRAD, y@GRAD])"),
+           with("concat(X=[y@GRAD, z@GRAD])", "concat(X=[z@GRAD, z@GRAD])"),
+           // All parts.
+           with("Out=[all] = c_allreduce_sum(X=[all]) {use_calc_stream=true}\n",
+                "Out=[all] = c_allreduce_sum(X=[all]) {use_calc_stream=true}\n"
+                "    Out=[all] = scale(X=[all]) {scale=0.25}\n"),
+       }) {
+    EXPECT_THAT(Differences(original, wrong), Contains(HasSubstr("W601"))) << wrong;
+  }
+}
+
+// loss is the mean; what divides its gradient writes another variable, as in PIR.
+std::string RenamedGradientStep(absl::string_view vars, absl::string_view scales,
+                                absl::string_view seed, absl::string_view between) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var y : fp32[-1, 1]
+    var mean : fp32[]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var loss@GRAD@RENAME@7 : fp32[]
+    var loss@GRAD@RENAME@8 : fp32[]
+    var mean@GRAD : fp32[]
+    var y@GRAD : fp32[-1, 1]
+    var w@GRAD : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w])
+)",
+                      vars,
+                      "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], "
+                      "dtype=5, value=1.0}\n",
+                      scales, "    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[", seed,
+                      R"(]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)",
+                      between, kStepUpdate, kStepEnd);
+}
+
+TEST(Equivalence, ADivisionMayWriteAnotherVariable) {
+  const std::string mean = "    Out=[loss] = mean(X=[y]) role=forward|loss\n";
+  // One device computes half a mean.
+  const std::string half =
+      "    Out=[mean] = mean(X=[y])\n"
+      "    Out=[loss] = scale(X=[mean]) role=forward|loss {scale=0.5}\n";
+  const std::string sum =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const auto scale = [](absl::string_view in, absl::string_view out) {
+    return absl::StrCat("    Out=[", out, "] = scale(X=[", in, "]) role=backward {scale=0.5}\n");
+  };
+  const std::string divide = scale("loss@GRAD", "loss@GRAD@RENAME@7");
+  const std::string own = scale("loss@GRAD", "mean@GRAD");
+  const auto found = [&](const std::string& vars, const std::string& scales,
+                         absl::string_view seed) {
+    return Found(RenamedGradientStep(vars, scales, seed, sum), ForRanks(2));
+  };
+  EXPECT_THAT(found(mean, divide, "loss@GRAD@RENAME@7"), IsEmpty());
+  // Nobody divides; or somebody does twice.
+  EXPECT_THAT(found(mean, "", "loss@GRAD"), Contains(HasSubstr("W312")));
+  EXPECT_THAT(found(half, own, "mean@GRAD"), Contains(HasSubstr("W312")));
+  EXPECT_THAT(
+      found(mean, divide + scale("loss@GRAD@RENAME@7", "loss@GRAD@RENAME@8"), "loss@GRAD@RENAME@8"),
+      Contains(HasSubstr("W314")));
+  // The original says what is its own.
+  const std::string original = RenamedGradientStep(mean, "", "loss@GRAD", "");
+  EXPECT_THAT(Differences(original, RenamedGradientStep(mean, divide, "loss@GRAD@RENAME@7", sum)),
+              IsEmpty());
+  EXPECT_THAT(Differences(RenamedGradientStep(mean, divide, "loss@GRAD@RENAME@7", ""),
+                          RenamedGradientStep(mean, divide, "loss@GRAD@RENAME@7", sum)),
+              Contains(HasSubstr("W601")));
+}
+
+// Accumulates gradients, which backward multiplies by `factor` of its own, over two steps.
+std::string AccumulatingStep(absl::string_view factor, absl::string_view divide,
+                             absl::string_view reduce) {
+  return absl::StrCat(kStepVars, R"(    var merged : fp32[1, 1] persistable
+    var step : int64[1] persistable
+    var k : int64[1]
+    var none : int64[1]
+    var rest : int64[1]
+    var due : bool[1]
+    var scope : step_scopes
+)",
+                      kStepLossGrad, divide, "    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {",
+                      factor, "}\n", kStepBackward, R"(
+    Out=[merged] = elementwise_add(X=[merged], Y=[w@GRAD]) role=backward vars=[w, merged] {axis=-1}
+    Out=[k] = fill_constant() {shape=longs[1], dtype=3, value=2.0}
+    Out=[none] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
+    Out=[step] = increment(X=[step]) {step=1.0}
+    Out=[rest] = elementwise_mod(X=[step], Y=[k]) {axis=-1}
+    Out=[due] = equal(X=[rest], Y=[none])
+    Out=[w, merged], Scope=[scope] = conditional_block(Cond=[due], Input=[w, merged, lr]) role=optimize {sub_block=block(1), is_scalar_condition=true}
+  }
+  block 1 parent=0 {
+)",
+                      reduce, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[merged], LearningRate=[lr]) role=optimize
+    Out=[merged] = fill_constant() role=optimize {shape=longs[1, 1], dtype=5, value=0.0}
+)",
+                      kStepEnd);
+}
+
+// Ranks divide what is accumulated. What one device multiplies by, too, as the backward pass of
+// scaled attention does, is no such division.
+TEST(Equivalence, FactorsOfBackwardDoNotDivideWhatIsAccumulated) {
+  constexpr char kSum[] =
+      "    Out=[merged] = c_allreduce_sum(X=[merged]) {ring_id=0, use_calc_stream=true}\n";
+  constexpr char kMean[] =
+      "    Out=[merged] = c_allreduce_avg(X=[merged]) {ring_id=0, use_calc_stream=true}\n";
+  for (const char* factor : {"scale=1.0", "scale=0.125", "scale=3.0"}) {
+    const std::string one_device = AccumulatingStep(factor, "", "");
+    EXPECT_THAT(Differences(one_device, AccumulatingStep(factor, kStepDivide, kSum)),
+                Not(Contains(HasSubstr("W60"))))
+        << factor;
+    EXPECT_THAT(Differences(one_device, AccumulatingStep(factor, "", kMean)),
+                Not(Contains(HasSubstr("W60"))))
+        << factor;
+    EXPECT_THAT(Differences(one_device, AccumulatingStep("scale=0.75", "", kMean)),
+                Contains(HasSubstr("W601")))
+        << factor;
+  }
+}
+
+TEST(Equivalence, GatheredGradientsAreAMeanIfEveryRankCountsOnce) {
+  const std::string gathered = OneDeviceStep(
+      R"(    Out=[all] = c_allgather(X=[w@GRAD]) {nranks=2, ring_id=0, use_calc_stream=true}
+    Out=[a, b] = split(X=[all]) {num=2, axis=0}
+    Out=[w@GRAD] = sum(X=[a, b])
+    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.5, nranks=2}
+)",
+      "",
+      R"(    var all : fp32[2, 1]
+    var a : fp32[1, 1]
+    var b : fp32[1, 1]
+)");
+  EXPECT_THAT(Differences(OneDeviceStep(), gathered), IsEmpty());
+  const std::string twice = absl::StrReplaceAll(gathered, {{"sum(X=[a, b])", "sum(X=[a, a])"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), twice),
+              AllOf(Contains(HasSubstr("W311")), Contains(HasSubstr("W601"))));
+}
+
+TEST(Equivalence, ClippingComesAfterTheMean) {
+  const std::string clip = "    Out=[w@GRAD] = clip(X=[w@GRAD]) {min=-1.0, max=1.0}\n";
+  const std::string update = kStepUpdate;
+  const std::string reduce = "    Out=[w@GRAD] = c_allreduce_sum";
+  const std::string original = absl::StrReplaceAll(OneDeviceStep(), {{update, clip + update}});
+  EXPECT_THAT(Differences(original, absl::StrReplaceAll(TwoRankStep(), {{update, clip + update}})),
+              IsEmpty());
+  EXPECT_THAT(Differences(original, absl::StrReplaceAll(TwoRankStep(), {{reduce, clip + reduce}})),
+              AllOf(Contains(HasSubstr("W313")), Contains(HasSubstr("W601"))));
+}
+
+// Meant per rank, a clip is no mistake, but what it gives is not what one device has.
+TEST(Equivalence, ClippingPerRankIsNotClippingTheMean) {
+  const std::string clip =
+      "    Out=[w@GRAD] = clip(X=[w@GRAD]) role=backward {min=-1.0, max=1.0, per_rank=true}\n";
+  const std::string update = kStepUpdate;
+  const std::string reduce = "    Out=[w@GRAD] = c_allreduce_sum";
+  const std::string original = absl::StrReplaceAll(OneDeviceStep(), {{update, clip + update}});
+  const std::string per_rank = absl::StrReplaceAll(TwoRankStep(), {{reduce, clip + reduce}});
+  EXPECT_THAT(Differences(original, per_rank),
+              AllOf(Not(Contains(HasSubstr("W313"))), Contains(HasSubstr("W60"))));
+  // Only elementwise functions can be meant so.
+  const std::string softmax =
+      "    Out=[w@GRAD] = softmax(X=[w@GRAD]) role=backward {axis=-1, per_rank=true}\n";
+  EXPECT_THAT(Differences(OneDeviceStep(),
+                          absl::StrReplaceAll(TwoRankStep(), {{reduce, softmax + reduce}})),
+              Contains(HasSubstr("W313")));
+}
+
+// A step that updates by a gradient times a number made of its rows, or of the dense gradient.
+std::string ScaledByItself(bool has_rows, absl::string_view number) {
+  const std::string take = has_rows ? R"(
+    Out=[merged] = merge_selected_rows(X=[w@GRAD]) role=optimize
+    Out=[values] = get_tensor_from_selected_rows(X=[merged]) role=optimize
+)"
+                                    : R"(
+    Out=[merged] = assign(X=[w@GRAD]) role=optimize
+    Out=[values] = assign(X=[merged]) role=optimize
+)";
+  const std::string type = has_rows ? "selected_rows<fp32[100, 2]>" : "fp32[100, 2]";
+  return BlockText(absl::StrCat(R"(
+    var w : fp32[100, 2] parameter persistable
+    var lr : fp32[1] persistable
+    var ids : int64[5]
+    var y@GRAD : fp32[5, 2]
+    var values : fp32[100, 2]
+    var number : fp32[1]
+    var w@GRAD : )",
+                                type, "\n    var merged : ", type, R"(
+    Out=[ids] = fill_constant() {shape=longs[5], dtype=3, value=7.0}
+    Out=[y@GRAD] = fill_constant() role=backward {shape=longs[5, 2], dtype=5, value=1.0}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {is_sparse=)",
+                                has_rows ? "true}" : "false}", take, "    Out=[number] = ", number,
+                                R"((X=[values]) role=optimize
+    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[number]) role=optimize
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+)"));
+}
+
+TEST(Equivalence, ANormOfRowsIsThatOfTheDenseGradientAndAMeanIsNot) {
+  EXPECT_THAT(Differences(ScaledByItself(true, "squared_l2_norm"),
+                          ScaledByItself(false, "squared_l2_norm")),
+              IsEmpty());
+  EXPECT_THAT(Differences(ScaledByItself(true, "mean"), ScaledByItself(false, "mean")),
+              Contains(HasSubstr("W601")));
+}
+
+// A gradient may be rounded on its way if the caller says so; a parameter may not.
+TEST(Equivalence, OnlyGradientsMayBeRounded) {
+  const auto rounded = [](const std::string& name) {
+    return absl::StrCat("    Out=[half] = cast(X=[", name,
+                        "]) role=backward {in_dtype=5, out_dtype=4}\n    Out=[", name,
+                        "] = cast(X=[half]) role=backward {in_dtype=4, out_dtype=5}\n");
+  };
+  const std::string declared = "    var w@GRAD : fp32[1, 1]\n";
+  const std::string reduce = "    Out=[w@GRAD] = c_allreduce_sum";
+  const std::string update = kStepUpdate;
+  VerifyOptions options = ForRanks(2);
+  for (const bool may_round : {false, true}) {
+    options.gradients_are_rounded = may_round;
+    const auto differences = [&](const std::string& before, const std::string& name) {
+      const std::string two = absl::StrReplaceAll(
+          TwoRankStep(),
+          {{declared, declared + "    var half : fp16[1, 1]\n"}, {before, rounded(name) + before}});
+      EXPECT_THAT(two, HasSubstr("var half"));
+      return Differences(OneDeviceStep(), two, options);
+    };
+    EXPECT_THAT(differences(reduce, "w@GRAD").empty(), may_round);
+    EXPECT_THAT(differences(update, "w"), Contains(HasSubstr("W601")));
+  }
+}
+
+TEST(Equivalence, SumsMayBeReassociated) {
+  const std::string two = "    var v@GRAD : fp32[1, 1]\n    var w@GRAD : fp32[1, 1]\n";
+  const std::string one = "    var w@GRAD : fp32[1, 1]\n";
+  const std::string update = kStepUpdate;
+  const auto with = [&](const std::string& program, const std::string& ops) {
+    return absl::StrReplaceAll(program, {{one, two}, {update, ops + update}});
+  };
+  const std::string shared = "    Out=[v@GRAD] = square(X=[w])\n";
+  EXPECT_THAT(
+      Differences(with(OneDeviceStep(), shared + "    Out=[w@GRAD] = sum(X=[w@GRAD, v@GRAD])\n"),
+                  with(TwoRankStep(), shared + "    Out=[w@GRAD] = elementwise_add(X=[v@GRAD], "
+                                               "Y=[w@GRAD])\n")),
+      IsEmpty());
+}
+
+// --- Values of some ranks ------------------------------------------------------------------------
+
+TEST(Equivalence, TheStateOfOneRankIsNotThatOfOneDevice) {
+  const std::string statistic = "    Out=[size] = reduce_mean(X=[x]) {reduce_all=true}\n";
+  const std::string var = "    var size : fp32[1] persistable\n";
+  const auto step = [&](const std::string& more) {
+    return OneDeviceStep("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {use_calc_stream=true}\n",
+                         statistic + more, var);
+  };
+  const std::string original = OneDeviceStep("", statistic, var);
+  EXPECT_THAT(Differences(original, step("")), Not(Contains(HasSubstr("error"))));
+  EXPECT_THAT(Differences(original, step("    Out=[size] = c_broadcast(X=[size]) "
+                                         "{root=1, use_calc_stream=true}\n")),
+              Contains(AllOf(HasSubstr("W602"), HasSubstr("rank_1_of"))));
+}
+
+// --- States of blocks ----------------------------------------------------------------------------
+
+// Counts in a variable that block 1 declares.
+std::string Counting(absl::string_view op, absl::string_view step) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var due : bool[1] persistable
+    var one : fp32[1] persistable
+    var scope : step_scopes
+    Out=[one], )",
+                      op, R"( {sub_block=block(1), is_scalar_condition=true}
+  }
+  block 1 parent=0 {
+    var count : fp32[1] persistable
+    Out=[count] = increment(X=[count]) {step=)",
+                      step, R"(}
+    Out=[one] = assign(X=[one])
+  }
+})");
+}
+
+TEST(Equivalence, StatesThatBlocksDeclareAreCompared) {
+  for (absl::string_view op : {"Scope=[scope] = conditional_block(Cond=[due], Input=[one])",
+                               "StepScopes=[scope] = while(Condition=[due], X=[one])"}) {
+    const std::string original = Counting(op, "1.0");
+    EXPECT_THAT(Differences(original, original), Not(Contains(HasSubstr("error")))) << op;
+    EXPECT_THAT(Differences(original, Counting(op, "7.0")),
+                Contains(AllOf(HasSubstr("error: W60"), HasSubstr("variable count"))))
+        << op;
+    EXPECT_THAT(Differences(original, absl::StrReplaceAll(original, {{"count : fp32[1] persistable",
+                                                                      "count : fp32[1]"}})),
+                Contains(AllOf(HasSubstr("W603"), HasSubstr("variable count"))))
+        << op;
+    // Two declarations of one variable.
+    EXPECT_THAT(Differences(original,
+                            absl::StrReplaceAll(original, {{"    var due",
+                                                            "    var count : fp32[1] persistable\n"
+                                                            "    var due"}})),
+                Contains(AllOf(HasSubstr("W607"), HasSubstr("variable count"))))
+        << op;
+  }
+}
+
+// --- LocalSGD ----------------------------------------------------------------------------------
+
+std::string LocalStep() {
+  return OneDeviceStep("",
+                       R"(    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0, use_calc_stream=true}
+    Out=[w] = scale(X=[w]) {scale=0.5, nranks=2}
+)");
+}
+
+TEST(Equivalence, ParametersMayBeAveragedInsteadOfGradients) {
+  EXPECT_THAT(Differences(OneDeviceStep(), LocalStep()), IsEmpty());
+}
+
+TEST(Equivalence, ParametersThatAreSummedAreAnotherValue) {
+  const std::string summed = absl::StrReplaceAll(LocalStep(), {{"scale=0.5", "scale=1.0"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), summed), Contains(HasSubstr("W601")));
+}
+
+// As Paddle writes it: the mean of how far every rank went.
+TEST(Equivalence, ParametersMayBeAveragedThroughASnapshot) {
+  const std::string snapshot =
+      OneDeviceStep("", R"(    Out=[w] = elementwise_sub(X=[s], Y=[w]) role=optimize
+    Out=[w] = c_allreduce_sum(X=[w]) role=optimize {ring_id=0, use_calc_stream=true}
+    Out=[w] = scale(X=[w]) role=optimize {scale=0.5}
+    Out=[w] = elementwise_sub(X=[s], Y=[w]) role=optimize
+    Out=[s] = assign(X=[w]) role=optimize
+)",
+                    "    var s : fp32[1, 1] persistable\n");
+  EXPECT_THAT(Differences(OneDeviceStep(), snapshot), IsEmpty());
+  const std::string wrong = absl::StrReplaceAll(snapshot, {{"scale=0.5", "scale=0.4"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), wrong), Contains(HasSubstr("W601")));
+}
+
+// --- Updates of parts ----------------------------------------------------------------------------
+
+// Each rank updates one half of w, by one half of the mean of gradients, and all get both halves.
+constexpr absl::string_view kHalves = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed stop_gradient
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var loss@GRAD : fp32[4]
+    var w@GRAD : fp32[4]
+    var w_half@GRAD : fp32[2]
+    var w_half : fp32[2]
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
+    Out=[w_half@GRAD] = c_reducescatter(X=[w@GRAD]) {ring_id=0, nranks=2, use_calc_stream=true}
+    Out=[w_half@GRAD] = scale(X=[w_half@GRAD]) role=backward {scale=0.5, nranks=2}
+    Out=[w_half] = c_reducescatter(X=[w]) {ring_id=0, nranks=2, use_calc_stream=true}
+    Out=[w_half] = scale(X=[w_half]) role=optimize {scale=0.5, nranks=2}
+    ParamOut=[w_half] = sgd(Param=[w_half], Grad=[w_half@GRAD], LearningRate=[lr]) role=optimize
+    Out=[w] = c_allgather(X=[w_half]) {ring_id=0, nranks=2, use_calc_stream=true}
+  }
+})";
+
+constexpr absl::string_view kWhole = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed stop_gradient
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var loss@GRAD : fp32[4]
+    var w@GRAD : fp32[4]
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  }
+})";
+
+TEST(Equivalence, HalvesThatMakeUpTheUpdateOfTheWhole) {
+  const Program original = ProgramOf(kWhole), program = ProgramOf(kHalves);
+  EXPECT_THAT(Errors({{&program}}, &original), IsEmpty());
+}
+
+TEST(Equivalence, HalvesThatHaveToBeUpdatedByTheMeanGradient) {
+  const Program original = ProgramOf(kWhole);
+  const Program program = ProgramOf(kHalves, {{"role=backward {scale=0.5, nranks=2}",  //
+                                               "role=backward {scale=0.25, nranks=2}"}});
+  EXPECT_THAT(Errors({{&program}}, &original), ElementsAre(StartsWith("error: W601: ")));
+}
+
+// --- Where only an attribute differs -------------------------------------------------------------
+
+TEST(Equivalence, DifferentAttributesOfAnUpdateAreNamed) {
+  const Program original = ProgramOf(kWhole, {{"value=1.0", "value=2.0"}}),
+                program = ProgramOf(kHalves);
+  EXPECT_THAT(Errors({{&program}}, &original),
+              ElementsAre(AllOf(StartsWith("error: W601: variable w, last written by op 7"),
+                                HasSubstr("expected fill_constant{value=2.0}, found "
+                                          "fill_constant{value=1.0}, in "))));
+}
+
+constexpr absl::string_view kStatistic = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] persistable
+    var largest : fp32[4] persistable
+    Out=[largest] = clip(X=[w]) {min=0.0, max=1.0}
+  }
+})";
+
+TEST(Equivalence, DifferentAttributesOfAStateAreNamed) {
+  const Program original = ProgramOf(kStatistic);
+  const Program program = ProgramOf(kStatistic, {{"max=1.0", "max=2.0"}});
+  EXPECT_THAT(Errors({{&program}}, &original),
+              ElementsAre(AllOf(StartsWith("error: W602: variable largest"),
+                                HasSubstr("expected clip{max=1.0}(w), found clip{max=2.0}(w)"))));
+}
+
+constexpr char kVars[] =
+    "    var w : fp32[4] persistable\n    var w@GRAD : fp32[4]\n"
+    "    var v : fp32[4] parameter persistable\n    var lr : fp32[1] persistable\n"
+    "    var x : fp32[4] need_check_feed\n";
+constexpr char kMomentum[] =
+    "    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], "
+    "LearningRate=[lr]) role=optimize {mu=0.9}\n";
+
+TEST(ComparedVariablesTest, WhatAnOptimizerUpdatesIsAParameterAndItsStateIsNot) {
+  const Program program = BlockProgram(absl::StrCat(kVars, kMomentum));
+  const ComparedVariables variables(program, {});
+  EXPECT_TRUE(variables.IsParam("w"));
+  EXPECT_FALSE(variables.IsParam("v"));  // although it is marked as one
+  EXPECT_FALSE(variables.IsParam("lr"));
+  EXPECT_TRUE(variables.HasOptimizer("w"));
+  EXPECT_FALSE(variables.HasOptimizer("v"));
+  EXPECT_FALSE(variables.IsSkipped("w"));
+}
+
+TEST(ComparedVariablesTest, ShardedParametersAreSkippedWithTheirStates) {
+  const Program program = BlockProgram(absl::StrCat(kVars, kMomentum));
+  const ComparedVariables variables(program, {"w"});
+  EXPECT_TRUE(variables.IsSkipped("w"));
+  EXPECT_TRUE(variables.IsSkipped("v"));
+  EXPECT_FALSE(variables.IsSkipped("lr"));
+}
+
+TEST(ComparedVariablesTest, OtherOpsMayUpdateParameters) {
+  const std::string update =
+      "    Out=[w] = elementwise_sub(X=[w], Y=[w@GRAD]) role=optimize {axis=-1}\n";
+  const Program updated = BlockProgram(absl::StrCat(kVars, update));
+  EXPECT_TRUE(ComparedVariables(updated, {}).IsParam("w"));
+  // What the forward pass writes is a state.
+  const Program written =
+      BlockProgram(absl::StrCat(kVars, "    Out=[w] = relu(X=[x]) role=forward\n", update));
+  EXPECT_FALSE(ComparedVariables(written, {}).IsParam("w"));
+}
+
+bool Proves(absl::string_view original, absl::string_view rewritten) {
+  const Program before = testing::ProgramOf(original), after = testing::ProgramOf(rewritten);
+  RankValuesOptions options;
+  options.nranks = 2;
+  EquivalenceProof proof({&before, nullptr}, {&after, nullptr}, options, absl::nullopt);
+  proof.AttachTo(&options);
+  // Here, one of the observers suffices.
+  options.observer = proof.observers()[0];
+  return proof.Prove(RankValues::Of(after, options));
+}
+
+TEST(EquivalenceProof, HoldsForGradientsThatAreReduced) {
+  EXPECT_TRUE(Proves(OneDeviceStep(), TwoRankStep()));
+}
+
+TEST(EquivalenceProof, FailsWhereNothingIsReduced) {
+  EXPECT_FALSE(Proves(OneDeviceStep(), OneDeviceStep()));
+}
+
+TEST(EquivalenceProof, FailsForAnotherUpdate) {
+  const std::string clipped = absl::StrReplaceAll(
+      TwoRankStep(), {{testing::kStepUpdate,
+                       "    Out=[w@GRAD] = clip(X=[w@GRAD]) {min=-1.0, max=1.0}\n"
+                       "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr])\n"}});
+  EXPECT_FALSE(Proves(OneDeviceStep(), clipped));
+}
+
+// Mixed precision casts what is fed, whatever its type is.
+TEST(Equivalence, DataKeepsItsElementType) {
+  const std::string rest =
+      "    var h : fp16[4]\n    var s : fp16[4] persistable\n"
+      "    Out=[h] = cast(X=[x]) {in_dtype=5, out_dtype=4}\n    Out=[s] = assign(X=[h])\n";
+  const std::string single = BlockText("    var x : fp32[4] need_check_feed\n" + rest);
+  const std::string twice = BlockText("    var x : fp64[4] need_check_feed\n" + rest);
+  EXPECT_THAT(Differences(single, single, ForRanks(1)), IsEmpty());
+  EXPECT_THAT(Differences(single, twice, ForRanks(1)),
+              ElementsAre(AllOf(HasSubstr("W608: variable x"),
+                                HasSubstr("found one of type fp64 instead of fp32"))));
+  const std::string kept = BlockText("    var x : fp32[4] persistable need_check_feed\n" + rest);
+  EXPECT_THAT(Differences(kept, kept, ForRanks(1)), IsEmpty());
+  EXPECT_THAT(
+      Differences(single, kept, ForRanks(1)),
+      ElementsAre(AllOf(HasSubstr("W608: variable x"), HasSubstr("found a persistable one"))));
+}
+
+}  // namespace
+}  // namespace weft

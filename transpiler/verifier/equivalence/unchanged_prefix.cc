@@ -1,0 +1,140 @@
+#include "transpiler/verifier/equivalence/unchanged_prefix.h"
+
+#include <cmath>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "ops/analysis/values/rank_recipe.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/weft_attrs.h"
+
+namespace weft {
+namespace {
+
+using Kind = RankRecipe::Kind;
+
+bool AreSame(const Op& a, const Op& b) {
+  const absl::string_view x = a.bytes(), y = b.bytes();
+  return x.size() == y.size() && (x.data() == y.data() || x == y);
+}
+
+// Compares variables, too: a declaration hides that of an enclosing block.
+bool AreSame(const Block& a, const Program& in_a, const Block& b, const Program& in_b) {
+  return a.parent_idx() == b.parent_idx() &&
+         absl::c_equal(
+             a.vars(), b.vars(),
+             [&](VarId x, VarId y) { return in_a.var(x).bytes() == in_b.var(y).bytes(); }) &&
+         absl::c_equal(a.ops(), b.ops(),
+                       [&](OpId x, OpId y) { return AreSame(in_a.op(x), in_b.op(y)); });
+}
+
+// Whether an op of the original can be in the prefix: it uses no values of other ranks, no fused
+// buffers and no loops, and what it makes of a mean is the mean of what it makes.
+bool MayBeKept(const Op& op, const RankRecipe& recipe) {
+  if (recipe.algebra == Algebra::kSparsify || op.BoolAttr(kPerRankAttr).value_or(false)) {
+    return false;
+  }
+  return recipe.kind == Kind::kIgnored || recipe.kind == Kind::kFeed ||
+         recipe.kind == Kind::kBranch || recipe.kind == Kind::kFunction;
+}
+
+// `in` and `out`: what the op reads and writes.
+bool IsInPlace(const Op& op, absl::Span<const Symbol> in, absl::Span<const Symbol> out) {
+  return !in.empty() && in == out && in.size() == op.input_args().size() &&
+         out.size() == op.output_args().size();
+}
+
+// Whether an op that is not in the original changes its variables by a reduction over ranks or a
+// factor only. The observer checks the reductions and factors.
+bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& original) {
+  const Program& program = op.program();
+  const auto is_new = [&](Symbol name) {
+    return !original.block(0).FindVar(program.name(name)).valid();
+  };
+  switch (recipe.kind) {
+    case Kind::kIgnored:
+      return true;
+    case Kind::kCollective: {
+      const CollectiveOp& collective = *FindCollectiveOp(op);
+      return collective.kind == CollectiveKind::kAllReduce &&
+             (collective.reduction == Reduction::kSum || collective.reduction == Reduction::kAvg) &&
+             IsInPlace(op, collective.Inputs(op), collective.Outputs(op));
+    }
+    case Kind::kFuse: {
+      const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
+      return op.Input("Input") == op.Output("Output") &&
+             !op.BoolAttr("set_constant").value_or(false) && absl::c_all_of(buffer, is_new);
+    }
+    case Kind::kFunction:
+      return recipe.algebra == Algebra::kScale && op.FloatAttr("bias").value_or(0) == 0 &&
+             IsInPlace(op, op.Input("X"), op.Output("Out"));
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program)
+    : state_(program.op_id_limit(), State::kAfter), kept_(program.op_id_limit(), false) {
+  std::vector<RankRecipe> recipes(program.num_signatures());
+  const auto recipe_of = [&](const Op& op) -> const RankRecipe& {
+    RankRecipe& recipe = recipes[op.signature_id()];
+    if (!recipe.is_made) recipe = MakeRankRecipe(op);
+    return recipe;
+  };
+  // Sub-blocks must be unchanged.
+  for (int block = 1; block < original.num_blocks(); ++block) {
+    if (block >= program.num_blocks() ||
+        !AreSame(original.block(block), original, program.block(block), program)) {
+      return;
+    }
+    for (OpId id : program.block(block).ops()) {
+      if (!MayBeKept(program.op(id), recipe_of(program.op(id)))) return;
+      state_[id.value()] = State::kKept;
+      kept_[id.value()] = true;
+    }
+  }
+  const absl::Span<const OpId> before = original.block(0).ops();
+  std::vector<OpId> inserted;  // after the last kept op
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    const bool is_kept =
+        original_ops_ < before.size() && AreSame(original.op(before[original_ops_]), op);
+    if (is_kept) {
+      if (!MayBeKept(op, recipe_of(op))) return;
+      for (OpId between : inserted) state_[between.value()] = State::kInserted;
+      state_[id.value()] = State::kKept;
+      kept_[id.value()] = true;
+      ++original_ops_;
+      program_ops_ += inserted.size() + 1;
+      inserted.clear();
+    } else {
+      if (!MayBeInserted(op, recipe_of(op), original)) return;
+      // The prefix ends before ops that follow the last kept op: they may average parameters.
+      inserted.push_back(id);
+    }
+  }
+}
+
+void UnchangedPrefix::OnCollective(const Op& op, Symbol variable, const RankValue& in) {
+  if (state_[op.id().value()] == State::kAfter) return;
+  const bool is_gradient =
+      in.placement == RankValue::Placement::kLocal && in.is_gradient && in.is_summed;
+  if (in.placement != RankValue::Placement::kReplicated && !is_gradient) is_valid_ = false;
+}
+
+void UnchangedPrefix::OnScale(const Op& op, bool divides) {
+  if (state_[op.id().value()] != State::kInserted) return;
+  // Exact in single precision, so that the errors of many divisions do not accumulate.
+  const float scale = static_cast<float>(op.FloatAttr("scale").value_or(1));
+  if (!divides || scale != 1 / std::round(1 / scale)) is_valid_ = false;
+}
+
+void UnchangedPrefix::OnOpaqueBlock(const Op& op) {
+  if (state_[op.id().value()] != State::kAfter) is_valid_ = false;
+}
+
+}  // namespace weft

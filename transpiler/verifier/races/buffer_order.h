@@ -1,0 +1,20 @@
+// Layer 4: does Paddle's executor keep the order of accesses to fused buffers?
+#ifndef WEFT_TRANSPILER_VERIFIER_RACES_BUFFER_ORDER_H_
+#define WEFT_TRANSPILER_VERIFIER_RACES_BUFFER_ORDER_H_
+
+#include "proto/program.h"
+#include "transpiler/verifier/findings/finding.h"
+
+namespace weft {
+
+// Reports W412 for accesses to a fused buffer and to its parts of which Paddle's executor may run
+// the second before the first (ops/analysis/core/fused_buffers.h): one for each buffer and block.
+// Of a program that was read from a ProgramDesc, as in PIR values do not share memory, and that has
+// no ops of Weft's own which copy between devices or to servers. `startup` may make buffers; null:
+// there is none. O(arguments), see there.
+void CheckBufferOrder(const Program& program, const Program* startup, ProgramRef ref,
+                      Findings* findings);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFIER_RACES_BUFFER_ORDER_H_

@@ -1,0 +1,152 @@
+#include "transpiler/verifier/structure/structure.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/core/block_names.h"
+#include "ops/schema/infer.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/weft_attrs.h"
+#include "proto/op_role.h"
+#include "transpiler/verifier/structure/arguments.h"
+
+namespace weft {
+namespace {
+
+// OpAttrs reads integers and floats of both sizes alike. An attribute may also name a variable that
+// has its value.
+bool TypeFits(int found, int expected) {
+  const auto both = [&](int a, int b) {
+    return (found == a || found == b) && (expected == a || expected == b);
+  };
+  return found == expected || both(pb::INT, pb::LONG) || both(pb::INTS, pb::LONGS) ||
+         both(pb::FLOAT, pb::FLOAT64) || both(pb::FLOATS, pb::FLOAT64S) || found == pb::VAR ||
+         found == pb::VARS || !pb::AttrType_IsValid(found);
+}
+
+struct Violation {
+  const char* rule;
+  std::string what;  // follows the name of the op in the message
+};
+
+std::vector<Violation> SignatureViolations(const Op& op, const OpSchema& schema) {
+  std::vector<Violation> violations;
+  for (const SlotViolation& violation : SlotViolations(op, schema)) {
+    violations.push_back({violation.count == 0 ? "W102" : "W103", ToString(violation)});
+  }
+  for (const AttrSchema& attr : schema.attrs()) {
+    if (!attr.required || op.HasAttr(attr.name)) continue;
+    violations.push_back(
+        {"W104", absl::StrCat("attribute ", attr.name, ": expected a value, found none")});
+  }
+  for (const OpSignature::Attr& attr : op.signature().attrs) {
+    const AttrSchema* expected = schema.FindAttr(op.program().name(attr.name));
+    if (expected == nullptr) continue;
+    const pb::AttrType type = AttrTypeOf(expected->default_value);
+    if (TypeFits(attr.type, type)) continue;
+    violations.push_back(
+        {"W105",
+         absl::StrCat("attribute ", expected->name, ": expected type ", pb::AttrType_Name(type),
+                      ", found ", pb::AttrType_Name(static_cast<pb::AttrType>(attr.type)))});
+  }
+  if (op.HasAttr(kOriginalNamesAttr) && !BlockGradientNames::Of(op).ok()) {
+    violations.push_back({"W105", absl::StrCat("attribute ", kOriginalNamesAttr,
+                                               ": expected pairs of new and old names")});
+  }
+  if (!op.HasAttr(kAccumulateTypeAttr)) return violations;
+  const absl::optional<std::string> accumulates = op.StringAttr(kAccumulateTypeAttr);
+  if (accumulates == kAccumulatesInFp32 || accumulates == kAccumulatesNatively) return violations;
+  violations.push_back(
+      {"W105", absl::StrCat("attribute ", kAccumulateTypeAttr, ": expected ", kAccumulatesInFp32,
+                            " or ", kAccumulatesNatively, ", found ",
+                            accumulates.has_value() ? *accumulates : "another type")});
+  return violations;
+}
+
+class StructureChecker {
+ public:
+  StructureChecker(const Program& program, ProgramRef ref, Findings* findings)
+      : program_(program),
+        report_(ref, findings),
+        signatures_(program.num_signatures()),
+        is_in_root_(program.symbols().size(), false) {
+    for (VarId id : program.block(0).vars())
+      is_in_root_[program.var(id).name_symbol().value()] = true;
+    empty_ = program.FindSymbol(kEmptyVarName);
+    if (empty_.valid()) is_in_root_[empty_.value()] = true;
+  }
+
+  void Check() {
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        CheckNames(op);
+        const Signature& signature = SignatureOf(op);
+        if (signature.is_sound) continue;
+        for (const Violation& found : SignatureViolations(op, *signature.schema)) {
+          report_.Add(found.rule, id, "", absl::StrCat(op.DebugName(), " ", found.what));
+        }
+      }
+    }
+  }
+
+ private:
+  // Shared by all ops of a signature.
+  struct Signature {
+    bool is_set = false;
+    bool is_sound = true;  // slots and attributes
+    const OpSchema* schema = nullptr;
+  };
+
+  const Signature& SignatureOf(const Op& op) {
+    Signature& signature = signatures_[op.signature_id()];
+    if (signature.is_set) return signature;
+    signature.is_set = true;
+    signature.schema = FindOpSchema(op.type());
+    if (signature.schema != nullptr) {
+      signature.is_sound = SignatureViolations(op, *signature.schema).empty();
+    }
+    return signature;
+  }
+
+  bool IsDeclared(int block, Symbol name) const {
+    if (block == 0 || name == empty_) return is_in_root_[name.value()];
+    return ResolveArgument(program_, block, name).valid();
+  }
+
+  void CheckNames(const Op& op) {
+    const absl::Span<const Symbol> args = op.args();
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (IsDeclared(op.block(), args[i])) continue;
+      report_.Add("W101", op.id(), program_.name(args[i]),
+                  absl::StrCat(op.DebugName(), " ", SlotOfArgument(op, i), ": variable ",
+                               absl::CEscape(program_.name(args[i])), " is not declared"));
+    }
+  }
+
+  const Program& program_;
+  Reporter report_;
+  std::vector<Signature> signatures_;
+  std::vector<bool> is_in_root_;  // declared there, by Symbol
+  Symbol empty_;
+};
+
+}  // namespace
+
+void CheckStructure(const Program& program, ProgramRef ref, Findings* findings) {
+  StructureChecker(program, ref, findings).Check();
+}
+
+absl::Status VerifyStructure(const Program& program, ProgramRef ref) {
+  Findings findings;
+  CheckStructure(program, ref, &findings);
+  if (findings.all().empty()) return absl::OkStatus();
+  const Finding& first = findings.all().front();
+  return absl::InvalidArgumentError(absl::StrCat(ref.is_startup ? "startup program: " : "",
+                                                 first.message, " (", first.rule, ")"));
+}
+
+}  // namespace weft

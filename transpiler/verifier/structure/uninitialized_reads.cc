@@ -1,0 +1,337 @@
+#include "transpiler/verifier/structure/uninitialized_reads.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/core/block_names.h"
+#include "ops/schema/feed_ops.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+#include "transpiler/verifier/structure/arguments.h"
+
+namespace weft {
+namespace {
+
+class UninitializedReads {
+ public:
+  UninitializedReads(const Program& program, ProgramRef ref, Findings* findings)
+      : program_(program),
+        report_(ref, findings),
+        signatures_(program.num_signatures()),
+        is_run_(program.num_blocks(), false),
+        is_loop_body_(program.num_blocks(), false) {
+    FillStates();
+  }
+
+  // Ops of blocks that no op runs read nothing.
+  void Check() { CheckBlock(0); }
+
+ private:
+  // Bits of a variable.
+  using State = uint8_t;
+  enum : State {
+    kDeclared = 1,
+    kHasValue = 2,        // by now
+    kAlways = 4,          // has a value from the start and never loses it
+    kFused = 8,           // a fused buffer: see fused_
+    kTakenByBuffer = 16,  // lost its value to a buffer: see taken_by_
+  };
+
+  struct Fused {
+    std::vector<std::pair<Symbol, State*>> slices;
+    bool is_written = false;  // as a whole
+  };
+
+  // Shared by all ops of a signature.
+  struct SignatureInfo {
+    enum class Kind : uint8_t { kPlain, kSync, kBuffer, kHoldsBlocks };
+    bool is_set = false;
+    bool is_branch = false;
+    Kind kind = Kind::kPlain;
+    const OpSchema* schema = nullptr;
+  };
+
+  void FillStates() {
+    root_.assign(program_.symbols().size(), 0);
+    if (program_.num_blocks() > 1) inner_.assign(program_.var_id_limit(), 0);
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (VarId id : program_.block(block).vars()) {
+        const Var var = program_.var(id);
+        const bool is_tensor =
+            var.type() == pb::VarType::LOD_TENSOR || var.type() == pb::VarType::SELECTED_ROWS;
+        data_is_marked_ = data_is_marked_ || var.need_check_feed();
+        State state = kDeclared;
+        if (var.persistable() || !is_tensor) state |= kHasValue | kAlways;
+        if (var.need_check_feed()) state |= kHasValue;
+        (block == 0 ? root_[var.name_symbol().value()] : inner_[id.value()]) = state;
+      }
+    }
+    empty_ = program_.FindSymbol(kEmptyVarName);
+    if (empty_.valid()) root_[empty_.value()] = kDeclared | kHasValue | kAlways;
+  }
+
+  const SignatureInfo& InfoOf(const Op& op) {
+    SignatureInfo& info = signatures_[op.signature_id()];
+    if (info.is_set) return info;
+    info.is_set = true;
+    const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
+    const bool has_blocks = std::any_of(attrs.begin(), attrs.end(), [](const auto& attr) {
+      return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
+    });
+    if (has_blocks) info.kind = SignatureInfo::Kind::kHoldsBlocks;
+    info.schema = FindOpSchema(op.type());
+    if (IsFeed(op.type())) data_is_marked_ = true;
+    if (info.schema == nullptr) return info;
+    info.is_branch = info.schema->Has(Trait::kBranch);
+    if (info.schema->Has(Trait::kStreamSync)) info.kind = SignatureInfo::Kind::kSync;
+    if (info.schema->Has(Trait::kAlias) && info.schema->FindOutput("FusedOutput") != nullptr) {
+      info.kind = SignatureInfo::Kind::kBuffer;
+    }
+    return info;
+  }
+
+  // The state of the variable that a block sees under the name; null if there is none, and for
+  // kEmptyVarName.
+  State* Find(int block, Symbol name) {
+    if (name == empty_) return nullptr;
+    if (block == 0) return (root_[name.value()] & kDeclared) != 0 ? &root_[name.value()] : nullptr;
+    const VarId var = ResolveArgument(program_, block, name);
+    if (!var.valid()) return nullptr;
+    return program_.var(var).block() == 0 ? &root_[name.value()] : &inner_[var.value()];
+  }
+
+  void CheckBlock(int block) {
+    is_run_[block] = true;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      const SignatureInfo& info = InfoOf(op);
+      switch (info.kind) {
+        case SignatureInfo::Kind::kPlain:
+          if (block == 0 && CheckPlainRootOp(op)) break;
+          for (size_t i = 0; i < op.input_args().size(); ++i) Read(op, i);
+          for (Symbol name : op.output_args()) Write(op, name);
+          break;
+        case SignatureInfo::Kind::kSync:
+          break;
+        case SignatureInfo::Kind::kBuffer:
+          MakeBuffer(op);
+          break;
+        case SignatureInfo::Kind::kHoldsBlocks:
+          RunBlocks(op, info);
+          break;
+      }
+    }
+  }
+
+  // The fast path for nearly all ops. False if there may be a finding or a buffer.
+  bool CheckPlainRootOp(const Op& op) {
+    constexpr State kFine = kDeclared | kHasValue;
+    const absl::Span<const Symbol> args = op.args();
+    const size_t num_inputs = op.signature().num_input_args;
+    for (size_t i = 0; i < num_inputs; ++i) {
+      if ((root_[args[i].value()] & kFine) != kFine) return false;
+    }
+    for (size_t i = num_inputs; i < args.size(); ++i) {
+      State& state = root_[args[i].value()];
+      if ((state & (kDeclared | kFused)) != kDeclared) return false;
+      state |= kHasValue;
+    }
+    return true;
+  }
+
+  // The op reads its i-th argument.
+  void Read(const Op& op, size_t i) {
+    const Symbol name = op.args()[i];
+    State* const state = Find(op.block(), name);
+    if (state == nullptr || (*state & kHasValue) != 0) return;
+    Symbol missing = name;
+    if ((*state & kFused) != 0) {
+      missing = FirstSliceWithoutValue(*state, fused_.at(state));
+      if (!missing.valid()) return;
+    }
+    // One report per variable.
+    *state |= kHasValue;
+    ReportRead(op, i, missing, *state);
+  }
+
+  // The first slice without a value. If there is none, the buffer has a value.
+  Symbol FirstSliceWithoutValue(State& buffer, const Fused& fused) {
+    for (const auto& [name, state] : fused.slices) {
+      if ((*state & kHasValue) == 0) return name;
+    }
+    buffer |= kHasValue;
+    return Symbol();
+  }
+
+  void ReportRead(const Op& op, size_t i, Symbol missing, State state) {
+    const Symbol name = op.args()[i];
+    const bool is_known = InfoOf(op).schema != nullptr;
+    const bool is_taken = (state & kTakenByBuffer) != 0;
+    const bool may_be_data = missing == name && !is_taken && MayBeData(op, name);
+    if (may_be_data && !data_is_marked_) return;
+    const OpId buffer = is_taken ? taken_by_.at(name) : OpId();
+    std::string message = absl::StrCat(op.DebugName(), " ", SlotOfArgument(op, i), ": variable ",
+                                       absl::CEscape(program_.name(name)), " has no value");
+    if (missing != name) {
+      absl::StrAppend(&message, ": no op has written its slice ",
+                      absl::CEscape(program_.name(missing)));
+    } else if (is_taken) {
+      absl::StrAppend(&message, ": ", program_.op(buffer).DebugName(),
+                      " gives it new memory, and no op writes it after that");
+    } else {
+      absl::StrAppend(&message, IsMade(name) ? ": it is only written later" : ": no op writes it",
+                      ", and it is neither persistable nor a feed variable");
+    }
+    report_.Add(may_be_data || !is_known ? "W107" : "W106", op.id(), program_.name(missing),
+                std::move(message), buffer);
+  }
+
+  // Whether the variable may be an unmarked feed variable: see uninitialized_reads.h.
+  bool MayBeData(const Op& op, Symbol name) {
+    return !IsBackward(op) && !IsOptimize(op) && !IsMade(name) &&
+           !program_.FindSymbol(absl::StrCat(program_.name(name), kGradSuffix)).valid();
+  }
+
+  // Whether an op writes a variable of that name without reading it.
+  bool IsMade(Symbol name) {
+    if (is_made_.empty()) FindMade();
+    return is_made_[name.value()];
+  }
+
+  void FindMade() {
+    is_made_.resize(program_.symbols().size(), false);
+    std::vector<OpId> read_by(program_.symbols().size());
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        if (InfoOf(op).kind == SignatureInfo::Kind::kSync) continue;
+        for (Symbol input : op.input_args()) read_by[input.value()] = id;
+        for (Symbol output : op.output_args()) {
+          if (read_by[output.value()] != id) is_made_[output.value()] = true;
+        }
+      }
+    }
+  }
+
+  void Write(const Op& op, Symbol name) {
+    State* const state = Find(op.block(), name);
+    if (state == nullptr) return;
+    *state |= kHasValue;
+    if ((*state & kFused) == 0) return;
+    Fused& fused = fused_.at(state);
+    if (fused.is_written) return;
+    fused.is_written = true;
+    for (const auto& slice : fused.slices) *slice.second |= kHasValue;
+  }
+
+  // Slices get new memory, which has values if it is filled.
+  void MakeBuffer(const Op& op) {
+    const bool copies = op.BoolAttr("copy_data").value_or(false);
+    const bool fills = copies || op.BoolAttr("set_constant").value_or(false);
+    const bool keeps = op.BoolAttr("persist_output").value_or(false);
+    if (copies) {
+      for (size_t i = 0; i < op.input_args().size(); ++i) Read(op, i);
+    }
+    Fused fused;
+    for (Symbol name : op.Output("Output")) {
+      State* const state = Find(op.block(), name);
+      if (state == nullptr) continue;
+      fused.slices.push_back({name, state});
+      if (fills) {
+        *state |= kHasValue;
+      } else if ((*state & kAlways) == 0 && !keeps) {
+        if ((*state & kHasValue) != 0) {
+          *state |= kTakenByBuffer;
+          taken_by_[name] = op.id();
+        }
+        *state &= static_cast<State>(~kHasValue);
+      }
+    }
+    for (Symbol name : op.Output("FusedOutput")) {
+      State* const state = Find(op.block(), name);
+      if (state == nullptr) continue;
+      *state |= kFused;
+      if (fills) {
+        *state |= kHasValue;
+      } else if ((*state & kAlways) == 0) {
+        *state &= static_cast<State>(~kHasValue);
+      }
+      fused_[state] = fused;
+    }
+  }
+
+  // The op lists what its blocks read and write, but the ops of the blocks are checked instead.
+  void RunBlocks(const Op& op, const SignatureInfo& info) {
+    for (size_t i = 0; i < op.input_args().size(); ++i) {
+      const std::string slot = SlotOfArgument(op, i);
+      if (slot == "input Cond" || slot == "input Condition") Read(op, i);
+    }
+    for (int block : op.SubBlocks()) {
+      if (!info.is_branch) WriteAll(block);
+      if (!is_run_[block]) CheckBlock(block);
+    }
+    if (info.is_branch) return;
+    for (Symbol name : op.output_args()) Write(op, name);
+  }
+
+  // In a loop, the previous iteration may have written any variable.
+  void WriteAll(int block) {
+    if (is_loop_body_[block]) return;
+    is_loop_body_[block] = true;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      const SignatureInfo::Kind kind = InfoOf(op).kind;
+      if (kind == SignatureInfo::Kind::kSync) continue;
+      if (kind == SignatureInfo::Kind::kHoldsBlocks) {
+        for (int sub_block : op.SubBlocks()) WriteAll(sub_block);
+      }
+      for (Symbol name : op.output_args()) Write(op, name);
+    }
+  }
+
+  const Program& program_;
+  Reporter report_;
+  std::vector<SignatureInfo> signatures_;
+  Symbol empty_;
+  bool data_is_marked_ = false;
+  std::vector<bool> is_run_;        // by block
+  std::vector<bool> is_loop_body_;  // by block
+  std::vector<State> root_;         // of the root's variables, by Symbol
+  std::vector<State> inner_;        // of the others, by VarId
+  absl::flat_hash_map<const State*, Fused> fused_;
+  absl::flat_hash_map<Symbol, OpId> taken_by_;
+  std::vector<bool> is_made_;  // by Symbol; computed on demand
+};
+
+}  // namespace
+
+void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings) {
+  UninitializedReads(program, ref, findings).Check();
+}
+
+void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings) {
+  const Program &main = *programs.main, &startup = *programs.startup;
+  Reporter report({ref.rank, /*is_startup=*/true}, findings);
+  absl::flat_hash_set<Symbol> seen;
+  for (OpId id : startup.block(0).ops()) {
+    for (Symbol out : startup.op(id).output_args()) {
+      const VarId var = startup.block(0).FindVar(out);
+      if (!var.valid() || startup.var(var).persistable() || !seen.insert(out).second) continue;
+      const absl::string_view name = startup.name(out);
+      const VarId kept = main.block(0).FindVar(name);
+      if (!kept.valid() || !main.var(kept).persistable()) continue;
+      report.Add("W108", id, name,
+                 absl::StrCat(startup.op(id).DebugName(), " initializes variable ", name,
+                              ": expected it to be persistable, as in the main program, found a "
+                              "variable that is lost when the startup program ends"));
+    }
+  }
+}
+
+}  // namespace weft

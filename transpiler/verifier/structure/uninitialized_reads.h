@@ -1,0 +1,32 @@
+// Layer 1: Does every variable that an op reads have a value?
+#ifndef WEFT_TRANSPILER_VERIFIER_STRUCTURE_UNINITIALIZED_READS_H_
+#define WEFT_TRANSPILER_VERIFIER_STRUCTURE_UNINITIALIZED_READS_H_
+
+#include "proto/program.h"
+#include "proto/program_pair.h"
+#include "transpiler/verifier/findings/finding.h"
+
+namespace weft {
+
+// A variable has a value from the start if it is persistable, a feed variable (need_check_feed) or
+// no tensor (an array, a scope). Else an op before the reader must write it: in its block, in an
+// enclosing block before the op that runs the block, or, in a loop, anywhere in the body. A branch
+// counts as taken. A slice of a fused buffer (Trait::kAlias) loses its value unless it is copied.
+// The buffer has a value when all slices do, and a write to it gives all slices a value.
+// Synchronizations read and write nothing.
+//
+// Paddle before 2.0 does not mark all feed variables. A variable that no op writes (except in
+// place) may be one if it has no gradient and its first reader is neither a backward op nor an
+// optimizer; else it has lost its producer. A possible feed variable is a warning if others are
+// marked, else it is not reported.
+//
+// Decodes attribute values of fused buffers only. O(arguments * block depth).
+void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings);
+
+// Checks that the startup program keeps what it initializes for the main program: that it declares
+// the persistable variables of the main program as persistable, too (W108). O(arguments).
+void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFIER_STRUCTURE_UNINITIALIZED_READS_H_

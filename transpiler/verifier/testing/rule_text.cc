@@ -1,0 +1,130 @@
+#include "transpiler/verifier/testing/rule_text.h"
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/types/optional.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "proto/program.h"
+#include "proto/program_pair.h"
+#include "proto/text/program_text.h"
+#include "transpiler/verifier/verify.h"
+
+namespace weft::testing {
+namespace {
+
+// Removes the head of comments from `lines` and returns its paragraphs, each as one line.
+std::vector<std::string> TakeParagraphs(std::vector<absl::string_view>* lines) {
+  std::vector<std::string> paragraphs(1);
+  size_t taken = 0;
+  for (; taken < lines->size() && absl::StartsWith((*lines)[taken], "#"); ++taken) {
+    const absl::string_view line = absl::StripAsciiWhitespace((*lines)[taken].substr(1));
+    if (line.empty()) {
+      paragraphs.emplace_back();
+    } else {
+      absl::StrAppend(&paragraphs.back(), paragraphs.back().empty() ? "" : " ", line);
+    }
+  }
+  lines->erase(lines->begin(), lines->begin() + taken);
+  return paragraphs;
+}
+
+absl::StatusOr<absl::optional<Program>> ParseProgram(const std::string& text) {
+  if (text.empty()) return absl::nullopt;
+  WEFT_ASSIGN_OR_RETURN(Program program, ParseProgramText(text));
+  return absl::make_optional(std::move(program));
+}
+
+// Null if there is none.
+const Program* Pointer(const absl::optional<Program>& program) {
+  return program.has_value() ? &*program : nullptr;
+}
+
+}  // namespace
+
+absl::StatusOr<RuleText> ParseRuleText(absl::string_view text) {
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  std::vector<std::string> paragraphs = TakeParagraphs(&lines);
+  if (paragraphs.size() != 3 || !absl::StartsWith(paragraphs[2], "Fix: ")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a head of three paragraphs, the last of which begins with 'Fix: ', "
+                     "found:\n",
+                     absl::StrJoin(paragraphs, "\n\n")));
+  }
+  RuleText rule;
+  rule.heading = paragraphs[0];
+  rule.why = paragraphs[1];
+  rule.fix = std::string(absl::StripPrefix(paragraphs[2], "Fix: "));
+  const std::map<absl::string_view, std::string*> programs = {
+      {"startup", &rule.startup},
+      {"rank 1", &rule.rank1},
+      {"server", &rule.server},
+      {"original", &rule.original},
+      {"rank 1 startup", &rule.rank1_startup},
+      {"original startup", &rule.original_startup}};
+  std::string* program = &rule.main;
+  for (absl::string_view line : lines) {
+    if (line == "## ordered by data") {
+      rule.is_ordered_by_data = true;
+    } else if (absl::ConsumePrefix(&line, "## ")) {
+      const auto found = programs.find(line);
+      if (found == programs.end()) {
+        return absl::InvalidArgumentError(absl::StrCat("unexpected heading: ", line));
+      }
+      program = found->second;
+    } else if (!program->empty() || !line.empty()) {
+      absl::StrAppend(program, line, "\n");
+    }
+  }
+  for (std::string* one : {&rule.main, &rule.startup, &rule.rank1, &rule.rank1_startup,
+                           &rule.server, &rule.original, &rule.original_startup}) {
+    absl::StripTrailingAsciiWhitespace(one);
+  }
+  if (rule.main.empty()) return absl::InvalidArgumentError("expected a program, found none");
+  return rule;
+}
+
+absl::StatusOr<RuleText> ReadRuleText(absl::string_view id) {
+  const std::string path = absl::StrCat("transpiler/verifier/rules/", id, ".prog");
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": expected a file, found none"));
+  std::stringstream text;
+  text << file.rdbuf();
+  absl::StatusOr<RuleText> rule = ParseRuleText(text.str());
+  WEFT_RETURN_IF_ERROR(Annotate(path, rule.status()));
+  return rule;
+}
+
+absl::StatusOr<Findings> VerifyExample(const RuleText& rule) {
+  WEFT_ASSIGN_OR_RETURN(const auto main, ParseProgram(rule.main));
+  WEFT_ASSIGN_OR_RETURN(const auto startup, ParseProgram(rule.startup));
+  WEFT_ASSIGN_OR_RETURN(const auto rank1, ParseProgram(rule.rank1));
+  WEFT_ASSIGN_OR_RETURN(const auto rank1_startup, ParseProgram(rule.rank1_startup));
+  WEFT_ASSIGN_OR_RETURN(const auto server, ParseProgram(rule.server));
+  WEFT_ASSIGN_OR_RETURN(const auto original, ParseProgram(rule.original));
+  WEFT_ASSIGN_OR_RETURN(const auto original_startup, ParseProgram(rule.original_startup));
+
+  VerifyOptions options;
+  options.nranks = 2;
+  options.ordered_by_data = rule.is_ordered_by_data;
+  options.server = Pointer(server);
+  options.original = {Pointer(original), Pointer(original_startup)};
+  std::vector<ConstProgramPair> ranks = {{Pointer(main), Pointer(startup)}};
+  if (rule.ranks_differ()) {
+    ranks.push_back({Pointer(rank1.has_value() ? rank1 : main),
+                     Pointer(rank1_startup.has_value() ? rank1_startup : startup)});
+  }
+  return Verify(ranks, options);
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,112 @@
+#include "transpiler/verifier/values/startup_values.h"
+
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/verifier/testing/found.h"
+#include "transpiler/verifier/testing/training_steps.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::ForRanks;
+using ::weft::testing::Lines;
+using ::weft::testing::OneDeviceStep;
+using ::weft::testing::ProgramOf;
+using ::weft::testing::TwoRankStep;
+
+TEST(StartupValues, UninitializedParameterIsMissing) {
+  const std::string made = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] parameter persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
+    c_comm_init_all() {ring_id=0}
+  }
+})";
+  const Program before = ProgramOf(OneDeviceStep()), after = ProgramOf(TwoRankStep()),
+                with = ProgramOf(made);
+  const Program without = ProgramOf(absl::StrReplaceAll(
+      made, {{"Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}\n    ", ""}}));
+  VerifyOptions options = ForRanks(2);
+  options.original = {&before, &with};
+  EXPECT_THAT(Lines(Verify({{&after, &with}}, options)), IsEmpty());
+  EXPECT_THAT(Lines(Verify({{&after, &without}}, options)),
+              ElementsAre(AllOf(HasSubstr("W606"), HasSubstr("found nothing"))));
+}
+
+TEST(StartupValues, AVariableThatIsNotPersistableIsLost) {
+  const std::string made = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
+    c_comm_init_all() {ring_id=0}
+  }
+})";
+  const Program before = ProgramOf(OneDeviceStep()), after = ProgramOf(TwoRankStep()),
+                kept = ProgramOf(made), lost = ProgramOf(made, {{" persistable", ""}});
+  EXPECT_TRUE(ReadStartupValues(kept, RankValuesOptions()).contains("w"));
+  EXPECT_FALSE(ReadStartupValues(lost, RankValuesOptions()).contains("w"));
+  for (const Program* original_startup : {&kept, static_cast<const Program*>(nullptr)}) {
+    VerifyOptions options = ForRanks(2);
+    options.original = {&before, original_startup};
+    EXPECT_THAT(Lines(Verify({{&after, &kept}}, options)), IsEmpty());
+    EXPECT_THAT(Lines(Verify({{&after, &lost}}, options)),
+                ElementsAre(AllOf(HasSubstr("W108"), HasSubstr("op 0 (fill_constant)"),
+                                  HasSubstr("lost when the startup program ends"))));
+  }
+  // Without the original, too.
+  EXPECT_THAT(Lines(Verify({{&after, &kept}}, ForRanks(2))), IsEmpty());
+  EXPECT_THAT(Lines(Verify({{&after, &lost}}, ForRanks(2))), ElementsAre(HasSubstr("W108")));
+}
+
+TEST(StartupValues, StatesThatTheRewriteAddsBeginWithAValue) {
+  const std::string made = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] parameter persistable
+    var old : fp32[1, 1] persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
+    Out=[old] = assign(X=[w])
+    c_comm_init_all() {ring_id=0}
+  }
+})";
+  const Program before = ProgramOf(OneDeviceStep()),
+                after = ProgramOf(TwoRankStep(), {{"    var lr :",
+                                                   "    var old : fp32[1, 1] persistable\n"
+                                                   "    var older : fp32[1, 1]\n    var lr :"},
+                                                  {"    Out=[y@GRAD] = fill",
+                                                   "    Out=[older] = assign(X=[old])\n"
+                                                   "    Out=[y@GRAD] = fill"}}),
+                with = ProgramOf(made),
+                without = ProgramOf(made, {{"    Out=[old] = assign(X=[w])\n", ""}});
+  VerifyOptions options = ForRanks(2);
+  options.original = {&before, &with};
+  EXPECT_THAT(Lines(Verify({{&after, &with}}, options)), IsEmpty());
+  EXPECT_THAT(
+      Lines(Verify({{&after, &without}}, options)),
+      Contains(AllOf(HasSubstr("W606: op 0 (assign) reads variable old: expected an initial"),
+                     HasSubstr("found nothing"))));
+}
+
+// Ops of the main program have the same ids.
+TEST(StartupValues, DoNotTakeOpsForLiftsOfTheMainProgram) {
+  const Program startup = ProgramOf(R"(program {
+  block 0 parent=-1 {
+    var w : fp32[2] persistable
+    Out=[w] = fill_constant() {shape=longs[2], value=1.0}
+  }
+})");
+  const absl::flat_hash_map<OpId, int> lifts = {{startup.block(0).ops()[0], 0}};
+  RankValuesOptions options;
+  options.lifts = &lifts;
+  EXPECT_TRUE(ReadStartupValues(startup, options).contains("w"));
+}
+
+}  // namespace
+}  // namespace weft

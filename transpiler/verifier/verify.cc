@@ -1,0 +1,561 @@
+#include "transpiler/verifier/verify.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <future>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/updates.h"
+#include "ops/analysis/values/batch_flow.h"
+#include "ops/analysis/values/layout_guess.h"
+#include "ops/analysis/values/rank_values.h"
+#include "proto/formats/pir/importer.h"
+#include "proto/op_role.h"
+#include "transpiler/verifier/batch/batch.h"
+#include "transpiler/verifier/communication/block_conditions.h"
+#include "transpiler/verifier/communication/call_sequences.h"
+#include "transpiler/verifier/communication/collectives.h"
+#include "transpiler/verifier/communication/data_order.h"
+#include "transpiler/verifier/communication/parameter_updates.h"
+#include "transpiler/verifier/communication/rank_agreement.h"
+#include "transpiler/verifier/communication/residuals.h"
+#include "transpiler/verifier/communication/ring_setup.h"
+#include "transpiler/verifier/equivalence/equivalence.h"
+#include "transpiler/verifier/races/buffer_order.h"
+#include "transpiler/verifier/races/devices.h"
+#include "transpiler/verifier/races/races.h"
+#include "transpiler/verifier/servers/server_programs.h"
+#include "transpiler/verifier/structure/structure.h"
+#include "transpiler/verifier/structure/types.h"
+#include "transpiler/verifier/structure/uninitialized_reads.h"
+#include "transpiler/verifier/value_options.h"
+#include "transpiler/verifier/values/option_flows.h"
+#include "transpiler/verifier/values/startup_values.h"
+
+namespace weft {
+namespace {
+
+// Forwards events to several observers.
+class Observers : public RankObserver {
+ public:
+  explicit Observers(std::vector<RankObserver*> all) : all_(std::move(all)) {}
+  void Restart() override {
+    for (RankObserver* one : all_) one->Restart();
+  }
+  void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override {
+    for (RankObserver* one : all_) one->OnUpdate(op, param, grad);
+  }
+  void OnCollective(const Op& op, Symbol variable, const RankValue& in) override {
+    for (RankObserver* one : all_) one->OnCollective(op, variable, in);
+  }
+  void OnScale(const Op& op, bool divides) override {
+    for (RankObserver* one : all_) one->OnScale(op, divides);
+  }
+  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {
+    for (RankObserver* one : all_) one->OnBranch(op, condition, value);
+  }
+  void OnOpaqueBlock(const Op& op) override {
+    for (RankObserver* one : all_) one->OnOpaqueBlock(op);
+  }
+
+ private:
+  const std::vector<RankObserver*> all_;
+};
+
+// Whether optimizers have equal parameters and gradients on all ranks.
+class EqualUpdates : public RankObserver {
+ public:
+  bool AreEqual() const { return are_equal_; }
+  void Restart() override { are_equal_ = true; }
+  void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override {
+    are_equal_ = are_equal_ && param.IsEqualOnRanks() && grad.IsEqualOnRanks();
+  }
+
+ private:
+  bool are_equal_ = true;
+};
+
+class Verifier {
+ public:
+  Verifier(const VerifyOptions& options, Findings* findings)
+      : options_(options), findings_(*findings) {}
+
+  void Run(absl::Span<const ConstProgramPair> ranks) {
+    num_programs_ = ranks.size();
+    bool is_sound = true;
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      is_sound = CheckPrograms(ranks[rank], static_cast<int>(rank)) && is_sound;
+    }
+    if (!is_sound || !Runs(Layer::kAcrossRanks)) return;
+    if (ranks.size() == 1) return CheckMessages(ranks[0]);
+    std::vector<const Program*> main, startup;
+    for (const ConstProgramPair& programs : ranks) {
+      main.push_back(programs.main);
+      if (programs.startup != nullptr) startup.push_back(programs.startup);
+    }
+    if (startup.size() != main.size()) startup.clear();
+    Findings calls;
+    CheckCallSequences(main, &calls);
+    CheckStartupCallSequences(startup, &calls);
+    CheckConditionsAreEqual(main, startup, options_.feeds, options_.nranks, &calls);
+    findings_.Append(calls);
+    if (calls.HasErrors()) return;
+    CheckRanksAgree(ranks, options_.feeds, NumRanks(options_, ranks[0], ranks.size()), &findings_);
+    for (const auto& [group, params] : ParamsOfGroups()) {
+      if (group.back() >= static_cast<int>(ranks.size())) continue;  // W308
+      CheckRanksAgree(ranks, options_.feeds, static_cast<int>(group.size()), &findings_, group);
+    }
+  }
+
+ private:
+  bool Runs(Layer layer) const { return options_.layers.count(layer) > 0; }
+  bool ComparesWithOriginal() const {
+    return options_.original.main != nullptr && Runs(Layer::kEquivalence);
+  }
+
+  std::map<std::vector<int>, std::set<std::string>> ParamsOfGroups() const {
+    std::map<std::vector<int>, std::set<std::string>> params;
+    for (const auto& [param, group] : options_.groups) params[group].insert(param);
+    return params;
+  }
+
+  // Of programs that all ranks run.
+  void CheckMessages(const ConstProgramPair& programs) {
+    if (IsForOneDevice(*programs.main, NumRanks(options_, programs, 1))) return;
+    CheckMessagesInOneProgram(*programs.main, {0, false}, &findings_);
+    if (programs.startup != nullptr) {
+      CheckMessagesInOneProgram(*programs.startup, {0, true}, &findings_);
+    }
+  }
+
+  // The result for programs that several ranks run.
+  struct Shared {
+    bool is_sound = false;
+    Findings findings;
+  };
+
+  // Checks the programs of one rank. False if their structure is wrong. Programs that ranks share
+  // are checked once: the rank only matters to values of single ranks, where they are compared with
+  // the original.
+  bool CheckPrograms(const ConstProgramPair& programs, int rank) {
+    if (ComparesWithOriginal()) return CheckRank(programs, rank, &findings_);
+    const auto [it, is_new] = shared_.try_emplace({programs.main, programs.startup});
+    Shared& shared = it->second;
+    if (is_new) shared.is_sound = CheckRank(programs, rank, &shared.findings);
+    shared.findings.SetRank(rank);
+    findings_.Append(shared.findings);
+    return shared.is_sound;
+  }
+
+  bool CheckRank(const ConstProgramPair& programs, int rank, Findings* findings) const {
+    const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
+    Findings form, collectives, races, values;
+    const bool needs_batch =
+        !options_.gradients_are_summed.has_value() || CommunicatesForward(*programs.main);
+    BatchResult batch;
+    // What needs no facts.
+    const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
+    std::future<void> others = std::async(policy, [&] {
+      CheckForm(programs, rank, &form);
+      if (Runs(Layer::kCommunication)) CheckCalls(programs, nranks, rank, &collectives);
+      if (!needs_batch) CheckBatch(programs, nranks, rank, &batch);
+      if (!Runs(Layer::kRaces)) return;
+      if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
+      CheckRaces(*programs.main, {rank, false}, &races);
+      CheckDevices(*programs.main, {rank, false}, &races);
+      if (programs.startup != nullptr) {
+        CheckBufferOrder(*programs.startup, nullptr, {rank, true}, &races);
+      }
+      CheckBufferOrder(*programs.main, programs.startup, {rank, false}, &races);
+      if (programs.startup != nullptr) CheckDevices(*programs.startup, {rank, true}, &races);
+    });
+    BatchFacts facts = BatchFactsOf(options_, *programs.main, nullptr);
+    bool is_proven = false;
+    const auto check_values = [&] {
+      values = Findings();
+      if (CheckValues(programs, nranks, rank, facts, &is_proven, &values)) return;
+      facts.lifts.clear();
+      values = Findings();
+      CheckValues(programs, nranks, rank, facts, &is_proven, &values);
+    };
+    bool are_checked = false;
+    if (needs_batch) {
+      // Mostly, the batch says nothing about values. So they are checked meanwhile, and again if it
+      // does.
+      std::future<void> meanwhile;
+      if (options_.threads > 1) meanwhile = std::async(policy, check_values);
+      CheckBatch(programs, nranks, rank, &batch);
+      if (meanwhile.valid()) meanwhile.get();
+      are_checked = options_.threads > 1 && SayTheSame(facts, batch.facts);
+      facts = batch.facts;
+    }
+    if (!are_checked) check_values();
+    others.get();
+    findings->Append(form);
+    const auto is_of_structure = [](const Finding& finding) {
+      return finding.severity == Severity::kError && finding.layer == Layer::kStructure;
+    };
+    // The other layers rely on the first.
+    if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
+    if (options_.ordered_by_data && Runs(Layer::kAcrossRanks) && nranks.value_or(2) > 1) {
+      CheckDataOrder(*programs.main, {rank, false}, &collectives);
+      if (programs.startup != nullptr) {
+        CheckDataOrder(*programs.startup, {rank, true}, &collectives);
+      }
+    }
+    findings->Append(collectives);
+    findings->Append(values);
+    for (const auto& [group, params] : ParamsOfGroups()) {
+      if (num_programs_ > 1 && !absl::c_binary_search(group, rank)) continue;
+      CheckGroup(programs, rank, group, params, facts, findings);
+    }
+    findings->Append(races);
+    // Layer 3 knows more of gradients of means that are divided too often, or not.
+    const bool is_known = collectives.HasErrors() || values.HasErrors();
+    if (batch.has_means_only && is_known) batch.findings.Remove("W702");
+    findings->Append(batch.findings);
+    if (!is_proven && ComparesWithOriginal()) {
+      StartupValues start;
+      const bool is_for_one = IsForOneDevice(*programs.main, nranks);
+      RankValuesOptions of =
+          ValueOptions(options_, programs, is_for_one ? 1 : nranks, facts, &start);
+      if (num_programs_ > 1) of.rank = rank;
+      CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false}, findings,
+                       options_.expression_depth);
+    }
+    return true;
+  }
+
+  // Layers 1 and 2.
+  void CheckForm(const ConstProgramPair& programs, int rank, Findings* findings) const {
+    bool is_sound = true;
+    const auto check = [&](const Program* program, bool is_startup) {
+      if (program == nullptr) return;
+      const ProgramRef ref{rank, is_startup};
+      Findings structure;
+      if (Runs(Layer::kStructure)) {
+        CheckStructure(*program, ref, &structure);
+        CheckUninitializedReads(*program, ref, &structure);
+      }
+      findings->Append(structure);
+      is_sound = is_sound && !structure.HasErrors();
+      if (Runs(Layer::kTypes) && !structure.HasErrors()) CheckTypes(*program, ref, findings);
+    };
+    check(programs.startup, true);
+    check(programs.main, false);
+    if (programs.startup == nullptr) return;
+    if (Runs(Layer::kStructure)) CheckStartupKeeps(programs, {rank, true}, findings);
+    if (Runs(Layer::kTypes) && is_sound) CheckStartTypes(programs, {rank, true}, findings);
+  }
+
+  // Whether values are the same by both facts, which come from the same options.
+  static bool SayTheSame(const BatchFacts& a, const BatchFacts& b) {
+    return a.sums_are_wanted == b.sums_are_wanted && a.sum_gradients == b.sum_gradients &&
+           a.lifts == b.lifts;
+  }
+
+  // Whether a collective exchanges other values than gradients.
+  static bool CommunicatesForward(const Program& main) {
+    OpTraits traits(main);
+    return absl::c_any_of(main.block(0).ops(), [&](OpId id) {
+      const Op op = main.op(id);
+      return traits.Has(op, Trait::kCollective) && !IsBackward(op);
+    });
+  }
+
+  // What layer 7 leaves: BatchFlow itself takes much memory.
+  struct BatchResult {
+    Findings findings;
+    BatchFacts facts;
+    bool has_means_only = false;  // as losses
+  };
+
+  // Layer 7. A program for a single device has the whole batch.
+  void CheckBatch(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
+                  BatchResult* result) const {
+    const Program& main = *programs.main;
+    if (!Runs(Layer::kBatch) || IsForOneDevice(main, nranks)) {
+      result->facts = BatchFactsOf(options_, main, nullptr);
+      return;
+    }
+    BatchFlowOptions options = BatchOptionsOf(programs, options_.feeds, nranks);
+    options.original = options_.original.main;
+    const BatchFlow flow = BatchFlow::Of(main, options);
+    OptionFlows mended(main, [&options] { return options; });
+    weft::CheckBatch(main, flow, {options_.gradients_are_summed.value_or(false), options_.fetched},
+                     &mended, {rank, false}, &result->findings);
+    result->facts = BatchFactsOf(options_, main, &flow);
+    result->has_means_only = !LossMayBeASum(main, flow);
+  }
+
+  static bool IsForOneDevice(const Program& main, absl::optional<int> nranks) {
+    return nranks.has_value() ? *nranks == 1 : !Communicates(main);
+  }
+
+  // Layer 3: collectives, and the rings that they use.
+  static void CheckCalls(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
+                         Findings* findings) {
+    if (programs.startup != nullptr) {
+      CheckCollectives(*programs.startup, nullptr, nranks, {rank, true}, findings);
+      CheckRingSetup(*programs.startup, {rank, true}, findings);
+    }
+    CheckRingSetup(*programs.main, {rank, false}, findings);
+    CheckCollectives(*programs.main, programs.startup, nranks, {rank, false}, findings);
+  }
+
+  // Layer 3: values; and layer 5 of one program for all ranks. `is_proven`: whether the same walk
+  // over the program proves that it is equivalent to the original. Lifts among the facts hold if
+  // optimizers have equal values on all ranks; returns false if they do not.
+  bool CheckValues(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
+                   const BatchFacts& facts, bool* is_proven, Findings* findings) const {
+    *is_proven = false;
+    if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return true;
+    const ProgramRef ref{rank, false};
+    // A program without collectives and number of ranks is one for a single device.
+    if (IsForOneDevice(*programs.main, nranks)) return true;
+    StartupValues start;
+    RankValuesOptions options = ValueOptions(options_, programs, nranks, facts, &start);
+    if (num_programs_ > 1) options.rank = rank;
+    UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
+    ConditionChecker conditions(*programs.main, ref);
+    EqualUpdates equal_updates;
+    std::vector<RankObserver*> all = {&updates, &conditions, &equal_updates};
+    absl::optional<EquivalenceProof> proof;
+    if (ComparesWithOriginal()) {
+      proof.emplace(options_.original, programs, options, options_.averaging);
+      proof->AttachTo(&options);
+      for (RankObserver* observer : proof->observers()) all.push_back(observer);
+    }
+    Observers observers(std::move(all));
+    options.observer = &observers;
+    const RankValues found = RankValues::Of(*programs.main, options);
+    if (Runs(Layer::kCommunication)) {
+      OptionFlows mended(*programs.main,
+                         [&] { return BatchOptionsOf(programs, options_.feeds, nranks); });
+      updates.Check(found, &mended, findings);
+      CheckSparsifiedGradients(programs, options, ref, findings);
+    }
+    if (Runs(Layer::kAcrossRanks)) {
+      conditions.Check(findings);
+      if (options.start != nullptr) {
+        CheckStartIsEqual(programs, start, options_.distributed_params, ref, findings);
+      }
+    }
+    if (!facts.lifts.empty() && !equal_updates.AreEqual()) return false;
+    *is_proven = proof.has_value() && proof->Prove(found);
+    return true;
+  }
+
+  // Layers 3 and 6 for the parameters that a group of ranks shares: the group is verified as if it
+  // were the run. Other parameters count as rank-local, which needs no assumption about them.
+  void CheckGroup(const ConstProgramPair& programs, int rank, const std::vector<int>& group,
+                  const std::set<std::string>& params, BatchFacts facts, Findings* findings) const {
+    if (!Runs(Layer::kCommunication) && !ComparesWithOriginal()) return;
+    const ProgramRef ref{rank, false};
+    VerifyOptions of_group = options_;
+    of_group.distributed_params = ParamsBut(params, *programs.main);
+    facts.lifts.clear();  // by the number of all ranks
+    StartupValues start;
+    RankValuesOptions options =
+        ValueOptions(of_group, programs, static_cast<int>(group.size()), facts, &start, group);
+    if (num_programs_ > 1) {
+      options.rank = static_cast<int>(absl::c_lower_bound(group, rank) - group.begin());
+    }
+    const RankValuesOptions of_comparison = options;
+    UpdateChecker updates(*programs.main, of_group.distributed_params, options.start, ref, group);
+    std::vector<RankObserver*> all = {&updates};
+    absl::optional<EquivalenceProof> proof;
+    if (ComparesWithOriginal()) {
+      proof.emplace(options_.original, programs, options, options_.averaging);
+      proof->AttachTo(&options);
+      for (RankObserver* observer : proof->observers()) all.push_back(observer);
+    }
+    Observers observers(std::move(all));
+    options.observer = &observers;
+    const RankValues found = RankValues::Of(*programs.main, options);
+    Findings of_values;
+    if (Runs(Layer::kCommunication)) updates.Check(found, /*mended=*/nullptr, &of_values);
+    if (proof.has_value() && !proof->Prove(found)) {
+      CheckEquivalence(options_.original, programs, of_comparison, options_.averaging, ref,
+                       &of_values, options_.expression_depth);
+    }
+    AppendOfGroup(of_values, group, findings);
+  }
+
+  // Without what is known already: other variables than parameters are the same in all groups.
+  static void AppendOfGroup(const Findings& of_group, const std::vector<int>& group,
+                            Findings* findings) {
+    std::set<std::tuple<std::string, uint32_t, std::string>> known;
+    for (const Finding& finding : findings->all()) {
+      known.emplace(finding.rule, finding.op.value(), finding.variable);
+    }
+    for (Finding finding : of_group.all()) {
+      if (known.count({finding.rule, finding.op.value(), finding.variable}) > 0) continue;
+      finding.message = absl::StrCat("for ", GroupText(group), ": ", finding.message);
+      findings->Add(std::move(finding));
+    }
+  }
+
+  static std::set<std::string> ParamsBut(const std::set<std::string>& without,
+                                         const Program& main) {
+    std::set<std::string> params;
+    const auto add = [&](absl::string_view name) {
+      std::string param(name);
+      if (without.count(param) == 0) params.insert(std::move(param));
+    };
+    for (int block = 0; block < main.num_blocks(); ++block) {
+      for (VarId var : main.block(block).vars()) {
+        if (main.var(var).is_parameter()) add(main.var(var).name());
+      }
+    }
+    // States of the group's parameters may be marked as parameters, too.
+    for (const ParamUpdate& update : FindUpdates(main)) {
+      add(main.name(update.param));
+      if (without.count(std::string(main.name(update.param))) == 0) continue;
+      for (Symbol state : update.states) params.erase(std::string(main.name(state)));
+      if (update.master.valid()) params.erase(std::string(main.name(update.master)));
+    }
+    for (Symbol param : FindManuallyUpdatedParams(main)) add(main.name(param));
+    return params;
+  }
+
+  const VerifyOptions& options_;
+  Findings& findings_;
+  size_t num_programs_ = 1;  // 1: all ranks run it
+  // By main and startup program.
+  absl::flat_hash_map<std::pair<const Program*, const Program*>, Shared> shared_;
+};
+
+// Adds findings about another program than that of the workers, whose ops they cannot name.
+void AppendOf(absl::string_view program, const Findings& found, Findings* findings) {
+  for (Finding finding : found.all()) {
+    finding.message = absl::StrCat(program, ": ", finding.message);
+    finding.op = finding.other = OpId();
+    findings->Add(std::move(finding));
+  }
+}
+
+// The findings that are not about what servers hold or compute.
+Findings OfOthers(const std::set<std::string>& held, const Findings& found) {
+  Findings others;
+  for (const Finding& finding : found.all()) {
+    if (held.count(finding.variable) > 0 || IsOnServer(finding.variable)) continue;
+    others.Add(finding);
+  }
+  return others;
+}
+
+// The layers that need no other program.
+std::set<Layer> LayersOfOne(const std::set<Layer>& layers) {
+  std::set<Layer> kept;
+  for (Layer layer : {Layer::kStructure, Layer::kTypes, Layer::kRaces}) {
+    if (layers.count(layer) > 0) kept.insert(layer);
+  }
+  return kept;
+}
+
+// Of a program for workers.
+Findings VerifyWithServers(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
+  Findings findings;
+  const ConstProgramPair& worker = ranks[0];
+  const Program* const server = options.server;
+  VerifyOptions of_one = options;
+  of_one.server = nullptr;
+  of_one.original = {};
+  of_one.layers = LayersOfOne(options.layers);
+  Verifier(of_one, &findings).Run({worker});
+  if (server != nullptr) {
+    Findings of_server;
+    Verifier(of_one, &of_server).Run({{server, nullptr}});
+    AppendOf("server program", of_server, &findings);
+  }
+  if (findings.HasErrors() || of_one.layers.size() == options.layers.size()) return findings;
+  Reporter reporter({0, false}, &findings);
+  if (ranks.size() > 1) {
+    reporter.Add("W511", OpId(), "",
+                 absl::StrCat("expected one program for all workers, found ", ranks.size()));
+    return findings;
+  }
+  Findings pair;
+  CheckServers(*worker.main, server, &pair);
+  findings.Append(pair);
+  if (findings.HasErrors()) return findings;
+  if (IsAsynchronous(*server)) {
+    reporter.Add("W715", OpId(), "",
+                 "servers update by the gradient of each worker as it comes: a step computes "
+                 "something else than one device, and runs differ from each other");
+  }
+  absl::StatusOr<Program> joined = JoinServers(*worker.main, *server);
+  absl::optional<Program> startup;
+  absl::Status status = joined.status();
+  if (status.ok() && worker.startup != nullptr) {
+    absl::StatusOr<Program> joined_startup = JoinStartup(*worker.startup, *server);
+    status = joined_startup.status();
+    if (status.ok()) startup = *std::move(joined_startup);
+  }
+  if (!status.ok()) {
+    reporter.Add("W511", OpId(), "",
+                 absl::StrCat("the programs do not fit together: ", status.message()));
+    return findings;
+  }
+  VerifyOptions together = options;
+  together.server = nullptr;
+  // To a worker, what servers do not update for all workers at once is its own.
+  const std::set<std::string> held = HeldByServers(*server);
+  const bool is_async = IsAsynchronous(*server);
+  for (const std::string& name : held) {
+    is_async ? void(together.distributed_params.insert(name))
+             : void(together.distributed_params.erase(name));
+  }
+  for (Layer layer : of_one.layers) {
+    if (layer != Layer::kStructure) together.layers.erase(layer);
+  }
+  Findings of_both;
+  Verifier(together, &of_both).Run({{&*joined, startup.has_value() ? &*startup : nullptr}});
+  if (is_async) of_both = OfOthers(held, of_both);
+  AppendOf("workers and servers together", of_both, &findings);
+  return findings;
+}
+
+}  // namespace
+
+Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
+  VerifyOptions complete = options;
+  // All ranks are fed alike.
+  if (complete.feeds.empty() && !ranks.empty()) {
+    std::vector<const Program*> mains;
+    for (const ConstProgramPair& programs : ranks) mains.push_back(programs.main);
+    complete.feeds = *FeedLayoutsOf(mains);
+  }
+  // To ranks outside of its group, a parameter is their own.
+  for (const auto& [param, group] : options.groups) {
+    const bool has_all =
+        options.nranks.has_value() && group.size() == static_cast<size_t>(*options.nranks);
+    if (has_all) complete.groups.erase(param);
+  }
+  for (const auto& [param, group] : complete.groups) complete.distributed_params.insert(param);
+  for (const ConstProgramPair& programs : ranks) {
+    for (std::string& name : pir::DistributedParams(*programs.main)) {
+      complete.distributed_params.insert(std::move(name));
+    }
+  }
+  if (!ranks.empty() && (options.server != nullptr || HasServerOps(*ranks[0].main))) {
+    return VerifyWithServers(ranks, complete);
+  }
+  Findings findings;
+  Verifier(complete, &findings).Run(ranks);
+  return findings;
+}
+
+}  // namespace weft

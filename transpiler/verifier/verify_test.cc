@@ -1,0 +1,112 @@
+#include "transpiler/verifier/verify.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/verifier/testing/found.h"
+#include "transpiler/verifier/testing/training_steps.h"
+#include "transpiler/verifier/testing/whole_programs.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+using ::weft::testing::ForRanks;
+using ::weft::testing::Lines;
+using ::weft::testing::OneDeviceStep;
+using ::weft::testing::ProgramOf;
+using ::weft::testing::TwoRankStep;
+using ::weft::testing::VerifyWholePrograms;
+
+TEST(Verify, LayersThatRestOnStructureAreSilentWhereItIsWrong) {
+  const Program program = ProgramOf(OneDeviceStep(), {{"    var lr : fp32[1] persistable\n", ""}});
+  EXPECT_THAT(Lines(Verify({{&program}}, ForRanks(2))),
+              ElementsAre(StartsWith("error: W101: op 2 (sgd) input LearningRate")));
+}
+
+TEST(Verify, OnlyLayersThatAreAskedForRun) {
+  const Program program = ProgramOf(OneDeviceStep());
+  VerifyOptions options = ForRanks(2);
+  EXPECT_THAT(Lines(Verify({{&program}}, options)), ElementsAre(StartsWith("error: W310")));
+  options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
+  EXPECT_THAT(Lines(Verify({{&program}}, options)), IsEmpty());
+}
+
+TEST(Verify, AProgramThatSendsIsForRanks) {
+  // Without a number of ranks, one that does not communicate is for one device.
+  const Program alone = ProgramOf(OneDeviceStep());
+  EXPECT_THAT(Lines(Verify({{&alone}})), IsEmpty());
+  const Program sends = ProgramOf(
+      OneDeviceStep("", "    send_v2(X=[w]) {ring_id=0, peer=1, use_calc_stream=true}\n"));
+  EXPECT_THAT(Lines(Verify({{&sends}})),
+              UnorderedElementsAre(StartsWith("error: W310"), StartsWith("error: W508")));
+}
+
+TEST(Verify, OneThreadFindsWhatTwoFind) {
+  const Program program = ProgramOf(OneDeviceStep());
+  VerifyOptions options = ForRanks(2);
+  options.threads = 1;
+  EXPECT_THAT(Lines(Verify({{&program}}, options)), ElementsAre(StartsWith("error: W310")));
+}
+
+TEST(Verify, FindingsOfRanksNameThem) {
+  const Program right = ProgramOf(TwoRankStep()), wrong = ProgramOf(OneDeviceStep());
+  const Findings findings = Verify({{&right}, {&wrong}});
+  EXPECT_THAT(Lines(findings, /*one_program_for_all=*/false), Each(HasSubstr(": rank 1: ")));
+  EXPECT_THAT(Lines(findings), Contains(StartsWith("error: W310")));
+}
+
+TEST(Verify, RanksThatShareAProgramGetWhatThoseWithCopiesGet) {
+  const Program right = ProgramOf(TwoRankStep()), wrong = ProgramOf(OneDeviceStep());
+  const Program first = wrong, second = wrong, third = right;
+  for (const Program* shared : {&right, &wrong}) {
+    const Findings found = Verify({{shared}, {&wrong}, {shared}, {&wrong}});
+    const Program copy = *shared;
+    const Findings of_copies = Verify({{shared}, {&first}, {&copy}, {&second}});
+    EXPECT_EQ(Lines(found, /*one_program_for_all=*/false),
+              Lines(of_copies, /*one_program_for_all=*/false));
+    for (const char* rule : {"W310", "W504", "W701"}) {
+      EXPECT_EQ(found.NumOmitted(rule), of_copies.NumOmitted(rule));
+    }
+  }
+  EXPECT_EQ(Lines(Verify({{&right}, {&right}}), /*one_program_for_all=*/false),
+            Lines(Verify({{&right}, {&third}}), /*one_program_for_all=*/false));
+}
+
+TEST(Verify, RanksThatShareAStartupProgramGetWhatThoseWithCopiesGet) {
+  const Program main = ProgramOf(TwoRankStep()), startup = ProgramOf(OneDeviceStep());
+  const Program main_copy = main, startup_copy = startup;
+  const Findings found = Verify({{&main, &startup}, {&main, &startup}});
+  EXPECT_THAT(found.all(), Not(IsEmpty()));
+  EXPECT_EQ(Lines(found, /*one_program_for_all=*/false),
+            Lines(Verify({{&main, &startup}, {&main_copy, &startup_copy}}),
+                  /*one_program_for_all=*/false));
+}
+
+TEST(Verify, OmittedFindingsOfASharedProgramCount) {
+  const Program wrong = ProgramOf(OneDeviceStep());
+  const std::vector<ConstProgramPair> ranks(Findings::kMaxPerRule + 5, {&wrong});
+  EXPECT_EQ(Verify(ranks, ForRanks(static_cast<int>(ranks.size()))).NumOmitted("W310"), 5);
+}
+
+TEST(Verify, WholeProgramsAreComparedWithTheSameResult) {
+  const Program original = ProgramOf(OneDeviceStep());
+  VerifyOptions options = ForRanks(2);
+  options.original.main = &original;
+  for (const char* scale : {"scale=0.5", "scale=0.25"}) {
+    const Program program = ProgramOf(TwoRankStep(), {{"scale=0.5", scale}});
+    EXPECT_EQ(Lines(Verify({{&program}}, options)),
+              Lines(VerifyWholePrograms({{&program}}, options)));
+  }
+}
+
+}  // namespace
+}  // namespace weft
