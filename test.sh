@@ -23,7 +23,7 @@ SANITIZED_OPTIONS=(
   --config=asan --config=ubsan --config=nocuda --experimental_convenience_symlinks=ignore
 )
 SANITIZED_TESTS=(
-  //base/... //proto/... //executor:communication_test
+  //base/... //proto/... //executor/communicators:communicators_test //executor/jobs:jobs_test //executor/streams:streams_test
   //tests/fuzz/... -//tests/fuzz:pipeline_text_fuzz_corpus_test
   -//tests/fuzz:transpile_fuzz_corpus_test  # all of the transpiler
 )

@@ -21,7 +21,7 @@ struct BufferOps {
 // FusedOutput: one buffer. Output[i]: views of it, in order, each aligned. The values come from
 // Input (copy_data), a constant (set_constant), or what the memory holds, such as those of the step
 // before. The positions never change after the first step. Padding is cleared in every step: a
-// buffer may lie where other values were (executor/bound_step.h).
+// buffer may lie where other values were (executor/step/bound_step.h).
 absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec, const BufferOps& ops);
 
 }  // namespace weft

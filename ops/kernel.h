@@ -83,7 +83,8 @@ struct KernelContext {
   absl::Span<const Tensor* const> inputs;
   absl::Span<Tensor* const> outputs;
   RandomState* random = nullptr;
-  // The native handle of the compute stream (executor/stream.h): a cudaStream_t. Null on the host.
+  // The native handle of the compute stream (executor/streams/stream.h): a cudaStream_t. Null on
+  // the host.
   void* stream = nullptr;
   // For messages: "step 3, rank 1". Null outside a run.
   const std::string* place = nullptr;
@@ -139,7 +140,7 @@ struct Kernel {
   // other, if no op uses what another one writes. The step does what the ops do.
   bool merges_updates = false;
   // On a device: the step waits for its stream or takes numbers from the host, so that work that
-  // its stream has recorded (GraphRecorder of executor/stream.h) cannot stand for it.
+  // its stream has recorded (GraphRecorder of executor/streams/stream.h) cannot stand for it.
   bool uses_host = false;
   // Of KernelSpec, what the step carries out. A factory that does not know of it carries out
   // nothing.

@@ -27,7 +27,7 @@ class Memory {
 
   // Copies bytes from the host to this memory, to the host, and within this memory. The first two,
   // and Copy without a stream, return when the copy is done. Copy enqueues on `stream`, the native
-  // handle of a stream of the device (executor/stream.h).
+  // handle of a stream of the device (executor/streams/stream.h).
   virtual absl::Status CopyFromHost(const void* from, size_t bytes, void* to) = 0;
   virtual absl::Status CopyToHost(const void* from, size_t bytes, void* to) = 0;
   virtual absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) = 0;

@@ -306,6 +306,42 @@ pb::ProgramDesc Program::OtherFields() const {
   return Decode<pb::ProgramDesc>(bytes);
 }
 
+std::string Program::setting() const { return OtherFields().weft_setting(); }
+
+void Program::set_setting(absl::string_view setting) {
+  if (setting == this->setting()) return;
+  std::vector<TopLevelField> fields;
+  for (const TopLevelField& field : top_level_) {
+    if (field.block >= 0) {
+      fields.push_back(field);
+      continue;
+    }
+    constexpr uint32_t kSetting = wire::LengthDelimited(pb::ProgramDesc::kWeftSettingFieldNumber);
+    wire::Stream in(reinterpret_cast<const uint8_t*>(field.other.data()),
+                    static_cast<int>(field.other.size()));
+    int kept = 0;  // from here on
+    const auto keep_until = [&](int end) {
+      if (end > kept) fields.push_back({-1, field.other.substr(kept, end - kept)});
+    };
+    for (int begin = 0; const uint32_t tag = wire::NextTag(&in); begin = in.CurrentPosition()) {
+      wire::SkipField(&in, tag);
+      if (tag != kSetting) continue;
+      keep_until(begin);
+      kept = in.CurrentPosition();
+    }
+    keep_until(static_cast<int>(field.other.size()));
+  }
+  if (!setting.empty()) {
+    pb::ProgramDesc desc;
+    desc.set_weft_setting(std::string(setting));
+    const auto bytes = std::make_shared<const std::string>(desc.SerializePartialAsString());
+    owners_.push_back(bytes);
+    fields.push_back({-1, *bytes});
+  }
+  top_level_ = std::move(fields);
+  changed_ = true;
+}
+
 pb::BlockDesc Program::OtherFields(int block) const {
   std::string bytes;
   for (absl::string_view piece : blocks_[block].head) bytes.append(piece.data(), piece.size());

@@ -206,10 +206,17 @@ struct SerializedProgram {
 };
 
 // Where a program comes from that was not read from a ProgramDesc. Only the format that it is from
-// knows what this is (proto/formats/pir/importer.h).
+// knows what this is (proto/formats/pir/importer.h); others know what the format says of a run.
 class ProgramOrigin {
  public:
   virtual ~ProgramOrigin() = default;
+  // Setting::ordered_by_data.
+  virtual bool OrdersByData() const = 0;
+  // The parameters that the file marks as distributed, each rank having a part of them.
+  virtual const std::vector<std::string>& distributed_params() const = 0;
+  // Whether two ops of the program as it was read are one in the file, such as one with two
+  // branches.
+  virtual bool AreOneOp(OpId a, OpId b) const = 0;
 };
 
 struct ParseOptions {
@@ -275,8 +282,13 @@ class Program {
   pb::ProgramDesc OtherFields() const;
   pb::BlockDesc OtherFields(int block) const;
 
-  // The serialized program. Until the first Commit, equals the bytes that were parsed; later,
-  // unedited ops and variables do. O(ops).
+  // What the program is written for, as JSON (ops/analysis/training/setting.h); empty if the file
+  // does not say. Setting it is no commit: ops and variables stay. O(other fields).
+  std::string setting() const;
+  void set_setting(absl::string_view setting);
+
+  // The serialized program. Until the first Commit or set_setting, equals the bytes that were
+  // parsed; later, unedited ops and variables do. O(ops).
   SerializedProgram SerializeToPieces() const;
   std::string Serialize() const;
   pb::ProgramDesc ToProto() const;

@@ -397,6 +397,33 @@ TEST(ProgramTest, CopiesDoNotSeeEachOthersChanges) {
   EXPECT_FALSE(original.FindSymbol("new").valid());
 }
 
+TEST(ProgramTest, SettingIsReplacedAndOtherBytesStay) {
+  pb::ProgramDesc desc = ProgramBuilder().Op("relu", {}, {}).desc();
+  auto* const unknown = desc.mutable_unknown_fields();
+  unknown->AddVarint(77, 5);
+  std::string first = desc.SerializeAsString();
+  desc.Clear();
+  desc.mutable_version()->set_version(3);
+  std::string last = desc.SerializePartialAsString();
+  desc.Clear();
+  desc.set_weft_setting("{old}");
+  const std::string old = desc.SerializePartialAsString();
+  // Twice, as in files that were concatenated: the last one counts.
+  WEFT_ASSERT_OK_AND_ASSIGN(Program program, Program::Parse(first + old + last + old));
+  EXPECT_EQ(program.setting(), "{old}");
+  Program copy = program;
+  program.set_setting("{new}");
+  desc.set_weft_setting("{new}");
+  EXPECT_EQ(program.setting(), "{new}");
+  EXPECT_EQ(program.Serialize(), first + last + desc.SerializePartialAsString());
+  EXPECT_EQ(program.version(), 3);
+  program.set_setting("");
+  EXPECT_EQ(program.Serialize(), first + last);
+  EXPECT_EQ(copy.setting(), "{old}");
+  copy.set_setting("{old}");
+  EXPECT_EQ(copy.Serialize(), first + old + last + old);
+}
+
 TEST(ProgramTest, CopyOutlivesTheOriginal) {
   auto original = std::make_unique<Program>(ProgramBuilder().Op("relu", {}, {}).Build());
   Rewriter rewriter(original.get());

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "tools/cmd/command_line.h"
 #include "tools/cmd/weft_commands.h"
+#include "tools/flags/command_line.h"
 
 int main(int argc, char** argv) {
   CLI::App app(

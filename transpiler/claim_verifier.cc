@@ -138,26 +138,39 @@ class Verifier {
 
 }  // namespace
 
-VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
-                             const ConstProgramPair& original) {
-  VerifyOptions options;
+Setting ClaimedSetting(const Claims& claims, const PassContext& context) {
+  Setting setting = context.setting;
   // Some of Paddle's modes have a default number of devices; the verifier reads it from the
   // program.
   if (context.dialect == Dialect::kWeft || context.cluster.devices().has_value()) {
-    options.nranks = context.cluster.nranks();
+    setting.nranks = context.cluster.nranks();
   }
-  options.distributed_params = context.distributed_params;
-  if (context.server.has_value()) options.server = &*context.server;
   for (const auto& [param, attrs] : context.param_attrs) {
-    if (attrs.group.has_value()) options.groups[param] = attrs.group->ranks;
+    if (attrs.group.has_value()) setting.groups[param] = attrs.group->ranks;
   }
-  options.feeds = context.feeds;
-  // Without a claim, the program may have been rewritten before, by its losses.
-  if (claims.gradients != Claims::Gradients::kByLoss && claims.Communicate()) {
-    options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
+  if (!claims.Communicate()) return setting;
+  switch (claims.gradients) {
+    case Claims::Gradients::kByLoss:
+      setting.reduction = Setting::Reduction::kByLoss;
+      break;
+    case Claims::Gradients::kSummed:
+      setting.reduction = Setting::Reduction::kSum;
+      break;
+    case Claims::Gradients::kUntouched:
+    case Claims::Gradients::kAveraged:
+      setting.reduction = Setting::Reduction::kMean;
+      break;
   }
-  options.averaging = claims.averaging;
-  options.gradients_are_rounded = claims.rounds_gradients;
+  setting.averaging = claims.averaging;
+  setting.gradients_are_rounded = claims.rounds_gradients;
+  return setting;
+}
+
+VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
+                             const ConstProgramPair& original) {
+  VerifyOptions options;
+  options.setting = ClaimedSetting(claims, context);
+  if (context.server.has_value()) options.server = &*context.server;
   if (claims.computation == Claims::Computation::kPreserved) options.original = original;
   return options;
 }

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_CLAIM_VERIFIER_H_
 #define WEFT_TRANSPILER_CLAIM_VERIFIER_H_
 
+#include "proto/setting.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/pipeline.h"
@@ -9,9 +10,13 @@
 
 namespace weft {
 
-// The options that make the verifier check `claims` for the ranks and distributed parameters of
-// `context`. If the computation is preserved, the result is compared with `original`, the programs
-// before the rewrite; null disables the comparison.
+// What the result of the passes is for: the setting of `context`, its ranks and groups, and, if the
+// passes communicate, what they claim of gradients and parameters.
+Setting ClaimedSetting(const Claims& claims, const PassContext& context);
+
+// The options that make the verifier check `claims` in that setting. If the computation is
+// preserved, the result is compared with `original`, the programs before the rewrite; null disables
+// the comparison.
 VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
                              const ConstProgramPair& original);
 

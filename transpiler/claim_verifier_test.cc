@@ -59,23 +59,27 @@ VerifyOptions Expected(const Claims& claims) {
 
 TEST(ExpectationsOf, WithoutAClaimTheComputationIsPreserved) {
   const VerifyOptions options = Expected(Claims());
-  EXPECT_EQ(options.gradients_are_summed, absl::nullopt);
-  EXPECT_FALSE(options.averaging.has_value());
+  EXPECT_EQ(options.setting.reduction, Setting::Reduction::kByLoss);
+  EXPECT_FALSE(options.setting.averaging.has_value());
   EXPECT_EQ(options.original.main, &Original());
   EXPECT_EQ(options.layers, AllLayers());
 }
 
 TEST(ExpectationsOf, OnlySummedGradientsNeedNoDivision) {
-  EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kSummed)).gradients_are_summed, true);
-  EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kAveraged)).gradients_are_summed, false);
+  EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kSummed)).setting.reduction,
+            Setting::Reduction::kSum);
+  EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kAveraged)).setting.reduction,
+            Setting::Reduction::kMean);
 }
 
 TEST(ExpectationsOf, LossesSayHowTheirGradientsAreReduced) {
-  EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kByLoss)).gradients_are_summed, absl::nullopt);
+  EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kByLoss)).setting.reduction,
+            Setting::Reduction::kByLoss);
 }
 
 TEST(ExpectationsOf, AveragingHasTheScheduleThatIsClaimed) {
-  EXPECT_EQ(Expected(Claims::Of(AveragingSchedule{4, 2})).averaging, (AveragingSchedule{4, 2}));
+  EXPECT_EQ(Expected(Claims::Of(AveragingSchedule{4, 2})).setting.averaging,
+            (AveragingSchedule{4, 2}));
 }
 
 TEST(ExpectationsOf, ChangedComputationHasNoOriginal) {
@@ -85,27 +89,28 @@ TEST(ExpectationsOf, ChangedComputationHasNoOriginal) {
 TEST(ExpectationsOf, SeveralClaimsHoldTogether) {
   const VerifyOptions options = Expected(
       {Claims::Gradients::kSummed, AveragingSchedule{3, 1}, Claims::Computation::kChanged});
-  EXPECT_EQ(options.gradients_are_summed, true);
-  EXPECT_EQ(options.averaging, (AveragingSchedule{3, 1}));
+  EXPECT_EQ(options.setting.reduction, Setting::Reduction::kSum);
+  EXPECT_EQ(options.setting.averaging, (AveragingSchedule{3, 1}));
   EXPECT_EQ(options.original.main, nullptr);
 }
 
 TEST(ExpectationsOf, RanksAndDistributedParametersAreThoseOfTheContext) {
   PassContext context = TwoRanks();
-  context.distributed_params = {"w"};
+  context.setting.distributed_params = {"w"};
   const VerifyOptions options = ExpectationsOf(Claims(), context, {});
-  EXPECT_EQ(options.nranks, 2);
-  EXPECT_EQ(options.distributed_params, std::set<std::string>{"w"});
-  EXPECT_EQ(ExpectationsOf(Claims(), PassContext(), {}).nranks, absl::nullopt);
+  EXPECT_EQ(options.setting.nranks, 2);
+  EXPECT_EQ(options.setting.distributed_params, std::set<std::string>{"w"});
+  EXPECT_EQ(ExpectationsOf(Claims(), PassContext(), {}).setting.nranks, absl::nullopt);
 }
 
 // Without devices, Paddle's modes have a default number of their own.
 TEST(ExpectationsOf, PaddleDialectKnowsTheRanksOfGivenDevicesOnly) {
   ClusterSpec spec;
   spec.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
-  EXPECT_EQ(ExpectationsOf(Claims(), Context(spec, Dialect::kPaddle), {}).nranks, absl::nullopt);
+  EXPECT_EQ(ExpectationsOf(Claims(), Context(spec, Dialect::kPaddle), {}).setting.nranks,
+            absl::nullopt);
   spec.devices = {{0, 1}};
-  EXPECT_EQ(ExpectationsOf(Claims(), Context(spec, Dialect::kPaddle), {}).nranks, 4);
+  EXPECT_EQ(ExpectationsOf(Claims(), Context(spec, Dialect::kPaddle), {}).setting.nranks, 4);
 }
 
 // --- ClaimVerifier ------------------------------------------------------------------------------

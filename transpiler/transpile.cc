@@ -19,6 +19,7 @@
 #include "ops/analysis/values/sum_losses.h"
 #include "ops/schema/device_ops.h"
 #include "proto/formats/pir/importer.h"
+#include "proto/setting.h"
 #include "transpiler/changed_original.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/context_flags.h"
@@ -159,7 +160,7 @@ absl::Status CheckGroupsAreSupported(const PassContext& context) {
   const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
   if (groups.empty()) return absl::OkStatus();
   for (const auto& [param, attrs] : context.param_attrs) {
-    if (!attrs.group.has_value() || context.distributed_params.count(param) == 0) continue;
+    if (!attrs.group.has_value() || context.setting.distributed_params.count(param) == 0) continue;
     return absl::InvalidArgumentError(absl::StrCat("parameter ", param, ", group '",
                                                    attrs.group->name,
                                                    "': expected a replicated parameter, found a "
@@ -176,11 +177,12 @@ absl::Status CheckGroupsAreSupported(const PassContext& context) {
 // are its own.
 void LeaveOtherGroups(PassContext* context) {
   if (!context->cluster.has_endpoints()) return;
+  if (!context->groups_of_run.empty()) context->setting.rank = context->cluster.rank();
   for (auto& [param, attrs] : context->param_attrs) {
     if (!attrs.group.has_value()) continue;
     if (absl::c_binary_search(attrs.group->ranks, context->cluster.rank())) continue;
     attrs.group.reset();
-    context->distributed_params.insert(param);
+    context->setting.distributed_params.insert(param);
   }
 }
 
@@ -193,12 +195,17 @@ absl::StatusOr<TargetDevice> TargetDeviceOf(const TranspileOptions& options) {
       "dialect");
 }
 
-absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, TranspileResult* result) {
+// `file`: the setting of the main program.
+absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, const Setting& file,
+                                      TranspileResult* result) {
   PassContext context;
+  context.setting = file;
+  // A program gets the order that it lacks when it is written.
+  context.setting.ordered_by_data = false;
   context.dialect = options.dialect;
   WEFT_ASSIGN_OR_RETURN(context.cluster, ResolveCluster(options));
   WEFT_ASSIGN_OR_RETURN(context.target.device_kind, TargetDeviceOf(options));
-  context.distributed_params = options.distributed_params;
+  context.setting.distributed_params = options.distributed_params;
   context.times = options.times;
   context.param_attrs = options.param_attrs;
   WEFT_RETURN_IF_ERROR(ResolveGroups(context.cluster, &context.param_attrs));
@@ -206,7 +213,7 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
   context.groups_of_run = GroupsOf(context.param_attrs);
   LeaveOtherGroups(&context);
   for (const auto& [param, attrs] : options.param_attrs) {
-    if (!attrs.is_replicated()) context.distributed_params.insert(param);
+    if (!attrs.is_replicated()) context.setting.distributed_params.insert(param);
   }
   if (options.explain) context.remarks = &result->remarks;
   context.warnings = &result->warnings;
@@ -218,7 +225,7 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
 SumLosses SumLossesOf(const Program& main, const PassContext& context) {
   if (context.dialect == Dialect::kPaddle) return {};
   BatchFlowOptions options;
-  options.feeds = context.feeds;
+  options.feeds = context.setting.feeds;
   options.extent = BatchFlowOptions::Extent::kToLosses;
   return FindSumLosses(main, BatchFlow::Of(main, options));
 }
@@ -290,23 +297,38 @@ absl::Status CheckOptionsWith(const Program& main, const TranspileOptions& optio
   context->target.paddle_version = options.paddle_version.value_or(PaddleVersionOf(main.version()));
   WEFT_RETURN_IF_ERROR(CheckTimes(options.times, main));
   WEFT_RETURN_IF_ERROR(CheckParamAttrs(options.param_attrs, main));
-  WEFT_ASSIGN_OR_RETURN(context->feeds, FeedLayoutsOf(main, options.feeds));
+  WEFT_ASSIGN_OR_RETURN(context->setting.feeds, FeedLayoutsOf(main, options.feeds));
   context->sum_losses = SumLossesOf(main, *context);
   return absl::OkStatus();
 }
 
-// With the parameters that the file says are distributed. Of no use to a mode without passes.
-TranspileOptions WithDistributedParams(const TranspileOptions& options, const Program& main,
-                                       std::vector<std::string>* notes) {
+// Options, completed with what the file says of the run. Of no use to a mode without passes.
+TranspileOptions WithSettingOfFile(const TranspileOptions& options, const Setting& file,
+                                   std::vector<std::string>* notes) {
   TranspileOptions complete = options;
-  if (options.mode == "none") return complete;
-  for (const std::string& name : pir::DistributedParams(main)) {
+  for (const std::string& name : file.distributed_params) {
     if (!complete.distributed_params.insert(name).second) continue;
     notes->push_back(absl::StrCat("note: parameter ", name,
                                   " is not replicated: the file says is_distributed, which counts "
                                   "as --distributed_params"));
   }
+  complete.feeds.insert(file.feeds.begin(), file.feeds.end());
+  if (file.nranks.has_value() && options.cluster.endpoints.empty()) {
+    absl::optional<int>& nranks = complete.cluster.nranks;
+    if (!nranks.has_value()) nranks = file.nranks;
+  }
   return complete;
+}
+
+// A program that was rewritten for some number of ranks is one for these.
+absl::Status CheckNumRanks(const Setting& file, const Cluster& cluster) {
+  if (!file.nranks.has_value() || !cluster.nranks().has_value() ||
+      file.nranks == cluster.nranks()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the number of ranks: expected ", *file.nranks,
+      ", for which the program was rewritten (setting of the file), found ", *cluster.nranks()));
 }
 
 }  // namespace
@@ -314,7 +336,12 @@ TranspileOptions WithDistributedParams(const TranspileOptions& options, const Pr
 absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, ProgramPair& programs,
                                           const PassRegistry& registry) {
   TranspileResult result;
-  const TranspileOptions options = WithDistributedParams(given, *programs.main, &result.notes);
+  Setting file;
+  TranspileOptions options = given;
+  if (given.mode != "none") {
+    WEFT_ASSIGN_OR_RETURN(file, SettingOf(*programs.main));
+    options = WithSettingOfFile(given, file, &result.notes);
+  }
   WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> passes, PassesOf(options));
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromSpecs(passes, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
@@ -322,7 +349,8 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
   WEFT_RETURN_IF_ERROR(CheckDialect(*programs.main, options));
   WEFT_RETURN_IF_ERROR(CheckFormats(programs, options));
   WEFT_RETURN_IF_ERROR(CheckWrites(programs, pipeline));
-  WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, &result));
+  WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, file, &result));
+  WEFT_RETURN_IF_ERROR(CheckNumRanks(file, context.cluster));
   const bool verifies = options.verification != Verification::kNever;
   // Beside the losses: these only read the programs.
   constexpr auto kBeside = std::launch::async | std::launch::deferred;
@@ -337,6 +365,12 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
   WEFT_RETURN_IF_ERROR(checked);
   pipeline.Prepare({programs.main, programs.startup}, &context);
   WEFT_ASSIGN_OR_RETURN(result.claims, pipeline.ClaimsOf(context));
+  result.setting = ClaimedSetting(result.claims, context);
+  const bool is_said = !programs.main->setting().empty();
+  if (options.dialect == Dialect::kWeft && !pipeline.passes().empty() &&
+      (is_said || result.claims.Communicate())) {
+    programs.main->set_setting(ToJson(result.setting));
+  }
 
   PipelineOptions run;
   run.verification = options.verification;
@@ -371,7 +405,7 @@ absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& r
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromSpecs(passes, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
   WEFT_RETURN_IF_ERROR(CheckServed(options));
-  WEFT_ASSIGN_OR_RETURN(const PassContext context, ContextOf(options, &result));
+  WEFT_ASSIGN_OR_RETURN(const PassContext context, ContextOf(options, Setting(), &result));
   return pipeline.ClaimsOf(context).status();
 }
 

@@ -20,7 +20,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
-#include "ops/analysis/training/feed_layout.h"
+#include "proto/feed_layout.h"
+#include "proto/setting.h"
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
@@ -53,7 +54,7 @@ struct TranspileOptions {
   // main program. The weft dialect writes for CUDA devices and CPUs.
   absl::optional<int> paddle_version;
   absl::optional<TargetDevice> device_kind;  // none: kCuda
-  // Parameters that are not replicated. Of the formats, only PIR marks them; Transpile adds those.
+  // Parameters that are not replicated. Transpile adds those that the file names.
   std::set<std::string> distributed_params;
   // What else they cannot say. Parameters that are not replicated count as distributed.
   ParamAttrsByName param_attrs;
@@ -84,6 +85,9 @@ struct TranspileResult {
   absl::optional<Program> server;
   std::vector<PassReport> passes;
   Claims claims;
+  // What the main program is for. In the weft dialect its file carries it; what the paddle dialect
+  // writes has Paddle's bytes only.
+  Setting setting;
   std::vector<Remark> remarks;
   // Known defects of Paddle in what the paddle dialect wrote.
   std::vector<std::string> warnings;

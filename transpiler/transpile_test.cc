@@ -239,9 +239,19 @@ TEST_F(TranspileTest, PaddleDialectWithoutEndpointsIsRefusedUnchanged) {
   EXPECT_EQ(main_.revision() + startup_.revision(), 0);
 }
 
+class OtherFormat : public ProgramOrigin {
+ public:
+  bool OrdersByData() const override { return true; }
+  const std::vector<std::string>& distributed_params() const override { return params_; }
+  bool AreOneOp(OpId a, OpId b) const override { return false; }
+
+ private:
+  std::vector<std::string> params_;
+};
+
 // Paddle has no such transpiler, whose output one could compare.
 TEST_F(TranspileTest, PaddleDialectOfAProgramThatIsNoProgramDescIsRefused) {
-  main_.set_origin(std::make_shared<const ProgramOrigin>());
+  main_.set_origin(std::make_shared<const OtherFormat>());
   TranspileOptions options = GradAllReduce(0);
   options.dialect = Dialect::kPaddle;
   options.cluster.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};

@@ -31,7 +31,7 @@ absl::StatusOr<Kernel> Assign(OpKernel op) {
 }
 
 // Out = X in another memory, which is why Out is never X itself. Both memories are those of the
-// host (executor/sim_device.h).
+// host (executor/streams/sim_device.h).
 absl::StatusOr<Kernel> CopyBetweenMemories(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");

@@ -37,14 +37,17 @@ TEST(ProgramTextErrorTest, FrameOfAProgram) {
       {"blocks {", "line 1, column 1: expected 'program', found 'blocks'"},
       {"program", "line 1, column 8: expected '{', found end of text"},
       {"program {",
-       "line 1, column 10: expected 'block', 'op_versions' (once) or '}', found end "
+       "line 1, column 10: expected 'block', 'op_versions' (once), 'setting' (once) or '}', found "
+       "end "
        "of text"},
       {"program { block", "line 1, column 11: expected end of line, found 'block'"},
       {"program version=x {", "line 1, column 17: expected a 64-bit integer, found 'x'"},
       {"program {\nvar x : raw\n}",
-       "line 2, column 1: expected 'block', 'op_versions' (once) or '}', found 'var'"},
+       "line 2, column 1: expected 'block', 'op_versions' (once), 'setting' (once) or '}', found "
+       "'var'"},
       {"program {\nop_versions {}\nop_versions {}\n}",
-       "line 3, column 1: expected 'block', 'op_versions' (once) or '}', found 'op_versions'"},
+       "line 3, column 1: expected 'block', 'op_versions' (once), 'setting' (once) or '}', found "
+       "'op_versions'"},
       {"program {\nop_versions {a}\n}", "line 2, column 15: expected '=', found '}'"},
       {"program {\nop_versions {a=1.5}\n}",
        "line 2, column 16: expected a 32-bit integer, found '1.5'"},

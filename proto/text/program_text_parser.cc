@@ -44,8 +44,10 @@ class ProgramTextParser {
         if (!ReadBlock(program->add_blocks())) return false;
       } else if (!program->has_op_version_map() && lexer_.TryWord("op_versions")) {
         if (!ReadOpVersions(program->mutable_op_version_map())) return false;
+      } else if (!program->has_weft_setting() && lexer_.TryWord("setting")) {
+        if (!lexer_.ExpectRestOfLine(program->mutable_weft_setting())) return false;
       } else {
-        return lexer_.Fail("'block', 'op_versions' (once) or '}'");
+        return lexer_.Fail("'block', 'op_versions' (once), 'setting' (once) or '}'");
       }
     }
     return lexer_.ExpectEndOfLine() &&

@@ -1,3 +1,4 @@
+#include "absl/strings/str_cat.h"
 #include "proto/text/program_text.h"
 #include "proto/text/text_attr.h"
 #include "proto/text/text_op.h"
@@ -52,6 +53,9 @@ void PrintProgram(const Program& program, const PrintOptions& options, TextSink 
   }
   if (options.op_versions && fields.has_op_version_map()) {
     line(2, [&](std::string* out) { AppendOpVersions(fields.op_version_map(), out); });
+  }
+  if (HasSettingLine(fields)) {
+    line(2, [&](std::string* out) { absl::StrAppend(out, "setting ", fields.weft_setting()); });
   }
   line(0, end_block);
   sink(text);

@@ -392,6 +392,20 @@ TEST(ProgramTextTest, EmptyVersionTableDiffersFromNone) {
   EXPECT_EQ(MessageText(pb::ProgramDesc()), "program {\n}\n");
 }
 
+TEST(ProgramTextTest, SettingsRoundTrip) {
+  constexpr absl::string_view kText =
+      "program {\n  setting {\"feeds\":{\"# x\":\"whole\"},\"nranks\":4}\n}\n";
+  const pb::ProgramDesc program = ParseOrDie(kText);
+  EXPECT_EQ(program.weft_setting(), R"({"feeds":{"# x":"whole"},"nranks":4})");
+  EXPECT_EQ(MessageText(program), kText);
+  // On lines of their own are JSON objects only.
+  for (const char* setting : {"", " {}", "{\n}", "x", "{\xff}"}) {
+    pb::ProgramDesc odd;
+    odd.set_weft_setting(setting);
+    EXPECT_EQ(Bytes(ParseOrDie(MessageText(odd))), Bytes(odd)) << MessageText(odd);
+  }
+}
+
 TEST(ProgramTextTest, SinkGetsTheTextInPieces) {
   std::string lines;
   for (int i = 0; i < 10000; ++i) absl::StrAppend(&lines, "some_op(X=[x", i, "])\n");

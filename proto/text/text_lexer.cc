@@ -1,7 +1,9 @@
 #include "proto/text/text_lexer.h"
 
+#include <algorithm>
 #include <cstdint>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/text/text_words.h"
@@ -107,6 +109,18 @@ Token TextLexer::LexString(Token token) {
   }
   token.text = text_.substr(begin, position_ - begin);
   return token;
+}
+
+bool TextLexer::ExpectRestOfLine(std::string* text) {
+  if (token_.kind == Token::Kind::kEndOfLine || token_.kind == Token::Kind::kEndOfText) {
+    return Fail("text");
+  }
+  const size_t begin = line_begin_ + token_.column - 1;
+  const size_t end = std::min(text_.find('\n', begin), text_.size());
+  *text = std::string(absl::StripTrailingAsciiWhitespace(text_.substr(begin, end - begin)));
+  position_ = end;
+  token_ = Lex();
+  return ExpectEndOfLine();
 }
 
 Token TextLexer::Next() {

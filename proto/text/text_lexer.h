@@ -53,6 +53,8 @@ class TextLexer {
   // A word or a string, decoded.
   bool ExpectName(std::string* name);
   bool ExpectString(std::string* bytes);
+  // The line from the current token on, whatever it holds, without its end and blanks before it.
+  bool ExpectRestOfLine(std::string* text);
   // A number that fits (instances: int32_t, int64_t, float, double).
   template <typename T>
   bool ExpectNumber(T* value);

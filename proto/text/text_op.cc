@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/op_role.h"
 #include "proto/text/text_attr.h"
@@ -111,6 +114,12 @@ void AppendTypeNote(const pb::VarType& type, std::string* out) {
   if (HasShortForm(type)) AppendVarType(type, TextDetail::kBrief, out);
 }
 
+bool HasSettingLine(const pb::ProgramDesc& program) {
+  const absl::string_view setting = program.weft_setting();
+  return absl::StartsWith(setting, "{") && absl::EndsWith(setting, "}") && IsUtf8(setting) &&
+         absl::c_none_of(setting, [](char c) { return absl::ascii_iscntrl(c); });
+}
+
 void AppendProgramHead(const pb::ProgramDesc& program, std::string* out) {
   out->append("program");
   if (program.has_version()) {
@@ -121,10 +130,15 @@ void AppendProgramHead(const pb::ProgramDesc& program, std::string* out) {
       AppendLiteral(program.version(), {}, out);
     }
   }
-  AppendExtra(program,
-              {pb::ProgramDesc::kBlocksFieldNumber, pb::ProgramDesc::kVersionFieldNumber,
-               pb::ProgramDesc::kOpVersionMapFieldNumber},
-              out);
+  constexpr int kBlocks = pb::ProgramDesc::kBlocksFieldNumber,
+                kVersion = pb::ProgramDesc::kVersionFieldNumber,
+                kOpVersions = pb::ProgramDesc::kOpVersionMapFieldNumber,
+                kSetting = pb::ProgramDesc::kWeftSettingFieldNumber;
+  if (HasSettingLine(program)) {
+    AppendExtra(program, {kBlocks, kVersion, kOpVersions, kSetting}, out);
+  } else {
+    AppendExtra(program, {kBlocks, kVersion, kOpVersions}, out);
+  }
   out->append(" {");
 }
 

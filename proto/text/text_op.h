@@ -21,6 +21,8 @@ void AppendTypeNote(const pb::VarType& type, std::string* out);
 void AppendProgramHead(const pb::ProgramDesc& program, std::string* out);
 void AppendBlockHead(const pb::BlockDesc& block, const PrintOptions& options, std::string* out);
 void AppendOpVersions(const pb::OpVersionMap& versions, std::string* out);
+// Whether the setting has a line of its own, "setting {...}": a JSON object on one line.
+bool HasSettingLine(const pb::ProgramDesc& program);
 void AppendVar(const pb::VarDesc& var, const PrintOptions& options, std::string* out);
 void AppendOp(const pb::OpDesc& op, const PrintOptions& options, TypeOfVar type_of,
               std::string* out);

@@ -34,10 +34,10 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "executor/job_link.h"
-#include "executor/local_communicator.h"
-#include "executor/shared_ring.h"
-#include "executor/shm_communicator.h"
+#include "executor/communicators/local_communicator.h"
+#include "executor/communicators/shared_ring.h"
+#include "executor/communicators/shm_communicator.h"
+#include "executor/jobs/job_link.h"
 
 namespace weft {
 namespace {

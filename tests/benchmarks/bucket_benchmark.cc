@@ -18,9 +18,9 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "executor/communicator_decorators.h"
-#include "executor/local_communicator.h"
-#include "executor/runner.h"
+#include "executor/communicators/communicator_decorators.h"
+#include "executor/communicators/local_communicator.h"
+#include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "proto/op_role.h"
 #include "proto/testing/program_builder.h"

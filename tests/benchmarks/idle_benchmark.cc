@@ -25,8 +25,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "executor/feed_sources.h"
-#include "executor/runner.h"
+#include "executor/run/feed_sources.h"
+#include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "proto/formats/program_file.h"

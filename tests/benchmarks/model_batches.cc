@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "executor/feed_sources.h"
-#include "executor/npz.h"
+#include "executor/files/npz.h"
+#include "executor/run/feed_sources.h"
 
 namespace weft {
 namespace {

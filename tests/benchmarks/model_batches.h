@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "executor/feeder.h"
+#include "executor/run/feeder.h"
 #include "ops/tensor.h"
 
 namespace weft {

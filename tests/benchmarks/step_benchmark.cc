@@ -29,7 +29,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"

@@ -65,7 +65,7 @@ class Update {
  public:
   // Gradient and parameter are of type `dtype`; in half precision, the host has a master weight.
   // kStates: the host computes the change of the parameter, rounded to `dtype`, as weft run does
-  // (executor/updates_from_zero.h).
+  // (executor/rewrites/updates_from_zero.h).
   Update(const std::string& type, DType dtype, Offload offload, int64_t n)
       : n_(n),
         dtype_(dtype),

@@ -101,7 +101,7 @@ absl::Status TrainOnFourRanks(Program& main, Program& startup) {
 bool IsVerified(const Program& main, const Program& startup, const Program& before,
                 const Program& startup_before) {
   VerifyOptions options;
-  options.nranks = 4;
+  options.setting.nranks = 4;
   options.original = {&before, &startup_before};
   const Findings findings = Verify({{&main, &startup}}, options);
   for (const Finding& finding : findings.all()) std::cerr << ToString(finding) << "\n";

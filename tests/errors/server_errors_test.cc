@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"

@@ -1,6 +1,6 @@
 // Bytes as the header of a .npy file: refused with a message, or read, and then written as a header
 // that says the same.
-#include "executor/npy.h"
+#include "executor/files/npy.h"
 #include "tests/fuzz/fuzz.h"
 
 using weft::testing::Require;

@@ -1,8 +1,8 @@
 // Bytes as an .npz archive, as feeds, and as a save_combine file: each refused with a message, or
 // read whole.
-#include "executor/feed_sources.h"
-#include "executor/npz.h"
-#include "executor/params_file.h"
+#include "executor/files/npz.h"
+#include "executor/files/params_file.h"
+#include "executor/run/feed_sources.h"
 #include "tests/fuzz/fuzz.h"
 
 using weft::testing::MemoryFile;

@@ -1,5 +1,5 @@
 // Bytes as a .pdparams file: refused with a message, or read.
-#include "executor/pickle.h"
+#include "executor/files/pickle.h"
 #include "tests/fuzz/fuzz.h"
 
 using weft::testing::MemoryFile;

@@ -1,6 +1,6 @@
 // Bytes as a safetensors file, and as a checkpoint: each refused with a message, or read whole.
-#include "executor/checkpoint.h"
-#include "executor/safetensors.h"
+#include "executor/files/checkpoint.h"
+#include "executor/files/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 using weft::testing::MemoryFile;

@@ -54,7 +54,7 @@ TEST(PaddleDefects, WaitNamesOneGradientForAll) {
   EXPECT_THAT(OpTexts(weft.main), Contains("c_wait_comm@0(w@GRAD -> w@GRAD)"));
 }
 
-// No. 3. c_sync_* block the host (executor/plan_test.cc), c_wait_* order streams only.
+// No. 3. c_sync_* block the host (executor/plan/plan_test.cc), c_wait_* order streams only.
 TEST(PaddleDefects, HostWaitsForStreams) {
   const Program program = TwoGradients().Build();
   for (const char* mode :

@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "base/status_macros.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"

@@ -52,9 +52,9 @@ std::string Found(const Suite& suite, const Program& main, const Program& startu
   const auto cluster = Cluster::Create(transpile.cluster, 1);
   // Unless devices are given, Paddle has defaults for them: what it wrote says for how many.
   if (transpile.cluster.devices.has_value() || suite.is_for_cpu) {
-    options.nranks = cluster->nranks();
+    options.setting.nranks = cluster->nranks();
   }
-  options.distributed_params = transpile.distributed_params;
+  options.setting.distributed_params = transpile.distributed_params;
   options.original = {&model.main, &model.startup};
   std::set<std::string> rules;
   const Findings findings = Verify({{&main, &startup}}, options);

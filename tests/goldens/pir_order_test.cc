@@ -47,8 +47,8 @@ std::vector<std::string> OutOfOrder(const std::string& bytes) {
   WEFT_EXPECT_OK(program);
   if (!program.ok()) return found;
   VerifyOptions options;
-  options.nranks = 2;
-  options.ordered_by_data = true;
+  options.setting.nranks = 2;
+  options.setting.ordered_by_data = true;
   const Findings findings = Verify({{&*program, nullptr}}, options);
   for (const Finding& finding : findings.all()) {
     if (finding.rule == "W518") found.push_back(finding.message);

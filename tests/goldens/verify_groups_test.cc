@@ -41,8 +41,8 @@ std::vector<std::string> Errors(const Findings& findings) {
 
 VerifyOptions Expecting(const Groups& groups) {
   VerifyOptions options;
-  options.nranks = 4;
-  options.groups = groups;
+  options.setting.nranks = 4;
+  options.setting.groups = groups;
   return options;
 }
 
@@ -168,10 +168,10 @@ TEST_F(VerifyGroups, WithoutANumberOfRanksTheProgramIsRightForAny) {
   VerifyOptions options = Expecting(kGroups);
   options.original = original.pair();
   for (int nranks : {0, 4, 7}) {
-    options.nranks = nranks == 0 ? absl::optional<int>() : nranks;
+    options.setting.nranks = nranks == 0 ? absl::optional<int>() : nranks;
     EXPECT_THAT(Errors(Verify({programs.pair()}, options)), IsEmpty()) << nranks;
   }
-  options.nranks = 3;
+  options.setting.nranks = 3;
   EXPECT_THAT(Errors(Verify({programs.pair()}, options)), Contains(HasSubstr("W308")));
 }
 
@@ -426,7 +426,7 @@ TEST_F(VerifyGroups, ModesWithoutGroupsRefuseThem) {
   EXPECT_THAT(WithGroups(options).status(),
               StatusIs(kUnimplemented, HasSubstr("Paddle's transpiler has no rings")));
   options = OnFourRanks(kGroups);
-  options.distributed_params = {"w"};
+  options.setting.distributed_params = {"w"};
   EXPECT_THAT(WithGroups(options).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("expected a replicated parameter, found a distributed one")));
@@ -467,7 +467,7 @@ TEST_F(VerifyGroups, RankOutsideOfAllGroupsCallsWhatTheOthersCall) {
     std::vector<ConstProgramPair> ranks;
     for (const GroupPrograms& of_rank : programs) ranks.push_back({&of_rank.main, nullptr});
     VerifyOptions verify;
-    verify.nranks = 4;
+    verify.setting.nranks = 4;
     verify.layers = {Layer::kAcrossRanks};
     EXPECT_THAT(ToStatus(Verify(ranks, verify)), ::weft::testing::IsOk()) << mode;
   }
@@ -540,9 +540,9 @@ TEST_F(VerifyGroups, SumsAreOfTheGroup) {
   transpile.mode_flags["scale"] = "none";
   WEFT_ASSERT_OK_AND_ASSIGN(const GroupPrograms programs, WithGroups(transpile));
   VerifyOptions options = Expecting(kGroups);
-  options.gradients_are_summed = true;
+  options.setting.reduction = Setting::Reduction::kSum;
   EXPECT_THAT(Errors(Verify({programs.pair()}, options)), IsEmpty());
-  options.gradients_are_summed = false;
+  options.setting.reduction = Setting::Reduction::kMean;
   EXPECT_THAT(Errors(Verify({programs.pair()}, options)),
               Contains(HasSubstr("W312: for ranks 2, 3: ")));
 }

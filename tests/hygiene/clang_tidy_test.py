@@ -30,9 +30,9 @@ UNCHECKED = {SCHEMAS: "-bugprone-use-after-move"}
 # Gloo.
 SKIPPED = (
     "ops/gpu/gpu_kernels.cc",
-    "executor/gloo_communicator_nogloo.cc",
-    "executor/mpi_communicator_nompi.cc",
-    "executor/mpi_session_nompi.cc",
+    "executor/communicators/gloo_communicator_nogloo.cc",
+    "executor/communicators/mpi_communicator_nompi.cc",
+    "executor/communicators/mpi_session_nompi.cc",
 )
 # As third_party/system.bzl.
 MPI = ["-isystem", "/usr/lib/x86_64-linux-gnu/openmpi/include", "-DOMPI_SKIP_MPICXX"]

@@ -19,7 +19,7 @@ HOMES = (
     "ops/formulas/",  # what it computes, if that is a row of a table for all devices
     "ops/cpu/",  # kernel tables, by type
     "ops/gpu/",
-    "executor/control_kernels.cc",  # the table of kernels that move values
+    "executor/plan/control_kernels.cc",  # the table of kernels that move values
     "proto/snake_case_slots.cc",  # whose slots Paddle 3 writes in snake case
     "proto/formats/pir/",  # which op an op of Paddle 3's own format is
     "transpiler/passes/",  # make ops; the Paddle dialect rewrites the ops that Paddle rewrites

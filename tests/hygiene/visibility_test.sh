@@ -10,9 +10,9 @@ directories=(base executor ops proto tools transpiler)
 allowed="
 //base:status_macros
 //base:status_matchers
+//proto/formats:program_file
 //proto:framework_cc_proto
 //proto:program
-//proto/formats:program_file
 //proto:program_pair
 //tools:transpile
 //tools:weft

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "executor/npz.h"
+#include "executor/files/npz.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/job/process.h"

@@ -191,9 +191,10 @@ TEST(Counterexamples, AreSeenThrough) {
     const auto original = Read(absl::StrCat(test.name, ".original"));
     const auto original_startup = Read(absl::StrCat(test.name, ".original_startup"));
     VerifyOptions options;
-    options.nranks = 2;
-    options.gradients_are_summed = test.sums_are_wanted;
-    if (test.k_steps > 0) options.averaging = AveragingSchedule{test.k_steps, 1};
+    options.setting.nranks = 2;
+    options.setting.reduction =
+        test.sums_are_wanted ? Setting::Reduction::kSum : Setting::Reduction::kMean;
+    if (test.k_steps > 0) options.setting.averaging = AveragingSchedule{test.k_steps, 1};
     options.original = {Pointer(original), Pointer(original_startup)};
     const Findings findings = Verify({{Pointer(main), Pointer(startup)}}, options);
     std::vector<std::string> rules;

@@ -82,7 +82,7 @@ Reports ReportsOn(absl::Span<const ProgramDescs* const> ranks, int nranks, const
   ConstProgramPair before;
   if (original != nullptr) before = {&original->main, &original->startup};
   VerifyOptions options = ExpectationsOf(claims, PassContext(), before);
-  options.nranks = nranks;
+  options.setting.nranks = nranks;
   options.threads = 1;
   const Findings findings = Verify(of_ranks, options);
   if (!findings.HasErrors() && original != nullptr) {

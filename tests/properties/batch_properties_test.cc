@@ -150,10 +150,10 @@ class Case {
       return false;
     }
     VerifyOptions verify;
-    verify.nranks = spec_.nranks;
-    verify.feeds = drawn_.feeds.layouts;
+    verify.setting.nranks = spec_.nranks;
+    verify.setting.feeds = drawn_.feeds.layouts;
     verify.original = {&drawn_.main, &drawn_.startup};
-    verify.averaging = result->claims.averaging;
+    verify.setting.averaging = result->claims.averaging;
     findings_ = Verify({{&main_, &startup_}}, verify);
     return true;
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/feeder.h"
+#include "executor/run/feeder.h"
 #include "tests/properties/drawn_spec.h"
 #include "tests/properties/drawn_values.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/feeder.h"
+#include "executor/run/feeder.h"
 #include "proto/program.h"
 #include "tests/properties/drawn_spec.h"
 

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "proto/rewriter.h"

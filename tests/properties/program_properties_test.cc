@@ -16,7 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
@@ -138,7 +138,7 @@ absl::Status VerifyRewrite(const TrainingSpec& spec, const TrainingPrograms& pro
   }
   if (IsKnownToBeWrong(spec, config)) return absl::OkStatus();
   VerifyOptions options;
-  options.nranks = nranks;
+  options.setting.nranks = nranks;
   options.original = {&programs.main, &programs.startup};
   WEFT_RETURN_IF_ERROR(ToStatus(Verify({{&rewritten.main, &rewritten.startup}}, options)));
   // In the short way and in the long one.
@@ -181,7 +181,7 @@ Trained Train(const TrainingPrograms& programs, const Program& main, const Progr
               int ranks, bool strict_host_sync) {
   RunOptions options;
   options.kernels = &CpuKernels();
-  options.nranks = ranks;
+  options.setting.nranks = ranks;
   options.steps = kSteps;
   options.fetch = programs.losses;
   options.fetch.insert(options.fetch.end(), programs.parameters.begin(), programs.parameters.end());

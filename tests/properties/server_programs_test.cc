@@ -18,7 +18,7 @@
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
@@ -85,7 +85,7 @@ using Bits = std::map<std::string, std::string>;
 absl::StatusOr<Bits> Train(const TrainingPrograms& programs, const Served& served, int servers) {
   RunOptions options;
   options.kernels = &CpuKernels();
-  options.nranks = kWorkers;
+  options.setting.nranks = kWorkers;
   options.num_servers = servers;
   options.steps = kSteps;
   options.fetch = programs.losses;
@@ -290,7 +290,7 @@ bool IsReported(const TrainingPrograms& original, const Mistake& mistake, Served
   mutant->worker = *std::move(worker);
   mutant->server = *std::move(server);
   VerifyOptions options;
-  options.nranks = kWorkers;
+  options.setting.nranks = kWorkers;
   options.server = &*mutant->server;
   options.original = {&original.main, &original.startup};
   return Verify({{&mutant->worker, &mutant->startup}}, options).HasErrors();

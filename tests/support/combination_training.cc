@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "gtest/gtest.h"
 #include "ops/float16.h"
 #include "ops/kernel.h"

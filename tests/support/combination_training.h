@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "executor/feeder.h"
+#include "executor/run/feeder.h"
 #include "tests/support/combination_programs.h"
 #include "tests/support/training_programs.h"
 

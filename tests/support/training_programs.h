@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/feeder.h"
+#include "executor/run/feeder.h"
 #include "proto/program.h"
 #include "tests/support/training_spec.h"
 

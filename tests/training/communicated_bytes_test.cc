@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "base/status_matchers.h"
-#include "executor/communicator_decorators.h"
-#include "executor/feed_sources.h"
-#include "executor/local_communicator.h"
-#include "executor/runner.h"
+#include "executor/communicators/communicator_decorators.h"
+#include "executor/communicators/local_communicator.h"
+#include "executor/run/feed_sources.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"

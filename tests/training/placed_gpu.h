@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "executor/communicator.h"
-#include "executor/stream.h"
+#include "executor/communicators/communicator.h"
+#include "executor/streams/stream.h"
 #include "ops/kernel.h"
 
 namespace weft::testing {

@@ -1,8 +1,8 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "executor/cuda_stream.h"
-#include "executor/local_gpu_communicator.h"
+#include "executor/gpu/local_gpu_communicator.h"
+#include "executor/streams/cuda_stream.h"
 #include "tests/training/placed_gpu.h"
 
 namespace weft::testing {

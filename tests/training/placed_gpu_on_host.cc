@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "executor/gpu_api_testing.h"
-#include "executor/gpu_device_testing.h"
-#include "executor/local_gpu_communicator.h"
+#include "executor/gpu/gpu_api_testing.h"
+#include "executor/gpu/gpu_device_testing.h"
+#include "executor/gpu/local_gpu_communicator.h"
 #include "ops/op_kernel.h"
 #include "tests/training/placed_gpu.h"
 

@@ -17,7 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"

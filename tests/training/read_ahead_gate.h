@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "executor/feeder.h"
+#include "executor/run/feeder.h"
 #include "ops/kernel.h"
 
 namespace weft::testing {

@@ -13,9 +13,9 @@
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "base/testing/archive.h"
-#include "executor/feed_sources.h"
-#include "executor/npz.h"
-#include "executor/runner.h"
+#include "executor/files/npz.h"
+#include "executor/run/feed_sources.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
@@ -84,8 +84,8 @@ void TrainsAsInPaddle(const std::map<std::string, std::string>& files, absl::str
   WEFT_ASSERT_OK(WriteProgram(main, out));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(out));
   VerifyOptions verify;
-  verify.nranks = 2;
-  verify.ordered_by_data = format == "json";
+  verify.setting.nranks = 2;
+  verify.setting.ordered_by_data = format == "json";
   const Findings findings = Verify({{&written, &startup}}, verify);
   EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
 }

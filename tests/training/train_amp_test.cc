@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "base/testing/archive.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"

@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
@@ -355,7 +355,7 @@ absl::StatusOr<Tensors> TrainTwoLosses(const TranspileOptions& options, int nran
     WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Transpile(options, programs));
     *findings = result.notes;
     VerifyOptions verify;
-    verify.nranks = nranks;
+    verify.setting.nranks = nranks;
     verify.original.main = &original;
     for (const Finding& finding : Verify({{&main, nullptr}}, verify).all()) {
       findings->push_back(ToString(finding));

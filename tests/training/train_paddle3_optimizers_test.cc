@@ -11,9 +11,9 @@
 #include "base/file.h"
 #include "base/status_matchers.h"
 #include "base/testing/archive.h"
-#include "executor/feed_sources.h"
-#include "executor/npz.h"
-#include "executor/runner.h"
+#include "executor/files/npz.h"
+#include "executor/run/feed_sources.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
@@ -87,7 +87,7 @@ TEST_P(Paddle3OptimizersTest, GradientsAreReduced) {
   ProgramPair programs{&main, &startup};
   WEFT_ASSERT_OK(Transpile(options, programs));
   VerifyOptions verify;
-  verify.nranks = 2;
+  verify.setting.nranks = 2;
   verify.original = {&main_before, &startup_before};
   WEFT_ASSERT_OK_AND_ASSIGN(const Program written, Program::Parse(main.Serialize()));
   ExpectNoErrors(written, startup, verify);

@@ -15,10 +15,10 @@
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "base/testing/archive.h"
-#include "executor/feed_sources.h"
-#include "executor/npz.h"
-#include "executor/params_file.h"
-#include "executor/runner.h"
+#include "executor/files/npz.h"
+#include "executor/files/params_file.h"
+#include "executor/run/feed_sources.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
@@ -90,7 +90,7 @@ class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Cas
     WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(Path("feeds.npz")));
     RunOptions options;
     options.kernels = &CpuKernels();
-    options.nranks = TheCase().ranks;
+    options.setting.nranks = TheCase().ranks;
     options.steps = inputs.feeds.num_steps;
     inputs.main = &main;
     inputs.startup = &startup;
@@ -109,12 +109,12 @@ TEST_P(TrainPirTest, LossesAreThoseOfPaddle) {
   WEFT_ASSERT_OK_AND_ASSIGN(Program main, Read("main.json"));
   WEFT_ASSERT_OK_AND_ASSIGN(Program startup, Read("startup.json"));
   VerifyOptions options;
-  options.nranks = TheCase().ranks;
+  options.setting.nranks = TheCase().ranks;
   const Program main_before = main, startup_before = startup;
   if (TheCase().ranks > 1) {
     WEFT_ASSERT_OK(Rewrite(&main, &startup));
     options.original = {&main_before, &startup_before};
-    options.ordered_by_data = true;
+    options.setting.ordered_by_data = true;
   }
   const Findings findings = Verify({{&main, &startup}}, options);
   EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
@@ -235,7 +235,7 @@ absl::StatusOr<std::vector<float>> TrainTwoRanks(const std::string& feeds, const
   WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(feeds));
   RunOptions options;
   options.kernels = &CpuKernels();
-  options.nranks = 2;
+  options.setting.nranks = 2;
   options.steps = 5;
   inputs.main = &main;
   inputs.startup = &startup;
@@ -322,7 +322,7 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
                 params);
     }
     VerifyOptions verify;
-    verify.nranks = 2;
+    verify.setting.nranks = 2;
     verify.original = {&main_before, &startup_before};
     const Findings findings = Verify({{&written, &written_startup}}, verify);
     EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
@@ -354,8 +354,8 @@ TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
   VerifyOptions verify;
-  verify.nranks = 2;
-  verify.gradients_are_rounded = true;
+  verify.setting.nranks = 2;
+  verify.setting.gradients_are_rounded = true;
   verify.original = {&main_before, &startup_before};
   const Findings findings = Verify({{&written, &written_startup}}, verify);
   EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
@@ -537,7 +537,7 @@ TEST(PirModesTest, DistributedParametersAreThoseOfTheFile) {
   WEFT_ASSERT_OK(WriteProgram(main, in));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(in));
   VerifyOptions verify;
-  verify.nranks = 2;
+  verify.setting.nranks = 2;
   verify.original = {&original, nullptr};
   EXPECT_FALSE(Verify({{&written, nullptr}}, verify).HasErrors());
 
@@ -667,7 +667,7 @@ TEST(PirModesTest, ExactLossesAreWritten) {
   WEFT_ASSERT_OK(WriteProgram(main, file));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(file));
   VerifyOptions verify;
-  verify.nranks = 2;
+  verify.setting.nranks = 2;
   verify.original = {&original, nullptr};
   for (const Finding& finding : Verify({{&written, nullptr}}, verify).all()) {
     EXPECT_EQ(finding.severity, Severity::kNote) << finding.message;

@@ -171,7 +171,7 @@ TEST(TrainPlacedBuckets, BufferOnTheHostHasTheSlicesOfTheOther) {
   const TrainingPrograms original = BuildPrograms(EqualLayers());
   const TrainingPrograms programs = Buckets("double", 4);
   VerifyOptions options;
-  options.nranks = 2;
+  options.setting.nranks = 2;
   options.original = {&original.main, &original.startup};
   const std::string text = ProgramText(programs.main);
   const auto has_errors = [&](const std::string& mutant) {

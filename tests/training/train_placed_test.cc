@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
-#include "executor/checkpoint.h"
-#include "executor/runner.h"
+#include "executor/files/checkpoint.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/analysis/devices/device_placement.h"
@@ -143,7 +143,7 @@ TEST_P(TrainPlaced, EveryCopyIsNeeded) {
   const TrainingPrograms original = BuildPrograms(GetParam().spec);
   const Program placed = Placed(GetParam(), 1);
   VerifyOptions options;
-  options.nranks = 1;
+  options.setting.nranks = 1;
   options.original = {&original.main, &original.startup};
   EXPECT_FALSE(Verify({{&placed, &original.startup}}, options).HasErrors());
   int num_copies = 0;

@@ -14,7 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -274,7 +274,8 @@ bool HasUnevenRows(const Json& json) {
 class ReductionTest : public ::testing::TestWithParam<Json> {};
 
 TEST_P(ReductionTest, IsThatOfTheOriginal) {
-  // A feed is split evenly. executor/rows_all_reduce_test.cc has ranks with other numbers of rows.
+  // A feed is split evenly. executor/communicators/rows_all_reduce_test.cc has ranks with other
+  // numbers of rows.
   if (HasUnevenRows(GetParam())) GTEST_SKIP() << "ranks have different numbers of rows";
   const Case c(GetParam());
   const bool updates = c.json.contains("params_after");

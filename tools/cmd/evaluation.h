@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "executor/result_queue.h"
-#include "ops/analysis/training/feed_layout.h"
+#include "executor/run/result_queue.h"
 #include "ops/tensor.h"
+#include "proto/feed_layout.h"
 #include "proto/program.h"
 
 namespace weft {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "tools/cmd/command_line.h"
+#include "tools/flags/command_line.h"
 
 namespace weft {
 

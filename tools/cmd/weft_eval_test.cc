@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "executor/npz.h"
-#include "executor/params_file.h"
+#include "executor/files/npz.h"
+#include "executor/files/params_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -23,7 +23,7 @@
 #include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/status_matchers.h"
-#include "executor/checkpoint.h"
+#include "executor/files/checkpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

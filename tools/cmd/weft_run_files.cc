@@ -9,14 +9,14 @@
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "executor/feed_sources.h"
-#include "executor/npy.h"
-#include "executor/server_part.h"
+#include "executor/files/npy.h"
+#include "executor/run/feed_sources.h"
+#include "executor/servers/server_part.h"
 #include "ops/analysis/core/communication.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/cpu/quirks.h"
-#include "tools/cmd/command_line.h"
+#include "proto/feed_layout.h"
+#include "tools/flags/command_line.h"
 #include "transpiler/verifier/servers/server_programs.h"
 #include "transpiler/verifier/verify.h"
 
@@ -93,8 +93,8 @@ void SayWhatDiffers(const RunFlags& flags, const RunFiles& inputs) {
   if (!Communicates(*inputs.main) && !inputs.server.has_value()) return;
   VerifyOptions options;
   if (inputs.server.has_value()) options.server = &*inputs.server;
-  options.nranks = flags.run.nranks;
-  options.feeds = inputs.feeds.layouts;
+  options.setting.nranks = flags.run.nranks;
+  options.setting.feeds = inputs.feeds.layouts;
   options.layers = {Layer::kBatch};
   options.fetched = flags.run.fetch;
   const Program* const startup = inputs.startup.has_value() ? &*inputs.startup : nullptr;

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "proto/program.h"
 #include "tools/files/params_input.h"
 #include "tools/schedules/run_schedule.h"

@@ -16,15 +16,15 @@
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/devices/device_placement.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/analysis/training/gradient_links.h"
 #include "ops/analysis/training/num_ranks.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/kernel.h"
+#include "proto/feed_layout.h"
 #include "proto/formats/pir/importer.h"
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
@@ -136,8 +136,8 @@ absl::Status ReadParamAttrs(const Options& options, const Programs& programs,
   WEFT_ASSIGN_OR_RETURN(ParamAttrsByName params, ReadAs(options.param_attrs, ParseParamAttrs));
   ClusterSpec spec;
   const ConstProgramPair& first = programs.ranks[0];
-  spec.nranks =
-      verify->nranks.has_value() ? verify->nranks : FindNumRanks(*first.main, first.startup);
+  spec.nranks = verify->setting.nranks.has_value() ? verify->setting.nranks
+                                                   : FindNumRanks(*first.main, first.startup);
   if (!spec.nranks.has_value() && programs.ranks.size() > 1) {
     spec.nranks = static_cast<int>(programs.ranks.size());
   }
@@ -149,8 +149,8 @@ absl::Status ReadParamAttrs(const Options& options, const Programs& programs,
         Annotate(options.param_attrs, CheckUpdateOptions(params, *programs.original)));
   }
   for (const auto& [param, attrs] : params) {
-    if (!attrs.is_replicated()) verify->distributed_params.insert(param);
-    if (attrs.group.has_value()) verify->groups[param] = attrs.group->ranks;
+    if (!attrs.is_replicated()) verify->setting.distributed_params.insert(param);
+    if (attrs.group.has_value()) verify->setting.groups[param] = attrs.group->ranks;
   }
   return absl::OkStatus();
 }
@@ -158,21 +158,21 @@ absl::Status ReadParamAttrs(const Options& options, const Programs& programs,
 VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs,
                                 const FeedLayouts& feeds) {
   VerifyOptions verify;
-  verify.feeds = feeds;
-  if (options.nranks > 0) verify.nranks = options.nranks;
-  verify.distributed_params.insert(options.distributed_params.begin(),
-                                   options.distributed_params.end());
-  if (options.summed_gradients) verify.gradients_are_summed = true;
-  verify.gradients_are_rounded = options.rounded_gradients;
+  verify.setting.feeds = feeds;
+  if (options.nranks > 0) verify.setting.nranks = options.nranks;
+  verify.setting.distributed_params.insert(options.distributed_params.begin(),
+                                           options.distributed_params.end());
+  if (options.summed_gradients) verify.setting.reduction = Setting::Reduction::kSum;
+  verify.setting.gradients_are_rounded = options.rounded_gradients;
   verify.expression_depth = options.expression_depth.value_or(0);
   if (options.k_steps.has_value() || options.begin_step.has_value()) {
-    verify.averaging =
+    verify.setting.averaging =
         AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
   }
-  if (options.in_turn) verify.averaging = AveragingSchedule::InTurn();
+  if (options.in_turn) verify.setting.averaging = AveragingSchedule::InTurn();
   verify.original = programs.Original();
   if (programs.server.has_value()) verify.server = &*programs.server;
-  verify.ordered_by_data = absl::c_any_of(
+  verify.setting.ordered_by_data = absl::c_any_of(
       programs.mains, [](const auto& main) { return pir::ImportOf(*main) != nullptr; });
   return verify;
 }
@@ -498,7 +498,7 @@ absl::StatusOr<bool> Verify(const Options& options) {
   VerifyOptions verify = OptionsOfVerifier(options, *programs, *feeds);
   WEFT_RETURN_IF_ERROR(ReadParamAttrs(options, *programs, &verify));
   const Findings findings = Verify(programs->ranks, verify);
-  const Scope scope = ScopeOf(options, *programs, *feeds, verify.groups);
+  const Scope scope = ScopeOf(options, *programs, *feeds, verify.setting.groups);
   // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
   // the reason.
   absl::StatusOr<absl::optional<NumericReport>> numeric =

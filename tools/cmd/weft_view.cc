@@ -13,9 +13,9 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/communication.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/analysis/training/num_ranks.h"
 #include "ops/analysis/values/layout_guess.h"
+#include "proto/feed_layout.h"
 #include "proto/formats/pir/importer.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/files/step_times_file.h"
@@ -61,15 +61,15 @@ absl::StatusOr<Findings> VerifyProgram(const Options& options, const Programs& p
   WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(options.feed_layout));
   absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(programs.main, given);
   WEFT_RETURN_IF_ERROR(Annotate(options.file, feeds.status()));
-  verify.feeds = *std::move(feeds);
-  if (options.nranks > 0) verify.nranks = options.nranks;
-  verify.distributed_params.insert(options.distributed_params.begin(),
-                                   options.distributed_params.end());
-  if (options.summed_gradients) verify.gradients_are_summed = true;
-  verify.gradients_are_rounded = options.rounded_gradients;
+  verify.setting.feeds = *std::move(feeds);
+  if (options.nranks > 0) verify.setting.nranks = options.nranks;
+  verify.setting.distributed_params.insert(options.distributed_params.begin(),
+                                           options.distributed_params.end());
+  if (options.summed_gradients) verify.setting.reduction = Setting::Reduction::kSum;
+  verify.setting.gradients_are_rounded = options.rounded_gradients;
   verify.original = {Programs::IfGiven(programs.original),
                      Programs::IfGiven(programs.original_startup)};
-  verify.ordered_by_data = pir::ImportOf(programs.main) != nullptr;
+  verify.setting.ordered_by_data = pir::ImportOf(programs.main) != nullptr;
   return Verify({{&programs.main, Programs::IfGiven(programs.startup)}}, verify);
 }
 

@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
+#include "base/json_input.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "tools/files/json_input.h"
 #include "transpiler/buckets/optimal_plan.h"
 
 namespace weft {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "executor/params_file.h"
-#include "executor/run_checks.h"
+#include "executor/files/params_file.h"
+#include "executor/plan/run_checks.h"
 
 namespace weft {
 namespace {

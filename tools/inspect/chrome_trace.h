@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "base/file.h"
-#include "executor/job_link.h"
-#include "executor/runner.h"
+#include "executor/jobs/job_link.h"
+#include "executor/run/runner.h"
 #include "proto/program.h"
 
 namespace weft {

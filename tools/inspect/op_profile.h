@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/runner.h"
+#include "executor/run/runner.h"
 
 namespace weft {
 

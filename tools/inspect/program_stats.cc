@@ -121,7 +121,8 @@ class Counter {
     }
   }
 
-  // Four numbers about them, and an index and a value of each (executor/rows_all_reduce.h).
+  // Four numbers about them, and an index and a value of each
+  // (executor/communicators/rows_all_reduce.h).
   static int64_t BytesOfRows(int64_t rows) {
     return 4 * static_cast<int64_t>(sizeof(int64_t)) + rows * 8;
   }

@@ -15,11 +15,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "executor/npz.h"
-#include "executor/plan_executor.h"
-#include "executor/result_queue.h"
-#include "executor/row_traffic.h"
-#include "executor/server_traffic.h"
+#include "executor/communicators/row_traffic.h"
+#include "executor/files/npz.h"
+#include "executor/run/result_queue.h"
+#include "executor/servers/server_traffic.h"
+#include "executor/step/plan_executor.h"
 #include "ops/tensor.h"
 
 namespace weft {

@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "executor/server_part.h"
+#include "executor/servers/server_part.h"
 #include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "executor/communicator_decorators.h"
-#include "executor/runner.h"
-#include "executor/server_traffic.h"
+#include "executor/communicators/communicator_decorators.h"
+#include "executor/run/runner.h"
+#include "executor/servers/server_traffic.h"
 #include "transpiler/buckets/timeline.h"
 
 namespace weft {

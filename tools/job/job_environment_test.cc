@@ -373,7 +373,7 @@ TEST(JobEnvironmentTest, TheLauncherIsTheAncestorWithoutTheVariable) {
       "\"$0\" --gtest_filter=JobEnvironmentTest.TheLauncherIsTheAncestorWithoutTheVariable; true";
   const testing::ProcessResult result =
       testing::RunProcess({"/usr/bin/env", "WEFT_TEST_VARIABLE=1", "/bin/sh", "-c", self,
-                           "tools/job_environment_test"});
+                           "tools/job/job_environment_test"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr(absl::StrCat("launcher: ", getpid(), "\n")));
 }

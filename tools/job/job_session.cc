@@ -10,13 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "executor/cuda_stream.h"
-#include "executor/gloo_communicator.h"
-#include "executor/local_communicator.h"
-#include "executor/local_gpu_communicator.h"
-#include "executor/mpi_communicator.h"
-#include "executor/nccl_communicator.h"
-#include "executor/shm_communicator.h"
+#include "executor/communicators/gloo_communicator.h"
+#include "executor/communicators/local_communicator.h"
+#include "executor/communicators/mpi_communicator.h"
+#include "executor/communicators/shm_communicator.h"
+#include "executor/gpu/local_gpu_communicator.h"
+#include "executor/gpu/nccl_communicator.h"
+#include "executor/streams/cuda_stream.h"
 
 namespace weft {
 namespace {

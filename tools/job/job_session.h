@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
-#include "executor/communicator.h"
-#include "executor/job_link.h"
-#include "executor/mpi_session.h"
+#include "executor/communicators/communicator.h"
+#include "executor/communicators/mpi_session.h"
+#include "executor/jobs/job_link.h"
 #include "tools/job/job_environment.h"
 
 namespace weft {

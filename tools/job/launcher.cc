@@ -18,7 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "tools/cmd/command_line.h"
+#include "tools/flags/command_line.h"
 
 extern char** environ;
 

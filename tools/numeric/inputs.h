@@ -12,11 +12,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
-#include "executor/feeder.h"
-#include "executor/plan.h"
-#include "executor/runner.h"
-#include "ops/analysis/training/feed_layout.h"
+#include "executor/plan/plan.h"
+#include "executor/run/feeder.h"
+#include "executor/run/runner.h"
 #include "ops/tensor.h"
+#include "proto/feed_layout.h"
 #include "proto/program_pair.h"
 #include "tools/numeric/values.h"
 

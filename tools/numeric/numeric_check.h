@@ -29,8 +29,8 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/kernel.h"
+#include "proto/feed_layout.h"
 #include "proto/program_pair.h"
 #include "tools/numeric/report.h"
 
@@ -53,8 +53,8 @@ struct NumericOptions {
 //                       take the batches of all ranks; the rewritten program has lost a variable;
 //                       no parameter changes, or no variable can be compared
 //   ResourceExhausted   more than kMaxNumericElements (values.h) to generate
-// and the errors of a run (executor/runner.h). Takes as long as that many steps of the rewritten
-// program, and three times those of the original.
+// and the errors of a run (executor/run/runner.h). Takes as long as that many steps of the
+// rewritten program, and three times those of the original.
 absl::StatusOr<NumericReport> CheckNumerically(const ConstProgramPair& original,
                                                const ConstProgramPair& rewritten,
                                                const NumericOptions& options);

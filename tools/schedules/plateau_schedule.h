@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "executor/result_queue.h"
+#include "executor/run/result_queue.h"
 
 namespace weft {
 

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "executor/checkpoint.h"
-#include "executor/feed_sources.h"
+#include "executor/files/checkpoint.h"
+#include "executor/run/feed_sources.h"
 #include "proto/program.h"
 #include "tools/schedules/plateau_schedule.h"
 

@@ -2,8 +2,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/json_input.h"
 #include "base/status_macros.h"
-#include "tools/files/json_input.h"
 
 namespace weft {
 namespace {

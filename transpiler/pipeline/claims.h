@@ -3,7 +3,7 @@
 #define WEFT_TRANSPILER_PIPELINE_CLAIMS_H_
 
 #include "absl/types/optional.h"
-#include "ops/analysis/training/averaging_schedule.h"
+#include "proto/averaging_schedule.h"
 
 namespace weft {
 

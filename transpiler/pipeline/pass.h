@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,11 +14,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/analysis/values/sum_losses.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "proto/rewriter.h"
+#include "proto/setting.h"
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
@@ -46,14 +45,14 @@ struct PassContext {
   Dialect dialect = Dialect::kWeft;
   Target target;
   Cluster cluster;
-  // Parameters of which each rank holds a part. Their gradients are not reduced.
-  std::set<std::string> distributed_params;
-  // Of parameters that the user describes. distributed_params has those that are not replicated.
+  // What is known of the run before passes claim anything: gradients of its distributed_params are
+  // not reduced.
+  Setting setting;
+  // Of parameters that the user describes. setting.distributed_params has those that are not
+  // replicated.
   ParamAttrsByName param_attrs;
   // The groups of ranks of the run, also those to which this rank does not belong.
   std::vector<RankGroup> groups_of_run;
-  // How data variables are given to the ranks.
-  FeedLayouts feeds;
   // The losses that are sums over the batch, or will be.
   SumLosses sum_losses;
   // How long ops and collectives take, for the bucket policy `optimal`.

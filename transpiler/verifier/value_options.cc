@@ -27,7 +27,7 @@ bool IsOneProcess(const Program& startup) {
 
 absl::optional<int> NumRanks(const VerifyOptions& options, const ConstProgramPair& programs,
                              size_t num_programs) {
-  absl::optional<int> nranks = options.nranks;
+  absl::optional<int> nranks = options.setting.nranks;
   if (!nranks.has_value()) nranks = FindNumRanks(*programs.main, programs.startup);
   if (!nranks.has_value() && num_programs > 1) nranks = static_cast<int>(num_programs);
   return nranks;
@@ -35,12 +35,13 @@ absl::optional<int> NumRanks(const VerifyOptions& options, const ConstProgramPai
 
 BatchFacts BatchFactsOf(const VerifyOptions& options, const Program& main, const BatchFlow* flow) {
   BatchFacts facts;
-  facts.feeds = options.feeds;
-  facts.sums_are_wanted = options.gradients_are_summed.value_or(false);
+  facts.feeds = options.setting.feeds;
+  facts.sums_are_wanted = options.setting.reduction == Setting::Reduction::kSum;
   if (flow == nullptr) return facts;
   for (const BatchLift& lift : flow->lifts()) facts.lifts.emplace(lift.op, lift.power);
   // Parameters that ranks average are no sums.
-  if (options.gradients_are_summed.has_value() || !flow->own_updates().empty()) return facts;
+  if (options.setting.reduction != Setting::Reduction::kByLoss || !flow->own_updates().empty())
+    return facts;
   SumLosses sums = FindSumLosses(main, *flow);
   facts.sums_are_wanted = sums.are_all && sums.gradients.empty();
   facts.sum_gradients = std::move(sums.gradients);
@@ -53,10 +54,10 @@ RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramP
   RankValuesOptions values;
   values.nranks = nranks;
   values.group = group;
-  values.distributed_params = options.distributed_params;
+  values.distributed_params = options.setting.distributed_params;
   values.feeds = &facts.feeds;
   values.sums_are_wanted = facts.sums_are_wanted;
-  values.casts_are_exact = options.gradients_are_rounded;
+  values.casts_are_exact = options.setting.gradients_are_rounded;
   if (!facts.sum_gradients.empty()) values.sum_gradients = &facts.sum_gradients;
   if (!facts.lifts.empty()) values.lifts = &facts.lifts;
   if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {

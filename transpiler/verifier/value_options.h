@@ -9,9 +9,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/rank_values.h"
+#include "proto/feed_layout.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/verifier/values/startup_values.h"

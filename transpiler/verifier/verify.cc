@@ -20,7 +20,6 @@
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/analysis/values/rank_values.h"
-#include "proto/formats/pir/importer.h"
 #include "proto/op_role.h"
 #include "transpiler/verifier/batch/batch.h"
 #include "transpiler/verifier/communication/block_conditions.h"
@@ -108,13 +107,15 @@ class Verifier {
     Findings calls;
     CheckCallSequences(main, &calls);
     CheckStartupCallSequences(startup, &calls);
-    CheckConditionsAreEqual(main, startup, options_.feeds, options_.nranks, &calls);
+    CheckConditionsAreEqual(main, startup, options_.setting.feeds, options_.setting.nranks, &calls);
     findings_.Append(calls);
     if (calls.HasErrors()) return;
-    CheckRanksAgree(ranks, options_.feeds, NumRanks(options_, ranks[0], ranks.size()), &findings_);
+    CheckRanksAgree(ranks, options_.setting.feeds, NumRanks(options_, ranks[0], ranks.size()),
+                    &findings_);
     for (const auto& [group, params] : ParamsOfGroups()) {
       if (group.back() >= static_cast<int>(ranks.size())) continue;  // W308
-      CheckRanksAgree(ranks, options_.feeds, static_cast<int>(group.size()), &findings_, group);
+      CheckRanksAgree(ranks, options_.setting.feeds, static_cast<int>(group.size()), &findings_,
+                      group);
     }
   }
 
@@ -126,7 +127,7 @@ class Verifier {
 
   std::map<std::vector<int>, std::set<std::string>> ParamsOfGroups() const {
     std::map<std::vector<int>, std::set<std::string>> params;
-    for (const auto& [param, group] : options_.groups) params[group].insert(param);
+    for (const auto& [param, group] : options_.setting.groups) params[group].insert(param);
     return params;
   }
 
@@ -161,8 +162,8 @@ class Verifier {
   bool CheckRank(const ConstProgramPair& programs, int rank, Findings* findings) const {
     const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
     Findings form, collectives, races, values;
-    const bool needs_batch =
-        !options_.gradients_are_summed.has_value() || CommunicatesForward(*programs.main);
+    const bool needs_batch = options_.setting.reduction == Setting::Reduction::kByLoss ||
+                             CommunicatesForward(*programs.main);
     BatchResult batch;
     // What needs no facts.
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
@@ -208,7 +209,7 @@ class Verifier {
     };
     // The other layers rely on the first.
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
-    if (options_.ordered_by_data && Runs(Layer::kAcrossRanks) && nranks.value_or(2) > 1) {
+    if (options_.setting.ordered_by_data && Runs(Layer::kAcrossRanks) && nranks.value_or(2) > 1) {
       CheckDataOrder(*programs.main, {rank, false}, &collectives);
       if (programs.startup != nullptr) {
         CheckDataOrder(*programs.startup, {rank, true}, &collectives);
@@ -231,8 +232,8 @@ class Verifier {
       RankValuesOptions of =
           ValueOptions(options_, programs, is_for_one ? 1 : nranks, facts, &start);
       if (num_programs_ > 1) of.rank = rank;
-      CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false}, findings,
-                       options_.expression_depth);
+      CheckEquivalence(options_.original, programs, of, options_.setting.averaging, {rank, false},
+                       findings, options_.expression_depth);
     }
     return true;
   }
@@ -289,11 +290,12 @@ class Verifier {
       result->facts = BatchFactsOf(options_, main, nullptr);
       return;
     }
-    BatchFlowOptions options = BatchOptionsOf(programs, options_.feeds, nranks);
+    BatchFlowOptions options = BatchOptionsOf(programs, options_.setting.feeds, nranks);
     options.original = options_.original.main;
     const BatchFlow flow = BatchFlow::Of(main, options);
     OptionFlows mended(main, [&options] { return options; });
-    weft::CheckBatch(main, flow, {options_.gradients_are_summed.value_or(false), options_.fetched},
+    weft::CheckBatch(main, flow,
+                     {options_.setting.reduction == Setting::Reduction::kSum, options_.fetched},
                      &mended, {rank, false}, &result->findings);
     result->facts = BatchFactsOf(options_, main, &flow);
     result->has_means_only = !LossMayBeASum(main, flow);
@@ -327,13 +329,13 @@ class Verifier {
     StartupValues start;
     RankValuesOptions options = ValueOptions(options_, programs, nranks, facts, &start);
     if (num_programs_ > 1) options.rank = rank;
-    UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
+    UpdateChecker updates(*programs.main, options_.setting.distributed_params, options.start, ref);
     ConditionChecker conditions(*programs.main, ref);
     EqualUpdates equal_updates;
     std::vector<RankObserver*> all = {&updates, &conditions, &equal_updates};
     absl::optional<EquivalenceProof> proof;
     if (ComparesWithOriginal()) {
-      proof.emplace(options_.original, programs, options, options_.averaging);
+      proof.emplace(options_.original, programs, options, options_.setting.averaging);
       proof->AttachTo(&options);
       for (RankObserver* observer : proof->observers()) all.push_back(observer);
     }
@@ -342,14 +344,14 @@ class Verifier {
     const RankValues found = RankValues::Of(*programs.main, options);
     if (Runs(Layer::kCommunication)) {
       OptionFlows mended(*programs.main,
-                         [&] { return BatchOptionsOf(programs, options_.feeds, nranks); });
+                         [&] { return BatchOptionsOf(programs, options_.setting.feeds, nranks); });
       updates.Check(found, &mended, findings);
       CheckSparsifiedGradients(programs, options, ref, findings);
     }
     if (Runs(Layer::kAcrossRanks)) {
       conditions.Check(findings);
       if (options.start != nullptr) {
-        CheckStartIsEqual(programs, start, options_.distributed_params, ref, findings);
+        CheckStartIsEqual(programs, start, options_.setting.distributed_params, ref, findings);
       }
     }
     if (!facts.lifts.empty() && !equal_updates.AreEqual()) return false;
@@ -364,7 +366,7 @@ class Verifier {
     if (!Runs(Layer::kCommunication) && !ComparesWithOriginal()) return;
     const ProgramRef ref{rank, false};
     VerifyOptions of_group = options_;
-    of_group.distributed_params = ParamsBut(params, *programs.main);
+    of_group.setting.distributed_params = ParamsBut(params, *programs.main);
     facts.lifts.clear();  // by the number of all ranks
     StartupValues start;
     RankValuesOptions options =
@@ -373,11 +375,12 @@ class Verifier {
       options.rank = static_cast<int>(absl::c_lower_bound(group, rank) - group.begin());
     }
     const RankValuesOptions of_comparison = options;
-    UpdateChecker updates(*programs.main, of_group.distributed_params, options.start, ref, group);
+    UpdateChecker updates(*programs.main, of_group.setting.distributed_params, options.start, ref,
+                          group);
     std::vector<RankObserver*> all = {&updates};
     absl::optional<EquivalenceProof> proof;
     if (ComparesWithOriginal()) {
-      proof.emplace(options_.original, programs, options, options_.averaging);
+      proof.emplace(options_.original, programs, options, options_.setting.averaging);
       proof->AttachTo(&options);
       for (RankObserver* observer : proof->observers()) all.push_back(observer);
     }
@@ -387,7 +390,7 @@ class Verifier {
     Findings of_values;
     if (Runs(Layer::kCommunication)) updates.Check(found, /*mended=*/nullptr, &of_values);
     if (proof.has_value() && !proof->Prove(found)) {
-      CheckEquivalence(options_.original, programs, of_comparison, options_.averaging, ref,
+      CheckEquivalence(options_.original, programs, of_comparison, options_.setting.averaging, ref,
                        &of_values, options_.expression_depth);
     }
     AppendOfGroup(of_values, group, findings);
@@ -515,8 +518,8 @@ Findings VerifyWithServers(absl::Span<const ConstProgramPair> ranks, const Verif
   const std::set<std::string> held = HeldByServers(*server);
   const bool is_async = IsAsynchronous(*server);
   for (const std::string& name : held) {
-    is_async ? void(together.distributed_params.insert(name))
-             : void(together.distributed_params.erase(name));
+    is_async ? void(together.setting.distributed_params.insert(name))
+             : void(together.setting.distributed_params.erase(name));
   }
   for (Layer layer : of_one.layers) {
     if (layer != Layer::kStructure) together.layers.erase(layer);
@@ -533,22 +536,23 @@ Findings VerifyWithServers(absl::Span<const ConstProgramPair> ranks, const Verif
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
   VerifyOptions complete = options;
   // All ranks are fed alike.
-  if (complete.feeds.empty() && !ranks.empty()) {
+  if (complete.setting.feeds.empty() && !ranks.empty()) {
     std::vector<const Program*> mains;
     for (const ConstProgramPair& programs : ranks) mains.push_back(programs.main);
-    complete.feeds = *FeedLayoutsOf(mains);
+    complete.setting.feeds = *FeedLayoutsOf(mains);
   }
   // To ranks outside of its group, a parameter is their own.
-  for (const auto& [param, group] : options.groups) {
-    const bool has_all =
-        options.nranks.has_value() && group.size() == static_cast<size_t>(*options.nranks);
-    if (has_all) complete.groups.erase(param);
+  for (const auto& [param, group] : options.setting.groups) {
+    const bool has_all = options.setting.nranks.has_value() &&
+                         group.size() == static_cast<size_t>(*options.setting.nranks);
+    if (has_all) complete.setting.groups.erase(param);
   }
-  for (const auto& [param, group] : complete.groups) complete.distributed_params.insert(param);
+  for (const auto& [param, group] : complete.setting.groups)
+    complete.setting.distributed_params.insert(param);
   for (const ConstProgramPair& programs : ranks) {
-    for (std::string& name : pir::DistributedParams(*programs.main)) {
-      complete.distributed_params.insert(std::move(name));
-    }
+    if (programs.main->origin() == nullptr) continue;
+    const std::vector<std::string>& marked = programs.main->origin()->distributed_params();
+    complete.setting.distributed_params.insert(marked.begin(), marked.end());
   }
   if (!ranks.empty() && (options.server != nullptr || HasServerOps(*ranks[0].main))) {
     return VerifyWithServers(ranks, complete);

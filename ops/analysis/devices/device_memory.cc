@@ -47,7 +47,7 @@ struct Life {
 };
 
 // By position in the root block, when ops may run, on the timeline of a stream
-// (executor/step_lives.h).
+// (executor/step/step_lives.h).
 class OpLives {
  public:
   OpLives(const Program& program, const StreamSurvey& survey, int timeline)
@@ -317,7 +317,7 @@ class Estimator {
   }
 
   // Whether the executor lays out the buffer before the members have memory
-  // (executor/placed_buffers.h). Else both exist when the op runs.
+  // (executor/step/placed_buffers.h). Else both exist when the op runs.
   bool LaysOutFirst(const Op& op) const {
     const auto says = [&](const char* attr) { return op.BoolAttr(attr).value_or(false); };
     if (says("copy_data") || says("set_constant") || says("persist_output")) return false;

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdint>
 
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/schema/device_ops.h"
+#include "proto/feed_layout.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -27,14 +27,14 @@ struct DeviceMemories {
   const DeviceMemory& Of(DeviceKind device) const { return of[static_cast<int>(device)]; }
 };
 
-// From above, what executor/memory_estimate.h finds exactly with kernels: values live as in
-// executor/step_lives.h, on the timeline of the compute stream of their device, but do not share
-// memory with values from which an op could make them in place. Values that ops of blocks use,
-// data, losses, and fused buffers on one device are kept. Ops without kernels for half precision,
-// as any op may be, convert arguments. Rows take as much as the gradients that they come from. What
-// gaps between values may take is added: an eighth, on two devices a quarter. `batch` replaces the
-// dimension of data that `feeds` splits, and -1 where types are not inferred. O(arguments + ops x
-// streams).
+// From above, what executor/run/memory_estimate.h finds exactly with kernels: values live as in
+// executor/step/step_lives.h, on the timeline of the compute stream of their device, but do not
+// share memory with values from which an op could make them in place. Values that ops of blocks
+// use, data, losses, and fused buffers on one device are kept. Ops without kernels for half
+// precision, as any op may be, convert arguments. Rows take as much as the gradients that they come
+// from. What gaps between values may take is added: an eighth, on two devices a quarter. `batch`
+// replaces the dimension of data that `feeds` splits, and -1 where types are not inferred.
+// O(arguments + ops x streams).
 DeviceMemories EstimateDeviceMemory(const Program& program, const FeedLayouts& feeds,
                                     int64_t batch);
 

@@ -18,7 +18,7 @@ namespace weft {
 // host wait for the compute stream. So does the condition of a conditional block; then the host
 // issues the ops of the block, or none. Other ops with blocks (loops) issue them any number of
 // times: the analysis follows two iterations. Unregistered ops compute. The executor runs programs
-// like this (executor/plan.h), and also drains all streams at the end of a step. Executors of
+// like this (executor/plan/plan.h), and also drains all streams at the end of a step. Executors of
 // Paddle wait for the compute stream only: see StepEnd.
 //
 // A program on two devices (ops/schema/device_ops.h) has three more streams: of the host's ops, and

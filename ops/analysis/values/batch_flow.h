@@ -17,10 +17,10 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/schema/batch_relation.h"
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/communication_ops.h"
+#include "proto/feed_layout.h"
 #include "proto/program.h"
 
 namespace weft {

@@ -4,7 +4,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/training/data_variables.h"
+#include "proto/feed_layout.h"
 #include "proto/program.h"
 
 namespace weft {

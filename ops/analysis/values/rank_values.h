@@ -23,8 +23,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/analysis/values/expressions.h"
+#include "proto/feed_layout.h"
 #include "proto/program.h"
 
 namespace weft {

@@ -24,6 +24,9 @@ namespace weft::pir {
 // The version of the format that Paddle 3.3.1 writes.
 inline constexpr int64_t kFormatVersion = 4;
 
+// Not Paddle's, which skips it: Program::setting.
+inline constexpr absl::string_view kSettingKey = "weft_setting";
+
 // Ops of the format itself: they make a list, and take one apart.
 inline constexpr absl::string_view kCombineOp = "0.combine", kSplitOp = "0.split";
 // They name the variable of their operand.
@@ -113,6 +116,8 @@ class Document {
   const FileBytes& file() const { return file_; }
   // False: a model for inference, in which nothing is persistable.
   bool trainable() const { return trainable_; }
+  // The value of the key kSettingKey, as it stands in the file; empty: there is none.
+  absl::string_view setting() const { return setting_; }
 
   DocumentOp op(uint32_t i) const {
     const OpRecord& of = ops_[i];
@@ -188,6 +193,7 @@ class Document {
 
   FileBytes file_;
   bool trainable_ = false;
+  absl::string_view setting_;
   std::vector<OpRecord> ops_;
   absl::flat_hash_map<uint32_t, Regions> regions_;  // by op
   std::vector<DocumentBlock> blocks_;

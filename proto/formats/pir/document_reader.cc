@@ -24,10 +24,11 @@ class DocumentReader {
 
   absl::Status Read() {
     Reserve();
-    bool has_header = false, has_program = false;
+    bool has_header = false, has_program = false, has_setting = false;
     in_.ReadObject([&](absl::string_view key) {
       if (key == "base_code") return in_.Once(&has_header) && ReadHeader();
       if (key == "program") return in_.Once(&has_program) && ReadProgram();
+      if (key == kSettingKey) return in_.Once(&has_setting) && in_.SkipValue(&document_.setting_);
       return in_.SkipValue();
     });
     in_.ExpectEnd();

@@ -16,7 +16,6 @@
 #include "proto/op_role.h"
 
 namespace weft::pir {
-
 absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) {
   if (!document->trainable()) {
     return absl::InvalidArgumentError(
@@ -33,6 +32,7 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
     Translator translator(*document, std::move(training), std::move(survey));
     WEFT_ASSIGN_OR_RETURN(translation, translator.Run());
   }
+  const absl::string_view setting = document->setting();
   document.reset();  // not both indexes at a time
   constexpr size_t kLarge = 4 << 20;
   if (import->file.bytes.size() >= kLarge) ReturnFreeMemory();
@@ -40,7 +40,9 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   import->num_blocks = program.num_blocks();
   import->num_vars = program.var_id_limit();
   import->op_of_id = std::move(translation.op_of_id);
-  import->distributed_params = std::move(translation.distributed_params);
+  import->distributed_params_ = std::move(translation.distributed_params);
+  import->setting = setting;
+  program.set_setting(setting);
   // Messages have at most 2 GiB.
   import->bytes_of_id.resize(import->op_of_id.size());
   for (int block = 0; block < program.num_blocks() && import->program == nullptr; ++block) {
@@ -122,11 +124,6 @@ absl::Status CheckWritesAreKnown(const Program& program) {
 
 const Import* ImportOf(const Program& program) {
   return dynamic_cast<const Import*>(program.origin().get());
-}
-
-std::vector<std::string> DistributedParams(const Program& program) {
-  const Import* const import = ImportOf(program);
-  return import == nullptr ? std::vector<std::string>() : import->distributed_params;
 }
 
 }  // namespace weft::pir

@@ -3,6 +3,7 @@
 #ifndef WEFT_PROTO_FORMATS_PIR_IMPORTER_H_
 #define WEFT_PROTO_FORMATS_PIR_IMPORTER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -38,7 +39,20 @@ class Import : public ProgramOrigin {
   const char* program = nullptr;  // as imported, which keeps it
   std::vector<Bytes> bytes_of_id;
   std::vector<Symbol> variable_of_value;  // by ValueIndex; invalid for lists and values of no type
-  std::vector<std::string> distributed_params;
+  absl::string_view setting;              // Document::setting
+
+  bool OrdersByData() const override { return true; }
+  const std::vector<std::string>& distributed_params() const override {
+    return distributed_params_;
+  }
+  bool AreOneOp(OpId a, OpId b) const override {
+    return std::max(a.value(), b.value()) < op_of_id.size() &&
+           op_of_id[a.value()] == op_of_id[b.value()];
+  }
+
+ private:
+  friend absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document);
+  std::vector<std::string> distributed_params_;
 };
 
 // Each value becomes a variable, named after the parameter, the feed or the state that it is, after
@@ -62,10 +76,6 @@ absl::Status CheckWritesAreKnown(const Program& program);
 
 // The origin of an imported program; null for others.
 const Import* ImportOf(const Program& program);
-// The parameters that the file says each rank has a part of (is_distributed); none for other
-// programs, whose format has no place for it.
-std::vector<std::string> DistributedParams(const Program& program);
-
 }  // namespace weft::pir
 
 #endif  // WEFT_PROTO_FORMATS_PIR_IMPORTER_H_

@@ -65,7 +65,7 @@ class Planner {
   Planner(const ProgramPair& programs, const PassContext& context, const AveragingChoices& choices)
       : main_(*programs.main),
         initializers_(programs.startup),
-        distributed_params_(context.distributed_params),
+        distributed_params_(context.setting.distributed_params),
         has_groups_(!context.Groups().empty()),
         choices_(choices) {}
 
@@ -154,7 +154,7 @@ class Planner {
 absl::StatusOr<AveragingPlan> PlanAveraging(const ProgramPair& programs, const PassContext& context,
                                             const AveragingChoices& choices) {
   if (!choices.has_groups) WEFT_RETURN_IF_ERROR(RefuseGroups(context));
-  WEFT_RETURN_IF_ERROR(CheckDistributedParams(*programs.main, context.distributed_params));
+  WEFT_RETURN_IF_ERROR(CheckDistributedParams(*programs.main, context.setting.distributed_params));
   return Planner(programs, context, choices).Plan();
 }
 

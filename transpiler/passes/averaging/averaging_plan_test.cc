@@ -65,7 +65,7 @@ TEST(AveragingPlan, StatesAndStatisticsAreAChoice) {
 
 TEST(AveragingPlan, DistributedParametersAreLeftOut) {
   PassContext context;
-  context.distributed_params = {"w", "target"};
+  context.setting.distributed_params = {"w", "target"};
   EXPECT_THAT(Planned({}, context), ElementsAre("fp32: master", "cast master fp32 -> half fp16"));
 }
 

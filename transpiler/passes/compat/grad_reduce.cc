@@ -262,7 +262,7 @@ absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs
   Rewriter rewriter(programs.main);
   if (options_.is_done) {
     WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
-                          AnalyzeGradients(program, context.distributed_params));
+                          AnalyzeGradients(program, context.setting.distributed_params));
     if (reduction.factor_after != 1) {
       WEFT_RETURN_IF_ERROR(MultiplyReduced(analysis, program, reduction, context, &rewriter));
     }

@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<Averaged>> InBackwardOrder(const Program& main,
     }
   }
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
-                        AnalyzeGradients(main, context.distributed_params));
+                        AnalyzeGradients(main, context.setting.distributed_params));
   std::vector<Averaged> ordered;
   std::vector<bool> is_taken(all.size(), false);
   const auto take = [&](size_t number) {

@@ -83,8 +83,8 @@ struct Plan {
   std::string why;
 };
 
-// What a rank receives from each of the others (executor/rows_all_reduce.h): four numbers about the
-// rows, and an index and a value of each.
+// What a rank receives from each of the others (executor/communicators/rows_all_reduce.h): four
+// numbers about the rows, and an index and a value of each.
 constexpr int64_t kHeaderBytes = 32;
 int64_t BytesOfRow(int64_t elements) {
   const bool is_short = elements - 1 <= std::numeric_limits<int32_t>::max();

@@ -412,7 +412,7 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
     request.speeds.host.batch = options_.batch;
     request.speeds.copy_bandwidth = static_cast<double>(options_.copy_bandwidth);
     request.speeds.accelerator_speed = options_.accelerator_speed;
-    request.feeds = context.feeds;
+    request.feeds = context.setting.feeds;
     request.collective_seconds = [&context](int64_t bytes) {
       return context.times.collective.Seconds(bytes);
     };

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "ops/analysis/devices/device_times.h"
-#include "ops/analysis/training/feed_layout.h"
+#include "proto/feed_layout.h"
 #include "transpiler/passes/devices/device_partition.h"
 
 namespace weft {

@@ -186,7 +186,7 @@ class EditWriter {
 
 BatchFlowOptions FlowOptionsOf(const PassContext& context) {
   BatchFlowOptions options;
-  options.feeds = context.feeds;
+  options.feeds = context.setting.feeds;
   options.nranks = context.cluster.nranks();
   return options;
 }

@@ -296,7 +296,7 @@ ReadyTimes FindReadyTimes(const Program& program, const GradientAnalysis& analys
 
 // Gradients keep their names in later passes; ops do not keep their positions.
 void PrepareReadyTimes(const Program& program, PassContext* context) {
-  const auto analysis = AnalyzeGradients(program, context->distributed_params);
+  const auto analysis = AnalyzeGradients(program, context->setting.distributed_params);
   if (!analysis.ok()) return;
   std::vector<double> op_seconds = context->times.op_seconds;
   if (op_seconds.empty()) op_seconds = EstimateOpTimes(program);

@@ -169,12 +169,13 @@ absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
                                                    const PassContext& context,
                                                    GradientScale scale) {
   GradientReduction reduction;
-  WEFT_ASSIGN_OR_RETURN(reduction.analysis, AnalyzeGradients(program, context.distributed_params));
+  WEFT_ASSIGN_OR_RETURN(reduction.analysis,
+                        AnalyzeGradients(program, context.setting.distributed_params));
   if (reduction.analysis.pairs.empty()) {
     return absl::FailedPreconditionError(WhyNoGradients(program));
   }
   for (const absl::Status& problem :
-       ReductionBlockers(program, reduction.analysis, context.distributed_params)) {
+       ReductionBlockers(program, reduction.analysis, context.setting.distributed_params)) {
     WEFT_RETURN_IF_ERROR(problem);
   }
   WEFT_ASSIGN_OR_RETURN(reduction.averages, ReductionAverages(scale, program, context));

@@ -58,7 +58,7 @@ Factor FactorOf(const Op& op, bool is_linear, const std::vector<Factor>& factors
 
 absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContext& context) {
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
-                        AnalyzeGradients(program, context.distributed_params));
+                        AnalyzeGradients(program, context.setting.distributed_params));
   struct Completion {
     uint32_t position;  // of the op that completes the gradient
     Symbol grad;

@@ -13,7 +13,6 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
-#include "proto/formats/pir/importer.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/lowering/part_order.h"
 #include "transpiler/passes/support/op_builder.h"
@@ -253,7 +252,7 @@ absl::StatusOr<bool> RegisteredOps::Run(PassContext& context, ProgramPair& progr
                         OpReplacer(programs.main, context.first_new_op, &context).Run());
   // Files of PIR get their order by data when they are written.
   const bool is_for_paddle =
-      context.dialect == Dialect::kWeft && pir::ImportOf(*programs.main) == nullptr;
+      context.dialect == Dialect::kWeft && programs.main->origin() == nullptr;
   bool is_ordered = false;
   if (is_for_paddle) {
     WEFT_ASSIGN_OR_RETURN(is_ordered, OrderPartsOfBuffers(programs.main));

@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<PaddleGradient>> WalkGradients(const Program& program
                                                           const PassContext& context) {
   // Checks the names.
   WEFT_RETURN_IF_ERROR(FindGradientPairs(program).status());
-  WEFT_RETURN_IF_ERROR(CheckDistributedParams(program, context.distributed_params));
+  WEFT_RETURN_IF_ERROR(CheckDistributedParams(program, context.setting.distributed_params));
   std::vector<PaddleGradient> gradients;
   const absl::Span<const OpId> ops = program.block(0).ops();
   for (size_t position = ops.size(); position-- > 0;) {
@@ -119,8 +119,8 @@ absl::StatusOr<std::vector<PaddleGradient>> WalkGradients(const Program& program
     WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
     for (const ParamGrad& pair : pairs) {
       if (pair.grad == kEmptyVarName) continue;
-      gradients.push_back(
-          {op.id(), pair.param, pair.grad, context.distributed_params.count(pair.param) > 0});
+      gradients.push_back({op.id(), pair.param, pair.grad,
+                           context.setting.distributed_params.count(pair.param) > 0});
     }
   }
   return gradients;
@@ -204,10 +204,10 @@ OpId FirstOptimizeOp(const Program& program) {
 absl::Status WarnAboutReduction(absl::string_view pass, const Program& program,
                                 PaddleExchange exchange, PassContext& context) {
   const absl::StatusOr<GradientAnalysis> analysis =
-      AnalyzeGradients(program, context.distributed_params);
+      AnalyzeGradients(program, context.setting.distributed_params);
   if (!analysis.ok()) return context.RefuseOrWarn(pass, analysis.status());
   std::vector<absl::Status> problems =
-      ReductionBlockers(program, *analysis, context.distributed_params);
+      ReductionBlockers(program, *analysis, context.setting.distributed_params);
   problems.push_back(CheckDense(program, *analysis));
   problems.push_back(CheckPairs(program));
   if (exchange == PaddleExchange::kBeforeFirstOptimize && !FirstOptimizeOp(program).valid()) {

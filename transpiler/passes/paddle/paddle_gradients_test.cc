@@ -28,7 +28,7 @@ constexpr char kBackward[] = R"(
 TEST(PaddleGradients, AreWalkedFromTheLastOpToTheFirst) {
   const Program program = CompactProgram(kBackward);
   PassContext context;
-  context.distributed_params = {"b"};
+  context.setting.distributed_params = {"b"};
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<PaddleGradient> gradients,
                             WalkGradients(program, context));
   std::vector<std::string> texts;
@@ -55,7 +55,7 @@ TEST(PaddleGradients, NotesTellWhatIsSentAndWhatIsLeftAlone) {
   const Program program = CompactProgram(kBackward);
   std::vector<Remark> remarks;
   PassContext context;
-  context.distributed_params = {"b"};
+  context.setting.distributed_params = {"b"};
   context.remarks = &remarks;
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<PaddleGradient> gradients,
                             WalkGradients(program, context));

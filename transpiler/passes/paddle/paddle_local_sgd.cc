@@ -80,13 +80,13 @@ Claims PaddleLocalSgd::claims(const PassContext& context) const {
 absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) const {
   WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Update> updates, FindPaddleUpdates(*main));
-  WEFT_RETURN_IF_ERROR(CheckDistributedParams(*main, context.distributed_params));
+  WEFT_RETURN_IF_ERROR(CheckDistributedParams(*main, context.setting.distributed_params));
   WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, RefuseCompressedGradients(*main)));
   Rewriter rewriter(main);
   std::set<std::string> declared;
   std::vector<const Update*> averaged;  // in program order
   for (const Update& update : updates) {
-    if (context.distributed_params.count(update.param) == 0) averaged.push_back(&update);
+    if (context.setting.distributed_params.count(update.param) == 0) averaged.push_back(&update);
   }
   OpTemplate sync_calc(PaddleSyncCalc("", kRoleOptimize));
   OpTemplate scale(PaddleScale("", 1.0 / trainers, kRoleOptimize));
@@ -132,7 +132,7 @@ absl::Status PaddleLocalSgd::RewriteStartup(const PassContext& context,
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> params, StartupParameters(programs));
   Rewriter rewriter(programs.startup);
   for (const std::string& param : params) {
-    if (context.distributed_params.count(param) > 0) continue;
+    if (context.setting.distributed_params.count(param) > 0) continue;
     WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(*programs.startup, param));
     WEFT_RETURN_IF_ERROR(DeclareSnapshot(*programs.startup, param, tensor, &rewriter));
     rewriter.Append(0, PaddleAssign(param, SnapshotOf(param), kRoleForward));

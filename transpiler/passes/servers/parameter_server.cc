@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/training/data_variables.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/server_ops.h"
 #include "proto/op_role.h"

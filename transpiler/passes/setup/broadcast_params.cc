@@ -79,14 +79,14 @@ void AddDrawnStates(const PassContext& context, const ProgramPair& programs,
                     std::vector<std::string>* params, ParamAttrsByName* attrs) {
   const absl::flat_hash_set<std::string> known(params->begin(), params->end());
   absl::flat_hash_map<std::string, std::string> param_of;
-  if (!context.distributed_params.empty() || !attrs->empty()) {
+  if (!context.setting.distributed_params.empty() || !attrs->empty()) {
     param_of = ParamsOfStates(*programs.main);
   }
   for (std::string& name : StatesThatRanksDraw(programs)) {
     if (known.contains(name)) continue;
     const auto found = param_of.find(name);
     const std::string& param = found == param_of.end() ? name : found->second;
-    if (context.distributed_params.count(param) > 0) continue;
+    if (context.setting.distributed_params.count(param) > 0) continue;
     const auto of_param = attrs->find(param);
     if (of_param != attrs->end()) attrs->emplace(name, of_param->second);
     params->push_back(std::move(name));
@@ -126,7 +126,7 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
   std::vector<std::string> params;
   const bool weft = context.dialect == Dialect::kWeft;
   for (const std::string& name : all) {
-    if (context.distributed_params.count(name) > 0) continue;
+    if (context.setting.distributed_params.count(name) > 0) continue;
     if (!weft || HasElements(*programs.startup, name)) params.push_back(name);
   }
   ParamAttrsByName attrs = context.param_attrs;

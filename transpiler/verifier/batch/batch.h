@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/analysis/values/batch_flow.h"
+#include "proto/feed_layout.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/verifier/findings/finding.h"

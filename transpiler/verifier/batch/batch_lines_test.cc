@@ -55,7 +55,7 @@ std::vector<std::string> LinesOf(const std::string& before, const std::string& l
       "    var count : fp32[1] persistable\n"
       "    Out=[count] = fill_constant() {shape=longs[1], dtype=5, value=0.0}\n");
   VerifyOptions options;
-  options.nranks = 2;
+  options.setting.nranks = 2;
   options.layers = {Layer::kBatch};
   std::vector<std::string> lines;
   const Findings findings = Verify({{&program, &startup}}, options);

@@ -180,7 +180,7 @@ TEST(Batch, AReducedDivisorMakesAWeightedMeanExact) {
   // n / s is a sum over the batch with the s of one device.
   EXPECT_THAT(Differences(original, step(kSum, sum_gradients), ForRanks(2)), IsEmpty());
   VerifyOptions averaged = ForRanks(2);
-  averaged.gradients_are_summed = false;
+  averaged.setting.reduction = Setting::Reduction::kMean;
   EXPECT_THAT(Differences(original, step(kSum, kReduce), averaged),
               ElementsAre(StartsWith("error: W702")));
 }

@@ -6,8 +6,8 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "ops/analysis/training/feed_layout.h"
 #include "ops/analysis/values/rank_values.h"
+#include "proto/feed_layout.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/finding.h"
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_args.h"
 #include "ops/analysis/core/communication.h"
-#include "proto/formats/pir/importer.h"
 
 namespace weft {
 namespace {
@@ -20,7 +19,6 @@ class DataOrderChecker {
  public:
   DataOrderChecker(const Program& program, ProgramRef ref, Findings* findings)
       : program_(program),
-        import_(pir::ImportOf(program)),
         communications_(program),
         args_(program),
         reporter_(ref, findings),
@@ -53,11 +51,8 @@ class DataOrderChecker {
                        [this](int block) { return communicates_[block]; });
   }
 
-  // Some ops of PIR, such as one with two branches, are several of the program.
   bool AreOneOp(OpId a, OpId b) const {
-    if (import_ == nullptr) return false;
-    const std::vector<uint32_t>& ops = import_->op_of_id;
-    return std::max(a.value(), b.value()) < ops.size() && ops[a.value()] == ops[b.value()];
+    return program_.origin() != nullptr && program_.origin()->AreOneOp(a, b);
   }
 
   void CheckBlock(int block) {
@@ -106,7 +101,6 @@ class DataOrderChecker {
   }
 
   const Program& program_;
-  const pir::Import* const import_;  // null: not of PIR
   Communications communications_;
   BlockArgs args_;
   Reporter reporter_;

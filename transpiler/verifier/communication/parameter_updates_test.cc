@@ -36,7 +36,7 @@ TEST(ParameterUpdates, AProgramForOneDeviceIsNotAskedToCommunicate) {
 
 TEST(ParameterUpdates, DistributedParametersMayBeUpdatedByEachRank) {
   VerifyOptions options = ForRanks(2);
-  options.distributed_params = {"w"};
+  options.setting.distributed_params = {"w"};
   EXPECT_THAT(Found(OneDeviceStep(), options), IsEmpty());
 }
 
@@ -44,7 +44,7 @@ TEST(ParameterUpdates, SumsMayBeWanted) {
   const std::string summed = absl::StrReplaceAll(TwoRankStep(), {{"scale=0.5", "scale=1.0"}});
   EXPECT_THAT(Found(summed), Contains(HasSubstr("W312")));
   VerifyOptions options = ForRanks(2);
-  options.gradients_are_summed = true;
+  options.setting.reduction = Setting::Reduction::kSum;
   EXPECT_THAT(Found(summed, options), IsEmpty());
 }
 

@@ -8,7 +8,7 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "ops/analysis/training/feed_layout.h"
+#include "proto/feed_layout.h"
 #include "proto/program_pair.h"
 #include "transpiler/verifier/findings/finding.h"
 #include "transpiler/verifier/values/startup_values.h"

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/training/data_variables.h"
 
 namespace weft {
 namespace {

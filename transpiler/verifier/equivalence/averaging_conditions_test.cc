@@ -124,7 +124,7 @@ std::vector<std::string> ErrorsInTurn(const Edits& edits,
                 startup = ProgramOf(kCounterStartup);
   VerifyOptions options = ForRanks(2);
   options.original = {&original, nullptr};
-  options.averaging = expected;
+  options.setting.averaging = expected;
   std::vector<std::string> errors;
   for (const std::string& line : Lines(Verify({{&program, &startup}}, options))) {
     if (absl::StartsWith(line, "error: ")) errors.push_back(line);
@@ -281,10 +281,10 @@ TEST(AveragingConditions, ManyPartitionsTakeTurns) {
   VerifyOptions options = ForRanks(2);
   options.original = {&original, nullptr};
   options.layers = {Layer::kEquivalence};
-  options.averaging = AveragingSchedule::InTurn();
+  options.setting.averaging = AveragingSchedule::InTurn();
   EXPECT_THAT(Lines(Verify({{&program, &startup}}, options)), IsEmpty());
   // Without a schedule, conditions are followed until each has held twice.
-  options.averaging = absl::nullopt;
+  options.setting.averaging = absl::nullopt;
   EXPECT_THAT(Lines(Verify({{&program, &startup}}, options)), IsEmpty());
 }
 

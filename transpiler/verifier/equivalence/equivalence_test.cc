@@ -435,7 +435,7 @@ TEST(Equivalence, OnlyGradientsMayBeRounded) {
   const std::string update = kStepUpdate;
   VerifyOptions options = ForRanks(2);
   for (const bool may_round : {false, true}) {
-    options.gradients_are_rounded = may_round;
+    options.setting.gradients_are_rounded = may_round;
     const auto differences = [&](const std::string& before, const std::string& name) {
       const std::string two = absl::StrReplaceAll(
           TwoRankStep(),
@@ -671,7 +671,7 @@ TEST(ComparedVariablesTest, OtherOpsMayUpdateParameters) {
 bool Proves(absl::string_view original, absl::string_view rewritten) {
   const Program before = testing::ProgramOf(original), after = testing::ProgramOf(rewritten);
   RankValuesOptions options;
-  options.nranks = 2;
+  options.setting.nranks = 2;
   EquivalenceProof proof({&before, nullptr}, {&after, nullptr}, options, absl::nullopt);
   proof.AttachTo(&options);
   // Here, one of the observers suffices.

@@ -88,7 +88,7 @@ bool Holds(const std::string& rewritten, const std::string& original = kOriginal
   UnchangedPrefix prefix(testing::BlockProgram(absl::StrCat(kVars, original)), program);
   EXPECT_EQ(prefix.program_ops(), program.block(0).ops().size());
   RankValuesOptions options;
-  options.nranks = 4;
+  options.setting.nranks = 4;
   options.original_ops = &prefix.kept();
   options.observer = &prefix;
   RankValues::Of(program, options);
@@ -114,7 +114,7 @@ TEST(UnchangedPrefix, FactorOfTheOriginalIsNotADivision) {
     const Program before = testing::BlockProgram(absl::StrCat(kVars, original));
     const Program after = testing::BlockProgram(absl::StrCat(kVars, rewritten));
     VerifyOptions options;
-    options.nranks = 4;
+    options.setting.nranks = 4;
     options.original.main = &before;
     const Findings findings = Verify({{&after, nullptr}}, options);
     std::vector<std::string> rules;
@@ -139,7 +139,7 @@ TEST(UnchangedPrefix, DivisionDuringAReadIsSeen) {
   const Program before = testing::BlockProgram(absl::StrCat(kVars, kOriginal));
   const Program after = testing::BlockProgram(absl::StrCat(kVars, halved));
   VerifyOptions options;
-  options.nranks = 4;
+  options.setting.nranks = 4;
   options.original.main = &before;
   EXPECT_TRUE(Verify({{&after, nullptr}}, options).HasErrors());
 }

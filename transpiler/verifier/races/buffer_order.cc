@@ -9,7 +9,6 @@
 #include "ops/analysis/core/block_args.h"
 #include "ops/analysis/core/fused_buffers.h"
 #include "ops/analysis/devices/device_placement.h"
-#include "proto/formats/pir/importer.h"
 #include "transpiler/verifier/servers/server_programs.h"
 
 namespace weft {
@@ -32,7 +31,7 @@ std::string Describe(const Op& op, const UnorderedAccesses& pair) {
 
 void CheckBufferOrder(const Program& program, const Program* startup, ProgramRef ref,
                       Findings* findings) {
-  if (pir::ImportOf(program) != nullptr) return;
+  if (program.origin() != nullptr && program.origin()->OrdersByData()) return;
   // Paddle does not have the ops that copy between devices, or to servers.
   if (IsOnTwoDevices(program) || HasServerOps(program)) return;
   Reporter reporter(ref, findings);

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/op_traits.h"
-#include "ops/analysis/training/feed_layout.h"
+#include "ops/analysis/training/data_variables.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"

@@ -29,7 +29,7 @@ std::set<std::string> HeldByServers(const Program& server);
 // wait for all workers. Where the worker sends a gradient, a collective merges it into a new
 // variable, and the ops of the server follow; parameters and state are persistable, as on the
 // server. What workers and servers say to each other is gone: the result rests on CheckServers, and
-// on servers that wait for all workers and answer with what they hold (executor/server_rank.h).
+// on servers that wait for all workers and answer with what they hold (executor/run/server_rank.h).
 // Both programs must be without errors of CheckServers. InvalidArgument: the errors of a Rewriter.
 absl::StatusOr<Program> JoinServers(const Program& worker, const Program& server);
 

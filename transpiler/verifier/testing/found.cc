@@ -34,7 +34,7 @@ std::vector<std::string> Lines(const Findings& findings, bool one_program_for_al
 
 VerifyOptions ForRanks(int nranks) {
   VerifyOptions options;
-  options.nranks = nranks;
+  options.setting.nranks = nranks;
   return options;
 }
 

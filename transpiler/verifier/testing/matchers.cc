@@ -109,13 +109,14 @@ VerifiesMatcher HasNoRaces() {
 
 VerifiesMatcher VerifiesFor(int nranks) {
   VerifyOptions options;
-  options.nranks = nranks;
+  options.setting.nranks = nranks;
   return VerifiesFor(std::move(options));
 }
 
 VerifiesMatcher VerifiesFor(VerifyOptions options) {
   std::string what = absl::StrCat(
-      "verifies for ", options.nranks.has_value() ? absl::StrCat(*options.nranks) : "any number of",
+      "verifies for ",
+      options.setting.nranks.has_value() ? absl::StrCat(*options.setting.nranks) : "any number of",
       " ranks");
   return VerifiesMatcher(std::move(what), std::move(options));
 }

@@ -93,15 +93,15 @@ TEST(Matchers, SumOverRanksIsNotEquivalentToTheMean) {
   EXPECT_THAT(Summed(), Not(VerifiesFor(2)));
   EXPECT_THAT(Explanation(VerifiesFor(2), Summed()), HasSubstr("error: W312: op 6 (sgd)"));
   VerifyOptions two;
-  two.nranks = 2;
+  two.setting.nranks = 2;
   EXPECT_THAT(Summed(), Not(IsEquivalentTo(Original(), two)));
   EXPECT_THAT(Explanation(IsEquivalentTo(Original(), two), Summed()), HasSubstr("error: W601: "));
 }
 
 TEST(Matchers, OptionsOfTheVerifierApply) {
   VerifyOptions options;
-  options.nranks = 2;
-  options.gradients_are_summed = true;
+  options.setting.nranks = 2;
+  options.setting.reduction = Setting::Reduction::kSum;
   EXPECT_THAT(Summed(), VerifiesFor(options));
 }
 

@@ -115,8 +115,8 @@ absl::StatusOr<Findings> VerifyExample(const RuleText& rule) {
   WEFT_ASSIGN_OR_RETURN(const auto original_startup, ParseProgram(rule.original_startup));
 
   VerifyOptions options;
-  options.nranks = 2;
-  options.ordered_by_data = rule.is_ordered_by_data;
+  options.setting.nranks = 2;
+  options.setting.ordered_by_data = rule.is_ordered_by_data;
   options.server = Pointer(server);
   options.original = {Pointer(original), Pointer(original_startup)};
   std::vector<ConstProgramPair> ranks = {{Pointer(main), Pointer(startup)}};

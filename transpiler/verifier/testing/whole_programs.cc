@@ -23,14 +23,14 @@ Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
   if (!compares || !is_sound) return findings;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const absl::optional<int> nranks = NumRanks(options, ranks[rank], ranks.size());
-    const BatchFlow flow =
-        BatchFlow::Of(*ranks[rank].main, BatchOptionsOf(ranks[rank], options.feeds, nranks));
+    const BatchFlow flow = BatchFlow::Of(
+        *ranks[rank].main, BatchOptionsOf(ranks[rank], options.setting.feeds, nranks));
     BatchFacts facts = BatchFactsOf(options, *ranks[rank].main, &flow);
     facts.lifts.clear();
     StartupValues start;
     RankValuesOptions values = ValueOptions(options, ranks[rank], nranks, facts, &start);
     if (ranks.size() > 1) values.rank = static_cast<int>(rank);
-    CheckEquivalence(options.original, ranks[rank], values, options.averaging,
+    CheckEquivalence(options.original, ranks[rank], values, options.setting.averaging,
                      {static_cast<int>(rank), false}, &findings);
   }
   return findings;

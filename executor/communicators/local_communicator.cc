@@ -1,0 +1,76 @@
+#include "executor/communicators/local_communicator.h"
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "executor/communicators/ring_communicator.h"
+#include "executor/communicators/shared_ring.h"
+
+namespace weft {
+namespace {
+
+SharedRing::Options RingOptions(const RingKey& key, const GroupOptions& options, bool polls) {
+  SharedRing::Options result;
+  result.key = key;
+  result.nranks = SizeOf(key, options.nranks);
+  result.count = result.nranks;
+  result.polls = polls;
+  result.warn_after_s = options.warn_after_s;
+  result.timeout_s = options.timeout_s;
+  result.warn = options.warn;
+  return result;
+}
+
+class LocalRing {
+ public:
+  LocalRing(const RingKey& key, const GroupOptions& options, bool polls)
+      : state_(SizeOf(key, options.nranks)),
+        ring_(state_.data(), RingOptions(key, options, polls)) {
+    for (int r = 0; r < ring_.nranks(); ++r) ends_.emplace_back(&ring_, key, r, BuffersOfThreads());
+  }
+
+  Communicator* end(int rank) { return &ends_[rank]; }
+  void Break(const absl::Status& status) { ring_.Break(status); }
+
+ private:
+  PrivateRingState state_;
+  SharedRing ring_;
+  std::deque<RingCommunicator> ends_;  // by rank
+};
+
+class LocalGroup : public CommunicatorGroup {
+ public:
+  explicit LocalGroup(GroupOptions options) : options_(std::move(options)) {}
+
+  absl::StatusOr<Communicator*> Get(const RingKey& key, int rank) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto [ring, is_new] =
+        rings_.try_emplace(key, key, options_, HasProcessorForEach(options_.nranks));
+    if (is_new && !aborted_.ok()) ring->second.Break(aborted_);
+    return ring->second.end(PositionOf(key, rank));
+  }
+
+  void Abort(const absl::Status& status) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!aborted_.ok()) return;
+    aborted_ = absl::AbortedError(status.message());
+    for (auto& [key, ring] : rings_) ring.Break(aborted_);
+  }
+
+ private:
+  const GroupOptions options_;
+  std::mutex mutex_;
+  std::map<RingKey, LocalRing> rings_;
+  absl::Status aborted_;
+};
+
+}  // namespace
+
+std::unique_ptr<CommunicatorGroup> NewLocalGroup(GroupOptions options) {
+  return std::make_unique<LocalGroup>(std::move(options));
+}
+
+}  // namespace weft

@@ -1,0 +1,40 @@
+// A process of a job that mpirun or srun has started.
+#ifndef WEFT_EXECUTOR_COMMUNICATORS_MPI_SESSION_H_
+#define WEFT_EXECUTOR_COMMUNICATORS_MPI_SESSION_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace weft {
+
+// MPI, from its start to its end; once in a process. Without a launcher, the job is this process.
+class MpiSession {
+ public:
+  // Whether this build has MPI.
+  static bool IsInBuild();
+
+  // Unimplemented: this build has no MPI. FailedPrecondition: MPI does not support threads.
+  static absl::StatusOr<std::unique_ptr<MpiSession>> Start();
+
+  // Ends all processes of the job, this one included (MPI_Abort, exit code 1), unless End was
+  // called. Report errors before.
+  virtual ~MpiSession() = default;
+
+  virtual int process() const = 0;
+  virtual int num_processes() const = 0;
+
+  // JobLinkOptions::address: where process 0 should listen. All processes must call it; waits for
+  // them. On one host, a name among the host's sockets; otherwise an address that ChooseAddress
+  // finds, and a port that is free now.
+  virtual absl::StatusOr<std::string> LinkAddress() = 0;
+
+  // The process is done with MPI. All processes must call it, after everything has gone well; waits
+  // for them.
+  virtual void End() = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_COMMUNICATORS_MPI_SESSION_H_

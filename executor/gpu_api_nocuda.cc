@@ -1,7 +1,0 @@
-#include "executor/gpu_api.h"
-
-namespace weft {
-
-GpuApi* CudaApi() { return nullptr; }
-
-}  // namespace weft

@@ -1,0 +1,217 @@
+// How processes come together.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "executor/jobs/star_link.h"
+
+namespace weft {
+namespace {
+
+// A connection at which nobody greets is closed after this time.
+constexpr std::chrono::seconds kGreetingTime(10);
+
+// Why two processes cannot be of one job; empty: they can.
+std::string Difference(const JobHello& a, const JobHello& b) {
+  const auto name = [](const JobHello& hello) {
+    return absl::StrCat("process ", hello.process, " (pid ", hello.identity.pid, " on host ",
+                        hello.identity.hostname, ")");
+  };
+  const auto differ = [&](absl::string_view what, const auto& of_a, const auto& of_b) {
+    return absl::StrCat(name(a), " has ", what, " ", of_a, ", but ", name(b), " has ", of_b);
+  };
+  if (a.version != b.version) {
+    return absl::StrCat("process ", a.process, " speaks version ", a.version,
+                        " of the job link, but another process version ", b.version,
+                        ": they run different builds of Weft");
+  }
+  if (a.job != b.job) {
+    return differ("the job", absl::StrCat("\"", a.job, "\""), absl::StrCat("\"", b.job, "\""));
+  }
+  if (a.num_processes != b.num_processes) {
+    return differ("the number of processes", a.num_processes, b.num_processes);
+  }
+  if (a.local_ranks != b.local_ranks) {
+    return differ("the number of ranks per process", a.local_ranks, b.local_ranks);
+  }
+  if (a.process == b.process) {
+    return absl::StrCat("two processes have the number ", a.process, ": pid ", a.identity.pid,
+                        " on host ", a.identity.hostname, " and pid ", b.identity.pid, " on host ",
+                        b.identity.hostname);
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Status StarLink::Join() {
+  if (options_.num_processes == 1) {
+    HaveJoined(true);
+    RunThread();
+    return absl::OkStatus();
+  }
+  join_deadline_ = Clock::now() + Seconds(options_.connect_timeout_s);
+  if (is_center()) {
+    WEFT_ASSIGN_OR_RETURN(acceptor_, ListenAt(&io_, options_.address));
+    Accept();
+  } else {
+    WEFT_ASSIGN_OR_RETURN(
+        JobAnswer answer,
+        ConnectTo(&io_, options_.address, Make(JobMessageType::kHello, 0, 0, EncodeHello(self_)),
+                  join_deadline_));
+    if (answer.message.header.type == JobMessageType::kFailure) {
+      return DecodeError(*answer.message.body);
+    }
+    WEFT_ASSIGN_OR_RETURN(JobHello hello, DecodeHello(*answer.message.body));
+    const std::string difference = Difference(self_, hello);
+    if (!difference.empty()) return absl::InvalidArgumentError(difference);
+    // Process 0 waits for the others, perhaps from now on, and says so if they do not come.
+    join_deadline_ = Clock::now() + Seconds(options_.connect_timeout_s) + kAnswerTime;
+    io_.restart();
+    const auto connection = std::make_shared<JobConnection>(std::move(answer.socket));
+    AddPeer(0, std::move(hello), connection);
+    Start(connection);
+  }
+  RunThread();
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return has_joined_ || !failure_.ok(); });
+  return failure_;
+}
+
+void StarLink::Accept() {
+  acceptor_.async_accept([this](std::error_code error, JobSocket socket) {
+    if (!acceptor_.is_open()) return;
+    if (error) {
+      // Such as too many open files: others may be closed soon.
+      auto pause = std::make_shared<asio::steady_timer>(io_, kTick);
+      pause->async_wait([this, pause](std::error_code) { Accept(); });
+      return;
+    }
+    PrepareSocket(&socket);
+    const auto connection = std::make_shared<JobConnection>(std::move(socket));
+    strangers_.push_back({connection, Clock::now() + kGreetingTime});
+    Start(connection);
+    Accept();
+  });
+}
+
+void StarLink::Start(const std::shared_ptr<JobConnection>& connection) {
+  JobConnection* c = connection.get();  // it outlives its handlers
+  c->Start(
+      [this, c](JobMessage message) {
+        if (c->process() == JobConnection::kStranger) {
+          OnGreeting(c, message);
+        } else {
+          OnMessage(c->process(), std::move(message));
+        }
+      },
+      [this, c](const std::string& reason) {
+        if (c->process() == JobConnection::kStranger) {
+          const auto stranger = FindStranger(c);
+          if (stranger != strangers_.end()) strangers_.erase(stranger);
+        } else {
+          OnEnd(c->process(), reason);
+        }
+        if (is_closing_) CheckClosed();
+      });
+}
+
+std::vector<StarLink::Stranger>::iterator StarLink::FindStranger(const JobConnection* connection) {
+  return std::find_if(strangers_.begin(), strangers_.end(),
+                      [&](const Stranger& s) { return s.connection.get() == connection; });
+}
+
+void StarLink::OnGreeting(JobConnection* connection, const JobMessage& message) {
+  const auto stranger = FindStranger(connection);
+  absl::StatusOr<JobHello> hello = DecodeHello(*message.body);
+  if (stranger == strangers_.end() || stranger->is_refused || !hello.ok() ||
+      message.header.type != JobMessageType::kHello) {
+    return connection->Close();  // OnTick forgets it
+  }
+  std::string difference = Difference(self_, *hello);
+  const int process = hello->process;
+  if (difference.empty() && (process < 0 || process >= num_processes())) {
+    difference = absl::StrCat("pid ", hello->identity.pid, " on host ", hello->identity.hostname,
+                              " has the process number ", process, " of ", num_processes());
+  }
+  if (difference.empty() && peers_[process].hello.has_value()) {
+    difference = Difference(*peers_[process].hello, *hello);
+  }
+  if (!difference.empty()) {
+    const absl::Status error = absl::InvalidArgumentError(difference);
+    stranger->is_refused = true;
+    connection->Send(Make(JobMessageType::kFailure, process, 0, EncodeError(error)));
+    connection->EndSending();
+    return Fail(error);
+  }
+  const std::shared_ptr<JobConnection> owned = stranger->connection;
+  strangers_.erase(stranger);
+  AddPeer(process, *std::move(hello), owned);
+  SendTo(process, Make(JobMessageType::kHello, process, 0, EncodeHello(self_)));
+  if (has_failed_) {
+    return SendTo(process, Make(JobMessageType::kFailure, process, 0, EncodeError(first_failure_)));
+  }
+  for (int p = 1; p < num_processes(); ++p) {
+    if (!peers_[p].hello.has_value()) return;
+  }
+  Welcome();
+}
+
+void StarLink::AddPeer(int process, JobHello hello, std::shared_ptr<JobConnection> connection) {
+  Peer& peer = peers_[process];
+  if (!hello.identity.host.empty() && hello.identity.host == self_.identity.host) {
+    const ProcessState state = StateOf(hello.identity);
+    peer.is_watched = state == ProcessState::kRunning || state == ProcessState::kStopped;
+  }
+  peer.hello = std::move(hello);
+  connection->SetProcess(process);
+  peer.connection = std::move(connection);
+}
+
+void StarLink::Welcome() {
+  peers_[0].hello = self_;
+  bool is_one_host = true;
+  std::vector<std::string> texts(1);
+  for (int p = 0; p < num_processes(); ++p) {
+    is_one_host = is_one_host && (p == 0 || peers_[p].is_watched);
+    texts.push_back(EncodeHello(*peers_[p].hello));
+  }
+  texts[0] = is_one_host ? "one host" : "several hosts";
+  SendToAll(JobMessageType::kWelcome, 0,
+            EncodeTexts(std::vector<absl::string_view>(texts.begin(), texts.end())));
+  HaveJoined(is_one_host);
+}
+
+absl::Status StarLink::TakeWelcome(absl::string_view body) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> texts, DecodeTexts(body));
+  if (texts.size() != peers_.size() + 1) {
+    return absl::InternalError(absl::StrCat(Describe(0), " names ", texts.size() - 1,
+                                            " processes instead of ", peers_.size()));
+  }
+  for (size_t p = 0; p < peers_.size(); ++p) {
+    WEFT_ASSIGN_OR_RETURN(peers_[p].hello, DecodeHello(texts[p + 1]));
+  }
+  HaveJoined(texts[0] == "one host");
+  return absl::OkStatus();
+}
+
+void StarLink::HaveJoined(bool is_one_host) {
+  is_joining_ = false;
+  is_one_host_ = is_one_host;
+  std::error_code ignored;
+  acceptor_.close(ignored);
+  for (Stranger& stranger : strangers_) stranger.connection->Close();
+  strangers_.clear();
+  std::lock_guard<std::mutex> lock(mutex_);
+  has_joined_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace weft

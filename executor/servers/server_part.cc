@@ -1,0 +1,202 @@
+#include "executor/servers/server_part.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/schema/server_ops.h"
+#include "proto/rewriter.h"
+
+namespace weft {
+namespace {
+
+constexpr char kShape[] = "shape";
+
+// Keeps the ops on the keys of one server.
+class PartMaker {
+ public:
+  PartMaker(const ServedKeys& keys, int index, int num_servers, Program* program)
+      : keys_(keys),
+        index_(index),
+        num_servers_(num_servers),
+        program_(*program),
+        rewriter_(program) {}
+
+  absl::StatusOr<std::map<std::string, RowRange>> Make() {
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      const absl::optional<int64_t> key = op.IntAttr(kServerKeyAttr);
+      const auto served = key.has_value() ? keys_.find(*key) : keys_.end();
+      if (served == keys_.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), ": expected attribute ",
+                                                       kServerKeyAttr,
+                                                       " with a key that an op serves"));
+      }
+      if (IsHere(served->first, served->second)) {
+        KeepOp(op, served->second);
+      } else {
+        rewriter_.Erase(id);
+      }
+    }
+    if (kept_.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "server ", index_, " of ", num_servers_,
+          " would hold nothing: expected no more servers than parameters that are held "
+          "whole, or than rows of a table"));
+    }
+    for (VarId id : program_.block(0).vars()) {
+      if (kept_.count(program_.var(id).name_symbol()) == 0) rewriter_.EraseVar(id);
+    }
+    WEFT_RETURN_IF_ERROR(rewriter_.Commit());
+    return std::move(rows_);
+  }
+
+ private:
+  bool IsHere(int64_t key, const ServedKey& served) const {
+    if (!served.by_rows) return ServerOfKey(key, num_servers_) == index_;
+    return RowsOfServer(served.type.dims[0], index_, num_servers_).size() > 0;
+  }
+
+  void KeepOp(const Op& op, const ServedKey& served) {
+    for (Symbol variable : op.args()) {
+      const VarId id = program_.block(0).Resolve(variable);
+      if (!id.valid() || !kept_.insert(variable).second || !served.by_rows) continue;
+      CutVariable(program_.var(id), served);
+    }
+    if (!served.by_rows || FindServerOp(op.type()) != ServerOp::kReceive) return;
+    pb::OpDesc receive = op.ToProto();
+    for (pb::OpDesc::Attr& attr : *receive.mutable_attrs()) {
+      if (attr.name() == kShape && attr.longs_size() > 0) {
+        attr.set_longs(0, RowsOfServer(served.type.dims[0], index_, num_servers_).size());
+      }
+    }
+    rewriter_.Replace(op.id(), receive);
+  }
+
+  // The parameter, its gradient, and state of its dimensions.
+  void CutVariable(const Var& var, const ServedKey& served) {
+    const absl::optional<TensorType> type = DeclaredType(var);
+    if (!type.has_value() || type->dims != served.type.dims) return;
+    const RowRange rows = RowsOfServer(served.type.dims[0], index_, num_servers_);
+    pb::VarDesc desc = var.ToProto();
+    pb::VarType::TensorDesc* const tensor =
+        type->kind == TensorType::Kind::kSelectedRows
+            ? desc.mutable_type()->mutable_selected_rows()
+            : desc.mutable_type()->mutable_lod_tensor()->mutable_tensor();
+    tensor->set_dims(0, rows.size());
+    rewriter_.ReplaceVar(var.id(), desc);
+    if (var.persistable()) rows_[std::string(var.name())] = rows;
+  }
+
+  const ServedKeys& keys_;
+  const int index_, num_servers_;
+  Program& program_;
+  Rewriter rewriter_;
+  std::set<Symbol> kept_;
+  std::map<std::string, RowRange> rows_;
+};
+
+}  // namespace
+
+namespace {
+
+// A server runs its program for all workers at once, or for one worker at a time.
+absl::Status CheckAllWaitAlike(const Program& server) {
+  absl::optional<bool> is_async;
+  for (OpId id : server.block(0).ops()) {
+    const Op op = server.op(id);
+    const absl::optional<ServerOp> type = FindServerOp(op.type());
+    if (type != ServerOp::kReceive && type != ServerOp::kServe) continue;
+    const bool here = op.BoolAttr("is_async").value_or(false);
+    if (!is_async.has_value()) is_async = here;
+    if (here == *is_async) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " attribute is_async: expected ", *is_async ? "true" : "false",
+                     " as in the ops before it, found ", here ? "true" : "false"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ServedKeys> FindServedKeys(const Program& server) {
+  WEFT_RETURN_IF_ERROR(CheckAllWaitAlike(server));
+  ServedKeys keys;
+  for (OpId id : server.block(0).ops()) {
+    const Op op = server.op(id);
+    if (FindServerOp(op.type()) != ServerOp::kServe || op.Input("X").empty()) continue;
+    const Symbol param = op.Input("X")[0];
+    const VarId var = server.block(0).Resolve(param);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(server.var(var)) : absl::nullopt;
+    if (!type.has_value() || NumElements(type->dims) < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.DebugName(), " input X: expected a tensor of known dimensions in ",
+                       server.name(param)));
+    }
+    ServedKey key;
+    key.param = std::string(server.name(param));
+    key.type = *type;
+    key.by_rows = op.BoolAttr("by_rows").value_or(false) && !type->dims.empty();
+    key.is_async = op.BoolAttr("is_async").value_or(false);
+    key.staleness = op.IntAttr("staleness").value_or(0);
+    const int64_t number = op.IntAttr(kServerKeyAttr).value_or(0);
+    if (number < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " attribute ", kServerKeyAttr,
+                                                     ": expected a key of 0 or more, found ",
+                                                     number));
+    }
+    if (keys.emplace(number, std::move(key)).second) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), ": serves key ", number, ", which another op serves, too"));
+  }
+  return keys;
+}
+
+RowRange RowsOfServer(int64_t rows, int server, int num_servers) {
+  const int64_t each = rows / num_servers, more = rows % num_servers;
+  const int64_t begin = server * each + std::min<int64_t>(server, more);
+  return {begin, begin + each + (server < more ? 1 : 0)};
+}
+
+int ServerOfRow(int64_t row, int64_t rows, int num_servers) {
+  const int64_t each = rows / num_servers, more = rows % num_servers;
+  const int64_t in_larger = more * (each + 1);
+  if (row < in_larger) return static_cast<int>(row / (each + 1));
+  return static_cast<int>(more + (row - in_larger) / each);
+}
+
+int ServerOfKey(int64_t key, int num_servers) { return static_cast<int>(key % num_servers); }
+
+absl::StatusOr<ServerPart> PartOfServer(const Program& server, int index, int num_servers) {
+  WEFT_ASSIGN_OR_RETURN(const ServedKeys keys, FindServedKeys(server));
+  ServerPart part{server, {}};
+  WEFT_ASSIGN_OR_RETURN(part.rows, PartMaker(keys, index, num_servers, &part.program).Make());
+  // A plan has the erased variables of a program, too.
+  WEFT_ASSIGN_OR_RETURN(part.program, Program::Parse(part.program.Serialize()));
+  return part;
+}
+
+absl::StatusOr<Program> WithoutCommunication(const Program& startup) {
+  Program program = startup;
+  Communications communications(startup);
+  OpTraits traits(startup);
+  Rewriter rewriter(&program);
+  for (OpId id : startup.block(0).ops()) {
+    const Op op = startup.op(id);
+    if (communications.Of(op) != Communication::kNone || traits.Has(op, Trait::kRingSetup) ||
+        traits.Has(op, Trait::kStreamSync)) {
+      rewriter.Erase(id);
+    }
+  }
+  if (!rewriter.empty()) WEFT_RETURN_IF_ERROR(rewriter.Commit());
+  return program;
+}
+
+}  // namespace weft

@@ -1,0 +1,34 @@
+#include "executor/step/step_resources.h"
+
+#include <algorithm>
+
+namespace weft {
+
+PlanAccesses::PlanAccesses(const Plan& plan)
+    : is_entry(plan.variables.size(), false),
+      is_loose(plan.variables.size(), false),
+      in_block(plan.instructions.size(), false) {
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
+    is_entry[v] = plan.variables[v].first_reader >= 0;
+  }
+  for (const Plan::Branch& branch : plan.branches) {
+    std::fill(in_block.begin() + branch.begin, in_block.begin() + branch.end, true);
+    for (int v : branch.conditions) is_loose[v] = true;
+  }
+  for (size_t i = 0; i < plan.instructions.size(); ++i) {
+    if (plan.instructions[i].kind != Plan::Instruction::Kind::kRunOp) continue;
+    const Plan::PlanOp& op = plan.ops[plan.instructions[i].index];
+    if (op.ring >= 0 && op.inputs.size() > 1 && op.inputs[1] >= 0 &&
+        op.inputs[0] != op.outputs[0]) {
+      is_entry[op.outputs[0]] = true;  // written only if the condition holds
+    }
+    for (int v : op.outputs) {
+      if (v >= 0 && (in_block[i] || op.control)) is_loose[v] = true;
+    }
+    for (int v : op.inputs) {
+      if (v >= 0 && op.control) is_loose[v] = true;
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,197 @@
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "executor/streams/cuda_signals.h"
+#include "executor/streams/cuda_stream.h"
+#include "ops/gpu/cuda_memory.h"
+#include "ops/gpu/cuda_status.h"
+
+namespace weft {
+namespace {
+
+struct CudaEvent : public Event {
+  explicit CudaEvent(cudaEvent_t cuda_event) : event(cuda_event) {}
+  ~CudaEvent() override { cudaEventDestroy(event); }
+
+  const cudaEvent_t event;
+  absl::Status status;  // of the recording stream at the time of the record
+};
+
+using Clock = std::chrono::steady_clock;
+
+class CudaStream : public Stream {
+ public:
+  CudaStream(int ordinal, cudaStream_t stream) : ordinal_(ordinal), stream_(stream) {}
+  ~CudaStream() override {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+    for (cudaEvent_t event : times_) (void)cudaEventDestroy(event);
+  }
+
+  void Launch(Task task) override {
+    if (!status_.ok()) return;
+    Update(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    if (status_.ok()) Update(task());
+  }
+
+  void Record(Event* event) override {
+    auto* cuda_event = static_cast<CudaEvent*>(event);
+    Update(CudaStatus(cudaEventRecord(cuda_event->event, stream_), "cudaEventRecord"));
+    cuda_event->status = status_;
+  }
+
+  void Wait(Event* event) override {
+    auto* cuda_event = static_cast<CudaEvent*>(event);
+    Update(cuda_event->status);
+    Update(CudaStatus(cudaStreamWaitEvent(stream_, cuda_event->event, 0), "cudaStreamWaitEvent"));
+  }
+
+  absl::Status Synchronize() override {
+    Update(CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
+    return status_;
+  }
+
+  bool MarksTimes() const override { return true; }
+  void MarkTime() override {
+    if (!status_.ok()) return;
+    if (num_times_ == times_.size()) {
+      times_.emplace_back();
+      Update(CudaStatus(cudaEventCreate(&times_.back()), "cudaEventCreate"));
+      if (!status_.ok()) return times_.pop_back();
+    }
+    Update(CudaStatus(cudaEventRecord(times_[num_times_++], stream_), "cudaEventRecord"));
+  }
+
+  // An event more tells which time of the host the last one has. Differences between events are
+  // floats of milliseconds: exact enough within a step.
+  absl::StatusOr<std::vector<Clock::time_point>> TakeTimes() override {
+    const size_t count = num_times_;
+    std::vector<Clock::time_point> times;
+    if (count == 0) return times;
+    MarkTime();
+    num_times_ = 0;
+    WEFT_RETURN_IF_ERROR(Synchronize());
+    const Clock::time_point now = Clock::now();
+    for (size_t i = 0; i < count; ++i) {
+      float ms = 0;
+      WEFT_RETURN_IF_ERROR(
+          CudaStatus(cudaEventElapsedTime(&ms, times_[i], times_[count]), "cudaEventElapsedTime"));
+      const std::chrono::duration<double, std::milli> ago(ms);
+      times.push_back(now - std::chrono::duration_cast<Clock::duration>(ago));
+    }
+    return times;
+  }
+
+  void* native_handle() const override { return stream_; }
+
+ private:
+  void Update(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+
+  int ordinal_;
+  cudaStream_t stream_;
+  absl::Status status_;  // the first error
+  std::vector<cudaEvent_t> times_;
+  size_t num_times_ = 0;  // marked since the last call of TakeTimes
+};
+
+struct CudaGraph : public Graph {
+  explicit CudaGraph(cudaGraphExec_t cuda_graph) : graph(cuda_graph) {}
+  ~CudaGraph() override { (void)cudaGraphExecDestroy(graph); }
+
+  const cudaGraphExec_t graph;
+};
+
+class CudaGraphRecorder : public GraphRecorder {
+ public:
+  explicit CudaGraphRecorder(int ordinal) : ordinal_(ordinal) {}
+
+  // Other threads drive other ranks meanwhile, and may do what this one may not.
+  absl::Status Begin(Stream* stream) override {
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    return CudaStatus(cudaStreamBeginCapture(Handle(stream), cudaStreamCaptureModeThreadLocal),
+                      "cudaStreamBeginCapture");
+  }
+
+  absl::StatusOr<std::unique_ptr<Graph>> End(Stream* stream) override {
+    cudaGraph_t recorded = nullptr;
+    absl::Status status =
+        CudaStatus(cudaStreamEndCapture(Handle(stream), &recorded), "cudaStreamEndCapture");
+    cudaGraphExec_t graph = nullptr;
+    if (status.ok()) {
+      status.Update(CudaStatus(cudaGraphInstantiate(&graph, recorded, 0), "cudaGraphInstantiate"));
+    }
+    if (recorded != nullptr) (void)cudaGraphDestroy(recorded);
+    if (!status.ok()) {
+      (void)cudaGetLastError();  // or a later check would find it
+      return status;
+    }
+    return std::make_unique<CudaGraph>(graph);
+  }
+
+  absl::Status Launch(Graph* graph, Stream* stream) override {
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    return CudaStatus(cudaGraphLaunch(static_cast<CudaGraph*>(graph)->graph, Handle(stream)),
+                      "cudaGraphLaunch");
+  }
+
+ private:
+  static cudaStream_t Handle(Stream* stream) {
+    return static_cast<cudaStream_t>(stream->native_handle());
+  }
+
+  const int ordinal_;
+};
+
+class CudaDevice : public Device {
+ public:
+  CudaDevice(int ordinal, std::unique_ptr<Memory> memory)
+      : ordinal_(ordinal),
+        memory_(std::move(memory)),
+        pinned_memory_(NewPinnedMemory(ordinal)),
+        graphs_(ordinal) {}
+
+  Memory* memory() override { return memory_.get(); }
+  Memory* pinned_memory() override { return pinned_memory_.get(); }
+  StreamSignals* signals() override { return CudaSignals(); }
+
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
+    cudaStream_t stream = nullptr;
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                    absl::StrCat("stream ", name, ": cudaStreamCreateWithFlags")));
+    return std::make_unique<CudaStream>(ordinal_, stream);
+  }
+
+  GraphRecorder* graphs() override { return &graphs_; }
+
+  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
+    cudaEvent_t event = nullptr;
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    // Events are used for ordering only; without timing they are cheaper.
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                    "cudaEventCreateWithFlags"));
+    return std::make_unique<CudaEvent>(event);
+  }
+
+ private:
+  const int ordinal_;
+  const std::unique_ptr<Memory> memory_, pinned_memory_;
+  CudaGraphRecorder graphs_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(int ordinal) {
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Memory> memory, NewCudaMemory(ordinal));
+  WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
+  return std::make_unique<CudaDevice>(ordinal, std::move(memory));
+}
+
+}  // namespace weft

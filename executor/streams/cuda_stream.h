@@ -1,0 +1,23 @@
+// Streams on a CUDA device.
+#ifndef WEFT_EXECUTOR_STREAMS_CUDA_STREAM_H_
+#define WEFT_EXECUTOR_STREAMS_CUDA_STREAM_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "executor/streams/stream.h"
+
+namespace weft {
+
+// Device `ordinal` of the CUDA runtime. Becomes the current device of the calling thread, which
+// must be the host thread that drives its streams. Launch calls tasks with that device current;
+// they enqueue their work on native_handle(). Streams do not synchronize with the default stream.
+// Synchronize returns asynchronous errors of the device.
+//
+// Unavailable, with the reason, if there is no such device or no driver, and in a build without
+// CUDA.
+absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(int ordinal);
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_STREAMS_CUDA_STREAM_H_

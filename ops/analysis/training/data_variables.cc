@@ -1,0 +1,105 @@
+#include "ops/analysis/training/data_variables.h"
+
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/schema/device_ops.h"
+#include "ops/schema/feed_ops.h"
+
+namespace weft {
+
+namespace {
+
+// Finds the tensors of the root block that an op reads before any op writes them.
+class UnwrittenReads {
+ public:
+  UnwrittenReads(const Program& program, absl::flat_hash_set<VarId>* found)
+      : program_(program), traits_(program), found_(*found), visited_(program.num_blocks()) {}
+
+  // In the order of the program, a block where the first op runs it.
+  void Visit(int block) {
+    if (block < 0 || block >= program_.num_blocks() || visited_[block]) return;
+    visited_[block] = true;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      if (traits_.Has(op, Trait::kAlias)) continue;  // reads sizes only
+      for (Symbol name : op.input_args()) {
+        const VarId var = program_.block(block).Resolve(name);
+        if (!var.valid() || written_.contains(var)) continue;
+        const Var of = program_.var(var);
+        if (of.block() != 0 || of.persistable()) continue;
+        if (of.type() == pb::VarType::LOD_TENSOR) found_.insert(var);
+      }
+      for (int inner : op.SubBlocks()) Visit(inner);
+      for (Symbol name : op.output_args()) written_.insert(program_.block(block).Resolve(name));
+    }
+  }
+
+ private:
+  const Program& program_;
+  OpTraits traits_;
+  absl::flat_hash_set<VarId>& found_;
+  absl::flat_hash_set<VarId> written_;
+  std::vector<bool> visited_;
+};
+
+}  // namespace
+
+absl::flat_hash_set<VarId> FindUnchangedData(const Program& program) {
+  absl::flat_hash_map<VarId, int> num_writers;
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (HandsOutData(op.type()) || traits.Has(op, Trait::kStreamSync)) continue;
+      for (Symbol name : op.output_args()) ++num_writers[program.block(block).Resolve(name)];
+    }
+  }
+  const absl::flat_hash_set<VarId> data = FindData(program);
+  absl::flat_hash_set<VarId> unchanged;
+  const Block& root = program.block(0);
+  for (VarId id : root.vars()) {
+    if (data.contains(id) && num_writers.count(id) == 0) unchanged.insert(id);
+  }
+  for (OpId id : root.ops()) {
+    const Op op = program.op(id);
+    if (!CopiesFrom(op.type()).has_value() || op.args().size() != 2) continue;
+    const VarId from = root.Resolve(op.args()[0]), to = root.Resolve(op.args()[1]);
+    if (unchanged.contains(from) && num_writers[to] == 1) unchanged.insert(to);
+  }
+  return unchanged;
+}
+
+absl::flat_hash_set<VarId> FindData(const Program& program) {
+  absl::flat_hash_set<VarId> data;
+  bool is_marked = false;
+  const Block& root = program.block(0);
+  for (VarId id : root.vars()) {
+    if (!program.var(id).need_check_feed()) continue;
+    data.insert(id);
+    is_marked = true;
+  }
+  std::vector<bool> is_other(program.num_signatures(), false);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (is_other[op.signature_id()]) continue;
+      if (!HandsOutData(op.type())) {
+        is_other[op.signature_id()] = true;
+        continue;
+      }
+      is_marked = is_marked || IsFeed(op.type());
+      for (Symbol name : op.output_args()) {
+        const VarId var = program.block(block).Resolve(name);
+        if (var.valid()) data.insert(var);
+      }
+    }
+  }
+  if (is_marked) return data;
+  // A program that says nothing of what it is fed reads it.
+  UnwrittenReads(program, &data).Visit(0);
+  return data;
+}
+
+}  // namespace weft

@@ -1,0 +1,23 @@
+// The variables that a program is fed.
+#ifndef WEFT_OPS_ANALYSIS_TRAINING_DATA_VARIABLES_H_
+#define WEFT_OPS_ANALYSIS_TRAINING_DATA_VARIABLES_H_
+
+#include "absl/container/flat_hash_set.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// The data variables of a program: those of the root block that are marked (Var::need_check_feed),
+// and those of any block that ops of feeds and readers write (HandsOutData). If none is marked, and
+// no op feeds, also the tensors of the root block that an op of any block reads before any op
+// writes them. O(arguments).
+absl::flat_hash_set<VarId> FindData(const Program& program);
+
+// Of these, those of the root block that ops read as they are fed: no other op writes them, in any
+// block. And the copies of these between memories (CopiesFrom) that nothing else writes.
+// O(arguments).
+absl::flat_hash_set<VarId> FindUnchangedData(const Program& program);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_TRAINING_DATA_VARIABLES_H_

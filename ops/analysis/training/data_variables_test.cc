@@ -1,0 +1,51 @@
+#include "ops/analysis/training/data_variables.h"
+
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/text/program_text.h"
+
+namespace weft {
+namespace {
+
+std::vector<std::string> NamesOf(const Program& program, const absl::flat_hash_set<VarId>& vars) {
+  std::vector<std::string> names;
+  for (VarId id : vars) names.emplace_back(program.var(id).name());
+  return names;
+}
+
+TEST(DataVariables, UnchangedDataIsWhatOpsReadAsItIsFed) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(R"(program {
+  block 0 parent=-1 {
+    var fed : fp32[2] need_check_feed
+    var changed : fp32[2] need_check_feed
+    var changed_in_block : fp32[2] need_check_feed
+    var condition : bool[1] need_check_feed
+    var fed@SIM : fp32[2]
+    var fed@CPU : fp32[2]
+    var changed@SIM : fp32[2]
+    var twice : fp32[2]
+    var computed : fp32[2]
+    Out=[fed@SIM] = memcpy_h2d(X=[fed])
+    Out=[fed@SIM] = stream_wait(X=[fed@SIM]) {stream="compute", awaited="h2d"}
+    Out=[fed@CPU] = memcpy_d2h(X=[fed@SIM])
+    Out=[changed@SIM] = memcpy_h2d(X=[changed])
+    Out=[twice] = memcpy_h2d(X=[fed])
+    Out=[twice] = scale(X=[twice]) {scale=2.0}
+    Out=[changed] = scale(X=[changed]) {scale=2.0}
+    Out=[computed] = assign(X=[fed])
+    conditional_block(Cond=[condition], Input=[changed_in_block]) {is_scalar_condition=true, sub_block=block(1)}
+  }
+  block 1 parent=0 {
+    Out=[changed_in_block] = scale(X=[changed_in_block]) {scale=2.0}
+  }
+})"));
+  EXPECT_THAT(NamesOf(program, FindUnchangedData(program)),
+              ::testing::UnorderedElementsAre("fed", "condition", "fed@SIM", "fed@CPU"));
+}
+
+}  // namespace
+}  // namespace weft

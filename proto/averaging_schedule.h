@@ -1,0 +1,41 @@
+// The steps in which ranks average their parameters.
+#ifndef WEFT_PROTO_AVERAGING_SCHEDULE_H_
+#define WEFT_PROTO_AVERAGING_SCHEDULE_H_
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+
+// LocalSGD averages parameters in the steps that are multiples of `period`, starting at
+// `first_step`. Steps count from 1.
+struct AveragingSchedule {
+  int period = 1;
+  int first_step = 1;
+  // Instead of these: each step averages one of K partitions of the parameters, in the order of the
+  // program, so that each parameter is averaged once in K steps. The program says what K is.
+  bool is_in_turn = false;
+
+  static AveragingSchedule InTurn() {
+    AveragingSchedule schedule;
+    schedule.is_in_turn = true;
+    return schedule;
+  }
+
+  friend bool operator==(const AveragingSchedule& a, const AveragingSchedule& b) {
+    return a.period == b.period && a.first_step == b.first_step && a.is_in_turn == b.is_in_turn;
+  }
+};
+
+// "every 4 steps from step 8 on", "in turn, one partition a step".
+inline std::string ToString(const AveragingSchedule& schedule) {
+  if (schedule.is_in_turn) return "in turn, one partition a step";
+  return absl::StrCat(
+      "every ", schedule.period, schedule.period == 1 ? " step" : " steps",
+      schedule.first_step > 1 ? absl::StrCat(" from step ", schedule.first_step, " on") : "");
+}
+
+}  // namespace weft
+
+#endif  // WEFT_PROTO_AVERAGING_SCHEDULE_H_

@@ -1,0 +1,190 @@
+#include "proto/setting.h"
+
+#include <cstdint>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/json_input.h"
+#include "base/status_macros.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+auto Fields(const Setting& setting) {
+  return std::tie(setting.nranks, setting.rank, setting.groups, setting.distributed_params,
+                  setting.feeds, setting.reduction, setting.averaging,
+                  setting.gradients_are_rounded, setting.ordered_by_data);
+}
+
+absl::StatusOr<int> Integer(absl::string_view key, const Json& value, int min) {
+  WEFT_ASSIGN_OR_RETURN(const int64_t number, JsonInteger(key, value));
+  if (number >= min && number <= std::numeric_limits<int>::max()) return static_cast<int>(number);
+  return ExpectedInJson(key, absl::StrCat("an integer >= ", min), value);
+}
+
+absl::StatusOr<bool> Boolean(absl::string_view key, const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  return ExpectedInJson(key, "true or false", value);
+}
+
+absl::StatusOr<std::string> String(absl::string_view key, const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return ExpectedInJson(key, "a string", value);
+}
+
+absl::StatusOr<Setting::Reduction> ReductionOf(absl::string_view key, const Json& value) {
+  WEFT_ASSIGN_OR_RETURN(const std::string name, String(key, value));
+  for (const auto reduction :
+       {Setting::Reduction::kByLoss, Setting::Reduction::kMean, Setting::Reduction::kSum}) {
+    if (name == ToString(reduction)) return reduction;
+  }
+  return ExpectedInJson(key, "by_loss, mean or sum", value);
+}
+
+absl::StatusOr<AveragingSchedule> AveragingOf(absl::string_view key, const Json& value) {
+  if (value == "in_turn") return AveragingSchedule::InTurn();
+  if (!value.is_object() || value.size() != 2 || value.count("period") == 0 ||
+      value.count("first_step") == 0) {
+    return ExpectedInJson(key, "\"in_turn\" or {\"period\": K, \"first_step\": N}", value);
+  }
+  AveragingSchedule schedule;
+  WEFT_ASSIGN_OR_RETURN(schedule.period, Integer("period", value["period"], 1));
+  WEFT_ASSIGN_OR_RETURN(schedule.first_step, Integer("first_step", value["first_step"], 1));
+  return schedule;
+}
+
+absl::StatusOr<std::vector<int>> RanksOf(absl::string_view key, const Json& value) {
+  std::vector<int> ranks;
+  for (const Json& rank : value) {
+    WEFT_ASSIGN_OR_RETURN(const int number, Integer(key, rank, 0));
+    if (!ranks.empty() && number <= ranks.back()) {
+      return ExpectedInJson(key, "ascending ranks", value);
+    }
+    ranks.push_back(number);
+  }
+  if (!value.is_array() || ranks.empty()) return ExpectedInJson(key, "a list of ranks", value);
+  return ranks;
+}
+
+absl::Status ReadField(const std::string& key, const Json& value, Setting* setting) {
+  if (key == "nranks") {
+    WEFT_ASSIGN_OR_RETURN(setting->nranks, Integer(key, value, 1));
+  } else if (key == "rank") {
+    WEFT_ASSIGN_OR_RETURN(setting->rank, Integer(key, value, 0));
+  } else if (key == "groups" || key == "feeds") {
+    if (!value.is_object()) return ExpectedInJson(key, "an object", value);
+    for (const auto& [name, of] : value.items()) {
+      if (key == "groups") {
+        WEFT_ASSIGN_OR_RETURN(setting->groups[name], RanksOf(name, of));
+      } else {
+        WEFT_ASSIGN_OR_RETURN(const std::string layout, String(name, of));
+        WEFT_ASSIGN_OR_RETURN(setting->feeds[name], ParseFeedLayout(layout));
+      }
+    }
+  } else if (key == "distributed_params") {
+    if (!value.is_array()) return ExpectedInJson(key, "a list of names", value);
+    for (const Json& name : value) {
+      WEFT_ASSIGN_OR_RETURN(std::string param, String(key, name));
+      setting->distributed_params.insert(std::move(param));
+    }
+  } else if (key == "reduction") {
+    WEFT_ASSIGN_OR_RETURN(setting->reduction, ReductionOf(key, value));
+  } else if (key == "averaging") {
+    WEFT_ASSIGN_OR_RETURN(setting->averaging, AveragingOf(key, value));
+  } else if (key == "rounded_gradients") {
+    WEFT_ASSIGN_OR_RETURN(setting->gradients_are_rounded, Boolean(key, value));
+  } else if (key == "ordered_by_data") {
+    WEFT_ASSIGN_OR_RETURN(setting->ordered_by_data, Boolean(key, value));
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("key '", key, "' is unknown to this version of Weft"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool operator==(const Setting& a, const Setting& b) { return Fields(a) == Fields(b); }
+
+absl::string_view ToString(Setting::Reduction reduction) {
+  switch (reduction) {
+    case Setting::Reduction::kByLoss:
+      return "by_loss";
+    case Setting::Reduction::kMean:
+      return "mean";
+    case Setting::Reduction::kSum:
+      break;
+  }
+  return "sum";
+}
+
+std::string ToJson(const Setting& setting) {
+  if (setting == Setting()) return "";
+  Json json = Json::object();
+  if (setting.nranks.has_value()) json["nranks"] = *setting.nranks;
+  if (setting.rank.has_value()) json["rank"] = *setting.rank;
+  if (!setting.groups.empty()) json["groups"] = setting.groups;
+  if (!setting.distributed_params.empty()) {
+    json["distributed_params"] = setting.distributed_params;
+  }
+  for (const auto& [name, layout] : setting.feeds) json["feeds"][name] = ToString(layout);
+  if (setting.reduction != Setting::Reduction::kByLoss) {
+    json["reduction"] = std::string(ToString(setting.reduction));
+  }
+  if (setting.averaging.has_value()) {
+    const AveragingSchedule& schedule = *setting.averaging;
+    json["averaging"] =
+        schedule.is_in_turn
+            ? Json("in_turn")
+            : Json({{"period", schedule.period}, {"first_step", schedule.first_step}});
+  }
+  if (setting.gradients_are_rounded) json["rounded_gradients"] = true;
+  if (setting.ordered_by_data) json["ordered_by_data"] = true;
+  // Names in files are UTF-8; others are replaced instead of an exception.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<Setting> ParseSetting(absl::string_view text) {
+  WEFT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
+  Setting setting;
+  for (const auto& [key, value] : json.items()) {
+    WEFT_RETURN_IF_ERROR(ReadField(key, value, &setting));
+  }
+  const auto is_missing = [&setting](int rank) {
+    return setting.nranks.has_value() && rank >= *setting.nranks;
+  };
+  for (const auto& [param, ranks] : setting.groups) {
+    if (!is_missing(ranks.back())) continue;
+    return absl::InvalidArgumentError(absl::StrCat("group of ", param, ": expected ranks below ",
+                                                   *setting.nranks, ", found ", ranks.back()));
+  }
+  if (setting.rank.has_value() && is_missing(*setting.rank)) {
+    return absl::InvalidArgumentError(absl::StrCat("rank: expected less than nranks, ",
+                                                   *setting.nranks, ", found ", *setting.rank));
+  }
+  return setting;
+}
+
+absl::StatusOr<Setting> SettingOf(const Program& program) {
+  Setting setting;
+  const std::string text = program.setting();
+  if (!text.empty()) {
+    absl::StatusOr<Setting> read = ParseSetting(text);
+    WEFT_RETURN_IF_ERROR(Annotate("setting of the file", read.status()));
+    setting = *std::move(read);
+  }
+  if (program.origin() == nullptr) return setting;
+  setting.ordered_by_data = program.origin()->OrdersByData();
+  const std::vector<std::string>& params = program.origin()->distributed_params();
+  setting.distributed_params.insert(params.begin(), params.end());
+  return setting;
+}
+
+}  // namespace weft

@@ -1,0 +1,74 @@
+// What a rewritten program is for: the run, and what the rewrite claims of gradients and
+// parameters.
+#ifndef WEFT_PROTO_SETTING_H_
+#define WEFT_PROTO_SETTING_H_
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "proto/averaging_schedule.h"
+#include "proto/feed_layout.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// Made once, from what the user says and what passes claim; the file of the program carries it
+// (Program::setting), so that whoever verifies or runs the program needs not say it again.
+struct Setting {
+  // What optimizers expect of gradients.
+  enum class Reduction {
+    kByLoss,  // sums over the ranks for losses that are sums over the batch, means for others
+    kMean,
+    kSum,
+  };
+
+  // None: read from the programs (ring set-up, attribute nranks); if they do not have it, they must
+  // be right for any number.
+  absl::optional<int> nranks;
+  // The rank whose program it is, only where programs of ranks differ.
+  absl::optional<int> rank;
+  // Parameters that some of the ranks share: these ranks, ascending, by name. Their gradients are
+  // reduced over these ranks, on a ring that connects no others.
+  std::map<std::string, std::vector<int>> groups;
+  // Parameters that are not replicated: each rank updates a part.
+  std::set<std::string> distributed_params;
+  // How the batch is given to the ranks. Variables that are missing: as the program suggests
+  // (FeedLayoutsOf).
+  FeedLayouts feeds;
+  Reduction reduction = Reduction::kByLoss;
+  // The averaging schedule of LocalSGD; none: parameters are not averaged, or any schedule is.
+  absl::optional<AveragingSchedule> averaging;
+  // Gradients may be rounded from fp32 to half precision and back.
+  bool gradients_are_rounded = false;
+  // The executor orders ops by data alone, and the collectives of each block by their places, as
+  // Paddle 3 does with PIR.
+  bool ordered_by_data = false;
+
+  friend bool operator==(const Setting& a, const Setting& b);
+  friend bool operator!=(const Setting& a, const Setting& b) { return !(a == b); }
+};
+
+// "by_loss", "mean", "sum".
+absl::string_view ToString(Setting::Reduction reduction);
+
+// A JSON object on one line, without what is at its default; equal settings give equal text:
+//   {"nranks":4,"feeds":{"x":"axis:0"},"reduction":"sum","averaging":{"period":4,"first_step":1}}
+// Empty for a setting that says nothing.
+std::string ToJson(const Setting& setting);
+
+// The inverse of ToJson. InvalidArgument, naming the key, for other text, also for a key that this
+// version does not know: it might weaken or strengthen a check.
+absl::StatusOr<Setting> ParseSetting(absl::string_view json);
+
+// The setting in a program's file, with what the format of the file implies (ProgramOrigin). Errors
+// begin with "setting of the file: ".
+absl::StatusOr<Setting> SettingOf(const Program& program);
+
+}  // namespace weft
+
+#endif  // WEFT_PROTO_SETTING_H_

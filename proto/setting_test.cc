@@ -1,0 +1,116 @@
+#include "proto/setting.h"
+
+#include <string>
+#include <utility>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/testing/program_builder.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::StatusIs;
+
+Setting Full() {
+  Setting setting;
+  setting.nranks = 4;
+  setting.rank = 1;
+  setting.groups["w\"1"] = {1, 3};
+  setting.distributed_params = {"emb", "\xce\xb8"};
+  setting.feeds = {{"x", FeedLayout{1}}, {"mask", FeedLayout::Whole()}};
+  setting.reduction = Setting::Reduction::kSum;
+  setting.averaging = AveragingSchedule{4, 8};
+  setting.gradients_are_rounded = true;
+  setting.ordered_by_data = true;
+  return setting;
+}
+
+TEST(Setting, TextHoldsAllFields) {
+  const std::string text = ToJson(Full());
+  EXPECT_EQ(text, R"({"nranks":4,"rank":1,"groups":{"w\"1":[1,3]},"distributed_params":["emb",")"
+                  "\xce\xb8"
+                  R"("],"feeds":{"mask":"whole","x":"axis:1"},"reduction":"sum",)"
+                  R"("averaging":{"period":4,"first_step":8},"rounded_gradients":true,)"
+                  R"("ordered_by_data":true})");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Setting read, ParseSetting(text));
+  EXPECT_EQ(read, Full());
+}
+
+TEST(Setting, DefaultsAreLeftOut) {
+  EXPECT_EQ(ToJson({}), "");
+  Setting setting;
+  setting.averaging = AveragingSchedule::InTurn();
+  EXPECT_EQ(ToJson(setting), R"({"averaging":"in_turn"})");
+  EXPECT_EQ(ParseSetting(ToJson(setting)).value(), setting);
+}
+
+TEST(Setting, EachFieldDistinguishes) {
+  using Change = void (*)(Setting*);
+  const Change changes[] = {
+      [](Setting* of) { of->nranks = 5; },
+      [](Setting* of) { of->rank = 2; },
+      [](Setting* of) { of->groups.clear(); },
+      [](Setting* of) { of->distributed_params.clear(); },
+      [](Setting* of) { of->feeds["x"] = FeedLayout::Whole(); },
+      [](Setting* of) { of->reduction = Setting::Reduction::kMean; },
+      [](Setting* of) { of->averaging->period = 5; },
+      [](Setting* of) { of->gradients_are_rounded = false; },
+      [](Setting* of) { of->ordered_by_data = false; },
+  };
+  for (const Change change : changes) {
+    Setting changed = Full();
+    change(&changed);
+    EXPECT_NE(changed, Full()) << ToJson(changed);
+    EXPECT_EQ(ParseSetting(ToJson(changed)).value(), changed);
+  }
+}
+
+TEST(Setting, OtherTextIsRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "JSON"},
+      {"[]", "JSON object"},
+      {R"({"nrank":4})", "key 'nrank' is unknown"},
+      {R"({"nranks":4,"nranks":5})", "found it twice"},
+      {R"({"nranks":0})", "'nranks'"},
+      {R"({"nranks":4294967297})", "'nranks'"},
+      {R"({"nranks":"4"})", "'nranks'"},
+      {R"({"nranks":2,"rank":2})", "rank: expected less than nranks, 2, found 2"},
+      {R"({"nranks":2,"groups":{"w":[0,2]}})", "group of w: expected ranks below 2, found 2"},
+      {R"({"groups":{"w":[1,0]}})", "ascending"},
+      {R"({"groups":{"w":[]}})", "list of ranks"},
+      {R"({"groups":{"w":{}}})", "list of ranks"},
+      {R"({"groups":[]})", "'groups'"},
+      {R"({"feeds":{"x":"half"}})", "whole or axis:N"},
+      {R"({"feeds":{"x":1}})", "'x'"},
+      {R"({"distributed_params":"w"})", "'distributed_params'"},
+      {R"({"distributed_params":[1]})", "'distributed_params'"},
+      {R"({"reduction":"average"})", "by_loss, mean or sum"},
+      {R"({"averaging":4})", "'averaging'"},
+      {R"({"averaging":{"period":4}})", "'averaging'"},
+      {R"({"averaging":{"period":0,"first_step":1}})", "'period'"},
+      {R"({"rounded_gradients":1})", "true or false"},
+  };
+  for (const auto& [text, message] : cases) {
+    EXPECT_THAT(ParseSetting(text).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message)))
+        << text;
+  }
+}
+
+TEST(Setting, ProgramCarriesIt) {
+  Program program = ProgramBuilder().Op("relu", {{"X", {"a"}}}, {{"Out", {"b"}}}).Build();
+  EXPECT_EQ(SettingOf(program).value(), Setting());
+  program.set_setting(ToJson(Full()));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program read, Program::Parse(program.Serialize()));
+  EXPECT_EQ(SettingOf(read).value(), Full());
+  program.set_setting("{}}");
+  EXPECT_THAT(SettingOf(program).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("setting of the file: ")));
+}
+
+}  // namespace
+}  // namespace weft

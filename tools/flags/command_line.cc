@@ -1,0 +1,252 @@
+#include "tools/flags/command_line.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/numeric/int128.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/annotate.h"
+#include "base/file.h"
+#include "base/similar_name.h"
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "google/protobuf/stubs/logging.h"
+#include "proto/formats/program_file.h"
+
+namespace weft {
+namespace {
+
+// One line, or several with the others indented: control characters in names or files must not
+// break the form.
+std::string Escape(absl::string_view message) {
+  std::string text;
+  for (const char c : message) {
+    const unsigned char byte = c;
+    if (c == '\n') {
+      text += "\n  ";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppend(&text, "\\x", absl::Hex(byte, absl::kZeroPad2));
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+void Print(absl::string_view command, absl::string_view kind, absl::string_view message) {
+  const std::string line = absl::StrCat(command, ": ", kind, ": ", Escape(message), "\n");
+  std::fflush(stdout);  // keeps the order of stdout and stderr
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+// "weft run": the tool and the named subcommands.
+std::string CommandName(const CLI::App& app) {
+  std::string name = app.get_name();
+  for (const CLI::App* sub : app.get_subcommands()) absl::StrAppend(&name, " ", CommandName(*sub));
+  return name;
+}
+
+// Wraps lines of help texts, which CLI11 does not.
+class WrappingFormatter : public CLI::Formatter {
+ public:
+  WrappingFormatter() { column_width(28); }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return Wrap(CLI::Formatter::make_option_desc(option));
+  }
+
+ private:
+  static std::string Wrap(const std::string& text) {
+    constexpr size_t kWidth = 72;
+    std::string wrapped;
+    size_t column = 0;
+    for (absl::string_view word : absl::StrSplit(text, ' ')) {
+      if (column > 0 && column + 1 + word.size() > kWidth) {
+        wrapped += '\n';
+        column = 0;
+      }
+      if (column > 0) wrapped += ' ';
+      column += (column > 0 ? 1 : 0) + word.size();
+      wrapped.append(word.data(), word.size());
+    }
+    return wrapped;
+  }
+};
+
+void SetFormatter(CLI::App* app) {
+  app->formatter(std::make_shared<WrappingFormatter>());
+  for (CLI::App* sub : app->get_subcommands({})) SetFormatter(sub);
+}
+
+// The names that an argument could have: flags of the command that was parsed, or its subcommands.
+void AddNames(const CLI::App& app, std::vector<std::string>* names) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names->push_back("--" + name);
+  }
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  for (const CLI::App* sub : parsed) AddNames(*sub, names);
+  if (!parsed.empty()) return;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names->push_back(sub->get_name());
+  }
+}
+
+std::string Similar(const CLI::App& app, absl::string_view argument) {
+  std::vector<std::string> names;
+  AddNames(app, &names);
+  // Without the value of --flag=value.
+  if (absl::StartsWith(argument, "--")) argument = argument.substr(0, argument.find('='));
+  return DidYouMean(argument, {names.begin(), names.end()});
+}
+
+bool IsSpecialFile(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+// Ends the process as the signal would: SA_RESETHAND has restored the default action.
+void EndBySignal(int signal) {
+  RemoveTemporaryFiles();
+  raise(signal);
+}
+
+void RemoveTemporaryFilesOnSignals() {
+  for (const int signal : {SIGHUP, SIGINT, SIGPIPE, SIGTERM}) {
+    struct sigaction action;
+    // Keeps ignored signals ignored (nohup).
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = EndBySignal;
+    action.sa_flags = SA_RESETHAND;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+}  // namespace
+
+void PrintError(absl::string_view command, absl::string_view message) {
+  Print(command, "error", message);
+}
+
+void PrintWarning(absl::string_view command, absl::string_view message) {
+  Print(command, "warning", message);
+}
+
+absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
+  // Debug builds of protobuf print every string that is not UTF-8.
+  google::protobuf::SetLogHandler(nullptr);
+  RemoveTemporaryFilesOnSignals();
+  SetFormatter(&app);
+  app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion),
+                       "Print the version and exit");
+  try {
+    app.parse(argc, argv);
+    return absl::nullopt;
+  } catch (const CLI::CallForHelp&) {
+    const std::string help = app.help();
+    std::fwrite(help.data(), 1, help.size(), stdout);
+    return FinishCommand(CommandName(app), absl::OkStatus());
+  } catch (const CLI::CallForVersion& version) {
+    std::printf("%s\n", version.what());
+    return FinishCommand(app.get_name(), absl::OkStatus());
+  } catch (const CLI::ParseError& error) {
+    const std::string name = CommandName(app);
+    // CLI11 looks for missing arguments before unexpected ones: for "weft shwo", it would report
+    // that a subcommand is required.
+    const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+    const std::string message = unknown.empty() ? error.what()
+                                                : absl::StrCat("unexpected argument: ", unknown[0],
+                                                               Similar(app, unknown[0]));
+    PrintError(name, absl::StrCat(message, " (see ", name, " --help)"));
+    return kExitUsage;
+  }
+}
+
+CLI::Validator NumberThat(bool (*is_good)(double), std::string expected) {
+  const auto check = [is_good, expected = std::move(expected)](std::string& text) -> std::string {
+    double value = 0;
+    if (absl::SimpleAtod(text, &value) && is_good(value)) return "";
+    return absl::StrCat("expected ", expected, ", found ", text);
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator IntegerFrom(int64_t min, uint64_t max) {
+  const auto check = [min, max](std::string& text) -> std::string {
+    absl::int128 value = 0;
+    if (absl::SimpleAtoi(text, &value) && value >= min && value <= max) return "";
+    return absl::StrCat("expected an integer from ", min, " to ", max, ", found ", text);
+  };
+  return CLI::Validator(check, "");
+}
+
+void Require(bool holds, absl::string_view flag, absl::string_view message) {
+  if (!holds) throw CLI::ValidationError(std::string(flag), std::string(message));
+}
+
+void CheckStandardInput(absl::Span<const std::pair<const char*, std::string>> inputs) {
+  absl::string_view reader;
+  for (const auto& [flag, path] : inputs) {
+    if (path != "-") continue;
+    Require(reader.empty(), flag, absl::StrCat(reader, " already reads standard input"));
+    reader = flag;
+  }
+}
+
+int FinishCommand(absl::string_view command, const absl::Status& status, int done, int failed) {
+  if (!status.ok()) {
+    PrintError(command, status.message());
+    return failed;
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    PrintError(command, absl::ErrnoToStatus(errno, "standard output").message());
+    return failed;
+  }
+  return done;
+}
+
+absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path) {
+  absl::StatusOr<Program> program = ReadProgram(path);
+  WEFT_RETURN_IF_ERROR(Annotate(path, program.status()));
+  return program;
+}
+
+absl::StatusOr<absl::optional<Program>> ReadProgramIfGiven(const std::string& path) {
+  if (path.empty()) return absl::nullopt;
+  return ReadProgramOrExplain(path);
+}
+
+absl::Status CheckOutputs(absl::Span<const std::string> inputs,
+                          absl::Span<const std::string> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string& output = outputs[i];
+    if (output.empty()) continue;
+    for (size_t j = 0; j < i; ++j) {
+      if (output == outputs[j] || (output != "-" && IsSameFile(output, outputs[j]))) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(output, ": two outputs are written to this file"));
+      }
+    }
+    // A device or a pipe may be opened only once, by its writer.
+    if (output == "-" || IsSpecialFile(output)) continue;
+    for (const std::string& input : inputs) {
+      if (!input.empty() && input != "-" && IsSameFile(output, input)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(output, ": refusing to overwrite the input file ", input));
+      }
+    }
+    WEFT_RETURN_IF_ERROR(Annotate(output, AtomicFile::Create(output).status()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

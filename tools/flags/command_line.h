@@ -1,0 +1,98 @@
+// Shared by the command line tools: exit statuses, the form of errors, parsing with CLI11.
+//
+//   int main(int argc, char** argv) {
+//     CLI::App app("Rewrites training programs.", "transpile");
+//     app.footer("Example:\n  transpile --mode grad_allreduce in.pb out.pb");
+//     app.add_option("--mode", options.mode, "...");
+//     if (absl::optional<int> status = ParseCommandLine(app, argc, argv)) return *status;
+//     return FinishCommand("transpile", Transpile(options));
+//   }
+//
+// Flags take "--flag value" and "--flag=value". CLI11 finds errors of a single flag (add_option's
+// types, ->check, ->needs, ->excludes, ->required). For errors between flags, call Require from
+// app.callback(...). Both end in exit status 2.
+#ifndef WEFT_TOOLS_FLAGS_COMMAND_LINE_H_
+#define WEFT_TOOLS_FLAGS_COMMAND_LINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "proto/program.h"
+
+namespace weft {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;  // the input is bad, or a check failed
+inline constexpr int kExitUsage = 2;   // the command line is wrong
+
+// Prints "<command>: error: <message>" to stderr as one line. Further lines of the message follow,
+// indented. Control characters are escaped.
+void PrintError(absl::string_view command, absl::string_view message);
+void PrintWarning(absl::string_view command, absl::string_view message);
+
+// Parses a command line, and adds --version to it. None: continue. Otherwise the exit status: 0
+// after printing --help or --version, 2 after printing a usage error under the name of its
+// subcommand.
+//
+// From this call on, a signal that ends the process (SIGHUP, SIGINT, SIGPIPE, SIGTERM) removes
+// temporary files of outputs.
+absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
+
+// For ->check: a number for which `is_good` (false for NaN, as comparisons are), an integer from
+// `min` to `max`. Messages: "expected <expected>, found ...", "expected an integer from ...".
+CLI::Validator NumberThat(bool (*is_good)(double), std::string expected);
+CLI::Validator IntegerFrom(int64_t min, uint64_t max);
+
+// Adds an option whose value the help shows as `type`.
+template <typename T>
+CLI::Option* AddOption(CLI::App& app, const char* flag, const char* type, T& value,
+                       const char* help) {
+  return app.add_option(flag, value, help)->type_name(type);
+}
+
+// Adds an option that takes an integer from `min` to `max`.
+template <typename T>
+CLI::Option* AddInteger(CLI::App& app, const char* flag, T& value, int64_t min, uint64_t max,
+                        const char* help) {
+  return AddOption(app, flag, "N", value, help)->check(IntegerFrom(min, max));
+}
+
+// Throws a usage error of `flag` unless `holds`.
+void Require(bool holds, absl::string_view flag, absl::string_view message);
+
+// Throws a usage error if several inputs, (flag, path), are standard input, which can be read once.
+void CheckStandardInput(absl::Span<const std::pair<const char*, std::string>> inputs);
+
+// Ends a command: prints the error, if it failed, and checks that standard output was written.
+// Returns `done` on success, else `failed`.
+int FinishCommand(absl::string_view command, const absl::Status& status, int done = kExitDone,
+                  int failed = kExitFailed);
+
+// A subcommand: its options, and the function that runs it after parsing.
+struct Subcommand {
+  CLI::App* app;
+  std::function<int()> run;  // returns the exit status
+};
+
+// ReadProgram, with the path before the message: "in.pb: op 17 (mul): ...".
+absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path);
+// None for an empty path.
+absl::StatusOr<absl::optional<Program>> ReadProgramIfGiven(const std::string& path);
+
+// Checks before long work that all outputs can be written: a file can be created at each path, none
+// is one of the inputs, and no two are the same. Empty paths are skipped; "-" is standard input and
+// output. The error names the path.
+absl::Status CheckOutputs(absl::Span<const std::string> inputs,
+                          absl::Span<const std::string> outputs);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_FLAGS_COMMAND_LINE_H_
