@@ -1,7 +1,8 @@
 #!/bin/bash
 # Which rooms of the repository may need which others: one list of dependencies per target.
 #
-# usage: layers_test.sh TRANSPILER_DEPS TRANSPILE_DEPS RUNNER_DEPS CORE_KERNELS_DEPS CORE_SCHEMAS_DEPS
+# usage: layers_test.sh TRANSPILER_DEPS TRANSPILE_DEPS RUNNER_DEPS CORE_KERNELS_DEPS CORE_SCHEMAS_DEPS \
+#            VERIFIER_DEPS PASSES_DEPS
 set -euo pipefail
 status=0
 
@@ -24,4 +25,8 @@ check //tools:transpile "$2" //transpiler:transpiler "$kernels|^@system//:gtest"
 check //executor/run:runner "$3" //executor/plan:plan '^//(transpiler|tools|ops/cpu|ops/gpu)'
 check //ops/cpu:core_kernels "$4" //ops:op_kernel '^//(ops/cpu/extra|ops/analysis|executor|transpiler)'
 check //ops/schema:core_schemas "$5" //ops/schema:infer_functions '/extra|^//(ops/analysis|ops:)'
+check //transpiler/verifier:verify "$6" //ops/analysis/values:rank_values \
+  '^//(transpiler/(passes|pipeline|buckets)|transpiler:|proto/formats|executor|tools)'
+check //transpiler/passes:builtin_passes "$7" //transpiler/pipeline:pass \
+  '^//(transpiler/verifier|transpiler:|proto/formats|executor|tools)'
 exit $status

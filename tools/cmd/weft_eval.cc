@@ -32,6 +32,7 @@
 #include "tools/cmd/weft_commands.h"
 #include "tools/cmd/weft_run_files.h"
 #include "tools/files/params_input.h"
+#include "tools/files/setting_file.h"
 #include "tools/inspect/json_number.h"
 #include "tools/inspect/run_report.h"
 #include "tools/job/job_environment.h"
@@ -198,7 +199,9 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   WEFT_ASSIGN_OR_RETURN(FeedSource feeds, FeedsFromFile(flags.feeds));
   inputs.feeds = FeedsOf(main, std::move(feeds));
   inputs.batches = std::min(inputs.feeds.num_steps, flags.batches.value_or(inputs.feeds.num_steps));
-  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
+  WEFT_ASSIGN_OR_RETURN(FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
+  WEFT_ASSIGN_OR_RETURN(const Setting setting, SettingOfFile(flags.main, main));
+  given.insert(setting.feeds.begin(), setting.feeds.end());
   WEFT_RETURN_IF_ERROR(Annotate(flags.main, FindMetricsOf(flags, given, &inputs)));
   return inputs;
 }

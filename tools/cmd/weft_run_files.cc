@@ -16,6 +16,7 @@
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/cpu/quirks.h"
 #include "proto/feed_layout.h"
+#include "tools/files/setting_file.h"
 #include "tools/flags/command_line.h"
 #include "transpiler/verifier/servers/server_programs.h"
 #include "transpiler/verifier/verify.h"
@@ -93,6 +94,7 @@ void SayWhatDiffers(const RunFlags& flags, const RunFiles& inputs) {
   if (!Communicates(*inputs.main) && !inputs.server.has_value()) return;
   VerifyOptions options;
   if (inputs.server.has_value()) options.server = &*inputs.server;
+  options.setting = inputs.setting;
   options.setting.nranks = flags.run.nranks;
   options.setting.feeds = inputs.feeds.layouts;
   options.layers = {Layer::kBatch};
@@ -106,6 +108,15 @@ void SayWhatDiffers(const RunFlags& flags, const RunFiles& inputs) {
     std::fprintf(stderr, "%s: %s: %s\n", severity.c_str(), finding.rule.c_str(),
                  finding.message.c_str());
   }
+}
+
+// A program that was rewritten for some number of ranks may divide by it.
+absl::Status CheckNumRanks(const RunFlags& flags, const Setting& setting) {
+  if (!setting.nranks.has_value() || *setting.nranks == flags.run.nranks) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      flags.main, ": was rewritten for ", *setting.nranks,
+      *setting.nranks == 1 ? " rank" : " ranks", " (setting of the file): expected --ranks ",
+      *setting.nranks, ", found ", flags.run.nranks));
 }
 
 absl::Status DropLast(const RunFlags& flags, FeedSource* feeds) {
@@ -194,7 +205,11 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
     WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(flags.feeds));
   }
   WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
-  const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*inputs.main, given);
+  WEFT_ASSIGN_OR_RETURN(inputs.setting, SettingOfFile(flags.main, *inputs.main));
+  WEFT_RETURN_IF_ERROR(CheckNumRanks(flags, inputs.setting));
+  FeedLayouts said = given;
+  said.insert(inputs.setting.feeds.begin(), inputs.setting.feeds.end());
+  const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*inputs.main, said);
   if (!layouts.ok()) return Annotate(flags.main, layouts.status());
   inputs.feeds.layouts = *layouts;
   if (flags.drop_last) WEFT_RETURN_IF_ERROR(DropLast(flags, &inputs.feeds));

@@ -10,6 +10,7 @@
 #include "absl/types/optional.h"
 #include "executor/run/runner.h"
 #include "proto/program.h"
+#include "proto/setting.h"
 #include "tools/files/params_input.h"
 #include "tools/schedules/run_schedule.h"
 
@@ -44,6 +45,7 @@ struct RunFiles {
   absl::optional<Program> main, startup, server;
   absl::optional<ParamsInput> params;
   FeedSource feeds;
+  Setting setting;                      // of the main program
   absl::optional<PlateauRate> plateau;  // none: no rate follows a metric
   int64_t steps = 0;
 };

@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <limits>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,20 +20,15 @@
 #include "ops/analysis/training/gradient_links.h"
 #include "ops/analysis/training/num_ranks.h"
 #include "ops/analysis/values/batch_flow.h"
-#include "ops/analysis/values/layout_guess.h"
 #include "ops/kernel.h"
 #include "proto/feed_layout.h"
 #include "proto/formats/pir/importer.h"
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/cmd/weft_commands.h"
-#include "tools/files/param_attrs_file.h"
-#include "tools/files/step_times_file.h"
+#include "tools/flags/setting_flags.h"
 #include "tools/inspect/json_number.h"
 #include "tools/numeric/numeric_check.h"
-#include "transpiler/passes/updates/param_options.h"
-#include "transpiler/pipeline/cluster.h"
-#include "transpiler/pipeline/param_attrs.h"
 #include "transpiler/verifier/batch/batch.h"
 #include "transpiler/verifier/servers/server_programs.h"
 #include "transpiler/verifier/verify.h"
@@ -48,18 +41,14 @@ using Json = nlohmann::ordered_json;
 constexpr char kCommand[] = "weft verify";
 // The number of ranks to run if the programs do not specify one.
 constexpr int kRanksToRun = 2;
+constexpr char kNumericNeedsReplicas[] =
+    "--numeric: requires gradients averaged over the ranks, and replicated parameters";
 
 struct Options {
   std::vector<std::string> mains, startups;
   std::string original, original_startup, server;
-  int nranks = 0;  // 0: not given
-  std::vector<std::string> distributed_params;
-  std::string feed_layout, param_attrs;
-  bool summed_gradients = false;
-  bool rounded_gradients = false;
-  absl::optional<int> k_steps, begin_step;
+  SettingFlags setting;
   absl::optional<int> expression_depth;
-  bool in_turn = false;
   bool numeric = false;
   int64_t steps = 2;
   std::string format = "text";
@@ -109,74 +98,6 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   return programs;
 }
 
-// A program with learning rates and decays of parameters is compared with one that has them.
-absl::Status CheckUpdateOptions(const ParamAttrsByName& params, const Program& original) {
-  std::set<std::string> written;  // parameters
-  for (int block = 0; block < original.num_blocks(); ++block) {
-    for (OpId id : original.block(block).ops()) {
-      const Op op = original.op(id);
-      if (!ParamOptions::HasOptions(op)) continue;
-      for (Symbol param : op.Input("Param")) written.emplace(original.name(param));
-    }
-  }
-  for (const auto& [param, attrs] : params) {
-    if (!attrs.HasUpdateOptions() || written.count(param) > 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("parameter ", param,
-                     ", lr_ratio, weight_decay: expected as --original the program that pass "
-                     "param-options wrote, found one without them"));
-  }
-  return absl::OkStatus();
-}
-
-// Sets the parameters that are not replicated, and the groups of ranks.
-absl::Status ReadParamAttrs(const Options& options, const Programs& programs,
-                            VerifyOptions* verify) {
-  if (options.param_attrs.empty()) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(ParamAttrsByName params, ReadAs(options.param_attrs, ParseParamAttrs));
-  ClusterSpec spec;
-  const ConstProgramPair& first = programs.ranks[0];
-  spec.nranks = verify->setting.nranks.has_value() ? verify->setting.nranks
-                                                   : FindNumRanks(*first.main, first.startup);
-  if (!spec.nranks.has_value() && programs.ranks.size() > 1) {
-    spec.nranks = static_cast<int>(programs.ranks.size());
-  }
-  WEFT_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Create(spec, /*min_trainers=*/1));
-  WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, ResolveGroups(cluster, &params)));
-  WEFT_RETURN_IF_ERROR(Annotate(options.param_attrs, CheckParamAttrs(params, *first.main)));
-  if (programs.original.has_value()) {
-    WEFT_RETURN_IF_ERROR(
-        Annotate(options.param_attrs, CheckUpdateOptions(params, *programs.original)));
-  }
-  for (const auto& [param, attrs] : params) {
-    if (!attrs.is_replicated()) verify->setting.distributed_params.insert(param);
-    if (attrs.group.has_value()) verify->setting.groups[param] = attrs.group->ranks;
-  }
-  return absl::OkStatus();
-}
-
-VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs,
-                                const FeedLayouts& feeds) {
-  VerifyOptions verify;
-  verify.setting.feeds = feeds;
-  if (options.nranks > 0) verify.setting.nranks = options.nranks;
-  verify.setting.distributed_params.insert(options.distributed_params.begin(),
-                                           options.distributed_params.end());
-  if (options.summed_gradients) verify.setting.reduction = Setting::Reduction::kSum;
-  verify.setting.gradients_are_rounded = options.rounded_gradients;
-  verify.expression_depth = options.expression_depth.value_or(0);
-  if (options.k_steps.has_value() || options.begin_step.has_value()) {
-    verify.setting.averaging =
-        AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
-  }
-  if (options.in_turn) verify.setting.averaging = AveragingSchedule::InTurn();
-  verify.original = programs.Original();
-  if (programs.server.has_value()) verify.server = &*programs.server;
-  verify.setting.ordered_by_data = absl::c_any_of(
-      programs.mains, [](const auto& main) { return pir::ImportOf(*main) != nullptr; });
-  return verify;
-}
-
 // The states that LocalSGD resets.
 std::set<std::string> ResetStates(const Findings& findings) {
   std::set<std::string> states;
@@ -211,16 +132,16 @@ bool AreSaidToDiffer(const std::vector<NumericReport::Difference>& differences,
 // None if not requested.
 absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
                                                       const Programs& programs,
-                                                      const FeedLayouts& feeds,
+                                                      const Setting& setting,
                                                       const Findings& findings) {
   if (!options.numeric) return absl::nullopt;
   const ConstProgramPair& rewritten = programs.ranks[0];
   NumericOptions numeric;
   numeric.kernels = &CpuKernels();
   numeric.steps = options.steps;
-  numeric.feeds = feeds;
-  numeric.nranks = options.nranks > 0
-                       ? options.nranks
+  numeric.feeds = setting.feeds;
+  numeric.nranks = setting.nranks.has_value()
+                       ? *setting.nranks
                        : FindNumRanks(*rewritten.main, rewritten.startup).value_or(kRanksToRun);
   absl::StatusOr<NumericReport> report = CheckNumerically(programs.Original(), rewritten, numeric);
   WEFT_RETURN_IF_ERROR(Annotate("--numeric", report.status()));
@@ -229,7 +150,7 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
   });
   report->is_explained =
       !report->IsEqual() && are_findings &&
-      AreSaidToDiffer(report->differences, programs, feeds, numeric.nranks, findings);
+      AreSaidToDiffer(report->differences, programs, setting.feeds, numeric.nranks, findings);
   return *std::move(report);
 }
 
@@ -280,24 +201,10 @@ struct Scope {
   std::vector<std::string> assumptions;  // one line each
 };
 
-// "w among ranks 0, 1; v among ranks 2, 3"; of many, the first.
-std::string GroupsText(const std::map<std::string, std::vector<int>>& groups) {
-  constexpr size_t kShown = 4;
-  std::vector<std::string> texts;
-  for (const auto& [param, ranks] : groups) {
-    if (texts.size() == kShown) break;
-    texts.push_back(absl::StrCat(param, " among ", GroupText(ranks)));
-  }
-  const size_t more = groups.size() - texts.size();
-  return absl::StrCat(absl::StrJoin(texts, "; "),
-                      more == 0 ? "" : absl::StrCat("; and ", more, " more"));
-}
-
-Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayouts& feeds,
-              const std::map<std::string, std::vector<int>>& groups) {
+Scope ScopeOf(const Options& options, const Programs& programs, const GivenSetting& given) {
   Scope scope;
   const ConstProgramPair& first = programs.ranks[0];
-  if (options.nranks > 0) scope.nranks = options.nranks;
+  scope.nranks = given.setting.nranks;
   if (!scope.nranks.has_value()) scope.nranks = FindNumRanks(*first.main, first.startup);
   if (!scope.nranks.has_value() && programs.ranks.size() > 1) {
     scope.nranks = static_cast<int>(programs.ranks.size());
@@ -309,32 +216,12 @@ Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayout
     scope.layers.emplace_back(LayerName(layer));
   }
   if (scope.nranks == 1 || !scope.communicates) return scope;
-  std::vector<std::string> split, whole;
-  for (const auto& [name, layout] : feeds) {
-    if (layout.axis.has_value()) {
-      split.push_back(absl::StrCat(name, " along axis ", *layout.axis));
-    } else {
-      whole.push_back(name);
-    }
-  }
-  std::string how;
-  if (!split.empty())
-    absl::StrAppend(&how, "each rank gets a part of ", absl::StrJoin(split, ", "));
-  if (!whole.empty()) {
-    absl::StrAppend(&how, how.empty() ? "each rank gets" : " and", " the whole of ",
-                    absl::StrJoin(whole, ", "));
-  }
-  if (!how.empty()) scope.assumptions.push_back(absl::StrCat(how, " (--feed_layout)"));
+  scope.assumptions = given.assumptions;
   if (programs.server.has_value()) {
     scope.assumptions.emplace_back(
         is_async ? "what servers hold is left out, as they do not wait for all workers (--server)"
                  : "servers wait for the gradients of all workers, and answer with what they hold "
                    "(--server)");
-  }
-  if (!groups.empty()) {
-    scope.assumptions.push_back(
-        absl::StrCat("ranks share parameters in groups, ", GroupsText(groups),
-                     ": no rank is compared with one device as a whole (--param_attrs)"));
   }
   const std::vector<OpId> gradients = GradientsOfAbsentOps(*first.main);
   if (!gradients.empty()) {
@@ -488,21 +375,25 @@ std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgram
 // True if nothing is wrong.
 absl::StatusOr<bool> Verify(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Programs> programs, Read(options));
-  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(options.feed_layout));
-  std::vector<const Program*> mains;
-  for (const ConstProgramPair& rank : programs->ranks) {
-    if (mains.empty() || rank.main != mains.back()) mains.push_back(rank.main);
+  WEFT_ASSIGN_OR_RETURN(
+      const GivenSetting given,
+      SettingFor(options.setting, options.mains, programs->ranks, programs->Original().main));
+  const Setting& setting = given.setting;
+  if (options.numeric && (setting.reduction == Setting::Reduction::kSum ||
+                          !setting.distributed_params.empty() || !setting.groups.empty())) {
+    return absl::InvalidArgumentError(kNumericNeedsReplicas);
   }
-  const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(mains, given);
-  WEFT_RETURN_IF_ERROR(Annotate(options.mains[0], feeds.status()));
-  VerifyOptions verify = OptionsOfVerifier(options, *programs, *feeds);
-  WEFT_RETURN_IF_ERROR(ReadParamAttrs(options, *programs, &verify));
+  VerifyOptions verify;
+  verify.setting = setting;
+  verify.expression_depth = options.expression_depth.value_or(0);
+  verify.original = programs->Original();
+  if (programs->server.has_value()) verify.server = &*programs->server;
   const Findings findings = Verify(programs->ranks, verify);
-  const Scope scope = ScopeOf(options, *programs, *feeds, verify.setting.groups);
+  const Scope scope = ScopeOf(options, *programs, given);
   // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
   // the reason.
   absl::StatusOr<absl::optional<NumericReport>> numeric =
-      RunBoth(options, *programs, *feeds, findings);
+      RunBoth(options, *programs, setting, findings);
   if (!numeric.ok() && !findings.HasErrors()) return numeric.status();
   if (!numeric.ok()) {
     PrintWarning(kCommand, numeric.status().message());
@@ -531,20 +422,17 @@ void CheckFlags(const Options& options) {
           "expected --startup, with which it is compared");
   Require(startups <= 1 || startups == mains, "--startup",
           absl::StrCat("expected one, or ", mains, ", one per program, found ", startups));
-  Require(mains == 1 || options.nranks == 0 || static_cast<size_t>(options.nranks) == mains,
-          "--nranks",
-          absl::StrCat("expected ", mains, ", the number of programs, found ", options.nranks));
+  const int nranks = options.setting.nranks;
+  Require(mains == 1 || nranks == 0 || static_cast<size_t>(nranks) == mains, "--nranks",
+          absl::StrCat("expected ", mains, ", the number of programs, found ", nranks));
   Require(options.server.empty() || (mains == 1 && !options.numeric), "--server",
           "expected one program, for all workers, without --numeric");
   Require(!options.short_lines || options.format == "text", "--short",
           "works with --format text only");
   if (!options.numeric) return;
   Require(mains == 1, "--numeric", "accepts one program, which all ranks run");
-  Require(options.nranks <= kMaxRanks, "--nranks",
-          absl::StrCat("expected at most ", kMaxRanks, " to run, found ", options.nranks));
-  Require(!options.summed_gradients && options.distributed_params.empty() &&
-              options.param_attrs.empty(),
-          "--numeric", "requires gradients averaged over the ranks, and replicated parameters");
+  Require(nranks <= kMaxRanks, "--nranks",
+          absl::StrCat("expected at most ", kMaxRanks, " to run, found ", nranks));
 }
 
 }  // namespace
@@ -561,41 +449,14 @@ Subcommand AddVerify(CLI::App* weft) {
       ->required();
   AddOption(*app, "--startup", "F", options->startups,
             "The startup program, or one per rank; without it, rings count as set up");
-  constexpr int kMaxInt = std::numeric_limits<int>::max();
-  AddInteger(*app, "--nranks", options->nranks, 1, kMaxInt,
-             "Number of ranks; default: as the programs say, else any number");
   auto* original =
       AddOption(*app, "--original", "F", options->original, "The program before the rewrite");
   AddOption(*app, "--server", "F", options->server,
             "The program of the parameter servers of a program for workers");
-  AddOption(*app, "--distributed_params", "A,B", options->distributed_params,
-            "Comma-separated parameters that are sharded over the ranks")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  AddOption(*app, "--feed_layout", "x=axis:1,...", options->feed_layout,
-            "How data variables are given to the ranks: split along an axis, or whole; default: as "
-            "their declarations suggest");
-  AddOption(*app, "--param_attrs", "F", options->param_attrs,
-            "JSON, as transpile reads it: groups of ranks, and parameters that are not replicated");
-  app->add_flag("--rounded_gradients", options->rounded_gradients,
-                "Gradients may be rounded to half precision and back (singa_half)");
-  app->add_flag("--summed_gradients", options->summed_gradients,
-                "Expect gradients summed over the ranks, not averaged (default: summed for losses "
-                "that are sums over the batch)");
   AddInteger(*app, "--expression_depth", options->expression_depth, 1, 1000,
              "Print values that differ (W601, W602) as a whole, too, down to so many levels")
       ->needs(original);
-  AddInteger(*app, "--k_steps", options->k_steps, 1, kMaxInt,
-             "Expected averaging period of LocalSGD, in steps")
-      ->needs(original);
-  AddInteger(*app, "--begin_step", options->begin_step, 1, kMaxInt,
-             "Expected first averaging step of LocalSGD")
-      ->needs(original);
-  app->add_flag("--in_turn", options->in_turn,
-                "Expect parameters averaged in turn: one of K partitions in each step")
-      ->needs(original)
-      ->excludes("--k_steps")
-      ->excludes("--begin_step");
+  AddSettingFlags(app, &options->setting, original);
   auto* numeric = app->add_flag(
       "--numeric", options->numeric,
       "Also run both programs on small random data, the original on one rank with the global "

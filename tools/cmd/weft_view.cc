@@ -1,6 +1,5 @@
 // weft view: a program as a page to look at.
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,11 +13,9 @@
 #include "base/status_macros.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/training/num_ranks.h"
-#include "ops/analysis/values/layout_guess.h"
-#include "proto/feed_layout.h"
-#include "proto/formats/pir/importer.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/files/step_times_file.h"
+#include "tools/flags/setting_flags.h"
 #include "tools/view/page.h"
 #include "tools/view/program_view.h"
 #include "tools/view/remarks_file.h"
@@ -31,10 +28,7 @@ constexpr char kCommand[] = "weft view";
 
 struct Options {
   std::string file, startup, original, original_startup, explain, trace, profile, comm_table, page;
-  std::string feed_layout;
-  std::vector<std::string> distributed_params;
-  int nranks = 0;  // 0: not given
-  bool summed_gradients = false, rounded_gradients = false;
+  SettingFlags setting;
   int64_t batch = 32;
 };
 
@@ -56,27 +50,32 @@ absl::StatusOr<Programs> ReadAll(const Options& options) {
   return programs;
 }
 
-absl::StatusOr<Findings> VerifyProgram(const Options& options, const Programs& programs) {
+// What the verifier says, and what it rests on.
+struct Verdict {
+  GivenSetting given;
+  Findings findings;
+};
+
+absl::StatusOr<Verdict> VerifyProgram(const Options& options, const Programs& programs) {
+  const ConstProgramPair pair = {&programs.main, Programs::IfGiven(programs.startup)};
+  Verdict verdict;
+  WEFT_ASSIGN_OR_RETURN(verdict.given, SettingFor(options.setting, {options.file}, {pair},
+                                                  Programs::IfGiven(programs.original)));
   VerifyOptions verify;
-  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(options.feed_layout));
-  absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(programs.main, given);
-  WEFT_RETURN_IF_ERROR(Annotate(options.file, feeds.status()));
-  verify.setting.feeds = *std::move(feeds);
-  if (options.nranks > 0) verify.setting.nranks = options.nranks;
-  verify.setting.distributed_params.insert(options.distributed_params.begin(),
-                                           options.distributed_params.end());
-  if (options.summed_gradients) verify.setting.reduction = Setting::Reduction::kSum;
-  verify.setting.gradients_are_rounded = options.rounded_gradients;
+  verify.setting = verdict.given.setting;
   verify.original = {Programs::IfGiven(programs.original),
                      Programs::IfGiven(programs.original_startup)};
-  verify.setting.ordered_by_data = pir::ImportOf(programs.main) != nullptr;
-  return Verify({{&programs.main, Programs::IfGiven(programs.startup)}}, verify);
+  verdict.findings = Verify({pair}, verify);
+  return verdict;
 }
 
 // "wrong: 2 errors, for any number of ranks".
-std::string VerdictOf(const Options& options, const Programs& programs, const Findings& findings) {
-  absl::optional<int> nranks = FindNumRanks(programs.main, Programs::IfGiven(programs.startup));
-  if (options.nranks > 0) nranks = options.nranks;
+std::string VerdictOf(const Options& options, const Programs& programs, const Verdict& verdict) {
+  const Findings& findings = verdict.findings;
+  absl::optional<int> nranks = verdict.given.setting.nranks;
+  if (!nranks.has_value()) {
+    nranks = FindNumRanks(programs.main, Programs::IfGiven(programs.startup));
+  }
   std::string ranks = "any number of ranks";
   if (nranks.has_value()) {
     ranks = absl::StrCat(*nranks, *nranks == 1 ? " rank" : " ranks");
@@ -124,10 +123,10 @@ absl::Status View(const Options& options) {
     WEFT_ASSIGN_OR_RETURN(remarks, ReadAs(options.explain, ParseRemarks));
     view.remarks = &remarks;
   }
-  WEFT_ASSIGN_OR_RETURN(const Findings findings, VerifyProgram(options, programs));
-  view.findings = &findings;
-  view.verdict = VerdictOf(options, programs, findings);
-  view.predicts = IsWellFormed(findings);
+  WEFT_ASSIGN_OR_RETURN(const Verdict verdict, VerifyProgram(options, programs));
+  view.findings = &verdict.findings;
+  view.verdict = VerdictOf(options, programs, verdict);
+  view.predicts = IsWellFormed(verdict.findings);
   view.predict.batch = options.batch;
   WEFT_RETURN_IF_ERROR(ReadTimes(options, programs.main, &view.predict.times));
   if (!options.trace.empty()) {
@@ -151,21 +150,6 @@ void CheckFlags(const Options& options) {
                       {"--comm_table", options.comm_table}});
   Require(options.original_startup.empty() || !options.startup.empty(), "--original_startup",
           "expected --startup, with which it is compared");
-}
-
-void AddVerifierFlags(CLI::App* app, Options* options) {
-  AddInteger(*app, "--nranks", options->nranks, 1, std::numeric_limits<int>::max(),
-             "Number of ranks; default: as the programs say, else any number");
-  AddOption(*app, "--feed_layout", "x=axis:1,...", options->feed_layout,
-            "As for weft verify: how data variables are given to the ranks");
-  AddOption(*app, "--distributed_params", "A,B", options->distributed_params,
-            "As for weft verify: parameters that are sharded over the ranks")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app->add_flag("--summed_gradients", options->summed_gradients,
-                "As for weft verify: expect gradients summed over the ranks, not averaged");
-  app->add_flag("--rounded_gradients", options->rounded_gradients,
-                "As for weft verify: gradients may be rounded to half precision and back");
 }
 
 }  // namespace
@@ -200,7 +184,7 @@ Subcommand AddView(CLI::App* weft) {
   AddInteger(*app, "--batch", options->batch, 1, INT32_MAX,
              "Rows of a rank's batch, for estimated times")
       ->capture_default_str();
-  AddVerifierFlags(app, options.get());
+  AddSettingFlags(app, &options->setting, /*original=*/nullptr);
   app->callback([options] { CheckFlags(*options); });
   app->footer(
       "Example:\n"

@@ -8,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
-#include "proto/formats/kept_op.h"
 #include "proto/formats/pir/op_table.h"
 #include "proto/formats/pir/survey.h"
 #include "proto/formats/pir/training.h"
 #include "proto/formats/pir/translator.h"
 #include "proto/op_role.h"
+#include "proto/untranslated_op.h"
 
 namespace weft::pir {
 absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) {
@@ -116,7 +116,7 @@ absl::Status CheckWritesAreKnown(const Program& program) {
           op.DebugName(),
           ": its blocks access gradients, parameters or state, and when it runs them is not known: "
           "docs/pir_ops.md does not have the op",
-          kMayBeCopied, KeptOpHint(op.type())));
+          kMayBeCopied, UntranslatedOpAdvice(op.type())));
     }
   }
   return absl::OkStatus();

@@ -16,8 +16,8 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
-#include "proto/formats/kept_op.h"
 #include "proto/op_role.h"
+#include "proto/untranslated_op.h"
 
 namespace weft {
 namespace {
@@ -64,7 +64,7 @@ std::string Evidence(const Program& program, std::vector<bool> is_marked) {
         if (schema == nullptr) {
           if (!MayCommunicate(op, symbol, &communications)) continue;
           return absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
-                              " and may reduce it", KeptOpHint(op.type()));
+                              " and may reduce it", UntranslatedOpAdvice(op.type()));
         }
         if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
         for (Symbol alias : op.output_args()) is_marked[alias.value()] = true;

@@ -8,7 +8,7 @@
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/schema/communication_ops.h"
-#include "proto/formats/kept_op.h"
+#include "proto/untranslated_op.h"
 
 namespace weft {
 namespace {
@@ -47,7 +47,7 @@ absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const R
         grad.first_nonlinear_op.valid()
             ? absl::StrCat(", and ", program.op(grad.first_nonlinear_op).DebugName(),
                            " is not linear in it",
-                           KeptOpHint(program.op(grad.first_nonlinear_op).type()))
+                           UntranslatedOpAdvice(program.op(grad.first_nonlinear_op).type()))
             : "";
     return UpdateProblem{
         "W310", absl::StrCat("which differs between ranks because it is never reduced", nonlinear)};
@@ -79,7 +79,7 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
         absl::StrCat("which is reduced after ", program.op(grad.first_nonlinear_op).DebugName(),
                      ", which is not linear in it; expected the mean over all "
                      "ranks before that",
-                     KeptOpHint(program.op(grad.first_nonlinear_op).type()))};
+                     UntranslatedOpAdvice(program.op(grad.first_nonlinear_op).type()))};
   }
   if (grad.is_zero) return absl::nullopt;
   if (grad.unscaled_sums > 0 && grad.reductions > 1) {

@@ -1,6 +1,6 @@
 // Ops of Paddle 3's format that have no translation: proto/formats/pir/importer.h.
-#ifndef WEFT_PROTO_FORMATS_KEPT_OP_H_
-#define WEFT_PROTO_FORMATS_KEPT_OP_H_
+#ifndef WEFT_PROTO_UNTRANSLATED_OP_H_
+#define WEFT_PROTO_UNTRANSLATED_OP_H_
 
 #include <string>
 
@@ -11,11 +11,11 @@
 namespace weft {
 
 // What its types begin with.
-inline constexpr absl::string_view kKeptOpPrefix = "pd_op.";
+inline constexpr absl::string_view kUntranslatedPrefix = "pd_op.";
 
 // What to do about an op that stands in the way, to be appended to a message; empty for others.
-inline std::string KeptOpHint(absl::string_view type) {
-  if (!absl::StartsWith(type, kKeptOpPrefix)) return std::string();
+inline std::string UntranslatedOpAdvice(absl::string_view type) {
+  if (!absl::StartsWith(type, kUntranslatedPrefix)) return std::string();
   return absl::StrCat("; ", type,
                       " is not in docs/pir_ops.md; if Paddle still builds the program in its old "
                       "format (FLAGS_enable_pir_api=0 before `import paddle`), write that");
@@ -23,4 +23,4 @@ inline std::string KeptOpHint(absl::string_view type) {
 
 }  // namespace weft
 
-#endif  // WEFT_PROTO_FORMATS_KEPT_OP_H_
+#endif  // WEFT_PROTO_UNTRANSLATED_OP_H_

@@ -1,0 +1,259 @@
+#include "tools/flags/setting_flags.h"
+
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "ops/analysis/training/num_ranks.h"
+#include "ops/analysis/values/layout_guess.h"
+#include "tools/files/param_attrs_file.h"
+#include "tools/files/setting_file.h"
+#include "tools/files/step_times_file.h"
+#include "tools/flags/command_line.h"
+#include "transpiler/passes/updates/param_options.h"
+#include "transpiler/pipeline/cluster.h"
+#include "transpiler/pipeline/param_attrs.h"
+
+namespace weft {
+namespace {
+
+constexpr char kOfFile[] = "setting of the file";
+
+// A program with learning rates and decays of parameters is compared with one that has them.
+absl::Status CheckUpdateOptions(const ParamAttrsByName& params, const Program& original) {
+  std::set<std::string> written;  // parameters
+  for (int block = 0; block < original.num_blocks(); ++block) {
+    for (OpId id : original.block(block).ops()) {
+      const Op op = original.op(id);
+      if (!ParamOptions::HasOptions(op)) continue;
+      for (Symbol param : op.Input("Param")) written.emplace(original.name(param));
+    }
+  }
+  for (const auto& [param, attrs] : params) {
+    if (!attrs.HasUpdateOptions() || written.count(param) > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", param,
+                     ", lr_ratio, weight_decay: expected as --original the program that pass "
+                     "param-options wrote, found one without them"));
+  }
+  return absl::OkStatus();
+}
+
+// Of one run: what concerns ranks one by one adds up, and the rest is the same.
+absl::Status Merge(const std::string& path, int rank, Setting of_rank, Setting* setting) {
+  if (of_rank.rank.has_value() && of_rank.rank != rank) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected the program of rank ", rank,
+                                                   ", found that of rank ", *of_rank.rank, " (",
+                                                   kOfFile, ")"));
+  }
+  of_rank.rank.reset();
+  if (rank > 0) {
+    of_rank.groups.insert(setting->groups.begin(), setting->groups.end());
+    of_rank.distributed_params.insert(setting->distributed_params.begin(),
+                                      setting->distributed_params.end());
+    setting->groups = of_rank.groups;
+    setting->distributed_params = of_rank.distributed_params;
+    if (of_rank == *setting) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected the setting ", ToJson(*setting),
+                     ", as other ranks have, found ", ToJson(of_rank)));
+  }
+  *setting = std::move(of_rank);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Setting> SettingOfFiles(absl::Span<const std::string> paths,
+                                       absl::Span<const ConstProgramPair> ranks) {
+  if (ranks.size() == 1) return SettingOfFile(paths[0], *ranks[0].main);
+  Setting setting;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    WEFT_ASSIGN_OR_RETURN(Setting of_rank, SettingOfFile(paths[rank], *ranks[rank].main));
+    WEFT_RETURN_IF_ERROR(Merge(paths[rank], static_cast<int>(rank), std::move(of_rank), &setting));
+  }
+  return setting;
+}
+
+absl::Status SetNumRanks(const SettingFlags& flags, size_t num_programs, Setting* setting) {
+  const int nranks = flags.nranks > 0 ? flags.nranks : static_cast<int>(num_programs);
+  if (setting->nranks.has_value() && (flags.nranks > 0 || num_programs > 1) &&
+      setting->nranks != nranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.nranks > 0 ? "--nranks" : "programs", ": expected ", *setting->nranks,
+                     ", for which the program was rewritten (", kOfFile, "), found ", nranks));
+  }
+  if (flags.nranks > 0) setting->nranks = flags.nranks;
+  return absl::OkStatus();
+}
+
+// Sets the parameters that are not replicated, and the groups of ranks.
+absl::Status ReadParamAttrs(const std::string& path, absl::Span<const ConstProgramPair> ranks,
+                            const Program* original, Setting* setting) {
+  WEFT_ASSIGN_OR_RETURN(ParamAttrsByName params, ReadAs(path, ParseParamAttrs));
+  ClusterSpec spec;
+  spec.nranks = setting->nranks.has_value() ? setting->nranks
+                                            : FindNumRanks(*ranks[0].main, ranks[0].startup);
+  if (!spec.nranks.has_value() && ranks.size() > 1) {
+    spec.nranks = static_cast<int>(ranks.size());
+  }
+  WEFT_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Create(spec, /*min_trainers=*/1));
+  WEFT_RETURN_IF_ERROR(Annotate(path, ResolveGroups(cluster, &params)));
+  WEFT_RETURN_IF_ERROR(Annotate(path, CheckParamAttrs(params, *ranks[0].main)));
+  if (original != nullptr) {
+    WEFT_RETURN_IF_ERROR(Annotate(path, CheckUpdateOptions(params, *original)));
+  }
+  setting->groups.clear();
+  for (const auto& [param, attrs] : params) {
+    if (!attrs.is_replicated()) setting->distributed_params.insert(param);
+    if (attrs.group.has_value()) setting->groups[param] = attrs.group->ranks;
+  }
+  return absl::OkStatus();
+}
+
+// "each rank gets a part of x along axis 0 and the whole of y"; empty: there are no feeds.
+std::string FeedsText(const FeedLayouts& feeds) {
+  std::vector<std::string> split, whole;
+  for (const auto& [name, layout] : feeds) {
+    if (layout.axis.has_value()) {
+      split.push_back(absl::StrCat(name, " along axis ", *layout.axis));
+    } else {
+      whole.push_back(name);
+    }
+  }
+  std::string how;
+  if (!split.empty()) {
+    how = absl::StrCat("each rank gets a part of ", absl::StrJoin(split, ", "));
+  }
+  if (!whole.empty()) {
+    absl::StrAppend(&how, how.empty() ? "each rank gets" : " and", " the whole of ",
+                    absl::StrJoin(whole, ", "));
+  }
+  return how;
+}
+
+// "w among ranks 0, 1; v among ranks 2, 3"; of many, the first.
+std::string GroupsText(const std::map<std::string, std::vector<int>>& groups) {
+  constexpr size_t kShown = 4;
+  std::vector<std::string> texts;
+  for (const auto& [param, ranks] : groups) {
+    if (texts.size() == kShown) break;
+    texts.push_back(absl::StrCat(param, " among ", GroupText(ranks)));
+  }
+  const size_t more = groups.size() - texts.size();
+  return absl::StrCat(absl::StrJoin(texts, "; "),
+                      more == 0 ? "" : absl::StrCat("; and ", more, " more"));
+}
+
+// What a setting takes for granted, or expects in the place of what one device computes.
+std::vector<std::string> AssumptionsOf(const Setting& setting, const Setting& file,
+                                       const SettingFlags& flags) {
+  std::vector<std::string> lines;
+  const auto add = [&lines](const std::string& what, bool is_of_file, const char* flag) {
+    lines.push_back(absl::StrCat(what, " (", is_of_file ? kOfFile : flag, ")"));
+  };
+  const std::string feeds = FeedsText(setting.feeds);
+  if (!feeds.empty()) {
+    add(feeds, !file.feeds.empty() && flags.feed_layout.empty(), "--feed_layout");
+  }
+  if (!setting.groups.empty()) {
+    add(absl::StrCat("ranks share parameters in groups, ", GroupsText(setting.groups),
+                     ": no rank is compared with one device as a whole"),
+        flags.param_attrs.empty(), "--param_attrs");
+  }
+  if (!file.distributed_params.empty()) {
+    add(absl::StrCat(
+            absl::StrJoin(file.distributed_params, ", "),
+            file.distributed_params.size() == 1 ? ": is not replicated" : ": are not replicated"),
+        true, "");
+  }
+  // What flags say, the user knows.
+  if (!flags.summed_gradients.has_value() && setting.reduction == Setting::Reduction::kSum) {
+    add("gradients are summed over the ranks, whatever losses are", true, "");
+  }
+  if (!flags.summed_gradients.has_value() && !setting.averaging.has_value() &&
+      setting.reduction == Setting::Reduction::kMean) {
+    add("gradients are averaged over the ranks, whatever losses are", true, "");
+  }
+  if (setting.averaging.has_value() && setting.averaging == file.averaging) {
+    add(absl::StrCat("parameters are averaged ", ToString(*setting.averaging)), true, "");
+  }
+  if (setting.gradients_are_rounded && !flags.rounded_gradients.has_value()) {
+    add("gradients may be rounded to half precision and back", true, "");
+  }
+  return lines;
+}
+
+}  // namespace
+
+void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original) {
+  constexpr int kMaxInt = std::numeric_limits<int>::max();
+  AddInteger(*app, "--nranks", flags->nranks, 1, kMaxInt,
+             "Number of ranks; default: as the files or programs say, else any number");
+  AddOption(*app, "--distributed_params", "A,B", flags->distributed_params,
+            "Comma-separated parameters that are sharded over the ranks")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  AddOption(*app, "--feed_layout", "x=axis:1,...", flags->feed_layout,
+            "How data variables are given to the ranks: split along an axis, or whole; default: as "
+            "the file or their declarations suggest");
+  AddOption(*app, "--param_attrs", "F", flags->param_attrs,
+            "JSON, as transpile reads it: groups of ranks, and parameters that are not replicated");
+  app->add_flag("--rounded_gradients", flags->rounded_gradients,
+                "Gradients may be rounded to half precision and back (singa_half)");
+  app->add_flag("--summed_gradients", flags->summed_gradients,
+                "Expect gradients summed over the ranks; =false: averaged (default: as the file "
+                "says, else summed for losses that are sums over the batch)");
+  if (original == nullptr) return;
+  AddInteger(*app, "--k_steps", flags->k_steps, 1, kMaxInt,
+             "Expected averaging period of LocalSGD, in steps")
+      ->needs(original);
+  AddInteger(*app, "--begin_step", flags->begin_step, 1, kMaxInt,
+             "Expected first averaging step of LocalSGD")
+      ->needs(original);
+  app->add_flag("--in_turn", flags->in_turn,
+                "Expect parameters averaged in turn: one of K partitions in each step")
+      ->needs(original)
+      ->excludes("--k_steps")
+      ->excludes("--begin_step");
+}
+
+absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
+                                        absl::Span<const std::string> paths,
+                                        absl::Span<const ConstProgramPair> ranks,
+                                        const Program* original) {
+  WEFT_ASSIGN_OR_RETURN(const Setting file, SettingOfFiles(paths, ranks));
+  Setting setting = file;
+  WEFT_RETURN_IF_ERROR(SetNumRanks(flags, ranks.size(), &setting));
+  setting.distributed_params.insert(flags.distributed_params.begin(),
+                                    flags.distributed_params.end());
+  if (!flags.param_attrs.empty()) {
+    WEFT_RETURN_IF_ERROR(ReadParamAttrs(flags.param_attrs, ranks, original, &setting));
+  }
+  WEFT_ASSIGN_OR_RETURN(FeedLayouts feeds, ParseFeedLayouts(flags.feed_layout));
+  feeds.insert(file.feeds.begin(), file.feeds.end());
+  std::vector<const Program*> mains;
+  for (const ConstProgramPair& rank : ranks) {
+    if (mains.empty() || rank.main != mains.back()) mains.push_back(rank.main);
+  }
+  absl::StatusOr<FeedLayouts> all_feeds = FeedLayoutsOf(mains, feeds);
+  WEFT_RETURN_IF_ERROR(Annotate(paths[0], all_feeds.status()));
+  setting.feeds = *std::move(all_feeds);
+  if (flags.summed_gradients.has_value()) {
+    setting.reduction =
+        *flags.summed_gradients ? Setting::Reduction::kSum : Setting::Reduction::kMean;
+  }
+  if (flags.rounded_gradients.has_value()) setting.gradients_are_rounded = *flags.rounded_gradients;
+  if (flags.k_steps.has_value() || flags.begin_step.has_value()) {
+    setting.averaging = AveragingSchedule{flags.k_steps.value_or(1), flags.begin_step.value_or(1)};
+  }
+  if (flags.in_turn) setting.averaging = AveragingSchedule::InTurn();
+  return GivenSetting{setting, AssumptionsOf(setting, file, flags)};
+}
+
+}  // namespace weft
