@@ -426,7 +426,7 @@ TEST_F(VerifyGroups, ModesWithoutGroupsRefuseThem) {
   EXPECT_THAT(WithGroups(options).status(),
               StatusIs(kUnimplemented, HasSubstr("Paddle's transpiler has no rings")));
   options = OnFourRanks(kGroups);
-  options.setting.distributed_params = {"w"};
+  options.distributed_params = {"w"};
   EXPECT_THAT(WithGroups(options).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("expected a replicated parameter, found a distributed one")));

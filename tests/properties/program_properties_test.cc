@@ -181,7 +181,7 @@ Trained Train(const TrainingPrograms& programs, const Program& main, const Progr
               int ranks, bool strict_host_sync) {
   RunOptions options;
   options.kernels = &CpuKernels();
-  options.setting.nranks = ranks;
+  options.nranks = ranks;
   options.steps = kSteps;
   options.fetch = programs.losses;
   options.fetch.insert(options.fetch.end(), programs.parameters.begin(), programs.parameters.end());

@@ -85,7 +85,7 @@ using Bits = std::map<std::string, std::string>;
 absl::StatusOr<Bits> Train(const TrainingPrograms& programs, const Served& served, int servers) {
   RunOptions options;
   options.kernels = &CpuKernels();
-  options.setting.nranks = kWorkers;
+  options.nranks = kWorkers;
   options.num_servers = servers;
   options.steps = kSteps;
   options.fetch = programs.losses;

@@ -90,7 +90,7 @@ class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Cas
     WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(Path("feeds.npz")));
     RunOptions options;
     options.kernels = &CpuKernels();
-    options.setting.nranks = TheCase().ranks;
+    options.nranks = TheCase().ranks;
     options.steps = inputs.feeds.num_steps;
     inputs.main = &main;
     inputs.startup = &startup;
@@ -235,7 +235,7 @@ absl::StatusOr<std::vector<float>> TrainTwoRanks(const std::string& feeds, const
   WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(feeds));
   RunOptions options;
   options.kernels = &CpuKernels();
-  options.setting.nranks = 2;
+  options.nranks = 2;
   options.steps = 5;
   inputs.main = &main;
   inputs.startup = &startup;

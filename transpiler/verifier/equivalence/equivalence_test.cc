@@ -671,7 +671,7 @@ TEST(ComparedVariablesTest, OtherOpsMayUpdateParameters) {
 bool Proves(absl::string_view original, absl::string_view rewritten) {
   const Program before = testing::ProgramOf(original), after = testing::ProgramOf(rewritten);
   RankValuesOptions options;
-  options.setting.nranks = 2;
+  options.nranks = 2;
   EquivalenceProof proof({&before, nullptr}, {&after, nullptr}, options, absl::nullopt);
   proof.AttachTo(&options);
   // Here, one of the observers suffices.

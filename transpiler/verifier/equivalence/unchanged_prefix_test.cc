@@ -88,7 +88,7 @@ bool Holds(const std::string& rewritten, const std::string& original = kOriginal
   UnchangedPrefix prefix(testing::BlockProgram(absl::StrCat(kVars, original)), program);
   EXPECT_EQ(prefix.program_ops(), program.block(0).ops().size());
   RankValuesOptions options;
-  options.setting.nranks = 4;
+  options.nranks = 4;
   options.original_ops = &prefix.kept();
   options.observer = &prefix;
   RankValues::Of(program, options);
