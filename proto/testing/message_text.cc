@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/text/text_op.h"
 
@@ -73,6 +74,7 @@ std::string MessageText(const pb::ProgramDesc& desc, const PrintOptions& options
     AppendOpVersions(desc.op_version_map(), &text);
     text.push_back('\n');
   }
+  if (HasSettingLine(desc)) absl::StrAppend(&text, "  setting ", desc.weft_setting(), "\n");
   text.append("}\n");
   return text;
 }

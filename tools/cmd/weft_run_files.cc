@@ -95,6 +95,8 @@ void SayWhatDiffers(const RunFlags& flags, const RunFiles& inputs) {
   VerifyOptions options;
   if (inputs.server.has_value()) options.server = &*inputs.server;
   options.setting = inputs.setting;
+  // Also if the rewrite meant that: sums where one device has means, or the other way round.
+  options.setting.reduction = Setting::Reduction::kByLoss;
   options.setting.nranks = flags.run.nranks;
   options.setting.feeds = inputs.feeds.layouts;
   options.layers = {Layer::kBatch};

@@ -41,8 +41,8 @@ using Json = nlohmann::ordered_json;
 constexpr char kCommand[] = "weft verify";
 // The number of ranks to run if the programs do not specify one.
 constexpr int kRanksToRun = 2;
-constexpr char kNumericNeedsReplicas[] =
-    "--numeric: requires gradients averaged over the ranks, and replicated parameters";
+constexpr char kNumericNeeds[] =
+    "requires gradients averaged over the ranks, and replicated parameters";
 
 struct Options {
   std::vector<std::string> mains, startups;
@@ -381,7 +381,7 @@ absl::StatusOr<bool> Verify(const Options& options) {
   const Setting& setting = given.setting;
   if (options.numeric && (setting.reduction == Setting::Reduction::kSum ||
                           !setting.distributed_params.empty() || !setting.groups.empty())) {
-    return absl::InvalidArgumentError(kNumericNeedsReplicas);
+    return absl::InvalidArgumentError(absl::StrCat("--numeric: ", kNumericNeeds));
   }
   VerifyOptions verify;
   verify.setting = setting;
@@ -433,6 +433,9 @@ void CheckFlags(const Options& options) {
   Require(mains == 1, "--numeric", "accepts one program, which all ranks run");
   Require(nranks <= kMaxRanks, "--nranks",
           absl::StrCat("expected at most ", kMaxRanks, " to run, found ", nranks));
+  Require(!options.setting.summed_gradients.value_or(false) &&
+              options.setting.distributed_params.empty() && options.setting.param_attrs.empty(),
+          "--numeric", kNumericNeeds);
 }
 
 }  // namespace

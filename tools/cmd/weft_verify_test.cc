@@ -228,12 +228,15 @@ TEST(WeftVerifyTest, FilesSayWhatTheirProgramsAreFor) {
   ASSERT_EQ(Transpile({"--mode", "singa_half", "--nranks", "2", original, out}), 0);
   EXPECT_THAT(Verify({out, "--original", original}),
               Ends(0, AllOf(HasSubstr(kRounded), Clean("2 ranks"))));
-  ASSERT_EQ(Transpile({"--mode", "local_sgd", "--k_steps", "4", original, out}), 0);
-  EXPECT_THAT(Verify({out, "--original", original, "--short"}),
+  const std::string averaged = TestPath("averaged.pb"), startup = TestPath("averaged_startup.pb");
+  ASSERT_EQ(Transpile({"--mode", "local_sgd", "--k_steps", "4", "--startup_in", kStartup,
+                       "--startup_out", startup, kMain, averaged}),
+            0);
+  EXPECT_THAT(Verify({averaged, "--startup", startup, "--original", kMain, "--short"}),
               Ends(0, AllOf(HasSubstr("note: assumed: parameters are averaged every 4 steps "
                                       "(setting of the file)\n"),
                             HasSubstr("verified: any number of ranks"))));
-  ASSERT_EQ(Transpile({"--mode", "grad_allreduce", "--scale", "sum", "--feed_layout", "x=whole",
+  ASSERT_EQ(Transpile({"--mode", "grad_allreduce", "--feed_layout", "x=whole",
                        "--distributed_params", "w", original, out}),
             0);
   EXPECT_THAT(
@@ -246,7 +249,8 @@ TEST(WeftVerifyTest, FilesSayWhatTheirProgramsAreFor) {
 TEST(WeftVerifyTest, FlagsReplaceWhatTheFileSays) {
   const std::string original = Original(), out = TestPath("replaced.prog");
   ASSERT_EQ(
-      Transpile({"--mode", "grad_allreduce", "--scale", "sum", "--nranks", "2", original, out}), 0);
+      Transpile({"--mode", "grad_allreduce", "--scale", "none", "--nranks", "2", original, out}),
+      0);
   EXPECT_THAT(Verify({out, "--original", original}),
               Ends(0, AllOf(HasSubstr("note: assumed: gradients are summed over the ranks, "
                                       "whatever losses are (setting of the file)\n"),

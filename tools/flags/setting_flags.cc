@@ -1,6 +1,7 @@
 #include "tools/flags/setting_flags.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <set>
@@ -190,6 +191,12 @@ std::vector<std::string> AssumptionsOf(const Setting& setting, const Setting& fi
   return lines;
 }
 
+// A flag that may be given as "=false"; none: it is not given.
+void AddChoice(CLI::App* app, const char* flag, absl::optional<bool>* value, const char* help) {
+  app->add_flag_function(
+      flag, [value](int64_t count) { *value = count > 0; }, help);
+}
+
 }  // namespace
 
 void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original) {
@@ -205,11 +212,11 @@ void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original) 
             "the file or their declarations suggest");
   AddOption(*app, "--param_attrs", "F", flags->param_attrs,
             "JSON, as transpile reads it: groups of ranks, and parameters that are not replicated");
-  app->add_flag("--rounded_gradients", flags->rounded_gradients,
-                "Gradients may be rounded to half precision and back (singa_half)");
-  app->add_flag("--summed_gradients", flags->summed_gradients,
-                "Expect gradients summed over the ranks; =false: averaged (default: as the file "
-                "says, else summed for losses that are sums over the batch)");
+  AddChoice(app, "--rounded_gradients", &flags->rounded_gradients,
+            "Gradients may be rounded to half precision and back (singa_half)");
+  AddChoice(app, "--summed_gradients", &flags->summed_gradients,
+            "Expect gradients summed over the ranks; =false: averaged (default: as the file says, "
+            "else summed for losses that are sums over the batch)");
   if (original == nullptr) return;
   AddInteger(*app, "--k_steps", flags->k_steps, 1, kMaxInt,
              "Expected averaging period of LocalSGD, in steps")

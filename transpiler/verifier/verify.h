@@ -46,8 +46,8 @@ struct VerifyOptions {
 // Verifies one program for all ranks, or one per rank in rank order. With parameter servers, one
 // program for all workers: the layers that compare ranks or the original see what workers and
 // servers compute together (transpiler/verifier/servers/server_programs.h). Programs with errors
-// of kStructure get no findings of other layers: none of these begins before kStructure is done with
-// the programs of the rank. O(ops + arguments) for each program and layer.
+// of kStructure get no findings of other layers: none of these begins before kStructure is done
+// with the programs of the rank. O(ops + arguments) for each program and layer.
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options = {});
 
 }  // namespace weft
