@@ -30,7 +30,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 struct JobPrograms {
   size_t num_ranks = 0;
   std::vector<ConstProgramPair> made;              // in rank order
-  std::map<std::string, std::vector<int>> groups;  // VerifyOptions::groups, of all of these ranks
+  std::map<std::string, std::vector<int>> groups;  // Setting::groups, of all of these ranks
 };
 
 // A verifier for a pipeline that starts from the programs `before`, in which `facts` hold, and

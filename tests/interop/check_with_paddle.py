@@ -7,7 +7,8 @@ TRANSPILE is the tool; PROGRAMS a folder with <model>/main.pb and <model>/startu
 of that. Needs Python with PaddlePaddle 2.6. Of every program, in every mode and both dialects:
 
 - Paddle parses it, finds the ops that are in the file, and prints it;
-- what Paddle writes again has every block, op, slot, attribute and variable that was read;
+- what Paddle writes again has every block, op, slot, attribute and variable that was read, and the
+  setting of the program;
 - Paddle knows the type of every op, but for those that the configuration names;
 - Paddle makes an operator of every op: attributes have the type that its declaration wants, and
   all slots without which it does not work are there.
@@ -42,6 +43,15 @@ def var_fields(var):
             list(var.attrs))
 
 
+def unknown_fields(message):
+    """The setting (Program::setting of proto/program.h), which Paddle does not know."""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for field in ("blocks", "version", "op_version_map"):
+        rest.ClearField(field)
+    return rest.SerializePartialToString()
+
+
 def lost(before, after):
     """What a program has lost or changed in Paddle; empty: nothing. Paddle may add attributes: it
     writes defaults."""
@@ -49,6 +59,8 @@ def lost(before, after):
         return "%d blocks became %d" % (len(before.blocks), len(after.blocks))
     if before.version != after.version:
         return "version %s became %s" % (before.version, after.version)
+    if unknown_fields(before) != unknown_fields(after):
+        return "the setting"
     for old_block, new_block in zip(before.blocks, after.blocks):
         where = "block %d " % old_block.idx
         for field in ("idx", "parent_idx", "forward_block_idx"):

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "ops/analysis/core/communication.h"
 #include "ops/analysis/training/num_ranks.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "tools/files/param_attrs_file.h"
