@@ -12,6 +12,7 @@
 #include "ops/analysis/training/losses.h"
 #include "ops/make_kernel.h"
 #include "ops/schema/algebra.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/server_ops.h"
@@ -111,7 +112,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   plan_op.type = std::string(op.type());
   plan_op.has_rows = has_rows_[op.id().value()];
   plan_op.is_copy = plan_.on_two_devices && CopiesFrom(op.type()).has_value();
-  plan_op.reads_inputs = !schema->Has(Trait::kAlias) || attrs.Bool("copy_data");
+  plan_op.reads_inputs = !schema->Has(Trait::kAlias) || MadeBufferOf(op).copies;
   WEFT_ASSIGN_OR_RETURN(const ControlKernelFactory* control, ControlKernelOf(op, name));
   const absl::optional<ServerOp> server = FindServerOp(op.type());
   if (server.has_value() && Communicates(*server)) {

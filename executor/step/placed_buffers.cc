@@ -18,8 +18,8 @@ absl::optional<PlacedBuffer> LayOut(const Plan::PlanOp& op, const StepTypes& typ
   if (absl::c_any_of(op.outputs, [&](int v) { return v < 0 || !types.variables[v].has_value(); })) {
     return absl::nullopt;
   }
-  const auto output = spec.outputs.find("Output");
-  const int fused = spec.Output("FusedOutput");
+  const auto output = spec.outputs.find(kPartsSlot);
+  const int fused = spec.Output(kBufferSlot);
   if (output == spec.outputs.end() || fused < 0) return absl::nullopt;
   const TensorType& buffer = *types.variables[op.outputs[fused]];
   PlacedBuffer placed{{op.outputs[fused]}, {0}};

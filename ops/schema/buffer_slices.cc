@@ -2,9 +2,21 @@
 
 #include <algorithm>
 
-#include "absl/types/optional.h"
-
 namespace weft {
+
+MadeBuffer MadeBufferOf(const Op& op) {
+  MadeBuffer made;
+  const absl::Span<const Symbol> buffers = op.Output(kBufferSlot);
+  if (buffers.size() == 1) made.name = buffers[0];
+  made.parts = op.Output(kPartsSlot);
+  made.sources = op.Input("Input");
+  made.copies = op.BoolAttr("copy_data").value_or(false);
+  if (!made.copies && op.BoolAttr("set_constant").value_or(false)) {
+    made.constant = op.FloatAttr("constant").value_or(0);
+  }
+  made.keeps = op.BoolAttr("persist_output").value_or(false);
+  return made;
+}
 
 int64_t SliceAlignment(bool use_align, int64_t align_bytes, DType dtype) {
   constexpr int64_t kDefault = 256;
@@ -18,21 +30,6 @@ int64_t SliceAlignment(const Op& op) {
       DTypeFromProto(static_cast<int>(op.IntAttr("dtype").value_or(-1)));
   return SliceAlignment(op.BoolAttr("use_align").value_or(true),
                         op.IntAttr("align_size").value_or(0), dtype.value_or(DType::kFloat32));
-}
-
-std::vector<int64_t> SliceElements(const Op& op) {
-  const Block block = op.program().block(op.block());
-  std::vector<int64_t> elements, shapes;
-  for (Symbol name : op.Output("Output")) {
-    const VarId var = block.Resolve(name);
-    const absl::optional<TensorType> type =
-        var.valid() ? DeclaredType(op.program().var(var)) : absl::nullopt;
-    if (!type.has_value() || NumElements(type->dims) < 0) return {};
-    elements.push_back(NumElements(type->dims));
-    shapes.insert(shapes.end(), type->dims.begin(), type->dims.end());
-  }
-  const std::vector<int64_t> given = op.IntsAttr("concated_shapes").value_or(shapes);
-  return given.empty() || given == shapes ? elements : std::vector<int64_t>();
 }
 
 SliceLayout LayOutSlices(absl::Span<const Dims> dims, int64_t alignment) {

@@ -22,9 +22,6 @@ inline bool FillsConstant(absl::string_view type) { return type == "fill_constan
 // Elements of input Input, by starts and ends.
 inline bool Slices(absl::string_view type) { return type == "slice" || type == "strided_slice"; }
 
-// Makes a buffer of which variables become parts.
-inline bool MakesFusedBuffer(absl::string_view type) { return type == "coalesce_tensor"; }
-
 // Between two ranks.
 inline bool IsSendOrReceive(absl::string_view type) {
   return type == "send" || type == "recv" || type == "send_v2" || type == "recv_v2";

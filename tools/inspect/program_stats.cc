@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/core/block_periods.h"
 #include "ops/schema/algebra.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
@@ -73,7 +74,7 @@ class Counter {
     if (schema->Has(Trait::kOptimizer)) {
       for (Symbol param : op.Input("Param")) trained_.insert(param);
     }
-    if (schema->Has(Trait::kAlias)) RememberFused(op);
+    if (schema->Has(Trait::kAlias)) RememberFused(op, MadeBufferOf(op));
     if (AlgebraOf(op, schema) == Algebra::kSparsify) RememberSent(op);
     if (schema->Has(Trait::kCollective)) CountCommunicated(op, FindCollectiveOp(op)->Inputs(op));
     const absl::optional<MessageOp> message = FindMessageOp(op.type());
@@ -85,18 +86,17 @@ class Counter {
     return absl::OkStatus();
   }
 
-  void RememberFused(const Op& op) {
-    for (Symbol fused : op.Output("FusedOutput")) {
-      TensorTotals members;
-      for (Symbol member : op.Input("Input")) AddVariable(op.block(), member, &members);
-      TensorTotals padded;
-      AddType(FusedType(op, fused), &padded);
-      // Paddle declares some buffers without their size.
-      const bool is_padded = padded.unknown == 0 && padded.bytes >= members.bytes;
-      TensorTotals& buffer = fused_[fused] = members.unknown == 0 && is_padded ? padded : members;
-      buffer.count = 1;
-      buffer.unknown = std::min<int64_t>(buffer.unknown, 1);
-    }
+  void RememberFused(const Op& op, const MadeBuffer& made) {
+    if (!made.name.valid()) return;
+    TensorTotals members;
+    for (Symbol source : made.sources) AddVariable(op.block(), source, &members);
+    TensorTotals padded;
+    AddType(FusedType(op, made.name), &padded);
+    // Paddle declares some buffers without their size.
+    const bool is_padded = padded.unknown == 0 && padded.bytes >= members.bytes;
+    TensorTotals& buffer = fused_[made.name] = members.unknown == 0 && is_padded ? padded : members;
+    buffer.count = 1;
+    buffer.unknown = std::min<int64_t>(buffer.unknown, 1);
   }
 
   // As many elements as the op says travel as rows, or at most all.

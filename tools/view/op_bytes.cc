@@ -5,19 +5,16 @@
 
 #include "absl/types/optional.h"
 #include "ops/schema/communication_ops.h"
-#include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
 
 void OpBytes::Remember(const Op& op) {
-  const absl::Span<const Symbol> buffers = op.Output("FusedOutput");
-  if (buffers.empty()) return;
-  const OpSchema* schema = FindOpSchema(op.type());
-  if (schema == nullptr || !schema->Has(Trait::kAlias)) return;
+  const Storage::Buffer* const made = storage_.MadeBy(op.id());
+  if (made == nullptr || !made->name.valid()) return;
   int64_t members = 0;
-  for (Symbol member : op.Input("Input")) members += Of(op, member);
-  for (Symbol buffer : buffers) buffers_[buffer] = std::max(members, Of(op, buffer));
+  for (Symbol source : made->sources) members += Of(op, source);
+  buffers_[made->name] = std::max(members, Of(op, made->name));
 }
 
 int64_t OpBytes::OfCommunication(const Op& op) const {

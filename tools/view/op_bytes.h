@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/container/flat_hash_map.h"
+#include "ops/analysis/core/storage.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -12,7 +13,8 @@ namespace weft {
 class OpBytes {
  public:
   // `batch` stands for the unknown dimensions of shapes.
-  OpBytes(const Program& program, int64_t batch) : program_(program), batch_(batch) {}
+  OpBytes(const Program& program, int64_t batch)
+      : program_(program), storage_(program), batch_(batch) {}
 
   // Notes the buffers of an op that fuses variables: a buffer has the bytes of its members where
   // its declaration has fewer, or none. To be called for the ops of a program in order.
@@ -26,6 +28,7 @@ class OpBytes {
   int64_t Of(const Op& op, Symbol var) const;
 
   const Program& program_;
+  const Storage storage_;
   const int64_t batch_;
   absl::flat_hash_map<Symbol, int64_t> buffers_;
 };

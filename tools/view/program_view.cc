@@ -7,6 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/storage.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/diff/program_diff.h"
@@ -78,7 +80,7 @@ std::string NoteOf(const Op& op, OpKind kind) {
     case OpKind::kRingSetup:
       return absl::StrCat("sets up ring ", RingOf(op));
     case OpKind::kFuse:
-      return absl::StrCat("gives ", op.Output("Output").size(), " variables one buffer");
+      return absl::StrCat("gives ", MadeBufferOf(op).parts.size(), " variables one buffer");
     case OpKind::kHoldsBlocks: {
       const std::vector<int> blocks = op.SubBlocks();
       return absl::StrCat("runs block", blocks.size() == 1 ? " " : "s ",
@@ -239,17 +241,14 @@ std::vector<Symbol> VariablesOf(const FileRemark& remark, const Program& program
 // Finds the remarks about the variables of ops, and about those in their buffers.
 class ReasonFinder {
  public:
-  explicit ReasonFinder(ProgramView* view) : view_(*view) {
+  explicit ReasonFinder(ProgramView* view)
+      : view_(*view), storage_(view->program), buffers_(storage_) {
     for (size_t i = 0; i < view_.remarks.size(); ++i) {
       for (Symbol variable : VariablesOf(view_.remarks[i], view_.program)) {
         remarks_[variable].push_back(static_cast<int64_t>(i));
       }
     }
-    for (OpId id : view_.numbers.ops()) {
-      const Op op = view_.program.op(id);
-      if (view_.kinds[op.signature_id()] != OpKind::kFuse) continue;
-      for (Symbol buffer : op.Output("FusedOutput")) members_[buffer] = op.Output("Output");
-    }
+    for (const Storage::Buffer& buffer : storage_.buffers()) buffers_.Make(&buffer);
   }
 
   void ReadAll() {
@@ -266,9 +265,9 @@ class ReasonFinder {
     std::set<int64_t> remarks;
     for (Symbol variable : op.args()) {
       Add(variable, &remarks);
-      const auto members = members_.find(variable);
-      if (members == members_.end()) continue;
-      for (Symbol member : members->second.subspan(0, kMaxMembers)) Add(member, &remarks);
+      const Storage::Buffer* const buffer = buffers_.Named(op.block(), variable);
+      if (buffer == nullptr) continue;
+      for (Symbol part : buffer->parts.subspan(0, kMaxMembers)) Add(part, &remarks);
     }
     return remarks;
   }
@@ -282,8 +281,9 @@ class ReasonFinder {
   static constexpr size_t kMaxMembers = 200;
 
   ProgramView& view_;
-  absl::flat_hash_map<Symbol, std::vector<int64_t>> remarks_;      // by variable
-  absl::flat_hash_map<Symbol, absl::Span<const Symbol>> members_;  // of buffers
+  const Storage storage_;
+  CurrentBuffers buffers_;                                     // at the end of the program
+  absl::flat_hash_map<Symbol, std::vector<int64_t>> remarks_;  // by variable
 };
 
 void ReadFindings(const Findings& findings, ProgramView* view) {

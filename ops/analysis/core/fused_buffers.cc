@@ -35,27 +35,16 @@ class BufferIndex {
   absl::flat_hash_map<Symbol, size_t> by_name_, of_part_;
 };
 
-bool MakesBuffer(const Op& op) {
-  return MakesFusedBuffer(op.type()) && op.Output("FusedOutput").size() == 1;
-}
-
-// The buffer that an op makes.
-FusedBuffer BufferMadeBy(const Op& op) {
-  FusedBuffer buffer;
-  buffer.name = op.Output("FusedOutput")[0];
-  const auto parts = op.Output("Output");
-  buffer.parts.assign(parts.begin(), parts.end());
-  return buffer;
-}
-
 // Walks over the ops of a block and notes who accesses buffers and parts.
 class BufferCollector {
  public:
   // The buffer made elsewhere that has the name, or of which it is a part; null: none.
   using FindOutside = std::function<const FusedBuffer*(Symbol)>;
 
-  BufferCollector(const Program& program, int block, BlockArgs* args, FindOutside find_outside)
-      : program_(program),
+  BufferCollector(const Storage& storage, const Program& program, int block, BlockArgs* args,
+                  FindOutside find_outside)
+      : storage_(storage),
+        program_(program),
         ops_(program.block(block).ops()),
         args_(*args),
         find_outside_(std::move(find_outside)) {}
@@ -63,10 +52,13 @@ class BufferCollector {
   std::vector<FusedBuffer> Run() {
     for (uint32_t i = 0; i < ops_.size(); ++i) {
       const Op op = program_.op(ops_[i]);
-      const bool makes_buffer = MakesBuffer(op);
-      if (find_outside_ || !index_.empty()) Visit(i, op, makes_buffer);
-      if (!makes_buffer) continue;
-      FusedBuffer buffer = BufferMadeBy(op);
+      const Storage::Buffer* const made = storage_.MadeBy(op.id());
+      const Symbol name = made == nullptr ? Symbol() : made->name;
+      if (find_outside_ || !index_.empty()) Visit(i, op, name);
+      if (!name.valid()) continue;
+      FusedBuffer buffer;
+      buffer.name = name;
+      buffer.parts.assign(made->parts.begin(), made->parts.end());
       buffer.made_at = i;
       Add(std::move(buffer));
     }
@@ -81,7 +73,8 @@ class BufferCollector {
     buffers_.push_back(std::move(buffer));
   }
 
-  void Visit(uint32_t position, const Op& op, bool makes_buffer) {
+  // `remade`: the buffer that the op makes.
+  void Visit(uint32_t position, const Op& op, Symbol remade) {
     reads_.clear();
     writes_.clear();
     args_.Append(op, &reads_, &writes_);
@@ -106,7 +99,6 @@ class BufferCollector {
       access->writes = true;
       access->names_output |= k < num_outputs;
     }
-    const Symbol remade = makes_buffer ? op.Output("FusedOutput")[0] : Symbol();
     for (const BufferAccess& access : accesses_) {
       const auto named = index_.Named(access.name), of = index_.WithPart(access.name);
       if (named.has_value() && access.name != remade) {
@@ -173,6 +165,7 @@ class BufferCollector {
     }
   }
 
+  const Storage& storage_;
   const Program& program_;
   const absl::Span<const OpId> ops_;
   BlockArgs& args_;
@@ -390,12 +383,13 @@ class BlockChecker {
 class BufferScopes {
  public:
   BufferScopes(const Program& program, const Program* startup)
-      : program_(program), args_(program), scopes_(program.num_blocks()) {
-    for (int block = 0; block < program.num_blocks(); ++block) {
-      for (OpId id : program.block(block).ops()) {
-        const Op op = program.op(id);
-        if (MakesBuffer(op)) scopes_[block].Add(BufferMadeBy(op));
-      }
+      : program_(program), storage_(program), args_(program), scopes_(program.num_blocks()) {
+    for (const Storage::Buffer& made : storage_.buffers()) {
+      if (!made.name.valid()) continue;
+      FusedBuffer buffer;
+      buffer.name = made.name;
+      buffer.parts.assign(made.parts.begin(), made.parts.end());
+      scopes_[made.block].Add(std::move(buffer));
     }
     if (startup != nullptr) AddStartup(*startup);
   }
@@ -406,7 +400,7 @@ class BufferScopes {
     if (!is_any_outside && scopes_[block].buffers.empty()) return {};
     BufferCollector::FindOutside find_outside;
     if (is_any_outside) find_outside = [=](Symbol name) { return FindOutside(block, name); };
-    return BufferCollector(program_, block, &args_, std::move(find_outside)).Run();
+    return BufferCollector(storage_, program_, block, &args_, std::move(find_outside)).Run();
   }
 
  private:
@@ -427,14 +421,14 @@ class BufferScopes {
   // Variables that do not persist are others in each program.
   void AddStartup(const Program& startup) {
     const auto find = [&](Symbol name) {
+      if (!name.valid()) return Symbol();
       const VarId var = startup.block(0).FindVar(name);
       return var.valid() && startup.var(var).persistable() ? program_.FindSymbol(startup.name(name))
                                                            : Symbol();
     };
-    for (OpId id : startup.block(0).ops()) {
-      const Op op = startup.op(id);
-      if (!MakesBuffer(op)) continue;
-      const FusedBuffer made = BufferMadeBy(op);
+    const Storage storage(startup);
+    for (const Storage::Buffer& made : storage.buffers()) {
+      if (made.block != 0) break;
       FusedBuffer buffer;
       buffer.name = find(made.name);
       for (Symbol part : made.parts) {
@@ -462,6 +456,7 @@ class BufferScopes {
   }
 
   const Program& program_;
+  const Storage storage_;
   BlockArgs args_;
   std::vector<Scope> scopes_;  // by block
   Scope startup_;
@@ -474,11 +469,14 @@ bool CommunicatesInPaddle(const Op& op) {
   return absl::StrContains(type, "c_") || IsSendOrReceive(type) || op.HasAttr("ring_id");
 }
 
-std::vector<FusedBuffer> FindFusedBuffers(const Program& program, int block) {
-  const auto makes_buffer = [&](OpId id) { return MakesBuffer(program.op(id)); };
-  if (absl::c_none_of(program.block(block).ops(), makes_buffer)) return {};
+std::vector<FusedBuffer> FindFusedBuffers(const Program& program, const Storage& storage,
+                                          int block) {
+  const auto is_here = [&](const Storage::Buffer& made) {
+    return made.name.valid() && made.block == block;
+  };
+  if (absl::c_none_of(storage.buffers(), is_here)) return {};
   BlockArgs args(program);
-  return BufferCollector(program, block, &args, nullptr).Run();
+  return BufferCollector(storage, program, block, &args, nullptr).Run();
 }
 
 std::vector<UnorderedAccesses> FindUnorderedAccesses(const Program& program,

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "ops/analysis/core/storage.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -44,8 +45,9 @@ struct FusedBuffer {
   absl::optional<uint32_t> last_awaited;  // by those that read parts
 };
 
-// Those that a block makes, in order. O(arguments), those in its blocks included.
-std::vector<FusedBuffer> FindFusedBuffers(const Program& program, int block);
+// Those that a block makes, in order. O(arguments) of the block and of those in it.
+std::vector<FusedBuffer> FindFusedBuffers(const Program& program, const Storage& storage,
+                                          int block);
 
 // Two ops of a block that access memory of a buffer under different names, one of which writes it.
 // The program has them in this order, and nothing makes the executor keep it.

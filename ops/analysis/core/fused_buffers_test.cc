@@ -243,7 +243,7 @@ TEST(FusedBuffers, OtherVariablesOfTheStartupProgramAreItsOwn) {
 
 TEST(FusedBuffers, AccessesAreFound) {
   const Program program = Parse(absl::StrCat(kCoalesce, Fill("a"), kReduce, kWait, kHalve, kUse));
-  const std::vector<FusedBuffer> buffers = FindFusedBuffers(program, 0);
+  const std::vector<FusedBuffer> buffers = FindFusedBuffers(program, Storage(program), 0);
   ASSERT_EQ(buffers.size(), 1);
   EXPECT_EQ(program.name(buffers[0].name), "f");
   EXPECT_EQ(buffers[0].made_at, 0);

@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/updates.h"
 
 namespace weft {
@@ -14,7 +15,8 @@ namespace {
 
 class GroupFinder {
  public:
-  explicit GroupFinder(const Program& main) : main_(main), traits_(main) {}
+  explicit GroupFinder(const Program& main)
+      : main_(main), traits_(main), storage_(main), buffers_(storage_) {}
 
   std::map<std::string, std::vector<int>> Find() {
     if (!HasGroups()) return {};
@@ -43,9 +45,7 @@ class GroupFinder {
 
   void Visit(const Op& op) {
     if (traits_.Has(op, Trait::kStreamSync)) return;
-    if (traits_.Has(op, Trait::kAlias)) {
-      for (Symbol buffer : op.Output("FusedOutput")) members_[buffer] = op.Output("Output");
-    }
+    buffers_.Pass(op.id());
     if (traits_.Has(op, Trait::kCollective)) return VisitCollective(op);
     const std::vector<int>* group = nullptr;
     for (Symbol in : op.input_args()) {
@@ -58,19 +58,20 @@ class GroupFinder {
       return;
     }
     const std::vector<int> ranks = group == nullptr ? std::vector<int>() : *group;
-    for (Symbol out : op.output_args()) Mark(out, ranks);
+    for (Symbol out : op.output_args()) Mark(op.block(), out, ranks);
   }
 
   void VisitCollective(const Op& op) {
     const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
-    for (Symbol out : op.output_args()) Mark(out, ranks.ok() ? *ranks : std::vector<int>());
+    for (Symbol out : op.output_args())
+      Mark(op.block(), out, ranks.ok() ? *ranks : std::vector<int>());
   }
 
-  void Mark(Symbol variable, const std::vector<int>& ranks) {
+  void Mark(int block, Symbol variable, const std::vector<int>& ranks) {
     MarkOne(variable, ranks);
-    const auto members = members_.find(variable);
-    if (members == members_.end()) return;
-    for (Symbol member : members->second) MarkOne(member, ranks);
+    const Storage::Buffer* const buffer = buffers_.Named(block, variable);
+    if (buffer == nullptr) return;
+    for (Symbol part : buffer->parts) MarkOne(part, ranks);
   }
 
   void MarkOne(Symbol variable, const std::vector<int>& ranks) {
@@ -100,9 +101,10 @@ class GroupFinder {
 
   const Program& main_;
   OpTraits traits_;
+  const Storage storage_;
+  CurrentBuffers buffers_;
   absl::flat_hash_map<OpId, std::vector<ParamUpdate>> updates_;
-  absl::flat_hash_map<Symbol, absl::Span<const Symbol>> members_;  // of buffers
-  absl::flat_hash_map<Symbol, std::vector<int>> reduced_;          // over a group
+  absl::flat_hash_map<Symbol, std::vector<int>> reduced_;  // over a group
   std::map<std::string, std::vector<int>> found_;
 };
 

@@ -7,8 +7,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/types/optional.h"
-#include "ops/analysis/core/op_traits.h"
-#include "ops/schema/op_schema.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
@@ -80,7 +79,6 @@ class Estimator {
   Estimator(const Program& program, int64_t batch)
       : program_(program),
         batch_(batch),
-        traits_(program),
         lives_(program.var_id_limit()),
         is_fused_(program.var_id_limit(), false) {}
 
@@ -103,7 +101,6 @@ class Estimator {
         const int position = static_cast<int>(op.position());
         const Interval at = block == 0 ? Interval{position, position} : blocks[block];
         ForEachVar(block, op.args(), [&](VarId var) { lives_[var.value()].Add(at); });
-        if (traits_.Has(op, Trait::kAlias)) aliases_.push_back(id);
       }
     }
   }
@@ -117,14 +114,14 @@ class Estimator {
   }
 
   void JoinFused() {
-    for (OpId id : aliases_) {
-      const Op op = program_.op(id);
-      const absl::Span<const Symbol> fused = op.Output("FusedOutput");
-      if (fused.empty()) continue;
+    const Storage storage(program_);
+    for (const Storage::Buffer& buffer : storage.buffers()) {
+      if (!buffer.name.valid()) continue;
+      const Op op = program_.op(buffer.made_by);
       Interval all;
       ForEachVar(op.block(), op.args(), [&](VarId var) { all.Add(lives_[var.value()]); });
       ForEachVar(op.block(), op.args(), [&](VarId var) { lives_[var.value()] = all; });
-      ForEachVar(op.block(), fused, [&](VarId var) { is_fused_[var.value()] = true; });
+      if (buffer.var.valid()) is_fused_[buffer.var.value()] = true;
     }
   }
 
@@ -168,11 +165,9 @@ class Estimator {
 
   const Program& program_;
   const int64_t batch_;
-  OpTraits traits_;
   std::vector<Interval> lives_;  // by VarId
   std::vector<bool> is_fused_;   // by VarId
-  std::vector<OpId> aliases_;
-  std::vector<Bytes> changes_;  // at each op of the root block, and after the last
+  std::vector<Bytes> changes_;   // at each op of the root block, and after the last
   Bytes persistable_ = 0;
   int64_t num_unknown_ = 0;
 };

@@ -21,11 +21,10 @@ struct PeakMemory {
 
 // The most memory that a step needs at once if every variable, also of sub-blocks, lives from the
 // first op that names it to the last, and data variables (need_check_feed) from the start. An op of
-// a sub-block counts as the op of the root block that runs the block. The members of a fused buffer
-// (Trait::kAlias, slot FusedOutput) share its memory, and live as long as it and each other. An
-// unknown first dimension counts as `batch`, SelectedRows as the tensor that has their rows.
-// Workspaces of ops and rounding by allocators do not count. O(arguments), plus the depth of the
-// block for each.
+// a sub-block counts as the op of the root block that runs the block. The parts of a buffer
+// (ops/analysis/core/storage.h) share its memory, and live as long as it and each other. An unknown
+// first dimension counts as `batch`, SelectedRows as the tensor that has their rows. Workspaces of
+// ops and rounding by allocators do not count. O(arguments), plus the depth of the block for each.
 PeakMemory EstimatePeakMemory(const Program& program, int64_t batch);
 
 }  // namespace weft

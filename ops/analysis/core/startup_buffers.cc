@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/op_traits.h"
-#include "ops/schema/buffer_slices.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
 
@@ -21,8 +21,7 @@ std::vector<std::string> NamesOf(const Program& program, absl::Span<const Symbol
   return names;
 }
 
-bool IsPersistable(const Program& program, const std::string& name) {
-  const VarId var = program.block(0).FindVar(name);
+bool IsPersistable(const Program& program, VarId var) {
   return var.valid() && program.var(var).persistable();
 }
 
@@ -88,8 +87,9 @@ class UseFinder {
         if (member.is_part) moved.push_back(member);
       });
       // From here on, what is done with the other buffer is done with the parts.
-      for (Symbol fused : moved.empty() ? absl::Span<const Symbol>() : op.Output("FusedOutput")) {
-        std::vector<Member>& members = known_[block.Resolve(fused)];
+      const MadeBuffer made = MadeBufferOf(op);
+      if (!moved.empty() && made.name.valid()) {
+        std::vector<Member>& members = known_[block.Resolve(made.name)];
         for (const Member& member : moved) {
           const auto is_same = [&member](const Member& other) {
             return other.buffer == member.buffer;
@@ -97,7 +97,7 @@ class UseFinder {
           if (absl::c_none_of(members, is_same)) members.push_back(member);
         }
       }
-      if (!op.BoolAttr("set_constant").value_or(false)) return;
+      if (!made.constant.has_value()) return;
     } else {
       for_each(op.input_args(), [&](const Member& member, absl::string_view name) {
         Accesses& of = Of(member);
@@ -162,12 +162,10 @@ class UseFinder {
 std::vector<StartupBuffer> FindStartupBuffers(const Program& startup) {
   std::map<std::string, StartupBuffer> buffers;
   std::map<std::string, std::string> buffer_of;  // by part
-  OpTraits traits(startup);
-  for (OpId id : startup.block(0).ops()) {
-    const Op op = startup.op(id);
-    if (!traits.Has(op, Trait::kAlias)) continue;
-    const std::vector<std::string> fused = NamesOf(startup, op.Output("FusedOutput"));
-    const std::vector<std::string> slices = NamesOf(startup, op.Output("Output"));
+  const Storage storage(startup);
+  for (const Storage::Buffer& made : storage.buffers()) {
+    if (made.block != 0) break;
+    const std::vector<std::string> slices = NamesOf(startup, made.parts);
     for (const std::string& slice : slices) {
       const auto before = buffer_of.find(slice);
       if (before == buffer_of.end()) continue;
@@ -177,20 +175,18 @@ std::vector<StartupBuffer> FindStartupBuffers(const Program& startup) {
                   parts.end());
       buffer_of.erase(before);
     }
-    const std::vector<int64_t> elements = SliceElements(op);
-    if (fused.size() != 1 || !IsPersistable(startup, fused[0])) continue;
-    StartupBuffer& buffer = buffers[fused[0]];
+    if (!IsPersistable(startup, made.var)) continue;
+    const std::string name(startup.name(made.name));
+    StartupBuffer& buffer = buffers[name];
     for (const StartupBuffer::Part& part : buffer.parts) buffer_of.erase(part.name);
-    buffer = {fused[0], 0, {}};
-    if (elements.size() != slices.size()) continue;
-    std::vector<Dims> dims;
-    for (int64_t count : elements) dims.push_back({count});
-    const SliceLayout layout = LayOutSlices(dims, SliceAlignment(op));
+    buffer = {name, 0, {}};
+    const Storage::Layout layout = storage.LayoutOf(made);
+    if (!layout.is_known()) continue;
     buffer.size = layout.size;
     for (size_t i = 0; i < slices.size(); ++i) {
-      if (!IsPersistable(startup, slices[i])) continue;
-      buffer.parts.push_back({slices[i], layout.offsets[i], elements[i]});
-      buffer_of[slices[i]] = fused[0];
+      if (!IsPersistable(startup, made.part_vars[i])) continue;
+      buffer.parts.push_back({slices[i], layout.offsets[i], layout.counts[i]});
+      buffer_of[slices[i]] = name;
     }
   }
   std::vector<StartupBuffer> found;

@@ -10,6 +10,7 @@
 #include "absl/numeric/int128.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/type_flow.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/analysis/streams/stream_survey.h"
@@ -131,6 +132,7 @@ class Estimator {
       : program_(program),
         batch_(batch),
         traits_(program),
+        storage_(program),
         placement_(program),
         survey_(program),
         lives_of_ops_{OpLives(program, survey_, 0),
@@ -293,10 +295,12 @@ class Estimator {
   void AddAccesses(const Op& op) {
     if (traits_.Has(op, Trait::kStreamSync) || traits_.Has(op, Trait::kRingSetup)) return;
     const bool is_plain = op.block() == 0 && op.SubBlocks().empty() && traits_.IsRegistered(op);
-    const bool makes_buffer = traits_.Has(op, Trait::kAlias);
-    const bool places_buffer = makes_buffer && is_plain && PlacesBuffer(op);
+    const Storage::Buffer* const made = storage_.MadeBy(op.id());
+    const bool makes_buffer = made != nullptr;
+    const bool lays_out_first = makes_buffer && is_plain && LaysOutFirst(*made);
+    const bool places_buffer = lays_out_first && placement_.on_two_devices();
     const bool keeps = !is_plain || (makes_buffer && !places_buffer) || IsFetch(op.type());
-    if (places_buffer) buffers_.push_back(op.id());
+    if (places_buffer) buffers_.push_back(made);
     const Block block = program_.block(op.block());
     const auto visit = [&](Symbol name, bool writes) {
       const VarId id = block.Resolve(name);
@@ -311,41 +315,29 @@ class Estimator {
     };
     for (Symbol name : op.input_args()) visit(name, false);
     for (Symbol name : op.output_args()) visit(name, true);
-    for (Symbol fused : op.Output("FusedOutput")) {
-      const VarId id = block.Resolve(fused);
-      if (id.valid() && is_plain && LaysOutFirst(op)) vars_[id.value()].is_fused = true;
-    }
+    if (lays_out_first && made->var.valid()) vars_[made->var.value()].is_fused = true;
   }
 
-  // Whether the executor lays out the buffer before the members have memory
+  // Whether the executor lays out the buffer before the parts have memory
   // (executor/step/placed_buffers.h). Else both exist when the op runs.
-  bool LaysOutFirst(const Op& op) const {
-    const auto says = [&](const char* attr) { return op.BoolAttr(attr).value_or(false); };
-    if (says("copy_data") || says("set_constant") || says("persist_output")) return false;
-    return absl::c_none_of(op.output_args(), [&](Symbol name) {
-      const VarId id = program_.block(0).FindVar(name);
-      return id.valid() && program_.var(id).persistable();
-    });
+  bool LaysOutFirst(const Storage::Buffer& buffer) const {
+    const auto is_persistable = [&](VarId id) { return program_.var(id).persistable(); };
+    return !buffer.has_values() && !(buffer.var.valid() && is_persistable(buffer.var)) &&
+           absl::c_none_of(buffer.part_vars, is_persistable);
   }
-
-  // Whether the executor may place the buffer among the values of a step.
-  bool PlacesBuffer(const Op& op) const { return placement_.on_two_devices() && LaysOutFirst(op); }
 
   // A buffer and its slices live together, or all of them are kept.
   void JoinSlices() {
-    for (OpId id : buffers_) {
-      const Op op = program_.op(id);
+    for (const Storage::Buffer* buffer : buffers_) {
+      std::vector<VarId> together = buffer->part_vars;
+      if (buffer->var.valid()) together.push_back(buffer->var);
       Life life;
       bool is_kept = false;
-      for (Symbol name : op.output_args()) {
-        const VarId var = program_.block(0).FindVar(name);
-        if (!var.valid()) continue;
+      for (VarId var : together) {
         life.Add(vars_[var.value()].life);
         is_kept |= vars_[var.value()].is_kept || program_.var(var).persistable();
       }
-      for (Symbol name : op.output_args()) {
-        const VarId var = program_.block(0).FindVar(name);
-        if (!var.valid()) continue;
+      for (VarId var : together) {
         vars_[var.value()].life = life;
         vars_[var.value()].is_kept = is_kept;
       }
@@ -396,12 +388,13 @@ class Estimator {
   const Program& program_;
   const int64_t batch_;
   OpTraits traits_;
+  const Storage storage_;
   const DevicePlacement placement_;
   const StreamSurvey survey_;
   const std::array<OpLives, kNumDeviceKinds> lives_of_ops_;  // by device
   TypeFlow types_;
-  std::vector<Variable> vars_;               // by VarId
-  std::vector<OpId> buffers_;                // the ops that make those that are placed
+  std::vector<Variable> vars_;                   // by VarId
+  std::vector<const Storage::Buffer*> buffers_;  // those that are placed
   std::vector<std::vector<Bytes>> changes_;  // by device, at each op of the root block, and after
   std::array<Bytes, kNumDeviceKinds> kept_{};
   int64_t num_unknown_ = 0;

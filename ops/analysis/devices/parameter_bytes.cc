@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/schema/algebra.h"
@@ -18,7 +18,10 @@ namespace {
 class Counter {
  public:
   explicit Counter(const Program& program)
-      : program_(program), placement_(program), is_counted_(program.var_id_limit(), false) {}
+      : program_(program),
+        storage_(program),
+        placement_(program),
+        is_counted_(program.var_id_limit(), false) {}
 
   ParameterBytes Count() {
     const std::vector<ParamUpdate> updates = FindUpdates(program_);
@@ -63,20 +66,17 @@ class Counter {
 
   // Variables that are copied or cast to those that count, or from them, also as slices of buffers.
   void AddCopies(const std::vector<OpId>& ops) {
-    absl::flat_hash_map<Symbol, absl::Span<const Symbol>> slices;  // by buffer
-    for (OpId id : ops) {
-      const Op op = program_.op(id);
-      for (Symbol buffer : op.Output("FusedOutput")) slices[buffer] = op.Output("Output");
-    }
-    const auto slices_of = [&](const Symbol& name) {
-      const auto found = slices.find(name);
-      return found == slices.end() ? absl::MakeConstSpan(&name, 1) : found->second;
+    CurrentBuffers buffers(storage_);
+    for (OpId id : ops) buffers.Pass(id);
+    const auto parts_of = [&](const Symbol& name) {
+      const Storage::Buffer* const buffer = buffers.Named(0, name);
+      return buffer == nullptr ? absl::MakeConstSpan(&name, 1) : buffer->parts;
     };
     for (OpId id : ops) {
       const Op op = program_.op(id);
       if (op.args().size() != 2 || !(CopiesFrom(op.type()).has_value() || IsCast(op))) continue;
-      const absl::Span<const Symbol> from = slices_of(op.input_args()[0]);
-      const absl::Span<const Symbol> to = slices_of(op.output_args()[0]);
+      const absl::Span<const Symbol> from = parts_of(op.input_args()[0]);
+      const absl::Span<const Symbol> to = parts_of(op.output_args()[0]);
       for (size_t i = 0; i < from.size() && i < to.size(); ++i) {
         AddCopy(Find(op, from[i]), Find(op, to[i]));
       }
@@ -94,6 +94,7 @@ class Counter {
   }
 
   const Program& program_;
+  const Storage storage_;
   const DevicePlacement placement_;
   std::vector<bool> is_counted_;  // by VarId
   ParameterBytes counted_;

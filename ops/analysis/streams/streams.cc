@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/streams/access_history.h"
 #include "ops/analysis/streams/stream_clocks.h"
 #include "ops/analysis/streams/stream_survey.h"
@@ -26,11 +27,11 @@ using Special = StreamSurvey::SpecialOp;
 constexpr int64_t kSliceAccesses = 1 << 20;
 constexpr int64_t kSliceAccessesPerOp = 100;
 
-// Assigns variables to storage: every variable has a cell with the history of its accesses, and a
+// Assigns variables to cells: every variable has a cell with the history of its accesses, and a
 // buffer consists of the cells of its members, which may move to other buffers.
-class Storage {
+class Cells {
  public:
-  explicit Storage(const Program& program) : cell_of_var_(program.var_id_limit(), kNone) {}
+  explicit Cells(const Program& program) : cell_of_var_(program.var_id_limit(), kNone) {}
 
   struct Cell {
     VarId var;
@@ -124,6 +125,7 @@ class Walk {
         report_(*report),
         clocks_(report->num_streams, track),
         storage_(program),
+        memory_(program),
         slice_accesses_left_(SliceAccesses(program)),
         op_at_(1),
         holder_(program.num_blocks()),
@@ -180,7 +182,7 @@ class Walk {
     op_at_.push_back(OpId());
     for (const bool writes : {false, true}) {
       now_.writes = writes;
-      for (size_t i = 0; i < storage_.cells().size(); ++i) TouchCell(static_cast<int>(i));
+      for (size_t i = 0; i < memory_.cells().size(); ++i) TouchCell(static_cast<int>(i));
     }
   }
 
@@ -285,27 +287,18 @@ class Walk {
   }
 
   void FuseTensors(const Block& block, const Op& op, int stream) {
-    const absl::Span<const Symbol> fused = op.Output("FusedOutput");
-    if (fused.size() != 1 || op.Output("Output").empty()) {
-      return RunPlain(block, op, stream);
-    }
+    const Storage::Buffer& made = *storage_.MadeBy(op.id());
+    if (!made.name.valid() || made.parts.empty()) return RunPlain(block, op, stream);
     Begin(op, stream);
-    const bool copies = op.BoolAttr("copy_data").value_or(false);
-    if (copies) {
-      for (Symbol name : op.Input("Input")) Touch(block.Resolve(name), /*writes=*/false);
+    if (made.copies) {
+      for (Symbol name : made.sources) Touch(block.Resolve(name), /*writes=*/false);
     }
-    std::vector<VarId> members;
-    for (Symbol name : op.Output("Output")) {
-      const VarId var = block.Resolve(name);
-      if (var.valid()) members.push_back(var);
-    }
-    const VarId buffer = block.Resolve(fused[0]);
-    if (!buffer.valid()) return;
-    storage_.AddBuffer(op.id(), buffer, members, [&](VarId member) {
-      if (step_end_ == 0) report_.shared_slices.push_back({op.id(), op.id(), buffer, member});
+    if (!made.var.valid()) return;
+    memory_.AddBuffer(op.id(), made.var, made.part_vars, [&](VarId member) {
+      if (step_end_ == 0) report_.shared_slices.push_back({op.id(), op.id(), made.var, member});
     });
-    const bool writes = copies || op.BoolAttr("set_constant").value_or(false);
-    if (writes || survey_.has_two_devices()) Touch(buffer, /*writes=*/true);
+    const bool writes = made.copies || made.constant.has_value();
+    if (writes || survey_.has_two_devices()) Touch(made.var, /*writes=*/true);
   }
 
   // --- Accesses ----------------------------------------------------------------------------------
@@ -320,8 +313,8 @@ class Walk {
   void Touch(VarId var, bool writes) {
     if (!var.valid()) return;
     now_.writes = writes;
-    Storage::Buffer* const buffer = storage_.FindBuffer(var);
-    if (buffer == nullptr) return TouchCell(storage_.CellOf(var));
+    Cells::Buffer* const buffer = memory_.FindBuffer(var);
+    if (buffer == nullptr) return TouchCell(memory_.CellOf(var));
     if (step_end_ == 0 && buffer->moved_by.valid() && !std::exchange(buffer->reported, true)) {
       report_.shared_slices.push_back(
           {op_at_[now_.time], buffer->moved_by, buffer->var, buffer->moved});
@@ -335,7 +328,7 @@ class Walk {
   }
 
   void TouchCell(int index) {
-    Storage::Cell& cell = storage_.cell(index);
+    Cells::Cell& cell = memory_.cell(index);
     if (step_end_ > 0 && !program_.var(cell.var).persistable()) return;
     for (AccessHistory::Entry& entry : cell.history.entries()) {
       if (!entry.access.writes && !now_.writes) continue;
@@ -371,7 +364,7 @@ class Walk {
   // The compute stream continues after the program.
   void RelyOnEverything() {
     clocks_.CatchUp(kComputeStream);
-    for (Storage::Cell& cell : storage_.cells()) {
+    for (Cells::Cell& cell : memory_.cells()) {
       for (const AccessHistory::Entry& entry : cell.history.entries()) {
         if (clocks_.IsBefore(entry.access, kComputeStream)) {
           clocks_.Rely(entry.access, kComputeStream);
@@ -384,7 +377,8 @@ class Walk {
   const StreamSurvey& survey_;
   StreamReport& report_;
   StreamClocks clocks_;
-  Storage storage_;
+  const Storage storage_;
+  Cells memory_;
   int64_t slice_accesses_left_;
   StreamAccess now_;                        // of the op that is being issued
   std::vector<OpId> op_at_;                 // by time

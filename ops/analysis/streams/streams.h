@@ -26,11 +26,10 @@ namespace weft {
 // says. Conditions are then read on the stream of the op that has the
 // block.
 //
-// Storage. Every variable has its own. After coalesce_tensor (Trait::kAlias), its Output variables
-// are slices of FusedOutput: an access to the buffer accesses all slices, an access to a slice no
-// other. The op reads Input with copy_data, writes Output with copy_data or set_constant, and
-// accesses nothing otherwise. On a program on two devices it always counts as a write: a copy into
-// a slice must come after it. Fetching reads on the compute stream.
+// Storage (ops/analysis/core/storage.h). An access to a buffer accesses all parts, an access to a
+// part no other. The op that makes the buffer reads the sources if it copies them, writes the parts
+// if it copies or fills, and accesses nothing otherwise. On a program on two devices it always
+// counts as a write: a copy into a slice must come after it. Fetching reads on the compute stream.
 //
 // A block that may be skipped: its waits order nothing after it, and its ops may be missing; see
 // ops/analysis/streams/stream_clocks.h.

@@ -73,7 +73,9 @@ BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOption
       loss_gradients_(program),
       last_links_(program.num_signatures()),
       type_ids_(DeclaredTypes(program, &types_)),
-      has_lost_(program.op_id_limit(), false) {
+      has_lost_(program.op_id_limit(), false),
+      storage_(program),
+      buffers_(storage_) {
   flow_.absent_gradients_ = GradientsOfAbsentOps(program);
   of_absent_ops_.insert(flow_.absent_gradients_.begin(), flow_.absent_gradients_.end());
   if (options.original != nullptr) FindOwnScalings(*options.original);
@@ -88,7 +90,7 @@ BatchFlow BatchInterpreter::Run() {
     for (const auto& [var, value] : start_) values_[var.value()] = value;
     is_written_.assign(values_.size(), false);
     writers_.assign(values_.size(), OpId());
-    groups_.clear();
+    buffers_.Clear();
     visits_.assign(program_.num_blocks(), 0);
     has_effect_.assign(program_.op_id_limit(), false);
     visits_of_ops_.assign(program_.op_id_limit(), kNotVisited);
@@ -134,21 +136,24 @@ BatchValue BatchInterpreter::Read(Symbol name) const {
 }
 
 BatchValue BatchInterpreter::Read(VarId var) const {
-  if (groups_.empty()) return values_[var.value()];
-  const auto group = groups_.find(var);
-  if (group == groups_.end()) return values_[var.value()];
-  BatchValue joined = values_[group->second[0].value()];
-  for (VarId member : group->second) Merge(values_[member.value()], &joined, OpId());
+  const absl::Span<const VarId> parts = PartsOf(var);
+  if (parts.empty()) return values_[var.value()];
+  BatchValue joined = values_[parts[0].value()];
+  for (VarId part : parts) Merge(values_[part.value()], &joined, OpId());
   return joined;
+}
+
+absl::Span<const VarId> BatchInterpreter::PartsOf(VarId var) const {
+  const Storage::Buffer* const buffer = buffers_.Named(var);
+  return buffer == nullptr ? absl::Span<const VarId>() : buffer->part_vars;
 }
 
 void BatchInterpreter::Write(const Op& op, Symbol name, const BatchValue& value) {
   const VarId var = Resolve(name);
   if (!var.valid()) return;
-  if (groups_.empty()) return Write(op, var, value);
-  const auto group = groups_.find(var);
-  if (group == groups_.end()) return Write(op, var, value);
-  for (VarId member : group->second) Write(op, member, value);
+  const absl::Span<const VarId> parts = PartsOf(var);
+  if (parts.empty()) return Write(op, var, value);
+  for (VarId part : parts) Write(op, part, value);
 }
 
 void BatchInterpreter::Write(const Op& op, VarId var, const BatchValue& value) {
@@ -498,27 +503,23 @@ void BatchInterpreter::AddRelationsToKey() {
 }
 
 void BatchInterpreter::VisitFuse(const Op& op) {
-  const absl::Span<const Symbol> in = op.Input("Input"), out = op.Output("Output");
-  const bool copies = op.BoolAttr("copy_data").value_or(false);
-  std::vector<VarId> members;
-  for (size_t i = 0; i < out.size(); ++i) {
-    const VarId var = Resolve(out[i]);
+  const Storage::Buffer& buffer = *storage_.MadeBy(op.id());
+  for (size_t i = 0; i < buffer.parts.size(); ++i) {
+    const VarId var = Resolve(buffer.parts[i]);
     if (!var.valid()) continue;
-    members.push_back(var);
-    Write(op, var, copies && i < in.size() ? Read(in[i]) : BatchValue());
+    const bool is_copied = buffer.copies && i < buffer.sources.size();
+    Write(op, var, is_copied ? Read(buffer.sources[i]) : BatchValue());
   }
-  const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
-  const VarId fused = buffer.empty() ? VarId() : Resolve(buffer[0]);
-  if (fused.valid() && !members.empty()) groups_[fused] = std::move(members);
+  buffers_.Make(&buffer);
 }
 
 void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collective) {
   const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
   for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
     const VarId from = Resolve(in[i]);
-    const auto group = groups_.find(from);
-    if (group != groups_.end() && in[i] == out[i]) {
-      for (VarId member : group->second) Exchange(op, collective, member, member);
+    const absl::Span<const VarId> parts = from.valid() ? PartsOf(from) : absl::Span<const VarId>();
+    if (!parts.empty() && in[i] == out[i]) {
+      for (VarId part : parts) Exchange(op, collective, part, part);
     } else if (from.valid()) {
       const BatchValue value = Read(from);
       const BatchValue result = AfterCollectiveOf(op, collective, value, Resolve(out[i]));

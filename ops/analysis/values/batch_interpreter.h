@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/training/gradient_links.h"
 #include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/training/loss_gradients.h"
@@ -81,6 +82,8 @@ class BatchInterpreter {
   // --- Variables ---------------------------------------------------------------------------------
 
   VarId Resolve(Symbol name) const;
+  // The parts of a buffer; empty for another variable.
+  absl::Span<const VarId> PartsOf(VarId var) const;
   BatchValue Read(Symbol name) const;
   BatchValue Read(VarId var) const;
   void Write(const Op& op, Symbol name, const BatchValue& value);
@@ -226,17 +229,18 @@ class BatchInterpreter {
 
   absl::flat_hash_map<VarId, BatchValue> start_;  // others have the value of one device
   std::vector<VarId> states_;
-  std::vector<BatchValue> values_;                         // by VarId
-  std::vector<bool> is_written_;                           // by VarId
-  std::vector<OpId> writers_;                              // by VarId
-  std::vector<uint32_t> visits_of_ops_;                    // by OpId: into visited_
-  std::vector<bool> has_effect_;                           // by OpId: in flow_
-  std::vector<bool> has_lost_;                             // by OpId: in flow_.lost_relations_
-  absl::flat_hash_map<VarId, std::vector<VarId>> groups_;  // members by buffer
-  absl::flat_hash_map<int, OpId> branches_;                // by block
-  absl::flat_hash_set<VarId> averaged_;                    // parameters
-  absl::flat_hash_set<VarId> is_apart_;                    // of averaged_: in flow_.states_
-  bool has_guessed_ = false;                               // a division by the number of ranks
+  std::vector<BatchValue> values_;       // by VarId
+  std::vector<bool> is_written_;         // by VarId
+  std::vector<OpId> writers_;            // by VarId
+  std::vector<uint32_t> visits_of_ops_;  // by OpId: into visited_
+  std::vector<bool> has_effect_;         // by OpId: in flow_
+  std::vector<bool> has_lost_;           // by OpId: in flow_.lost_relations_
+  const Storage storage_;
+  CurrentBuffers buffers_;
+  absl::flat_hash_map<int, OpId> branches_;  // by block
+  absl::flat_hash_set<VarId> averaged_;      // parameters
+  absl::flat_hash_set<VarId> is_apart_;      // of averaged_: in flow_.states_
+  bool has_guessed_ = false;                 // a division by the number of ranks
   std::vector<std::vector<LogEntry>> logs_;
   absl::flat_hash_set<int> is_entered_;
   std::vector<int> visits_;  // by block

@@ -28,7 +28,6 @@ void BatchInterpreter::FindStates() {
 void BatchInterpreter::FindAveragedParameters() {
   if (options_.extent == BatchFlowOptions::Extent::kToLosses) return;
   absl::flat_hash_set<VarId> params, reduced;
-  absl::flat_hash_map<VarId, std::vector<VarId>> members;  // by buffer
   const auto resolve = [&](const Op& op, absl::Span<const Symbol> names) {
     std::vector<VarId> vars;
     for (Symbol name : names) {
@@ -41,11 +40,7 @@ void BatchInterpreter::FindAveragedParameters() {
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
       const RankRecipe& recipe = RecipeOf(op);
-      if (recipe.kind == RankRecipe::Kind::kFuse) {
-        for (VarId buffer : resolve(op, op.Output("FusedOutput"))) {
-          members[buffer] = resolve(op, op.Input("Input"));
-        }
-      } else if (recipe.kind == RankRecipe::Kind::kCollective) {
+      if (recipe.kind == RankRecipe::Kind::kCollective) {
         const CollectiveOp& collective = *FindCollectiveOp(op);
         if (collective.kind != CollectiveKind::kAllReduce) continue;
         for (VarId var : resolve(op, collective.Inputs(op))) reduced.insert(var);
@@ -56,8 +51,9 @@ void BatchInterpreter::FindAveragedParameters() {
       }
     }
   }
-  for (const auto& [buffer, vars] : members) {
-    if (reduced.contains(buffer)) reduced.insert(vars.begin(), vars.end());
+  for (const Storage::Buffer& buffer : storage_.buffers()) {
+    if (!reduced.contains(buffer.var)) continue;
+    reduced.insert(buffer.part_vars.begin(), buffer.part_vars.end());
   }
   for (VarId var : params) {
     if (reduced.contains(var)) averaged_.insert(var);

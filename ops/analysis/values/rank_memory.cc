@@ -14,10 +14,7 @@ void RankMemory::StartWalk(std::vector<RankValue> values, bool has_expressions) 
   began_later_ = false;
   values_ = std::move(values);
   is_held_.assign(program_.var_id_limit(), false);
-  std::fill(fused_.begin(), fused_.end(), -1);
-  groups_.clear();
-  alignments_.clear();
-  elements_.clear();
+  std::fill(fused_.begin(), fused_.end(), nullptr);
   logs_.clear();
 }
 
@@ -53,18 +50,18 @@ void RankMemory::Write(VarId var, const RankValue& value) {
   held = value;
 }
 
-void RankMemory::Fuse(VarId buffer, Group members, int64_t alignment,
-                      std::vector<int64_t> elements) {
-  fused_[buffer.value()] = static_cast<int>(groups_.size());
-  groups_.push_back(std::move(members));
-  alignments_.push_back(alignment);
-  elements_.push_back(std::move(elements));
+void RankMemory::Fuse(const Storage::Buffer& buffer) {
+  if (buffer.var.valid()) fused_[buffer.var.value()] = &buffer;
 }
 
 bool RankMemory::AreLaidOutAlike(Symbol a, Symbol b) const {
-  const int first = fused_[Resolve(a).value()], second = fused_[Resolve(b).value()];
-  return first == second || (alignments_[first] == alignments_[second] &&
-                             !elements_[first].empty() && elements_[first] == elements_[second]);
+  const Storage::Buffer* const first = fused_[Resolve(a).value()];
+  const Storage::Buffer* const second = fused_[Resolve(b).value()];
+  if (first == second) return true;
+  const Storage::Layout of_first = storage_.LayoutOf(*first),
+                        of_second = storage_.LayoutOf(*second);
+  return of_first.is_known() && of_first.offsets == of_second.offsets &&
+         of_first.counts == of_second.counts;
 }
 
 std::vector<RankMemory::LogEntry> RankMemory::EndLog() {

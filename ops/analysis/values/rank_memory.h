@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/rank_values.h"
 #include "proto/op_role.h"
@@ -29,7 +30,8 @@ class RankMemory {
       : program_(program),
         table_(table),
         empty_(program.FindSymbol(kEmptyVarName)),
-        fused_(program.var_id_limit(), -1),
+        storage_(program),
+        fused_(program.var_id_limit(), nullptr),
         is_written_(program.var_id_limit(), false) {}
 
   // Starts with `values`, by VarId, no buffers and no writes. Values get expressions if
@@ -63,14 +65,14 @@ class RankMemory {
   bool IsWritten(VarId var) const { return is_written_[var.value()]; }
   const std::vector<bool>& is_written() const { return is_written_; }  // by VarId
 
-  // From now on `buffer` consists of those variables, each at a multiple of so many elements.
-  // `elements`: of each; empty: not known.
-  void Fuse(VarId buffer, Group members, int64_t alignment, std::vector<int64_t> elements);
-  // The members of a fused buffer; null for other variables. Valid until the next Fuse.
+  const Storage& storage() const { return storage_; }
+  // From now on the buffer consists of its parts.
+  void Fuse(const Storage::Buffer& buffer);
+  // The members of a fused buffer; null for other variables.
   const Group* GroupOf(Symbol name) const {
     const VarId var = Resolve(name);
-    if (!var.valid() || fused_[var.value()] < 0) return nullptr;
-    return &groups_[fused_[var.value()]];
+    if (!var.valid() || fused_[var.value()] == nullptr) return nullptr;
+    return &fused_[var.value()]->part_vars;
   }
   // Whether the members of two fused buffers are known to lie at the same elements. O(members).
   bool AreLaidOutAlike(Symbol a, Symbol b) const;
@@ -103,11 +105,9 @@ class RankMemory {
   int block_ = 0;
   std::vector<RankValue> values_;  // by VarId
   std::vector<bool> is_held_;      // by VarId: written in this walk
-  std::vector<int> fused_;         // by VarId: into groups_; -1: no buffer
-  std::vector<Group> groups_;
-  std::vector<int64_t> alignments_;             // of groups_
-  std::vector<std::vector<int64_t>> elements_;  // of the members of groups_
-  std::vector<bool> is_written_;                // by VarId
+  const Storage storage_;
+  std::vector<const Storage::Buffer*> fused_;  // by VarId; null: no buffer
+  std::vector<bool> is_written_;               // by VarId
   // Of the blocks that enclose the current op.
   std::vector<std::vector<LogEntry>> logs_;
 };

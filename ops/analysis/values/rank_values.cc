@@ -20,7 +20,6 @@
 #include "ops/analysis/values/rank_memory.h"
 #include "ops/analysis/values/rank_recipe.h"
 #include "ops/analysis/values/rank_steps.h"
-#include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "proto/program.h"
@@ -189,20 +188,15 @@ class RankInterpreter {
   // --- Buffers of several variables --------------------------------------------------------------
 
   void VisitFuse(const Op& op) {
-    const absl::Span<const Symbol> inputs = op.Input("Input");
-    const absl::Span<const Symbol> outputs = op.Output("Output");
-    const bool copies = op.BoolAttr("copy_data").value_or(false);
-    const bool fills = op.BoolAttr("set_constant").value_or(false);
-    Group group;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const VarId var = memory_.Resolve(outputs[i]);
+    const Storage::Buffer& buffer = *memory_.storage().MadeBy(op.id());
+    for (size_t i = 0; i < buffer.parts.size(); ++i) {
+      const VarId var = memory_.Resolve(buffer.parts[i]);
       if (!var.valid()) continue;
-      group.push_back(var);
-      if (copies && i < inputs.size()) {
-        memory_.Write(var, memory_.Read(inputs[i]));
-      } else if (fills) {
+      if (buffer.copies && i < buffer.sources.size()) {
+        memory_.Write(var, memory_.Read(buffer.sources[i]));
+      } else if (buffer.constant.has_value()) {
         RankValue value;
-        const double constant = op.FloatAttr("constant").value_or(0);
+        const double constant = *buffer.constant;
         value.is_zero = constant == 0;
         if (expressions_.AreMade()) {
           value.expr = constant == 0 ? expressions_.table()->Zero()
@@ -215,11 +209,7 @@ class RankInterpreter {
         WriteUnknown(op, var);
       }
     }
-    const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
-    if (buffer.empty()) return;
-    const VarId fused = memory_.Resolve(buffer[0]);
-    if (!fused.valid()) return;
-    memory_.Fuse(fused, std::move(group), SliceAlignment(op), SliceElements(op));
+    memory_.Fuse(buffer);
   }
 
   // --- Collectives -------------------------------------------------------------------------------

@@ -6,7 +6,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "ops/schema/buffer_slices.h"
 #include "transpiler/passes/devices/device_turns.h"
 
 namespace weft {
@@ -135,11 +134,12 @@ VarId DeviceValues::BufferOf(const DeviceCopy& copy) {
 }
 
 bool DeviceValues::CanBeMirrored(VarId var) const {
+  const Storage& storage = accesses_.storage();
   const SlicedBuffer& buffer = *accesses_.FindBuffer(var);
   // One whose slices have a value when it is made, or that is made in a block, has no mirror.
   return HomeOf(var) == DeviceKind::kAccelerator && buffer.made_by.size() == 1 &&
          !buffer.has_values && program_.op(buffer.made_by[0]).SubBlocks().empty() &&
-         !SliceElements(program_.op(buffer.made_by[0])).empty() &&
+         storage.LayoutOf(*storage.MadeBy(buffer.made_by[0])).is_known() &&
          absl::c_none_of(buffer.slices, [&](VarId slice) {
            return program_.var(slice).persistable() || accesses_.BuffersOf(slice).size() != 1;
          });

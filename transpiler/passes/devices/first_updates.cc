@@ -5,6 +5,7 @@
 
 #include "absl/types/span.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/schema/op_schema.h"
 
 namespace weft {
@@ -15,8 +16,9 @@ absl::flat_hash_map<OpId, OpId> FindFirstUpdates(const Program& program) {
   constexpr int kNever = -1;
   std::vector<int> named(program.symbols().size(), kNever);  // by symbol: the last op that does
   std::vector<int> written(program.symbols().size(), kNever);
-  absl::flat_hash_map<Symbol, Symbol> buffer_of;  // by slice
-  int barrier = kNever;                           // the last op that may use any variable
+  const Storage storage(program);
+  CurrentBuffers buffers(storage);
+  int barrier = kNever;  // the last op that may use any variable
   struct Position {
     int index;
     OpId op;
@@ -30,8 +32,8 @@ absl::flat_hash_map<OpId, OpId> FindFirstUpdates(const Program& program) {
       int after = barrier;
       for (Symbol grad : op.Input("Grad")) {
         after = std::max(after, named[grad.value()]);
-        const auto buffer = buffer_of.find(grad);
-        if (buffer != buffer_of.end()) after = std::max(after, named[buffer->second.value()]);
+        const Storage::Buffer* const buffer = buffers.WithPart(0, grad);
+        if (buffer != nullptr) after = std::max(after, named[buffer->name.value()]);
       }
       for (const char* slot : {"Param", "MasterParam"}) {
         for (Symbol param : op.Input(slot)) after = std::max(after, written[param.value()]);
@@ -45,8 +47,7 @@ absl::flat_hash_map<OpId, OpId> FindFirstUpdates(const Program& program) {
     if (!op.SubBlocks().empty() || waits_for_all) barrier = i;
     for (Symbol name : op.args()) named[name.value()] = i;
     for (Symbol name : op.output_args()) written[name.value()] = i;
-    if (!traits.Has(op, Trait::kAlias) || op.Output("FusedOutput").size() != 1) continue;
-    for (Symbol slice : op.Output("Output")) buffer_of[slice] = op.Output("FusedOutput")[0];
+    buffers.Pass(op.id());
   }
   return first_updates;
 }

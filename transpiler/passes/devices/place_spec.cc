@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/name_pattern.h"
@@ -35,11 +36,11 @@ bool IsOfParam(absl::string_view pattern, const Op& op, Symbol symbol) {
   return var.valid() && program.var(var).persistable();
 }
 
-// What the op writes. coalesce_tensor makes room for slices, which other ops write.
+// What the op writes. One that makes a buffer makes room for parts, which other ops write.
 absl::Span<const Symbol> NamedOutputs(const Op& op) {
   const OpSchema* const schema = FindOpSchema(op.type());
   const bool makes_buffer = schema != nullptr && schema->Has(Trait::kAlias);
-  return makes_buffer ? op.Output("FusedOutput") : op.output_args();
+  return makes_buffer ? op.Output(kBufferSlot) : op.output_args();
 }
 
 }  // namespace

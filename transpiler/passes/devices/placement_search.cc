@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/devices/device_memory.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
@@ -133,13 +134,11 @@ class Units {
   }
 
   void FindUpdates() {
-    std::vector<std::pair<int, OpId>> found;        // when the gradient is complete
-    absl::flat_hash_map<Symbol, Symbol> bucket_of;  // by slice
+    std::vector<std::pair<int, OpId>> found;  // when the gradient is complete
+    CurrentBuffers buffers(accesses_.storage());
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
-      if (op.Output("FusedOutput").size() == 1) {
-        for (Symbol slice : op.Output("Output")) bucket_of[slice] = op.Output("FusedOutput")[0];
-      }
+      buffers.Pass(id);
       if (!CanMove(op) || !UpdatesParameters(op)) continue;
       int ready = -1;
       for (Symbol grad : op.Input("Grad")) ready = std::max(ready, last_write_[grad.value()]);
@@ -152,8 +151,8 @@ class Units {
       const Op op = program_.op(id);
       is_taken_[id.value()] = true;
       const auto params = op.Input("Param"), grads = op.Input("Grad");
-      const auto bucket = grads.empty() ? bucket_of.end() : bucket_of.find(grads[0]);
-      buckets_.push_back(bucket == bucket_of.end() ? Symbol() : bucket->second);
+      const auto* const bucket = grads.empty() ? nullptr : buffers.WithPart(0, grads[0]);
+      buckets_.push_back(bucket == nullptr ? Symbol() : bucket->name);
       updates_.push_back({Kind::kUpdate, {id}, params.empty() ? op.DebugName() : Name(params[0])});
       if (op.SubBlocks().empty()) continue;
       if (!accumulations.has_value()) accumulations.emplace(program_);

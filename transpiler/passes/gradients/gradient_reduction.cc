@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/no_updates.h"
@@ -84,18 +85,15 @@ absl::Status CheckUpdates(const Program& program, const GradientAnalysis& analys
 absl::Status CheckStorage(const Program& program, const GradientAnalysis& analysis) {
   std::vector<bool> is_gradient(program.symbols().size(), false);
   for (const Gradient& gradient : analysis.gradients) is_gradient[gradient.grad.value()] = true;
-  OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (!traits.Has(op, Trait::kAlias)) continue;
-      for (Symbol symbol : op.args()) {
-        if (!is_gradient[symbol.value()]) continue;
-        return absl::FailedPreconditionError(
-            absl::StrCat("gradient ", program.name(symbol), ": ", op.DebugName(),
-                         " makes it share its storage with other variables; expected gradients "
-                         "with separate storage"));
-      }
+  const Storage storage(program);
+  for (const Storage::Buffer& buffer : storage.buffers()) {
+    const Op op = program.op(buffer.made_by);
+    for (Symbol symbol : op.args()) {
+      if (!is_gradient[symbol.value()]) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("gradient ", program.name(symbol), ": ", op.DebugName(),
+                       " makes it share its storage with other variables; expected gradients "
+                       "with separate storage"));
     }
   }
   return absl::OkStatus();

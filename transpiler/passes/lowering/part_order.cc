@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/fused_buffers.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/support/op_builder.h"
@@ -48,7 +49,8 @@ struct Buffer {
 
 class PartOrderer {
  public:
-  explicit PartOrderer(Program* program) : program_(*program), rewriter_(program) {}
+  explicit PartOrderer(Program* program)
+      : program_(*program), storage_(*program), rewriter_(program) {}
 
   absl::StatusOr<bool> Run() {
     for (int block = 0; block < program_.num_blocks(); ++block) VisitBlock(block);
@@ -61,7 +63,7 @@ class PartOrderer {
   void VisitBlock(int block) {
     ops_ = program_.block(block).ops();
     buffers_.clear();
-    for (const FusedBuffer& buffer : FindFusedBuffers(program_, block)) {
+    for (const FusedBuffer& buffer : FindFusedBuffers(program_, storage_, block)) {
       buffers_.emplace_back(buffer);
     }
     for (size_t b = 0; b < buffers_.size(); ++b) {
@@ -167,6 +169,7 @@ class PartOrderer {
   }
 
   const Program& program_;
+  const Storage storage_;
   Rewriter rewriter_;
   absl::Span<const OpId> ops_;  // of the block
   std::vector<Buffer> buffers_;

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
@@ -30,27 +29,16 @@ namespace {
 absl::StatusOr<std::vector<int>> AssignRings(const Program& startup,
                                              const std::vector<std::string>& params, int nrings,
                                              const ParamAttrsByName& attrs) {
-  std::vector<uint32_t> joined(startup.symbols().size());  // by symbol: one that shares its memory
-  std::iota(joined.begin(), joined.end(), 0);
-  const auto find = [&](Symbol variable) {
-    uint32_t symbol = variable.value();
-    while (joined[symbol] != symbol) symbol = joined[symbol] = joined[joined[symbol]];
-    return symbol;
-  };
-  OpTraits traits(startup);
-  for (OpId id : startup.block(0).ops()) {
-    const Op op = startup.op(id);
-    if (!traits.Has(op, Trait::kAlias)) continue;
-    for (Symbol arg : op.args()) joined[find(arg)] = find(op.args().front());
-  }
+  const Storage storage(startup);
   std::vector<int> rings;
-  absl::flat_hash_map<uint32_t, int> ring_of;
+  absl::flat_hash_map<uint64_t, int> ring_of;  // by class
   int turn = 0;
   for (const std::string& param : params) {
     const auto found = attrs.find(param);
     const bool has_group = found != attrs.end() && found->second.group.has_value();
     const int next = has_group ? nrings + found->second.group->index : turn % nrings;
-    const auto [ring, is_new] = ring_of.emplace(find(startup.FindSymbol(param)), next);
+    const auto [ring, is_new] =
+        ring_of.emplace(storage.ClassOf(0, startup.FindSymbol(param)), next);
     if (is_new && !has_group) ++turn;
     rings.push_back(ring->second);
     const bool is_of_group = ring->second >= nrings;

@@ -13,7 +13,7 @@ bool IsCopied(const Var& var) {
 }
 
 DeviceAccesses::DeviceAccesses(const Program& program)
-    : program_(program), traits_(program), of_op_(program.op_id_limit()) {
+    : program_(program), storage_(program), traits_(program), of_op_(program.op_id_limit()) {
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
     std::vector<DeviceAccess> all;
@@ -69,15 +69,16 @@ void DeviceAccesses::AddOp(const Op& op, OpId root, std::vector<DeviceAccess>* a
     for (Symbol name : op.input_args()) Add(block, name, /*reads=*/true, false, accesses);
     return;
   }
-  const bool names_only = has(Trait::kAlias) && !op.BoolAttr("copy_data").value_or(false);
-  const bool fills = has(Trait::kAlias) && op.BoolAttr("set_constant").value_or(false);
+  const Storage::Buffer* const made = storage_.MadeBy(op.id());
+  const bool names_only = made != nullptr && !made->copies;
+  const bool fills = made != nullptr && made->constant.has_value();
   const std::vector<int> blocks = op.SubBlocks();
   const bool keeps = has(Trait::kKeepsOutputs) || !blocks.empty();
   for (Symbol name : op.input_args()) Add(block, name, !names_only, false, accesses);
   for (Symbol name : op.output_args()) {
     Add(block, name, keeps, !names_only || fills, accesses);
   }
-  if (has(Trait::kAlias)) AddBuffer(op, root);
+  if (made != nullptr) AddBuffer(*made, root);
   for (int inner : blocks) {
     for (OpId id : program_.block(inner).ops()) {
       const size_t first = accesses->size();
@@ -89,23 +90,16 @@ void DeviceAccesses::AddOp(const Op& op, OpId root, std::vector<DeviceAccess>* a
   }
 }
 
-void DeviceAccesses::AddBuffer(const Op& op, OpId root) {
-  const Block block = program_.block(op.block());
-  for (Symbol fused : op.Output("FusedOutput")) {
-    const VarId var = block.Resolve(fused);
-    if (!var.valid()) continue;
-    SlicedBuffer& buffer = buffers_[var];
-    const absl::flat_hash_set<VarId> known(buffer.slices.begin(), buffer.slices.end());
-    buffer.made_by.push_back(root);
-    for (const char* attr : {"copy_data", "set_constant", "persist_output"}) {
-      buffer.has_values |= op.BoolAttr(attr).value_or(false);
-    }
-    for (Symbol name : op.Output("Output")) {
-      const VarId slice = block.Resolve(name);
-      if (!slice.valid() || known.contains(slice)) continue;
-      buffer.slices.push_back(slice);
-      buffers_of_[slice].push_back(var);
-    }
+void DeviceAccesses::AddBuffer(const Storage::Buffer& made, OpId root) {
+  if (!made.var.valid()) return;
+  SlicedBuffer& buffer = buffers_[made.var];
+  const absl::flat_hash_set<VarId> known(buffer.slices.begin(), buffer.slices.end());
+  buffer.made_by.push_back(root);
+  buffer.has_values |= made.has_values();
+  for (VarId slice : made.part_vars) {
+    if (known.contains(slice)) continue;
+    buffer.slices.push_back(slice);
+    buffers_of_[slice].push_back(made.var);
   }
 }
 

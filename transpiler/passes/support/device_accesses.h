@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/storage.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -22,7 +23,7 @@ struct DeviceAccess {
   bool writes = false;
 };
 
-// A buffer of coalesce_tensor.
+// A buffer, as all ops that make it say.
 struct SlicedBuffer {
   std::vector<OpId> made_by;  // ops of the root block
   std::vector<VarId> slices;  // each once
@@ -39,6 +40,7 @@ class DeviceAccesses {
   // Each variable once, in the order of the op's arguments.
   const std::vector<DeviceAccess>& Of(OpId op) const { return of_op_[op.value()]; }
 
+  const Storage& storage() const { return storage_; }
   // Null: it is none.
   const SlicedBuffer* FindBuffer(VarId var) const;
   const std::vector<VarId>& BuffersOf(VarId slice) const;
@@ -51,9 +53,10 @@ class DeviceAccesses {
   void AddOp(const Op& op, OpId root, std::vector<DeviceAccess>* accesses);
   void Add(const Block& block, Symbol name, bool reads, bool writes,
            std::vector<DeviceAccess>* accesses) const;
-  void AddBuffer(const Op& op, OpId root);
+  void AddBuffer(const Storage::Buffer& made, OpId root);
 
   const Program& program_;
+  const Storage storage_;
   OpTraits traits_;
   std::vector<std::vector<DeviceAccess>> of_op_;  // by OpId
   absl::flat_hash_map<VarId, SlicedBuffer> buffers_;

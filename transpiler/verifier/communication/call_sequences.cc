@@ -20,6 +20,7 @@
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/training/num_ranks.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "ops/schema/weft_attrs.h"
@@ -164,10 +165,8 @@ class CallReader {
   }
 
   void SetMembers(const Op& op) {
-    const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
-    if (buffer.empty()) return;
-    const absl::Span<const Symbol> members = op.Output("Output");
-    members_[buffer[0]] = absl::StrCat("{", Names(members), "}");
+    const MadeBuffer made = MadeBufferOf(op);
+    if (made.name.valid()) members_[made.name] = absl::StrCat("{", Names(made.parts), "}");
   }
 
   std::string Names(absl::Span<const Symbol> names) const {

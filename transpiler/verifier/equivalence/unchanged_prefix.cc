@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "ops/analysis/values/rank_recipe.h"
 #include "ops/schema/algebra.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/weft_attrs.h"
 
@@ -63,9 +64,9 @@ bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& origin
              IsInPlace(op, collective.Inputs(op), collective.Outputs(op));
     }
     case Kind::kFuse: {
-      const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
-      return op.Input("Input") == op.Output("Output") &&
-             !op.BoolAttr("set_constant").value_or(false) && absl::c_all_of(buffer, is_new);
+      const MadeBuffer made = MadeBufferOf(op);
+      return made.sources == made.parts && !made.constant.has_value() && made.name.valid() &&
+             is_new(made.name);
     }
     case Kind::kFunction:
       return recipe.algebra == Algebra::kScale && op.FloatAttr("bias").value_or(0) == 0 &&

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/streams/streams.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/device_ops.h"
 
@@ -163,7 +164,7 @@ class RaceReporter {
     const std::string member = VarName(slice.member), buffer = VarName(slice.buffer);
     if (slice.op == slice.moved_by) {
       return absl::StrCat(Name(slice.op), " output Output: expected variables that differ from ",
-                          "each other and from FusedOutput, found ", member, " in ", buffer,
+                          "each other and from ", kBufferSlot, ", found ", member, " in ", buffer,
                           " twice");
     }
     return absl::StrCat(Name(slice.op), " uses ", buffer, ", but ", Name(slice.moved_by),

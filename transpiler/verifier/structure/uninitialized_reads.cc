@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_names.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
@@ -90,9 +91,7 @@ class UninitializedReads {
     if (info.schema == nullptr) return info;
     info.is_branch = info.schema->Has(Trait::kBranch);
     if (info.schema->Has(Trait::kStreamSync)) info.kind = SignatureInfo::Kind::kSync;
-    if (info.schema->Has(Trait::kAlias) && info.schema->FindOutput("FusedOutput") != nullptr) {
-      info.kind = SignatureInfo::Kind::kBuffer;
-    }
+    if (info.schema->Has(Trait::kAlias)) info.kind = SignatureInfo::Kind::kBuffer;
     return info;
   }
 
@@ -232,20 +231,19 @@ class UninitializedReads {
 
   // Slices get new memory, which has values if it is filled.
   void MakeBuffer(const Op& op) {
-    const bool copies = op.BoolAttr("copy_data").value_or(false);
-    const bool fills = copies || op.BoolAttr("set_constant").value_or(false);
-    const bool keeps = op.BoolAttr("persist_output").value_or(false);
-    if (copies) {
+    const MadeBuffer made = MadeBufferOf(op);
+    const bool fills = made.copies || made.constant.has_value();
+    if (made.copies) {
       for (size_t i = 0; i < op.input_args().size(); ++i) Read(op, i);
     }
     Fused fused;
-    for (Symbol name : op.Output("Output")) {
+    for (Symbol name : made.parts) {
       State* const state = Find(op.block(), name);
       if (state == nullptr) continue;
       fused.slices.push_back({name, state});
       if (fills) {
         *state |= kHasValue;
-      } else if ((*state & kAlways) == 0 && !keeps) {
+      } else if ((*state & kAlways) == 0 && !made.keeps) {
         if ((*state & kHasValue) != 0) {
           *state |= kTakenByBuffer;
           taken_by_[name] = op.id();
@@ -253,17 +251,15 @@ class UninitializedReads {
         *state &= static_cast<State>(~kHasValue);
       }
     }
-    for (Symbol name : op.Output("FusedOutput")) {
-      State* const state = Find(op.block(), name);
-      if (state == nullptr) continue;
-      *state |= kFused;
-      if (fills) {
-        *state |= kHasValue;
-      } else if ((*state & kAlways) == 0) {
-        *state &= static_cast<State>(~kHasValue);
-      }
-      fused_[state] = fused;
+    State* const state = made.name.valid() ? Find(op.block(), made.name) : nullptr;
+    if (state == nullptr) return;
+    *state |= kFused;
+    if (fills) {
+      *state |= kHasValue;
+    } else if ((*state & kAlways) == 0) {
+      *state &= static_cast<State>(~kHasValue);
     }
+    fused_[state] = std::move(fused);
   }
 
   // The op lists what its blocks read and write, but the ops of the blocks are checked instead.
