@@ -37,6 +37,7 @@
 #include "tools/files/param_attrs_file.h"
 #include "tools/files/step_times_file.h"
 #include "tools/flags/command_line.h"
+#include "tools/flags/flag_names.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/mode_choice.h"
 #include "transpiler/modes.h"
@@ -146,7 +147,7 @@ absl::Status Choose(const Flags& flags, const ProgramPair& programs, TranspileOp
   if (options->mode != kAuto) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const ModeChoice choice, ChooseMode(programs, *options));
   std::fprintf(stderr, "note: %s: mode %s: %s\n", flags.in.c_str(), choice.mode.c_str(),
-               choice.why.c_str());
+               WithFlags(choice.why).c_str());
   options->mode = choice.mode;
   return CheckOptions(*options, BuiltinPasses());
 }
@@ -194,10 +195,13 @@ absl::Status TranspileFor(const Flags& flags, const TranspileOptions& base,
 
 void ShowResult(const Flags& flags, const TranspileResult& result) {
   ShowReports(result.passes);
-  for (const std::string& warning : result.warnings) {
-    PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
+  for (const Message& message : result.messages) {
+    if (message.topic == Message::Topic::kPaddleDefect) {
+      PrintWarning("transpile", absl::StrCat(flags.in, ": ", TextWithRule(message)));
+    } else {
+      std::fprintf(stderr, "%s\n", WithFlags(ToString(message)).c_str());
+    }
   }
-  for (const std::string& note : result.notes) std::fprintf(stderr, "%s\n", note.c_str());
 }
 
 // Stands for the number of a trainer in names of outputs, with --rank all.
@@ -505,7 +509,7 @@ int Main(int argc, char** argv) {
   if (flags.list_modes || flags.list_passes) {
     const std::string text =
         (flags.list_modes ? ListModes() : "") + (flags.list_passes ? ListPasses() : "");
-    std::fputs(text.c_str(), stdout);
+    std::fputs(WithFlags(text).c_str(), stdout);
     return FinishCommand("transpile", absl::OkStatus());
   }
   return FinishCommand("transpile", Run(flags));

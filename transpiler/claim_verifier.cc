@@ -19,50 +19,41 @@
 namespace weft {
 namespace {
 
-// Whether the finding, which is no error, says what differs from one device.
-bool IsDifference(const Finding& finding) {
-  return finding.severity != Severity::kError &&
-         (finding.layer == Layer::kBatch || finding.layer == Layer::kEquivalence);
-}
+bool IsReordered(const Finding& finding) { return finding.kind == FindingKind::kReordering; }
 
-// Accesses that Paddle's executor may reorder.
-bool IsReordered(const Finding& finding) { return finding.rule == "W412"; }
-
-// Of the findings that `is_meant` accepts, the first of each rule and the number of the others.
-std::vector<std::string> FirstOfEachRule(const Findings& findings,
-                                         const std::function<bool(const Finding&)>& is_meant) {
+// Says, of the findings that `is_meant` accepts, the first of each rule and the number of the
+// others.
+void WarnOfEachRule(const Findings& findings, Message::Topic topic,
+                    const std::function<bool(const Finding&)>& is_meant,
+                    const PassContext& context) {
   std::map<std::string, std::vector<const Finding*>> by_rule;
   for (const Finding& finding : findings.all()) {
     if (is_meant(finding)) by_rule[finding.rule].push_back(&finding);
   }
-  std::vector<std::string> lines;
   for (const auto& [rule, found] : by_rule) {
     const int64_t more = static_cast<int64_t>(found.size()) - 1 + findings.NumOmitted(rule);
-    lines.push_back(absl::StrCat(rule, ": ", found.front()->message,
-                                 more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
+    context.Say({Severity::kWarning, topic, rule,
+                 absl::StrCat(found.front()->message,
+                              more == 0 ? "" : absl::StrCat(" (and ", more, " more)"))});
   }
-  return lines;
 }
 
-void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
-  const auto is_warning = [](const Finding& finding) {
-    return finding.severity != Severity::kNote && !IsDifference(finding) && !IsReordered(finding);
+// What is wrong in the paddle dialect, which reproduces it.
+void SayDefects(const Findings& findings, const PassContext& context) {
+  const auto is_defect = [](const Finding& finding) {
+    return finding.severity != Severity::kNote && !IsDifference(finding.kind) &&
+           !IsReordered(finding);
   };
-  for (std::string& line : FirstOfEachRule(findings, is_warning)) {
-    warnings->push_back(std::move(line));
-  }
+  WarnOfEachRule(findings, Message::Topic::kPaddleDefect, is_defect, context);
 }
 
-// Adds the differences from one device, and what Paddle's executor may reorder, as lines.
-void AddNotes(const Findings& findings, std::vector<std::string>* notes) {
+// The differences from one device, and what Paddle's executor may reorder.
+void SayDifferences(const Findings& findings, const PassContext& context) {
   for (const Finding& finding : findings.all()) {
-    if (!IsDifference(finding)) continue;
-    notes->push_back(
-        absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ", finding.message));
+    if (!IsDifference(finding.kind)) continue;
+    context.Say({finding.severity, Message::Topic::kResult, finding.rule, finding.message});
   }
-  for (const std::string& line : FirstOfEachRule(findings, IsReordered)) {
-    notes->push_back(absl::StrCat("warning: ", line));
-  }
+  WarnOfEachRule(findings, Message::Topic::kResult, IsReordered, context);
 }
 
 class Verifier {
@@ -93,20 +84,20 @@ class Verifier {
     // What workers and servers compute, they compute together.
     const bool is_part = options.server == nullptr && HasServerOps(*programs.main) &&
                          RevisionOf(programs) == revision_before_;
-    if (is_part && context_.notes != nullptr && stage == Stage::kAtEnd) {
-      context_.notes->push_back(
-          "note: a program of workers or of servers alone: weft verify --server verifies both");
+    if (is_part && stage == Stage::kAtEnd) {
+      context_.Note(
+          "a program of workers or of servers alone: weft verify option:server verifies both");
     }
     if (stage == Stage::kBetweenPasses || !communicate_ || is_part) {
       options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
     }
     const Findings findings = Verify({{programs.main, programs.startup}}, options);
-    if (context_.notes != nullptr && stage == Stage::kAtEnd) AddNotes(findings, context_.notes);
-    if (!is_paddle) {
+    if (is_paddle) {
+      SayDefects(findings, context_);
+    } else {
       WEFT_RETURN_IF_ERROR(ToStatus(findings));
-    } else if (context_.warnings != nullptr) {
-      AddWarnings(findings, context_.warnings);
     }
+    if (stage == Stage::kAtEnd) SayDifferences(findings, context_);
     return stage == Stage::kAtEnd ? CheckNothingIsUnclaimed(programs) : absl::OkStatus();
   }
 

@@ -31,8 +31,8 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 // communicate without a claim are an error.
 //
 // Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
-// defects, they go to PassContext::warnings. What differs from one device, and what Paddle's
-// executor may reorder (W412), goes to PassContext::notes at the end.
+// defects, they are messages. So is, at the end, in both dialects, what differs from one device,
+// and what Paddle's executor may reorder.
 //
 // Copies the programs that it compares with; copies share bytes. `context` must outlive the
 // verifier.

@@ -25,6 +25,7 @@
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
+#include "transpiler/pipeline/message.h"
 #include "transpiler/pipeline/param_attrs.h"
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/pipeline.h"
@@ -89,11 +90,8 @@ struct TranspileResult {
   // writes has Paddle's bytes only.
   Setting setting;
   std::vector<Remark> remarks;
-  // Known defects of Paddle in what the paddle dialect wrote.
-  std::vector<std::string> warnings;
-  // What makes ranks differ from one device although nothing is wrong (layer 7 of the verifier),
-  // one line each that begins with "warning: " or "note: ".
-  std::vector<std::string> notes;
+  // What passes and the verifier say of the rewrite; nothing in it is refused.
+  std::vector<Message> messages;
 };
 
 // Rewrites the programs in place with passes of `registry`. After an error, the programs must not
