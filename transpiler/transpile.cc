@@ -383,8 +383,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
     absl::optional<ChangedOriginal> changed = ApplyChanges(passes, pipeline, context, programs);
     if (changed.has_value()) {
       context.Note(absl::StrCat(
-          "updates are changed on purpose: the result is compared with "
-          "what option:passes '",
+          "updates are changed on purpose: the result is compared with what option:passes '",
           changed->passes, "' makes of the original, as weft verify option:original can"));
     }
     run.verifier = ClaimVerifier(result.claims, context, run.initial_facts, programs,

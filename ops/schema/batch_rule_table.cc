@@ -229,8 +229,7 @@ absl::string_view WhyUnrelated(const Op& op) {
   if (is_weighted_mean) {
     return "and divides by the weights of the rank's own labels; with reduction none, and a sum "
            "behind it that is divided by the sum of the weights, transpile option:exact_loss makes "
-           "it "
-           "that of one device";
+           "it that of one device";
   }
   return "";
 }

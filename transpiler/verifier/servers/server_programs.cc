@@ -137,8 +137,7 @@ class ServerChecker {
       if (IsOfWorker(type)) return;
       Report("W511", op, "",
              ": expected a program of workers, found that of the servers; give it as "
-             "option:server, and "
-             "that of the workers as the main program");
+             "option:server, and that of the workers as the main program");
     });
     if (server_ == nullptr) return;
     absl::optional<bool> is_async;
