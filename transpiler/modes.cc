@@ -31,10 +31,15 @@ std::vector<Mode> MakeModes() {
   const std::string trainers =
       "paddle-comm-init{over=trainers,$nrings},scale-loss-grad{scale=loss_grad},";
   std::vector<Mode> modes = {
-      {"none", "reads, verifies and writes: a copy, or a change of format", {}},
+      {"none",
+       "reads, verifies and writes: a copy, or a change of format; with --place or "
+       "--device_memory, "
+       "ops are placed",
+       {}},
 
       {"grad_allreduce",
-       "data parallel: every gradient is summed over the ranks before it is used",
+       "data parallel: every gradient is averaged over the ranks before it is used; of a loss that "
+       "is a sum, summed",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"

@@ -19,6 +19,10 @@ struct Message {
   Topic topic = Topic::kResult;
   std::string rule;  // of the verifier ("W412"); empty: a pass says it
   std::string text;
+
+  friend bool operator==(const Message& a, const Message& b) {
+    return a.severity == b.severity && a.topic == b.topic && a.rule == b.rule && a.text == b.text;
+  }
 };
 
 // "W412: op 6 (relu) reads ...", without the rule if a pass says it.

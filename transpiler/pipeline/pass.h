@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -56,7 +57,7 @@ struct PassContext {
   std::vector<RankGroup> groups_of_run;
   // The losses that are sums over the batch, or will be.
   SumLosses sum_losses;
-  // How long ops and collectives take, for the bucket policy `optimal`.
+  // How long ops and collectives take, for passes that go by it (Pass::times_read).
   StepTimes times;
   // From these: when gradients are complete.
   ReadyTimes gradient_ready;
@@ -93,8 +94,10 @@ struct PassContext {
   void Warn(std::string text) const {
     Say({Severity::kWarning, Message::Topic::kResult, "", std::move(text)});
   }
+  // Once: what is the same is not repeated.
   void Say(Message message) const {
-    if (messages != nullptr) messages->push_back(std::move(message));
+    if (messages == nullptr || absl::c_linear_search(*messages, message)) return;
+    messages->push_back(std::move(message));
   }
 
   // A problem that makes a rewrite wrong is an error in the weft dialect and a warning in the
@@ -133,6 +136,12 @@ struct Contract {
   }
 };
 
+// Which of PassContext::times a pass goes by.
+struct TimesRead {
+  bool of_ops = false;
+  bool of_collectives = false;
+};
+
 // A rewrite. Const and stateless: one pass may run on many programs at the same time. The result
 // depends only on the programs, the context and the options. A second run changes nothing, or the
 // contract refuses it.
@@ -145,6 +154,7 @@ class Pass {
   // What the pass does to gradients, replicas and the computation with its options. The verifier
   // checks the result against it.
   virtual Claims claims(const PassContext& context) const { return {}; }
+  virtual TimesRead times_read() const { return {}; }
   // Sets what claims of this and of later passes depend on, from the programs before the first
   // pass.
   virtual void Prepare(const ConstProgramPair& programs, PassContext* context) const {}

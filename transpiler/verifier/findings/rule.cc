@@ -116,6 +116,7 @@ constexpr Rule kRules[] = {
     {"W609", Layer::kEquivalence, Severity::kWarning, "state reset where parameters are averaged",
      FindingKind::kReset},
     {"W610", Layer::kEquivalence, Severity::kError, "fetched value differs from the original"},
+    {"W611", Layer::kEquivalence, Severity::kError, "original of a wrong structure"},
     {"W701", Layer::kBatch, Severity::kWarning, "loss that is no mean and no sum over the batch",
      FindingKind::kDifference},
     {"W702", Layer::kBatch, Severity::kError, "gradients averaged although the losses are sums",
