@@ -32,9 +32,8 @@ std::vector<Mode> MakeModes() {
       "paddle-comm-init{over=trainers,$nrings},scale-loss-grad{scale=loss_grad},";
   std::vector<Mode> modes = {
       {"none",
-       "reads, verifies and writes: a copy, or a change of format; with --place or "
-       "--device_memory, "
-       "ops are placed",
+       "reads, verifies and writes: a copy, or a change of format; with option:place or "
+       "option:device_memory, ops are placed",
        {}},
 
       {"grad_allreduce",
