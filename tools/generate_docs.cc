@@ -28,6 +28,7 @@
 #include "proto/formats/pir/op_table.h"
 #include "tests/support/combinations.h"
 #include "tools/flags/command_line.h"
+#include "tools/flags/flag_names.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
@@ -356,7 +357,7 @@ int Main(int argc, char** argv) {
   app.add_option("section", section, "which part")->required()->check(CLI::IsMember(names));
   if (absl::optional<int> status = ParseCommandLine(app, argc, argv)) return *status;
   for (const auto& [name, print] : sections) {
-    if (name == section) std::fputs(print().c_str(), stdout);
+    if (name == section) std::fputs(WithFlags(print()).c_str(), stdout);
   }
   return FinishCommand("generate_docs", absl::OkStatus());
 }

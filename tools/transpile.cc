@@ -38,6 +38,7 @@
 #include "tools/files/param_attrs_file.h"
 #include "tools/files/step_times_file.h"
 #include "tools/flags/command_line.h"
+#include "tools/flags/flag_names.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/mode_choice.h"
 #include "transpiler/modes.h"
@@ -153,7 +154,7 @@ absl::Status Choose(const Flags& flags, const ProgramPair& programs, TranspileOp
   options->mode = choice.mode;
   WEFT_RETURN_IF_ERROR(CheckTimesAreRead(flags));
   std::fprintf(stderr, "note: %s: mode %s: %s\n", flags.in.c_str(), choice.mode.c_str(),
-               choice.why.c_str());
+               WithFlags(choice.why).c_str());
   return CheckOptions(*options, BuiltinPasses());
 }
 
@@ -256,10 +257,12 @@ absl::Status CheckAllAreShared(const Flags& flags, const std::deque<Trainer>& tr
   return absl::OkStatus();
 }
 
-using Lines = std::vector<std::string>;
+void AddNote(std::string text, std::vector<Message>* notes) {
+  notes->push_back({Severity::kNote, Message::Topic::kResult, "", std::move(text)});
+}
 
 // A program on one device runs on one, whatever its ops say.
-void NoteDevices(const Flags& flags, const Program& written, Lines* notes) {
+void NoteDevices(const Flags& flags, const Program& written, std::vector<Message>* notes) {
   if (IsOnTwoDevices(written)) return;
   int64_t on_host = 0, others = 0;
   for (OpId id : written.block(0).ops()) {
@@ -269,13 +272,14 @@ void NoteDevices(const Flags& flags, const Program& written, Lines* notes) {
     ++(is_on_host ? on_host : others);
   }
   if (on_host == 0 || others == 0) return;
-  notes->push_back(absl::StrCat("note: ", flags.in, ": op_device of ", on_host,
-                                " ops is \"cpu\", but all ops run on one device; --place "
-                                "op_device runs them on the host"));
+  AddNote(absl::StrCat(flags.in, ": op_device of ", on_host,
+                       " ops is \"cpu\", but all ops run on one device; --place op_device runs "
+                       "them on the host"),
+          notes);
 }
 
 // In Paddle, the scheduler of the script that built the program set the rate.
-void NoteSchedules(const Flags& flags, const Program& main, Lines* notes) {
+void NoteSchedules(const Flags& flags, const Program& main, std::vector<Message>* notes) {
   constexpr absl::string_view kScheduleAttr = "lr_schedule";  // of tools/schedules/lr_schedule.h
   if (!absl::EndsWith(flags.out, ".json")) return;
   for (VarId id : main.block(0).vars()) {
@@ -285,45 +289,48 @@ void NoteSchedules(const Flags& flags, const Program& main, Lines* notes) {
     const pb::VarDesc declaration = var.ToProto();
     for (const pb::VarDesc::Attr& attr : declaration.attrs()) {
       if (attr.name() != kScheduleAttr) continue;
-      notes->push_back(absl::StrCat(
-          "note: ", flags.out, ": `weft run` follows the schedule of ", declaration.name(),
-          "; in Paddle, a program that is loaded keeps the rate that it has: set the variable "
-          "before each step (docs/pir.md)"));
+      AddNote(absl::StrCat(flags.out, ": `weft run` follows the schedule of ", declaration.name(),
+                           "; in Paddle, a program that is loaded keeps the rate that it has: set "
+                           "the variable before each step (docs/pir.md)"),
+              notes);
     }
   }
 }
 
 // In Paddle, nothing says that ranks do not begin alike; `weft run` does.
-void NoteStart(const Flags& flags, const Program& written, Lines* notes) {
+void NoteStart(const Flags& flags, const Program& written, std::vector<Message>* notes) {
   const bool is_for_paddle =
       absl::EndsWith(flags.out, ".json") || flags.options.device_kind.has_value();
   if (!is_for_paddle || !flags.startup_in.empty() || !AnyHas(written, Trait::kCollective)) return;
-  notes->push_back(
-      absl::StrCat("note: ", flags.out,
-                   ": ranks must begin with equal parameters; --startup_in and --startup_out "
-                   "write a startup program that broadcasts them"));
+  AddNote(absl::StrCat(flags.out,
+                       ": ranks must begin with equal parameters; --startup_in and --startup_out "
+                       "write a startup program that broadcasts them"),
+          notes);
 }
 
 // What is said of several trainers is said once.
 void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results,
                  const std::deque<Trainer>& trainers) {
   ShowReports(results.front().passes);
-  Lines notes;
+  std::vector<Message> notes;
   std::set<std::string> shown;
   for (const TranspileResult& result : results) {
-    for (const std::string& warning : result.warnings) {
-      if (!shown.insert(warning).second) continue;
-      PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
+    for (const Message& message : result.messages) {
+      if (message.topic == Message::Topic::kResult) {
+        notes.push_back(message);
+      } else if (shown.insert(ToString(message)).second) {
+        PrintWarning("transpile", absl::StrCat(flags.in, ": ", TextWithRule(message)));
+      }
     }
-    notes.insert(notes.end(), result.notes.begin(), result.notes.end());
   }
   for (const Trainer& trainer : trainers) {
     NoteSchedules(flags, trainer.main, &notes);
     NoteStart(flags, trainer.main, &notes);
     NoteDevices(flags, trainer.main, &notes);
   }
-  for (const std::string& note : notes) {
-    if (shown.insert(note).second) std::fprintf(stderr, "%s\n", note.c_str());
+  for (const Message& note : notes) {
+    const std::string line = ToString(note);
+    if (shown.insert(line).second) std::fprintf(stderr, "%s\n", WithFlags(line).c_str());
   }
 }
 
@@ -538,7 +545,7 @@ int Main(int argc, char** argv) {
   if (flags.list_modes || flags.list_passes) {
     const std::string text =
         (flags.list_modes ? ListModes() : "") + (flags.list_passes ? ListPasses() : "");
-    std::fputs(text.c_str(), stdout);
+    std::fputs(WithFlags(text).c_str(), stdout);
     return FinishCommand("transpile", absl::OkStatus());
   }
   return FinishCommand("transpile", Run(flags));

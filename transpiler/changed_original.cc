@@ -26,7 +26,7 @@ absl::optional<ChangedOriginal> ApplyChanges(const std::vector<Spec>& specs,
   if (pipeline.NumChangingFirst(context) > 0) return absl::nullopt;
   PassContext quiet = context;
   quiet.remarks = nullptr;
-  quiet.warnings = quiet.notes = nullptr;
+  quiet.messages = nullptr;
   std::vector<Spec> changes;
   ChangedOriginal changed{*programs.main, absl::nullopt, ""};
   if (programs.startup != nullptr) changed.startup = *programs.startup;

@@ -18,14 +18,7 @@
 namespace weft {
 namespace {
 
-// Whether the finding, which is no error, says what differs from one device.
-bool IsDifference(const Finding& finding) {
-  return finding.severity != Severity::kError &&
-         (finding.layer == Layer::kBatch || finding.layer == Layer::kEquivalence);
-}
-
-// Accesses that Paddle's executor may reorder.
-bool IsReordered(const Finding& finding) { return finding.rule == "W412"; }
+bool IsReordered(const Finding& finding) { return finding.kind == FindingKind::kReordering; }
 
 // What is found, of several programs what is found in any of them, once.
 class Distinct {
@@ -40,14 +33,14 @@ class Distinct {
 
   const std::vector<const Finding*>& all() const { return all_; }
 
-  // Of the findings that `is_meant` accepts, the first of each rule and the number of the others.
-  std::vector<std::string> FirstOfEachRule(
-      const std::function<bool(const Finding&)>& is_meant) const {
+  // Warns of the findings that `is_meant` accepts: by the first of each rule and the number of the
+  // others.
+  void WarnOfEachRule(Message::Topic topic, const std::function<bool(const Finding&)>& is_meant,
+                      const PassContext& context) const {
     std::map<std::string, std::vector<const Finding*>> by_rule;
     for (const Finding* finding : all_) {
       if (is_meant(*finding)) by_rule[finding->rule].push_back(finding);
     }
-    std::vector<std::string> lines;
     for (const auto& [rule, found] : by_rule) {
       int64_t more = static_cast<int64_t>(found.size()) - 1;
       // Of several programs, those that were not kept may be repetitions.
@@ -55,9 +48,8 @@ class Distinct {
       if (!is_least) more += findings_.NumOmitted(rule);
       const std::string others =
           more == 0 ? "" : absl::StrCat(" (and ", is_least ? "at least " : "", more, " more)");
-      lines.push_back(absl::StrCat(rule, ": ", found.front()->message, others));
+      context.Say({Severity::kWarning, topic, rule, absl::StrCat(found.front()->message, others)});
     }
-    return lines;
   }
 
  private:
@@ -66,25 +58,22 @@ class Distinct {
   std::vector<const Finding*> all_;
 };
 
-void AddWarnings(const Distinct& findings, std::vector<std::string>* warnings) {
-  const auto is_warning = [](const Finding& finding) {
-    return finding.severity != Severity::kNote && !IsDifference(finding) && !IsReordered(finding);
+// What is wrong in the paddle dialect, which reproduces it.
+void SayDefects(const Distinct& findings, const PassContext& context) {
+  const auto is_defect = [](const Finding& finding) {
+    return finding.severity != Severity::kNote && !IsDifference(finding.kind) &&
+           !IsReordered(finding);
   };
-  for (std::string& line : findings.FirstOfEachRule(is_warning)) {
-    if (!absl::c_linear_search(*warnings, line)) warnings->push_back(std::move(line));
-  }
+  findings.WarnOfEachRule(Message::Topic::kPaddleDefect, is_defect, context);
 }
 
-// Adds the differences from one device, and what Paddle's executor may reorder, as lines.
-void AddNotes(const Distinct& findings, std::vector<std::string>* notes) {
+// The differences from one device, and what Paddle's executor may reorder.
+void SayDifferences(const Distinct& findings, const PassContext& context) {
   for (const Finding* finding : findings.all()) {
-    if (!IsDifference(*finding)) continue;
-    notes->push_back(
-        absl::StrCat(SeverityName(finding->severity), ": ", finding->rule, ": ", finding->message));
+    if (!IsDifference(finding->kind)) continue;
+    context.Say({finding->severity, Message::Topic::kResult, finding->rule, finding->message});
   }
-  for (const std::string& line : findings.FirstOfEachRule(IsReordered)) {
-    notes->push_back(absl::StrCat("warning: ", line));
-  }
+  findings.WarnOfEachRule(Message::Topic::kResult, IsReordered, context);
 }
 
 bool AreEqual(const Program* a, const Program* b) {
@@ -139,9 +128,9 @@ class Verifier {
     // What workers and servers compute, they compute together.
     const bool is_part = options.server == nullptr && HasServerOps(*programs.main) &&
                          RevisionOf(programs) == revision_before_;
-    if (is_part && context_.notes != nullptr && stage == Stage::kAtEnd) {
-      context_.notes->push_back(
-          "note: a program of workers or of servers alone: weft verify --server verifies both");
+    if (is_part && stage == Stage::kAtEnd) {
+      context_.Note(
+          "a program of workers or of servers alone: weft verify option:server verifies both");
     }
     if (stage == Stage::kBetweenPasses || !communicate_ || is_part) {
       options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
@@ -178,9 +167,9 @@ class Verifier {
 
   absl::Status Report(const Findings& findings, size_t num_programs) const {
     const Distinct distinct(findings, num_programs);
-    if (context_.notes != nullptr) AddNotes(distinct, context_.notes);
+    SayDifferences(distinct, context_);
     if (context_.dialect == Dialect::kWeft) return ToStatus(findings, num_programs == 1);
-    if (context_.warnings != nullptr) AddWarnings(distinct, context_.warnings);
+    SayDefects(distinct, context_);
     return absl::OkStatus();
   }
 

@@ -44,12 +44,12 @@ struct JobPrograms {
 // communicate without a claim are an error.
 //
 // Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
-// defects, they go to PassContext::warnings. What differs from one device, and what Paddle's
-// executor may reorder (W412), goes to PassContext::notes at the end.
+// defects, they are messages. So is, at the end, in both dialects, what differs from one device,
+// and what Paddle's executor may reorder.
 //
 // With a job, the end of the pipeline adds its result to the job. The last rank's end verifies all
 // ranks together, one program that all of them run once; messages about one of several programs
-// name its rank. Notes and warnings that several ranks share are the last rank's, once.
+// name its rank. Messages that several ranks share are the last rank's, once.
 //
 // Copies the programs that it compares with; copies share bytes. `context` and `job` must outlive
 // the verifier.

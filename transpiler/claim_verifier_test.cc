@@ -14,6 +14,7 @@
 #include "transpiler/passes/support/facts.h"
 #include "transpiler/pipeline/registry.h"
 #include "transpiler/testing/compact_program.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft {
 namespace {
@@ -231,13 +232,14 @@ TEST(ClaimVerifier, PaddleDialectWarnsAtTheEnd) {
   ClusterSpec spec;
   spec.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
   PassContext context = Context(spec, Dialect::kPaddle);
-  std::vector<std::string> warnings;
-  context.warnings = &warnings;
+  std::vector<Message> messages;
+  context.messages = &messages;
   const Claims averaged = Claims::Of(Claims::Gradients::kAveraged);
   WEFT_EXPECT_OK(Check(averaged, kOneDevice, kReadsTooEarly, Stage::kBetweenPasses, context));
-  EXPECT_THAT(warnings, IsEmpty());
+  EXPECT_THAT(messages, IsEmpty());
   WEFT_EXPECT_OK(Check(averaged, kOneDevice, kReadsTooEarly, Stage::kAtEnd, context));
-  EXPECT_THAT(warnings, ElementsAre(StartsWith("W401: op 4 (sgd) reads w@GRAD")));
+  EXPECT_THAT(testing::DefectLines(messages),
+              ElementsAre(StartsWith("warning: W401: op 4 (sgd) reads w@GRAD")));
 }
 
 // Of a program that has them from the start, too: weft verify warns of them as well. Warnings of
@@ -257,17 +259,17 @@ TEST(ClaimVerifier, NotesOnceWhatPaddlesExecutorMayReorder) {
   ClusterSpec spec;
   spec.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
   for (const Dialect dialect : {Dialect::kWeft, Dialect::kPaddle}) {
-    std::vector<std::string> notes, warnings;
+    std::vector<Message> messages;
     PassContext context = Context(spec, dialect);
-    context.notes = &notes;
-    context.warnings = &warnings;
+    context.messages = &messages;
     WEFT_EXPECT_OK(Check(Claims(), kBuffers, kBuffers, Stage::kBetweenPasses, context));
-    EXPECT_THAT(notes, IsEmpty());
+    EXPECT_THAT(messages, IsEmpty());
     WEFT_EXPECT_OK(Check(Claims(), kBuffers, kBuffers, Stage::kAtEnd, context));
-    EXPECT_THAT(notes, ElementsAre(AllOf(
-                           StartsWith("warning: W412: op 6 (relu) reads a after op 3 (scale)"),
-                           EndsWith(" (and 1 more)"))));
-    EXPECT_THAT(warnings, Not(Contains(HasSubstr("W412"))));
+    EXPECT_THAT(
+        testing::ResultLines(messages),
+        ElementsAre(AllOf(StartsWith("warning: W412: op 6 (relu) reads a after op 3 (scale)"),
+                          EndsWith(" (and 1 more)"))));
+    EXPECT_THAT(testing::DefectLines(messages), Not(Contains(HasSubstr("W412"))));
   }
 }
 

@@ -39,15 +39,16 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
                                       const TranspileOptions& options) {
   if (!AnyHas(*programs.main, Trait::kOptimizer)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(WhyNoGradients(*programs.main), "; --mode none copies the program"));
+        absl::StrCat(WhyNoGradients(*programs.main), "; option:mode none copies the program"));
   }
   WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
   for (const char* fact : {kGradientsReduced, kParametersAveraged}) {
     const auto found = facts.find(fact);
     if (found == facts.end()) continue;
     if (const absl::Status none = CheckOther("none", options); !none.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--mode auto: ranks exchange values already: ", found->second, "; ", none.message()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("option:mode auto: ranks exchange values already: ", found->second, "; ",
+                       none.message()));
     }
     return ModeChoice{"none", absl::StrCat("ranks exchange values already: ", found->second)};
   }
@@ -69,10 +70,10 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
   }
   if (fitting.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--mode auto finds no mode for these flags", skipped, "; name one"));
+        absl::StrCat("option:mode auto finds no mode for these flags", skipped, "; name one"));
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "--mode auto: several modes read these flags: ",
+      "option:mode auto: several modes read these flags: ",
       absl::StrJoin(fitting, ", ",
                     [](std::string* out, const Mode* mode) { absl::StrAppend(out, mode->name); }),
       "; name one"));

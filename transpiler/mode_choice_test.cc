@@ -49,7 +49,7 @@ TEST(ModeChoiceTest, FlagOfOneModeChoosesItAndSaysWhyNotTheOther) {
   options.mode_flags["k_steps"] = "4";
   WEFT_ASSERT_OK_AND_ASSIGN(const ModeChoice choice, Choose(Step(), options));
   EXPECT_EQ(choice.mode, "local_sgd");
-  EXPECT_THAT(choice.why, HasSubstr("mode grad_allreduce does not read --k_steps"));
+  EXPECT_THAT(choice.why, HasSubstr("mode grad_allreduce does not read option:k_steps"));
 }
 
 TEST(ModeChoiceTest, FlagThatOneModeReadsChoosesIt) {
@@ -84,7 +84,7 @@ TEST(ModeChoiceTest, ProgramWithoutUpdatesIsRefusedWithTheNextStep) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("no op updates a parameter; was it saved before minimize()"),
                              HasSubstr("tools/paddle/export_program.py"),
-                             HasSubstr("--mode none copies the program"))));
+                             HasSubstr("option:mode none copies the program"))));
 }
 
 TEST(ModeChoiceTest, UpdatesThatAreNoOptimizersAreNamed) {
@@ -111,7 +111,7 @@ TEST(ModeChoiceTest, FlagsForAProgramThatIsRewrittenAlreadyAreRefusedWithTheReas
                      options),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("ranks exchange values already: "),
-                             HasSubstr("mode none does not read --nranks"))));
+                             HasSubstr("mode none does not read option:nranks"))));
 }
 
 TEST(ModeChoiceTest, FlagsThatNoModeReadsTogetherAreRefused) {
@@ -120,7 +120,7 @@ TEST(ModeChoiceTest, FlagsThatNoModeReadsTogetherAreRefused) {
   EXPECT_THAT(
       Choose(Step(), options),
       StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("--mode auto finds no mode for these flags; mode grad_allreduce")));
+               HasSubstr("option:mode auto finds no mode for these flags; mode grad_allreduce")));
 }
 
 }  // namespace

@@ -32,9 +32,8 @@ std::vector<Mode> MakeModes() {
       "paddle-comm-init{over=trainers,$nrings},scale-loss-grad{scale=loss_grad},";
   std::vector<Mode> modes = {
       {"none",
-       "reads, verifies and writes: a copy, or a change of format; with --place or "
-       "--device_memory, "
-       "ops are placed",
+       "reads, verifies and writes: a copy, or a change of format; with option:place or "
+       "option:device_memory, ops are placed",
        {}},
 
       {"grad_allreduce",
@@ -69,7 +68,8 @@ std::vector<Mode> MakeModes() {
          "$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}}},
 
       {"parameter_server",
-       "servers hold and update the parameters that --param_attrs gives to them; gradients of the "
+       "servers hold and update the parameters that option:param_attrs gives to them; gradients of "
+       "the "
        "others are summed over the workers",
        {{kWeft,
          {},
@@ -264,14 +264,14 @@ absl::Status CheckChoices(const Mode& mode, Dialect dialect,
   for (const auto& [flag, values] : ChoicesOf(mode)) {
     const auto given = flags.find(flag);
     if (given == flags.end() || ContainsMeaning(values, given->second)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": --", flag,
+    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": option:", flag,
                                                    " must be one of ", absl::StrJoin(values, ", "),
                                                    ", found '", absl::CEscape(given->second), "'"));
   }
   for (const auto& [flag, values] : ChoicesIn(dialect, mode)) {
     const auto given = flags.find(flag);
     if (given == flags.end() || ContainsMeaning(values, given->second)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": --", flag, " ",
+    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": option:", flag, " ",
                                                    given->second, " is available in the ",
                                                    OtherThan(dialect), " dialect only"));
   }
@@ -334,7 +334,7 @@ std::vector<Spec> Fill(std::vector<Spec> passes, const std::map<std::string, std
 
 absl::Status DoesNotRead(const Mode& mode, Dialect dialect, const std::string& flag) {
   return absl::InvalidArgumentError(
-      absl::StrCat("mode ", mode.name, " does not read --", flag,
+      absl::StrCat("mode ", mode.name, " does not read option:", flag,
                    dialect == Dialect::kPaddle ? " in the paddle dialect" : ""));
 }
 
@@ -406,8 +406,9 @@ absl::StatusOr<std::vector<Spec>> ExpandMode(const Mode& mode, Dialect dialect,
   }
   for (const auto& [flag, example] : mode.required) {
     if (flags.count(flag) > 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "mode ", mode.name, ": --", flag, " must be given, for example --", flag, " ", example));
+    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": option:", flag,
+                                                   " must be given, for example option:", flag, " ",
+                                                   example));
   }
   return pipeline == nullptr ? std::vector<Spec>() : Fill(Template(*pipeline), flags);
 }

@@ -64,16 +64,16 @@ TEST(Modes, NoneHasNoPasses) {
 
 TEST(Modes, ContextIsReadByModesThatHavePasses) {
   EXPECT_THAT(ExpandMode("none", Dialect::kWeft, {}, {"nranks"}),
-              StatusIs(kInvalid, "mode none does not read --nranks"));
+              StatusIs(kInvalid, "mode none does not read option:nranks"));
   WEFT_EXPECT_OK(ExpandMode("grad_allreduce", Dialect::kWeft, {}, {"nranks"}));
 }
 
 TEST(Modes, DevicesAreReadByModesOfSeveralDevicesATrainer) {
   WEFT_EXPECT_OK(ExpandMode("multi_thread", Dialect::kPaddle, {}, {"endpoints", "devices"}));
   EXPECT_THAT(ExpandMode("grad_allreduce", Dialect::kWeft, {}, {"endpoints", "devices"}),
-              StatusIs(kInvalid, "mode grad_allreduce does not read --devices"));
+              StatusIs(kInvalid, "mode grad_allreduce does not read option:devices"));
   EXPECT_THAT(ExpandMode("none", Dialect::kWeft, {}, {"devices"}),
-              StatusIs(kInvalid, "mode none does not read --devices"));
+              StatusIs(kInvalid, "mode none does not read option:devices"));
 }
 
 TEST(Modes, GradAllReduceFillsBucketsAndLeavesOtherDefaultsToThePasses) {
@@ -126,15 +126,15 @@ TEST(Modes, ModeWithoutPassesHasBothDialects) {
 
 TEST(Modes, FlagThatTheModeDoesNotReadIsAnError) {
   EXPECT_THAT(ExpandMode("none", Dialect::kWeft, Flags("nrings=2")),
-              StatusIs(kInvalid, "mode none does not read --nrings"));
+              StatusIs(kInvalid, "mode none does not read option:nrings"));
   EXPECT_THAT(ExpandMode("grad_allreduce", Dialect::kWeft, Flags("k_steps=4")),
-              StatusIs(kInvalid, "mode grad_allreduce does not read --k_steps"));
+              StatusIs(kInvalid, "mode grad_allreduce does not read option:k_steps"));
 }
 
 TEST(Modes, FlagThatOnlyTheOtherDialectReadsIsAnErrorThatSaysSo) {
   EXPECT_THAT(
       ExpandMode("grad_allreduce", Dialect::kPaddle, Flags("scale=avg")),
-      StatusIs(kInvalid, "mode grad_allreduce does not read --scale in the paddle dialect"));
+      StatusIs(kInvalid, "mode grad_allreduce does not read option:scale in the paddle dialect"));
 }
 
 TEST(Modes, FlagsChooseAmongPasses) {
@@ -199,21 +199,21 @@ TEST(Modes, ChoiceBetweenTrueAndFalseTakesEveryBoolean) {
 TEST(Modes, ChoiceThatADialectDoesNotHaveIsAnError) {
   EXPECT_THAT(ExpandMode("single_process_multi_thread", Dialect::kWeft, Flags("fuse=2")),
               StatusIs(kInvalid,
-                       "mode single_process_multi_thread: --fuse 2 is available in the "
+                       "mode single_process_multi_thread: option:fuse 2 is available in the "
                        "paddle dialect only"));
 }
 
 TEST(Modes, RequiredFlagMustBeGiven) {
   EXPECT_THAT(ExpandMode("megengine", Dialect::kWeft, {}),
               StatusIs(kInvalid,
-                       "mode megengine: --reduce_method must be given, for example "
-                       "--reduce_method mean"));
+                       "mode megengine: option:reduce_method must be given, for example "
+                       "option:reduce_method mean"));
 }
 
 TEST(Modes, InvalidChoiceIsAnErrorThatListsAll) {
   EXPECT_THAT(ExpandMode("multi_thread", Dialect::kPaddle, Flags("trans_mode=nonsense")),
               StatusIs(kInvalid,
-                       "mode multi_thread: --trans_mode must be one of fuse_all_reduce, "
+                       "mode multi_thread: option:trans_mode must be one of fuse_all_reduce, "
                        "all_gather, all_reduce, all_reduce_xpu, found 'nonsense'"));
 }
 

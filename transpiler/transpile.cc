@@ -216,8 +216,7 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, const Set
     if (!attrs.is_replicated()) context.setting.distributed_params.insert(param);
   }
   if (options.explain) context.remarks = &result->remarks;
-  context.warnings = &result->warnings;
-  context.notes = &result->notes;
+  context.messages = &result->messages;
   return context;
 }
 
@@ -305,13 +304,14 @@ absl::Status CheckOptionsWith(const Program& main, const TranspileOptions& optio
 // Options, completed with what the file says of the run. Mode none reduces no gradients, even with
 // `place`; the verifier reads the file's marks itself.
 TranspileOptions WithSettingOfFile(const TranspileOptions& options, const Setting& file,
-                                   std::vector<std::string>* notes) {
+                                   std::vector<Message>* messages) {
   TranspileOptions complete = options;
   for (const std::string& name : file.distributed_params) {
     if (!complete.distributed_params.insert(name).second) continue;
-    notes->push_back(absl::StrCat("note: parameter ", name,
-                                  " is not replicated: the file says is_distributed, which counts "
-                                  "as --distributed_params"));
+    messages->push_back({Severity::kNote, Message::Topic::kResult, "",
+                         absl::StrCat("parameter ", name,
+                                      " is not replicated: the file says is_distributed, which "
+                                      "counts as option:distributed_params")});
   }
   complete.feeds.insert(file.feeds.begin(), file.feeds.end());
   if (file.nranks.has_value() && options.cluster.endpoints.empty()) {
@@ -340,7 +340,7 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspileOptions& given, Pro
   TranspileOptions options = given;
   if (given.mode != "none") {
     WEFT_ASSIGN_OR_RETURN(file, SettingOf(*programs.main));
-    options = WithSettingOfFile(given, file, &result.notes);
+    options = WithSettingOfFile(given, file, &result.messages);
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> passes, PassesOf(options));
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromSpecs(passes, registry));
@@ -380,10 +380,9 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspileOptions& given, Pro
   if (verifies) {
     absl::optional<ChangedOriginal> changed = ApplyChanges(passes, pipeline, context, programs);
     if (changed.has_value()) {
-      context.Note(
-          absl::StrCat("note: updates are changed on purpose: the result is compared with "
-                       "what --passes '",
-                       changed->passes, "' makes of the original, as weft verify --original can"));
+      context.Note(absl::StrCat(
+          "updates are changed on purpose: the result is compared with what option:passes '",
+          changed->passes, "' makes of the original, as weft verify option:original can"));
     }
     run.verifier = ClaimVerifier(result.claims, context, run.initial_facts, programs,
                                  changed.has_value() ? changed->pair() : ProgramPair(), job);

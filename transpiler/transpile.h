@@ -26,6 +26,7 @@
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
+#include "transpiler/pipeline/message.h"
 #include "transpiler/pipeline/param_attrs.h"
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/pipeline.h"
@@ -91,11 +92,8 @@ struct TranspileResult {
   // writes has Paddle's bytes only.
   Setting setting;
   std::vector<Remark> remarks;
-  // Known defects of Paddle in what the paddle dialect wrote.
-  std::vector<std::string> warnings;
-  // What makes ranks differ from one device although nothing is wrong (layer 7 of the verifier),
-  // one line each that begins with "warning: " or "note: ".
-  std::vector<std::string> notes;
+  // What passes and the verifier say of the rewrite; nothing in it is refused.
+  std::vector<Message> messages;
 };
 
 // Rewrites the programs in place with passes of `registry`. After an error, the programs must not
@@ -108,7 +106,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
 
 // Rewrites the programs of all trainers in place, in the order of cluster.endpoints, and verifies
 // them together: also that no rank waits for another forever, and that values which are equal by
-// the program of each rank are equal. Remarks, notes and warnings are those of each trainer; what
+// the program of each rank are equal. Remarks and messages are those of each trainer; what
 // the verifier says of all is the last one's. cluster.rank and current_endpoint must be unset,
 // `ranks` as many as endpoints. InvalidArgument for passes that make parameter servers: all workers
 // run one program. After an error, the programs must not be used.

@@ -17,6 +17,7 @@
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/pipeline.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft {
 namespace {
@@ -235,7 +236,7 @@ TEST_F(TranspileTest, PaddleDialectWithoutEndpointsIsRefusedUnchanged) {
   EXPECT_THAT(Run(options),
               StatusIs(kInvalid,
                        "pass paddle-comm-init: the paddle dialect needs the endpoints of all "
-                       "ranks (--endpoints)"));
+                       "ranks (option:endpoints)"));
   EXPECT_EQ(main_.revision() + startup_.revision(), 0);
 }
 
@@ -462,9 +463,10 @@ TEST_F(TranspileTest, ComputationIsComparedWithTheChangedOriginal) {
   options.cluster.nranks = 2;
   options.passes = absl::StrCat(reduce, "optimizer-offload{offload=states}");
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs_, registry));
-  EXPECT_THAT(result.notes,
-              Contains(HasSubstr("compared with what --passes 'optimizer-offload{offload=states}' "
-                                 "makes of the original")));
+  EXPECT_THAT(
+      testing::ResultLines(result.messages),
+      Contains(HasSubstr("compared with what option:passes 'optimizer-offload{offload=states}' "
+                         "makes of the original")));
   main_ = MainBuilder().Build();
   startup_ = Startup();
   options.passes = absl::StrCat(reduce, "halve-rate,optimizer-offload{offload=states}");
@@ -503,7 +505,7 @@ class BroadcastOnRank1 : public Pass {
 
   absl::string_view name() const override { return kName; }
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
-    context.Note(absl::StrCat("note: found rank ", context.cluster.rank()));
+    context.Note(absl::StrCat("found rank ", context.cluster.rank()));
     if (context.cluster.rank() == 0) return false;
     Rewriter rewriter(programs.main);
     ProgramBuilder p;
@@ -566,8 +568,8 @@ TEST_F(AllRanksTest, WithoutVerificationRanksAreNotCompared) {
   UsePasses(",broadcast-on-rank-1");
   options_.verification = Verification::kNever;
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<TranspileResult> results, RunAll());
-  EXPECT_THAT(results[0].notes, ElementsAre("note: found rank 0"));
-  EXPECT_THAT(results[1].notes, ElementsAre("note: found rank 1"));
+  EXPECT_THAT(testing::ResultLines(results[0].messages), ElementsAre("note: found rank 0"));
+  EXPECT_THAT(testing::ResultLines(results[1].messages), ElementsAre("note: found rank 1"));
 }
 
 // What is wrong in one program does not become more by the number of ranks that run it.

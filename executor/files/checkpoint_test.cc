@@ -159,7 +159,8 @@ TEST(CheckpointTest, OtherFilesAreRefused) {
   EXPECT_THAT(ReadCheckpoint(later), StatusIs(kInvalid, HasSubstr("found 'weft checkpoint 2'")));
   const std::string checkpoint = TestPath("checkpoint.safetensors");
   WEFT_ASSERT_OK(WriteCheckpoint(checkpoint, Example()));
-  EXPECT_THAT(LoadParams(checkpoint, ""), StatusIs(kInvalid, HasSubstr("which --resume reads")));
+  EXPECT_THAT(LoadParams(checkpoint, ""),
+              StatusIs(kInvalid, HasSubstr("which option:resume reads")));
 }
 
 // Files that another program wrote, of the right form.

@@ -295,7 +295,8 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
     WEFT_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
     if (IsCheckpoint(file)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          path, ": expected parameters, found a checkpoint of weft run, which --resume reads"));
+          path,
+          ": expected parameters, found a checkpoint of weft run, which option:resume reads"));
     }
     return ReadSafetensors(path, check);
   }

@@ -54,7 +54,7 @@ absl::Status CheckSynchronized(const Program& main, int nranks) {
   return absl::FailedPreconditionError(absl::StrCat(
       main.op(optimizer).DebugName(), ": updates a parameter, but no op communicates, so ", nranks,
       " ranks would train ", nranks,
-      " models; rewrite the program with transpile --mode grad_allreduce (or set "
+      " models; rewrite the program with transpile option:mode grad_allreduce (or set "
       "allow_unsynchronized if that is intended)"));
 }
 
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
       return absl::InvalidArgumentError(
           absl::StrCat("fetch ", name,
                        ": servers update it at the end of a step, and workers have its value from "
-                       "before; --save writes what the servers have"));
+                       "before; option:save writes what the servers have"));
     }
     if (std::find(variables.begin(), variables.end(), index) != variables.end()) {
       return absl::InvalidArgumentError(absl::StrCat("fetch ", name, ": named twice"));

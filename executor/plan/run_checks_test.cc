@@ -31,7 +31,7 @@ TEST(CheckSynchronizedTest, UpdatesWithoutCommunicationAreRefusedOnSeveralRanks)
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("op 1 (sgd): updates a parameter, but no op communicates, so "
                                  "2 ranks would train 2 models; rewrite the program with transpile "
-                                 "--mode grad_allreduce")));
+                                 "option:mode grad_allreduce")));
 }
 
 TEST(CheckSynchronizedTest, AnyCollectiveWillDo) {

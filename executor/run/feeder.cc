@@ -301,9 +301,9 @@ absl::Status Feeder::Check(size_t i, const TensorType& whole) const {
   const bool is_split = layout.axis.has_value() && world_.size > 1;
   const auto axis = static_cast<size_t>(layout.axis.value_or(0));
   if (is_split && whole.dims.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("a scalar cannot be split over ", world_.size,
-                                                   " ranks; give it whole to each (--feed_layout ",
-                                                   declarations_[i].name, "=whole)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a scalar cannot be split over ", world_.size,
+        " ranks; give it whole to each (option:feed_layout ", declarations_[i].name, "=whole)"));
   }
   if (is_split && whole.dims.size() <= axis) {
     return absl::InvalidArgumentError(
@@ -311,10 +311,10 @@ absl::Status Feeder::Check(size_t i, const TensorType& whole) const {
   }
   const std::string count = !is_split ? "" : CountAlong(whole.dims, axis);
   if (is_split && whole.dims[axis] % world_.size != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(count, " cannot be split equally over ", world_.size,
-                     " ranks; leave such a last batch out (--drop_last), or state how to split the "
-                     "variable (--feed_layout)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        count, " cannot be split equally over ", world_.size,
+        " ranks; leave such a last batch out (option:drop_last), or state how to split the "
+        "variable (option:feed_layout)"));
   }
   const TensorType part = {whole.dtype, PartDims(layout, whole.dims, world_.size)};
   if (FitsDeclared(part.dims, declared.dims)) return absl::OkStatus();

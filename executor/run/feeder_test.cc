@@ -200,7 +200,7 @@ TEST_F(FeederTest, RowsThatDoNotDivideNameRowsAndRanks) {
       Feed(Source({"x"}, {Floats({3, 2}, {1, 2, 3, 4, 5, 6})}), 2),
       StatusIs(absl::StatusCode::kInvalidArgument,
                HasSubstr("step 3: feed x: 3 rows cannot be split equally over 2 ranks; leave "
-                         "such a last batch out (--drop_last)")));
+                         "such a last batch out (option:drop_last)")));
 }
 
 TEST_F(FeederTest, BatchWithoutRowsIsRefused) {

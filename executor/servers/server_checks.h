@@ -16,7 +16,7 @@ namespace weft {
 // What the user can do where the programs of workers and servers do not fit: for the end of errors.
 inline constexpr char kServerProgramsHint[] =
     "; take the programs of workers and servers from one run of transpile: 'weft verify worker.pb "
-    "--server server.pb' says whether they fit";
+    "option:server server.pb' says whether they fit";
 
 // Of the messages for a key that a server holds.
 struct ExpectedMessages {

@@ -118,7 +118,7 @@ TEST(ServerErrors, PushThatDoesNotFitEndsTheRunNamingRankAndKey) {
                  AllOf(HasSubstr("step 0, rank 2 (server 0): "),
                        ::testing::ContainsRegex("push of key 4 \\(w\\) from rank [01], step 0: "),
                        HasSubstr(misfit.error),
-                       HasSubstr("'weft verify worker.pb --server server.pb' says whether"))));
+                       HasSubstr("'weft verify worker.pb option:server server.pb' says whether"))));
   }
 }
 
@@ -140,7 +140,7 @@ TEST(ServerErrors, PullThatDoesNotFitEndsTheRunNamingTheOp) {
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(::testing::ContainsRegex("step 0, rank [01]: op 2 "),
                                HasSubstr(misfit.error),
-                               HasSubstr("'weft verify worker.pb --server server.pb' says"))));
+                               HasSubstr("'weft verify worker.pb option:server server.pb' says"))));
   }
 }
 
@@ -164,7 +164,7 @@ TEST(ServerErrors, ParameterOfAServerCannotBeFetched) {
       Train(push, {"grad", "w"}),
       StatusIs(absl::StatusCode::kInvalidArgument,
                HasSubstr("fetch w: servers update it at the end of a step, and workers have "
-                         "its value from before; --save writes what the servers have")));
+                         "its value from before; option:save writes what the servers have")));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
 #include "transpiler/modes.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft::testing {
 
@@ -135,7 +136,7 @@ absl::StatusOr<Rewritten> Rewrite(const Program& main, const TranspileOptions& o
   Rewritten result{main, ProgramBuilder().Build(), {}};
   ProgramPair programs{&result.main, nullptr};
   WEFT_ASSIGN_OR_RETURN(const TranspileResult rewritten, Transpile(options, programs));
-  result.warnings = rewritten.warnings;
+  result.warnings = DefectLines(rewritten.messages);
   return result;
 }
 
@@ -144,7 +145,7 @@ absl::StatusOr<Rewritten> Rewrite(const Program& main, const Program& startup,
   Rewritten result{main, startup, {}};
   ProgramPair programs{&result.main, &result.startup};
   WEFT_ASSIGN_OR_RETURN(const TranspileResult rewritten, Transpile(options, programs));
-  result.warnings = rewritten.warnings;
+  result.warnings = DefectLines(rewritten.messages);
   return result;
 }
 

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/models.h"
+#include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -63,7 +64,7 @@ TEST_P(PlaceBucketsInMode, EveryMemorySizeIsVerified) {
     WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult whole,
                               Rewrite(GetParam(), model, int64_t{1} << 40, ""));
     // With variables of unknown size, it is about so much.
-    const std::string notes = absl::StrJoin(whole.notes, "\n");
+    const std::string notes = absl::StrJoin(testing::ResultLines(whole.messages), "\n");
     const int64_t most = std::max(NumberAfter(notes, "; at most "), NumberAfter(notes, "; about "));
     ASSERT_GT(most, least);
     for (int i = 0; i < kSizes; ++i) {

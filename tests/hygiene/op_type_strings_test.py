@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Op types stand as strings only in schemas, kernel tables and the passes that make the ops.
+"""Op types, rule ids and flags stand as strings only where they are at home.
 
 usage: op_type_strings_test.py OPS_MD
 
 OPS_MD is docs/ops.md, whose table lists the registered op types. Looks at the real C++ sources of
-the repository that it lies in, tests aside. Code that needs to know what an op is asks for traits
+the repository that it lies in, tests aside. Op types are at home in schemas, kernel tables and the
+passes that make the ops: code that needs to know what an op is asks for traits
 (ops/schema/op_schema.h), its algebra (ops/schema/algebra.h), or what it communicates
-(ops/schema/communication_ops.h). Likewise the slot that names a fused buffer: code that needs to know what shares memory asks
-ops/analysis/core/storage.h.
+(ops/schema/communication_ops.h). The slot that names a fused buffer is at home in the schema and where
+such buffers are made: others ask ops/analysis/core/storage.h what shares memory. Rule ids are at home in
+the verifier: code that acts on a finding asks for its kind (transpiler/verifier/findings/rule.h). Flags
+are at home in the tools: messages elsewhere name an option as option:nrings (tools/flags/flag_names.h).
 """
 
 import os
@@ -42,6 +45,11 @@ BUFFER_SLOT_HOMES = (
     "proto/formats/pir/",
 )
 LITERAL = re.compile(r'"([A-Za-z0-9_]+)"')
+HOME_OF_RULES = "transpiler/verifier/"
+RULE = re.compile(r'"W[0-9]{3}"')
+HOME_OF_FLAGS = "tools/"
+TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+FLAG = re.compile(r"(?<![\w-])--(?:[a-z]|$)")
 
 
 def op_types(ops_md):
@@ -71,6 +79,14 @@ def misplaced(line, types):
             yield word
 
 
+def misplaced_rules(line):
+    return RULE.findall(code_of(line))
+
+
+def misplaced_flags(line):
+    return [text for text in TEXT.findall(code_of(line)) if FLAG.search(text[1:-1])]
+
+
 def main():
     root = os.path.dirname(os.path.dirname(os.path.realpath(sys.argv[1])))
     types = op_types(sys.argv[1])
@@ -80,6 +96,10 @@ def main():
     assert list(misplaced('{"cast", Kind::kCopy},', types)) == ["cast"]
     assert not list(misplaced('NumberAttr(op, "scale", 1)', types))
     assert BUFFER_SLOT.findall(code_of('op.Output("FusedOutput")')) == ["FusedOutput"]
+    assert misplaced_rules('if (finding.rule == "W412") {') and not misplaced_rules('// "W412"')
+    assert misplaced_flags('return "; transpile --exact_loss does";')
+    assert misplaced_flags('absl::StrCat("does not read --", flag)')
+    assert not misplaced_flags('for (; --left > 0; Say("option:nrings")) {  // "--nrings"')
     count = wrong = 0
     for path in sources(root):
         count += 1
@@ -88,11 +108,15 @@ def main():
                 found = [] if path.startswith(HOMES) else [f"op type {w}" for w in misplaced(line, types)]
                 if not path.startswith(BUFFER_SLOT_HOMES):
                     found += [f"slot {slot}" for slot in BUFFER_SLOT.findall(code_of(line))]
+                if not path.startswith(HOME_OF_RULES):
+                    found += [f"rule {id}" for id in misplaced_rules(line)]
+                if not path.startswith(HOME_OF_FLAGS):
+                    found += [f"a flag in {text}" for text in misplaced_flags(line)]
                 for what in found:
                     print(f"{path}:{number}: {what} stands as a string", file=sys.stderr)
-                    wrong += 1
+                wrong += len(found)
     assert count > 200, f"{count} sources under {root}"
-    print(f"{count} sources, {wrong} misplaced op types and slots")
+    print(f"{count} sources, {wrong} misplaced strings")
     return 1 if wrong else 0
 
 

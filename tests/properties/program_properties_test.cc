@@ -25,6 +25,7 @@
 #include "tests/support/random_program.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
+#include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/testing/whole_programs.h"
 #include "transpiler/verifier/verify.h"
@@ -87,7 +88,7 @@ absl::StatusOr<Rewritten> Rewrite(const TrainingPrograms& programs,
   Rewritten rewritten = {programs.main, programs.startup, {}};
   ProgramPair pair{&rewritten.main, &rewritten.startup};
   WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Transpile(options, pair));
-  rewritten.warnings = result.warnings;
+  rewritten.warnings = testing::DefectLines(result.messages);
   return rewritten;
 }
 

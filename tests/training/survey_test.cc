@@ -32,6 +32,7 @@
 #include "proto/formats/program_file.h"
 #include "tests/properties/named_causes.h"
 #include "tools/numeric/report.h"
+#include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/batch/batch.h"
 
@@ -116,7 +117,7 @@ class SurveyTest : public ::testing::TestWithParam<Case> {
     options.cluster.nranks = kRanks;
     ProgramPair programs{&rewritten.main, &rewritten.startup};
     WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Transpile(options, programs));
-    rewritten.notes = result.notes;
+    rewritten.notes = testing::ResultLines(result.messages);
     return rewritten;
   }
 
@@ -232,7 +233,7 @@ TEST(SurveyOfPlacements, MergedGradientsHaveTheSameLines) {
     ProgramPair programs{&to, &to_startup};
     const absl::StatusOr<TranspileResult> result = Transpile(options, programs);
     EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? result->notes : std::vector<std::string>();
+    return result.ok() ? testing::ResultLines(result->messages) : std::vector<std::string>();
   };
   const std::vector<std::string> unplaced = lines("", kRanks);
   EXPECT_THAT(unplaced, ElementsAre(StartsWith("note: W707: each of 6 states")));

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/testing/block_text.h"
+#include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
@@ -247,7 +248,7 @@ class TrainLossesTest : public ::testing::TestWithParam<LossCase> {
       if (exact) options.mode_flags["exact_loss"] = "on";
       ProgramPair programs{&main, /*startup=*/nullptr};
       WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, programs));
-      *notes = std::move(result.notes);
+      *notes = testing::ResultLines(result.messages);
     }
     Tensors state;
     state["w"].Resize(DType::kFloat32, {kFeatures, kClasses});
@@ -353,7 +354,7 @@ absl::StatusOr<Tensors> TrainTwoLosses(const TranspileOptions& options, int nran
     const Program original = main;
     ProgramPair programs{&main, /*startup=*/nullptr};
     WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Transpile(options, programs));
-    *findings = result.notes;
+    *findings = testing::ResultLines(result.messages);
     VerifyOptions verify;
     verify.setting.nranks = nranks;
     verify.original.main = &original;
@@ -464,7 +465,7 @@ TEST(TrainStatisticsTest, ReducedStatisticsAreThoseOfOneDevice) {
       options.mode_flags["statistics"] = reduce ? "true" : "false";
       ProgramPair programs{&main, /*startup=*/nullptr};
       WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, programs));
-      *notes = std::move(result.notes);
+      *notes = testing::ResultLines(result.messages);
     }
     Tensors state;
     state["w"].Resize(DType::kFloat32, {3, 2});

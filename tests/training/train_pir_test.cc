@@ -26,6 +26,7 @@
 #include "ops/schema/op_schema.h"
 #include "proto/formats/pir/op_table.h"
 #include "proto/formats/program_file.h"
+#include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
@@ -433,10 +434,11 @@ TEST(PirModesTest, RanksChooseBranchesByTheirOwnBatch) {
     options.device_kind = TargetDevice::kCpu;
     if (exact) options.mode_flags["exact_loss"] = "on";
     WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
-    EXPECT_EQ(absl::c_any_of(result.notes,
+    EXPECT_EQ(absl::c_any_of(testing::ResultLines(result.messages),
                              [](const std::string& note) {
                                return absl::StrContains(note, "W706") &&
-                                      absl::StrContains(note, "; transpile --exact_loss makes it");
+                                      absl::StrContains(note,
+                                                        "; transpile option:exact_loss makes it");
                              }),
               !exact);
     WEFT_ASSERT_OK_AND_ASSIGN(const Tensors init, ReadNpz(folder + "params.npz"));
@@ -525,7 +527,8 @@ TEST(PirModesTest, DistributedParametersAreThoseOfTheFile) {
   const Program original = main;
   ProgramPair programs{&main, nullptr};
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
-  EXPECT_THAT(result.notes, ::testing::Contains(HasSubstr("parameter fc_0.w_0 is not replicated")));
+  EXPECT_THAT(testing::ResultLines(result.messages),
+              ::testing::Contains(HasSubstr("parameter fc_0.w_0 is not replicated")));
   std::vector<std::string> reduced;
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
@@ -685,7 +688,8 @@ TEST(PirModesTest, GradientsOfZerosRaiseNoWarning) {
     ProgramPair programs{&main, nullptr};
     WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
                               Transpile(OnTwoRanks("grad_allreduce"), programs));
-    EXPECT_THAT(result.notes, ::testing::Not(::testing::Contains(HasSubstr("W708"))));
+    EXPECT_THAT(testing::ResultLines(result.messages),
+                ::testing::Not(::testing::Contains(HasSubstr("W708"))));
   }
 }
 

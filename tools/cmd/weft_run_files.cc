@@ -18,6 +18,7 @@
 #include "proto/feed_layout.h"
 #include "tools/files/setting_file.h"
 #include "tools/flags/command_line.h"
+#include "tools/flags/flag_names.h"
 #include "transpiler/verifier/servers/server_programs.h"
 #include "transpiler/verifier/verify.h"
 
@@ -108,7 +109,7 @@ void SayWhatDiffers(const RunFlags& flags, const RunFiles& inputs) {
         finding.severity == Severity::kError ? Severity::kWarning : finding.severity;
     const std::string severity(SeverityName(shown));
     std::fprintf(stderr, "%s: %s: %s\n", severity.c_str(), finding.rule.c_str(),
-                 finding.message.c_str());
+                 WithFlags(finding.message).c_str());
   }
 }
 

@@ -26,6 +26,7 @@
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/cmd/weft_commands.h"
+#include "tools/flags/flag_names.h"
 #include "tools/flags/setting_flags.h"
 #include "tools/inspect/json_number.h"
 #include "tools/numeric/numeric_check.h"
@@ -102,7 +103,7 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
 std::set<std::string> ResetStates(const Findings& findings) {
   std::set<std::string> states;
   for (const Finding& finding : findings.all()) {
-    if (finding.rule != "W609") continue;
+    if (finding.kind != FindingKind::kReset) continue;
     states.insert(finding.variable);
     states.insert(finding.more_variables.begin(), finding.more_variables.end());
   }
@@ -146,7 +147,7 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
   absl::StatusOr<NumericReport> report = CheckNumerically(programs.Original(), rewritten, numeric);
   WEFT_RETURN_IF_ERROR(Annotate("--numeric", report.status()));
   const bool are_findings = absl::c_any_of(findings.all(), [](const Finding& finding) {
-    return finding.layer == Layer::kBatch || finding.rule == "W609";
+    return IsDifference(finding.kind) || finding.kind == FindingKind::kLossScale;
   });
   report->is_explained =
       !report->IsEqual() && are_findings &&
@@ -168,7 +169,7 @@ void PrintOp(const Program& program, OpId id) {
 }
 
 void Print(const Finding& finding, const std::vector<ConstProgramPair>& ranks, bool short_lines) {
-  std::printf("%s\n", ToString(finding, ranks.size() == 1).c_str());
+  std::printf("%s\n", WithFlags(ToString(finding, ranks.size() == 1)).c_str());
   if (short_lines) return;
   const ConstProgramPair& programs = ranks[finding.program.rank];
   const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
@@ -250,8 +251,7 @@ std::string RanksText(const Scope& scope) {
 bool MayDifferOnPurpose(const Findings& findings, const std::vector<ConstProgramPair>& ranks) {
   return IsOnTwoDevices(*ranks[0].main) &&
          absl::c_any_of(findings.all(), [](const Finding& finding) {
-           const absl::string_view rule = finding.rule;
-           return rule == "W601" || rule == "W602";
+           return finding.kind == FindingKind::kExpression;
          });
 }
 
@@ -356,7 +356,7 @@ std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgram
                     {"other", OpJson(program, finding.other)},
                     {"variable", finding.variable},
                     {"more_variables", finding.more_variables},
-                    {"message", finding.message}});
+                    {"message", WithFlags(finding.message)}});
   }
   Json omitted = Json::object();
   for (const Rule& rule : Rules()) {

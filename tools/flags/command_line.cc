@@ -21,6 +21,7 @@
 #include "base/version.h"
 #include "google/protobuf/stubs/logging.h"
 #include "proto/formats/program_file.h"
+#include "tools/flags/flag_names.h"
 
 namespace weft {
 namespace {
@@ -43,7 +44,8 @@ std::string Escape(absl::string_view message) {
 }
 
 void Print(absl::string_view command, absl::string_view kind, absl::string_view message) {
-  const std::string line = absl::StrCat(command, ": ", kind, ": ", Escape(message), "\n");
+  const std::string line =
+      absl::StrCat(command, ": ", kind, ": ", Escape(WithFlags(message)), "\n");
   std::fflush(stdout);  // keeps the order of stdout and stderr
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
@@ -61,7 +63,7 @@ class WrappingFormatter : public CLI::Formatter {
   WrappingFormatter() { column_width(28); }
 
   std::string make_option_desc(const CLI::Option* option) const override {
-    return Wrap(CLI::Formatter::make_option_desc(option));
+    return Wrap(WithFlags(CLI::Formatter::make_option_desc(option)));
   }
 
  private:

@@ -34,7 +34,7 @@ inline constexpr int kExitFailed = 1;  // the input is bad, or a check failed
 inline constexpr int kExitUsage = 2;   // the command line is wrong
 
 // Prints "<command>: error: <message>" to stderr as one line. Further lines of the message follow,
-// indented. Control characters are escaped.
+// indented. Control characters are escaped, and options get their flags (WithFlags).
 void PrintError(absl::string_view command, absl::string_view message);
 void PrintWarning(absl::string_view command, absl::string_view message);
 

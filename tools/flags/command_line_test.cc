@@ -161,6 +161,12 @@ TEST(PrintErrorTest, MessageStaysOnItsLineAndDetailsAreIndented) {
   EXPECT_EQ(GetCapturedStderr(), "weft run: error: a\\x09b\\x1b[31m\n  op 1\n  op 2\n");
 }
 
+TEST(PrintErrorTest, OptionsOfLibrariesAreFlags) {
+  CaptureStderr();
+  PrintError("transpile", "give option:nranks");
+  EXPECT_EQ(GetCapturedStderr(), "transpile: error: give --nranks\n");
+}
+
 TEST(FinishCommandTest, StatusDecidesTheExitStatus) {
   CaptureStderr();
   EXPECT_EQ(FinishCommand("weft diff", absl::OkStatus()), kExitDone);

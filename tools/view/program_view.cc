@@ -15,6 +15,7 @@
 #include "proto/op_role.h"
 #include "proto/text/print_options.h"
 #include "proto/text/program_text.h"
+#include "tools/flags/flag_names.h"
 #include "tools/view/op_bytes.h"
 
 namespace weft {
@@ -297,7 +298,7 @@ void ReadFindings(const Findings& findings, ProgramView* view) {
     viewed.title = FindRule(finding.rule).title;
     viewed.severity = std::string(SeverityName(finding.severity));
     viewed.variable = finding.variable;
-    viewed.message = finding.message;
+    viewed.message = WithFlags(finding.message);
     viewed.is_startup = finding.program.is_startup;
     viewed.op = number_of(finding, finding.op);
     viewed.other = number_of(finding, finding.other);

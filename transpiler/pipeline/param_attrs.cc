@@ -46,7 +46,7 @@ absl::Status ResolveGroups(const Cluster& cluster, ParamAttrsByName* params) {
           "parameter_server");
     }
     if (cluster.devices().has_value()) {
-      return annotate("expected one device for each trainer (--devices)");
+      return annotate("expected one device for each trainer (option:devices)");
     }
     group.index = -1;
     const auto [known, is_new] = groups.emplace(group.name, group);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,7 @@
 #include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
+#include "transpiler/pipeline/message.h"
 #include "transpiler/pipeline/param_attrs.h"
 #include "transpiler/pipeline/target.h"
 
@@ -70,12 +72,8 @@ struct PassContext {
   size_t first_new_op = 0, first_new_startup_op = 0;
   // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
-  // Receives known defects of what the paddle dialect writes; null disables them.
-  std::vector<std::string>* warnings = nullptr;
-
-  // Receives what makes ranks differ from one device although nothing is wrong, one line each that
-  // begins with "warning: " or "note: "; null disables them.
-  std::vector<std::string>* notes = nullptr;
+  // Receives messages; null disables them.
+  std::vector<Message>* messages = nullptr;
 
   // Adds a remark if remarks are enabled. Check `remarks` first where many arguments are costly.
   void Explain(absl::string_view pass, std::string subject, std::string what, std::string why,
@@ -90,17 +88,24 @@ struct PassContext {
     return groups_of_run.empty() ? GroupsOf(param_attrs) : groups_of_run;
   }
 
-  void Note(std::string line) {
-    if (notes != nullptr) notes->push_back(std::move(line));
+  void Note(std::string text) const {
+    Say({Severity::kNote, Message::Topic::kResult, "", std::move(text)});
+  }
+  void Warn(std::string text) const {
+    Say({Severity::kWarning, Message::Topic::kResult, "", std::move(text)});
+  }
+  // Once: what is the same is not repeated.
+  void Say(Message message) const {
+    if (messages == nullptr || absl::c_linear_search(*messages, message)) return;
+    messages->push_back(std::move(message));
   }
 
   // A problem that makes a rewrite wrong is an error in the weft dialect and a warning in the
   // paddle dialect.
   absl::Status RefuseOrWarn(absl::string_view pass, const absl::Status& problem) {
     if (problem.ok() || dialect == Dialect::kWeft) return problem;
-    if (warnings != nullptr) {
-      warnings->push_back(absl::StrCat("pass ", pass, ": ", problem.message()));
-    }
+    Say({Severity::kWarning, Message::Topic::kPaddleDefect, "",
+         absl::StrCat("pass ", pass, ": ", problem.message())});
     return absl::OkStatus();
   }
 };

@@ -71,24 +71,25 @@ void ExpectText(const char* which, const Program& found, const std::string& afte
   EXPECT_TRUE(diff.empty()) << which << ": - expected, + found\n" << diff;
 }
 
-// Warnings of the verifier begin with a rule: "W401: op 3 (relu): ...". Other warnings come from
-// passes. Transpile leaves out layer kCommunication if no pass claims to communicate, as those that
-// write startup programs: their collectives are checked here.
+// Transpile leaves out layer kCommunication if no pass claims to communicate, as those that write
+// startup programs: their collectives are checked here.
 void ExpectViolatedRules(const RewriteOptions& options, const Program* startup,
-                         std::vector<std::string> warnings) {
+                         const std::vector<Message>& messages) {
+  std::set<std::string> found;
+  std::vector<std::string> lines = DefectLines(messages);
+  for (const Message& message : messages) {
+    const bool is_of_rule = !message.rule.empty();
+    if (is_of_rule && message.topic == Message::Topic::kPaddleDefect) found.insert(message.rule);
+  }
   if (startup != nullptr && options.verification != Verification::kNever) {
     Findings findings;
     CheckCollectives(*startup, /*startup=*/nullptr, options.cluster.nranks, {0, true}, &findings);
     for (const Finding& finding : findings.all()) {
-      warnings.push_back(absl::StrCat(finding.rule, ": ", finding.message));
+      found.insert(finding.rule);
+      lines.push_back(ToString(finding));
     }
   }
-  std::set<std::string> found;
-  for (const std::string& warning : warnings) {
-    const std::string id = warning.substr(0, warning.find(':'));
-    if (absl::c_any_of(Rules(), [&](const Rule& rule) { return rule.id == id; })) found.insert(id);
-  }
-  EXPECT_EQ(found, options.violated_rules) << "violated rules:\n" << absl::StrJoin(warnings, "\n");
+  EXPECT_EQ(found, options.violated_rules) << "violated rules:\n" << absl::StrJoin(lines, "\n");
 }
 
 // A pass or its contract refuses the result, or a second run changes nothing.
@@ -162,7 +163,7 @@ TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& befo
     const std::string& text = after.startup.has_value() ? *after.startup : *before.startup;
     ExpectText("startup program", *programs->startup, text, startup);
   }
-  ExpectViolatedRules(options, programs->pair().startup, result->warnings);
+  ExpectViolatedRules(options, programs->pair().startup, result->messages);
   if (options.second_run == RewriteOptions::SecondRun::kIsChecked) {
     ExpectNothingMoreToDo(passes, options, *std::move(programs));
   }

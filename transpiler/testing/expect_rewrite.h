@@ -78,7 +78,7 @@ RewriteOptions Violating(std::set<std::string> rules, RewriteOptions options);
 // `options.erased_vars`. Omit `after.startup` if the startup program does not
 // change.
 //
-// A failure shows the lines that differ. Returns remarks and warnings of the passes.
+// A failure shows the lines that differ. Returns remarks and messages of the passes.
 TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& before,
                               const ProgramTexts& after, const RewriteOptions& options = {},
                               const char* file = __builtin_FILE(), int line = __builtin_LINE());

@@ -236,7 +236,7 @@ class Verifier {
     findings->Append(races);
     // Layer 3 knows more of gradients of means that are divided too often, or not.
     const bool is_known = collectives.HasErrors() || values.HasErrors();
-    if (batch.has_means_only && is_known) batch.findings.Remove("W702");
+    if (batch.has_means_only && is_known) batch.findings.Remove(FindingKind::kLossScale);
     findings->Append(batch.findings);
     if (!is_proven && compares_) {
       StartupValues start;

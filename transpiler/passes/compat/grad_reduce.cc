@@ -73,7 +73,7 @@ absl::Status CheckGradients(const Program& program, const GradientAnalysis& anal
     };
     const bool is_dense = type->kind == TensorType::Kind::kDense;
     if (!is_dense && reduction.clip.has_value()) {
-      return error("a dense gradient, as no op clips rows (--sparse dense makes them dense)",
+      return error("a dense gradient, as no op clips rows (option:sparse dense makes them dense)",
                    "SelectedRows");
     }
     const bool is_halved = reduction.travels_as.has_value() && SizeOf(*reduction.travels_as) < 4;
@@ -251,7 +251,7 @@ void GradReduce::NoteSums(PassContext& context) const {
   if (options_.method != Method::kSum || context.sum_losses.are_all) return;
   if (context.cluster.nranks() == 1) return;
   context.Note(
-      "note: gradients are summed over the ranks: those of a mean loss are as many times as large "
+      "gradients are summed over the ranks: those of a mean loss are as many times as large "
       "as there are ranks; reduce_method mean averages them");
 }
 
@@ -276,7 +276,7 @@ absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs
   WEFT_RETURN_IF_ERROR(CheckGradients(program, analysis, reduction));
   if (HasOwnDegree(context)) {
     context.Note(
-        absl::StrCat("note: gradients are divided by degree ", *options_.degree,
+        absl::StrCat("gradients are divided by degree ", *options_.degree,
                      context.cluster.nranks().has_value()
                          ? absl::StrCat(", not by the ", *context.cluster.nranks(), " ranks")
                          : ", whatever the number of ranks"));
@@ -285,9 +285,7 @@ absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs
                             context.param_attrs, context.updated_on_host};
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
                         FillBuckets(program, analysis, options_.buckets, inputs));
-  for (const std::string& warning : filled.warnings) {
-    context.Note(absl::StrCat("warning: ", warning));
-  }
+  for (const std::string& warning : filled.warnings) context.Warn(warning);
   DenseExchange exchange(program, analysis, options_.nrings, reduction);
   GradientWriter writer(program, analysis, options_.nrings, &exchange, &rewriter);
   writer.Write(filled.buckets);

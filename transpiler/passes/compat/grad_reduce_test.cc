@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/testing/compact_program.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft {
 namespace {
@@ -45,7 +46,7 @@ std::string Model(const std::string& type) {
 // The ops of the program after the pass, or its error.
 absl::StatusOr<std::string> Reduced(const std::string& options, const std::string& type = "fp32",
                                     absl::optional<int> nranks = 4,
-                                    std::vector<std::string>* notes = nullptr,
+                                    std::vector<Message>* messages = nullptr,
                                     const ParamAttrsByName& attrs = {}) {
   Program program = CompactProgram(Model(type));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> specs, ParseSpecs("grad-reduce{" + options + "}"));
@@ -54,7 +55,7 @@ absl::StatusOr<std::string> Reduced(const std::string& options, const std::strin
   parsed.Bind(bind);
   WEFT_RETURN_IF_ERROR(bind.Set(specs[0].options));
   PassContext context;
-  context.notes = notes;
+  context.messages = messages;
   context.param_attrs = attrs;
   ClusterSpec cluster;
   cluster.nranks = nranks;
@@ -197,13 +198,14 @@ TEST(GradReduceTest, GroupIsOneOpWithoutABuffer) {
 }
 
 TEST(GradReduceTest, OwnDegreeIsNoted) {
-  std::vector<std::string> notes;
+  std::vector<Message> messages;
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
-                            Reduced("reduce_method=mean,degree=8", "fp32", 4, &notes));
+                            Reduced("reduce_method=mean,degree=8", "fp32", 4, &messages));
   EXPECT_THAT(text, HasSubstr("scale=0.125"));
   EXPECT_THAT(text, Not(HasSubstr("nranks")));
-  EXPECT_THAT(notes, ::testing::Contains("note: gradients are divided by degree 8, not by the 4 "
-                                         "ranks"));
+  EXPECT_THAT(testing::ResultLines(messages),
+              ::testing::Contains("note: gradients are divided by degree 8, not by the 4 "
+                                  "ranks"));
 }
 
 TEST(GradReduceTest, SumsAreNotedForSeveralRanks) {

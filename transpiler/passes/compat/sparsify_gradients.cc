@@ -374,8 +374,7 @@ absl::StatusOr<bool> SparsifyGradients::Run(PassContext& context, ProgramPair& p
   const GradientAnalysis& analysis = reduction.analysis;
   WEFT_RETURN_IF_ERROR(CheckElementTypes(program, analysis));
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled, FillBuckets(program, analysis, policy));
-  for (const std::string& warning : filled.warnings)
-    context.Note(absl::StrCat("warning: ", warning));
+  for (const std::string& warning : filled.warnings) context.Warn(warning);
   Rewriter main(programs.main);
   absl::optional<Rewriter> startup;
   if (options_.corr && programs.startup != nullptr) startup.emplace(programs.startup);

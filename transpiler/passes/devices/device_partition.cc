@@ -78,7 +78,7 @@ absl::Status CheckBuffers(const Program& program, const OpDevices& devices,
           first_slice, " ", program.op(maker).DebugName(), " makes on ",
           DeviceKindName(devices[maker.value()]), ": expected it on the same device, found it on ",
           DeviceKindName(devices[id.value()]),
-          "; place all ops that access the buffer on one device, or use --buckets none"));
+          "; place all ops that access the buffer on one device, or use option:buckets none"));
     }
   }
   return absl::OkStatus();

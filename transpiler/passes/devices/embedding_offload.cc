@@ -65,7 +65,7 @@ class Offloader {
     }
     if (found.empty()) {
       context_.Note(
-          "note: pass embedding-offload found no lookup in the root block: nothing goes "
+          "pass embedding-offload found no lookup in the root block: nothing goes "
           "to the host");
     }
     FindUses(found);
@@ -79,12 +79,11 @@ class Offloader {
       const std::string rule = RuleFor(table);
       const absl::Status error(
           status.code(),
-          absl::StrCat(status.message(), rule.empty() ? "" : "; --mode none ", rule));
+          absl::StrCat(status.message(), rule.empty() ? "" : "; option:mode none ", rule));
       if (!tables_.empty()) return error;
       if (refused.ok()) refused = error;
-      context_.Note(absl::StrCat("note: table ", program_.name(table),
-                                 " stays on the accelerator: ", status.message(),
-                                 rule.empty() ? "" : "; ", rule));
+      context_.Note(absl::StrCat("table ", program_.name(table), " stays on the accelerator: ",
+                                 status.message(), rule.empty() ? "" : "; ", rule));
     }
     if (tables.empty()) WEFT_RETURN_IF_ERROR(refused);
     return tables;
@@ -100,7 +99,7 @@ class Offloader {
     const bool can_move = absl::c_all_of(
         uses_.at(table), [&](OpId id) { return WhyNotOnHost(program_.op(id)).empty(); });
     if (!can_move || use_nesterov_) return "";
-    return absl::StrCat("--place 'param:", program_.name(table),
+    return absl::StrCat("option:place 'param:", program_.name(table),
                         "=cpu' puts the table there, with a copy of all its rows in every step");
   }
 

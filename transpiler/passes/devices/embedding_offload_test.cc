@@ -12,6 +12,7 @@
 #include "proto/text/program_text.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -179,9 +180,10 @@ TEST(EmbeddingOffload, MessageNamesTheRuleThatPutsTheTableOnTheHost) {
   const std::string tied =
       absl::StrCat(kTraining, "    var z : fp32[10, 4]\n    Out=[z] = scale(X=[w])\n");
   for (const std::string& text : {dense, tied}) {
-    EXPECT_THAT(Refused("embedding-offload", text),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
-                         HasSubstr("; --mode none --place 'param:w=cpu' puts the table there")));
+    EXPECT_THAT(
+        Refused("embedding-offload", text),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 HasSubstr("; option:mode none option:place 'param:w=cpu' puts the table there")));
     Program main = testing::CompactProgram(text);
     ProgramPair programs{&main, nullptr};
     TranspileOptions options;
@@ -203,7 +205,7 @@ TEST(EmbeddingOffload, NoRuleIsNamedForATableThatADrawUses) {
   const absl::Status status = Refused("embedding-offload", drawn);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                HasSubstr("cannot stay on the host: the op uses the whole table")));
-  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("--place")));
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("option:place")));
 }
 
 TEST(EmbeddingOffload, WithATableThatCanGoOthersStayOnTheAccelerator) {
@@ -220,8 +222,9 @@ TEST(EmbeddingOffload, WithATableThatCanGoOthersStayOnTheAccelerator) {
   TranspileOptions options;
   options.passes = "embedding-offload";
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
-  EXPECT_THAT(result.notes, Contains(AllOf(HasSubstr("table v stays on the accelerator: "),
-                                           HasSubstr("; --place 'param:v=cpu' puts the table"))));
+  EXPECT_THAT(testing::ResultLines(result.messages),
+              Contains(AllOf(HasSubstr("table v stays on the accelerator: "),
+                             HasSubstr("; option:place 'param:v=cpu' puts the table"))));
   int on_host = 0;
   for (OpId id : main.block(0).ops()) on_host += main.op(id).StringAttr("op_device") == "cpu";
   EXPECT_EQ(on_host, 3);

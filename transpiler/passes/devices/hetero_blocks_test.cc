@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "proto/text/program_text.h"
 #include "transpiler/testing/compact_program.h"
+#include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -55,7 +56,7 @@ absl::StatusOr<TranspileResult> Place(absl::string_view rules, Program* main,
 // "block 1, op 0 (scale)": the ops of which a note says that they stay.
 std::vector<std::string> StayingOps(const TranspileResult& result) {
   std::vector<std::string> ops;
-  for (absl::string_view note : result.notes) {
+  for (absl::string_view note : testing::ResultLines(result.messages)) {
     const size_t end = note.find(" stays on the accelerator");
     if (end == absl::string_view::npos) continue;
     constexpr absl::string_view kBegin = "note: place: ";
@@ -133,7 +134,7 @@ TEST(HeteroBlocks, OpOfALoopStaysWithANote) {
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
                             Place("type:scale=cpu,type:relu=cpu", &main));
   EXPECT_THAT(ProgramText(main), HasSubstr("relu(X=[y@CPU])"));
-  EXPECT_THAT(result.notes,
+  EXPECT_THAT(testing::ResultLines(result.messages),
               Contains(HasSubstr("note: place: block 1, op 0 (scale) stays on the accelerator with "
                                  "its block: op 1 (while): expected an op that can run on the "
                                  "host: the conditions of loops")));
@@ -187,7 +188,7 @@ TEST(HeteroBlocks, OpOfALoopStaysWithANoteWhateverTheMemory) {
   Program main = testing::CompactProgram(kMomentum);
   WEFT_ASSERT_OK_AND_ASSIGN(TranspileResult result, Place("type:scale=cpu", &main, 55000));
   EXPECT_THAT(StayingOps(result), ElementsAre("block 1, op 0 (scale)"));
-  EXPECT_THAT(result.notes, Contains(HasSubstr("on the host 1 update")));
+  EXPECT_THAT(testing::ResultLines(result.messages), Contains(HasSubstr("on the host 1 update")));
   EXPECT_THAT(DevicesOf(main, "momentum"), ElementsAre("cpu"));
   main = testing::CompactProgram(kMomentum);
   WEFT_ASSERT_OK_AND_ASSIGN(result, Place("type:scale=cpu", &main, 1000000));
@@ -224,7 +225,8 @@ TEST(HeteroBlocks, BranchThatUpdatesLeavesFirstWithTheOpThatMerges) {
     Program main = testing::CompactProgram(
         absl::StrReplaceAll(kMerged, {{"block 1 parent=0 forward=1:", block}}));
     WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Place("", &main, 55000));
-    EXPECT_THAT(result.notes, Contains(HasSubstr("on the host 1 update; ")));
+    EXPECT_THAT(testing::ResultLines(result.messages),
+                Contains(HasSubstr("on the host 1 update; ")));
     for (const char* type : {"elementwise_add", "conditional_block", "momentum"}) {
       EXPECT_THAT(DevicesOf(main, type), ElementsAre("cpu")) << type;
     }
@@ -351,7 +353,8 @@ TEST(HeteroBlocks, BranchAndGradientsStayTogetherIfOneOfThemCannotMove) {
     WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
                               Place("type:tanh=cpu,type:tanh_grad=cpu,type:sigmoid=cpu", &main));
     EXPECT_THAT(StayingOps(result), ElementsAre(HasSubstr("(tanh)"), "block 3, op 0 (tanh_grad)"));
-    EXPECT_THAT(result.notes, Contains(AllOf(HasSubstr("(tanh_grad) stays"), HasSubstr(why))));
+    EXPECT_THAT(testing::ResultLines(result.messages),
+                Contains(AllOf(HasSubstr("(tanh_grad) stays"), HasSubstr(why))));
     EXPECT_THAT(DevicesOf(main, "conditional_block"), ElementsAre(""));
     EXPECT_THAT(DevicesOf(main, "conditional_block_grad"), ElementsAre("", ""));
     EXPECT_THAT(DevicesOf(main, "sigmoid"), ElementsAre("cpu"));

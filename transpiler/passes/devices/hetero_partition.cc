@@ -280,7 +280,7 @@ void ExplainBlocks(const Program& program, const Placer& placer, PassContext* co
                                              : "a block runs with its gradient"));
   }
   for (const Placer::Stayed& one : placer.stayed()) {
-    context->Note(absl::StrCat("note: ", StaysText(program, one)));
+    context->Note(StaysText(program, one));
   }
 }
 
@@ -321,7 +321,7 @@ void ExplainChoice(const PlacementRequest& request, const PlacementChoice& choic
                    PassContext* context) {
   const std::string batch = absl::StrCat(request.speeds.host.batch);
   context->Note(absl::StrCat(
-      "note: device memory of ", request.memory_bytes, " bytes, batch of ", batch, ": on the host ",
+      "device memory of ", request.memory_bytes, " bytes, batch of ", batch, ": on the host ",
       MovedText(choice.chosen), choice.num_unknown == 0 ? "; at most " : "; about ",
       CostText(choice.chosen),
       choice.moved.empty() ? "" : absl::StrCat(", instead of ", CostText(choice.first)),

@@ -17,6 +17,7 @@
 #include "proto/text/program_text.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -425,7 +426,7 @@ TEST(HeteroPartition, WhatFitsStays) {
   const std::string before = ProgramText(main);
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Chosen(100000, &main));
   EXPECT_EQ(ProgramText(main), before);
-  EXPECT_THAT(result.notes, ElementsAre(HasSubstr("on the host nothing")));
+  EXPECT_THAT(testing::ResultLines(result.messages), ElementsAre(HasSubstr("on the host nothing")));
 }
 
 // A program that needs one memory, with the buffer of its startup program.
@@ -449,7 +450,8 @@ TEST(HeteroPartition, WhatFitsIsNotTriedOnTwoDevices) {
 TEST(HeteroPartition, StateOfTheOptimizerLeavesFirst) {
   Program main = testing::CompactProgram(kAdam);
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Chosen(60000, &main));
-  EXPECT_THAT(result.notes, ElementsAre(HasSubstr("batch of 4: on the host 1 update; at most")));
+  EXPECT_THAT(testing::ResultLines(result.messages),
+              ElementsAre(HasSubstr("batch of 4: on the host 1 update; at most")));
   const std::string text = ProgramText(main);
   EXPECT_THAT(text, HasSubstr("mul(X=[x], Y=[w@SIM])"));
   EXPECT_THAT(text, HasSubstr("Grad=[w@GRAD@CPU]"));

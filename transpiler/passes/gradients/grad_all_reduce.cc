@@ -44,8 +44,7 @@ absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& progr
                             context.param_attrs, context.updated_on_host};
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
                         FillBuckets(program, analysis, options_.buckets, inputs));
-  for (const std::string& warning : filled.warnings)
-    context.Note(absl::StrCat("warning: ", warning));
+  for (const std::string& warning : filled.warnings) context.Warn(warning);
   Rewriter rewriter(programs.main);
   DenseReduction all_reduce;
   all_reduce.averages = reduction.averages;

@@ -135,10 +135,11 @@ std::string WhyNoGradients(const Program& program) {
     }
   }
   if (num_updates == 0 && writer.valid()) {
-    return absl::StrCat("the program has no gradients that an optimizer reads: ",
-                        program.op(writer).DebugName(), " updates ", program.var(written).name(),
-                        " without one; optimizer.apply_gradients updates by gradients that are "
-                        "found, and --mode local_sgd averages parameters, whatever updates them");
+    return absl::StrCat(
+        "the program has no gradients that an optimizer reads: ", program.op(writer).DebugName(),
+        " updates ", program.var(written).name(),
+        " without one; optimizer.apply_gradients updates by gradients that are "
+        "found, and option:mode local_sgd averages parameters, whatever updates them");
   }
   if (num_updates == 0) {
     return absl::StrCat(

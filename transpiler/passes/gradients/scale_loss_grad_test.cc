@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft {
 namespace {
@@ -254,7 +255,8 @@ TEST(ScaleLossGrad, LossGradientReplacedAfterTheScaleIsRefused) {
 // As Paddle's transpiler: gradients are too large by the number of ranks.
 TEST(ScaleLossGrad, LostLossRoleIsAWarningInThePaddleDialect) {
   EXPECT_THAT(
-      ExpectNoRewrite("scale-loss-grad", kLostRole, OnEndpoints(2, Dialect::kPaddle)).warnings,
+      testing::DefectLines(
+          ExpectNoRewrite("scale-loss-grad", kLostRole, OnEndpoints(2, Dialect::kPaddle)).messages),
       ElementsAre(HasSubstr("pass scale-loss-grad: gradient w@GRAD, completed by op 1 (mul_grad), "
                             "does not come from a loss")));
 }

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft {
 namespace {
@@ -130,9 +131,10 @@ TEST(PartOrder, OtherOpsStayWithAWarning) {
       kPass,
       Ops({kVars, kCoalesce, kReduce, "    Out=[f] = elementwise_add(X=[f], Y=[f])\n", kUse}),
       OnRanks(2));
-  EXPECT_THAT(result.notes, ElementsAre(HasSubstr("W412: op 5 (relu) reads a after op 4 "
-                                                  "(elementwise_add) writes f")));
-  EXPECT_THAT(ExpectNoRewrite(kPass, Ops({kVars, kCoalesce, kReduce, kUse}), OnRanks(2)).notes,
+  EXPECT_THAT(testing::ResultLines(result.messages),
+              ElementsAre(HasSubstr("W412: op 5 (relu) reads a after op 4 "
+                                    "(elementwise_add) writes f")));
+  EXPECT_THAT(ExpectNoRewrite(kPass, Ops({kVars, kCoalesce, kReduce, kUse}), OnRanks(2)).messages,
               IsEmpty());
 }
 

@@ -182,14 +182,14 @@ class OpReplacer {
     };
     if (type->kind == TensorType::Kind::kSelectedRows) {
       return refuse("a dense tensor",
-                    "--sparse dense makes gradients dense, in modes that read "
-                    "it; weft run takes the result without --device_kind cpu");
+                    "option:sparse dense makes gradients dense, in modes that read "
+                    "it; weft run takes the result without option:device_kind cpu");
     }
     if (type->dtype == DType::kFloat16 || type->dtype == DType::kBFloat16) {
-      return refuse(
-          "another element type than half precision",
-          "gradients travel as fp32 with --mode mindspore_reducer --reduce_method mean, or "
-          "write for another --device_kind");
+      return refuse("another element type than half precision",
+                    "gradients travel as fp32 with option:mode mindspore_reducer "
+                    "option:reduce_method mean, or "
+                    "write for another option:device_kind");
     }
     return absl::OkStatus();
   }
@@ -202,7 +202,7 @@ class OpReplacer {
     return absl::UnimplementedError(absl::StrCat(
         op.DebugName(),
         ": Paddle's communicator of CPUs has sums and no means; give the number of ranks "
-        "(--nranks), by which a sum is divided"));
+        "(option:nranks), by which a sum is divided"));
   }
 
   absl::Status UsePaddle3(const Op& op, const OpSchema& schema, const CollectiveOp& collective,

@@ -194,7 +194,8 @@ TEST(RegisteredOps, MeansOnCpusAreSumsThatAreDivided) {
 TEST(RegisteredOps, WhatPaddleAddsUpWronglyOnCpusIsRefused) {
   const std::pair<const char*, const char*> types[] = {
       {"fp16[2]", "expected another element type than half precision"},
-      {"fp16[2]", "gradients travel as fp32 with --mode mindspore_reducer --reduce_method mean"},
+      {"fp16[2]",
+       "gradients travel as fp32 with option:mode mindspore_reducer option:reduce_method mean"},
       {"bf16[2]", "expected another element type than half precision"},
       {"selected_rows<fp32[8, 2]>", "expected a dense tensor"}};
   for (const auto& [type, error] : types) {

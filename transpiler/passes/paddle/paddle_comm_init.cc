@@ -81,7 +81,7 @@ absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& prog
   const Cluster& who = context.cluster;
   if (!who.has_endpoints()) {
     return absl::InvalidArgumentError(
-        "the paddle dialect needs the endpoints of all ranks (--endpoints)");
+        "the paddle dialect needs the endpoints of all ranks (option:endpoints)");
   }
   if (options_.list_devices) WEFT_RETURN_IF_ERROR(RequireDevices(context));
   if (programs.startup == nullptr) return false;

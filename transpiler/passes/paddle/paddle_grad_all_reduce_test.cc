@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft {
 namespace {
@@ -171,25 +172,25 @@ TEST(PaddleGradAllReduce, SoundProgramGivesNoWarning) {
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                             OnEndpoints(2, Dialect::kPaddle))
-                  .warnings,
+                  .messages,
               IsEmpty());
 }
 
 TEST(PaddleGradAllReduce, SparseGradientIsAWarning) {
-  EXPECT_THAT(ExpectRewrite("paddle-grad-all-reduce{nrings=1}", R"(
+  EXPECT_THAT(testing::DefectLines(ExpectRewrite("paddle-grad-all-reduce{nrings=1}", R"(
     var w : fp32[8, 2] parameter persistable
     var ids : int64[5] need_check_feed
     var y@GRAD : fp32[5, 2] need_check_feed
     var w@GRAD : selected_rows<fp32[8, 2]>
     W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {is_sparse=true}
   )",
-                            R"(
+                                                 R"(
     W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true}
     Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
     Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
   )",
-                            OnEndpoints(2, Dialect::kPaddle))
-                  .warnings,
+                                                 OnEndpoints(2, Dialect::kPaddle))
+                                       .messages),
               ElementsAre(HasSubstr("found SelectedRows")));
 }
 

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/testing/compact_program.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft {
 namespace {
@@ -72,12 +73,12 @@ TEST(PaddleGradients, NotesTellWhatIsSentAndWhatIsLeftAlone) {
 
 std::vector<std::string> Warnings(const std::string& text,
                                   PaddleExchange exchange = PaddleExchange::kOneByOne) {
-  std::vector<std::string> warnings;
+  std::vector<Message> messages;
   PassContext context;
   context.dialect = Dialect::kPaddle;
-  context.warnings = &warnings;
+  context.messages = &messages;
   WEFT_EXPECT_OK(WarnAboutReduction("test", CompactProgram(text), exchange, context));
-  return warnings;
+  return testing::DefectLines(messages);
 }
 
 constexpr char kSound[] = R"(

@@ -32,7 +32,7 @@ absl::StatusOr<bool> PaddleSingleProcessScale::Run(PassContext& context,
   if (!options_.loss_scale) return false;
   if (!context.cluster.has_endpoints()) {
     return absl::InvalidArgumentError(
-        "the paddle dialect needs the endpoints of all trainers (--endpoints)");
+        "the paddle dialect needs the endpoints of all trainers (option:endpoints)");
   }
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,

@@ -268,7 +268,7 @@ absl::StatusOr<std::set<OpId>> LookupsToPrefetch(const Program& program,
       }
       last = absl::StrCat(op.DebugName(), " looks up rows of ", table, " by ", program.name(ids),
                           ", which is not fed as it is");
-      context->Note(absl::StrCat("note: pass ", ParameterServer::kName, ": prefetch_rows: ", last,
+      context->Note(absl::StrCat("pass ", ParameterServer::kName, ": prefetch_rows: ", last,
                                  ": its rows are not prefetched"));
     }
   }
@@ -302,7 +302,7 @@ void ParameterServer::Options::Bind(OptionBinder& bind) {
               "servers update by each gradient as it comes, instead of by the mean over the "
               "workers");
   bind.Parsed("staleness", &staleness, absl::StrCat(kDefaultStaleness),
-              "with --async: how many steps the slowest worker may be behind the fastest",
+              "with option:async: how many steps the slowest worker may be behind the fastest",
               absl::StrCat("an integer >= 0 and <= ", kMaxStaleness),
               [](absl::string_view text) -> absl::StatusOr<int> {
                 int steps = 0;

@@ -57,7 +57,7 @@ class ParameterServer : public Pass {
  public:
   static constexpr absl::string_view kName = "parameter-server";
   static constexpr absl::string_view kDescription =
-      "main program: servers hold and update the parameters that --param_attrs gives to them";
+      "main program: servers hold and update the parameters that option:param_attrs gives to them";
   enum class Wait { kPerKey, kAllKeys };
   struct Options {
     GradientScale scale = GradientScale::kAuto;

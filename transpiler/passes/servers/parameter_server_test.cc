@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft {
 namespace {
@@ -167,7 +168,7 @@ TEST(ParameterServer, RowsOfComputedIdsAreNot) {
   transpile.param_attrs = options.param_attrs;
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(transpile, programs));
   EXPECT_THAT(
-      result.notes,
+      testing::ResultLines(result.messages),
       ::testing::Contains(
           "note: pass parameter-server: prefetch_rows: op 2 (lookup_table_v2) looks up rows "
           "of table by others, which is not fed as it is: its rows are not prefetched"));
@@ -252,7 +253,7 @@ TEST(ParameterServer, AsynchronousUpdatesAreNoted) {
   ASSERT_TRUE(result.server.has_value());
   EXPECT_THAT(CanonicalText(result.server->ToProto()),
               AllOf(HasSubstr("is_async=true"), HasSubstr("staleness=2")));
-  EXPECT_THAT(result.notes, ::testing::Contains(HasSubstr("note: W715")));
+  EXPECT_THAT(testing::ResultLines(result.messages), ::testing::Contains(HasSubstr("note: W715")));
 }
 
 }  // namespace

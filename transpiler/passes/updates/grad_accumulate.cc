@@ -369,7 +369,7 @@ absl::StatusOr<bool> GradAccumulate::Run(PassContext& context, ProgramPair& prog
     WEFT_RETURN_IF_ERROR(RefuseOtherChecks(*programs.main, part));
   }
   for (const UpdatePart::OtherUpdate& other : part.updated_in_every_step) {
-    context.Note(absl::StrCat("warning: ", programs.main->op(other.op).DebugName(), " updates ",
+    context.Warn(absl::StrCat(programs.main->op(other.op).DebugName(), " updates ",
                               programs.main->name(other.param),
                               " in every step, and not with the accumulated gradients: it is not "
                               "of role optimize"));

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/message_lines.h"
 
 namespace weft {
 namespace {
@@ -462,7 +463,7 @@ TEST(GradAccumulate, UpdateOfAnotherParameterInEveryStepIsAWarning) {
     )",
                     kSgd, kReset),
        Startup()});
-  EXPECT_THAT(result.notes,
+  EXPECT_THAT(testing::ResultLines(result.messages),
               ElementsAre(HasSubstr("warning: op 1 (scale) updates target in every step")));
 }
 

@@ -224,8 +224,9 @@ class Writer {
 }  // namespace
 
 void ParamOptions::Options::Bind(OptionBinder& bind) {
-  bind.String("no_decay", &no_decay,
-              "parameters without weight decay, unless --param_attrs gives them one; may have *");
+  bind.String(
+      "no_decay", &no_decay,
+      "parameters without weight decay, unless option:param_attrs gives them one; may have *");
 }
 
 bool ParamOptions::HasOptions(const Op& op) {

@@ -37,7 +37,7 @@ class ParamOptions : public Pass {
  public:
   static constexpr absl::string_view kName = "param-options";
   static constexpr absl::string_view kDescription =
-      "main program: writes lr_ratio and weight_decay of --param_attrs into the updates";
+      "main program: writes lr_ratio and weight_decay of option:param_attrs into the updates";
   struct Options {
     std::string no_decay;
     void Bind(OptionBinder& bind);

@@ -303,7 +303,7 @@ class BatchChecker {
     if (flow == nullptr || !IsMeanOrSum(flow->AtEnd(loss).relation)) {
       return LossAdvice(main_, flow_, cause);
     }
-    return "; transpile --exact_loss makes it that of one device";
+    return "; transpile option:exact_loss makes it that of one device";
   }
 
   std::string AdviceForConditions(const std::vector<const BatchCondition*>& conditions) const {
@@ -313,7 +313,7 @@ class BatchChecker {
     for (const BatchCondition& condition : flow->conditions()) left.insert(condition.op);
     const auto is_left = [&](const BatchCondition* one) { return left.contains(one->op); };
     if (absl::c_any_of(conditions, is_left)) return "";
-    return "; transpile --exact_loss makes it that of one device";
+    return "; transpile option:exact_loss makes it that of one device";
   }
 
   std::string AdviceForStates(const std::vector<const BatchState*>& states) const {
@@ -322,8 +322,8 @@ class BatchChecker {
     for (const BatchState* state : states) {
       if (!flow->AtEnd(state->variable).relation.IsSame()) return "";
     }
-    return absl::StrCat("; transpile --statistics true makes ", states.size() == 1 ? "it" : "them",
-                        " that of one device");
+    return absl::StrCat("; transpile option:statistics true makes ",
+                        states.size() == 1 ? "it" : "them", " that of one device");
   }
 
   // Those of the root block (FindLosses), and those that ops of inner blocks are marked to compute.

@@ -125,14 +125,14 @@ TEST(BatchLinesTest, RelationsAreThoseThatTheOpFinds) {
                       kMean),
               ElementsAre("warning: W703: state state is, after the step, unrelated to what one "
                           "device has: op 2 (sqrt) makes it of m (a partial sum); transpile "
-                          "--statistics true makes it that of one device"));
+                          "option:statistics true makes it that of one device"));
   // Not what the step before has left.
   EXPECT_THAT(LinesOf("    Out=[m] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], "
                       "keep_dim=false}\n    Out=[state] = sum(X=[state, m])\n",
                       kMean),
               ElementsAre("warning: W703: state state is, after the step, unrelated to what one "
                           "device has: op 2 (sum) makes it of m (a partial sum); transpile "
-                          "--statistics true makes it that of one device"));
+                          "option:statistics true makes it that of one device"));
   // In a block.
   EXPECT_THAT(LinesOf("    Out=[k] = greater_than(X=[lr], Y=[lr]) {axis=-1}\n"
                       "    Out=[state], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
@@ -168,10 +168,10 @@ TEST(BatchLinesTest, OptionsThatMendSomethingAreNamed) {
   EXPECT_THAT(
       LinesOf("    Out=[m] = mean(X=[y])\n", "    Out=[loss] = sqrt(X=[m]) role=forward|loss\n"),
       Contains(AllOf(StartsWith("warning: W701: loss loss"),
-                     EndsWith("; transpile --exact_loss makes it that of one device"))));
+                     EndsWith("; transpile option:exact_loss makes it that of one device"))));
   EXPECT_THAT(
       LinesOf("    Out=[y] = softmax(X=[y]) {axis=0}\n", kMean),
-      Contains(AllOf(StartsWith("warning: W701: loss loss"), Not(HasSubstr("--exact_loss")))));
+      Contains(AllOf(StartsWith("warning: W701: loss loss"), Not(HasSubstr("option:exact_loss")))));
   const std::string branch =
       "    Out=[y], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
       "{is_scalar_condition=true, sub_block=block(1)}\n";
@@ -180,13 +180,13 @@ TEST(BatchLinesTest, OptionsThatMendSomethingAreNamed) {
                       "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n" +
                           branch,
                       kMean, kReduces, "", block),
-              ElementsAre(AllOf(StartsWith("warning: W706"), HasSubstr("--exact_loss"))));
+              ElementsAre(AllOf(StartsWith("warning: W706"), HasSubstr("option:exact_loss"))));
   // What has a gradient is not gathered.
   EXPECT_THAT(LinesOf("    Out=[y] = softmax(X=[y]) {axis=0}\n    Out=[m] = mean(X=[y])\n"
                       "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n" +
                           branch,
                       kMean, kReduces, "", block),
-              Contains(AllOf(StartsWith("warning: W706"), Not(HasSubstr("--exact_loss")))));
+              Contains(AllOf(StartsWith("warning: W706"), Not(HasSubstr("option:exact_loss")))));
 }
 
 // Where none does, the message says what else the user can do.
@@ -200,7 +200,7 @@ TEST(BatchLinesTest, OtherLossesHaveANextStep) {
   EXPECT_EQ(advice("    Out=[y] = softmax(X=[y]) {axis=0}\n"),
             "; if softmax compares samples, gather those of all ranks before it (c_allgather, and "
             "c_reducescatter of their gradient) or accept the difference; if each rank is fed the "
-            "whole of an input, say so by --feed_layout");
+            "whole of an input, say so by option:feed_layout");
   EXPECT_EQ(advice("    Out=[y] = of_another_library(X=[y])\n"),
             "; the verifier does not know of_another_library: if it computes each sample alone, "
             "nothing is wrong, else write it with ops of docs/ops.md, or accept the difference");

@@ -51,7 +51,7 @@ std::string LossAdvice(const Program& main, const BatchFlow& flow, OpId cause) {
         "; if ", op.type(),
         " compares samples, gather those of all ranks before it (c_allgather, and c_reducescatter "
         "of their gradient) ",
-        kOrAccept, "; if each rank is fed the whole of an input, say so by --feed_layout");
+        kOrAccept, "; if each rank is fed the whole of an input, say so by option:feed_layout");
   }
   return absl::StrCat("; compute it without ", op.type(), ", ", kOrAccept);
 }

@@ -271,7 +271,7 @@ std::string UpdateChecker::AdviceForStatistic(VarId var, Context* context) {
   const BatchFlow* const flow =
       context->mended == nullptr ? nullptr : context->mended->WithStatistics();
   if (flow == nullptr || !flow->AtEnd(var).relation.IsSame()) return "";
-  return "; transpile --statistics true reduces it";
+  return "; transpile option:statistics true reduces it";
 }
 
 void UpdateChecker::Report(const UpdateProblem& problem, const Update& update,

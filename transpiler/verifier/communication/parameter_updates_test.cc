@@ -261,7 +261,7 @@ TEST(ParameterUpdates, OptionThatReducesAStatisticIsNamed) {
   const Program forward = ProgramOf(kByHand, statistic);
   EXPECT_THAT(Errors({{&forward}}),
               Contains("error: W310: parameter mean is rank-local after a step: what it is updated "
-                       "by is never reduced; transpile --statistics true reduces it"));
+                       "by is never reduced; transpile option:statistics true reduces it"));
   // What an optimizer does is no statistic.
   const std::string text = absl::StrReplaceAll(kByHand, statistic);
   const Program update = ProgramOf(text, {{"Y=[m]) role=forward", "Y=[m]) role=optimize"}});

@@ -361,10 +361,11 @@ void EquivalenceChecker::ReportDifference(const Compared& values) {
   const ExprId found = table_.Scaled(values.found.expr, values.found.factor);
   const ExpressionTable::Difference difference = table_.FindDifference(expected, found);
   if (difference.may_be_equal) {
-    return Report("W607", values.name,
-                  absl::StrCat("cannot decide whether ", difference.b, " is ", difference.a,
-                               ", as the original has it; weft verify --numeric compares both by "
-                               "running them"));
+    return Report(
+        "W607", values.name,
+        absl::StrCat("cannot decide whether ", difference.b, " is ", difference.a,
+                     ", as the original has it; weft verify option:numeric compares both by "
+                     "running them"));
   }
   std::string text = absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
                                   table_.ToString(found, 1));

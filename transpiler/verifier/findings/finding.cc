@@ -15,11 +15,11 @@ void Findings::Add(Finding finding) {
   if (++count.count <= kMaxPerRule) findings_.push_back(std::move(finding));
 }
 
-void Findings::Remove(absl::string_view rule) {
+void Findings::Remove(FindingKind kind) {
   findings_.erase(std::remove_if(findings_.begin(), findings_.end(),
-                                 [&](const Finding& finding) { return finding.rule == rule; }),
+                                 [&](const Finding& finding) { return finding.kind == kind; }),
                   findings_.end());
-  counts_.erase(rule);
+  absl::erase_if(counts_, [&](const auto& count) { return FindRule(count.first).kind == kind; });
 }
 
 void Findings::Append(const Findings& other) {
@@ -52,14 +52,14 @@ bool Findings::HasErrors() const {
 void Reporter::Add(absl::string_view rule, OpId op, absl::string_view variable, std::string message,
                    OpId other) {
   const Rule& found = FindRule(rule);
-  findings_.Add({found.id, found.layer, found.severity, program_, op, other, std::string(variable),
-                 std::move(message)});
+  findings_.Add({found.id, found.layer, found.severity, found.kind, program_, op, other,
+                 std::string(variable), std::move(message)});
 }
 
 void Reporter::Add(absl::string_view rule, OpId op, absl::Span<const absl::string_view> variables,
                    std::string message) {
   const Rule& found = FindRule(rule);
-  Finding finding{found.id, found.layer, found.severity,    program_, op,
+  Finding finding{found.id, found.layer, found.severity,    found.kind, program_, op,
                   OpId(),   "",          std::move(message)};
   if (!variables.empty()) {
     finding.variable = std::string(variables[0]);

@@ -30,6 +30,7 @@ struct Finding {
   std::string rule;  // "W402"
   Layer layer = Layer::kStructure;
   Severity severity = Severity::kError;
+  FindingKind kind = FindingKind::kDefect;
   ProgramRef program;
   OpId op;               // invalid: the program as a whole
   OpId other;            // the op that it conflicts with, in the same program; invalid: none
@@ -48,8 +49,8 @@ class Findings {
   void Append(const Findings& other);
   // Attributes all findings to the programs of a rank.
   void SetRank(int rank);
-  // Drops all findings of a rule.
-  void Remove(absl::string_view rule);
+  // Drops all findings of a kind.
+  void Remove(FindingKind kind);
   const std::vector<Finding>& all() const { return findings_; }
   // The number of findings that were not kept.
   int64_t NumOmitted(absl::string_view rule) const;

@@ -45,6 +45,22 @@ TEST(FindingsTest, ThoseAfterTheFirstOnesAreCounted) {
               StatusIs(absl::StatusCode::kFailedPrecondition, "W303: op 0 (and 29 more)"));
 }
 
+TEST(FindingsTest, AKindIsRemovedWithItsCount) {
+  Findings findings = Reported("W702", Findings::kMaxPerRule + 2);
+  findings.Append(Reported("W704", 1));
+  findings.Remove(FindingKind::kLossScale);
+  ASSERT_THAT(findings.all(), SizeIs(1));
+  EXPECT_EQ(findings.all()[0].kind, FindingKind::kDifference);
+  EXPECT_EQ(findings.NumOmittedErrors(), 0);
+}
+
+// `transpile` says differences, and refuses errors.
+TEST(RulesTest, NoErrorIsADifference) {
+  for (const Rule& rule : Rules()) {
+    EXPECT_FALSE(IsDifference(rule.kind) && rule.severity == Severity::kError) << rule.id;
+  }
+}
+
 TEST(FindingsTest, RankOfAllFindingsCanChange) {
   Findings findings = Reported("W303", Findings::kMaxPerRule + 2, {1, /*is_startup=*/false});
   findings.SetRank(3);

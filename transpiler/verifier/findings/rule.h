@@ -10,16 +10,9 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/severity.h"
 
 namespace weft {
-
-enum class Severity : uint8_t {
-  kError,    // the program is wrong, or cannot be proved right
-  kWarning,  // the program may be right, but deviates from what it should be
-  kNote,     // the program is right, but could be faster or rests on an assumption
-};
-
-absl::string_view SeverityName(Severity severity);  // "error"
 
 // A kind of checks.
 enum class Layer : uint8_t {
@@ -38,11 +31,26 @@ inline std::set<Layer> AllLayers() {
           Layer::kAcrossRanks, Layer::kEquivalence, Layer::kBatch};
 }
 
+// What a finding says, for code that acts on it: no code decides by a rule's id.
+enum class FindingKind : uint8_t {
+  kDefect,      // the program is not what it should be
+  kDifference,  // ranks have other values than one device, or the proof rests on an assumption
+  kReset,       // a difference: where parameters are averaged, a state begins anew
+  kLossScale,   // the losses say that gradients have a wrong factor
+  kExpression,  // a value is another expression than the original computes
+  kReordering,  // Paddle's executor may reorder accesses
+};
+
+inline bool IsDifference(FindingKind kind) {
+  return kind == FindingKind::kDifference || kind == FindingKind::kReset;
+}
+
 struct Rule {
   const char* id;  // "W101"
   Layer layer;
   Severity severity;
   const char* title;  // one line
+  FindingKind kind = FindingKind::kDefect;
 };
 
 // All rules, sorted by id.
