@@ -203,7 +203,7 @@ TEST(BatchLinesTest, OtherLossesHaveANextStep) {
             "whole of an input, say so by --feed_layout");
   EXPECT_EQ(advice("    Out=[y] = of_another_library(X=[y])\n"),
             "; the verifier does not know of_another_library: if it computes each sample alone, "
-            "nothing is wrong, else write it with ops of docs/ops.md, or accept the difference");
+            "nothing is wrong, else write it with ops of docs/reference/ops.md, or accept the difference");
   EXPECT_EQ(advice("",
                    "    Out=[loss] = reduce_max(X=[y]) role=forward|loss {dim=ints[0, 1], "
                    "keep_dim=false, reduce_all=true}\n"),

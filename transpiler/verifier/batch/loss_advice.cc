@@ -25,7 +25,7 @@ std::string LossAdvice(const Program& main, const BatchFlow& flow, OpId cause) {
   if (FindOpSchema(op.type()) == nullptr) {
     return absl::StrCat("; the verifier does not know ", op.type(),
                         ": if it computes each sample alone, nothing is wrong, else write it with "
-                        "ops of docs/ops.md, ",
+                        "ops of docs/reference/ops.md, ",
                         kOrAccept);
   }
   const auto lost = absl::c_find_if(flow.lost_relations(),
