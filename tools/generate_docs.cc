@@ -32,7 +32,7 @@
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/verifier/findings/rule.h"
-#include "transpiler/verifier/testing/rule_text.h"
+#include "transpiler/verifier/rules/rule_text.h"
 
 namespace weft {
 namespace {
@@ -286,32 +286,21 @@ std::string PirOpTable() {
   return text;
 }
 
-using testing::RuleText;
-
-std::string MessageOfExample(const Rule& rule, const RuleText& text) {
-  const absl::StatusOr<Findings> findings = testing::VerifyExample(text);
-  for (const Finding& finding : findings->all()) {
-    if (finding.rule == rule.id) return ToString(finding, !text.ranks_differ());
-  }
-  std::fprintf(stderr, "%s: its example does not break it\n", rule.id);
+// Aborts on an error, which a test of the rules finds first.
+template <typename T>
+T ValueOf(absl::StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
   std::abort();
 }
 
 // The programs of an example, each after its title.
 std::string ExamplePrograms(const RuleText& rule) {
   std::string text;
-  const auto add = [&](absl::string_view name, const std::string& program) {
-    if (program.empty()) return;
-    if (!name.empty()) absl::StrAppend(&text, "\n", name, ":\n");
+  for (const auto& [title, program] : ProgramsOf(rule)) {
+    if (!title.empty()) absl::StrAppend(&text, "\n", title, ":\n");
     absl::StrAppend(&text, "\n```\n", program, "\n```\n");
-  };
-  add(rule.rank1.empty() ? "" : "Rank 0", rule.main);
-  add(rule.ranks_differ() ? "The startup program of rank 0" : "The startup program", rule.startup);
-  add("Rank 1", rule.rank1);
-  add("The startup program of rank 1", rule.rank1_startup);
-  add("The program of the servers", rule.server);
-  add("The original", rule.original);
-  add("Its startup program", rule.original_startup);
+  }
   return text;
 }
 
@@ -326,12 +315,11 @@ std::string RuleSections() {
     }
     std::string title = rule.title;
     title[0] = absl::ascii_toupper(title[0]);
-    // A test checks that every rule has a text whose example breaks it.
-    const RuleText of_manual = *testing::ReadRuleText(rule.id);
+    const RuleText of_manual = ValueOf(RuleTextOf(rule.id));
     absl::StrAppend(&text, "\n### ", rule.id, "\n\n**", title, "** (", SeverityName(rule.severity),
                     "). ", of_manual.why, "\n\nFix: ", of_manual.fix, "\n",
                     ExamplePrograms(of_manual), "\nThe verifier says:\n\n```\n",
-                    MessageOfExample(rule, of_manual), "\n```\n");
+                    ValueOf(MessageOfExample(rule, of_manual)), "\n```\n");
   }
   return text;
 }

@@ -246,7 +246,7 @@ TEST(WeftVerifyTest, FindingShowsRuleMessageBothOpsAndWhereToRead) {
                   "{ring_id=0, use_calc_stream=false}\n"
                   "    op 7: ParamOut=[w : fp32[4, 1]] = sgd(Grad=[w@GRAD], LearningRate=[lr], "
                   "Param=[w]) role=optimize vars=[w, w@GRAD]\n"
-                  "    see docs/verifier.md#w401\n"
+                  "    see weft verify --explain W401\n"
                   "wrong: 1 error\n")));
 }
 
@@ -518,7 +518,7 @@ TEST(WeftVerifyTest, RanksThatDoNotMakeTheSameCallsAreFound) {
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("error: W501: rank 1: ring 0, call 0: rank 1 makes "),
                     HasSubstr("    op 6: Out=[w@GRAD : fp32[4, 1]] = c_allreduce_sum(X=[w@GRAD])"),
-                    HasSubstr("    see docs/verifier.md#w501\n")));
+                    HasSubstr("    see weft verify --explain W501\n")));
 }
 
 TEST(WeftVerifyTest, FindingsOfAStartupProgramAndOfARankSaySo) {
@@ -656,6 +656,17 @@ TEST(WeftVerifyTest, FileThatCannotBeReadIsStatus1) {
               FailsWith(1, "weft verify: error: nowhere.pb: ", "No such file"));
   const std::string garbage = MakeFile("garbage.pb", "no program");
   EXPECT_THAT(Verify({garbage}), FailsWith(1, "weft verify: error: " + garbage + ": ", ""));
+}
+
+TEST(WeftVerifyTest, ExplainsARule) {
+  const ProcessResult page = Verify({"--explain", "W312"});
+  EXPECT_EQ(page.status, 0);
+  EXPECT_THAT(page.out, StartsWith("W312 error: gradient summed over the ranks"));
+  EXPECT_THAT(Verify({"--explain", "W999"}),
+              FailsWith(2, "weft verify: error: --explain: ", "found W999"));
+  EXPECT_THAT(Verify({"--explain", "W312", Right()}),
+              FailsWith(2, "weft verify: error: mains: ", "or --explain"));
+  EXPECT_THAT(Verify({}), FailsWith(2, "weft verify: error: mains: ", "or --explain"));
 }
 
 TEST(WeftVerifyTest, HelpHasExamples) {
