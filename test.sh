@@ -5,8 +5,9 @@
 #
 # Installs what is missing of the Debian packages (as root or through sudo), builds all targets, the
 # GPU libraries too where a CUDA toolkit is found, and runs all tests; then some of them once more, with
-# AddressSanitizer and UndefinedBehaviorSanitizer. The last line is "N passed, N failed, N skipped"
-# (test cases of both runs); the exit status is 0 if nothing failed.
+# AddressSanitizer and UndefinedBehaviorSanitizer, and those of streams and communicators, which are
+# threads, with ThreadSanitizer. The last line is "N passed, N failed, N skipped" (test cases of all
+# runs); the exit status is 0 if nothing failed.
 #
 #   ./test.sh --fuzz [SECONDS]
 #
@@ -23,10 +24,13 @@ SANITIZED_OPTIONS=(
   --config=asan --config=ubsan --config=nocuda --experimental_convenience_symlinks=ignore
 )
 SANITIZED_TESTS=(
-  //base/... //proto/... //executor/communicators:communicators_test //executor/jobs:jobs_test //executor/streams:streams_test
+  //base/... //proto/... //executor/communicators:communicators_test //executor/jobs:jobs_test
+  //executor/streams:streams_test
   //tests/fuzz/... -//tests/fuzz:pipeline_text_fuzz_corpus_test
   -//tests/fuzz:transpile_fuzz_corpus_test  # all of the transpiler
 )
+THREADS_OPTIONS=(--config=tsan --config=nocuda --experimental_convenience_symlinks=ignore)
+THREADS_TESTS=(//executor/streams:streams_test //executor/communicators:communicators_test)
 
 # Inputs that reach new code are kept in fuzz_out/TARGET, where the next run begins.
 fuzz() {
@@ -62,4 +66,5 @@ fi
 
 install_packages "${BUILD_PACKAGES[@]}" "${LIBRARY_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
 say "building everything and running all tests"
-exec tools/run_tests.py --then "${SANITIZED_OPTIONS[@]}" -- "${SANITIZED_TESTS[@]}" </dev/null
+exec tools/run_tests.py --then "${SANITIZED_OPTIONS[@]}" -- "${SANITIZED_TESTS[@]}" \
+  --then "${THREADS_OPTIONS[@]}" -- "${THREADS_TESTS[@]}" </dev/null

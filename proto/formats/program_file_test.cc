@@ -131,6 +131,18 @@ TEST_F(ProgramFileTest, UnknownFieldsTravelInAllButProtobufText) {
   EXPECT_THAT(Names(), ElementsAre("a.pb", "a.prog"));
 }
 
+// Paddle reads protobuf text, too, and refuses fields that it does not know.
+TEST_F(ProgramFileTest, SettingsTravelInAllButProtobufText) {
+  Program program = Example();
+  program.set_setting(R"({"nranks":2})");
+  for (const char* name : {"a.pb", "a.prog", "a.pbtxt"}) {
+    SCOPED_TRACE(name);
+    WEFT_ASSERT_OK(WriteProgram(program, Path(name)));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ReadProgram(Path(name)));
+    EXPECT_EQ(again.setting(), std::string(name) == "a.pbtxt" ? "" : program.setting());
+  }
+}
+
 // --- Reading ------------------------------------------------------------------------------------
 
 TEST_F(ProgramFileTest, MissingFileIsNotFound) {

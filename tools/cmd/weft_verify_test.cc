@@ -215,6 +215,103 @@ TEST(WeftVerifyTest, OutputOfTranspileIsVerified) {
               Ends(0, Clean("any number of ranks")));
 }
 
+int Transpile(std::vector<std::string> args) {
+  args.insert(args.begin(), "tools/transpile");
+  return RunProcess(args).status;
+}
+
+constexpr char kRounded[] =
+    "note: assumed: gradients may be rounded to half precision and back (setting of the file)\n";
+
+TEST(WeftVerifyTest, FilesSayWhatTheirProgramsAreFor) {
+  const std::string original = Original(), out = TestPath("for.prog");
+  ASSERT_EQ(Transpile({"--mode", "singa_half", "--nranks", "2", original, out}), 0);
+  EXPECT_THAT(Verify({out, "--original", original}),
+              Ends(0, AllOf(HasSubstr(kRounded), Clean("2 ranks"))));
+  ASSERT_EQ(Transpile({"--mode", "local_sgd", "--k_steps", "4", original, out}), 0);
+  EXPECT_THAT(Verify({out, "--original", original, "--short"}),
+              Ends(0, AllOf(HasSubstr("note: assumed: parameters are averaged every 4 steps "
+                                      "(setting of the file)\n"),
+                            HasSubstr("verified: any number of ranks"))));
+  ASSERT_EQ(Transpile({"--mode", "grad_allreduce", "--scale", "sum", "--feed_layout", "x=whole",
+                       "--distributed_params", "w", original, out}),
+            0);
+  EXPECT_THAT(
+      Verify({out, "--original", original, "--short"}),
+      Field("out", &ProcessResult::out,
+            AllOf(HasSubstr("assumed: each rank gets the whole of x (setting of the file)\n"),
+                  HasSubstr("assumed: w: is not replicated (setting of the file)\n"))));
+}
+
+TEST(WeftVerifyTest, FlagsReplaceWhatTheFileSays) {
+  const std::string original = Original(), out = TestPath("replaced.prog");
+  ASSERT_EQ(
+      Transpile({"--mode", "grad_allreduce", "--scale", "sum", "--nranks", "2", original, out}), 0);
+  EXPECT_THAT(Verify({out, "--original", original}),
+              Ends(0, AllOf(HasSubstr("note: assumed: gradients are summed over the ranks, "
+                                      "whatever losses are (setting of the file)\n"),
+                            Clean("2 ranks"))));
+  EXPECT_THAT(Verify({out, "--original", original, "--summed_gradients=false"}),
+              Ends(1, AllOf(HasSubstr("error: W312: "), Not(HasSubstr("are summed")))));
+  EXPECT_THAT(Verify({out, "--feed_layout", "x=whole", "--short"}),
+              Field("out", &ProcessResult::out,
+                    HasSubstr("each rank gets the whole of x (--feed_layout)\n")));
+  EXPECT_THAT(Verify({out, "--nranks", "4"}),
+              FailsWith(1,
+                        "weft verify: error: --nranks: expected 2, for which the program was "
+                        "rewritten (setting of the file), found 4",
+                        ""));
+  EXPECT_THAT(Verify({out, out, out}),
+              FailsWith(1, "weft verify: error: programs: expected 2, ", "found 3"));
+}
+
+// A tool that does not know the field drops it.
+TEST(WeftVerifyTest, WithoutASettingFlagsAreNeeded) {
+  const std::string original = Original(), out = TestPath("dropped.pbtxt");
+  ASSERT_EQ(Transpile({"--mode", "singa_half", "--nranks", "2", original, out}), 0);
+  EXPECT_THAT(Verify({out, "--original", original, "--nranks", "2"}),
+              Ends(1, HasSubstr("found cast[fp32](cast[fp16](mul_grad")));
+  EXPECT_THAT(Verify({out, "--original", original, "--nranks", "2", "--rounded_gradients"}),
+              Ends(0, Clean("2 ranks")));
+}
+
+TEST(WeftVerifyTest, SettingsThatCannotBeReadAreErrors) {
+  const auto with = [](const std::string& setting) {
+    return MakeFile("bad_setting.prog",
+                    Edited(Averaged(), {{"\n  }\n}", "\n  }\n  setting " + setting + "\n}"}}));
+  };
+  EXPECT_THAT(Verify({with(R"({"nranks":2})")}), Ends(0, Clean("2 ranks")));
+  EXPECT_THAT(Verify({with(R"({"lucky":true})")}),
+              FailsWith(1, "weft verify: error: ",
+                        "bad_setting.prog: setting of the file: key 'lucky' is unknown"));
+  EXPECT_THAT(Verify({with("{]}")}), FailsWith(1, "weft verify: error: ", "setting of the file"));
+}
+
+// Its bytes are Paddle's alone, so that the setting is beside the file.
+TEST(WeftVerifyTest, PaddleDialectHasItsSettingInAnotherFile) {
+  const std::string out = TestPath("paddle.pb"), startup = TestPath("paddle_startup.pb");
+  const std::string sidecar = out + ".setting.json";
+  const auto transpile = [&](const std::string& mode) {
+    return Transpile({"--dialect", "paddle", "--mode", mode, "--endpoints",
+                      "127.0.0.1:6170,127.0.0.1:6171", "--startup_in", kStartup, "--startup_out",
+                      startup, kMain, out});
+  };
+  ASSERT_EQ(transpile("grad_allreduce"), 0);
+  EXPECT_THAT(RunProcess({"tools/weft", "show", out}).out, Not(HasSubstr("setting")));
+  std::ifstream file(sidecar);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, AllOf(HasSubstr("\"setting\":{\"feeds\":{"), HasSubstr("\"mean\"")));
+  EXPECT_THAT(Verify({out, "--startup", startup, "--short"}).out,
+              HasSubstr("gradients are averaged over the ranks, whatever losses are (setting of "
+                        "the file)\n"));
+  // It is of no use to another program under the same name.
+  ASSERT_EQ(Transpile({"--mode", "none", kMain, out}), 0);
+  EXPECT_THAT(Verify({out, "--short"}), Ends(0, Not(HasSubstr("setting of the file"))));
+  ASSERT_EQ(transpile("grad_allreduce"), 0);
+  std::ofstream(sidecar) << "{";
+  EXPECT_THAT(Verify({out}), FailsWith(1, "weft verify: error: " + sidecar, ": not a JSON file"));
+}
+
 TEST(WeftVerifyTest, UpdatesThatChangeOnPurposeAreComparedWithTheChangedOriginal) {
   const std::string out = TestPath("states.pb"), startup = TestPath("states_startup.pb");
   const std::string changed = TestPath("changed.pb");
@@ -280,7 +377,7 @@ TEST(WeftVerifyTest, RoundedGradientsAreFoundUnlessTheyAreWanted) {
     return RunProcess(command).status;
   };
   ASSERT_EQ(transpile({"--mode", "singa_half"}), 0);
-  EXPECT_THAT(Verify({out, "--original", original}),
+  EXPECT_THAT(Verify({out, "--original", original, "--rounded_gradients=false"}),
               Ends(1, HasSubstr("found cast[fp32](cast[fp16](mul_grad")));
   EXPECT_THAT(Verify({out, "--original", original, "--rounded_gradients"}),
               Ends(0, Clean("2 ranks")));

@@ -13,6 +13,7 @@
 #include "ops/analysis/core/type_flow.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/analysis/streams/stream_survey.h"
+#include "ops/analysis/training/data_variables.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"

@@ -1,4 +1,5 @@
 #include "absl/algorithm/container.h"
+#include "ops/analysis/training/data_variables.h"
 #include "ops/analysis/values/batch_interpreter.h"
 
 namespace weft {

@@ -56,6 +56,35 @@ TEST(ExporterTest, UntouchedProgramsKeepTheirBytes) {
   EXPECT_GT(count, 370);
 }
 
+TEST(ExporterTest, SettingIsAKeyOfTheFile) {
+  const std::string bytes = Files().at("fit_a_line/main.json");
+  WEFT_ASSERT_OK_AND_ASSIGN(Program program, ImportBytes(bytes));
+  EXPECT_EQ(program.setting(), "");
+  program.set_setting(R"({"nranks":4})");
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string with, ExportProgram(program));
+  std::string expected = bytes;
+  const size_t end = expected.rfind('}');
+  expected.insert(end, R"(,"weft_setting":{"nranks":4})");
+  EXPECT_TRUE(with == expected);
+  // It is replaced where it stands, also beside edits.
+  WEFT_ASSERT_OK_AND_ASSIGN(Program again, ImportBytes(with));
+  EXPECT_EQ(again.setting(), R"({"nranks":4})");
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string copy, ExportProgram(again));
+  EXPECT_TRUE(copy == with);
+  again.set_setting("");
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string empty, ExportProgram(again));
+  EXPECT_TRUE(empty == absl::StrReplaceAll(with, {{R"({"nranks":4})", "{}"}}));
+  Edit edit(again);
+  edit.program().set_setting(R"({"reduction":"sum"})");
+  const size_t last = edit.program().block(0).ops().size() - 1;
+  const std::string var(edit.program().name(edit.program().op(edit.op(last)).output_args()[0]));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string edited,
+                            edit.InsertAfter(last, {InPlace("all_reduce", var)}));
+  EXPECT_THAT(edited, HasSubstr(R"(,"weft_setting":{"reduction":"sum"})"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program read, ImportBytes(edited));
+  EXPECT_EQ(read.setting(), R"({"reduction":"sum"})");
+}
+
 // An op behind all others changes nothing before it: what is written is the file, op by op.
 TEST(ExporterTest, EditsKeepTheBytesOfOtherOps) {
   std::map<std::string, std::string> files = Files();
