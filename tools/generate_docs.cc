@@ -53,11 +53,15 @@ std::string CodeList(const std::vector<std::string>& words, absl::string_view se
                        [](std::string* out, const std::string& word) { out->append(Code(word)); });
 }
 
-// The table in the README.
+// The table in the README: the modes of each group.
 std::string ModeTable() {
   std::string text = "| mode | what it makes |\n|---|---|\n";
-  for (const Mode& mode : Modes()) {
-    absl::StrAppend(&text, "| `", mode.name, "` | ", Cell(mode.description), " |\n");
+  for (Mode::Group group : kModeGroups) {
+    absl::StrAppend(&text, "| **", GroupTitle(group), "** | |\n");
+    for (const Mode& mode : Modes()) {
+      if (mode.group != group) continue;
+      absl::StrAppend(&text, "| `", mode.name, "` | ", Cell(mode.description), " |\n");
+    }
   }
   return text;
 }
@@ -98,12 +102,6 @@ std::string ModeSections() {
   return text;
 }
 
-bool Reads(const Mode& mode, const ContextFlag& flag) {
-  return absl::c_any_of(DialectsOf(mode), [&](Dialect dialect) {
-    return ExpandMode(mode, dialect, mode.required, {flag.name}).ok();
-  });
-}
-
 std::string ModeFlagTable() {
   std::string text = "| flag | values | default | meaning | modes |\n|---|---|---|---|---|\n";
   const std::vector<ModeFlag> flags = *ModeFlags(BuiltinPasses());
@@ -117,7 +115,7 @@ std::string ModeFlagTable() {
   for (const ContextFlag& flag : ContextFlags()) {
     std::vector<std::string> modes;
     for (const Mode& mode : Modes()) {
-      if (Reads(mode, flag)) modes.push_back(mode.name);
+      if (ReadsContext(mode, flag.name)) modes.push_back(mode.name);
     }
     absl::StrAppend(&text, "| ", Code(absl::StrCat("--", flag.name)), " | ", Cell(flag.expected),
                     " | ", Cell(flag.default_value), " | ", Cell(flag.help), " | ", CodeList(modes),

@@ -102,6 +102,9 @@ absl::StatusOr<std::vector<ModeFlag>> ModeFlags(const Mode& mode, const PassRegi
 // Whether the mode reads this flag of the context ("nranks") in one of its dialects.
 bool ReadsContext(const Mode& mode, const std::string& flag);
 
+// In the order in which lists have them.
+inline constexpr Mode::Group kModeGroups[] = {
+    Mode::Group::kCommon, Mode::Group::kOtherSystems, Mode::Group::kOffloadAndServers};
 absl::string_view GroupTitle(Mode::Group group);  // "common"
 
 }  // namespace weft

@@ -199,7 +199,7 @@ TEST(WeftRunTest, ARunThatDiffersFromOneDeviceSaysSo) {
   std::vector<std::string> args = command;
   args.insert(args.end(), fetch.begin(), fetch.end());
   EXPECT_EQ(Weft(args).err,
-            "note: W711: fetched values are not those of one device: fc_0.tmp_1 (sharded along "
+            "note: W711: fetched values are not the reference values: fc_0.tmp_1 (sharded along "
             "axis 0)\n");
 }
 

@@ -454,7 +454,7 @@ TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {
   EXPECT_EQ(transpiled.status, 0);
   const std::string warning =
       "warning: W701: loss loss is no mean and no sum over the batch: op 2 (sqrt) makes it of m (a "
-      "partial mean); transpile --exact_loss makes it that of one device\n";
+      "partial mean); transpile --exact_loss makes it the reference value\n";
   EXPECT_EQ(transpiled.err, warning);
   EXPECT_THAT(Verify({out, "--nranks", "2", "--original", root, "--short"}),
               Ends(0, AllOf(HasSubstr(warning), EndsWith("; 1 warning\n"))));

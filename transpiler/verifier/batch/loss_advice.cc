@@ -17,7 +17,7 @@ constexpr char kOrAccept[] = "or accept the difference";
 
 std::string LossAdvice(const Program& main, const BatchFlow& flow, OpId cause) {
   if (!cause.valid()) {
-    return absl::StrCat("; compute it from values of which every rank has those of one device, ",
+    return absl::StrCat("; compute it from values of which every rank has the reference values, ",
                         kOrAccept);
   }
   const Op op = main.op(cause);
@@ -47,11 +47,12 @@ std::string LossAdvice(const Program& main, const BatchFlow& flow, OpId cause) {
                         kOrAccept);
   }
   if (any(&BatchRelation::IsSharded)) {
-    return absl::StrCat(
-        "; if ", op.type(),
-        " compares samples, gather those of all ranks before it (c_allgather, and c_reducescatter "
-        "of their gradient) ",
-        kOrAccept, "; if each rank is fed the whole of an input, say so by --feed_layout");
+    return absl::StrCat("; if ", op.type(),
+                        " compares samples, gather the samples of all ranks before it "
+                        "(c_allgather, and c_reducescatter "
+                        "of their gradient) ",
+                        kOrAccept,
+                        "; if each rank is fed the whole of an input, say so by --feed_layout");
   }
   return absl::StrCat("; compute it without ", op.type(), ", ", kOrAccept);
 }

@@ -121,7 +121,7 @@ constexpr Rule kRules[] = {
     {"W706", Layer::kBatch, Severity::kWarning, "condition on values of a rank's batch"},
     {"W707", Layer::kBatch, Severity::kNote, "state that holds a rank's part of a mean"},
     {"W708", Layer::kBatch, Severity::kWarning,
-     "update by a gradient without a known relation to that of one device"},
+     "update by a gradient without a known relation to the reference gradient"},
     {"W709", Layer::kBatch, Severity::kNote, "parameters averaged instead of gradients"},
     {"W710", Layer::kBatch, Severity::kWarning, "parameters averaged although the losses are sums"},
     {"W711", Layer::kBatch, Severity::kNote, "fetched values that are a rank's part"},

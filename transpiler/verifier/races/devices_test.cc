@@ -43,7 +43,7 @@ std::string Example(absl::string_view id,
 TEST(Devices, W409OpUsesTheOtherMemory) {
   EXPECT_THAT(Found(Example("W409")),
               ElementsAre("error: W409: op 2 (sgd) input w@GRAD: expected a variable in the memory "
-                          "of the host, found one in that of the accelerator, where op 0 "
+                          "of the host, found one in the memory of the accelerator, where op 0 "
                           "(fill_constant) uses it; insert memcpy_d2h, as pass hetero-partition "
                           "does"));
 }
