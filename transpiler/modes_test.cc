@@ -304,6 +304,23 @@ TEST(Modes, PlaceholderWithoutAPassThatHasTheOptionIsAnError) {
                                    "option nrings")));
 }
 
+TEST(Modes, FlagsOfOneModeHaveItsDefaults) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Mode* const mode, FindMode("singa_half"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<ModeFlag> flags, ModeFlags(*mode, BuiltinPasses()));
+  const auto buckets =
+      absl::c_find_if(flags, [](const ModeFlag& flag) { return flag.name == "buckets"; });
+  ASSERT_NE(buckets, flags.end());
+  EXPECT_THAT(buckets->defaults, ElementsAre("singa"));
+  const auto dtype =
+      absl::c_find_if(flags, [](const ModeFlag& flag) { return flag.name == "comm_dtype"; });
+  ASSERT_NE(dtype, flags.end());
+  EXPECT_EQ(dtype->old_name, "travel_type");
+}
+
+TEST(Modes, DescriptionsFitOneLineOfATerminal) {
+  for (const Mode& mode : Modes()) EXPECT_LE(mode.description.size(), 62) << mode.name;
+}
+
 // One home for each: wherever a pass takes a flag, it says the same of it.
 TEST(Modes, FlagsMeanTheSameInEveryPassThatTakesThem) {
   const PassRegistry registry = BuiltinPasses();

@@ -90,6 +90,22 @@ TEST(WeftTest, HelpNamesTheCommandsAndEachHasAnExample) {
   }
 }
 
+TEST(WeftTest, HelpOfRunHasTheFlagsThatEverybodyNeeds) {
+  const std::string help = Weft({"run", "--help"}).out;
+  EXPECT_THAT(help, HasSubstr("--feeds"));
+  EXPECT_THAT(help, HasSubstr("More flags: weft run --help_all"));
+  EXPECT_THAT(help, Not(HasSubstr("--sim_memory")));
+  const std::string all = Weft({"run", "--help_all"}).out;
+  EXPECT_THAT(all, HasSubstr("--feeds"));
+  EXPECT_THAT(all, HasSubstr("--sim_memory"));
+}
+
+TEST(WeftTest, OldNamesOfFlagsWork) {
+  EXPECT_EQ(Train({"--sim_memory", "1000000", "--sim_copy_bandwidth", "1e9"}).status, 0);
+  EXPECT_EQ(Train({"--device_memory", "1000000", "--copy_bandwidth", "1e9"}).status, 0);
+  EXPECT_THAT(Train({"--resume_step", "8"}).out, StartsWith("step 8: "));
+}
+
 TEST(WeftTest, WrongUsageIsStatus2) {
   EXPECT_THAT(Weft({}), FailsWith(2, "weft: error: ", "subcommand"));
   EXPECT_THAT(Weft({"train"}), FailsWith(2, "weft: error: ", "train"));
