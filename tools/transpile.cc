@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <deque>
@@ -21,7 +20,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/annotate.h"
 #include "base/file.h"
@@ -335,21 +333,16 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--passes", options.passes,
                  "passes instead of a mode: 'a{k=v},b'; see --list_passes")
       ->excludes(mode);
-  auto* startup_in = app.add_option("--startup_in", flags.startup_in, "startup program");
+  auto* startup_in =
+      app.add_option("--startup_in", flags.startup_in, "startup program")->type_name("FILE");
   auto* startup_out =
-      app.add_option("--startup_out", flags.startup_out, "the rewritten startup program");
+      app.add_option("--startup_out", flags.startup_out, "the rewritten startup program")
+          ->type_name("FILE");
   startup_in->needs(startup_out);
   startup_out->needs(startup_in);
-  app.add_option("--server_out", flags.server_out, "parameter_server: the program of the servers");
-  for (const ContextFlag& flag : ContextFlags()) {
-    app.add_option(
-        absl::StrCat("--", flag.name), flags.context_flags[flag.name],
-        absl::StrCat(
-            flag.help, " (", flag.expected, "; default ", flag.default_value, ")",
-            absl::string_view(flag.name) != "rank"
-                ? ""
-                : "; all: every trainer, whose number replaces {rank} in names of outputs"));
-  }
+  app.add_option("--server_out", flags.server_out, "parameter_server: the program of the servers")
+      ->type_name("FILE");
+  AddContextFlags(app, &flags.context_flags);
   AddModeFlags(app, &flags.mode_flags);
   app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))
@@ -359,7 +352,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->type_name("BOOL");
   app.add_flag_callback(
       "--no_verify", [&flags] { flags.verify = false; }, "the same as --verify false");
-  app.add_option("--remarks,--explain", flags.explain, "JSON: what was inserted where, and why");
+  app.add_option("--remarks,--explain", flags.explain, "JSON: what was inserted where, and why")
+      ->type_name("FILE");
   app.add_option("--place", flags.options.place,
                  "Which ops run on the host (cpu) and which on an accelerator (sim or gpu), after "
                  "all other passes: type:adam=cpu,param:w=cpu,name:fc_*=sim; see pass "
@@ -371,21 +365,26 @@ void AddFlags(CLI::App& app, Flags& flags) {
              "then embeddings, then other ops), so that a step takes the least predicted time")
       ->type_name("BYTES");
   for (const DeviceFlag& flag : kDeviceFlags) {
-    app.add_option(absl::StrCat("--", flag.name), flags.device_flags[flag.name], flag.help);
+    app.add_option(absl::StrCat("--", flag.name), flags.device_flags[flag.name], flag.help)
+        ->type_name("NUMBER");
   }
   app.add_option("--feed_layout", flags.feed_layout,
                  "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
                  "their declarations suggest");
   app.add_option(
-      "--param_attrs", flags.param_attrs,
-      "JSON: comm_fusion, group, layerwise_parallel, in_shard, lr_ratio, parameter_server, "
-      "weight_decay of parameters, and groups of ranks");
+         "--param_attrs", flags.param_attrs,
+         "JSON: comm_fusion, group, layerwise_parallel, in_shard, lr_ratio, parameter_server, "
+         "weight_decay of parameters, and groups of ranks")
+      ->type_name("FILE");
   app.add_option("--op_times,--profile", flags.profile,
-                 "--buckets optimal: times of ops, of weft run --profile; default: estimated");
+                 "--buckets optimal: times of ops, of weft run --profile; default: estimated")
+      ->type_name("FILE");
   app.add_option("--comm_table", flags.comm_table,
                  "--buckets optimal: times of collectives, of weft comm_bench; default: 20 us and "
-                 "4 GB/s");
-  app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes");
+                 "4 GB/s")
+      ->type_name("FILE");
+  app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes")
+      ->type_name("DIR");
   app.add_flag("--list_modes", flags.list_modes, "prints the modes");
   app.add_flag("--list_passes", flags.list_passes, "prints the passes and their options");
   ShowInHelp(app, {"--mode", "--passes", "--startup_in", "--startup_out", "--nranks", "--endpoints",

@@ -31,10 +31,10 @@ std::vector<Mode> MakeModes() {
   const std::string trainers =
       "paddle-comm-init{over=trainers,$nrings},scale-loss-grad{scale=loss_grad},";
   std::vector<Mode> modes = {
-      {"none", "a copy, or another file format; verified", {}},
+      {"none", "a copy, or another file format; or only placement (--place)", {}},
 
       {"grad_allreduce",
-       "every step averages the gradients over the ranks, in buckets",
+       "gradients are averaged over the ranks (of sum losses: summed)",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"

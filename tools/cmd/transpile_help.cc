@@ -95,6 +95,19 @@ void AddModeFlags(CLI::App& app, std::map<std::string, absl::optional<std::strin
   }
 }
 
+void AddContextFlags(CLI::App& app, std::map<std::string, absl::optional<std::string>>* values) {
+  for (const ContextFlag& flag : ContextFlags()) {
+    const char* const more = absl::string_view(flag.name) != "rank"
+                                 ? ""
+                                 : "; all: every trainer, whose number replaces {rank} in names of "
+                                   "outputs";
+    app.add_option(absl::StrCat("--", flag.name), (*values)[flag.name],
+                   absl::StrCat(flag.help, " (", flag.expected, "; default ", flag.default_value,
+                                ")", more))
+        ->type_name(TypeOf(flag.expected));
+  }
+}
+
 void ShowModes(CLI::App& app) {
   app.footer(absl::StrCat(List(/*with_pipelines=*/false),
                           "\nFlags of a mode: transpile --mode MODE --help\n", app.get_footer()));

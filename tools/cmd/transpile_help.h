@@ -21,6 +21,9 @@ std::string ListPasses();
 // name.
 void AddModeFlags(CLI::App& app, std::map<std::string, absl::optional<std::string>>* values);
 
+// Adds the flags that describe the job.
+void AddContextFlags(CLI::App& app, std::map<std::string, absl::optional<std::string>>* values);
+
 // --help: leaves the flags that everybody needs, and lists the modes.
 void ShowModes(CLI::App& app);
 // --mode M --help: leaves the flags that the mode reads, with its defaults.
