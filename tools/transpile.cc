@@ -10,6 +10,7 @@
 #include <future>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,7 +97,7 @@ void ShowReports(const std::vector<PassReport>& reports) {
   }
 }
 
-// What the bucket policy `optimal` goes by.
+// Of those that are given.
 absl::Status ReadTimes(const Flags& flags, const Program& main, StepTimes* times) {
   if (!flags.comm_table.empty()) {
     WEFT_ASSIGN_OR_RETURN(times->collective, ReadAs(flags.comm_table, ParseCollectiveTable));
@@ -108,13 +109,17 @@ absl::Status ReadTimes(const Flags& flags, const Program& main, StepTimes* times
   return absl::OkStatus();
 }
 
-// Whether a pass places gradients by times.
-bool ReadsTimes(const Flags& flags) {
-  const auto buckets = flags.mode_flags.find("buckets");
-  if (buckets != flags.mode_flags.end() && buckets->second.has_value()) {
-    return absl::StrContains(*buckets->second, "optimal");
+// InvalidArgument for times that no pass goes by. Passes that cannot be made are found elsewhere.
+absl::Status CheckTimesAreRead(const Flags& flags) {
+  if (flags.profile.empty() && flags.comm_table.empty()) return absl::OkStatus();
+  const absl::StatusOr<TimesRead> read = TimesReadBy(flags.options, BuiltinPasses());
+  if (!read.ok()) return absl::OkStatus();
+  if (!flags.profile.empty() && !read->of_ops) {
+    return absl::InvalidArgumentError("--op_times: only --buckets optimal reads it");
   }
-  return absl::StrContains(flags.options.passes, "optimal");
+  if (flags.comm_table.empty() || read->of_collectives) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--comm_table: only --buckets optimal and --device_memory read it");
 }
 
 constexpr char kAuto[] = "auto";
@@ -123,9 +128,10 @@ constexpr char kAuto[] = "auto";
 absl::Status Choose(const Flags& flags, const ProgramPair& programs, TranspileOptions* options) {
   if (options->mode != kAuto) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const ModeChoice choice, ChooseMode(programs, *options));
+  options->mode = choice.mode;
+  WEFT_RETURN_IF_ERROR(CheckTimesAreRead(flags));
   std::fprintf(stderr, "note: %s: mode %s: %s\n", flags.in.c_str(), choice.mode.c_str(),
                choice.why.c_str());
-  options->mode = choice.mode;
   return CheckOptions(*options, BuiltinPasses());
 }
 
@@ -139,43 +145,6 @@ absl::Status CheckStartup(const Program& startup) {
                      " updates a parameter; --startup_in takes what initializes them"));
   }
   return absl::OkStatus();
-}
-
-// The programs of one trainer. At a fixed address: what is staged refers to them.
-struct Trainer {
-  Program main;
-  absl::optional<Program> startup;
-  absl::optional<TranspileResult> result;
-  absl::optional<StagedOutputs> staged;
-};
-
-absl::Status TranspileFor(const Flags& flags, const TranspileOptions& base,
-                          const OutputPaths& paths, Trainer* trainer) {
-  TranspileOptions options = base;
-  std::vector<ProgramOutput> outputs;
-  if (!paths.main.empty()) outputs.push_back({&trainer->main, paths.main});
-  if (!paths.startup.empty()) outputs.push_back({&*trainer->startup, paths.startup});
-  // The disk is slow: a thread writes the result while it is verified. The files get their names
-  // only then. If no thread can be started, get() writes.
-  std::future<absl::StatusOr<StagedPrograms>> staged;
-  options.on_result = [&](const ProgramPair&) {
-    staged = std::async(std::launch::async | std::launch::deferred,
-                        [&outputs] { return StagedPrograms::Write(outputs); });
-  };
-  ProgramPair programs{&trainer->main, trainer->startup.has_value() ? &*trainer->startup : nullptr};
-  absl::StatusOr<TranspileResult> result = Transpile(options, programs);
-  WEFT_RETURN_IF_ERROR(Annotate(flags.in, result.status()));
-  trainer->result = *std::move(result);
-  WEFT_ASSIGN_OR_RETURN(trainer->staged, StageAll(staged.get(), paths, *trainer->result));
-  return absl::OkStatus();
-}
-
-void ShowResult(const Flags& flags, const TranspileResult& result) {
-  ShowReports(result.passes);
-  for (const std::string& warning : result.warnings) {
-    PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
-  }
-  for (const std::string& note : result.notes) std::fprintf(stderr, "%s\n", note.c_str());
 }
 
 // Stands for the number of a trainer in names of outputs, with --rank all.
@@ -199,35 +168,76 @@ absl::Status CheckShared(const std::string& path, const Program& first, const Pr
                                                  " in the name of the file"));
 }
 
-// --rank all: the files of every trainer, or none.
-absl::Status RunForAllRanks(const Flags& flags, const Program& main,
-                            const absl::optional<Program>& startup) {
-  const size_t count = flags.options.cluster.endpoints.size();
+// The programs of one trainer. At a fixed address: what is written refers to them.
+struct Trainer {
+  Program main;
+  absl::optional<Program> startup;
+  OutputPaths paths;
+  std::future<absl::StatusOr<StagedPrograms>> written;
+
+  ProgramPair programs() { return {&main, startup.has_value() ? &*startup : nullptr}; }
+  absl::StatusOr<StagedPrograms> Write() const {
+    std::vector<ProgramOutput> outputs;
+    if (!paths.main.empty()) outputs.push_back({&main, paths.main});
+    if (!paths.startup.empty()) outputs.push_back({&*startup, paths.startup});
+    return StagedPrograms::Write(outputs);
+  }
+};
+
+// One trainer, or with --rank all every one.
+std::deque<Trainer> TrainersOf(const Flags& flags, Program main, absl::optional<Program> startup) {
   std::deque<Trainer> trainers;
-  for (size_t i = 0; i < count; ++i) {
-    const int rank = static_cast<int>(i);
-    TranspileOptions options = flags.options;
-    options.cluster.rank = rank;
+  if (!flags.all_ranks) {
+    trainers.push_back({std::move(main),
+                        std::move(startup),
+                        {flags.out, flags.startup_out, flags.server_out, flags.explain},
+                        {}});
+    return trainers;
+  }
+  const int count = static_cast<int>(flags.options.cluster.endpoints.size());
+  for (int rank = 0; rank < count; ++rank) {
     const OutputPaths paths{PathFor(flags.out, rank), PathFor(flags.startup_out, rank), "",
                             PathFor(flags.explain, rank)};
-    Trainer& trainer = trainers.emplace_back(Trainer{main, startup, {}, {}});
-    WEFT_RETURN_IF_ERROR(
-        Annotate(absl::StrCat("rank ", rank), TranspileFor(flags, options, paths, &trainer)));
-    if (rank == 0) {
-      ShowResult(flags, *trainer.result);
-      continue;
-    }
-    WEFT_RETURN_IF_ERROR(CheckShared(flags.out, trainers[0].main, trainer.main, rank));
-    if (!startup.has_value()) continue;
-    WEFT_RETURN_IF_ERROR(
-        CheckShared(flags.startup_out, *trainers[0].startup, *trainer.startup, rank));
+    trainers.push_back({main, startup, paths, {}});
   }
-  for (Trainer& trainer : trainers) WEFT_RETURN_IF_ERROR(trainer.staged->Commit());
+  return trainers;
+}
+
+absl::StatusOr<std::vector<TranspileResult>> TranspileFor(const Flags& flags,
+                                                          std::deque<Trainer>* trainers) {
+  TranspileOptions options = flags.options;
+  // The disk is slow: a thread writes a result while it is verified. The files get their names only
+  // then. If no thread can be started, get() writes.
+  auto next = trainers->begin();
+  options.on_result = [&next](const ProgramPair&) {
+    Trainer& trainer = *next++;
+    trainer.written = std::async(std::launch::async | std::launch::deferred,
+                                 [&trainer] { return trainer.Write(); });
+  };
+  std::vector<ProgramPair> ranks;
+  for (Trainer& trainer : *trainers) ranks.push_back(trainer.programs());
+  if (flags.all_ranks) return TranspileAllRanks(options, absl::MakeSpan(ranks), BuiltinPasses());
+  std::vector<TranspileResult> results;
+  WEFT_ASSIGN_OR_RETURN(results.emplace_back(), Transpile(options, ranks[0]));
+  return results;
+}
+
+absl::Status CheckAllAreShared(const Flags& flags, const std::deque<Trainer>& trainers) {
+  const Trainer& first = trainers.front();
+  for (size_t i = 1; i < trainers.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    WEFT_RETURN_IF_ERROR(CheckShared(flags.out, first.main, trainers[i].main, rank));
+    if (!first.startup.has_value()) continue;
+    WEFT_RETURN_IF_ERROR(
+        CheckShared(flags.startup_out, *first.startup, *trainers[i].startup, rank));
+  }
   return absl::OkStatus();
 }
 
+using Lines = std::vector<std::string>;
+
 // A program on one device runs on one, whatever its ops say.
-void NoteDevices(const Flags& flags, const Program& written) {
+void NoteDevices(const Flags& flags, const Program& written, Lines* notes) {
   if (IsOnTwoDevices(written)) return;
   int64_t on_host = 0, others = 0;
   for (OpId id : written.block(0).ops()) {
@@ -237,14 +247,13 @@ void NoteDevices(const Flags& flags, const Program& written) {
     ++(is_on_host ? on_host : others);
   }
   if (on_host == 0 || others == 0) return;
-  std::fprintf(stderr,
-               "note: %s: op_device of %lld ops is \"cpu\", but all ops run on one device; "
-               "--place op_device runs them on the host\n",
-               flags.in.c_str(), static_cast<long long>(on_host));
+  notes->push_back(absl::StrCat("note: ", flags.in, ": op_device of ", on_host,
+                                " ops is \"cpu\", but all ops run on one device; --place "
+                                "op_device runs them on the host"));
 }
 
 // In Paddle, the scheduler of the script that built the program set the rate.
-void NoteSchedules(const Flags& flags, const Program& main) {
+void NoteSchedules(const Flags& flags, const Program& main, Lines* notes) {
   constexpr absl::string_view kScheduleAttr = "lr_schedule";  // of tools/schedules/lr_schedule.h
   if (!absl::EndsWith(flags.out, ".json")) return;
   for (VarId id : main.block(0).vars()) {
@@ -254,24 +263,46 @@ void NoteSchedules(const Flags& flags, const Program& main) {
     const pb::VarDesc declaration = var.ToProto();
     for (const pb::VarDesc::Attr& attr : declaration.attrs()) {
       if (attr.name() != kScheduleAttr) continue;
-      std::fprintf(stderr,
-                   "note: %s: `weft run` follows the schedule of %s; in Paddle, a program that is "
-                   "loaded keeps the rate that it has: set the variable before each step "
-                   "(docs/pir.md)\n",
-                   flags.out.c_str(), declaration.name().c_str());
+      notes->push_back(absl::StrCat(
+          "note: ", flags.out, ": `weft run` follows the schedule of ", declaration.name(),
+          "; in Paddle, a program that is loaded keeps the rate that it has: set the variable "
+          "before each step (docs/pir.md)"));
     }
   }
 }
 
 // In Paddle, nothing says that ranks do not begin alike; `weft run` does.
-void NoteStart(const Flags& flags, const Program& written) {
+void NoteStart(const Flags& flags, const Program& written, Lines* notes) {
   const bool is_for_paddle =
       absl::EndsWith(flags.out, ".json") || flags.options.device_kind.has_value();
   if (!is_for_paddle || !flags.startup_in.empty() || !AnyHas(written, Trait::kCollective)) return;
-  std::fprintf(stderr,
-               "note: %s: ranks must begin with equal parameters; --startup_in and --startup_out "
-               "write a startup program that broadcasts them\n",
-               flags.out.c_str());
+  notes->push_back(
+      absl::StrCat("note: ", flags.out,
+                   ": ranks must begin with equal parameters; --startup_in and --startup_out "
+                   "write a startup program that broadcasts them"));
+}
+
+// What is said of several trainers is said once.
+void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results,
+                 const std::deque<Trainer>& trainers) {
+  ShowReports(results.front().passes);
+  Lines notes;
+  std::set<std::string> shown;
+  for (const TranspileResult& result : results) {
+    for (const std::string& warning : result.warnings) {
+      if (!shown.insert(warning).second) continue;
+      PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
+    }
+    notes.insert(notes.end(), result.notes.begin(), result.notes.end());
+  }
+  for (const Trainer& trainer : trainers) {
+    NoteSchedules(flags, trainer.main, &notes);
+    NoteStart(flags, trainer.main, &notes);
+    NoteDevices(flags, trainer.main, &notes);
+  }
+  for (const std::string& note : notes) {
+    if (shown.insert(note).second) std::fprintf(stderr, "%s\n", note.c_str());
+  }
 }
 
 absl::Status Run(Flags& flags) {
@@ -301,19 +332,22 @@ absl::Status Run(Flags& flags) {
   WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
-  if (flags.all_ranks) {
-    WEFT_RETURN_IF_ERROR(RunForAllRanks(flags, main, startup));
-    NoteSchedules(flags, main);
-    return absl::OkStatus();
+  std::deque<Trainer> trainers = TrainersOf(flags, std::move(main), std::move(startup));
+  absl::StatusOr<std::vector<TranspileResult>> results = TranspileFor(flags, &trainers);
+  WEFT_RETURN_IF_ERROR(Annotate(flags.in, results.status()));
+  WEFT_RETURN_IF_ERROR(CheckAllAreShared(flags, trainers));
+  std::vector<StagedOutputs> staged;
+  for (size_t i = 0; i < trainers.size(); ++i) {
+    const bool is_bare = options.dialect == Dialect::kPaddle && (*results)[i].claims.Communicate();
+    absl::StatusOr<StagedOutputs> outputs =
+        StageAll(trainers[i].written.get(), trainers[i].paths, (*results)[i],
+                 is_bare ? &trainers[i].main : nullptr);
+    WEFT_RETURN_IF_ERROR(outputs.status());
+    staged.push_back(*std::move(outputs));
   }
-  Trainer trainer{std::move(main), std::move(startup), {}, {}};
-  WEFT_RETURN_IF_ERROR(TranspileFor(
-      flags, options, {flags.out, flags.startup_out, flags.server_out, flags.explain}, &trainer));
-  ShowResult(flags, *trainer.result);
-  NoteSchedules(flags, trainer.main);
-  NoteStart(flags, trainer.main);
-  NoteDevices(flags, trainer.main);
-  return trainer.staged->Commit();
+  ShowResults(flags, *results, trainers);
+  for (StagedOutputs& outputs : staged) WEFT_RETURN_IF_ERROR(outputs.Commit());
+  return absl::OkStatus();
 }
 
 // Unknown ones are reported before --help is.
@@ -380,8 +414,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "--buckets optimal: times of ops, of weft run --profile; default: estimated")
       ->type_name("FILE");
   app.add_option("--comm_table", flags.comm_table,
-                 "--buckets optimal: times of collectives, of weft comm_bench; default: 20 us and "
-                 "4 GB/s")
+                 "--buckets optimal and --device_memory: times of collectives, of weft comm_bench; "
+                 "default: 20 us and 4 GB/s")
       ->type_name("FILE");
   app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes")
       ->type_name("DIR");
@@ -442,10 +476,6 @@ void CheckFlags(Flags& flags) {
           "expected a file for the program of the servers");
   Require(flags.param_attrs.empty() || options.mode != "none", "--param_attrs",
           "mode none does not read it");
-  for (const auto& [flag, path] : {std::make_pair("--profile", flags.profile),
-                                   std::make_pair("--comm_table", flags.comm_table)}) {
-    Require(path.empty() || ReadsTimes(flags), flag, "only --buckets optimal reads it");
-  }
   if (!options.passes.empty() && !options.mode_flags.empty()) {
     throw CLI::ValidationError("--" + options.mode_flags.begin()->first,
                                "with --passes, options are written after the pass: 'a{k=v}'");
@@ -463,8 +493,11 @@ void CheckFlags(Flags& flags) {
   }
   SetContext(flags, &options);
   CheckAllRanks(flags);
-  const absl::Status mode = options.mode == kAuto ? absl::OkStatus() : CheckMode(options);
+  if (options.mode == kAuto) return;  // Choose checks these
+  const absl::Status mode = CheckMode(options);
   Require(mode.ok(), "--mode", mode.message());
+  const absl::Status times = CheckTimesAreRead(flags);
+  if (!times.ok()) throw CLI::ValidationError(std::string(times.message()));
 }
 
 int Main(int argc, char** argv) {

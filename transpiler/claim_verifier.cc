@@ -2,12 +2,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <string>
+#include <set>
 #include <utility>
-#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
@@ -28,53 +27,99 @@ bool IsDifference(const Finding& finding) {
 // Accesses that Paddle's executor may reorder.
 bool IsReordered(const Finding& finding) { return finding.rule == "W412"; }
 
-// Of the findings that `is_meant` accepts, the first of each rule and the number of the others.
-std::vector<std::string> FirstOfEachRule(const Findings& findings,
-                                         const std::function<bool(const Finding&)>& is_meant) {
-  std::map<std::string, std::vector<const Finding*>> by_rule;
-  for (const Finding& finding : findings.all()) {
-    if (is_meant(finding)) by_rule[finding.rule].push_back(&finding);
+// What is found, of several programs what is found in any of them, once.
+class Distinct {
+ public:
+  Distinct(const Findings& findings, size_t num_programs)
+      : findings_(findings), is_of_several_(num_programs > 1) {
+    std::set<std::pair<std::string, std::string>> known;
+    for (const Finding& finding : findings.all()) {
+      if (known.emplace(finding.rule, finding.message).second) all_.push_back(&finding);
+    }
   }
-  std::vector<std::string> lines;
-  for (const auto& [rule, found] : by_rule) {
-    const int64_t more = static_cast<int64_t>(found.size()) - 1 + findings.NumOmitted(rule);
-    lines.push_back(absl::StrCat(rule, ": ", found.front()->message,
-                                 more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
-  }
-  return lines;
-}
 
-void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
+  const std::vector<const Finding*>& all() const { return all_; }
+
+  // Of the findings that `is_meant` accepts, the first of each rule and the number of the others.
+  std::vector<std::string> FirstOfEachRule(
+      const std::function<bool(const Finding&)>& is_meant) const {
+    std::map<std::string, std::vector<const Finding*>> by_rule;
+    for (const Finding* finding : all_) {
+      if (is_meant(*finding)) by_rule[finding->rule].push_back(finding);
+    }
+    std::vector<std::string> lines;
+    for (const auto& [rule, found] : by_rule) {
+      int64_t more = static_cast<int64_t>(found.size()) - 1;
+      // Of several programs, those that were not kept may be repetitions.
+      const bool is_least = is_of_several_ && findings_.NumOmitted(rule) > 0;
+      if (!is_least) more += findings_.NumOmitted(rule);
+      const std::string others =
+          more == 0 ? "" : absl::StrCat(" (and ", is_least ? "at least " : "", more, " more)");
+      lines.push_back(absl::StrCat(rule, ": ", found.front()->message, others));
+    }
+    return lines;
+  }
+
+ private:
+  const Findings& findings_;
+  const bool is_of_several_;
+  std::vector<const Finding*> all_;
+};
+
+void AddWarnings(const Distinct& findings, std::vector<std::string>* warnings) {
   const auto is_warning = [](const Finding& finding) {
     return finding.severity != Severity::kNote && !IsDifference(finding) && !IsReordered(finding);
   };
-  for (std::string& line : FirstOfEachRule(findings, is_warning)) {
-    warnings->push_back(std::move(line));
+  for (std::string& line : findings.FirstOfEachRule(is_warning)) {
+    if (!absl::c_linear_search(*warnings, line)) warnings->push_back(std::move(line));
   }
 }
 
 // Adds the differences from one device, and what Paddle's executor may reorder, as lines.
-void AddNotes(const Findings& findings, std::vector<std::string>* notes) {
-  for (const Finding& finding : findings.all()) {
-    if (!IsDifference(finding)) continue;
+void AddNotes(const Distinct& findings, std::vector<std::string>* notes) {
+  for (const Finding* finding : findings.all()) {
+    if (!IsDifference(*finding)) continue;
     notes->push_back(
-        absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ", finding.message));
+        absl::StrCat(SeverityName(finding->severity), ": ", finding->rule, ": ", finding->message));
   }
-  for (const std::string& line : FirstOfEachRule(findings, IsReordered)) {
+  for (const std::string& line : findings.FirstOfEachRule(IsReordered)) {
     notes->push_back(absl::StrCat("warning: ", line));
   }
+}
+
+bool AreEqual(const Program* a, const Program* b) {
+  if (a == nullptr || b == nullptr) return a == b;
+  return a->origin() == b->origin() && a->Serialize() == b->Serialize();
+}
+
+// Ranks that run the program of rank 0 share it.
+void AddRank(ConstProgramPair programs, const VerifyOptions& options, JobPrograms* job) {
+  if (!job->made.empty()) {
+    const ConstProgramPair& first = job->made.front();
+    if (AreEqual(first.main, programs.main)) programs.main = first.main;
+    if (AreEqual(first.startup, programs.startup)) programs.startup = first.startup;
+  }
+  job->made.push_back(programs);
+  job->groups.insert(options.setting.groups.begin(), options.setting.groups.end());
+}
+
+bool AllRunOne(absl::Span<const ConstProgramPair> ranks) {
+  return absl::c_all_of(ranks, [&](const ConstProgramPair& programs) {
+    return programs.main == ranks[0].main && programs.startup == ranks[0].startup;
+  });
 }
 
 class Verifier {
  public:
   Verifier(const Claims& claims, const PassContext& context, const Facts& facts,
-           const ProgramPair& before, const ProgramPair& changed)
+           const ProgramPair& before, const ProgramPair& changed, JobPrograms* job)
       : claims_(claims),
         compared_(claims),
         context_(context),
         communicate_(claims.Communicate() || facts.count(kGradientsReduced) > 0 ||
                      facts.count(kParametersAveraged) > 0),
-        revision_before_(RevisionOf(before)) {
+        revision_before_(RevisionOf(before)),
+        job_(job) {
     if (claims.computation == Claims::Computation::kPreserved) CompareWith(before);
     if (changed.main != nullptr) CompareWith(changed);
   }
@@ -84,8 +129,9 @@ class Verifier {
       CompareWith(programs);
       return absl::OkStatus();
     }
-    const bool is_paddle = context_.dialect == Dialect::kPaddle;
-    if (is_paddle && stage == Stage::kBetweenPasses) return absl::OkStatus();
+    if (context_.dialect == Dialect::kPaddle && stage == Stage::kBetweenPasses) {
+      return absl::OkStatus();
+    }
     ConstProgramPair original;
     if (original_.has_value()) original.main = &*original_;
     if (original_startup_.has_value()) original.startup = &*original_startup_;
@@ -100,17 +146,44 @@ class Verifier {
     if (stage == Stage::kBetweenPasses || !communicate_ || is_part) {
       options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
     }
-    const Findings findings = Verify({{programs.main, programs.startup}}, options);
-    if (context_.notes != nullptr && stage == Stage::kAtEnd) AddNotes(findings, context_.notes);
-    if (!is_paddle) {
-      WEFT_RETURN_IF_ERROR(ToStatus(findings));
-    } else if (context_.warnings != nullptr) {
-      AddWarnings(findings, context_.warnings);
+    if (stage == Stage::kBetweenPasses) {
+      return ToStatus(Verify({{programs.main, programs.startup}}, options));
     }
-    return stage == Stage::kAtEnd ? CheckNothingIsUnclaimed(programs) : absl::OkStatus();
+    std::vector<ConstProgramPair> ranks = {{programs.main, programs.startup}};
+    if (job_ != nullptr) {
+      AddRank(ranks[0], options, job_);
+      ranks = job_->made;
+      options.setting.groups = job_->groups;
+    }
+    if (job_ == nullptr || ranks.size() == job_->num_ranks) {
+      WEFT_RETURN_IF_ERROR(VerifyResults(ranks, options));
+    }
+    return CheckNothingIsUnclaimed(programs);
   }
 
  private:
+  absl::Status VerifyResults(absl::Span<const ConstProgramPair> ranks,
+                             const VerifyOptions& options) const {
+    if (!AllRunOne(ranks)) return Report(Verify(ranks, options), ranks.size());
+    WEFT_RETURN_IF_ERROR(Report(Verify(ranks.subspan(0, 1), options), 1));
+    if (ranks.size() == 1 || options.layers.count(Layer::kAcrossRanks) == 0) {
+      return absl::OkStatus();
+    }
+    // Whether ranks fit each other, too.
+    VerifyOptions across = options;
+    across.original = {};
+    across.layers = {Layer::kStructure, Layer::kAcrossRanks};
+    return Report(Verify(ranks, across), ranks.size());
+  }
+
+  absl::Status Report(const Findings& findings, size_t num_programs) const {
+    const Distinct distinct(findings, num_programs);
+    if (context_.notes != nullptr) AddNotes(distinct, context_.notes);
+    if (context_.dialect == Dialect::kWeft) return ToStatus(findings, num_programs == 1);
+    if (context_.warnings != nullptr) AddWarnings(distinct, context_.warnings);
+    return absl::OkStatus();
+  }
+
   // From here on, passes preserve what is computed.
   void CompareWith(const ProgramPair& programs) {
     compared_.computation = Claims::Computation::kPreserved;
@@ -133,6 +206,7 @@ class Verifier {
   const PassContext& context_;
   const bool communicate_;
   const int revision_before_;
+  JobPrograms* const job_;
   absl::optional<Program> original_, original_startup_;
 };
 
@@ -176,9 +250,10 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 }
 
 PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
-                               const ProgramPair& before, const ProgramPair& changed) {
+                               const ProgramPair& before, const ProgramPair& changed,
+                               JobPrograms* job) {
   // Shared, so that copies of the std::function do not copy the programs.
-  const auto verifier = std::make_shared<Verifier>(claims, context, facts, before, changed);
+  const auto verifier = std::make_shared<Verifier>(claims, context, facts, before, changed, job);
   return [verifier](Stage stage, const ProgramPair& programs) {
     return verifier->Check(stage, programs);
   };

@@ -2,6 +2,12 @@
 #ifndef WEFT_TRANSPILER_CLAIM_VERIFIER_H_
 #define WEFT_TRANSPILER_CLAIM_VERIFIER_H_
 
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "proto/program_pair.h"
 #include "proto/setting.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/pass.h"
@@ -20,6 +26,13 @@ Setting ClaimedSetting(const Claims& claims, const PassContext& context);
 VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
                              const ConstProgramPair& original);
 
+// The programs of a job, which pipelines make rank by rank. They outlive it.
+struct JobPrograms {
+  size_t num_ranks = 0;
+  std::vector<ConstProgramPair> made;              // in rank order
+  std::map<std::string, std::vector<int>> groups;  // VerifyOptions::groups, of all of these ranks
+};
+
 // A verifier for a pipeline that starts from the programs `before`, in which `facts` hold, and
 // whose passes claim `claims` (Pipeline::ClaimsOf).
 //
@@ -34,10 +47,15 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 // defects, they go to PassContext::warnings. What differs from one device, and what Paddle's
 // executor may reorder (W412), goes to PassContext::notes at the end.
 //
-// Copies the programs that it compares with; copies share bytes. `context` must outlive the
-// verifier.
+// With a job, the end of the pipeline adds its result to the job. The last rank's end verifies all
+// ranks together, one program that all of them run once; messages about one of several programs
+// name its rank. Notes and warnings that several ranks share are the last rank's, once.
+//
+// Copies the programs that it compares with; copies share bytes. `context` and `job` must outlive
+// the verifier.
 PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
-                               const ProgramPair& before, const ProgramPair& changed = {});
+                               const ProgramPair& before, const ProgramPair& changed = {},
+                               JobPrograms* job = nullptr);
 
 }  // namespace weft
 

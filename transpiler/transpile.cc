@@ -302,7 +302,8 @@ absl::Status CheckOptionsWith(const Program& main, const TranspileOptions& optio
   return absl::OkStatus();
 }
 
-// Options, completed with what the file says of the run. Of no use to a mode without passes.
+// Options, completed with what the file says of the run. Mode none reduces no gradients, even with
+// `place`; the verifier reads the file's marks itself.
 TranspileOptions WithSettingOfFile(const TranspileOptions& options, const Setting& file,
                                    std::vector<std::string>* notes) {
   TranspileOptions complete = options;
@@ -331,10 +332,9 @@ absl::Status CheckNumRanks(const Setting& file, const Cluster& cluster) {
       ", for which the program was rewritten (setting of the file), found ", *cluster.nranks()));
 }
 
-}  // namespace
-
-absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, ProgramPair& programs,
-                                          const PassRegistry& registry) {
+// With a job: the programs of its next rank.
+absl::StatusOr<TranspileResult> TranspileRank(const TranspileOptions& given, ProgramPair& programs,
+                                              const PassRegistry& registry, JobPrograms* job) {
   TranspileResult result;
   Setting file;
   TranspileOptions options = given;
@@ -352,17 +352,15 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, file, &result));
   WEFT_RETURN_IF_ERROR(CheckNumRanks(file, context.cluster));
   const bool verifies = options.verification != Verification::kNever;
-  // Beside the losses: these only read the programs.
-  constexpr auto kBeside = std::launch::async | std::launch::deferred;
-  std::future<absl::Status> input;
-  if (verifies) input = std::async(kBeside, [&programs] { return VerifyInput(programs); });
+  // Everything else relies on the structure.
+  if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
+  // Beside the losses: both only read the programs.
   std::future<absl::StatusOr<Facts>> facts;
   if (verifies || pipeline.AsksForFacts()) {
-    facts = std::async(kBeside, [&programs] { return DetectFacts(programs); });
+    facts = std::async(std::launch::async | std::launch::deferred,
+                       [&programs] { return DetectFacts(programs); });
   }
-  const absl::Status checked = CheckOptionsWith(*programs.main, options, &context);
-  if (input.valid()) WEFT_RETURN_IF_ERROR(input.get());
-  WEFT_RETURN_IF_ERROR(checked);
+  WEFT_RETURN_IF_ERROR(CheckOptionsWith(*programs.main, options, &context));
   pipeline.Prepare({programs.main, programs.startup}, &context);
   WEFT_ASSIGN_OR_RETURN(result.claims, pipeline.ClaimsOf(context));
   result.setting = ClaimedSetting(result.claims, context);
@@ -388,15 +386,63 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& given, Program
                        changed->passes, "' makes of the original, as weft verify --original can"));
     }
     run.verifier = ClaimVerifier(result.claims, context, run.initial_facts, programs,
-                                 changed.has_value() ? changed->pair() : ProgramPair());
+                                 changed.has_value() ? changed->pair() : ProgramPair(), job);
   }
   WEFT_ASSIGN_OR_RETURN(result.passes, pipeline.Run(context, programs, run));
   result.server = std::move(context.server);
   return result;
 }
 
+}  // namespace
+
+absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs,
+                                          const PassRegistry& registry) {
+  return TranspileRank(options, programs, registry, /*job=*/nullptr);
+}
+
 absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs) {
   return Transpile(options, programs, BuiltinPasses());
+}
+
+absl::StatusOr<std::vector<TranspileResult>> TranspileAllRanks(const TranspileOptions& options,
+                                                               absl::Span<ProgramPair> ranks,
+                                                               const PassRegistry& registry) {
+  const ClusterSpec& cluster = options.cluster;
+  if (ranks.empty() || cluster.endpoints.size() != ranks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected an endpoint of each rank, found ",
+                                                   cluster.endpoints.size(), " for ", ranks.size(),
+                                                   " ranks"));
+  }
+  if (cluster.rank.has_value() || cluster.current_endpoint.has_value()) {
+    return absl::InvalidArgumentError(
+        "expected neither rank nor current_endpoint, as all ranks are asked for");
+  }
+  std::vector<TranspileResult> results;
+  JobPrograms job;
+  job.num_ranks = ranks.size();
+  for (ProgramPair& programs : ranks) {
+    const std::string rank = absl::StrCat("rank ", results.size());
+    TranspileOptions of_rank = options;
+    of_rank.cluster.rank = static_cast<int>(results.size());
+    absl::StatusOr<TranspileResult> result = TranspileRank(of_rank, programs, registry, &job);
+    const bool is_of_all = job.made.size() == ranks.size();
+    WEFT_RETURN_IF_ERROR(Annotate(is_of_all ? "ranks together" : rank, result.status()));
+    if (result->server.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(rank,
+                       ": found parameter servers: expected passes that make none, as all "
+                       "workers run one program"));
+    }
+    results.push_back(*std::move(result));
+  }
+  return results;
+}
+
+absl::StatusOr<TimesRead> TimesReadBy(const TranspileOptions& options,
+                                      const PassRegistry& registry) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> passes, PassesOf(options));
+  WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromSpecs(passes, registry));
+  return pipeline.times_read();
 }
 
 absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& registry) {

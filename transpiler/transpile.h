@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "proto/feed_layout.h"
 #include "proto/setting.h"
 #include "transpiler/buckets/step_times.h"
@@ -63,8 +64,8 @@ struct TranspileOptions {
   // (FeedLayoutsOf).
   FeedLayouts feeds;
 
-  // What the bucket policy `optimal` goes by. times.op_seconds: empty, or a time for every op of
-  // the root block of the main program.
+  // What the bucket policy `optimal` and, of collectives, device_memory go by. times.op_seconds:
+  // empty, or a time for every op of the root block of the main program.
   StepTimes times;
 
   // Refuses an input with a wrong structure, and a result that differs from the claims of the
@@ -76,7 +77,8 @@ struct TranspileOptions {
   // Called with the programs before, between and after the passes.
   PipelineObserver observer;
   // Called once with the result before it is verified (PipelineOptions::on_result): its file can be
-  // written meanwhile, and take its name when Transpile succeeds.
+  // written meanwhile, and take its name when Transpile succeeds. By TranspileAllRanks: called for
+  // each rank, in order.
   std::function<void(const ProgramPair&)> on_result;
 };
 
@@ -103,6 +105,20 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
 
 // With the built-in passes.
 absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs);
+
+// Rewrites the programs of all trainers in place, in the order of cluster.endpoints, and verifies
+// them together: also that no rank waits for another forever, and that values which are equal by
+// the program of each rank are equal. Remarks, notes and warnings are those of each trainer; what
+// the verifier says of all is the last one's. cluster.rank and current_endpoint must be unset,
+// `ranks` as many as endpoints. InvalidArgument for passes that make parameter servers: all workers
+// run one program. After an error, the programs must not be used.
+absl::StatusOr<std::vector<TranspileResult>> TranspileAllRanks(const TranspileOptions& options,
+                                                               absl::Span<ProgramPair> ranks,
+                                                               const PassRegistry& registry);
+
+// What the passes go by of TranspileOptions::times. Errors are those of CheckOptions.
+absl::StatusOr<TimesRead> TimesReadBy(const TranspileOptions& options,
+                                      const PassRegistry& registry);
 
 // Checks the options without a program: an unknown mode, pass or option, a contradictory cluster,
 // passes with contradictory claims.

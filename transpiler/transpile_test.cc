@@ -491,6 +491,128 @@ TEST_F(TranspileTest, FindingNamesTheLastPassOrTheOneThatCausedIt) {
 }
 
 // Facts are not looked for where nobody asks.
+// Rank 1 broadcasts the learning rate after the step.
+class BroadcastOnRank1 : public Pass {
+ public:
+  static constexpr absl::string_view kName = "broadcast-on-rank-1";
+  static constexpr absl::string_view kDescription = "ranks differ";
+  struct Options {
+    void Bind(OptionBinder&) {}
+  };
+  explicit BroadcastOnRank1(Options) {}
+
+  absl::string_view name() const override { return kName; }
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
+    context.Note(absl::StrCat("note: found rank ", context.cluster.rank()));
+    if (context.cluster.rank() == 0) return false;
+    Rewriter rewriter(programs.main);
+    ProgramBuilder p;
+    p.Op("c_broadcast", {{"X", {"lr"}}}, {{"Out", {"lr"}}}).BoolAttr("use_calc_stream", true);
+    rewriter.Append(0, p.IntAttr("ring_id", 0).last_op());
+    return CommitEdits(&rewriter);
+  }
+};
+
+class AllRanksTest : public TranspileTest {
+ protected:
+  AllRanksTest() {
+    registry_.Add<BroadcastOnRank1>();
+    options_.mode = "grad_allreduce";
+    options_.cluster.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
+  }
+
+  absl::StatusOr<std::vector<TranspileResult>> RunAll() {
+    ProgramPair ranks[] = {programs_, {&main1_, &startup1_}};
+    return TranspileAllRanks(options_, absl::MakeSpan(ranks), registry_);
+  }
+  void UsePasses(const std::string& more) {
+    options_.mode.clear();
+    options_.passes = "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce" + more;
+  }
+
+  PassRegistry registry_ = BuiltinPasses();
+  TranspileOptions options_;
+  Program main1_ = main_, startup1_ = startup_;
+};
+
+TEST_F(AllRanksTest, EachRankIsRewrittenAndShownInOrder) {
+  std::vector<const Program*> shown;
+  options_.on_result = [&](const ProgramPair& result) { shown.push_back(result.main); };
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<TranspileResult> results, RunAll());
+  EXPECT_EQ(results.size(), 2);
+  EXPECT_THAT(shown, ElementsAre(&main_, &main1_));
+  EXPECT_THAT(OpTexts(main_), Contains(HasSubstr("c_allreduce_sum")));
+  EXPECT_EQ(main_.Serialize(), main1_.Serialize());
+}
+
+// Each of them is right on its own.
+TEST_F(AllRanksTest, RanksThatDoNotFitTogetherAreRefused) {
+  UsePasses(",broadcast-on-rank-1");
+  for (const int rank : {0, 1}) {
+    Program main = main_, startup = startup_;
+    TranspileOptions options = options_;
+    options.cluster.rank = rank;
+    ProgramPair programs{&main, &startup};
+    WEFT_EXPECT_OK(Transpile(options, programs, registry_).status());
+  }
+  EXPECT_THAT(
+      RunAll(),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("ranks together: after pass broadcast-on-rank-1: W501: rank 1: "),
+                     HasSubstr("rank 1 makes broadcast"), HasSubstr("rank 0 makes nothing"))));
+}
+
+TEST_F(AllRanksTest, WithoutVerificationRanksAreNotCompared) {
+  UsePasses(",broadcast-on-rank-1");
+  options_.verification = Verification::kNever;
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<TranspileResult> results, RunAll());
+  EXPECT_THAT(results[0].notes, ElementsAre("note: found rank 0"));
+  EXPECT_THAT(results[1].notes, ElementsAre("note: found rank 1"));
+}
+
+// What is wrong in one program does not become more by the number of ranks that run it.
+TEST_F(AllRanksTest, ProgramOfAllRanksIsVerifiedOnce) {
+  options_.mode.clear();
+  registry_.Add<HalveRate>();
+  options_.passes = "grad-all-reduce{scale=avg},halve-rate";
+  Program main = main_;
+  ProgramPair alone{&main, nullptr};
+  const absl::Status of_one = Transpile(options_, alone, registry_).status();
+  EXPECT_THAT(of_one, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601")));
+  ProgramPair ranks[] = {{&main_, nullptr}, {&main1_, nullptr}};
+  EXPECT_THAT(TranspileAllRanks(options_, absl::MakeSpan(ranks), registry_),
+              StatusIs(of_one.code(), absl::StrCat("ranks together: ", of_one.message())));
+}
+
+TEST_F(AllRanksTest, RanksAndEndpointsMustAgree) {
+  options_.cluster.endpoints.pop_back();
+  EXPECT_THAT(RunAll(),
+              StatusIs(kInvalid, "expected an endpoint of each rank, found 1 for 2 ranks"));
+  options_.cluster.endpoints.emplace_back("127.0.0.1:6171");
+  options_.cluster.rank = 1;
+  EXPECT_THAT(RunAll(),
+              StatusIs(kInvalid, HasSubstr("expected neither rank nor current_endpoint")));
+}
+
+TEST_F(TranspileTest, TimesAreReadWhereAPassSaysSo) {
+  const auto read = [](TranspileOptions options) {
+    const absl::StatusOr<TimesRead> times = TimesReadBy(options, BuiltinPasses());
+    WEFT_EXPECT_OK(times.status());
+    return absl::StrCat(times->of_ops ? "ops " : "", times->of_collectives ? "collectives" : "");
+  };
+  TranspileOptions options = GradAllReduce(2);
+  EXPECT_EQ(read(options), "");
+  options.device_memory = 1000;
+  EXPECT_EQ(read(options), "collectives");
+  options.mode_flags["buckets"] = "optimal";
+  EXPECT_EQ(read(options), "ops collectives");
+  options = TranspileOptions();
+  options.passes = "hetero-partition{place=\"name:optimal_*=cpu\"}";
+  EXPECT_EQ(read(options), "");
+  options.passes = "grad-reduce{buckets=optimal}";
+  EXPECT_EQ(read(options), "ops collectives");
+}
+
 TEST_F(TranspileTest, BadPairsDoNotAffectPassesThatIgnoreThem) {
   ProgramBuilder p = MainBuilder();
   p.Op("assign", {{"X", {"x"}}}, {{"Out", {"y"}}}, kRoleBackward).Pairs({"w"});

@@ -1,11 +1,13 @@
 // What an op is, as data: slots, attributes, traits, and the inference of its outputs' types.
 //
-// A schema is one expression in the file of its family, and is listed nowhere else:
+// A schema is one expression in the file of its family:
 //
 //   schemas->Add(OpSchema("softmax", "X -> Out").Attr("axis", -1).Infer(OutputsLike("X")));
 //
-// Op types appear as strings here and in the pass that creates the op. All other code asks for
-// traits and slots.
+// Other tables hold what else is known of an op type: its rule along the batch
+// (batch_rule_table.cc), its algebra (algebra.cc), its names in PIR (proto/pir/op_rows*.cc), and
+// its kernels. Besides, op types appear as strings in passes that create or remove the op. All
+// other code asks for traits and slots.
 #ifndef WEFT_OPS_SCHEMA_OP_SCHEMA_H_
 #define WEFT_OPS_SCHEMA_OP_SCHEMA_H_
 

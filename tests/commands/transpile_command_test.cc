@@ -335,6 +335,67 @@ TEST_F(TranspileTest, AllRanksAreWrittenAtOnce) {
   EXPECT_EQ(Read("why0.json"), Read("why1.json"));
 }
 
+// The startup program joins a ring as rank 0. That is right for rank 0, whose program it may be.
+TEST_F(TranspileTest, RanksThatDoNotFitTogetherAreNotWritten) {
+  pb::ProgramDesc desc;
+  ASSERT_TRUE(desc.ParseFromString(StartupBytes()));
+  ProgramBuilder p;
+  p.Var("id");
+  p.last_var().mutable_type()->set_type(pb::VarType::RAW);
+  p.Op("c_gen_nccl_id", {}, {{"Out", {"id"}}});
+  p.IntAttr("rank", 0).IntAttr("ring_id", 0);
+  auto* endpoint = p.last_op().add_attrs();
+  endpoint->set_name("endpoint");
+  endpoint->set_type(pb::STRING);
+  endpoint->set_s("127.0.0.1:6170");
+  auto* others = p.last_op().add_attrs();
+  others->set_name("other_endpoints");
+  others->set_type(pb::STRINGS);
+  others->add_strings("127.0.0.1:6171");
+  p.Op("c_comm_init", {{"X", {"id"}}}, {});
+  p.IntAttr("rank", 0).IntAttr("ring_id", 0).IntAttr("nranks", 2);
+  desc.mutable_blocks(0)->MergeFrom(p.desc().blocks(0));
+  MakeFile("rank0.pb", desc.SerializeAsString());
+  const auto of_rank = [this](const std::string& rank) -> std::vector<std::string> {
+    return {"--passes",      "grad-all-reduce{scale=avg}",
+            "--endpoints",   kTwo,
+            "--rank",        rank,
+            "--startup_in",  Path("rank0.pb"),
+            "--startup_out", Path("startup_out.pb"),
+            Path("in.pb"),   Path("out.pb")};
+  };
+  EXPECT_EQ(Run(of_rank("0")).err, "");
+  unlink(Path("out.pb").c_str());
+  unlink(Path("startup_out.pb").c_str());
+  ExpectFails(1, of_rank("all"),
+              "ranks together: after pass grad-all-reduce: W507: rank 1: startup program: ");
+  EXPECT_EQ(Read("startup_out.pb"), "");
+}
+
+TEST_F(TranspileTest, NotesOfAllRanksAreShownOnce) {
+  const auto notes = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> flags = {"--endpoints", kTwo, "--rank", "all"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const ProcessResult run = GradAllReduce("in.pb", flags);
+    EXPECT_EQ(run.status, 0) << run.err;
+    return run.err;
+  };
+  EXPECT_EQ(notes({}), "");
+  EXPECT_EQ(notes({"--device_kind", "cpu"}),
+            absl::StrCat("note: ", Path("out.pb"),
+                         ": ranks must begin with equal parameters; --startup_in and --startup_out "
+                         "write a startup program that broadcasts them\n"));
+  pb::ProgramDesc desc = MainDesc();
+  auto* attr = desc.mutable_blocks(0)->mutable_ops(0)->add_attrs();
+  attr->set_name("op_device");
+  attr->set_type(pb::STRING);
+  attr->set_s("cpu");
+  MakeFile("in.pb", desc.SerializeAsString());
+  EXPECT_EQ(notes({}), absl::StrCat("note: ", Path("in.pb"),
+                                    ": op_device of 1 ops is \"cpu\", but all ops run on one "
+                                    "device; --place op_device runs them on the host\n"));
+}
+
 TEST_F(TranspileTest, OneFileForProgramsOfRanksThatDifferIsRefused) {
   ExpectRefuses("in.pb",
                 "startup_out.pb: the programs of ranks 0 and 1 differ: expected {rank} in the name",
@@ -471,7 +532,26 @@ TEST_F(TranspileTest, OptimalBucketsTakeTimesFromFiles) {
   EXPECT_EQ(GradAllReduce("in.pb", optimal).status, 0);
   MakeFile("profile.json", "{\"ops\": [{\"op\": \"op 0 (conv2d)\", \"seconds\": 0.001}]}");
   ExpectRefuses("in.pb", "profile.json: the program has no op 0 (conv2d)", optimal);
-  ExpectFails(2, To("out.pb", times), "--profile: only --buckets optimal reads it");
+  ExpectFails(2, To("out.pb", times), "--op_times: only --buckets optimal reads it");
+}
+
+// The name of a variable is no policy.
+TEST_F(TranspileTest, TimesThatNoPassReadsAreRefused) {
+  MakeFile("table.json", R"({"latency_s": 0.001, "bytes_per_s": 4e9})");
+  const auto passes = [this](const std::string& pass) -> std::vector<std::string> {
+    return {"--passes", pass, "--comm_table", Path("table.json"), Path("in.pb"), Path("out.pb")};
+  };
+  const char* const refused = "--comm_table: only --buckets optimal and --device_memory read it";
+  ExpectFails(2, passes("hetero-partition{place=\"name:optimal_*=cpu\"}"), refused);
+  ExpectFails(1,
+              {"--mode", "auto", "--comm_table", Path("table.json"), Path("in.pb"), Path("out.pb")},
+              refused);
+  const ProcessResult read = Run(passes("grad-all-reduce{buckets=optimal,scale=avg}"));
+  EXPECT_THAT(read.err, Not(HasSubstr("--comm_table")));
+  EXPECT_EQ(Run({"--mode", "none", "--device_memory", "1000000", "--comm_table", Path("table.json"),
+                 Path("in.pb"), Path("out.pb")})
+                .status,
+            0);
 }
 
 TEST_F(TranspileTest, ProgramForServersNeedsAFileAndParametersOnServers) {
@@ -634,6 +714,34 @@ TEST_F(TranspileTest, TwoProcessesWriteTheSameBytes) {
 TEST_F(TranspileTest, ModeNoneCopiesByteForByte) {
   ASSERT_EQ(Run({"--mode", "none", Path("in.pb"), Path("copy.pb")}).status, 0);
   EXPECT_TRUE(Read("copy.pb") == MainBytes());
+}
+
+// It keeps the ranks of the program: flags of a job are refused then, too.
+TEST_F(TranspileTest, ModeNonePlacesOps) {
+  ASSERT_EQ(
+      Run({"--mode", "none", "--place", "type:sgd=cpu", Path("in.pb"), Path("out.pb")}).status, 0);
+  EXPECT_THAT(Read("out.pb"), HasSubstr("stream_wait"));
+  ExpectFails(
+      2,
+      {"--mode", "none", "--place", "type:sgd=cpu", "--nranks", "2", Path("in.pb"), Path("out.pb")},
+      "mode none does not read --nranks");
+}
+
+// The file says of which parameters each rank has a part.
+TEST_F(TranspileTest, ModeNonePlacesOpsOfProgramsWithDistributedParameters) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, testing::ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string marked = absl::StrReplaceAll(
+      files.at("fit_a_line/main.json"), {{R"([0,1,1,"fc_0.w_0"])", R"([1,1,1,"fc_0.w_0"])"}});
+  ASSERT_NE(marked, files.at("fit_a_line/main.json"));
+  MakeFile("main.json", marked);
+  const ProcessResult ranks =
+      Run({"--mode", "grad_allreduce", "--nranks", "2", Path("main.json"), Path("ranks.json")});
+  ASSERT_EQ(ranks.status, 0) << ranks.err;
+  EXPECT_THAT(ranks.err, HasSubstr("note: parameter fc_0.w_0 is not replicated"));
+  const ProcessResult placed =
+      Run({"--mode", "none", "--place", "type:sgd=cpu", Path("ranks.json"), Path("placed.prog")});
+  EXPECT_EQ(placed.status, 0) << placed.err;
+  EXPECT_THAT(placed.err, Not(HasSubstr("fc_0.w_0")));
 }
 
 TEST_F(TranspileTest, EveryFormatGivesTheSameProgram) {

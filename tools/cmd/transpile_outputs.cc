@@ -6,6 +6,7 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "tools/files/setting_file.h"
 
 namespace weft {
 namespace {
@@ -36,16 +37,27 @@ std::string ExplainJson(const TranspileResult& result) {
   return Json{{"passes", std::move(passes)}, {"notes", std::move(remarks)}}.dump(2) + "\n";
 }
 
+absl::StatusOr<AtomicFile> Stage(const std::string& path, const std::string& text) {
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(path);
+  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+  absl::Status status = file->Write(text);
+  if (status.ok()) status = file->Sync();
+  WEFT_RETURN_IF_ERROR(Annotate(path, status));
+  return file;
+}
+
 }  // namespace
 
 absl::Status StagedOutputs::Commit() {
   WEFT_RETURN_IF_ERROR(programs.Commit());
   if (server.has_value()) WEFT_RETURN_IF_ERROR(server->Commit());
+  if (setting.has_value()) WEFT_RETURN_IF_ERROR(Annotate(setting_path, setting->Commit()));
   return explain.has_value() ? Annotate(explain_path, explain->Commit()) : absl::OkStatus();
 }
 
 absl::StatusOr<StagedOutputs> StageAll(absl::StatusOr<StagedPrograms> programs,
-                                       const OutputPaths& paths, const TranspileResult& result) {
+                                       const OutputPaths& paths, const TranspileResult& result,
+                                       const Program* without_setting) {
   if (result.server.has_value() == paths.server.empty()) {
     return absl::InvalidArgumentError(
         paths.server.empty()
@@ -57,17 +69,18 @@ absl::StatusOr<StagedOutputs> StageAll(absl::StatusOr<StagedPrograms> programs,
   if (!paths.server.empty()) {
     WEFT_ASSIGN_OR_RETURN(server, StagedPrograms::Write({{&*result.server, paths.server}}));
   }
-  absl::optional<AtomicFile> explain;
+  absl::optional<AtomicFile> explain, setting;
   if (!paths.explain.empty()) {
-    absl::StatusOr<AtomicFile> file = AtomicFile::Create(paths.explain);
-    WEFT_RETURN_IF_ERROR(Annotate(paths.explain, file.status()));
-    absl::Status status = file->Write(ExplainJson(result));
-    if (status.ok()) status = file->Sync();
-    WEFT_RETURN_IF_ERROR(Annotate(paths.explain, status));
-    explain = *std::move(file);
+    WEFT_ASSIGN_OR_RETURN(explain, Stage(paths.explain, ExplainJson(result)));
+  }
+  const std::string setting_path = SidecarPath(paths.main);
+  if (without_setting != nullptr && !paths.main.empty() && paths.main != "-") {
+    WEFT_ASSIGN_OR_RETURN(setting,
+                          Stage(setting_path, SidecarText(*without_setting, result.setting)));
   }
   WEFT_RETURN_IF_ERROR(programs.status());
-  return StagedOutputs{*std::move(programs), std::move(server), std::move(explain), paths.explain};
+  return StagedOutputs{*std::move(programs), std::move(server),  std::move(explain),
+                       paths.explain,        std::move(setting), setting_path};
 }
 
 }  // namespace weft

@@ -24,14 +24,18 @@ struct StagedOutputs {
   absl::optional<StagedPrograms> server;
   absl::optional<AtomicFile> explain;
   std::string explain_path;
+  absl::optional<AtomicFile> setting;
+  std::string setting_path;
 
   absl::Status Commit();
 };
 
-// Stages the explanation, and the program of the parameter servers, which exists only when the
-// others are verified. InvalidArgument if there is one without a path, or none for a path.
+// Stages the explanation, the setting of a main program whose file cannot carry it (null: it does,
+// or has none), and the program of the parameter servers, which exists only when the others are
+// verified. InvalidArgument if there is one without a path, or none for a path.
 absl::StatusOr<StagedOutputs> StageAll(absl::StatusOr<StagedPrograms> programs,
-                                       const OutputPaths& paths, const TranspileResult& result);
+                                       const OutputPaths& paths, const TranspileResult& result,
+                                       const Program* without_setting);
 
 }  // namespace weft
 

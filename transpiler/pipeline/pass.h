@@ -55,7 +55,7 @@ struct PassContext {
   std::vector<RankGroup> groups_of_run;
   // The losses that are sums over the batch, or will be.
   SumLosses sum_losses;
-  // How long ops and collectives take, for the bucket policy `optimal`.
+  // How long ops and collectives take, for passes that go by it (Pass::times_read).
   StepTimes times;
   // From these: when gradients are complete.
   ReadyTimes gradient_ready;
@@ -131,6 +131,12 @@ struct Contract {
   }
 };
 
+// Which of PassContext::times a pass goes by.
+struct TimesRead {
+  bool of_ops = false;
+  bool of_collectives = false;
+};
+
 // A rewrite. Const and stateless: one pass may run on many programs at the same time. The result
 // depends only on the programs, the context and the options. A second run changes nothing, or the
 // contract refuses it.
@@ -143,6 +149,7 @@ class Pass {
   // What the pass does to gradients, replicas and the computation with its options. The verifier
   // checks the result against it.
   virtual Claims claims(const PassContext& context) const { return {}; }
+  virtual TimesRead times_read() const { return {}; }
   // Sets what claims of this and of later passes depend on, from the programs before the first
   // pass.
   virtual void Prepare(const ConstProgramPair& programs, PassContext* context) const {}

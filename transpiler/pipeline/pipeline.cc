@@ -33,11 +33,15 @@ absl::StatusOr<PassReport> RunPass(const Pass& pass, PassContext& context, Progr
 }
 
 absl::Status VerifyAt(Stage stage, const ProgramPair& programs, const PipelineOptions& options) {
-  if (stage == Stage::kAtEnd && options.on_result) options.on_result(programs);
   const bool is_due =
       options.verification == Verification::kAfterEachPass ||
       (options.verification == Verification::kAtEnd && stage != Stage::kBetweenPasses);
   return options.verifier && is_due ? options.verifier(stage, programs) : absl::OkStatus();
+}
+
+absl::Status ShowAndVerify(const ProgramPair& result, const PipelineOptions& options) {
+  if (options.on_result) options.on_result(result);
+  return VerifyAt(Stage::kAtEnd, result, options);
 }
 
 std::string Describe(Claims::Gradients gradients) {
@@ -120,6 +124,16 @@ void Pipeline::Prepare(const ConstProgramPair& programs, PassContext* context) c
   for (const std::unique_ptr<Pass>& pass : passes_) pass->Prepare(programs, context);
 }
 
+TimesRead Pipeline::times_read() const {
+  TimesRead all;
+  for (const std::unique_ptr<Pass>& pass : passes_) {
+    const TimesRead read = pass->times_read();
+    all.of_ops = all.of_ops || read.of_ops;
+    all.of_collectives = all.of_collectives || read.of_collectives;
+  }
+  return all;
+}
+
 size_t Pipeline::NumChangingFirst(const PassContext& context) const {
   size_t num_changing = 0;
   bool has_others = false;
@@ -167,7 +181,7 @@ absl::StatusOr<std::vector<PassReport>> Pipeline::Run(PassContext& context, Prog
                                                       const PipelineOptions& options) const {
   WEFT_RETURN_IF_ERROR(CheckContracts(options.initial_facts));
   if (options.observer) WEFT_RETURN_IF_ERROR(options.observer("input", programs));
-  if (passes_.empty()) WEFT_RETURN_IF_ERROR(VerifyAt(Stage::kAtEnd, programs, options));
+  if (passes_.empty()) WEFT_RETURN_IF_ERROR(ShowAndVerify(programs, options));
 
   std::vector<PassReport> reports;
   const size_t num_changing = NumChangingFirst(context);
@@ -179,9 +193,10 @@ absl::StatusOr<std::vector<PassReport>> Pipeline::Run(PassContext& context, Prog
     WEFT_ASSIGN_OR_RETURN(PassReport report, RunPass(*pass, context, programs));
     reports.push_back(std::move(report));
     if (options.observer) WEFT_RETURN_IF_ERROR(options.observer(pass->name(), programs));
-    const Stage stage = pass == passes_.back() ? Stage::kAtEnd : Stage::kBetweenPasses;
-    WEFT_RETURN_IF_ERROR(
-        Annotate(absl::StrCat("after pass ", pass->name()), VerifyAt(stage, programs, options)));
+    const absl::Status verified = pass == passes_.back()
+                                      ? ShowAndVerify(programs, options)
+                                      : VerifyAt(Stage::kBetweenPasses, programs, options);
+    WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("after pass ", pass->name()), verified));
   }
   return reports;
 }

@@ -40,8 +40,9 @@ struct PipelineOptions {
   Verification verification = Verification::kAtEnd;
   // Called with every state before it is verified.
   PipelineObserver observer;
-  // Called once with the result, after the observer and before the result is verified. The programs
-  // do not change afterwards, so another thread can read them while they are verified.
+  // Called once with the result, after the observer and before the result is verified, if it is at
+  // all. The programs do not change afterwards, so another thread can read them while they are
+  // verified.
   std::function<void(const ProgramPair&)> on_result;
 };
 
@@ -68,6 +69,9 @@ class Pipeline {
   // Whether any contract needs or excludes a fact. If not, the caller can skip DetectFacts, which
   // takes time and may refuse a program.
   bool AsksForFacts() const;
+
+  // What any of the passes goes by.
+  TimesRead times_read() const;
 
   // Checks the contracts of all passes in order, starting from `initial_facts`. FailedPrecondition
   // names the pass, the fact and its evidence.

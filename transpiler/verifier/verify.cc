@@ -1,6 +1,5 @@
 #include "transpiler/verifier/verify.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <future>
 #include <map>
@@ -92,11 +91,16 @@ class Verifier {
 
   void Run(absl::Span<const ConstProgramPair> ranks) {
     num_programs_ = ranks.size();
+    Findings of_original;
+    compares_ = options_.original.main != nullptr && Runs(Layer::kEquivalence) &&
+                CheckOriginal(&of_original);
     bool is_sound = true;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       is_sound = CheckPrograms(ranks[rank], static_cast<int>(rank)) && is_sound;
     }
-    if (!is_sound || !Runs(Layer::kAcrossRanks)) return;
+    if (!is_sound) return;
+    findings_.Append(of_original);
+    if (!Runs(Layer::kAcrossRanks)) return;
     if (ranks.size() == 1) return CheckMessages(ranks[0]);
     std::vector<const Program*> main, startup;
     for (const ConstProgramPair& programs : ranks) {
@@ -121,8 +125,15 @@ class Verifier {
 
  private:
   bool Runs(Layer layer) const { return options_.layers.count(layer) > 0; }
-  bool ComparesWithOriginal() const {
-    return options_.original.main != nullptr && Runs(Layer::kEquivalence);
+
+  // False, with an error, if its structure is wrong: then nothing can be compared with it.
+  bool CheckOriginal(Findings* findings) const {
+    const Findings structure = StructureOf(options_.original, /*rank=*/0);
+    const absl::Status status = ToStatus(structure);
+    if (status.ok()) return true;
+    Reporter({0, false}, findings)
+        .Add("W611", OpId(), "", absl::StrCat("the original: ", status.message()));
+    return false;
   }
 
   std::map<std::vector<int>, std::set<std::string>> ParamsOfGroups() const {
@@ -148,9 +159,11 @@ class Verifier {
 
   // Checks the programs of one rank. False if their structure is wrong. Programs that ranks share
   // are checked once: the rank only matters to values of single ranks, where they are compared with
-  // the original.
+  // the original, and to groups.
   bool CheckPrograms(const ConstProgramPair& programs, int rank) {
-    if (ComparesWithOriginal()) return CheckRank(programs, rank, &findings_);
+    if (compares_ || !options_.groups.empty()) {
+      return CheckRank(programs, rank, &findings_);
+    }
     const auto [it, is_new] = shared_.try_emplace({programs.main, programs.startup});
     Shared& shared = it->second;
     if (is_new) shared.is_sound = CheckRank(programs, rank, &shared.findings);
@@ -160,15 +173,19 @@ class Verifier {
   }
 
   bool CheckRank(const ConstProgramPair& programs, int rank, Findings* findings) const {
+    // All other layers rely on the structure.
+    const Findings structure = StructureOf(programs, rank);
+    findings->Append(structure);
+    if (structure.HasErrors()) return false;
     const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
-    Findings form, collectives, races, values;
+    Findings types, collectives, races, values;
     const bool needs_batch = options_.setting.reduction == Setting::Reduction::kByLoss ||
                              CommunicatesForward(*programs.main);
     BatchResult batch;
     // What needs no facts.
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
     std::future<void> others = std::async(policy, [&] {
-      CheckForm(programs, rank, &form);
+      if (Runs(Layer::kTypes)) CheckAllTypes(programs, rank, &types);
       if (Runs(Layer::kCommunication)) CheckCalls(programs, nranks, rank, &collectives);
       if (!needs_batch) CheckBatch(programs, nranks, rank, &batch);
       if (!Runs(Layer::kRaces)) return;
@@ -203,12 +220,7 @@ class Verifier {
     }
     if (!are_checked) check_values();
     others.get();
-    findings->Append(form);
-    const auto is_of_structure = [](const Finding& finding) {
-      return finding.severity == Severity::kError && finding.layer == Layer::kStructure;
-    };
-    // The other layers rely on the first.
-    if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
+    findings->Append(types);
     if (options_.setting.ordered_by_data && Runs(Layer::kAcrossRanks) && nranks.value_or(2) > 1) {
       CheckDataOrder(*programs.main, {rank, false}, &collectives);
       if (programs.startup != nullptr) {
@@ -226,7 +238,7 @@ class Verifier {
     const bool is_known = collectives.HasErrors() || values.HasErrors();
     if (batch.has_means_only && is_known) batch.findings.Remove("W702");
     findings->Append(batch.findings);
-    if (!is_proven && ComparesWithOriginal()) {
+    if (!is_proven && compares_) {
       StartupValues start;
       const bool is_for_one = IsForOneDevice(*programs.main, nranks);
       RankValuesOptions of =
@@ -238,26 +250,29 @@ class Verifier {
     return true;
   }
 
-  // Layers 1 and 2.
-  void CheckForm(const ConstProgramPair& programs, int rank, Findings* findings) const {
-    bool is_sound = true;
-    const auto check = [&](const Program* program, bool is_startup) {
-      if (program == nullptr) return;
-      const ProgramRef ref{rank, is_startup};
-      Findings structure;
-      if (Runs(Layer::kStructure)) {
-        CheckStructure(*program, ref, &structure);
-        CheckUninitializedReads(*program, ref, &structure);
-      }
-      findings->Append(structure);
-      is_sound = is_sound && !structure.HasErrors();
-      if (Runs(Layer::kTypes) && !structure.HasErrors()) CheckTypes(*program, ref, findings);
+  // Layer 1, on two threads.
+  Findings StructureOf(const ConstProgramPair& programs, int rank) const {
+    Findings structure, reads;
+    if (!Runs(Layer::kStructure)) return structure;
+    const auto for_both = [&](auto check, Findings* findings) {
+      if (programs.startup != nullptr) check(*programs.startup, {rank, true}, findings);
+      check(*programs.main, {rank, false}, findings);
     };
-    check(programs.startup, true);
-    check(programs.main, false);
-    if (programs.startup == nullptr) return;
-    if (Runs(Layer::kStructure)) CheckStartupKeeps(programs, {rank, true}, findings);
-    if (Runs(Layer::kTypes) && is_sound) CheckStartTypes(programs, {rank, true}, findings);
+    const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
+    std::future<void> meanwhile =
+        std::async(policy, [&] { for_both(CheckUninitializedReads, &reads); });
+    for_both(CheckStructure, &structure);
+    if (programs.startup != nullptr) CheckStartupKeeps(programs, {rank, true}, &structure);
+    meanwhile.get();
+    structure.Append(reads);
+    return structure;
+  }
+
+  // Layer 2.
+  static void CheckAllTypes(const ConstProgramPair& programs, int rank, Findings* findings) {
+    if (programs.startup != nullptr) CheckTypes(*programs.startup, {rank, true}, findings);
+    CheckTypes(*programs.main, {rank, false}, findings);
+    if (programs.startup != nullptr) CheckStartTypes(programs, {rank, true}, findings);
   }
 
   // Whether values are the same by both facts, which come from the same options.
@@ -334,7 +349,7 @@ class Verifier {
     EqualUpdates equal_updates;
     std::vector<RankObserver*> all = {&updates, &conditions, &equal_updates};
     absl::optional<EquivalenceProof> proof;
-    if (ComparesWithOriginal()) {
+    if (compares_) {
       proof.emplace(options_.original, programs, options, options_.setting.averaging);
       proof->AttachTo(&options);
       for (RankObserver* observer : proof->observers()) all.push_back(observer);
@@ -363,7 +378,7 @@ class Verifier {
   // were the run. Other parameters count as rank-local, which needs no assumption about them.
   void CheckGroup(const ConstProgramPair& programs, int rank, const std::vector<int>& group,
                   const std::set<std::string>& params, BatchFacts facts, Findings* findings) const {
-    if (!Runs(Layer::kCommunication) && !ComparesWithOriginal()) return;
+    if (!Runs(Layer::kCommunication) && !compares_) return;
     const ProgramRef ref{rank, false};
     VerifyOptions of_group = options_;
     of_group.setting.distributed_params = ParamsBut(params, *programs.main);
@@ -379,7 +394,7 @@ class Verifier {
                           group);
     std::vector<RankObserver*> all = {&updates};
     absl::optional<EquivalenceProof> proof;
-    if (ComparesWithOriginal()) {
+    if (compares_) {
       proof.emplace(options_.original, programs, options, options_.setting.averaging);
       proof->AttachTo(&options);
       for (RankObserver* observer : proof->observers()) all.push_back(observer);
@@ -436,6 +451,7 @@ class Verifier {
   const VerifyOptions& options_;
   Findings& findings_;
   size_t num_programs_ = 1;  // 1: all ranks run it
+  bool compares_ = false;    // with the original
   // By main and startup program.
   absl::flat_hash_map<std::pair<const Program*, const Program*>, Shared> shared_;
 };

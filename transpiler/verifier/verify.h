@@ -31,11 +31,13 @@ struct VerifyOptions {
   std::vector<std::string> fetched;
   // The program of the parameter servers of a program for workers; null: there are none.
   const Program* server = nullptr;
-  // The programs before the rewrite; null disables layer kEquivalence.
+  // The programs before the rewrite; null disables layer kEquivalence, and so does a wrong
+  // structure (W611).
   ConstProgramPair original;
   // Layer kEquivalence reports where two expressions differ (W601, W602); more than 0: also both as
   // a whole, down to so many levels.
   int expression_depth = 0;
+  // Without kStructure, the caller knows that programs have no errors of it.
   std::set<Layer> layers = AllLayers();
   // More than 1: independent layers run concurrently, on at most three threads.
   int threads = 2;
@@ -43,8 +45,9 @@ struct VerifyOptions {
 
 // Verifies one program for all ranks, or one per rank in rank order. With parameter servers, one
 // program for all workers: the layers that compare ranks or the original see what workers and
-// servers compute together (transpiler/verifier/servers/server_programs.h). All layers need a
-// program without errors of kStructure. O(ops + arguments) for each program and layer.
+// servers compute together (transpiler/verifier/servers/server_programs.h). Programs with errors
+// of kStructure get no findings of other layers: none of these begins before kStructure is done with
+// the programs of the rank. O(ops + arguments) for each program and layer.
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options = {});
 
 }  // namespace weft

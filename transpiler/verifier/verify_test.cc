@@ -91,6 +91,29 @@ TEST(Verify, RanksThatShareAStartupProgramGetWhatThoseWithCopiesGet) {
                   /*one_program_for_all=*/false));
 }
 
+TEST(Verify, RanksThatShareAProgramGetTheFindingsOfTheirGroups) {
+  const Program wrong = ProgramOf(OneDeviceStep());
+  const Program copies[] = {wrong, wrong, wrong};
+  VerifyOptions options = ForRanks(3);
+  options.setting.groups["w"] = {1, 2};
+  const auto found = Lines(Verify({{&wrong}, {&wrong}, {&wrong}}, options), false);
+  EXPECT_THAT(found, Contains(HasSubstr("rank 1: for ranks 1, 2: ")));
+  EXPECT_EQ(found, Lines(Verify({{&copies[0]}, {&copies[1]}, {&copies[2]}}, options), false));
+}
+
+// Nothing is compared with it.
+TEST(Verify, OriginalOfAWrongStructureIsReported) {
+  const Program original = ProgramOf(OneDeviceStep(), {{"    var lr : fp32[1] persistable\n", ""}});
+  const Program program = ProgramOf(TwoRankStep(), {{"scale=0.5", "scale=0.25"}});
+  VerifyOptions options = ForRanks(2);
+  options.original.main = &original;
+  const auto found = Lines(Verify({{&program}}, options));
+  EXPECT_THAT(found, Contains(StartsWith("error: W611: the original: W101: op 2 (sgd)")));
+  EXPECT_THAT(found, Not(Contains(HasSubstr("W601"))));
+  options.original.main = &program;
+  EXPECT_THAT(Lines(Verify({{&original}}, options)), Each(HasSubstr("W101")));
+}
+
 TEST(Verify, OmittedFindingsOfASharedProgramCount) {
   const Program wrong = ProgramOf(OneDeviceStep());
   const std::vector<ConstProgramPair> ranks(Findings::kMaxPerRule + 5, {&wrong});

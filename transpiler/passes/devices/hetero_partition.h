@@ -80,6 +80,7 @@ class HeteroPartition : public Pass {
   explicit HeteroPartition(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
+  TimesRead times_read() const override { return {false, options_.device_memory > 0}; }
   // Finds which parameters rules and op_device update on the host.
   void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;

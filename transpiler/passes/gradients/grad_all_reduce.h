@@ -64,6 +64,9 @@ class GradAllReduce : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
+  TimesRead times_read() const override {
+    return {options_.buckets.is_optimal(), options_.buckets.is_optimal()};
+  }
   void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 

@@ -38,8 +38,7 @@ std::vector<RankCall> ReadRankCalls(const Program& program);
 
 // Checks the main programs of all ranks, in rank order:
 // - on each ring, by all of its ranks, the same sequence of collectives, with equal kind,
-// reduction, element type, count
-//   and root (W501), of variables with the same names (W505);
+//   reduction, element type, count and root (W501), of variables with the same names (W505);
 // - no two ranks order the collectives of several rings inconsistently (W502);
 // - each send is received by the rank that it names, in order (W508).
 // Ops that communicate, but are no collectives, count as such (ops/analysis/core/communication.h).

@@ -68,10 +68,19 @@ void Reporter::Add(absl::string_view rule, OpId op, absl::Span<const absl::strin
   findings_.Add(std::move(finding));
 }
 
-std::string ToString(const Finding& finding, bool one_program_for_all) {
-  return absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ",
+namespace {
+
+std::string WithoutSeverity(const Finding& finding, bool one_program_for_all) {
+  return absl::StrCat(finding.rule, ": ",
                       one_program_for_all ? "" : absl::StrCat("rank ", finding.program.rank, ": "),
                       finding.program.is_startup ? "startup program: " : "", finding.message);
+}
+
+}  // namespace
+
+std::string ToString(const Finding& finding, bool one_program_for_all) {
+  return absl::StrCat(SeverityName(finding.severity), ": ",
+                      WithoutSeverity(finding, one_program_for_all));
 }
 
 std::string StatesText(absl::Span<const absl::string_view> names) {
@@ -82,7 +91,7 @@ std::string StatesText(absl::Span<const absl::string_view> names) {
                       names.size() > kMaxNames ? ", ..." : "", ")");
 }
 
-absl::Status ToStatus(const Findings& findings) {
+absl::Status ToStatus(const Findings& findings, bool one_program_for_all) {
   const Finding* first = nullptr;
   int64_t more = findings.NumOmittedErrors() - 1;
   for (const Finding& finding : findings.all()) {
@@ -92,8 +101,8 @@ absl::Status ToStatus(const Findings& findings) {
   }
   if (first == nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(first->rule, ": ", first->program.is_startup ? "startup program: " : "",
-                   first->message, more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
+      absl::StrCat(WithoutSeverity(*first, one_program_for_all),
+                   more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
 }
 
 }  // namespace weft

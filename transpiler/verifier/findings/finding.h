@@ -91,7 +91,7 @@ std::string ToString(const Finding& finding, bool one_program_for_all = true);
 std::string StatesText(absl::Span<const absl::string_view> names);
 
 // FailedPrecondition with the first error and the number of the others, if there are errors.
-absl::Status ToStatus(const Findings& findings);
+absl::Status ToStatus(const Findings& findings, bool one_program_for_all = true);
 
 }  // namespace weft
 

@@ -113,6 +113,7 @@ constexpr Rule kRules[] = {
      "feed variable lost, or of another element type"},
     {"W609", Layer::kEquivalence, Severity::kWarning, "state reset where parameters are averaged"},
     {"W610", Layer::kEquivalence, Severity::kError, "fetched value differs from the original"},
+    {"W611", Layer::kEquivalence, Severity::kError, "original of a wrong structure"},
     {"W701", Layer::kBatch, Severity::kWarning, "loss that is no mean and no sum over the batch"},
     {"W702", Layer::kBatch, Severity::kError, "gradients averaged although the losses are sums"},
     {"W703", Layer::kBatch, Severity::kWarning, "state that ranks leave with different values"},

@@ -12,9 +12,8 @@ namespace weft {
 // checks that
 // - the inputs and attributes of every op fit each other;
 // - every op writes the declared type of the variable. A variable may be written with several
-// types,
-//   as by a reshape in place: one of them must be the declared one. For a persistable variable, it
-//   must be the last, which the next step reads.
+//   types, as by a reshape in place: one of them must be the declared one. For a persistable
+//   variable, it must be the last, which the next step reads.
 // Unknown types fit everything: dimensions of -1, variables that are no tensors, outputs of
 // unregistered ops. Outputs XShape are not compared: they only hold a shape, in a form that differs
 // between versions of Paddle. Collectives are ordinary ops here: an all-gather multiplies the rows
