@@ -37,7 +37,7 @@ std::string ExplainJson(const TranspileResult& result) {
   return Json{{"passes", std::move(passes)}, {"notes", std::move(remarks)}}.dump(2) + "\n";
 }
 
-absl::StatusOr<AtomicFile> Stage(const std::string& path, const std::string& text) {
+absl::StatusOr<AtomicFile> StageText(const std::string& path, const std::string& text) {
   absl::StatusOr<AtomicFile> file = AtomicFile::Create(path);
   WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
   absl::Status status = file->Write(text);
@@ -71,12 +71,12 @@ absl::StatusOr<StagedOutputs> StageAll(absl::StatusOr<StagedPrograms> programs,
   }
   absl::optional<AtomicFile> explain, setting;
   if (!paths.explain.empty()) {
-    WEFT_ASSIGN_OR_RETURN(explain, Stage(paths.explain, ExplainJson(result)));
+    WEFT_ASSIGN_OR_RETURN(explain, StageText(paths.explain, ExplainJson(result)));
   }
   const std::string setting_path = SidecarPath(paths.main);
   if (without_setting != nullptr && !paths.main.empty() && paths.main != "-") {
     WEFT_ASSIGN_OR_RETURN(setting,
-                          Stage(setting_path, SidecarText(*without_setting, result.setting)));
+                          StageText(setting_path, SidecarText(*without_setting, result.setting)));
   }
   WEFT_RETURN_IF_ERROR(programs.status());
   return StagedOutputs{*std::move(programs), std::move(server),  std::move(explain),
