@@ -66,7 +66,7 @@ absl::Status OptionBinder::Set(
   for (const auto& [name, value] : values) {
     const Option* found = nullptr;
     for (const Option& option : options_) {
-      if (option.name == name) found = &option;
+      if (option.name == name || (!name.empty() && option.old_name == name)) found = &option;
     }
     if (found == nullptr) {
       const std::string known = absl::StrJoin(
@@ -74,8 +74,8 @@ absl::Status OptionBinder::Set(
       return absl::InvalidArgumentError(absl::StrCat(
           "unknown option ", name, known.empty() ? "; it has no options" : "; it has: ", known));
     }
-    if (!seen.insert(name).second) {
-      return absl::InvalidArgumentError(absl::StrCat("option ", name, " is given twice"));
+    if (!seen.insert(found->name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("option ", found->name, " is given twice"));
     }
     if (!found->set(value)) {
       return absl::InvalidArgumentError(absl::StrCat(

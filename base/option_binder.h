@@ -71,12 +71,16 @@ class OptionBinder {
          }});
   }
 
+  // An earlier name of the option that was bound last, which Set still takes.
+  void OldName(std::string name) { options_.back().old_name = std::move(name); }
+
   struct Option {
     std::string name;
     std::string default_value;
     std::string help;
     std::string expected;  // "an integer >= 1", "auto|avg"
     std::function<bool(absl::string_view)> set;
+    std::string old_name = {};  // empty: none
   };
   // Option::expected of switches.
   static constexpr char kOnOrOff[] = "on or off";

@@ -92,6 +92,19 @@ TEST(OptionBinder, ValueThatDoesNotFitSaysWhatIsExpected) {
               StatusIs(kInvalid, Eq("option scale: expected auto|avg, found 'sum'")));
 }
 
+TEST(OptionBinder, OldNamesWork) {
+  int count = 1;
+  OptionBinder bind;
+  bind.Int("count", &count, "how many");
+  bind.OldName("number");
+  WEFT_EXPECT_OK(bind.Set({{"number", "2"}}));
+  EXPECT_EQ(count, 2);
+  EXPECT_THAT(bind.Set({{"number", "2"}, {"count", "3"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "option count is given twice"));
+  EXPECT_THAT(bind.Set({{"number", "many"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("option count: expected")));
+}
+
 TEST(OptionBinder, NameGivenTwiceIsRefused) {
   Options options;
   OptionBinder bind;

@@ -51,7 +51,7 @@ fi
 cd "$(dirname "$0")/.."
 bazel build //tools:generate_docs
 tool=$(bazel info bazel-bin)/tools/generate_docs
-for file in README.md docs/modes.md docs/ops.md docs/pir_ops.md docs/verifier.md; do
+for file in README.md docs/modes.md docs/reference/*.md; do
   fresh=$(regenerate "$tool" "$file" && echo .)
   printf '%s' "${fresh%.}" >"$file"
 done

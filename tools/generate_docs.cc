@@ -33,7 +33,7 @@
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/verifier/findings/rule.h"
-#include "transpiler/verifier/testing/rule_text.h"
+#include "transpiler/verifier/rules/rule_text.h"
 
 namespace weft {
 namespace {
@@ -54,11 +54,15 @@ std::string CodeList(const std::vector<std::string>& words, absl::string_view se
                        [](std::string* out, const std::string& word) { out->append(Code(word)); });
 }
 
-// The table in the README.
+// The table in the README: the modes of each group.
 std::string ModeTable() {
   std::string text = "| mode | what it makes |\n|---|---|\n";
-  for (const Mode& mode : Modes()) {
-    absl::StrAppend(&text, "| `", mode.name, "` | ", Cell(mode.description), " |\n");
+  for (Mode::Group group : kModeGroups) {
+    absl::StrAppend(&text, "| **", GroupTitle(group), "** | |\n");
+    for (const Mode& mode : Modes()) {
+      if (mode.group != group) continue;
+      absl::StrAppend(&text, "| `", mode.name, "` | ", Cell(mode.description), " |\n");
+    }
   }
   return text;
 }
@@ -99,12 +103,6 @@ std::string ModeSections() {
   return text;
 }
 
-bool Reads(const Mode& mode, const ContextFlag& flag) {
-  return absl::c_any_of(DialectsOf(mode), [&](Dialect dialect) {
-    return ExpandMode(mode, dialect, mode.required, {flag.name}).ok();
-  });
-}
-
 std::string ModeFlagTable() {
   std::string text = "| flag | values | default | meaning | modes |\n|---|---|---|---|---|\n";
   const std::vector<ModeFlag> flags = *ModeFlags(BuiltinPasses());
@@ -118,7 +116,7 @@ std::string ModeFlagTable() {
   for (const ContextFlag& flag : ContextFlags()) {
     std::vector<std::string> modes;
     for (const Mode& mode : Modes()) {
-      if (Reads(mode, flag)) modes.push_back(mode.name);
+      if (ReadsContext(mode, flag.name)) modes.push_back(mode.name);
     }
     absl::StrAppend(&text, "| ", Code(absl::StrCat("--", flag.name)), " | ", Cell(flag.expected),
                     " | ", Cell(flag.default_value), " | ", Cell(flag.help), " | ", CodeList(modes),
@@ -287,32 +285,21 @@ std::string PirOpTable() {
   return text;
 }
 
-using testing::RuleText;
-
-std::string MessageOfExample(const Rule& rule, const RuleText& text) {
-  const absl::StatusOr<Findings> findings = testing::VerifyExample(text);
-  for (const Finding& finding : findings->all()) {
-    if (finding.rule == rule.id) return ToString(finding, !text.ranks_differ());
-  }
-  std::fprintf(stderr, "%s: its example does not break it\n", rule.id);
+// Aborts on an error, which a test of the rules finds first.
+template <typename T>
+T ValueOf(absl::StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
   std::abort();
 }
 
 // The programs of an example, each after its title.
 std::string ExamplePrograms(const RuleText& rule) {
   std::string text;
-  const auto add = [&](absl::string_view name, const std::string& program) {
-    if (program.empty()) return;
-    if (!name.empty()) absl::StrAppend(&text, "\n", name, ":\n");
+  for (const auto& [title, program] : ProgramsOf(rule)) {
+    if (!title.empty()) absl::StrAppend(&text, "\n", title, ":\n");
     absl::StrAppend(&text, "\n```\n", program, "\n```\n");
-  };
-  add(rule.rank1.empty() ? "" : "Rank 0", rule.main);
-  add(rule.ranks_differ() ? "The startup program of rank 0" : "The startup program", rule.startup);
-  add("Rank 1", rule.rank1);
-  add("The startup program of rank 1", rule.rank1_startup);
-  add("The program of the servers", rule.server);
-  add("The original", rule.original);
-  add("Its startup program", rule.original_startup);
+  }
   return text;
 }
 
@@ -327,12 +314,11 @@ std::string RuleSections() {
     }
     std::string title = rule.title;
     title[0] = absl::ascii_toupper(title[0]);
-    // A test checks that every rule has a text whose example breaks it.
-    const RuleText of_manual = *testing::ReadRuleText(rule.id);
+    const RuleText of_manual = ValueOf(RuleTextOf(rule.id));
     absl::StrAppend(&text, "\n### ", rule.id, "\n\n**", title, "** (", SeverityName(rule.severity),
                     "). ", of_manual.why, "\n\nFix: ", of_manual.fix, "\n",
                     ExamplePrograms(of_manual), "\nThe verifier says:\n\n```\n",
-                    MessageOfExample(rule, of_manual), "\n```\n");
+                    ValueOf(MessageOfExample(rule, of_manual)), "\n```\n");
   }
   return text;
 }

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <deque>
@@ -22,7 +21,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/annotate.h"
 #include "base/file.h"
@@ -34,6 +32,7 @@
 #include "proto/feed_layout.h"
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
+#include "tools/cmd/transpile_help.h"
 #include "tools/cmd/transpile_outputs.h"
 #include "tools/files/param_attrs_file.h"
 #include "tools/files/step_times_file.h"
@@ -70,27 +69,6 @@ struct Flags {
   // Flags that modes read, by name; given ones go to TranspileOptions.
   std::map<std::string, absl::optional<std::string>> mode_flags, context_flags, device_flags;
 };
-
-std::string ListModes() {
-  std::string text;
-  for (const Mode& mode : Modes()) {
-    absl::StrAppendFormat(&text, "%-28s %s\n", mode.name, mode.description);
-  }
-  return text;
-}
-
-std::string ListPasses() {
-  std::string text;
-  const PassRegistry registry = BuiltinPasses();
-  for (const auto& [name, entry] : registry.entries()) {
-    absl::StrAppendFormat(&text, "%-28s %s\n", name, entry.description);
-    for (const OptionBinder::Option& option : entry.options) {
-      absl::StrAppendFormat(&text, "    %-20s %s (%s; default %s)\n", option.name, option.help,
-                            option.expected, option.default_value);
-    }
-  }
-  return text;
-}
 
 // Writes the text of each state as <dir>/<number>_<pass>.main.prog and .startup.prog.
 auto DumpTo(const std::string& dir) {
@@ -138,7 +116,7 @@ absl::Status CheckTimesAreRead(const Flags& flags) {
   const absl::StatusOr<TimesRead> read = TimesReadBy(flags.options, BuiltinPasses());
   if (!read.ok()) return absl::OkStatus();
   if (!flags.profile.empty() && !read->of_ops) {
-    return absl::InvalidArgumentError("--profile: only --buckets optimal reads it");
+    return absl::InvalidArgumentError("--op_times: only --buckets optimal reads it");
   }
   if (flags.comm_table.empty() || read->of_collectives) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -379,13 +357,9 @@ absl::Status Run(Flags& flags) {
   return absl::OkStatus();
 }
 
-// "local_sgd: averaging period, in steps (an integer >= 1; default 1)".
-std::string HelpOf(const ModeFlag& flag) {
-  const auto has_passes = [](const Mode& mode) { return !mode.pipelines.empty(); };
-  const bool all_read_it = static_cast<ptrdiff_t>(flag.modes.size()) ==
-                           std::count_if(Modes().begin(), Modes().end(), has_passes);
-  return absl::StrCat(all_read_it ? "" : absl::StrJoin(flag.modes, ", ") + ": ", flag.help, " (",
-                      flag.expected, "; default ", absl::StrJoin(flag.defaults, " or "), ")");
+// Unknown ones are reported before --help is.
+std::string CheckModeName(const std::string& name) {
+  return name == kAuto ? "" : std::string(FindMode(name).status().message());
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -396,40 +370,31 @@ void AddFlags(CLI::App& app, Flags& flags) {
   auto* mode = app.add_option(
       "--mode", options.mode,
       "named pipeline, or auto: the one that fits the program and the flags; see --list_modes");
+  mode->check(CLI::Validator(CheckModeName, ""))->type_name("MODE");
   app.add_option("--passes", options.passes,
                  "passes instead of a mode: 'a{k=v},b'; see --list_passes")
       ->excludes(mode);
-  auto* startup_in = app.add_option("--startup_in", flags.startup_in, "startup program");
+  auto* startup_in =
+      app.add_option("--startup_in", flags.startup_in, "startup program")->type_name("FILE");
   auto* startup_out =
-      app.add_option("--startup_out", flags.startup_out, "the rewritten startup program");
+      app.add_option("--startup_out", flags.startup_out, "the rewritten startup program")
+          ->type_name("FILE");
   startup_in->needs(startup_out);
   startup_out->needs(startup_in);
-  app.add_option("--server_out", flags.server_out, "parameter_server: the program of the servers");
-  for (const ContextFlag& flag : ContextFlags()) {
-    app.add_option(
-        absl::StrCat("--", flag.name), flags.context_flags[flag.name],
-        absl::StrCat(
-            flag.help, " (", flag.expected, "; default ", flag.default_value, ")",
-            absl::string_view(flag.name) != "rank"
-                ? ""
-                : "; all: every trainer, whose number replaces {rank} in names of outputs"));
-  }
-  const std::vector<ModeFlag> mode_flags = *ModeFlags(BuiltinPasses());
-  for (const ModeFlag& flag : mode_flags) {
-    absl::optional<std::string>& value = flags.mode_flags[flag.name];
-    if (flag.expected == OptionBinder::kOnOrOff) {
-      app.add_flag_callback(
-          "--" + flag.name, [&value] { value = "on"; }, flag.help);
-    } else {
-      app.add_option("--" + flag.name, value, HelpOf(flag));
-    }
-  }
+  app.add_option("--server_out", flags.server_out, "parameter_server: the program of the servers")
+      ->type_name("FILE");
+  AddContextFlags(app, &flags.context_flags);
+  AddModeFlags(app, &flags.mode_flags);
   app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))
       ->capture_default_str();
-  app.add_option("--verify", flags.verify, "refuse programs that the verifier finds wrong")
-      ->capture_default_str();
-  app.add_option("--explain", flags.explain, "JSON: what was inserted where, and why");
+  app.add_option("--verify", flags.verify,
+                 "whether to refuse programs that the verifier finds wrong (default true)")
+      ->type_name("BOOL");
+  app.add_flag_callback(
+      "--no_verify", [&flags] { flags.verify = false; }, "the same as --verify false");
+  app.add_option("--remarks,--explain", flags.explain, "JSON: what was inserted where, and why")
+      ->type_name("FILE");
   app.add_option("--place", flags.options.place,
                  "Which ops run on the host (cpu) and which on an accelerator (sim or gpu), after "
                  "all other passes: type:adam=cpu,param:w=cpu,name:fc_*=sim; see pass "
@@ -441,23 +406,30 @@ void AddFlags(CLI::App& app, Flags& flags) {
              "then embeddings, then other ops), so that a step takes the least predicted time")
       ->type_name("BYTES");
   for (const DeviceFlag& flag : kDeviceFlags) {
-    app.add_option(absl::StrCat("--", flag.name), flags.device_flags[flag.name], flag.help);
+    app.add_option(absl::StrCat("--", flag.name), flags.device_flags[flag.name], flag.help)
+        ->type_name("NUMBER");
   }
   app.add_option("--feed_layout", flags.feed_layout,
                  "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
                  "their declarations suggest");
   app.add_option(
-      "--param_attrs", flags.param_attrs,
-      "JSON: comm_fusion, group, layerwise_parallel, in_shard, lr_ratio, parameter_server, "
-      "weight_decay of parameters, and groups of ranks");
-  app.add_option("--profile", flags.profile,
-                 "--buckets optimal: times of ops, of weft run --profile; default: estimated");
+         "--param_attrs", flags.param_attrs,
+         "JSON: comm_fusion, group, layerwise_parallel, in_shard, lr_ratio, parameter_server, "
+         "weight_decay of parameters, and groups of ranks")
+      ->type_name("FILE");
+  app.add_option("--op_times,--profile", flags.profile,
+                 "--buckets optimal: times of ops, of weft run --profile; default: estimated")
+      ->type_name("FILE");
   app.add_option("--comm_table", flags.comm_table,
                  "--buckets optimal and --device_memory: times of collectives, of weft comm_bench; "
-                 "default: 20 us and 4 GB/s");
-  app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes");
+                 "default: 20 us and 4 GB/s")
+      ->type_name("FILE");
+  app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes")
+      ->type_name("DIR");
   app.add_flag("--list_modes", flags.list_modes, "prints the modes");
   app.add_flag("--list_passes", flags.list_passes, "prints the passes and their options");
+  ShowInHelp(app, {"--mode", "--passes", "--startup_in", "--startup_out", "--nranks", "--endpoints",
+                   "--rank", "--dialect", "--feed_layout", "--remarks"});
 }
 
 // Sets the fields of those that are given.
@@ -486,7 +458,7 @@ void CheckAllRanks(const Flags& flags) {
   const auto& cluster = flags.options.cluster;
   Require(!cluster.endpoints.empty(), "--rank", "all: expected the trainers as --endpoints");
   Require(!cluster.current_endpoint.has_value(), "--current_endpoint",
-          "with --rank all, that of each trainer is known");
+          "with --rank all, --endpoints has it");
   Require(flags.server_out.empty(), "--server_out",
           "with --rank all: the programs of workers and servers hold for all ranks");
   Require(flags.dump_dir.empty(), "--dump_dir", "expected one trainer, found --rank all");
@@ -541,7 +513,11 @@ int Main(int argc, char** argv) {
   Flags flags;
   AddFlags(app, flags);
   app.callback([&] { CheckFlags(flags); });
-  if (absl::optional<int> status = ParseCommandLine(app, argc, argv)) return *status;
+  const auto before_help = [&] {
+    const absl::StatusOr<const Mode*> mode = FindMode(flags.options.mode);
+    mode.ok() ? ShowFlagsOf(**mode, app) : ShowModes(app);
+  };
+  if (absl::optional<int> status = ParseCommandLine(app, argc, argv, before_help)) return *status;
   if (flags.list_modes || flags.list_passes) {
     const std::string text =
         (flags.list_modes ? ListModes() : "") + (flags.list_passes ? ListPasses() : "");

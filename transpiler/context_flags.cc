@@ -69,7 +69,7 @@ const std::vector<ContextFlag>& ContextFlags() {
        [](absl::string_view text, Options* options) -> BadWord {
          return SetInteger(text, &options->cluster.rank);
        }},
-      {"current_endpoint", "host:port", "that of the rank", "the endpoint of that trainer",
+      {"current_endpoint", "host:port", "as --endpoints says", "the endpoint of the trainer",
        [](const Options& options) { return options.cluster.current_endpoint.has_value(); },
        [](absl::string_view text, Options* options) -> BadWord {
          options->cluster.current_endpoint.emplace(text);
@@ -85,7 +85,7 @@ const std::vector<ContextFlag>& ContextFlags() {
       {"device_kind", "cuda, cpu; paddle dialect: also xpu, custom", "cuda",
        "the devices that the result is for",
        [](const Options& options) { return options.device_kind.has_value(); }, SetDeviceKind},
-      {"paddle_version", "2 or 3", "that of the program",
+      {"paddle_version", "2 or 3", "as the program",
        "the major version of the Paddle that runs the result",
        [](const Options& options) { return options.paddle_version.has_value(); }, SetPaddleVersion},
       {"distributed_params", "names, separated by commas", "none",

@@ -31,14 +31,10 @@ std::vector<Mode> MakeModes() {
   const std::string trainers =
       "paddle-comm-init{over=trainers,$nrings},scale-loss-grad{scale=loss_grad},";
   std::vector<Mode> modes = {
-      {"none",
-       "reads, verifies and writes: a copy, or a change of format; with option:place or "
-       "option:device_memory, ops are placed",
-       {}},
+      {"none", "a copy, or another file format; or only placement (option:place)", {}},
 
       {"grad_allreduce",
-       "data parallel: every gradient is averaged over the ranks before it is used; of a loss that "
-       "is a sum, summed",
+       "gradients are averaged over the ranks (of sum losses: summed)",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"
@@ -52,25 +48,23 @@ std::vector<Mode> MakeModes() {
          "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=2}"}}},
 
       {"singa_sparse_topk",
-       "data parallel: ranks send a share of their gradients, the largest elements, and keep the "
-       "rest for the next step (Apache SINGA)",
+       "SINGA: ranks send the largest elements of their gradients",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=topk,$nrings,$spars,"
-         "$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}}},
+         "$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}},
+       Mode::Group::kOtherSystems},
 
       {"singa_sparse_threshold",
-       "data parallel: ranks send the elements of gradients from a magnitude on, and keep the rest "
-       "for the next step (Apache SINGA)",
+       "SINGA: ranks send the elements from a magnitude on",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=threshold,$nrings,"
-         "$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}}},
+         "$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}},
+       Mode::Group::kOtherSystems},
 
       {"parameter_server",
-       "servers hold and update the parameters that option:param_attrs gives to them; gradients of "
-       "the "
-       "others are summed over the workers",
+       "servers hold and update the parameters that a file names",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"
@@ -78,13 +72,14 @@ std::vector<Mode> MakeModes() {
          "dense-gradients{$sparse},scale-loss-grad{$scale},"
          "parameter-server{$scale,$wait,$async,$staleness,$prefetch_rows,$out_of_range},"
          "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination"}},
+       Mode::Group::kOffloadAndServers,
        {},
        Mode::Trainers::kTwoOrMore,
        {},
        Mode::RunsIn::kWeft},
 
       {"local_sgd",
-       "ranks train separately; every k steps, parameters are averaged over the ranks",
+       "ranks train separately; every k steps average the parameters",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},"
@@ -95,15 +90,15 @@ std::vector<Mode> MakeModes() {
          "paddle-local-sgd{$nrings=2}"}}},
 
       {"singa_partial",
-       "ranks train separately; every step averages one partition of the parameters, in turn",
+       "SINGA: ranks train separately; each step averages a partition",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},partial-averaging{$nrings,$threshold},"
-         "sync-elimination"}}},
+         "sync-elimination"}},
+       Mode::Group::kOtherSystems},
 
       {"single_process_multi_thread",
-       "data parallel, several devices per trainer: gradients are normally summed in one fused "
-       "all-reduce",
+       "several devices per trainer, one fused all-reduce",
        {{kWeft,
          {{"fuse", "1"}, {"loss_scale", "true"}},
          weft + "scale-loss-grad,grad-all-reduce{$nrings,$buckets=bytes},sync-elimination"},
@@ -119,13 +114,14 @@ std::vector<Mode> MakeModes() {
         {kPaddle, {{"fuse", "1"}}, hosts + "paddle-single-process-fuse{by=buffer}"},
         {kPaddle, {{"fuse", "0"}}, hosts + "paddle-grad-all-reduce{nrings=1,skip=no_gradient}"},
         {kPaddle, {{"fuse", "2"}}, hosts + "paddle-single-process-fuse{by=xsum}"}},
+       Mode::Group::kCommon,
        {{"fuse",
          "how gradients are summed: 0 one by one, 1 in fused buffers, 2 by "
          "c_allreduce_xsum (paddle dialect)"}},
        Mode::Trainers::kOneOrMoreWithDevices},
 
       {"multi_thread",
-       "data parallel, several devices per trainer: gradients are summed in buckets, or gathered",
+       "several devices per trainer, in buckets or gathered",
        {{kWeft,
          {{"trans_mode", "fuse_all_reduce"}},
          weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
@@ -146,72 +142,73 @@ std::vector<Mode> MakeModes() {
          {{"trans_mode", "all_reduce_xpu"}},
          "paddle-comm-init{over=trainers,list_devices=true,$nrings},"
          "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=1,skip=one_device}"}},
+       Mode::Group::kCommon,
        {{"trans_mode", "how gradients travel: in buckets, gathered, or one by one"}},
        Mode::Trainers::kOneOrMoreWithDevices},
 
       {"mindspore_reducer",
-       "data parallel as MindSpore's DistributedGradReducer: gradients are summed in fp32, and on "
-       "request divided by a degree",
+       "MindSpore: gradients are summed in fp32",
        {{kWeft,
          {},
          replicas + "dense-gradients{$sparse=rows},"
-                    "grad-reduce{$nrings,$reduce_method=sum,$degree,$travel_type=fp32,"
+                    "grad-reduce{$nrings,$reduce_method=sum,$degree,$comm_dtype=fp32,"
                     "$accumulate_type,$buckets=mindspore,$lowering},"
-                    "sync-elimination"}}},
+                    "sync-elimination"}},
+       Mode::Group::kOtherSystems},
 
       {"singa_plain",
-       "data parallel as SINGA's backward_and_update: gradients are summed in buffers, then "
-       "multiplied by 1 / ranks",
+       "SINGA: gradients are summed in buffers, then divided",
        {{kWeft,
          {},
          replicas + "dense-gradients{$sparse},"
                     "grad-reduce{reduce_method=mean,accumulate_type=native,$nrings,$buckets=singa,"
-                    "$lowering},sync-elimination"}}},
+                    "$lowering},sync-elimination"}},
+       Mode::Group::kOtherSystems},
 
       {"singa_half",
-       "data parallel as SINGA's backward_and_update_half: gradients travel in half precision, "
-       "clipped before on request",
+       "SINGA: gradients travel in half precision",
        {{kWeft,
          {},
          replicas + "dense-gradients{$sparse},"
-                    "grad-reduce{reduce_method=mean,$nrings,$travel_type=fp16,"
+                    "grad-reduce{reduce_method=mean,$nrings,$comm_dtype=fp16,"
                     "$accumulate_type=native,$division,$clip,$buckets=singa,$lowering},"
-                    "sync-elimination"}}},
+                    "sync-elimination"}},
+       Mode::Group::kOtherSystems},
 
       {"megengine",
-       "data parallel as MegEngine's DistributedOptimizer: gradients are summed or averaged, one "
-       "by one or packed, and parameters broadcast now and then on request",
+       "MegEngine: gradients are summed or averaged, one by one",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings,$bcast_period},dense-gradients{$sparse},"
          "grad-reduce{$reduce_method,division=quotient,accumulate_type=native,$nrings,"
          "$buckets=none},periodic-broadcast{$nrings,$bcast_period},sync-elimination"}},
+       Mode::Group::kOtherSystems,
        {},
        Mode::Trainers::kTwoOrMore,
        {{"reduce_method", "mean"}}},
 
       {"optimizer_offload",
-       "data parallel, optimizers and their state on the host: gradients are reduced on the "
-       "accelerator and go to the host, and parameters come back",
+       "the host has the optimizers and their state",
        {{kWeft,
          {},
          "param-options{$no_decay}," + weft +
              "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
-             "sync-elimination,optimizer-offload{$master_weights,$offload,$params,"
+             "sync-elimination,optimizer-offload{$master_weights,$offload,$offload_params,"
              "$bias_correction},hetero-partition{place=op_device,$order,$staging=double}"}},
+       Mode::Group::kOffloadAndServers,
        {},
        Mode::Trainers::kTwoOrMore,
        {},
        Mode::RunsIn::kWeft},
 
       {"embedding_offload",
-       "data parallel, embedding tables on the host: rows that a batch looks up go to the "
-       "accelerator, and their gradients come back",
+       "the host has the embedding tables",
        {{kWeft,
          {},
          weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
                 "sync-elimination,embedding-offload{$tables,$out_of_range,$use_nesterov},"
                 "hetero-partition{place=op_device,$order}"}},
+       Mode::Group::kOffloadAndServers,
        {},
        Mode::Trainers::kTwoOrMore,
        {},
@@ -449,9 +446,31 @@ absl::Status AddFlagsOfPasses(const Mode& mode, const ModePipeline& pipeline,
     ModeFlag& flag = FlagOf(placeholder.flag, mode, flags);
     flag.help = option->help;
     flag.expected = option->expected;
+    flag.old_name = option->old_name;
     AddOnce(placeholder.preset.empty() ? option->default_value : placeholder.preset,
             &flag.defaults);
   }
+  return absl::OkStatus();
+}
+
+// Adds the flags that select a pipeline of the mode.
+void AddChoices(const Mode& mode, std::vector<ModeFlag>* flags) {
+  for (const auto& [name, values] : ChoicesOf(mode)) {
+    ModeFlag& flag = FlagOf(name, mode, flags);
+    const auto help = mode.help.find(name);
+    if (help == mode.help.end()) continue;  // a pass of the other dialect has the option
+    flag.help = help->second;
+    flag.expected = absl::StrJoin(values, "|");
+    AddOnce(values.front(), &flag.defaults);
+  }
+}
+
+absl::Status AddFlags(const Mode& mode, const PassRegistry& registry,
+                      std::vector<ModeFlag>* flags) {
+  for (const ModePipeline& pipeline : mode.pipelines) {
+    WEFT_RETURN_IF_ERROR(AddFlagsOfPasses(mode, pipeline, registry, flags));
+  }
+  AddChoices(mode, flags);
   return absl::OkStatus();
 }
 
@@ -459,20 +478,32 @@ absl::Status AddFlagsOfPasses(const Mode& mode, const ModePipeline& pipeline,
 
 absl::StatusOr<std::vector<ModeFlag>> ModeFlags(const PassRegistry& registry) {
   std::vector<ModeFlag> flags;
-  for (const Mode& mode : Modes()) {
-    for (const ModePipeline& pipeline : mode.pipelines) {
-      WEFT_RETURN_IF_ERROR(AddFlagsOfPasses(mode, pipeline, registry, &flags));
-    }
-    for (const auto& [name, values] : ChoicesOf(mode)) {
-      ModeFlag& flag = FlagOf(name, mode, &flags);
-      const auto help = mode.help.find(name);
-      if (help == mode.help.end()) continue;  // a pass of the other dialect has the option
-      flag.help = help->second;
-      flag.expected = absl::StrJoin(values, "|");
-      AddOnce(values.front(), &flag.defaults);
-    }
-  }
+  for (const Mode& mode : Modes()) WEFT_RETURN_IF_ERROR(AddFlags(mode, registry, &flags));
   return flags;
+}
+
+absl::StatusOr<std::vector<ModeFlag>> ModeFlags(const Mode& mode, const PassRegistry& registry) {
+  std::vector<ModeFlag> flags;
+  WEFT_RETURN_IF_ERROR(AddFlags(mode, registry, &flags));
+  return flags;
+}
+
+bool ReadsContext(const Mode& mode, const std::string& flag) {
+  return absl::c_any_of(DialectsOf(mode), [&](Dialect dialect) {
+    return ExpandMode(mode, dialect, mode.required, {flag}).ok();
+  });
+}
+
+absl::string_view GroupTitle(Mode::Group group) {
+  switch (group) {
+    case Mode::Group::kCommon:
+      return "common";
+    case Mode::Group::kOtherSystems:
+      return "as other systems reduce";
+    case Mode::Group::kOffloadAndServers:
+      return "offload and parameter servers";
+  }
+  return "";
 }
 
 }  // namespace weft

@@ -31,9 +31,12 @@ struct ModePipeline {
 // What `--mode NAME` runs.
 struct Mode {
   std::string name;
-  std::string description;  // one line
+  std::string description;  // one short line
   // None at all: the mode only reads, verifies and writes. None in a dialect: refused there.
   std::vector<ModePipeline> pipelines;
+  // Under which heading lists have it.
+  enum class Group { kCommon, kOtherSystems, kOffloadAndServers };
+  Group group = Group::kCommon;
   // Help for flags that select a pipeline and are no option of a pass.
   std::map<std::string, std::string> help = {};
   // The least number of trainers in the paddle dialect, and whether each may drive several devices.
@@ -87,11 +90,22 @@ struct ModeFlag {
   std::string expected;               // "an integer >= 1", "auto|avg"
   std::vector<std::string> defaults;  // several if it depends on mode and dialect
   std::vector<std::string> modes;     // that read it
+  std::string old_name;               // still works; empty: none
 };
 
 // All flags, in the order of the table of modes. Help, expected values and defaults come from the
 // options of the passes. InvalidArgument if a mode names an unknown pass or option.
 absl::StatusOr<std::vector<ModeFlag>> ModeFlags(const PassRegistry& registry);
+// Those of one mode, with its defaults.
+absl::StatusOr<std::vector<ModeFlag>> ModeFlags(const Mode& mode, const PassRegistry& registry);
+
+// Whether the mode reads this flag of the context ("nranks") in one of its dialects.
+bool ReadsContext(const Mode& mode, const std::string& flag);
+
+// In the order in which lists have them.
+inline constexpr Mode::Group kModeGroups[] = {
+    Mode::Group::kCommon, Mode::Group::kOtherSystems, Mode::Group::kOffloadAndServers};
+absl::string_view GroupTitle(Mode::Group group);  // "common"
 
 }  // namespace weft
 

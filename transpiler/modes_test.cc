@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -284,15 +285,16 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<ModeFlag> flags, ModeFlags(BuiltinPasses()));
   std::vector<std::string> names;
   for (const ModeFlag& flag : flags) names.push_back(flag.name);
-  EXPECT_EQ(absl::StrJoin(names, " "),
-            "nrings exact_loss statistics sparse scale buckets spars corr threshold "
-            "buffer_elements fallback wait async staleness prefetch_rows out_of_range k_steps "
-            "begin_step state "
-            "loss_scale "
-            "fuse trans_mode "
-            "reduce_method degree travel_type accumulate_type lowering division clip "
-            "bcast_period no_decay master_weights offload params bias_correction order staging "
-            "tables use_nesterov")
+  EXPECT_EQ(
+      absl::StrJoin(names, " "),
+      "nrings exact_loss statistics sparse scale buckets spars corr threshold "
+      "buffer_elements fallback wait async staleness prefetch_rows out_of_range k_steps "
+      "begin_step state "
+      "loss_scale "
+      "fuse trans_mode "
+      "reduce_method degree comm_dtype accumulate_type lowering division clip "
+      "bcast_period no_decay master_weights offload offload_params bias_correction order staging "
+      "tables use_nesterov")
       << "if a new mode has a flag, list it here";
 }
 
@@ -301,6 +303,23 @@ TEST(Modes, PlaceholderWithoutAPassThatHasTheOptionIsAnError) {
       ModeFlags(PassRegistry()),
       StatusIs(kInvalid, HasSubstr("mode grad_allreduce: there is no pass comm-init with an "
                                    "option nrings")));
+}
+
+TEST(Modes, FlagsOfOneModeHaveItsDefaults) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Mode* const mode, FindMode("singa_half"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<ModeFlag> flags, ModeFlags(*mode, BuiltinPasses()));
+  const auto buckets =
+      absl::c_find_if(flags, [](const ModeFlag& flag) { return flag.name == "buckets"; });
+  ASSERT_NE(buckets, flags.end());
+  EXPECT_THAT(buckets->defaults, ElementsAre("singa"));
+  const auto dtype =
+      absl::c_find_if(flags, [](const ModeFlag& flag) { return flag.name == "comm_dtype"; });
+  ASSERT_NE(dtype, flags.end());
+  EXPECT_EQ(dtype->old_name, "travel_type");
+}
+
+TEST(Modes, DescriptionsFitOneLineOfATerminal) {
+  for (const Mode& mode : Modes()) EXPECT_LE(mode.description.size(), 62) << mode.name;
 }
 
 // One home for each: wherever a pass takes a flag, it says the same of it.

@@ -76,7 +76,7 @@ absl::Status AddPlace(const std::string& place, std::vector<Spec>* passes) {
     if (option != "place") continue;
     if (value != kOpDeviceAttr) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "place: expected rules in one place, found some in pass ", pass.name, " too"));
+          "place: expected rules once, found some in pass ", pass.name, " too"));
     }
     value = place;
     return absl::OkStatus();

@@ -64,7 +64,7 @@ absl::Status RowsAllReduce::Run(const CollectiveCall& call, Communicator* commun
   if (!in.memory()->IsHost()) {  // the host reads and writes elements here
     return absl::UnimplementedError(
         absl::StrCat("X: expected SelectedRows in the memory of the host in ", call.variable,
-                     ", found those of a device"));
+                     ", found SelectedRows in the memory of a device"));
   }
   const int rank = communicator->rank(), nranks = communicator->nranks();
   fields_.resize(int64_t{nranks} * kNumFields);

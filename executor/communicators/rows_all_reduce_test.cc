@@ -96,7 +96,7 @@ TEST(RowsAllReduceTest, RowsOfADeviceAreRefused) {
   Ranks ranks({rows});
   EXPECT_THAT(ranks.Reduce(), Each(StatusIs(absl::StatusCode::kUnimplemented,
                                             "X: expected SelectedRows in the memory of the host in "
-                                            "g, found those of a device")));
+                                            "g, found SelectedRows in the memory of a device")));
 }
 
 TEST(RowsAllReduceTest, EqualRowsAreAddedInRankOrder) {

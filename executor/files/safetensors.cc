@@ -152,7 +152,7 @@ absl::Status CheckCoverage(const std::map<std::string, Entry>& entries, uint64_t
   for (const auto& [entry, name] : order) {
     if (entry->begin < end) {
       return absl::InvalidArgumentError(
-          absl::StrCat(Named(*name), ": its data overlap those of another tensor"));
+          absl::StrCat(Named(*name), ": its data overlap another tensor"));
     }
     if (entry->begin > end) {
       return absl::InvalidArgumentError(absl::StrCat(Named(*name), ": ", entry->begin - end,

@@ -112,9 +112,9 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
         absl::StrCat("checkpoint_every: expected 0 or more, found ", options.checkpoint_every));
   }
   if (inputs.resume != nullptr && inputs.resume->step != options.begin_step) {
-    return absl::InvalidArgumentError(absl::StrCat("begin_step: expected that of the checkpoint, ",
-                                                   inputs.resume->step, ", found ",
-                                                   options.begin_step));
+    return absl::InvalidArgumentError(
+        absl::StrCat("begin_step: expected the step of the checkpoint, ", inputs.resume->step,
+                     ", found ", options.begin_step));
   }
   return absl::OkStatus();
 }

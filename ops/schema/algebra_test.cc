@@ -48,7 +48,7 @@ TEST(AlgebraTest, SomeUnregisteredTypesDraw) {
   EXPECT_EQ(Of("an_op_of_a_fork"), Algebra::kNone);
 }
 
-// As an op of PIR is named that has no row (docs/pir_ops.md), also one in place.
+// As an op of PIR is named that has no row (docs/reference/pir_ops.md), also one in place.
 TEST(AlgebraTest, OpsOfPirDrawUnderTheirOwnNames) {
   for (const char* type : {"bernoulli",
                            "bernoulli_",

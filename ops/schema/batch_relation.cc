@@ -31,8 +31,9 @@ std::string MultipleText(int power) {
 
 std::string ToString(BatchRelation relation) {
   const std::string multiple =
-      relation.power == 0 ? ""
-                          : absl::StrCat(", ", MultipleText(relation.power), " that of one device");
+      relation.power == 0
+          ? ""
+          : absl::StrCat(", ", MultipleText(relation.power), " the reference value");
   switch (relation.kind) {
     case Kind::kReplicated:
       return absl::StrCat("replicated", multiple);

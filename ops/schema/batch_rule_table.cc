@@ -227,9 +227,8 @@ absl::string_view WhyUnrelated(const Op& op) {
       op.type() == "nll_loss" && op.StringAttr("reduction").value_or("mean") == "mean" &&
       (!op.Input("Weight").empty() || op.IntAttr("ignore_index").value_or(-1) >= 0);
   if (is_weighted_mean) {
-    return "and divides by the weights of the rank's own labels; with reduction none, and a sum "
-           "behind it that is divided by the sum of the weights, transpile option:exact_loss makes "
-           "it that of one device";
+    return "and divides by the weights of the rank's own labels; use reduction=none, divide by the "
+           "sum of the weights, pass option:exact_loss to transpile";
   }
   return "";
 }

@@ -434,7 +434,7 @@ absl::StatusOr<Dims> SlicedDims(const InferContext& context, const Dims& x, cons
       return context.AttrError(
           "ends",
           absl::StrCat("-", x[axis],
-                       " or more, or an open end: behind that, Paddle 2.6 and 3 take others"),
+                       " or more, or an open end: beyond it, Paddle 2.6 and 3 take others"),
           absl::StrCat(ends[i]));
     }
     if (dims[axis] != -1) dims[axis] = TakeSlice(starts[i], ends[i], steps[i], x[axis]).count;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -531,7 +532,7 @@ TEST_F(TranspileTest, OptimalBucketsTakeTimesFromFiles) {
   EXPECT_EQ(GradAllReduce("in.pb", optimal).status, 0);
   MakeFile("profile.json", "{\"ops\": [{\"op\": \"op 0 (conv2d)\", \"seconds\": 0.001}]}");
   ExpectRefuses("in.pb", "profile.json: the program has no op 0 (conv2d)", optimal);
-  ExpectFails(2, To("out.pb", times), "--profile: only --buckets optimal reads it");
+  ExpectFails(2, To("out.pb", times), "--op_times: only --buckets optimal reads it");
 }
 
 // The name of a variable is no policy.
@@ -646,6 +647,47 @@ TEST_F(TranspileTest, HelpHasAnExample) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out, HasSubstr("transpile --mode grad_allreduce in.pb out.pb"));
+}
+
+TEST_F(TranspileTest, HelpHasTheFlagsThatEverybodyNeedsAndTheModes) {
+  const std::string help = Run({"--help"}).out;
+  for (const char* part : {"--startup_in", "--nranks", "--remarks", "\n  local_sgd  ", "--help_all",
+                           "Modes, common:\n", "Modes, offload and parameter servers:\n"}) {
+    EXPECT_THAT(help, HasSubstr(part));
+  }
+  for (const char* flag : {"--k_steps", "--place", "--dump_dir"}) {
+    EXPECT_THAT(help, Not(HasSubstr(flag)));
+  }
+  const std::string all = Run({"--help_all"}).out;
+  for (const char* flag : {"--startup_in", "--k_steps", "--place", "--dump_dir"}) {
+    EXPECT_THAT(all, HasSubstr(flag));
+  }
+}
+
+TEST_F(TranspileTest, HelpOfAModeHasTheFlagsThatItReads) {
+  const std::string help = Run({"--help", "--mode", "local_sgd"}).out;
+  EXPECT_THAT(help, HasSubstr("\nFlags of mode local_sgd:\n"));
+  EXPECT_THAT(help, HasSubstr("--k_steps N"));
+  EXPECT_THAT(help, HasSubstr("--nranks"));
+  EXPECT_THAT(help, Not(HasSubstr("--buckets")));
+  EXPECT_THAT(Run({"--help", "--mode", "none"}).out, Not(HasSubstr("--nranks")));
+  EXPECT_EQ(Run({"--help", "--mode", "lokal_sgd"}).status, 2);
+}
+
+TEST_F(TranspileTest, OldNamesOfFlagsWork) {
+  for (const auto& [mode, flag, value] :
+       std::vector<std::array<std::string, 3>>{{"singa_half", "--travel_type", "bf16"},
+                                               {"singa_half", "--comm_dtype", "bf16"},
+                                               {"optimizer_offload", "--params", "*"},
+                                               {"optimizer_offload", "--offload_params", "*"},
+                                               {"grad_allreduce", "--explain", Path("why.json")},
+                                               {"grad_allreduce", "--no_verify", "--no_verify"}}) {
+    std::vector<std::string> args = {"--mode", mode, flag};
+    if (value != flag) args.push_back(value);
+    args.insert(args.end(), {Path("in.pb"), Path("old_names.pb")});
+    const ProcessResult result = Run(args);
+    EXPECT_EQ(result.status, 0) << flag << ": " << result.err;
+  }
 }
 
 // --- The same output every time -----------------------------------------------------------------

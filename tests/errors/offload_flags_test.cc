@@ -63,7 +63,7 @@ TEST_P(OffloadFlags, EveryValueIsVerified) {
 INSTANTIATE_TEST_SUITE_P(Flags, OffloadFlags,
                          ::testing::Values(Flag{"offload", {"full", "states"}},
                                            Flag{"master_weights", {"fp32", "none"}},
-                                           Flag{"params", {"*", "fc_0*"}},
+                                           Flag{"offload_params", {"*", "fc_0*"}},
                                            Flag{"no_decay", {"*.w_*"}},
                                            Flag{"bias_correction", {"true", "false"}},
                                            Flag{"staging", {"all", "double"}},

@@ -385,7 +385,7 @@ TEST_F(VerifyGroups, OtherFeaturesCombineWithGroups) {
         "periodic-broadcast{bcast_period=2},sync-elimination",
         "set-optimizer{lr=0.1,momentum=0.5},comm-init,broadcast-params,grad-all-reduce{scale=avg,"
         "buckets=bytes},periodic-broadcast{bcast_period=1},sync-elimination",
-        "comm-init,broadcast-params,grad-reduce{reduce_method=mean,travel_type=fp16,buckets=bytes},"
+        "comm-init,broadcast-params,grad-reduce{reduce_method=mean,comm_dtype=fp16,buckets=bytes},"
         "periodic-broadcast{bcast_period=2},sync-elimination"}) {
     SCOPED_TRACE(passes);
     TranspileOptions options = OnFourRanks(kGroups);

@@ -3,7 +3,7 @@
 
 usage: op_type_strings_test.py OPS_MD
 
-OPS_MD is docs/ops.md, whose table lists the registered op types. Looks at the real C++ sources of
+OPS_MD is docs/reference/ops.md, whose table lists the registered op types. Looks at the real C++ sources of
 the repository that it lies in, tests aside. Op types are at home in schemas, kernel tables and the
 passes that make the ops: code that needs to know what an op is asks for traits
 (ops/schema/op_schema.h), its algebra (ops/schema/algebra.h), or what it communicates
@@ -88,7 +88,7 @@ def misplaced_flags(line):
 
 
 def main():
-    root = os.path.dirname(os.path.dirname(os.path.realpath(sys.argv[1])))
+    root = os.path.realpath(sys.argv[1]).removesuffix("/docs/reference/ops.md")
     types = op_types(sys.argv[1])
     assert len(types) > 500 and "matmul_v2" in types, "no table of ops"
     assert list(misplaced('if (op.type() == "sum") {  // "cast"', types)) == ["sum"]

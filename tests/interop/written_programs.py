@@ -4,6 +4,7 @@ For the checks beside this file, which give the result to other readers of Paddl
 """
 import collections
 import os
+import re
 import subprocess
 import tarfile
 
@@ -100,7 +101,7 @@ def check_modes(transpile):
     """Ends the program unless CONFIGURATIONS has every mode of `transpile`."""
     listed = subprocess.run([transpile, "--list_modes"], check=True, stdout=subprocess.PIPE,
                             universal_newlines=True).stdout
-    modes = {line.split()[0] for line in listed.splitlines()}
+    modes = {line.split()[0] for line in listed.splitlines() if re.match(r"  \S", line)}
     known = {c.flags[c.flags.index("--mode") + 1] for c in CONFIGURATIONS}
     known |= MODES_WITHOUT_CONFIGURATION
     if modes != known:

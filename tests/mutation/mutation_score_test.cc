@@ -4,7 +4,7 @@
 // tests/mutation/mutations.h. A second opinion (tests/replay/stream_replay.h) says whether the
 // mutant behaves otherwise than the program: the verifier has to report an error then. Losses are
 // changed in the original (tests/mutation/loss_mutations.h), and runs on numbers say whether ranks
-// and one device still compute the same: else the verifier has to name the cause. docs/verifier.md
+// and one device still compute the same: else the verifier has to name the cause. docs/mutation.md
 // has the result.
 //
 // A part of all mutants by default, spread evenly; with --all every one of the small programs,
@@ -348,7 +348,7 @@ Score ScoreOfAll() {
 }
 
 std::string ReadDoc() {
-  std::ifstream in("docs/verifier.md");
+  std::ifstream in("docs/mutation.md");
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
@@ -366,7 +366,7 @@ TEST(MutationScore, MutantsThatBehaveOtherwiseAreReported) {
     EXPECT_TRUE(absl::StrContains(doc, absl::StrCat("\n", kind, " "))) << kind;
   }
   if (all_mutants) {
-    EXPECT_TRUE(absl::StrContains(doc, score.Table())) << "docs/verifier.md has another table";
+    EXPECT_TRUE(absl::StrContains(doc, score.Table())) << "docs/mutation.md has another table";
   }
 }
 

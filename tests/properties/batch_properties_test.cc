@@ -313,7 +313,7 @@ class Case {
       const bool is_known = std::any_of(
           vars.begin(), vars.end(), [&](VarId var) { return !effects.AtEnd(var).IsOfOneDevice(); });
       if (!is_known && others.count(name) == 0) {
-        Fail(absl::StrCat(name, " differs, and the walk takes it for that of one device"));
+        Fail(absl::StrCat(name, " differs, and the walk takes it for the reference value"));
       }
     }
   }

@@ -154,7 +154,7 @@ std::string ExchangeOf(Feature feature, const FeaturePair& pair) {
       if (pair.Has(Feature::kHalf)) return "";
       return "grad-all-reduce{buckets=bytes}";
     case Feature::kHalf:
-      return absl::StrCat("grad-reduce{reduce_method=mean,travel_type=fp16",
+      return absl::StrCat("grad-reduce{reduce_method=mean,comm_dtype=fp16",
                           pair.Has(Feature::kBuckets) ? ",buckets=bytes}" : "}");
     case Feature::kTopK:
       return "sparsify-gradients{mode=topk,spars=1,fallback=false}";  // all elements are sent

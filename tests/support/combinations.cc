@@ -87,7 +87,7 @@ const std::vector<FeatureText>& Features() {
       {Feature::kSetOptimizer, "optimizer", "pass `set-optimizer`"},
       {Feature::kBuckets, "buckets",
        "option `buckets` of `grad-all-reduce` and `grad-reduce`: fused buffers"},
-      {Feature::kHalf, "half", "`grad-reduce{travel_type=fp16}`: gradients travel in fp16"},
+      {Feature::kHalf, "half", "`grad-reduce{comm_dtype=fp16}`: gradients travel in fp16"},
       {Feature::kTopK, "top-k", "`sparsify-gradients{mode=topk}`"},
       {Feature::kThreshold, "threshold", "`sparsify-gradients{mode=threshold}`"},
       {Feature::kGather, "gather", "pass `gather-gradients`"},

@@ -457,7 +457,7 @@ TEST(CheckpointOfARunTest, AnotherProgramIsRefused) {
   later.options.begin_step = 3;
   const Checkpoint checkpoint = Parse(file);
   EXPECT_THAT(later.Run(&checkpoint).status(),
-              StatusIs(kInvalid, "begin_step: expected that of the checkpoint, 7, found 3"));
+              StatusIs(kInvalid, "begin_step: expected the step of the checkpoint, 7, found 3"));
 }
 
 // Ranks without collectives are in different steps.

@@ -440,7 +440,7 @@ TEST(TrainOffload, SomeOptimizersMayStayOnTheAccelerator) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(Mode("grad_allreduce"), spec));
   WEFT_ASSERT_OK_AND_ASSIGN(
       const Results found,
-      TrainIn(Mode("optimizer_offload", {{"params", programs.parameters[0]}}), spec));
+      TrainIn(Mode("optimizer_offload", {{"offload_params", programs.parameters[0]}}), spec));
   EXPECT_EQ(BitsOf(found), BitsOf(expected));
 }
 

@@ -415,7 +415,7 @@ TEST(TrainPlacedErrors, OpThatUsesTheOtherMemoryIsNamed) {
   EXPECT_THAT(TrainOnHost(programs, 1).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("(elementwise_add) input b2: expected a variable in the memory of "
-                                 "the accelerator, found one in that of the host")));
+                                 "the accelerator, found one in the memory of the host")));
 }
 
 }  // namespace

@@ -121,8 +121,8 @@ absl::StatusOr<Metrics> FindMetrics(const Program& program, const std::vector<st
       if (counter->second.is_windowed) {
         return absl::InvalidArgumentError(
             absl::StrCat("fetch ", name,
-                         ": is the area under the curve of the last batches alone; fetch that "
-                         "of all batches"));
+                         ": is the area under the curve of the last batches alone; fetch the "
+                         "area of all batches"));
       }
       metrics.all.push_back(counter->second.metric);
       continue;

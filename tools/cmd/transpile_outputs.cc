@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// The file of --explain, JSON:
+// The file of --remarks, JSON:
 //   {"passes": [{"pass", "changed", "main_ops", "startup_ops"}],
 //    "notes": [{"pass", "subject", "what", "why", ...details}]}
 // Equal results give equal bytes: it has no times.

@@ -332,8 +332,8 @@ TEST_F(WeftCheckpointTest, WhatCannotGoOnIsRefused) {
                              "4: variable fc_0.b_0 differs between the ranks\n")));
   EXPECT_THAT(ErrorOf(OneRank() + resume + Args{"--allow_unsynchronized"}, 1),
               HasSubstr(": checkpoint: variable "));
-  EXPECT_THAT(ErrorOf(TwoRanks() + resume + Args{"--begin_step", "2"}, 2),
-              HasSubstr("--begin_step"));
+  EXPECT_THAT(ErrorOf(TwoRanks() + resume + Args{"--resume_step", "2"}, 2),
+              HasSubstr("--resume_step"));
   EXPECT_THAT(ErrorOf(OneRank() + Args{"--save_every", "2"}, 2), HasSubstr("--checkpoint"));
   EXPECT_THAT(ErrorOf(OneRank() + Args{"--save_every", "0", "--checkpoint", "x"}, 2),
               HasSubstr("--save_every"));

@@ -74,8 +74,9 @@ absl::StatusOr<std::map<std::string, Tensor>> ValuesOfCheckpoint(const std::stri
     }
   }
   if (!differ.empty()) {
-    PrintWarning(kCommand, absl::StrCat(path, ": ranks have different values of ",
-                                        absl::StrJoin(differ, ", "), "; those of rank 0 are used"));
+    PrintWarning(kCommand,
+                 absl::StrCat(path, ": ranks have different values of ",
+                              absl::StrJoin(differ, ", "), "; the values of rank 0 are used"));
   }
   return values;
 }

@@ -70,7 +70,7 @@ std::vector<std::string> Resumed(const std::vector<std::string>& command, const 
   for (size_t i = 2; i < command.size();) {
     int taken = 0;
     std::string value;
-    for (const char* flag : {"--resume", "--begin_step", "--steps"}) {
+    for (const char* flag : {"--resume", "--resume_step", "--begin_step", "--steps"}) {
       if (taken == 0) taken = TakesFlag(command, i, flag, &value);
     }
     if (taken == 0) result.push_back(command[i++]);
@@ -175,7 +175,7 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
   app->footer(
       "Every line of output begins with the rank of its process: \"[0] \". When a process fails, "
       "the\nothers get SIGTERM. SIGINT and SIGTERM go to all processes.\n"
-      "Exit status: that of the process that failed first, or 128 + the signal that killed it.\n\n"
+      "Exit status: as of the process that failed first, or 128 + the signal that killed it.\n\n"
       "Example:\n  weft launch -n 2 --max_restarts 3 -- weft run out.pb --startup out_startup.pb "
       "\\\n      --feeds feeds.npz --checkpoint run.ckpt --save_every 100");
   return {app, [options] {

@@ -146,7 +146,7 @@ Subcommand AddPlan(CLI::App* weft) {
       ->capture_default_str();
   AddInteger(*app, "--nrings", options->nrings, 1, 1024, "Rings, which buckets take in turn")
       ->capture_default_str();
-  AddOption(*app, "--profile", "FILE.json", options->profile,
+  AddOption(*app, "--op_times,--profile", "FILE.json", options->profile,
             "Times of ops, of weft run --profile; default: estimated");
   AddOption(
       *app, "--comm_table", "FILE.json", options->comm_table,
@@ -163,7 +163,7 @@ Subcommand AddPlan(CLI::App* weft) {
     Require(options->file.empty() != options->gradients.empty(), "file",
             "expected a program or --gradients, and not both");
     for (const char* flag :
-         {"--buckets", "--profile", "--why", "--svg", "--batch", "--param_attrs", "--nranks"}) {
+         {"--buckets", "--op_times", "--why", "--svg", "--batch", "--param_attrs", "--nranks"}) {
       Require(options->gradients.empty() || app->count(flag) == 0, flag,
               "is for a program, not for --gradients");
     }

@@ -97,11 +97,11 @@ absl::Status CheckDevice(const RunFlags& flags) {
   }
   const SimDeviceOptions& sim = flags.run.sim;
   if (sim.memory_bytes != 0) {
-    WEFT_RETURN_IF_ERROR(refuse("--device_memory", sim.memory_bytes, "has the memory of the GPU"));
+    WEFT_RETURN_IF_ERROR(refuse("--sim_memory", sim.memory_bytes, "has the memory of the GPU"));
   }
   if (sim.copy_bytes_per_s != 0) {
     WEFT_RETURN_IF_ERROR(
-        refuse("--copy_bandwidth", sim.copy_bytes_per_s, "copies as fast as the GPU"));
+        refuse("--sim_copy_bandwidth", sim.copy_bytes_per_s, "copies as fast as the GPU"));
   }
   if (flags.device == "gpu") {
     WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
@@ -532,14 +532,16 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
   AddInteger(app, "--steps", flags.steps, 0, std::numeric_limits<int64_t>::max(),
              "Number of steps; default: to the end of the feeds");
   auto* begin_step =
-      AddInteger(app, "--begin_step", run.begin_step, 0, std::numeric_limits<int64_t>::max(),
+      AddInteger(app, "--resume_step,--begin_step", run.begin_step, 0,
+                 std::numeric_limits<int64_t>::max(),
                  "Resume after N steps: feeds, schedules and random draws continue from there; the "
                  "state comes from --params")
           ->capture_default_str();
-  AddOption(app, "--resume", "FILE", flags.resume,
-            "Go on from a checkpoint: with its state instead of --startup and --params, and, where "
-            "they are not given, its ranks, seed and schedule, to the end of its run; of --params, "
-            "it takes what --save writes again")
+  AddOption(
+      app, "--resume", "FILE", flags.resume,
+      "Resume from a checkpoint: with its state instead of --startup and --params, and, where "
+      "they are not given, its ranks, seed and schedule, to the end of its run; of --params, "
+      "it takes what --save writes again")
       ->excludes(begin_step);
   AddOption(app, "--fetch", "A,B", run.fetch,
             "Comma-separated variables to report; default: the loss")
@@ -550,8 +552,8 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
   app.add_option(
          "--backend", flags.backend,
          "What ranks communicate with; default: nccl on GPUs; on CPUs local for one process (ranks "
-         "are threads), and for those of a launcher shm on one host, else mpi if it is that of an "
-         "MPI, else gloo. On a GPU, local is for ranks of one process that share it")
+         "are threads), and for processes of a launcher shm on one host, else mpi if it belongs to "
+         "an MPI, else gloo. On a GPU, local is for ranks of one process that share it")
       ->check(CLI::IsMember({"local", "shm", "mpi", "gloo", "nccl"}));
   AddOption(app, "--nccl_id_file", "FILE", flags.nccl_id_file,
             "Give NCCL's ids to the other processes in this file, on a file system of all hosts; "
@@ -566,12 +568,13 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str();
   AddInteger(
-      app, "--device_memory", run.sim.memory_bytes, 0, std::numeric_limits<int64_t>::max(),
+      app, "--sim_memory,--device_memory", run.sim.memory_bytes, 0,
+      std::numeric_limits<int64_t>::max(),
       "Memory of the accelerator, which the host simulates, of a program on one device or two: "
       "more bytes are an error; 0: as much as the host has")
       ->capture_default_str()
       ->type_name("BYTES");
-  app.add_option("--copy_bandwidth", run.sim.copy_bytes_per_s,
+  app.add_option("--sim_copy_bandwidth,--copy_bandwidth", run.sim.copy_bytes_per_s,
                  "What a copy between the memories of two devices takes at least, as bytes a "
                  "second; 0: it takes as long as it takes")
       ->check(NumberThat([](double rate) { return rate >= 0; }, "bytes a second, 0 or more"))
@@ -614,7 +617,7 @@ void AddOutputFlags(CLI::App& app, RunFlags& flags) {
       ->needs(checkpoint);
   AddOption(app, "--metrics", "FILE.jsonl", flags.metrics,
             "Write one JSON object per line for each step and rank, during the run; with --resume, "
-            "after those of earlier steps");
+            "after the lines of earlier steps");
   AddOption(app, "--fetch_npz", "FILE.npz", flags.fetch_npz,
             "Write the fetched arrays in full, named <step>/<rank>/<variable>; SelectedRows as "
             "<step>/<rank>/<variable>/rows and .../values");
@@ -634,6 +637,8 @@ Subcommand AddRun(CLI::App* weft) {
   AddInputFlags(*app, *flags);
   AddRunFlags(*app, *flags);
   AddOutputFlags(*app, *flags);
+  ShowInHelp(*app, {"--startup", "--params", "--feeds", "--steps", "--ranks", "--fetch", "--device",
+                    "--save", "--checkpoint", "--resume"});
   app->callback([app, flags] { CheckFlags(*app, *flags); });
   app->footer(
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2 --save "

@@ -185,10 +185,10 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
   }
   const absl::StatusOr<ServedKeys> served = FindServedKeys(*inputs.main);
   if (served.ok() && !served->empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flags.main,
-                     ": the program of parameter servers: expected that of the workers, with this "
-                     "one as --server"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.main,
+        ": the program of parameter servers: expected the program of the workers, with this "
+        "one as --server"));
   }
   if (HasServerOps(*inputs.main) && !inputs.server.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(

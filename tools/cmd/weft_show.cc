@@ -140,8 +140,7 @@ Subcommand AddShow(CLI::App* weft) {
                 "Print program text that reads back as the same program, without positions; also "
                 "what does not affect the computation: op_callstack, op_namescope, op_device, "
                 "with_quant_attr, switches of Paddle's back ends, op versions, explicit defaults");
-  app->add_flag("--short", options->is_short, "The default: not what --full prints besides")
-      ->excludes("--full");
+  app->add_flag("--short", options->is_short, "Default. Hide what --full adds")->excludes("--full");
   const auto add_filter = [app](const char* flag, const char* type, auto& words, const char* help) {
     AddOption(*app, flag, type, words, help)->delimiter(',')->allow_extra_args(false);
   };

@@ -140,8 +140,8 @@ Subcommand AddStats(CLI::App* weft) {
              "Rows of a rank's batch; replaces unknown first dimensions")
       ->capture_default_str();
   AddInteger(*app, "--servers", options->servers, 1, kMaxRanks,
-             "Parameter servers: prints the share of each. A server's program is counted as that "
-             "of one, unless this says more");
+             "Parameter servers: prints the share of each. A server's program is counted as the "
+             "program of one, unless this says more");
   app->footer(
       "Communication is the input of all collectives of a step. Collectives of conditional blocks\n"
       "are listed separately, with the period in which they run if their condition counts steps.\n"

@@ -90,6 +90,22 @@ TEST(WeftTest, HelpNamesTheCommandsAndEachHasAnExample) {
   }
 }
 
+TEST(WeftTest, HelpOfRunHasTheFlagsThatEverybodyNeeds) {
+  const std::string help = Weft({"run", "--help"}).out;
+  EXPECT_THAT(help, HasSubstr("--feeds"));
+  EXPECT_THAT(help, HasSubstr("More flags: weft run --help_all"));
+  EXPECT_THAT(help, Not(HasSubstr("--sim_memory")));
+  const std::string all = Weft({"run", "--help_all"}).out;
+  EXPECT_THAT(all, HasSubstr("--feeds"));
+  EXPECT_THAT(all, HasSubstr("--sim_memory"));
+}
+
+TEST(WeftTest, OldNamesOfFlagsWork) {
+  EXPECT_EQ(Train({"--sim_memory", "1000000", "--sim_copy_bandwidth", "1e9"}).status, 0);
+  EXPECT_EQ(Train({"--device_memory", "1000000", "--copy_bandwidth", "1e9"}).status, 0);
+  EXPECT_THAT(Train({"--resume_step", "8"}).out, StartsWith("step 8: "));
+}
+
 TEST(WeftTest, WrongUsageIsStatus2) {
   EXPECT_THAT(Weft({}), FailsWith(2, "weft: error: ", "subcommand"));
   EXPECT_THAT(Weft({"train"}), FailsWith(2, "weft: error: ", "train"));
@@ -199,7 +215,7 @@ TEST(WeftRunTest, ARunThatDiffersFromOneDeviceSaysSo) {
   std::vector<std::string> args = command;
   args.insert(args.end(), fetch.begin(), fetch.end());
   EXPECT_EQ(Weft(args).err,
-            "note: W711: fetched values are not those of one device: fc_0.tmp_1 (sharded along "
+            "note: W711: fetched values are not the reference values: fc_0.tmp_1 (sharded along "
             "axis 0)\n");
 }
 

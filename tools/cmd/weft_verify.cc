@@ -29,6 +29,7 @@
 #include "tools/flags/flag_names.h"
 #include "tools/flags/setting_flags.h"
 #include "tools/inspect/json_number.h"
+#include "tools/inspect/rule_explanation.h"
 #include "tools/numeric/numeric_check.h"
 #include "transpiler/verifier/batch/batch.h"
 #include "transpiler/verifier/servers/server_programs.h"
@@ -54,6 +55,7 @@ struct Options {
   int64_t steps = 2;
   std::string format = "text";
   bool short_lines = false;
+  std::string explain;  // a rule; empty: verify
 };
 
 // All programs of a command; `ranks` points to them.
@@ -175,7 +177,7 @@ void Print(const Finding& finding, const std::vector<ConstProgramPair>& ranks, b
   const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
   if (finding.other != finding.op) PrintOp(program, finding.other);
   PrintOp(program, finding.op);
-  std::printf("    see docs/verifier.md#%s\n", absl::AsciiStrToLower(finding.rule).c_str());
+  std::printf("    see weft verify --explain %s\n", finding.rule.c_str());
 }
 
 // "2 errors, 1 warning"; empty without findings.
@@ -408,6 +410,12 @@ absl::StatusOr<bool> Verify(const Options& options) {
   return !findings.HasErrors() && (!numeric->has_value() || !IsWrong(**numeric));
 }
 
+int Explain(const Options& options) {
+  const absl::StatusOr<std::string> page = ExplainRule(options.explain);
+  if (page.ok()) std::fputs(page->c_str(), stdout);
+  return FinishCommand(kCommand, Annotate("--explain", page.status()), kExitDone, kExitUsage);
+}
+
 // Checks combinations of flags.
 void CheckFlags(const Options& options) {
   std::vector<std::pair<const char*, std::string>> inputs;
@@ -417,6 +425,9 @@ void CheckFlags(const Options& options) {
   inputs.emplace_back("--original_startup", options.original_startup);
   inputs.emplace_back("--server", options.server);
   CheckStandardInput(inputs);
+  Require(options.mains.empty() != options.explain.empty(), "mains",
+          "expected programs to verify, or --explain");
+  if (!options.explain.empty()) return;
   const size_t mains = options.mains.size(), startups = options.startups.size();
   Require(options.original_startup.empty() || startups > 0 || options.numeric, "--original_startup",
           "expected --startup, with which it is compared");
@@ -448,8 +459,7 @@ Subcommand AddVerify(CLI::App* weft) {
       "it is wrong.");
   auto options = std::make_shared<Options>();
   AddOption(*app, "mains", "MAIN", options->mains,
-            "One program for all ranks, or one per rank, in order")
-      ->required();
+            "One program for all ranks, or one per rank, in order");
   AddOption(*app, "--startup", "F", options->startups,
             "The startup program, or one per rank; without it, rings count as set up");
   auto* original =
@@ -476,13 +486,16 @@ Subcommand AddVerify(CLI::App* weft) {
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app->add_flag("--short", options->short_lines, "One line per finding, without the ops");
+  AddOption(*app, "--explain", "RULE", options->explain,
+            "Instead: print what a rule, such as W312, means, with a program that breaks it");
   app->callback([options] { CheckFlags(*options); });
   app->footer(
-      "docs/verifier.md explains the rules.\n\n"
       "Examples:\n"
       "  weft verify out.pb --startup out_startup.pb --original main.pb\n"
-      "  weft verify rank0.pb rank1.pb --startup startup0.pb --startup startup1.pb");
+      "  weft verify rank0.pb rank1.pb --startup startup0.pb --startup startup1.pb\n"
+      "  weft verify --explain W312");
   return {app, [options] {
+            if (!options->explain.empty()) return Explain(*options);
             const absl::StatusOr<bool> right = Verify(*options);
             const int done = right.ok() && !*right ? kExitFailed : kExitDone;
             return FinishCommand(kCommand, right.status(), done, kExitFailed);

@@ -347,7 +347,7 @@ TEST(WeftVerifyTest, FindingShowsRuleMessageBothOpsAndWhereToRead) {
                   "{ring_id=0, use_calc_stream=false}\n"
                   "    op 7: ParamOut=[w : fp32[4, 1]] = sgd(Grad=[w@GRAD], LearningRate=[lr], "
                   "Param=[w]) role=optimize vars=[w, w@GRAD]\n"
-                  "    see docs/verifier.md#w401\n"
+                  "    see weft verify --explain W401\n"
                   "wrong: 1 error\n")));
 }
 
@@ -458,7 +458,7 @@ TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {
   EXPECT_EQ(transpiled.status, 0);
   const std::string warning =
       "warning: W701: loss loss is no mean and no sum over the batch: op 2 (sqrt) makes it of m (a "
-      "partial mean); transpile --exact_loss makes it that of one device\n";
+      "partial mean); transpile --exact_loss makes it the reference value\n";
   EXPECT_EQ(transpiled.err, warning);
   EXPECT_THAT(Verify({out, "--nranks", "2", "--original", root, "--short"}),
               Ends(0, AllOf(HasSubstr(warning), EndsWith("; 1 warning\n"))));
@@ -619,7 +619,7 @@ TEST(WeftVerifyTest, RanksThatDoNotMakeTheSameCallsAreFound) {
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("error: W501: rank 1: ring 0, call 0: rank 1 makes "),
                     HasSubstr("    op 6: Out=[w@GRAD : fp32[4, 1]] = c_allreduce_sum(X=[w@GRAD])"),
-                    HasSubstr("    see docs/verifier.md#w501\n")));
+                    HasSubstr("    see weft verify --explain W501\n")));
 }
 
 TEST(WeftVerifyTest, FindingsOfAStartupProgramAndOfARankSaySo) {
@@ -757,6 +757,17 @@ TEST(WeftVerifyTest, FileThatCannotBeReadIsStatus1) {
               FailsWith(1, "weft verify: error: nowhere.pb: ", "No such file"));
   const std::string garbage = MakeFile("garbage.pb", "no program");
   EXPECT_THAT(Verify({garbage}), FailsWith(1, "weft verify: error: " + garbage + ": ", ""));
+}
+
+TEST(WeftVerifyTest, ExplainsARule) {
+  const ProcessResult page = Verify({"--explain", "W312"});
+  EXPECT_EQ(page.status, 0);
+  EXPECT_THAT(page.out, StartsWith("W312 error: gradient summed over the ranks"));
+  EXPECT_THAT(Verify({"--explain", "W999"}),
+              FailsWith(2, "weft verify: error: --explain: ", "found W999"));
+  EXPECT_THAT(Verify({"--explain", "W312", Right()}),
+              FailsWith(2, "weft verify: error: mains: ", "or --explain"));
+  EXPECT_THAT(Verify({}), FailsWith(2, "weft verify: error: mains: ", "or --explain"));
 }
 
 TEST(WeftVerifyTest, HelpHasExamples) {

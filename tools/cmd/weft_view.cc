@@ -144,9 +144,9 @@ void CheckFlags(const Options& options) {
                       {"--startup", options.startup},
                       {"--original", options.original},
                       {"--original_startup", options.original_startup},
-                      {"--explain", options.explain},
+                      {"--remarks", options.explain},
                       {"--trace", options.trace},
-                      {"--profile", options.profile},
+                      {"--op_times", options.profile},
                       {"--comm_table", options.comm_table}});
   Require(options.original_startup.empty() || !options.startup.empty(), "--original_startup",
           "expected --startup, with which it is compared");
@@ -172,12 +172,12 @@ Subcommand AddView(CLI::App* weft) {
   AddOption(*app, "--original_startup", "F", options->original_startup,
             "The startup program before the rewrite")
       ->needs(original);
-  AddOption(*app, "--explain", "FILE.json", options->explain,
-            "Why ops were inserted, of transpile --explain")
+  AddOption(*app, "--remarks,--explain", "FILE.json", options->explain,
+            "Why ops were inserted, of transpile --remarks")
       ->needs(original);
   AddOption(*app, "--trace", "FILE.json", options->trace,
             "When ops ran, of weft run --trace of this program");
-  AddOption(*app, "--profile", "FILE.json", options->profile,
+  AddOption(*app, "--op_times,--profile", "FILE.json", options->profile,
             "Times of ops, of weft run --profile, for the prediction; default: estimated");
   AddOption(*app, "--comm_table", "FILE.json", options->comm_table,
             "Times of collectives, of weft comm_bench; default: 20 us and 4 GB/s");
@@ -188,7 +188,7 @@ Subcommand AddView(CLI::App* weft) {
   app->callback([options] { CheckFlags(*options); });
   app->footer(
       "Example:\n"
-      "  weft view out.pb --original main.pb --explain why.json --trace trace.json -o page.html");
+      "  weft view out.pb --original main.pb --remarks why.json --trace trace.json -o page.html");
   return {app, [options] { return FinishCommand(kCommand, View(*options)); }};
 }
 

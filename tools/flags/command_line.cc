@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "proto/formats/program_file.h"
 #include "tools/flags/flag_names.h"
+#include "tools/inspect/wrap_text.h"
 
 namespace weft {
 namespace {
@@ -57,36 +59,33 @@ std::string CommandName(const CLI::App& app) {
   return name;
 }
 
+constexpr size_t kHelpWidth = 72;  // of the texts beside flags
+
 // Wraps lines of help texts, which CLI11 does not.
 class WrappingFormatter : public CLI::Formatter {
  public:
   WrappingFormatter() { column_width(28); }
 
   std::string make_option_desc(const CLI::Option* option) const override {
-    return Wrap(WithFlags(CLI::Formatter::make_option_desc(option)));
-  }
-
- private:
-  static std::string Wrap(const std::string& text) {
-    constexpr size_t kWidth = 72;
-    std::string wrapped;
-    size_t column = 0;
-    for (absl::string_view word : absl::StrSplit(text, ' ')) {
-      if (column > 0 && column + 1 + word.size() > kWidth) {
-        wrapped += '\n';
-        column = 0;
-      }
-      if (column > 0) wrapped += ' ';
-      column += (column > 0 ? 1 : 0) + word.size();
-      wrapped.append(word.data(), word.size());
-    }
-    return wrapped;
+    return WrapText(WithFlags(CLI::Formatter::make_option_desc(option)), kHelpWidth);
   }
 };
 
 void SetFormatter(CLI::App* app) {
   app->formatter(std::make_shared<WrappingFormatter>());
   for (CLI::App* sub : app->get_subcommands({})) SetFormatter(sub);
+}
+
+// Of the command that was parsed, whose name begins with `tools`.
+void HideOtherFlags(CLI::App& app, absl::string_view tools) {
+  const std::string name = absl::StrCat(tools, app.get_name());
+  const std::vector<CLI::Option*> others =
+      app.get_options([](const CLI::Option* option) { return option->get_group() == kOtherFlags; });
+  for (CLI::Option* option : others) option->group("");
+  if (!others.empty()) {
+    app.footer(absl::StrCat("More flags: ", name, " --help_all\n\n", app.get_footer()));
+  }
+  for (CLI::App* sub : app.get_subcommands()) HideOtherFlags(*sub, name + " ");
 }
 
 // The names that an argument could have: flags of the command that was parsed, or its subcommands.
@@ -108,6 +107,12 @@ std::string Similar(const CLI::App& app, absl::string_view argument) {
   // Without the value of --flag=value.
   if (absl::StartsWith(argument, "--")) argument = argument.substr(0, argument.find('='));
   return DidYouMean(argument, {names.begin(), names.end()});
+}
+
+int PrintHelp(const CLI::App& app) {
+  const std::string help = app.help();
+  std::fwrite(help.data(), 1, help.size(), stdout);
+  return FinishCommand(CommandName(app), absl::OkStatus());
 }
 
 bool IsSpecialFile(const std::string& path) {
@@ -143,7 +148,19 @@ void PrintWarning(absl::string_view command, absl::string_view message) {
   Print(command, "warning", message);
 }
 
-absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
+void ShowInHelp(CLI::App& app, absl::Span<const char* const> shown) {
+  app.set_help_all_flag("--help_all", "Print all flags and exit");
+  std::set<const CLI::Option*> kept = {app.get_help_ptr(), app.get_help_all_ptr()};
+  for (const char* flag : shown) kept.insert(app.get_option(flag));
+  for (CLI::Option* option : app.get_options([&](const CLI::Option* option) {
+         return option->nonpositional() && kept.count(option) == 0;
+       })) {
+    option->group(kOtherFlags);
+  }
+}
+
+absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv,
+                                     const std::function<void()>& before_help) {
   // Debug builds of protobuf print every string that is not UTF-8.
   google::protobuf::SetLogHandler(nullptr);
   RemoveTemporaryFilesOnSignals();
@@ -154,9 +171,11 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return absl::nullopt;
   } catch (const CLI::CallForHelp&) {
-    const std::string help = app.help();
-    std::fwrite(help.data(), 1, help.size(), stdout);
-    return FinishCommand(CommandName(app), absl::OkStatus());
+    if (before_help != nullptr) before_help();
+    HideOtherFlags(app, "");
+    return PrintHelp(app);
+  } catch (const CLI::CallForAllHelp&) {
+    return PrintHelp(app);
   } catch (const CLI::CallForVersion& version) {
     std::printf("%s\n", version.what());
     return FinishCommand(app.get_name(), absl::OkStatus());

@@ -44,7 +44,17 @@ void PrintWarning(absl::string_view command, absl::string_view message);
 //
 // From this call on, a signal that ends the process (SIGHUP, SIGINT, SIGPIPE, SIGTERM) removes
 // temporary files of outputs.
-absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
+//
+// `before_help` runs before --help is printed, when flags have their values: it may choose what is
+// shown.
+absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv,
+                                     const std::function<void()>& before_help = nullptr);
+
+// Leaves all flags of a command but `shown` out of --help, and adds --help_all, which has all of
+// them. Throws CLI::OptionNotFound for a name that is no flag. Call it after the flags are added.
+void ShowInHelp(CLI::App& app, absl::Span<const char* const> shown);
+// The group, as CLI11 calls it, of the flags that --help leaves out.
+inline constexpr char kOtherFlags[] = "Other flags";
 
 // For ->check: a number for which `is_good` (false for NaN, as comparisons are), an integer from
 // `min` to `max`. Messages: "expected <expected>, found ...", "expected an integer from ...".

@@ -52,8 +52,8 @@ absl::Status CheckUpdateOptions(const ParamAttrsByName& params, const Program& o
 absl::Status Merge(const std::string& path, int rank, Setting of_rank, Setting* setting) {
   if (of_rank.rank.has_value() && of_rank.rank != rank) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected the program of rank ", rank,
-                                                   ", found that of rank ", *of_rank.rank, " (",
-                                                   kOfFile, ")"));
+                                                   ", found the program of rank ", *of_rank.rank,
+                                                   " (", kOfFile, ")"));
   }
   of_rank.rank.reset();
   if (rank > 0) {

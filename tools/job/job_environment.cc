@@ -351,7 +351,8 @@ absl::StatusOr<absl::optional<Job>> FindJob(
   } else {
     job.address = absl::InvalidArgumentError(absl::StrCat(
         job.launcher, " started ", first.size, " processes and does not say where they meet (",
-        first.where, "): set WEFT_JOB_ADDRESS=HOST:PORT for all of them, where HOST is that of ",
+        first.where,
+        "): set WEFT_JOB_ADDRESS=HOST:PORT for all of them, where HOST is the host of ",
         "process 0"));
   }
   return job;

@@ -135,9 +135,9 @@ absl::Status JobSession::CompareCommands(const JobSessionOptions& options) {
 
 absl::Status JobSession::CheckMpi(const Job& job) {
   if (job.mpi == Job::Mpi::kNone) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend mpi: expected processes that mpirun has started, found those of ",
-                     job.launcher));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--backend mpi: expected processes that mpirun has started, found processes of ",
+        job.launcher));
   }
   if (job.mpi != Job::Mpi::kOpenMpi) {
     return absl::UnimplementedError(
@@ -153,10 +153,10 @@ absl::Status JobSession::StartMpi(const Job& job) {
   if (mpi_->process() == job.process && mpi_->num_processes() == job.num_processes) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected process ", job.process, " of ", job.num_processes,
-                   ", as the variables of ", job.launcher, " say, found process ", mpi_->process(),
-                   " of ", mpi_->num_processes(), " in MPI: is the launcher that of another MPI?"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "expected process ", job.process, " of ", job.num_processes, ", as the variables of ",
+      job.launcher, " say, found process ", mpi_->process(), " of ", mpi_->num_processes(),
+      " in MPI: does the launcher belong to another MPI?"));
 }
 
 absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Job& job) {

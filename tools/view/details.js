@@ -77,7 +77,7 @@ class Details {
     }
     const hint = data.hasRemarks
       ? "No remark names a variable of this op."
-      : "transpile --explain writes the reasons; weft view --explain shows them here.";
+      : "transpile --remarks writes the reasons; weft view --remarks shows them here.";
     return h("section", null,
       h("h3", null, "Why"),
       changed ? h("p", { class: "mono" }, changed) : null,

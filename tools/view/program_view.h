@@ -61,7 +61,7 @@ struct RemovedOp {
 struct ViewOptions {
   std::string name;                                  // of the program, such as its path
   const Program* original = nullptr;                 // the program before the rewrite; null: none
-  const std::vector<FileRemark>* remarks = nullptr;  // of transpile --explain; null: none
+  const std::vector<FileRemark>* remarks = nullptr;  // of transpile --remarks; null: none
   const Findings* findings = nullptr;                // of the program; null: not verified
   std::string verdict;                               // of the verifier, one line
   // False for a program that is not well-formed: then there is no prediction.

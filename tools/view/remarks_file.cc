@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<FileRemark>> ParseRemarks(absl::string_view json) {
   const auto notes = file.find("notes");
   if (notes == file.end() || !notes->is_array()) {
     return absl::InvalidArgumentError(
-        "expected a list under key 'notes', as transpile --explain writes it");
+        "expected a list under key 'notes', as transpile --remarks writes it");
   }
   std::vector<FileRemark> remarks;
   for (const Json& note : *notes) {

@@ -1,4 +1,4 @@
-// The file that `transpile --explain` writes.
+// The file that `transpile --remarks` writes.
 #ifndef WEFT_TOOLS_VIEW_REMARKS_FILE_H_
 #define WEFT_TOOLS_VIEW_REMARKS_FILE_H_
 

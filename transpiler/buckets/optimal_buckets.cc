@@ -20,7 +20,7 @@ absl::Status Check(absl::Span<const TimedGradient> gradients) {
     if (!std::isfinite(gradient.ready) || gradient.ready < earliest) {
       return absl::InvalidArgumentError(
           absl::StrCat("gradient ", i, ": expected a ready time >= ", earliest,
-                       ", that of the one before, found ", gradient.ready));
+                       ", as of the gradient before, found ", gradient.ready));
     }
     if (gradient.bytes < 0) {
       return absl::InvalidArgumentError(

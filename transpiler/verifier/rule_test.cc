@@ -15,8 +15,8 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "transpiler/verifier/rules/rule_text.h"
 #include "transpiler/verifier/testing/found.h"
-#include "transpiler/verifier/testing/rule_text.h"
 
 namespace weft {
 namespace {
@@ -28,9 +28,6 @@ using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::SizeIs;
-using ::weft::testing::ReadRuleText;
-using ::weft::testing::RuleText;
-using ::weft::testing::VerifyExample;
 
 std::vector<std::string> Without(const std::set<std::string>& ids,
                                  const std::set<std::string>& removed) {
@@ -103,7 +100,7 @@ TEST(RuleTexts, AreOneForEachRule) {
 TEST(RuleTexts, SayWhatIsWrongAndWhatToDo) {
   for (const Rule& rule : Rules()) {
     SCOPED_TRACE(rule.id);
-    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, ReadRuleText(rule.id));
+    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, RuleTextOf(rule.id));
     EXPECT_EQ(text.heading,
               absl::StrCat(rule.id, " ", SeverityName(rule.severity), ": ", rule.title));
     EXPECT_THAT(rule.title, Not(EndsWith(".")));
@@ -133,7 +130,7 @@ std::string RuleAndSeverity(const Rule& rule) {
 TEST(RuleExamples, BreakTheirRule) {
   for (const Rule& rule : Rules()) {
     SCOPED_TRACE(rule.id);
-    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, ReadRuleText(rule.id));
+    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, RuleTextOf(rule.id));
     WEFT_ASSERT_OK_AND_ASSIGN(const Findings findings, VerifyExample(text));
     EXPECT_THAT(RulesOf(findings), Contains(RuleAndSeverity(rule)));
     // Nothing is wrong but the difference between the ranks.
@@ -153,7 +150,7 @@ TEST(RuleExamples, BreakNoOtherRuleThatOneProgramShows) {
       continue;
     }
     SCOPED_TRACE(rule.id);
-    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, ReadRuleText(rule.id));
+    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, RuleTextOf(rule.id));
     const Program program = testing::ProgramOf(text.main);
     VerifyOptions options;
     options.layers = {Layer::kStructure, rule.layer};
@@ -169,7 +166,7 @@ TEST(RuleExamples, BreakNoOtherRuleThatOneProgramShows) {
 // It takes both ranks: nothing is wrong with a program that all of them run.
 TEST(RuleExamples, OfDifferentRanksAreRightForAllRanks) {
   for (const Rule& rule : Rules()) {
-    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, ReadRuleText(rule.id));
+    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, RuleTextOf(rule.id));
     if (!text.ranks_differ()) continue;
     SCOPED_TRACE(rule.id);
     RuleText rank0 = text, rank1 = text;

@@ -123,7 +123,7 @@ std::string ToString(const Program& program, const DevicePlacement::Clash& clash
   return absl::StrCat(op.DebugName(), clash.is_input ? " input " : " output ",
                       absl::CEscape(program.var(clash.var).name()),
                       ": expected a variable in the memory of ", DeviceKindName(clash.expected),
-                      ", found one in that of ", DeviceKindName(OtherDevice(clash.expected)),
+                      ", found one in the memory of ", DeviceKindName(OtherDevice(clash.expected)),
                       ", where ", program.op(clash.other).DebugName(), " uses it; insert ",
                       CopyOpType(OtherDevice(clash.expected)), ", as pass hetero-partition does");
 }

@@ -64,8 +64,9 @@ OpSchema::InferFn SolutionOf(const char* matrix_slot, const char* right_slot,
     const absl::optional<Dims> batch =
         BroadcastDims(Dims(a.begin(), a.end() - 2), Dims(b.begin(), b.end() - kept));
     if (!batch.has_value()) {
-      return context.InputError(right_slot, absl::StrCat("dimensions that broadcast with those of ",
-                                                         matrix_slot, " ", DimsToString(a)));
+      return context.InputError(
+          right_slot, absl::StrCat("dimensions that broadcast with the dimensions of ", matrix_slot,
+                                   " ", DimsToString(a)));
     }
     TensorType out = {matrix.dtype, *batch};
     out.dims.insert(out.dims.end(), b.end() - kept, b.end());

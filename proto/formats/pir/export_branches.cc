@@ -162,8 +162,8 @@ absl::Status Exporter::NoteCollective(const NewOp& op) {
 
 absl::Status Exporter::OutOfOrder() {
   return absl::UnimplementedError(
-      "a collective behind a block with collectives: data does not order them, and Paddle orders "
-      "those of one block only");
+      "a collective after a block with collectives: data does not order them, and Paddle orders "
+      "collectives of one block only");
 }
 
 absl::Status Exporter::NoteOldCollective(uint32_t outer, uint32_t inner) {
@@ -174,8 +174,8 @@ absl::Status Exporter::NoteOldCollective(uint32_t outer, uint32_t inner) {
     if (!has_new_collective_) return absl::OkStatus();
     return absl::UnimplementedError(absl::StrCat(
         document_.DebugName(inner),
-        ", a collective in a block, behind one that a pass has inserted: data does not order them, "
-        "and Paddle orders those of one block only"));
+        ", a collective in a block, after one that a pass has inserted: data does not order them, "
+        "and Paddle orders collectives of one block only"));
   }
   const DocumentOp& op = document_.op(outer);
   if (op.num_results == 0) return absl::OkStatus();

@@ -171,7 +171,7 @@ TEST(ExporterTest, CollectivesOfNewBlocksAreOrdered) {
   behind.Append(0, InPlace("all_reduce", "fc_0.w_0@GRAD"));
   WEFT_ASSERT_OK(behind.Commit());
   EXPECT_THAT(std::string(ExportProgram(edit.program()).status().message()),
-              HasSubstr("(all_reduce): a collective behind a block with collectives"));
+              HasSubstr("(all_reduce): a collective after a block with collectives"));
 }
 
 // Also where the file has it.
@@ -189,7 +189,7 @@ TEST(ExporterTest, CollectivesOfTheFileBehindNewBlocksAreRefused) {
     const std::vector<pb::OpDesc> ops = {InPlace("broadcast", "fc_0.b_0")};
     WEFT_ASSERT_OK(AddPeriodicBlock(&before, 3, ops, {"fc_0.b_0"}));
     EXPECT_THAT(std::string(ExportProgram(before.program()).status().message()),
-                HasSubstr("a collective behind a block with collectives"));
+                HasSubstr("a collective after a block with collectives"));
     WEFT_ASSERT_OK(AddPeriodicBlock(&behind, 11, ops, {"fc_0.b_0"}));
     WEFT_EXPECT_OK(ExportProgram(behind.program()));
   }
@@ -198,7 +198,7 @@ TEST(ExporterTest, CollectivesOfTheFileBehindNewBlocksAreRefused) {
                             ImportBytes(Edited("cond_mlp/main.json", "1.tanh\"", "1.c_tanh\"")));
   EXPECT_THAT(
       std::string(Edit(program).InsertAfter(0, {InPlace("all_reduce", "x")}).status().message()),
-      HasSubstr("block 1 op 0 (1.c_tanh), a collective in a block, behind one that a pass has "
+      HasSubstr("block 1 op 0 (1.c_tanh), a collective in a block, after one that a pass has "
                 "inserted"));
 }
 

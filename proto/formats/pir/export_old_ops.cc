@@ -179,8 +179,8 @@ absl::Status Exporter::CheckPart(const Op& op) const {
         absl::c_find_if(args, [&](Symbol arg) { return since.contains(arg); });
     if (found == args.end()) return absl::OkStatus();
     return absl::UnimplementedError(
-        absl::StrCat("a part of a 1.if or 1.while of the file, behind an inserted op on ",
-                     program_.name(*found), ": expected inserted ops before or behind all parts"));
+        absl::StrCat("a part of a 1.if or 1.while of the file, after an inserted op on ",
+                     program_.name(*found), ": expected inserted ops before or after all parts"));
   };
   WEFT_RETURN_IF_ERROR(check(op.args(), written_since_));
   return check(op.output_args(), read_since_);

@@ -107,7 +107,7 @@ absl::Status CheckWritesAreKnown(const Program& program) {
       if (IsInPlace(op.type())) {
         return absl::UnimplementedError(absl::StrCat(
             op.DebugName(),
-            ": writes operands in place, and which ones is not known: docs/pir_ops.md does not "
+            ": writes operands in place, and which ones is not known: docs/reference/pir_ops.md does not "
             "have the op with these operands and results",
             kMayBeCopied));
       }
@@ -115,7 +115,7 @@ absl::Status CheckWritesAreKnown(const Program& program) {
       return absl::UnimplementedError(absl::StrCat(
           op.DebugName(),
           ": its blocks access gradients, parameters or state, and when it runs them is not known: "
-          "docs/pir_ops.md does not have the op",
+          "docs/reference/pir_ops.md does not have the op",
           kMayBeCopied, UntranslatedOpAdvice(op.type())));
     }
   }

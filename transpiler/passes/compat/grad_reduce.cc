@@ -138,17 +138,20 @@ void GradReduce::Options::Bind(OptionBinder& bind) {
               {{"reciprocal", Division::kReciprocal},
                {"quotient", Division::kQuotient},
                {"before", Division::kBefore}});
-  bind.Choice("travel_type", &travel_type,
-              "the element type of what travels; fp32: narrower gradients are cast",
+  bind.Choice("comm_dtype", &travel_type,
+              "the element type that is sent; fp32: narrower gradients are cast",
               {{"native", TravelType::kNative},
                {"fp32", TravelType::kFp32},
                {"fp16", TravelType::kFp16},
                {"bf16", TravelType::kBf16}});
+  bind.OldName("travel_type");
   bind.Choice("accumulate_type", &accumulation,
               "how half precision is added: in fp32, or rounded after each addition",
               {{"fp32", Accumulation::kFp32}, {"native", Accumulation::kNative}});
-  bind.Parsed("clip", &clip, "0", "cut the elements of what each rank has to [-clip, clip]; 0: no",
-              "a number >= 0", ParseClip);
+  bind.Parsed(
+      "clip", &clip, "0",
+      "clip each rank's gradient elements to [-clip, clip] before the reduction; 0 disables",
+      "a number >= 0", ParseClip);
   bind.Choice("lowering", &lowering,
               "how gradients share a collective: in a fused buffer, or as variables of one op",
               {{"buffer", Lowering::kBuffer}, {"group", Lowering::kGroup}});
@@ -189,7 +192,7 @@ absl::Status GradReduce::CheckOptions(const PassContext& context) const {
   if (options_.is_done && (changes_travel || options_.method == Method::kSum)) {
     return absl::InvalidArgumentError(
         "with reduce_done, gradients have travelled: expected reduce_method mean, and neither "
-        "clip, travel_type, accumulate_type, division, buckets nor lowering");
+        "clip, comm_dtype, accumulate_type, division, buckets nor lowering");
   }
   if (options_.degree.has_value() && !context.Groups().empty()) {
     return absl::UnimplementedError(
@@ -251,7 +254,8 @@ void GradReduce::NoteSums(PassContext& context) const {
   if (options_.method != Method::kSum || context.sum_losses.are_all) return;
   if (context.cluster.nranks() == 1) return;
   context.Note(
-      "gradients are summed over the ranks: those of a mean loss are as many times as large "
+      "gradients are summed over the ranks: gradients of a mean loss are as many times as "
+      "large "
       "as there are ranks; reduce_method mean averages them");
 }
 

@@ -146,7 +146,7 @@ TEST(GradReduceTest, GradientsWithoutAReductionInPlaceAreNotDivided) {
 // Slices of both buffers begin at the same elements: 128 halves are 256 bytes, and 512 of floats.
 TEST(GradReduceTest, NarrowGradientsTravelAsFloats) {
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
-                            Reduced("reduce_method=mean,travel_type=fp32,buckets=count", "fp16"));
+                            Reduced("reduce_method=mean,comm_dtype=fp32,buckets=count", "fp16"));
   EXPECT_THAT(text, HasSubstr("Out=[fused_gradient_0@FP32] = cast(X=[fused_gradient_0])"));
   EXPECT_THAT(text, HasSubstr("align_size=512"));
   const size_t reduce = text.find("c_allreduce_sum(X=[fused_gradient_0@FP32])");
@@ -156,7 +156,7 @@ TEST(GradReduceTest, NarrowGradientsTravelAsFloats) {
   EXPECT_LT(reduce, multiply);
   EXPECT_LT(multiply, back);
   for (const char* type : {"fp32", "fp64"}) {
-    WEFT_ASSERT_OK_AND_ASSIGN(const std::string wide, Reduced("travel_type=fp32", type));
+    WEFT_ASSERT_OK_AND_ASSIGN(const std::string wide, Reduced("comm_dtype=fp32", type));
     EXPECT_THAT(wide, Not(HasSubstr("cast("))) << type;
   }
 }
@@ -164,7 +164,7 @@ TEST(GradReduceTest, NarrowGradientsTravelAsFloats) {
 TEST(GradReduceTest, HalfClipsThenCastsAndDividesInSinglePrecision) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       const std::string text,
-      Reduced("reduce_method=mean,travel_type=fp16,accumulate_type=native,clip=100"));
+      Reduced("reduce_method=mean,comm_dtype=fp16,accumulate_type=native,clip=100"));
   const std::vector<std::string> order = {
       "Out=[b@GRAD] = clip(X=[b@GRAD]) role=backward {max=100.0, min=-100.0, per_rank=true}",
       "Out=[b@GRAD@FP16] = cast(X=[b@GRAD])",
@@ -186,7 +186,7 @@ TEST(GradReduceTest, HalfClipsThenCastsAndDividesInSinglePrecision) {
 TEST(GradReduceTest, SafeHalfDividesBeforeTheCast) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       const std::string text,
-      Reduced("reduce_method=mean,travel_type=fp16,division=before,buckets=count"));
+      Reduced("reduce_method=mean,comm_dtype=fp16,division=before,buckets=count"));
   EXPECT_LT(text.find("scale(X=[fused_gradient_0])"), text.find("cast(X=[fused_gradient_0])"));
   EXPECT_EQ(text.find("scale(", text.find("c_allreduce_sum")), std::string::npos);
 }
@@ -227,7 +227,7 @@ TEST(GradReduceTest, ContradictionsAreRefused) {
       {"clip=nan", "a number >= 0"},
       {"clip=1e-46", "a number >= 0"},  // 0 in fp32: all gradients would be
       {"reduce_method=mean,reduce_done=true,clip=1", "gradients have travelled"},
-      {"reduce_method=mean,reduce_done=true,travel_type=fp16", "gradients have travelled"},
+      {"reduce_method=mean,reduce_done=true,comm_dtype=fp16", "gradients have travelled"},
       {"reduce_method=mean,reduce_done=true,division=before", "gradients have travelled"},
       {"reduce_done=true", "gradients have travelled: expected reduce_method mean"},
   };
@@ -243,7 +243,7 @@ TEST(GradReduceTest, ContradictionsAreRefused) {
 
 TEST(GradReduceTest, HalfNeedsSinglePrecision) {
   EXPECT_THAT(
-      Reduced("travel_type=fp16", "fp64").status(),
+      Reduced("comm_dtype=fp16", "fp64").status(),
       StatusIs(absl::StatusCode::kFailedPrecondition,
                HasSubstr("gradient b@GRAD of parameter b, completed by op 0 (mul_grad): expected "
                          "fp32, which can travel as fp16, found fp64")));

@@ -332,7 +332,7 @@ void Explain(const Program& program, const GradientAnalysis& analysis,
 
 void SparsifyGradients::Options::Bind(OptionBinder& bind) {
   BindRings(bind, &nrings);
-  bind.Choice("mode", &mode, "which elements are sent: a share of them, or those of a magnitude",
+  bind.Choice("mode", &mode, "which elements are sent: a share of them, or all from a magnitude on",
               {{"threshold", Mode::kThreshold}, {"topk", Mode::kTopK}});
   bind.Parsed("spars", &spars, "0.05",
               "the share of the elements that is sent (topk), or the least magnitude (threshold)",

@@ -350,7 +350,7 @@ void HeteroPartition::Options::Bind(OptionBinder& bind) {
       "which ops run on which device: type:P=D, param:P=D or name:P=D, separated by commas; "
       "P may have *, D is cpu, sim or gpu; or op_device: where that says");
   bind.Choice(
-      "order", &order, "of ops: the host starts early, or few switches between devices",
+      "order", &order, "op order: start host ops early, or minimize device switches",
       {{"early_start", DeviceOrder::kEarlyStart}, {"few_switches", DeviceOrder::kFewSwitches}});
   bind.Choice("staging", &staging,
               "memory of values on their way to the host: each its own, or two buffers in turns",

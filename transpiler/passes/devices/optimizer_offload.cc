@@ -57,7 +57,7 @@ class Offloader {
     }
     if (num_updates_ == 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("params '", options_.params,
+          absl::StrCat("offload_params '", options_.params,
                        "': expected a pattern that matches a parameter that an "
                        "optimizer updates, found none"));
     }
@@ -238,7 +238,8 @@ void OptimizerOffload::Options::Bind(OptionBinder& bind) {
               "what the host has: the update, after which weights return, or the states, and what "
               "the weights change by returns",
               {{"full", Offload::kFull}, {"states", Offload::kStates}});
-  bind.String("params", &params, "parameters whose optimizers go to the host; may have *");
+  bind.String("offload_params", &params, "parameters whose optimizers go to the host; may have *");
+  bind.OldName("params");
   bind.Bool("bias_correction", &bias_correction,
             "whether adam and adamw correct moments for their start at 0");
 }

@@ -12,8 +12,8 @@
 namespace weft {
 
 // Puts optimizers on the host: sets op_device of the update ops of the root block whose parameters
-// match `params`, of branches that hold updates, and of the ops of learning-rate schedules. Pass
-// hetero-partition, which must follow, makes the copies: state and master weights stay in the
+// match `offload_params`, of branches that hold updates, and of the ops of learning-rate schedules.
+// Pass hetero-partition, which must follow, makes the copies: state and master weights stay in the
 // memory of the host, gradients go there while backward runs, and parameters come back.
 //
 //   master_weights=fp32   the host updates master weights of parameters in half precision, and

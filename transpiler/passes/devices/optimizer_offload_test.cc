@@ -43,7 +43,7 @@ absl::Status Refused(const std::string& passes, const std::string& ops) {
 }
 
 TEST(OptimizerOffload, UpdatesThatMatchGoToTheHost) {
-  ExpectRewrite("optimizer-offload{params=w_*}", absl::StrCat(kVars, kUpdate), R"(
+  ExpectRewrite("optimizer-offload{offload_params=w_*}", absl::StrCat(kVars, kUpdate), R"(
     Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
     Out=[w_1@GRAD] = scale(X=[g]) role=backward vars=[w_1, w_1@GRAD] {scale=3.0}
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
@@ -52,7 +52,8 @@ TEST(OptimizerOffload, UpdatesThatMatchGoToTheHost) {
 }
 
 TEST(OptimizerOffload, StatesAloneReturnWhatTheParameterChangesBy) {
-  ExpectRewrite("optimizer-offload{params=w,offload=states}", absl::StrCat(kVars, kUpdate), R"(
+  ExpectRewrite("optimizer-offload{offload_params=w,offload=states}", absl::StrCat(kVars, kUpdate),
+                R"(
     var w@DELTA : fp32[2, 2]
     Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
     Out=[w_1@GRAD] = scale(X=[g]) role=backward vars=[w_1, w_1@GRAD] {scale=3.0}
@@ -575,7 +576,7 @@ TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOnTheHostAreRefused) {
 }
 
 TEST(OptimizerOffload, PatternThatMatchesNothingIsRefused) {
-  EXPECT_THAT(Refused("optimizer-offload{params=x*}", absl::StrCat(kVars, kUpdate)),
+  EXPECT_THAT(Refused("optimizer-offload{offload_params=x*}", absl::StrCat(kVars, kUpdate)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("params 'x*'")));
 }
 

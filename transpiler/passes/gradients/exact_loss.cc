@@ -12,8 +12,7 @@ namespace weft {
 
 void ExactLoss::Options::Bind(OptionBinder& bind) {
   bind.Switch("exact_loss", &exact_loss,
-              "reduce what losses that are no batch means are computed from, where that makes them "
-              "those of one device");
+              "reduce the sums and counts that non-mean losses use, to match the reference loss");
 }
 
 Contract ExactLoss::contract() const {

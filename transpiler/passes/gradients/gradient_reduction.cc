@@ -159,7 +159,7 @@ std::string WhyNoGradients(const Program& program) {
       updated,
       ", and none of them reads a gradient that was found to depend on a loss. A loss is known by "
       "its gradient: 1.full_like of one element with 1.0, read by the gradient op of the op that "
-      "made the loss. It is not found behind an op such as static.Print between the loss and "
+      "made the loss. It is not found after an op such as static.Print between the loss and "
       "minimize(); gradients that the program accumulates in a state of its own are not found "
       "either");
 }

@@ -296,13 +296,13 @@ void ParameterServer::Options::Bind(OptionBinder& bind) {
   BindGradientScale(bind, &scale);
   bind.Choice("wait", &wait,
               "servers update a parameter when all workers have sent its gradient, or when they "
-              "have sent those of all parameters",
+              "have sent all gradients",
               {{"per_key", Wait::kPerKey}, {"all_keys", Wait::kAllKeys}});
   bind.Switch("async", &is_async,
               "servers update by each gradient as it comes, instead of by the mean over the "
               "workers");
   bind.Parsed("staleness", &staleness, absl::StrCat(kDefaultStaleness),
-              "with option:async: how many steps the slowest worker may be behind the fastest",
+              "maximum staleness, in steps (with option:async)",
               absl::StrCat("an integer >= 0 and <= ", kMaxStaleness),
               [](absl::string_view text) -> absl::StatusOr<int> {
                 int steps = 0;

@@ -80,7 +80,7 @@ class Finder {
     }
     for (Symbol state : served.states) {
       if (owner_.emplace(state, update.op).second) continue;
-      return Refuse(op, state, "expected state of one optimizer, found that of another one, too");
+      return Refuse(op, state, "expected state of one optimizer, found the state of two");
     }
     owner_.emplace(served.param, update.op);
     for (const OpSignature::Slot& slot : op.signature().inputs) {

@@ -5,7 +5,7 @@
 namespace weft {
 
 inline constexpr char kNoUpdatesHint[] =
-    "was it saved before minimize(), behind append_backward() alone, or for inference? "
+    "was it saved before minimize(), after append_backward() alone, or for inference? "
     "tools/paddle/export_program.py writes the program that trains";
 
 }  // namespace weft

@@ -109,7 +109,7 @@ class BatchChecker {
       if (!sums_are_wanted && gradient.IsReplicated() && is_known) {
         report_.Add("W702", update.op, main_.name(update.gradient),
                     absl::StrCat(what, MultipleText(gradient.power),
-                                 " that of one device, where n is the number of ranks", why));
+                                 " the reference value, where n is the number of ranks", why));
       }
       const OpId cause = update.value.cause;
       if (!gradient.IsUnrelated() || !StatesBefore(cause).empty()) continue;
@@ -261,7 +261,7 @@ class BatchChecker {
     std::vector<absl::string_view> names;
     for (const BatchFetch* part : parts) names.push_back(main_.var(part->variable).name());
     report_.Add("W711", parts[0]->op, names,
-                absl::StrCat("fetched values are not those of one device: ",
+                absl::StrCat("fetched values are not the reference values: ",
                              absl::StrJoin(parts, ", ", append)));
   }
 
@@ -303,7 +303,7 @@ class BatchChecker {
     if (flow == nullptr || !IsMeanOrSum(flow->AtEnd(loss).relation)) {
       return LossAdvice(main_, flow_, cause);
     }
-    return "; transpile option:exact_loss makes it that of one device";
+    return "; transpile option:exact_loss makes it the reference value";
   }
 
   std::string AdviceForConditions(const std::vector<const BatchCondition*>& conditions) const {
@@ -313,7 +313,7 @@ class BatchChecker {
     for (const BatchCondition& condition : flow->conditions()) left.insert(condition.op);
     const auto is_left = [&](const BatchCondition* one) { return left.contains(one->op); };
     if (absl::c_any_of(conditions, is_left)) return "";
-    return "; transpile option:exact_loss makes it that of one device";
+    return "; transpile option:exact_loss makes it the reference value";
   }
 
   std::string AdviceForStates(const std::vector<const BatchState*>& states) const {
@@ -322,8 +322,9 @@ class BatchChecker {
     for (const BatchState* state : states) {
       if (!flow->AtEnd(state->variable).relation.IsSame()) return "";
     }
-    return absl::StrCat("; transpile option:statistics true makes ",
-                        states.size() == 1 ? "it" : "them", " that of one device");
+    return absl::StrCat(
+        "; transpile option:statistics true makes ",
+        states.size() == 1 ? "it the reference value" : "them the reference values");
   }
 
   // Those of the root block (FindLosses), and those that ops of inner blocks are marked to compute.
@@ -513,8 +514,9 @@ void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOpti
                 OptionFlows* mended, ProgramRef ref, Findings* findings) {
   BatchChecker checker(main, flow, options.fetched, mended, ref, findings);
   checker.CheckEffects(BatchEffect::kStatistics, "W704", [](absl::string_view output) {
-    return absl::StrCat("normalizes ", output,
-                        " by the statistics of a rank's batch, one device by those of all");
+    return absl::StrCat(
+        "normalizes ", output,
+        " by the statistics of a rank's batch, one device by the statistics of all");
   });
   checker.CheckEffects(BatchEffect::kDraws, "W705", [](absl::string_view output) {
     return absl::StrCat("draws other random numbers for ", output, " than one device");
@@ -525,7 +527,7 @@ void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOpti
   checker.CheckEffects(BatchEffect::kCountsLabels, "W716", [](absl::string_view output) {
     return absl::StrCat(
         "makes ", output,
-        " a mean over the labels that are not ignored: that of one device where all "
+        " a mean over the labels that are not ignored: the reference value where all "
         "ranks have as many of these");
   });
   checker.CheckConditions();

@@ -125,14 +125,14 @@ TEST(BatchLinesTest, RelationsAreThoseThatTheOpFinds) {
                       kMean),
               ElementsAre("warning: W703: state state is, after the step, unrelated to what one "
                           "device has: op 2 (sqrt) makes it of m (a partial sum); transpile "
-                          "option:statistics true makes it that of one device"));
+                          "option:statistics true makes it the reference value"));
   // Not what the step before has left.
   EXPECT_THAT(LinesOf("    Out=[m] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], "
                       "keep_dim=false}\n    Out=[state] = sum(X=[state, m])\n",
                       kMean),
               ElementsAre("warning: W703: state state is, after the step, unrelated to what one "
                           "device has: op 2 (sum) makes it of m (a partial sum); transpile "
-                          "option:statistics true makes it that of one device"));
+                          "option:statistics true makes it the reference value"));
   // In a block.
   EXPECT_THAT(LinesOf("    Out=[k] = greater_than(X=[lr], Y=[lr]) {axis=-1}\n"
                       "    Out=[state], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
@@ -168,7 +168,7 @@ TEST(BatchLinesTest, OptionsThatMendSomethingAreNamed) {
   EXPECT_THAT(
       LinesOf("    Out=[m] = mean(X=[y])\n", "    Out=[loss] = sqrt(X=[m]) role=forward|loss\n"),
       Contains(AllOf(StartsWith("warning: W701: loss loss"),
-                     EndsWith("; transpile option:exact_loss makes it that of one device"))));
+                     EndsWith("; transpile option:exact_loss makes it the reference value"))));
   EXPECT_THAT(
       LinesOf("    Out=[y] = softmax(X=[y]) {axis=0}\n", kMean),
       Contains(AllOf(StartsWith("warning: W701: loss loss"), Not(HasSubstr("option:exact_loss")))));
@@ -197,13 +197,15 @@ TEST(BatchLinesTest, OtherLossesHaveANextStep) {
     }
     return std::string("no line");
   };
-  EXPECT_EQ(advice("    Out=[y] = softmax(X=[y]) {axis=0}\n"),
-            "; if softmax compares samples, gather those of all ranks before it (c_allgather, and "
-            "c_reducescatter of their gradient) or accept the difference; if each rank is fed the "
-            "whole of an input, say so by option:feed_layout");
+  EXPECT_EQ(
+      advice("    Out=[y] = softmax(X=[y]) {axis=0}\n"),
+      "; if softmax compares samples, gather the samples of all ranks before it (c_allgather, and "
+      "c_reducescatter of their gradient) or accept the difference; if each rank is fed the "
+      "whole of an input, say so by option:feed_layout");
   EXPECT_EQ(advice("    Out=[y] = of_another_library(X=[y])\n"),
             "; the verifier does not know of_another_library: if it computes each sample alone, "
-            "nothing is wrong, else write it with ops of docs/ops.md, or accept the difference");
+            "nothing is wrong, else write it with ops of docs/reference/ops.md, or accept the "
+            "difference");
   EXPECT_EQ(advice("",
                    "    Out=[loss] = reduce_max(X=[y]) role=forward|loss {dim=ints[0, 1], "
                    "keep_dim=false, reduce_all=true}\n"),
@@ -267,11 +269,10 @@ TEST(BatchLinesTest, WeightsOfLabelsAreNamed) {
       "of one device where all ranks have as many of these";
   EXPECT_THAT(loss("-100", ""), AllOf(Contains(kMeanOfLabels), Not(Contains(HasSubstr("W701")))));
   for (const std::string& weighted : {std::string("1"), std::string("-100")}) {
-    EXPECT_THAT(
-        loss(weighted, weighted == "1" ? "" : ", Weight=[v3]"),
-        Contains(AllOf(StartsWith("warning: W701: loss loss"),
-                       HasSubstr("and divides by the weights of the rank's own labels; with "
-                                 "reduction none, "))));
+    EXPECT_THAT(loss(weighted, weighted == "1" ? "" : ", Weight=[v3]"),
+                Contains(AllOf(StartsWith("warning: W701: loss loss"),
+                               HasSubstr("and divides by the weights of the rank's own labels; use "
+                                         "reduction=none, "))));
   }
 }
 
@@ -294,7 +295,7 @@ TEST(BatchLinesTest, FetchedPartsAreOneLine) {
   EXPECT_THAT(
       LinesOf(mean, kMean, kReduces,
               fetch("loss") + fetch("w") + fetch("w@GRAD") + fetch("m") + fetch("y")),
-      ElementsAre("note: W711: fetched values are not those of one device: m (a partial mean), y "
+      ElementsAre("note: W711: fetched values are not the reference values: m (a partial mean), y "
                   "(sharded along axis 0)"));
   // As the op finds it.
   EXPECT_THAT(LinesOf(mean, kMean, kReduces, fetch("m") + "    Out=[m] = mean(X=[v])\n"),
@@ -332,7 +333,7 @@ TEST(BatchLinesTest, LocalSgdIsOneLine) {
               "    Out=[fetch] = fetch(X=[w]) {col=0}\n" + average),
       ElementsAre(
           StartsWith("note: W707"),
-          StartsWith("note: W711: fetched values are not those of one device: w (a partial")));
+          StartsWith("note: W711: fetched values are not the reference values: w (a partial")));
   EXPECT_THAT(LinesOf("", kMean, clip, average),
               ElementsAre(AllOf(StartsWith("note: W709: op 6 (momentum) updates w by the rank's"),
                                 HasSubstr(", and state v is the rank's own"))));

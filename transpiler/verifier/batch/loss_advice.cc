@@ -17,7 +17,7 @@ constexpr char kOrAccept[] = "or accept the difference";
 
 std::string LossAdvice(const Program& main, const BatchFlow& flow, OpId cause) {
   if (!cause.valid()) {
-    return absl::StrCat("; compute it from values of which every rank has those of one device, ",
+    return absl::StrCat("; compute it from values of which every rank has the reference values, ",
                         kOrAccept);
   }
   const Op op = main.op(cause);
@@ -25,7 +25,7 @@ std::string LossAdvice(const Program& main, const BatchFlow& flow, OpId cause) {
   if (FindOpSchema(op.type()) == nullptr) {
     return absl::StrCat("; the verifier does not know ", op.type(),
                         ": if it computes each sample alone, nothing is wrong, else write it with "
-                        "ops of docs/ops.md, ",
+                        "ops of docs/reference/ops.md, ",
                         kOrAccept);
   }
   const auto lost = absl::c_find_if(flow.lost_relations(),
@@ -49,7 +49,8 @@ std::string LossAdvice(const Program& main, const BatchFlow& flow, OpId cause) {
   if (any(&BatchRelation::IsSharded)) {
     return absl::StrCat(
         "; if ", op.type(),
-        " compares samples, gather those of all ranks before it (c_allgather, and c_reducescatter "
+        " compares samples, gather the samples of all ranks before it "
+        "(c_allgather, and c_reducescatter "
         "of their gradient) ",
         kOrAccept, "; if each rank is fed the whole of an input, say so by option:feed_layout");
   }

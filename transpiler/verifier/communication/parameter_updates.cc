@@ -259,10 +259,11 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
                        " after a step: expected an update by the mean over all ranks"));
       continue;
     }
-    context->reporter.Add("W310", end.first_nonlinear_op, var.name(),
-                          absl::StrCat("parameter ", var.name(), " is ", ToString(end.placement),
-                                       " after a step: what it is updated by is never reduced",
-                                       AdviceForStatistic(id, context)));
+    context->reporter.Add(
+        "W310", end.first_nonlinear_op, var.name(),
+        absl::StrCat("parameter ", var.name(), " is ", ToString(end.placement),
+                     " after a step: its gradient is never reduced over the ranks",
+                     AdviceForStatistic(id, context)));
   }
 }
 

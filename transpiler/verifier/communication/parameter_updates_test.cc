@@ -259,15 +259,16 @@ TEST(ParameterUpdates, OptionThatReducesAStatisticIsNamed) {
        "reduce_all=false}\n"
        "    Out=[mean] = elementwise_add(X=[mean], Y=[m]) role=forward {axis=-1}\n"}};
   const Program forward = ProgramOf(kByHand, statistic);
-  EXPECT_THAT(Errors({{&forward}}),
-              Contains("error: W310: parameter mean is rank-local after a step: what it is updated "
-                       "by is never reduced; transpile option:statistics true reduces it"));
+  EXPECT_THAT(
+      Errors({{&forward}}),
+      Contains("error: W310: parameter mean is rank-local after a step: its gradient is "
+               "never reduced over the ranks; transpile option:statistics true reduces it"));
   // What an optimizer does is no statistic.
   const std::string text = absl::StrReplaceAll(kByHand, statistic);
   const Program update = ProgramOf(text, {{"Y=[m]) role=forward", "Y=[m]) role=optimize"}});
   EXPECT_THAT(Errors({{&update}}),
-              Contains("error: W310: parameter mean is rank-local after a step: what it is updated "
-                       "by is never reduced"));
+              Contains("error: W310: parameter mean is rank-local after a step: its gradient is "
+                       "never reduced over the ranks"));
 }
 
 // --- Parameters that do not stay equal ----------------------------------------------------------

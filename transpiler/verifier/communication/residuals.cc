@@ -107,7 +107,7 @@ class ResidualChecker {
                absl::StrCat("is also a residual of ",
                             owner->second == op.id() ? "another gradient"
                                                      : main_.op(owner->second).DebugName(),
-                            ": expected a variable of its own"));
+                            ": expected one residual per gradient"));
       }
       if (!main_.var(var).persistable()) {
         Report(op, in[i],

@@ -139,7 +139,7 @@ TEST(Residuals, ResidualBelongsToOneGradient) {
   EXPECT_THAT(
       Find(SgdStepText(twice)),
       ElementsAre(HasSubstr("op 6 (sparsify_topk): residual rest is also a residual of op 5 "
-                            "(sparsify_topk): expected a variable of its own")));
+                            "(sparsify_topk): expected one residual per gradient")));
   EXPECT_THAT(
       Find(Step(), {{kDensify, absl::StrCat(kDensify,
                                             "    Out=[rest] = scale(X=[rest]) "

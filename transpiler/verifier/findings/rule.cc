@@ -131,7 +131,7 @@ constexpr Rule kRules[] = {
     {"W707", Layer::kBatch, Severity::kNote, "state that holds a rank's part of a mean",
      FindingKind::kDifference},
     {"W708", Layer::kBatch, Severity::kWarning,
-     "update by a gradient without a known relation to that of one device",
+     "update by a gradient without a known relation to the reference gradient",
      FindingKind::kDifference},
     {"W709", Layer::kBatch, Severity::kNote, "parameters averaged instead of gradients",
      FindingKind::kDifference},

@@ -5,8 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "transpiler/verifier/rules/rule_text.h"
 #include "transpiler/verifier/testing/found.h"
-#include "transpiler/verifier/testing/rule_text.h"
 
 namespace weft {
 namespace {
@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 std::vector<std::string> Check(const testing::Edits& edits = {}) {
-  const Program program = testing::ProgramOf(testing::ReadRuleText("W412")->main, edits);
+  const Program program = testing::ProgramOf(RuleTextOf("W412")->main, edits);
   Findings findings;
   CheckBufferOrder(program, nullptr, ProgramRef(), &findings);
   return testing::Lines(findings);

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "proto/text/program_text.h"
 #include "transpiler/verifier/races/races.h"
-#include "transpiler/verifier/testing/rule_text.h"
+#include "transpiler/verifier/rules/rule_text.h"
 
 namespace weft {
 namespace {
@@ -33,7 +33,7 @@ std::vector<std::string> Found(const std::string& text) {
 
 std::string Example(absl::string_view id,
                     std::vector<std::pair<absl::string_view, absl::string_view>> edits = {}) {
-  std::string text = testing::ReadRuleText(id)->main;
+  std::string text = RuleTextOf(id)->main;
   for (const auto& [from, to] : edits) {
     EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from;
   }
@@ -43,7 +43,7 @@ std::string Example(absl::string_view id,
 TEST(Devices, W409OpUsesTheOtherMemory) {
   EXPECT_THAT(Found(Example("W409")),
               ElementsAre("error: W409: op 2 (sgd) input w@GRAD: expected a variable in the memory "
-                          "of the host, found one in that of the accelerator, where op 0 "
+                          "of the host, found one in the memory of the accelerator, where op 0 "
                           "(fill_constant) uses it; insert memcpy_d2h, as pass hetero-partition "
                           "does"));
 }

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/text/program_text.h"
-#include "transpiler/verifier/testing/rule_text.h"
+#include "transpiler/verifier/rules/rule_text.h"
 
 namespace weft {
 namespace {
@@ -35,7 +35,7 @@ std::vector<std::string> Found(const std::string& text) {
 // The example of a rule with some of its text replaced.
 std::string Example(absl::string_view id,
                     std::vector<std::pair<absl::string_view, absl::string_view>> edits = {}) {
-  std::string text = testing::ReadRuleText(id)->main;
+  std::string text = RuleTextOf(id)->main;
   for (const auto& [from, to] : edits) {
     EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from;
   }

@@ -136,8 +136,9 @@ class ServerChecker {
     ForEachServerOp(worker_, [this](const Op& op, ServerOp type) {
       if (IsOfWorker(type)) return;
       Report("W511", op, "",
-             ": expected a program of workers, found that of the servers; give it as "
-             "option:server, and that of the workers as the main program");
+             ": expected a program of workers, found one of the servers; give it as option:server, "
+             "and "
+             "the program of the workers as the main program");
     });
     if (server_ == nullptr) return;
     absl::optional<bool> is_async;

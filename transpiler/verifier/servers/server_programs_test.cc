@@ -171,7 +171,7 @@ TEST(ServerPrograms, ProgramOfTheOtherRoleIsFound) {
     return Lines(Verify({{&main, nullptr}}, options));
   };
   const auto is_of_servers = HasSubstr(
-      "W511: op 0 (ps_receive): expected a program of workers, found that of the servers; give it "
+      "W511: op 0 (ps_receive): expected a program of workers, found one of the servers; give it "
       "as option:server");
   EXPECT_THAT(found(server, nullptr), ::testing::Contains(is_of_servers));
   EXPECT_THAT(found(server, &worker), ::testing::Contains(is_of_servers));

@@ -1,4 +1,5 @@
-// The files of transpiler/verifier/rules: the manual's text of a rule, and programs that break it.
+// The files of transpiler/verifier/rules, which are compiled in: what a rule means, and programs
+// that break it.
 //
 // A file is program text (proto/text/program_text.h) with a head of comments:
 //
@@ -21,16 +22,19 @@
 // `rank 1` and `rank 1 startup`, if ranks differ; `server`, of parameter servers; `original` and
 // `original startup`, with which layer 6 compares. Heading `ordered by data` has no program: the
 // example is for an executor that orders ops so (VerifyOptions).
-#ifndef WEFT_TRANSPILER_VERIFIER_TESTING_RULE_TEXT_H_
-#define WEFT_TRANSPILER_VERIFIER_TESTING_RULE_TEXT_H_
+#ifndef WEFT_TRANSPILER_VERIFIER_RULES_RULE_TEXT_H_
+#define WEFT_TRANSPILER_VERIFIER_RULES_RULE_TEXT_H_
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "transpiler/verifier/findings/finding.h"
+#include "transpiler/verifier/findings/rule.h"
 
-namespace weft::testing {
+namespace weft {
 
 struct RuleText {
   std::string heading;  // "W507 error: TITLE"
@@ -46,14 +50,21 @@ struct RuleText {
 // InvalidArgument for a text of another form.
 absl::StatusOr<RuleText> ParseRuleText(absl::string_view text);
 
-// Reads transpiler/verifier/rules/ID.prog, from the root of the repository or of runfiles. NotFound
-// if there is no such file.
-absl::StatusOr<RuleText> ReadRuleText(absl::string_view id);
+// The text of a rule. NotFound if there is no such rule; names a similar one.
+absl::StatusOr<RuleText> RuleTextOf(absl::string_view id);
+
+// The programs of the example, each after its title: ("Rank 0", "program {..."). The title of a
+// main program for all ranks is empty.
+std::vector<std::pair<std::string, std::string>> ProgramsOf(const RuleText& rule);
 
 // The findings in the example for 2 ranks; ToString(finding, !rule.ranks_differ()) prints them.
 // InvalidArgument for malformed program text.
 absl::StatusOr<Findings> VerifyExample(const RuleText& rule);
 
-}  // namespace weft::testing
+// What the verifier says about the example of a rule: "error: W101: ...". Internal if the example
+// does not break the rule.
+absl::StatusOr<std::string> MessageOfExample(const Rule& rule, const RuleText& text);
 
-#endif  // WEFT_TRANSPILER_VERIFIER_TESTING_RULE_TEXT_H_
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFIER_RULES_RULE_TEXT_H_

@@ -1,8 +1,6 @@
-#include "transpiler/verifier/testing/rule_text.h"
+#include "transpiler/verifier/rules/rule_text.h"
 
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -14,14 +12,20 @@
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/similar_name.h"
 #include "base/status_macros.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "proto/text/program_text.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft::testing {
+namespace weft {
 namespace {
+
+// By id, sorted.
+constexpr std::pair<absl::string_view, absl::string_view> kTexts[] = {
+#include "transpiler/verifier/rules/rule_texts.inc"
+};
 
 // Removes the head of comments from `lines` and returns its paragraphs, each as one line.
 std::vector<std::string> TakeParagraphs(std::vector<absl::string_view>* lines) {
@@ -94,15 +98,32 @@ absl::StatusOr<RuleText> ParseRuleText(absl::string_view text) {
   return rule;
 }
 
-absl::StatusOr<RuleText> ReadRuleText(absl::string_view id) {
-  const std::string path = absl::StrCat("transpiler/verifier/rules/", id, ".prog");
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": expected a file, found none"));
-  std::stringstream text;
-  text << file.rdbuf();
-  absl::StatusOr<RuleText> rule = ParseRuleText(text.str());
-  WEFT_RETURN_IF_ERROR(Annotate(path, rule.status()));
-  return rule;
+absl::StatusOr<RuleText> RuleTextOf(absl::string_view id) {
+  std::vector<absl::string_view> ids;
+  for (const auto& [of_rule, text] : kTexts) {
+    ids.push_back(of_rule);
+    if (of_rule != id) continue;
+    absl::StatusOr<RuleText> rule = ParseRuleText(text);
+    WEFT_RETURN_IF_ERROR(Annotate(id, rule.status()));
+    return rule;
+  }
+  return absl::NotFoundError(absl::StrCat("expected a rule from ", ids.front(), " to ", ids.back(),
+                                          ", found ", id, DidYouMean(id, ids)));
+}
+
+std::vector<std::pair<std::string, std::string>> ProgramsOf(const RuleText& rule) {
+  std::vector<std::pair<std::string, std::string>> programs;
+  const auto add = [&programs](absl::string_view title, const std::string& program) {
+    if (!program.empty()) programs.emplace_back(title, program);
+  };
+  add(rule.rank1.empty() ? "" : "Rank 0", rule.main);
+  add(rule.ranks_differ() ? "The startup program of rank 0" : "The startup program", rule.startup);
+  add("Rank 1", rule.rank1);
+  add("The startup program of rank 1", rule.rank1_startup);
+  add("The program of the servers", rule.server);
+  add("The original", rule.original);
+  add("Its startup program", rule.original_startup);
+  return programs;
 }
 
 absl::StatusOr<Findings> VerifyExample(const RuleText& rule) {
@@ -127,4 +148,13 @@ absl::StatusOr<Findings> VerifyExample(const RuleText& rule) {
   return Verify(ranks, options);
 }
 
-}  // namespace weft::testing
+absl::StatusOr<std::string> MessageOfExample(const Rule& rule, const RuleText& text) {
+  absl::StatusOr<Findings> findings = VerifyExample(text);
+  WEFT_RETURN_IF_ERROR(Annotate(rule.id, findings.status()));
+  for (const Finding& finding : findings->all()) {
+    if (finding.rule == rule.id) return ToString(finding, !text.ranks_differ());
+  }
+  return absl::InternalError(absl::StrCat(rule.id, ": its example does not break it"));
+}
+
+}  // namespace weft
