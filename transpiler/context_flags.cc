@@ -69,7 +69,7 @@ const std::vector<ContextFlag>& ContextFlags() {
        [](absl::string_view text, Options* options) -> BadWord {
          return SetInteger(text, &options->cluster.rank);
        }},
-      {"current_endpoint", "host:port", "as --endpoints says", "the endpoint of the trainer",
+      {"current_endpoint", "host:port", "as option:endpoints says", "the endpoint of the trainer",
        [](const Options& options) { return options.cluster.current_endpoint.has_value(); },
        [](absl::string_view text, Options* options) -> BadWord {
          options->cluster.current_endpoint.emplace(text);
