@@ -10,7 +10,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "proto/text/program_text.h"
-#include "transpiler/verifier/testing/rule_text.h"
+#include "transpiler/verifier/rules/rule_text.h"
 #include "transpiler/verifier/verify.h"
 
 namespace weft {
