@@ -31,7 +31,7 @@ std::vector<Mode> MakeModes() {
   const std::string trainers =
       "paddle-comm-init{over=trainers,$nrings},scale-loss-grad{scale=loss_grad},";
   std::vector<Mode> modes = {
-      {"none", "a copy, or another file format; or only placement (option:place)", {}},
+      {"none", "a copy, or another file format; or placement (option:place)", {}},
 
       {"grad_allreduce",
        "gradients are averaged over the ranks (of sum losses: summed)",

@@ -103,8 +103,8 @@ absl::StatusOr<std::vector<ModeFlag>> ModeFlags(const Mode& mode, const PassRegi
 bool ReadsContext(const Mode& mode, const std::string& flag);
 
 // In the order in which lists have them.
-inline constexpr Mode::Group kModeGroups[] = {
-    Mode::Group::kCommon, Mode::Group::kOtherSystems, Mode::Group::kOffloadAndServers};
+inline constexpr Mode::Group kModeGroups[] = {Mode::Group::kCommon, Mode::Group::kOtherSystems,
+                                              Mode::Group::kOffloadAndServers};
 absl::string_view GroupTitle(Mode::Group group);  // "common"
 
 }  // namespace weft

@@ -75,8 +75,8 @@ absl::Status AddPlace(const std::string& place, std::vector<Spec>* passes) {
   for (auto& [option, value] : pass.options) {
     if (option != "place") continue;
     if (value != kOpDeviceAttr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "place: expected rules once, found some in pass ", pass.name, " too"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("place: expected rules once, found some in pass ", pass.name, " too"));
     }
     value = place;
     return absl::OkStatus();

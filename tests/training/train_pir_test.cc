@@ -387,9 +387,9 @@ TEST(PirModesTest, RefusalsSayWhatToDoAboutOpsOutsideTheTable) {
     ProgramPair programs{&main, &startup};
     const std::string error(Transpile(options, programs).status().message());
     EXPECT_THAT(error, HasSubstr(reason));
-    EXPECT_THAT(
-        error, ::testing::ContainsRegex("; pd_op.cube(_grad)? is not in docs/reference/pir_ops.md; if Paddle "
-                                        "still builds the program in its old format"));
+    EXPECT_THAT(error, ::testing::ContainsRegex(
+                           "; pd_op.cube(_grad)? is not in docs/reference/pir_ops.md; if Paddle "
+                           "still builds the program in its old format"));
   }
 }
 

@@ -97,8 +97,8 @@ StateTolerance ToleranceOf(absl::string_view model, const std::string& variable)
   return tolerance;
 }
 
-// Where Paddle's CPU kernels deviate (docs/reference/ops.md): adam of SelectedRows, which takes the powers of
-// beta a step on before it uses them, not after; hierarchical_sigmoid; yolov3_loss.
+// Where Paddle's CPU kernels deviate (docs/reference/ops.md): adam of SelectedRows, which takes the
+// powers of beta a step on before it uses them, not after; hierarchical_sigmoid; yolov3_loss.
 const std::set<std::string> kTrainedWithQuirks = {"script_word2vec_own_tree", "script_yolo",
                                                   "word2vec_sparse_adam"};
 

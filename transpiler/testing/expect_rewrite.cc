@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "proto/program.h"
 #include "transpiler/testing/compact_program.h"
+#include "transpiler/testing/message_lines.h"
 #include "transpiler/verifier/communication/collectives.h"
 #include "transpiler/verifier/verify.h"
 

@@ -105,11 +105,12 @@ absl::Status CheckWritesAreKnown(const Program& program) {
       // Types of ProgramDesc have no dialect.
       if (!absl::StrContains(op.type(), '.')) continue;
       if (IsInPlace(op.type())) {
-        return absl::UnimplementedError(absl::StrCat(
-            op.DebugName(),
-            ": writes operands in place, and which ones is not known: docs/reference/pir_ops.md does not "
-            "have the op with these operands and results",
-            kMayBeCopied));
+        return absl::UnimplementedError(
+            absl::StrCat(op.DebugName(),
+                         ": writes operands in place, and which ones is not known: "
+                         "docs/reference/pir_ops.md does not "
+                         "have the op with these operands and results",
+                         kMayBeCopied));
       }
       if (op.SubBlocks().empty() || !AccessesTraining(op)) continue;
       return absl::UnimplementedError(absl::StrCat(

@@ -209,9 +209,10 @@ TEST(GradReduceTest, OwnDegreeIsNoted) {
 }
 
 TEST(GradReduceTest, SumsAreNotedForSeveralRanks) {
-  std::vector<std::string> of_sum, of_mean;
+  std::vector<Message> of_sum, of_mean;
   WEFT_EXPECT_OK(Reduced("", "fp32", 4, &of_sum).status());
-  EXPECT_THAT(of_sum, ::testing::ElementsAre(HasSubstr("gradients are summed over the ranks")));
+  EXPECT_THAT(testing::ResultLines(of_sum),
+              ::testing::ElementsAre(HasSubstr("gradients are summed over the ranks")));
   WEFT_EXPECT_OK(Reduced("reduce_method=mean", "fp32", 4, &of_mean).status());
   EXPECT_THAT(of_mean, ::testing::IsEmpty());
 }
