@@ -73,7 +73,7 @@ TEST(ContextFlags, DefaultsAreWhatTheClusterMakes) {
   EXPECT_THAT(none.endpoints(), IsEmpty());
 
   EXPECT_STREQ(Flag("rank").default_value, "0");
-  EXPECT_STREQ(Flag("current_endpoint").default_value, "as --endpoints says");
+  EXPECT_STREQ(Flag("current_endpoint").default_value, "as option:endpoints says");
   EXPECT_STREQ(Flag("devices").default_value,
                "one device per trainer; paddle dialect: Paddle's default");
   ClusterSpec spec;

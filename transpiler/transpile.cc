@@ -364,16 +364,20 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspileOptions& given, Pro
   pipeline.Prepare({programs.main, programs.startup}, &context);
   WEFT_ASSIGN_OR_RETURN(result.claims, pipeline.ClaimsOf(context));
   result.setting = ClaimedSetting(result.claims, context);
-  const bool is_said = !programs.main->setting().empty();
-  if (options.dialect == Dialect::kWeft && !pipeline.passes().empty() &&
-      (is_said || result.claims.Communicate())) {
-    programs.main->set_setting(ToJson(result.setting));
-  }
+  // Of a program in which no loss is a sum, both are the same.
+  const bool is_mean = result.setting.reduction == Setting::Reduction::kMean;
+  if (is_mean && !context.sum_losses.any()) result.setting.reduction = file.reduction;
 
   PipelineOptions run;
   run.verification = options.verification;
   run.observer = options.observer;
-  run.on_result = options.on_result;
+  const bool is_said = !programs.main->setting().empty();
+  const bool carries_setting = options.dialect == Dialect::kWeft && !pipeline.passes().empty() &&
+                               (is_said || result.claims.Communicate());
+  run.on_result = [&](const ProgramPair& made) {
+    if (carries_setting) made.main->set_setting(ToJson(result.setting));
+    if (options.on_result) options.on_result(made);
+  };
   if (facts.valid()) {
     WEFT_ASSIGN_OR_RETURN(run.initial_facts, facts.get());
   }

@@ -14,6 +14,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/setting.h"
 #include "tests/support/models.h"
 #include "transpiler/transpile.h"
 
@@ -369,6 +370,8 @@ TEST_F(DefaultDialect, VariablesAndOtherFieldsOfTheMainProgramStayAsTheyAre) {
     WEFT_ASSERT_OK(Rewrite({2, 2, {}}, &copy));
     pb::ProgramDesc before = model.main.ToProto();
     pb::ProgramDesc after = copy.main.ToProto();
+    EXPECT_EQ(SettingOf(copy.main).value().nranks, 2);
+    after.clear_weft_setting();
     for (pb::ProgramDesc* desc : {&before, &after}) {
       for (pb::BlockDesc& block : *desc->mutable_blocks()) block.clear_ops();
     }

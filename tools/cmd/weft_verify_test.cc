@@ -304,10 +304,10 @@ TEST(WeftVerifyTest, PaddleDialectHasItsSettingInAnotherFile) {
   EXPECT_THAT(RunProcess({"tools/weft", "show", out}).out, Not(HasSubstr("setting")));
   std::ifstream file(sidecar);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_THAT(text, AllOf(HasSubstr("\"setting\":{\"feeds\":{"), HasSubstr("\"mean\"")));
+  EXPECT_THAT(text, HasSubstr("\"setting\":{\"feeds\":{\"x\":\"axis:0\",\"y\":\"axis:0\"}}}"));
   EXPECT_THAT(Verify({out, "--startup", startup, "--short"}).out,
-              HasSubstr("gradients are averaged over the ranks, whatever losses are (setting of "
-                        "the file)\n"));
+              HasSubstr("each rank gets a part of x along axis 0, y along axis 0 (setting of the "
+                        "file)\n"));
   // It is of no use to another program under the same name.
   ASSERT_EQ(Transpile({"--mode", "none", kMain, out}), 0);
   EXPECT_THAT(Verify({out, "--short"}), Ends(0, Not(HasSubstr("setting of the file"))));

@@ -68,7 +68,7 @@ TEST(ExporterTest, RefusesErasedAndMovedOpsOfBlocks) {
 TEST(ExporterTest, RefusesOpsBetweenThePartsOfAnIf) {
   Edit edit("cond_mlp/main.json");
   EXPECT_THAT(std::string(edit.InsertAfter(4, {InPlace("scale", "x")}).status().message()),
-              HasSubstr("op 6 (conditional_block): a part of a 1.if or 1.while of the file, behind "
+              HasSubstr("op 6 (conditional_block): a part of a 1.if or 1.while of the file, after "
                         "an inserted op on x"));
   Edit other("cond_mlp/main.json");
   WEFT_EXPECT_OK(other.InsertAfter(4, {InPlace("scale", "y")}));

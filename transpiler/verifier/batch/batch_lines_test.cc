@@ -265,8 +265,8 @@ TEST(BatchLinesTest, WeightsOfLabelsAreNamed) {
                      ")}\n"));
   };
   constexpr char kMeanOfLabels[] =
-      "note: W716: op 2 (nll_loss) makes loss a mean over the labels that are not ignored: that "
-      "of one device where all ranks have as many of these";
+      "note: W716: op 2 (nll_loss) makes loss a mean over the labels that are not ignored: the "
+      "reference value where all ranks have as many of these";
   EXPECT_THAT(loss("-100", ""), AllOf(Contains(kMeanOfLabels), Not(Contains(HasSubstr("W701")))));
   for (const std::string& weighted : {std::string("1"), std::string("-100")}) {
     EXPECT_THAT(loss(weighted, weighted == "1" ? "" : ", Weight=[v3]"),
