@@ -102,7 +102,7 @@ TEST(OptionBinder, OldNamesWork) {
   EXPECT_THAT(bind.Set({{"number", "2"}, {"count", "3"}}),
               StatusIs(absl::StatusCode::kInvalidArgument, "option count is given twice"));
   EXPECT_THAT(bind.Set({{"number", "many"}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("option count: expected")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("option number: expected")));
 }
 
 TEST(OptionBinder, NameGivenTwiceIsRefused) {
