@@ -237,13 +237,13 @@ TEST(WeftVerifyTest, FilesSayWhatTheirProgramsAreFor) {
                                       "(setting of the file)\n"),
                             HasSubstr("verified: any number of ranks"))));
   ASSERT_EQ(Transpile({"--mode", "grad_allreduce", "--feed_layout", "x=whole",
-                       "--distributed_params", "w", original, out}),
+                       "--distributed_params", "fc_0.w_0", kMain, out}),
             0);
   EXPECT_THAT(
-      Verify({out, "--original", original, "--short"}),
+      Verify({out, "--original", kMain, "--short"}),
       Field("out", &ProcessResult::out,
-            AllOf(HasSubstr("assumed: each rank gets the whole of x (setting of the file)\n"),
-                  HasSubstr("assumed: w: is not replicated (setting of the file)\n"))));
+            AllOf(HasSubstr("the whole of x (setting of the file)\n"),
+                  HasSubstr("assumed: fc_0.w_0: is not replicated (setting of the file)\n"))));
 }
 
 TEST(WeftVerifyTest, FlagsReplaceWhatTheFileSays) {
@@ -602,7 +602,8 @@ TEST(WeftVerifyTest, DifferenceToTheOriginalIsShown) {
               "--original", Original()});
   EXPECT_THAT(result,
               Ends(1, AllOf(HasSubstr("error: W601: variable w, last written by op 8 (sgd)"),
-                            HasSubstr("    op 8: ParamOut=[w"), HasSubstr("#w601\n"))));
+                            HasSubstr("    op 8: ParamOut=[w"),
+                            HasSubstr("see weft verify --explain W601\n"))));
 }
 
 TEST(WeftVerifyTest, OneProgramPerRank) {
@@ -727,7 +728,7 @@ TEST(WeftVerifyTest, NumericSaysWhichOpHasNoKernel) {
 
 TEST(WeftVerifyTest, WrongUsageIsStatus2) {
   const std::string start = "weft verify: error: ";
-  EXPECT_THAT(Verify({}), FailsWith(2, start, "mains is required"));
+  EXPECT_THAT(Verify({}), FailsWith(2, start, "mains: expected programs to verify, or --explain"));
   EXPECT_THAT(Verify({Right(), "--nranks", "0"}), FailsWith(2, start + "--nranks: ", "found 0"));
   EXPECT_THAT(Verify({Right(), Right(), "--nranks", "3"}),
               FailsWith(2, start + "--nranks: ", "expected 2, the number of programs, found 3"));

@@ -202,8 +202,9 @@ TEST(ExpectRewrite, CollectivesOfTheStartupProgramAreVerified) {
     Out=[w] = c_broadcast(X=[w])
     Out=[w] = c_wait_comm(X=[w])
   )";
-  EXPECT_NONFATAL_FAILURE(ExpectNoRewrite("sync-elimination", {"", kBroadcast}),
-                          "W301: op 1 (c_wait_compute): uses ring 0, which no op of the startup");
+  EXPECT_NONFATAL_FAILURE(
+      ExpectNoRewrite("sync-elimination", {"", kBroadcast}),
+      "W301: startup program: op 1 (c_wait_compute): uses ring 0, which no op of the startup");
   ExpectNoRewrite("sync-elimination", {"", std::string("c_comm_init_all()") + kBroadcast});
 }
 

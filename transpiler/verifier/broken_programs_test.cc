@@ -16,9 +16,6 @@
 namespace weft {
 namespace {
 
-using ::weft::testing::ReadRuleText;
-using ::weft::testing::RuleText;
-
 // Draws the same edits every time.
 class Breaker {
  public:
@@ -98,7 +95,7 @@ const Program* Address(const absl::optional<Program>& program) {
 TEST(Verify, BrokenProgramsGetFindingsOfTheirStructureOnly) {
   int num_unsound = 0, num_sound = 0;
   for (const Rule& rule : Rules()) {
-    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, ReadRuleText(rule.id));
+    WEFT_ASSERT_OK_AND_ASSIGN(const RuleText text, RuleTextOf(rule.id));
     for (unsigned seed = 0; seed < 24; ++seed) {
       SCOPED_TRACE(absl::StrCat(rule.id, ", seed ", seed));
       Breaker breaker(seed);
