@@ -26,8 +26,8 @@
 
 namespace weft::testing {
 
-// Of a number: 4 units in the last place of fp32, of which 2^23 make a number of at least 1.
-inline constexpr double kMovedBy = 4 / 8388608.0;
+// Of a number: 4 units in the last place of fp32.
+inline constexpr double kMovedBy = 4 * 0x1p-23;
 // Of few draws, the largest may be small: of 3 numbers drawn evenly from [-1, 1], none exceeds 1/4
 // once in 64 times.
 inline constexpr int kMovedRuns = 3;

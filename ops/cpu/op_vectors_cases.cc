@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of the largest element: a roundoff of fp32 for each of 128 terms of a sum; a function counts as 8.
-// The few sums that are longer round up and down.
+// Of the largest element: a roundoff of fp32 for each of 128 terms of a sum; a function counts
+// as 8. The few sums that are longer round up and down.
 constexpr double kTolerance = 128 * 0x1p-24;
 
 // What shows that an output must be rows.
