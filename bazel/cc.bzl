@@ -104,3 +104,15 @@ def cc_test(name, srcs = [], copts = [], deps = [], tests_per_unit = 1, **kwargs
         srcs = _units(name, srcs, tests_per_unit, testonly = True)
     kwargs.update(_with_headers("test_headers", copts, deps))
     native.cc_test(name = name, srcs = srcs, **kwargs)
+
+# As on processors without AVX: the code of oneDNN, the loops of ops/vectorize.h, and glibc's functions
+# (without fused multiply-add).
+LIMITED_UNITS = {
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "WEFT_TEST_LOOPS": "baseline",
+}
+
+def limited_units_test(name, test, **kwargs):
+    """Runs the program of a cc_test again, with limited vector units."""
+    native.sh_test(name = name, srcs = [test], env = LIMITED_UNITS, **kwargs)

@@ -6,6 +6,8 @@
 // differ from those of libm by up to 4 units in the last place, and between the two kinds of
 // machines as well. What is left at the end of an array, less than a vector, uses libm. So equal
 // arrays give equal bits, wherever they lie, but equal elements at different places may not.
+//
+// Tests choose the loops of the other kind of machine with use_baseline_loops.
 #ifndef WEFT_OPS_VECTORIZE_H_
 #define WEFT_OPS_VECTORIZE_H_
 
@@ -65,6 +67,19 @@ WEFT_VECTOR_FUNCTION float atan2f(float, float) noexcept;
 
 namespace weft {
 
+// Whether loops run as compiled for the baseline, whatever the machine has. For tests, which set it
+// before the first loop runs.
+inline bool use_baseline_loops = false;
+
+// Whether loops run as compiled for AVX2.
+inline bool RunsAvx2Loops() {
+#if WEFT_HAS_AVX2_LOOPS
+  return !use_baseline_loops && __builtin_cpu_supports("avx2");
+#else
+  return false;
+#endif
+}
+
 namespace vectorize_internal {
 
 #if WEFT_HAS_AVX2_LOOPS
@@ -85,7 +100,7 @@ template <typename F>
 template <typename F>
 void Vectorized(const F& f) {
 #if WEFT_HAS_AVX2_LOOPS
-  if (__builtin_cpu_supports("avx2")) return vectorize_internal::RunWithAvx2(f);
+  if (RunsAvx2Loops()) return vectorize_internal::RunWithAvx2(f);
 #endif
   vectorize_internal::Run(f);
 }

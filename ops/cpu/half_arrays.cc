@@ -97,7 +97,7 @@ constexpr int64_t kLanes = 8;
 template <typename From, typename To>
 void ConvertHalves(const From* from, To* to, int64_t n) {
 #if WEFT_HAS_AVX2_LOOPS
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+  if (RunsAvx2Loops() && __builtin_cpu_supports("f16c")) {
     return ForEachPartIfLong(n, n, 64, [=](int64_t begin, int64_t end) {
       ConvertWithF16c(from + begin, to + begin, end - begin);
     });

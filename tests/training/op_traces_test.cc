@@ -7,11 +7,10 @@
 //   var/<variable>    the value of a variable that exactly one op of the step writes, unless large
 //   rows/<variable>   the numbers of its rows, of SelectedRows
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <string>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -25,17 +24,18 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "proto/formats/program_file.h"
+#include "tests/support/rounding.h"
 
 namespace weft {
 namespace {
 
+using testing::AsDoubles;
+using testing::kMovedRuns;
+using testing::MovedByRounding;
 using testing::OpRunner;
+using testing::RoundingBoundsOf;
 using ::testing::Values;
 using Tensors = std::map<std::string, Tensor>;
-
-constexpr double kTolerance = 1e-5;  // of the largest element
-// The gradients of the key biases of bert_tiny, which softmax does not see, are rounding: 1e-9.
-constexpr double kSquareOfRounding = 1e-16;
 
 // `values` as rows of a tensor as tall as the parameter that they are the gradient of.
 Tensor AsRows(const std::string& name, const Tensor& values, const Tensor& rows,
@@ -73,20 +73,8 @@ Tensors Before(const Tensors& trace, const Tensors& params) {
   return before;
 }
 
-template <typename T>
-void ExpectNear(const Tensor& found, const Tensor& expected) {
-  double largest = 0;
-  for (int64_t i = 0; i < expected.size(); ++i) {
-    largest = std::max(largest, std::fabs(static_cast<double>(expected.data<T>()[i])));
-  }
-  const double tolerance =
-      std::is_integral_v<T> ? 0 : std::max(kTolerance * largest, kSquareOfRounding);
-  for (int64_t i = 0; i < expected.size(); ++i) {
-    ASSERT_NEAR(found.data<T>()[i], expected.data<T>()[i], tolerance) << "element " << i;
-  }
-}
-
-void ExpectNear(const std::string& name, const Tensor& found, const Tensor& expected) {
+void ExpectNear(const std::string& name, const Tensor& found, const Tensor& expected,
+                const std::vector<Tensor>& moved) {
   SCOPED_TRACE(name);
   ASSERT_EQ(found.dtype(), expected.dtype());
   ASSERT_EQ(found.dims(), expected.dims());
@@ -94,12 +82,11 @@ void ExpectNear(const std::string& name, const Tensor& found, const Tensor& expe
   if (found.is_rows()) {
     ASSERT_EQ(found.rows(), expected.rows());
   }
-  if (found.dtype() == DType::kFloat32) return ExpectNear<float>(found, expected);
-  if (found.dtype() == DType::kInt64) return ExpectNear<int64_t>(found, expected);
-  if (found.dtype() == DType::kInt32) return ExpectNear<int32_t>(found, expected);
-  if (found.dtype() == DType::kBool) return ExpectNear<bool>(found, expected);
-  if (found.dtype() == DType::kUint8) return ExpectNear<uint8_t>(found, expected);
-  FAIL() << "no comparison for " << DTypeName(found.dtype());
+  const std::vector<double> values = AsDoubles(found), paddles = AsDoubles(expected);
+  const std::vector<double> allowed = RoundingBoundsOf(found, moved);
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_NEAR(values[i], paddles[i], allowed[i]) << "element " << i;
+  }
 }
 
 class OpTracesTest : public ::testing::TestWithParam<const char*> {
@@ -140,7 +127,13 @@ TEST_P(OpTracesTest, EveryOpGivesPaddlesOutputsForPaddlesInputs) {
                             LoadParams(model + "init.params", model + "persistables.txt"));
   WEFT_ASSERT_OK_AND_ASSIGN(const Tensors trace, ReadNpz(model + "trace0.npz"));
   const Tensors expected = Written(trace, params);
-  Tensors now = Before(trace, params);  // as the trace has them, or ours where it does not
+  // Values as the trace has them, or ours where it does not; then those of each moved run.
+  std::vector<Tensors> now;
+  now.push_back(Before(trace, params));
+  for (int run = 0; run < kMovedRuns; ++run) {
+    Tensors& moved = now.emplace_back();
+    for (const auto& [name, value] : now[0]) moved[name] = MovedByRounding(value, run);
+  }
 
   size_t num_compared = 0;
   for (OpId id : program.block(0).ops()) {
@@ -148,23 +141,31 @@ TEST_P(OpTracesTest, EveryOpGivesPaddlesOutputsForPaddlesInputs) {
     SCOPED_TRACE(op.DebugName());
     // What dropout draws is not what Paddle drew. Branches are not taken: the trace has nothing of
     // what they write and of what follows from that.
-    const absl::optional<Tensors> inputs = Inputs(op, now);
     const bool draws = op.type() == "dropout";
-    Tensors found;
-    if (inputs.has_value() && !draws && op.SubBlocks().empty()) {
-      WEFT_ASSERT_OK_AND_ASSIGN(found, Run(op, *std::move(inputs), expected));
+    std::vector<Tensors> found(now.size());
+    for (size_t run = 0; run < now.size(); ++run) {
+      absl::optional<Tensors> inputs = Inputs(op, now[run]);
+      if (!inputs.has_value() || draws || !op.SubBlocks().empty()) continue;
+      WEFT_ASSERT_OK_AND_ASSIGN(found[run], Run(op, *std::move(inputs), expected));
     }
     for (Symbol symbol : op.output_args()) {
       const std::string name(program.name(symbol));
       const auto value = expected.find(name);
-      now.erase(name);
       if (value == expected.end()) {
-        if (found.count(name) > 0) now[name] = std::move(found[name]);
+        for (size_t run = 0; run < now.size(); ++run) {
+          now[run].erase(name);
+          if (found[run].count(name) > 0) now[run][name] = std::move(found[run][name]);
+        }
         continue;
       }
-      if (!draws) ExpectNear(name, found[name], value->second);
+      std::vector<Tensor> moved;
+      for (int run = 0; run < kMovedRuns; ++run) {
+        moved.push_back(found[1 + run][name]);
+        now[1 + run][name] = MovedByRounding(value->second, run);
+      }
+      if (!draws) ExpectNear(name, found[0][name], value->second, moved);
       ++num_compared;
-      now[name] = value->second.Clone();
+      now[0][name] = value->second.Clone();
     }
   }
   EXPECT_EQ(num_compared, expected.size());

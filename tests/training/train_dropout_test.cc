@@ -1,6 +1,5 @@
 // Training with dropout: with the masks that Paddle drew, what Paddle gave; with masks that are
 // drawn here, other ones on every rank and in every step, and the same ones in every run.
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -24,12 +23,17 @@
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 #include "proto/program.h"
+#include "tests/support/rounding.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
 namespace {
 
 using ::testing::SizeIs;
+using ::weft::testing::AsDoubles;
+using ::weft::testing::RoundingBounds;
+using ::weft::testing::TrainingInputs;
+using ::weft::testing::TrainingResults;
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -167,26 +171,28 @@ TEST_F(TrainDropoutTest, WithTheMasksOfPaddleItGivesTheLossesOfPaddle) {
     return batch;
   };
   WEFT_ASSERT_OK_AND_ASSIGN(const Program main, Program::FromProto(WithMasksAsData(MainDesc())));
-  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, Run(main, feeds, state_));
-  const Tensor& losses = reference_.at("single/loss");
-  ASSERT_THAT(results_, SizeIs(kSteps));
-  for (int step = 0; step < kSteps; ++step) {
-    const float expected = losses.data<float>()[step];
-    EXPECT_NEAR(*results_[step].values[0].data<float>(), expected, 1e-5 * expected) << step;
-  }
+  const auto train = [&](const TrainingInputs& from) -> absl::StatusOr<TrainingResults> {
+    results_.clear();
+    options_.kernels = from.kernels;
+    WEFT_ASSIGN_OR_RETURN(RunResult result, Run(main, from.feeds, from.params));
+    TrainingResults results;
+    results.losses.resize(1);
+    for (const StepResult& step : results_) {
+      results.losses[0].push_back(*step.values[0].data<float>());
+    }
+    results.state = std::move(result.persistables);
+    return results;
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds,
+                            RoundingBounds::Measure({state_, feeds}, train));
+  ASSERT_THAT(bounds.results().losses[0], SizeIs(kSteps));
+  bounds.ExpectLosses(0, bounds.results().losses[0], AsDoubles(reference_.at("single/loss")));
   WEFT_ASSERT_OK_AND_ASSIGN(const Tensors finals,
                             LoadParams(Path("final_single.params"), Path("persistables.txt")));
   for (const auto& [name, expected] : finals) {
-    const Tensor& found = result.persistables.at(name);
-    ASSERT_EQ(found.dims(), expected.dims()) << name;
-    float largest = 0;
-    for (int64_t i = 0; i < expected.size(); ++i) {
-      largest = std::max(largest, std::fabs(expected.data<float>()[i]));
-    }
-    for (int64_t i = 0; i < expected.size(); ++i) {
-      ASSERT_NEAR(found.data<float>()[i], expected.data<float>()[i], 1e-5 * largest)
-          << name << ", element " << i;
-    }
+    const Tensor& state = bounds.results().state.at(name);
+    ASSERT_EQ(state.dims(), expected.dims()) << name;
+    bounds.ExpectState(name, state, expected);
   }
 }
 

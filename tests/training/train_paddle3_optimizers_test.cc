@@ -1,7 +1,6 @@
 // Optimizers that Paddle has since version 3, in programs of its old format: trained as Paddle
 // 3.3.1 trained them, and rewritten. tools/paddle/op_programs.py writes them, with
 // FLAGS_enable_pir_api=0.
-#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "base/testing/archive.h"
 #include "executor/files/npz.h"
@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/program.h"
+#include "tests/support/rounding.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
@@ -25,6 +26,9 @@ namespace weft {
 namespace {
 
 using ::weft::testing::ReadTarXz;
+using ::weft::testing::RoundingBounds;
+using ::weft::testing::TrainingInputs;
+using ::weft::testing::TrainingResults;
 
 class Paddle3OptimizersTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -52,28 +56,34 @@ TEST_P(Paddle3OptimizersTest, LossesAreThoseOfPaddle) {
   for (const std::string name : {"params.npz", "feeds.npz"}) {
     WEFT_ASSERT_OK(WriteFile(absl::StrCat(folder, "/", name), Bytes(name)));
   }
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto params, ReadNpz(folder + "/params.npz"));
-  std::vector<float> found;
-  RunInputs inputs;
+  TrainingInputs inputs;
+  WEFT_ASSERT_OK_AND_ASSIGN(inputs.params, ReadNpz(folder + "/params.npz"));
   WEFT_ASSERT_OK_AND_ASSIGN(inputs.feeds, FeedsFromFile(folder + "/feeds.npz"));
-  inputs.main = &main;
-  inputs.startup = &startup;
-  inputs.params = &params;
-  inputs.on_result = [&found](const StepResult& result) {
-    found.push_back(*result.values[0].data<float>());
-    return absl::OkStatus();
+  const auto train = [&](const TrainingInputs& from) -> absl::StatusOr<TrainingResults> {
+    TrainingResults results;
+    results.losses.resize(1);
+    RunInputs inputs;
+    inputs.feeds = from.feeds;
+    inputs.main = &main;
+    inputs.startup = &startup;
+    inputs.params = &from.params;
+    inputs.on_result = [&results](const StepResult& result) {
+      results.losses[0].push_back(*result.values[0].data<float>());
+      return absl::OkStatus();
+    };
+    RunOptions options;
+    options.kernels = from.kernels;
+    options.steps = inputs.feeds.num_steps;
+    options.fetch = {"mean_0.tmp_0"};
+    WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+    return results;
   };
-  RunOptions options;
-  options.kernels = &CpuKernels();
-  options.steps = inputs.feeds.num_steps;
-  options.fetch = {"mean_0.tmp_0"};
-  WEFT_ASSERT_OK(RunProgram(inputs, options).status());
-  const std::vector<std::string> expected = absl::StrSplit(Bytes("loss"), ' ');
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t step = 0; step < found.size(); ++step) {
-    const double loss = std::stod(expected[step]);
-    EXPECT_NEAR(found[step], loss, 1e-5 * std::fabs(loss)) << "step " << step;
+  WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds, RoundingBounds::Measure(inputs, train));
+  std::vector<double> expected;
+  for (const absl::string_view loss : absl::StrSplit(Bytes("loss"), ' ')) {
+    expected.push_back(std::stod(std::string(loss)));
   }
+  bounds.ExpectLosses(0, bounds.results().losses[0], expected);
 }
 
 TEST_P(Paddle3OptimizersTest, GradientsAreReduced) {

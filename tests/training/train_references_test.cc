@@ -9,9 +9,6 @@
 //   <run>/loss1, <run>/loss1_rank<r>    the second loss of a program that has two
 //   <run>[_rank0]/final_head/<variable> the first 16 elements after the last step, where the whole
 //                                       values are in no final_<run>[_rank0].params
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -37,6 +34,7 @@
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/formats/program_file.h"
+#include "tests/support/rounding.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -44,58 +42,13 @@ namespace {
 
 using ::testing::Combine;
 using ::testing::Values;
+using ::weft::testing::AsDoubles;
+using ::weft::testing::RoundingBounds;
+using ::weft::testing::TrainingInputs;
+using ::weft::testing::TrainingResults;
 
-constexpr double kTolerance = 1e-5;
 // How names of models of Paddle 3 begin.
 constexpr absl::string_view kPaddle3 = "paddle3_";
-// Of losses, relative. The deep models carry the rounding of the first step far: where the weights
-// of one layer of resnet18_cifar are moved by one unit in the last place, Paddle's own losses move
-// by 1e-7, 2e-6, 5e-5, 1e-3, 5e-3 (tools/paddle/rounding_in_paddle.py).
-double LossTolerance(absl::string_view model, size_t step) {
-  absl::ConsumePrefix(&model, kPaddle3);
-  if (model == "resnet18_cifar") return 2 * kTolerance * std::pow(5, step);
-  return model == "bert_tiny" ? 1e-4 : kTolerance;
-}
-// Of parameters and state, relative to the largest element of a tensor.
-struct StateTolerance {
-  double most = kTolerance;  // of all elements but so many of a thousand
-  double any = kTolerance;   // of those
-  int outliers_per_thousand = 0;
-  double absolute = 0;  // what is less counts as none
-};
-StateTolerance ToleranceOf(absl::string_view model, const std::string& variable) {
-  StateTolerance tolerance;
-  absl::ConsumePrefix(&model, kPaddle3);
-  // Adagrad's first step is lr g / (|g| + 1e-6), which turns the rounding of a gradient g of about
-  // 1e-7 into 26000 times as much. One element of fc_1.w_0 has such a gradient, and the weights of
-  // fc_0 that feed it follow. Paddle's own result moves by up to 5e-4 where the weights of one
-  // layer are moved by one unit in the last place (tools/paddle/rounding_in_paddle.py). How much
-  // of that shows depends on the order of additions, and so on the vector instructions of the CPU.
-  if (model == "mlp_adagrad") {
-    tolerance.most = 3e-5;
-    tolerance.any = 5e-4;
-    tolerance.outliers_per_thousand = 10;
-  }
-  // The same element, of which Lamb's first step is lr g / (|g| + 1e-6), too.
-  if (model == "mlp_lamb" && variable == "fc_1.w_0") {
-    tolerance.any = 5e-5;
-    tolerance.outliers_per_thousand = 1;
-  }
-  // All scores that a softmax sees are shifted by it: its gradient is rounding.
-  if (model == "script_deep_interest" && variable == "linear_0.b_0") tolerance.absolute = 1e-7;
-  if (model == "bert_tiny") {
-    // Adam, too, divides by the size of the gradient. That of the biases of the keys is zero, but
-    // for rounding: softmax does not see them. Rounding decides the sign of an update, which is at
-    // most the learning rate, 2e-3.
-    const bool is_key_bias =
-        absl::StartsWith(variable, "linear_1.b_0") || absl::StartsWith(variable, "linear_7.b_0");
-    if (is_key_bias) tolerance.absolute = 2e-3;
-    tolerance.most = 2e-5;
-    tolerance.any = 1e-3;
-    tolerance.outliers_per_thousand = 1;
-  }
-  return tolerance;
-}
 
 // Where Paddle's CPU kernels deviate (docs/reference/ops.md): adam of SelectedRows, which takes the
 // powers of beta a step on before it uses them, not after; hierarchical_sigmoid; yolov3_loss.
@@ -118,9 +71,8 @@ struct Case {
   const char* place = "";
 };
 
-struct Trained {
-  std::vector<std::vector<StepResult>> results;  // by rank, by step
-  Tensors persistables;
+struct Programs {
+  Program main, startup;
 };
 
 class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const char*, Case>> {
@@ -131,7 +83,7 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
   static const Case& TheCase() { return std::get<1>(GetParam()); }
   static std::string RunName() { return TheCase().run; }
   // The losses of a rank by step, as reference.npz names them; `loss` counts those of a step.
-  static std::string LossName(size_t loss, int rank) {
+  static std::string LossName(size_t loss, size_t rank) {
     const std::string name =
         absl::StrCat(RunName(), "/loss", loss == 0 ? std::string() : absl::StrCat(loss));
     return TheCase().ranks == 1 ? name : absl::StrCat(name, "_rank", rank);
@@ -170,84 +122,82 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
     return absl::OkStatus();
   }
 
-  static absl::StatusOr<Trained> Train() {
+  static absl::StatusOr<Programs> ReadyPrograms() {
     WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(Path("main.pb")));
     WEFT_ASSIGN_OR_RETURN(Program startup, ReadProgram(Path("startup.pb")));
     WEFT_RETURN_IF_ERROR(MakeReady({&main, &startup}));
     WEFT_RETURN_IF_ERROR(CheckNames(main));
-    WEFT_ASSIGN_OR_RETURN(Tensors init, LoadParams(Path("init.params"), Path("persistables.txt")));
-    WEFT_ASSIGN_OR_RETURN(const FeedSource feeds, FeedsFromFile(Path("feeds.npz")));
+    return Programs{std::move(main), std::move(startup)};
+  }
 
-    Trained trained;
-    trained.results.resize(TheCase().ranks);
+  static absl::StatusOr<TrainingInputs> Inputs() {
+    TrainingInputs from;
+    WEFT_ASSIGN_OR_RETURN(from.params, LoadParams(Path("init.params"), Path("persistables.txt")));
+    WEFT_ASSIGN_OR_RETURN(from.feeds, FeedsFromFile(Path("feeds.npz")));
+    return from;
+  }
+
+  // The series of losses are those of the first rank, then those of the second, and so on.
+  static absl::StatusOr<TrainingResults> Train(const Programs& programs,
+                                               const TrainingInputs& from) {
+    TrainingResults results;
     RunOptions options;
-    options.kernels = &CpuKernels();
+    options.kernels = from.kernels;
     options.nranks = TheCase().ranks;
-    options.steps = feeds.num_steps;
+    options.steps = from.feeds.num_steps;
     options.paddle_cpu_quirks = kTrainedWithQuirks.count(std::get<0>(GetParam())) > 0;
     // The host blocks in Paddle's synchronizations, which its rewrites count on.
     options.strict_host_sync = TheCase().known == Ranks::kPaddle;
     RunInputs inputs;
-    inputs.main = &main;
-    inputs.startup = &startup;
-    inputs.params = &init;
-    inputs.feeds = feeds;
-    inputs.on_result = [&trained](const StepResult& result) {
-      trained.results[result.rank].push_back(result);
+    inputs.main = &programs.main;
+    inputs.startup = &programs.startup;
+    inputs.params = &from.params;
+    inputs.feeds = from.feeds;
+    inputs.on_result = [&results, &options](const StepResult& result) {
+      const size_t num_losses = result.values.size();
+      results.losses.resize(options.nranks * num_losses);
+      for (size_t loss = 0; loss < num_losses; ++loss) {
+        const float value = *result.values[loss].data<float>();
+        results.losses[result.rank * num_losses + loss].push_back(value);
+      }
       return absl::OkStatus();
     };
     WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
-    trained.persistables = std::move(result.persistables);
-    return trained;
+    results.state = std::move(result.persistables);
+    return results;
+  }
+
+  // Of all cases of a model with this reference: they compute the same. Those of the last model are
+  // kept.
+  static absl::StatusOr<const RoundingBounds*> Bounds(const Programs& programs,
+                                                      const TrainingInputs& inputs,
+                                                      const TrainingResults& trained) {
+    static auto* const last_model = new std::string;
+    static auto* const by_run = new std::map<std::string, RoundingBounds>;
+    if (*last_model != std::get<0>(GetParam())) by_run->clear();
+    *last_model = std::get<0>(GetParam());
+    if (by_run->count(RunName()) == 0) {
+      const auto train = [&](const TrainingInputs& from) { return Train(programs, from); };
+      WEFT_ASSIGN_OR_RETURN(RoundingBounds bounds, RoundingBounds::Measure(inputs, trained, train));
+      by_run->emplace(RunName(), std::move(bounds));
+    }
+    return &by_run->at(RunName());
   }
 };
 
-std::vector<double> AsDoubles(const Tensor& tensor) {
-  if (tensor.dtype() == DType::kInt64) {  // counters of steps
-    return {tensor.data<int64_t>(), tensor.data<int64_t>() + tensor.size()};
-  }
-  if (tensor.dtype() == DType::kInt32) {
-    return {tensor.data<int32_t>(), tensor.data<int32_t>() + tensor.size()};
-  }
-  EXPECT_EQ(tensor.dtype(), DType::kFloat32);
-  return {tensor.data<float>(), tensor.data<float>() + tensor.size()};
-}
-
-// The first elements of `found_tensor`, as many as `expected_tensor` has.
-void ExpectNear(const std::string& name, const Tensor& found_tensor, const Tensor& expected_tensor,
-                const StateTolerance& tolerance) {
-  ASSERT_EQ(found_tensor.dtype(), expected_tensor.dtype()) << name;
-  const std::vector<double> found = AsDoubles(found_tensor), expected = AsDoubles(expected_tensor);
-  ASSERT_GE(found.size(), expected.size()) << name;
-  double largest = 0;
-  for (double value : found) largest = std::max(largest, std::fabs(value));
-  size_t outliers = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const double any = std::max(tolerance.any * largest, tolerance.absolute);
-    ASSERT_NEAR(found[i], expected[i], any) << name << ", element " << i;
-    const double most = std::max(tolerance.most * largest, tolerance.absolute);
-    outliers += std::fabs(found[i] - expected[i]) > most ? 1 : 0;
-  }
-  EXPECT_LE(outliers, (expected.size() * tolerance.outliers_per_thousand + 999) / 1000) << name;
-}
-
 TEST_P(TrainReferencesTest, LossesAndFinalValuesAreThoseOfPaddle) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const Trained trained, Train());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs programs, ReadyPrograms());
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingInputs inputs, Inputs());
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingResults trained, Train(programs, inputs));
+  WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds* const bounds, Bounds(programs, inputs, trained));
   WEFT_ASSERT_OK_AND_ASSIGN(const Tensors reference, ReadNpz(Path("reference.npz")));
 
   const size_t num_losses = reference.count(LossName(1, 0)) > 0 ? 2 : 1;
-  for (int rank = 0; rank < TheCase().ranks; ++rank) {
-    for (size_t loss = 0; loss < num_losses; ++loss) {
-      const std::vector<double> expected = AsDoubles(reference.at(LossName(loss, rank)));
-      const std::vector<StepResult>& steps = trained.results[rank];
-      ASSERT_EQ(steps.size(), expected.size());
-      for (size_t step = 0; step < steps.size(); ++step) {
-        ASSERT_EQ(steps[step].values.size(), num_losses);
-        EXPECT_NEAR(*steps[step].values[loss].data<float>(), expected[step],
-                    LossTolerance(std::get<0>(GetParam()), step) * std::fabs(expected[step]))
-            << LossName(loss, rank) << ", step " << step;
-      }
-    }
+  ASSERT_EQ(trained.losses.size(), TheCase().ranks * num_losses);
+  for (size_t series = 0; series < trained.losses.size(); ++series) {
+    const std::string name = LossName(series % num_losses, series / num_losses);
+    SCOPED_TRACE(name);
+    bounds->ExpectLosses(series, trained.losses[series], AsDoubles(reference.at(name)));
   }
 
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<std::string> names,
@@ -257,22 +207,16 @@ TEST_P(TrainReferencesTest, LossesAndFinalValuesAreThoseOfPaddle) {
   if (ReadFile(final_file).ok()) {
     WEFT_ASSERT_OK_AND_ASSIGN(finals, ReadSaveCombine(final_file, names));
   }
-  Tensors expected_state;
   for (const std::string& name : names) {
-    expected_state[name] = finals.has_value()
-                               ? finals->at(name)
-                               : reference.at(absl::StrCat(FinalName(), "/final_head/", name));
-  }
-  for (const std::string& name : names) {
-    ASSERT_EQ(trained.persistables.count(name), 1u) << name;
-    const Tensor& found = trained.persistables.at(name);
+    ASSERT_EQ(trained.state.count(name), 1u) << name;
+    const Tensor& found = trained.state.at(name);
     if (finals.has_value()) {
-      ASSERT_EQ(found.dims(), expected_state.at(name).dims()) << name;
+      ASSERT_EQ(found.dims(), finals->at(name).dims()) << name;
+      bounds->ExpectState(name, found, finals->at(name));
+    } else {
+      const std::string head = absl::StrCat(FinalName(), "/final_head/", name);
+      bounds->ExpectState(name, found, reference.at(head));
     }
-    // After five steps a velocity is half of its size off where weights were moved as above.
-    // tests/training/op_traces_test.cc compares the ops of this model one by one.
-    if (absl::StrContains(std::get<0>(GetParam()), "resnet18_cifar")) continue;
-    ExpectNear(name, found, expected_state.at(name), ToleranceOf(std::get<0>(GetParam()), name));
   }
 }
 
