@@ -118,6 +118,46 @@ TEST_F(TranspileTest, ModeNoneLeavesTheBytes) {
 }
 
 // Before what the mode does.
+TEST_F(TranspileTest, ResultCarriesItsSetting) {
+  TranspileOptions options = GradAllReduce(2);
+  options.feeds["x"] = FeedLayout::Whole();
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(options));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Setting setting, SettingOf(main_));
+  EXPECT_EQ(setting, result.setting);
+  EXPECT_EQ(setting.nranks, 2);
+  EXPECT_EQ(setting.feeds.at("x"), FeedLayout::Whole());
+  EXPECT_EQ(startup_.setting(), "");
+}
+
+TEST_F(TranspileTest, PaddleDialectReturnsTheSettingAlone) {
+  TranspileOptions options = GradAllReduce(0);
+  options.dialect = Dialect::kPaddle;
+  options.cluster.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(options));
+  EXPECT_EQ(main_.setting(), "");
+  EXPECT_NE(result.setting, Setting());
+}
+
+// What was rewritten for some number of ranks is for these.
+TEST_F(TranspileTest, FileSaysWhatOptionsDoNot) {
+  main_.set_setting(R"({"nranks":4,"feeds":{"x":"whole"}})");
+  EXPECT_THAT(Run(GradAllReduce(2)),
+              StatusIs(kInvalid, HasSubstr("the number of ranks: expected 4, for which the program "
+                                           "was rewritten (setting of the file), found 2")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(GradAllReduce(0)));
+  EXPECT_EQ(result.setting.nranks, 4);
+  EXPECT_EQ(result.setting.feeds.at("x"), FeedLayout::Whole());
+}
+
+TEST_F(TranspileTest, SettingThatCannotBeReadIsRefusedOnlyWhereItMatters) {
+  main_.set_setting(R"({"lucky":true})");
+  EXPECT_THAT(Run(GradAllReduce(2)), StatusIs(kInvalid, HasSubstr("'lucky' is unknown")));
+  TranspileOptions none;
+  none.mode = "none";
+  WEFT_EXPECT_OK(Run(none).status());
+  EXPECT_EQ(main_.setting(), R"({"lucky":true})");
+}
+
 TEST_F(TranspileTest, OptionsOfParametersAreReadByModesThatHavePasses) {
   for (const char* mode : {"grad_allreduce", "local_sgd", "singa_plain", "multi_thread"}) {
     Program main = main_, startup = startup_;
