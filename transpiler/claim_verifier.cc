@@ -205,7 +205,8 @@ Setting ClaimedSetting(const Claims& claims, const PassContext& context) {
   Setting setting = context.setting;
   // Some of Paddle's modes have a default number of devices; the verifier reads it from the
   // program.
-  if (context.dialect == Dialect::kWeft || context.cluster.devices().has_value()) {
+  const bool is_known = context.dialect == Dialect::kWeft || context.cluster.devices().has_value();
+  if (is_known && context.cluster.nranks().has_value()) {
     setting.nranks = context.cluster.nranks();
   }
   for (const auto& [param, attrs] : context.param_attrs) {

@@ -205,7 +205,8 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, const Set
   context.dialect = options.dialect;
   WEFT_ASSIGN_OR_RETURN(context.cluster, ResolveCluster(options));
   WEFT_ASSIGN_OR_RETURN(context.target.device_kind, TargetDeviceOf(options));
-  context.setting.distributed_params = options.distributed_params;
+  context.setting.distributed_params.insert(options.distributed_params.begin(),
+                                            options.distributed_params.end());
   context.times = options.times;
   context.param_attrs = options.param_attrs;
   WEFT_RETURN_IF_ERROR(ResolveGroups(context.cluster, &context.param_attrs));
@@ -296,24 +297,33 @@ absl::Status CheckOptionsWith(const Program& main, const TranspileOptions& optio
   context->target.paddle_version = options.paddle_version.value_or(PaddleVersionOf(main.version()));
   WEFT_RETURN_IF_ERROR(CheckTimes(options.times, main));
   WEFT_RETURN_IF_ERROR(CheckParamAttrs(options.param_attrs, main));
-  WEFT_ASSIGN_OR_RETURN(context->setting.feeds, FeedLayoutsOf(main, options.feeds));
+  FeedLayouts feeds = options.feeds;
+  feeds.insert(context->setting.feeds.begin(), context->setting.feeds.end());
+  WEFT_ASSIGN_OR_RETURN(context->setting.feeds, FeedLayoutsOf(main, feeds));
   context->sum_losses = SumLossesOf(main, *context);
   return absl::OkStatus();
 }
 
 // Options, completed with what the file says of the run. Mode none reduces no gradients, even with
-// `place`; the verifier reads the file's marks itself.
-TranspileOptions WithSettingOfFile(const TranspileOptions& options, const Setting& file,
-                                   std::vector<Message>* messages) {
+// `place`: only the verifier needs to know.
+TranspileOptions WithSettingOfFile(const TranspileOptions& options, const Program& main,
+                                   const Setting& file, std::vector<Message>* messages) {
   TranspileOptions complete = options;
-  for (const std::string& name : file.distributed_params) {
-    if (!complete.distributed_params.insert(name).second) continue;
-    messages->push_back({Severity::kNote, Message::Topic::kResult, "",
-                         absl::StrCat("parameter ", name,
-                                      " is not replicated: the file says is_distributed, which "
-                                      "counts as option:distributed_params")});
+  const auto note = [messages](std::string text) {
+    messages->push_back({Severity::kNote, Message::Topic::kResult, "", std::move(text)});
+  };
+  if (!main.setting().empty()) {
+    note(absl::StrCat("the setting of the file counts where options say nothing else: ",
+                      main.setting()));
   }
   complete.feeds.insert(file.feeds.begin(), file.feeds.end());
+  if (options.mode == "none") return complete;
+  for (const std::string& name : file.distributed_params) {
+    if (!complete.distributed_params.insert(name).second || !main.setting().empty()) continue;
+    note(absl::StrCat("parameter ", name,
+                      " is not replicated: the file says is_distributed, which counts as "
+                      "option:distributed_params"));
+  }
   if (file.nranks.has_value() && options.cluster.endpoints.empty()) {
     absl::optional<int>& nranks = complete.cluster.nranks;
     if (!nranks.has_value()) nranks = file.nranks;
@@ -321,8 +331,13 @@ TranspileOptions WithSettingOfFile(const TranspileOptions& options, const Settin
   return complete;
 }
 
-// A program that was rewritten for some number of ranks is one for these.
-absl::Status CheckNumRanks(const Setting& file, const Cluster& cluster) {
+// A program that was rewritten for some number of ranks, or for one of them, is for these.
+absl::Status CheckRanks(const Setting& file, const Cluster& cluster) {
+  if (file.rank.has_value() && cluster.has_endpoints() && *file.rank != cluster.rank()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the rank: expected ", *file.rank,
+                     ", whose program this is (setting of the file), found ", cluster.rank()));
+  }
   if (!file.nranks.has_value() || !cluster.nranks().has_value() ||
       file.nranks == cluster.nranks()) {
     return absl::OkStatus();
@@ -336,12 +351,13 @@ absl::Status CheckNumRanks(const Setting& file, const Cluster& cluster) {
 absl::StatusOr<TranspileResult> TranspileRank(const TranspileOptions& given, ProgramPair& programs,
                                               const PassRegistry& registry, JobPrograms* job) {
   TranspileResult result;
-  Setting file;
-  TranspileOptions options = given;
-  if (given.mode != "none") {
-    WEFT_ASSIGN_OR_RETURN(file, SettingOf(*programs.main));
-    options = WithSettingOfFile(given, file, &result.messages);
-  }
+  // A copy keeps what it cannot read.
+  const bool is_copy = given.mode == "none" && given.place.empty() && !given.device_memory;
+  absl::StatusOr<Setting> read = SettingOf(*programs.main);
+  if (!read.ok() && !is_copy) return read.status();
+  const Setting file = read.ok() ? *std::move(read) : Setting();
+  const TranspileOptions options =
+      is_copy ? given : WithSettingOfFile(given, *programs.main, file, &result.messages);
   WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> passes, PassesOf(options));
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromSpecs(passes, registry));
   WEFT_RETURN_IF_ERROR(CheckUpdateOptionsAreRead(options, pipeline));
@@ -350,7 +366,7 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspileOptions& given, Pro
   WEFT_RETURN_IF_ERROR(CheckFormats(programs, options));
   WEFT_RETURN_IF_ERROR(CheckWrites(programs, pipeline));
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, file, &result));
-  WEFT_RETURN_IF_ERROR(CheckNumRanks(file, context.cluster));
+  WEFT_RETURN_IF_ERROR(CheckRanks(file, context.cluster));
   const bool verifies = options.verification != Verification::kNever;
   // Everything else relies on the structure.
   if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
@@ -364,7 +380,7 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspileOptions& given, Pro
   pipeline.Prepare({programs.main, programs.startup}, &context);
   WEFT_ASSIGN_OR_RETURN(result.claims, pipeline.ClaimsOf(context));
   result.setting = ClaimedSetting(result.claims, context);
-  // Of a program in which no loss is a sum, both are the same.
+  // Of a program in which no loss is a sum, both are the same. (The paddle dialect looks for none.)
   const bool is_mean = result.setting.reduction == Setting::Reduction::kMean;
   if (is_mean && !context.sum_losses.any()) result.setting.reduction = file.reduction;
 

@@ -115,6 +115,11 @@ void SayWhatDiffers(const RunFlags& flags, const RunFiles& inputs) {
 
 // A program that was rewritten for some number of ranks may divide by it.
 absl::Status CheckNumRanks(const RunFlags& flags, const Setting& setting) {
+  if (setting.rank.has_value() && flags.run.nranks > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.main, ": is the program of rank ", *setting.rank,
+                     " (setting of the file): expected one that all ranks run"));
+  }
   if (!setting.nranks.has_value() || *setting.nranks == flags.run.nranks) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       flags.main, ": was rewritten for ", *setting.nranks,

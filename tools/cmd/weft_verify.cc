@@ -212,14 +212,19 @@ Scope ScopeOf(const Options& options, const Programs& programs, const GivenSetti
   if (!scope.nranks.has_value() && programs.ranks.size() > 1) {
     scope.nranks = static_cast<int>(programs.ranks.size());
   }
-  scope.communicates = Communicates(*first.main) || !options.server.empty();
+  scope.communicates =
+      !options.server.empty() || absl::c_any_of(programs.ranks, [](const ConstProgramPair& rank) {
+        return Communicates(*rank.main);
+      });
   const bool is_async = programs.server.has_value() && IsAsynchronous(*programs.server);
   for (Layer layer : AllLayers()) {
     if (layer == Layer::kEquivalence && options.original.empty()) continue;
     scope.layers.emplace_back(LayerName(layer));
   }
-  if (scope.nranks == 1 || !scope.communicates) return scope;
-  scope.assumptions = given.assumptions;
+  const bool is_for_ranks = scope.nranks != 1 && scope.communicates;
+  if (is_for_ranks) scope.assumptions = given.feeds;
+  scope.assumptions.insert(scope.assumptions.end(), given.claims.begin(), given.claims.end());
+  if (!is_for_ranks) return scope;
   if (programs.server.has_value()) {
     scope.assumptions.emplace_back(
         is_async ? "what servers hold is left out, as they do not wait for all workers (--server)"

@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/file.h"
@@ -87,7 +88,10 @@ std::string VerdictOf(const Options& options, const Programs& programs, const Ve
   const int64_t errors = shown + findings.NumOmittedErrors();
   const std::string compared =
       options.original.empty() ? ", not compared with an original" : ", as the original computes";
-  if (errors == 0) return absl::StrCat("verified for ", ranks, compared);
+  const std::vector<std::string>& claims = verdict.given.claims;
+  const std::string assumed =
+      claims.empty() ? "" : absl::StrCat("; assumed: ", absl::StrJoin(claims, "; "));
+  if (errors == 0) return absl::StrCat("verified for ", ranks, compared, assumed);
   return absl::StrCat("wrong: ", errors, errors == 1 ? " error, for " : " errors, for ", ranks);
 }
 

@@ -1,10 +1,12 @@
 #include "tools/files/setting_file.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/json_input.h"
@@ -22,13 +24,16 @@ std::string HashOf(const Program& program) {
   return absl::StrCat(absl::Hex(XXH3_64bits(bytes.data(), bytes.size()), absl::kZeroPad16));
 }
 
-absl::StatusOr<Setting> ParseSidecar(absl::string_view text, const Program& program) {
+// None if it belongs to another program.
+absl::StatusOr<absl::optional<Setting>> ParseSidecar(absl::string_view text,
+                                                     const Program& program) {
   WEFT_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, ParseJsonObject(text));
   if (!json.contains(kHash) || !json.contains(kSetting)) {
     return absl::InvalidArgumentError(absl::StrCat("expected the keys ", kHash, " and ", kSetting));
   }
-  if (json[kHash] != HashOf(program)) return Setting();
-  return ParseSetting(json[kSetting].dump());
+  if (json[kHash] != HashOf(program)) return absl::optional<Setting>();
+  WEFT_ASSIGN_OR_RETURN(Setting setting, ParseSetting(json[kSetting].dump()));
+  return absl::optional<Setting>(std::move(setting));
 }
 
 }  // namespace
@@ -46,14 +51,15 @@ std::string SidecarText(const Program& program, const Setting& setting) {
 absl::StatusOr<Setting> SettingOfFile(const std::string& path, const Program& program) {
   absl::StatusOr<Setting> of_file = SettingOf(program);
   WEFT_RETURN_IF_ERROR(Annotate(path, of_file.status()));
-  if (!program.setting().empty() || path == "-") return of_file;
+  // Only the paddle dialect writes sidecars, and no other format.
+  if (!program.setting().empty() || path == "-" || program.origin() != nullptr) return of_file;
   const std::string sidecar = SidecarPath(path);
   const absl::StatusOr<FileBytes> file = ReadFile(sidecar);
   if (absl::IsNotFound(file.status())) return of_file;
   WEFT_RETURN_IF_ERROR(Annotate(sidecar, file.status()));
-  absl::StatusOr<Setting> setting = ParseSidecar(file->bytes, program);
+  absl::StatusOr<absl::optional<Setting>> setting = ParseSidecar(file->bytes, program);
   WEFT_RETURN_IF_ERROR(Annotate(sidecar, setting.status()));
-  return setting;
+  return setting->has_value() ? *std::move(*setting) : *std::move(of_file);
 }
 
 }  // namespace weft

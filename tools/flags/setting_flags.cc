@@ -56,6 +56,13 @@ absl::Status Merge(const std::string& path, int rank, Setting of_rank, Setting* 
                                                    " (", kOfFile, ")"));
   }
   of_rank.rank.reset();
+  for (const auto& [param, ranks] : of_rank.groups) {
+    const auto known = setting->groups.find(param);
+    if (known == setting->groups.end() || known->second == ranks) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": group of ", param, ": expected ", GroupText(known->second),
+                     ", as other ranks have, found ", GroupText(ranks)));
+  }
   if (rank > 0) {
     of_rank.groups.insert(setting->groups.begin(), setting->groups.end());
     of_rank.distributed_params.insert(setting->distributed_params.begin(),
@@ -152,16 +159,30 @@ std::string GroupsText(const std::map<std::string, std::vector<int>>& groups) {
                       more == 0 ? "" : absl::StrCat("; and ", more, " more"));
 }
 
-// What a setting takes for granted, or expects in the place of what one device computes.
-std::vector<std::string> AssumptionsOf(const Setting& setting, const Setting& file,
-                                       const SettingFlags& flags) {
+std::vector<std::string> FeedAssumptions(const Setting& setting, const Setting& file,
+                                         const FeedLayouts& given) {
+  FeedLayouts of_file, others;
+  for (const auto& [name, layout] : setting.feeds) {
+    const bool is_of_file = file.feeds.count(name) > 0 && given.count(name) == 0;
+    (is_of_file ? of_file : others).emplace(name, layout);
+  }
+  std::vector<std::string> lines;
+  if (!of_file.empty()) lines.push_back(absl::StrCat(FeedsText(of_file), " (", kOfFile, ")"));
+  if (!others.empty()) lines.push_back(absl::StrCat(FeedsText(others), " (--feed_layout)"));
+  return lines;
+}
+
+// What a setting takes for granted, or expects in the place of the reference values.
+std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
+                                  const SettingFlags& flags) {
   std::vector<std::string> lines;
   const auto add = [&lines](const std::string& what, bool is_of_file, const char* flag) {
     lines.push_back(absl::StrCat(what, " (", is_of_file ? kOfFile : flag, ")"));
   };
-  const std::string feeds = FeedsText(setting.feeds);
-  if (!feeds.empty()) {
-    add(feeds, !file.feeds.empty() && flags.feed_layout.empty(), "--feed_layout");
+  if (file.rank.has_value()) {
+    add(absl::StrCat("the program is rank ", *file.rank,
+                     "'s: other ranks' programs are not checked"),
+        true, "");
   }
   if (!setting.groups.empty()) {
     add(absl::StrCat("ranks share parameters in groups, ", GroupsText(setting.groups),
@@ -178,8 +199,7 @@ std::vector<std::string> AssumptionsOf(const Setting& setting, const Setting& fi
   if (!flags.summed_gradients.has_value() && setting.reduction == Setting::Reduction::kSum) {
     add("gradients are summed over the ranks, whatever losses are", true, "");
   }
-  if (!flags.summed_gradients.has_value() && !setting.averaging.has_value() &&
-      setting.reduction == Setting::Reduction::kMean) {
+  if (!flags.summed_gradients.has_value() && setting.reduction == Setting::Reduction::kMean) {
     add("gradients are averaged over the ranks, whatever losses are", true, "");
   }
   if (setting.averaging.has_value() && setting.averaging == file.averaging) {
@@ -243,7 +263,8 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
   if (!flags.param_attrs.empty()) {
     WEFT_RETURN_IF_ERROR(ReadParamAttrs(flags.param_attrs, ranks, original, &setting));
   }
-  WEFT_ASSIGN_OR_RETURN(FeedLayouts feeds, ParseFeedLayouts(flags.feed_layout));
+  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given_feeds, ParseFeedLayouts(flags.feed_layout));
+  FeedLayouts feeds = given_feeds;
   feeds.insert(file.feeds.begin(), file.feeds.end());
   std::vector<const Program*> mains;
   for (const ConstProgramPair& rank : ranks) {
@@ -258,10 +279,14 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
   }
   if (flags.rounded_gradients.has_value()) setting.gradients_are_rounded = *flags.rounded_gradients;
   if (flags.k_steps.has_value() || flags.begin_step.has_value()) {
-    setting.averaging = AveragingSchedule{flags.k_steps.value_or(1), flags.begin_step.value_or(1)};
+    const bool is_of_file = file.averaging.has_value() && !file.averaging->is_in_turn;
+    const AveragingSchedule rest = is_of_file ? *file.averaging : AveragingSchedule();
+    setting.averaging = AveragingSchedule{flags.k_steps.value_or(rest.period),
+                                          flags.begin_step.value_or(rest.first_step)};
   }
   if (flags.in_turn) setting.averaging = AveragingSchedule::InTurn();
-  return GivenSetting{setting, AssumptionsOf(setting, file, flags)};
+  return GivenSetting{setting, FeedAssumptions(setting, file, given_feeds),
+                      ClaimsOf(setting, file, flags)};
 }
 
 }  // namespace weft

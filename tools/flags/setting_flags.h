@@ -30,8 +30,10 @@ void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original);
 // What a verdict rests on.
 struct GivenSetting {
   Setting setting;
-  // What is taken for granted, one line each, with the flag or "setting of the file" that says so.
-  std::vector<std::string> assumptions;
+  // What is taken for granted, one line each, with the flag or "setting of the file" that says so:
+  // how several ranks are fed, and, whatever the number of ranks, what else a file says that makes
+  // the verifier expect something other than the reference values.
+  std::vector<std::string> feeds, claims;
 };
 
 // The setting of programs that were read from `paths`, one for all ranks or one per rank: that of
