@@ -279,10 +279,44 @@ TEST(WeftVerifyTest, WithoutASettingFlagsAreNeeded) {
               Ends(0, Clean("2 ranks")));
 }
 
+// The program with a setting, which may be damaged.
+std::string WithSetting(const std::string& name, const std::string& program,
+                        const std::string& setting) {
+  return MakeFile(name, Edited(program, {{"\n  }\n}", "\n  }\n  setting " + setting + "\n}"}}));
+}
+
+// Also where nothing communicates.
+TEST(WeftVerifyTest, ClaimsOfFilesAreNeverSilent) {
+  const auto out = [](const std::string& program, const std::string& setting) {
+    return Verify({WithSetting("claims.prog", program, setting), "--short"}).out;
+  };
+  EXPECT_THAT(out(SgdStepText(), R"({"nranks":4,"distributed_params":["w"]})"),
+              HasSubstr("assumed: w: is not replicated (setting of the file)\n"));
+  EXPECT_THAT(out(SgdStepText(), R"({"rounded_gradients":true})"), HasSubstr(kRounded));
+  EXPECT_THAT(out(Averaged(), R"({"nranks":2,"rank":1})"),
+              HasSubstr("assumed: the program is rank 1's: "));
+  EXPECT_THAT(out(Averaged(), R"({"reduction":"mean","averaging":"in_turn"})"),
+              AllOf(HasSubstr("gradients are averaged over the ranks, whatever losses are"),
+                    HasSubstr("parameters are averaged in turn")));
+}
+
+TEST(WeftVerifyTest, FilesOfRanksMustAgree) {
+  const std::string rank0 =
+      WithSetting("rank0.prog", Averaged(), R"({"nranks":2,"rank":0,"groups":{"w":[0]}})");
+  const std::string rank1 =
+      WithSetting("rank1.prog", Averaged(), R"({"nranks":2,"rank":1,"groups":{"w":[0,1]}})");
+  EXPECT_THAT(Verify({rank0, rank1}),
+              FailsWith(1, "weft verify: error: ",
+                        "rank1.prog: group of w: expected rank 0, as other ranks have, found "
+                        "ranks 0, 1"));
+  EXPECT_THAT(Verify({rank1, rank0}),
+              FailsWith(1, "weft verify: error: ",
+                        "rank1.prog: expected the program of rank 0, found the program of rank 1"));
+}
+
 TEST(WeftVerifyTest, SettingsThatCannotBeReadAreErrors) {
   const auto with = [](const std::string& setting) {
-    return MakeFile("bad_setting.prog",
-                    Edited(Averaged(), {{"\n  }\n}", "\n  }\n  setting " + setting + "\n}"}}));
+    return WithSetting("bad_setting.prog", Averaged(), setting);
   };
   EXPECT_THAT(Verify({with(R"({"nranks":2})")}), Ends(0, Clean("2 ranks")));
   EXPECT_THAT(Verify({with(R"({"lucky":true})")}),
