@@ -742,7 +742,11 @@ TEST_F(TranspileTest, ModeNonePlacesOpsOfProgramsWithDistributedParameters) {
   const ProcessResult placed =
       Run({"--mode", "none", "--place", "type:sgd=cpu", Path("ranks.json"), Path("placed.prog")});
   EXPECT_EQ(placed.status, 0) << placed.err;
-  EXPECT_THAT(placed.err, Not(HasSubstr("fc_0.w_0")));
+  EXPECT_THAT(placed.err, AllOf(HasSubstr("the setting of the file counts"),
+                                Not(HasSubstr("is not replicated"))));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(Path("placed.prog")));
+  EXPECT_THAT(written.setting(),
+              HasSubstr(R"("nranks":2,"distributed_params":["fc_0.w_0"],"feeds":{)"));
 }
 
 TEST_F(TranspileTest, EveryFormatGivesTheSameProgram) {
