@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {
