@@ -98,7 +98,7 @@ TEST(PlacementFlags, AreReadByEveryModeThatPlacesOps) {
         EXPECT_NE(other, text) << flag.first;
       }
       EXPECT_THAT(std::string(rewritten(mode, "", {flag}, &other).message()),
-                  HasSubstr(absl::StrCat("does not read --", flag.first)));
+                  HasSubstr(absl::StrCat("does not read option:", flag.first)));
     }
   }
 }

@@ -632,7 +632,7 @@ TEST(PirModesTest, ProgramsThatUpdateNothingAreNamedSo) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program startup,
                             ReadBytes(files.at("fit_a_line/startup.json"), "nothing.json"));
   const std::string error = Refusal(OnTwoRanks("grad_allreduce"), startup);
-  EXPECT_THAT(error, HasSubstr("no op updates a parameter; was it saved before minimize(), behind "
+  EXPECT_THAT(error, HasSubstr("no op updates a parameter; was it saved before minimize(), after "
                                "append_backward() alone"));
   EXPECT_THAT(error, HasSubstr("export_program.py writes the program that trains"));
 }
