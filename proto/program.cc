@@ -323,7 +323,10 @@ void Program::set_setting(absl::string_view setting) {
     const auto keep_until = [&](int end) {
       if (end > kept) fields.push_back({-1, field.other.substr(kept, end - kept)});
     };
-    for (int begin = 0; const uint32_t tag = wire::NextTag(&in); begin = in.CurrentPosition()) {
+    while (true) {
+      const int begin = in.CurrentPosition();
+      const uint32_t tag = wire::NextTag(&in);
+      if (tag == 0) break;
       wire::SkipField(&in, tag);
       if (tag != kSetting) continue;
       keep_until(begin);
