@@ -36,7 +36,7 @@ struct KernelSpec {
   const OpSchema* schema = nullptr;
   OpAttrs attrs;
   // Reproduces the deviations of Paddle 2.6's CPU kernels from the definitions of the ops
-  // (docs/ops.md lists them), instead of the right results.
+  // (docs/reference/ops.md lists them), instead of the right results.
   bool paddle_cpu_quirks = false;
 
   // In their order. Their operands belong to no slot.

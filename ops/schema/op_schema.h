@@ -119,7 +119,8 @@ class OpSchema {
 
   // --- writing one -------------------------------------------------------------------------
   // Slots and attributes stand in the order in which Paddle writes them: passes fill new ops from
-  // here. "Ids, W, Bias?" is a list of slots, as in docs/ops.md. After the name of a slot stand
+  // here. "Ids, W, Bias?" is a list of slots, as in docs/reference/ops.md. After the name of a slot
+  // stand
   //   *      may hold several variables
   //   ?      may be missing or empty
   //   ~      the declared type is not binding (SlotSchema::loose_type)

@@ -656,7 +656,7 @@ TEST_F(TranspileTest, HelpHasTheFlagsThatEverybodyNeedsAndTheModes) {
                            "Modes, common:\n", "Modes, offload and parameter servers:\n"}) {
     EXPECT_THAT(help, HasSubstr(part));
   }
-  for (const char* flag : {"--k_steps", "--place", "--dump_dir"}) {
+  for (const char* flag : {"--k_steps", "--place RULES", "--dump_dir"}) {
     EXPECT_THAT(help, Not(HasSubstr(flag)));
   }
   const std::string all = Run({"--help_all"}).out;

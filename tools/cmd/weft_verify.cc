@@ -417,7 +417,7 @@ absl::StatusOr<bool> Verify(const Options& options) {
 
 int Explain(const Options& options) {
   const absl::StatusOr<std::string> page = ExplainRule(options.explain);
-  if (page.ok()) std::fputs(page->c_str(), stdout);
+  if (page.ok()) std::fputs(WithFlags(*page).c_str(), stdout);
   return FinishCommand(kCommand, Annotate("--explain", page.status()), kExitDone, kExitUsage);
 }
 

@@ -110,7 +110,7 @@ std::string Similar(const CLI::App& app, absl::string_view argument) {
 }
 
 int PrintHelp(const CLI::App& app) {
-  const std::string help = app.help();
+  const std::string help = WithFlags(app.help());
   std::fwrite(help.data(), 1, help.size(), stdout);
   return FinishCommand(CommandName(app), absl::OkStatus());
 }

@@ -7,7 +7,7 @@
 //   const Findings findings = Verify({{&main, &startup}}, options);
 //   for (const Finding& finding : findings.all()) std::cerr << ToString(finding) << "\n";
 //
-// docs/verifier.md lists the rules. Tests of passes use matchers:
+// docs/reference/verifier_rules.md lists the rules. Tests of passes use matchers:
 // transpiler/verifier/testing/matchers.h.
 #ifndef WEFT_TRANSPILER_VERIFIER_VERIFY_H_
 #define WEFT_TRANSPILER_VERIFIER_VERIFY_H_

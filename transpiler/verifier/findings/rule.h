@@ -1,7 +1,7 @@
 // The rules of the verifier.
 //
 // transpiler/verifier/rules/<id>.prog holds the manual's text of a rule and a program that breaks
-// it. docs/verifier.md is generated from these files.
+// it. docs/reference/verifier_rules.md is generated from these files.
 #ifndef WEFT_TRANSPILER_VERIFIER_FINDINGS_RULE_H_
 #define WEFT_TRANSPILER_VERIFIER_FINDINGS_RULE_H_
 
