@@ -3,7 +3,7 @@
 #include <string>
 
 #include "weft/base/status_macros.h"
-#include "weft/proto/program_file.h"
+#include "weft/proto/formats/program_file.h"
 #include "weft/transpiler/transpile.h"
 
 absl::Status TrainOnFourRanks(const std::string& in, const std::string& out) {
