@@ -101,18 +101,16 @@ bool ReadVarField(wire::Stream* in, uint32_t tag, VarReader::Message* message, b
 }
 
 // "block 1, op 17 (mul)", without the name if it is not known yet.
-std::string Describe(const MessagePosition& place, absl::string_view kind, bool has_name,
+std::string Describe(const MessagePosition& at, absl::string_view kind, bool has_name,
                      absl::string_view name) {
-  return absl::StrCat(place.block == 0 ? "" : absl::StrCat("block ", place.block, ", "),
-                      place.position == MessagePosition::kNew
-                          ? absl::StrCat("new ", kind)
-                          : absl::StrCat(kind, " ", place.position),
+  return absl::StrCat(at.block == 0 ? "" : absl::StrCat("block ", at.block, ", "),
+                      at.position == MessagePosition::kNew ? absl::StrCat("new ", kind)
+                                                           : absl::StrCat(kind, " ", at.position),
                       has_name ? absl::StrCat(" (", absl::CEscape(name), ")") : "");
 }
 
-absl::Status MalformedIn(absl::string_view what, const MessagePosition& place, size_t byte) {
-  return place.position == MessagePosition::kNew ? Malformed(what)
-                                                 : MalformedAt(what, place.byte + byte);
+absl::Status MalformedIn(absl::string_view what, const MessagePosition& at, size_t byte) {
+  return at.position == MessagePosition::kNew ? Malformed(what) : MalformedAt(what, at.byte + byte);
 }
 
 absl::Status WrongAttrType(const OpReader::Attr& attr, pb::AttrType expected) {
@@ -137,8 +135,7 @@ absl::Status MalformedAt(absl::string_view what, size_t byte) {
 }
 
 absl::StatusOr<const OpReader::Message*> OpReader::Read(absl::string_view message,
-                                                        const MessagePosition& place,
-                                                        bool use_known) {
+                                                        const MessagePosition& at, bool use_known) {
   message_.slots.clear();
   message_.args.clear();
   message_.attrs.clear();
@@ -148,8 +145,8 @@ absl::StatusOr<const OpReader::Message*> OpReader::Read(absl::string_view messag
   inputs_after_outputs_ = false;
   bool has_type = false;
   size_t byte = 0;  // of the field that is being read
-  const auto where = [&] { return Describe(place, "op", has_type, message_.type); };
-  const auto malformed = [&] { return MalformedIn(where(), place, byte); };
+  const auto where = [&] { return Describe(at, "op", has_type, message_.type); };
+  const auto malformed = [&] { return MalformedIn(where(), at, byte); };
   wire::MessageStream in(message);
   while (const uint32_t tag = wire::NextTag(&in)) {
     if (tag == kOpInputs || tag == kOpOutputs) {
@@ -289,18 +286,18 @@ absl::Status OpReader::SummarizeAttrs() {
 }
 
 absl::StatusOr<VarReader::Message> VarReader::Read(absl::string_view bytes,
-                                                   const MessagePosition& place) {
+                                                   const MessagePosition& at) {
   Message message;
   bool has_name = false, has_type = false, is_known = false;
   absl::string_view name, tail;  // tail: the bytes after the name, if the name is first
   size_t byte = 0;               // of the field that is being read
-  const auto where = [&] { return Describe(place, "variable", has_name, name); };
+  const auto where = [&] { return Describe(at, "variable", has_name, name); };
   wire::MessageStream in(bytes);
   while (const uint32_t tag = wire::NextTag(&in)) {
     if (tag != kVarName) {
-      if (!ReadVarField(&in, tag, &message, &has_type)) return MalformedIn(where(), place, byte);
+      if (!ReadVarField(&in, tag, &message, &has_type)) return MalformedIn(where(), at, byte);
     } else {
-      if (!wire::ReadBytes(&in, &name)) return MalformedIn(where(), place, byte);
+      if (!wire::ReadBytes(&in, &name)) return MalformedIn(where(), at, byte);
       has_name = true;
       tail = byte == 0 ? wire::Rest(&in) : absl::string_view();
       const auto known = known_tails_.find(tail);
@@ -312,7 +309,7 @@ absl::StatusOr<VarReader::Message> VarReader::Read(absl::string_view bytes,
     }
     byte = in.CurrentPosition();
   }
-  if (!wire::AtEnd(&in)) return MalformedIn(where(), place, in.CurrentPosition());
+  if (!wire::AtEnd(&in)) return MalformedIn(where(), at, in.CurrentPosition());
   if (!has_name || !has_type) {
     return absl::InvalidArgumentError(
         absl::StrCat(where(), has_name ? " has no type" : " has no name"));

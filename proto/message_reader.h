@@ -66,7 +66,7 @@ class OpReader {
 
   // The result is valid until the next call; it points into `message`, which must outlive the
   // reader. With `use_known` false, attributes are always read.
-  absl::StatusOr<const Message*> Read(absl::string_view message, const MessagePosition& place,
+  absl::StatusOr<const Message*> Read(absl::string_view message, const MessagePosition& at,
                                       bool use_known = true);
 
   // Remembers the signature of the op that was read last, for ops with the same type and
@@ -108,7 +108,7 @@ class VarReader {
   };
 
   // The result points into `message`, which must outlive the reader.
-  absl::StatusOr<Message> Read(absl::string_view message, const MessagePosition& place);
+  absl::StatusOr<Message> Read(absl::string_view message, const MessagePosition& at);
 
  private:
   // Most variables repeat the bytes after the name of others. Reading executes 1.7 times the

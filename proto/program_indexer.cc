@@ -69,17 +69,17 @@ absl::Status ProgramIndexer::AddSlice(const Slice& slice) {
 
 absl::StatusOr<const OpReader::Message*> ProgramIndexer::ReadOp(absl::string_view message,
                                                                 uint8_t header_size,
-                                                                const MessagePosition& place) {
-  WEFT_ASSIGN_OR_RETURN(const OpReader::Message* op, op_reader_.Read(message, place));
+                                                                const MessagePosition& at) {
+  WEFT_ASSIGN_OR_RETURN(const OpReader::Message* op, op_reader_.Read(message, at));
   if (op->tail.signature.has_value() && !HasSlots(*op, program_.signatures_[*op->tail.signature])) {
-    WEFT_ASSIGN_OR_RETURN(op, op_reader_.Read(message, place, /*use_known=*/false));
+    WEFT_ASSIGN_OR_RETURN(op, op_reader_.Read(message, at, /*use_known=*/false));
   }
   if (!op->tail.signature.has_value()) op_reader_.RememberSignature(FindSignature(*op));
   Program::OpRecord record;
   record.begin = message.data() - header_size;
   record.payload_size = static_cast<uint32_t>(message.size());
   record.header_size = header_size;
-  record.block = place.block;
+  record.block = at.block;
   record.role = op->tail.role;
   record.signature = *op->tail.signature;
   record.flags = 0;
@@ -94,9 +94,8 @@ absl::StatusOr<const OpReader::Message*> ProgramIndexer::ReadOp(absl::string_vie
     program_.args_.push_back(Symbol());
   }
   program_.ops_.push_back(record);
-  program_.positions_.push_back(place.position == MessagePosition::kNew
-                                    ? Op::kNoPosition
-                                    : static_cast<uint32_t>(place.position));
+  program_.positions_.push_back(
+      at.position == MessagePosition::kNew ? Op::kNoPosition : static_cast<uint32_t>(at.position));
   return op;
 }
 
@@ -148,8 +147,8 @@ uint32_t ProgramIndexer::FindSignature(const OpReader::Message& op) {
 }
 
 absl::Status ProgramIndexer::ReadVar(absl::string_view message, uint8_t header_size,
-                                     const MessagePosition& place) {
-  WEFT_ASSIGN_OR_RETURN(const VarReader::Message var, var_reader_.Read(message, place));
+                                     const MessagePosition& at) {
+  WEFT_ASSIGN_OR_RETURN(const VarReader::Message var, var_reader_.Read(message, at));
   Program::VarRecord record;
   record.begin = message.data() - header_size;
   record.payload_size = static_cast<uint32_t>(message.size());
@@ -159,7 +158,7 @@ absl::Status ProgramIndexer::ReadVar(absl::string_view message, uint8_t header_s
                                       (var.stop_gradient ? Program::kStopGradient : 0) |
                                       (var.need_check_feed ? Program::kNeedCheckFeed : 0));
   record.type = var.type;
-  record.block = place.block;
+  record.block = at.block;
   AddPending(var.name, static_cast<uint32_t>(program_.vars_.size()), /*is_var=*/true);
   program_.vars_.push_back(record);
   return absl::OkStatus();
@@ -251,10 +250,10 @@ std::vector<uint32_t> ProgramIndexer::AppendSignatures(const Program& part,
 absl::StatusOr<OpId> ProgramIndexer::AddOp(absl::string_view field, uint8_t header_size,
                                            int block) {
   const OpId id(static_cast<uint32_t>(program_.ops_.size()));
-  MessagePosition place;
-  place.block = block;
+  MessagePosition at;
+  at.block = block;
   WEFT_ASSIGN_OR_RETURN(const OpReader::Message* op,
-                        ReadOp(field.substr(header_size), header_size, place));
+                        ReadOp(field.substr(header_size), header_size, at));
   Flush();
   WEFT_RETURN_IF_ERROR(CheckName(op->type));
   for (const OpReader::Slot& slot : op->slots) WEFT_RETURN_IF_ERROR(CheckName(slot.name));
@@ -266,9 +265,9 @@ absl::StatusOr<OpId> ProgramIndexer::AddOp(absl::string_view field, uint8_t head
 absl::StatusOr<VarId> ProgramIndexer::AddVar(absl::string_view field, uint8_t header_size,
                                              int block) {
   const VarId id(static_cast<uint32_t>(program_.vars_.size()));
-  MessagePosition place;
-  place.block = block;
-  WEFT_RETURN_IF_ERROR(ReadVar(field.substr(header_size), header_size, place));
+  MessagePosition at;
+  at.block = block;
+  WEFT_RETURN_IF_ERROR(ReadVar(field.substr(header_size), header_size, at));
   Flush();
   WEFT_RETURN_IF_ERROR(CheckName(program_.var(id).name()));
   return id;
@@ -280,14 +279,14 @@ absl::Status ProgramIndexer::LinkVar(VarId id) {
   if (program_.root_vars_.size() < program_.symbols_.size()) {
     program_.root_vars_.resize(program_.symbols_.size());
   }
-  VarId& place = var.block == 0 ? program_.root_vars_.Mutable(var.name.value())
+  VarId& named = var.block == 0 ? program_.root_vars_.Mutable(var.name.value())
                                 : program_.inner_vars_[{var.block, var.name}];
-  if (place.valid()) {
+  if (named.valid()) {
     return absl::InvalidArgumentError(absl::StrCat("block ", var.block, ": variable '",
                                                    absl::CEscape(program_.name(var.name)),
                                                    "' is declared twice"));
   }
-  place = id;
+  named = id;
   return absl::OkStatus();
 }
 

@@ -61,9 +61,8 @@ class ProgramIndexer {
   };
 
   absl::StatusOr<const OpReader::Message*> ReadOp(absl::string_view message, uint8_t header_size,
-                                                  const MessagePosition& place);
-  absl::Status ReadVar(absl::string_view message, uint8_t header_size,
-                       const MessagePosition& place);
+                                                  const MessagePosition& at);
+  absl::Status ReadVar(absl::string_view message, uint8_t header_size, const MessagePosition& at);
   bool HasSlots(const OpReader::Message& op, const OpSignature& signature) const;
   uint32_t FindSignature(const OpReader::Message& op);
   std::vector<Symbol> AppendSymbols(const SymbolTable& table);

@@ -13,7 +13,7 @@ import re
 import sys
 
 AVOIDED = {
-    re.compile(r"\b(?:that|those) of\b"): "name what: the value of, the gradients of, the reference value",
+    re.compile(r"\b(?:that|those) of\b", re.IGNORECASE): "name what: the value of, the gradients of, the reference value",
     re.compile(r"\bfor ever\b"): "forever",
     re.compile(r"\bbehind\b"): "after, or late",
     re.compile(r"\b(?:at|by|in|of) (?:an?|the|this|that|its|their|some|another|one|two) places?\b"):
@@ -52,7 +52,7 @@ def head_of_rule(text):
 def found_in(prose):
     """Yields (line, words, advice). Words may stand on two lines."""
     for pattern, advice in AVOIDED.items():
-        for found in re.finditer(pattern.pattern.replace(" ", r"\s+"), prose):
+        for found in re.finditer(pattern.pattern.replace(" ", r"\s+"), prose, pattern.flags):
             yield prose.count("\n", 0, found.start()) + 1, " ".join(found[0].split()), advice
 
 

@@ -324,7 +324,7 @@ absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& fl
 }
 
 // The run has stopped at a signal to this process, or to another one of the job.
-void SayStopped(const RunFlags& flags, const RunResult& result, int64_t end_step) {
+void PrintStopped(const RunFlags& flags, const RunResult& result, int64_t end_step) {
   const int signal = StopSignal();
   const std::string why = signal == 0        ? "a signal to another process"
                           : signal == SIGINT ? "SIGINT"
@@ -436,7 +436,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   if (result->end_step < end_step) {
     WEFT_RETURN_IF_ERROR(recorder.Stop());
     *exit_status = 128 + (StopSignal() == 0 ? SIGTERM : StopSignal());
-    if (flags.reports) SayStopped(flags, *result, end_step);
+    if (flags.reports) PrintStopped(flags, *result, end_step);
     return absl::OkStatus();
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -51,7 +51,7 @@ void WarnAboutMissingParams(const RunFlags& flags, const RunFiles& inputs) {
                             " parameters; from the startup program: ", parameters - found));
 }
 
-void SayWhatDoesNotFit(const RunFlags& flags, const RunFiles& inputs) {
+void PrintMismatch(const RunFlags& flags, const RunFiles& inputs) {
   const std::string others = OthersText(*inputs.params);
   if (!others.empty()) {
     PrintNote(absl::StrCat(flags.params, ": ", others,
@@ -62,7 +62,7 @@ void SayWhatDoesNotFit(const RunFlags& flags, const RunFiles& inputs) {
 }
 
 // Losses may differ from those that Paddle printed.
-void SayWherePaddleDiffers(const RunFlags& flags, const Program& main) {
+void PrintDeviationsOfPaddle(const RunFlags& flags, const Program& main) {
   if (flags.run.paddle_cpu_quirks || flags.device != "cpu") return;
   const std::vector<QuirkyOp> ops = FindQuirkyOps(main);
   if (ops.empty()) return;
@@ -72,7 +72,7 @@ void SayWherePaddleDiffers(const RunFlags& flags, const Program& main) {
 }
 
 // Of data variables about which the user has said nothing.
-void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
+void PrintFeedLayout(const FeedLayouts& given, const FeedLayouts& layouts) {
   std::vector<std::string> whole, others;
   for (const auto& [name, layout] : layouts) {
     if (given.count(name) > 0) continue;
@@ -91,7 +91,7 @@ void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
 // What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
 // verifier). The run goes on, since the user may want just that: errors of the verifier are
 // warnings here.
-void SayWhatDiffers(const RunFlags& flags, const RunFiles& inputs) {
+void PrintDifferences(const RunFlags& flags, const RunFiles& inputs) {
   if (!Communicates(*inputs.main) && !inputs.server.has_value()) return;
   VerifyOptions options;
   if (inputs.server.has_value()) options.server = &*inputs.server;
@@ -207,7 +207,7 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
     WEFT_ASSIGN_OR_RETURN(inputs.params, ReadParams(flags.params, flags.params_names, programs));
     // The state comes from the checkpoint, which has no arrays of other programs.
     if (!flags.resume.empty()) inputs.params->params.clear();
-    if (flags.reports) SayWhatDoesNotFit(flags, inputs);
+    if (flags.reports) PrintMismatch(flags, inputs);
   }
   if (!flags.feeds.empty()) {
     WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(flags.feeds));
@@ -226,10 +226,10 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
   inputs.steps = flags.steps.value_or(to_end);
   WEFT_RETURN_IF_ERROR(Annotate(flags.main, AddHostValues(flags, &inputs)));
   WEFT_RETURN_IF_ERROR(CheckFormats(flags, *inputs.main));
-  if (flags.reports) SayWherePaddleDiffers(flags, *inputs.main);
+  if (flags.reports) PrintDeviationsOfPaddle(flags, *inputs.main);
   if (flags.run.nranks > 1 && flags.reports) {
-    SayHowDataIsGiven(given, *layouts);
-    SayWhatDiffers(flags, inputs);
+    PrintFeedLayout(given, *layouts);
+    PrintDifferences(flags, inputs);
   }
   return inputs;
 }

@@ -114,9 +114,9 @@ std::set<std::string> ResetStates(const Findings& findings) {
 
 // Whether findings say that these variables are not what one device has. Ranks with different
 // values of one variable are another matter.
-bool AreSaidToDiffer(const std::vector<NumericReport::Difference>& differences,
-                     const Programs& programs, const FeedLayouts& feeds, int nranks,
-                     const Findings& findings) {
+bool AreDeclaredDifferent(const std::vector<NumericReport::Difference>& differences,
+                          const Programs& programs, const FeedLayouts& feeds, int nranks,
+                          const Findings& findings) {
   const ConstProgramPair& rewritten = programs.ranks[0];
   BatchFlowOptions options = BatchOptionsOf(rewritten, feeds, nranks);
   options.original = programs.Original().main;
@@ -153,7 +153,7 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
   });
   report->is_explained =
       !report->IsEqual() && are_findings &&
-      AreSaidToDiffer(report->differences, programs, setting.feeds, numeric.nranks, findings);
+      AreDeclaredDifferent(report->differences, programs, setting.feeds, numeric.nranks, findings);
   return *std::move(report);
 }
 
