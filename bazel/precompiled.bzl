@@ -9,7 +9,7 @@ source still names what it uses. It does not notice -fno-math-errno: the flags m
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
-def _precompile(ctx, cc_toolchain, output):
+def _precompile(ctx, cc_toolchain, included, output):
     features = cc_common.configure_features(
         ctx = ctx,
         cc_toolchain = cc_toolchain,
@@ -22,6 +22,7 @@ def _precompile(ctx, cc_toolchain, output):
         source_file = ctx.file.contents.path,
         output_file = output.path,
         user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts,
+        quote_include_directories = included.quote_includes,
         use_pic = ctx.var["COMPILATION_MODE"] != "opt",  # as Bazel does for binaries
     )
     action = ACTION_NAMES.cpp_compile
@@ -37,7 +38,7 @@ def _precompile(ctx, cc_toolchain, output):
             action_name = action,
             variables = variables,
         ),
-        inputs = depset([ctx.file.contents], transitive = [cc_toolchain.all_files]),
+        inputs = depset([ctx.file.contents], transitive = [cc_toolchain.all_files, included.headers]),
         outputs = [output],
         mnemonic = "CppPrecompile",
         progress_message = "Precompiling %s" % ctx.file.contents.short_path,
@@ -50,7 +51,8 @@ def _precompiled_headers_impl(ctx):
     headers = [header]
     if cc_toolchain.compiler_executable.endswith("gcc"):
         precompiled = ctx.actions.declare_file(header.basename + ".gch")
-        _precompile(ctx, cc_toolchain, precompiled)
+        included = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps])
+        _precompile(ctx, cc_toolchain, included.compilation_context, precompiled)
         headers.append(precompiled)
     return [
         DefaultInfo(files = depset(headers)),
@@ -62,6 +64,7 @@ precompiled_headers = rule(
     attrs = {
         "contents": attr.label(allow_single_file = [".h"], mandatory = True),
         "copts": attr.string_list(),
+        "deps": attr.label_list(providers = [CcInfo]),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
