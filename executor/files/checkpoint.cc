@@ -275,8 +275,14 @@ absl::Status WriteCheckpoint(const std::string& path, const Checkpoint& checkpoi
 }
 
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
-  absl::StatusOr<Checkpoint> checkpoint = Read(file);
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+  if (absl::IsInvalidArgument(file.status())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.status().message(),
+                     "; expected a checkpoint of weft run (parameters go to option:params)"));
+  }
+  WEFT_RETURN_IF_ERROR(file.status());
+  absl::StatusOr<Checkpoint> checkpoint = Read(*file);
   if (!checkpoint.ok()) return Annotate(path, checkpoint.status());
   return checkpoint;
 }
@@ -299,7 +305,11 @@ absl::Status CheckRanks(const Checkpoint& checkpoint, int nranks) {
   }
   if (first != nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat(refusal, "variable ", *first, " differs between the ranks"));
+        absl::StrCat(refusal, "variable ", *first,
+                     " differs between the ranks; to go on with the values of rank 0, resume with ",
+                     checkpoint.nranks, checkpoint.nranks == 1 ? " rank" : " ranks",
+                     ", option:steps 0 and option:save, and start from what that writes "
+                     "(option:params, option:begin_step)"));
   }
   for (const std::string& random : checkpoint.random) {
     if (random.empty()) continue;

@@ -213,8 +213,8 @@ TEST(CheckpointTest, AnotherNumberOfRanksIsRefusedIfRanksDiffer) {
   WEFT_EXPECT_OK(CheckRanks(checkpoint, 2));
   EXPECT_THAT(CheckRanks(checkpoint, 3),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "expected 2 ranks, as when it was written, found 3: variable late differs "
-                       "between the ranks"));
+                       StartsWith("expected 2 ranks, as when it was written, found 3: variable "
+                                  "late differs between the ranks;")));
   checkpoint.own = {{}, {}};
   EXPECT_THAT(CheckRanks(checkpoint, 3), StatusIs(absl::StatusCode::kFailedPrecondition,
                                                   HasSubstr("random numbers of its next step")));

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -237,6 +239,47 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadPickles(const std::string& pat
   return tensors;
 }
 
+bool IsFolder(absl::string_view path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(std::string(path), ignored);
+}
+
+// The files of a folder, those of its folders too (a variable may be called "encoder/w_0").
+absl::StatusOr<std::set<std::string>> FilesIn(const std::string& folder) {
+  std::set<std::string> files;
+  std::error_code error;
+  auto entry = std::filesystem::recursive_directory_iterator(folder, error);
+  for (; !error && entry != std::filesystem::recursive_directory_iterator();
+       entry.increment(error)) {
+    const bool is_hidden = absl::StartsWith(entry->path().filename().string(), ".");
+    if (entry->is_directory(error)) {
+      if (is_hidden) entry.disable_recursion_pending();
+    } else if (!is_hidden) {
+      files.insert(entry->path().lexically_relative(folder).string());
+    }
+    if (error) break;
+  }
+  if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
+  files.erase("__model__");
+  return files;
+}
+
+absl::StatusOr<std::map<std::string, Tensor>> ReadFolder(const std::string& folder,
+                                                         const TensorCheck& check) {
+  WEFT_ASSIGN_OR_RETURN(const std::set<std::string> names, FilesIn(folder));
+  if (names.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, ": expected a file for each variable, found an empty folder"));
+  }
+  std::map<std::string, Tensor> tensors;
+  for (const std::string& name : names) {
+    WEFT_ASSIGN_OR_RETURN(auto tensor,
+                          ReadSaveCombine(absl::StrCat(folder, "/", name), {name}, check));
+    tensors.merge(tensor);
+  }
+  return tensors;
+}
+
 }  // namespace
 
 absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string& path,
@@ -268,7 +311,8 @@ absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path) {
 }
 
 bool HasNames(absl::string_view path) {
-  return absl::EndsWith(path, ".npz") || absl::EndsWith(path, ".safetensors") || IsPickle(path);
+  return absl::EndsWith(path, ".npz") || absl::EndsWith(path, ".safetensors") || IsPickle(path) ||
+         IsFolder(path);
 }
 
 std::string PdoptBeside(const std::string& path) {
@@ -284,11 +328,13 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
   if (HasNames(path) && !names_path.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path,
-                     is_npz           ? ": an .npz file has the names of its arrays"
+                     IsFolder(path)   ? ": the files of a folder have the names of the variables"
+                     : is_npz         ? ": an .npz file has the names of its arrays"
                      : IsPickle(path) ? ": the file has the names of its arrays"
                                       : ": a .safetensors file has the names of its tensors",
                      "; it takes no list of names"));
   }
+  if (IsFolder(path)) return ReadFolder(path, check);
   if (is_npz) return ReadNpz(path, check);
   if (IsPickle(path)) return ReadPickles(path, check, of_pdopt);
   if (HasNames(path)) {

@@ -43,12 +43,14 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string&
 // JSON list of strings.
 absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path);
 
-// Whether a file of this extension, .npz, .safetensors, .pdparams or .pdopt, has the names of its
-// tensors.
+// Whether the path has the names of its tensors: by its extension, .npz, .safetensors, .pdparams or
+// .pdopt; or as a folder.
 bool HasNames(absl::string_view path);
 
 // Loads by extension: one that has the names (`names_path` must be empty), else save_combine, whose
-// names come from `names_path`. A .pdparams file has the parameters, and a .pdopt file of the same
+// names come from `names_path`. A folder has one save_combine file for each variable, of its name,
+// as Paddle's save_vars writes them without a filename; a file __model__, the program, and hidden
+// files do not count. A .pdparams file has the parameters, and a .pdopt file of the same
 // name beside it, which is read too, the other variables, as paddle.static.save writes them.
 // InvalidArgument for a checkpoint (executor/files/checkpoint.h). `of_pdopt`, if not null, gets the
 // names from the .pdopt file.

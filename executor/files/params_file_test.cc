@@ -1,6 +1,7 @@
 #include "executor/files/params_file.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -14,11 +15,13 @@
 namespace weft {
 namespace {
 
+using ::testing::_;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOkAndHolds;
+using ::testing::Pair;
 using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -195,6 +198,26 @@ TEST(LoadParamsTest, NamesAreForSaveCombineOnly) {
 }
 
 // Both formats know the types of their tensors before they read them.
+TEST(LoadParamsTest, FolderHasAFileForEachVariable) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto params, ReadSaveCombine(kInit, FitALineNames()));
+  const std::string folder = TestPath("folder.d");
+  std::filesystem::create_directories(folder + "/encoder");
+  WEFT_ASSERT_OK(SaveParams(folder + "/fc_0.w_0", {{"fc_0.w_0", params.at("fc_0.w_0")}}));
+  WEFT_ASSERT_OK(SaveParams(folder + "/encoder/b_0", {{"b_0", params.at("fc_0.b_0")}}));
+  MakeFile("folder.d/__model__", "a program");
+  MakeFile("folder.d/.hidden", "no tensor");
+
+  EXPECT_TRUE(HasNames(folder));
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto read, LoadParams(folder + "/", ""));
+  EXPECT_THAT(read, ElementsAre(Pair("encoder/b_0", _), Pair("fc_0.w_0", _)));
+  EXPECT_EQ(read.at("fc_0.w_0").data<float>()[5], params.at("fc_0.w_0").data<float>()[5]);
+
+  EXPECT_THAT(LoadParams(folder, "names.txt"), StatusIs(kInvalid, HasSubstr("takes no list")));
+  MakeFile("folder.d/notes", "text, which is longer than a version");
+  EXPECT_THAT(LoadParams(folder, ""), StatusIs(kInvalid, HasSubstr("folder.d/notes: tensor 0")));
+  std::filesystem::create_directories(TestPath("empty.d"));
+  EXPECT_THAT(LoadParams(TestPath("empty.d"), ""), StatusIs(kInvalid, HasSubstr("empty folder")));
+}
 TEST(LoadParamsTest, CheckSeesAllTypesAndItsErrorHasThePath) {
   const std::string npz = TestPath("checked.npz"), stream = TestPath("checked.params");
   std::map<std::string, Tensor> tensors;

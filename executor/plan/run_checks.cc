@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/similar_name.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
@@ -55,7 +56,7 @@ absl::Status CheckSynchronized(const Program& main, int nranks) {
       main.op(optimizer).DebugName(), ": updates a parameter, but no op communicates, so ", nranks,
       " ranks would train ", nranks,
       " models; rewrite the program with transpile option:mode grad_allreduce (or set "
-      "allow_unsynchronized if that is intended)"));
+      "option:allow_unsynchronized if that is intended)"));
 }
 
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type) {
@@ -79,10 +80,16 @@ absl::Status CheckParam(const Program& main, absl::string_view name, const Tenso
 
 namespace {
 
-std::string Similar(const Plan& plan, absl::string_view name) {
+// A similar name, or else the losses.
+std::string Suggest(const Plan& plan, absl::string_view name) {
   std::vector<absl::string_view> names;
   for (const Plan::Variable& variable : plan.variables) names.push_back(variable.name);
-  return DidYouMean(name, names);
+  std::string similar = DidYouMean(name, names);
+  if (!similar.empty() || plan.losses.empty()) return similar;
+  const auto append_name = [&](std::string* text, int loss) {
+    absl::StrAppend(text, plan.variables[loss].name);
+  };
+  return absl::StrCat("; losses of the program: ", absl::StrJoin(plan.losses, ", ", append_name));
 }
 
 }  // namespace
@@ -99,7 +106,7 @@ absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
     const int index = plan.FindVariable(name);
     if (index == Plan::kNoVariable) {
       return absl::InvalidArgumentError(
-          absl::StrCat("fetch ", name, ": the program has no such variable", Similar(plan, name)));
+          absl::StrCat("fetch ", name, ": the program has no such variable", Suggest(plan, name)));
     }
     const Plan::Variable& variable = plan.variables[index];
     if (!variable.declared.has_value()) {

@@ -411,10 +411,12 @@ TEST(CheckpointOfARunTest, AnotherNumberOfRanksGoesOnWhereRanksAreEqual) {
   trainer.options.checkpoint_every = 1;
   WEFT_ASSERT_OK(trainer.Run().status());
   Trainer resumed(&programs, 2);
-  EXPECT_THAT(resumed.Resume(trainer.files.at(4)).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "checkpoint: expected 3 ranks, as when it was written, found 2: variable m1 "
-                       "differs between the ranks"));
+  EXPECT_THAT(
+      resumed.Resume(trainer.files.at(4)).status(),
+      StatusIs(
+          absl::StatusCode::kFailedPrecondition,
+          StartsWith("checkpoint: expected 3 ranks, as when it was written, found 2: variable m1 "
+                     "differs between the ranks;")));
   EXPECT_THAT(resumed.losses, IsEmpty());
 
   WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms parallel, ParallelDropout());

@@ -329,7 +329,9 @@ TEST_F(WeftCheckpointTest, WhatCannotGoOnIsRefused) {
       ErrorOf(command + resume, 1),
       HasSubstr(absl::StrCat("weft run: error: ", checkpoint_,
                              ": checkpoint: expected 2 ranks, as when it was written, found "
-                             "4: variable fc_0.b_0 differs between the ranks\n")));
+                             "4: variable fc_0.b_0 differs between the ranks; to go on with the "
+                             "values of rank 0, resume with 2 ranks, --steps 0 and --save, and "
+                             "start from what that writes (--params, --begin_step)\n")));
   EXPECT_THAT(ErrorOf(OneRank() + resume + Args{"--allow_unsynchronized"}, 1),
               HasSubstr(": checkpoint: variable "));
   EXPECT_THAT(ErrorOf(TwoRanks() + resume + Args{"--resume_step", "2"}, 2),
@@ -341,7 +343,8 @@ TEST_F(WeftCheckpointTest, WhatCannotGoOnIsRefused) {
   EXPECT_THAT(ErrorOf(OneRank() + Args{"--checkpoint", kFeeds}, 1),
               HasSubstr("refusing to overwrite"));
   EXPECT_THAT(ErrorOf(OneRank() + Args{"--resume", kFeeds}, 1),
-              StartsWith(absl::StrCat("weft run: error: ", kFeeds, ": ")));
+              AllOf(StartsWith(absl::StrCat("weft run: error: ", kFeeds, ": ")),
+                    HasSubstr("expected a checkpoint of weft run (parameters go to --params)")));
   const std::string whole = Contents(checkpoint_);
   const std::string damaged = MakeFile("damaged.ckpt", whole.substr(0, whole.size() - 1));
   EXPECT_THAT(ErrorOf(TwoRanks() + Args{"--resume", damaged}, 1), HasSubstr("damaged.ckpt: "));

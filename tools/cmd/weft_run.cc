@@ -496,10 +496,12 @@ void AddInputFlags(CLI::App& app, RunFlags& flags) {
                              "How many of the ranks, the last ones, are parameter servers");
   server->needs(servers);
   servers->needs(server);
-  auto* params = AddOption(app, "--params", "FILE", flags.params,
-                           "Parameters and state, set after the startup program: .npz, "
-                           ".safetensors, Paddle's .pdparams with the .pdopt beside it, or its "
-                           "save_combine stream (any other extension)");
+  auto* params =
+      AddOption(app, "--params", "FILE", flags.params,
+                "Parameters and state, set after the startup program: .npz, "
+                ".safetensors, Paddle's .pdparams with the .pdopt beside it, a folder with "
+                "a file for each variable, or a save_combine stream (any other "
+                "extension)");
   AddOption(
       app, "--params_names", "FILE", flags.params_names,
       "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list; "
@@ -519,8 +521,8 @@ void AddInputFlags(CLI::App& app, RunFlags& flags) {
   auto* schedule =
       AddOption(app, "--lr_schedule", "NAME{...}", flags.schedule.lr_schedule,
                 "Compute the learning rate of every step as Paddle's schedulers do: "
-                "noam{d_model=512,warmup_steps=4000}, "
-                "linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}, ...; "
+                "'noam{d_model=512,warmup_steps=4000}', "
+                "'linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}', ...; "
                 "docs/running.md lists them all");
   AddOption(app, "--lr_var", "NAME", flags.schedule.lr_var,
             "The variable to set; default: the program's only learning rate")

@@ -109,6 +109,19 @@ std::string Similar(const CLI::App& app, absl::string_view argument) {
   return DidYouMean(argument, {names.begin(), names.end()});
 }
 
+// What the user of an unexpected argument may have meant.
+std::string AdviceOn(const CLI::App& app, const std::string& argument) {
+  std::string similar = Similar(app, argument);
+  if (!similar.empty() || absl::StartsWith(argument, "-")) return similar;
+  for (const CLI::App* sub : app.get_subcommands()) {
+    // Of a subcommand that takes a command after --.
+    if (absl::StrContains(sub->get_description(), " -- ")) return "; put -- before the command";
+  }
+  // The shell makes ab=1 ac=2 of a{b=1,c=2}.
+  if (absl::StrContains(argument, '=')) return "; put quotes around what has { and }";
+  return "";
+}
+
 int PrintHelp(const CLI::App& app) {
   const std::string help = WithFlags(app.help());
   std::fwrite(help.data(), 1, help.size(), stdout);
@@ -186,7 +199,7 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv,
     const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
     const std::string message = unknown.empty() ? error.what()
                                                 : absl::StrCat("unexpected argument: ", unknown[0],
-                                                               Similar(app, unknown[0]));
+                                                               AdviceOn(app, unknown[0]));
     PrintError(name, absl::StrCat(message, " (see ", name, " --help)"));
     return kExitUsage;
   }

@@ -97,11 +97,14 @@ std::string StepLines::Last() const {
 std::string StepLines::Totals(int64_t steps, double seconds) const {
   std::string text;
   for (const Course& course : courses_) {
-    absl::StrAppendFormat(&text, "%s: %.7g at step %d, %.7g at step %d\n", course.name,
-                          course.first, first_step_, course.last, first_step_ + steps - 1);
+    absl::StrAppendFormat(&text, "%s: %.7g at step %d", course.name, course.first, first_step_);
+    if (steps > 1) {
+      absl::StrAppendFormat(&text, ", %.7g at step %d", course.last, first_step_ + steps - 1);
+    }
+    text += "\n";
   }
-  absl::StrAppendFormat(&text, "%d steps on %d rank%s in %.3f s, %.3f ms a step\n", steps, ranks_,
-                        ranks_ == 1 ? "" : "s", seconds,
+  absl::StrAppendFormat(&text, "%d step%s on %d rank%s in %.3f s, %.3f ms a step\n", steps,
+                        steps == 1 ? "" : "s", ranks_, ranks_ == 1 ? "" : "s", seconds,
                         steps > 0 ? 1000 * seconds / static_cast<double>(steps) : 0);
   return text;
 }

@@ -105,6 +105,13 @@ TEST(StepLinesTest, TotalsTellTheCourse) {
             "loss: 4 at step 0, 1 at step 1\n2 steps on 1 rank in 0.500 s, 250.000 ms a step\n");
 }
 
+TEST(StepLinesTest, OneStepHasNoCourse) {
+  StepLines lines(1);
+  lines.Add(Result(0, 0, Floats({}, {4})));
+  EXPECT_EQ(lines.Totals(1, 0.5),
+            "loss: 4 at step 0\n1 step on 1 rank in 0.500 s, 500.000 ms a step\n");
+}
+
 TEST(StepLinesTest, NoStepsGiveNoSummary) {
   EXPECT_THAT(StepLines(1).Totals(0, 0), StartsWith("0 steps on 1 rank"));
 }

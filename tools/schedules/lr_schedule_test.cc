@@ -48,6 +48,8 @@ TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
       {"cosine{learning_rate=1,T_max=1.5}", "T_max: expected a number of steps, 1 or more"},
       {"cosine{learning_rate=1,T_max=5,gamma=1}",
        "cosine: gamma: unknown option; known options: T_max, eta_min, learning_rate"},
+      {"cosine{lr=0.1,T_max=10}",
+       "cosine: lr: unknown option; known options: T_max, eta_min, learning_rate"},
       {"exponential{learning_rate=1,gamma=1}", "gamma: expected a number between 0 and 1, found 1"},
       {"exponential{gamma=0.1,gamma=0.2,learning_rate=1}", "gamma: given twice"},
       {"piecewise{boundaries=3:7,values=1:2}",

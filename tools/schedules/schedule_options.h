@@ -118,9 +118,10 @@ class ScheduleOptions {
     if (!holds) Fail(absl::StrCat(name, ": expected ", expected, ", found ", found));
   }
 
-  // Call after all options have been taken.
+  // Call after all options have been taken. An unknown option comes before what is missing, which
+  // it may stand for.
   absl::Status status() const {
-    if (!status_.ok() || values_.empty()) return status_;
+    if (values_.empty()) return status_;
     return absl::InvalidArgumentError(absl::StrCat(
         values_.begin()->first, ": unknown option; known options: ", absl::StrJoin(known_, ", ")));
   }
