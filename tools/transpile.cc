@@ -113,12 +113,14 @@ absl::Status ReadTimes(const Flags& flags, const Program& main, StepTimes* times
 // InvalidArgument for times that no pass goes by. Passes that cannot be made are found elsewhere.
 absl::Status CheckTimesAreRead(const Flags& flags) {
   if (flags.profile.empty() && flags.comm_table.empty()) return absl::OkStatus();
-  const absl::StatusOr<TimesRead> read = TimesReadBy(flags.options, BuiltinPasses());
-  if (!read.ok()) return absl::OkStatus();
-  if (!flags.profile.empty() && !read->of_ops) {
+  const absl::StatusOr<Pipeline> passes = PipelineOf(flags.options, BuiltinPasses());
+  if (!passes.ok()) return absl::OkStatus();
+  if (!flags.profile.empty() && !passes->Has(PassTrait::kReadsOpTimes)) {
     return absl::InvalidArgumentError("--op_times: only --buckets optimal reads it");
   }
-  if (flags.comm_table.empty() || read->of_collectives) return absl::OkStatus();
+  if (flags.comm_table.empty() || passes->Has(PassTrait::kReadsCollectiveTimes)) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
       "--comm_table: only --buckets optimal and --device_memory read it");
 }

@@ -3,10 +3,8 @@
 #define WEFT_TRANSPILER_CHANGED_ORIGINAL_H_
 
 #include <string>
-#include <vector>
 
 #include "absl/types/optional.h"
-#include "base/spec_text.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/pipeline/pass.h"
@@ -24,11 +22,9 @@ struct ChangedOriginal {
 };
 
 // Runs the passes that change what is computed on copies of the programs before the rewrite.
-// `specs`: of all passes of the pipeline. None: no pass changes it; the first ones do, which
-// Pipeline::Run says; passes do that cannot run on a program for one device; or one fails, as it
-// will in the pipeline. O(ops).
-absl::optional<ChangedOriginal> ApplyChanges(const std::vector<Spec>& specs,
-                                             const Pipeline& pipeline, const PassContext& context,
+// None: no pass changes it; the first ones do, which Pipeline::Run says; passes do that lack
+// PassTrait::kChangesAnyProgram; or one fails, as it will in the pipeline. O(ops).
+absl::optional<ChangedOriginal> ApplyChanges(const Pipeline& pipeline, const PassContext& context,
                                              const ProgramPair& programs);
 
 }  // namespace weft

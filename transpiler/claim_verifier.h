@@ -33,7 +33,7 @@ struct JobPrograms {
   std::map<std::string, std::vector<int>> groups;  // Setting::groups, of all of these ranks
 };
 
-// A verifier for a pipeline that starts from the programs `before`, in which `facts` hold, and
+// A verifier for a pipeline that starts from the programs `before`, in which `properties` hold, and
 // whose passes claim `claims` (Pipeline::ClaimsOf).
 //
 // Between passes it checks layers kStructure, kTypes and kRaces. At the end it checks all layers if
@@ -53,9 +53,9 @@ struct JobPrograms {
 //
 // Copies the programs that it compares with; copies share bytes. `context` and `job` must outlive
 // the verifier.
-PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
-                               const ProgramPair& before, const ProgramPair& changed = {},
-                               JobPrograms* job = nullptr);
+PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context,
+                               const Properties& properties, const ProgramPair& before,
+                               const ProgramPair& changed = {}, JobPrograms* job = nullptr);
 
 }  // namespace weft
 

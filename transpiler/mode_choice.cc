@@ -10,7 +10,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 
 namespace weft {
 namespace {
@@ -41,10 +41,10 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
     return absl::FailedPreconditionError(
         absl::StrCat(WhyNoGradients(*programs.main), "; option:mode none copies the program"));
   }
-  WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
-  for (const char* fact : {kGradientsReduced, kParametersAveraged}) {
-    const auto found = facts.find(fact);
-    if (found == facts.end()) continue;
+  WEFT_ASSIGN_OR_RETURN(const Properties properties, DetectProperties(programs));
+  for (const char* property : {kGradientsReduced, kParametersAveraged}) {
+    const auto found = properties.find(property);
+    if (found == properties.end()) continue;
     if (const absl::Status none = CheckOther("none", options); !none.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("option:mode auto: ranks exchange values already: ", found->second, "; ",

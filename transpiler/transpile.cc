@@ -14,6 +14,8 @@
 #include "base/annotate.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
+#include "ops/analysis/devices/op_times.h"
+#include "ops/analysis/training/gradients.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/analysis/values/sum_losses.h"
@@ -27,8 +29,9 @@
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/passes/compat/grad_reduce.h"
 #include "transpiler/passes/devices/hetero_partition.h"
+#include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/passes/servers/parameter_server.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/updates/param_options.h"
 #include "transpiler/verifier/structure/structure.h"
 
@@ -157,16 +160,16 @@ absl::StatusOr<Cluster> ResolveCluster(const TranspileOptions& options) {
 }
 
 absl::Status CheckGroupsAreSupported(const PassContext& context) {
-  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  const std::vector<RankGroup> groups = GroupsOf(context.target.param_attrs);
   if (groups.empty()) return absl::OkStatus();
-  for (const auto& [param, attrs] : context.param_attrs) {
+  for (const auto& [param, attrs] : context.target.param_attrs) {
     if (!attrs.group.has_value() || context.setting.distributed_params.count(param) == 0) continue;
     return absl::InvalidArgumentError(absl::StrCat("parameter ", param, ", group '",
                                                    attrs.group->name,
                                                    "': expected a replicated parameter, found a "
                                                    "distributed one"));
   }
-  if (context.dialect == Dialect::kWeft) return absl::OkStatus();
+  if (context.target.dialect == Dialect::kWeft) return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat("group '", groups[0].name,
                    "' of ranks: Paddle's transpiler has no rings over some of the ranks; use "
@@ -176,11 +179,11 @@ absl::Status CheckGroupsAreSupported(const PassContext& context) {
 // With endpoints, programs are those of one rank. Parameters of groups to which it does not belong
 // are its own.
 void LeaveOtherGroups(PassContext* context) {
-  if (!context->cluster.has_endpoints()) return;
-  if (!context->groups_of_run.empty()) context->setting.rank = context->cluster.rank();
-  for (auto& [param, attrs] : context->param_attrs) {
+  if (!context->target.cluster.has_endpoints()) return;
+  if (!context->target.groups.empty()) context->setting.rank = context->target.cluster.rank();
+  for (auto& [param, attrs] : context->target.param_attrs) {
     if (!attrs.group.has_value()) continue;
-    if (absl::c_binary_search(attrs.group->ranks, context->cluster.rank())) continue;
+    if (absl::c_binary_search(attrs.group->ranks, context->target.cluster.rank())) continue;
     attrs.group.reset();
     context->setting.distributed_params.insert(param);
   }
@@ -202,28 +205,29 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, const Set
   context.setting = file;
   // A program gets the order that it lacks when it is written.
   context.setting.ordered_by_data = false;
-  context.dialect = options.dialect;
-  WEFT_ASSIGN_OR_RETURN(context.cluster, ResolveCluster(options));
+  context.target.dialect = options.dialect;
+  WEFT_ASSIGN_OR_RETURN(context.target.cluster, ResolveCluster(options));
   WEFT_ASSIGN_OR_RETURN(context.target.device_kind, TargetDeviceOf(options));
   context.setting.distributed_params.insert(options.distributed_params.begin(),
                                             options.distributed_params.end());
-  context.times = options.times;
-  context.param_attrs = options.param_attrs;
-  WEFT_RETURN_IF_ERROR(ResolveGroups(context.cluster, &context.param_attrs));
+  context.target.collective_time = options.times.collective;
+  context.target.param_attrs = options.param_attrs;
+  WEFT_RETURN_IF_ERROR(ResolveGroups(context.target.cluster, &context.target.param_attrs));
   WEFT_RETURN_IF_ERROR(CheckGroupsAreSupported(context));
-  context.groups_of_run = GroupsOf(context.param_attrs);
+  context.target.groups = GroupsOf(context.target.param_attrs);
   LeaveOtherGroups(&context);
   for (const auto& [param, attrs] : options.param_attrs) {
     if (!attrs.is_replicated()) context.setting.distributed_params.insert(param);
   }
-  if (options.explain) context.remarks = &result->remarks;
-  context.messages = &result->messages;
+  if (options.explain) context.sink.remarks = &result->remarks;
+  context.sink.messages = &result->messages;
+  context.sink.server = &result->server;
   return context;
 }
 
 // Paddle divides whatever losses are.
 SumLosses SumLossesOf(const Program& main, const PassContext& context) {
-  if (context.dialect == Dialect::kPaddle) return {};
+  if (context.target.dialect == Dialect::kPaddle) return {};
   BatchFlowOptions options;
   options.feeds = context.setting.feeds;
   options.extent = BatchFlowOptions::Extent::kToLosses;
@@ -232,10 +236,7 @@ SumLosses SumLossesOf(const Program& main, const PassContext& context) {
 
 // lr_ratio and weight_decay say what a step computes: they are not to be overlooked.
 absl::Status CheckUpdateOptionsAreRead(const TranspileOptions& options, const Pipeline& pipeline) {
-  const bool are_read = absl::c_any_of(pipeline.passes(), [](const std::unique_ptr<Pass>& pass) {
-    return pass->name() == ParamOptions::kName;
-  });
-  if (are_read) return absl::OkStatus();
+  if (pipeline.Has(PassTrait::kReadsUpdateOptions)) return absl::OkStatus();
   for (const auto& [param, attrs] : options.param_attrs) {
     if (!attrs.HasUpdateOptions()) continue;
     return absl::InvalidArgumentError(
@@ -300,8 +301,18 @@ absl::Status CheckOptionsWith(const Program& main, const TranspileOptions& optio
   FeedLayouts feeds = options.feeds;
   feeds.insert(context->setting.feeds.begin(), context->setting.feeds.end());
   WEFT_ASSIGN_OR_RETURN(context->setting.feeds, FeedLayoutsOf(main, feeds));
-  context->sum_losses = SumLossesOf(main, *context);
+  context->target.forecast.sum_losses = SumLossesOf(main, *context);
   return absl::OkStatus();
+}
+
+// From measured times of ops or from estimates. None if gradients cannot be found, which the pass
+// that reads them reports. Gradients keep their names in later passes; ops do not keep their
+// positions.
+ReadyTimes ReadyTimesOf(const Program& main, const Setting& setting,
+                        const std::vector<double>& measured) {
+  const auto analysis = AnalyzeGradients(main, setting.distributed_params);
+  if (!analysis.ok()) return {};
+  return FindReadyTimes(main, *analysis, measured.empty() ? EstimateOpTimes(main) : measured);
 }
 
 // Options, completed with what the file says of the run. Mode none reduces no gradients, even with
@@ -366,23 +377,28 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspileOptions& given, Pro
   WEFT_RETURN_IF_ERROR(CheckFormats(programs, options));
   WEFT_RETURN_IF_ERROR(CheckWrites(programs, pipeline));
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, file, &result));
-  WEFT_RETURN_IF_ERROR(CheckRanks(file, context.cluster));
+  WEFT_RETURN_IF_ERROR(CheckRanks(file, context.target.cluster));
   const bool verifies = options.verification != Verification::kNever;
   // Everything else relies on the structure.
   if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
   // Beside the losses: both only read the programs.
-  std::future<absl::StatusOr<Facts>> facts;
-  if (verifies || pipeline.AsksForFacts()) {
-    facts = std::async(std::launch::async | std::launch::deferred,
-                       [&programs] { return DetectFacts(programs); });
+  std::future<absl::StatusOr<Properties>> properties;
+  if (verifies || pipeline.AsksForProperties()) {
+    properties = std::async(std::launch::async | std::launch::deferred,
+                            [&programs] { return DetectProperties(programs); });
   }
   WEFT_RETURN_IF_ERROR(CheckOptionsWith(*programs.main, options, &context));
-  pipeline.Prepare({programs.main, programs.startup}, &context);
+  if (pipeline.Has(PassTrait::kReadsOpTimes)) {
+    context.target.forecast.gradient_ready =
+        ReadyTimesOf(*programs.main, context.setting, options.times.op_seconds);
+  }
+  context.target.forecast = pipeline.Foresee(programs, context);
   WEFT_ASSIGN_OR_RETURN(result.claims, pipeline.ClaimsOf(context));
   result.setting = ClaimedSetting(result.claims, context);
   // Of a program in which no loss is a sum, both are the same. (The paddle dialect looks for none.)
   const bool is_mean = result.setting.reduction == Setting::Reduction::kMean;
-  if (is_mean && !context.sum_losses.any()) result.setting.reduction = file.reduction;
+  if (is_mean && !context.target.forecast.sum_losses.any())
+    result.setting.reduction = file.reduction;
 
   PipelineOptions run;
   run.verification = options.verification;
@@ -394,21 +410,20 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspileOptions& given, Pro
     if (carries_setting) made.main->set_setting(ToJson(result.setting));
     if (options.on_result) options.on_result(made);
   };
-  if (facts.valid()) {
-    WEFT_ASSIGN_OR_RETURN(run.initial_facts, facts.get());
+  if (properties.valid()) {
+    WEFT_ASSIGN_OR_RETURN(run.initial_properties, properties.get());
   }
   if (verifies) {
-    absl::optional<ChangedOriginal> changed = ApplyChanges(passes, pipeline, context, programs);
+    absl::optional<ChangedOriginal> changed = ApplyChanges(pipeline, context, programs);
     if (changed.has_value()) {
-      context.Note(absl::StrCat(
+      context.sink.Note(absl::StrCat(
           "updates are changed on purpose: the result is compared with what option:passes '",
           changed->passes, "' makes of the original, as weft verify option:original can"));
     }
-    run.verifier = ClaimVerifier(result.claims, context, run.initial_facts, programs,
+    run.verifier = ClaimVerifier(result.claims, context, run.initial_properties, programs,
                                  changed.has_value() ? changed->pair() : ProgramPair(), job);
   }
   WEFT_ASSIGN_OR_RETURN(result.passes, pipeline.Run(context, programs, run));
-  result.server = std::move(context.server);
   return result;
 }
 
@@ -457,11 +472,9 @@ absl::StatusOr<std::vector<TranspileResult>> TranspileAllRanks(const TranspileOp
   return results;
 }
 
-absl::StatusOr<TimesRead> TimesReadBy(const TranspileOptions& options,
-                                      const PassRegistry& registry) {
+absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassRegistry& registry) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> passes, PassesOf(options));
-  WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromSpecs(passes, registry));
-  return pipeline.times_read();
+  return Pipeline::FromSpecs(passes, registry);
 }
 
 absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& registry) {

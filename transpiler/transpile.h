@@ -114,9 +114,8 @@ absl::StatusOr<std::vector<TranspileResult>> TranspileAllRanks(const TranspileOp
                                                                absl::Span<ProgramPair> ranks,
                                                                const PassRegistry& registry);
 
-// What the passes go by of TranspileOptions::times. Errors are those of CheckOptions.
-absl::StatusOr<TimesRead> TimesReadBy(const TranspileOptions& options,
-                                      const PassRegistry& registry);
+// The passes that the options name. Errors are those of CheckOptions.
+absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassRegistry& registry);
 
 // Checks the options without a program: an unknown mode, pass or option, a contradictory cluster,
 // passes with contradictory claims.

@@ -360,7 +360,7 @@ class BreakLastOp : public Pass {
   explicit BreakLastOp(Options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
     const OpId last = programs.main->block(0).ops().back();
     pb::OpDesc op = programs.main->op(last).ToProto();
     op.mutable_inputs()->RemoveLast();
@@ -390,7 +390,7 @@ class HalveRate : public Pass {
   Claims claims(const PassContext&) const override {
     return options_.on_purpose ? Claims::Of(Claims::Computation::kChanged) : Claims();
   }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
     const OpId last = programs.main->block(0).ops().back();
     pb::OpDesc op;
     op.set_type("scale");
@@ -423,7 +423,7 @@ class CountTwice : public Pass {
   explicit CountTwice(Options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
     Rewriter rewriter(programs.main);
     for (OpId id : programs.main->block(0).ops()) {
       pb::OpDesc op = programs.main->op(id).ToProto();
@@ -532,7 +532,7 @@ TEST_F(TranspileTest, FindingNamesTheLastPassOrTheOneThatCausedIt) {
   }
 }
 
-// Facts are not looked for where nobody asks.
+// Properties are not looked for where nobody asks.
 // Rank 1 broadcasts the learning rate after the step.
 class BroadcastOnRank1 : public Pass {
  public:
@@ -544,9 +544,9 @@ class BroadcastOnRank1 : public Pass {
   explicit BroadcastOnRank1(Options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
-    context.Note(absl::StrCat("found rank ", context.cluster.rank()));
-    if (context.cluster.rank() == 0) return false;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override {
+    context.sink.Note(absl::StrCat("found rank ", context.target.cluster.rank()));
+    if (context.target.cluster.rank() == 0) return false;
     Rewriter rewriter(programs.main);
     ProgramBuilder p;
     p.Op("c_broadcast", {{"X", {"lr"}}}, {{"Out", {"lr"}}}).BoolAttr("use_calc_stream", true);
@@ -638,9 +638,10 @@ TEST_F(AllRanksTest, RanksAndEndpointsMustAgree) {
 
 TEST_F(TranspileTest, TimesAreReadWhereAPassSaysSo) {
   const auto read = [](TranspileOptions options) {
-    const absl::StatusOr<TimesRead> times = TimesReadBy(options, BuiltinPasses());
-    WEFT_EXPECT_OK(times.status());
-    return absl::StrCat(times->of_ops ? "ops " : "", times->of_collectives ? "collectives" : "");
+    const absl::StatusOr<Pipeline> passes = PipelineOf(options, BuiltinPasses());
+    WEFT_EXPECT_OK(passes.status());
+    return absl::StrCat(passes->Has(PassTrait::kReadsOpTimes) ? "ops " : "",
+                        passes->Has(PassTrait::kReadsCollectiveTimes) ? "collectives" : "");
   };
   TranspileOptions options = GradAllReduce(2);
   EXPECT_EQ(read(options), "");
@@ -707,7 +708,7 @@ class Exchange : public Pass {
     if (options_.period > 0) claims.averaging = AveragingSchedule{options_.period, 1};
     return claims;
   }
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override {
     WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline,
                           Pipeline::FromText(options_.passes, BuiltinPasses()));
     WEFT_ASSIGN_OR_RETURN(const auto reports, pipeline.Run(context, programs));

@@ -42,7 +42,7 @@ class FakePass : public Pass {
   absl::string_view name() const override { return name_; }
   Contract contract() const override { return contract_; }
   Claims claims(const PassContext&) const override { return claims_; }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
     return work_(programs);
   }
 
@@ -174,7 +174,7 @@ TEST_F(PipelineTest, SecondPassThatProvidesTheSameIsRefusedIfItConflicts) {
                               "makes provides it"));
 }
 
-TEST_F(PipelineTest, FactsThatHoldAlreadyMeetNeedsAndConflict) {
+TEST_F(PipelineTest, PropertiesThatHoldAlreadyMeetNeedsAndConflict) {
   Pipeline eats;
   Add(&eats, "eats", DoNothing, Contract().Needs("cake"));
   WEFT_EXPECT_OK(eats.CheckContracts({{"cake", "op 1 (bake)"}}));
@@ -184,22 +184,22 @@ TEST_F(PipelineTest, FactsThatHoldAlreadyMeetNeedsAndConflict) {
               StatusIs(kRefused, "pass makes cannot run: cake already holds: op 1 (bake)"));
 }
 
-TEST_F(PipelineTest, InitialFactsAreWhereContractsStartFrom) {
+TEST_F(PipelineTest, InitialPropertiesAreWhereContractsStartFrom) {
   Add(&pipeline_, "eats", Appending("a"), Contract().Needs("cake").ConflictsWith("diet"));
   EXPECT_THAT(Run(), StatusIs(kRefused, HasSubstr("needs cake")));
   PipelineOptions options;
-  options.initial_facts = {{"cake", "op 1 (bake)"}, {"diet", "op 2 (weigh)"}};
+  options.initial_properties = {{"cake", "op 1 (bake)"}, {"diet", "op 2 (weigh)"}};
   EXPECT_THAT(Run(options), StatusIs(kRefused, HasSubstr("diet already holds: op 2 (weigh)")));
-  options.initial_facts.erase("diet");
+  options.initial_properties.erase("diet");
   WEFT_EXPECT_OK(Run(options).status());
 }
 
-TEST_F(PipelineTest, FactsAreAskedForByPassesThatNeedOrExcludeSome) {
-  EXPECT_FALSE(pipeline_.AsksForFacts());
+TEST_F(PipelineTest, PropertiesAreAskedForByPassesThatNeedOrExcludeSome) {
+  EXPECT_FALSE(pipeline_.AsksForProperties());
   Add(&pipeline_, "makes", DoNothing, Contract().Provides("cake"));
-  EXPECT_FALSE(pipeline_.AsksForFacts());
+  EXPECT_FALSE(pipeline_.AsksForProperties());
   Add(&pipeline_, "asks", DoNothing, Contract().ConflictsWith("cake"));
-  EXPECT_TRUE(pipeline_.AsksForFacts());
+  EXPECT_TRUE(pipeline_.AsksForProperties());
 }
 
 // --- Claims

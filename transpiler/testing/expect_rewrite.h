@@ -45,8 +45,8 @@ struct RewriteOptions {
   std::set<std::string> distributed_params;
   ParamAttrsByName param_attrs;
   PassRegistry registry = BuiltinPasses();  // add your own passes
-  // Whether to run the passes again. A contract cannot refuse the second run of a pass if no fact
-  // of the programs shows its effect.
+  // Whether to run the passes again. A contract cannot refuse the second run of a pass if no
+  // property of the programs shows its effect.
   enum class SecondRun { kIsChecked, kIsNotChecked };
   SecondRun second_run = SecondRun::kIsChecked;
   // kNever: for passes that refuse a program with a wrong structure, or leave one with a race

@@ -16,8 +16,8 @@
 #include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/gradients/gradient_scale.h"
 #include "transpiler/passes/gradients/gradient_writer.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -99,7 +99,7 @@ std::vector<OpId> LastExchanges(const Program& program) {
 
 // Multiplies gradients that are reduced already, after the last op that reduces or waits for them.
 absl::Status MultiplyReduced(const GradientAnalysis& analysis, const Program& program,
-                             const DenseReduction& reduction, PassContext& context,
+                             const DenseReduction& reduction, const PassContext& context,
                              Rewriter* rewriter) {
   const std::vector<OpId> last = LastExchanges(program);
   const NewAttrs attrs = {{"scale", reduction.factor_after}};
@@ -115,7 +115,7 @@ absl::Status MultiplyReduced(const GradientAnalysis& analysis, const Program& pr
           "cast or accumulated on its way, divide in the pass that reduces it"));
     }
     rewriter->InsertAfter(after, multiply.InPlace({name}));
-    context.Explain(
+    context.sink.Explain(
         GradReduce::kName, name, "multiplied", "it is reduced already",
         {{"by", absl::StrCat(reduction.factor_after)}, {"after", program.op(after).DebugName()}});
   }
@@ -165,7 +165,7 @@ Contract GradReduce::contract() const {
 
 bool GradReduce::HasOwnDegree(const PassContext& context) const {
   return options_.method == Method::kMean && options_.degree.has_value() &&
-         options_.degree != context.cluster.nranks();
+         options_.degree != context.target.cluster.nranks();
 }
 
 Claims GradReduce::claims(const PassContext& context) const {
@@ -180,8 +180,10 @@ Claims GradReduce::claims(const PassContext& context) const {
   return claims;
 }
 
-void GradReduce::Prepare(const ConstProgramPair& programs, PassContext* context) const {
-  if (options_.buckets.is_optimal()) PrepareReadyTimes(*programs.main, context);
+std::set<PassTrait> GradReduce::traits() const {
+  std::set<PassTrait> traits = TraitsOf(options_.buckets);
+  traits.insert(PassTrait::kLeavesServed);
+  return traits;
 }
 
 absl::Status GradReduce::CheckOptions(const PassContext& context) const {
@@ -194,9 +196,9 @@ absl::Status GradReduce::CheckOptions(const PassContext& context) const {
         "with reduce_done, gradients have travelled: expected reduce_method mean, and neither "
         "clip, comm_dtype, accumulate_type, division, buckets nor lowering");
   }
-  if (options_.degree.has_value() && !context.Groups().empty()) {
+  if (options_.degree.has_value() && !context.target.groups.empty()) {
     return absl::UnimplementedError(
-        absl::StrCat("degree ", *options_.degree, ": group '", context.Groups()[0].name,
+        absl::StrCat("degree ", *options_.degree, ": group '", context.target.groups[0].name,
                      "' of ranks has another number of ranks than all; leave degree out"));
   }
   return absl::OkStatus();
@@ -204,7 +206,7 @@ absl::Status GradReduce::CheckOptions(const PassContext& context) const {
 
 absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& context) const {
   WEFT_RETURN_IF_ERROR(CheckOptions(context));
-  const absl::optional<int> nranks = context.cluster.nranks();
+  const absl::optional<int> nranks = context.target.cluster.nranks();
   DenseReduction reduction;
   reduction.travels_as = DTypeOf(options_.travel_type);
   reduction.accumulates_natively = options_.accumulation == Accumulation::kNative;
@@ -224,7 +226,7 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
         "degree, reduce_done nor lowering group");
   }
   // A group of ranks has another number than all.
-  const std::vector<RankGroup> groups = context.Groups();
+  const std::vector<RankGroup>& groups = context.target.groups;
   const bool one_factor_fits = nranks.has_value() && groups.empty();
   if (options_.division == Division::kQuotient || (!needs_factor && !one_factor_fits)) {
     reduction.averages = true;
@@ -250,16 +252,16 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
 }
 
 // Updates are often larger than the user of a mean loss expects.
-void GradReduce::NoteSums(PassContext& context) const {
-  if (options_.method != Method::kSum || context.sum_losses.are_all) return;
-  if (context.cluster.nranks() == 1) return;
-  context.Note(
+void GradReduce::NoteSums(const PassContext& context) const {
+  if (options_.method != Method::kSum || context.target.forecast.sum_losses.are_all) return;
+  if (context.target.cluster.nranks() == 1) return;
+  context.sink.Note(
       "gradients are summed over the ranks: gradients of a mean loss are as many times as "
       "large "
       "as there are ranks; reduce_method mean averages them");
 }
 
-absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> GradReduce::Run(const PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const DenseReduction reduction, ReductionFor(context));
   NoteSums(context);
@@ -279,17 +281,18 @@ absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs
   const GradientAnalysis& analysis = found.analysis;
   WEFT_RETURN_IF_ERROR(CheckGradients(program, analysis, reduction));
   if (HasOwnDegree(context)) {
-    context.Note(
+    context.sink.Note(
         absl::StrCat("gradients are divided by degree ", *options_.degree,
-                     context.cluster.nranks().has_value()
-                         ? absl::StrCat(", not by the ", *context.cluster.nranks(), " ranks")
+                     context.target.cluster.nranks().has_value()
+                         ? absl::StrCat(", not by the ", *context.target.cluster.nranks(), " ranks")
                          : ", whatever the number of ranks"));
   }
-  const BucketInputs inputs{context.gradient_ready, context.times.collective, options_.nrings,
-                            context.param_attrs, context.updated_on_host};
+  const BucketInputs inputs{context.target.forecast.gradient_ready, context.target.collective_time,
+                            options_.nrings, context.target.param_attrs,
+                            context.target.forecast.updated_on_host};
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
                         FillBuckets(program, analysis, options_.buckets, inputs));
-  for (const std::string& warning : filled.warnings) context.Warn(warning);
+  for (const std::string& warning : filled.warnings) context.sink.Warn(warning);
   DenseExchange exchange(program, analysis, options_.nrings, reduction);
   GradientWriter writer(program, analysis, options_.nrings, &exchange, &rewriter);
   writer.Write(filled.buckets);

@@ -1,6 +1,7 @@
 #ifndef WEFT_TRANSPILER_PASSES_COMPAT_GRAD_REDUCE_H_
 #define WEFT_TRANSPILER_PASSES_COMPAT_GRAD_REDUCE_H_
 
+#include <set>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -66,16 +67,13 @@ class GradReduce : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  TimesRead times_read() const override {
-    return {options_.buckets.is_optimal(), options_.buckets.is_optimal()};
-  }
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  std::set<PassTrait> traits() const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   absl::Status CheckOptions(const PassContext& context) const;
   absl::StatusOr<DenseReduction> ReductionFor(const PassContext& context) const;
-  void NoteSums(PassContext& context) const;
+  void NoteSums(const PassContext& context) const;
   // Whether the mean is over another number than that of the ranks.
   bool HasOwnDegree(const PassContext& context) const;
 

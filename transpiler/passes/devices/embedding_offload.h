@@ -2,6 +2,7 @@
 #define WEFT_TRANSPILER_PASSES_DEVICES_EMBEDDING_OFFLOAD_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -52,7 +53,8 @@ class EmbeddingOffload : public Pass {
 
   absl::string_view name() const override { return kName; }
   Claims claims(const PassContext& context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  std::set<PassTrait> traits() const override { return {PassTrait::kChangesAnyProgram}; }
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   const Options options_;

@@ -2,6 +2,7 @@
 #define WEFT_TRANSPILER_PASSES_DEVICES_HETERO_PARTITION_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -80,10 +81,11 @@ class HeteroPartition : public Pass {
   explicit HeteroPartition(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  TimesRead times_read() const override { return {false, options_.device_memory > 0}; }
+  std::set<PassTrait> traits() const override;
   // Finds which parameters rules and op_device update on the host.
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  void Foresee(const ConstProgramPair& programs, const PassContext& context,
+               Forecast* forecast) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   const Options options_;

@@ -1,6 +1,7 @@
 #ifndef WEFT_TRANSPILER_PASSES_DEVICES_OPTIMIZER_OFFLOAD_H_
 #define WEFT_TRANSPILER_PASSES_DEVICES_OPTIMIZER_OFFLOAD_H_
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -53,9 +54,11 @@ class OptimizerOffload : public Pass {
   explicit OptimizerOffload(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
+  std::set<PassTrait> traits() const override { return {PassTrait::kChangesAnyProgram}; }
+  void Foresee(const ConstProgramPair& programs, const PassContext& context,
+               Forecast* forecast) const override;
   Claims claims(const PassContext& context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   const Options options_;

@@ -11,7 +11,7 @@
 #include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/gradients/gradient_writer.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -31,20 +31,19 @@ Claims GradAllReduce::claims(const PassContext& context) const {
   return Claims::Of(GradientsUnder(options_.scale, context));
 }
 
-void GradAllReduce::Prepare(const ConstProgramPair& programs, PassContext* context) const {
-  if (options_.buckets.is_optimal()) PrepareReadyTimes(*programs.main, context);
-}
+std::set<PassTrait> GradAllReduce::traits() const { return TraitsOf(options_.buckets); }
 
-absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> GradAllReduce::Run(const PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
                         AnalyzeReduction(program, context, options_.scale));
   const GradientAnalysis& analysis = reduction.analysis;
-  const BucketInputs inputs{context.gradient_ready, context.times.collective, options_.nrings,
-                            context.param_attrs, context.updated_on_host};
+  const BucketInputs inputs{context.target.forecast.gradient_ready, context.target.collective_time,
+                            options_.nrings, context.target.param_attrs,
+                            context.target.forecast.updated_on_host};
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
                         FillBuckets(program, analysis, options_.buckets, inputs));
-  for (const std::string& warning : filled.warnings) context.Warn(warning);
+  for (const std::string& warning : filled.warnings) context.sink.Warn(warning);
   Rewriter rewriter(programs.main);
   DenseReduction all_reduce;
   all_reduce.averages = reduction.averages;

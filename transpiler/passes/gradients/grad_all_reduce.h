@@ -1,6 +1,7 @@
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENTS_GRAD_ALL_REDUCE_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENTS_GRAD_ALL_REDUCE_H_
 
+#include <set>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -64,11 +65,8 @@ class GradAllReduce : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  TimesRead times_read() const override {
-    return {options_.buckets.is_optimal(), options_.buckets.is_optimal()};
-  }
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  std::set<PassTrait> traits() const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   Options options_;

@@ -1,6 +1,8 @@
 #ifndef WEFT_TRANSPILER_PASSES_SERVERS_PARAMETER_SERVER_H_
 #define WEFT_TRANSPILER_PASSES_SERVERS_PARAMETER_SERVER_H_
 
+#include <set>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -73,7 +75,8 @@ class ParameterServer : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  std::set<PassTrait> traits() const override { return {PassTrait::kMakesServer}; }
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   absl::Status CheckOptions() const;

@@ -1,6 +1,7 @@
 #ifndef WEFT_TRANSPILER_PASSES_UPDATES_PARAM_OPTIONS_H_
 #define WEFT_TRANSPILER_PASSES_UPDATES_PARAM_OPTIONS_H_
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -50,7 +51,10 @@ class ParamOptions : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  std::set<PassTrait> traits() const override {
+    return {PassTrait::kReadsUpdateOptions, PassTrait::kChangesAnyProgram};
+  }
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   const Options options_;

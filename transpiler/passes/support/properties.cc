@@ -1,4 +1,4 @@
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 
 #include <utility>
 #include <vector>
@@ -136,13 +136,13 @@ std::string AverageEvidence(const Program& program) {
 
 }  // namespace
 
-absl::StatusOr<Facts> DetectFacts(const ProgramPair& programs) {
-  Facts facts;
+absl::StatusOr<Properties> DetectProperties(const ProgramPair& programs) {
+  Properties properties;
   WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(*programs.main));
-  if (!reduced.empty()) facts.emplace(kGradientsReduced, std::move(reduced));
+  if (!reduced.empty()) properties.emplace(kGradientsReduced, std::move(reduced));
   std::string averaged = AverageEvidence(*programs.main);
-  if (!averaged.empty()) facts.emplace(kParametersAveraged, std::move(averaged));
-  return facts;
+  if (!averaged.empty()) properties.emplace(kParametersAveraged, std::move(averaged));
+  return properties;
 }
 
 }  // namespace weft
