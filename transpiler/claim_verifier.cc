@@ -215,18 +215,9 @@ Setting ClaimedSetting(const Claims& claims, const PassContext& context) {
     if (attrs.group.has_value()) setting.groups[param] = attrs.group->ranks;
   }
   if (!claims.Communicate()) return setting;
-  switch (claims.gradients) {
-    case Claims::Gradients::kByLoss:
-      setting.reduction = Setting::Reduction::kByLoss;
-      break;
-    case Claims::Gradients::kSummed:
-      setting.reduction = Setting::Reduction::kSum;
-      break;
-    case Claims::Gradients::kUntouched:
-    case Claims::Gradients::kAveraged:
-      setting.reduction = Setting::Reduction::kMean;
-      break;
-  }
+  setting.reduction = claims.gradients == Claims::Gradients::kByLoss   ? Setting::Reduction::kByLoss
+                      : claims.gradients == Claims::Gradients::kSummed ? Setting::Reduction::kSum
+                                                                       : Setting::Reduction::kMean;
   setting.averaging = claims.averaging;
   setting.gradients_are_rounded = claims.rounds_gradients;
   return setting;

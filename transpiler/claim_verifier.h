@@ -40,8 +40,8 @@ struct JobPrograms {
 // the passes claim to communicate or `before` communicates. It compares the result with `before` if
 // that does not communicate, or, if the first passes change what is computed, with what they made
 // of it (Stage::kComputationChanged). If later ones do, it compares the result with `changed`, what
-// they make of `before` (ApplyChanges); without that, there is nothing to compare with. Passes that
-// communicate without a claim are an error.
+// they make of `before` (MakeReference); without that, there is nothing to compare with. Passes
+// that communicate without a claim are an error.
 //
 // Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
 // defects, they are messages. So is, at the end, in both dialects, what differs from one device,

@@ -3,7 +3,6 @@
 #define WEFT_TRANSPILER_PIPELINE_PASS_H_
 
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,7 +136,7 @@ class Pass {
   // What the pass does to gradients, replicas and the computation with its options. The verifier
   // checks the result against it.
   virtual Claims claims(const PassContext& context) const { return {}; }
-  virtual std::set<PassTrait> traits() const { return {}; }
+  virtual bool Has(PassTrait trait) const { return false; }
   // Adds what the pass will do that claims and earlier passes go by. `programs`: before the first
   // pass.
   virtual void Foresee(const ConstProgramPair& programs, const PassContext& context,

@@ -1,5 +1,6 @@
 #include "transpiler/pipeline/pipeline.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -46,17 +47,10 @@ absl::Status ShowAndVerify(const ProgramPair& result, const PipelineOptions& opt
 }
 
 std::string Describe(Claims::Gradients gradients) {
-  switch (gradients) {
-    case Claims::Gradients::kUntouched:
-      return "gradients of each rank";
-    case Claims::Gradients::kAveraged:
-      return "gradients averaged over the ranks";
-    case Claims::Gradients::kSummed:
-      return "gradients summed over the ranks";
-    case Claims::Gradients::kByLoss:
-      return "gradients summed or averaged over the ranks, by loss";
-  }
-  return "unknown";
+  constexpr const char* kTexts[] = {"of each rank", "averaged over the ranks",
+                                    "summed over the ranks",
+                                    "summed or averaged over the ranks, by loss"};
+  return absl::StrCat("gradients ", kTexts[static_cast<int>(gradients)]);
 }
 
 std::string Describe(const AveragingSchedule& schedule) {
@@ -97,14 +91,18 @@ void Pipeline::Add(std::unique_ptr<Pass> pass, std::string text) {
   passes_.push_back(std::move(pass));
 }
 
+void Pipeline::AddFirst(std::unique_ptr<Pass> pass) {
+  Add(std::move(pass));
+  std::rotate(passes_.begin(), passes_.end() - 1, passes_.end());
+  std::rotate(texts_.begin(), texts_.end() - 1, texts_.end());
+}
+
 bool Pipeline::Has(PassTrait trait) const {
-  return absl::c_any_of(passes_, [trait](const std::unique_ptr<Pass>& pass) {
-    return pass->traits().count(trait) > 0;
-  });
+  return absl::c_any_of(passes_, [trait](const auto& pass) { return pass->Has(trait); });
 }
 
 bool Pipeline::AsksForProperties() const {
-  return absl::c_any_of(passes_, [](const std::unique_ptr<Pass>& pass) {
+  return absl::c_any_of(passes_, [](const auto& pass) {
     const Contract contract = pass->contract();
     return !contract.needs.empty() || !contract.conflicts_with.empty();
   });

@@ -65,6 +65,7 @@ class Pipeline {
 
   // `text`: the pass with its options, as FromText reads it; empty: its name.
   void Add(std::unique_ptr<Pass> pass, std::string text = "");
+  void AddFirst(std::unique_ptr<Pass> pass);
   const std::vector<std::unique_ptr<Pass>>& passes() const { return passes_; }
   const std::vector<std::string>& texts() const { return texts_; }  // of the passes
 

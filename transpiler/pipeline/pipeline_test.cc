@@ -92,8 +92,7 @@ class PipelineTest : public ::testing::Test {
   Pipeline pipeline_;
 };
 
-// --- Running
-// --------------------------------------------------------------------------------------
+// --- Running ------------------------------------------------------------------------------------
 
 TEST_F(PipelineTest, PassesRunInOrderAndAreReported) {
   Program startup = ProgramBuilder().Op("fill_constant", {}, {{"Out", {"w"}}}).Build();
@@ -149,8 +148,7 @@ TEST_F(PipelineTest, PassThatClaimsAChangeIsAnInternalError) {
   EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar reports a change, but changed nothing"));
 }
 
-// --- Contracts
-// ------------------------------------------------------------------------------------
+// --- Contracts ----------------------------------------------------------------------------------
 
 TEST_F(PipelineTest, NeedThatAnEarlierPassProvidesIsMet) {
   Add(&pipeline_, "makes", DoNothing, Contract().Provides("cake"));
@@ -202,8 +200,7 @@ TEST_F(PipelineTest, PropertiesAreAskedForByPassesThatNeedOrExcludeSome) {
   EXPECT_TRUE(pipeline_.AsksForProperties());
 }
 
-// --- Claims
-// ---------------------------------------------------------------------------------------
+// --- Claims -------------------------------------------------------------------------------------
 
 constexpr auto kAveraged = Claims::Gradients::kAveraged;
 constexpr auto kSummed = Claims::Gradients::kSummed;
@@ -290,8 +287,7 @@ TEST_F(PipelineTest, PassesOfDifferentAveragingSchedulesAreNamed) {
                        "parameters averaged every 8 steps"));
 }
 
-// --- Hooks
-// ----------------------------------------------------------------------------------------
+// --- Hooks --------------------------------------------------------------------------------------
 
 TEST_F(PipelineTest, ObserverSeesTheInputAndTheStateAfterEachPass) {
   Add(&pipeline_, "first", Appending("a"));

@@ -1,7 +1,6 @@
 #ifndef WEFT_TRANSPILER_PASSES_COMPAT_GRAD_REDUCE_H_
 #define WEFT_TRANSPILER_PASSES_COMPAT_GRAD_REDUCE_H_
 
-#include <set>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -10,6 +9,7 @@
 #include "base/option_binder.h"
 #include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/passes/gradients/dense_exchange.h"
+#include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -46,19 +46,14 @@ class GradReduce : public Pass {
       "clips";
   enum class Method { kSum, kMean };
   enum class Division { kReciprocal, kQuotient, kBefore };
-  enum class TravelType { kNative, kFp32, kFp16, kBf16 };
-  enum class Accumulation { kFp32, kNative };
-  enum class Lowering { kBuffer, kGroup };
   struct Options {
     int nrings = 1;
     BucketPolicy buckets;
     Method method = Method::kSum;
     absl::optional<int> degree = {};  // none: the number of ranks
     Division division = Division::kReciprocal;
-    TravelType travel_type = TravelType::kNative;
-    Accumulation accumulation = Accumulation::kFp32;
-    double clip = 0;  // 0: none
-    Lowering lowering = Lowering::kBuffer;
+    // How gradients travel: element type, additions, clip and lowering.
+    DenseReduction travel = {};
     bool is_done = false;  // gradients are reduced already
     void Bind(OptionBinder& bind);
   };
@@ -67,11 +62,12 @@ class GradReduce : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  std::set<PassTrait> traits() const override;
+  bool Has(PassTrait trait) const override {
+    return trait == PassTrait::kLeavesServed || ReadsTimes(options_.buckets, trait);
+  }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
-  absl::Status CheckOptions(const PassContext& context) const;
   absl::StatusOr<DenseReduction> ReductionFor(const PassContext& context) const;
   void NoteSums(const PassContext& context) const;
   // Whether the mean is over another number than that of the ranks.

@@ -2,7 +2,6 @@
 #define WEFT_TRANSPILER_PASSES_DEVICES_EMBEDDING_OFFLOAD_H_
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -53,7 +52,7 @@ class EmbeddingOffload : public Pass {
 
   absl::string_view name() const override { return kName; }
   Claims claims(const PassContext& context) const override;
-  std::set<PassTrait> traits() const override { return {PassTrait::kChangesAnyProgram}; }
+  bool Has(PassTrait trait) const override { return trait == PassTrait::kChangesAnyProgram; }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:

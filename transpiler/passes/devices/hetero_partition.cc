@@ -362,13 +362,8 @@ void HeteroPartition::Options::Bind(OptionBinder& bind) {
   bind.Int64("batch", &batch, "with device_memory: rows of a rank's batch", /*min=*/1);
   bind.Int64("copy_bandwidth", &copy_bandwidth,
              "with device_memory: bytes per second between the two memories", /*min=*/1);
-  bind.Int("accelerator_speed", &accelerator_speed,
-           "with device_memory: how many times as fast as a core of the host", /*min=*/1);
-}
-
-std::set<PassTrait> HeteroPartition::traits() const {
-  if (options_.device_memory == 0) return {};
-  return {PassTrait::kReadsCollectiveTimes};
+  bind.Int64("accelerator_speed", &accelerator_speed,
+             "with device_memory: how many times as fast as a core of the host", /*min=*/1);
 }
 
 void HeteroPartition::Foresee(const ConstProgramPair& programs, const PassContext& context,
@@ -418,7 +413,7 @@ absl::StatusOr<bool> HeteroPartition::Run(const PassContext& context, ProgramPai
     request.memory_bytes = options_.device_memory;
     request.speeds.host.batch = options_.batch;
     request.speeds.copy_bandwidth = static_cast<double>(options_.copy_bandwidth);
-    request.speeds.accelerator_speed = options_.accelerator_speed;
+    request.speeds.accelerator_speed = static_cast<double>(options_.accelerator_speed);
     request.feeds = context.setting.feeds;
     request.collective_seconds = [&context](int64_t bytes) {
       return context.target.collective_time.Seconds(bytes);

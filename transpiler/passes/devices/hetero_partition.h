@@ -2,7 +2,6 @@
 #define WEFT_TRANSPILER_PASSES_DEVICES_HETERO_PARTITION_H_
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -75,13 +74,15 @@ class HeteroPartition : public Pass {
     int64_t device_memory = 0;
     int64_t batch = 32;
     int64_t copy_bandwidth = 10000000000;
-    int accelerator_speed = 50;
+    int64_t accelerator_speed = 50;
     void Bind(OptionBinder& bind);
   };
   explicit HeteroPartition(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  std::set<PassTrait> traits() const override;
+  bool Has(PassTrait trait) const override {
+    return trait == PassTrait::kReadsCollectiveTimes && options_.device_memory > 0;
+  }
   // Finds which parameters rules and op_device update on the host.
   void Foresee(const ConstProgramPair& programs, const PassContext& context,
                Forecast* forecast) const override;

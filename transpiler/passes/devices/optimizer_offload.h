@@ -1,7 +1,6 @@
 #ifndef WEFT_TRANSPILER_PASSES_DEVICES_OPTIMIZER_OFFLOAD_H_
 #define WEFT_TRANSPILER_PASSES_DEVICES_OPTIMIZER_OFFLOAD_H_
 
-#include <set>
 #include <string>
 #include <utility>
 
@@ -54,7 +53,7 @@ class OptimizerOffload : public Pass {
   explicit OptimizerOffload(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  std::set<PassTrait> traits() const override { return {PassTrait::kChangesAnyProgram}; }
+  bool Has(PassTrait trait) const override { return trait == PassTrait::kChangesAnyProgram; }
   void Foresee(const ConstProgramPair& programs, const PassContext& context,
                Forecast* forecast) const override;
   Claims claims(const PassContext& context) const override;

@@ -1,13 +1,13 @@
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENTS_GRAD_ALL_REDUCE_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENTS_GRAD_ALL_REDUCE_H_
 
-#include <set>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/option_binder.h"
 #include "transpiler/buckets/bucket_policy.h"
+#include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/passes/gradients/gradient_scale.h"
 #include "transpiler/pipeline/pass.h"
 
@@ -65,7 +65,7 @@ class GradAllReduce : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  std::set<PassTrait> traits() const override;
+  bool Has(PassTrait trait) const override { return ReadsTimes(options_.buckets, trait); }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:

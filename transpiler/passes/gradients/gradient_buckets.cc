@@ -240,9 +240,9 @@ class BlockFiller {
 
 }  // namespace
 
-std::set<PassTrait> TraitsOf(const BucketPolicy& policy) {
-  if (!policy.is_optimal()) return {};
-  return {PassTrait::kReadsOpTimes, PassTrait::kReadsCollectiveTimes};
+bool ReadsTimes(const BucketPolicy& policy, PassTrait trait) {
+  return policy.is_optimal() &&
+         (trait == PassTrait::kReadsOpTimes || trait == PassTrait::kReadsCollectiveTimes);
 }
 
 absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const GradientAnalysis& analysis,

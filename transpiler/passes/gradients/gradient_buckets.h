@@ -45,8 +45,8 @@ struct FilledBuckets {
   std::vector<std::string> warnings;  // of the policy
 };
 
-// The traits of a pass that fills buckets.
-std::set<PassTrait> TraitsOf(const BucketPolicy& policy);
+// Whether a pass that fills buckets has the trait, which is about times.
+bool ReadsTimes(const BucketPolicy& policy, PassTrait trait);
 
 // Every gradient is in one bucket. The gradients of a bucket have the same element type, block and
 // group of ranks; all are complete before one is used, and all of their parameters are updated on

@@ -1,8 +1,6 @@
 #ifndef WEFT_TRANSPILER_PASSES_SERVERS_PARAMETER_SERVER_H_
 #define WEFT_TRANSPILER_PASSES_SERVERS_PARAMETER_SERVER_H_
 
-#include <set>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -75,7 +73,7 @@ class ParameterServer : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  std::set<PassTrait> traits() const override { return {PassTrait::kMakesServer}; }
+  bool Has(PassTrait trait) const override { return trait == PassTrait::kMakesServer; }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:

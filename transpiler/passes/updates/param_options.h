@@ -1,7 +1,6 @@
 #ifndef WEFT_TRANSPILER_PASSES_UPDATES_PARAM_OPTIONS_H_
 #define WEFT_TRANSPILER_PASSES_UPDATES_PARAM_OPTIONS_H_
 
-#include <set>
 #include <string>
 #include <utility>
 
@@ -51,8 +50,8 @@ class ParamOptions : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  std::set<PassTrait> traits() const override {
-    return {PassTrait::kReadsUpdateOptions, PassTrait::kChangesAnyProgram};
+  bool Has(PassTrait trait) const override {
+    return trait == PassTrait::kReadsUpdateOptions || trait == PassTrait::kChangesAnyProgram;
   }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 

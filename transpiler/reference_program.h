@@ -1,6 +1,6 @@
 // What a rewrite that changes the computation on purpose is compared with.
-#ifndef WEFT_TRANSPILER_CHANGED_ORIGINAL_H_
-#define WEFT_TRANSPILER_CHANGED_ORIGINAL_H_
+#ifndef WEFT_TRANSPILER_REFERENCE_PROGRAM_H_
+#define WEFT_TRANSPILER_REFERENCE_PROGRAM_H_
 
 #include <string>
 
@@ -13,7 +13,7 @@
 namespace weft {
 
 // The original with the changes of a pipeline, for one device.
-struct ChangedOriginal {
+struct ReferenceProgram {
   Program main;
   absl::optional<Program> startup;
   std::string passes;  // the passes that change it, as text
@@ -21,12 +21,12 @@ struct ChangedOriginal {
   ProgramPair pair() { return {&main, startup.has_value() ? &*startup : nullptr}; }
 };
 
-// Runs the passes that change what is computed on copies of the programs before the rewrite.
-// None: no pass changes it; the first ones do, which Pipeline::Run says; passes do that lack
+// Runs the passes that change what is computed on copies of the programs before the rewrite. None:
+// no pass changes it; the first ones do, which Pipeline::Run says; passes do that lack
 // PassTrait::kChangesAnyProgram; or one fails, as it will in the pipeline. O(ops).
-absl::optional<ChangedOriginal> ApplyChanges(const Pipeline& pipeline, const PassContext& context,
-                                             const ProgramPair& programs);
+absl::optional<ReferenceProgram> MakeReference(const Pipeline& pipeline, const PassContext& context,
+                                               const ProgramPair& programs);
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_CHANGED_ORIGINAL_H_
+#endif  // WEFT_TRANSPILER_REFERENCE_PROGRAM_H_
