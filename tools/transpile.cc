@@ -42,21 +42,10 @@
 #include "transpiler/mode_choice.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
+#include "transpiler/transpile_plan.h"
 
 namespace weft {
 namespace {
-
-// Options of pass hetero-partition that --device_memory reads.
-struct DeviceFlag {
-  const char* name;
-  const char* help;
-};
-constexpr DeviceFlag kDeviceFlags[] = {
-    {"batch", "--device_memory: rows of a rank's batch (default 32)"},
-    {"copy_bandwidth",
-     "--device_memory: bytes per second between the two memories (default 10000000000)"},
-    {"accelerator_speed",
-     "--device_memory: how many times as fast as a core of the host (default 50)"}};
 
 struct Flags {
   std::string in, out, startup_in, startup_out, server_out;
@@ -67,7 +56,8 @@ struct Flags {
   bool verify = true;
   bool all_ranks = false;  // --rank all
   // Flags that modes read, by name; given ones go to TranspileOptions.
-  std::map<std::string, absl::optional<std::string>> mode_flags, context_flags, device_flags;
+  std::map<std::string, absl::optional<std::string>> mode_flags, context_flags;
+  absl::StatusOr<TranspilePlan> plan = TranspilePlan();
 };
 
 // Writes the text of each state as <dir>/<number>_<pass>.main.prog and .startup.prog.
@@ -110,30 +100,42 @@ absl::Status ReadTimes(const Flags& flags, const Program& main, StepTimes* times
   return absl::OkStatus();
 }
 
-// InvalidArgument for times that no pass goes by. Passes that cannot be made are found elsewhere.
+// InvalidArgument for times that no pass goes by.
 absl::Status CheckTimesAreRead(const Flags& flags) {
-  if (flags.profile.empty() && flags.comm_table.empty()) return absl::OkStatus();
-  const absl::StatusOr<TimesRead> read = TimesReadBy(flags.options, BuiltinPasses());
-  if (!read.ok()) return absl::OkStatus();
-  if (!flags.profile.empty() && !read->of_ops) {
+  const Pipeline& passes = flags.plan->pipeline;
+  if (!flags.profile.empty() && !passes.Has(PassTrait::kReadsOpTimes)) {
     return absl::InvalidArgumentError("--op_times: only --buckets optimal reads it");
   }
-  if (flags.comm_table.empty() || read->of_collectives) return absl::OkStatus();
+  if (flags.comm_table.empty() || passes.Has(PassTrait::kReadsCollectiveTimes)) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
       "--comm_table: only --buckets optimal and --device_memory read it");
 }
 
 constexpr char kAuto[] = "auto";
 
-// Replaces mode auto by the one that fits, and says which and why.
-absl::Status Choose(const Flags& flags, const ProgramPair& programs, TranspileOptions* options) {
-  if (options->mode != kAuto) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const ModeChoice choice, ChooseMode(programs, *options));
-  options->mode = choice.mode;
-  WEFT_RETURN_IF_ERROR(CheckTimesAreRead(flags));
-  std::fprintf(stderr, "note: %s: mode %s: %s\n", flags.in.c_str(), choice.mode.c_str(),
+// Plans mode auto: the one that fits, and says which and why.
+absl::Status Choose(const ProgramPair& programs, Flags* flags) {
+  TranspileOptions& options = flags->options;
+  WEFT_ASSIGN_OR_RETURN(const ModeChoice choice, ChooseMode(programs, options));
+  options.mode = choice.mode;
+  flags->plan = PlanOf(options, BuiltinPasses());
+  if (flags->plan.ok()) WEFT_RETURN_IF_ERROR(CheckTimesAreRead(*flags));
+  std::fprintf(stderr, "note: %s: mode %s: %s\n", flags->in.c_str(), choice.mode.c_str(),
                WithFlags(choice.why).c_str());
-  return CheckOptions(*options, BuiltinPasses());
+  return flags->plan.status();
+}
+
+// Some passes only run if attributes of parameters say so.
+absl::Status ReadParamAttrs(Flags* flags) {
+  TranspileOptions& options = flags->options;
+  if (flags->param_attrs.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(options.param_attrs, ReadAs(flags->param_attrs, ParseParamAttrs));
+  if (options.mode == kAuto)
+    return Annotate(flags->param_attrs, CheckServed(TranspilePlan(), options));
+  flags->plan = PlanOf(options, BuiltinPasses());
+  return Annotate(flags->param_attrs, flags->plan.status());
 }
 
 // The main program, given twice, would be taken for one that initializes nothing.
@@ -217,9 +219,9 @@ absl::StatusOr<std::vector<TranspileResult>> TranspileFor(const Flags& flags,
   };
   std::vector<ProgramPair> ranks;
   for (Trainer& trainer : *trainers) ranks.push_back(trainer.programs());
-  if (flags.all_ranks) return TranspileAllRanks(options, absl::MakeSpan(ranks), BuiltinPasses());
+  if (flags.all_ranks) return TranspileAllRanks(*flags.plan, options, absl::MakeSpan(ranks));
   std::vector<TranspileResult> results;
-  WEFT_ASSIGN_OR_RETURN(results.emplace_back(), Transpile(options, ranks[0]));
+  WEFT_ASSIGN_OR_RETURN(results.emplace_back(), Transpile(*flags.plan, options, ranks[0]));
   return results;
 }
 
@@ -235,12 +237,8 @@ absl::Status CheckAllAreShared(const Flags& flags, const std::deque<Trainer>& tr
   return absl::OkStatus();
 }
 
-void AddNote(std::string text, std::vector<Message>* notes) {
-  notes->push_back({Severity::kNote, Message::Topic::kResult, "", std::move(text)});
-}
-
 // A program on one device runs on one, whatever its ops say.
-void NoteDevices(const Flags& flags, const Program& written, std::vector<Message>* notes) {
+void NoteDevices(const Flags& flags, const Program& written, const Sink& sink) {
   if (IsOnTwoDevices(written)) return;
   int64_t on_host = 0, others = 0;
   for (OpId id : written.block(0).ops()) {
@@ -250,14 +248,13 @@ void NoteDevices(const Flags& flags, const Program& written, std::vector<Message
     ++(is_on_host ? on_host : others);
   }
   if (on_host == 0 || others == 0) return;
-  AddNote(absl::StrCat(flags.in, ": op_device of ", on_host,
-                       " ops is \"cpu\", but all ops run on one device; --place op_device runs "
-                       "them on the host"),
-          notes);
+  sink.Note(absl::StrCat(flags.in, ": op_device of ", on_host,
+                         " ops is \"cpu\", but all ops run on one device; --place op_device runs "
+                         "them on the host"));
 }
 
 // In Paddle, the scheduler of the script that built the program set the rate.
-void NoteSchedules(const Flags& flags, const Program& main, std::vector<Message>* notes) {
+void NoteSchedules(const Flags& flags, const Program& main, const Sink& sink) {
   constexpr absl::string_view kScheduleAttr = "lr_schedule";  // of tools/schedules/lr_schedule.h
   if (!absl::EndsWith(flags.out, ".json")) return;
   for (VarId id : main.block(0).vars()) {
@@ -267,23 +264,22 @@ void NoteSchedules(const Flags& flags, const Program& main, std::vector<Message>
     const pb::VarDesc declaration = var.ToProto();
     for (const pb::VarDesc::Attr& attr : declaration.attrs()) {
       if (attr.name() != kScheduleAttr) continue;
-      AddNote(absl::StrCat(flags.out, ": `weft run` follows the schedule of ", declaration.name(),
-                           "; in Paddle, a program that is loaded keeps the rate that it has: set "
-                           "the variable before each step (docs/pir.md)"),
-              notes);
+      sink.Note(
+          absl::StrCat(flags.out, ": `weft run` follows the schedule of ", declaration.name(),
+                       "; in Paddle, a program that is loaded keeps the rate that it has: set "
+                       "the variable before each step (docs/pir.md)"));
     }
   }
 }
 
 // In Paddle, nothing says that ranks do not begin alike; `weft run` does.
-void NoteStart(const Flags& flags, const Program& written, std::vector<Message>* notes) {
+void NoteStart(const Flags& flags, const Program& written, const Sink& sink) {
   const bool is_for_paddle =
       absl::EndsWith(flags.out, ".json") || flags.options.device_kind.has_value();
   if (!is_for_paddle || !flags.startup_in.empty() || !AnyHas(written, Trait::kCollective)) return;
-  AddNote(absl::StrCat(flags.out,
-                       ": ranks must begin with equal parameters; --startup_in and --startup_out "
-                       "write a startup program that broadcasts them"),
-          notes);
+  sink.Note(absl::StrCat(flags.out,
+                         ": ranks must begin with equal parameters; --startup_in and --startup_out "
+                         "write a startup program that broadcasts them"));
 }
 
 // What is said of several trainers is said once.
@@ -301,10 +297,11 @@ void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results
       }
     }
   }
+  const Sink sink{nullptr, &notes};
   for (const Trainer& trainer : trainers) {
-    NoteSchedules(flags, trainer.main, &notes);
-    NoteStart(flags, trainer.main, &notes);
-    NoteDevices(flags, trainer.main, &notes);
+    NoteSchedules(flags, trainer.main, sink);
+    NoteStart(flags, trainer.main, sink);
+    NoteDevices(flags, trainer.main, sink);
   }
   for (const Message& note : notes) {
     const std::string line = ToString(note);
@@ -313,9 +310,7 @@ void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results
 }
 
 absl::Status Run(Flags& flags) {
-  if (flags.options.mode != kAuto) {
-    WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
-  }
+  if (flags.options.mode != kAuto) WEFT_RETURN_IF_ERROR(flags.plan.status());
   WEFT_RETURN_IF_ERROR(
       CheckOutputs({flags.in, flags.startup_in},
                    {flags.out, flags.startup_out, flags.server_out, flags.explain}));
@@ -330,11 +325,8 @@ absl::Status Run(Flags& flags) {
   const ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
 
   TranspileOptions& options = flags.options;
-  if (!flags.param_attrs.empty()) {
-    WEFT_ASSIGN_OR_RETURN(options.param_attrs, ReadAs(flags.param_attrs, ParseParamAttrs));
-    WEFT_RETURN_IF_ERROR(Annotate(flags.param_attrs, CheckServed(options)));
-  }
-  WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(flags, programs, &options)));
+  WEFT_RETURN_IF_ERROR(ReadParamAttrs(&flags));
+  if (options.mode == kAuto) WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(programs, &flags)));
   WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
   WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
   options.explain = !flags.explain.empty();
@@ -395,20 +387,26 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "--no_verify", [&flags] { flags.verify = false; }, "the same as --verify false");
   app.add_option("--remarks,--explain", flags.explain, "JSON: what was inserted where, and why")
       ->type_name("FILE");
-  app.add_option("--place", flags.options.place,
+  Placement& placement = options.placement;
+  app.add_option("--place", placement.place,
                  "Which ops run on the host (cpu) and which on an accelerator (sim or gpu), after "
                  "all other passes: type:adam=cpu,param:w=cpu,name:fc_*=sim; see pass "
                  "hetero-partition")
       ->type_name("RULES");
-  AddInteger(app, "--device_memory", flags.options.device_memory, 1,
-             std::numeric_limits<int64_t>::max(),
+  constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+  AddInteger(app, "--device_memory", placement.device_memory, 1, kMaxInt64,
              "Bytes of an accelerator: puts on the host what does not fit (state of optimizers, "
              "then embeddings, then other ops), so that a step takes the least predicted time")
       ->type_name("BYTES");
-  for (const DeviceFlag& flag : kDeviceFlags) {
-    app.add_option(absl::StrCat("--", flag.name), flags.device_flags[flag.name], flag.help)
-        ->type_name("NUMBER");
-  }
+  AddInteger(app, "--batch", placement.batch, 1, kMaxInt64,
+             "--device_memory: rows of a rank's batch (default 32)")
+      ->type_name("NUMBER");
+  AddInteger(app, "--copy_bandwidth", placement.copy_bandwidth, 1, kMaxInt64,
+             "--device_memory: bytes per second between the two memories (default 10000000000)")
+      ->type_name("NUMBER");
+  AddInteger(app, "--accelerator_speed", placement.accelerator_speed, 1, kMaxInt64,
+             "--device_memory: how many times as fast as a core of the host (default 50)")
+      ->type_name("NUMBER");
   app.add_option("--feed_layout", flags.feed_layout,
                  "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
                  "their declarations suggest");
@@ -464,6 +462,23 @@ void CheckAllRanks(const Flags& flags) {
   Require(flags.dump_dir.empty(), "--dump_dir", "expected one trainer, found --rank all");
 }
 
+// Checks flags against the passes, of which there are none yet in mode auto.
+void CheckPlan(const Flags& flags) {
+  const std::string& mode = flags.options.mode;
+  if (!mode.empty()) {
+    const bool makes_server = flags.plan->pipeline.Has(PassTrait::kMakesServer);
+    Require(flags.server_out.empty() || makes_server, "--server_out",
+            absl::StrCat("mode ", mode, " makes no program for parameter servers"));
+    Require(!makes_server || !flags.server_out.empty(), "--server_out",
+            "expected a file for the program of the servers");
+    Require(flags.param_attrs.empty() || flags.plan->reads_run(), "--param_attrs",
+            absl::StrCat("mode ", mode, " does not read it"));
+  }
+  if (mode == kAuto) return;
+  const absl::Status times = CheckTimesAreRead(flags);
+  if (!times.ok()) throw CLI::ValidationError(std::string(times.message()));
+}
+
 // Checks combinations of flags.
 void CheckFlags(Flags& flags) {
   if (flags.list_modes || flags.list_passes) return;
@@ -476,23 +491,19 @@ void CheckFlags(Flags& flags) {
   for (const auto& [name, value] : flags.mode_flags) {
     if (value.has_value()) options.mode_flags[name] = *value;
   }
-  const bool makes_servers = options.mode == "parameter_server" || options.mode.empty();
-  Require(flags.server_out.empty() || makes_servers, "--server_out",
-          absl::StrCat("mode ", options.mode, " makes no program for parameter servers"));
-  Require(options.mode != "parameter_server" || !flags.server_out.empty(), "--server_out",
-          "expected a file for the program of the servers");
-  Require(flags.param_attrs.empty() || options.mode != "none", "--param_attrs",
-          "mode none does not read it");
   if (!options.passes.empty() && !options.mode_flags.empty()) {
     throw CLI::ValidationError("--" + options.mode_flags.begin()->first,
                                "with --passes, options are written after the pass: 'a{k=v}'");
   }
   options.verification = flags.verify ? Verification::kAtEnd : Verification::kNever;
   options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
-  for (const auto& [name, value] : flags.device_flags) {
-    Require(!value.has_value() || options.device_memory.has_value(), "--" + name,
+  const Placement& placement = options.placement;
+  for (const auto& [flag, is_given] :
+       {std::make_pair("--batch", placement.batch.has_value()),
+        std::make_pair("--copy_bandwidth", placement.copy_bandwidth.has_value()),
+        std::make_pair("--accelerator_speed", placement.accelerator_speed.has_value())}) {
+    Require(!is_given || placement.device_memory.has_value(), flag,
             "only --device_memory reads it");
-    if (value.has_value()) options.device_flags[name] = *value;
   }
   if (flags.context_flags["rank"] == "all") {
     flags.all_ranks = true;
@@ -500,11 +511,10 @@ void CheckFlags(Flags& flags) {
   }
   SetContext(flags, &options);
   CheckAllRanks(flags);
-  if (options.mode == kAuto) return;  // Choose checks these
+  if (options.mode != kAuto) flags.plan = PlanOf(options, BuiltinPasses());
+  if (flags.plan.ok()) return CheckPlan(flags);
   const absl::Status mode = CheckMode(options);
   Require(mode.ok(), "--mode", mode.message());
-  const absl::Status times = CheckTimesAreRead(flags);
-  if (!times.ok()) throw CLI::ValidationError(std::string(times.message()));
 }
 
 int Main(int argc, char** argv) {

@@ -12,7 +12,7 @@
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/communication.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/verifier/servers/server_programs.h"
 
 namespace weft {
@@ -48,7 +48,8 @@ class Distinct {
       if (!is_least) more += findings_.NumOmitted(rule);
       const std::string others =
           more == 0 ? "" : absl::StrCat(" (and ", is_least ? "at least " : "", more, " more)");
-      context.Say({Severity::kWarning, topic, rule, absl::StrCat(found.front()->message, others)});
+      context.sink.Say(
+          {Severity::kWarning, topic, rule, absl::StrCat(found.front()->message, others)});
     }
   }
 
@@ -71,7 +72,7 @@ void SayDefects(const Distinct& findings, const PassContext& context) {
 void SayDifferences(const Distinct& findings, const PassContext& context) {
   for (const Finding* finding : findings.all()) {
     if (!IsDifference(finding->kind)) continue;
-    context.Say({finding->severity, Message::Topic::kResult, finding->rule, finding->message});
+    context.sink.Say({finding->severity, Message::Topic::kResult, finding->rule, finding->message});
   }
   findings.WarnOfEachRule(Message::Topic::kResult, IsReordered, context);
 }
@@ -100,13 +101,13 @@ bool AllRunOne(absl::Span<const ConstProgramPair> ranks) {
 
 class Verifier {
  public:
-  Verifier(const Claims& claims, const PassContext& context, const Facts& facts,
+  Verifier(const Claims& claims, const PassContext& context, const Properties& properties,
            const ProgramPair& before, const ProgramPair& changed, JobPrograms* job)
       : claims_(claims),
         compared_(claims),
         context_(context),
-        communicate_(claims.Communicate() || facts.count(kGradientsReduced) > 0 ||
-                     facts.count(kParametersAveraged) > 0),
+        communicate_(claims.Communicate() || properties.count(kGradientsReduced) > 0 ||
+                     properties.count(kParametersAveraged) > 0),
         revision_before_(RevisionOf(before)),
         job_(job) {
     if (claims.computation == Claims::Computation::kPreserved) CompareWith(before);
@@ -118,7 +119,7 @@ class Verifier {
       CompareWith(programs);
       return absl::OkStatus();
     }
-    if (context_.dialect == Dialect::kPaddle && stage == Stage::kBetweenPasses) {
+    if (context_.target.dialect == Dialect::kPaddle && stage == Stage::kBetweenPasses) {
       return absl::OkStatus();
     }
     ConstProgramPair original;
@@ -129,7 +130,7 @@ class Verifier {
     const bool is_part = options.server == nullptr && HasServerOps(*programs.main) &&
                          RevisionOf(programs) == revision_before_;
     if (is_part && stage == Stage::kAtEnd) {
-      context_.Note(
+      context_.sink.Note(
           "a program of workers or of servers alone: weft verify option:server verifies both");
     }
     if (stage == Stage::kBetweenPasses || !communicate_ || is_part) {
@@ -168,7 +169,7 @@ class Verifier {
   absl::Status Report(const Findings& findings, size_t num_programs) const {
     const Distinct distinct(findings, num_programs);
     SayDifferences(distinct, context_);
-    if (context_.dialect == Dialect::kWeft) return ToStatus(findings, num_programs == 1);
+    if (context_.target.dialect == Dialect::kWeft) return ToStatus(findings, num_programs == 1);
     SayDefects(distinct, context_);
     return absl::OkStatus();
   }
@@ -183,11 +184,11 @@ class Verifier {
 
   absl::Status CheckNothingIsUnclaimed(const ProgramPair& programs) const {
     if (communicate_ || RevisionOf(programs) == revision_before_) return absl::OkStatus();
-    WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
-    if (facts.empty()) return absl::OkStatus();
-    const auto& [fact, evidence] = *facts.begin();
+    WEFT_ASSIGN_OR_RETURN(const Properties properties, DetectProperties(programs));
+    if (properties.empty()) return absl::OkStatus();
+    const auto& [property, evidence] = *properties.begin();
     return absl::FailedPreconditionError(
-        absl::StrCat(evidence, ": expected a pass that claims ", fact, ", found none"));
+        absl::StrCat(evidence, ": expected a pass that claims ", property, ", found none"));
   }
 
   const Claims claims_;
@@ -205,26 +206,18 @@ Setting ClaimedSetting(const Claims& claims, const PassContext& context) {
   Setting setting = context.setting;
   // Some of Paddle's modes have a default number of devices; the verifier reads it from the
   // program.
-  const bool is_known = context.dialect == Dialect::kWeft || context.cluster.devices().has_value();
-  if (is_known && context.cluster.nranks().has_value()) {
-    setting.nranks = context.cluster.nranks();
+  const bool is_known =
+      context.target.dialect == Dialect::kWeft || context.target.cluster.devices().has_value();
+  if (is_known && context.target.cluster.nranks().has_value()) {
+    setting.nranks = context.target.cluster.nranks();
   }
-  for (const auto& [param, attrs] : context.param_attrs) {
+  for (const auto& [param, attrs] : context.target.param_attrs) {
     if (attrs.group.has_value()) setting.groups[param] = attrs.group->ranks;
   }
   if (!claims.Communicate()) return setting;
-  switch (claims.gradients) {
-    case Claims::Gradients::kByLoss:
-      setting.reduction = Setting::Reduction::kByLoss;
-      break;
-    case Claims::Gradients::kSummed:
-      setting.reduction = Setting::Reduction::kSum;
-      break;
-    case Claims::Gradients::kUntouched:
-    case Claims::Gradients::kAveraged:
-      setting.reduction = Setting::Reduction::kMean;
-      break;
-  }
+  setting.reduction = claims.gradients == Claims::Gradients::kByLoss   ? Setting::Reduction::kByLoss
+                      : claims.gradients == Claims::Gradients::kSummed ? Setting::Reduction::kSum
+                                                                       : Setting::Reduction::kMean;
   setting.averaging = claims.averaging;
   setting.gradients_are_rounded = claims.rounds_gradients;
   return setting;
@@ -234,16 +227,18 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
                              const ConstProgramPair& original) {
   VerifyOptions options;
   options.setting = ClaimedSetting(claims, context);
-  if (context.server.has_value()) options.server = &*context.server;
+  const absl::optional<Program>* const server = context.sink.server;
+  if (server != nullptr && server->has_value()) options.server = &**server;
   if (claims.computation == Claims::Computation::kPreserved) options.original = original;
   return options;
 }
 
-PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
-                               const ProgramPair& before, const ProgramPair& changed,
-                               JobPrograms* job) {
+PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context,
+                               const Properties& properties, const ProgramPair& before,
+                               const ProgramPair& changed, JobPrograms* job) {
   // Shared, so that copies of the std::function do not copy the programs.
-  const auto verifier = std::make_shared<Verifier>(claims, context, facts, before, changed, job);
+  const auto verifier =
+      std::make_shared<Verifier>(claims, context, properties, before, changed, job);
   return [verifier](Stage stage, const ProgramPair& programs) {
     return verifier->Check(stage, programs);
   };

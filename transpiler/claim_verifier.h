@@ -33,15 +33,15 @@ struct JobPrograms {
   std::map<std::string, std::vector<int>> groups;  // Setting::groups, of all of these ranks
 };
 
-// A verifier for a pipeline that starts from the programs `before`, in which `facts` hold, and
+// A verifier for a pipeline that starts from the programs `before`, in which `properties` hold, and
 // whose passes claim `claims` (Pipeline::ClaimsOf).
 //
 // Between passes it checks layers kStructure, kTypes and kRaces. At the end it checks all layers if
 // the passes claim to communicate or `before` communicates. It compares the result with `before` if
 // that does not communicate, or, if the first passes change what is computed, with what they made
 // of it (Stage::kComputationChanged). If later ones do, it compares the result with `changed`, what
-// they make of `before` (ApplyChanges); without that, there is nothing to compare with. Passes that
-// communicate without a claim are an error.
+// they make of `before` (MakeReference); without that, there is nothing to compare with. Passes
+// that communicate without a claim are an error.
 //
 // Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
 // defects, they are messages. So is, at the end, in both dialects, what differs from one device,
@@ -53,9 +53,9 @@ struct JobPrograms {
 //
 // Copies the programs that it compares with; copies share bytes. `context` and `job` must outlive
 // the verifier.
-PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
-                               const ProgramPair& before, const ProgramPair& changed = {},
-                               JobPrograms* job = nullptr);
+PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context,
+                               const Properties& properties, const ProgramPair& before,
+                               const ProgramPair& changed = {}, JobPrograms* job = nullptr);
 
 }  // namespace weft
 

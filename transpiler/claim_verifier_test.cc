@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/pipeline/registry.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/message_lines.h"
@@ -34,10 +34,10 @@ constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
 PassContext Context(const ClusterSpec& spec, Dialect dialect = Dialect::kWeft) {
   PassContext context;
-  context.dialect = dialect;
+  context.target.dialect = dialect;
   const auto cluster = Cluster::Create(spec, /*min_trainers=*/1);
   WEFT_EXPECT_OK(cluster.status());
-  context.cluster = *cluster;
+  context.target.cluster = *cluster;
   return context;
 }
 
@@ -151,8 +151,8 @@ absl::Status Check(const Claims& claims, const char* before, const char* after,
                    Stage stage = Stage::kAtEnd, PassContext context = TwoRanks()) {
   Program program = CompactProgram(before);
   const ProgramPair programs{&program, nullptr};
-  WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
-  const PipelineVerifier verifier = ClaimVerifier(claims, context, facts, programs);
+  WEFT_ASSIGN_OR_RETURN(const Properties properties, DetectProperties(programs));
+  const PipelineVerifier verifier = ClaimVerifier(claims, context, properties, programs);
   ReplaceOps(after, &program);
   return verifier(stage, programs);
 }
@@ -193,7 +193,7 @@ absl::Status CheckFrom(const char* between, const char* after) {
   const PassContext context = TwoRanks();
   Program program = CompactProgram(kOneDevice);
   const ProgramPair programs{&program, nullptr};
-  const PipelineVerifier verifier = ClaimVerifier(claims, context, /*facts=*/{}, programs);
+  const PipelineVerifier verifier = ClaimVerifier(claims, context, /*properties=*/{}, programs);
   ReplaceOps(between, &program);
   WEFT_RETURN_IF_ERROR(verifier(Stage::kComputationChanged, programs));
   ReplaceOps(after, &program);
@@ -233,7 +233,7 @@ TEST(ClaimVerifier, PaddleDialectWarnsAtTheEnd) {
   spec.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
   PassContext context = Context(spec, Dialect::kPaddle);
   std::vector<Message> messages;
-  context.messages = &messages;
+  context.sink.messages = &messages;
   const Claims averaged = Claims::Of(Claims::Gradients::kAveraged);
   WEFT_EXPECT_OK(Check(averaged, kOneDevice, kReadsTooEarly, Stage::kBetweenPasses, context));
   EXPECT_THAT(messages, IsEmpty());
@@ -261,7 +261,7 @@ TEST(ClaimVerifier, NotesOnceWhatPaddlesExecutorMayReorder) {
   for (const Dialect dialect : {Dialect::kWeft, Dialect::kPaddle}) {
     std::vector<Message> messages;
     PassContext context = Context(spec, dialect);
-    context.messages = &messages;
+    context.sink.messages = &messages;
     WEFT_EXPECT_OK(Check(Claims(), kBuffers, kBuffers, Stage::kBetweenPasses, context));
     EXPECT_THAT(messages, IsEmpty());
     WEFT_EXPECT_OK(Check(Claims(), kBuffers, kBuffers, Stage::kAtEnd, context));
@@ -290,7 +290,7 @@ class EmbeddersReduction : public Pass {
 
   absl::string_view name() const override { return kName; }
   Claims claims(const PassContext&) const override { return Claims::Of(options_.claim); }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
     ReplaceOps(kSummed, programs.main);
     return true;
   }
@@ -309,7 +309,7 @@ TEST(ClaimVerifier, ServesThePassOfAnEmbedder) {
     WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromText(passes, registry));
     WEFT_ASSIGN_OR_RETURN(const Claims claims, pipeline.ClaimsOf(context));
     PipelineOptions options;
-    options.verifier = ClaimVerifier(claims, context, /*facts=*/{}, programs);
+    options.verifier = ClaimVerifier(claims, context, /*properties=*/{}, programs);
     return pipeline.Run(context, programs, options).status();
   };
   WEFT_EXPECT_OK(run("embedders-reduction"));

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "transpiler/transpile.h"
+#include "transpiler/transpile_plan.h"
 
 namespace weft {
 

@@ -10,7 +10,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 
 namespace weft {
 namespace {
@@ -41,16 +41,14 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
     return absl::FailedPreconditionError(
         absl::StrCat(WhyNoGradients(*programs.main), "; option:mode none copies the program"));
   }
-  WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
-  for (const char* fact : {kGradientsReduced, kParametersAveraged}) {
-    const auto found = facts.find(fact);
-    if (found == facts.end()) continue;
-    if (const absl::Status none = CheckOther("none", options); !none.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("option:mode auto: ranks exchange values already: ", found->second, "; ",
-                       none.message()));
-    }
-    return ModeChoice{"none", absl::StrCat("ranks exchange values already: ", found->second)};
+  WEFT_ASSIGN_OR_RETURN(const Properties properties, DetectProperties(programs));
+  if (!properties.empty()) {
+    const std::string& evidence = properties.begin()->second;
+    const std::string why = absl::StrCat("ranks exchange values already: ", evidence);
+    const absl::Status none = CheckOther("none", options);
+    if (none.ok()) return ModeChoice{"none", why};
+    return absl::InvalidArgumentError(
+        absl::StrCat("option:mode auto: ", why, "; ", none.message()));
   }
   std::string skipped;
   for (const Candidate& candidate : kCandidates) {
@@ -60,23 +58,21 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
     }
     absl::StrAppend(&skipped, "; ", status.message());
   }
-  std::vector<const Mode*> fitting;
+  std::vector<std::string> fitting;
   for (const Mode& mode : Modes()) {
-    if (CheckOther(mode.name, options).ok()) fitting.push_back(&mode);
-  }
-  if (fitting.size() == 1) {
-    return ModeChoice{fitting[0]->name,
-                      absl::StrCat("no other mode reads these flags: ", fitting[0]->description)};
+    if (CheckOther(mode.name, options).ok()) fitting.push_back(mode.name);
   }
   if (fitting.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("option:mode auto finds no mode for these flags", skipped, "; name one"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "option:mode auto: several modes read these flags: ",
-      absl::StrJoin(fitting, ", ",
-                    [](std::string* out, const Mode* mode) { absl::StrAppend(out, mode->name); }),
-      "; name one"));
+  if (fitting.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "option:mode auto: several modes read these flags: ", absl::StrJoin(fitting, ", "),
+        "; name one"));
+  }
+  return ModeChoice{fitting[0], absl::StrCat("no other mode reads these flags: ",
+                                             (*FindMode(fitting[0]))->description)};
 }
 
 }  // namespace weft

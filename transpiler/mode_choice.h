@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/program_pair.h"
-#include "transpiler/transpile.h"
+#include "transpiler/transpile_plan.h"
 
 namespace weft {
 

@@ -20,12 +20,15 @@ namespace {
 std::vector<Mode> MakeModes() {
   constexpr Dialect kWeft = Dialect::kWeft;
   constexpr Dialect kPaddle = Dialect::kPaddle;
-  // How pipelines of modes with several choices begin.
-  const std::string weft =
-      "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-statistics{$"
-      "statistics=false},"
-      "dense-gradients{$sparse},";
+  // How pipelines begin and end.
   const std::string replicas = "comm-init{$nrings},broadcast-params{$nrings},";
+  const std::string weft = replicas +
+                           "exact-loss{$exact_loss=off},reduce-statistics{$statistics=false},"
+                           "dense-gradients{$sparse},";
+  const std::string scaled = weft + "scale-loss-grad{$scale},";
+  const std::string sparsified =
+      "$nrings,$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination";
+  const std::string in_buckets = "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination";
   const std::string hosts =
       "paddle-comm-init{over=hosts},paddle-single-process-scale{$loss_scale},";
   const std::string trainers =
@@ -35,12 +38,7 @@ std::vector<Mode> MakeModes() {
 
       {"grad_allreduce",
        "gradients are averaged over the ranks (of sum losses: summed)",
-       {{kWeft,
-         {},
-         "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"
-         "statistics{$statistics=false},"
-         "dense-gradients{$sparse},scale-loss-grad{$scale},"
-         "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination"},
+       {{kWeft, {}, scaled + in_buckets},
         // Paddle's class has two rings and always scales the loss's gradient.
         {kPaddle,
          {},
@@ -49,41 +47,28 @@ std::vector<Mode> MakeModes() {
 
       {"singa_sparse_topk",
        "SINGA: ranks send the largest elements of their gradients",
-       {{kWeft,
-         {},
-         "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=topk,$nrings,$spars,"
-         "$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}},
+       {{kWeft, {}, replicas + "sparsify-gradients{mode=topk," + sparsified}},
        Mode::Group::kOtherSystems},
 
       {"singa_sparse_threshold",
        "SINGA: ranks send the elements from a magnitude on",
-       {{kWeft,
-         {},
-         "comm-init{$nrings},broadcast-params{$nrings},sparsify-gradients{mode=threshold,$nrings,"
-         "$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination"}},
+       {{kWeft, {}, replicas + "sparsify-gradients{mode=threshold," + sparsified}},
        Mode::Group::kOtherSystems},
 
       {"parameter_server",
        "servers hold and update the parameters that a file names",
        {{kWeft,
          {},
-         "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"
-         "statistics{$statistics=false},"
-         "dense-gradients{$sparse},scale-loss-grad{$scale},"
-         "parameter-server{$scale,$wait,$async,$staleness,$prefetch_rows,$out_of_range},"
-         "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination"}},
+         scaled + "parameter-server{$scale,$wait,$async,$staleness,$prefetch_rows,$out_of_range}," +
+             in_buckets}},
        Mode::Group::kOffloadAndServers,
-       {},
-       Mode::Trainers::kTwoOrMore,
-       {},
        Mode::RunsIn::kWeft},
 
       {"local_sgd",
        "ranks train separately; every k steps average the parameters",
        {{kWeft,
          {},
-         "comm-init{$nrings},broadcast-params{$nrings},"
-         "local-sgd{$nrings,$k_steps,$begin_step,$statistics,$state},sync-elimination"},
+         replicas + "local-sgd{$nrings,$k_steps,$begin_step,$statistics,$state},sync-elimination"},
         {kPaddle,
          {},
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"
@@ -91,10 +76,7 @@ std::vector<Mode> MakeModes() {
 
       {"singa_partial",
        "SINGA: ranks train separately; each step averages a partition",
-       {{kWeft,
-         {},
-         "comm-init{$nrings},broadcast-params{$nrings},partial-averaging{$nrings,$threshold},"
-         "sync-elimination"}},
+       {{kWeft, {}, replicas + "partial-averaging{$nrings,$threshold},sync-elimination"}},
        Mode::Group::kOtherSystems},
 
       {"single_process_multi_thread",
@@ -115,26 +97,25 @@ std::vector<Mode> MakeModes() {
         {kPaddle, {{"fuse", "0"}}, hosts + "paddle-grad-all-reduce{nrings=1,skip=no_gradient}"},
         {kPaddle, {{"fuse", "2"}}, hosts + "paddle-single-process-fuse{by=xsum}"}},
        Mode::Group::kCommon,
+       Mode::RunsIn::kPaddleAndWeft,
+       {},
+       Mode::Trainers::kOneOrMoreWithDevices,
        {{"fuse",
          "how gradients are summed: 0 one by one, 1 in fused buffers, 2 by "
-         "c_allreduce_xsum (paddle dialect)"}},
-       Mode::Trainers::kOneOrMoreWithDevices},
+         "c_allreduce_xsum (paddle dialect)"}}},
 
       {"multi_thread",
        "several devices per trainer, in buckets or gathered",
-       {{kWeft,
-         {{"trans_mode", "fuse_all_reduce"}},
-         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
-                "sync-elimination"},
+       {{kWeft, {{"trans_mode", "fuse_all_reduce"}}, scaled + in_buckets},
         {kWeft,
          {{"trans_mode", "all_gather"}},
-         weft + "scale-loss-grad{$scale},gather-gradients{$nrings,$scale},sync-elimination"},
+         scaled + "gather-gradients{$nrings,$scale},sync-elimination"},
         {kWeft,
          {{"trans_mode", "all_reduce"}},
-         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale},sync-elimination"},
+         scaled + "grad-all-reduce{$nrings,$scale},sync-elimination"},
         {kWeft,
          {{"trans_mode", "all_reduce_xpu"}},
-         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale},sync-elimination"},
+         scaled + "grad-all-reduce{$nrings,$scale},sync-elimination"},
         {kPaddle, {{"trans_mode", "fuse_all_reduce"}}, trainers + "paddle-multi-thread-fuse"},
         {kPaddle, {{"trans_mode", "all_gather"}}, trainers + "paddle-all-gather{$nrings}"},
         {kPaddle, {{"trans_mode", "all_reduce"}}, trainers + "paddle-grad-all-reduce{$nrings=1}"},
@@ -143,8 +124,10 @@ std::vector<Mode> MakeModes() {
          "paddle-comm-init{over=trainers,list_devices=true,$nrings},"
          "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=1,skip=one_device}"}},
        Mode::Group::kCommon,
-       {{"trans_mode", "how gradients travel: in buckets, gathered, or one by one"}},
-       Mode::Trainers::kOneOrMoreWithDevices},
+       Mode::RunsIn::kPaddleAndWeft,
+       {},
+       Mode::Trainers::kOneOrMoreWithDevices,
+       {{"trans_mode", "how gradients travel: in buckets, gathered, or one by one"}}},
 
       {"mindspore_reducer",
        "MindSpore: gradients are summed in fp32",
@@ -154,7 +137,12 @@ std::vector<Mode> MakeModes() {
                     "grad-reduce{$nrings,$reduce_method=sum,$degree,$comm_dtype=fp32,"
                     "$accumulate_type,$buckets=mindspore,$lowering},"
                     "sync-elimination"}},
-       Mode::Group::kOtherSystems},
+       Mode::Group::kOtherSystems,
+       Mode::RunsIn::kPaddleAndWeft,
+       {},
+       Mode::Trainers::kTwoOrMore,
+       {},
+       /*leaves_served=*/true},
 
       {"singa_plain",
        "SINGA: gradients are summed in buffers, then divided",
@@ -183,35 +171,27 @@ std::vector<Mode> MakeModes() {
          "grad-reduce{$reduce_method,division=quotient,accumulate_type=native,$nrings,"
          "$buckets=none},periodic-broadcast{$nrings,$bcast_period},sync-elimination"}},
        Mode::Group::kOtherSystems,
-       {},
-       Mode::Trainers::kTwoOrMore,
+       Mode::RunsIn::kPaddleAndWeft,
        {{"reduce_method", "mean"}}},
 
       {"optimizer_offload",
        "the host has the optimizers and their state",
        {{kWeft,
          {},
-         "param-options{$no_decay}," + weft +
-             "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
-             "sync-elimination,optimizer-offload{$master_weights,$offload,$offload_params,"
+         "param-options{$no_decay}," + scaled + in_buckets +
+             ",optimizer-offload{$master_weights,$offload,$offload_params,"
              "$bias_correction},hetero-partition{place=op_device,$order,$staging=double}"}},
        Mode::Group::kOffloadAndServers,
-       {},
-       Mode::Trainers::kTwoOrMore,
-       {},
        Mode::RunsIn::kWeft},
 
       {"embedding_offload",
        "the host has the embedding tables",
        {{kWeft,
          {},
-         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
-                "sync-elimination,embedding-offload{$tables,$out_of_range,$use_nesterov},"
-                "hetero-partition{place=op_device,$order}"}},
+         scaled + in_buckets +
+             ",embedding-offload{$tables,$out_of_range,$use_nesterov},"
+             "hetero-partition{place=op_device,$order}"}},
        Mode::Group::kOffloadAndServers,
-       {},
-       Mode::Trainers::kTwoOrMore,
-       {},
        Mode::RunsIn::kWeft},
   };
   for (Mode& mode : modes) {
@@ -258,19 +238,17 @@ absl::string_view OtherThan(Dialect dialect) {
 // InvalidArgument for a value that selects no pipeline, in this dialect or in both.
 absl::Status CheckChoices(const Mode& mode, Dialect dialect,
                           const std::map<std::string, std::string>& flags) {
-  for (const auto& [flag, values] : ChoicesOf(mode)) {
-    const auto given = flags.find(flag);
-    if (given == flags.end() || ContainsMeaning(values, given->second)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": option:", flag,
-                                                   " must be one of ", absl::StrJoin(values, ", "),
-                                                   ", found '", absl::CEscape(given->second), "'"));
-  }
-  for (const auto& [flag, values] : ChoicesIn(dialect, mode)) {
-    const auto given = flags.find(flag);
-    if (given == flags.end() || ContainsMeaning(values, given->second)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": option:", flag, " ",
-                                                   given->second, " is available in the ",
-                                                   OtherThan(dialect), " dialect only"));
+  for (const absl::optional<Dialect> where : {absl::optional<Dialect>(), {dialect}}) {
+    for (const auto& [flag, values] : ChoicesIn(where, mode)) {
+      const auto given = flags.find(flag);
+      if (given == flags.end() || ContainsMeaning(values, given->second)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "mode ", mode.name, ": option:", flag,
+          where.has_value() ? absl::StrCat(" ", given->second, " is available in the ",
+                                           OtherThan(dialect), " dialect only")
+                            : absl::StrCat(" must be one of ", absl::StrJoin(values, ", "),
+                                           ", found '", absl::CEscape(given->second), "'")));
+    }
   }
   return absl::OkStatus();
 }
@@ -433,28 +411,25 @@ const OptionBinder::Option* FindOption(const PassRegistry& registry, const std::
   return found == options.end() ? nullptr : &*found;
 }
 
-absl::Status AddFlagsOfPasses(const Mode& mode, const ModePipeline& pipeline,
-                              const PassRegistry& registry, std::vector<ModeFlag>* flags) {
-  for (const Placeholder& placeholder : PlaceholdersOf(pipeline)) {
-    const OptionBinder::Option* const option =
-        FindOption(registry, placeholder.pass, placeholder.flag);
-    if (option == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": there is no pass ",
-                                                     placeholder.pass, " with an option ",
-                                                     placeholder.flag));
+absl::Status AddFlags(const Mode& mode, const PassRegistry& registry,
+                      std::vector<ModeFlag>* flags) {
+  for (const ModePipeline& pipeline : mode.pipelines) {
+    for (const Placeholder& placeholder : PlaceholdersOf(pipeline)) {
+      const auto* const option = FindOption(registry, placeholder.pass, placeholder.flag);
+      if (option == nullptr) {
+        return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": there is no pass ",
+                                                       placeholder.pass, " with an option ",
+                                                       placeholder.flag));
+      }
+      ModeFlag& flag = FlagOf(placeholder.flag, mode, flags);
+      flag.help = option->help;
+      flag.expected = option->expected;
+      flag.old_name = option->old_name;
+      AddOnce(placeholder.preset.empty() ? option->default_value : placeholder.preset,
+              &flag.defaults);
     }
-    ModeFlag& flag = FlagOf(placeholder.flag, mode, flags);
-    flag.help = option->help;
-    flag.expected = option->expected;
-    flag.old_name = option->old_name;
-    AddOnce(placeholder.preset.empty() ? option->default_value : placeholder.preset,
-            &flag.defaults);
   }
-  return absl::OkStatus();
-}
-
-// Adds the flags that select a pipeline of the mode.
-void AddChoices(const Mode& mode, std::vector<ModeFlag>* flags) {
+  // Flags that select a pipeline of the mode.
   for (const auto& [name, values] : ChoicesOf(mode)) {
     ModeFlag& flag = FlagOf(name, mode, flags);
     const auto help = mode.help.find(name);
@@ -463,14 +438,6 @@ void AddChoices(const Mode& mode, std::vector<ModeFlag>* flags) {
     flag.expected = absl::StrJoin(values, "|");
     AddOnce(values.front(), &flag.defaults);
   }
-}
-
-absl::Status AddFlags(const Mode& mode, const PassRegistry& registry,
-                      std::vector<ModeFlag>* flags) {
-  for (const ModePipeline& pipeline : mode.pipelines) {
-    WEFT_RETURN_IF_ERROR(AddFlagsOfPasses(mode, pipeline, registry, flags));
-  }
-  AddChoices(mode, flags);
   return absl::OkStatus();
 }
 
@@ -495,15 +462,9 @@ bool ReadsContext(const Mode& mode, const std::string& flag) {
 }
 
 absl::string_view GroupTitle(Mode::Group group) {
-  switch (group) {
-    case Mode::Group::kCommon:
-      return "common";
-    case Mode::Group::kOtherSystems:
-      return "as other systems reduce";
-    case Mode::Group::kOffloadAndServers:
-      return "offload and parameter servers";
-  }
-  return "";
+  constexpr absl::string_view kTitles[] = {"common", "as other systems reduce",
+                                           "offload and parameter servers"};
+  return kTitles[static_cast<int>(group)];
 }
 
 }  // namespace weft

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/spec_text.h"
-#include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/registry.h"
+#include "transpiler/pipeline/target.h"
 
 namespace weft {
 
@@ -37,18 +37,20 @@ struct Mode {
   // Under which heading lists have it.
   enum class Group { kCommon, kOtherSystems, kOffloadAndServers };
   Group group = Group::kCommon;
-  // Help for flags that select a pipeline and are no option of a pass.
-  std::map<std::string, std::string> help = {};
-  // The least number of trainers in the paddle dialect, and whether each may drive several devices.
-  // If so, the mode reads flag "devices".
-  enum class Trainers { kTwoOrMore, kOneOrMoreWithDevices };
-  Trainers trainers = Trainers::kTwoOrMore;
-  // Flags without a default, which must be given, with a value as an example.
-  std::map<std::string, std::string> required = {};
   // Where the result can run. Modes for Weft alone write ops that no Paddle has, and read no flags
   // about Paddle ("device_kind", "paddle_version").
   enum class RunsIn { kPaddleAndWeft, kWeft };
   RunsIn runs_in = RunsIn::kPaddleAndWeft;
+  // Flags without a default, which must be given, with a value as an example.
+  std::map<std::string, std::string> required = {};
+  // The least number of trainers in the paddle dialect, and whether each may drive several devices.
+  // If so, the mode reads flag "devices".
+  enum class Trainers { kTwoOrMore, kOneOrMoreWithDevices };
+  Trainers trainers = Trainers::kTwoOrMore;
+  // Help for flags that select a pipeline and are no option of a pass.
+  std::map<std::string, std::string> help = {};
+  // Parameters of the servers of another system are left to them (ParamAttrs::parameter_server).
+  bool leaves_served = false;
 };
 
 // All modes, in the order of the manual.

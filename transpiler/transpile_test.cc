@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
@@ -188,15 +187,15 @@ TEST_F(TranspileTest, ParameterOfServersIsRefusedWhereNothingMovesItThere) {
   const std::string before = main_.Serialize();
   EXPECT_THAT(Run(options), refused("mode grad_allreduce"));
   EXPECT_EQ(main_.Serialize(), before);
-  EXPECT_THAT(CheckOptions(options, BuiltinPasses()), refused("mode grad_allreduce"));
+  EXPECT_THAT(PlanOf(options, BuiltinPasses()).status(), refused("mode grad_allreduce"));
   options.mode.clear();
   options.passes = "grad-all-reduce{scale=avg}";
   EXPECT_THAT(Run(options), refused("passes grad-all-reduce{scale=avg}"));
   options.passes = "parameter-server{scale=avg}";
-  WEFT_EXPECT_OK(CheckOptions(options, BuiltinPasses()));
+  WEFT_EXPECT_OK(PlanOf(options, BuiltinPasses()).status());
   options.passes.clear();
   options.mode = "mindspore_reducer";  // leaves out what MindSpore's servers hold
-  WEFT_EXPECT_OK(CheckOptions(options, BuiltinPasses()));
+  WEFT_EXPECT_OK(PlanOf(options, BuiltinPasses()).status());
 }
 
 TEST_F(TranspileTest, ExplainCollectsTheNotesOfAllPasses) {
@@ -225,8 +224,7 @@ TEST_F(TranspileTest, ObserverSeesEveryState) {
                                 "grad-all-reduce", "sync-elimination", "registered-ops"));
 }
 
-// --- What is refused
-// ------------------------------------------------------------------------------
+// --- What is refused ----------------------------------------------------------------------------
 
 TEST_F(TranspileTest, SecondRunIsRefused) {
   WEFT_ASSERT_OK(Run(GradAllReduce(2)).status());
@@ -255,10 +253,7 @@ TEST_F(TranspileTest, ContradictoryClusterIsRefused) {
 TEST_F(TranspileTest, OneRankIsAsGoodAsAnyNumber) {
   const Program main = main_, startup = startup_;
   for (const Mode& mode : Modes()) {
-    const bool has_weft = absl::c_any_of(mode.pipelines, [](const ModePipeline& pipeline) {
-      return pipeline.dialect == Dialect::kWeft;
-    });
-    if (!has_weft) continue;
+    if (mode.pipelines.empty()) continue;
     SCOPED_TRACE(mode.name);
     main_ = main;
     startup_ = startup;
@@ -303,26 +298,27 @@ TEST_F(TranspileTest, PaddleDialectOfAProgramThatIsNoProgramDescIsRefused) {
   WEFT_EXPECT_OK(Run(options).status());
 }
 
-TEST(CheckOptions, FindsWhatIsWrongBeforeAProgramIsRead) {
+TEST(PlanOf, FindsWhatIsWrongBeforeAProgramIsRead) {
   const PassRegistry registry = BuiltinPasses();
-  WEFT_EXPECT_OK(CheckOptions(GradAllReduce(2), registry));
+  WEFT_EXPECT_OK(PlanOf(GradAllReduce(2), registry).status());
   TranspileOptions options = GradAllReduce(2);
   options.mode_flags["nrings"] = "0";
-  EXPECT_THAT(CheckOptions(options, registry), StatusIs(kInvalid, HasSubstr("pass comm-init: ")));
+  EXPECT_THAT(PlanOf(options, registry).status(),
+              StatusIs(kInvalid, HasSubstr("pass comm-init: ")));
   options = GradAllReduce(2);
   options.mode = "local";
-  EXPECT_THAT(CheckOptions(options, registry), StatusIs(kInvalid, HasSubstr("unknown mode local")));
+  EXPECT_THAT(PlanOf(options, registry).status(),
+              StatusIs(kInvalid, HasSubstr("unknown mode local")));
   options.mode.clear();
   options.passes = "no-such-pass";
-  EXPECT_THAT(CheckOptions(options, registry),
+  EXPECT_THAT(PlanOf(options, registry).status(),
               StatusIs(kInvalid, HasSubstr("unknown pass no-such-pass")));
   options = GradAllReduce(2);
   options.cluster.nranks = -1;
-  EXPECT_THAT(CheckOptions(options, registry), StatusIs(kInvalid, HasSubstr("at least 1")));
+  EXPECT_THAT(PlanOf(options, registry).status(), StatusIs(kInvalid, HasSubstr("at least 1")));
 }
 
-// --- Verification
-// ---------------------------------------------------------------------------------
+// --- Verification -------------------------------------------------------------------------------
 
 // The main program with an op that lacks an input.
 Program Broken() { return MainBuilder().Op("relu", {}, {{"Out", {"y"}}}).Build(); }
@@ -360,14 +356,13 @@ class BreakLastOp : public Pass {
   explicit BreakLastOp(Options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
     const OpId last = programs.main->block(0).ops().back();
     pb::OpDesc op = programs.main->op(last).ToProto();
     op.mutable_inputs()->RemoveLast();
     Rewriter rewriter(programs.main);
     rewriter.Replace(last, op);
-    WEFT_RETURN_IF_ERROR(rewriter.Commit());
-    return true;
+    return CommitEdits(&rewriter);
   }
 };
 
@@ -377,10 +372,11 @@ class HalveRate : public Pass {
   static constexpr absl::string_view kName = "halve-rate";
   static constexpr absl::string_view kDescription = "updates by half the learning rate";
   struct Options {
-    bool on_purpose = false;
+    bool on_purpose = false, changes_any = false;
     std::string rate = "lr";
     void Bind(OptionBinder& bind) {
       bind.Bool("on_purpose", &on_purpose, "says so");
+      bind.Bool("changes_any", &changes_any, "says that the original can be changed alike");
       bind.String("rate", &rate, "the learning rate");
     }
   };
@@ -390,22 +386,16 @@ class HalveRate : public Pass {
   Claims claims(const PassContext&) const override {
     return options_.on_purpose ? Claims::Of(Claims::Computation::kChanged) : Claims();
   }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
-    const OpId last = programs.main->block(0).ops().back();
-    pb::OpDesc op;
-    op.set_type("scale");
-    for (auto* slot : {op.add_inputs(), op.add_outputs()}) {
-      slot->set_parameter(slot == &op.inputs(0) ? "X" : "Out");
-      slot->add_arguments(options_.rate);
-    }
-    pb::OpDesc::Attr* scale = op.add_attrs();
-    scale->set_name("scale");
-    scale->set_type(pb::FLOAT);
-    scale->set_f(0.5F);
+  bool Has(PassTrait trait) const override {
+    return trait == PassTrait::kChangesAnyProgram && options_.changes_any;
+  }
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
+    ProgramBuilder p;
+    p.Op("scale", {{"X", {options_.rate}}}, {{"Out", {options_.rate}}});
     Rewriter rewriter(programs.main);
-    rewriter.InsertBefore(last, op);
-    WEFT_RETURN_IF_ERROR(rewriter.Commit());
-    return true;
+    rewriter.InsertBefore(programs.main->block(0).ops().back(),
+                          p.FloatAttr("scale", 0.5F).last_op());
+    return CommitEdits(&rewriter);
   }
 
  private:
@@ -423,7 +413,7 @@ class CountTwice : public Pass {
   explicit CountTwice(Options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
     Rewriter rewriter(programs.main);
     for (OpId id : programs.main->block(0).ops()) {
       pb::OpDesc op = programs.main->op(id).ToProto();
@@ -433,8 +423,7 @@ class CountTwice : public Pass {
       }
       rewriter.Replace(id, op);
     }
-    WEFT_RETURN_IF_ERROR(rewriter.Commit());
-    return true;
+    return CommitEdits(&rewriter);
   }
 };
 
@@ -514,6 +503,28 @@ TEST_F(TranspileTest, ComputationIsComparedWithTheChangedOriginal) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601: variable w")));
 }
 
+// As passes of Weft's do.
+TEST_F(TranspileTest, PassOfOnesOwnChangesTheReferenceProgram) {
+  PassRegistry registry = BuiltinPasses();
+  registry.Add<HalveRate>();
+  const auto halve = [&](const std::string& options) {
+    main_ = MainBuilder().Build();
+    startup_ = Startup();
+    TranspileOptions with;
+    with.cluster.nranks = 2;
+    with.passes = absl::StrCat("comm-init,broadcast-params,grad-all-reduce,halve-rate", options);
+    return Transpile(with, programs_, registry);
+  };
+  const std::string joins = "{on_purpose=true,changes_any=true}";
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, halve(joins));
+  EXPECT_THAT(testing::ResultLines(result.messages),
+              Contains(HasSubstr(absl::StrCat("option:passes 'halve-rate", joins, "' makes"))));
+  EXPECT_THAT(halve(absl::StrCat(",halve-rate", joins)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601")));
+  // Else there is nothing to compare with.
+  WEFT_EXPECT_OK(halve(",halve-rate{on_purpose=true}").status());
+}
+
 TEST_F(TranspileTest, FindingNamesTheLastPassOrTheOneThatCausedIt) {
   PassRegistry registry = BuiltinPasses();
   registry.Add<BreakLastOp>();
@@ -532,7 +543,6 @@ TEST_F(TranspileTest, FindingNamesTheLastPassOrTheOneThatCausedIt) {
   }
 }
 
-// Facts are not looked for where nobody asks.
 // Rank 1 broadcasts the learning rate after the step.
 class BroadcastOnRank1 : public Pass {
  public:
@@ -544,9 +554,9 @@ class BroadcastOnRank1 : public Pass {
   explicit BroadcastOnRank1(Options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
-    context.Note(absl::StrCat("found rank ", context.cluster.rank()));
-    if (context.cluster.rank() == 0) return false;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override {
+    context.sink.Note(absl::StrCat("found rank ", context.target.cluster.rank()));
+    if (context.target.cluster.rank() == 0) return false;
     Rewriter rewriter(programs.main);
     ProgramBuilder p;
     p.Op("c_broadcast", {{"X", {"lr"}}}, {{"Out", {"lr"}}}).BoolAttr("use_calc_stream", true);
@@ -565,7 +575,8 @@ class AllRanksTest : public TranspileTest {
 
   absl::StatusOr<std::vector<TranspileResult>> RunAll() {
     ProgramPair ranks[] = {programs_, {&main1_, &startup1_}};
-    return TranspileAllRanks(options_, absl::MakeSpan(ranks), registry_);
+    WEFT_ASSIGN_OR_RETURN(const TranspilePlan plan, PlanOf(options_, registry_));
+    return TranspileAllRanks(plan, options_, absl::MakeSpan(ranks));
   }
   void UsePasses(const std::string& more) {
     options_.mode.clear();
@@ -622,7 +633,8 @@ TEST_F(AllRanksTest, ProgramOfAllRanksIsVerifiedOnce) {
   const absl::Status of_one = Transpile(options_, alone, registry_).status();
   EXPECT_THAT(of_one, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601")));
   ProgramPair ranks[] = {{&main_, nullptr}, {&main1_, nullptr}};
-  EXPECT_THAT(TranspileAllRanks(options_, absl::MakeSpan(ranks), registry_),
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspilePlan plan, PlanOf(options_, registry_));
+  EXPECT_THAT(TranspileAllRanks(plan, options_, absl::MakeSpan(ranks)),
               StatusIs(of_one.code(), absl::StrCat("ranks together: ", of_one.message())));
 }
 
@@ -638,13 +650,14 @@ TEST_F(AllRanksTest, RanksAndEndpointsMustAgree) {
 
 TEST_F(TranspileTest, TimesAreReadWhereAPassSaysSo) {
   const auto read = [](TranspileOptions options) {
-    const absl::StatusOr<TimesRead> times = TimesReadBy(options, BuiltinPasses());
-    WEFT_EXPECT_OK(times.status());
-    return absl::StrCat(times->of_ops ? "ops " : "", times->of_collectives ? "collectives" : "");
+    const absl::StatusOr<TranspilePlan> plan = PlanOf(options, BuiltinPasses());
+    WEFT_EXPECT_OK(plan.status());
+    return absl::StrCat(plan->pipeline.Has(PassTrait::kReadsOpTimes) ? "ops " : "",
+                        plan->pipeline.Has(PassTrait::kReadsCollectiveTimes) ? "collectives" : "");
   };
   TranspileOptions options = GradAllReduce(2);
   EXPECT_EQ(read(options), "");
-  options.device_memory = 1000;
+  options.placement.device_memory = 1000;
   EXPECT_EQ(read(options), "collectives");
   options.mode_flags["buckets"] = "optimal";
   EXPECT_EQ(read(options), "ops collectives");
@@ -655,6 +668,7 @@ TEST_F(TranspileTest, TimesAreReadWhereAPassSaysSo) {
   EXPECT_EQ(read(options), "ops collectives");
 }
 
+// Properties are not looked for where nobody asks.
 TEST_F(TranspileTest, BadPairsDoNotAffectPassesThatIgnoreThem) {
   ProgramBuilder p = MainBuilder();
   p.Op("assign", {{"X", {"x"}}}, {{"Out", {"y"}}}, kRoleBackward).Pairs({"w"});
@@ -678,8 +692,7 @@ TEST_F(TranspileTest, ResultSaysWhatThePassesClaim) {
   EXPECT_EQ(local.claims.averaging, (AveragingSchedule{4, 2}));
 }
 
-// --- Claims of one's own
-// --------------------------------------------------------------------------
+// --- Claims of one's own ------------------------------------------------------------------------
 
 // A pass that embeds passes of Weft's, and claims whatever it is told to.
 class Exchange : public Pass {
@@ -707,7 +720,7 @@ class Exchange : public Pass {
     if (options_.period > 0) claims.averaging = AveragingSchedule{options_.period, 1};
     return claims;
   }
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override {
     WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline,
                           Pipeline::FromText(options_.passes, BuiltinPasses()));
     WEFT_ASSIGN_OR_RETURN(const auto reports, pipeline.Run(context, programs));
@@ -772,7 +785,7 @@ TEST_F(TranspileTest, PassesOfContradictoryClaimsAreRefusedBeforeAnythingRuns) {
                        "pass grad-all-reduce claims gradients averaged over the ranks, pass "
                        "exchange claims gradients summed over the ranks"));
   EXPECT_EQ(main_.revision(), 0);
-  EXPECT_THAT(CheckOptions(options, registry), StatusIs(kInvalid, HasSubstr("claims")));
+  EXPECT_THAT(PlanOf(options, registry).status(), StatusIs(kInvalid, HasSubstr("claims")));
 }
 
 }  // namespace

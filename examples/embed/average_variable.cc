@@ -22,7 +22,7 @@ bool Has(absl::Span<const weft::Symbol> args, weft::Symbol variable) {
 weft::pb::OpDesc InPlace(const std::string& type, const std::string& variable,
                          const weft::PassContext& context) {
   return weft::BuildOp(weft::InPlaceOp(type, {variable}, {{"ring_id", kRing}}, weft::kRoleForward),
-                       context.dialect);
+                       context.target.dialect);
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ void AverageVariable::Options::Bind(weft::OptionBinder& bind) {
   bind.String("name", &name, "name of the variable");
 }
 
-absl::StatusOr<bool> AverageVariable::Run(weft::PassContext& context,
+absl::StatusOr<bool> AverageVariable::Run(const weft::PassContext& context,
                                           weft::ProgramPair& programs) const {
   const weft::Program& main = *programs.main;
   const weft::Symbol variable = main.FindSymbol(options_.name);
@@ -61,7 +61,7 @@ absl::StatusOr<bool> AverageVariable::Run(weft::PassContext& context,
   } else {
     rewriter.Append(0, wait);
   }
-  context.Explain(kName, options_.name, "averaged", "as asked");
+  context.sink.Explain(kName, options_.name, "averaged", "as asked");
   return weft::CommitEdits(&rewriter);
 }
 

@@ -34,7 +34,8 @@ class AverageVariable : public weft::Pass {
   explicit AverageVariable(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(weft::PassContext& context, weft::ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const weft::PassContext& context,
+                           weft::ProgramPair& programs) const override;
 
  private:
   Options options_;

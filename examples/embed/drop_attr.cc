@@ -41,7 +41,8 @@ void DropAttr::Options::Bind(weft::OptionBinder& bind) {
   bind.String("attr", &attr, "name of the attribute");
 }
 
-absl::StatusOr<bool> DropAttr::Run(weft::PassContext& context, weft::ProgramPair& programs) const {
+absl::StatusOr<bool> DropAttr::Run(const weft::PassContext& context,
+                                   weft::ProgramPair& programs) const {
   if (options_.attr == weft::kOpRoleAttr || options_.attr == weft::kOpRoleVarAttr) {
     return absl::InvalidArgumentError(
         absl::StrCat("attribute ", options_.attr, " defines training and must stay"));
@@ -51,7 +52,8 @@ absl::StatusOr<bool> DropAttr::Run(weft::PassContext& context, weft::ProgramPair
     WEFT_ASSIGN_OR_RETURN(const int in_startup, Drop(programs.startup, options_.attr));
     changed += in_startup;
   }
-  context.Explain(kName, options_.attr, "removed", "as asked", {{"ops", absl::StrCat(changed)}});
+  context.sink.Explain(kName, options_.attr, "removed", "as asked",
+                       {{"ops", absl::StrCat(changed)}});
   return changed > 0;
 }
 

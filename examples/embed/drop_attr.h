@@ -30,7 +30,8 @@ class DropAttr : public weft::Pass {
   explicit DropAttr(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(weft::PassContext& context, weft::ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const weft::PassContext& context,
+                           weft::ProgramPair& programs) const override;
 
  private:
   Options options_;

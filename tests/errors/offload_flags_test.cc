@@ -81,7 +81,7 @@ TEST(PlacementFlags, AreReadByEveryModeThatPlacesOps) {
     TranspileOptions options;
     options.mode = mode;
     options.mode_flags = std::move(flags);
-    options.place = place;
+    options.placement.place = place;
     if (mode != "none") options.cluster.nranks = 2;
     const absl::Status status = Transpile(options, programs).status();
     *text = ProgramText(main);

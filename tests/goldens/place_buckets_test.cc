@@ -39,8 +39,8 @@ absl::StatusOr<TranspileResult> Rewrite(const std::string& mode, const Model& mo
   TranspileOptions options;
   options.mode = mode;
   options.cluster.nranks = 2;
-  options.device_memory = memory;
-  options.place = place;
+  options.placement.device_memory = memory;
+  options.placement.place = place;
   return Transpile(options, programs);
 }
 
@@ -96,7 +96,7 @@ TEST(PlaceBlocks, RuleForTheUpdateOfABranchPlacesTheBranch) {
   ProgramPair programs{&main, &startup};
   TranspileOptions options;
   options.mode = "none";
-  options.place = "type:momentum=cpu";
+  options.placement.place = "type:momentum=cpu";
   WEFT_ASSERT_OK(Transpile(options, programs).status());
   int num_branches = 0;
   for (OpId id : main.block(0).ops()) {

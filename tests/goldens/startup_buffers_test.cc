@@ -88,7 +88,7 @@ TranspileOptions Mode(const char* mode, int ranks, const char* place = "") {
   TranspileOptions options;
   options.mode = mode;
   if (ranks > 1) options.cluster.nranks = ranks;
-  options.place = place;
+  options.placement.place = place;
   return options;
 }
 

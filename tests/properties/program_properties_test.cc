@@ -61,7 +61,7 @@ TranspileOptions OptionsFor(const Config& config, int nranks, int rank = 0) {
   options.mode = config.mode;
   options.mode_flags = config.flags;
   options.dialect = config.dialect;
-  options.place = config.place;
+  options.placement.place = config.place;
   if (config.dialect == Dialect::kWeft) options.verification = Verification::kAfterEachPass;
   if (config.dialect == Dialect::kPaddle) {
     for (int i = 0; i < nranks; ++i) {

@@ -228,7 +228,7 @@ TEST(SurveyOfPlacements, MergedGradientsHaveTheSameLines) {
     Program to = main, to_startup = startup;
     TranspileOptions options;
     options.mode = "grad_allreduce";
-    options.place = place;
+    options.placement.place = place;
     options.cluster.nranks = nranks;
     ProgramPair programs{&to, &to_startup};
     const absl::StatusOr<TranspileResult> result = Transpile(options, programs);

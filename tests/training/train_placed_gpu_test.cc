@@ -109,7 +109,7 @@ absl::StatusOr<TrainingPrograms> Placed(const TrainingSpec& spec, absl::string_v
   TrainingPrograms programs = BuildPrograms(spec);
   TranspileOptions options;
   options.mode = std::string(mode);
-  options.place = std::string(rules);
+  options.placement.place = std::string(rules);
   if (ranks > 1) options.cluster.nranks = ranks;
   ProgramPair pair{&programs.main, &programs.startup};
   WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());

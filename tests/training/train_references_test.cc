@@ -97,7 +97,7 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
     TranspileOptions options;
     options.mode = TheCase().mode;
     options.mode_flags = TheCase().flags;
-    options.place = TheCase().place;
+    options.placement.place = TheCase().place;
     if (TheCase().known == Ranks::kKnown) options.cluster.nranks = TheCase().ranks;
     if (TheCase().known == Ranks::kPaddle) {
       options.dialect = Dialect::kPaddle;

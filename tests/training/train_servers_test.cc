@@ -72,7 +72,7 @@ absl::StatusOr<Programs> Rewrite(const std::string& model, const std::set<std::s
   options.mode = on_servers.empty() ? "grad_allreduce" : "parameter_server";
   options.mode_flags = flags;
   options.mode_flags["sparse"] = "rows";
-  options.place = place;
+  options.placement.place = place;
   for (const std::string& param : on_servers) options.param_attrs[param].parameter_server = true;
   ProgramPair pair{&programs.main, &programs.startup};
   WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, pair));

@@ -18,7 +18,7 @@
 #include "tools/files/param_attrs_file.h"
 #include "tools/files/step_times_file.h"
 #include "tools/inspect/program_plan.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/param_attrs.h"
 
@@ -89,15 +89,12 @@ void Print(const Options& options, const ProgramPlan& plan) {
 
 // The plan of a program whose gradients are reduced already would promise a second reduction.
 absl::Status CheckIsOriginal(Program* program) {
-  WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts({program, nullptr}));
-  for (const char* fact : {kGradientsReduced, kParametersAveraged}) {
-    const auto found = facts.find(fact);
-    if (found == facts.end()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("expected a program before it is rewritten, found ", fact, ": ", found->second,
-                     "; plan the original"));
-  }
-  return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const Properties properties, DetectProperties({program, nullptr}));
+  if (properties.empty()) return absl::OkStatus();
+  const auto& [property, evidence] = *properties.begin();
+  return absl::FailedPreconditionError(
+      absl::StrCat("expected a program before it is rewritten, found ", property, ": ", evidence,
+                   "; plan the original"));
 }
 
 absl::Status PlanOfGradients(const Options& options) {

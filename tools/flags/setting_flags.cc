@@ -196,11 +196,11 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
         true, "");
   }
   // What flags say, the user knows.
-  if (!flags.summed_gradients.has_value() && setting.reduction == Setting::Reduction::kSum) {
-    add("gradients are summed over the ranks, whatever losses are", true, "");
-  }
-  if (!flags.summed_gradients.has_value() && setting.reduction == Setting::Reduction::kMean) {
-    add("gradients are averaged over the ranks, whatever losses are", true, "");
+  if (!flags.summed_gradients.has_value() && setting.reduction != Setting::Reduction::kByLoss) {
+    const bool is_sum = setting.reduction == Setting::Reduction::kSum;
+    add(absl::StrCat("gradients are ", is_sum ? "summed" : "averaged",
+                     " over the ranks, whatever losses are"),
+        true, "");
   }
   if (setting.averaging.has_value() && setting.averaging == file.averaging) {
     add(absl::StrCat("parameters are averaged ", ToString(*setting.averaging)), true, "");

@@ -2,7 +2,6 @@
 #ifndef WEFT_TRANSPILER_PIPELINE_PASS_H_
 #define WEFT_TRANSPILER_PIPELINE_PASS_H_
 
-#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
@@ -15,23 +14,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "ops/analysis/values/sum_losses.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "proto/rewriter.h"
 #include "proto/setting.h"
-#include "transpiler/buckets/step_times.h"
 #include "transpiler/pipeline/claims.h"
-#include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/message.h"
-#include "transpiler/pipeline/param_attrs.h"
 #include "transpiler/pipeline/target.h"
 
 namespace weft {
-
-// kPaddle: passes write, op for op, what Paddle's transpiler writes. kWeft: they write the same
-// rewrite without Paddle's defects.
-enum class Dialect { kWeft, kPaddle };
 
 // What a pass did or did not do to one subject, and why. `transpile --explain` writes remarks.
 struct Remark {
@@ -42,50 +33,18 @@ struct Remark {
   std::vector<std::pair<std::string, std::string>> details;  // "ring": "0", "after": "op 17 (mul)"
 };
 
-// Shared by all passes of a pipeline.
-struct PassContext {
-  Dialect dialect = Dialect::kWeft;
-  Target target;
-  Cluster cluster;
-  // What is known of the run before passes claim anything: gradients of its distributed_params are
-  // not reduced.
-  Setting setting;
-  // Of parameters that the user describes. setting.distributed_params has those that are not
-  // replicated.
-  ParamAttrsByName param_attrs;
-  // The groups of ranks of the run, also those to which this rank does not belong.
-  std::vector<RankGroup> groups_of_run;
-  // The losses that are sums over the batch, or will be.
-  SumLosses sum_losses;
-  // How long ops and collectives take, for passes that go by it (Pass::times_read).
-  StepTimes times;
-  // From these: when gradients are complete.
-  ReadyTimes gradient_ready;
-  // Parameters that are updated on the host, from gradients of the accelerator, which passes find
-  // before they run. No bucket has gradients of these and of others.
-  std::set<std::string> updated_on_host;
-  // Updates in half precision get fp32 master weights or state, which a pass finds before it runs.
-  bool raises_precision = false;
-  // The program of the parameter servers, which a pass makes; none: there are no servers.
-  absl::optional<Program> server;
-  // The ids from which on ops are new, in the main and in the startup program.
-  size_t first_new_op = 0, first_new_startup_op = 0;
-  // Receives remarks; null disables them.
-  std::vector<Remark>* remarks = nullptr;
-  // Receives messages; null disables them.
-  std::vector<Message>* messages = nullptr;
+// Where passes report. They read nothing from it.
+struct Sink {
+  std::vector<Remark>* remarks = nullptr;     // null: nobody asks for remarks
+  std::vector<Message>* messages = nullptr;   // null: nor for messages
+  absl::optional<Program>* server = nullptr;  // null: nor for the program of servers
 
   // Adds a remark if remarks are enabled. Check `remarks` first where many arguments are costly.
   void Explain(absl::string_view pass, std::string subject, std::string what, std::string why,
-               std::vector<std::pair<std::string, std::string>> details = {}) {
+               std::vector<std::pair<std::string, std::string>> details = {}) const {
     if (remarks == nullptr) return;
     remarks->push_back({std::string(pass), std::move(subject), std::move(what), std::move(why),
                         std::move(details)});
-  }
-
-  // What passes decide by, so that the programs of all ranks agree.
-  std::vector<RankGroup> Groups() const {
-    return groups_of_run.empty() ? GroupsOf(param_attrs) : groups_of_run;
   }
 
   void Note(std::string text) const {
@@ -99,23 +58,36 @@ struct PassContext {
     if (messages == nullptr || absl::c_linear_search(*messages, message)) return;
     messages->push_back(std::move(message));
   }
+  // The program that parameter servers run.
+  void AddServer(Program program) const {
+    if (server != nullptr) *server = std::move(program);
+  }
+};
+
+// Shared by all passes of a pipeline.
+struct PassContext {
+  // What is known of the run before passes claim anything: gradients of its distributed_params are
+  // not reduced.
+  Setting setting;
+  Target target;
+  Sink sink;
 
   // A problem that makes a rewrite wrong is an error in the weft dialect and a warning in the
   // paddle dialect.
-  absl::Status RefuseOrWarn(absl::string_view pass, const absl::Status& problem) {
-    if (problem.ok() || dialect == Dialect::kWeft) return problem;
-    Say({Severity::kWarning, Message::Topic::kPaddleDefect, "",
-         absl::StrCat("pass ", pass, ": ", problem.message())});
+  absl::Status RefuseOrWarn(absl::string_view pass, const absl::Status& problem) const {
+    if (problem.ok() || target.dialect == Dialect::kWeft) return problem;
+    sink.Say({Severity::kWarning, Message::Topic::kPaddleDefect, "",
+              absl::StrCat("pass ", pass, ": ", problem.message())});
     return absl::OkStatus();
   }
 };
 
-// The facts that hold for a pair of programs: name to evidence ("op 17 (c_allreduce_sum) takes
-// fc_0.w_0@GRAD"). transpiler/passes/support/facts.h names the facts of Weft's passes; other passes
-// may add more.
-using Facts = std::map<std::string, std::string>;
+// The properties that a pair of programs has: name to evidence ("op 17 (c_allreduce_sum) takes
+// fc_0.w_0@GRAD"). transpiler/passes/support/properties.h names those of Weft's passes; other
+// passes may add more.
+using Properties = std::map<std::string, std::string>;
 
-// Orders passes by facts.
+// Orders passes by properties.
 //
 //   Contract().Needs(kRingsSetUp).Provides(kParametersEqual).ConflictsWith(kParametersEqual)
 struct Contract {
@@ -123,23 +95,33 @@ struct Contract {
   std::vector<std::string> provides;        // hold after it
   std::vector<std::string> conflicts_with;  // must not hold before it
 
-  Contract& Needs(std::string fact) { return Add(std::move(fact), &needs); }
-  Contract& Provides(std::string fact) { return Add(std::move(fact), &provides); }
-  Contract& ConflictsWith(std::string fact) { return Add(std::move(fact), &conflicts_with); }
+  Contract& Needs(std::string property) { return Add(std::move(property), &needs); }
+  Contract& Provides(std::string property) { return Add(std::move(property), &provides); }
+  Contract& ConflictsWith(std::string property) {
+    return Add(std::move(property), &conflicts_with);
+  }
   // The pass must not run twice.
-  Contract& ProvidesOnce(const std::string& fact) { return Provides(fact).ConflictsWith(fact); }
+  Contract& ProvidesOnce(const std::string& property) {
+    return Provides(property).ConflictsWith(property);
+  }
 
  private:
-  Contract& Add(std::string fact, std::vector<std::string>* facts) {
-    facts->push_back(std::move(fact));
+  Contract& Add(std::string property, std::vector<std::string>* properties) {
+    properties->push_back(std::move(property));
     return *this;
   }
 };
 
-// Which of PassContext::times a pass goes by.
-struct TimesRead {
-  bool of_ops = false;
-  bool of_collectives = false;
+// What the caller of a pipeline decides by.
+enum class PassTrait {
+  kReadsOpTimes,          // Forecast::gradient_ready
+  kReadsCollectiveTimes,  // Target::collective_time
+  kReadsUpdateOptions,    // ParamAttrs::lr_ratio and weight_decay
+  kMakesServer,           // moves parameters to servers (Sink::AddServer)
+  kLeavesServed,          // leaves the gradients of parameters that servers hold as they are
+  // Alone, on a program for one device, it changes the computation as it does in the pipeline. So
+  // the result of a pipeline is compared with what such passes make of the original.
+  kChangesAnyProgram,
 };
 
 // A rewrite. Const and stateless: one pass may run on many programs at the same time. The result
@@ -154,12 +136,13 @@ class Pass {
   // What the pass does to gradients, replicas and the computation with its options. The verifier
   // checks the result against it.
   virtual Claims claims(const PassContext& context) const { return {}; }
-  virtual TimesRead times_read() const { return {}; }
-  // Sets what claims of this and of later passes depend on, from the programs before the first
+  virtual bool Has(PassTrait trait) const { return false; }
+  // Adds what the pass will do that claims and earlier passes go by. `programs`: before the first
   // pass.
-  virtual void Prepare(const ConstProgramPair& programs, PassContext* context) const {}
+  virtual void Foresee(const ConstProgramPair& programs, const PassContext& context,
+                       Forecast* forecast) const {}
   // Returns whether a program changed. After an error, the programs must not be used.
-  virtual absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const = 0;
+  virtual absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const = 0;
 };
 
 // Commits the edits of a pass. Returns whether there were any, as Pass::Run does.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
@@ -11,7 +12,8 @@
 namespace weft {
 namespace {
 
-absl::StatusOr<PassReport> RunPass(const Pass& pass, PassContext& context, ProgramPair& programs) {
+absl::StatusOr<PassReport> RunPass(const Pass& pass, const PassContext& context,
+                                   ProgramPair& programs) {
   const int revision = RevisionOf(programs);
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<bool> changed = pass.Run(context, programs);
@@ -45,17 +47,10 @@ absl::Status ShowAndVerify(const ProgramPair& result, const PipelineOptions& opt
 }
 
 std::string Describe(Claims::Gradients gradients) {
-  switch (gradients) {
-    case Claims::Gradients::kUntouched:
-      return "gradients of each rank";
-    case Claims::Gradients::kAveraged:
-      return "gradients averaged over the ranks";
-    case Claims::Gradients::kSummed:
-      return "gradients summed over the ranks";
-    case Claims::Gradients::kByLoss:
-      return "gradients summed or averaged over the ranks, by loss";
-  }
-  return "unknown";
+  constexpr const char* kTexts[] = {"of each rank", "averaged over the ranks",
+                                    "summed over the ranks",
+                                    "summed or averaged over the ranks, by loss"};
+  return absl::StrCat("gradients ", kTexts[static_cast<int>(gradients)]);
 }
 
 std::string Describe(const AveragingSchedule& schedule) {
@@ -86,52 +81,63 @@ absl::StatusOr<Pipeline> Pipeline::FromSpecs(const std::vector<Spec>& specs,
   Pipeline pipeline;
   for (const Spec& spec : specs) {
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Pass> pass, registry.Create(spec));
-    pipeline.Add(std::move(pass));
+    pipeline.Add(std::move(pass), ToString({spec}));
   }
   return pipeline;
 }
 
-bool Pipeline::AsksForFacts() const {
-  return std::any_of(passes_.begin(), passes_.end(), [](const std::unique_ptr<Pass>& pass) {
+void Pipeline::Add(std::unique_ptr<Pass> pass, std::string text) {
+  texts_.push_back(text.empty() ? std::string(pass->name()) : std::move(text));
+  passes_.push_back(std::move(pass));
+}
+
+void Pipeline::AddFirst(std::unique_ptr<Pass> pass) {
+  Add(std::move(pass));
+  std::rotate(passes_.begin(), passes_.end() - 1, passes_.end());
+  std::rotate(texts_.begin(), texts_.end() - 1, texts_.end());
+}
+
+bool Pipeline::Has(PassTrait trait) const {
+  return absl::c_any_of(passes_, [trait](const auto& pass) { return pass->Has(trait); });
+}
+
+bool Pipeline::AsksForProperties() const {
+  return absl::c_any_of(passes_, [](const auto& pass) {
     const Contract contract = pass->contract();
     return !contract.needs.empty() || !contract.conflicts_with.empty();
   });
 }
 
-absl::Status Pipeline::CheckContracts(const Facts& initial_facts) const {
-  Facts holds = initial_facts;
+absl::Status Pipeline::CheckContracts(const Properties& initial_properties) const {
+  Properties holds = initial_properties;
   for (const std::unique_ptr<Pass>& pass : passes_) {
     const Contract contract = pass->contract();
-    for (const std::string& fact : contract.needs) {
-      if (holds.count(fact) > 0) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat("pass ", pass->name(), " needs ", fact, ", which no earlier pass provides"));
+    for (const std::string& property : contract.needs) {
+      if (holds.count(property) > 0) continue;
+      return absl::FailedPreconditionError(absl::StrCat("pass ", pass->name(), " needs ", property,
+                                                        ", which no earlier pass provides"));
     }
-    for (const std::string& fact : contract.conflicts_with) {
-      const auto it = holds.find(fact);
+    for (const std::string& property : contract.conflicts_with) {
+      const auto it = holds.find(property);
       if (it == holds.end()) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          "pass ", pass->name(), " cannot run: ", fact, " already holds: ", it->second));
+          "pass ", pass->name(), " cannot run: ", property, " already holds: ", it->second));
     }
-    for (const std::string& fact : contract.provides) {
-      holds.emplace(fact, absl::StrCat("pass ", pass->name(), " provides it"));
+    for (const std::string& property : contract.provides) {
+      holds.emplace(property, absl::StrCat("pass ", pass->name(), " provides it"));
     }
   }
   return absl::OkStatus();
 }
 
-void Pipeline::Prepare(const ConstProgramPair& programs, PassContext* context) const {
-  for (const std::unique_ptr<Pass>& pass : passes_) pass->Prepare(programs, context);
-}
-
-TimesRead Pipeline::times_read() const {
-  TimesRead all;
-  for (const std::unique_ptr<Pass>& pass : passes_) {
-    const TimesRead read = pass->times_read();
-    all.of_ops = all.of_ops || read.of_ops;
-    all.of_collectives = all.of_collectives || read.of_collectives;
+Forecast Pipeline::Foresee(const ConstProgramPair& programs, const PassContext& context) const {
+  Forecast forecast = context.target.forecast;
+  forecast.first_new_op = programs.main->op_id_limit();
+  if (programs.startup != nullptr) {
+    forecast.first_new_startup_op = programs.startup->op_id_limit();
   }
-  return all;
+  for (const std::unique_ptr<Pass>& pass : passes_) pass->Foresee(programs, context, &forecast);
+  return forecast;
 }
 
 size_t Pipeline::NumChangingFirst(const PassContext& context) const {
@@ -177,9 +183,10 @@ absl::StatusOr<Claims> Pipeline::ClaimsOf(const PassContext& context) const {
   return all;
 }
 
-absl::StatusOr<std::vector<PassReport>> Pipeline::Run(PassContext& context, ProgramPair& programs,
+absl::StatusOr<std::vector<PassReport>> Pipeline::Run(const PassContext& context,
+                                                      ProgramPair& programs,
                                                       const PipelineOptions& options) const {
-  WEFT_RETURN_IF_ERROR(CheckContracts(options.initial_facts));
+  WEFT_RETURN_IF_ERROR(CheckContracts(options.initial_properties));
   if (options.observer) WEFT_RETURN_IF_ERROR(options.observer("input", programs));
   if (passes_.empty()) WEFT_RETURN_IF_ERROR(ShowAndVerify(programs, options));
 

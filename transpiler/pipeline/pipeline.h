@@ -31,9 +31,9 @@ enum class Stage { kComputationChanged, kBetweenPasses, kAtEnd };
 using PipelineVerifier = std::function<absl::Status(Stage stage, const ProgramPair&)>;
 
 struct PipelineOptions {
-  // Facts that hold before the first pass. DetectFacts (transpiler/passes/support/facts.h) finds
-  // those of Weft's passes.
-  Facts initial_facts;
+  // Properties that hold before the first pass. DetectProperties
+  // (transpiler/passes/support/properties.h) finds those of Weft's passes.
+  Properties initial_properties;
   // Runs as `verification` says, even without passes; none disables it. Its error names the pass
   // after which it ran. With kAtEnd, it also runs at stage kComputationChanged.
   PipelineVerifier verifier;
@@ -63,22 +63,25 @@ class Pipeline {
   static absl::StatusOr<Pipeline> FromSpecs(const std::vector<Spec>& specs,
                                             const PassRegistry& registry);
 
-  void Add(std::unique_ptr<Pass> pass) { passes_.push_back(std::move(pass)); }
+  // `text`: the pass with its options, as FromText reads it; empty: its name.
+  void Add(std::unique_ptr<Pass> pass, std::string text = "");
+  void AddFirst(std::unique_ptr<Pass> pass);
   const std::vector<std::unique_ptr<Pass>>& passes() const { return passes_; }
+  const std::vector<std::string>& texts() const { return texts_; }  // of the passes
 
-  // Whether any contract needs or excludes a fact. If not, the caller can skip DetectFacts, which
-  // takes time and may refuse a program.
-  bool AsksForFacts() const;
+  // Whether any contract needs or excludes a property. If not, the caller can skip
+  // DetectProperties, which takes time and may refuse a program.
+  bool AsksForProperties() const;
 
-  // What any of the passes goes by.
-  TimesRead times_read() const;
+  // Whether any of the passes has it.
+  bool Has(PassTrait trait) const;
 
-  // Checks the contracts of all passes in order, starting from `initial_facts`. FailedPrecondition
-  // names the pass, the fact and its evidence.
-  absl::Status CheckContracts(const Facts& initial_facts) const;
+  // Checks the contracts of all passes in order, starting from `initial_properties`.
+  // FailedPrecondition names the pass, the property and its evidence.
+  absl::Status CheckContracts(const Properties& initial_properties) const;
 
-  // Prepares the context for the claims: Pass::Prepare of all passes, in order.
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const;
+  // What passes foresee of the programs, in order, which adds to the forecast of the context.
+  Forecast Foresee(const ConstProgramPair& programs, const PassContext& context) const;
 
   // The number of passes after which no pass changes what is computed, if all of them change it or
   // leave a program for one device. 0 if a later one changes it, too: then no state of the programs
@@ -91,11 +94,12 @@ class Pipeline {
 
   // Checks the contracts, then runs the passes in order. Errors name the pass; after an error, the
   // programs must not be used. Internal error if a pass reports wrongly whether it changed them.
-  absl::StatusOr<std::vector<PassReport>> Run(PassContext& context, ProgramPair& programs,
+  absl::StatusOr<std::vector<PassReport>> Run(const PassContext& context, ProgramPair& programs,
                                               const PipelineOptions& options = {}) const;
 
  private:
   std::vector<std::unique_ptr<Pass>> passes_;
+  std::vector<std::string> texts_;
 };
 
 // Increases with every change of either program.

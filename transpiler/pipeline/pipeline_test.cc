@@ -42,7 +42,7 @@ class FakePass : public Pass {
   absl::string_view name() const override { return name_; }
   Contract contract() const override { return contract_; }
   Claims claims(const PassContext&) const override { return claims_; }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
     return work_(programs);
   }
 
@@ -92,8 +92,7 @@ class PipelineTest : public ::testing::Test {
   Pipeline pipeline_;
 };
 
-// --- Running
-// --------------------------------------------------------------------------------------
+// --- Running ------------------------------------------------------------------------------------
 
 TEST_F(PipelineTest, PassesRunInOrderAndAreReported) {
   Program startup = ProgramBuilder().Op("fill_constant", {}, {{"Out", {"w"}}}).Build();
@@ -149,8 +148,7 @@ TEST_F(PipelineTest, PassThatClaimsAChangeIsAnInternalError) {
   EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar reports a change, but changed nothing"));
 }
 
-// --- Contracts
-// ------------------------------------------------------------------------------------
+// --- Contracts ----------------------------------------------------------------------------------
 
 TEST_F(PipelineTest, NeedThatAnEarlierPassProvidesIsMet) {
   Add(&pipeline_, "makes", DoNothing, Contract().Provides("cake"));
@@ -174,7 +172,7 @@ TEST_F(PipelineTest, SecondPassThatProvidesTheSameIsRefusedIfItConflicts) {
                               "makes provides it"));
 }
 
-TEST_F(PipelineTest, FactsThatHoldAlreadyMeetNeedsAndConflict) {
+TEST_F(PipelineTest, PropertiesThatHoldAlreadyMeetNeedsAndConflict) {
   Pipeline eats;
   Add(&eats, "eats", DoNothing, Contract().Needs("cake"));
   WEFT_EXPECT_OK(eats.CheckContracts({{"cake", "op 1 (bake)"}}));
@@ -184,26 +182,25 @@ TEST_F(PipelineTest, FactsThatHoldAlreadyMeetNeedsAndConflict) {
               StatusIs(kRefused, "pass makes cannot run: cake already holds: op 1 (bake)"));
 }
 
-TEST_F(PipelineTest, InitialFactsAreWhereContractsStartFrom) {
+TEST_F(PipelineTest, InitialPropertiesAreWhereContractsStartFrom) {
   Add(&pipeline_, "eats", Appending("a"), Contract().Needs("cake").ConflictsWith("diet"));
   EXPECT_THAT(Run(), StatusIs(kRefused, HasSubstr("needs cake")));
   PipelineOptions options;
-  options.initial_facts = {{"cake", "op 1 (bake)"}, {"diet", "op 2 (weigh)"}};
+  options.initial_properties = {{"cake", "op 1 (bake)"}, {"diet", "op 2 (weigh)"}};
   EXPECT_THAT(Run(options), StatusIs(kRefused, HasSubstr("diet already holds: op 2 (weigh)")));
-  options.initial_facts.erase("diet");
+  options.initial_properties.erase("diet");
   WEFT_EXPECT_OK(Run(options).status());
 }
 
-TEST_F(PipelineTest, FactsAreAskedForByPassesThatNeedOrExcludeSome) {
-  EXPECT_FALSE(pipeline_.AsksForFacts());
+TEST_F(PipelineTest, PropertiesAreAskedForByPassesThatNeedOrExcludeSome) {
+  EXPECT_FALSE(pipeline_.AsksForProperties());
   Add(&pipeline_, "makes", DoNothing, Contract().Provides("cake"));
-  EXPECT_FALSE(pipeline_.AsksForFacts());
+  EXPECT_FALSE(pipeline_.AsksForProperties());
   Add(&pipeline_, "asks", DoNothing, Contract().ConflictsWith("cake"));
-  EXPECT_TRUE(pipeline_.AsksForFacts());
+  EXPECT_TRUE(pipeline_.AsksForProperties());
 }
 
-// --- Claims
-// ---------------------------------------------------------------------------------------
+// --- Claims -------------------------------------------------------------------------------------
 
 constexpr auto kAveraged = Claims::Gradients::kAveraged;
 constexpr auto kSummed = Claims::Gradients::kSummed;
@@ -290,8 +287,7 @@ TEST_F(PipelineTest, PassesOfDifferentAveragingSchedulesAreNamed) {
                        "parameters averaged every 8 steps"));
 }
 
-// --- Hooks
-// ----------------------------------------------------------------------------------------
+// --- Hooks --------------------------------------------------------------------------------------
 
 TEST_F(PipelineTest, ObserverSeesTheInputAndTheStateAfterEachPass) {
   Add(&pipeline_, "first", Appending("a"));

@@ -26,7 +26,7 @@ class Knead : public Pass {
   explicit Knead(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair&) const override { return false; }
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair&) const override { return false; }
   int minutes() const { return options_.minutes; }
 
  private:

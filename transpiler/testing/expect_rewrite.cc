@@ -40,16 +40,9 @@ absl::StatusOr<Programs> Parse(const ProgramTexts& texts) {
 
 absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteOptions& options,
                                         Programs* programs) {
-  TranspileOptions transpile;
+  TranspileOptions transpile = options;
   transpile.passes = std::string(passes);
-  transpile.dialect = options.dialect;
-  transpile.cluster = options.cluster;
-  transpile.paddle_version = options.paddle_version;
-  transpile.device_kind = options.device_kind;
-  transpile.distributed_params = options.distributed_params;
-  transpile.param_attrs = options.param_attrs;
   transpile.explain = true;
-  transpile.verification = options.verification;
   ProgramPair pair = programs->pair();
   return Transpile(transpile, pair, options.registry);
 }

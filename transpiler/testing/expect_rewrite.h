@@ -37,21 +37,14 @@ struct ProgramTexts {
   absl::optional<std::string> startup;
 };
 
-struct RewriteOptions {
-  Dialect dialect = Dialect::kWeft;
-  ClusterSpec cluster;                 // default: any number of ranks
-  absl::optional<int> paddle_version;  // as in TranspileOptions
-  absl::optional<TargetDevice> device_kind;
-  std::set<std::string> distributed_params;
-  ParamAttrsByName param_attrs;
+// Use Verification::kNever for passes that refuse a program with a wrong structure, or leave one
+// with a race alone.
+struct RewriteOptions : TranspileOptions {
   PassRegistry registry = BuiltinPasses();  // add your own passes
-  // Whether to run the passes again. A contract cannot refuse the second run of a pass if no fact
-  // of the programs shows its effect.
+  // Whether to run the passes again. A contract cannot refuse the second run of a pass if no
+  // property of the programs shows its effect.
   enum class SecondRun { kIsChecked, kIsNotChecked };
   SecondRun second_run = SecondRun::kIsChecked;
-  // kNever: for passes that refuse a program with a wrong structure, or leave one with a race
-  // alone.
-  Verification verification = Verification::kAtEnd;
   // Variables of the root blocks that the passes erase.
   std::set<std::string> erased_vars;
   // The rules that the result violates in the paddle dialect, which reproduces Paddle's known

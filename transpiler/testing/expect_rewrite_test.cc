@@ -36,7 +36,7 @@ class AppendRelu : public Pass {
   explicit AppendRelu(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override {
     const Program& program = *programs.main;
     const bool has_run = program.block(0).FindVar("z").valid();
     if (has_run && options_.again == "error") return absl::InternalError("no second run");
@@ -84,7 +84,7 @@ class ReplaceLast : public Pass {
   explicit ReplaceLast(Options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+  absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
     const OpId last = programs.main->block(0).ops().back();
     Rewriter rewriter(programs.main);
     rewriter.Replace(last, programs.main->op(last).ToProto());

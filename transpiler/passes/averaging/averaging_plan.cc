@@ -66,7 +66,7 @@ class Planner {
       : main_(*programs.main),
         initializers_(programs.startup),
         distributed_params_(context.setting.distributed_params),
-        has_groups_(!context.Groups().empty()),
+        has_groups_(!context.target.groups.empty()),
         choices_(choices) {}
 
   absl::StatusOr<AveragingPlan> Plan() {

@@ -10,31 +10,33 @@
 #include "transpiler/passes/averaging/averaging_plan.h"
 #include "transpiler/passes/averaging/averaging_writer.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 #include "transpiler/passes/support/step_condition.h"
 
 namespace weft {
 namespace {
 
-void Explain(const AveragingPlan& plan, const LocalSgd::Options& options, PassContext& context) {
-  if (context.remarks == nullptr) return;
+void Explain(const AveragingPlan& plan, const LocalSgd::Options& options,
+             const PassContext& context) {
+  if (context.sink.remarks == nullptr) return;
   const std::string every = options.schedule.period == 1
                                 ? "every step"
                                 : absl::StrCat("every ", options.schedule.period, " steps");
   for (size_t i = 0; i < plan.averaged.size(); ++i) {
     for (const std::string& name : plan.averaged[i].names) {
-      context.Explain(LocalSgd::kName, name, "averaged", "ranks train separately in between",
-                      {{"when", every}, {"ring", absl::StrCat(i % options.nrings)}});
+      context.sink.Explain(LocalSgd::kName, name, "averaged", "ranks train separately in between",
+                           {{"when", every}, {"ring", absl::StrCat(i % options.nrings)}});
     }
   }
   for (const AveragingPlan::Cast& cast : plan.casts) {
-    context.Explain(LocalSgd::kName, cast.param, "cast", "its master weight is averaged",
-                    {{"from", cast.master}});
+    context.sink.Explain(LocalSgd::kName, cast.param, "cast", "its master weight is averaged",
+                         {{"from", cast.master}});
   }
   for (const AveragingPlan::Reset& reset : plan.resets) {
-    context.Explain(LocalSgd::kName, reset.state, "reset", "as the startup program initializes it");
+    context.sink.Explain(LocalSgd::kName, reset.state, "reset",
+                         "as the startup program initializes it");
   }
 }
 
@@ -62,7 +64,7 @@ Contract LocalSgd::contract() const {
 
 Claims LocalSgd::claims(const PassContext& context) const { return Claims::Of(options_.schedule); }
 
-absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& programs) const {
   const Program& main = *programs.main;
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
   WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan,
@@ -85,7 +87,7 @@ absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) 
     place.block = WriteBranch(condition, VariablesOf(plan), "local_sgd_scope", /*before=*/OpId(),
                               &names, &rewriter);
   }
-  WriteAveraging(plan, place, context.cluster.nranks(), &names, &rewriter);
+  WriteAveraging(plan, place, context.target.cluster.nranks(), &names, &rewriter);
   Explain(plan, options_, context);
   WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context));
   WEFT_RETURN_IF_ERROR(rewriter.Commit());

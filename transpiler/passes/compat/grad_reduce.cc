@@ -12,12 +12,10 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/gradients/gradient_scale.h"
-#include "transpiler/passes/gradients/gradient_writer.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -25,8 +23,6 @@ namespace {
 
 using Method = GradReduce::Method;
 using Division = GradReduce::Division;
-using TravelType = GradReduce::TravelType;
-using Lowering = GradReduce::Lowering;
 
 constexpr char kRanks[] = "ranks";
 
@@ -38,26 +34,16 @@ absl::StatusOr<absl::optional<int>> ParseDegree(absl::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat("expected ", kRanks, " or an integer >= 1"));
 }
 
-absl::StatusOr<double> ParseClip(absl::string_view text) {
+absl::StatusOr<absl::optional<float>> ParseClip(absl::string_view text) {
   double clip = 0;
   const bool fits = absl::SimpleAtod(text, &clip) && clip >= 0 && clip <= 3e38 &&
                     (clip == 0 || static_cast<float>(clip) > 0);
-  if (fits) return clip;
-  return absl::InvalidArgumentError("expected a number >= 0");
+  if (!fits) return absl::InvalidArgumentError("expected a number >= 0");
+  return clip > 0 ? absl::make_optional(static_cast<float>(clip)) : absl::nullopt;
 }
 
-absl::optional<DType> DTypeOf(TravelType type) {
-  switch (type) {
-    case TravelType::kNative:
-      return absl::nullopt;
-    case TravelType::kFp32:
-      return DType::kFloat32;
-    case TravelType::kFp16:
-      return DType::kFloat16;
-    case TravelType::kBf16:
-      return DType::kBFloat16;
-  }
-  return absl::nullopt;
+bool IsHalved(const DenseReduction& reduction) {
+  return reduction.travels_as.has_value() && SizeOf(*reduction.travels_as) < 4;
 }
 
 absl::Status CheckGradients(const Program& program, const GradientAnalysis& analysis,
@@ -76,8 +62,7 @@ absl::Status CheckGradients(const Program& program, const GradientAnalysis& anal
       return error("a dense gradient, as no op clips rows (option:sparse dense makes them dense)",
                    "SelectedRows");
     }
-    const bool is_halved = reduction.travels_as.has_value() && SizeOf(*reduction.travels_as) < 4;
-    if (is_dense && is_halved && type->dtype != DType::kFloat32) {
+    if (is_dense && IsHalved(reduction) && type->dtype != DType::kFloat32) {
       return error(absl::StrCat("fp32, which can travel as ", DTypeName(*reduction.travels_as)),
                    DTypeName(type->dtype));
     }
@@ -99,7 +84,7 @@ std::vector<OpId> LastExchanges(const Program& program) {
 
 // Multiplies gradients that are reduced already, after the last op that reduces or waits for them.
 absl::Status MultiplyReduced(const GradientAnalysis& analysis, const Program& program,
-                             const DenseReduction& reduction, PassContext& context,
+                             const DenseReduction& reduction, const PassContext& context,
                              Rewriter* rewriter) {
   const std::vector<OpId> last = LastExchanges(program);
   const NewAttrs attrs = {{"scale", reduction.factor_after}};
@@ -115,7 +100,7 @@ absl::Status MultiplyReduced(const GradientAnalysis& analysis, const Program& pr
           "cast or accumulated on its way, divide in the pass that reduces it"));
     }
     rewriter->InsertAfter(after, multiply.InPlace({name}));
-    context.Explain(
+    context.sink.Explain(
         GradReduce::kName, name, "multiplied", "it is reduced already",
         {{"by", absl::StrCat(reduction.factor_after)}, {"after", program.op(after).DebugName()}});
   }
@@ -138,23 +123,23 @@ void GradReduce::Options::Bind(OptionBinder& bind) {
               {{"reciprocal", Division::kReciprocal},
                {"quotient", Division::kQuotient},
                {"before", Division::kBefore}});
-  bind.Choice("comm_dtype", &travel_type,
+  bind.Choice("comm_dtype", &travel.travels_as,
               "the element type that is sent; fp32: narrower gradients are cast",
-              {{"native", TravelType::kNative},
-               {"fp32", TravelType::kFp32},
-               {"fp16", TravelType::kFp16},
-               {"bf16", TravelType::kBf16}});
+              {{"native", absl::nullopt},
+               {"fp32", DType::kFloat32},
+               {"fp16", DType::kFloat16},
+               {"bf16", DType::kBFloat16}});
   bind.OldName("travel_type");
-  bind.Choice("accumulate_type", &accumulation,
+  bind.Choice("accumulate_type", &travel.accumulates_natively,
               "how half precision is added: in fp32, or rounded after each addition",
-              {{"fp32", Accumulation::kFp32}, {"native", Accumulation::kNative}});
+              {{"fp32", false}, {"native", true}});
   bind.Parsed(
-      "clip", &clip, "0",
+      "clip", &travel.clip, "0",
       "clip each rank's gradient elements to [-clip, clip] before the reduction; 0 disables",
       "a number >= 0", ParseClip);
-  bind.Choice("lowering", &lowering,
+  bind.Choice("lowering", &travel.launches_groups,
               "how gradients share a collective: in a fused buffer, or as variables of one op",
-              {{"buffer", Lowering::kBuffer}, {"group", Lowering::kGroup}});
+              {{"buffer", false}, {"group", true}});
   bind.Bool("reduce_done", &is_done, "gradients are reduced already: only divide");
 }
 
@@ -165,106 +150,88 @@ Contract GradReduce::contract() const {
 
 bool GradReduce::HasOwnDegree(const PassContext& context) const {
   return options_.method == Method::kMean && options_.degree.has_value() &&
-         options_.degree != context.cluster.nranks();
+         options_.degree != context.target.cluster.nranks();
 }
 
 Claims GradReduce::claims(const PassContext& context) const {
   const bool averages = options_.method == Method::kMean && !HasOwnDegree(context);
   Claims claims = Claims::Of(averages ? Claims::Gradients::kAveraged : Claims::Gradients::kSummed);
-  const bool is_halved =
-      options_.travel_type == TravelType::kFp16 || options_.travel_type == TravelType::kBf16;
-  claims.rounds_gradients = is_halved;
-  if (HasOwnDegree(context) || options_.clip > 0) {
+  claims.rounds_gradients = IsHalved(options_.travel);
+  if (HasOwnDegree(context) || options_.travel.clip.has_value()) {
     claims.computation = Claims::Computation::kChanged;
   }
   return claims;
 }
 
-void GradReduce::Prepare(const ConstProgramPair& programs, PassContext* context) const {
-  if (options_.buckets.is_optimal()) PrepareReadyTimes(*programs.main, context);
-}
-
-absl::Status GradReduce::CheckOptions(const PassContext& context) const {
-  const bool changes_travel = options_.clip > 0 || options_.travel_type != TravelType::kNative ||
-                              options_.accumulation != Accumulation::kFp32 ||
-                              options_.division != Division::kReciprocal ||
-                              !options_.buckets.is_none() || options_.lowering != Lowering::kBuffer;
-  if (options_.is_done && (changes_travel || options_.method == Method::kSum)) {
-    return absl::InvalidArgumentError(
-        "with reduce_done, gradients have travelled: expected reduce_method mean, and neither "
-        "clip, comm_dtype, accumulate_type, division, buckets nor lowering");
-  }
-  if (options_.degree.has_value() && !context.Groups().empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat("degree ", *options_.degree, ": group '", context.Groups()[0].name,
-                     "' of ranks has another number of ranks than all; leave degree out"));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& context) const {
-  WEFT_RETURN_IF_ERROR(CheckOptions(context));
-  const absl::optional<int> nranks = context.cluster.nranks();
-  DenseReduction reduction;
-  reduction.travels_as = DTypeOf(options_.travel_type);
-  reduction.accumulates_natively = options_.accumulation == Accumulation::kNative;
-  reduction.launches_groups = options_.lowering == Lowering::kGroup;
-  if (options_.clip > 0) reduction.clip = static_cast<float>(options_.clip);
-  if (options_.method == Method::kSum) {
-    if (options_.degree.has_value()) {
-      return absl::InvalidArgumentError("degree is for reduce_method mean, found sum");
-    }
-    return reduction;
-  }
-  const bool needs_factor = options_.degree.has_value() || options_.division == Division::kBefore ||
-                            options_.is_done || reduction.launches_groups;
-  if (options_.division == Division::kQuotient && needs_factor) {
-    return absl::InvalidArgumentError(
-        "division quotient divides by the number of ranks, in the all-reduce: expected neither "
-        "degree, reduce_done nor lowering group");
-  }
+  const std::vector<RankGroup>& groups = context.target.groups;
+  const std::string group = groups.empty() ? "" : groups[0].name;
+  const absl::optional<int> nranks = context.target.cluster.nranks();
+  const absl::optional<int>& degree = options_.degree;
+  const DenseReduction& travel = options_.travel;
+  const bool is_mean = options_.method == Method::kMean;
+  const bool is_quotient = is_mean && options_.division == Division::kQuotient;
+  const bool changes_travel = travel.clip || travel.travels_as || travel.accumulates_natively ||
+                              travel.launches_groups || !options_.buckets.is_none() ||
+                              options_.division != Division::kReciprocal;
+  const bool needs_factor = degree || options_.division == Division::kBefore || options_.is_done ||
+                            travel.launches_groups;
   // A group of ranks has another number than all.
-  const std::vector<RankGroup> groups = context.Groups();
-  const bool one_factor_fits = nranks.has_value() && groups.empty();
-  if (options_.division == Division::kQuotient || (!needs_factor && !one_factor_fits)) {
-    reduction.averages = true;
-    return reduction;
+  const bool averages = is_quotient || (is_mean && !needs_factor && (!nranks || !groups.empty()));
+  const bool by_ranks = is_mean && !averages && !degree;
+  const std::pair<bool, absl::Status> problems[] = {
+      {options_.is_done && (changes_travel || !is_mean),
+       absl::InvalidArgumentError(
+           "with reduce_done, gradients have travelled: expected reduce_method mean, and neither "
+           "clip, comm_dtype, accumulate_type, division, buckets nor lowering")},
+      {degree && !groups.empty(),
+       absl::UnimplementedError(
+           absl::StrCat("degree ", degree.value_or(0), ": group '", group,
+                        "' of ranks has another number of ranks than all; leave degree out"))},
+      {degree && !is_mean,
+       absl::InvalidArgumentError("degree is for reduce_method mean, found sum")},
+      {is_quotient && needs_factor,
+       absl::InvalidArgumentError(
+           "division quotient divides by the number of ranks, in the all-reduce: expected neither "
+           "degree, reduce_done nor lowering group")},
+      {by_ranks && !groups.empty(),
+       absl::UnimplementedError(absl::StrCat(
+           "group '", group,
+           "' of ranks: the mean multiplies by 1 / the number of all ranks; expected division "
+           "reciprocal or quotient, lowering buffer and not reduce_done"))},
+      {by_ranks && !nranks,
+       absl::InvalidArgumentError(
+           "the mean multiplies by 1 / ranks, but the number of ranks is unknown; give the number "
+           "of ranks or the endpoints")}};
+  for (const auto& [is_wrong, problem] : problems) {
+    if (is_wrong) return problem;
   }
-  if (!options_.degree.has_value() && !groups.empty()) {
-    return absl::UnimplementedError(absl::StrCat(
-        "group '", groups[0].name,
-        "' of ranks: the mean multiplies by 1 / the number of all ranks; expected division "
-        "reciprocal or quotient, lowering buffer and not reduce_done"));
-  }
-  if (!options_.degree.has_value() && !nranks.has_value()) {
-    return absl::InvalidArgumentError(
-        "the mean multiplies by 1 / ranks, but the number of ranks is unknown; give the number of "
-        "ranks or the endpoints");
-  }
-  const int degree = options_.degree.value_or(nranks.value_or(1));
-  const auto factor = static_cast<float>(1.0 / degree);
+  DenseReduction reduction = travel;
+  reduction.averages = averages;
+  if (!is_mean || averages) return reduction;
+  const int divisor = degree.value_or(nranks.value_or(1));
   (options_.division == Division::kBefore ? reduction.factor_before : reduction.factor_after) =
-      factor;
-  if (!HasOwnDegree(context)) reduction.nranks = degree;
+      static_cast<float>(1.0 / divisor);
+  if (!HasOwnDegree(context)) reduction.nranks = divisor;
   return reduction;
 }
 
 // Updates are often larger than the user of a mean loss expects.
-void GradReduce::NoteSums(PassContext& context) const {
-  if (options_.method != Method::kSum || context.sum_losses.are_all) return;
-  if (context.cluster.nranks() == 1) return;
-  context.Note(
+void GradReduce::NoteSums(const PassContext& context) const {
+  if (options_.method != Method::kSum || context.target.forecast.sum_losses.are_all) return;
+  if (context.target.cluster.nranks() == 1) return;
+  context.sink.Note(
       "gradients are summed over the ranks: gradients of a mean loss are as many times as "
       "large "
       "as there are ranks; reduce_method mean averages them");
 }
 
-absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> GradReduce::Run(const PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const DenseReduction reduction, ReductionFor(context));
   NoteSums(context);
-  Rewriter rewriter(programs.main);
   if (options_.is_done) {
+    Rewriter rewriter(programs.main);
     WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
                           AnalyzeGradients(program, context.setting.distributed_params));
     if (reduction.factor_after != 1) {
@@ -279,23 +246,14 @@ absl::StatusOr<bool> GradReduce::Run(PassContext& context, ProgramPair& programs
   const GradientAnalysis& analysis = found.analysis;
   WEFT_RETURN_IF_ERROR(CheckGradients(program, analysis, reduction));
   if (HasOwnDegree(context)) {
-    context.Note(
+    context.sink.Note(
         absl::StrCat("gradients are divided by degree ", *options_.degree,
-                     context.cluster.nranks().has_value()
-                         ? absl::StrCat(", not by the ", *context.cluster.nranks(), " ranks")
+                     context.target.cluster.nranks().has_value()
+                         ? absl::StrCat(", not by the ", *context.target.cluster.nranks(), " ranks")
                          : ", whatever the number of ranks"));
   }
-  const BucketInputs inputs{context.gradient_ready, context.times.collective, options_.nrings,
-                            context.param_attrs, context.updated_on_host};
-  WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
-                        FillBuckets(program, analysis, options_.buckets, inputs));
-  for (const std::string& warning : filled.warnings) context.Warn(warning);
-  DenseExchange exchange(program, analysis, options_.nrings, reduction);
-  GradientWriter writer(program, analysis, options_.nrings, &exchange, &rewriter);
-  writer.Write(filled.buckets);
-  writer.Explain(kName, "reduced", exchange.op_type(), filled.buckets, context,
-                 DenseExchange::kGroupType);
-  return CommitEdits(&rewriter);
+  return ReduceInBuckets(kName, options_.buckets, options_.nrings, analysis, reduction, context,
+                         programs.main);
 }
 
 }  // namespace weft

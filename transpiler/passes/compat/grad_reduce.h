@@ -9,6 +9,7 @@
 #include "base/option_binder.h"
 #include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/passes/gradients/dense_exchange.h"
+#include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -45,19 +46,14 @@ class GradReduce : public Pass {
       "clips";
   enum class Method { kSum, kMean };
   enum class Division { kReciprocal, kQuotient, kBefore };
-  enum class TravelType { kNative, kFp32, kFp16, kBf16 };
-  enum class Accumulation { kFp32, kNative };
-  enum class Lowering { kBuffer, kGroup };
   struct Options {
     int nrings = 1;
     BucketPolicy buckets;
     Method method = Method::kSum;
     absl::optional<int> degree = {};  // none: the number of ranks
     Division division = Division::kReciprocal;
-    TravelType travel_type = TravelType::kNative;
-    Accumulation accumulation = Accumulation::kFp32;
-    double clip = 0;  // 0: none
-    Lowering lowering = Lowering::kBuffer;
+    // How gradients travel: element type, additions, clip and lowering.
+    DenseReduction travel = {};
     bool is_done = false;  // gradients are reduced already
     void Bind(OptionBinder& bind);
   };
@@ -66,16 +62,14 @@ class GradReduce : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  TimesRead times_read() const override {
-    return {options_.buckets.is_optimal(), options_.buckets.is_optimal()};
+  bool Has(PassTrait trait) const override {
+    return trait == PassTrait::kLeavesServed || ReadsTimes(options_.buckets, trait);
   }
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
-  absl::Status CheckOptions(const PassContext& context) const;
   absl::StatusOr<DenseReduction> ReductionFor(const PassContext& context) const;
-  void NoteSums(PassContext& context) const;
+  void NoteSums(const PassContext& context) const;
   // Whether the mean is over another number than that of the ranks.
   bool HasOwnDegree(const PassContext& context) const;
 

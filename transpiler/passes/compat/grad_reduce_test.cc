@@ -55,11 +55,12 @@ absl::StatusOr<std::string> Reduced(const std::string& options, const std::strin
   parsed.Bind(bind);
   WEFT_RETURN_IF_ERROR(bind.Set(specs[0].options));
   PassContext context;
-  context.messages = messages;
-  context.param_attrs = attrs;
+  context.sink.messages = messages;
+  context.target.param_attrs = attrs;
+  context.target.groups = GroupsOf(attrs);
   ClusterSpec cluster;
   cluster.nranks = nranks;
-  context.cluster = *Cluster::Create(cluster);
+  context.target.cluster = *Cluster::Create(cluster);
   ProgramPair programs{&program, nullptr};
   WEFT_RETURN_IF_ERROR(GradReduce(parsed).Run(context, programs).status());
   std::string text = CanonicalText(program.ToProto());
@@ -115,7 +116,7 @@ TEST(GradReduceTest, ReducedGradientsAreDividedBehindTheirReduction) {
   PassContext context;
   ClusterSpec cluster;
   cluster.nranks = 4;
-  context.cluster = *Cluster::Create(cluster);
+  context.target.cluster = *Cluster::Create(cluster);
   GradReduce::Options options;
   WEFT_ASSERT_OK(GradReduce(options).Run(context, programs).status());
   options.is_done = true;

@@ -18,8 +18,8 @@
 #include "transpiler/passes/averaging/averaging_plan.h"
 #include "transpiler/passes/averaging/averaging_writer.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 #include "transpiler/passes/support/step_condition.h"
 
@@ -107,24 +107,24 @@ absl::StatusOr<std::vector<AveragingPlan>> PlanPartitions(const std::vector<Aver
   return partitions;
 }
 
-void Explain(const std::vector<AveragingPlan>& partitions, int nrings, PassContext& context) {
-  if (context.remarks == nullptr) return;
+void Explain(const std::vector<AveragingPlan>& partitions, int nrings, const PassContext& context) {
+  if (context.sink.remarks == nullptr) return;
   const size_t k = partitions.size();
   for (size_t i = 0; i < k; ++i) {
     const std::string when =
         k == 1 ? "every step" : absl::StrCat("every ", k, " steps from step ", i + 1, " on");
     for (const FusedTensors& tensors : partitions[i].averaged) {
       for (const std::string& name : tensors.names) {
-        context.Explain(PartialAveraging::kName, name, "averaged",
-                        "ranks train separately in between",
-                        {{"when", when},
-                         {"partition", absl::StrCat(i + 1, " of ", k)},
-                         {"ring", absl::StrCat(i % nrings)}});
+        context.sink.Explain(PartialAveraging::kName, name, "averaged",
+                             "ranks train separately in between",
+                             {{"when", when},
+                              {"partition", absl::StrCat(i + 1, " of ", k)},
+                              {"ring", absl::StrCat(i % nrings)}});
       }
     }
     for (const AveragingPlan::Cast& cast : partitions[i].casts) {
-      context.Explain(PartialAveraging::kName, cast.param, "cast", "its master weight is averaged",
-                      {{"from", cast.master}});
+      context.sink.Explain(PartialAveraging::kName, cast.param, "cast",
+                           "its master weight is averaged", {{"from", cast.master}});
     }
   }
 }
@@ -150,7 +150,8 @@ Claims PartialAveraging::claims(const PassContext& context) const {
   return Claims::Of(AveragingSchedule::InTurn());
 }
 
-absl::StatusOr<bool> PartialAveraging::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> PartialAveraging::Run(const PassContext& context,
+                                           ProgramPair& programs) const {
   const Program& main = *programs.main;
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
   WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan, PlanAveraging(programs, context, {}));
@@ -186,7 +187,7 @@ absl::StatusOr<bool> PartialAveraging::Run(PassContext& context, ProgramPair& pr
                                 absl::StrCat("partial_averaging_scope", suffix), /*before=*/OpId(),
                                 &names, &rewriter);
     }
-    WriteAveraging(partitions[i], place, context.cluster.nranks(), &names, &rewriter);
+    WriteAveraging(partitions[i], place, context.target.cluster.nranks(), &names, &rewriter);
   }
   Explain(partitions, options_.nrings, context);
   WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context));

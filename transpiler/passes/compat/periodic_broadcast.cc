@@ -18,9 +18,9 @@
 #include "transpiler/passes/averaging/averaging_plan.h"
 #include "transpiler/passes/averaging/averaging_writer.h"
 #include "transpiler/passes/setup/broadcast_params.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 #include "transpiler/passes/support/step_condition.h"
 #include "transpiler/pipeline/param_attrs.h"
@@ -101,7 +101,8 @@ Contract PeriodicBroadcast::contract() const {
   return Contract().Needs(kGradientsReduced).ProvidesOnce(kParametersBroadcast);
 }
 
-absl::StatusOr<bool> PeriodicBroadcast::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> PeriodicBroadcast::Run(const PassContext& context,
+                                            ProgramPair& programs) const {
   const int period = options_.bcast_period;
   if (period <= 0) return false;
   AveragingChoices choices;
@@ -136,7 +137,7 @@ absl::StatusOr<bool> PeriodicBroadcast::Run(PassContext& context, ProgramPair& p
     write(BuildOp(InPlaceOp(type, ring.variables, {{"ring_id", ring.id}}, kRoleOptimize),
                   Dialect::kWeft));
   };
-  const std::vector<Ring> rings = AssignRings(plan, options_.nrings, context.param_attrs);
+  const std::vector<Ring> rings = AssignRings(plan, options_.nrings, context.target.param_attrs);
   for (const Ring& ring : rings) {
     write_wait("c_wait_compute", ring);
     for (const std::string& name : ring.variables) {
@@ -145,7 +146,7 @@ absl::StatusOr<bool> PeriodicBroadcast::Run(PassContext& context, ProgramPair& p
                     {{"ring_id", ring.id}, {"root", 0}, {"use_calc_stream", false}}, kRoleOptimize);
       if (ring.group != nullptr) broadcast.group_ranks = ring.group->ranks;
       write(BuildOp(broadcast, Dialect::kWeft));
-      context.Explain(
+      context.sink.Explain(
           kName, name, "broadcast",
           ring.group == nullptr
               ? "all ranks go on from the values of rank 0"

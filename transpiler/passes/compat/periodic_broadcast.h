@@ -42,7 +42,7 @@ class PeriodicBroadcast : public Pass {
 
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   Options options_;

@@ -22,10 +22,10 @@
 #include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/gradients/gradient_writer.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/fused_buffer.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -310,8 +310,8 @@ std::string FewerBytesText(const Plan& plan) {
 
 void Explain(const Program& program, const GradientAnalysis& analysis,
              const SparseExchange& exchange, const std::vector<GradientBucket>& buckets,
-             PassContext& context) {
-  if (context.remarks == nullptr) return;
+             const PassContext& context) {
+  if (context.sink.remarks == nullptr) return;
   for (const GradientBucket& bucket : buckets) {
     const Plan plan = exchange.PlanOf(bucket);
     for (int i : bucket.gradients) {
@@ -321,7 +321,7 @@ void Explain(const Program& program, const GradientAnalysis& analysis,
         if (plan.sent >= 0) details.push_back({"sent", absl::StrCat(plan.sent)});
         details.push_back({"fewer bytes", FewerBytesText(plan)});
       }
-      context.Explain(
+      context.sink.Explain(
           SparsifyGradients::kName, std::string(program.name(analysis.gradients[i].grad)),
           plan.is_sparse ? "sparsified" : "not sparsified", plan.why, std::move(details));
     }
@@ -361,7 +361,8 @@ Claims SparsifyGradients::claims(const PassContext& context) const {
   return claims;
 }
 
-absl::StatusOr<bool> SparsifyGradients::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> SparsifyGradients::Run(const PassContext& context,
+                                            ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_RETURN_IF_ERROR(CheckSpars(options_));
   WEFT_RETURN_IF_ERROR(RefuseGroups(context));
@@ -374,11 +375,11 @@ absl::StatusOr<bool> SparsifyGradients::Run(PassContext& context, ProgramPair& p
   const GradientAnalysis& analysis = reduction.analysis;
   WEFT_RETURN_IF_ERROR(CheckElementTypes(program, analysis));
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled, FillBuckets(program, analysis, policy));
-  for (const std::string& warning : filled.warnings) context.Warn(warning);
+  for (const std::string& warning : filled.warnings) context.sink.Warn(warning);
   Rewriter main(programs.main);
   absl::optional<Rewriter> startup;
   if (options_.corr && programs.startup != nullptr) startup.emplace(programs.startup);
-  SparseExchange exchange(programs, analysis, options_, context.cluster.nranks(),
+  SparseExchange exchange(programs, analysis, options_, context.target.cluster.nranks(),
                           reduction.averages, startup.has_value() ? &*startup : nullptr);
   const bool has_residuals =
       options_.corr && absl::c_any_of(filled.buckets, [&](const GradientBucket& bucket) {

@@ -28,7 +28,7 @@ bool IsLookupGrad(absl::string_view type) {
 
 class Offloader {
  public:
-  Offloader(const EmbeddingOffload::Options& options, PassContext* context, Program* program)
+  Offloader(const EmbeddingOffload::Options& options, const PassContext* context, Program* program)
       : tables_(options.tables),
         gives_zeros_(options.out_of_range == OutOfRange::kZeros),
         use_nesterov_(options.use_nesterov),
@@ -64,7 +64,7 @@ class Offloader {
           "': expected a pattern that matches the W of a lookup in the root block, found none"));
     }
     if (found.empty()) {
-      context_.Note(
+      context_.sink.Note(
           "pass embedding-offload found no lookup in the root block: nothing goes "
           "to the host");
     }
@@ -82,8 +82,8 @@ class Offloader {
           absl::StrCat(status.message(), rule.empty() ? "" : "; option:mode none ", rule));
       if (!tables_.empty()) return error;
       if (refused.ok()) refused = error;
-      context_.Note(absl::StrCat("table ", program_.name(table), " stays on the accelerator: ",
-                                 status.message(), rule.empty() ? "" : "; ", rule));
+      context_.sink.Note(absl::StrCat("table ", program_.name(table), " stays on the accelerator: ",
+                                      status.message(), rule.empty() ? "" : "; ", rule));
     }
     if (tables.empty()) WEFT_RETURN_IF_ERROR(refused);
     return tables;
@@ -216,7 +216,7 @@ class Offloader {
   const std::string& tables_;
   const bool gives_zeros_;  // for ids that are no rows
   const bool use_nesterov_;
-  PassContext& context_;
+  const PassContext& context_;
   const Program& program_;
   Rewriter rewriter_;
   absl::flat_hash_map<Symbol, std::vector<OpId>> uses_;  // of the root block, by table
@@ -237,8 +237,9 @@ Claims EmbeddingOffload::claims(const PassContext& context) const {
   return options_.use_nesterov ? Claims::Of(Claims::Computation::kChanged) : Claims();
 }
 
-absl::StatusOr<bool> EmbeddingOffload::Run(PassContext& context, ProgramPair& programs) const {
-  if (context.dialect == Dialect::kPaddle) {
+absl::StatusOr<bool> EmbeddingOffload::Run(const PassContext& context,
+                                           ProgramPair& programs) const {
+  if (context.target.dialect == Dialect::kPaddle) {
     return absl::FailedPreconditionError("offloaded embeddings need dialect weft");
   }
   return Offloader(options_, &context, programs.main).Run();

@@ -188,7 +188,7 @@ TEST(EmbeddingOffload, MessageNamesTheRuleThatPutsTheTableOnTheHost) {
     ProgramPair programs{&main, nullptr};
     TranspileOptions options;
     options.mode = "none";
-    options.place = "param:w=cpu";
+    options.placement.place = "param:w=cpu";
     WEFT_ASSERT_OK(Transpile(options, programs).status());
     for (OpId id : main.block(0).ops()) {
       const Op op = main.op(id);

@@ -46,9 +46,9 @@ absl::StatusOr<TranspileResult> Place(absl::string_view rules, Program* main,
   ProgramPair programs{main, nullptr};
   TranspileOptions options;
   options.mode = "none";
-  options.place = std::string(rules);
-  options.device_memory = device_memory;
-  if (device_memory.has_value()) options.device_flags = {{"batch", "4"}};
+  options.placement.place = std::string(rules);
+  options.placement.device_memory = device_memory;
+  if (device_memory.has_value()) options.placement.batch = 4;
   options.explain = true;
   return Transpile(options, programs);
 }

@@ -269,18 +269,18 @@ std::string StaysText(const Program& program, const Placer::Stayed& stayed) {
 }
 
 // What has become of the rules for ops of blocks.
-void ExplainBlocks(const Program& program, const Placer& placer, PassContext* context) {
+void ExplainBlocks(const Program& program, const Placer& placer, const PassContext* context) {
   for (const Placer::Followed& one : placer.followed()) {
-    context->Explain(HeteroPartition::kName, program.op(one.holder).DebugName(),
-                     placer.devices()[one.holder.value()] == DeviceKind::kHost
-                         ? "on the host"
-                         : "on the accelerator",
-                     absl::StrCat("a rule puts ", program.op(one.ruled).DebugName(), " there, and ",
-                                  one.is_own ? "ops of a block run together"
-                                             : "a block runs with its gradient"));
+    context->sink.Explain(
+        HeteroPartition::kName, program.op(one.holder).DebugName(),
+        placer.devices()[one.holder.value()] == DeviceKind::kHost ? "on the host"
+                                                                  : "on the accelerator",
+        absl::StrCat(
+            "a rule puts ", program.op(one.ruled).DebugName(), " there, and ",
+            one.is_own ? "ops of a block run together" : "a block runs with its gradient"));
   }
   for (const Placer::Stayed& one : placer.stayed()) {
-    context->Note(StaysText(program, one));
+    context->sink.Note(StaysText(program, one));
   }
 }
 
@@ -318,9 +318,9 @@ absl::string_view WhyMoved(PlacementUnit::Kind kind) {
 
 // Remarks about every unit that moves and every placement that was tried; a note in short.
 void ExplainChoice(const PlacementRequest& request, const PlacementChoice& choice,
-                   PassContext* context) {
+                   const PassContext* context) {
   const std::string batch = absl::StrCat(request.speeds.host.batch);
-  context->Note(absl::StrCat(
+  context->sink.Note(absl::StrCat(
       "device memory of ", request.memory_bytes, " bytes, batch of ", batch, ": on the host ",
       MovedText(choice.chosen), choice.num_unknown == 0 ? "; at most " : "; about ",
       CostText(choice.chosen),
@@ -328,17 +328,18 @@ void ExplainChoice(const PlacementRequest& request, const PlacementChoice& choic
       choice.num_unknown == 0
           ? ""
           : absl::StrCat("; and ", choice.num_unknown, " variables of unknown size")));
-  if (context->remarks == nullptr) return;
+  if (context->sink.remarks == nullptr) return;
   for (const PlacementUnit& unit : choice.moved) {
-    context->Explain(HeteroPartition::kName, unit.subject, "on the host",
-                     std::string(WhyMoved(unit.kind)), {{"ops", absl::StrCat(unit.ops.size())}});
+    context->sink.Explain(HeteroPartition::kName, unit.subject, "on the host",
+                          std::string(WhyMoved(unit.kind)),
+                          {{"ops", absl::StrCat(unit.ops.size())}});
   }
   for (const PlacementCandidate& tried : choice.candidates) {
     const bool fits = tried.bytes <= request.memory_bytes;
-    context->Explain(HeteroPartition::kName, MovedText(tried), "tried",
-                     fits ? "fits into the memory" : "does not fit into the memory",
-                     {{"bytes", absl::StrCat(tried.bytes)},
-                      {"seconds", absl::StrFormat("%.9g", tried.seconds)}});
+    context->sink.Explain(HeteroPartition::kName, MovedText(tried), "tried",
+                          fits ? "fits into the memory" : "does not fit into the memory",
+                          {{"bytes", absl::StrCat(tried.bytes)},
+                           {"seconds", absl::StrFormat("%.9g", tried.seconds)}});
   }
 }
 
@@ -361,20 +362,21 @@ void HeteroPartition::Options::Bind(OptionBinder& bind) {
   bind.Int64("batch", &batch, "with device_memory: rows of a rank's batch", /*min=*/1);
   bind.Int64("copy_bandwidth", &copy_bandwidth,
              "with device_memory: bytes per second between the two memories", /*min=*/1);
-  bind.Int("accelerator_speed", &accelerator_speed,
-           "with device_memory: how many times as fast as a core of the host", /*min=*/1);
+  bind.Int64("accelerator_speed", &accelerator_speed,
+             "with device_memory: how many times as fast as a core of the host", /*min=*/1);
 }
 
-void HeteroPartition::Prepare(const ConstProgramPair& programs, PassContext* context) const {
+void HeteroPartition::Foresee(const ConstProgramPair& programs, const PassContext& context,
+                              Forecast* forecast) const {
   const absl::StatusOr<PlaceSpec> spec = PlaceSpec::Parse(options_.place);
   if (options_.place.empty() || !spec.ok()) return;  // Run reports it
   for (std::string& param : spec->UpdatedOnHost(*programs.main)) {
-    context->updated_on_host.insert(std::move(param));
+    forecast->updated_on_host.insert(std::move(param));
   }
 }
 
-absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& programs) const {
-  if (context.dialect == Dialect::kPaddle) {
+absl::StatusOr<bool> HeteroPartition::Run(const PassContext& context, ProgramPair& programs) const {
+  if (context.target.dialect == Dialect::kPaddle) {
     return absl::FailedPreconditionError("Paddle does not have stream_wait; use dialect weft");
   }
   const bool chooses = options_.device_memory > 0;
@@ -411,10 +413,10 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
     request.memory_bytes = options_.device_memory;
     request.speeds.host.batch = options_.batch;
     request.speeds.copy_bandwidth = static_cast<double>(options_.copy_bandwidth);
-    request.speeds.accelerator_speed = options_.accelerator_speed;
+    request.speeds.accelerator_speed = static_cast<double>(options_.accelerator_speed);
     request.feeds = context.setting.feeds;
     request.collective_seconds = [&context](int64_t bytes) {
-      return context.times.collective.Seconds(bytes);
+      return context.target.collective_time.Seconds(bytes);
     };
     WEFT_ASSIGN_OR_RETURN(const PlacementChoice choice, ChoosePlacement(request, programs));
     ExplainChoice(request, choice, &context);
@@ -424,7 +426,7 @@ absl::StatusOr<bool> HeteroPartition::Run(PassContext& context, ProgramPair& pro
   if (chooses && !absl::c_linear_search(devices, DeviceKind::kHost)) return false;
   WEFT_ASSIGN_OR_RETURN(const Partition partition,
                         PartitionProgram(devices, partition_options, programs));
-  context.Explain(
+  context.sink.Explain(
       kName, spec.accelerator(), "segments", "runs of ops on one device",
       {{"segments", absl::StrCat(partition.segments)}, {"copies", absl::StrCat(partition.copies)}});
   return partition.changed;

@@ -74,16 +74,19 @@ class HeteroPartition : public Pass {
     int64_t device_memory = 0;
     int64_t batch = 32;
     int64_t copy_bandwidth = 10000000000;
-    int accelerator_speed = 50;
+    int64_t accelerator_speed = 50;
     void Bind(OptionBinder& bind);
   };
   explicit HeteroPartition(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  TimesRead times_read() const override { return {false, options_.device_memory > 0}; }
+  bool Has(PassTrait trait) const override {
+    return trait == PassTrait::kReadsCollectiveTimes && options_.device_memory > 0;
+  }
   // Finds which parameters rules and op_device update on the host.
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  void Foresee(const ConstProgramPair& programs, const PassContext& context,
+               Forecast* forecast) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   const Options options_;

@@ -399,8 +399,8 @@ absl::StatusOr<TranspileResult> Chosen(int64_t bytes, Program* main) {
   ProgramPair programs{main, nullptr};
   TranspileOptions options;
   options.mode = "none";
-  options.device_memory = bytes;
-  options.device_flags = {{"batch", "4"}};
+  options.placement.device_memory = bytes;
+  options.placement.batch = 4;
   options.explain = true;
   return Transpile(options, programs);
 }
@@ -440,9 +440,9 @@ TEST(HeteroPartition, WhatFitsIsNotTriedOnTwoDevices) {
   ProgramPair programs{&main, &startup};
   TranspileOptions options;
   options.mode = "none";
-  options.device_memory = 100000;
+  options.placement.device_memory = 100000;
   WEFT_EXPECT_OK(Transpile(options, programs).status());
-  options.device_memory = 1;
+  options.placement.device_memory = 1;
   EXPECT_THAT(Transpile(options, programs).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("reads flat after")));
 }

@@ -244,7 +244,8 @@ void OptimizerOffload::Options::Bind(OptionBinder& bind) {
             "whether adam and adamw correct moments for their start at 0");
 }
 
-void OptimizerOffload::Prepare(const ConstProgramPair& programs, PassContext* context) const {
+void OptimizerOffload::Foresee(const ConstProgramPair& programs, const PassContext& context,
+                               Forecast* forecast) const {
   const Program& main = *programs.main;
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
@@ -252,8 +253,8 @@ void OptimizerOffload::Prepare(const ConstProgramPair& programs, PassContext* co
     for (Symbol param : op.Input("Param")) {
       const absl::string_view name = main.name(param);
       if (!MatchesPattern(options_.params, name)) continue;
-      context->updated_on_host.emplace(name);
-      context->raises_precision |= OffloadMasters::WouldKeep(op);
+      forecast->updated_on_host.emplace(name);
+      forecast->raises_precision |= OffloadMasters::WouldKeep(op);
     }
   }
 }
@@ -261,12 +262,13 @@ void OptimizerOffload::Prepare(const ConstProgramPair& programs, PassContext* co
 Claims OptimizerOffload::claims(const PassContext& context) const {
   const bool computes_the_same = options_.master_weights == MasterWeights::kFp32 &&
                                  options_.offload == Offload::kFull && options_.bias_correction &&
-                                 !context.raises_precision;
+                                 !context.target.forecast.raises_precision;
   return computes_the_same ? Claims() : Claims::Of(Claims::Computation::kChanged);
 }
 
-absl::StatusOr<bool> OptimizerOffload::Run(PassContext& context, ProgramPair& programs) const {
-  if (context.dialect == Dialect::kPaddle) {
+absl::StatusOr<bool> OptimizerOffload::Run(const PassContext& context,
+                                           ProgramPair& programs) const {
+  if (context.target.dialect == Dialect::kPaddle) {
     return absl::FailedPreconditionError("offloaded optimizers need dialect weft");
   }
   return Offloader(options_, programs).Run();

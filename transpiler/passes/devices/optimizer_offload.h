@@ -53,9 +53,11 @@ class OptimizerOffload : public Pass {
   explicit OptimizerOffload(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
+  bool Has(PassTrait trait) const override { return trait == PassTrait::kChangesAnyProgram; }
+  void Foresee(const ConstProgramPair& programs, const PassContext& context,
+               Forecast* forecast) const override;
   Claims claims(const PassContext& context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   const Options options_;

@@ -43,7 +43,8 @@ EditOp EditOpOf(BatchInputEdit edit) {
 
 class EditWriter {
  public:
-  EditWriter(absl::string_view pass, absl::string_view why, PassContext& context, Program* main)
+  EditWriter(absl::string_view pass, absl::string_view why, const PassContext& context,
+             Program* main)
       : pass_(pass), why_(why), context_(context), main_(*main), rewriter_(main), names_(*main) {}
 
   absl::StatusOr<bool> Write(const BatchEdits& edits) {
@@ -115,7 +116,7 @@ class EditWriter {
     if (edit == BatchInputEdit::kGather) {
       auto* const tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
       if (tensor->dims_size() > 0 && tensor->dims(0) > 0) {
-        tensor->set_dims(0, tensor->dims(0) * *context_.cluster.nranks());
+        tensor->set_dims(0, tensor->dims(0) * *context_.target.cluster.nranks());
       }
     }
     rewriter_.AddVar(0, var);
@@ -125,10 +126,10 @@ class EditWriter {
   NewOp OpOf(BatchInputEdit edit, const std::string& from, const std::string& to) const {
     NewOp op = {EditOpOf(edit).type, {{"X", {from}}}, {{"Out", {to}}}, OnRingZero(), kRoleForward};
     if (edit == BatchInputEdit::kGather)
-      op.attrs.emplace_back("nranks", *context_.cluster.nranks());
+      op.attrs.emplace_back("nranks", *context_.target.cluster.nranks());
     if (edit == BatchInputEdit::kDivide) {
-      op.attrs = {{"scale", static_cast<float>(1.0 / *context_.cluster.nranks())}};
-      op.nranks = context_.cluster.nranks();
+      op.attrs = {{"scale", static_cast<float>(1.0 / *context_.target.cluster.nranks())}};
+      op.nranks = context_.target.cluster.nranks();
     }
     return op;
   }
@@ -168,12 +169,12 @@ class EditWriter {
   }
 
   void Explain(const std::string& variable, const char* what, const Op& op) {
-    context_.Explain(pass_, variable, what, std::string(why_), {{"for", op.DebugName()}});
+    context_.sink.Explain(pass_, variable, what, std::string(why_), {{"for", op.DebugName()}});
   }
 
   static constexpr Dialect kWeft = Dialect::kWeft;
   const absl::string_view pass_, why_;
-  PassContext& context_;
+  const PassContext& context_;
   const Program& main_;
   Rewriter rewriter_;
   UniqueNames names_;
@@ -187,13 +188,14 @@ class EditWriter {
 BatchFlowOptions FlowOptionsOf(const PassContext& context) {
   BatchFlowOptions options;
   options.feeds = context.setting.feeds;
-  options.nranks = context.cluster.nranks();
+  options.nranks = context.target.cluster.nranks();
   return options;
 }
 
 absl::StatusOr<bool> WriteBatchEdits(const BatchEdits& edits, absl::string_view pass,
-                                     absl::string_view why, PassContext& context, Program* main) {
-  if (context.dialect == Dialect::kPaddle) {
+                                     absl::string_view why, const PassContext& context,
+                                     Program* main) {
+  if (context.target.dialect == Dialect::kPaddle) {
     return absl::FailedPreconditionError("available in the weft dialect only");
   }
   return EditWriter(pass, why, context, main).Write(edits);

@@ -20,7 +20,8 @@ BatchFlowOptions FlowOptionsOf(const PassContext& context);
 // FailedPrecondition if the gradient op of an op that divides by an edited input cannot be found;
 // gathers and divisions need a known number of ranks. O(ops).
 absl::StatusOr<bool> WriteBatchEdits(const BatchEdits& edits, absl::string_view pass,
-                                     absl::string_view why, PassContext& context, Program* main);
+                                     absl::string_view why, const PassContext& context,
+                                     Program* main);
 
 }  // namespace weft
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ops/schema/weft_attrs.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/gradients/gradient_buckets.h"
@@ -147,6 +148,25 @@ OpTemplate& DenseExchange::Cast(DType from, DType to) {
                           {"out_dtype", static_cast<int>(to)}};
   return casts_.emplace(std::pair(from, to), BuildOp(BackwardOp("cast", attrs), Dialect::kWeft))
       .first->second;
+}
+
+absl::StatusOr<bool> ReduceInBuckets(absl::string_view pass, const BucketPolicy& policy, int nrings,
+                                     const GradientAnalysis& analysis,
+                                     const DenseReduction& reduction, const PassContext& context,
+                                     Program* program) {
+  const Target& target = context.target;
+  const BucketInputs inputs{target.forecast.gradient_ready, target.collective_time, nrings,
+                            target.param_attrs, target.forecast.updated_on_host};
+  WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
+                        FillBuckets(*program, analysis, policy, inputs));
+  for (const std::string& warning : filled.warnings) context.sink.Warn(warning);
+  Rewriter rewriter(program);
+  DenseExchange exchange(*program, analysis, nrings, reduction);
+  GradientWriter writer(*program, analysis, nrings, &exchange, &rewriter);
+  writer.Write(filled.buckets);
+  writer.Explain(pass, "reduced", exchange.op_type(), filled.buckets, context,
+                 DenseExchange::kGroupType);
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

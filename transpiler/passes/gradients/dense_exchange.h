@@ -8,15 +8,19 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/training/gradients.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 #include "proto/rewriter.h"
+#include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/passes/gradients/gradient_writer.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/pipeline/pass.h"
 
 namespace weft {
 
@@ -87,6 +91,13 @@ class DenseExchange : public GradientExchange {
   OpTemplate clip_, multiply_before_, multiply_after_;
   std::map<std::pair<DType, DType>, OpTemplate> casts_;
 };
+
+// Reduces the gradients of the analysis in the buckets of a policy, for pass `pass`. Returns
+// whether there are any. Errors: those of FillBuckets. O(arguments).
+absl::StatusOr<bool> ReduceInBuckets(absl::string_view pass, const BucketPolicy& policy, int nrings,
+                                     const GradientAnalysis& analysis,
+                                     const DenseReduction& reduction, const PassContext& context,
+                                     Program* program);
 
 }  // namespace weft
 

@@ -16,7 +16,7 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 
 namespace weft {
 namespace {
@@ -249,7 +249,7 @@ Claims DenseGradients::claims(const PassContext& context) const {
   return claims;
 }
 
-absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> DenseGradients::Run(const PassContext& context, ProgramPair& programs) const {
   if (options_.sparse == Sparse::kRows) return false;
   // Paddle's communicator of CPUs cannot add rows.
   const bool on_cpu = context.target.device_kind == TargetDevice::kCpu;
@@ -262,15 +262,15 @@ absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& prog
     const std::string name(program.name(gradient.pair.grad));
     Choice choice{true, "as requested"};
     if (sparse == Sparse::kAuto) {
-      choice = Choose(program, gradient, context.cluster.nranks().value_or(2));
+      choice = Choose(program, gradient, context.target.cluster.nranks().value_or(2));
       if (!gradient.why_rows.empty()) choice = {false, gradient.why_rows};
     } else if (!gradient.why_rows.empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat("gradient ", name, " cannot be made dense: ", gradient.why_rows));
     }
     if (choice.dense) MakeDense(program, gradient, &rewriter);
-    context.Explain(kName, name, choice.dense ? "made dense" : "left as rows", choice.why,
-                    {{"parameter", std::string(program.name(gradient.pair.param))}});
+    context.sink.Explain(kName, name, choice.dense ? "made dense" : "left as rows", choice.why,
+                         {{"parameter", std::string(program.name(gradient.pair.param))}});
   }
   return CommitEdits(&rewriter);
 }

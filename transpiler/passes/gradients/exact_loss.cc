@@ -5,7 +5,7 @@
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/sum_losses.h"
 #include "transpiler/passes/gradients/batch_edit_writer.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -20,16 +20,17 @@ Contract ExactLoss::contract() const {
   return Contract().ConflictsWith(kGradientsReduced);
 }
 
-void ExactLoss::Prepare(const ConstProgramPair& programs, PassContext* context) const {
-  if (!options_.exact_loss || context->dialect == Dialect::kPaddle) return;
-  BatchFlowOptions options = FlowOptionsOf(*context);
+void ExactLoss::Foresee(const ConstProgramPair& programs, const PassContext& context,
+                        Forecast* forecast) const {
+  if (!options_.exact_loss || context.target.dialect == Dialect::kPaddle) return;
+  BatchFlowOptions options = FlowOptionsOf(context);
   options.edits = FindLossEdits(*programs.main, options);
   if (options.edits.empty()) return;
   options.extent = BatchFlowOptions::Extent::kToLosses;
-  context->sum_losses = FindSumLosses(*programs.main, BatchFlow::Of(*programs.main, options));
+  forecast->sum_losses = FindSumLosses(*programs.main, BatchFlow::Of(*programs.main, options));
 }
 
-absl::StatusOr<bool> ExactLoss::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> ExactLoss::Run(const PassContext& context, ProgramPair& programs) const {
   if (!options_.exact_loss) return false;
   WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   return WriteBatchEdits(FindLossEdits(*programs.main, FlowOptionsOf(context)), kName,

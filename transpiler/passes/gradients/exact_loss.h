@@ -37,8 +37,9 @@ class ExactLoss : public Pass {
 
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  void Foresee(const ConstProgramPair& programs, const PassContext& context,
+               Forecast* forecast) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   Options options_;

@@ -17,9 +17,9 @@
 #include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/gradients/gradient_writer.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -147,24 +147,25 @@ Claims GatherGradients::claims(const PassContext& context) const {
   return Claims::Of(GradientsUnder(options_.scale, context));
 }
 
-absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> GatherGradients::Run(const PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_RETURN_IF_ERROR(RefuseGroups(context));
-  if (!context.cluster.nranks().has_value()) {
+  if (!context.target.cluster.nranks().has_value()) {
     return absl::InvalidArgumentError(
         "gathering gradients needs the number of ranks, which is the number of parts; give the "
         "number of ranks or the endpoints");
   }
-  if (*context.cluster.nranks() > kMaxRanks) {
+  if (*context.target.cluster.nranks() > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat(
         "gathering gradients adds an argument per gradient and rank: expected at most ", kMaxRanks,
-        " ranks, found ", *context.cluster.nranks()));
+        " ranks, found ", *context.target.cluster.nranks()));
   }
   WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
                         AnalyzeReduction(program, context, options_.scale));
   const GradientAnalysis& analysis = reduction.analysis;
   Rewriter rewriter(programs.main);
-  AllGather all_gather(program, *context.cluster.nranks(), options_.nrings, reduction.averages);
+  AllGather all_gather(program, *context.target.cluster.nranks(), options_.nrings,
+                       reduction.averages);
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled, FillBuckets(program, analysis, BucketPolicy()));
   GradientWriter writer(program, analysis, options_.nrings, &all_gather, &rewriter);
   writer.Write(filled.buckets);

@@ -1,17 +1,10 @@
 #include "transpiler/passes/gradients/grad_all_reduce.h"
 
-#include <string>
-
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "ops/analysis/training/gradients.h"
-#include "proto/rewriter.h"
 #include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/passes/gradients/dense_exchange.h"
-#include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/gradients/gradient_writer.h"
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -31,28 +24,13 @@ Claims GradAllReduce::claims(const PassContext& context) const {
   return Claims::Of(GradientsUnder(options_.scale, context));
 }
 
-void GradAllReduce::Prepare(const ConstProgramPair& programs, PassContext* context) const {
-  if (options_.buckets.is_optimal()) PrepareReadyTimes(*programs.main, context);
-}
-
-absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& programs) const {
-  const Program& program = *programs.main;
-  WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
-                        AnalyzeReduction(program, context, options_.scale));
-  const GradientAnalysis& analysis = reduction.analysis;
-  const BucketInputs inputs{context.gradient_ready, context.times.collective, options_.nrings,
-                            context.param_attrs, context.updated_on_host};
-  WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
-                        FillBuckets(program, analysis, options_.buckets, inputs));
-  for (const std::string& warning : filled.warnings) context.Warn(warning);
-  Rewriter rewriter(programs.main);
+absl::StatusOr<bool> GradAllReduce::Run(const PassContext& context, ProgramPair& programs) const {
+  WEFT_ASSIGN_OR_RETURN(const GradientReduction found,
+                        AnalyzeReduction(*programs.main, context, options_.scale));
   DenseReduction all_reduce;
-  all_reduce.averages = reduction.averages;
-  DenseExchange exchange(program, analysis, options_.nrings, all_reduce);
-  GradientWriter writer(program, analysis, options_.nrings, &exchange, &rewriter);
-  writer.Write(filled.buckets);
-  writer.Explain(kName, "reduced", exchange.op_type(), filled.buckets, context);
-  return CommitEdits(&rewriter);
+  all_reduce.averages = found.averages;
+  return ReduceInBuckets(kName, options_.buckets, options_.nrings, found.analysis, all_reduce,
+                         context, programs.main);
 }
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "base/option_binder.h"
 #include "transpiler/buckets/bucket_policy.h"
+#include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/passes/gradients/gradient_scale.h"
 #include "transpiler/pipeline/pass.h"
 
@@ -64,11 +65,8 @@ class GradAllReduce : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  TimesRead times_read() const override {
-    return {options_.buckets.is_optimal(), options_.buckets.is_optimal()};
-  }
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  bool Has(PassTrait trait) const override { return ReadsTimes(options_.buckets, trait); }
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   Options options_;

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "ops/analysis/devices/op_times.h"
 #include "ops/schema/tensor_type.h"
 #include "transpiler/buckets/bucket_planner.h"
 #include "transpiler/buckets/optimal_plan.h"
@@ -241,6 +240,11 @@ class BlockFiller {
 
 }  // namespace
 
+bool ReadsTimes(const BucketPolicy& policy, PassTrait trait) {
+  return policy.is_optimal() &&
+         (trait == PassTrait::kReadsOpTimes || trait == PassTrait::kReadsCollectiveTimes);
+}
+
 absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const GradientAnalysis& analysis,
                                           const BucketPolicy& policy, const BucketInputs& inputs) {
   const std::vector<Gradient>& gradients = analysis.gradients;
@@ -292,15 +296,6 @@ ReadyTimes FindReadyTimes(const Program& program, const GradientAnalysis& analys
         ends[program.op(gradient.completed_by).position()]);
   }
   return ready;
-}
-
-// Gradients keep their names in later passes; ops do not keep their positions.
-void PrepareReadyTimes(const Program& program, PassContext* context) {
-  const auto analysis = AnalyzeGradients(program, context->setting.distributed_params);
-  if (!analysis.ok()) return;
-  std::vector<double> op_seconds = context->times.op_seconds;
-  if (op_seconds.empty()) op_seconds = EstimateOpTimes(program);
-  context->gradient_ready = FindReadyTimes(program, *analysis, op_seconds);
 }
 
 std::vector<absl::optional<double>> ReadyOfGradients(const Program& program,

@@ -45,6 +45,9 @@ struct FilledBuckets {
   std::vector<std::string> warnings;  // of the policy
 };
 
+// Whether a pass that fills buckets has the trait, which is about times.
+bool ReadsTimes(const BucketPolicy& policy, PassTrait trait);
+
 // Every gradient is in one bucket. The gradients of a bucket have the same element type, block and
 // group of ranks; all are complete before one is used, and all of their parameters are updated on
 // one device, to which the bucket can go at once. Policies fill the buckets of each group and
@@ -60,10 +63,6 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
 // BucketInputs::ready, from the times of the ops of the root block, by position.
 ReadyTimes FindReadyTimes(const Program& program, const GradientAnalysis& analysis,
                           const std::vector<double>& op_seconds);
-
-// Sets context->gradient_ready for policy `optimal`, from measured times or from estimates. Leaves
-// it if gradients cannot be found, which the pass reports later.
-void PrepareReadyTimes(const Program& program, PassContext* context);
 
 // By gradient of the analysis, which may be of the program after other passes: the times under its
 // name, in turn; none where there are none, and for those of other blocks.

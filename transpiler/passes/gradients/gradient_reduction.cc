@@ -210,13 +210,13 @@ std::vector<absl::Status> ReductionBlockers(const Program& program,
 }
 
 absl::Status ExplainLocalGradients(absl::string_view pass, const Program& program,
-                                   PassContext& context) {
-  if (context.remarks == nullptr) return absl::OkStatus();
+                                   const PassContext& context) {
+  if (context.sink.remarks == nullptr) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
   for (const GradientPair& pair : pairs) {
-    context.Explain(pass, std::string(program.name(pair.grad)), "not reduced",
-                    "ranks update by local gradients, and average parameters",
-                    {{"parameter", std::string(program.name(pair.param))}});
+    context.sink.Explain(pass, std::string(program.name(pair.grad)), "not reduced",
+                         "ranks update by local gradients, and average parameters",
+                         {{"parameter", std::string(program.name(pair.param))}});
   }
   return absl::OkStatus();
 }

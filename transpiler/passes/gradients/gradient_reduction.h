@@ -50,7 +50,7 @@ absl::Status RefuseCompressedGradients(const Program& program);
 // Adds a remark of `pass` for every gradient: it stays local. The errors of FindGradientPairs.
 // O(arguments).
 absl::Status ExplainLocalGradients(absl::string_view pass, const Program& program,
-                                   PassContext& context);
+                                   const PassContext& context);
 
 }  // namespace weft
 

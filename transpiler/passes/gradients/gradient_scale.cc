@@ -90,7 +90,7 @@ absl::Status RefuseDivision(const Program& program, const LossGradients& losses)
 
 // The gradients of groups are divided by the sizes of the groups, which only the reduction knows.
 absl::Status RefuseGroupsIfLossesAreDivided(GradientScale scale, const PassContext& context) {
-  const std::vector<RankGroup> groups = context.Groups();
+  const std::vector<RankGroup>& groups = context.target.groups;
   if (groups.empty()) return absl::OkStatus();
   if (scale == GradientScale::kLossGrad) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -98,9 +98,10 @@ absl::Status RefuseGroupsIfLossesAreDivided(GradientScale scale, const PassConte
         groups[0].name, "' are reduced over ", groups[0].ranks.size(),
         " ranks; use scale avg or auto"));
   }
-  if (scale == GradientScale::kAuto && context.sum_losses.are_mixed()) {
+  const SumLosses& sums = context.target.forecast.sum_losses;
+  if (scale == GradientScale::kAuto && sums.are_mixed()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        *context.sum_losses.gradients.begin(),
+        *sums.gradients.begin(),
         " is the gradient of a loss that is a sum over the batch, other losses are means: their "
         "gradients must be divided by the number of ranks, which differs between parameters, as "
         "group '",
@@ -132,23 +133,24 @@ void BindGradientScale(OptionBinder& bind, GradientScale* field) {
 
 Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context) {
   if (scale == GradientScale::kNone) return Claims::Gradients::kSummed;
-  const bool by_loss = scale == GradientScale::kAuto && context.sum_losses.any();
+  const bool by_loss = scale == GradientScale::kAuto && context.target.forecast.sum_losses.any();
   return by_loss ? Claims::Gradients::kByLoss : Claims::Gradients::kAveraged;
 }
 
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& context) {
-  const bool known = context.cluster.nranks().has_value();
+  const SumLosses& sums = context.target.forecast.sum_losses;
+  const bool known = context.target.cluster.nranks().has_value();
   WEFT_RETURN_IF_ERROR(RefuseGroupsIfLossesAreDivided(scale, context));
-  const bool averages = !context.Groups().empty() ||
-                        (HasServed(context.param_attrs) && !context.sum_losses.are_mixed());
+  const bool averages = !context.target.groups.empty() ||
+                        (HasServed(context.target.param_attrs) && !sums.are_mixed());
   if (scale == GradientScale::kAuto && averages) {
-    return context.sum_losses.are_all ? GradientScale::kNone : GradientScale::kAvg;
+    return sums.are_all ? GradientScale::kNone : GradientScale::kAvg;
   }
   if (scale == GradientScale::kAuto) {
-    if (context.sum_losses.are_all) return GradientScale::kNone;
-    if (context.sum_losses.are_mixed() && !known) {
+    if (sums.are_all) return GradientScale::kNone;
+    if (sums.are_mixed() && !known) {
       return absl::FailedPreconditionError(absl::StrCat(
-          *context.sum_losses.gradients.begin(),
+          *sums.gradients.begin(),
           " is the gradient of a loss that is a sum over the batch, other losses are means: their "
           "gradients must be divided by the number of ranks, which is unknown; give the number of "
           "ranks or the endpoints"));
@@ -165,15 +167,15 @@ absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& co
 
 absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& program,
                                        const PassContext& context) {
+  const SumLosses& sums = context.target.forecast.sum_losses;
   const Claims::Gradients claim = GradientsUnder(scale, context);
   const bool by_loss = claim == Claims::Gradients::kByLoss;
-  if (claim == Claims::Gradients::kSummed || (by_loss && context.sum_losses.are_all)) return false;
+  if (claim == Claims::Gradients::kSummed || (by_loss && sums.are_all)) return false;
   const bool is_auto = scale == GradientScale::kAuto;
   WEFT_RETURN_IF_ERROR(RefuseGroupsIfLossesAreDivided(scale, context));
-  LossGradients losses =
-      FindLossGradients(program, context.cluster.nranks(),
-                        by_loss ? context.sum_losses.gradients : std::set<std::string>());
-  if (is_auto && !context.Groups().empty()) {
+  LossGradients losses = FindLossGradients(program, context.target.cluster.nranks(),
+                                           by_loss ? sums.gradients : std::set<std::string>());
+  if (is_auto && !context.target.groups.empty()) {
     WEFT_RETURN_IF_ERROR(RefuseDivision(program, losses));
   }
   if (scale == GradientScale::kAvg || (is_auto && !by_loss && losses.divisions.empty())) {
@@ -204,10 +206,11 @@ absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& progr
           " in place, but does not say for how many ranks (attribute nranks); use scale loss_grad "
           "if it divides by their number, avg or none if not"));
     }
-    if (context.cluster.nranks().has_value() && *context.cluster.nranks() != *division.nranks) {
+    if (context.target.cluster.nranks().has_value() &&
+        *context.target.cluster.nranks() != *division.nranks) {
       return absl::FailedPreconditionError(
           absl::StrCat(name, ": divides the loss gradient ", program.name(division.grad), " for ",
-                       *division.nranks, " ranks, expected ", *context.cluster.nranks()));
+                       *division.nranks, " ranks, expected ", *context.target.cluster.nranks()));
     }
   }
   return false;

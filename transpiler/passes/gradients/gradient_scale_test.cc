@@ -27,7 +27,7 @@ PassContext Ranks(int nranks) {
   ClusterSpec spec;
   if (nranks > 0) spec.nranks = nranks;
   PassContext context;
-  context.cluster = *Cluster::Create(spec);
+  context.target.cluster = *Cluster::Create(spec);
   return context;
 }
 
@@ -46,7 +46,7 @@ TEST(GradientScale, LossGradientIsDividedWhereTheNumberOfRanksIsKnown) {
 TEST(GradientScale, NobodyDividesTheGradientsOfSums) {
   PassContext context = Ranks(2);
   EXPECT_EQ(GradientsUnder(GradientScale::kAuto, context), Claims::Gradients::kAveraged);
-  context.sum_losses = {{"g"}, /*are_all=*/true};
+  context.target.forecast.sum_losses = {{"g"}, /*are_all=*/true};
   EXPECT_EQ(GradientsUnder(GradientScale::kAuto, context), Claims::Gradients::kByLoss);
   EXPECT_EQ(GradientsUnder(GradientScale::kAvg, context), Claims::Gradients::kAveraged);
   EXPECT_EQ(*Resolve(GradientScale::kAuto, context), GradientScale::kNone);
@@ -60,7 +60,7 @@ TEST(GradientScale, OnlyTheGradientsOfMeansAreDividedBesideSums) {
   const Program undivided = CompactProgram(sum + kUndivided);
   const Program divided = CompactProgram(sum + kDivided);
   PassContext context = Ranks(2);
-  context.sum_losses = {{"s"}, /*are_all=*/false};
+  context.target.forecast.sum_losses = {{"s"}, /*are_all=*/false};
   EXPECT_EQ(GradientsUnder(GradientScale::kAuto, context), Claims::Gradients::kByLoss);
   EXPECT_EQ(GradientsUnder(GradientScale::kNone, context), Claims::Gradients::kSummed);
   EXPECT_EQ(*Resolve(GradientScale::kAuto, context), GradientScale::kLossGrad);
@@ -72,7 +72,7 @@ TEST(GradientScale, OnlyTheGradientsOfMeansAreDividedBesideSums) {
   EXPECT_TRUE(*ReductionAverages(GradientScale::kAvg, undivided, context));
   EXPECT_THAT(ReductionAverages(GradientScale::kLossGrad, divided, context).status(),
               StatusIs(kRefused, HasSubstr("loss gradient s is not divided")));
-  context.cluster = Ranks(0).cluster;
+  context.target.cluster = Ranks(0).target.cluster;
   EXPECT_THAT(Resolve(GradientScale::kAuto, context).status(),
               StatusIs(kRefused, HasSubstr("s is the gradient of a loss that is a sum")));
 }

@@ -208,8 +208,8 @@ void GradientWriter::WaitForRing(Ring* ring, OpId before, int block) {
 
 void GradientWriter::Explain(absl::string_view pass, const std::string& what,
                              const std::string& op_type, const std::vector<GradientBucket>& buckets,
-                             PassContext& context, const std::string& group_type) const {
-  if (context.remarks == nullptr) return;
+                             const PassContext& context, const std::string& group_type) const {
+  if (context.sink.remarks == nullptr) return;
   const auto op_name = [&](OpId id) { return program_.op(id).DebugName(); };
   for (size_t b = 0; b < buckets.size(); ++b) {
     for (int i : buckets[b].gradients) {
@@ -231,12 +231,12 @@ void GradientWriter::Explain(absl::string_view pass, const std::string& what,
       }
       if (!buffers_[b].empty()) remark.details.push_back({"buffer", buffers_[b]});
       if (!buckets[b].why_alone.empty()) remark.details.push_back({"alone", buckets[b].why_alone});
-      context.remarks->push_back(std::move(remark));
+      context.sink.remarks->push_back(std::move(remark));
     }
   }
   for (const SkippedGradient& skipped : analysis_.skipped) {
-    context.Explain(pass, std::string(program_.name(skipped.grad)), absl::StrCat("not ", what),
-                    skipped.why, {{"parameter", std::string(program_.name(skipped.param))}});
+    context.sink.Explain(pass, std::string(program_.name(skipped.grad)), absl::StrCat("not ", what),
+                         skipped.why, {{"parameter", std::string(program_.name(skipped.param))}});
   }
 }
 

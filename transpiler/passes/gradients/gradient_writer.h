@@ -71,7 +71,7 @@ class GradientWriter {
   // Adds a remark for every gradient, after Write. `what`: "reduced", by an op of `op_type`, or of
   // `group_type` for a group.
   void Explain(absl::string_view pass, const std::string& what, const std::string& op_type,
-               const std::vector<GradientBucket>& buckets, PassContext& context,
+               const std::vector<GradientBucket>& buckets, const PassContext& context,
                const std::string& group_type = "") const;
 
  private:

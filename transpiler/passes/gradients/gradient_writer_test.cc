@@ -52,7 +52,7 @@ std::string Written(const std::string& text, const std::string& policy, int nrin
   EXPECT_TRUE(filled.ok()) << filled.status();
   writer.Write(filled->buckets);
   PassContext context;
-  context.remarks = remarks;
+  context.sink.remarks = remarks;
   writer.Explain("test", "relayed", "c_allgather", filled->buckets, context);
   WEFT_EXPECT_OK(rewriter.Commit());
   std::string canonical = CanonicalText(program.ToProto());

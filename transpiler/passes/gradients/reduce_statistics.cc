@@ -11,7 +11,8 @@ void ReduceStatistics::Options::Bind(OptionBinder& bind) {
   bind.Bool("statistics", &statistics, "reduce running statistics over the ranks too");
 }
 
-absl::StatusOr<bool> ReduceStatistics::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> ReduceStatistics::Run(const PassContext& context,
+                                           ProgramPair& programs) const {
   if (!options_.statistics) return false;
   WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   return WriteBatchEdits(FindStateEdits(*programs.main, FlowOptionsOf(context)), kName,

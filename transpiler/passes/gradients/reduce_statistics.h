@@ -33,7 +33,7 @@ class ReduceStatistics : public Pass {
   explicit ReduceStatistics(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
   Options options_;

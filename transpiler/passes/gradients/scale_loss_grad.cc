@@ -13,8 +13,8 @@
 #include "ops/schema/algebra.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 
 namespace weft {
 namespace {
@@ -108,12 +108,12 @@ Contract ScaleLossGrad::contract() const {
       .ConflictsWith(kParametersAveraged);
 }
 
-absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> ScaleLossGrad::Run(const PassContext& context, ProgramPair& programs) const {
   WEFT_ASSIGN_OR_RETURN(const GradientScale scale, Resolve(options_.scale, context));
   if (scale != GradientScale::kLossGrad) return false;
   const Program& program = *programs.main;
-  const bool paddle = context.dialect == Dialect::kPaddle;
-  const int nranks = paddle ? *context.cluster.trainers() : *context.cluster.nranks();
+  const bool paddle = context.target.dialect == Dialect::kPaddle;
+  const int nranks = paddle ? *context.target.cluster.trainers() : *context.target.cluster.nranks();
   for (const absl::Status& problem :
        {RefuseScaledLossGradient(program, nranks), CheckAllGradientsAreScaled(program, context)}) {
     WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, problem));
@@ -123,17 +123,19 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
     const Op op = program.op(id);
     if (!(paddle ? IsLossGrad(op) : BeginsBackward(op)) || op.output_args().empty()) continue;
     const std::string grad(program.name(op.output_args()[0]));
-    if (options_.scale == GradientScale::kAuto && context.sum_losses.gradients.count(grad) > 0) {
-      context.Explain(kName, grad, "not scaled", "the loss is a sum over the batch");
+    if (options_.scale == GradientScale::kAuto &&
+        context.target.forecast.sum_losses.gradients.count(grad) > 0) {
+      context.sink.Explain(kName, grad, "not scaled", "the loss is a sum over the batch");
       continue;
     }
     const NewAttrs attrs = {{"scale", static_cast<float>(1.0 / nranks)}};
-    rewriter.InsertAfter(
-        id, BuildOp(InPlaceOp("scale", {grad}, attrs, kRoleBackward, nranks), context.dialect));
-    context.Explain(kName, grad, "scaled",
-                    absl::StrCat("so that the sum over ", nranks, paddle ? " trainers" : " ranks",
-                                 " is the gradient of the mean loss"),
-                    {{"by", absl::StrCat("1/", nranks)}, {"after", op.DebugName()}});
+    rewriter.InsertAfter(id, BuildOp(InPlaceOp("scale", {grad}, attrs, kRoleBackward, nranks),
+                                     context.target.dialect));
+    context.sink.Explain(
+        kName, grad, "scaled",
+        absl::StrCat("so that the sum over ", nranks, paddle ? " trainers" : " ranks",
+                     " is the gradient of the mean loss"),
+        {{"by", absl::StrCat("1/", nranks)}, {"after", op.DebugName()}});
   }
   return CommitEdits(&rewriter);
 }

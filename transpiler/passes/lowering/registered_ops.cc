@@ -71,14 +71,14 @@ void DropUnknownSwitches(const OpSchema& old_schema, const OpSchema& schema, pb:
 class OpReplacer {
  public:
   // New ops have ids from `first_new` on.
-  OpReplacer(Program* program, size_t first_new, PassContext* context)
+  OpReplacer(Program* program, size_t first_new, const PassContext* context)
       : program_(*program),
         first_new_(first_new),
         context_(*context),
         is_paddle3_(context->target.paddle_version == 3),
         is_cpu_(context->target.device_kind == TargetDevice::kCpu &&
-                context->dialect == Dialect::kWeft),
-        completes_(is_paddle3_ && context->dialect == Dialect::kPaddle),
+                context->target.dialect == Dialect::kWeft),
+        completes_(is_paddle3_ && context->target.dialect == Dialect::kPaddle),
         traits_(*program),
         rewriter_(program) {}
 
@@ -110,8 +110,9 @@ class OpReplacer {
   }
 
   void Explain(const Op& op, absl::string_view what, absl::string_view why) {
-    if (context_.remarks == nullptr) return;
-    context_.Explain(RegisteredOps::kName, op.DebugName(), std::string(what), std::string(why));
+    if (context_.sink.remarks == nullptr) return;
+    context_.sink.Explain(RegisteredOps::kName, op.DebugName(), std::string(what),
+                          std::string(why));
   }
 
   void Complete(const Op& op, const OpSchema& schema) {
@@ -198,7 +199,7 @@ class OpReplacer {
   absl::StatusOr<int> NumRanks(const Op& op) const {
     WEFT_ASSIGN_OR_RETURN(const std::vector<int> group, GroupRanksOf(op));
     if (!group.empty()) return static_cast<int>(group.size());
-    if (context_.cluster.nranks().has_value()) return *context_.cluster.nranks();
+    if (context_.target.cluster.nranks().has_value()) return *context_.target.cluster.nranks();
     return absl::UnimplementedError(absl::StrCat(
         op.DebugName(),
         ": Paddle's communicator of CPUs has sums and no means; give the number of ranks "
@@ -233,7 +234,7 @@ class OpReplacer {
 
   Program& program_;
   const size_t first_new_;
-  PassContext& context_;
+  const PassContext& context_;
   const bool is_paddle3_, is_cpu_, completes_;
   OpTraits traits_;
   Rewriter rewriter_;
@@ -241,25 +242,21 @@ class OpReplacer {
 
 }  // namespace
 
-void RegisteredOps::Prepare(const ConstProgramPair& programs, PassContext* context) const {
-  context->first_new_op = programs.main->op_id_limit();
-  if (programs.startup == nullptr) return;
-  context->first_new_startup_op = programs.startup->op_id_limit();
-}
-
-absl::StatusOr<bool> RegisteredOps::Run(PassContext& context, ProgramPair& programs) const {
-  WEFT_ASSIGN_OR_RETURN(const bool changed,
-                        OpReplacer(programs.main, context.first_new_op, &context).Run());
+absl::StatusOr<bool> RegisteredOps::Run(const PassContext& context, ProgramPair& programs) const {
+  WEFT_ASSIGN_OR_RETURN(
+      const bool changed,
+      OpReplacer(programs.main, context.target.forecast.first_new_op, &context).Run());
   // Files of PIR get their order by data when they are written.
   const bool is_for_paddle =
-      context.dialect == Dialect::kWeft && programs.main->origin() == nullptr;
+      context.target.dialect == Dialect::kWeft && programs.main->origin() == nullptr;
   bool is_ordered = false;
   if (is_for_paddle) {
     WEFT_ASSIGN_OR_RETURN(is_ordered, OrderPartsOfBuffers(programs.main));
   }
   if (programs.startup == nullptr) return changed || is_ordered;
-  WEFT_ASSIGN_OR_RETURN(const bool startup_changed,
-                        OpReplacer(programs.startup, context.first_new_startup_op, &context).Run());
+  WEFT_ASSIGN_OR_RETURN(
+      const bool startup_changed,
+      OpReplacer(programs.startup, context.target.forecast.first_new_startup_op, &context).Run());
   return changed || is_ordered || startup_changed;
 }
 

@@ -41,8 +41,7 @@ class RegisteredOps : public Pass {
   explicit RegisteredOps(Options options) {}
 
   absl::string_view name() const override { return kName; }
-  void Prepare(const ConstProgramPair& programs, PassContext* context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 };
 
 }  // namespace weft

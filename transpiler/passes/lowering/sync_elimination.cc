@@ -30,7 +30,7 @@ std::string WhyRedundant(SyncEffect effect) {
 
 // `name` is that of the program in remarks.
 absl::StatusOr<bool> RemoveFrom(Program* program, StepEnd end, const char* name,
-                                PassContext& context) {
+                                const PassContext& context) {
   StreamOptions options;
   options.end = end;
   options.find_redundant_syncs = true;
@@ -41,15 +41,15 @@ absl::StatusOr<bool> RemoveFrom(Program* program, StepEnd end, const char* name,
     const std::string why = WhyRedundant(sync.effect);
     if (why.empty()) continue;
     rewriter.Erase(sync.op);
-    if (context.remarks == nullptr) continue;
+    if (context.sink.remarks == nullptr) continue;
     std::vector<std::pair<std::string, std::string>> details = {{"program", name}};
     if (sync.sync == StreamSync::kStreamWaitsForStream) {
       details.push_back({"stream", StreamName(report, sync.waiting)});
     } else if (sync.sync != StreamSync::kAllWaitForCompute) {
       details.push_back({"ring", absl::StrCat(sync.ring_id)});
     }
-    context.Explain(SyncElimination::kName, program->op(sync.op).DebugName(), "removed", why,
-                    std::move(details));
+    context.sink.Explain(SyncElimination::kName, program->op(sync.op).DebugName(), "removed", why,
+                         std::move(details));
   }
   return CommitEdits(&rewriter);
 }
@@ -58,7 +58,7 @@ absl::StatusOr<bool> RemoveFrom(Program* program, StepEnd end, const char* name,
 
 void SyncElimination::Options::Bind(OptionBinder& bind) {}
 
-absl::StatusOr<bool> SyncElimination::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> SyncElimination::Run(const PassContext& context, ProgramPair& programs) const {
   WEFT_ASSIGN_OR_RETURN(const bool changed,
                         RemoveFrom(programs.main, StepEnd::kNextStep, "main", context));
   if (programs.startup == nullptr) return changed;

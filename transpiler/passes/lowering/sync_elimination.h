@@ -38,7 +38,7 @@ class SyncElimination : public Pass {
   explicit SyncElimination(Options options) {}
 
   absl::string_view name() const override { return kName; }
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 };
 
 }  // namespace weft

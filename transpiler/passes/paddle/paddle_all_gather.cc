@@ -15,9 +15,9 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -204,7 +204,7 @@ Claims PaddleAllGather::claims(const PassContext& context) const {
   return Claims::Of(Claims::Gradients::kAveraged);
 }
 
-absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> PaddleAllGather::Run(const PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
   const int nranks = trainers * PaddleDevices(context, kDefaultDevices);

@@ -9,9 +9,9 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -77,8 +77,8 @@ void PaddleCommInit::Options::Bind(OptionBinder& bind) {
 
 Contract PaddleCommInit::contract() const { return Contract().ProvidesOnce(kRingsSetUp); }
 
-absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& programs) const {
-  const Cluster& who = context.cluster;
+absl::StatusOr<bool> PaddleCommInit::Run(const PassContext& context, ProgramPair& programs) const {
+  const Cluster& who = context.target.cluster;
   if (!who.has_endpoints()) {
     return absl::InvalidArgumentError(
         "the paddle dialect needs the endpoints of all ranks (option:endpoints)");
@@ -109,8 +109,8 @@ absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& prog
       if (options_.list_devices) op.attrs.push_back({"devices", *who.devices()});
       append(op);
     }
-    context.Explain(kName, absl::StrCat("ring ", ring), "set up",
-                    several ? "over the endpoints" : "over the devices of the trainer");
+    context.sink.Explain(kName, absl::StrCat("ring ", ring), "set up",
+                         several ? "over the endpoints" : "over the devices of the trainer");
   }
   return CommitEdits(&rewriter);
 }

@@ -7,8 +7,8 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -34,7 +34,8 @@ Claims PaddleGradAllReduce::claims(const PassContext& context) const {
   return Claims::Of(Claims::Gradients::kAveraged);
 }
 
-absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> PaddleGradAllReduce::Run(const PassContext& context,
+                                              ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
                         WalkGradients(program, context));

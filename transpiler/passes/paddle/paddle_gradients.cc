@@ -169,12 +169,12 @@ void InsertCollectives(const Program& program, absl::Span<const PaddleGradient> 
 
 void ExplainCollectives(absl::string_view pass, absl::string_view what, const Program& program,
                         absl::Span<const PaddleGradient> gradients, int nrings,
-                        PassContext& context) {
-  if (context.remarks == nullptr) return;
+                        const PassContext& context) {
+  if (context.sink.remarks == nullptr) return;
   int next = 0;
   for (const PaddleGradient& gradient : gradients) {
     if (gradient.distributed) continue;
-    context.Explain(
+    context.sink.Explain(
         pass, gradient.grad, std::string(what),
         absl::StrCat("gradient of replicated parameter ", gradient.param),
         {{"ring", absl::StrCat(next++ % nrings)}, {"after", program.op(gradient.op).DebugName()}});
@@ -184,13 +184,13 @@ void ExplainCollectives(absl::string_view pass, absl::string_view what, const Pr
 
 void ExplainSkipped(absl::string_view pass, absl::string_view what,
                     absl::Span<const PaddleGradient> gradients, absl::string_view why,
-                    PassContext& context) {
-  if (context.remarks == nullptr) return;
+                    const PassContext& context) {
+  if (context.sink.remarks == nullptr) return;
   for (const PaddleGradient& gradient : gradients) {
     if (!gradient.distributed && why.empty()) continue;
-    context.Explain(pass, gradient.grad, absl::StrCat("not ", what),
-                    gradient.distributed ? "its parameter is distributed" : std::string(why),
-                    {{"parameter", gradient.param}});
+    context.sink.Explain(pass, gradient.grad, absl::StrCat("not ", what),
+                         gradient.distributed ? "its parameter is distributed" : std::string(why),
+                         {{"parameter", gradient.param}});
   }
 }
 
@@ -202,7 +202,7 @@ OpId FirstOptimizeOp(const Program& program) {
 }
 
 absl::Status WarnAboutReduction(absl::string_view pass, const Program& program,
-                                PaddleExchange exchange, PassContext& context) {
+                                PaddleExchange exchange, const PassContext& context) {
   const absl::StatusOr<GradientAnalysis> analysis =
       AnalyzeGradients(program, context.setting.distributed_params);
   if (!analysis.ok()) return context.RefuseOrWarn(pass, analysis.status());

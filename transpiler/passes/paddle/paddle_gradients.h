@@ -52,12 +52,12 @@ void InsertCollectives(const Program& program, absl::Span<const PaddleGradient> 
 // others are not. O(ops + gradients).
 void ExplainCollectives(absl::string_view pass, absl::string_view what, const Program& program,
                         absl::Span<const PaddleGradient> gradients, int nrings,
-                        PassContext& context);
+                        const PassContext& context);
 // Adds remarks of `pass`: gradients of distributed parameters are not `what`, nor those of
 // replicated parameters if `why` is not empty.
 void ExplainSkipped(absl::string_view pass, absl::string_view what,
                     absl::Span<const PaddleGradient> gradients, absl::string_view why,
-                    PassContext& context);
+                    const PassContext& context);
 
 // The first optimize op of the root block (learning-rate multipliers have this role, too); invalid
 // if there is none.
@@ -75,7 +75,7 @@ enum class PaddleExchange {
 // for, accumulated over several steps and reduced in each, or not reduced because there is no
 // optimize op. At most one warning of each kind, in the name of `pass`. O(arguments).
 absl::Status WarnAboutReduction(absl::string_view pass, const Program& program,
-                                PaddleExchange exchange, PassContext& context);
+                                PaddleExchange exchange, const PassContext& context);
 
 }  // namespace weft
 

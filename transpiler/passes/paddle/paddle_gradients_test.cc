@@ -57,7 +57,7 @@ TEST(PaddleGradients, NotesTellWhatIsSentAndWhatIsLeftAlone) {
   std::vector<Remark> remarks;
   PassContext context;
   context.setting.distributed_params = {"b"};
-  context.remarks = &remarks;
+  context.sink.remarks = &remarks;
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<PaddleGradient> gradients,
                             WalkGradients(program, context));
   ExplainCollectives("test", "reduced", program, gradients, 2, context);
@@ -75,8 +75,8 @@ std::vector<std::string> Warnings(const std::string& text,
                                   PaddleExchange exchange = PaddleExchange::kOneByOne) {
   std::vector<Message> messages;
   PassContext context;
-  context.dialect = Dialect::kPaddle;
-  context.messages = &messages;
+  context.target.dialect = Dialect::kPaddle;
+  context.sink.messages = &messages;
   WEFT_EXPECT_OK(WarnAboutReduction("test", CompactProgram(text), exchange, context));
   return testing::DefectLines(messages);
 }

@@ -13,8 +13,8 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 #include "transpiler/passes/support/startup_parameters.h"
 
@@ -77,7 +77,7 @@ Claims PaddleLocalSgd::claims(const PassContext& context) const {
   return Claims::Of(AveragingSchedule());  // every step
 }
 
-absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) const {
+absl::Status PaddleLocalSgd::RewriteMain(const PassContext& context, Program* main) const {
   WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Update> updates, FindPaddleUpdates(*main));
   WEFT_RETURN_IF_ERROR(CheckDistributedParams(*main, context.setting.distributed_params));
@@ -110,9 +110,9 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
     rewriter.InsertAfter(op, subtract_from_snapshot(param));
     rewriter.InsertAfter(op, sync_calc.InPlace({param}));
     rewriter.InsertAfter(op, all_reduce[ring].InPlace({param}));
-    if (context.remarks == nullptr) continue;
-    context.Explain(kName, param, "averaged", "replicated parameter, after every step",
-                    {{"ring", absl::StrCat(ring)}, {"after", main->op(op).DebugName()}});
+    if (context.sink.remarks == nullptr) continue;
+    context.sink.Explain(kName, param, "averaged", "replicated parameter, after every step",
+                         {{"ring", absl::StrCat(ring)}, {"after", main->op(op).DebugName()}});
   }
   WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, *main, context));
   for (int r = 0; r < options_.nrings; ++r) {
@@ -140,7 +140,7 @@ absl::Status PaddleLocalSgd::RewriteStartup(const PassContext& context,
   return rewriter.Commit();
 }
 
-absl::StatusOr<bool> PaddleLocalSgd::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> PaddleLocalSgd::Run(const PassContext& context, ProgramPair& programs) const {
   // First: the main program, unchanged, determines the parameters.
   if (programs.startup != nullptr) {
     WEFT_RETURN_IF_ERROR(Annotate("startup program", RewriteStartup(context, programs)));

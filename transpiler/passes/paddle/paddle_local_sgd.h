@@ -47,10 +47,10 @@ class PaddleLocalSgd : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:
-  absl::Status RewriteMain(PassContext& context, Program* main) const;
+  absl::Status RewriteMain(const PassContext& context, Program* main) const;
   absl::Status RewriteStartup(const PassContext& context, const ProgramPair& programs) const;
 
   Options options_;

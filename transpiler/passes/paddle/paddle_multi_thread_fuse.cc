@@ -9,9 +9,9 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/fused_buffer.h"
 #include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/properties.h"
 
 namespace weft {
 namespace {
@@ -55,7 +55,8 @@ Claims PaddleMultiThreadFuse::claims(const PassContext& context) const {
   return Claims::Of(Claims::Gradients::kAveraged);
 }
 
-absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> PaddleMultiThreadFuse::Run(const PassContext& context,
+                                                ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
                         WalkGradients(program, context));
@@ -84,10 +85,10 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
                         PaddleSyncComm(segments.front().buffer, /*ring=*/0, kRoleBackward));
   for (const Segment& segment : segments) {
     rewriter.AddVar(0, PaddleTensorVar(segment.buffer, TensorOf(segment.dtype, {})));
-    if (context.remarks == nullptr) continue;
+    if (context.sink.remarks == nullptr) continue;
     for (const std::string& grad : segment.grads) {
-      context.Explain(kName, grad, kReduced, "gradient of a replicated parameter",
-                      {{"ring", "0"}, {"buffer", segment.buffer}});
+      context.sink.Explain(kName, grad, kReduced, "gradient of a replicated parameter",
+                           {{"ring", "0"}, {"buffer", segment.buffer}});
     }
   }
   ExplainSkipped(kName, kReduced, gradients, /*why=*/"", context);

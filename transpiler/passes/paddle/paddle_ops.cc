@@ -66,18 +66,18 @@ absl::StatusOr<pb::VarType::TensorDesc> TensorOfVar(const Op& op, const std::str
 }
 
 absl::StatusOr<int> PaddleTrainers(const PassContext& context) {
-  const absl::optional<int> trainers = context.cluster.trainers();
+  const absl::optional<int> trainers = context.target.cluster.trainers();
   if (trainers.has_value()) return *trainers;
   return absl::InvalidArgumentError("the number of trainers is unknown; give the endpoints of all");
 }
 
 int PaddleDevices(const PassContext& context, int default_devices) {
-  const auto& devices = context.cluster.devices();
+  const auto& devices = context.target.cluster.devices();
   return devices.has_value() ? static_cast<int>(devices->size()) : default_devices;
 }
 
 absl::Status RequireDevices(const PassContext& context) {
-  if (context.cluster.devices().has_value()) return absl::OkStatus();
+  if (context.target.cluster.devices().has_value()) return absl::OkStatus();
   return absl::InvalidArgumentError("the devices of each trainer are not given (0,1,...)");
 }
 

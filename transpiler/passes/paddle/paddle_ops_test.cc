@@ -96,7 +96,7 @@ PassContext Context(const std::vector<std::string>& endpoints,
   PassContext context;
   const auto cluster = Cluster::Create(spec, /*min_trainers=*/1);
   WEFT_EXPECT_OK(cluster.status());
-  context.cluster = *cluster;
+  context.target.cluster = *cluster;
   return context;
 }
 

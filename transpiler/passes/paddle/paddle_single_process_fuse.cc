@@ -10,10 +10,10 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/fused_buffer.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 
 namespace weft {
 namespace {
@@ -52,7 +52,7 @@ Claims PaddleSingleProcessFuse::claims(const PassContext& context) const {
   return Claims::Of(Claims::Gradients::kAveraged);
 }
 
-absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
+absl::StatusOr<bool> PaddleSingleProcessFuse::Run(const PassContext& context,
                                                   ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
@@ -63,11 +63,11 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
     if (gradient.distributed) continue;
     if (!last.valid()) last = gradient.op;
     grads.push_back(gradient.grad);
-    if (context.remarks == nullptr) continue;
-    context.Explain(kName, gradient.grad, kReduced,
-                    absl::StrCat("gradient of replicated parameter ", gradient.param,
-                                 ", together with all others"),
-                    {{"ring", "0"}});
+    if (context.sink.remarks == nullptr) continue;
+    context.sink.Explain(kName, gradient.grad, kReduced,
+                         absl::StrCat("gradient of replicated parameter ", gradient.param,
+                                      ", together with all others"),
+                         {{"ring", "0"}});
   }
   ExplainSkipped(kName, kReduced, gradients, /*why=*/"", context);
   if (grads.empty()) return false;

@@ -20,8 +20,8 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradients/gradient_scale.h"
 #include "transpiler/passes/servers/served_parameters.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 
 namespace weft {
 namespace {
@@ -250,7 +250,7 @@ class ServerWriter {
 // The lookups whose ids are known a step ahead. Notes name the others.
 absl::StatusOr<std::set<OpId>> LookupsToPrefetch(const Program& program,
                                                  const std::vector<ServedParameter>& all,
-                                                 PassContext* context) {
+                                                 const PassContext* context) {
   std::set<OpId> prefetched;
   std::string last = "no table is held by rows";
   const absl::flat_hash_set<VarId> fed = FindUnchangedData(program);
@@ -261,15 +261,15 @@ absl::StatusOr<std::set<OpId>> LookupsToPrefetch(const Program& program,
       const Symbol ids = op.Input("Ids")[0];
       if (fed.contains(program.block(0).Resolve(ids))) {
         prefetched.insert(id);
-        context->Explain(ParameterServer::kName, table, "rows prefetched",
-                         "the ids of the next batch are fed",
-                         {{"lookup", op.DebugName()}, {"ids", std::string(program.name(ids))}});
+        context->sink.Explain(
+            ParameterServer::kName, table, "rows prefetched", "the ids of the next batch are fed",
+            {{"lookup", op.DebugName()}, {"ids", std::string(program.name(ids))}});
         continue;
       }
       last = absl::StrCat(op.DebugName(), " looks up rows of ", table, " by ", program.name(ids),
                           ", which is not fed as it is");
-      context->Note(absl::StrCat("pass ", ParameterServer::kName, ": prefetch_rows: ", last,
-                                 ": its rows are not prefetched"));
+      context->sink.Note(absl::StrCat("pass ", ParameterServer::kName, ": prefetch_rows: ", last,
+                                      ": its rows are not prefetched"));
     }
   }
   if (!prefetched.empty()) return prefetched;
@@ -278,11 +278,11 @@ absl::StatusOr<std::set<OpId>> LookupsToPrefetch(const Program& program,
 }
 
 void ExplainServed(const Program& program, const std::vector<ServedParameter>& all,
-                   PassContext* context) {
-  if (context->remarks == nullptr) return;
+                   const PassContext* context) {
+  if (context->sink.remarks == nullptr) return;
   for (size_t key = 0; key < all.size(); ++key) {
     const ServedParameter& served = all[key];
-    context->Explain(
+    context->sink.Explain(
         ParameterServer::kName, std::string(program.name(served.param)), "on servers",
         served.is_table() ? "only lookups read it, so each server has a part of the rows"
                           : "one server has the whole of it",
@@ -339,11 +339,11 @@ absl::Status ParameterServer::CheckOptions() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ParameterServer::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> ParameterServer::Run(const PassContext& context, ProgramPair& programs) const {
   WEFT_RETURN_IF_ERROR(CheckOptions());
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<ServedParameter> served,
-                        FindServedParameters(program, context.param_attrs));
+                        FindServedParameters(program, context.target.param_attrs));
   if (served.empty()) return false;
   const bool has_table =
       absl::c_any_of(served, [](const ServedParameter& one) { return one.is_table(); });
@@ -353,7 +353,8 @@ absl::StatusOr<bool> ParameterServer::Run(PassContext& context, ProgramPair& pro
         "be row-sparse (is_sparse), and lookups alone may read it");
   }
   WEFT_ASSIGN_OR_RETURN(const bool averages, ReductionAverages(options_.scale, program, context));
-  WEFT_ASSIGN_OR_RETURN(context.server, ServerWriter(program, served, options_, averages).Write());
+  WEFT_ASSIGN_OR_RETURN(Program server, ServerWriter(program, served, options_, averages).Write());
+  context.sink.AddServer(std::move(server));
   ExplainServed(program, served, &context);
   std::set<OpId> prefetched;
   if (options_.prefetch_rows) {

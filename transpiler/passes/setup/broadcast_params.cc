@@ -16,8 +16,8 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 #include "transpiler/passes/support/startup_parameters.h"
 
@@ -108,21 +108,21 @@ Contract BroadcastParams::contract() const {
   return Contract().Needs(kRingsSetUp).Provides(kParametersEqual).ConflictsWith(kParametersEqual);
 }
 
-absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> BroadcastParams::Run(const PassContext& context, ProgramPair& programs) const {
   if (programs.startup == nullptr || options_.bcast_period < 0) return false;
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, StartupParameters(programs));
   std::vector<std::string> params;
-  const bool weft = context.dialect == Dialect::kWeft;
+  const bool weft = context.target.dialect == Dialect::kWeft;
   for (const std::string& name : all) {
     if (context.setting.distributed_params.count(name) > 0) continue;
     if (!weft || HasElements(*programs.startup, name)) params.push_back(name);
   }
-  ParamAttrsByName attrs = context.param_attrs;
+  ParamAttrsByName attrs = context.target.param_attrs;
   if (weft) AddDrawnStates(context, programs, &params, &attrs);
   if (weft ? params.empty() : all.empty()) return false;
 
   std::map<int, RankGroup> groups;  // by ring
-  for (const RankGroup& group : GroupsOf(context.param_attrs)) {
+  for (const RankGroup& group : GroupsOf(context.target.param_attrs)) {
     groups.emplace(options_.nrings + group.index, group);
   }
   const int all_rings = groups.empty() ? options_.nrings : groups.rbegin()->first + 1;
@@ -141,7 +141,7 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
                           const std::vector<int>& group_ranks = {}) {
     NewOp op = InPlaceOp(type, vars, std::move(attrs), kRoleForward);
     op.group_ranks = group_ranks;
-    rewriter.Append(0, BuildOp(op, context.dialect));
+    rewriter.Append(0, BuildOp(op, context.target.dialect));
   };
   for (int ring = 0; weft && ring < all_rings; ++ring) {
     if (!of_ring[ring].empty()) append("c_wait_compute", of_ring[ring], {{"ring_id", ring}});
@@ -151,12 +151,12 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
     append("c_broadcast", {params[i]},
            {{"ring_id", rings[i]}, {"root", 0}, {"use_calc_stream", false}},
            group == nullptr ? std::vector<int>() : group->ranks);
-    context.Explain(kName, params[i], "broadcast",
-                    group == nullptr
-                        ? "all ranks start from the values of rank 0"
-                        : absl::StrCat("the ranks of group ", group->name,
-                                       " start from the values of rank ", group->ranks.front()),
-                    {{"ring", absl::StrCat(rings[i])}});
+    context.sink.Explain(
+        kName, params[i], "broadcast",
+        group == nullptr ? "all ranks start from the values of rank 0"
+                         : absl::StrCat("the ranks of group ", group->name,
+                                        " start from the values of rank ", group->ranks.front()),
+        {{"ring", absl::StrCat(rings[i])}});
   }
   for (int ring = 0; ring < all_rings; ++ring) {
     if (!weft) {

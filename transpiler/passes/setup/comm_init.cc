@@ -10,9 +10,9 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -21,7 +21,7 @@ namespace {
 // `group`: the ranks that the ring connects; null: all.
 void AddRingOverEndpoints(const PassContext& context, int ring, const RankGroup* group,
                           const std::string& id, Rewriter* rewriter) {
-  const Cluster& who = context.cluster;
+  const Cluster& who = context.target.cluster;
   int nranks = 0, rank = who.rank();
   std::vector<std::string> others = who.other_endpoints();
   std::vector<int> group_ranks;
@@ -43,7 +43,7 @@ void AddRingOverEndpoints(const PassContext& context, int ring, const RankGroup*
                    {"other_endpoints", others},
                    {"ring_id", ring}},
                   kRoleForward};
-  rewriter->Append(0, BuildOp(gen, context.dialect));
+  rewriter->Append(0, BuildOp(gen, context.target.dialect));
   NewOp join{"c_comm_init", {{"X", {id}}}, {}, {{"ring_id", ring}}, kRoleForward};
   if (who.devices().has_value()) {
     join.type = "c_comm_init_multitrainer";
@@ -56,17 +56,17 @@ void AddRingOverEndpoints(const PassContext& context, int ring, const RankGroup*
     join.attrs.push_back({"rank", rank});
     join.group_ranks = std::move(group_ranks);
   }
-  rewriter->Append(0, BuildOp(join, context.dialect));
+  rewriter->Append(0, BuildOp(join, context.target.dialect));
 }
 
 // All ranks of the run, or those of a group, or all devices of the only trainer.
 void AddRingOverAll(const PassContext& context, int ring, std::vector<int> group_ranks,
                     Rewriter* rewriter) {
-  const Cluster& who = context.cluster;
+  const Cluster& who = context.target.cluster;
   NewOp op{"c_comm_init_all", {}, {}, {{"ring_id", ring}}, kRoleForward, who.nranks()};
   op.group_ranks = std::move(group_ranks);
   if (who.devices().has_value()) op.attrs.push_back({"devices", *who.devices()});
-  rewriter->Append(0, BuildOp(op, context.dialect));
+  rewriter->Append(0, BuildOp(op, context.target.dialect));
 }
 
 }  // namespace
@@ -75,12 +75,13 @@ void CommInit::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
 Contract CommInit::contract() const { return Contract().ProvidesOnce(kRingsSetUp); }
 
-absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) const {
-  const bool over_endpoints = context.cluster.has_endpoints() && context.cluster.trainers() != 1;
+absl::StatusOr<bool> CommInit::Run(const PassContext& context, ProgramPair& programs) const {
+  const bool over_endpoints =
+      context.target.cluster.has_endpoints() && context.target.cluster.trainers() != 1;
   if (programs.startup == nullptr) return false;
   // Paddle connects CPUs outside of programs.
   if (context.target.device_kind == TargetDevice::kCpu) return false;
-  const std::vector<RankGroup> groups = GroupsOf(context.param_attrs);
+  const std::vector<RankGroup> groups = GroupsOf(context.target.param_attrs);
   const int all_rings = options_.nrings + (groups.empty() ? 0 : groups.back().index + 1);
   if (all_rings > kMaxRings) {
     return absl::InvalidArgumentError(absl::StrCat("expected at most ", kMaxRings, " rings, found ",
@@ -96,8 +97,8 @@ absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) 
     } else {
       AddRingOverAll(context, ring, {}, &rewriter);
     }
-    context.Explain(kName, absl::StrCat("ring ", ring), "set up",
-                    over_endpoints ? "over the endpoints" : "over all ranks of the run");
+    context.sink.Explain(kName, absl::StrCat("ring ", ring), "set up",
+                         over_endpoints ? "over the endpoints" : "over all ranks of the run");
   }
   for (const RankGroup& group : groups) {
     const int ring = options_.nrings + group.index;
@@ -106,9 +107,9 @@ absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) 
     } else {
       AddRingOverAll(context, ring, group.ranks, &rewriter);
     }
-    context.Explain(kName, absl::StrCat("ring ", ring), "set up",
-                    absl::StrCat("over the ranks of group ", group.name),
-                    {{"ranks", absl::StrJoin(group.ranks, ", ")}});
+    context.sink.Explain(kName, absl::StrCat("ring ", ring), "set up",
+                         absl::StrCat("over the ranks of group ", group.name),
+                         {{"ranks", absl::StrJoin(group.ranks, ", ")}});
   }
   return CommitEdits(&rewriter);
 }

@@ -32,7 +32,7 @@ absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
 }
 
 absl::Status RefuseGroups(const PassContext& context) {
-  const std::vector<RankGroup> groups = context.Groups();
+  const std::vector<RankGroup>& groups = context.target.groups;
   if (groups.empty()) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "group '", groups[0].name,

@@ -17,9 +17,9 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/step_condition.h"
 #include "transpiler/passes/updates/update_part.h"
 
@@ -281,7 +281,7 @@ absl::Status RefuseOtherChecks(const Program& program, const UpdatePart& part) {
 
 // form=sharded.
 absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options, float factor,
-                                      PassContext& context, Program* main) {
+                                      const PassContext& context, Program* main) {
   if (options.k != 1 || options.average || options.skip_nonfinite) {
     return absl::InvalidArgumentError(
         "form=sharded scales gradients that the program accumulates itself; expected no k, average "
@@ -304,8 +304,8 @@ absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options, fl
     }
     if (factor == 1) continue;
     rewriter.InsertBefore(gradient.first_use, Scale(name, name, factor));
-    context.Explain(GradAccumulate::kName, name, "scaled", "accumulated by the program",
-                    {{"by", absl::StrCat(factor)}});
+    context.sink.Explain(GradAccumulate::kName, name, "scaled", "accumulated by the program",
+                         {{"by", absl::StrCat(factor)}});
   }
   if (analysis.gradients.empty()) {
     return absl::FailedPreconditionError("the program has no accumulated gradients");
@@ -347,7 +347,7 @@ Claims GradAccumulate::claims(const PassContext& context) const {
   return Claims::Of(Claims::Computation::kChanged);
 }
 
-absl::StatusOr<bool> GradAccumulate::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair& programs) const {
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(*programs.main));
   const double divisor = options_.scale_sense * (options_.average ? options_.k : 1);
   const auto factor = static_cast<float>(1 / divisor);
@@ -369,20 +369,20 @@ absl::StatusOr<bool> GradAccumulate::Run(PassContext& context, ProgramPair& prog
     WEFT_RETURN_IF_ERROR(RefuseOtherChecks(*programs.main, part));
   }
   for (const UpdatePart::OtherUpdate& other : part.updated_in_every_step) {
-    context.Warn(absl::StrCat(programs.main->op(other.op).DebugName(), " updates ",
-                              programs.main->name(other.param),
-                              " in every step, and not with the accumulated gradients: it is not "
-                              "of role optimize"));
+    context.sink.Warn(absl::StrCat(
+        programs.main->op(other.op).DebugName(), " updates ", programs.main->name(other.param),
+        " in every step, and not with the accumulated gradients: it is not "
+        "of role optimize"));
   }
   Accumulation accumulation(options_, factor, part, &programs);
   WEFT_RETURN_IF_ERROR(accumulation.Run());
   for (size_t i = 0; i < part.gradients.size(); ++i) {
     const PartGradient& gradient = part.gradients[i];
-    context.Explain(kName, std::string(programs.main->name(gradient.grad)), "accumulated",
-                    absl::StrCat("gradient of ", programs.main->name(gradient.param)),
-                    {{"in", accumulation.accumulators()[i]},
-                     {"steps", absl::StrCat(options_.k)},
-                     {"scaled by", absl::StrCat(factor)}});
+    context.sink.Explain(kName, std::string(programs.main->name(gradient.grad)), "accumulated",
+                         absl::StrCat("gradient of ", programs.main->name(gradient.param)),
+                         {{"in", accumulation.accumulators()[i]},
+                          {"steps", absl::StrCat(options_.k)},
+                          {"scaled by", absl::StrCat(factor)}});
   }
   return true;
 }

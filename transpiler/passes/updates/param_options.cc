@@ -14,11 +14,11 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/name_pattern.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
 #include "transpiler/passes/support/op_edits.h"
+#include "transpiler/passes/support/properties.h"
 
 namespace weft {
 namespace {
@@ -27,7 +27,7 @@ constexpr char kScopeAttr[] = "op_namescope";
 
 class Writer {
  public:
-  Writer(const ParamAttrsByName& attrs, const std::string& no_decay, PassContext* context,
+  Writer(const ParamAttrsByName& attrs, const std::string& no_decay, const PassContext* context,
          Program* program)
       : attrs_(attrs),
         no_decay_(no_decay),
@@ -124,20 +124,20 @@ class Writer {
   }
 
   void Explain(const Op& op, const Wanted& wanted) {
-    if (context_.remarks == nullptr) return;
+    if (context_.sink.remarks == nullptr) return;
     std::vector<std::pair<std::string, std::string>> details;
     if (wanted.lr_ratio.has_value())
       details.emplace_back("lr_ratio", absl::StrCat(*wanted.lr_ratio));
     if (wanted.weight_decay.has_value()) {
       details.emplace_back("weight_decay", absl::StrCat(*wanted.weight_decay));
     }
-    context_.Explain(ParamOptions::kName, Name(op.Input("Param")[0]), "update changed",
-                     "options of the parameter say so", std::move(details));
+    context_.sink.Explain(ParamOptions::kName, Name(op.Input("Param")[0]), "update changed",
+                          "options of the parameter say so", std::move(details));
   }
 
   // `pair`: a parameter and its gradient, or nothing.
   void InsertBefore(const Op& op, const NewOp& added, const std::vector<std::string>& pair = {}) {
-    pb::OpDesc desc = BuildOp(added, context_.dialect);
+    pb::OpDesc desc = BuildOp(added, context_.target.dialect);
     SetStringAttr(&desc, kScopeAttr, scope_);
     if (!pair.empty()) SetStringsAttr(&desc, kOpRoleVarAttr, pair);
     rewriter_.InsertBefore(op.id(), desc);
@@ -212,7 +212,7 @@ class Writer {
 
   const ParamAttrsByName& attrs_;
   const std::string& no_decay_;
-  PassContext& context_;
+  const PassContext& context_;
   const Program& program_;
   UniqueNames names_;
   Rewriter rewriter_;
@@ -242,18 +242,18 @@ Contract ParamOptions::contract() const {
 }
 
 Claims ParamOptions::claims(const PassContext& context) const {
-  const bool changes =
-      !options_.no_decay.empty() || absl::c_any_of(context.param_attrs, [](const auto& param) {
-        return param.second.HasUpdateOptions();
-      });
+  const bool changes = !options_.no_decay.empty() ||
+                       absl::c_any_of(context.target.param_attrs, [](const auto& param) {
+                         return param.second.HasUpdateOptions();
+                       });
   Claims claims;
   if (changes) claims.computation = Claims::Computation::kChanged;
   claims.is_for_one_device = true;
   return claims;
 }
 
-absl::StatusOr<bool> ParamOptions::Run(PassContext& context, ProgramPair& programs) const {
-  return Writer(context.param_attrs, options_.no_decay, &context, programs.main).Run();
+absl::StatusOr<bool> ParamOptions::Run(const PassContext& context, ProgramPair& programs) const {
+  return Writer(context.target.param_attrs, options_.no_decay, &context, programs.main).Run();
 }
 
 }  // namespace weft

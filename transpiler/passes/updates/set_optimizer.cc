@@ -20,8 +20,8 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/facts.h"
 #include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/updates/old_updates.h"
 #include "transpiler/passes/updates/optimizer_writer.h"
 
@@ -229,7 +229,7 @@ void EraseFromStartup(const Program& startup, const Names& gone, Rewriter* rewri
 
 class Replacement {
  public:
-  Replacement(const OptimizerSettings& settings, const Site& site, PassContext* context,
+  Replacement(const OptimizerSettings& settings, const Site& site, const PassContext* context,
               ProgramPair* programs)
       : settings_(settings),
         site_(site),
@@ -312,16 +312,16 @@ class Replacement {
   }
 
   void Explain(const NewUpdate& update, const OldUpdate& old) {
-    if (context_.remarks == nullptr) return;
+    if (context_.sink.remarks == nullptr) return;
     std::vector<std::pair<std::string, std::string>> details = {{"gradient", update.grad}};
     if (old.op.valid()) details.push_back({"in place of", main_.op(old.op).DebugName()});
-    context_.Explain(SetOptimizer::kName, update.param, site_.replaces ? "replaced" : "added",
-                     absl::StrCat("set to ", ToString(settings_)), std::move(details));
+    context_.sink.Explain(SetOptimizer::kName, update.param, site_.replaces ? "replaced" : "added",
+                          absl::StrCat("set to ", ToString(settings_)), std::move(details));
   }
 
   const OptimizerSettings& settings_;
   const Site& site_;
-  PassContext& context_;
+  const PassContext& context_;
   ProgramPair& programs_;
   const Program& main_;
   UniqueNames names_;
@@ -351,7 +351,7 @@ Claims SetOptimizer::claims(const PassContext& context) const {
   return Claims::Of(Claims::Computation::kChanged);
 }
 
-absl::StatusOr<bool> SetOptimizer::Run(PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> SetOptimizer::Run(const PassContext& context, ProgramPair& programs) const {
   WEFT_ASSIGN_OR_RETURN(const OptimizerSettings settings, options_.Resolve());
   if (programs.startup == nullptr) {
     return absl::FailedPreconditionError(

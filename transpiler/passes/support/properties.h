@@ -1,6 +1,6 @@
-// The facts in the contracts of Weft's passes, and their detection.
-#ifndef WEFT_TRANSPILER_PASSES_SUPPORT_FACTS_H_
-#define WEFT_TRANSPILER_PASSES_SUPPORT_FACTS_H_
+// The properties in the contracts of Weft's passes, and their detection.
+#ifndef WEFT_TRANSPILER_PASSES_SUPPORT_PROPERTIES_H_
+#define WEFT_TRANSPILER_PASSES_SUPPORT_PROPERTIES_H_
 
 #include "absl/status/statusor.h"
 #include "transpiler/pipeline/pass.h"
@@ -22,10 +22,11 @@ inline constexpr char kGradientsAccumulated[] = "gradients-accumulated";
 // The main program broadcasts the parameters from one rank, in every step or periodically.
 inline constexpr char kParametersBroadcast[] = "parameters-broadcast";
 
-// Detects kGradientsReduced and kParametersAveraged, each for one variable or more; the other facts
-// leave no trace. Collectives on activations (tensor-parallel layers) do not count. O(arguments).
-absl::StatusOr<Facts> DetectFacts(const ProgramPair& programs);
+// Detects kGradientsReduced and kParametersAveraged, each for one variable or more; the other
+// properties leave no trace. Collectives on activations (tensor-parallel layers) do not count.
+// O(arguments).
+absl::StatusOr<Properties> DetectProperties(const ProgramPair& programs);
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_SUPPORT_FACTS_H_
+#endif  // WEFT_TRANSPILER_PASSES_SUPPORT_PROPERTIES_H_

@@ -1,4 +1,4 @@
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 
 #include <map>
 #include <string>
@@ -22,7 +22,7 @@ using ::weft::testing::StatusIs;
 
 absl::StatusOr<std::map<std::string, std::string>> Detect(const ProgramBuilder& builder) {
   Program main = builder.Build();
-  return DetectFacts({&main, nullptr});
+  return DetectProperties({&main, nullptr});
 }
 
 // Backward computes the gradient of w.
@@ -32,12 +32,12 @@ ProgramBuilder OneGradient() {
   return p;
 }
 
-TEST(DetectFacts, NothingHoldsInAnOriginalProgram) {
+TEST(DetectProperties, NothingHoldsInAnOriginalProgram) {
   EXPECT_THAT(Detect(OneGradient()), IsOkAndHolds(IsEmpty()));
   EXPECT_THAT(Detect(ProgramBuilder()), IsOkAndHolds(IsEmpty()));
 }
 
-TEST(DetectFacts, CastGradientIsTheGradient) {
+TEST(DetectProperties, CastGradientIsTheGradient) {
   ProgramBuilder p = OneGradient();
   p.Op("cast", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD@FP16"}}}, kRoleBackward);
   p.Op("c_allreduce_sum", {{"X", {"w@GRAD@FP16"}}}, {{"Out", {"w@GRAD@FP16"}}}, kRoleBackward);
@@ -45,7 +45,7 @@ TEST(DetectFacts, CastGradientIsTheGradient) {
                              Pair(kGradientsReduced, "op 2 (c_allreduce_sum) takes w@GRAD@FP16"))));
 }
 
-TEST(DetectFacts, CollectiveOfAPairedGradientIsEvidenceOfAReduction) {
+TEST(DetectProperties, CollectiveOfAPairedGradientIsEvidenceOfAReduction) {
   ProgramBuilder p = OneGradient();
   p.Op("c_allreduce_sum", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
   EXPECT_THAT(
@@ -53,7 +53,7 @@ TEST(DetectFacts, CollectiveOfAPairedGradientIsEvidenceOfAReduction) {
       IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, "op 1 (c_allreduce_sum) takes w@GRAD"))));
 }
 
-TEST(DetectFacts, CollectiveOfABufferThatHoldsAGradientIsEvidenceToo) {
+TEST(DetectProperties, CollectiveOfABufferThatHoldsAGradientIsEvidenceToo) {
   ProgramBuilder p = OneGradient();
   p.Op("coalesce_tensor", {{"Input", {"w@GRAD"}}},
        {{"Output", {"w@GRAD"}}, {"FusedOutput", {"fused"}}}, kRoleBackward);
@@ -64,7 +64,7 @@ TEST(DetectFacts, CollectiveOfABufferThatHoldsAGradientIsEvidenceToo) {
 }
 
 // The gradient is what comes out, as in a written program of Paddle 3.
-TEST(DetectFacts, ACollectiveBeforeTheFinishedGradientIsEvidence) {
+TEST(DetectProperties, ACollectiveBeforeTheFinishedGradientIsEvidence) {
   ProgramBuilder p;
   p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"part"}}}, kRoleBackward);
   p.Op("concat", {{"X", {"part", "other"}}}, {{"Out", {"fused"}}}, kRoleBackward);
@@ -76,7 +76,7 @@ TEST(DetectFacts, ACollectiveBeforeTheFinishedGradientIsEvidence) {
 }
 
 // Nothing passes through a gradient op.
-TEST(DetectFacts, CollectivesOfTheBackwardPassOfActivationsDoNotCount) {
+TEST(DetectProperties, CollectivesOfTheBackwardPassOfActivationsDoNotCount) {
   ProgramBuilder p;
   p.Param("w").Op("all_reduce", {{"x", {"y@GRAD"}}}, {{"out", {"y@GRAD"}}}, kRoleBackward);
   p.Op("mul_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
@@ -85,7 +85,7 @@ TEST(DetectFacts, CollectivesOfTheBackwardPassOfActivationsDoNotCount) {
 }
 
 // A name may hold one thing after another.
-TEST(DetectFacts, CollectivesOfWhatANameHeldBeforeDoNotCount) {
+TEST(DetectProperties, CollectivesOfWhatANameHeldBeforeDoNotCount) {
   ProgramBuilder p;
   p.Param("w").Op("all_reduce", {{"x", {"buffer"}}}, {{"out", {"buffer"}}}, kRoleBackward);
   p.Op("mul_grad", {{"Out@GRAD", {"buffer"}}}, {{"X@GRAD", {"y@GRAD"}}}, kRoleBackward);
@@ -95,7 +95,7 @@ TEST(DetectFacts, CollectivesOfWhatANameHeldBeforeDoNotCount) {
   EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
 }
 
-TEST(DetectFacts, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReducedIt) {
+TEST(DetectProperties, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReducedIt) {
   ProgramBuilder p = OneGradient();
   p.Op("mystery_exchange", {{"x", {"w@GRAD"}}}, {{"out", {"reduced"}}}, kRoleBackward);
   EXPECT_THAT(Detect(p),
@@ -104,14 +104,14 @@ TEST(DetectFacts, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReducedIt)
                        HasSubstr("op 1 (mystery_exchange), an unregistered op, takes w@GRAD")))));
 }
 
-TEST(DetectFacts, UnknownOpWithARingMayHaveReducedIt) {
+TEST(DetectProperties, UnknownOpWithARingMayHaveReducedIt) {
   ProgramBuilder p = OneGradient();
   p.Op("mystery", {{"X", {"w@GRAD"}}}, {}, kRoleOptimize).IntAttr("ring_id", 0);
   EXPECT_THAT(Detect(p),
               IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, HasSubstr("op 1 (mystery)")))));
 }
 
-TEST(DetectFacts, UnknownProducersUpdatesAndFetchesAreNoEvidence) {
+TEST(DetectProperties, UnknownProducersUpdatesAndFetchesAreNoEvidence) {
   ProgramBuilder p;
   p.Param("w").Op("mystery_grad", {}, {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward);
   p.Pairs({"w", "w@GRAD"});
@@ -120,7 +120,7 @@ TEST(DetectFacts, UnknownProducersUpdatesAndFetchesAreNoEvidence) {
   EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
 }
 
-TEST(DetectFacts, CollectiveInASubBlockCounts) {
+TEST(DetectProperties, CollectiveInASubBlockCounts) {
   ProgramBuilder p = OneGradient();
   p.Op("conditional_block", {}, {}).BlockAttr("sub_block", 1);
   p.NewBlock(0);
@@ -129,13 +129,13 @@ TEST(DetectFacts, CollectiveInASubBlockCounts) {
                              kGradientsReduced, "block 1, op 0 (c_allreduce_sum) takes w@GRAD"))));
 }
 
-TEST(DetectFacts, CollectivesOfActivationsDoNotCount) {
+TEST(DetectProperties, CollectivesOfActivationsDoNotCount) {
   ProgramBuilder p = OneGradient();
   p.Op("c_allreduce_sum", {{"X", {"hidden"}}}, {{"Out", {"hidden"}}});
   EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
 }
 
-TEST(DetectFacts, WrongPairsAreAnError) {
+TEST(DetectProperties, WrongPairsAreAnError) {
   ProgramBuilder p;
   p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w"});
   EXPECT_THAT(Detect(p), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op_role_var")));

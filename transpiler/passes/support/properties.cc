@@ -1,4 +1,4 @@
-#include "transpiler/passes/support/facts.h"
+#include "transpiler/passes/support/properties.h"
 
 #include <utility>
 #include <vector>
@@ -39,7 +39,7 @@ bool Combines(const OpSchema& schema) {
 
 // Whether what the op makes of a marked variable counts as marked, too. Equal for all ops of a
 // signature.
-bool HandsOn(const Op& op, const OpSchema* schema) {
+bool Forwards(const Op& op, const OpSchema* schema) {
   if (schema == nullptr) return false;
   const Algebra algebra = AlgebraOf(op, schema);
   return schema->Has(Trait::kAlias) || algebra == Algebra::kCast || algebra == Algebra::kSparsify;
@@ -50,15 +50,15 @@ bool HandsOn(const Op& op, const OpSchema* schema) {
 std::string Evidence(const Program& program, std::vector<bool> is_marked) {
   OpTraits traits(program);
   Communications communications(program);
-  std::vector<absl::optional<bool>> hands_on_of(program.num_signatures());
+  std::vector<absl::optional<bool>> forwards_of(program.num_signatures());
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       const OpSchema* schema = traits.SchemaOf(op);
-      absl::optional<bool>& hands_on_or_none = hands_on_of[op.signature_id()];
-      if (!hands_on_or_none.has_value()) hands_on_or_none = HandsOn(op, schema);
-      const bool hands_on = *hands_on_or_none;
-      if (schema != nullptr && !Combines(*schema) && !hands_on) continue;
+      absl::optional<bool>& forwards_or_none = forwards_of[op.signature_id()];
+      if (!forwards_or_none.has_value()) forwards_or_none = Forwards(op, schema);
+      const bool forwards = *forwards_or_none;
+      if (schema != nullptr && !Combines(*schema) && !forwards) continue;
       for (Symbol symbol : op.args()) {
         if (!is_marked[symbol.value()]) continue;
         if (schema == nullptr) {
@@ -77,15 +77,15 @@ std::string Evidence(const Program& program, std::vector<bool> is_marked) {
 
 // Ops of the backward pass that put gradients into buffers and take them out, scale them and sum
 // them.
-bool Carries(const Op& op) {
+bool MovesValues(const Op& op) {
   constexpr absl::string_view kTypes[] = {"assign", "cast",  "concat", "reshape2",
                                           "scale",  "split", "sum"};
   return absl::c_linear_search(kTypes, op.type());
 }
 
-// Names the last collective behind which a gradient was complete, such as that of a buffer which
+// Names the last collective after which a gradient was complete, such as that of a buffer which
 // was taken apart. O(arguments).
-std::string EvidenceBehind(const Program& program, std::vector<bool> is_marked) {
+std::string EvidenceAfter(const Program& program, std::vector<bool> is_marked) {
   const absl::Span<const OpId> ops = program.block(0).ops();
   for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
     const Op op = program.op(*id);
@@ -108,7 +108,7 @@ std::string EvidenceBehind(const Program& program, std::vector<bool> is_marked) 
       for (Symbol symbol : outputs) is_marked[symbol.value()] = false;
     }
     for (Symbol symbol : read) is_marked[symbol.value()] = true;
-    if (!Carries(op)) continue;
+    if (!MovesValues(op)) continue;
     for (Symbol symbol : op.input_args()) is_marked[symbol.value()] = true;
   }
   return std::string();
@@ -120,7 +120,7 @@ absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
   std::vector<bool> is_gradient(program.symbols().size(), false);
   for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
   std::string evidence = Evidence(program, is_gradient);
-  return evidence.empty() ? EvidenceBehind(program, std::move(is_gradient)) : evidence;
+  return evidence.empty() ? EvidenceAfter(program, std::move(is_gradient)) : evidence;
 }
 
 std::string AverageEvidence(const Program& program) {
@@ -136,13 +136,13 @@ std::string AverageEvidence(const Program& program) {
 
 }  // namespace
 
-absl::StatusOr<Facts> DetectFacts(const ProgramPair& programs) {
-  Facts facts;
+absl::StatusOr<Properties> DetectProperties(const ProgramPair& programs) {
+  Properties properties;
   WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(*programs.main));
-  if (!reduced.empty()) facts.emplace(kGradientsReduced, std::move(reduced));
+  if (!reduced.empty()) properties.emplace(kGradientsReduced, std::move(reduced));
   std::string averaged = AverageEvidence(*programs.main);
-  if (!averaged.empty()) facts.emplace(kParametersAveraged, std::move(averaged));
-  return facts;
+  if (!averaged.empty()) properties.emplace(kParametersAveraged, std::move(averaged));
+  return properties;
 }
 
 }  // namespace weft
