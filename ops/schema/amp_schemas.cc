@@ -1,4 +1,5 @@
 // Loss scaling of mixed-precision training.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_context.h"
 
@@ -18,17 +19,23 @@ void AddAmpSchemas(OpSchemaTable* schemas) {
                    .LossScaleIn("Scale")
                    .In("X*")
                    .Out("FoundInfinite, Out*=X")
-                   .Infer(InferCheckFiniteAndUnscale));
-  schemas->Add(OpSchema("update_loss_scaling", "FoundInfinite, InBadSteps, InGoodSteps")
-                   .LossScaleIn("PrevLossScaling")
-                   .In("StopUpdate?, X*")
-                   .Out("LossScaling=PrevLossScaling, Out*=X, OutBadSteps=InBadSteps, "
-                        "OutGoodSteps=InGoodSteps")
-                   .RequiredAttr("decr_every_n_nan_or_inf", 1)
-                   .RequiredAttr("decr_ratio", 0.0f)
-                   .RequiredAttr("incr_every_n_steps", 1)
-                   .RequiredAttr("incr_ratio", 0.0f)
-                   .Attr("stop_update", false));
+                   .Infer(InferCheckFiniteAndUnscale)
+                   .Batch(batch::Unrelated(batch::kOfParameters))
+                   .Pir("check_finite_and_unscale_(x, scale) -> out, found_infinite"));
+  schemas->Add(
+      OpSchema("update_loss_scaling", "FoundInfinite, InBadSteps, InGoodSteps")
+          .LossScaleIn("PrevLossScaling")
+          .In("StopUpdate?, X*")
+          .Out("LossScaling=PrevLossScaling, Out*=X, OutBadSteps=InBadSteps, "
+               "OutGoodSteps=InGoodSteps")
+          .RequiredAttr("decr_every_n_nan_or_inf", 1)
+          .RequiredAttr("decr_ratio", 0.0f)
+          .RequiredAttr("incr_every_n_steps", 1)
+          .RequiredAttr("incr_ratio", 0.0f)
+          .Attr("stop_update", false)
+          .Batch(batch::Unrelated(batch::kOfParameters))
+          .Pir("update_loss_scaling_(x, found_infinite, prev_loss_scaling, in_good_steps, "
+               "in_bad_steps, @stop_update) -> out, loss_scaling, out_good_steps, out_bad_steps"));
 }
 
 }  // namespace weft

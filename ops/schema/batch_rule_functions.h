@@ -1,4 +1,5 @@
-// The rules of op types along the batch, by subject. batch_rule_table.cc says which op has which.
+// The rules of op types along the batch, by subject. The record of an op says which one it has
+// (OpSchema::Batch).
 #ifndef WEFT_OPS_SCHEMA_BATCH_RULE_FUNCTIONS_H_
 #define WEFT_OPS_SCHEMA_BATCH_RULE_FUNCTIONS_H_
 
@@ -9,12 +10,39 @@
 #include "absl/strings/string_view.h"
 #include "ops/schema/batch_context.h"
 #include "ops/schema/batch_relation.h"
+#include "ops/schema/op_columns.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
-namespace batch_rules {
+namespace batch {
 
 using BatchRun = std::function<void(BatchContext&)>;
+
+// Of an op without a rule, although its traits do not say what it does to the batch.
+inline BatchRule Unrelated(absl::string_view why) {
+  BatchRule rule;
+  rule.why_none = why;
+  return rule;
+}
+inline constexpr absl::string_view kNoBatch = "of attributes, or of inputs that all ranks share",
+                                   kWholeResult =
+                                       "one result over all samples, which results over parts do "
+                                       "not give",
+                                   kUnknownSize =
+                                       "how many elements the result has depends on values",
+                                   kOfOthers = "what another rank or a server sends is not known",
+                                   kOfParameters =
+                                       "of parameters and their updates, whose inputs are equal on "
+                                       "all ranks",
+                                   kRowsOfGradient = "rows of a gradient are not along the batch",
+                                   kSparsifies =
+                                       "what a rank sends of its gradient depends on values",
+                                   kNotNeeded = "could have a rule; no program has needed it";
+
+// --- Elements ------------------------------------------------------------------------------------
+
+// All outputs have the shape that the inputs are broadcast to.
+void Elementwise(BatchContext& context);
 
 // --- Rows, and other dimensions of which each is computed alone: row_batch_rules.cc --------------
 
@@ -157,7 +185,7 @@ void ReadFromArray(BatchContext& context);
 void Length(BatchContext& context);
 void Selected(BatchContext& context);
 
-}  // namespace batch_rules
+}  // namespace batch
 }  // namespace weft
 
 #endif  // WEFT_OPS_SCHEMA_BATCH_RULE_FUNCTIONS_H_
