@@ -21,21 +21,20 @@ void AddAmpSchemas(OpSchemaTable* schemas) {
                    .Out("FoundInfinite, Out*=X")
                    .Infer(InferCheckFiniteAndUnscale)
                    .Batch(batch::Unrelated(batch::kOfParameters))
-                   .Pir("check_finite_and_unscale_(x, scale) -> out, found_infinite"));
-  schemas->Add(
-      OpSchema("update_loss_scaling", "FoundInfinite, InBadSteps, InGoodSteps")
-          .LossScaleIn("PrevLossScaling")
-          .In("StopUpdate?, X*")
-          .Out("LossScaling=PrevLossScaling, Out*=X, OutBadSteps=InBadSteps, "
-               "OutGoodSteps=InGoodSteps")
-          .RequiredAttr("decr_every_n_nan_or_inf", 1)
-          .RequiredAttr("decr_ratio", 0.0f)
-          .RequiredAttr("incr_every_n_steps", 1)
-          .RequiredAttr("incr_ratio", 0.0f)
-          .Attr("stop_update", false)
-          .Batch(batch::Unrelated(batch::kOfParameters))
-          .Pir("update_loss_scaling_(x, found_infinite, prev_loss_scaling, in_good_steps, "
-               "in_bad_steps, @stop_update) -> out, loss_scaling, out_good_steps, out_bad_steps"));
+                   .Pir("check_finite_and_unscale_(x, scale)"));
+  schemas->Add(OpSchema("update_loss_scaling", "FoundInfinite, InBadSteps, InGoodSteps")
+                   .LossScaleIn("PrevLossScaling")
+                   .In("StopUpdate?, X*")
+                   .Out("LossScaling=PrevLossScaling, Out*=X, OutBadSteps=InBadSteps, "
+                        "OutGoodSteps=InGoodSteps")
+                   .RequiredAttr("decr_every_n_nan_or_inf", 1)
+                   .RequiredAttr("decr_ratio", 0.0f)
+                   .RequiredAttr("incr_every_n_steps", 1)
+                   .RequiredAttr("incr_ratio", 0.0f)
+                   .Attr("stop_update", false)
+                   .Batch(batch::Unrelated(batch::kOfParameters))
+                   .Pir("update_loss_scaling_(x, found_infinite, prev_loss_scaling, in_good_steps, "
+                        "in_bad_steps, @stop_update)"));
 }
 
 }  // namespace weft

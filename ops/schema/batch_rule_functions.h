@@ -18,28 +18,25 @@ namespace batch {
 
 using BatchRun = std::function<void(BatchContext&)>;
 
-// Of an op without a rule, although its traits do not say what it does to the batch.
+// Of an op without a rule whose traits do not say what it does to the batch. Reasons that several
+// ops have follow.
 inline BatchRule Unrelated(absl::string_view why) {
   BatchRule rule;
   rule.why_none = why;
   return rule;
 }
-inline constexpr absl::string_view kNoBatch = "of attributes, or of inputs that all ranks share",
-                                   kWholeResult =
-                                       "one result over all samples, which results over parts do "
-                                       "not give",
-                                   kUnknownSize =
-                                       "how many elements the result has depends on values",
-                                   kOfOthers = "what another rank or a server sends is not known",
-                                   kOfParameters =
-                                       "of parameters and their updates, whose inputs are equal on "
-                                       "all ranks",
-                                   kRowsOfGradient = "rows of a gradient are not along the batch",
-                                   kSparsifies =
-                                       "what a rank sends of its gradient depends on values",
-                                   kNotNeeded = "could have a rule; no program has needed it";
+inline constexpr char kNoBatch[] = "of attributes, or of inputs that are equal on all ranks";
+inline constexpr char kWholeResult[] =
+    "one result over all samples, which the results over parts do not give";
+inline constexpr char kUnknownSize[] = "how many elements the result has depends on values";
+inline constexpr char kOfOthers[] = "what another rank or a server sends is not known";
+inline constexpr char kOfParameters[] =
+    "of parameters and their updates, whose inputs are equal on all ranks";
+inline constexpr char kRowsOfGradient[] = "rows of a gradient are not along the batch";
+inline constexpr char kSparsifies[] = "what a rank sends of its gradient depends on values";
+inline constexpr char kNotNeeded[] = "could have a rule; no program has needed it";
 
-// --- Elements ------------------------------------------------------------------------------------
+// --- Elements: row_batch_rules.cc ----------------------------------------------------------------
 
 // All outputs have the shape that the inputs are broadcast to.
 void Elementwise(BatchContext& context);

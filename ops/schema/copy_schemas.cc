@@ -29,6 +29,7 @@ void AddCopySchemas(OpSchemaTable* schemas) {
                    .Algebra(Algebra::kCopy)
                    .Pir("(x!)")
                    .Pir("assign_out_(x!, output:-)")
+                   // Of all elements, also of those that were set, as Paddle has it.
                    .Pir("set_value_grad(out_grad:X!) -> x_grad:Out"));
   // Copies to another place (0 host memory, 1 device memory, ...).
   schemas->Add(OpSchema("memcpy", "X -> Out")

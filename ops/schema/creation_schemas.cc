@@ -135,6 +135,7 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
           .Infer(InferFromShapeAttr)
           .Algebra(Algebra::kConstant)
           .Batch({batch::FillConstant, Powers::kOwn})
+          // The importer adds values of full. Of empty, any values will do.
           .Pir("full {value=}")
           .Pir("full_with_tensor(@value, shape:ShapeTensor!)")
           .Pir("empty(@shape/tensor)"));

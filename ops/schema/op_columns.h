@@ -1,5 +1,5 @@
-// Columns of the record of an op (ops/schema/op_schema.h): its arithmetic, its cost, what the batch
-// does to it, and its form in PIR.
+// Columns of a schema (ops/schema/op_schema.h): the arithmetic of the op, its cost, its rule along
+// the batch, and its form in PIR.
 #ifndef WEFT_OPS_SCHEMA_OP_COLUMNS_H_
 #define WEFT_OPS_SCHEMA_OP_COLUMNS_H_
 

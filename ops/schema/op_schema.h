@@ -1,7 +1,7 @@
 // What an op is, as data: slots, attributes, traits, the inference of its outputs' types, and
-// columns of other facts (op_columns.h).
+// columns of further facts (op_columns.h).
 //
-// The record of an op is one expression in the file of its family:
+// A schema is one expression in the file of its family:
 //
 //   schemas->Add(OpSchema("softmax", "X -> Out")
 //                    .Attr("axis", -1)
@@ -165,10 +165,11 @@ class OpSchema {
   // What the op may be for the op that computes its X. A kAdd adds Y.
   OpSchema&& PostOp(PostOpKind post_op) &&;
   // An op of PIR that is read as this one; several calls for several ops. Files are written with
-  // the first one. `op` is "name(operands) -> results {attributes}". What is left out is as in this
-  // record: the name is the type; operands are the inputs, but for those that override attributes;
-  // results are the outputs, but for XShape and unwritten ones. A slot has its name in snake case,
-  // SavedMean is saved_mean; a single operand is x, a single result out. Operands and results:
+  // the first one. `op` is "name(operands) -> results {attributes}". What is left out is as in the
+  // schema: the name is the type; operands are the inputs, but for those that override attributes;
+  // results are the outputs, but for XShape and unwritten ones, first those that are inputs, in the
+  // order of these. A slot has its name in snake case, SavedMean is saved_mean; a single operand is
+  // x, a single result out. Operands and results:
   //   index            the slot of that name
   //   boxes:ROIs       slot ROIs
   //   @axis            attribute axis, as a constant

@@ -108,9 +108,14 @@ absl::Status CheckDecays(InferContext& context) {
 OpSchema AdamOrAdamW(const char* type) {
   const auto check = CheckUpdate({"Moment1", "Moment2", "Moment2Max"}, {"Beta1Pow", "Beta2Pow"});
   return AdamFamily(
-      type, "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}",
-      "Moment2Max?^, Param, SkipUpdate?", "Moment2MaxOut?^=Moment2Max, ParamOut=Param",
-      InOrder({CheckLargestMoment, CheckDecays, check}));
+             type,
+             "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}",
+             "Moment2Max?^, Param, SkipUpdate?", "Moment2MaxOut?^=Moment2Max, ParamOut=Param",
+             InOrder({CheckLargestMoment, CheckDecays, check}))
+      .Pir(absl::StrCat(
+          type,
+          "_(param, grad, learning_rate, moment1, moment2, moment2_max, "
+          "beta1_pow, beta2_pow, master_param, skip_update, @beta1, @beta2, @epsilon)"));
 }
 
 }  // namespace
@@ -140,8 +145,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           .Attr("multi_precision", false)
           .With(Trait::kElementwise)
           .Infer(CheckUpdate({"Moment", "InfNorm"}, {"Beta1Pow"}))
-          .Pir("adamax_(param, grad, learning_rate, moment, inf_norm, beta1_pow, master_param) -> "
-               "param_out, moment_out, inf_norm_out, master_param_out"));
+          .Pir("adamax_(param, grad, learning_rate, moment, inf_norm, beta1_pow, master_param)"));
   schemas->Add(Optimizer("decayed_adagrad",
                          "Grad, LearningRate, Moment, Param -> MomentOut=Moment, ParamOut=Param")
                    .Attr("decay", 0.95f)
@@ -170,8 +174,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("rescale_grad", 1.0f)
                    .Infer(CheckUpdate({"Velocity"}))
                    .Batch(batch::Unrelated(batch::kOfParameters))
-                   .Pir("lars_momentum_(param, grad, velocity, learning_rate, master_param) -> "
-                        "param_out, velocity_out, master_param_out"));
+                   .Pir("lars_momentum_(param, grad, velocity, learning_rate, master_param)"));
   schemas->Add(
       Optimizer(
           "merged_adam",
@@ -204,24 +207,22 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Infer(CheckUpdate({"D", "Y"}, {"N"}))
                    .Pir("asgd_(param, grad, learning_rate, d, y, n, master_param) -> param_out, "
                         "d_out, y_out, master_param_out"));
-  schemas->Add(
-      Optimizer("nadam",
-                "Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
-                "MomentumDecayPow, MuProduct, Param -> Beta2PowOut=Beta2Pow, "
-                "MasterParamOut?=MasterParam, Moment1Out=Moment1, Moment2Out=Moment2, "
-                "MomentumDecayPowOut=MomentumDecayPow, MuProductOut=MuProduct, "
-                "ParamOut=Param")
-          .Attr("beta1", 0.9f)
-          .Attr("beta2", 0.999f)
-          .Attr("epsilon", 1e-8f)
-          .Attr("momentum_decay", 0.004f)
-          .Attr("multi_precision", false)
-          .With(Trait::kElementwise)
-          .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
-                          CheckPowers({"Beta2Pow", "MomentumDecayPow", "MuProduct"})}))
-          .Pir("nadam_(param, grad, learning_rate, momentum_decay_pow, beta2_pow, mu_product, "
-               "moment1, moment2, master_param) -> param_out, momentum_decay_pow_out, "
-               "beta2_pow_out, mu_product_out, moment1_out, moment2_out, master_param_out"));
+  schemas->Add(Optimizer("nadam",
+                         "Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
+                         "MomentumDecayPow, MuProduct, Param -> Beta2PowOut=Beta2Pow, "
+                         "MasterParamOut?=MasterParam, Moment1Out=Moment1, Moment2Out=Moment2, "
+                         "MomentumDecayPowOut=MomentumDecayPow, MuProductOut=MuProduct, "
+                         "ParamOut=Param")
+                   .Attr("beta1", 0.9f)
+                   .Attr("beta2", 0.999f)
+                   .Attr("epsilon", 1e-8f)
+                   .Attr("momentum_decay", 0.004f)
+                   .Attr("multi_precision", false)
+                   .With(Trait::kElementwise)
+                   .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
+                                   CheckPowers({"Beta2Pow", "MomentumDecayPow", "MuProduct"})}))
+                   .Pir("nadam_(param, grad, learning_rate, momentum_decay_pow, beta2_pow, "
+                        "mu_product, moment1, moment2, master_param)"));
   schemas->Add(Optimizer("radam",
                          "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
                          "Param, Rho -> Beta1PowOut=Beta1Pow, Beta2PowOut=Beta2Pow, "
@@ -235,8 +236,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
                                    CheckPowers({"Beta1Pow", "Beta2Pow", "Rho"})}))
                    .Pir("radam_(param, grad, learning_rate, beta1_pow, beta2_pow, rho, moment1, "
-                        "moment2, master_param) -> param_out, beta1_pow_out, beta2_pow_out, "
-                        "rho_out, moment1_out, moment2_out, master_param_out"));
+                        "moment2, master_param)"));
   // The learning rate is a state of each element.
   schemas->Add(
       Optimizer("rprop",
@@ -248,8 +248,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           .Infer(InOrder({LikeParams("Grad"), LikeParams("MasterParam"), LikeParams("Prev"),
                           LikeParams("LearningRate"), CheckPair("Etas"),
                           CheckPair("LearningRateRange")}))
-          .Pir("rprop_(param, grad, prev, learning_rate, master_param, learning_rate_range, etas) "
-               "-> param_out, prev_out, learning_rate_out, master_param_out"));
+          .Pir(
+              "rprop_(param, grad, prev, learning_rate, master_param, learning_rate_range, etas)"));
   schemas->Add(Optimizer("adagrad",
                          "Grad, LearningRate, MasterParam?, Moment, Param -> "
                          "MasterParamOut?=MasterParam, MomentOut=Moment, ParamOut=Param")
@@ -257,8 +257,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"Moment"}))
-                   .Pir("adagrad_(param, grad, moment, learning_rate, master_param) -> param_out, "
-                        "moment_out, master_param_out"));
+                   .Pir("adagrad_(param, grad, moment, learning_rate, master_param)"));
   // Paddle does not have use_nesterov: MindSpore's LazyAdam does.
   schemas->Add(AdamOrAdamW("adam")
                    .AttrSincePaddle3("amsgrad", false)
@@ -270,11 +269,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .Attr("use_global_beta_pow", false)
                    .Attr("use_nesterov", false)
-                   .With(Trait::kElementwise)
-                   .Pir("adam_(param, grad, learning_rate, moment1, moment2, moment2_max, "
-                        "beta1_pow, beta2_pow, master_param, skip_update, @beta1, @beta2, "
-                        "@epsilon) -> param_out, moment1_out, moment2_out, moment2_max_out, "
-                        "beta1_pow_out, beta2_pow_out, master_param_out"));
+                   .With(Trait::kElementwise));
   schemas->Add(AdamOrAdamW("adamw")
                    .AttrSincePaddle3("amsgrad", false)
                    .Attr("beta1", 0.9f)
@@ -287,11 +282,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .Attr("use_global_beta_pow", false)
                    .Attr("with_decay", false)
-                   .With(Trait::kElementwise)
-                   .Pir("adamw_(param, grad, learning_rate, moment1, moment2, moment2_max, "
-                        "beta1_pow, beta2_pow, master_param, skip_update, @beta1, @beta2, "
-                        "@epsilon) -> param_out, moment1_out, moment2_out, moment2_max_out, "
-                        "beta1_pow_out, beta2_pow_out, master_param_out"));
+                   .With(Trait::kElementwise));
   // Scales each parameter's update by norms of the whole parameter: not elementwise.
   schemas->Add(AdamFamily("lamb", "Beta1Pow, Beta2Pow", "Param, SkipUpdate?", "ParamOut=Param",
                           CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}))
@@ -330,8 +321,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"Velocity"}))
                    .Batch({batch::LinearUpdate, Powers::kOwn})
-                   .Pir("momentum_(param, grad, velocity, learning_rate, master_param) -> "
-                        "param_out, velocity_out, master_param_out"));
+                   .Pir("momentum_(param, grad, velocity, learning_rate, master_param)"));
   schemas->Add(Optimizer("rmsprop",
                          "Grad, LearningRate, MasterParam?, MeanGrad?, MeanSquare, Moment, Param "
                          "-> MasterParamOut?=MasterParam, MeanGradOut?=MeanGrad, "
@@ -354,7 +344,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           .With(Trait::kElementwise)
           .Infer(CheckUpdate({}))
           .Batch({batch::LinearUpdate, Powers::kOwn})
-          .Pir("sgd_(param, learning_rate, grad, master_param) -> param_out, master_param_out"));
+          .Pir("sgd_(param, learning_rate, grad, master_param)"));
 }
 
 }  // namespace weft

@@ -111,6 +111,7 @@ void AddRnnSchemas(OpSchemaTable* schemas) {
           .With(Trait::kSideEffect)
           .Infer(InferRnn)
           .Batch({batch::Rnn, Powers::kOwn, "Input"})
+          // The other state of dropout is a variable of ProgramDesc's op alone.
           .Pir("(x:Input, pre_state, weight_list, sequence_length, dropout_state_in:-) -> out, "
                "dropout_state_out:DropoutState, state, reserve"),
       {{"DropoutState", "Input", "Out", "PreState", "Reserve", "SequenceLength", "WeightList"},

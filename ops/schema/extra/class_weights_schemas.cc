@@ -147,6 +147,7 @@ void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
           .Attr("num_classes", 2)
           .Infer(infer)
           .Batch({batch::Rows({"X", "Label", "PathTable", "PathCode"})})
+          // The gradient of a sparse W is dense in PIR.
           .Pir("hsigmoid_loss(x, label, w, bias, path:PathTable, code:PathCode) -> out, pre_out, "
                "w_out:- {is_sparse=}",
                "(x, w, label, path:PathTable, code:PathCode, bias, pre_out, out_grad)"),

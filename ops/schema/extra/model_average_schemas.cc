@@ -43,8 +43,7 @@ void AddModelAverageSchemas(OpSchemaTable* schemas) {
           .Infer(InferAverage)
           .Batch(batch::Unrelated(batch::kOfParameters))
           .Pir("average_accumulates_(param, in_sum_1, in_sum_2, in_sum_3, in_num_accumulates, "
-               "in_old_num_accumulates, in_num_updates) -> out_sum_1, out_sum_2, out_sum_3, "
-               "out_num_accumulates, out_old_num_accumulates, out_num_updates"));
+               "in_old_num_accumulates, in_num_updates)"));
 }
 
 }  // namespace weft
