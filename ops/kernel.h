@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "ops/schema/fusion.h"
 #include "ops/schema/op_attrs.h"
+#include "ops/schema/op_columns.h"
 #include "ops/schema/op_schema.h"
 #include "ops/tensor.h"
 

@@ -20,7 +20,6 @@
 #include "absl/types/optional.h"
 #include "executor/communicators/communicator.h"
 #include "executor/plan/control_kernels.h"
-#include "ops/gpu/gpu_op_types.h"
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
@@ -250,11 +249,8 @@ std::string ElementTypes(const OpSchema& schema) {
 
 // What a GPU computes of an op.
 std::string OnGpu(const std::string& type) {
-  const auto has = [&](const std::vector<std::string>& types) {
-    return std::binary_search(types.begin(), types.end(), type);
-  };
-  const bool on_rows = has(GpuOpTypesForRows());
-  if (has(GpuOpTypes())) return on_rows ? "yes, rows" : "yes";
+  const bool on_rows = GpuKernels().FindForRows(type) != nullptr;
+  if (GpuKernels().Find(type) != nullptr) return on_rows ? "yes, rows" : "yes";
   return on_rows ? "rows only" : "–";
 }
 

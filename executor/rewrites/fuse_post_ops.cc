@@ -11,7 +11,7 @@
 #include "executor/plan/instructions.h"
 #include "executor/step/step_resources.h"
 #include "ops/make_kernel.h"
-#include "ops/schema/fusion.h"
+#include "ops/schema/op_schema.h"
 
 namespace weft {
 namespace {
@@ -133,7 +133,7 @@ class PostOpFuser {
 
   // What `last` is for `op`, whose result it reads as X. kNone: no post-op.
   PostOp AsPostOpOf(const Plan::PlanOp& op, const Plan::PlanOp& last) const {
-    PostOp found{AsPostOp(last.kernel_spec.schema->type()), -1};
+    PostOp found{last.kernel_spec.schema->post_op(), -1};
     if (found.kind == PostOpKind::kNone || found.kind == PostOpKind::kRelu) return found;
     const int result = InputOf(last, "X"), addend = InputOf(last, "Y");
     const PostOp none{PostOpKind::kNone, -1};

@@ -10,14 +10,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/cpu/op_vectors_cases.h"
 #include "ops/cpu/op_vectors_testing.h"
-#include "ops/gpu/gpu_op_types.h"
 #include "ops/gpu/image_cases.h"
 #include "ops/kernel.h"
 
@@ -49,12 +47,6 @@ std::vector<Json> Cases(bool with_rows) {
 Tensor ToDouble(const Tensor& floats) {
   const std::vector<float> values = Values<float>(floats);
   return MakeTensor<double>(floats.dims(), std::vector<double>(values.begin(), values.end()));
-}
-
-TEST(GpuKernelsOnHost, AreTheListedOps) {
-  EXPECT_EQ(absl::StrJoin(GpuKernels().op_types(), "\n"), absl::StrJoin(GpuOpTypes(), "\n"));
-  EXPECT_EQ(absl::StrJoin(GpuKernels().op_types_for_rows(), "\n"),
-            absl::StrJoin(GpuOpTypesForRows(), "\n"));
 }
 
 TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {

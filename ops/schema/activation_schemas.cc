@@ -14,12 +14,18 @@ struct Row {
   const char* type;
   std::vector<std::string> grad_reads;  // besides the gradient of the output
   std::vector<std::pair<const char*, AttrValue>> attrs;
+  std::string pir = "";  // OpSchema::Pir
+  PostOpKind post_op = PostOpKind::kNone;
 };
 
 OpSchema Forward(const Row& row) {
   OpSchema schema(row.type, "X -> Out");
   for (const auto& [name, value] : row.attrs) std::move(schema).Attr(name, value);
-  return std::move(schema).With(Trait::kElementwise, Trait::kRowSplittable).Infer(OutputsLike("X"));
+  return std::move(schema)
+      .With(Trait::kElementwise, Trait::kRowSplittable)
+      .Infer(OutputsLike("X"))
+      .PostOp(row.post_op)
+      .Pir(row.pir);
 }
 
 OpSchema Grad(const Row& row) {
@@ -41,7 +47,7 @@ std::vector<Row> Rows() {
       {"asinh", kX, {}},
       {"atan", kX, {}},
       {"atanh", kX, {}},
-      {"brelu", kX, {{"t_max", 24.0f}, {"t_min", 0.0f}}},
+      {"brelu", kX, {{"t_max", 24.0f}, {"t_min", 0.0f}}, "hardtanh"},
       {"ceil", kNothing, {}},
       {"celu", kX, {{"alpha", 1.0f}}},
       {"cos", kX, {}},
@@ -54,10 +60,10 @@ std::vector<Row> Rows() {
       {"expm1", kOut, {}},
       {"floor", kNothing, {}},
       {"gelu", kX, {{"approximate", false}}},
-      {"hard_shrink", kX, {{"threshold", 0.5f}}},
-      {"hard_sigmoid", kOut, {{"offset", 0.5f}, {"slope", 0.2f}}},
-      {"hard_swish", kX, {{"offset", 3.0f}, {"scale", 6.0f}, {"threshold", 6.0f}}},
-      {"leaky_relu", kX, {{"alpha", 0.02f}}},
+      {"hard_shrink", kX, {{"threshold", 0.5f}}, "hardshrink"},
+      {"hard_sigmoid", kOut, {{"offset", 0.5f}, {"slope", 0.2f}}, "hardsigmoid"},
+      {"hard_swish", kX, {{"offset", 3.0f}, {"scale", 6.0f}, {"threshold", 6.0f}}, "hardswish"},
+      {"leaky_relu", kX, {{"alpha", 0.02f}}, "{negative_slope=alpha}"},
       {"lgamma", kX, {}},
       {"log", kX, {}},
       {"log10", kX, {}},
@@ -65,12 +71,12 @@ std::vector<Row> Rows() {
       {"log2", kX, {}},
       {"logit", kX, {{"eps", 1e-6f}}},
       {"logsigmoid", kX, {}},
-      {"mish", kX, {{"threshold", 20.0f}}},
-      {"pow", kX, {{"factor", 1.0f}}},
+      {"mish", kX, {{"threshold", 20.0f}}, "{lambda=threshold}"},
+      {"pow", kX, {{"factor", 1.0f}}, "{y=factor}"},
       {"reciprocal", kOut, {}},
-      {"relu", kOut, {}},
+      {"relu", kOut, {}, "", PostOpKind::kRelu},
       {"relu6", kOut, {{"threshold", 6.0f}}},
-      {"round", kNothing, {}},
+      {"round", kNothing, {}, "{decimals=}"},
       {"rsqrt", kOut, {}},
       {"selu", kOut, {{"alpha", 1.6732632f}, {"scale", 1.050701f}}},
       {"sigmoid", kOut, {}},
@@ -78,7 +84,7 @@ std::vector<Row> Rows() {
       {"sin", kX, {}},
       {"sinh", kX, {}},
       {"softplus", kX, {{"beta", 1.0f}, {"threshold", 20.0f}}},
-      {"softshrink", kX, {{"lambda", 0.5f}}},
+      {"softshrink", kX, {{"lambda", 0.5f}}, "{threshold=lambda}"},
       {"softsign", kX, {}},
       {"sqrt", kOut, {}},
       {"square", kX, {}},
@@ -88,7 +94,7 @@ std::vector<Row> Rows() {
       {"tanh", kOut, {}},
       {"tanh_shrink", kX, {}},
       {"thresholded_relu", kX, {{"threshold", 1.0f}}},
-      {"trunc", kNothing, {}},
+      {"trunc", kNothing, {}, "(input:X)"},
   };
 }
 

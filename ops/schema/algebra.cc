@@ -1,7 +1,6 @@
 #include "ops/schema/algebra.h"
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
@@ -11,98 +10,37 @@ namespace {
 
 constexpr char kSumType[] = "sum";
 
-const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
-  static const auto* const table = new absl::flat_hash_map<absl::string_view, Algebra>({
-      {"arange", Algebra::kConstant},
-      {"assign", Algebra::kCopy},
-      {"assign_value", Algebra::kConstant},
-      {"binomial", Algebra::kRandom},
-      {"cast", Algebra::kCast},
-      {"concat", Algebra::kConcat},
-      // The gradients of counts and summaries come from the samples, not from the loss.
-      {"cvm_grad", Algebra::kNone},
-      {"data_norm_grad", Algebra::kNone},
-      {"dirichlet", Algebra::kRandom},
-      {"dropout", Algebra::kRandom},
-      {"elementwise_add", Algebra::kAdd},
-      {"elementwise_div", Algebra::kDivide},
-      {"elementwise_floordiv", Algebra::kFloorDivide},
-      {"elementwise_max", Algebra::kMaximum},
-      {"elementwise_min", Algebra::kMinimum},
-      {"elementwise_mod", Algebra::kModulo},
-      {"elementwise_mul", Algebra::kMultiply},
-      {"elementwise_sub", Algebra::kSubtract},
-      {"equal", Algebra::kEqual},
-      {"eye", Algebra::kConstant},
-      {"exponential", Algebra::kRandom},
-      {"fill_any_like", Algebra::kFill},
-      {"fill_constant", Algebra::kConstant},
-      {"fill_zeros_like", Algebra::kZeros},
-      {"fill_zeros_like2", Algebra::kZeros},
-      {"flash_attn", Algebra::kRandom},
-      {"flash_attn_qkvpacked", Algebra::kRandom},
-      {"flash_attn_unpadded", Algebra::kRandom},
-      {"flash_attn_varlen_qkvpacked", Algebra::kRandom},
-      {"flashmask_attention", Algebra::kRandom},
-      {"flatten", Algebra::kReshape},
-      {"flatten2", Algebra::kReshape},
-      {"flatten_contiguous_range", Algebra::kReshape},
-      {"fractional_max_pool2d", Algebra::kRandom},
-      {"fractional_max_pool3d", Algebra::kRandom},
-      {"fused_dot_product_attention", Algebra::kRandom},
-      {"gaussian", Algebra::kRandom},
-      {"gaussian_inplace", Algebra::kRandom},
-      {"gaussian_random", Algebra::kRandom},
-      {"generate_proposal_labels", Algebra::kRandom},
-      {"graph_khop_sampler", Algebra::kRandom},
-      {"graph_sample_neighbors", Algebra::kRandom},
-      {"greater_equal", Algebra::kGreaterEqual},
-      {"greater_than", Algebra::kGreater},
-      {"increment", Algebra::kIncrement},
-      {"less_equal", Algebra::kLessEqual},
-      {"less_than", Algebra::kLess},
-      {"linspace", Algebra::kConstant},
-      {"logical_and", Algebra::kAnd},
-      {"logical_not", Algebra::kNot},
-      {"logical_or", Algebra::kOr},
-      {"logical_xor", Algebra::kXor},
-      {"memcpy", Algebra::kCopy},
-      {"memcpy_d2h", Algebra::kCopy},
-      {"memcpy_h2d", Algebra::kCopy},
-      {"memory_efficient_attention", Algebra::kRandom},
-      {"merge_selected_rows", Algebra::kCopy},
-      {"not_equal", Algebra::kNotEqual},
-      {"print", Algebra::kCopy},
-      {"randint", Algebra::kRandom},
-      {"random", Algebra::kRandom},
-      {"randperm", Algebra::kRandom},
-      {"range", Algebra::kConstant},
-      {"read_from_array", Algebra::kMove},
-      {"reshape", Algebra::kReshape},
-      {"reshape2", Algebra::kReshape},
-      {"retinanet_target_assign", Algebra::kRandom},
-      {"rpn_target_assign", Algebra::kRandom},
-      {"scale", Algebra::kScale},
-      {"select_input", Algebra::kMove},
-      {"select_output", Algebra::kMove},
-      {"sparsify_threshold", Algebra::kSparsify},
-      {"sparsify_topk", Algebra::kSparsify},
-      {"split", Algebra::kSplitEqual},
-      {"squeeze", Algebra::kReshape},
-      {"squeeze2", Algebra::kReshape},
-      {"standard_gamma", Algebra::kRandom},
-      {kSumType, Algebra::kSum},
-      {"tensor_array_to_tensor", Algebra::kMove},
-      {"truncated_gaussian_random", Algebra::kRandom},
-      {"uniform", Algebra::kRandom},
-      {"uniform_inplace", Algebra::kRandom},
-      {"uniform_random", Algebra::kRandom},
-      {"unsqueeze", Algebra::kReshape},
-      {"unsqueeze2", Algebra::kReshape},
-      {"weighted_sample_neighbors", Algebra::kRandom},
-      {"write_to_array", Algebra::kMove},
-  });
-  return *table;
+// Unregistered types that are known to draw.
+constexpr absl::string_view kDraws[] = {
+    "binomial",
+    "dirichlet",
+    "exponential",
+    "flash_attn",
+    "flash_attn_qkvpacked",
+    "flash_attn_unpadded",
+    "flash_attn_varlen_qkvpacked",
+    "flashmask_attention",
+    "fused_dot_product_attention",
+    "gaussian",
+    "gaussian_inplace",
+    "generate_proposal_labels",
+    "graph_khop_sampler",
+    "graph_sample_neighbors",
+    "memory_efficient_attention",
+    "random",
+    "retinanet_target_assign",
+    "rpn_target_assign",
+    "standard_gamma",
+    "uniform",
+    "uniform_inplace",
+    "weighted_sample_neighbors",
+};
+
+// Of a type without a schema, but for its name.
+Algebra OfUnregistered(absl::string_view type) {
+  if (type == "arange") return Algebra::kConstant;
+  if (type == "fill_zeros_like2") return Algebra::kZeros;
+  return absl::c_linear_search(kDraws, type) ? Algebra::kRandom : Algebra::kNone;
 }
 
 // Of "pd_op.exponential_", as Paddle 3 names an op that is not translated: what is known of
@@ -142,14 +80,13 @@ Algebra AlgebraOf(const Op& op, const OpSchema* schema) {
 }
 
 Algebra AlgebraOf(absl::string_view type, const OpSchema* schema) {
-  const auto entry = Table().find(type);
-  if (entry != Table().end()) return entry->second;
+  if (schema != nullptr && schema->algebra().has_value()) return *schema->algebra();
   if (absl::StrContains(type, '.')) return InDialect(type);
   if (absl::EndsWith(type, "_grad")) return Algebra::kBackward;
+  if (schema == nullptr) return OfUnregistered(type);
   // An op with other side effects counts as random: no two of its runs are alike.
-  const bool is_plain = schema == nullptr || !schema->Has(Trait::kSideEffect) ||
-                        schema->Has(Trait::kRingSetup) || schema->Has(Trait::kBranch) ||
-                        schema->Has(Trait::kLoop);
+  const bool is_plain = !schema->Has(Trait::kSideEffect) || schema->Has(Trait::kRingSetup) ||
+                        schema->Has(Trait::kBranch) || schema->Has(Trait::kLoop);
   return is_plain ? Algebra::kNone : Algebra::kRandom;
 }
 

@@ -1,4 +1,5 @@
 // Loss scaling of mixed-precision training.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_context.h"
 
@@ -18,7 +19,9 @@ void AddAmpSchemas(OpSchemaTable* schemas) {
                    .LossScaleIn("Scale")
                    .In("X*")
                    .Out("FoundInfinite, Out*=X")
-                   .Infer(InferCheckFiniteAndUnscale));
+                   .Infer(InferCheckFiniteAndUnscale)
+                   .Batch(batch::Unrelated(batch::kOfParameters))
+                   .Pir("check_finite_and_unscale_(x, scale)"));
   schemas->Add(OpSchema("update_loss_scaling", "FoundInfinite, InBadSteps, InGoodSteps")
                    .LossScaleIn("PrevLossScaling")
                    .In("StopUpdate?, X*")
@@ -28,7 +31,10 @@ void AddAmpSchemas(OpSchemaTable* schemas) {
                    .RequiredAttr("decr_ratio", 0.0f)
                    .RequiredAttr("incr_every_n_steps", 1)
                    .RequiredAttr("incr_ratio", 0.0f)
-                   .Attr("stop_update", false));
+                   .Attr("stop_update", false)
+                   .Batch(batch::Unrelated(batch::kOfParameters))
+                   .Pir("update_loss_scaling_(x, found_infinite, prev_loss_scaling, in_good_steps, "
+                        "in_bad_steps, @stop_update)"));
 }
 
 }  // namespace weft

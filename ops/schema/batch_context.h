@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/schema/batch_relation.h"
-#include "ops/schema/batch_rules.h"
 #include "ops/schema/infer_context.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
@@ -157,36 +155,6 @@ class BatchContext {
   const bool has_no_negative_sizes_;
   BatchOutputs& out_;
 };
-
-// What an op does to powers of n in its inputs (BatchRelation::power).
-enum class Powers : uint8_t {
-  kNone,      // nonlinear: all must be 0
-  kAffine,    // a linear function plus a constant: all must be 0
-  kFirst,     // linear in slot X or Input; those of other inputs must be 0
-  kMean,      // the same, but a mean: one of integers is rounded and not linear
-  kTable,     // linear in slot W; those of other inputs must be 0
-  kTogether,  // linear in all inputs together: all must be alike
-  kProduct,   // linear in each input: they add up
-  kQuotient,  // that of Y is subtracted from that of X
-  kAny,       // the outputs do not depend on the values of the inputs, only on their shapes
-  kOwn,       // the rule does everything itself
-};
-
-// Sets the outputs; leaves those unrelated about which it knows nothing. Unless powers are kOwn,
-// the rule sees inputs without powers, all of them replicated or sharded, at least one sharded, and
-// does not set powers that stem from inputs.
-struct BatchRule {
-  std::function<void(BatchContext&)> run;
-  Powers powers = Powers::kNone;
-  // An input slot whose tensors are [time, batch, ...] always; empty: none.
-  absl::string_view time_major = "";
-};
-
-// The rule of an op type; nullptr: none. In batch_rule_table.cc.
-const BatchRule* FindBatchRule(absl::string_view type);
-
-// The rule of ops all of whose outputs have the shape that the inputs are broadcast to.
-void ShareElementwise(BatchContext& context);
 
 }  // namespace weft
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/types/optional.h"
 
@@ -99,6 +100,22 @@ BatchRelation Join(BatchRelation a, BatchRelation b);
 BatchRelation GradientRelation(BatchRelation value, int loss_power);
 // The loss_power for which `gradient` is the GradientRelation of `value`; none if there is none.
 absl::optional<int> LossPower(BatchRelation value, BatchRelation gradient);
+
+// What makes an op's outputs differ from those of one device, although they are what the relation
+// says but for that.
+enum class BatchEffect : uint8_t {
+  kNone,
+  kStatistics,  // the op normalizes by statistics of the rank's part of the batch
+  kDraws,       // the op draws random numbers: ranks draw others than one device
+  kSparsifies,  // the op hands out a part of the values of a step
+  // The op takes a mean over the labels that are not ignored: ranks may have different numbers.
+  kCountsLabels,
+};
+
+struct BatchOutputs {
+  std::vector<BatchRelation> relations;  // by Op::output_args()
+  BatchEffect effect = BatchEffect::kNone;
+};
 
 }  // namespace weft
 

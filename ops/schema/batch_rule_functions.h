@@ -1,4 +1,5 @@
-// The rules of op types along the batch, by subject. batch_rule_table.cc says which op has which.
+// The rules of op types along the batch, by subject. The record of an op says which one it has
+// (OpSchema::Batch).
 #ifndef WEFT_OPS_SCHEMA_BATCH_RULE_FUNCTIONS_H_
 #define WEFT_OPS_SCHEMA_BATCH_RULE_FUNCTIONS_H_
 
@@ -9,12 +10,36 @@
 #include "absl/strings/string_view.h"
 #include "ops/schema/batch_context.h"
 #include "ops/schema/batch_relation.h"
+#include "ops/schema/op_columns.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
-namespace batch_rules {
+namespace batch {
 
 using BatchRun = std::function<void(BatchContext&)>;
+
+// Of an op without a rule whose traits do not say what it does to the batch. Reasons that several
+// ops have follow.
+inline BatchRule Unrelated(absl::string_view why) {
+  BatchRule rule;
+  rule.why_none = why;
+  return rule;
+}
+inline constexpr char kNoBatch[] = "of attributes, or of inputs that are equal on all ranks";
+inline constexpr char kWholeResult[] =
+    "one result over all samples, which the results over parts do not give";
+inline constexpr char kUnknownSize[] = "how many elements the result has depends on values";
+inline constexpr char kOfOthers[] = "what another rank or a server sends is not known";
+inline constexpr char kOfParameters[] =
+    "of parameters and their updates, whose inputs are equal on all ranks";
+inline constexpr char kRowsOfGradient[] = "rows of a gradient are not along the batch";
+inline constexpr char kSparsifies[] = "what a rank sends of its gradient depends on values";
+inline constexpr char kNotNeeded[] = "could have a rule; no program has needed it";
+
+// --- Elements: row_batch_rules.cc ----------------------------------------------------------------
+
+// All outputs have the shape that the inputs are broadcast to.
+void Elementwise(BatchContext& context);
 
 // --- Rows, and other dimensions of which each is computed alone: row_batch_rules.cc --------------
 
@@ -157,7 +182,7 @@ void ReadFromArray(BatchContext& context);
 void Length(BatchContext& context);
 void Selected(BatchContext& context);
 
-}  // namespace batch_rules
+}  // namespace batch
 }  // namespace weft
 
 #endif  // WEFT_OPS_SCHEMA_BATCH_RULE_FUNCTIONS_H_

@@ -1,6 +1,9 @@
 #include "ops/schema/batch_rules.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "ops/schema/algebra.h"
 #include "ops/schema/batch_context.h"
@@ -19,6 +22,11 @@ bool AllAreIn(Relations inputs, bool (BatchRelation::*a)() const,
               bool (BatchRelation::*b)() const) {
   return std::all_of(inputs.begin(), inputs.end(),
                      [=](BatchRelation in) { return (in.*a)() || (in.*b)(); });
+}
+
+// nullptr: the op has none.
+const BatchRule* RuleOf(const OpSchema* schema) {
+  return schema == nullptr || schema->batch_rule().run == nullptr ? nullptr : &schema->batch_rule();
 }
 
 // Of an op type without a rule of its own.
@@ -148,7 +156,7 @@ void Apply(Powers powers, const std::function<void(BatchContext&)>& run, bool is
   } else if (run != nullptr) {
     run(*c);
   } else if (is_elementwise) {
-    ShareElementwise(*c);
+    batch::Elementwise(*c);
   }
   c->MultiplyAll(*power);
 }
@@ -177,39 +185,6 @@ BatchRelation AfterAllReduce(Reduction reduction, BatchRelation in, bool is_inte
 
 }  // namespace
 
-void ShareElementwise(BatchContext& c) {
-  if (c.num_outputs() == 0) return;
-  const absl::optional<Dims> out = c.DimsOfOutput(0);
-  if (!out.has_value()) return;
-  const int rank = static_cast<int>(out->size());
-  const int64_t attr = c.attrs().Has("axis") ? c.attrs().Int("axis") : -1;
-  // Of each input: where its dimension 0 is among those of the output.
-  const auto offset = [&](const Dims& dims) {
-    const int missing = rank - static_cast<int>(dims.size());
-    return missing > 0 && attr >= 0 ? static_cast<int>(attr) : missing;
-  };
-  int axis = -1;
-  for (size_t i = 0; i < c.inputs().size(); ++i) {
-    if (!c.inputs()[i].IsSharded()) continue;
-    const absl::optional<Dims> dims = c.DimsOfInput(i);
-    if (!dims.has_value() || dims->size() > out->size()) return;
-    const int here = c.inputs()[i].axis + offset(*dims);
-    if (axis >= 0 && axis != here) return;
-    axis = here;
-  }
-  if (axis < 0 || axis >= rank) return;
-  // A replicated input must be broadcast along the batch: as long as the batch, it would have the
-  // size of one device's.
-  for (size_t i = 0; i < c.inputs().size(); ++i) {
-    if (!c.inputs()[i].IsReplicated()) continue;
-    const absl::optional<Dims> dims = c.DimsOfInput(i);
-    if (!dims.has_value()) return;
-    const int at = axis - offset(*dims);
-    if (at >= 0 && at < static_cast<int>(dims->size()) && (*dims)[at] != 1) return;
-  }
-  c.SetAll(BatchRelation::Sharded(axis));
-}
-
 BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLookup& types,
                             absl::Span<const BatchRelation> inputs, bool has_no_negative_sizes) {
   BatchOutputs out;
@@ -227,7 +202,7 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
     std::fill(out.relations.begin(), out.relations.end(), inputs[0]);
     return out;
   }
-  const BatchRule* rule = FindBatchRule(op.type());
+  const BatchRule* rule = RuleOf(schema);
   const bool has_own_rule = rule != nullptr && rule->powers == Powers::kOwn;
   if (algebra == Algebra::kRandom && !has_own_rule) {
     // What another rank sends is no draw.
@@ -242,7 +217,7 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   if (!attrs.ok()) return out;
   std::vector<BatchRelation> seen(inputs.begin(), inputs.end());
   BatchContext context(op, *schema, *attrs, types, seen, has_no_negative_sizes, &out);
-  if (algebra == Algebra::kConcat && batch_rules::JoinSizes(context)) return out;
+  if (algebra == Algebra::kConcat && batch::JoinSizes(context)) return out;
   if (has_own_rule) {
     rule->run(context);
   } else {
@@ -254,7 +229,7 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
 
 bool IsLinearInAllInputs(const Op& op, const OpSchema* schema) {
   if (schema == nullptr) return false;
-  const BatchRule* rule = FindBatchRule(op.type());
+  const BatchRule* rule = RuleOf(schema);
   if (rule != nullptr) return rule->powers == Powers::kTogether;
   const Algebra algebra = AlgebraOf(op, schema);
   return algebra == Algebra::kSum || algebra == Algebra::kAdd || algebra == Algebra::kSubtract ||
@@ -262,12 +237,24 @@ bool IsLinearInAllInputs(const Op& op, const OpSchema* schema) {
 }
 
 absl::string_view TimeMajorSlot(absl::string_view op_type) {
-  const BatchRule* rule = FindBatchRule(op_type);
+  const BatchRule* rule = RuleOf(FindOpSchema(op_type));
   return rule == nullptr ? "" : rule->time_major;
 }
 
 absl::string_view OpenSizeSlot(absl::string_view op_type) {
-  return op_type == "sequence_mask" ? "MaxLenTensor" : "";
+  const BatchRule* rule = RuleOf(FindOpSchema(op_type));
+  return rule == nullptr ? "" : rule->open_size;
+}
+
+absl::string_view WhyUnrelated(const Op& op) {
+  const bool is_weighted_mean =
+      op.type() == "nll_loss" && op.StringAttr("reduction").value_or("mean") == "mean" &&
+      (!op.Input("Weight").empty() || op.IntAttr("ignore_index").value_or(-1) >= 0);
+  if (is_weighted_mean) {
+    return "and divides by the weights of the rank's own labels; use reduction=none, divide by the "
+           "sum of the weights, pass option:exact_loss to transpile";
+  }
+  return "";
 }
 
 BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in, bool is_integer) {

@@ -6,9 +6,6 @@
 #ifndef WEFT_OPS_SCHEMA_BATCH_RULES_H_
 #define WEFT_OPS_SCHEMA_BATCH_RULES_H_
 
-#include <cstdint>
-#include <vector>
-
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ops/schema/batch_relation.h"
@@ -18,22 +15,6 @@
 #include "proto/program.h"
 
 namespace weft {
-
-// What makes an op's outputs differ from those of one device, although they are what the relation
-// says but for that.
-enum class BatchEffect : uint8_t {
-  kNone,
-  kStatistics,  // the op normalizes by statistics of the rank's part of the batch
-  kDraws,       // the op draws random numbers: ranks draw others than one device
-  kSparsifies,  // the op hands out a part of the values of a step
-  // The op takes a mean over the labels that are not ignored: ranks may have different numbers.
-  kCountsLabels,
-};
-
-struct BatchOutputs {
-  std::vector<BatchRelation> relations;  // by Op::output_args()
-  BatchEffect effect = BatchEffect::kNone;
-};
 
 // Of an op that a rank computes for itself. `inputs`: by Op::input_args(). An op with a block, a
 // collective and a gradient op are unrelated as soon as an input is not replicated. `schema` may be

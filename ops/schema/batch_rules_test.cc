@@ -2,16 +2,12 @@
 
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ops/schema/batch_context.h"
 #include "proto/text/program_text.h"
 
 namespace weft {
@@ -786,52 +782,6 @@ TEST(BatchRulesTest, DrawsByValuesHaveTheirShares) {
   EXPECT_EQ(Apply(vars, rrelu + " {is_test=true}").effect, BatchEffect::kNone);
   EXPECT_EQ(Apply(vars, rrelu + " {is_test=true}").relations[0], kRows);
   EXPECT_EQ(Apply(vars, rrelu + " {is_test=false}").effect, BatchEffect::kDraws);
-}
-
-// What layer 7 cannot follow is a decision, not an oversight. A new op type gets its row in
-// batch_rule_table.cc, or stands here with the reason why it has none.
-TEST(BatchRulesTest, OpsWithoutARuleHaveAReason) {
-  const std::pair<const char*, const char*> kReasons[] = {
-      {"of attributes, or of inputs that are equal on all ranks",
-       "assign_value eye linspace range"},
-      {"one result over all samples, which those over parts do not give",
-       "allclose auc clip_by_norm data_norm dist isfinite isinf isnan unique"},
-      {"how many elements the result has depends on values", "masked_select where_index"},
-      {"what another rank or a server sends is not known",
-       "barrier ps_lookup ps_pull ps_receive recv_v2"},
-      {"of parameters and their updates, whose inputs are equal on all ranks",
-       "average_accumulates check_finite_and_unscale lamb lars_momentum spectral_norm "
-       "update_loss_scaling"},
-      {"rows of a gradient are not along the batch",
-       "densify get_tensor_from_selected_rows merge_selected_rows"},
-      {"what a rank sends of its gradient depends on values",
-       "dgc sparsify_threshold sparsify_topk"},
-      {"BatchFlow follows the slices of the buffer", "coalesce_tensor"},
-      {"could have a rule; no program has needed it",
-       "bincount c_embedding cross_entropy_grad2 diag_v2 gather_tree isclose meshgrid roi_align "
-       "roi_pool segment_pool slogdeterminant"},
-  };
-  std::map<std::string, std::string> reasons;  // by type
-  for (const auto& [reason, types] : kReasons) {
-    for (absl::string_view type : absl::StrSplit(types, ' ')) reasons.emplace(type, reason);
-  }
-  const auto needs_rule = [](const OpSchema& schema) {
-    constexpr Trait kOtherwise[] = {Trait::kElementwise, Trait::kCollective, Trait::kRingSetup,
-                                    Trait::kStreamSync,  Trait::kBranch,     Trait::kLoop,
-                                    Trait::kBlockGrad};
-    for (const Trait trait : kOtherwise) {
-      if (schema.Has(trait)) return false;
-    }
-    return !schema.outputs().empty() && !absl::EndsWith(schema.type(), "_grad");
-  };
-  for (const OpSchema* schema : AllOpSchemas()) {
-    const bool lacks_rule = needs_rule(*schema) && FindBatchRule(schema->type()) == nullptr;
-    const auto reason = reasons.find(schema->type());
-    EXPECT_EQ(lacks_rule, reason != reasons.end())
-        << "op " << schema->type() << ": expected a row in batch_rule_table.cc, or a reason here";
-    if (reason != reasons.end()) reasons.erase(reason);
-  }
-  EXPECT_THAT(reasons, ::testing::IsEmpty());
 }
 
 // Whatever inputs are, replicated inputs give replicated outputs, and an unknown op of others

@@ -1,4 +1,5 @@
 // Limits elements and norms.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -10,10 +11,14 @@ void AddClipSchemas(OpSchemaTable* schemas) {
                   .RequiredAttr("max", 0.0f)
                   .RequiredAttr("min", 0.0f)
                   .With(Trait::kElementwise, Trait::kRowSplittable)
-                  .Infer(OutputsLike("X")),
+                  .Infer(OutputsLike("X"))
+                  .Pir("(x, @min, @max)"),
               {{"X"}, {"Out"}, {"X"}, /*optional=*/false}, OutputsLike("X", {"Out@GRAD"}));
-  schemas->Add(
-      OpSchema("clip_by_norm", "X -> Out").RequiredAttr("max_norm", 0.0f).Infer(OutputsLike("X")));
+  schemas->Add(OpSchema("clip_by_norm", "X -> Out")
+                   .RequiredAttr("max_norm", 0.0f)
+                   .Infer(OutputsLike("X"))
+                   .Batch(batch::Unrelated(batch::kWholeResult))
+                   .Pir());
 }
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
@@ -103,7 +104,9 @@ void AddCollectivesOfPaddle3(OpSchemaTable* schemas) {
                    .Attr("ring_id", 0)
                    .Attr("use_calc_stream", false)
                    .With(Trait::kCollective)
-                   .Infer(InOrder({CheckReduceType, like_x})));
+                   .Infer(InOrder({CheckReduceType, like_x}))
+                   .Pir("all_reduce_")
+                   .Pir());
   // out is defined on rank root_id only.
   schemas->Add(OpSchema("reduce", "x -> out")
                    .Attr(std::string(kReduceTypeAttr), 0)
@@ -112,12 +115,13 @@ void AddCollectivesOfPaddle3(OpSchemaTable* schemas) {
                    .Attr("use_calc_stream", false)
                    .With(Trait::kCollective)
                    .Infer(InOrder({CheckReduceType, like_x})));
-  schemas->Add(
-      Collective(OpSchema("all_gather", "x -> out").RequiredAttr("nranks", 1).Attr("ring_id", 0),
-                 InOrder({CheckNumRanks, IfKnown("x", InferAllGather)})));
+  schemas->Add(Collective(
+      OpSchema("all_gather", "x -> out").RequiredAttr("nranks", 1).Attr("ring_id", 0).Pir(),
+      InOrder({CheckNumRanks, IfKnown("x", InferAllGather)})));
   schemas->Add(Collective(OpSchema("all_to_all", "x -> out").Attr("ring_id", 0), like_x));
-  schemas->Add(
-      Collective(OpSchema("broadcast", "x -> out").Attr("ring_id", 0).Attr("root", 0), like_x));
+  schemas->Add(Collective(
+      OpSchema("broadcast", "x -> out").Attr("ring_id", 0).Attr("root", 0).Pir("broadcast_").Pir(),
+      like_x));
   schemas->Add(
       Collective(OpSchema("reduce_scatter", "x -> out").Attr("nranks", 1).Attr("ring_id", 0),
                  InOrder({CheckNumRanks, IfKnown("x", InferReduceScatter)})));
@@ -156,12 +160,14 @@ void AddMessages(OpSchemaTable* schemas) {
   schemas->Add(Message("recv_v2", "-> Out")
                    .Attr("dtype", static_cast<int>(pb::VarType::FP32))
                    .Attr("out_shape", Ints{})
-                   .Infer(InOrder({CheckPeer, InferReceive})));
+                   .Infer(InOrder({CheckPeer, InferReceive}))
+                   .Batch(batch::Unrelated(batch::kOfOthers)));
   // It has no attribute use_calc_stream: the host waits for it.
   schemas->Add(OpSchema(std::string(kBarrierType), "X -> Out?")
                    .Attr("ring_id", 0)
                    .With(Trait::kSideEffect)
-                   .Infer(OutputsLike("X")));
+                   .Infer(OutputsLike("X"))
+                   .Batch(batch::Unrelated(batch::kOfOthers)));
 }
 
 // --- Rings ---------------------------------------------------------------------------------------
@@ -266,7 +272,8 @@ void AddFusedBuffers(OpSchemaTable* schemas) {
                    .Attr("use_align", true)
                    .Attr("user_defined_size_of_dtype", -1)
                    .With(Trait::kAlias)
-                   .Infer(InferCoalesceTensor));
+                   .Infer(InferCoalesceTensor)
+                   .Batch(batch::Unrelated("BatchFlow follows the slices of the buffer")));
 }
 
 }  // namespace

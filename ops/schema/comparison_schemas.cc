@@ -1,4 +1,7 @@
 // Tests of single elements.
+#include <string>
+
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_context.h"
 #include "ops/schema/infer_functions.h"
@@ -20,11 +23,14 @@ absl::Status InferOneAnswer(InferContext& context) {
 }  // namespace
 
 void AddComparisonSchemas(OpSchemaTable* schemas) {
-  for (const char* type : {"isfinite_v2", "isinf_v2", "isnan_v2"}) {
-    schemas->Add(OpSchema(type, "X -> Out").Infer(IfKnown("X", InferEachAnswer)));
-  }
-  for (const char* type : {"isfinite", "isinf", "isnan"}) {
-    schemas->Add(OpSchema(type, "X -> Out").Infer(InferOneAnswer));
+  for (const std::string name : {"isfinite", "isinf", "isnan"}) {
+    schemas->Add(OpSchema(name + "_v2", "X -> Out")
+                     .Infer(IfKnown("X", InferEachAnswer))
+                     .Batch({batch::Elementwise})
+                     .Pir(name));
+    schemas->Add(OpSchema(name, "X -> Out")
+                     .Infer(InferOneAnswer)
+                     .Batch(batch::Unrelated(batch::kWholeResult)));
   }
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -158,22 +159,33 @@ void AddConcatSplitSchemas(OpSchemaTable* schemas) {
               OpSchema("stack", "X* -> Y")
                   .Attr("axis", 0)
                   .With(Trait::kLinear)
-                  .Infer(IfKnown("X", InferStack)),
+                  .Infer(IfKnown("X", InferStack))
+                  .Batch({batch::Joined(/*adds=*/true), Powers::kTogether})
+                  .Pir(),
               {{"X"}, {"Y"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("unstack", "X -> Y*")
                   .Attr("axis", 0)
                   .RequiredAttr("num", 0)
                   .With(Trait::kLinear)
-                  .Infer(Unstacked("Y")),
+                  .Infer(Unstacked("Y"))
+                  .Batch({batch::Apart("X"), Powers::kFirst})
+                  .Pir(),
               {{}, {"Y"}, {"X"}}, IfKnown("Y@GRAD", InferUnstackGrad));
-  schemas->Add(
-      OpSchema("unbind", "X -> Out*").Attr("axis", 0).With(Trait::kLinear).Infer(Unstacked("Out")));
+  schemas->Add(OpSchema("unbind", "X -> Out*")
+                   .Attr("axis", 0)
+                   .With(Trait::kLinear)
+                   .Infer(Unstacked("Out"))
+                   .Batch({batch::Apart("X"), Powers::kFirst})
+                   .Pir("(input:X)"));
   AddWithGrad(schemas,
               OpSchema("concat", "AxisTensor{axis}, X* -> Out")
                   .Attr("axis", 0)
                   .With(Trait::kLinear)
-                  .Infer(InferConcat),
+                  .Infer(InferConcat)
+                  .Algebra(Algebra::kConcat)
+                  .Batch({batch::Joined(/*adds=*/false), Powers::kTogether})
+                  .Pir("(x, @axis)"),
               GradOfX(), InOrder({CheckConcatGrad, GradsLikeInputs()}));
   schemas->Add(OpSchema("split", "AxisTensor{axis}, SectionsTensorList*{sections}, X -> Out*")
                    .Attr("axis", 0)
@@ -184,7 +196,11 @@ void AddConcatSplitSchemas(OpSchemaTable* schemas) {
                    .Attr("use_mkldnn", false)
                    .AttrSincePaddle3("use_onednn", false)
                    .With(Trait::kLinear)
-                   .Infer(IfKnown("X", InferSplit)));
+                   .Infer(IfKnown("X", InferSplit))
+                   .Algebra(Algebra::kSplitEqual)
+                   .Batch({batch::Along("X", "axis"), Powers::kFirst})
+                   .Pir("(x, @sections, @axis)")
+                   .Pir("split_with_num(x, @axis)"));
 }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 // Ops that run blocks, select one of several variables, or use arrays of tensors. An array has no
 // type: inference does not track its elements.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -59,16 +60,32 @@ void AddControlSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kSideEffect, Trait::kLoop, Trait::kBlockGrad)
                    .Infer(GradsLikeInputs()));
 
-  schemas->Add(OpSchema("select_input", "X*, Mask -> Out").Infer(IfKnown("X", InferSelectInput)));
-  schemas->Add(OpSchema("select_output", "X, Mask -> Out*").Infer(IfKnown("X", InferSelectOutput)));
+  schemas->Add(OpSchema("select_input", "X*, Mask -> Out")
+                   .Infer(IfKnown("X", InferSelectInput))
+                   .Algebra(Algebra::kMove)
+                   .Batch({batch::Selected, Powers::kOwn}));
+  schemas->Add(OpSchema("select_output", "X, Mask -> Out*")
+                   .Infer(IfKnown("X", InferSelectOutput))
+                   .Algebra(Algebra::kMove)
+                   .Batch({batch::First, Powers::kFirst}));
 
-  schemas->Add(OpSchema("write_to_array", "X, I -> Out").With(Trait::kKeepsOutputs));
-  schemas->Add(OpSchema("read_from_array", "X, I, X_W? -> Out").Infer(OutputsLike("X_W")));
-  schemas->Add(OpSchema("lod_array_length", "X -> Out").Infer(InferArrayLength));
+  schemas->Add(OpSchema("write_to_array", "X, I -> Out")
+                   .With(Trait::kKeepsOutputs)
+                   .Algebra(Algebra::kMove)
+                   .Batch({batch::First, Powers::kFirst}));
+  schemas->Add(OpSchema("read_from_array", "X, I, X_W? -> Out")
+                   .Infer(OutputsLike("X_W"))
+                   .Algebra(Algebra::kMove)
+                   .Batch({batch::ReadFromArray, Powers::kFirst}));
+  schemas->Add(OpSchema("lod_array_length", "X -> Out")
+                   .Infer(InferArrayLength)
+                   .Batch({batch::Length, Powers::kAny}));
   // Paddle declares OutIndex a scalar but writes a vector.
   schemas->Add(OpSchema("tensor_array_to_tensor", "X -> Out, OutIndex")
                    .Attr("axis", 0)
-                   .Attr("use_stack", false));
+                   .Attr("use_stack", false)
+                   .Algebra(Algebra::kMove)
+                   .Batch({batch::ArrayToTensor, Powers::kFirst}));
   schemas->Add(OpSchema("tensor_array_to_tensor_grad", "X, Out@GRAD -> X@GRAD")
                    .Attr("axis", 0)
                    .Attr("use_stack", false)

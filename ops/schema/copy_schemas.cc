@@ -1,5 +1,6 @@
 // Copies, also to another element type or memory.
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -19,24 +20,36 @@ void AddCopySchemas(OpSchemaTable* schemas) {
                    .RequiredAttr("in_dtype", kFp32)
                    .RequiredAttr("out_dtype", kFp32)
                    .With(Trait::kElementwise, Trait::kRowSplittable)
-                   .Infer(IfKnown("X", InferCast)));
+                   .Infer(IfKnown("X", InferCast))
+                   .Algebra(Algebra::kCast)
+                   .Pir("{dtype=out_dtype}"));
   schemas->Add(OpSchema("assign", "X? -> Out")
                    .With(Trait::kElementwise, Trait::kLinear, Trait::kRowSplittable)
-                   .Infer(OutputsLike("X")));
+                   .Infer(OutputsLike("X"))
+                   .Algebra(Algebra::kCopy)
+                   .Pir("(x!)")
+                   .Pir("assign_out_(x!, output:-)")
+                   // Of all elements, also of those that were set, as Paddle has it.
+                   .Pir("set_value_grad(out_grad:X!) -> x_grad:Out"));
   // Copies to another place (0 host memory, 1 device memory, ...).
   schemas->Add(OpSchema("memcpy", "X -> Out")
                    .RequiredAttr("dst_place_type", 0)
                    .With(Trait::kElementwise, Trait::kLinear, Trait::kRowSplittable)
-                   .Infer(OutputsLike("X")));
+                   .Infer(OutputsLike("X"))
+                   .Algebra(Algebra::kCopy)
+                   .Pir());
   // Between the memories of two devices (ops/schema/device_ops.h). In Paddle, dst_place_type is
   // that of memcpy; Weft ignores it.
   for (const char* type : {"memcpy_d2h", "memcpy_h2d"}) {
     schemas->Add(OpSchema(type, "X -> Out")
                      .Attr("dst_place_type", 0)
                      .With(Trait::kElementwise, Trait::kLinear, Trait::kRowSplittable)
-                     .Infer(OutputsLike("X")));
+                     .Infer(OutputsLike("X"))
+                     .Algebra(Algebra::kCopy));
   }
-  schemas->Add(OpSchema("share_data", "X -> Out").Infer(OutputsLike("X")));
+  schemas->Add(OpSchema("share_data", "X -> Out")
+                   .Infer(OutputsLike("X"))
+                   .Batch({batch::Elementwise, Powers::kFirst}));
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -86,8 +87,14 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("fill_any_like", "X -> Out")
                    .Attr("dtype", -1)
                    .Attr("value", 0.0f)
-                   .Infer(IfKnown("X", InferFilledLike)));
-  schemas->Add(OpSchema("fill_zeros_like", "X -> Out").Infer(IfKnown("X", InferFilledLike)));
+                   .Infer(IfKnown("X", InferFilledLike))
+                   .Algebra(Algebra::kFill)
+                   .Batch({batch::Like, Powers::kAny})
+                   .Pir("full_like(x, @value)"));
+  schemas->Add(OpSchema("fill_zeros_like", "X -> Out")
+                   .Infer(IfKnown("X", InferFilledLike))
+                   .Algebra(Algebra::kZeros)
+                   .Batch({batch::Like, Powers::kAny}));
   schemas->Add(OpSchema("fill_constant_batch_size_like", "Input -> Out")
                    .Attr("dtype", kFp32)
                    .Attr("force_cpu", false)
@@ -95,14 +102,27 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Attr("output_dim_idx", 0)
                    .RequiredAttr("shape", Ints{})
                    .Attr("value", 0.0f)
-                   .Infer(IfKnown("Input", InferBatchSizeLike)));
+                   .Infer(IfKnown("Input", InferBatchSizeLike))
+                   .Batch({batch::BatchSizeLike, Powers::kAny})
+                   .Pir("full_batch_size_like(input)"));
   schemas->Add(OpSchema("sequence_mask", "MaxLenTensor{maxlen}, X -> Y")
                    .Attr("maxlen", -1)
                    .Attr("out_dtype", kInt64)
-                   .Infer(IfKnown("X", InferSequenceMask)));
-  schemas->Add(OpSchema("shape", "Input -> Out").Infer(IfKnown("Input", InferShape)));
-  schemas->Add(OpSchema("size", "Input -> Out").Infer(InferSize));
-  schemas->Add(OpSchema("range", "End, Start, Step -> Out").Infer(IfKnown("Start", InferRange)));
+                   .Infer(IfKnown("X", InferSequenceMask))
+                   .Batch({batch::SequenceMask, Powers::kNone, /*time_major=*/"", "MaxLenTensor"})
+                   .Pir("(x, max_len:@maxlen/tensor) -> y"));
+  schemas->Add(OpSchema("shape", "Input -> Out")
+                   .Infer(IfKnown("Input", InferShape))
+                   .Batch({batch::ShapeOf, Powers::kOwn}));
+  schemas->Add(OpSchema("size", "Input -> Out")
+                   .Infer(InferSize)
+                   .Batch({batch::ElementCount, Powers::kOwn})
+                   .Pir("numel -> size:Out"));
+  schemas->Add(OpSchema("range", "End, Start, Step -> Out")
+                   .Infer(IfKnown("Start", InferRange))
+                   .Algebra(Algebra::kConstant)
+                   .Batch(batch::Unrelated(batch::kNoBatch))
+                   .Pir("arange(start, end, step) {dtype=}"));
   schemas->Add(
       OpSchema("fill_constant",
                "ShapeTensor{shape}, ShapeTensorList*{shape}, ValueTensor{str_value} -> Out")
@@ -112,11 +132,18 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
           .Attr("shape", Longs{})
           .Attr("str_value", "")
           .Attr("value", 0.0f)
-          .Infer(InferFromShapeAttr));
+          .Infer(InferFromShapeAttr)
+          .Algebra(Algebra::kConstant)
+          .Batch({batch::FillConstant, Powers::kOwn})
+          // The importer adds values of full. Of empty, any values will do.
+          .Pir("full {value=}")
+          .Pir("full_with_tensor(@value, shape:ShapeTensor!)")
+          .Pir("empty(@shape/tensor)"));
   schemas->Add(OpSchema("empty", "ShapeTensor{shape}, ShapeTensorList*{shape} -> Out")
                    .Attr("dtype", kFp32)
                    .Attr("shape", Longs{})
-                   .Infer(InferFromShapeAttr));
+                   .Infer(InferFromShapeAttr)
+                   .Batch({batch::FillConstant, Powers::kOwn}));
   schemas->Add(OpSchema("assign_value", "-> Out")
                    .Attr("bool_values", Ints{})
                    .Attr("dtype", kFp32)
@@ -126,14 +153,25 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Attr("int64_values", Longs{})
                    .RequiredAttr("shape", Ints{})
                    .AttrSincePaddle3("values", std::vector<Scalar>{})
-                   .Infer(InferFromShapeAttr));
+                   .Infer(InferFromShapeAttr)
+                   .Algebra(Algebra::kConstant)
+                   .Batch(batch::Unrelated(batch::kNoBatch))
+                   .Pir("assign_value_(output:-) {values=}")
+                   .Pir("{values=}"));
   schemas->Add(OpSchema("eye", "-> Out")
                    .Attr("dtype", kFp32)
                    .Attr("num_columns", int64_t{-1})
                    .RequiredAttr("num_rows", int64_t{0})
-                   .Infer(InferEye));
-  schemas->Add(
-      OpSchema("linspace", "Num, Start, Stop -> Out").Attr("dtype", kFp32).Infer(InferLinspace));
+                   .Infer(InferEye)
+                   .Algebra(Algebra::kConstant)
+                   .Batch(batch::Unrelated(batch::kNoBatch))
+                   .Pir("(@num_rows, @num_columns)"));
+  schemas->Add(OpSchema("linspace", "Num, Start, Stop -> Out")
+                   .Attr("dtype", kFp32)
+                   .Infer(InferLinspace)
+                   .Algebra(Algebra::kConstant)
+                   .Batch(batch::Unrelated(batch::kNoBatch))
+                   .Pir("(start, stop, number:Num)"));
 }
 
 }  // namespace weft

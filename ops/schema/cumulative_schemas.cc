@@ -1,4 +1,5 @@
 // Sums and products of the elements up to each one along a dimension.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -17,10 +18,20 @@ OpSchema Cumulative(const char* type) {
 }  // namespace
 
 void AddCumulativeSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(schemas, Cumulative("cumsum"), {{"X"}, {"Out"}, {"X"}});
-  AddWithGrad(schemas, Cumulative("logcumsumexp"), {{"Out", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
-              OpSchema("cumprod", "X -> Out").RequiredAttr("dim", 0).Infer(LikeXAlongAxis("dim")),
+              Cumulative("cumsum")
+                  .Batch({batch::Along("X", "axis", "flatten"), Powers::kFirst})
+                  .Pir("(x, @axis)"),
+              {{"X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas,
+              Cumulative("logcumsumexp").Batch({batch::Along("X", "axis", "flatten")}).Pir(),
+              {{"Out", "X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas,
+              OpSchema("cumprod", "X -> Out")
+                  .RequiredAttr("dim", 0)
+                  .Infer(LikeXAlongAxis("dim"))
+                  .Batch({batch::Along("X", "dim")})
+                  .Pir(),
               {{"Out", "X"}, {"Out"}, {"X"}});
 }
 

@@ -1,6 +1,7 @@
 // Dropout.
 #include <utility>
 
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -21,20 +22,26 @@ absl::Status InferSeed(InferContext& context) {
 }  // namespace
 
 void AddDropoutSchemas(OpSchemaTable* schemas) {
-  OpSchema dropout = OpSchema("dropout", "Seed?, X -> Mask?, Out")
-                         .Attr("fix_seed", false)
-                         .Attr("seed", 0)
-                         .Attr("dropout_implementation", "downgrade_in_infer")
-                         .Attr("dropout_prob", 0.5f)
-                         .Attr("is_test", false)
-                         .With(Trait::kSideEffect)
-                         .Infer(IfKnown("X", InferDropout));
+  OpSchema dropout =
+      OpSchema("dropout", "Seed?, X -> Mask?, Out")
+          .Attr("fix_seed", false)
+          .Attr("seed", 0)
+          .Attr("dropout_implementation", "downgrade_in_infer")
+          .Attr("dropout_prob", 0.5f)
+          .Attr("is_test", false)
+          .With(Trait::kSideEffect)
+          .Infer(IfKnown("X", InferDropout))
+          .Batch({batch::Dropout, Powers::kOwn})
+          .Pir("(x, seed_tensor:Seed, p:@dropout_prob) -> out, mask {mode=dropout_implementation}");
   schemas->Add(GradSchema(dropout, "dropout_grad", {{"Mask"}, {"Out"}, {"X"}, /*optional=*/false},
                           InOrder({SameDims("Out@GRAD", "Mask"), OutputsLike("Out@GRAD")}))
                    .With(Trait::kElementwise, Trait::kRowSplittable));
   schemas->Add(std::move(dropout));
-  schemas->Add(
-      OpSchema("seed", "-> Out").Attr("seed", 0).With(Trait::kSideEffect).Infer(InferSeed));
+  schemas->Add(OpSchema("seed", "-> Out")
+                   .Attr("seed", 0)
+                   .With(Trait::kSideEffect)
+                   .Infer(InferSeed)
+                   .Batch({batch::Seed, Powers::kOwn}));
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -127,7 +128,10 @@ absl::Status InferMaskedFill(InferContext& context, const TensorType& x) {
 }  // namespace
 
 void AddElementwiseSchemas(OpSchemaTable* schemas) {
-  schemas->Add(Arithmetic(OpSchema("elementwise_add")).With(Trait::kLinear));
+  schemas->Add(
+      Arithmetic(
+          OpSchema("elementwise_add").Algebra(Algebra::kAdd).PostOp(PostOpKind::kAdd).Pir("add"))
+          .With(Trait::kLinear));
   // Has the switches of Paddle's CPU back end: passes of the paddle dialect insert it.
   schemas->Add(Arithmetic(OpSchema("elementwise_sub")
                               .Attr("Scale_out", 1.0f)
@@ -137,18 +141,29 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
                               .AttrSincePaddle3("onednn_data_type", "")
                               .Attr("use_mkldnn", false)
                               .AttrSincePaddle3("use_onednn", false)
-                              .Attr("use_quantizer", false))
+                              .Attr("use_quantizer", false)
+                              .Algebra(Algebra::kSubtract)
+                              .Pir("subtract"))
                    .With(Trait::kLinear));
-  for (const char* type :
-       {"elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
-        "elementwise_fmax", "elementwise_fmin", "elementwise_mod", "elementwise_pow",
-        "elementwise_floordiv", "grad_add"}) {
-    schemas->Add(Arithmetic(OpSchema(type)));
-  }
+  const auto arithmetic = [](const char* type) { return Arithmetic(OpSchema(type)); };
+  schemas->Add(arithmetic("elementwise_mul").Algebra(Algebra::kMultiply).Pir("multiply"));
+  schemas->Add(arithmetic("elementwise_div").Algebra(Algebra::kDivide).Pir("divide"));
+  schemas->Add(arithmetic("elementwise_max").Algebra(Algebra::kMaximum).Pir("maximum"));
+  schemas->Add(arithmetic("elementwise_min").Algebra(Algebra::kMinimum).Pir("minimum"));
+  schemas->Add(arithmetic("elementwise_mod").Algebra(Algebra::kModulo).Pir("remainder"));
+  schemas->Add(
+      arithmetic("elementwise_floordiv").Algebra(Algebra::kFloorDivide).Pir("floor_divide"));
+  schemas->Add(arithmetic("elementwise_fmax").Pir("fmax"));
+  schemas->Add(arithmetic("elementwise_fmin").Pir("fmin"));
+  schemas->Add(arithmetic("elementwise_pow").Pir());
+  schemas->Add(arithmetic("grad_add"));
   // It aligns at the right, without an attribute.
-  schemas->Add(Binary(OpSchema("elementwise_heaviside"), Result()).With(Trait::kBroadcasts));
+  schemas->Add(Binary(OpSchema("elementwise_heaviside").Pir("heaviside"), Result())
+                   .With(Trait::kBroadcasts));
   schemas->Add(BinaryGrad(OpSchema("elementwise_heaviside_grad")));
-  schemas->Add(OpSchema("minus", "X, Y -> Out").Infer(InOrder({SameType("X", "Y"), Result()})));
+  schemas->Add(OpSchema("minus", "X, Y -> Out")
+                   .Infer(InOrder({SameType("X", "Y"), Result()}))
+                   .Batch({batch::Elementwise, Powers::kTogether}));
 
   for (const char* type :
        {"elementwise_pow_grad", "elementwise_add_grad", "elementwise_sub_grad",
@@ -160,36 +175,57 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("lerp", "Weight, X, Y -> Out")
                   .Infer(InOrder({SameDType("X", "Y"), SameDType("X", "Weight"),
-                                  IfKnown("X", "Y", InferLerp)})),
+                                  IfKnown("X", "Y", InferLerp)}))
+                  .Batch({batch::Elementwise})
+                  .Pir("(x, y, weight)"),
               {{"Out", "Weight", "X", "Y"}, {"Out"}, {"X", "Y"}});
 
   AddWithGrad(schemas,
               OpSchema("masked_fill", "mask, value, x -> out")
-                  .Infer(InOrder({SameDType("x", "value"), IfKnown("x", InferMaskedFill)})),
+                  .Infer(InOrder({SameDType("x", "value"), IfKnown("x", InferMaskedFill)}))
+                  .Batch({batch::Elementwise})
+                  .Pir("(x, mask, value)"),
               {{"mask", "value", "x"}, {"out"}, {"value", "x"}});
 
-  for (const char* type :
-       {"equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"}) {
-    schemas->Add(
-        Binary(OpSchema(type), Result(DType::kBool)).Attr("axis", -1).Attr("force_cpu", false));
+  const std::pair<const char*, Algebra> comparisons[] = {
+      {"equal", Algebra::kEqual},          {"not_equal", Algebra::kNotEqual},
+      {"less_than", Algebra::kLess},       {"less_equal", Algebra::kLessEqual},
+      {"greater_than", Algebra::kGreater}, {"greater_equal", Algebra::kGreaterEqual}};
+  for (const auto& [type, algebra] : comparisons) {
+    schemas->Add(Binary(OpSchema(type), Result(DType::kBool))
+                     .Attr("axis", -1)
+                     .Attr("force_cpu", false)
+                     .Algebra(algebra)
+                     .Pir());
   }
-  for (const char* type : {"logical_and", "logical_or", "logical_xor"}) {
-    schemas->Add(Binary(OpSchema(type), Result(DType::kBool)));
+  const std::pair<const char*, Algebra> logical[] = {
+      {"logical_and", Algebra::kAnd}, {"logical_or", Algebra::kOr}, {"logical_xor", Algebra::kXor}};
+  for (const auto& [type, algebra] : logical) {
+    schemas->Add(Binary(OpSchema(type), Result(DType::kBool)).Algebra(algebra).Pir());
   }
   for (const char* type : {"bitwise_and", "bitwise_or", "bitwise_xor"}) {
-    schemas->Add(Binary(OpSchema(type), Result()));
+    schemas->Add(Binary(OpSchema(type), Result()).Pir());
   }
   schemas->Add(OpSchema("logical_not", "X -> Out")
                    .With(Trait::kElementwise, Trait::kRowSplittable)
-                   .Infer(IfKnown("X", InferLogicalNot)));
+                   .Infer(IfKnown("X", InferLogicalNot))
+                   .Algebra(Algebra::kNot)
+                   .Pir());
   schemas->Add(OpSchema("bitwise_not", "X -> Out")
                    .With(Trait::kElementwise, Trait::kRowSplittable)
-                   .Infer(OutputsLike("X")));
-  schemas->Add(Closeness("allclose", InferAllClose));
-  schemas->Add(Closeness("isclose", IfKnown("Input", InferIsClose)));
+                   .Infer(OutputsLike("X"))
+                   .Pir());
+  schemas->Add(Closeness("allclose", InferAllClose)
+                   .Batch(batch::Unrelated(batch::kWholeResult))
+                   .Pir("(x:Input, y:Other, @rtol/tensor, @atol/tensor)"));
+  schemas->Add(Closeness("isclose", IfKnown("Input", InferIsClose))
+                   .Batch(batch::Unrelated(batch::kNotNeeded))
+                   .Pir("(x:Input, y:Other, @rtol/tensor, @atol/tensor)"));
   AddWithGrad(schemas,
               OpSchema("atan2", "X1, X2 -> Out")
-                  .Infer(InOrder({SameType("X1", "X2"), Like("X1", {"Out"})})),
+                  .Infer(InOrder({SameType("X1", "X2"), Like("X1", {"Out"})}))
+                  .Batch({batch::Elementwise})
+                  .Pir("(x:X1, y:X2)"),
               {{"X1", "X2"}, {"Out"}, {"X1", "X2"}});
 }
 

@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -168,49 +169,77 @@ absl::Status InferPutAlong(InferContext& context) {
 }  // namespace
 
 void AddGatherScatterSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(
-      schemas,
-      OpSchema("gather", "Axis{axis}, Index, X -> Out").Attr("axis", 0).Infer(Picked("axis")),
-      {{"Index", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
-              OpSchema("index_select", "Index, X -> Out").Attr("dim", 0).Infer(Picked("dim")),
+              OpSchema("gather", "Axis{axis}, Index, X -> Out")
+                  .Attr("axis", 0)
+                  .Infer(Picked("axis"))
+                  .Batch({batch::Gather("axis"), Powers::kFirst})
+                  .Pir("(x, index, @axis)"),
+              {{"Index", "X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas,
+              OpSchema("index_select", "Index, X -> Out")
+                  .Attr("dim", 0)
+                  .Infer(Picked("dim"))
+                  .Batch({batch::Gather("dim"), Powers::kFirst})
+                  .Pir("(x, index) {axis=dim}"),
               {{"Index", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("scatter", "Ids, Updates, X -> Out")
                   .Attr("overwrite", true)
-                  .Infer(Updated("X", "Ids", "Updates", "Out")),
+                  .Infer(Updated("X", "Ids", "Updates", "Out"))
+                  .Batch({batch::Scatter("Ids", "Updates", nullptr)})
+                  .Pir("(x, index:Ids, updates)"),
               {{"Ids", "Updates"}, {"Out"}, {"Updates", "X"}},
               InOrder({Updated("Out@GRAD", "Ids", "Updates", "X@GRAD"), GradsLikeInputs()}));
   AddWithGrad(schemas,
               OpSchema("index_add", "AddValue, Index, X -> Out")
                   .Attr("axis", 0)
-                  .Infer(Updated("X", "Index", "AddValue", "Out")),
+                  .Infer(Updated("X", "Index", "AddValue", "Out"))
+                  .Batch({batch::Scatter("Index", "AddValue", "axis")})
+                  .Pir("(x, index, add_value)"),
               {{"AddValue", "Index"}, {"Out"}, {"AddValue", "X"}},
               InOrder({Updated("Out@GRAD", "Index", "AddValue", "X@GRAD"), GradsLikeInputs()}));
-  AddWithGrad(schemas, OpSchema("gather_nd", "Index, X -> Out").Infer(InferGatherNd),
+  AddWithGrad(schemas,
+              OpSchema("gather_nd", "Index, X -> Out")
+                  .Infer(InferGatherNd)
+                  .Batch({batch::GatherNd, Powers::kFirst})
+                  .Pir("(x, index)"),
               {{"Index", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("index_put", "indices*, value, x -> out")
                   .Attr("accumulate", false)
-                  .Infer(InOrder({SameDType("x", "value"), PutParts("x", "out")})),
+                  .Infer(InOrder({SameDType("x", "value"), PutParts("x", "out")}))
+                  .Batch({batch::IndexPut})
+                  .Pir("(x, indices, value)"),
               {{"indices", "value", "x"}, {"out"}, {"value", "x"}}, PutParts("out@GRAD", "x@GRAD"));
   AddWithGrad(schemas,
-              OpSchema("scatter_nd_add", "Index, Updates, X -> Out").Infer(ScatteredNd("X", "Out")),
+              OpSchema("scatter_nd_add", "Index, Updates, X -> Out")
+                  .Infer(ScatteredNd("X", "Out"))
+                  .Batch({batch::ScatterNdAdd})
+                  .Pir("(x, index, updates)"),
               {{"Index", "Updates"}, {"Out"}, {"Updates", "X"}}, ScatteredNd("Out@GRAD", "X@GRAD"));
   AddWithGrad(schemas,
-              OpSchema("index_sample", "Index, X -> Out").Infer(TakenAlong("X", "Out", nullptr)),
+              OpSchema("index_sample", "Index, X -> Out")
+                  .Infer(TakenAlong("X", "Out", nullptr))
+                  .Batch({batch::Rows({"X", "Index"}), Powers::kFirst})
+                  .Pir("(x, index)"),
               {{"Index", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("take_along_axis", "Index, Input -> Result")
                   .Attr("Axis", 0)
-                  .Infer(TakenAlong("Input", "Result", "Axis")),
+                  .Infer(TakenAlong("Input", "Result", "Axis"))
+                  .Batch({batch::TakeAlong, Powers::kFirst})
+                  .Pir("(arr:Input, indices:Index) {axis=Axis}"),
               {{"Index", "Input"}, {"Result"}, {"Input"}});
   AddWithGrad(schemas,
               OpSchema("put_along_axis", "Index, Input, Value -> Result")
                   .Attr("Axis", 0)
                   .Attr("Include_self", true)
                   .Attr("Reduce", "assign")
-                  .Infer(InOrder({SameDType("Input", "Value"), InferPutAlong})),
+                  .Infer(InOrder({SameDType("Input", "Value"), InferPutAlong}))
+                  .Batch({batch::PutAlong})
+                  .Pir("(arr:Input, indices:Index, values:Value) {axis=Axis, reduce=Reduce, "
+                       "include_self=Include_self}"),
               {{"Index", "Input", "Value", "Result"}, {"Result"}, {"Input", "Value"}});
 }
 

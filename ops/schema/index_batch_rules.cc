@@ -7,7 +7,7 @@
 #include "ops/schema/batch_rule_functions.h"
 
 namespace weft {
-namespace batch_rules {
+namespace batch {
 BatchRun Lookup(absl::string_view ids) {
   return [=](BatchContext& c) {
     if (c.In(ids).IsSharded() && c.OthersAreReplicated({ids})) c.SetAll(c.In(ids));
@@ -99,5 +99,5 @@ void IndexPut(BatchContext& c) {
   }
 }
 
-}  // namespace batch_rules
+}  // namespace batch
 }  // namespace weft

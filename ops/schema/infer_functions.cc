@@ -219,6 +219,7 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
   for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr);
   return std::move(schema)
       .Images(op.image_attr(), op.image_slots(), op.channels_last())
+      .Work(op.work())
       .Infer(std::move(infer));
 }
 

@@ -7,7 +7,7 @@
 #include "ops/schema/batch_rule_functions.h"
 
 namespace weft {
-namespace batch_rules {
+namespace batch {
 void LayerNorm(BatchContext& c) {
   const BatchRelation x = c.In("X");
   if (!x.IsSharded() || x.axis >= c.attrs().Int("begin_norm_axis") ||
@@ -73,12 +73,12 @@ void SoftmaxCrossEntropy(BatchContext& c) {
 
 void SigmoidCrossEntropy(BatchContext& c) {
   // Normalized by how many labels count, which differs between ranks.
-  if (!c.attrs().Bool("normalize")) ShareElementwise(c);
+  if (!c.attrs().Bool("normalize")) Elementwise(c);
 }
 
 void KlDiv(BatchContext& c) {
   const std::string& reduction = c.attrs().String("reduction");
-  ShareElementwise(c);
+  Elementwise(c);
   const BatchRelation each = c.In("X");
   if (reduction == "none" || each != BatchRelation::Sharded(0) || c.In("Target") != each) return;
   c.SetAll(reduction == "sum" ? BatchRelation::PartialSum() : BatchRelation::Partial());
@@ -135,8 +135,8 @@ void FractionalPool(BatchContext& c) {
 
 // Slopes are drawn in training.
 void RandomizedRelu(BatchContext& c) {
-  if (c.attrs().Bool("is_test")) return ShareElementwise(c);
-  DrawBy(ShareElementwise)(c);
+  if (c.attrs().Bool("is_test")) return Elementwise(c);
+  DrawBy(Elementwise)(c);
 }
 
 // Without a seed of its own, a new one in every step.
@@ -174,7 +174,7 @@ void Ctc(BatchContext& c) {
   c.Set("Loss", BatchRelation::Sharded(0));
 }
 
-void Swiglu(BatchContext& c) { c.AllIn("y").empty() ? NotLast("x")(c) : ShareElementwise(c); }
+void Swiglu(BatchContext& c) { c.AllIn("y").empty() ? NotLast("x")(c) : Elementwise(c); }
 
 void SequenceMask(BatchContext& c) {
   // Else as wide as the longest of the rank's own.
@@ -218,5 +218,5 @@ void Selected(BatchContext& c) {
   c.SetAll(joined);
 }
 
-}  // namespace batch_rules
+}  // namespace batch
 }  // namespace weft

@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -70,23 +71,27 @@ void AddLookupTableSchemas(OpSchemaTable* schemas) {
   const GradSlots grad = {{"Ids", "W"}, {"Out"}, {"W"}, /*optional=*/false};
   // Paddle does not have zeros_out_of_range: an id that is no row of the table gives zeros, and its
   // gradient is dropped, as MindSpore's EmbeddingLookup on the CPU has it. Else it is an error.
-  for (const char* type : {"lookup_table", "lookup_table_v2"}) {
-    AddWithGrad(schemas,
-                OpSchema(type, "Ids, W -> Out")
-                    .Attr("is_distributed", false)
-                    .Attr("is_sparse", false)
-                    .Attr("padding_idx", int64_t{-1})
-                    .Attr("zeros_out_of_range", false)
-                    .With(Trait::kRowSplittable)
-                    .Infer(InferLookup),
-                grad, InferLookupGrad);
-  }
+  const auto lookup = [](const char* type) {
+    return OpSchema(type, "Ids, W -> Out")
+        .Attr("is_distributed", false)
+        .Attr("is_sparse", false)
+        .Attr("padding_idx", int64_t{-1})
+        .Attr("zeros_out_of_range", false)
+        .With(Trait::kRowSplittable)
+        .Infer(InferLookup)
+        .Batch({batch::Lookup("Ids"), Powers::kTable});
+  };
+  AddWithGrad(schemas, lookup("lookup_table"), grad, InferLookupGrad);
+  // The gradient of a sparse one is dense in PIR.
+  AddWithGrad(schemas, lookup("lookup_table_v2").Pir("embedding(x:Ids, weight:W) {sparse=}"), grad,
+              InferLookupGrad);
   // A part of a table that is cut by rows: the ids from start_index on.
   AddWithGrad(schemas,
               OpSchema("c_embedding", "Ids, W -> Out")
                   .Attr("start_index", int64_t{0})
                   .Attr("vocab_size", int64_t{-1})
-                  .Infer(InferLookup),
+                  .Infer(InferLookup)
+                  .Batch(batch::Unrelated(batch::kNotNeeded)),
               {{"Ids", "W"}, {"Out"}, {"W"}}, InferLookupGrad);
 }
 

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -140,56 +141,73 @@ absl::Status InferLabelSmooth(InferContext& context, const TensorType& x) {
 void AddLossSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("bce_loss", "Label, X -> Out")
-                  .Infer(InOrder({SameType("X", "Label"), Like("X", {"Out"})})),
+                  .Infer(InOrder({SameType("X", "Label"), Like("X", {"Out"})}))
+                  .Batch({batch::Elementwise})
+                  .Pir("(input:X, label)"),
               {{"Label", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("hinge_loss", "Labels, Logits -> Loss")
-                  .Infer(InOrder({SameType("Logits", "Labels"), Like("Logits", {"Loss"})})),
+                  .Infer(InOrder({SameType("Logits", "Labels"), Like("Logits", {"Loss"})}))
+                  .Batch({batch::Elementwise}),
               {{"Labels", "Logits"}, {"Loss"}, {"Logits"}});
   AddWithGrad(schemas,
               OpSchema("log_loss", "Labels, Predicted -> Loss")
                   .Attr("epsilon", 1e-4f)
-                  .Infer(InOrder({SameType("Predicted", "Labels"), Like("Predicted", {"Loss"})})),
+                  .Infer(InOrder({SameType("Predicted", "Labels"), Like("Predicted", {"Loss"})}))
+                  .Batch({batch::Elementwise})
+                  .Pir("(input:Predicted, label:Labels)"),
               {{"Labels", "Predicted"}, {"Loss"}, {"Predicted"}});
   AddWithGrad(schemas,
               OpSchema("rank_loss", "Label, Left, Right -> Out")
                   .Infer(InOrder({SameType("Label", "Left"), SameType("Label", "Right"),
-                                  Like("Label", {"Out"})})),
+                                  Like("Label", {"Out"})}))
+                  .Batch({batch::Elementwise}),
               {{"Label", "Left", "Right"}, {"Out"}, {"Left", "Right"}});
   AddWithGrad(schemas,
               OpSchema("huber_loss", "X, Y -> Out, Residual~")
                   .RequiredAttr("delta", 1.0f)
-                  .Infer(OutputsLike("X", {"Y"})),
+                  .Infer(OutputsLike("X", {"Y"}))
+                  .Batch({batch::Elementwise})
+                  .Pir("(input:X, label:Y)"),
               {{"Residual"}, {"Out"}, {"X", "Y"}}, OutputsLike("Residual", {"Out@GRAD"}));
   AddWithGrad(schemas,
               OpSchema("kldiv_loss", "Target, X -> Loss")
                   .Attr("log_target", false)
                   .Attr("reduction", "mean")
                   .Infer(InOrder({SameType("X", "Target"), CheckKlDivReduction, CheckKlDivTarget,
-                                  IfKnown("X", InferKlDiv)})),
+                                  IfKnown("X", InferKlDiv)}))
+                  .Batch({batch::KlDiv})
+                  .Pir("(x, label:Target)"),
               {{"Target", "X"}, {"Loss"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("cross_entropy", "Label, X -> Y")
                   .Attr("ignore_index", -100)
                   .Attr("soft_label", false)
-                  .Infer(IfKnown("X", InferCrossEntropy)),
+                  .Infer(IfKnown("X", InferCrossEntropy))
+                  .Batch({batch::Rows({"X", "Label"})}),
               {{"Label", "X"}, {"Y"}, {"X"}});
   OpSchema cross_entropy2 = OpSchema("cross_entropy2", "Label, X -> MatchX~, XShape?~, Y")
                                 .Attr("ignore_index", -100)
-                                .Infer(IfKnown("X", InferCrossEntropy));
+                                .Infer(IfKnown("X", InferCrossEntropy))
+                                .Batch({batch::Rows({"X", "Label"})});
   schemas->Add(GradSchema(cross_entropy2, "cross_entropy_grad2",
-                          {{"Label", "MatchX", "XShape"}, {"Y"}, {"X"}}, InferCrossEntropyGrad2));
+                          {{"Label", "MatchX", "XShape"}, {"Y"}, {"X"}}, InferCrossEntropyGrad2)
+                   .Batch(batch::Unrelated(batch::kNotNeeded)));
   schemas->Add(std::move(cross_entropy2));
   AddWithGrad(schemas,
               OpSchema("nll_loss", "Label, Weight?, X -> Out, Total_weight")
                   .Attr("ignore_index", int64_t{-100})
                   .Attr("reduction", "mean")
-                  .Infer(InOrder({CheckNllReduction, IfKnown("X", InferNllLoss)})),
+                  .Infer(InOrder({CheckNllReduction, IfKnown("X", InferNllLoss)}))
+                  .Batch({batch::NllLoss})
+                  .Pir("(input:X, label, weight)"),
               {{"Label", "Total_weight", "Weight", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("label_smooth", "PriorDist?, X -> Out")
                   .Attr("epsilon", 0.0f)
-                  .Infer(IfKnown("X", InferLabelSmooth)),
+                  .Infer(IfKnown("X", InferLabelSmooth))
+                  .Batch({batch::NotLast("X")})
+                  .Pir("(label:X, prior_dist)"),
               {{}, {"Out"}, {"X"}}, OutputsLike("Out@GRAD"));
   AddWithGrad(schemas,
               OpSchema("softmax_with_cross_entropy", "Label, Logits -> Loss, Softmax")
@@ -198,7 +216,9 @@ void AddLossSchemas(OpSchemaTable* schemas) {
                   .Attr("numeric_stable_mode", true)
                   .Attr("soft_label", false)
                   .Attr("use_softmax", true)
-                  .Infer(IfKnown("Logits", InferSoftmaxCrossEntropy)),
+                  .Infer(IfKnown("Logits", InferSoftmaxCrossEntropy))
+                  .Batch({batch::SoftmaxCrossEntropy})
+                  .Pir("cross_entropy_with_softmax(input:Logits, label) -> softmax, loss"),
               {{"Label", "Softmax"}, {"Loss"}, {"Logits"}, /*optional=*/false},
               IfKnown("Softmax", InferSoftmaxCrossEntropyGrad));
   // With `normalize` the loss is divided by the number of labels that count: not elementwise.
@@ -206,7 +226,9 @@ void AddLossSchemas(OpSchemaTable* schemas) {
               OpSchema("sigmoid_cross_entropy_with_logits", "Label, X, pos_weight? -> Out")
                   .Attr("ignore_index", -100)
                   .Attr("normalize", false)
-                  .Infer(OutputsLike("X", {"Label", "pos_weight"})),
+                  .Infer(OutputsLike("X", {"Label", "pos_weight"}))
+                  .Batch({batch::SigmoidCrossEntropy})
+                  .Pir("(x, label, pos_weight)"),
               {{"Label", "X", "pos_weight"}, {"Out"}, {"X"}, /*optional=*/false},
               OutputsLike("X", {"Label", "pos_weight", "Out@GRAD"}));
 }

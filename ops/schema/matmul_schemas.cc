@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -173,36 +174,56 @@ void AddMatmulSchemas(OpSchemaTable* schemas) {
                   .Attr("x_num_col_dims", 1)
                   .Attr("y_num_col_dims", 1)
                   .With(Trait::kRowSplittable)
-                  .Infer(InferProduct(MulDims)),
+                  .Infer(InferProduct(MulDims))
+                  .Batch({batch::Mul, Powers::kProduct})
+                  .Work(WorkKind::kProduct),
               xy_grad);
   AddWithGrad(schemas,
               OpSchema("matmul", "X, Y -> Out")
                   .Attr("alpha", 1.0f)
                   .Attr("transpose_X", false)
                   .Attr("transpose_Y", false)
-                  .Infer(InferProduct(MatMulV1Dims)),
+                  .Infer(InferProduct(MatMulV1Dims))
+                  .Batch({batch::MatMul("transpose_X", "transpose_Y"), Powers::kProduct})
+                  .Work(WorkKind::kProduct),
               xy_grad);
   AddWithGrad(schemas,
               OpSchema("matmul_v2", "X, Y -> Out")
                   .AttrSincePaddle3("force_fp32_output", false)
                   .Attr("trans_x", false)
                   .Attr("trans_y", false)
-                  .Infer(InOrder({InferProduct(MatMulV2Dims), ForceFp32})),
+                  .Infer(InOrder({InferProduct(MatMulV2Dims), ForceFp32}))
+                  .Batch({batch::MatMul("trans_x", "trans_y"), Powers::kProduct})
+                  .Work(WorkKind::kProduct)
+                  .Pir("matmul {transpose_x=trans_x, transpose_y=trans_y}"),
               xy_grad);
   AddWithGrad(schemas,
               OpSchema("bmm", "X, Y -> Out")
-                  .Infer(InOrder({SameDType("X", "Y"), CheckBatches, InferProduct(BmmDims)})),
+                  .Infer(InOrder({SameDType("X", "Y"), CheckBatches, InferProduct(BmmDims)}))
+                  .Batch({batch::MatMul(nullptr, nullptr), Powers::kProduct})
+                  .Work(WorkKind::kProduct)
+                  .Pir(),
               xy_grad);
   AddWithGrad(schemas,
-              OpSchema("dot", "X, Y -> Out").Infer(InOrder({SameType("X", "Y"), OutDims(DotDims)})),
+              OpSchema("dot", "X, Y -> Out")
+                  .Infer(InOrder({SameType("X", "Y"), OutDims(DotDims)}))
+                  .Batch({batch::Dot, Powers::kProduct})
+                  .Pir(),
               xy_grad);
-  AddWithGrad(schemas, OpSchema("mv", "Vec, X -> Out").Infer(IfKnown("X", "Vec", InferMv)),
+  AddWithGrad(schemas,
+              OpSchema("mv", "Vec, X -> Out")
+                  .Infer(IfKnown("X", "Vec", InferMv))
+                  .Batch({batch::MatVec, Powers::kProduct})
+                  .Work(WorkKind::kProduct)
+                  .Pir("(x, vec)"),
               {{"X", "Vec"}, {"Out"}, {"X", "Vec"}});
   AddWithGrad(schemas,
               OpSchema("addmm", "Input, X, Y -> Out")
                   .Attr("Alpha", 1.0f)
                   .Attr("Beta", 1.0f)
-                  .Infer(IfKnown("X", "Y", InferAddmm)),
+                  .Infer(IfKnown("X", "Y", InferAddmm))
+                  .Batch({batch::AddMatMul})
+                  .Pir("{beta=Beta, alpha=Alpha}"),
               {{"Input", "X", "Y"}, {"Out"}, {"Input", "X", "Y"}});
 }
 

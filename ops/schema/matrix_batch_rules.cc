@@ -12,7 +12,7 @@
 #include "ops/schema/batch_rule_functions.h"
 
 namespace weft {
-namespace batch_rules {
+namespace batch {
 namespace {
 
 // Of tensors of matrices, whose dimensions before the last two are broadcast: the one of the output
@@ -202,5 +202,5 @@ BatchRun Solve(const char* matrix_slot, const char* right_slot, bool may_be_vect
   };
 }
 
-}  // namespace batch_rules
+}  // namespace batch
 }  // namespace weft

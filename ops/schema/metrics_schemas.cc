@@ -1,6 +1,7 @@
 // Accuracy and area under the curve.
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -52,14 +53,19 @@ absl::Status InferAuc(InferContext& context) {
 
 void AddMetricsSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("accuracy", "Indices, Label, Out -> Accuracy~, Correct?~, Total?~")
-                   .Infer(InferAccuracy));
+                   .Infer(InferAccuracy)
+                   .Batch({batch::Accuracy})
+                   .Pir("(x:Out, indices, label)"));
   schemas->Add(
       OpSchema("auc",
                "InsTagWeight?, Label, Predict, StatNeg, StatPos -> AUC~, StatNegOut, StatPosOut")
           .Attr("curve", "ROC")
           .Attr("num_thresholds", 8191)
           .Attr("slide_steps", 1)
-          .Infer(InferAuc));
+          .Infer(InferAuc)
+          .Batch(batch::Unrelated(batch::kWholeResult))
+          .Pir("(x:Predict, label, stat_pos, stat_neg, ins_tag_weight) -> auc, stat_pos_out, "
+               "stat_neg_out"));
 }
 
 }  // namespace weft

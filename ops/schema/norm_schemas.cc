@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -84,20 +85,23 @@ OpSchema WithBatchNormAttrs(OpSchema schema) {
 }
 
 // sync_batch_norm takes its moments over the batches of all ranks (across_ranks.h).
-void AddBatchNorm(OpSchemaTable* schemas, const std::string& type) {
-  const OpSchema::InferFn infer = IfKnown("X", InferBatchNorm);
-  schemas->Add(WithBatchNormAttrs(
+OpSchema BatchNorm(const char* type) {
+  return WithBatchNormAttrs(
       OpSchema(type,
                "Bias, Mean, MomentumTensor{momentum}, Scale, Variance, X -> MeanOut=Mean, "
                "ReserveSpace?~, SavedMean?~, SavedVariance?~, VarianceOut=Variance, Y")
-          .Infer(infer)));
+          .Infer(IfKnown("X", InferBatchNorm)));
+}
+
+void AddBatchNorm(OpSchemaTable* schemas, OpSchema op) {
   // Reads the statistics that normalized Y: Mean and Variance with use_global_stats, otherwise
   // those of the batch.
   schemas->Add(WithBatchNormAttrs(
-      OpSchema(type + "_grad",
+      OpSchema(op.type() + "_grad",
                "Bias?, Mean?, MeanOut?, ReserveSpace?, SavedMean?, SavedVariance?, Scale, "
                "Variance?, VarianceOut?, X, Y@GRAD -> Bias@GRAD?, Scale@GRAD?, X@GRAD?")
-          .Infer(GradOfScaleAndBias(infer))));
+          .Infer(GradOfScaleAndBias(op.infer()))));
+  schemas->Add(std::move(op));
 }
 
 // A mean and a variance for each group of channels of each image.
@@ -140,10 +144,19 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                   .Attr("begin_norm_axis", 1)
                   .Attr("epsilon", 1e-5f)
                   .With(Trait::kRowSplittable)
-                  .Infer(IfKnown("X", InferLayerNorm)),
+                  .Infer(IfKnown("X", InferLayerNorm))
+                  .Batch({batch::LayerNorm})
+                  .Pir("(x, scale, bias) -> out:Y, mean, variance"),
               {{"Bias", "Mean", "Scale", "Variance", "X"}, {"Y"}, {"Bias", "Scale", "X"}});
-  AddBatchNorm(schemas, "batch_norm");
-  AddBatchNorm(schemas, "sync_batch_norm");
+  AddBatchNorm(schemas,
+               BatchNorm("batch_norm")
+                   .Batch({batch::BatchNorm, Powers::kOwn})
+                   .Pir("batch_norm_(x, mean, variance, scale?, bias?) -> out:Y, mean_out, "
+                        "variance_out, saved_mean, saved_variance, reserve_space "
+                        "{data_format=data_layout}",
+                        "(x, scale?, bias?, mean_out, variance_out, saved_mean!, saved_variance!, "
+                        "reserve_space, out_grad:Y@GRAD)"));
+  AddBatchNorm(schemas, BatchNorm("sync_batch_norm").Batch({batch::SyncBatchNorm}));
   const auto check_groups = [](InferContext& context) {
     return CheckAtLeast(context, "groups", 1);
   };
@@ -153,13 +166,18 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                   .Attr("epsilon", 1e-5f)
                   .RequiredAttr("groups", 1)
                   .With(Trait::kRowSplittable)
-                  .Infer(InOrder({check_groups, IfKnown("X", InferGroupNorm)})),
+                  .Infer(InOrder({check_groups, IfKnown("X", InferGroupNorm)}))
+                  .Batch({batch::Rows({"X"})})
+                  .Pir("(x, scale, bias) -> y, mean, variance {data_format=data_layout}"),
               {{"Bias", "Mean", "Scale", "Variance", "X", "Y"}, {"Y"}, {"Bias", "Scale", "X"}});
   AddWithGrad(schemas,
               OpSchema("instance_norm", "Bias?, Scale?, X -> SavedMean~, SavedVariance~, Y")
                   .Attr("epsilon", 1e-5f)
                   .With(Trait::kRowSplittable)
-                  .Infer(IfKnown("X", InferInstanceNorm)),
+                  .Infer(IfKnown("X", InferInstanceNorm))
+                  .Batch({batch::Rows({"X"})})
+                  .Pir("(x, scale, bias) -> y, saved_mean, saved_variance",
+                       "(x, scale, bias:-, saved_mean, saved_variance, y_grad)"),
               // Paddle 3 gives it Bias, too.
               {{"Bias", "SavedMean", "SavedVariance", "Scale", "X"}, {"Y"}, {"Bias", "Scale", "X"}},
               GradOfScaleAndBias(IfKnown("X", InferInstanceNorm)));
@@ -167,7 +185,8 @@ void AddNormSchemas(OpSchemaTable* schemas) {
               OpSchema("affine_channel", "Bias, Scale, X -> Out")
                   .Attr("data_layout", "NCHW")
                   .With(Trait::kRowSplittable)
-                  .Infer(IfKnown("X", InferAffineChannel)),
+                  .Infer(IfKnown("X", InferAffineChannel))
+                  .Batch({batch::Rows({"X"})}),
               {{"Scale", "X"}, {"Out"}, {"Bias", "Scale", "X"}},
               GradOfScaleAndBias(IfKnown("X", InferAffineChannel)));
 }

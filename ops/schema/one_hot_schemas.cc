@@ -1,5 +1,6 @@
 // Indices as one-hot vectors.
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -23,7 +24,9 @@ void AddOneHotSchemas(OpSchemaTable* schemas) {
                    .Attr("allow_out_of_range", false)
                    .Attr("depth", -1)
                    .Attr("dtype", kFp32)
-                   .Infer(IfKnown("X", InferOneHot)));
+                   .Infer(IfKnown("X", InferOneHot))
+                   .Batch({batch::Lookup("X")})
+                   .Pir("one_hot(x, num_classes:@depth)"));
 }
 
 }  // namespace weft

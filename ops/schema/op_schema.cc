@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -67,6 +68,16 @@ SlotSchema ParseSlot(absl::string_view text) {
 
 std::vector<absl::string_view> SplitList(absl::string_view slots) {
   return absl::StrSplit(slots, ", ", absl::SkipEmpty());
+}
+
+// Whether nothing but a rule says how the op treats the batch.
+bool NeedsBatchRule(const OpSchema& schema) {
+  constexpr Trait kOtherwise[] = {Trait::kElementwise, Trait::kCollective, Trait::kRingSetup,
+                                  Trait::kStreamSync,  Trait::kBranch,     Trait::kLoop,
+                                  Trait::kBlockGrad};
+  const auto has = [&](Trait trait) { return schema.Has(trait); };
+  return absl::c_none_of(kOtherwise, has) && !schema.outputs().empty() &&
+         !absl::EndsWith(schema.type(), "_grad");
 }
 
 }  // namespace
@@ -147,6 +158,31 @@ OpSchema&& OpSchema::Images(std::string attr, std::vector<std::string> slots,
   return std::move(*this);
 }
 
+OpSchema&& OpSchema::Batch(BatchRule rule) && {
+  batch_rule_ = std::move(rule);
+  return std::move(*this);
+}
+
+OpSchema&& OpSchema::Algebra(weft::Algebra algebra) && {
+  algebra_ = algebra;
+  return std::move(*this);
+}
+
+OpSchema&& OpSchema::Work(WorkKind work) && {
+  work_ = work;
+  return std::move(*this);
+}
+
+OpSchema&& OpSchema::PostOp(PostOpKind post_op) && {
+  post_op_ = post_op;
+  return std::move(*this);
+}
+
+OpSchema&& OpSchema::Pir(std::string op, std::string grad) && {
+  pir_.push_back({std::move(op), std::move(grad)});
+  return std::move(*this);
+}
+
 bool OpSchema::IsImage(absl::string_view slot) const {
   return absl::c_linear_search(image_slots_, absl::StripSuffix(slot, "@GRAD"));
 }
@@ -165,6 +201,11 @@ const AttrSchema* OpSchema::FindAttr(absl::string_view name) const {
 
 void OpSchemaTable::Add(OpSchema schema) {
   const std::string type = schema.type();
+  const BatchRule& rule = schema.batch_rule();
+  if (rule.run == nullptr && rule.why_none.empty() && NeedsBatchRule(schema)) {
+    Die(absl::StrCat("op type ", type,
+                     ": expected .Batch(a rule), or .Batch(batch::Unrelated(why))"));
+  }
   if (!schemas_.insert({type, std::move(schema)}).second) Die("two schemas for op type " + type);
 }
 

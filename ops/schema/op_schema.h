@@ -1,13 +1,16 @@
-// What an op is, as data: slots, attributes, traits, and the inference of its outputs' types.
+// What an op is, as data: slots, attributes, traits, the inference of its outputs' types, and
+// columns of further facts (op_columns.h).
 //
 // A schema is one expression in the file of its family:
 //
-//   schemas->Add(OpSchema("softmax", "X -> Out").Attr("axis", -1).Infer(OutputsLike("X")));
+//   schemas->Add(OpSchema("softmax", "X -> Out")
+//                    .Attr("axis", -1)
+//                    .Infer(OutputsLike("X"))
+//                    .Batch({batch::Along("X", "axis")})
+//                    .Pir());
 //
-// Other tables hold what else is known of an op type: its rule along the batch
-// (batch_rule_table.cc), its algebra (algebra.cc), its names in PIR (proto/pir/op_rows*.cc), and
-// its kernels. Besides, op types appear as strings in passes that create or remove the op. All
-// other code asks for traits and slots.
+// Besides, op types appear as strings in tables of kernels, and in passes that create or remove the
+// op. All other code asks for traits, slots and columns.
 #ifndef WEFT_OPS_SCHEMA_OP_SCHEMA_H_
 #define WEFT_OPS_SCHEMA_OP_SCHEMA_H_
 
@@ -22,6 +25,8 @@
 #include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "ops/schema/op_columns.h"
 #include "proto/framework.pb.h"
 
 namespace weft {
@@ -151,6 +156,32 @@ class OpSchema {
   // @GRAD count as those of which they are gradients.
   OpSchema&& Images(std::string attr, std::vector<std::string> slots,
                     std::pair<std::string, std::string> channels_last) &&;
+  // The rule along the batch. An op whose traits do not say how it treats the batch has one, or
+  // says why not: batch::Unrelated("why").
+  OpSchema&& Batch(BatchRule rule) &&;
+  OpSchema&& Algebra(weft::Algebra algebra) &&;
+  // Also of the gradient op, if GradSchema makes it.
+  OpSchema&& Work(WorkKind work) &&;
+  // What the op may be for the op that computes its X. A kAdd adds Y.
+  OpSchema&& PostOp(PostOpKind post_op) &&;
+  // An op of PIR that is read as this one; several calls for several ops. Files are written with
+  // the first one. `op` is "name(operands) -> results {attributes}". What is left out is as in the
+  // schema: the name is the type; operands are the inputs, but for those that override attributes;
+  // results are the outputs, but for XShape and unwritten ones, first those that are inputs, in the
+  // order of these. A slot has its name in snake case, SavedMean is saved_mean; a single operand is
+  // x, a single result out. Operands and results:
+  //   index            the slot of that name
+  //   boxes:ROIs       slot ROIs
+  //   @axis            attribute axis, as a constant
+  //   p:@dropout_prob  attribute dropout_prob
+  //   @shape/tensor    the same, or a tensor or a list of numbers in the slots that override it
+  //   output:-         ProgramDesc does not have it
+  // and then "?" if it may be left out, "!" if it may not, where the slot says otherwise.
+  // Attributes: {axis=dim}, or {decimals=} for one that ProgramDesc does not have.
+  // `grad` is the gradient op, name_grad, in the same form. What is left out: its operands are the
+  // op's operands, its results and their gradients, then the op's constants, as far as the schema
+  // of the gradient op has them; its results are the gradients of the op's operands.
+  OpSchema&& Pir(std::string op = "", std::string grad = "") &&;
 
   // --- reading one -------------------------------------------------------------------------
   const std::string& type() const { return type_; }
@@ -168,6 +199,12 @@ class OpSchema {
   const std::vector<std::string>& image_slots() const { return image_slots_; }
   bool IsImage(absl::string_view slot) const;
   const std::pair<std::string, std::string>& channels_last() const { return channels_last_; }
+  const BatchRule& batch_rule() const { return batch_rule_; }
+  // AlgebraOf (ops/schema/algebra.h) also goes by the name and the traits of the op.
+  absl::optional<weft::Algebra> algebra() const { return algebra_; }
+  WorkKind work() const { return work_; }
+  PostOpKind post_op() const { return post_op_; }
+  const std::vector<PirForm>& pir() const { return pir_; }
 
  private:
   std::string type_;
@@ -178,6 +215,11 @@ class OpSchema {
   std::string image_attr_;
   std::vector<std::string> image_slots_;
   std::pair<std::string, std::string> channels_last_;
+  BatchRule batch_rule_;
+  absl::optional<weft::Algebra> algebra_;
+  WorkKind work_ = WorkKind::kElements;
+  PostOpKind post_op_ = PostOpKind::kNone;
+  std::vector<PirForm> pir_;
 };
 
 // The schema of an op type; nullptr for an unregistered type. O(1). The first use builds the table
@@ -189,7 +231,9 @@ std::vector<const OpSchema*> AllOpSchemas();
 // Schemas by op type. Pointers to them stay valid.
 class OpSchemaTable {
  public:
-  void Add(OpSchema schema);                           // aborts if the type already exists
+  // Aborts if the type already exists, or if the op needs a rule along the batch and neither has
+  // one nor says why.
+  void Add(OpSchema schema);
   const OpSchema* Find(absl::string_view type) const;  // nullptr: not added; O(1)
   std::vector<const OpSchema*> All() const;            // sorted by type
 

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/schema/batch_rule_functions.h"
 
 namespace weft {
 namespace {
@@ -119,6 +120,40 @@ TEST(OpSchemaTableTest, FindsByType) {
 }
 
 TEST(OpSchemaTableTest, UnknownTypeHasNoSchema) { EXPECT_EQ(FindOpSchema("no_such_op"), nullptr); }
+
+// What layer 7 of the verifier cannot follow is a decision, not an oversight.
+TEST(OpSchemaTableDeathTest, AnOpHasARuleAlongTheBatchOrSaysWhyNot) {
+  OpSchemaTable table;
+  EXPECT_DEATH(
+      table.Add(OpSchema("silent", "X -> Out")),
+      "op type silent: expected .Batch\\(a rule\\), or .Batch\\(batch::Unrelated\\(why\\)\\)");
+  table.Add(OpSchema("explained", "X -> Out").Batch(batch::Unrelated("it is a test")));
+  EXPECT_EQ(table.Find("explained")->batch_rule().why_none, "it is a test");
+  // Their traits, or the op that they differentiate, say it.
+  table.Add(OpSchema("elementwise", "X -> Out").With(Trait::kElementwise));
+  table.Add(OpSchema("silent_grad", "Out@GRAD -> X@GRAD"));
+}
+
+TEST(OpSchemaTest, PostOpsAreOpsOfXAndPerhapsY) {
+  for (const OpSchema* schema : AllOpSchemas()) {
+    SCOPED_TRACE(schema->type());
+    EXPECT_NE(schema->post_op(), PostOpKind::kBias);
+    if (schema->post_op() == PostOpKind::kNone) continue;
+    EXPECT_NE(schema->FindInput("X"), nullptr);
+    EXPECT_EQ(schema->FindInput("Y") != nullptr, schema->post_op() == PostOpKind::kAdd);
+    EXPECT_NE(schema->FindOutput("Out"), nullptr);
+  }
+  EXPECT_EQ(FindOpSchema("elementwise_add")->post_op(), PostOpKind::kAdd);
+  EXPECT_EQ(FindOpSchema("relu")->post_op(), PostOpKind::kRelu);
+}
+
+TEST(OpSchemaTest, GradientOpsComputeAsTheirOpsDo) {
+  for (const char* op : {"mul", "conv2d_transpose", "relu"}) {
+    const WorkKind work = FindOpSchema(op)->work();
+    EXPECT_EQ(FindOpSchema(std::string(op) + "_grad")->work(), work) << op;
+    EXPECT_EQ(work == WorkKind::kElements, op == std::string("relu"));
+  }
+}
 
 TEST(OpSchemaTableTest, AllAreSortedByType) {
   const std::vector<const OpSchema*> all = AllOpSchemas();

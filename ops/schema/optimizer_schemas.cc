@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -107,9 +108,14 @@ absl::Status CheckDecays(InferContext& context) {
 OpSchema AdamOrAdamW(const char* type) {
   const auto check = CheckUpdate({"Moment1", "Moment2", "Moment2Max"}, {"Beta1Pow", "Beta2Pow"});
   return AdamFamily(
-      type, "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}",
-      "Moment2Max?^, Param, SkipUpdate?", "Moment2MaxOut?^=Moment2Max, ParamOut=Param",
-      InOrder({CheckLargestMoment, CheckDecays, check}));
+             type,
+             "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}",
+             "Moment2Max?^, Param, SkipUpdate?", "Moment2MaxOut?^=Moment2Max, ParamOut=Param",
+             InOrder({CheckLargestMoment, CheckDecays, check}))
+      .Pir(absl::StrCat(
+          type,
+          "_(param, grad, learning_rate, moment1, moment2, moment2_max, "
+          "beta1_pow, beta2_pow, master_param, skip_update, @beta1, @beta2, @epsilon)"));
 }
 
 }  // namespace
@@ -125,7 +131,10 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           .Attr("multi_precision", false)
           .Attr("rho", 0.95f)
           .With(Trait::kElementwise)
-          .Infer(CheckUpdate({"AvgSquaredGrad", "AvgSquaredUpdate"})));
+          .Infer(CheckUpdate({"AvgSquaredGrad", "AvgSquaredUpdate"}))
+          .Pir("adadelta_(param, grad, avg_squared_grad, avg_squared_update, learning_rate!, "
+               "master_param) -> param_out, moment_out:AvgSquaredGradOut, "
+               "inf_norm_out:AvgSquaredUpdateOut, master_param_out"));
   schemas->Add(
       Optimizer("adamax",
                 "Beta1Pow, Grad, InfNorm, LearningRate, MasterParam?, Moment, Param -> "
@@ -135,7 +144,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           .Attr("epsilon", 1e-8f)
           .Attr("multi_precision", false)
           .With(Trait::kElementwise)
-          .Infer(CheckUpdate({"Moment", "InfNorm"}, {"Beta1Pow"})));
+          .Infer(CheckUpdate({"Moment", "InfNorm"}, {"Beta1Pow"}))
+          .Pir("adamax_(param, grad, learning_rate, moment, inf_norm, beta1_pow, master_param)"));
   schemas->Add(Optimizer("decayed_adagrad",
                          "Grad, LearningRate, Moment, Param -> MomentOut=Moment, ParamOut=Param")
                    .Attr("decay", 0.95f)
@@ -162,7 +172,9 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .RequiredAttr("mu", 0.0f)
                    .Attr("multi_precision", false)
                    .Attr("rescale_grad", 1.0f)
-                   .Infer(CheckUpdate({"Velocity"})));
+                   .Infer(CheckUpdate({"Velocity"}))
+                   .Batch(batch::Unrelated(batch::kOfParameters))
+                   .Pir("lars_momentum_(param, grad, velocity, learning_rate, master_param)"));
   schemas->Add(
       Optimizer(
           "merged_adam",
@@ -192,7 +204,9 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                          "MasterParamOut?=MasterParam, ParamOut=Param, YOut=Y")
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"D", "Y"}, {"N"})));
+                   .Infer(CheckUpdate({"D", "Y"}, {"N"}))
+                   .Pir("asgd_(param, grad, learning_rate, d, y, n, master_param) -> param_out, "
+                        "d_out, y_out, master_param_out"));
   schemas->Add(Optimizer("nadam",
                          "Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
                          "MomentumDecayPow, MuProduct, Param -> Beta2PowOut=Beta2Pow, "
@@ -206,7 +220,9 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
-                                   CheckPowers({"Beta2Pow", "MomentumDecayPow", "MuProduct"})})));
+                                   CheckPowers({"Beta2Pow", "MomentumDecayPow", "MuProduct"})}))
+                   .Pir("nadam_(param, grad, learning_rate, momentum_decay_pow, beta2_pow, "
+                        "mu_product, moment1, moment2, master_param)"));
   schemas->Add(Optimizer("radam",
                          "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
                          "Param, Rho -> Beta1PowOut=Beta1Pow, Beta2PowOut=Beta2Pow, "
@@ -218,24 +234,30 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
-                                   CheckPowers({"Beta1Pow", "Beta2Pow", "Rho"})})));
+                                   CheckPowers({"Beta1Pow", "Beta2Pow", "Rho"})}))
+                   .Pir("radam_(param, grad, learning_rate, beta1_pow, beta2_pow, rho, moment1, "
+                        "moment2, master_param)"));
   // The learning rate is a state of each element.
-  schemas->Add(Optimizer("rprop",
-                         "Etas, Grad, LearningRate, LearningRateRange, MasterParam?, Param, Prev "
-                         "-> LearningRateOut=LearningRate, MasterParamOut?=MasterParam, "
-                         "ParamOut=Param, PrevOut=Prev")
-                   .Attr("multi_precision", false)
-                   .With(Trait::kElementwise)
-                   .Infer(InOrder({LikeParams("Grad"), LikeParams("MasterParam"),
-                                   LikeParams("Prev"), LikeParams("LearningRate"),
-                                   CheckPair("Etas"), CheckPair("LearningRateRange")})));
+  schemas->Add(
+      Optimizer("rprop",
+                "Etas, Grad, LearningRate, LearningRateRange, MasterParam?, Param, Prev "
+                "-> LearningRateOut=LearningRate, MasterParamOut?=MasterParam, "
+                "ParamOut=Param, PrevOut=Prev")
+          .Attr("multi_precision", false)
+          .With(Trait::kElementwise)
+          .Infer(InOrder({LikeParams("Grad"), LikeParams("MasterParam"), LikeParams("Prev"),
+                          LikeParams("LearningRate"), CheckPair("Etas"),
+                          CheckPair("LearningRateRange")}))
+          .Pir(
+              "rprop_(param, grad, prev, learning_rate, master_param, learning_rate_range, etas)"));
   schemas->Add(Optimizer("adagrad",
                          "Grad, LearningRate, MasterParam?, Moment, Param -> "
                          "MasterParamOut?=MasterParam, MomentOut=Moment, ParamOut=Param")
                    .Attr("epsilon", 1e-6f)
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"Moment"})));
+                   .Infer(CheckUpdate({"Moment"}))
+                   .Pir("adagrad_(param, grad, moment, learning_rate, master_param)"));
   // Paddle does not have use_nesterov: MindSpore's LazyAdam does.
   schemas->Add(AdamOrAdamW("adam")
                    .AttrSincePaddle3("amsgrad", false)
@@ -269,7 +291,11 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("beta2", 0.999f)
                    .Attr("epsilon", 1e-6f)
                    .Attr("multi_precision", false)
-                   .RequiredAttr("weight_decay", 0.0f));
+                   .RequiredAttr("weight_decay", 0.0f)
+                   .Batch(batch::Unrelated(batch::kOfParameters))
+                   .Pir("lamb_(param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow, "
+                        "master_param, skip_update) -> param_out, moment1_out, moment2_out, "
+                        "beta1_pow_out, beta2_pow_out, master_param_outs:MasterParamOut"));
   // Deep gradient compression adds the gradient to the remainder of earlier steps (V), moves the
   // largest elements to EncodeGrad, where ranks exchange them, and leaves zeros in Grad_out.
   schemas->Add(OpSchema("dgc",
@@ -281,7 +307,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("regular_coeff", 0.0f)
                    .Attr("regular_type", 0)
                    .RequiredAttr("sparsity", Floats{})
-                   .Attr("use_nesterov", true));
+                   .Attr("use_nesterov", true)
+                   .Batch(batch::Unrelated(batch::kSparsifies)));
   schemas->Add(Optimizer("momentum",
                          "Grad, LearningRate, MasterParam?, Param, Velocity -> "
                          "MasterParamOut?=MasterParam, ParamOut=Param, VelocityOut=Velocity")
@@ -292,7 +319,9 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("rescale_grad", 1.0f)
                    .Attr("use_nesterov", false)
                    .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"Velocity"})));
+                   .Infer(CheckUpdate({"Velocity"}))
+                   .Batch({batch::LinearUpdate, Powers::kOwn})
+                   .Pir("momentum_(param, grad, velocity, learning_rate, master_param)"));
   schemas->Add(Optimizer("rmsprop",
                          "Grad, LearningRate, MasterParam?, MeanGrad?, MeanSquare, Moment, Param "
                          "-> MasterParamOut?=MasterParam, MeanGradOut?=MeanGrad, "
@@ -303,14 +332,19 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("momentum", 0.0f)
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"MeanGrad", "MeanSquare", "Moment"})));
+                   .Infer(CheckUpdate({"MeanGrad", "MeanSquare", "Moment"}))
+                   .Pir("rmsprop_(param, mean_square, grad, moment, learning_rate, mean_grad, "
+                        "master_param) -> param_out, moment_out, mean_square_out, mean_grad_out, "
+                        "master_param_outs:MasterParamOut"));
   schemas->Add(
       Optimizer(
           "sgd",
           "Grad, LearningRate, MasterParam?, Param -> MasterParamOut?=MasterParam, ParamOut=Param")
           .Attr("multi_precision", false)
           .With(Trait::kElementwise)
-          .Infer(CheckUpdate({})));
+          .Infer(CheckUpdate({}))
+          .Batch({batch::LinearUpdate, Powers::kOwn})
+          .Pir("sgd_(param, learning_rate, grad, master_param)"));
 }
 
 }  // namespace weft

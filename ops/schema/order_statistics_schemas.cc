@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -136,38 +137,54 @@ OpSchema ArgExtreme(const char* type) {
 }  // namespace
 
 void AddOrderStatisticsSchemas(OpSchemaTable* schemas) {
-  schemas->Add(ArgExtreme("arg_max"));
-  schemas->Add(ArgExtreme("arg_min"));
+  schemas->Add(ArgExtreme("arg_max")
+                   .Batch({batch::Along("X", "axis", "flatten", "keepdims")})
+                   .Pir("argmax(x, @axis)"));
+  schemas->Add(ArgExtreme("arg_min")
+                   .Batch({batch::Along("X", "axis", "flatten", "keepdims")})
+                   .Pir("argmin(x, @axis)"));
   const GradSlots sorted_grad = {{"Indices", "X"}, {"Out"}, {"X"}};
   AddWithGrad(schemas,
               OpSchema("argsort", "X -> Indices, Out")
                   .Attr("axis", -1)
                   .Attr("descending", false)
-                  .Infer(IfKnown("X", InferArgsort)),
+                  .Infer(IfKnown("X", InferArgsort))
+                  .Batch({batch::Along("X", "axis")})
+                  .Pir("-> out, indices", "(indices, x, out_grad)"),
               sorted_grad);
-  AddWithGrad(
-      schemas,
-      OpSchema("top_k", "K{k}, X -> Indices, Out").Attr("k", 1).Infer(IfKnown("X", InferTopK)),
-      sorted_grad,
-      InOrder({SameDims("Indices", "Out@GRAD"), IfKnown("X", "Indices", CheckTopKGrad),
-               GradsLikeInputs()}));
+  AddWithGrad(schemas,
+              OpSchema("top_k", "K{k}, X -> Indices, Out")
+                  .Attr("k", 1)
+                  .Infer(IfKnown("X", InferTopK))
+                  .Batch({batch::NotLast("X")}),
+              sorted_grad,
+              InOrder({SameDims("Indices", "Out@GRAD"), IfKnown("X", "Indices", CheckTopKGrad),
+                       GradsLikeInputs()}));
   AddWithGrad(schemas,
               OpSchema("top_k_v2", "K{k}, X -> Indices, Out")
                   .Attr("axis", -1)
                   .Attr("k", 1)
                   .Attr("largest", true)
                   .Attr("sorted", true)
-                  .Infer(IfKnown("X", InferTopK)),
+                  .Infer(IfKnown("X", InferTopK))
+                  .Batch({batch::Along("X", "axis")})
+                  .Pir("topk(x, @k) -> out, indices"),
               sorted_grad);
   const GradSlots cumulative_grad = {{"indices", "x"}, {"out"}, {"x"}};
-  AddWithGrad(schemas, CumulativeExtreme("cummax"), cumulative_grad);
-  AddWithGrad(schemas, CumulativeExtreme("cummin"), cumulative_grad);
+  AddWithGrad(schemas,
+              CumulativeExtreme("cummax").Batch({batch::Along("x", "axis")}).Pir("-> out, indices"),
+              cumulative_grad);
+  AddWithGrad(schemas,
+              CumulativeExtreme("cummin").Batch({batch::Along("x", "axis")}).Pir("-> out, indices"),
+              cumulative_grad);
   AddWithGrad(schemas,
               OpSchema("kthvalue", "X -> Indices, Out")
                   .Attr("axis", -1)
                   .Attr("k", 1)
                   .Attr("keepdim", false)
-                  .Infer(IfKnown("X", InferChosen)),
+                  .Infer(IfKnown("X", InferChosen))
+                  .Batch({batch::Along("X", "axis", nullptr, "keepdim")})
+                  .Pir("-> out, indices"),
               sorted_grad);
   for (const char* type : {"median", "nanmedian"}) {
     AddWithGrad(schemas,
@@ -175,14 +192,18 @@ void AddOrderStatisticsSchemas(OpSchemaTable* schemas) {
                     .Attr("axis", Longs{})
                     .Attr("keepdim", true)
                     .Attr("mode", "avg")
-                    .Infer(IfKnown("X", InferMedian)),
+                    .Infer(IfKnown("X", InferMedian))
+                    .Batch({batch::Reduced(batch::Reduces::kOther, "axis", nullptr, "keepdim")})
+                    .Pir("-> out, medians:MedianIndex"),
                 {{"MedianIndex", "Out", "X"}, {"Out"}, {"X"}});
   }
   AddWithGrad(schemas,
               OpSchema("mode", "X -> Indices, Out")
                   .Attr("axis", -1)
                   .Attr("keepdim", false)
-                  .Infer(IfKnown("X", InferChosen)),
+                  .Infer(IfKnown("X", InferChosen))
+                  .Batch({batch::Along("X", "axis", nullptr, "keepdim")})
+                  .Pir("-> out, indices"),
               sorted_grad);
 }
 

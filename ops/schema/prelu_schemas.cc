@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -34,7 +35,9 @@ void AddPreluSchemas(OpSchemaTable* schemas) {
               OpSchema("prelu", "Alpha, X -> Out")
                   .Attr("data_format", "NCHW")
                   .Attr("mode", "all")
-                  .Infer(InOrder({SameDType("Alpha", "X"), IfKnown("X", InferPrelu)})),
+                  .Infer(InOrder({SameDType("Alpha", "X"), IfKnown("X", InferPrelu)}))
+                  .Batch({batch::Rows({"X"})})
+                  .Pir("(x, alpha)"),
               {{"Alpha", "X"}, {"Out"}, {"Alpha", "X"}});
 }
 

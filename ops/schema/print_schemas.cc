@@ -1,12 +1,15 @@
 // Ops for debugging.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 
 void AddPrintSchemas(OpSchemaTable* schemas) {
-  schemas->Add(
-      OpSchema("assert", "Cond, Data*?").Attr("summarize", int64_t{-1}).With(Trait::kSideEffect));
+  schemas->Add(OpSchema("assert", "Cond, Data*?")
+                   .Attr("summarize", int64_t{-1})
+                   .With(Trait::kSideEffect)
+                   .Pir());
   schemas->Add(OpSchema("print", "In -> Out")
                    .Attr("first_n", -1)
                    .Attr("is_forward", true)
@@ -19,7 +22,10 @@ void AddPrintSchemas(OpSchemaTable* schemas) {
                    .Attr("print_tensor_type", true)
                    .Attr("summarize", 20)
                    .With(Trait::kLinear, Trait::kSideEffect)
-                   .Infer(OutputsLike("In")));
+                   .Infer(OutputsLike("In"))
+                   .Algebra(Algebra::kCopy)
+                   .Batch({batch::Elementwise, Powers::kTogether})
+                   .Pir("(in)"));
 }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 // Tensors of random numbers.
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -42,7 +43,9 @@ void AddRandomSchemas(OpSchemaTable* schemas) {
                    .Attr("shape", Longs{})
                    .Attr("std", 1.0f)
                    .With(Trait::kSideEffect)
-                   .Infer(InferFromShapeAttr));
+                   .Infer(InferFromShapeAttr)
+                   .Batch({batch::Draw(batch::FillConstant), Powers::kOwn})
+                   .Pir("gaussian(@shape/tensor)"));
   // Whole numbers from low to high - 1.
   schemas->Add(OpSchema("randint", "ShapeTensor{shape}, ShapeTensorList*{shape} -> Out")
                    .Attr("dtype", kInt64)
@@ -51,22 +54,36 @@ void AddRandomSchemas(OpSchemaTable* schemas) {
                    .Attr("seed", 0)
                    .Attr("shape", Longs{})
                    .With(Trait::kSideEffect)
-                   .Infer(InferRandInt));
+                   .Infer(InferRandInt)
+                   .Batch({batch::Draw(batch::FillConstant), Powers::kOwn})
+                   .Pir("(@shape/tensor)"));
   // 0 to n - 1 in any order.
   schemas->Add(OpSchema("randperm", "-> Out")
                    .Attr("dtype", kInt64)
                    .RequiredAttr("n", 0)
                    .With(Trait::kSideEffect)
-                   .Infer(InferRandPerm));
-  schemas->Add(OpSchema("bernoulli", "X -> Out").With(Trait::kSideEffect).Infer(OutputsLike("X")));
+                   .Infer(InferRandPerm)
+                   .Batch({batch::Draw(batch::FillConstant), Powers::kOwn})
+                   .Pir());
+  schemas->Add(OpSchema("bernoulli", "X -> Out")
+                   .With(Trait::kSideEffect)
+                   .Infer(OutputsLike("X"))
+                   .Batch({batch::DrawBy(batch::Elementwise), Powers::kOwn})
+                   .Pir());
   AddWithGrad(schemas,
-              OpSchema("poisson", "X -> Out").With(Trait::kSideEffect).Infer(OutputsLike("X")),
+              OpSchema("poisson", "X -> Out")
+                  .With(Trait::kSideEffect)
+                  .Infer(OutputsLike("X"))
+                  .Batch({batch::DrawBy(batch::Elementwise), Powers::kOwn})
+                  .Pir(),
               {{}, {"Out"}, {"X"}}, OutputsLike("Out@GRAD"));
   schemas->Add(OpSchema("multinomial", "X -> Out")
                    .Attr("num_samples", 1)
                    .Attr("replacement", false)
                    .With(Trait::kSideEffect)
-                   .Infer(InferMultinomial));
+                   .Infer(InferMultinomial)
+                   .Batch({batch::DrawBy(batch::NotLast("X")), Powers::kOwn})
+                   .Pir("(x, @num_samples)"));
   // A normal distribution cut off at mean + a * std and mean + b * std.
   schemas->Add(OpSchema("truncated_gaussian_random", "-> Out")
                    .Attr("a", -2.0f)
@@ -77,7 +94,9 @@ void AddRandomSchemas(OpSchemaTable* schemas) {
                    .RequiredAttr("shape", Ints{})
                    .Attr("std", 1.0f)
                    .With(Trait::kSideEffect)
-                   .Infer(InferFromShapeAttr));
+                   .Infer(InferFromShapeAttr)
+                   .Batch({batch::Draw(batch::FillConstant), Powers::kOwn})
+                   .Pir());
   schemas->Add(OpSchema("uniform_random", "ShapeTensor{shape}, ShapeTensorList*{shape} -> Out")
                    .Attr("diag_num", 0)
                    .Attr("diag_step", 0)
@@ -88,7 +107,9 @@ void AddRandomSchemas(OpSchemaTable* schemas) {
                    .Attr("seed", 0)
                    .Attr("shape", Longs{})
                    .With(Trait::kSideEffect)
-                   .Infer(InferFromShapeAttr));
+                   .Infer(InferFromShapeAttr)
+                   .Batch({batch::Draw(batch::FillConstant), Powers::kOwn})
+                   .Pir("uniform(@shape/tensor, @min, @max)"));
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -101,20 +102,46 @@ absl::Status InferSquaredNorm(InferContext& context, const TensorType& x) {
 }  // namespace
 
 void AddReduceSchemas(OpSchemaTable* schemas) {
-  AddReduction(schemas, Reduction("reduce_mean").With(Trait::kLinear), {"X"});
-  AddReduction(schemas, Reduction("reduce_sum", /*sums=*/true).With(Trait::kLinear), {"X"});
-  for (const char* type : {"reduce_amax", "reduce_amin", "reduce_max", "reduce_min", "reduce_prod",
-                           "frobenius_norm"}) {
-    AddReduction(schemas, Reduction(type), {"Out", "X"});
+  AddReduction(schemas,
+               Reduction("reduce_mean")
+                   .With(Trait::kLinear)
+                   .Batch({batch::Reduced(batch::Reduces::kMean), Powers::kMean})
+                   .Pir("mean(x, axis:@dim) {keepdim=keep_dim}"),
+               {"X"});
+  AddReduction(schemas,
+               Reduction("reduce_sum", /*sums=*/true)
+                   .With(Trait::kLinear)
+                   .Batch({batch::Reduced(batch::Reduces::kSum), Powers::kFirst})
+                   .Pir("sum(x, axis:@dim) {keepdim=keep_dim, dtype=out_dtype}"),
+               {"X"});
+  const struct {
+    const char *type, *pir;
+    batch::Reduces batch;
+  } reductions[] = {
+      {"frobenius_norm", "(x, axis:@dim)", batch::Reduces::kOther},
+      {"reduce_amax", "amax {axis=dim, keepdim=keep_dim}", batch::Reduces::kMax},
+      {"reduce_amin", "amin {axis=dim, keepdim=keep_dim}", batch::Reduces::kMin},
+      {"reduce_max", "max(x, axis:@dim) {keepdim=keep_dim}", batch::Reduces::kMax},
+      {"reduce_min", "min(x, axis:@dim) {keepdim=keep_dim}", batch::Reduces::kMin},
+      {"reduce_prod", "prod(x, axis:@dim) {keepdim=keep_dim}", batch::Reduces::kProd}};
+  for (const auto& r : reductions) {
+    AddReduction(schemas, Reduction(r.type).Batch({batch::Reduced(r.batch)}).Pir(r.pir),
+                 {"Out", "X"});
   }
-  schemas->Add(Reduction("reduce_any"));
-  schemas->Add(Reduction("reduce_all"));
+  schemas->Add(Reduction("reduce_any")
+                   .Batch({batch::Reduced(batch::Reduces::kOther)})
+                   .Pir("any {axis=dim, keepdim=keep_dim}"));
+  schemas->Add(Reduction("reduce_all")
+                   .Batch({batch::Reduced(batch::Reduces::kOther)})
+                   .Pir("all {axis=dim, keepdim=keep_dim}"));
   AddWithGrad(schemas,
               OpSchema("logsumexp", "X -> Out")
                   .Attr("axis", Ints{0})
                   .Attr("keepdim", false)
                   .Attr("reduce_all", false)
-                  .Infer(OutDims(LogSumExpDims)),
+                  .Infer(OutDims(LogSumExpDims))
+                  .Batch({batch::Reduced(batch::Reduces::kOther, "axis", "reduce_all", "keepdim")})
+                  .Pir(),
               {{"Out", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("p_norm", "X -> Out")
@@ -123,15 +150,28 @@ void AddReduceSchemas(OpSchemaTable* schemas) {
                   .Attr("epsilon", 1e-12f)
                   .Attr("keepdim", false)
                   .Attr("porder", 2.0f)
-                  .Infer(OutDims(PNormDims)),
+                  .Infer(OutDims(PNormDims))
+                  .Batch({batch::Along("X", "axis", "asvector", "keepdim")})
+                  .Pir(),
               {{"Out", "X"}, {"Out"}, {"X"}});
-  AddWithGrad(schemas, OpSchema("l1_norm", "X -> Out").Infer(IfKnown("X", InferMean)), GradOfX());
+  AddWithGrad(schemas,
+              OpSchema("l1_norm", "X -> Out")
+                  .Infer(IfKnown("X", InferMean))
+                  .Batch({batch::Whole(BatchRelation::PartialSum())}),
+              GradOfX());
   const GradSlots required = {{"X"}, {"Out"}, {"X"}, /*optional=*/false};
   AddWithGrad(schemas,
-              OpSchema("mean", "X -> Out").With(Trait::kLinear).Infer(IfKnown("X", InferMean)),
+              OpSchema("mean", "X -> Out")
+                  .With(Trait::kLinear)
+                  .Infer(IfKnown("X", InferMean))
+                  .Batch({batch::Whole(BatchRelation::Partial()), Powers::kMean})
+                  .Pir("mean_all"),
               required);
   AddWithGrad(schemas,
-              OpSchema("squared_l2_norm", "X -> Out").Infer(IfKnown("X", InferSquaredNorm)),
+              OpSchema("squared_l2_norm", "X -> Out")
+                  .Infer(IfKnown("X", InferSquaredNorm))
+                  .Batch({batch::Whole(BatchRelation::PartialSum())})
+                  .Pir(),
               required);
 }
 

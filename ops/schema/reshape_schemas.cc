@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -104,32 +105,59 @@ absl::StatusOr<Dims> FlattenedRangeDims(const InferContext& context, const Dims&
 }  // namespace
 
 void AddReshapeSchemas(OpSchemaTable* schemas) {
-  AddWithXShape(schemas,
-                OpSchema("squeeze2", "X").Attr("axes", Ints{}).Infer(OutDims(SqueezedDims)));
+  AddWithXShape(schemas, OpSchema("squeeze2", "X")
+                             .Attr("axes", Ints{})
+                             .Infer(OutDims(SqueezedDims))
+                             .Algebra(Algebra::kReshape)
+                             .Batch({batch::Squeeze, Powers::kFirst})
+                             .Pir("squeeze(x, axis:@axes)", "(x:-, out_grad, axis:@axes)"));
   AddWithXShape(schemas, OpSchema("unsqueeze2", "AxesTensor{axes}, AxesTensorList*{axes}, X")
                              .RequiredAttr("axes", Ints{})
-                             .Infer(OutDims(UnsqueezedDims)));
-  AddWithXShape(schemas, OpSchema("flatten2", "X").Attr("axis", 1).Infer(OutDims(FlattenedDims)));
+                             .Infer(OutDims(UnsqueezedDims))
+                             .Algebra(Algebra::kReshape)
+                             .Batch({batch::Unsqueeze, Powers::kFirst})
+                             .Pir("unsqueeze(x, axis:@axes)", "(x:-, out_grad, axis:@axes)"));
+  AddWithXShape(schemas, OpSchema("flatten2", "X")
+                             .Attr("axis", 1)
+                             .Infer(OutDims(FlattenedDims))
+                             .Algebra(Algebra::kReshape)
+                             .Batch({batch::Reshape, Powers::kFirst}));
   // Older programs have these forms, without XShape.
   AddWithGrad(schemas,
-              OpSchema("squeeze", "X -> Out").Attr("axes", Ints{}).Infer(OutDims(SqueezedDims)),
+              OpSchema("squeeze", "X -> Out")
+                  .Attr("axes", Ints{})
+                  .Infer(OutDims(SqueezedDims))
+                  .Algebra(Algebra::kReshape)
+                  .Batch({batch::Squeeze, Powers::kFirst}),
               GradOfX());
-  AddWithGrad(
-      schemas,
-      OpSchema("unsqueeze", "X -> Out").RequiredAttr("axes", Ints{}).Infer(OutDims(UnsqueezedDims)),
-      GradOfX());
   AddWithGrad(schemas,
-              OpSchema("flatten", "X -> Out").Attr("axis", 1).Infer(OutDims(FlattenedDims)),
+              OpSchema("unsqueeze", "X -> Out")
+                  .RequiredAttr("axes", Ints{})
+                  .Infer(OutDims(UnsqueezedDims))
+                  .Algebra(Algebra::kReshape)
+                  .Batch({batch::Unsqueeze, Powers::kFirst}),
+              GradOfX());
+  AddWithGrad(schemas,
+              OpSchema("flatten", "X -> Out")
+                  .Attr("axis", 1)
+                  .Infer(OutDims(FlattenedDims))
+                  .Algebra(Algebra::kReshape)
+                  .Batch({batch::Reshape, Powers::kFirst}),
               GradOfX());
   schemas->Add(OpSchema("reshape2", "Shape{shape}, ShapeTensor*{shape}, X -> Out, XShape?~")
                    .Attr("shape", Ints{})
                    .With(Trait::kLinear)
-                   .Infer(OutDims(ReshapedDims)));
+                   .Infer(OutDims(ReshapedDims))
+                   .Algebra(Algebra::kReshape)
+                   .Batch({batch::Reshape, Powers::kOwn})
+                   .Pir("reshape(x, @shape/tensor)", "(x:-, out_grad)"));
   AddWithGrad(schemas,
               OpSchema("reshape", "Shape{shape}, ShapeTensor*{shape}, X -> Out")
                   .Attr("shape", Ints{})
                   .With(Trait::kLinear)
-                  .Infer(OutDims(ReshapedDims)),
+                  .Infer(OutDims(ReshapedDims))
+                  .Algebra(Algebra::kReshape)
+                  .Batch({batch::Reshape, Powers::kOwn}),
               {{"X", "Out"}, {"Out"}, {"X"}});
   schemas->Add(OpSchema("reshape2_grad", "Out@GRAD, XShape -> X@GRAD")
                    .Attr("shape", Ints{})
@@ -138,7 +166,10 @@ void AddReshapeSchemas(OpSchemaTable* schemas) {
                    .Attr("start_axis", 1)
                    .Attr("stop_axis", 1)
                    .With(Trait::kLinear)
-                   .Infer(OutDims(FlattenedRangeDims)));
+                   .Infer(OutDims(FlattenedRangeDims))
+                   .Algebra(Algebra::kReshape)
+                   .Batch({batch::FlattenRange, Powers::kFirst})
+                   .Pir("flatten", "(x:-, out_grad)"));
   schemas->Add(OpSchema("flatten_contiguous_range_grad", "Out@GRAD, XShape -> X@GRAD")
                    .Attr("start_axis", 1)
                    .Attr("stop_axis", 1)

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -108,7 +109,11 @@ void AddRnnSchemas(OpSchemaTable* schemas) {
           .Attr("num_layers", 1)
           .Attr("seed", 0)
           .With(Trait::kSideEffect)
-          .Infer(InferRnn),
+          .Infer(InferRnn)
+          .Batch({batch::Rnn, Powers::kOwn, "Input"})
+          // The other state of dropout is a variable of ProgramDesc's op alone.
+          .Pir("(x:Input, pre_state, weight_list, sequence_length, dropout_state_in:-) -> out, "
+               "dropout_state_out:DropoutState, state, reserve"),
       {{"DropoutState", "Input", "Out", "PreState", "Reserve", "SequenceLength", "WeightList"},
        {"Out", "State"},
        {"Input", "PreState", "WeightList"}});

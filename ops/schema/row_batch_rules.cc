@@ -7,7 +7,41 @@
 #include "ops/schema/batch_rule_functions.h"
 
 namespace weft {
-namespace batch_rules {
+namespace batch {
+
+void Elementwise(BatchContext& c) {
+  if (c.num_outputs() == 0) return;
+  const absl::optional<Dims> out = c.DimsOfOutput(0);
+  if (!out.has_value()) return;
+  const int rank = static_cast<int>(out->size());
+  const int64_t attr = c.attrs().Has("axis") ? c.attrs().Int("axis") : -1;
+  // Of each input: where its dimension 0 is among those of the output.
+  const auto offset = [&](const Dims& dims) {
+    const int missing = rank - static_cast<int>(dims.size());
+    return missing > 0 && attr >= 0 ? static_cast<int>(attr) : missing;
+  };
+  int axis = -1;
+  for (size_t i = 0; i < c.inputs().size(); ++i) {
+    if (!c.inputs()[i].IsSharded()) continue;
+    const absl::optional<Dims> dims = c.DimsOfInput(i);
+    if (!dims.has_value() || dims->size() > out->size()) return;
+    const int here = c.inputs()[i].axis + offset(*dims);
+    if (axis >= 0 && axis != here) return;
+    axis = here;
+  }
+  if (axis < 0 || axis >= rank) return;
+  // A replicated input must be broadcast along the batch: as long as the batch, it would have the
+  // size of one device's.
+  for (size_t i = 0; i < c.inputs().size(); ++i) {
+    if (!c.inputs()[i].IsReplicated()) continue;
+    const absl::optional<Dims> dims = c.DimsOfInput(i);
+    if (!dims.has_value()) return;
+    const int at = axis - offset(*dims);
+    if (at >= 0 && at < static_cast<int>(dims->size()) && (*dims)[at] != 1) return;
+  }
+  c.SetAll(BatchRelation::Sharded(axis));
+}
+
 BatchRun Rows(std::vector<absl::string_view> data) {
   return [data](BatchContext& c) {
     for (absl::string_view slot : data) {
@@ -138,5 +172,5 @@ BatchRun Whole(BatchRelation of_shards) {
   };
 }
 
-}  // namespace batch_rules
+}  // namespace batch
 }  // namespace weft

@@ -29,6 +29,8 @@ struct SecondGradient {
   // Slots; empty: none.
   std::string x, y, dout, ddx, ddy;  // inputs
   std::string dx, dy, ddout;         // outputs
+  // As in OpSchema::Pir, but its name without it is that of the op, and _double_grad.
+  std::string pir = "";
 };
 
 const std::vector<SecondGradient>& SecondGradients();

@@ -1,4 +1,5 @@
 // Row-sparse tensors made unique, and converted to dense ones.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -17,9 +18,13 @@ absl::Status InferRowValues(InferContext& context, const TensorType& x) {
 }  // namespace
 
 void AddSelectedRowsSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("merge_selected_rows", "X -> Out").Infer(OutputsLike("X")));
-  schemas->Add(
-      OpSchema("get_tensor_from_selected_rows", "X -> Out").Infer(IfKnown("X", InferRowValues)));
+  schemas->Add(OpSchema("merge_selected_rows", "X -> Out")
+                   .Infer(OutputsLike("X"))
+                   .Algebra(Algebra::kCopy)
+                   .Batch(batch::Unrelated(batch::kRowsOfGradient)));
+  schemas->Add(OpSchema("get_tensor_from_selected_rows", "X -> Out")
+                   .Infer(IfKnown("X", InferRowValues))
+                   .Batch(batch::Unrelated(batch::kRowsOfGradient)));
 }
 
 }  // namespace weft

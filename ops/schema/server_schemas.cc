@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 #include "ops/schema/server_ops.h"
@@ -73,7 +74,8 @@ absl::Status InferServedLookupGrad(InferContext& context) {
 OpSchema OnServedParameter(ServerOp op, absl::string_view slots) {
   OpSchema schema =
       OpSchema(std::string(ServerOpType(op)), slots).RequiredAttr(std::string(kServerKeyAttr), 0);
-  return Communicates(op) ? std::move(schema).With(Trait::kSideEffect) : schema;
+  if (!Communicates(op)) return schema;
+  return std::move(schema).With(Trait::kSideEffect).Batch(batch::Unrelated(batch::kOfOthers));
 }
 
 OpSchema OfServedType(OpSchema schema) {

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -64,21 +65,27 @@ absl::Status InferSetValueGrad(InferContext& context) {
 }  // namespace
 
 void AddSetValueSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(schemas,
-              OpSchema("set_value",
-                       "EndsTensorList*{ends}, Input, StartsTensorList*{starts}, "
-                       "StepsTensorList*{steps}, ValueTensor? -> Out")
-                  .Attr("axes", Longs{})
-                  .Attr("decrease_axes", Longs{})
-                  .Attr("dtype", kFp32)
-                  .Attr("ends", Longs{})
-                  .Attr("none_axes", Longs{})
-                  .Attr("shape", Longs{})
-                  .Attr("starts", Longs{})
-                  .Attr("steps", Longs{})
-                  .Attr("values", std::vector<Scalar>{})
-                  .Infer(InOrder({NoOpenEndsOfPaddle2("steps"), IfKnown("Input", InferSetValue)})),
-              {{"ValueTensor"}, {"Out"}, {"Input", "ValueTensor"}}, InferSetValueGrad);
+  AddWithGrad(
+      schemas,
+      OpSchema("set_value",
+               "EndsTensorList*{ends}, Input, StartsTensorList*{starts}, "
+               "StepsTensorList*{steps}, ValueTensor? -> Out")
+          .Attr("axes", Longs{})
+          .Attr("decrease_axes", Longs{})
+          .Attr("dtype", kFp32)
+          .Attr("ends", Longs{})
+          .Attr("none_axes", Longs{})
+          .Attr("shape", Longs{})
+          .Attr("starts", Longs{})
+          .Attr("steps", Longs{})
+          .Attr("values", std::vector<Scalar>{})
+          .Infer(InOrder({NoOpenEndsOfPaddle2("steps"), IfKnown("Input", InferSetValue)}))
+          .Batch({batch::SetValue})
+          .Pir("(x:Input, @starts, @ends, @steps) {values=}")
+          .Pir("set_value_(x:Input, @starts, @ends, @steps) {values=}")
+          .Pir("set_value_with_tensor(x:Input, values:ValueTensor!, @starts, @ends, @steps)")
+          .Pir("set_value_with_tensor_(x:Input, values:ValueTensor!, @starts, @ends, @steps)"),
+      {{"ValueTensor"}, {"Out"}, {"Input", "ValueTensor"}}, InferSetValueGrad);
 }
 
 }  // namespace weft

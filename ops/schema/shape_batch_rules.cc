@@ -7,7 +7,7 @@
 #include "ops/schema/batch_rule_functions.h"
 
 namespace weft {
-namespace batch_rules {
+namespace batch {
 namespace {
 
 bool SameUpTo(const Dims& a, const Dims& b, size_t n) {
@@ -390,5 +390,5 @@ void FillConstant(BatchContext& c) {
   c.SetAll(out);
 }
 
-}  // namespace batch_rules
+}  // namespace batch
 }  // namespace weft

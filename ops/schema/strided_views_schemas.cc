@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -158,21 +159,32 @@ void AddStridedViewsSchemas(OpSchemaTable* schemas) {
               OpSchema("transpose", "X -> Out")
                   .RequiredAttr("axis", Ints{})
                   .With(Trait::kLinear)
-                  .Infer(OutDims(TransposedDims)),
+                  .Infer(OutDims(TransposedDims))
+                  .Batch({batch::Transpose, Powers::kFirst}),
               {{"X", "Out"}, {"Out"}, {"X"}});
-  for (const char* type : {"flip", "reverse"}) {
-    schemas->Add(OpSchema(type, "X -> Out")
-                     .RequiredAttr("axis", Ints{})
-                     .With(Trait::kLinear)
-                     .Infer(OutDims(FlippedDims)));
-  }
+  const auto reversal = [](const char* type) {
+    return OpSchema(type, "X -> Out")
+        .RequiredAttr("axis", Ints{})
+        .With(Trait::kLinear)
+        .Infer(OutDims(FlippedDims))
+        .Batch({batch::NotAlong("X", "axis"), Powers::kFirst});
+  };
+  schemas->Add(reversal("flip").Pir());
+  schemas->Add(reversal("reverse"));
   const GradSlots grad = {{"Input"}, {"Out"}, {"Input"}};
-  AddWithGrad(schemas, Slice("slice").Infer(OutDims(SliceDims, "Input")), grad);
+  AddWithGrad(schemas,
+              Slice("slice")
+                  .Infer(OutDims(SliceDims, "Input"))
+                  .Batch({batch::Slice, Powers::kOwn})
+                  .Pir("(input, @starts/tensor, @ends/tensor)"),
+              grad);
   AddWithGrad(
       schemas,
       Slice("strided_slice", "StridesTensor{strides}, StridesTensorList*{strides}")
           .Attr("strides", Ints{})
-          .Infer(InOrder({NoOpenEndsOfPaddle2("strides"), OutDims(StridedSliceDims, "Input")})),
+          .Infer(InOrder({NoOpenEndsOfPaddle2("strides"), OutDims(StridedSliceDims, "Input")}))
+          .Batch({batch::Slice, Powers::kOwn})
+          .Pir("(x:Input, @starts, @ends, @strides)"),
       grad);
   AddWithGrad(
       schemas,
@@ -181,43 +193,56 @@ void AddStridedViewsSchemas(OpSchemaTable* schemas) {
           "Offsets{offsets}, OffsetsTensor*{offsets}, Shape{shape}, ShapeTensor*{shape}, X -> Out")
           .Attr("offsets", Ints{})
           .Attr("shape", Ints{})
-          .Infer(OutDims(CropDims)),
+          .Infer(OutDims(CropDims))
+          .Batch({batch::Crop, Powers::kFirst})
+          .Pir("crop(x, @shape/tensor, @offsets/tensor)", "(x, out_grad, @offsets/tensor)"),
       GradOfX());
   AddWithGrad(
       schemas,
       OpSchema("tile", "RepeatTimes{repeat_times}, X, repeat_times_tensor*{repeat_times} -> Out")
           .Attr("repeat_times", Ints{})
           .With(Trait::kLinear)
-          .Infer(OutDims(TileDims)),
+          .Infer(OutDims(TileDims))
+          .Batch({batch::Repeat("repeat_times"), Powers::kFirst})
+          .Pir("(x, @repeat_times/tensor)"),
       GradOfX());
   AddWithGrad(
       schemas,
       OpSchema("expand", "ExpandTimes{expand_times}, X, expand_times_tensor*{expand_times} -> Out")
           .Attr("expand_times", Ints{})
           .With(Trait::kLinear)
-          .Infer(OutDims(ExpandTimesDims)),
+          .Infer(OutDims(ExpandTimesDims))
+          .Batch({batch::Repeat("expand_times"), Powers::kFirst}),
       GradOfX());
   AddWithGrad(schemas,
               OpSchema("expand_v2", "Shape{shape}, X, expand_shapes_tensor*{shape} -> Out")
                   .Attr("shape", Ints{})
                   .With(Trait::kLinear)
-                  .Infer(OutDims(ExpandDims)),
+                  .Infer(OutDims(ExpandDims))
+                  .Batch({batch::Expand, Powers::kOwn})
+                  .Pir("expand(x, @shape/tensor)"),
               GradOfX());
   AddWithGrad(schemas,
               OpSchema("expand_as_v2", "X, Y? -> Out")
                   .Attr("target_shape", Ints{})
-                  .Infer(IfKnown("X", InferExpandAs)),
+                  .Infer(IfKnown("X", InferExpandAs))
+                  .Batch({batch::ExpandAs, Powers::kOwn})
+                  .Pir("expand_as"),
               GradOfX());
   AddWithGrad(schemas,
               OpSchema("repeat_interleave", "RepeatsTensor?, X -> Out")
                   .Attr("Repeats", 1)
                   .Attr("dim", 0)
-                  .Infer(OutDims(RepeatInterleaveDims)),
+                  .Infer(OutDims(RepeatInterleaveDims))
+                  .Batch({batch::Along("X", "dim"), Powers::kFirst})
+                  .Pir("(x) {repeats=Repeats, axis=dim}"),
               GradOfX());
   schemas->Add(OpSchema("transpose2", "X -> Out, XShape?~")
                    .RequiredAttr("axis", Ints{})
                    .With(Trait::kLinear)
-                   .Infer(OutDims(TransposedDims)));
+                   .Infer(OutDims(TransposedDims))
+                   .Batch({batch::Transpose, Powers::kFirst})
+                   .Pir("transpose {perm=axis}"));
   schemas->Add(OpSchema("transpose2_grad", "Out@GRAD, XShape -> X@GRAD")
                    .RequiredAttr("axis", Ints{})
                    .Infer(InferTransposeGrad));

@@ -29,7 +29,9 @@ absl::Status InferSum(InferContext& context, const TensorType& first) {
 void AddSumSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("sum", "X* -> Out")
                    .With(Trait::kElementwise, Trait::kLinear, Trait::kRowSplittable)
-                   .Infer(IfKnown("X", InferSum)));
+                   .Infer(IfKnown("X", InferSum))
+                   .Algebra(Algebra::kSum)
+                   .Pir("add_n(inputs:X)"));
   // Switches of back ends, such as use_mkldnn, are here if Paddle's transpilers write them on ops
   // that they insert. So in other files.
   schemas->Add(OpSchema("scale", "BiasTensor^{bias}, ScaleTensor{scale}, X -> Out")
@@ -41,11 +43,17 @@ void AddSumSchemas(OpSchemaTable* schemas) {
                    .Attr("bias_after_scale", true)
                    .Attr("scale", 1.0f)
                    .With(Trait::kElementwise, Trait::kRowSplittable)
-                   .Infer(OutputsLike("X")));
+                   .Infer(OutputsLike("X"))
+                   .Algebra(Algebra::kScale)
+                   .Pir("(x, @scale)")
+                   .Pir("scale_(x, @scale)"));
   schemas->Add(OpSchema("increment", "X -> Out")
                    .Attr("step", 1.0f)
                    .With(Trait::kElementwise)
-                   .Infer(OutputsLike("X")));
+                   .Infer(OutputsLike("X"))
+                   .Algebra(Algebra::kIncrement)
+                   .Pir("increment_ {value=step}")
+                   .Pir("{value=step}"));
 }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 // The gated unit of feed-forward layers. Its slots are in lower case, as Paddle 3 writes them.
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -24,7 +25,9 @@ absl::Status InferSwiglu(InferContext& context, const TensorType& x) {
 void AddSwigluSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("swiglu", "x, y? -> out")
-                  .Infer(InOrder({SameType("x", "y"), IfKnown("x", InferSwiglu)})),
+                  .Infer(InOrder({SameType("x", "y"), IfKnown("x", InferSwiglu)}))
+                  .Batch({batch::Swiglu})
+                  .Pir(),
               {{"x", "y"}, {"out"}, {"x", "y"}});
 }
 

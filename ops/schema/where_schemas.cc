@@ -1,5 +1,6 @@
 // Elements selected by a mask, or by a triangle of a matrix.
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -40,19 +41,27 @@ void AddWhereSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("where", "Condition, X, Y -> Out")
                   .With(Trait::kElementwise, Trait::kRowSplittable)
-                  .Infer(InOrder({SameType("X", "Y"), CheckMask("Condition"), Like("X", {"Out"})})),
+                  .Infer(InOrder({SameType("X", "Y"), CheckMask("Condition"), Like("X", {"Out"})}))
+                  .Pir(),
               {{"Condition", "X", "Y"}, {"Out"}, {"X", "Y"}});
-  schemas->Add(
-      OpSchema("where_index", "Condition -> Out").Infer(IfKnown("Condition", InferWhereIndex)));
+  schemas->Add(OpSchema("where_index", "Condition -> Out")
+                   .Infer(IfKnown("Condition", InferWhereIndex))
+                   .Batch(batch::Unrelated(batch::kUnknownSize))
+                   .Pir("nonzero(condition)"));
   AddWithGrad(schemas,
               OpSchema("masked_select", "Mask, X -> Y")
-                  .Infer(InOrder({CheckMask("Mask"), IfKnown("X", InferMaskedSelect)})),
+                  .Infer(InOrder({CheckMask("Mask"), IfKnown("X", InferMaskedSelect)}))
+                  .Batch(batch::Unrelated(batch::kUnknownSize))
+                  .Pir("(x, mask)"),
               {{"Mask", "X"}, {"Y"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("tril_triu", "X -> Out")
                   .Attr("diagonal", 0)
                   .Attr("lower", true)
-                  .Infer(Triangle("X")),
+                  .Infer(Triangle("X"))
+                  .Batch({batch::NotLast("X", 2), Powers::kFirst})
+                  .Pir("tril")
+                  .Pir("triu"),
               {{}, {"Out"}, {"X"}}, Triangle("Out@GRAD"));
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 #include "ops/schema/windows.h"
@@ -149,7 +150,8 @@ OpSchema::InferFn InferConv(ConvKind kind, size_t space) {
 
 std::string DataFormat(size_t space) { return space == 2 ? "NCHW" : "NCDHW"; }
 
-void AddConv(OpSchemaTable* schemas, const char* type, ConvKind kind, size_t space) {
+void AddConv(OpSchemaTable* schemas, const char* type, ConvKind kind, size_t space,
+             const char* pir = "(input, filter)") {
   OpSchema op = OpSchema(type, "Bias?, Filter, Input -> Output")
                     .Attr("data_format", DataFormat(space))
                     .Attr("dilations", Ints(space, 1))
@@ -164,7 +166,10 @@ void AddConv(OpSchemaTable* schemas, const char* type, ConvKind kind, size_t spa
       .Attr("strides", Ints(space, 1))
       .Images("data_format", {"Input", "Output"}, {"NHWC", "NDHWC"})
       .With(Trait::kRowSplittable)
-      .Infer(infer);
+      .Infer(infer)
+      .Batch({batch::Rows({"Input"}), Powers::kProduct})
+      .Work(kind == ConvKind::kForward ? WorkKind::kConvolution : WorkKind::kTransposedConvolution)
+      .Pir(pir);
   const std::vector<std::string> inputs = {"Bias", "Filter", "Input"};
   AddWithGrad(schemas, std::move(op), {inputs, {"Output"}, inputs},
               InOrder({infer, GradsLikeInputs()}));
@@ -268,7 +273,9 @@ void AddNormPool(OpSchemaTable* schemas) {
                     .Attr("pooling_type", "lp")
                     .Attr("strides", Ints(2, 1))
                     .With(Trait::kRowSplittable)
-                    .Infer(InferPool(2, "x", "out"));
+                    .Infer(InferPool(2, "x", "out"))
+                    .Batch({batch::Rows({"x"})})
+                    .Pir();
   schemas->Add(GradSchema(op, "lp_pool2d_grad",
                           {{"KernelSizeTensor", "KernelSizeTensorList", "out", "x"},
                            {"out"},
@@ -285,14 +292,25 @@ void AddWindowSchemas(OpSchemaTable* schemas) {
   AddConv(schemas, "conv2d", ConvKind::kForward, 2);
   AddConv(schemas, "depthwise_conv2d", ConvKind::kForward, 2);
   AddConv(schemas, "conv3d", ConvKind::kForward, 3);
-  AddConv(schemas, "conv2d_transpose", ConvKind::kTransposed, 2);
-  AddConv(schemas, "depthwise_conv2d_transpose", ConvKind::kTransposed, 2);
-  AddConv(schemas, "conv3d_transpose", ConvKind::kTransposed, 3);
-  AddPool(schemas, Pool("pool2d", 2), "Out", 2);
-  AddPool(schemas, Pool("pool3d", 3), "Out", 3);
+  constexpr char kTransposed2d[] = "(x:Input, filter, @output_size)";
+  AddConv(schemas, "conv2d_transpose", ConvKind::kTransposed, 2, kTransposed2d);
+  AddConv(schemas, "depthwise_conv2d_transpose", ConvKind::kTransposed, 2, kTransposed2d);
+  AddConv(schemas, "conv3d_transpose", ConvKind::kTransposed, 3, "(x:Input, filter)");
+  AddPool(schemas, Pool("pool2d", 2).Batch({batch::Rows({"X"})}).Pir("(x, kernel_size:@ksize)"),
+          "Out", 2);
+  AddPool(schemas, Pool("pool3d", 3).Batch({batch::Rows({"X"})}).Pir("{kernel_size=ksize}"), "Out",
+          3);
   AddNormPool(schemas);
-  AddPool(schemas, IndexedPool("max_pool2d_with_index", 2), "Mask", 2);
-  AddPool(schemas, IndexedPool("max_pool3d_with_index", 3), "Mask", 3);
+  AddPool(schemas,
+          IndexedPool("max_pool2d_with_index", 2)
+              .Batch({batch::Rows({"X"})})
+              .Pir("-> out, mask {kernel_size=ksize}"),
+          "Mask", 2);
+  AddPool(schemas,
+          IndexedPool("max_pool3d_with_index", 3)
+              .Batch({batch::Rows({"X"})})
+              .Pir("-> out, mask {kernel_size=ksize}"),
+          "Mask", 3);
 }
 
 }  // namespace weft

@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/types/optional.h"
+#include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
-#include "ops/schema/work.h"
 
 namespace weft {
 namespace {
@@ -38,6 +38,11 @@ absl::optional<TensorType> FirstOf(const Op& op, std::initializer_list<absl::str
   return absl::nullopt;
 }
 
+WorkKind WorkOf(const Op& op) {
+  const OpSchema* schema = FindOpSchema(op.type());
+  return schema == nullptr ? WorkKind::kElements : schema->work();
+}
+
 // [.., M, K] times [.., K, N] is [.., M, N]: the square root of the product of the three sizes is M
 // K N, times the square root of the cube of the number of matrices.
 double ProductMultiplications(const Op& op, int64_t batch) {
@@ -56,7 +61,7 @@ double ProductMultiplications(const Op& op, int64_t batch) {
 // channel.
 double ConvolutionMultiplications(const Op& op, int64_t batch) {
   const auto filter = FirstOf(op, {"Filter"}, batch);
-  const bool is_transposed = WorkOf(op.type()) == WorkKind::kTransposedConvolution;
+  const bool is_transposed = WorkOf(op) == WorkKind::kTransposedConvolution;
   const auto image =
       is_transposed ? FirstOf(op, {"Input"}, batch) : FirstOf(op, {"Output", "Output@GRAD"}, batch);
   if (!filter.has_value() || !image.has_value() || filter->dims.empty()) return 0;
@@ -82,7 +87,7 @@ double TimeOf(const Op& op, const OpTimeOptions& options) {
 
 double FlopsOf(const Op& op, int64_t batch) {
   const double products = absl::EndsWith(op.type(), "_grad") ? 2 : 1;
-  switch (WorkOf(op.type())) {
+  switch (WorkOf(op)) {
     case WorkKind::kElements:
       return 0;
     case WorkKind::kProduct:

@@ -1,6 +1,7 @@
 // Bilinear forms.
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -30,7 +31,9 @@ absl::Status InferBilinear(InferContext& context, const TensorType& x, const Ten
 void AddBilinearTensorProductSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("bilinear_tensor_product", "Bias?, Weight, X, Y -> Out")
-                  .Infer(IfKnown("X", "Y", InferBilinear)),
+                  .Infer(IfKnown("X", "Y", InferBilinear))
+                  .Batch({batch::Rows({"X", "Y"})})
+                  .Pir("bilinear(x, y, weight, bias)"),
               {{"Weight", "X", "Y"}, {"Out"}, {"Bias", "Weight", "X", "Y"}});
 }
 

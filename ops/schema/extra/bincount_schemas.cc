@@ -1,5 +1,6 @@
 // Histograms of integers.
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -27,8 +28,11 @@ absl::Status InferBinCount(InferContext& context) {
 }  // namespace
 
 void AddBincountSchemas(OpSchemaTable* schemas) {
-  schemas->Add(
-      OpSchema("bincount", "Weights?, X -> Out").Attr("minlength", 0).Infer(InferBinCount));
+  schemas->Add(OpSchema("bincount", "Weights?, X -> Out")
+                   .Attr("minlength", 0)
+                   .Infer(InferBinCount)
+                   .Batch(batch::Unrelated(batch::kNotNeeded))
+                   .Pir("(x, weights, @minlength)"));
 }
 
 }  // namespace weft

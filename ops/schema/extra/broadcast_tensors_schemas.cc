@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -45,11 +46,16 @@ absl::Status InferMeshgrid(InferContext& context, const char* out) {
 }  // namespace
 
 void AddBroadcastTensorsSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(schemas, OpSchema("broadcast_tensors", "X* -> Out*").Infer(InferBroadcastTensors),
+  AddWithGrad(schemas,
+              OpSchema("broadcast_tensors", "X* -> Out*")
+                  .Infer(InferBroadcastTensors)
+                  .Batch({batch::Elementwise})
+                  .Pir("(input:X)"),
               GradOfX());
-  schemas->Add(OpSchema("meshgrid", "X* -> Out*").Infer([](InferContext& context) {
-    return InferMeshgrid(context, "Out");
-  }));
+  schemas->Add(OpSchema("meshgrid", "X* -> Out*")
+                   .Infer([](InferContext& context) { return InferMeshgrid(context, "Out"); })
+                   .Batch(batch::Unrelated(batch::kNotNeeded))
+                   .Pir("(inputs:X)"));
   // Paddle 2 writes outputs@GRAD, Paddle 3 Out@GRAD.
   schemas->Add(OpSchema("meshgrid_grad", "Out@GRAD*?, X*, outputs@GRAD*? -> X@GRAD*")
                    .Infer(GradOf([](InferContext& context) -> absl::Status {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -97,7 +98,8 @@ void AddNce(OpSchemaTable* schemas) {
           .Attr("sampler", 0)
           .Attr("seed", 0)
           .With(Trait::kSideEffect)
-          .Infer(infer),
+          .Infer(infer)
+          .Batch({batch::DrawBy(batch::Rows({"Input", "Label", "SampleWeight"})), Powers::kOwn}),
       {{"Bias", "CustomDistAlias", "CustomDistAliasProbs", "CustomDistProbs", "Input", "Label",
         "SampleLabels", "SampleLogits", "SampleWeight", "Weight"},
        {"Cost"},
@@ -143,7 +145,12 @@ void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
                "Bias?, Label, PathCode?, PathTable?, W, X -> Out, PreOut~, W_Out?!")
           .Attr("is_sparse", false)
           .Attr("num_classes", 2)
-          .Infer(infer),
+          .Infer(infer)
+          .Batch({batch::Rows({"X", "Label", "PathTable", "PathCode"})})
+          // The gradient of a sparse W is dense in PIR.
+          .Pir("hsigmoid_loss(x, label, w, bias, path:PathTable, code:PathCode) -> out, pre_out, "
+               "w_out:- {is_sparse=}",
+               "(x, w, label, path:PathTable, code:PathCode, bias, pre_out, out_grad)"),
       {{"Bias", "Label", "PathCode", "PathTable", "PreOut", "W", "X"}, {"Out"}, {"Bias", "W", "X"}},
       WithSparseGrad(GradOf(infer), "W"));
 }

@@ -2,6 +2,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -31,7 +32,9 @@ void AddCrossSchemas(OpSchemaTable* schemas) {
       schemas,
       OpSchema("cross", "X, Y -> Out")
           .Attr("dim", 9)
-          .Infer(InOrder({SameType("X", "Y"), IfKnown("X", CheckCross), Like("X", {"Out"})})),
+          .Infer(InOrder({SameType("X", "Y"), IfKnown("X", CheckCross), Like("X", {"Out"})}))
+          .Batch({batch::Cross, Powers::kProduct})
+          .Pir("{axis=dim}"),
       {{"X", "Y"}, {"Out"}, {"X", "Y"}});
 }
 

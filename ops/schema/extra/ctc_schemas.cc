@@ -1,5 +1,6 @@
 // Connectionist temporal classification.
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -34,7 +35,9 @@ void AddCtcSchemas(OpSchemaTable* schemas) {
       OpSchema("warpctc", "Label, LabelLength?, Logits, LogitsLength? -> Loss, WarpCTCGrad?~")
           .Attr("blank", 0)
           .Attr("norm_by_times", false)
-          .Infer(IfKnown("Logits", InferWarpCtc)),
+          .Infer(IfKnown("Logits", InferWarpCtc))
+          .Batch({batch::Ctc, Powers::kNone, "Logits"})
+          .Pir("(logits, label, logits_length, labels_length:LabelLength) -> loss, warpctcgrad"),
       {{"Logits", "LogitsLength", "WarpCTCGrad"}, {"Loss"}, {"Logits"}}, GradsLikeInputs());
 }
 

@@ -1,4 +1,7 @@
 // Counts of shows and clicks.
+#include <utility>
+
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -23,11 +26,14 @@ absl::Status InferCvm(InferContext& context, const TensorType& x) {
 }  // namespace
 
 void AddCvmSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(schemas,
-              OpSchema("cvm", "CVM, X -> Y")
-                  .Attr("use_cvm", true)
-                  .Infer(InOrder({SameDType("X", "CVM"), IfKnown("X", InferCvm)})),
-              {{"CVM", "X"}, {"Y"}, {"X"}});
+  OpSchema cvm = OpSchema("cvm", "CVM, X -> Y")
+                     .Attr("use_cvm", true)
+                     .Infer(InOrder({SameDType("X", "CVM"), IfKnown("X", InferCvm)}))
+                     .Batch({batch::Rows({"X", "CVM"})});
+  // The gradients of the counts come from the samples, not from the loss.
+  schemas->Add(GradSchema(cvm, "cvm_grad", {{"CVM", "X"}, {"Y"}, {"X"}}, GradOf(cvm.infer()))
+                   .Algebra(Algebra::kNone));
+  schemas->Add(std::move(cvm));
 }
 
 }  // namespace weft

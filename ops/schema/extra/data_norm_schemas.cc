@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -59,13 +60,15 @@ void AddDataNormSchemas(OpSchemaTable* schemas) {
   schemas->Add(WithDataNormAttrs(
       OpSchema("data_norm",
                "BatchSize, BatchSquareSum, BatchSum, X, bias?, scale_w? -> Means~, Scales~, Y")
-          .Infer(InferDataNorm)));
+          .Infer(InferDataNorm)
+          .Batch(batch::Unrelated(batch::kWholeResult))));
   schemas->Add(WithDataNormAttrs(
       OpSchema("data_norm_grad",
                "Means, Scales, X, Y@GRAD, bias?, scale_w? -> BatchSize?!, "
                "BatchSize@GRAD?, BatchSquareSum?!, BatchSquareSum@GRAD?, "
                "BatchSum?!, BatchSum@GRAD?, X@GRAD?, bias@GRAD?, scale_w@GRAD?")
-          .Infer(InOrder({GradOf(InferDataNorm), IfKnown("Means", InferDataNormSummaries)}))));
+          .Infer(InOrder({GradOf(InferDataNorm), IfKnown("Means", InferDataNormSummaries)}))
+          .Algebra(Algebra::kNone)));
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 #include "ops/schema/windows.h"
@@ -57,7 +58,10 @@ absl::Status InferDeformableConv(InferContext& context) {
 void AddDeformableConvSchemas(OpSchemaTable* schemas) {
   for (const bool has_mask : {true, false}) {
     OpSchema op = has_mask ? OpSchema("deformable_conv", "Filter, Input, Mask, Offset -> Output")
-                           : OpSchema("deformable_conv_v1", "Filter, Input, Offset -> Output");
+                                 .Batch({batch::Rows({"Input", "Offset", "Mask"})})
+                                 .Pir("(x:Input, offset, filter, mask)")
+                           : OpSchema("deformable_conv_v1", "Filter, Input, Offset -> Output")
+                                 .Batch({batch::Rows({"Input", "Offset"})});
     std::move(op)
         .Attr("deformable_groups", 1)
         .Attr("dilations", Ints{1, 1})

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -82,38 +83,62 @@ OpSchema::InferFn SolutionOf(const char* matrix_slot, const char* right_slot,
 void AddDenseAlgebraSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("inverse", "Input -> Output")
-                  .Infer(InOrder({Square("Input"), OutputsLike("Input")})),
+                  .Infer(InOrder({Square("Input"), OutputsLike("Input")}))
+                  .Batch({batch::NotLast("Input", 2)})
+                  .Pir(),
               {{"Output"}, {"Output"}, {"Input"}},
               InOrder({Square("Output"), OutputsLike("Output", {"Output@GRAD"})}));
   AddWithGrad(schemas,
               OpSchema("cholesky", "X -> Out")
                   .Attr("upper", false)
-                  .Infer(InOrder({Square("X"), OutputsLike("X")})),
+                  .Infer(InOrder({Square("X"), OutputsLike("X")}))
+                  .Batch({batch::NotLast("X", 2)})
+                  .Pir(),
               {{"Out"}, {"Out"}, {"X"}},
               InOrder({Square("Out"), OutputsLike("Out", {"Out@GRAD"})}));
   // Paddle declares Out to have the dimensions of Input.
   const GradSlots determinant_grad = {{"Input", "Out"}, {"Out"}, {"Input"}};
-  AddWithGrad(schemas, OpSchema("determinant", "Input -> Out").Infer(Square("Input")),
+  AddWithGrad(schemas,
+              OpSchema("determinant", "Input -> Out")
+                  .Infer(Square("Input"))
+                  .Batch({batch::NotLast("Input", 2)})
+                  .Pir("det"),
               determinant_grad);
-  AddWithGrad(schemas, OpSchema("slogdeterminant", "Input -> Out").Infer(Square("Input")),
+  AddWithGrad(schemas,
+              OpSchema("slogdeterminant", "Input -> Out")
+                  .Infer(Square("Input"))
+                  .Batch(batch::Unrelated(batch::kNotNeeded))
+                  .Pir("slogdet"),
               determinant_grad);
-  AddWithGrad(schemas, OpSchema("multi_dot", "X* -> Out").Infer(InferMultiDot),
+  AddWithGrad(schemas,
+              OpSchema("multi_dot", "X* -> Out")
+                  .Infer(InferMultiDot)
+                  .Batch({batch::MultiDot, Powers::kProduct})
+                  .Pir(),
               {{"X"}, {"Out"}, {"X"}});
   const GradSlots solution_grad = {{"Out", "X", "Y"}, {"Out"}, {"X", "Y"}};
   AddWithGrad(schemas,
-              OpSchema("solve", "X, Y -> Out").Infer(SolutionOf("X", "Y", /*may_be_vectors=*/true)),
+              OpSchema("solve", "X, Y -> Out")
+                  .Infer(SolutionOf("X", "Y", /*may_be_vectors=*/true))
+                  .Batch({batch::Solve("X", "Y", /*may_be_vectors=*/true)})
+                  .Pir(),
               solution_grad);
   AddWithGrad(schemas,
               OpSchema("triangular_solve", "X, Y -> Out")
                   .Attr("transpose", false)
                   .Attr("unitriangular", false)
                   .Attr("upper", true)
-                  .Infer(SolutionOf("X", "Y")),
+                  .Infer(SolutionOf("X", "Y"))
+                  .Batch({batch::Solve("X", "Y")})
+                  .Pir(),
               solution_grad);
-  AddWithGrad(
-      schemas,
-      OpSchema("cholesky_solve", "X, Y -> Out").Attr("upper", false).Infer(SolutionOf("Y", "X")),
-      solution_grad);
+  AddWithGrad(schemas,
+              OpSchema("cholesky_solve", "X, Y -> Out")
+                  .Attr("upper", false)
+                  .Infer(SolutionOf("Y", "X"))
+                  .Batch({batch::Solve("Y", "X")})
+                  .Pir(),
+              solution_grad);
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -75,26 +76,34 @@ void AddDiagonalSchemas(OpSchemaTable* schemas) {
               OpSchema("diag_v2", "X -> Out")
                   .Attr("offset", 0)
                   .Attr("padding_value", 0.0f)
-                  .Infer(OutDims(DiagDims)),
+                  .Infer(OutDims(DiagDims))
+                  .Batch(batch::Unrelated(batch::kNotNeeded))
+                  .Pir("diag"),
               GradOfX());
   schemas->Add(OpSchema("diag_embed", "Input -> Out")
                    .Attr("dim1", -2)
                    .Attr("dim2", -1)
                    .Attr("offset", 0)
-                   .Infer(OutDims(DiagEmbedDims, "Input")));
+                   .Infer(OutDims(DiagEmbedDims, "Input"))
+                   .Batch({batch::DiagEmbed, Powers::kFirst})
+                   .Pir("(input)"));
   AddWithGrad(schemas,
               OpSchema("diagonal", "Input -> Out")
                   .Attr("axis1", 0)
                   .Attr("axis2", 1)
                   .Attr("offset", 0)
-                  .Infer(OutDims(DiagonalDims, "Input")),
+                  .Infer(OutDims(DiagonalDims, "Input"))
+                  .Batch({batch::Diagonal, Powers::kFirst})
+                  .Pir(),
               {{"Input"}, {"Out"}, {"Input"}});
   AddWithGrad(schemas,
               OpSchema("trace", "Input -> Out")
                   .Attr("axis1", -2)
                   .Attr("axis2", -1)
                   .Attr("offset", 0)
-                  .Infer(OutDims(TraceDims, "Input")),
+                  .Infer(OutDims(TraceDims, "Input"))
+                  .Batch({batch::Diagonal, Powers::kFirst})
+                  .Pir(),
               {{"Input"}, {"Out"}, {"Input"}});
 }
 

@@ -1,5 +1,6 @@
 // The p-norm of a difference.
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -21,7 +22,9 @@ void AddDistSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("dist", "X, Y -> Out")
                   .Attr("p", 2.0f)
-                  .Infer(InOrder({SameDType("X", "Y"), IfKnown("X", "Y", InferDist)})),
+                  .Infer(InOrder({SameDType("X", "Y"), IfKnown("X", "Y", InferDist)}))
+                  .Batch(batch::Unrelated(batch::kWholeResult))
+                  .Pir(),
               {{"Out", "X", "Y"}, {"Out"}, {"X", "Y"}});
 }
 

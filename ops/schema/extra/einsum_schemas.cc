@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/einsum.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_context.h"
@@ -34,7 +35,9 @@ absl::Status InferEinsum(InferContext& context) {
 void AddEinsumSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("einsum", "Operands* -> InnerCache*?~, Out, XShape*?~")
                    .RequiredAttr("equation", std::string())
-                   .Infer(InferEinsum));
+                   .Infer(InferEinsum)
+                   .Batch({batch::Einsum, Powers::kProduct})
+                   .Pir("-> out, inner_cache, xshape", "(x_shape!, inner_cache, out_grad)"));
   schemas->Add(OpSchema("einsum_grad", "InnerCache*, Out@GRAD, x_shape*? -> Operands@GRAD*?")
                    .RequiredAttr("equation", std::string())
                    .Infer([](InferContext&) { return absl::OkStatus(); }));

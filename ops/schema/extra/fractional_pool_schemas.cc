@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 #include "ops/schema/windows.h"
@@ -59,7 +60,9 @@ void AddFractionalPool(OpSchemaTable* schemas, const char* type, size_t space) {
                     .Attr("random_u", 0.0f)
                     .Attr("return_mask", false)
                     .With(Trait::kSideEffect)
-                    .Infer(InferFractionalPool(space));
+                    .Infer(InferFractionalPool(space))
+                    .Batch({batch::FractionalPool, Powers::kOwn})
+                    .Pir("-> out, mask");
   schemas->Add(GradSchema(op, absl::StrCat(type, "_grad"),
                           {{"mask", "x"}, {"out"}, {"x"}, /*optional=*/false},
                           InOrder({op.infer(), GradsLikeInputs()})));

@@ -1,6 +1,7 @@
 // Overlapping parts of a signal.
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -38,7 +39,9 @@ void AddFrameSchemas(OpSchemaTable* schemas) {
                   .Attr("axis", -1)
                   .RequiredAttr("frame_length", 0)
                   .RequiredAttr("hop_length", 0)
-                  .Infer(OutDims(FramedDims)),
+                  .Infer(OutDims(FramedDims))
+                  .Batch({batch::Frame, Powers::kFirst})
+                  .Pir(),
               GradOfX());
 }
 

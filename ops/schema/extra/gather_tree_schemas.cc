@@ -1,4 +1,5 @@
 // Paths of a beam search.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -14,8 +15,9 @@ absl::Status CheckIds(InferContext& context, const TensorType& ids) {
 
 void AddGatherTreeSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("gather_tree", "Ids, Parents -> Out")
-                   .Infer(InOrder({SameType("Ids", "Parents"), IfKnown("Ids", CheckIds),
-                                   OutputsLike("Ids")})));
+                   .Infer(InOrder(
+                       {SameType("Ids", "Parents"), IfKnown("Ids", CheckIds), OutputsLike("Ids")}))
+                   .Batch(batch::Unrelated(batch::kNotNeeded)));
 }
 
 }  // namespace weft

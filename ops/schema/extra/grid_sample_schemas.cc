@@ -1,6 +1,7 @@
 // Images sampled between their elements.
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 #include "ops/schema/windows.h"
@@ -41,14 +42,19 @@ void AddGridSampleSchemas(OpSchemaTable* schemas) {
               OpSchema("affine_grid", "OutputShape{output_shape}, Theta -> Output")
                   .Attr("align_corners", true)
                   .Attr("output_shape", Ints{})
-                  .Infer(IfKnown("Theta", InferAffineGrid)),
+                  .Infer(IfKnown("Theta", InferAffineGrid))
+                  .Batch({batch::Rows({"Theta"})})
+                  .Pir("(input:Theta, @output_shape/tensor)",
+                       "(input:Theta, output_grad, @output_shape/tensor)"),
               {{"Theta"}, {"Output"}, {"Theta"}});
   AddWithGrad(schemas,
               OpSchema("grid_sampler", "Grid, X -> Output")
                   .Attr("align_corners", true)
                   .Attr("mode", "bilinear")
                   .Attr("padding_mode", "zeros")
-                  .Infer(InOrder({SameDType("Grid", "X"), IfKnown("X", "Grid", InferGridSampler)})),
+                  .Infer(InOrder({SameDType("Grid", "X"), IfKnown("X", "Grid", InferGridSampler)}))
+                  .Batch({batch::Rows({"X", "Grid"})})
+                  .Pir("grid_sample(x, grid)"),
               {{"Grid", "X"}, {"Output"}, {"Grid", "X"}});
 }
 

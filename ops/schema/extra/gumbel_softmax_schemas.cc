@@ -1,4 +1,5 @@
 // Samples of a relaxed categorical distribution.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -10,7 +11,9 @@ void AddGumbelSoftmaxSchemas(OpSchemaTable* schemas) {
                   .Attr("hard", false)
                   .Attr("temperature", 1.0f)
                   .With(Trait::kSideEffect)
-                  .Infer(LikeXAlongAxis("axis")),
+                  .Infer(LikeXAlongAxis("axis"))
+                  .Batch({batch::DrawBy(batch::Along("X", "axis")), Powers::kOwn})
+                  .Pir(),
               {{"Out"}, {"Out"}, {"X"}}, OutputsLike("Out", {"Out@GRAD"}));
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -89,7 +90,10 @@ void AddInterpolateSchemas(OpSchemaTable* schemas) {
             .Attr("out_h", 0)
             .Attr("out_w", 0)
             .Attr("scale", Floats{})
-            .Infer(Interpolated(spaces)),
+            .Infer(Interpolated(spaces))
+            .Batch({batch::Rows({"X"}), Powers::kFirst})
+            .Pir(method + "_interp(x, out_size, size_tensor, scale_tensor:Scale) -> output:Out "
+                          "{data_format=data_layout}"),
         {{"X"}, {"Out"}, {"X"}});
   }
 }

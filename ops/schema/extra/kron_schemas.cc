@@ -1,4 +1,5 @@
 // Kronecker products.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -20,7 +21,9 @@ absl::Status InferKron(InferContext& context, const TensorType& x, const TensorT
 void AddKronSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("kron", "X, Y -> Out")
-                  .Infer(InOrder({SameDType("X", "Y"), IfKnown("X", "Y", InferKron)})),
+                  .Infer(InOrder({SameDType("X", "Y"), IfKnown("X", "Y", InferKron)}))
+                  .Batch({batch::Kron, Powers::kProduct})
+                  .Pir(),
               {{"X", "Y"}, {"Out"}, {"X", "Y"}});
 }
 

@@ -1,5 +1,6 @@
 // Rows scaled to the length 1.
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -23,7 +24,9 @@ void AddL2NormalizeSchemas(OpSchemaTable* schemas) {
               OpSchema("norm", "X -> Norm~, Out")
                   .RequiredAttr("axis", 0)
                   .Attr("epsilon", 1e-10f)
-                  .Infer(IfKnown("X", InferNorm)),
+                  .Infer(IfKnown("X", InferNorm))
+                  .Batch({batch::Along("X", "axis")})
+                  .Pir("-> out, norm"),
               {{"Norm", "X"}, {"Out"}, {"X"}});
 }
 

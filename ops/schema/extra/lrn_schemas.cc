@@ -1,5 +1,6 @@
 // Local response normalization.
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -26,7 +27,8 @@ void AddLrnSchemas(OpSchemaTable* schemas) {
                   .Attr("k", 2.0f)
                   .Attr("n", 5)
                   .With(Trait::kRowSplittable)
-                  .Infer(InOrder({CheckLrn, Like("X", {"MidOut", "Out"})})),
+                  .Infer(InOrder({CheckLrn, Like("X", {"MidOut", "Out"})}))
+                  .Batch({batch::Rows({"X"})}),
               {{"MidOut", "Out", "X"}, {"Out"}, {"X"}});
 }
 

@@ -1,6 +1,7 @@
 // The largest of each group of channels.
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -27,7 +28,9 @@ void AddMaxoutSchemas(OpSchemaTable* schemas) {
               OpSchema("maxout", "X -> Out")
                   .Attr("axis", 1)
                   .RequiredAttr("groups", 1)
-                  .Infer(IfKnown("X", InferMaxout)),
+                  .Infer(IfKnown("X", InferMaxout))
+                  .Batch({batch::Rows({"X"})})
+                  .Pir(),
               {{"Out", "X"}, {"Out"}, {"X"}});
 }
 

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -39,7 +40,10 @@ void AddModelAverageSchemas(OpSchemaTable* schemas) {
           .Attr("average_window", 0.0f)
           .RequiredAttr("max_average_window", int64_t{0})
           .Attr("min_average_window", int64_t{10000})
-          .Infer(InferAverage));
+          .Infer(InferAverage)
+          .Batch(batch::Unrelated(batch::kOfParameters))
+          .Pir("average_accumulates_(param, in_sum_1, in_sum_2, in_sum_3, in_num_accumulates, "
+               "in_old_num_accumulates, in_num_updates)"));
 }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 // Each row from one of several tensors.
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -29,7 +30,11 @@ absl::Status InferMultiplex(InferContext& context, const TensorType& x) {
 }  // namespace
 
 void AddMultiplexSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(schemas, OpSchema("multiplex", "Ids, X* -> Out").Infer(IfKnown("X", InferMultiplex)),
+  AddWithGrad(schemas,
+              OpSchema("multiplex", "Ids, X* -> Out")
+                  .Infer(IfKnown("X", InferMultiplex))
+                  .Batch({batch::Rows({"X", "Ids"})})
+                  .Pir("(inputs:X, index:Ids)"),
               {{"Ids", "X"}, {"Out"}, {"X"}});
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -72,7 +73,9 @@ void AddPadSchemas(OpSchemaTable* schemas) {
                   .RequiredAttr("paddings", Ints{})
                   .Infer(OutDims([](const InferContext& context, const Dims& x) {
                     return PaddedDims(context, x, 1);
-                  })),
+                  }))
+                  .Batch({batch::Pad})
+                  .Pir("(x, @pad_value)", "(x:-, out_grad, @pad_value)"),
               {{}, {"Out"}, {"X"}}, IfKnown("Out@GRAD", InferPadGrad));
   AddWithGrad(schemas,
               OpSchema("pad3d", "Paddings{paddings}, X -> Out")
@@ -80,7 +83,9 @@ void AddPadSchemas(OpSchemaTable* schemas) {
                   .Attr("mode", "constant")
                   .Attr("paddings", Ints{})
                   .Attr("value", 0.0f)
-                  .Infer(IfKnown("X", InferPad3d)),
+                  .Infer(IfKnown("X", InferPad3d))
+                  .Batch({batch::Rows({"X"})})
+                  .Pir("(x, @paddings) {pad_value=value}"),
               {{"X"}, {"Out"}, {"X"}});
 }
 

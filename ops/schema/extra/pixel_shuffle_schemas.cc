@@ -1,6 +1,7 @@
 // Channels and pixels rearranged.
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -76,23 +77,31 @@ void AddPixelShuffleSchemas(OpSchemaTable* schemas) {
               OpSchema("pixel_shuffle", "X -> Out")
                   .Attr("data_format", "NCHW")
                   .Attr("upscale_factor", 1)
-                  .Infer(PixelShuffle("upscale_factor", "X", "Out")),
+                  .Infer(PixelShuffle("upscale_factor", "X", "Out"))
+                  .Batch({batch::Rows({"X"}), Powers::kFirst})
+                  .Pir(),
               grad, PixelUnshuffle("upscale_factor", "Out@GRAD", "X@GRAD"));
   AddWithGrad(schemas,
               OpSchema("pixel_unshuffle", "X -> Out")
                   .Attr("data_format", "NCHW")
                   .Attr("downscale_factor", 1)
-                  .Infer(PixelUnshuffle("downscale_factor", "X", "Out")),
+                  .Infer(PixelUnshuffle("downscale_factor", "X", "Out"))
+                  .Batch({batch::Rows({"X"}), Powers::kFirst})
+                  .Pir(),
               grad, PixelShuffle("downscale_factor", "Out@GRAD", "X@GRAD"));
-  AddWithGrad(
-      schemas,
-      OpSchema("shuffle_channel", "X -> Out").Attr("group", 1).Infer(ChannelGroups("group", "X")),
-      grad, ChannelGroups("group", "Out@GRAD"));
+  AddWithGrad(schemas,
+              OpSchema("shuffle_channel", "X -> Out")
+                  .Attr("group", 1)
+                  .Infer(ChannelGroups("group", "X"))
+                  .Batch({batch::Rows({"X"}), Powers::kFirst}),
+              grad, ChannelGroups("group", "Out@GRAD"));
   AddWithGrad(schemas,
               OpSchema("channel_shuffle", "X -> Out")
                   .Attr("data_format", "NCHW")
                   .Attr("groups", 1)
-                  .Infer(ChannelGroups("groups", "X")),
+                  .Infer(ChannelGroups("groups", "X"))
+                  .Batch({batch::Rows({"X"}), Powers::kFirst})
+                  .Pir(),
               grad, ChannelGroups("groups", "Out@GRAD"));
 }
 

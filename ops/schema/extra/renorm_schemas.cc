@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -25,7 +26,9 @@ void AddRenormSchemas(OpSchemaTable* schemas) {
                   .RequiredAttr("axis", 0)
                   .RequiredAttr("max_norm", 0.0f)
                   .RequiredAttr("p", 0.0f)
-                  .Infer(InOrder({IfKnown("X", CheckRenorm), Like("X", {"Out"})})),
+                  .Infer(InOrder({IfKnown("X", CheckRenorm), Like("X", {"Out"})}))
+                  .Batch({batch::SlicesAlong("axis")})
+                  .Pir(),
               {{"X"}, {"Out"}, {"X"}});
 }
 

@@ -1,5 +1,6 @@
 // Features of regions of images.
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -36,9 +37,16 @@ OpSchema Regions(const char* type, const char* outputs) {
 
 void AddRoiPoolingSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              Regions("roi_align", "Out").Attr("aligned", false).Attr("sampling_ratio", -1),
+              Regions("roi_align", "Out")
+                  .Attr("aligned", false)
+                  .Attr("sampling_ratio", -1)
+                  .Batch(batch::Unrelated(batch::kNotNeeded))
+                  .Pir("(x, boxes:ROIs, boxes_num:RoisNum?)"),
               {{"ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
-  AddWithGrad(schemas, Regions("roi_pool", "Argmax~, Out"),
+  AddWithGrad(schemas,
+              Regions("roi_pool", "Argmax~, Out")
+                  .Batch(batch::Unrelated(batch::kNotNeeded))
+                  .Pir("(x, boxes:ROIs, boxes_num:RoisNum?) -> out, arg_max"),
               {{"Argmax", "ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -27,7 +28,9 @@ void AddRollSchemas(OpSchemaTable* schemas) {
                   .Attr("axis", Longs{})
                   .Attr("shifts", Longs{})
                   .With(Trait::kLinear)
-                  .Infer(OutDims(RolledDims)),
+                  .Infer(OutDims(RolledDims))
+                  .Batch({batch::NotAlong("X", "axis"), Powers::kFirst})
+                  .Pir("(x, @shifts)"),
               GradOfX());
 }
 

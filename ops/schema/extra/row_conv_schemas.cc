@@ -1,5 +1,6 @@
 // Convolution along time that looks ahead.
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -23,7 +24,8 @@ void AddRowConvSchemas(OpSchemaTable* schemas) {
               OpSchema("row_conv", "Filter, X -> Out")
                   .With(Trait::kRowSplittable)
                   .Infer(InOrder(
-                      {SameDType("X", "Filter"), IfKnown("X", CheckRowConv), Like("X", {"Out"})})),
+                      {SameDType("X", "Filter"), IfKnown("X", CheckRowConv), Like("X", {"Out"})}))
+                  .Batch({batch::Rows({"X"}), Powers::kProduct}),
               {{"Filter", "X"}, {"Out"}, {"Filter", "X"}});
 }
 

@@ -1,4 +1,5 @@
 // ReLU with a random slope.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -10,7 +11,9 @@ void AddRreluSchemas(OpSchemaTable* schemas) {
                    .Attr("lower", 0.125f)
                    .Attr("upper", 1.0f / 3)
                    .With(Trait::kSideEffect)
-                   .Infer(OutputsLike("X")));
+                   .Infer(OutputsLike("X"))
+                   .Batch({batch::RandomizedRelu, Powers::kOwn})
+                   .Pir("-> out, noise"));
   schemas->Add(OpSchema("rrelu_grad", "Noise, Out@GRAD, X -> X@GRAD")
                    .Infer(OutputsLike("X", {"Noise", "Out@GRAD"})));
 }

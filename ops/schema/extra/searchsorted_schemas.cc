@@ -1,5 +1,6 @@
 // Binary search in sorted rows.
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -26,7 +27,9 @@ void AddSearchsortedSchemas(OpSchemaTable* schemas) {
                    .Attr("out_int32", false)
                    .Attr("right", false)
                    .Infer(InOrder({SameDType("SortedSequence", "Values"),
-                                   IfKnown("SortedSequence", "Values", InferSearchSorted)})));
+                                   IfKnown("SortedSequence", "Values", InferSearchSorted)}))
+                   .Batch({batch::Lookup("Values")})
+                   .Pir());
 }
 
 }  // namespace weft

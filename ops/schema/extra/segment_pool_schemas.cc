@@ -1,4 +1,5 @@
 // Reductions of segments of rows.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -30,7 +31,9 @@ void AddSegmentPoolSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("segment_pool", "SegmentIds, X -> Out, SummedIds?~")
                   .Attr("pooltype", "SUM")
-                  .Infer(InferSegmentPool),
+                  .Infer(InferSegmentPool)
+                  .Batch(batch::Unrelated(batch::kNotNeeded))
+                  .Pir("(x, segment_ids) -> out, summed_ids?"),
               {{"Out", "SegmentIds", "SummedIds", "X"}, {"Out"}, {"X"}});
 }
 

@@ -1,4 +1,5 @@
 // Indices of a sharded table.
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -10,7 +11,9 @@ void AddShardIndexSchemas(OpSchemaTable* schemas) {
                    .RequiredAttr("index_num", 1)
                    .RequiredAttr("nshards", 1)
                    .RequiredAttr("shard_id", 0)
-                   .Infer(OutputsLike("X")));
+                   .Infer(OutputsLike("X"))
+                   .Batch({batch::Lookup("X")})
+                   .Pir("(input:X)"));
 }
 
 }  // namespace weft

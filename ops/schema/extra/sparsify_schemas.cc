@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/extra/packed_shapes.h"
 #include "ops/schema/infer_functions.h"
@@ -84,15 +85,22 @@ absl::Status InferDensify(InferContext& context) {
 
 void AddSparsifySchemas(OpSchemaTable* schemas) {
   constexpr char kSlots[] = "Residual*?, X* -> Out, ResidualOut*?=Residual";
-  schemas->Add(
-      OpSchema("sparsify_topk", kSlots).RequiredAttr("k", int64_t{1}).Infer(InferSparsify));
-  schemas->Add(
-      OpSchema("sparsify_threshold", kSlots).RequiredAttr("threshold", 0.0f).Infer(InferSparsify));
+  schemas->Add(OpSchema("sparsify_topk", kSlots)
+                   .RequiredAttr("k", int64_t{1})
+                   .Infer(InferSparsify)
+                   .Algebra(Algebra::kSparsify)
+                   .Batch(batch::Unrelated(batch::kSparsifies)));
+  schemas->Add(OpSchema("sparsify_threshold", kSlots)
+                   .RequiredAttr("threshold", 0.0f)
+                   .Infer(InferSparsify)
+                   .Algebra(Algebra::kSparsify)
+                   .Batch(batch::Unrelated(batch::kSparsifies)));
   schemas->Add(OpSchema("densify", "X -> Out*")
                    .RequiredAttr("concated_ranks", std::vector<int64_t>{})
                    .RequiredAttr("concated_shapes", std::vector<int64_t>{})
                    .With(Trait::kLinear)
-                   .Infer(InferDensify));
+                   .Infer(InferDensify)
+                   .Batch(batch::Unrelated(batch::kRowsOfGradient)));
 }
 
 }  // namespace weft

@@ -20,7 +20,8 @@ void AddElementwise(OpSchemaTable* schemas, OpSchema op, const std::vector<std::
                     const OpSchema::InferFn& check) {
   std::move(op)
       .With(Trait::kElementwise, Trait::kRowSplittable)
-      .Infer(InOrder({check, OutputsLike("x")}));
+      .Infer(InOrder({check, OutputsLike("x")}))
+      .Pir();
   std::vector<std::string> others = grad_reads;
   others.push_back("out@GRAD");
   schemas->Add(GradSchema(op, absl::StrCat(op.type(), "_grad"),
@@ -52,7 +53,8 @@ void AddSpecialFunctionSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("copysign", "x, y -> out")
                   .With(Trait::kElementwise, Trait::kRowSplittable, Trait::kBroadcasts)
-                  .Infer(InOrder({SameDType("x", "y"), IfKnown("x", "y", InferCopysign)})),
+                  .Infer(InOrder({SameDType("x", "y"), IfKnown("x", "y", InferCopysign)}))
+                  .Pir(),
               {{"x", "y"}, {"out"}, {"x", "y"}});
 }
 

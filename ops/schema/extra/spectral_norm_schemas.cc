@@ -1,6 +1,7 @@
 // Weights divided by their largest singular value.
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -31,7 +32,9 @@ void AddSpectralNormSchemas(OpSchemaTable* schemas) {
                   .Attr("dim", 0)
                   .Attr("eps", 1e-12f)
                   .Attr("power_iters", 1)
-                  .Infer(IfKnown("Weight", InferSpectralNorm)),
+                  .Infer(IfKnown("Weight", InferSpectralNorm))
+                  .Batch(batch::Unrelated(batch::kOfParameters))
+                  .Pir("(weight, u, v)"),
               {{"U", "V", "Weight"}, {"Out"}, {"Weight"}});
 }
 

@@ -1,5 +1,6 @@
 // Channels of video frames moved in time.
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -28,7 +29,9 @@ void AddTemporalShiftSchemas(OpSchemaTable* schemas) {
                   .Attr("data_format", "NCHW")
                   .RequiredAttr("seg_num", 1)
                   .Attr("shift_ratio", 0.25f)
-                  .Infer(Frames("X")),
+                  .Infer(Frames("X"))
+                  .Batch({batch::Rows({"X"}), Powers::kFirst})
+                  .Pir(),
               {{}, {"Out"}, {"X"}}, Frames("Out@GRAD"));
 }
 

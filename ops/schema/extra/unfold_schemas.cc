@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 #include "ops/schema/windows.h"
@@ -76,7 +77,9 @@ void AddUnfoldSchemas(OpSchemaTable* schemas) {
                   .RequiredAttr("kernel_sizes", Ints{})
                   .RequiredAttr("paddings", Ints{})
                   .RequiredAttr("strides", Ints{})
-                  .Infer(IfKnown("X", InferUnfold)),
+                  .Infer(IfKnown("X", InferUnfold))
+                  .Batch({batch::Rows({"X"}), Powers::kFirst})
+                  .Pir(),
               {{"X"}, {"Y"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("fold", "X -> Y")
@@ -85,7 +88,9 @@ void AddUnfoldSchemas(OpSchemaTable* schemas) {
                   .RequiredAttr("output_sizes", Ints{})
                   .RequiredAttr("paddings", Ints{})
                   .RequiredAttr("strides", Ints{})
-                  .Infer(IfKnown("X", InferFold)),
+                  .Infer(IfKnown("X", InferFold))
+                  .Batch({batch::Rows({"X"}), Powers::kFirst})
+                  .Pir(),
               {{"X"}, {"Y"}, {"X"}});
 }
 

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -40,7 +41,9 @@ void AddUniqueSchemas(OpSchemaTable* schemas) {
                    .Attr("return_counts", false)
                    .Attr("return_index", false)
                    .Attr("return_inverse", false)
-                   .Infer(InferUnique));
+                   .Infer(InferUnique)
+                   .Batch(batch::Unrelated(batch::kWholeResult))
+                   .Pir("-> out, indices, inverse:Index, counts"));
 }
 
 }  // namespace weft

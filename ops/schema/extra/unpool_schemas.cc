@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 #include "ops/schema/windows.h"
@@ -30,7 +31,9 @@ void AddUnpoolSchemas(OpSchemaTable* schemas) {
                   .Attr("paddings", Ints{})
                   .Attr("strides", Ints{})
                   .Attr("unpooling_type", "max")
-                  .Infer(InOrder({SameDims("Indices", "X"), IfKnown("X", InferUnpool)})),
+                  .Infer(InOrder({SameDims("Indices", "X"), IfKnown("X", InferUnpool)}))
+                  .Batch({batch::Planes({"X", "Indices"})})
+                  .Pir("(x, indices, @output_size) {padding=paddings}"),
               {{"Indices", "Out", "X"}, {"Out"}, {"X"}});
 }
 

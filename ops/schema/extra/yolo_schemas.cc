@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -78,7 +79,8 @@ void AddYoloSchemas(OpSchemaTable* schemas) {
           .Attr("ignore_thresh", 0.7f)
           .Attr("scale_x_y", 1.0f)
           .Attr("use_label_smooth", true)
-          .Infer(InOrder({SameDType("X", "GTBox"), SameDType("X", "GTScore"), InferYoloLoss})),
+          .Infer(InOrder({SameDType("X", "GTBox"), SameDType("X", "GTScore"), InferYoloLoss}))
+          .Batch({batch::Rows({"X", "GTBox", "GTLabel", "GTScore"})}),
       {{"GTBox", "GTLabel", "GTMatchMask", "GTScore", "ObjectnessMask", "X"},
        {"Loss"},
        {"GTBox", "GTLabel", "GTScore", "X"}});
@@ -92,7 +94,8 @@ void AddYoloSchemas(OpSchemaTable* schemas) {
                    .Attr("iou_aware_factor", 0.5f)
                    .Attr("scale_x_y", 1.0f)
                    .With(Trait::kRowSplittable)
-                   .Infer(InferYoloBox));
+                   .Infer(InferYoloBox)
+                   .Batch({batch::Rows({"X", "ImgSize"})}));
 }
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// Which op of ProgramDesc an op of PIR is: one row for each op type.
+// Which op of ProgramDesc an op of PIR is: one rule for each op type, from the records of ops
+// (OpSchema::Pir).
 #ifndef WEFT_PROTO_FORMATS_PIR_OP_TABLE_H_
 #define WEFT_PROTO_FORMATS_PIR_OP_TABLE_H_
 
@@ -36,6 +37,7 @@ struct ResultRule {
   absl::string_view name;
   bool is_list = false;
   bool dropped = false;
+  bool optional = false;  // may be left out where the gradient op reads it
   absl::string_view slot;
   int in_place_of = -1;  // the operand whose variable it overwrites
 };
@@ -55,10 +57,10 @@ struct OpRule {
   int FindResult(absl::string_view name) const;
 };
 
-// The rule for an op type of PIR or, first row, of ProgramDesc; null if the table does not have it.
+// The rule for an op type of PIR or, the first one, of ProgramDesc; null: there is none. O(1).
 const OpRule* FindRule(absl::string_view pir);
 const OpRule* FindRuleOfDesc(absl::string_view desc);
-// All rows, for documentation and tests.
+// All rules, for documentation and tests.
 absl::Span<const OpRule> AllRules();
 
 // "matmul" of "1.matmul", "sgd" of "1.sgd_".
