@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "ops/schema/across_ranks.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -49,15 +51,10 @@ Communication Communications::Classify(const Op& op) {
 
 bool Communicates(const Program& program) {
   Communications communications(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Communication communication = communications.Of(program.op(id));
-      if (communication != Communication::kNone && communication != Communication::kMoments) {
-        return true;
-      }
-    }
-  }
-  return false;
+  return absl::c_any_of(AllOps(program), [&](const Op& op) {
+    const Communication communication = communications.Of(op);
+    return communication != Communication::kNone && communication != Communication::kMoments;
+  });
 }
 
 absl::StatusOr<std::vector<int>> GroupRanksOf(const Op& op) {

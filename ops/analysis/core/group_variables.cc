@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -9,6 +10,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/updates.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -24,23 +26,17 @@ class GroupFinder {
       const OpId op = update.op;
       updates_[op].push_back(std::move(update));
     }
-    for (int block = 0; block < main_.num_blocks(); ++block) {
-      for (OpId id : main_.block(block).ops()) Visit(main_.op(id));
-    }
+    for (const Op& op : AllOps(main_)) Visit(op);
     return std::move(found_);
   }
 
  private:
   bool HasGroups() {
-    for (int block = 0; block < main_.num_blocks(); ++block) {
-      for (OpId id : main_.block(block).ops()) {
-        const Op op = main_.op(id);
-        if (!traits_.Has(op, Trait::kCollective)) continue;
-        const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
-        if (ranks.ok() && !ranks->empty()) return true;
-      }
-    }
-    return false;
+    return absl::c_any_of(AllOps(main_), [&](const Op& op) {
+      if (!traits_.Has(op, Trait::kCollective)) return false;
+      const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+      return ranks.ok() && !ranks->empty();
+    });
   }
 
   void Visit(const Op& op) {

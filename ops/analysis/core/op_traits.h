@@ -4,8 +4,10 @@
 
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/types/optional.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -39,12 +41,7 @@ class OpTraits {
 // Whether an op of any block has the trait. O(ops).
 inline bool AnyHas(const Program& program, Trait trait) {
   OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      if (traits.Has(program.op(id), trait)) return true;
-    }
-  }
-  return false;
+  return absl::c_any_of(AllOps(program), [&](const Op& op) { return traits.Has(op, trait); });
 }
 
 }  // namespace weft

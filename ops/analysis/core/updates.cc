@@ -9,6 +9,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -106,15 +107,12 @@ std::vector<Symbol> FirstOfEach(const std::vector<Symbol>& symbols, std::vector<
 std::vector<ParamUpdate> FindUpdates(const Program& program) {
   std::vector<ParamUpdate> updates;
   OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      const OpSchema* schema = traits.SchemaOf(op);
-      const bool known = schema != nullptr && schema->Has(Trait::kOptimizer);
-      const bool looks_like_one = schema == nullptr && IsOptimize(op) &&
-                                  !op.Input("Param").empty() && !op.Output("ParamOut").empty();
-      if (known || looks_like_one) AddUpdates(program, op, schema, &updates);
-    }
+  for (const Op& op : AllOps(program)) {
+    const OpSchema* schema = traits.SchemaOf(op);
+    const bool known = schema != nullptr && schema->Has(Trait::kOptimizer);
+    const bool looks_like_one = schema == nullptr && IsOptimize(op) && !op.Input("Param").empty() &&
+                                !op.Output("ParamOut").empty();
+    if (known || looks_like_one) AddUpdates(program, op, schema, &updates);
   }
   return updates;
 }

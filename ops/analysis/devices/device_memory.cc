@@ -19,6 +19,7 @@
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -149,14 +150,10 @@ class Estimator {
       VisitTypes(step);
       return true;
     });
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) AddAccesses(program_.op(id));
-    }
+    for (const Op& op : AllOps(program_)) AddAccesses(op);
     for (Symbol loss : FindLosses(program_)) Keep(program_.block(0).FindVar(loss));
     JoinSlices();
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (VarId id : program_.block(block).vars()) AddVariable(id);
-    }
+    for (const Var& var : AllVars(program_)) AddVariable(var.id());
     DeviceMemories memories;
     memories.num_unknown = num_unknown_;
     for (int d = 0; d < kNumDeviceKinds; ++d) {

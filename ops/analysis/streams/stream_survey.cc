@@ -9,6 +9,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -31,9 +32,7 @@ class StreamSurvey::Visitor {
   }
 
   void VisitAll() {
-    for (int b = 0; b < program_.num_blocks(); ++b) {
-      for (OpId id : program_.block(b).ops()) Visit(program_.op(id));
-    }
+    for (const Op& op : AllOps(program_)) Visit(op);
     survey_.ring_ids_.assign(rings_.begin(), rings_.end());
     for (const Use& use : uses_) {
       survey_.special_[use.block][use.index].index = survey_.StreamOf(use.stream);

@@ -6,6 +6,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/feed_ops.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 
@@ -49,12 +50,9 @@ class UnwrittenReads {
 absl::flat_hash_set<VarId> FindUnchangedData(const Program& program) {
   absl::flat_hash_map<VarId, int> num_writers;
   OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (HandsOutData(op.type()) || traits.Has(op, Trait::kStreamSync)) continue;
-      for (Symbol name : op.output_args()) ++num_writers[program.block(block).Resolve(name)];
-    }
+  for (const Op& op : AllOps(program)) {
+    if (HandsOutData(op.type()) || traits.Has(op, Trait::kStreamSync)) continue;
+    for (Symbol name : op.output_args()) ++num_writers[program.block(op.block()).Resolve(name)];
   }
   const absl::flat_hash_set<VarId> data = FindData(program);
   absl::flat_hash_set<VarId> unchanged;
@@ -81,19 +79,16 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
     is_marked = true;
   }
   std::vector<bool> is_other(program.num_signatures(), false);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (is_other[op.signature_id()]) continue;
-      if (!HandsOutData(op.type())) {
-        is_other[op.signature_id()] = true;
-        continue;
-      }
-      is_marked = is_marked || IsFeed(op.type());
-      for (Symbol name : op.output_args()) {
-        const VarId var = program.block(block).Resolve(name);
-        if (var.valid()) data.insert(var);
-      }
+  for (const Op& op : AllOps(program)) {
+    if (is_other[op.signature_id()]) continue;
+    if (!HandsOutData(op.type())) {
+      is_other[op.signature_id()] = true;
+      continue;
+    }
+    is_marked = is_marked || IsFeed(op.type());
+    for (Symbol name : op.output_args()) {
+      const VarId var = program.block(op.block()).Resolve(name);
+      if (var.valid()) data.insert(var);
     }
   }
   if (is_marked) return data;

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -265,15 +266,12 @@ class Analyzer {
 };
 
 absl::Status RefuseSubBlockPairs(const Program& program) {
-  for (int block = 1; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (!IsBackward(op) || !op.has_role_vars()) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(op.DebugName(),
-                       ": completes a gradient inside a sub-block; expected in the root block, "
-                       "where every rank runs it equally often"));
-    }
+  for (const Op& op : InnerOps(program)) {
+    if (!IsBackward(op) || !op.has_role_vars()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(),
+                     ": completes a gradient inside a sub-block; expected in the root block, "
+                     "where every rank runs it equally often"));
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include "ops/analysis/training/loss_gradients.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -19,15 +20,12 @@ absl::optional<int> Positive(int64_t number) {
 // Attribute nranks of the first op that has it.
 absl::optional<int> NumRanksOfAttrs(const Program& program) {
   std::vector<char> has_attr(program.num_signatures(), -1);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      char& has = has_attr[op.signature_id()];
-      if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
-      if (has == 0) continue;
-      const absl::optional<int> nranks = Positive(op.IntAttr(kNumRanksAttr).value_or(0));
-      if (nranks.has_value()) return nranks;
-    }
+  for (const Op& op : AllOps(program)) {
+    char& has = has_attr[op.signature_id()];
+    if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
+    if (has == 0) continue;
+    const absl::optional<int> nranks = Positive(op.IntAttr(kNumRanksAttr).value_or(0));
+    if (nranks.has_value()) return nranks;
   }
   return absl::nullopt;
 }
