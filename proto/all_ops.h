@@ -1,4 +1,4 @@
-// All ops of a program, and all declarations of variables, as ranges.
+// The ops of a program, and its declarations of variables, as ranges of views.
 #ifndef WEFT_PROTO_ALL_OPS_H_
 #define WEFT_PROTO_ALL_OPS_H_
 
@@ -11,15 +11,10 @@
 
 namespace weft {
 
-// The views of all blocks: block by block, in the order of each.
-//
-//   for (const Op& op : AllOps(program)) ++num_ops_of[op.type()];
-//   return absl::c_any_of(AllOps(program), IsBackward);
-//
-// Valid as long as the views: until the next Rewriter::Commit. O(1) for each op or variable, and
-// for each block.
+// The views of some blocks: block by block, in the order of each. Valid as long as the views: until
+// the next Rewriter::Commit. O(1) for each view and for each block.
 template <typename Id>
-class AllOf {
+class BlockRange {
   static constexpr bool kIsOfOps = std::is_same_v<Id, OpId>;
 
  public:
@@ -31,7 +26,10 @@ class AllOf {
     using pointer = const value_type*;
     using reference = value_type;
 
-    Iterator(const Program& program, int block) : program_(&program), block_(block) { FindBlock(); }
+    Iterator(const Program& program, int block, int end)
+        : program_(&program), block_(block), end_(end) {
+      FindBlock();
+    }
     value_type operator*() const {
       if constexpr (kIsOfOps) {
         return program_->op(ids_.front());
@@ -54,7 +52,7 @@ class AllOf {
    private:
     // The first block from block_ on that is not empty, if any.
     void FindBlock() {
-      for (; block_ < program_->num_blocks(); ++block_) {
+      for (; block_ < end_; ++block_) {
         if constexpr (kIsOfOps) {
           ids_ = program_->block(block_).ops();
         } else {
@@ -65,26 +63,40 @@ class AllOf {
     }
 
     const Program* program_;
-    int block_;
+    int block_, end_;
     absl::Span<const Id> ids_;  // that are left of the block
   };
 
-  explicit AllOf(const Program& program, int first_block = 0)
-      : program_(program), first_block_(first_block) {}
+  BlockRange(const Program& program, int first_block, int end_block)
+      : program_(program), first_(first_block), end_(end_block) {}
 
-  Iterator begin() const { return Iterator(program_, first_block_); }
-  Iterator end() const { return Iterator(program_, program_.num_blocks()); }
+  Iterator begin() const { return Iterator(program_, first_, end_); }
+  Iterator end() const { return Iterator(program_, end_, end_); }
 
  private:
   const Program& program_;
-  const int first_block_;
+  const int first_, end_;
 };
 
-using AllOps = AllOf<OpId>;
-using AllVars = AllOf<VarId>;
-
-// The ops of all blocks but the root.
-inline AllOps InnerOps(const Program& program) { return AllOps(program, /*first_block=*/1); }
+// The ops of all blocks.
+//
+//   for (const Op& op : AllOps(program)) ++num_ops_of[op.type()];
+//   return absl::c_any_of(AllOps(program), IsBackward);
+inline BlockRange<OpId> AllOps(const Program& program) {
+  return {program, 0, program.num_blocks()};
+}
+// Of all blocks but the root.
+inline BlockRange<OpId> InnerOps(const Program& program) {
+  return {program, 1, program.num_blocks()};
+}
+// Of one block.
+inline BlockRange<OpId> BlockOps(const Program& program, int block) {
+  return {program, block, block + 1};
+}
+// The declarations of all blocks.
+inline BlockRange<VarId> AllVars(const Program& program) {
+  return {program, 0, program.num_blocks()};
+}
 
 }  // namespace weft
 

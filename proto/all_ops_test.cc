@@ -42,6 +42,8 @@ TEST(AllOpsTest, OpsOfAllBlocksAreInOrder) {
   const Program program = FiveBlocks();
   EXPECT_THAT(Texts(AllOps(program)), ElementsAre("0 mul", "0 sum", "2 relu"));
   EXPECT_THAT(Texts(InnerOps(program)), ElementsAre("2 relu"));
+  EXPECT_THAT(Texts(BlockOps(program, 0)), ElementsAre("0 mul", "0 sum"));
+  EXPECT_THAT(Texts(BlockOps(program, 1)), IsEmpty());
 }
 
 TEST(AllOpsTest, AnEmptyRootIsSkipped) {

@@ -17,15 +17,15 @@ namespace {
 
 class GroupFinder {
  public:
-  explicit GroupFinder(const Program& main)
-      : main_(main), traits_(main), storage_(main), buffers_(storage_) {}
+  explicit GroupFinder(const ProgramFacts& facts)
+      : facts_(facts),
+        main_(facts.program()),
+        traits_(facts.Get<OpTraits>()),
+        buffers_(facts.Get<Storage>()) {}
 
   std::map<std::string, std::vector<int>> Find() {
     if (!HasGroups()) return {};
-    for (ParamUpdate& update : FindUpdates(main_)) {
-      const OpId op = update.op;
-      updates_[op].push_back(std::move(update));
-    }
+    for (const ParamUpdate& update : facts_.Get(FindUpdates)) updates_[update.op].push_back(update);
     for (const Op& op : AllOps(main_)) Visit(op);
     return std::move(found_);
   }
@@ -95,9 +95,9 @@ class GroupFinder {
     found_.emplace(main_.name(variable), ranks);
   }
 
+  const ProgramFacts& facts_;
   const Program& main_;
-  OpTraits traits_;
-  const Storage storage_;
+  const OpTraits& traits_;
   CurrentBuffers buffers_;
   absl::flat_hash_map<OpId, std::vector<ParamUpdate>> updates_;
   absl::flat_hash_map<Symbol, std::vector<int>> reduced_;  // over a group
@@ -106,7 +106,7 @@ class GroupFinder {
 
 }  // namespace
 
-std::map<std::string, std::vector<int>> FindGroupVariables(const Program& main) {
+std::map<std::string, std::vector<int>> FindGroupVariables(const ProgramFacts& main) {
   return GroupFinder(main).Find();
 }
 

@@ -45,8 +45,7 @@ void AddUpdates(const Program& program, const Op& op, const OpSchema* schema,
 template <typename Visit>
 void ForEachOp(const Program& program, int block, std::vector<bool>* seen, const Visit& visit) {
   (*seen)[block] = true;
-  for (OpId id : program.block(block).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, block)) {
     const std::vector<int> sub_blocks = op.SubBlocks();
     if (sub_blocks.empty()) visit(op);
     for (int sub_block : sub_blocks) {
@@ -117,8 +116,8 @@ std::vector<ParamUpdate> FindUpdates(const Program& program) {
   return updates;
 }
 
-std::vector<Symbol> FindRunningStatistics(const Program& program) {
-  return FindRunningStatistics(program, FindUpdates(program));
+std::vector<Symbol> FindRunningStatistics(const ProgramFacts& facts) {
+  return FindRunningStatistics(facts.program(), facts.Get(FindUpdates));
 }
 
 std::vector<Symbol> FindRunningStatistics(const Program& program,
@@ -165,12 +164,10 @@ std::vector<Symbol> FindTrainedByHand(const Program& program) {
   return FirstOfEach(candidates, std::move(is_written_by_forward));
 }
 
-std::vector<Symbol> FindManuallyUpdatedParams(const Program& program) {
-  const std::vector<ParamUpdate> updates = FindUpdates(program);
-  std::vector<bool> is_excluded = UpdatedByOptimizers(program, updates);
-  for (Symbol statistic : FindRunningStatistics(program, updates)) {
-    is_excluded[statistic.value()] = true;
-  }
+std::vector<Symbol> FindManuallyUpdatedParams(const ProgramFacts& facts) {
+  const Program& program = facts.program();
+  std::vector<bool> is_excluded = UpdatedByOptimizers(program, facts.Get(FindUpdates));
+  for (Symbol statistic : facts.Get(FindRunningStatistics)) is_excluded[statistic.value()] = true;
   std::vector<bool> is_param(program.symbols().size(), false);
   for (Symbol param : FindTrainedByHand(program)) is_param[param.value()] = true;
   for (VarId id : program.block(0).vars()) {
@@ -178,7 +175,7 @@ std::vector<Symbol> FindManuallyUpdatedParams(const Program& program) {
     if (var.is_parameter()) is_param[var.name_symbol().value()] = true;
   }
   std::vector<Symbol> found;
-  OpTraits traits(program);
+  const OpTraits& traits = facts.Get<OpTraits>();
   ForEachOp(program, [&](const Op& op) {
     // These pass parameters on as they are.
     if (traits.Has(op, Trait::kAlias) || traits.Has(op, Trait::kStreamSync)) return;

@@ -129,18 +129,19 @@ class OpLives {
 
 class Estimator {
  public:
-  Estimator(const Program& program, const FeedLayouts& feeds, int64_t batch)
-      : program_(program),
+  Estimator(const ProgramFacts& facts, const FeedLayouts& feeds, int64_t batch)
+      : facts_(facts),
+        program_(facts.program()),
         batch_(batch),
-        traits_(program),
-        storage_(program),
-        placement_(program),
-        survey_(program),
-        lives_of_ops_{OpLives(program, survey_, 0),
-                      OpLives(program, survey_, std::max(0, survey_.StreamOf(kHostStream)))},
-        types_(program),
-        vars_(program.var_id_limit()) {
-    for (VarId id : FindData(program)) AddData(id, feeds);
+        traits_(facts.Get<OpTraits>()),
+        storage_(facts.Get<Storage>()),
+        placement_(facts.Get<DevicePlacement>()),
+        survey_(facts.Get<StreamSurvey>()),
+        lives_of_ops_{OpLives(program_, survey_, 0),
+                      OpLives(program_, survey_, std::max(0, survey_.StreamOf(kHostStream)))},
+        types_(program_),
+        vars_(program_.var_id_limit()) {
+    for (VarId id : facts.Get(FindData)) AddData(id, feeds);
   }
 
   DeviceMemories Estimate() {
@@ -151,7 +152,7 @@ class Estimator {
       return true;
     });
     for (const Op& op : AllOps(program_)) AddAccesses(op);
-    for (Symbol loss : FindLosses(program_)) Keep(program_.block(0).FindVar(loss));
+    for (Symbol loss : facts_.Get(FindLosses)) Keep(program_.block(0).FindVar(loss));
     JoinSlices();
     for (const Var& var : AllVars(program_)) AddVariable(var.id());
     DeviceMemories memories;
@@ -382,12 +383,13 @@ class Estimator {
     changes[std::min<size_t>(life.last + 1, changes.size() - 1)] -= room;
   }
 
+  const ProgramFacts& facts_;
   const Program& program_;
   const int64_t batch_;
-  OpTraits traits_;
-  const Storage storage_;
-  const DevicePlacement placement_;
-  const StreamSurvey survey_;
+  const OpTraits& traits_;
+  const Storage& storage_;
+  const DevicePlacement& placement_;
+  const StreamSurvey& survey_;
   const std::array<OpLives, kNumDeviceKinds> lives_of_ops_;  // by device
   TypeFlow types_;
   std::vector<Variable> vars_;                   // by VarId
@@ -401,9 +403,9 @@ class Estimator {
 
 int64_t DeviceMemory::bytes() const { return Clamp(Bytes(kept) + step); }
 
-DeviceMemories EstimateDeviceMemory(const Program& program, const FeedLayouts& feeds,
+DeviceMemories EstimateDeviceMemory(const ProgramFacts& facts, const FeedLayouts& feeds,
                                     int64_t batch) {
-  return Estimator(program, feeds, batch).Estimate();
+  return Estimator(facts, feeds, batch).Estimate();
 }
 
 }  // namespace weft

@@ -22,8 +22,7 @@ class UnwrittenReads {
   void Visit(int block) {
     if (block < 0 || block >= program_.num_blocks() || visited_[block]) return;
     visited_[block] = true;
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, block)) {
       if (traits_.Has(op, Trait::kAlias)) continue;  // reads sizes only
       for (Symbol name : op.input_args()) {
         const VarId var = program_.block(block).Resolve(name);
@@ -47,14 +46,15 @@ class UnwrittenReads {
 
 }  // namespace
 
-absl::flat_hash_set<VarId> FindUnchangedData(const Program& program) {
+absl::flat_hash_set<VarId> FindUnchangedData(const ProgramFacts& facts) {
+  const Program& program = facts.program();
   absl::flat_hash_map<VarId, int> num_writers;
-  OpTraits traits(program);
+  const OpTraits& traits = facts.Get<OpTraits>();
   for (const Op& op : AllOps(program)) {
     if (HandsOutData(op.type()) || traits.Has(op, Trait::kStreamSync)) continue;
     for (Symbol name : op.output_args()) ++num_writers[program.block(op.block()).Resolve(name)];
   }
-  const absl::flat_hash_set<VarId> data = FindData(program);
+  const absl::flat_hash_set<VarId>& data = facts.Get(FindData);
   absl::flat_hash_set<VarId> unchanged;
   const Block& root = program.block(0);
   for (VarId id : root.vars()) {

@@ -33,8 +33,7 @@ absl::optional<int> NumRanksOfAttrs(const Program& program) {
 // The divisor of a loss's gradient.
 absl::optional<int> NumRanksOfDivision(const Program& program) {
   LossGradients loss_gradients(program);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     if (!loss_gradients.IsScaledBy(op)) continue;
     const double scale = op.FloatAttr("scale").value_or(1);
     // Paddle writes a division by 1 for one trainer with any number of devices.
@@ -63,8 +62,7 @@ absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
   for (const Program* program : {startup, &main}) {
     if (program == nullptr) continue;
     OpTraits traits(*program);
-    for (OpId id : program->block(0).ops()) {
-      const Op op = program->op(id);
+    for (const Op& op : BlockOps(*program, 0)) {
       if (!traits.Has(op, Trait::kRingSetup) || op.HasAttr(kGroupRanksAttr)) continue;
       const absl::optional<int> size = RingSize(op);
       if (size.has_value()) return size;

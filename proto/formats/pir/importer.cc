@@ -46,7 +46,7 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   program.set_setting(setting);
   // Messages have at most 2 GiB.
   import->bytes_of_id.resize(import->op_of_id.size());
-  const AllOps ops(program);
+  const auto ops = AllOps(program);
   if (ops.begin() != ops.end()) import->program = (*ops.begin()).bytes().data();
   for (int block = 0; block < program.num_blocks(); ++block) {
     const uint32_t begin = block == 0 ? 0 : import->end_of_block.back();
