@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 
@@ -23,13 +24,10 @@ weft::pb::OpDesc Without(weft::pb::OpDesc op, const std::string& name) {
 absl::StatusOr<int> Drop(weft::Program* program, const std::string& name) {
   weft::Rewriter rewriter(program);
   int changed = 0;
-  for (int block = 0; block < program->num_blocks(); ++block) {
-    for (weft::OpId id : program->block(block).ops()) {
-      const weft::Op op = program->op(id);
-      if (!op.HasAttr(name)) continue;
-      rewriter.Replace(id, Without(op.ToProto(), name));
-      ++changed;
-    }
+  for (const weft::Op& op : weft::AllOps(*program)) {
+    if (!op.HasAttr(name)) continue;
+    rewriter.Replace(op.id(), Without(op.ToProto(), name));
+    ++changed;
   }
   WEFT_RETURN_IF_ERROR(rewriter.Commit());
   return changed;

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "executor/plan/plan_builder.h"
 #include "ops/analysis/core/block_names.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -110,22 +111,18 @@ absl::StatusOr<std::vector<PlanBuilder::Gradient>> PlanBuilder::GradientsOf(
 }
 
 absl::Status PlanBuilder::FindLoopGradients() {
-  for (int b = 0; b < program_.num_blocks(); ++b) {
-    block_ = b;
-    for (OpId id : program_.block(b).ops()) {
-      const Op op = program_.op(id);
-      const OpSchema* schema = FindOpSchema(op.type());
-      if (schema == nullptr || !schema->Has(Trait::kLoop) || !schema->Has(Trait::kBlockGrad)) {
-        continue;
-      }
-      WEFT_ASSIGN_OR_RETURN(const int iterations,
-                            StepScopes(op.Input("StepScopes"), op.DebugName()));
-      absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[iterations];
-      for (int block : op.SubBlocks()) {
-        VisitOps(block, LoopBlocks::kVisited, [&](const Op& inner) {
-          reads.insert(inner.input_args().begin(), inner.input_args().end());
-        });
-      }
+  for (const Op& op : AllOps(program_)) {
+    block_ = op.block();
+    const OpSchema* schema = FindOpSchema(op.type());
+    if (schema == nullptr || !schema->Has(Trait::kLoop) || !schema->Has(Trait::kBlockGrad)) {
+      continue;
+    }
+    WEFT_ASSIGN_OR_RETURN(const int iterations, StepScopes(op.Input("StepScopes"), op.DebugName()));
+    absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[iterations];
+    for (int block : op.SubBlocks()) {
+      VisitOps(block, LoopBlocks::kVisited, [&](const Op& inner) {
+        reads.insert(inner.input_args().begin(), inner.input_args().end());
+      });
     }
   }
   block_ = 0;
@@ -175,8 +172,7 @@ absl::StatusOr<PlanBuilder::Iterations> PlanBuilder::IterationsOf(
   Iterations iterations;
   // Keeps no variable that is changed in place: the gradient reverts that change.
   absl::flat_hash_set<Symbol> in_place;
-  for (OpId id : program_.block(block).ops()) {
-    const Op op = program_.op(id);
+  for (const Op& op : BlockOps(program_, block)) {
     for (Symbol out : op.output_args()) {
       const absl::Span<const Symbol> in = op.input_args();
       if (std::find(in.begin(), in.end(), out) != in.end()) in_place.insert(out);

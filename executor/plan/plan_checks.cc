@@ -9,6 +9,7 @@
 #include "ops/analysis/core/type_flow.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/server_ops.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -60,18 +61,16 @@ absl::Status PlanBuilder::CheckDevices() const {
 // They share the replies that a rank has got, which one thread uses.
 absl::Status PlanBuilder::CheckServerOps() const {
   OpId first;
-  for (int block = 0; block < program_.num_blocks(); ++block) {
-    for (OpId id : program_.block(block).ops()) {
-      const absl::optional<ServerOp> server = FindServerOp(program_.op(id).type());
-      if (!server.has_value() || !Communicates(*server)) continue;
-      if (!first.valid()) first = id;
-      const DeviceKind device = placement_.DeviceOf(id), expected = placement_.DeviceOf(first);
-      if (device == expected) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          program_.op(id).DebugName(), ": expected to run on ", DeviceKindName(expected), ", as ",
-          program_.op(first).DebugName(),
-          ": ops of parameter servers are on one stream; found it on ", DeviceKindName(device)));
-    }
+  for (const Op& op : AllOps(program_)) {
+    const absl::optional<ServerOp> server = FindServerOp(op.type());
+    if (!server.has_value() || !Communicates(*server)) continue;
+    if (!first.valid()) first = op.id();
+    const DeviceKind device = placement_.DeviceOf(op.id()), expected = placement_.DeviceOf(first);
+    if (device == expected) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        op.DebugName(), ": expected to run on ", DeviceKindName(expected), ", as ",
+        program_.op(first).DebugName(),
+        ": ops of parameter servers are on one stream; found it on ", DeviceKindName(device)));
   }
   return absl::OkStatus();
 }
@@ -105,19 +104,17 @@ absl::Status PlanBuilder::CheckKernels() const {
   std::vector<Missing> missing;  // in order of first occurrence
   absl::flat_hash_map<Kind, bool> can_run;
   absl::flat_hash_map<Kind, size_t> missing_of_kind;
-  for (int block = 0; block < program_.num_blocks(); ++block) {
-    for (OpId id : program_.block(block).ops()) {
-      const absl::string_view type = program_.op(id).type();
-      const bool has_rows = has_rows_[id.value()];
-      const KernelTable& kernels = KernelsOn(placement_.DeviceOf(id), type);
-      const Kind kind(type, has_rows, &kernels);
-      const auto [it, is_new] = can_run.try_emplace(kind, false);
-      if (is_new) it->second = CanRun(type, has_rows, kernels);
-      if (it->second) continue;
-      const size_t at = missing_of_kind.try_emplace(kind, missing.size()).first->second;
-      if (at == missing.size()) missing.push_back({kind, PositionOf(program_.op(id))});
-      ++missing[at].count;
-    }
+  for (const Op& op : AllOps(program_)) {
+    const absl::string_view type = op.type();
+    const bool has_rows = has_rows_[op.id().value()];
+    const KernelTable& kernels = KernelsOn(placement_.DeviceOf(op.id()), type);
+    const Kind kind(type, has_rows, &kernels);
+    const auto [it, is_new] = can_run.try_emplace(kind, false);
+    if (is_new) it->second = CanRun(type, has_rows, kernels);
+    if (it->second) continue;
+    const size_t at = missing_of_kind.try_emplace(kind, missing.size()).first->second;
+    if (at == missing.size()) missing.push_back({kind, PositionOf(op)});
+    ++missing[at].count;
   }
   if (missing.empty()) return absl::OkStatus();
   const auto format = [](std::string* out, const Missing& m) {

@@ -9,6 +9,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 
@@ -44,19 +45,15 @@ absl::Status CheckSynchronized(const Program& main, int nranks) {
   if (nranks == 1) return absl::OkStatus();
   if (Communicates(main)) return absl::OkStatus();
   OpTraits traits(main);
-  OpId optimizer;
-  for (int block = 0; block < main.num_blocks(); ++block) {
-    for (OpId id : main.block(block).ops()) {
-      const Op op = main.op(id);
-      if (!optimizer.valid() && traits.Has(op, Trait::kOptimizer)) optimizer = id;
-    }
+  for (const Op& op : AllOps(main)) {
+    if (!traits.Has(op, Trait::kOptimizer)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        op.DebugName(), ": updates a parameter, but no op communicates, so ", nranks,
+        " ranks would train ", nranks,
+        " models; rewrite the program with transpile option:mode grad_allreduce (or set "
+        "option:allow_unsynchronized if that is intended)"));
   }
-  if (!optimizer.valid()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      main.op(optimizer).DebugName(), ": updates a parameter, but no op communicates, so ", nranks,
-      " ranks would train ", nranks,
-      " models; rewrite the program with transpile option:mode grad_allreduce (or set "
-      "option:allow_unsynchronized if that is intended)"));
+  return absl::OkStatus();
 }
 
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type) {

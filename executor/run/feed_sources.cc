@@ -20,6 +20,7 @@
 #include "executor/files/npz.h"
 #include "ops/kernel_util.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -86,11 +87,9 @@ bool Holds(double value) {
 
 // The op that writes the variable, in any block; invalid if there is none.
 OpId FindWriter(const Program& program, Symbol var) {
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const absl::Span<const Symbol> outputs = program.op(id).output_args();
-      if (std::find(outputs.begin(), outputs.end(), var) != outputs.end()) return id;
-    }
+  for (const Op& op : AllOps(program)) {
+    const absl::Span<const Symbol> outputs = op.output_args();
+    if (std::find(outputs.begin(), outputs.end(), var) != outputs.end()) return op.id();
   }
   return OpId();
 }

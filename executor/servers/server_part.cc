@@ -11,6 +11,7 @@
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/server_ops.h"
+#include "proto/all_ops.h"
 #include "proto/rewriter.h"
 
 namespace weft {
@@ -29,8 +30,7 @@ class PartMaker {
         rewriter_(program) {}
 
   absl::StatusOr<std::map<std::string, RowRange>> Make() {
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, 0)) {
       const absl::optional<int64_t> key = op.IntAttr(kServerKeyAttr);
       const auto served = key.has_value() ? keys_.find(*key) : keys_.end();
       if (served == keys_.end()) {
@@ -41,7 +41,7 @@ class PartMaker {
       if (IsHere(served->first, served->second)) {
         KeepOp(op, served->second);
       } else {
-        rewriter_.Erase(id);
+        rewriter_.Erase(op.id());
       }
     }
     if (kept_.empty()) {
@@ -109,8 +109,7 @@ namespace {
 // A server runs its program for all workers at once, or for one worker at a time.
 absl::Status CheckAllWaitAlike(const Program& server) {
   absl::optional<bool> is_async;
-  for (OpId id : server.block(0).ops()) {
-    const Op op = server.op(id);
+  for (const Op& op : BlockOps(server, 0)) {
     const absl::optional<ServerOp> type = FindServerOp(op.type());
     if (type != ServerOp::kReceive && type != ServerOp::kServe) continue;
     const bool here = op.BoolAttr("is_async").value_or(false);
@@ -128,8 +127,7 @@ absl::Status CheckAllWaitAlike(const Program& server) {
 absl::StatusOr<ServedKeys> FindServedKeys(const Program& server) {
   WEFT_RETURN_IF_ERROR(CheckAllWaitAlike(server));
   ServedKeys keys;
-  for (OpId id : server.block(0).ops()) {
-    const Op op = server.op(id);
+  for (const Op& op : BlockOps(server, 0)) {
     if (FindServerOp(op.type()) != ServerOp::kServe || op.Input("X").empty()) continue;
     const Symbol param = op.Input("X")[0];
     const VarId var = server.block(0).Resolve(param);
@@ -188,11 +186,10 @@ absl::StatusOr<Program> WithoutCommunication(const Program& startup) {
   Communications communications(startup);
   OpTraits traits(startup);
   Rewriter rewriter(&program);
-  for (OpId id : startup.block(0).ops()) {
-    const Op op = startup.op(id);
+  for (const Op& op : BlockOps(startup, 0)) {
     if (communications.Of(op) != Communication::kNone || traits.Has(op, Trait::kRingSetup) ||
         traits.Has(op, Trait::kStreamSync)) {
-      rewriter.Erase(id);
+      rewriter.Erase(op.id());
     }
   }
   if (!rewriter.empty()) WEFT_RETURN_IF_ERROR(rewriter.Commit());

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -97,16 +98,13 @@ std::vector<QuirkyOp> FindQuirkyOps(const Program& program) {
   }
   std::vector<QuirkyOp> ops;
   if (by_type.empty()) return ops;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      const auto found = by_type.find(op.type_symbol());
-      if (found == by_type.end()) continue;
-      for (const Quirk* quirk : found->second) {
-        if (!quirk->applies(op)) continue;
-        ops.push_back({id, quirk->how});
-        break;
-      }
+  for (const Op& op : AllOps(program)) {
+    const auto found = by_type.find(op.type_symbol());
+    if (found == by_type.end()) continue;
+    for (const Quirk* quirk : found->second) {
+      if (!quirk->applies(op)) continue;
+      ops.push_back({op.id(), quirk->how});
+      break;
     }
   }
   return ops;

@@ -12,6 +12,7 @@
 #include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
+#include "proto/all_ops.h"
 #include "proto/rewriter.h"
 
 namespace weft::testing {
@@ -48,11 +49,9 @@ absl::optional<Values> AsDoubles(const Tensor& tensor) {
 std::vector<VarId> InnerStates(const Program& program) {
   std::vector<VarId> states;
   std::set<Symbol> seen;
-  for (int block = 1; block < program.num_blocks(); ++block) {
-    for (VarId var : program.block(block).vars()) {
-      if (!program.var(var).persistable()) continue;
-      if (seen.insert(program.var(var).name_symbol()).second) states.push_back(var);
-    }
+  for (const Var& var : AllVars(program)) {
+    if (var.block() == 0 || !var.persistable()) continue;
+    if (seen.insert(var.name_symbol()).second) states.push_back(var.id());
   }
   return states;
 }

@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/text/program_text.h"
 #include "rapidcheck/gtest.h"
 #include "tests/support/random_program.h"
@@ -377,14 +378,11 @@ int64_t Bytes(const TensorType& type) {
 // The members of each fused buffer.
 std::map<std::string, std::vector<int64_t>> BufferMembers(const Program& program) {
   std::map<std::string, std::vector<int64_t>> members;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (op.type() != "coalesce_tensor") continue;
-      std::vector<int64_t>& bytes = members[std::string(program.name(op.Output("FusedOutput")[0]))];
-      for (Symbol input : op.Input("Input")) {
-        bytes.push_back(Bytes(*DeclaredType(program.var(program.block(block).Resolve(input)))));
-      }
+  for (const Op& op : AllOps(program)) {
+    if (op.type() != "coalesce_tensor") continue;
+    std::vector<int64_t>& bytes = members[std::string(program.name(op.Output("FusedOutput")[0]))];
+    for (Symbol input : op.Input("Input")) {
+      bytes.push_back(Bytes(*DeclaredType(program.var(program.block(op.block()).Resolve(input)))));
     }
   }
   return members;

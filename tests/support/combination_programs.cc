@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,6 +16,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "ops/tensor.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"
@@ -173,29 +175,14 @@ std::string ExchangeOf(Feature feature, const FeaturePair& pair) {
 
 // Of the rewritten main program.
 bool HasOp(const Program& program, const std::string& type) {
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      if (program.op(id).type() == type) return true;
-    }
-  }
-  return false;
+  return absl::c_any_of(AllOps(program), [&](const Op& op) { return op.type() == type; });
 }
 bool HasVar(const Program& program, bool (*is)(const pb::VarType&)) {
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (VarId id : program.block(block).vars()) {
-      if (is(program.var(id).ToProto().type())) return true;
-    }
-  }
-  return false;
+  return absl::c_any_of(AllVars(program), [&](const Var& var) { return is(var.ToProto().type()); });
 }
 // Of the new optimizer; that of the program in mixed precision is another.
 bool HasMomentum(const Program& program) {
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      if (program.op(id).FloatAttr("mu") == 0.5) return true;
-    }
-  }
-  return false;
+  return absl::c_any_of(AllOps(program), [](const Op& op) { return op.FloatAttr("mu") == 0.5; });
 }
 bool IsFp16(const pb::VarType& type) {
   return type.lod_tensor().tensor().data_type() == pb::VarType::FP16;

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/analysis/core/op_traits.h"
+#include "proto/all_ops.h"
 #include "tests/support/models.h"
 #include "transpiler/modes.h"
 #include "transpiler/transpile.h"
@@ -54,14 +55,11 @@ const std::set<std::string> kOfCudaDevices = {"all_gather",    "all_reduce",    
 // The first op for communication that is not one of `known`; empty: none.
 std::string OtherThan(const std::set<std::string>& known, const Program& program) {
   OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      const bool communicates = traits.Has(op, Trait::kCollective) ||
-                                traits.Has(op, Trait::kStreamSync) ||
-                                traits.Has(op, Trait::kRingSetup);
-      if (communicates && known.count(std::string(op.type())) == 0) return op.DebugName();
-    }
+  for (const Op& op : AllOps(program)) {
+    const bool communicates = traits.Has(op, Trait::kCollective) ||
+                              traits.Has(op, Trait::kStreamSync) ||
+                              traits.Has(op, Trait::kRingSetup);
+    if (communicates && known.count(std::string(op.type())) == 0) return op.DebugName();
   }
   return "";
 }

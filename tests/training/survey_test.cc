@@ -29,6 +29,7 @@
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/kernel.h"
+#include "proto/all_ops.h"
 #include "proto/formats/program_file.h"
 #include "tests/properties/named_causes.h"
 #include "tools/numeric/report.h"
@@ -99,11 +100,9 @@ class SurveyTest : public ::testing::TestWithParam<Case> {
   }
 
   static bool IsWritten(const Program& main, VarId var) {
-    for (int block = 0; block < main.num_blocks(); ++block) {
-      for (OpId op : main.block(block).ops()) {
-        for (Symbol name : main.op(op).output_args()) {
-          if (main.block(block).Resolve(name) == var) return true;
-        }
+    for (const Op& op : AllOps(main)) {
+      for (Symbol name : op.output_args()) {
+        if (main.block(op.block()).Resolve(name) == var) return true;
       }
     }
     return false;

@@ -22,6 +22,7 @@
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/text/program_text.h"
 #include "transpiler/transpile.h"
 
@@ -203,9 +204,7 @@ class Trainer {
 
 int CountOps(const Program& program, absl::string_view type) {
   int count = 0;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) count += program.op(id).type() == type ? 1 : 0;
-  }
+  for (const Op& op : AllOps(program)) count += op.type() == type ? 1 : 0;
   return count;
 }
 
@@ -276,16 +275,13 @@ std::vector<int64_t> ElementsOfAllReduces(const Program& program) {
     if (type.has_value()) elements[program.var(id).name_symbol()] = NumElements(type->dims);
   }
   std::vector<int64_t> all;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      for (Symbol buffer : op.Output("FusedOutput")) {
-        elements[buffer] = 0;
-        for (Symbol member : op.Input("Input")) elements[buffer] += elements[member];
-      }
-      if (!absl::StartsWith(op.type(), "c_allreduce")) continue;
-      for (Symbol reduced : op.Input("X")) all.push_back(elements[reduced]);
+  for (const Op& op : AllOps(program)) {
+    for (Symbol buffer : op.Output("FusedOutput")) {
+      elements[buffer] = 0;
+      for (Symbol member : op.Input("Input")) elements[buffer] += elements[member];
     }
+    if (!absl::StartsWith(op.type(), "c_allreduce")) continue;
+    for (Symbol reduced : op.Input("X")) all.push_back(elements[reduced]);
   }
   return all;
 }

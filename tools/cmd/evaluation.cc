@@ -16,6 +16,7 @@
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/area_under_curve.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "tools/inspect/run_report.h"
 
 namespace weft {
@@ -30,8 +31,7 @@ struct Counter {
 // By the variable that it computes.
 std::map<std::string, Counter> FindCounters(const Program& program) {
   std::map<std::string, Counter> counters;
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     const absl::Span<const Symbol> area = op.Output("AUC"), positives = op.Output("StatPosOut"),
                                    negatives = op.Output("StatNegOut");
     if (area.size() != 1 || positives.size() != 1 || negatives.size() != 1) continue;
@@ -58,10 +58,8 @@ std::vector<std::string> DefaultNames(const Program& program, const BatchFlow& f
     names.emplace_back(program.name(loss));
     is_read.insert(loss);
   }
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      for (Symbol in : program.op(id).input_args()) is_read.insert(in);
-    }
+  for (const Op& op : AllOps(program)) {
+    for (Symbol in : op.input_args()) is_read.insert(in);
   }
   for (OpId id : program.block(0).ops()) {
     for (Symbol out : program.op(id).output_args()) {
@@ -90,15 +88,13 @@ MetricKind KindOf(const BatchRelation& relation) {
 
 absl::Status CheckIsTest(const Program& program) {
   OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      if (!traits.Has(program.op(id), Trait::kOptimizer)) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          program.op(id).DebugName(),
-          ": updates a parameter; expected a test program: in Paddle, "
-          "main.clone(for_test=True) before optimizer.minimize; in PIR, which cannot, the "
-          "model built again without dropout (docs/running.md#evaluating)"));
-    }
+  for (const Op& op : AllOps(program)) {
+    if (!traits.Has(op, Trait::kOptimizer)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        op.DebugName(),
+        ": updates a parameter; expected a test program: in Paddle, "
+        "main.clone(for_test=True) before optimizer.minimize; in PIR, which cannot, the "
+        "model built again without dropout (docs/running.md#evaluating)"));
   }
   return absl::OkStatus();
 }

@@ -14,6 +14,7 @@
 #include "base/annotate.h"
 #include "base/similar_name.h"
 #include "base/status_macros.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/text/program_text.h"
 #include "tools/cmd/weft_commands.h"
@@ -91,10 +92,8 @@ int64_t PrintShort(const Program& program, const Options& options) {
 absl::Status CheckNames(const Program& program, const Options& options) {
   std::set<absl::string_view> types;
   std::vector<absl::string_view> vars;
-  for (int b = 0; b < program.num_blocks(); ++b) {
-    for (OpId id : program.block(b).ops()) types.insert(program.op(id).type());
-    for (VarId id : program.block(b).vars()) vars.push_back(program.var(id).name());
-  }
+  for (const Op& op : AllOps(program)) types.insert(op.type());
+  for (const Var& var : AllVars(program)) vars.push_back(var.name());
   for (const std::string& op : options.ops) {
     if (absl::c_all_of(op, absl::ascii_isdigit) || types.count(op) > 0) continue;
     return absl::NotFoundError(

@@ -20,6 +20,7 @@
 #include "ops/analysis/training/num_ranks.h"
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
+#include "proto/all_ops.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/inspect/program_stats.h"
 #include "tools/inspect/run_report.h"
@@ -39,11 +40,9 @@ struct Options {
 // So many ranks that all groups are ranks of the run.
 int RanksOfGroups(const Program& program) {
   int most = 1;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(program.op(id));
-      if (ranks.ok() && !ranks->empty()) most = std::max(most, ranks->back() + 1);
-    }
+  for (const Op& op : AllOps(program)) {
+    const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+    if (ranks.ok() && !ranks->empty()) most = std::max(most, ranks->back() + 1);
   }
   return most;
 }
@@ -51,11 +50,9 @@ int RanksOfGroups(const Program& program) {
 // Ranks with messages, up to the last one that this program names; 0: it has none.
 int RanksOfPeers(const Program& program) {
   int most = 0;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      if (!FindMessageOp(program.op(id).type()).has_value()) continue;
-      most = std::max(most, static_cast<int>(program.op(id).IntAttr("peer").value_or(0)) + 1);
-    }
+  for (const Op& op : AllOps(program)) {
+    if (!FindMessageOp(op.type()).has_value()) continue;
+    most = std::max(most, static_cast<int>(op.IntAttr("peer").value_or(0)) + 1);
   }
   return most;
 }

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "executor/files/params_file.h"
 #include "executor/plan/run_checks.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -30,12 +31,9 @@ const Program* FindPersistable(Programs programs, const std::string& name) {
 std::vector<std::string> SavedNames(Programs programs, bool parameters_only) {
   std::set<std::string> names;
   for (const Program* program : programs) {
-    for (int block = 0; block < program->num_blocks(); ++block) {
-      for (VarId id : program->block(block).vars()) {
-        const Var var = program->var(id);
-        if (!var.persistable() || var.type() != pb::VarType::LOD_TENSOR) continue;
-        if (!parameters_only || var.is_parameter()) names.insert(std::string(var.name()));
-      }
+    for (const Var& var : AllVars(*program)) {
+      if (!var.persistable() || var.type() != pb::VarType::LOD_TENSOR) continue;
+      if (!parameters_only || var.is_parameter()) names.insert(std::string(var.name()));
     }
   }
   return {names.begin(), names.end()};

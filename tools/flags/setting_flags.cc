@@ -15,6 +15,7 @@
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/training/num_ranks.h"
 #include "ops/analysis/values/layout_guess.h"
+#include "proto/all_ops.h"
 #include "tools/files/param_attrs_file.h"
 #include "tools/files/setting_file.h"
 #include "tools/files/step_times_file.h"
@@ -31,12 +32,9 @@ constexpr char kOfFile[] = "setting of the file";
 // A program with learning rates and decays of parameters is compared with one that has them.
 absl::Status CheckUpdateOptions(const ParamAttrsByName& params, const Program& original) {
   std::set<std::string> written;  // parameters
-  for (int block = 0; block < original.num_blocks(); ++block) {
-    for (OpId id : original.block(block).ops()) {
-      const Op op = original.op(id);
-      if (!ParamOptions::HasOptions(op)) continue;
-      for (Symbol param : op.Input("Param")) written.emplace(original.name(param));
-    }
+  for (const Op& op : AllOps(original)) {
+    if (!ParamOptions::HasOptions(op)) continue;
+    for (Symbol param : op.Input("Param")) written.emplace(original.name(param));
   }
   for (const auto& [param, attrs] : params) {
     if (!attrs.HasUpdateOptions() || written.count(param) > 0) continue;

@@ -2,6 +2,7 @@
 
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
+#include "proto/all_ops.h"
 #include "proto/testing/block_text.h"
 #include "proto/text/program_text.h"
 
@@ -17,10 +18,8 @@ Program TwoBlocks() {
 
 TEST(FindNamedOpTest, ReadsTheNamesOfAllOps) {
   const Program program = TwoBlocks();
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      EXPECT_EQ(FindNamedOp(program, program.op(id).DebugName()), id);
-    }
+  for (const Op& op : AllOps(program)) {
+    EXPECT_EQ(FindNamedOp(program, op.DebugName()), op.id());
   }
 }
 

@@ -22,6 +22,7 @@
 #include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -51,9 +52,7 @@ class Counter {
     stats_.ops = program_.num_ops();
     stats_.variables = program_.num_vars();
     stats_.fingerprint = Fingerprint(program_);
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) WEFT_RETURN_IF_ERROR(CountOp(program_.op(id)));
-    }
+    for (const Op& op : AllOps(program_)) WEFT_RETURN_IF_ERROR(CountOp(op));
     CountPersistables();
     return std::move(stats_);
   }

@@ -13,6 +13,7 @@
 #include "executor/servers/server_part.h"
 #include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -50,8 +51,7 @@ class Predictor {
   Predictor(const Program& program, int64_t batch) : program_(program), batch_(batch) {}
 
   std::map<int64_t, KeyTraffic> Predict() {
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, 0)) {
       const absl::optional<ServerOp> type = FindServerOp(op.type());
       if (!type.has_value()) continue;
       const int64_t key = op.IntAttr(kServerKeyAttr).value_or(0);
@@ -227,8 +227,7 @@ absl::StatusOr<std::vector<ServedBytes>> PredictServedBytes(const Program& serve
       const bool is_param = params.count(std::string(var.name())) > 0;
       (is_param ? parameters : state).Add(DeclaredType(var));
     }
-    for (OpId id : program.block(0).ops()) {
-      const Op op = program.op(id);
+    for (const Op& op : BlockOps(program, 0)) {
       if (FindServerOp(op.type()) != ServerOp::kReceive) continue;
       for (Symbol variable : op.output_args()) {
         const absl::optional<TensorType> type = TypeOf(op, program, variable);

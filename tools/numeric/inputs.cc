@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/updates.h"
+#include "proto/all_ops.h"
 #include "tools/numeric/report.h"
 
 namespace weft {
@@ -58,9 +58,7 @@ class DataLimits {
       const Var var = program.var(id);
       sources_[var.name_symbol()] = {var.name_symbol()};
     }
-    for (int block = 0; block < program.num_blocks(); ++block) {
-      for (OpId id : program.block(block).ops()) Visit(program.op(id));
-    }
+    for (const Op& op : AllOps(program)) Visit(op);
   }
 
   // The exclusive limit of a variable's elements, which are 0 or more; none: unlimited.
@@ -200,13 +198,8 @@ LearningVariables FindLearningVariables(const Program& program) {
     // Holds the same values with higher precision.
     if (update.master.valid()) found.parameters[std::string(program.name(update.master))] = param;
     for (Symbol state : update.states) found.optimizer_states.emplace(program.name(state));
-  }
-  OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (!traits.Has(op, Trait::kOptimizer)) continue;
-      for (Symbol rate : op.Input("LearningRate")) found.rates.emplace(program.name(rate));
+    for (Symbol rate : program.op(update.op).Input("LearningRate")) {
+      found.rates.emplace(program.name(rate));
     }
   }
   return found;

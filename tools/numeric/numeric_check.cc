@@ -17,6 +17,7 @@
 #include "executor/run/runner.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "tools/numeric/inputs.h"
 
 namespace weft {
@@ -31,13 +32,11 @@ using Tensors = std::map<std::string, Tensor>;
 // That of the least precise type of the program.
 double PrecisionOf(const Program& program) {
   double tolerance = kNumericTolerance;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (VarId id : program.block(block).vars()) {
-      const absl::optional<TensorType> type = DeclaredType(program.var(id));
-      if (!type.has_value()) continue;
-      if (type->dtype == DType::kFloat16) tolerance = std::max(tolerance, kHalfTolerance);
-      if (type->dtype == DType::kBFloat16) tolerance = std::max(tolerance, kBrainHalfTolerance);
-    }
+  for (const Var& var : AllVars(program)) {
+    const absl::optional<TensorType> type = DeclaredType(var);
+    if (!type.has_value()) continue;
+    if (type->dtype == DType::kFloat16) tolerance = std::max(tolerance, kHalfTolerance);
+    if (type->dtype == DType::kBFloat16) tolerance = std::max(tolerance, kBrainHalfTolerance);
   }
   return tolerance;
 }

@@ -17,6 +17,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
+#include "proto/all_ops.h"
 #include "tools/schedules/plateau_schedule.h"
 #include "tools/schedules/schedule_options.h"
 
@@ -264,27 +265,24 @@ absl::StatusOr<std::string> FindLearningRate(const Program& main) {
   OpTraits traits(main);
   absl::flat_hash_map<Symbol, OpId> writers;  // the last of each
   std::set<std::string> found;
-  for (int block = 0; block < main.num_blocks(); ++block) {
-    for (OpId id : main.block(block).ops()) {
-      const Op op = main.op(id);
-      for (Symbol out : op.output_args()) writers[out] = id;
-      const bool pushes = FindServerOp(op.type()) == ServerOp::kPush;
-      if (!traits.Has(op, Trait::kOptimizer) && !pushes) continue;
-      for (Symbol rate : op.Input("LearningRate")) {
-        // A parameter with a separate rate takes a multiple of the common one.
-        constexpr int kMaxOpsBetween = 8;
-        int ops_between = 0;
-        for (auto it = writers.find(rate); it != writers.end(); it = writers.find(rate)) {
-          const Op writer = main.op(it->second);
-          if (writer.input_args().size() != 1 || ++ops_between > kMaxOpsBetween) {
-            return absl::InvalidArgumentError(
-                absl::StrCat("the program computes its own learning rate: ", writer.DebugName(),
-                             " writes ", main.name(rate)));
-          }
-          rate = writer.input_args()[0];
+  for (const Op& op : AllOps(main)) {
+    for (Symbol out : op.output_args()) writers[out] = op.id();
+    const bool pushes = FindServerOp(op.type()) == ServerOp::kPush;
+    if (!traits.Has(op, Trait::kOptimizer) && !pushes) continue;
+    for (Symbol rate : op.Input("LearningRate")) {
+      // A parameter with a separate rate takes a multiple of the common one.
+      constexpr int kMaxOpsBetween = 8;
+      int ops_between = 0;
+      for (auto it = writers.find(rate); it != writers.end(); it = writers.find(rate)) {
+        const Op writer = main.op(it->second);
+        if (writer.input_args().size() != 1 || ++ops_between > kMaxOpsBetween) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("the program computes its own learning rate: ", writer.DebugName(),
+                           " writes ", main.name(rate)));
         }
-        found.insert(std::string(main.name(rate)));
+        rate = writer.input_args()[0];
       }
+      found.insert(std::string(main.name(rate)));
     }
   }
   if (found.size() == 1) return *found.begin();

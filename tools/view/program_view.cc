@@ -11,6 +11,7 @@
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/diff/program_diff.h"
 #include "proto/op_role.h"
 #include "proto/text/print_options.h"
@@ -166,26 +167,23 @@ void ReadVariables(ProgramView* view) {
   view->persistable.assign(program.symbols().size(), false);
   std::vector<bool> is_read(program.symbols().size(), false);
   absl::flat_hash_map<std::string, uint32_t> texts;  // by TypeKey
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (VarId id : program.block(block).vars()) {
-      const Var var = program.var(id);
-      const uint32_t symbol = var.name_symbol().value();
-      if (is_read[symbol]) continue;
-      is_read[symbol] = true;
-      view->persistable[symbol] = var.persistable();
-      const auto text = [&] {
-        const absl::optional<TensorType> type = DeclaredType(var);
-        return view->texts.Add(type.has_value() ? ToString(*type) : "");
-      };
-      const absl::string_view key = var.TypeKey();
-      if (key.empty()) {
-        view->types[symbol] = text();
-        continue;
-      }
-      const auto [known, is_new] = texts.try_emplace(std::string(key), 0);
-      if (is_new) known->second = text();
-      view->types[symbol] = known->second;
+  for (const Var& var : AllVars(program)) {
+    const uint32_t symbol = var.name_symbol().value();
+    if (is_read[symbol]) continue;
+    is_read[symbol] = true;
+    view->persistable[symbol] = var.persistable();
+    const auto text = [&] {
+      const absl::optional<TensorType> type = DeclaredType(var);
+      return view->texts.Add(type.has_value() ? ToString(*type) : "");
+    };
+    const absl::string_view key = var.TypeKey();
+    if (key.empty()) {
+      view->types[symbol] = text();
+      continue;
     }
+    const auto [known, is_new] = texts.try_emplace(std::string(key), 0);
+    if (is_new) known->second = text();
+    view->types[symbol] = known->second;
   }
 }
 

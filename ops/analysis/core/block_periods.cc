@@ -7,6 +7,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -105,18 +106,15 @@ std::vector<int64_t> BlockPeriods(const Program& program) {
   periods[0] = 1;
   Conditions conditions(program);
   OpTraits traits(program);
-  for (int b = 0; b < program.num_blocks(); ++b) {
-    for (OpId id : program.block(b).ops()) {
-      const Op op = program.op(id);
-      for (int sub_block : op.SubBlocks()) {
-        const absl::Span<const Symbol> condition = op.Input("Cond");
-        const bool is_seen =
-            b == 0 && !is_run[sub_block] && condition.size() == 1 && traits.Has(op, Trait::kBranch);
-        periods[sub_block] = is_seen ? conditions.PeriodOf(condition[0]) : 0;
-        is_run[sub_block] = true;
-      }
-      if (b == 0) conditions.Pass(op);
+  for (const Op& op : AllOps(program)) {
+    for (int sub_block : op.SubBlocks()) {
+      const absl::Span<const Symbol> condition = op.Input("Cond");
+      const bool is_seen = op.block() == 0 && !is_run[sub_block] && condition.size() == 1 &&
+                           traits.Has(op, Trait::kBranch);
+      periods[sub_block] = is_seen ? conditions.PeriodOf(condition[0]) : 0;
+      is_run[sub_block] = true;
     }
+    if (op.block() == 0) conditions.Pass(op);
   }
   return periods;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "ops/schema/across_ranks.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -24,18 +26,27 @@ bool NamesRing(const Op& op) {
 
 }  // namespace
 
-Communication Communications::Of(const Op& op) {
-  absl::optional<Communication>& known = by_signature_[op.signature_id()];
-  if (!known.has_value()) known = Classify(op);
-  if (*known == Communication::kUnknown && RingOf(op) < 0) return Communication::kNone;
-  if (*known != Communication::kMoments) return *known;
+Communications::Communications(const ProgramFacts& facts)
+    : traits_(facts.Get<OpTraits>()), by_signature_(facts.program().num_signatures()) {
+  for (const Op& op : AllOps(facts.program())) {
+    absl::optional<Communication>& known = by_signature_[op.signature_id()];
+    if (!known.has_value()) known = Classify(op);
+  }
+}
+
+Communication Communications::Of(const Op& op) const {
+  const uint32_t signature = op.signature_id();
+  const bool is_known = signature < by_signature_.size() && by_signature_[signature].has_value();
+  const Communication found = is_known ? *by_signature_[signature] : Classify(op);
+  if (found == Communication::kUnknown && RingOf(op) < 0) return Communication::kNone;
+  if (found != Communication::kMoments) return found;
   // Attributes decide. If they cannot be read (W104, W105), the op counts as one that communicates.
   const absl::StatusOr<OpAttrs> attrs = OpAttrs::Decode(op, *traits_.SchemaOf(op));
   const bool is_local = attrs.ok() && !ComputesAcrossRanks(op.type(), *attrs);
   return is_local ? Communication::kNone : Communication::kMoments;
 }
 
-Communication Communications::Classify(const Op& op) {
+Communication Communications::Classify(const Op& op) const {
   const absl::optional<MessageOp> message = FindMessageOp(op.type());
   if (message == MessageOp::kSend) return Communication::kSend;
   if (message == MessageOp::kReceive) return Communication::kReceive;
@@ -47,17 +58,12 @@ Communication Communications::Classify(const Op& op) {
                                                                 : Communication::kNone;
 }
 
-bool Communicates(const Program& program) {
-  Communications communications(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Communication communication = communications.Of(program.op(id));
-      if (communication != Communication::kNone && communication != Communication::kMoments) {
-        return true;
-      }
-    }
-  }
-  return false;
+bool Communicates(const ProgramFacts& facts) {
+  const Communications& communications = facts.Get<Communications>();
+  return absl::c_any_of(AllOps(facts.program()), [&](const Op& op) {
+    const Communication communication = communications.Of(op);
+    return communication != Communication::kNone && communication != Communication::kMoments;
+  });
 }
 
 absl::StatusOr<std::vector<int>> GroupRanksOf(const Op& op) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -23,19 +24,18 @@ enum class Communication : uint8_t {
   kUnknown,  // an unregistered op that names a ring; no ring is negative
 };
 
-// Of the ops of one program, decided by signature where that suffices. Not thread-safe.
+// Of the ops of one program, decided by signature where that suffices. O(ops) to make.
 class Communications {
  public:
-  explicit Communications(const Program& program)
-      : traits_(program), by_signature_(program.num_signatures()) {}
+  explicit Communications(const ProgramFacts& facts);
 
-  Communication Of(const Op& op);
+  Communication Of(const Op& op) const;
 
  private:
-  Communication Classify(const Op& op);
+  Communication Classify(const Op& op) const;
 
   OpTraits traits_;
-  std::vector<absl::optional<Communication>> by_signature_;
+  std::vector<absl::optional<Communication>> by_signature_;  // none: no op has it
 };
 
 // Whether an op does nothing but communicate with other ranks.
@@ -47,7 +47,7 @@ inline bool OnlyCommunicates(Communication communication) {
 // Whether an op of any block exchanges values with other ranks. Moments do not count: one device
 // computes them alone, so that a program without other communication is one for a single device.
 // O(ops).
-bool Communicates(const Program& program);
+bool Communicates(const ProgramFacts& facts);
 
 // The ring of an op that communicates.
 inline int64_t RingOf(const Op& op) { return op.IntAttr("ring_id").value_or(0); }

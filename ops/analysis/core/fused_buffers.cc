@@ -382,8 +382,11 @@ class BlockChecker {
 // Buffers that a block, the blocks around it, or the startup program make.
 class BufferScopes {
  public:
-  BufferScopes(const Program& program, const Program* startup)
-      : program_(program), storage_(program), args_(program), scopes_(program.num_blocks()) {
+  BufferScopes(const ProgramFacts& facts, const Program* startup)
+      : program_(facts.program()),
+        storage_(facts.Get<Storage>()),
+        args_(program_),
+        scopes_(program_.num_blocks()) {
     for (const Storage::Buffer& made : storage_.buffers()) {
       if (!made.name.valid()) continue;
       FusedBuffer buffer;
@@ -456,7 +459,7 @@ class BufferScopes {
   }
 
   const Program& program_;
-  const Storage storage_;
+  const Storage& storage_;
   BlockArgs args_;
   std::vector<Scope> scopes_;  // by block
   Scope startup_;
@@ -479,10 +482,11 @@ std::vector<FusedBuffer> FindFusedBuffers(const Program& program, const Storage&
   return BufferCollector(storage, program, block, &args, nullptr).Run();
 }
 
-std::vector<UnorderedAccesses> FindUnorderedAccesses(const Program& program,
+std::vector<UnorderedAccesses> FindUnorderedAccesses(const ProgramFacts& facts,
                                                      const Program* startup) {
+  const Program& program = facts.program();
   std::vector<UnorderedAccesses> found;
-  BufferScopes scopes(program, startup);
+  BufferScopes scopes(facts, startup);
   for (int block = 0; block < program.num_blocks(); ++block) {
     const std::vector<FusedBuffer> buffers = scopes.Collect(block);
     if (!buffers.empty()) BlockChecker(program, block, buffers, &found).Run();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/core/storage.h"
 #include "proto/program.h"
 
@@ -60,7 +61,7 @@ struct UnorderedAccesses {
 // that one. `startup` may make persistable buffers; null: there is none. O(arguments), and once
 // more for each op on a buffer that other data than the buffer and its parts orders; a buffer that
 // many ops read between two writes takes that times the ops that write parts then.
-std::vector<UnorderedAccesses> FindUnorderedAccesses(const Program& program,
+std::vector<UnorderedAccesses> FindUnorderedAccesses(const ProgramFacts& facts,
                                                      const Program* startup);
 
 }  // namespace weft

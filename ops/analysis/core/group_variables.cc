@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -9,38 +10,33 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/updates.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
 
 class GroupFinder {
  public:
-  explicit GroupFinder(const Program& main)
-      : main_(main), traits_(main), storage_(main), buffers_(storage_) {}
+  explicit GroupFinder(const ProgramFacts& facts)
+      : facts_(facts),
+        main_(facts.program()),
+        traits_(facts.Get<OpTraits>()),
+        buffers_(facts.Get<Storage>()) {}
 
   std::map<std::string, std::vector<int>> Find() {
     if (!HasGroups()) return {};
-    for (ParamUpdate& update : FindUpdates(main_)) {
-      const OpId op = update.op;
-      updates_[op].push_back(std::move(update));
-    }
-    for (int block = 0; block < main_.num_blocks(); ++block) {
-      for (OpId id : main_.block(block).ops()) Visit(main_.op(id));
-    }
+    for (const ParamUpdate& update : facts_.Get(FindUpdates)) updates_[update.op].push_back(update);
+    for (const Op& op : AllOps(main_)) Visit(op);
     return std::move(found_);
   }
 
  private:
   bool HasGroups() {
-    for (int block = 0; block < main_.num_blocks(); ++block) {
-      for (OpId id : main_.block(block).ops()) {
-        const Op op = main_.op(id);
-        if (!traits_.Has(op, Trait::kCollective)) continue;
-        const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
-        if (ranks.ok() && !ranks->empty()) return true;
-      }
-    }
-    return false;
+    return absl::c_any_of(AllOps(main_), [&](const Op& op) {
+      if (!traits_.Has(op, Trait::kCollective)) return false;
+      const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+      return ranks.ok() && !ranks->empty();
+    });
   }
 
   void Visit(const Op& op) {
@@ -99,9 +95,9 @@ class GroupFinder {
     found_.emplace(main_.name(variable), ranks);
   }
 
+  const ProgramFacts& facts_;
   const Program& main_;
-  OpTraits traits_;
-  const Storage storage_;
+  const OpTraits& traits_;
   CurrentBuffers buffers_;
   absl::flat_hash_map<OpId, std::vector<ParamUpdate>> updates_;
   absl::flat_hash_map<Symbol, std::vector<int>> reduced_;  // over a group
@@ -110,7 +106,7 @@ class GroupFinder {
 
 }  // namespace
 
-std::map<std::string, std::vector<int>> FindGroupVariables(const Program& main) {
+std::map<std::string, std::vector<int>> FindGroupVariables(const ProgramFacts& main) {
   return GroupFinder(main).Find();
 }
 

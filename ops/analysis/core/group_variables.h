@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/program.h"
+#include "ops/analysis/core/program_facts.h"
 
 namespace weft {
 
@@ -14,7 +14,7 @@ namespace weft {
 // ring of a group of ranks have reduced (kGroupRanksAttr): the ranks of the group, by name. The
 // program says so; whether it is right is the matter of the verifier. O(arguments); O(ops) for a
 // program without groups.
-std::map<std::string, std::vector<int>> FindGroupVariables(const Program& main);
+std::map<std::string, std::vector<int>> FindGroupVariables(const ProgramFacts& main);
 
 }  // namespace weft
 

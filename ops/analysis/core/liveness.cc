@@ -9,6 +9,7 @@
 #include "absl/types/optional.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -40,13 +41,11 @@ struct Interval {
 std::vector<Interval> BlockIntervals(const Program& program) {
   std::vector<Interval> intervals(program.num_blocks());
   std::vector<std::pair<int, int>> inner;  // a block, not the root, and a block that it runs
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const int position = static_cast<int>(program.op(id).position());
-      for (int sub_block : program.op(id).SubBlocks()) {
-        if (block == 0) intervals[sub_block].Add({position, position});
-        if (block != 0) inner.push_back({block, sub_block});
-      }
+  for (const Op& op : AllOps(program)) {
+    const int position = static_cast<int>(op.position());
+    for (int sub_block : op.SubBlocks()) {
+      if (op.block() == 0) intervals[sub_block].Add({position, position});
+      if (op.block() != 0) inner.push_back({op.block(), sub_block});
     }
   }
   // Blocks do not run each other: the number of rounds is at most their depth.
@@ -95,13 +94,10 @@ class Estimator {
     for (VarId id : program_.block(0).vars()) {
       if (program_.var(id).need_check_feed()) lives_[id.value()].Add({0, 0});
     }
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) {
-        const Op op = program_.op(id);
-        const int position = static_cast<int>(op.position());
-        const Interval at = block == 0 ? Interval{position, position} : blocks[block];
-        ForEachVar(block, op.args(), [&](VarId var) { lives_[var.value()].Add(at); });
-      }
+    for (const Op& op : AllOps(program_)) {
+      const int position = static_cast<int>(op.position());
+      const Interval at = op.block() == 0 ? Interval{position, position} : blocks[op.block()];
+      ForEachVar(op.block(), op.args(), [&](VarId var) { lives_[var.value()].Add(at); });
     }
   }
 
@@ -127,13 +123,11 @@ class Estimator {
 
   void AddVariables() {
     changes_.resize(program_.block(0).ops().size() + 1, 0);
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (VarId id : program_.block(block).vars()) AddVariable(id);
-    }
+    for (const Var& var : AllVars(program_)) AddVariable(var);
   }
 
-  void AddVariable(VarId id) {
-    const Var var = program_.var(id);
+  void AddVariable(const Var& var) {
+    const VarId id = var.id();
     const Interval& life = lives_[id.value()];
     if (!HoldsData(var) || is_fused_[id.value()] || (life.empty() && !var.persistable())) return;
     const absl::optional<int64_t> bytes = SizeOfVar(var, batch_);

@@ -43,5 +43,18 @@ TEST(OpTraits, TypesThatACommitAddsAreLookedUp) {
   EXPECT_TRUE(traits.Has(OpAt(program, 1), Trait::kStreamSync));
 }
 
+TEST(OpTraits, AnyHasCountsTheOpsThatAreLeft) {
+  Program program =
+      ProgramBuilder().Op("my_op", {}, {}).Op("sgd", {}, {}).Op("relu", {}, {}).Build();
+  EXPECT_TRUE(AnyHas(program, Trait::kOptimizer));
+  EXPECT_FALSE(AnyHas(program, Trait::kCollective));
+  const Op sgd = OpAt(program, 1);
+  Rewriter rewriter(&program);
+  rewriter.Erase(sgd.id());
+  ASSERT_TRUE(rewriter.Commit().ok());
+  EXPECT_FALSE(AnyHas(program, Trait::kOptimizer));
+  EXPECT_TRUE(OpTraits(program).Has(sgd, Trait::kOptimizer));
+}
+
 }  // namespace
 }  // namespace weft

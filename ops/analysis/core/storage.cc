@@ -6,6 +6,7 @@
 #include "absl/types/optional.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -42,21 +43,18 @@ Storage::Storage(const Program& program) : program_(program) {
   OpTraits traits(program);
   const Symbol empty = program.FindSymbol(kEmptyVarName);
   Classes classes(&classes_);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (!traits.Has(op, Trait::kAlias)) continue;
-      Buffer buffer{MadeBufferOf(op), id, block, VarId(), {}};
-      if (buffer.name.valid()) buffer.var = program.block(block).Resolve(buffer.name);
-      for (Symbol part : buffer.parts) {
-        const VarId var = program.block(block).Resolve(part);
-        if (var.valid()) buffer.part_vars.push_back(var);
-        if (!buffer.name.valid() || part == empty || buffer.name == empty) continue;
-        classes.Join(KeyOf(var, part), KeyOf(buffer.var, buffer.name));
-      }
-      made_by_[id] = buffers_.size();
-      buffers_.push_back(std::move(buffer));
+  for (const Op& op : AllOps(program)) {
+    if (!traits.Has(op, Trait::kAlias)) continue;
+    Buffer buffer{MadeBufferOf(op), op.id(), op.block(), VarId(), {}};
+    if (buffer.name.valid()) buffer.var = program.block(op.block()).Resolve(buffer.name);
+    for (Symbol part : buffer.parts) {
+      const VarId var = program.block(op.block()).Resolve(part);
+      if (var.valid()) buffer.part_vars.push_back(var);
+      if (!buffer.name.valid() || part == empty || buffer.name == empty) continue;
+      classes.Join(KeyOf(var, part), KeyOf(buffer.var, buffer.name));
     }
+    made_by_[op.id()] = buffers_.size();
+    buffers_.push_back(std::move(buffer));
   }
   classes.Finish();
 }

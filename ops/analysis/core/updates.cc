@@ -9,6 +9,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -44,8 +45,7 @@ void AddUpdates(const Program& program, const Op& op, const OpSchema* schema,
 template <typename Visit>
 void ForEachOp(const Program& program, int block, std::vector<bool>* seen, const Visit& visit) {
   (*seen)[block] = true;
-  for (OpId id : program.block(block).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, block)) {
     const std::vector<int> sub_blocks = op.SubBlocks();
     if (sub_blocks.empty()) visit(op);
     for (int sub_block : sub_blocks) {
@@ -106,21 +106,18 @@ std::vector<Symbol> FirstOfEach(const std::vector<Symbol>& symbols, std::vector<
 std::vector<ParamUpdate> FindUpdates(const Program& program) {
   std::vector<ParamUpdate> updates;
   OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      const OpSchema* schema = traits.SchemaOf(op);
-      const bool known = schema != nullptr && schema->Has(Trait::kOptimizer);
-      const bool looks_like_one = schema == nullptr && IsOptimize(op) &&
-                                  !op.Input("Param").empty() && !op.Output("ParamOut").empty();
-      if (known || looks_like_one) AddUpdates(program, op, schema, &updates);
-    }
+  for (const Op& op : AllOps(program)) {
+    const OpSchema* schema = traits.SchemaOf(op);
+    const bool known = schema != nullptr && schema->Has(Trait::kOptimizer);
+    const bool looks_like_one = schema == nullptr && IsOptimize(op) && !op.Input("Param").empty() &&
+                                !op.Output("ParamOut").empty();
+    if (known || looks_like_one) AddUpdates(program, op, schema, &updates);
   }
   return updates;
 }
 
-std::vector<Symbol> FindRunningStatistics(const Program& program) {
-  return FindRunningStatistics(program, FindUpdates(program));
+std::vector<Symbol> FindRunningStatistics(const ProgramFacts& facts) {
+  return FindRunningStatistics(facts.program(), facts.Get(FindUpdates));
 }
 
 std::vector<Symbol> FindRunningStatistics(const Program& program,
@@ -167,12 +164,10 @@ std::vector<Symbol> FindTrainedByHand(const Program& program) {
   return FirstOfEach(candidates, std::move(is_written_by_forward));
 }
 
-std::vector<Symbol> FindManuallyUpdatedParams(const Program& program) {
-  const std::vector<ParamUpdate> updates = FindUpdates(program);
-  std::vector<bool> is_excluded = UpdatedByOptimizers(program, updates);
-  for (Symbol statistic : FindRunningStatistics(program, updates)) {
-    is_excluded[statistic.value()] = true;
-  }
+std::vector<Symbol> FindManuallyUpdatedParams(const ProgramFacts& facts) {
+  const Program& program = facts.program();
+  std::vector<bool> is_excluded = UpdatedByOptimizers(program, facts.Get(FindUpdates));
+  for (Symbol statistic : facts.Get(FindRunningStatistics)) is_excluded[statistic.value()] = true;
   std::vector<bool> is_param(program.symbols().size(), false);
   for (Symbol param : FindTrainedByHand(program)) is_param[param.value()] = true;
   for (VarId id : program.block(0).vars()) {
@@ -180,7 +175,7 @@ std::vector<Symbol> FindManuallyUpdatedParams(const Program& program) {
     if (var.is_parameter()) is_param[var.name_symbol().value()] = true;
   }
   std::vector<Symbol> found;
-  OpTraits traits(program);
+  const OpTraits& traits = facts.Get<OpTraits>();
   ForEachOp(program, [&](const Op& op) {
     // These pass parameters on as they are.
     if (traits.Has(op, Trait::kAlias) || traits.Has(op, Trait::kStreamSync)) return;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -25,7 +26,7 @@ std::vector<ParamUpdate> FindUpdates(const Program& program);
 // such as the running mean and variance of batch normalization. A variable marked as a parameter
 // counts only if the schema of the op says that it is written in place, or the op is unregistered.
 // Each once, in op order. O(arguments).
-std::vector<Symbol> FindRunningStatistics(const Program& program);
+std::vector<Symbol> FindRunningStatistics(const ProgramFacts& facts);
 // The same with the result of FindUpdates.
 std::vector<Symbol> FindRunningStatistics(const Program& program,
                                           absl::Span<const ParamUpdate> updates);
@@ -34,7 +35,7 @@ std::vector<Symbol> FindRunningStatistics(const Program& program,
 // mean teacher: floating-point variables of the root block that a step writes, that are marked as
 // parameters or trained by hand, and that are neither running statistics nor optimizer state. Each
 // once, in op order. O(arguments).
-std::vector<Symbol> FindManuallyUpdatedParams(const Program& program);
+std::vector<Symbol> FindManuallyUpdatedParams(const ProgramFacts& facts);
 
 // Persistable variables that are not marked as parameters, but have a gradient (NAME@GRAD) and are
 // not written by forward ops. By declaration. O(variables + arguments).

@@ -19,6 +19,7 @@
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -128,18 +129,19 @@ class OpLives {
 
 class Estimator {
  public:
-  Estimator(const Program& program, const FeedLayouts& feeds, int64_t batch)
-      : program_(program),
+  Estimator(const ProgramFacts& facts, const FeedLayouts& feeds, int64_t batch)
+      : facts_(facts),
+        program_(facts.program()),
         batch_(batch),
-        traits_(program),
-        storage_(program),
-        placement_(program),
-        survey_(program),
-        lives_of_ops_{OpLives(program, survey_, 0),
-                      OpLives(program, survey_, std::max(0, survey_.StreamOf(kHostStream)))},
-        types_(program),
-        vars_(program.var_id_limit()) {
-    for (VarId id : FindData(program)) AddData(id, feeds);
+        traits_(facts.Get<OpTraits>()),
+        storage_(facts.Get<Storage>()),
+        placement_(facts.Get<DevicePlacement>()),
+        survey_(facts.Get<StreamSurvey>()),
+        lives_of_ops_{OpLives(program_, survey_, 0),
+                      OpLives(program_, survey_, std::max(0, survey_.StreamOf(kHostStream)))},
+        types_(program_),
+        vars_(program_.var_id_limit()) {
+    for (VarId id : facts.Get(FindData)) AddData(id, feeds);
   }
 
   DeviceMemories Estimate() {
@@ -149,14 +151,10 @@ class Estimator {
       VisitTypes(step);
       return true;
     });
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) AddAccesses(program_.op(id));
-    }
-    for (Symbol loss : FindLosses(program_)) Keep(program_.block(0).FindVar(loss));
+    for (const Op& op : AllOps(program_)) AddAccesses(op);
+    for (Symbol loss : facts_.Get(FindLosses)) Keep(program_.block(0).FindVar(loss));
     JoinSlices();
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (VarId id : program_.block(block).vars()) AddVariable(id);
-    }
+    for (const Var& var : AllVars(program_)) AddVariable(var.id());
     DeviceMemories memories;
     memories.num_unknown = num_unknown_;
     for (int d = 0; d < kNumDeviceKinds; ++d) {
@@ -385,12 +383,13 @@ class Estimator {
     changes[std::min<size_t>(life.last + 1, changes.size() - 1)] -= room;
   }
 
+  const ProgramFacts& facts_;
   const Program& program_;
   const int64_t batch_;
-  OpTraits traits_;
-  const Storage storage_;
-  const DevicePlacement placement_;
-  const StreamSurvey survey_;
+  const OpTraits& traits_;
+  const Storage& storage_;
+  const DevicePlacement& placement_;
+  const StreamSurvey& survey_;
   const std::array<OpLives, kNumDeviceKinds> lives_of_ops_;  // by device
   TypeFlow types_;
   std::vector<Variable> vars_;                   // by VarId
@@ -404,9 +403,9 @@ class Estimator {
 
 int64_t DeviceMemory::bytes() const { return Clamp(Bytes(kept) + step); }
 
-DeviceMemories EstimateDeviceMemory(const Program& program, const FeedLayouts& feeds,
+DeviceMemories EstimateDeviceMemory(const ProgramFacts& facts, const FeedLayouts& feeds,
                                     int64_t batch) {
-  return Estimator(program, feeds, batch).Estimate();
+  return Estimator(facts, feeds, batch).Estimate();
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "ops/analysis/core/program_facts.h"
 #include "ops/schema/device_ops.h"
 #include "proto/feed_layout.h"
 #include "proto/program.h"
@@ -35,7 +36,7 @@ struct DeviceMemories {
 // from. What gaps between values may take is added: an eighth, on two devices a quarter. `batch`
 // replaces the dimension of data that `feeds` splits, and -1 where types are not inferred.
 // O(arguments + ops x streams).
-DeviceMemories EstimateDeviceMemory(const Program& program, const FeedLayouts& feeds,
+DeviceMemories EstimateDeviceMemory(const ProgramFacts& facts, const FeedLayouts& feeds,
                                     int64_t batch);
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include "ops/analysis/devices/device_placement.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_names.h"
@@ -7,18 +8,14 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 
 bool IsOnTwoDevices(const Program& program) {
   const Symbol wait = program.FindSymbol(StreamSyncOpType(StreamSync::kStreamWaitsForStream));
-  if (!wait.valid()) return false;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      if (program.op(id).type_symbol() == wait) return true;
-    }
-  }
-  return false;
+  return wait.valid() &&
+         absl::c_any_of(AllOps(program), [&](const Op& op) { return op.type_symbol() == wait; });
 }
 
 DevicePlacement::DevicePlacement(const Program& program)
@@ -46,15 +43,12 @@ void DevicePlacement::FindBlocksThatRun(const Program& program) {
 
 void DevicePlacement::FindDevices(const Program& program) {
   device_of_op_.resize(program.op_id_limit(), DeviceKind::kAccelerator);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      const absl::optional<DeviceKind> from = CopiesFrom(op.type());
-      if (from.has_value()) {
-        device_of_op_[id.value()] = *from;
-      } else if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) {
-        device_of_op_[id.value()] = DeviceKind::kHost;
-      }
+  for (const Op& op : AllOps(program)) {
+    const absl::optional<DeviceKind> from = CopiesFrom(op.type());
+    if (from.has_value()) {
+      device_of_op_[op.id().value()] = *from;
+    } else if (op.StringAttr(kOpDeviceAttr) == kHostDeviceName) {
+      device_of_op_[op.id().value()] = DeviceKind::kHost;
     }
   }
 }
@@ -63,23 +57,19 @@ void DevicePlacement::FindDevices(const Program& program) {
 template <typename Visit>
 void DevicePlacement::VisitAccesses(const Program& program, Visit visit) const {
   OpTraits traits(program);
-  for (int b = 0; b < program.num_blocks(); ++b) {
-    if (!runs_[b]) continue;
-    const Block block = program.block(b);
-    for (OpId id : block.ops()) {
-      const Op op = program.op(id);
-      if (traits.Has(op, Trait::kStreamSync) || traits.Has(op, Trait::kRingSetup)) continue;
-      if (IsFeed(op.type()) || IsFetch(op.type())) continue;  // the host gives and takes any memory
-      const DeviceKind device = DeviceOf(id);
-      const DeviceKind to = CopiesFrom(op.type()).has_value() ? OtherDevice(device) : device;
-      for (Symbol name : op.input_args()) {
-        const VarId var = ResolveArgument(program, b, name);
-        if (var.valid()) visit(op, var, /*is_input=*/true, device);
-      }
-      for (Symbol name : op.output_args()) {
-        const VarId var = ResolveArgument(program, b, name);
-        if (var.valid()) visit(op, var, /*is_input=*/false, to);
-      }
+  for (const Op& op : AllOps(program)) {
+    if (!runs_[op.block()]) continue;
+    if (traits.Has(op, Trait::kStreamSync) || traits.Has(op, Trait::kRingSetup)) continue;
+    if (IsFeed(op.type()) || IsFetch(op.type())) continue;  // the host gives and takes any memory
+    const DeviceKind device = DeviceOf(op.id());
+    const DeviceKind to = CopiesFrom(op.type()).has_value() ? OtherDevice(device) : device;
+    for (Symbol name : op.input_args()) {
+      const VarId var = ResolveArgument(program, op.block(), name);
+      if (var.valid()) visit(op, var, /*is_input=*/true, device);
+    }
+    for (Symbol name : op.output_args()) {
+      const VarId var = ResolveArgument(program, op.block(), name);
+      if (var.valid()) visit(op, var, /*is_input=*/false, to);
     }
   }
 }
@@ -106,13 +96,11 @@ void DevicePlacement::FindMemories(const Program& program) {
 }
 
 void DevicePlacement::FindStrays(const Program& program) {
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    if (!runs_[block]) continue;
-    for (OpId holder : program.block(block).ops()) {
-      for (int inner : program.op(holder).SubBlocks()) {
-        for (OpId op : program.block(inner).ops()) {
-          if (DeviceOf(op) != DeviceOf(holder)) strays_.push_back({op, holder});
-        }
+  for (const Op& holder : AllOps(program)) {
+    if (!runs_[holder.block()]) continue;
+    for (int inner : holder.SubBlocks()) {
+      for (OpId op : program.block(inner).ops()) {
+        if (DeviceOf(op) != DeviceOf(holder.id())) strays_.push_back({op, holder.id()});
       }
     }
   }

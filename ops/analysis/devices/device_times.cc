@@ -48,15 +48,16 @@ class StreamTimes {
 
 }  // namespace
 
-double EstimateStepSeconds(const Program& program, const DeviceSpeeds& speeds,
+double EstimateStepSeconds(const ProgramFacts& facts, const DeviceSpeeds& speeds,
                            absl::FunctionRef<double(int64_t bytes)> collective_seconds) {
+  const Program& program = facts.program();
   OpTimeOptions accelerator = speeds.host;
   accelerator.flops_per_second *= speeds.accelerator_speed;
   accelerator.bytes_per_second *= speeds.accelerator_speed;
   const std::vector<double> on_host = EstimateOpTimes(program, speeds.host);
   const std::vector<double> on_accelerator = EstimateOpTimes(program, accelerator);
-  const StreamSurvey survey(program);
-  const DevicePlacement placement(program);
+  const StreamSurvey& survey = facts.Get<StreamSurvey>();
+  const DevicePlacement& placement = facts.Get<DevicePlacement>();
   const absl::Span<const StreamSurvey::SpecialOp> special = survey.special(0);
   StreamTimes times(survey.num_streams());
   size_t next = 0;

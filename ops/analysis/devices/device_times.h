@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/devices/op_times.h"
 #include "proto/program.h"
 
@@ -20,7 +21,7 @@ struct DeviceSpeeds {
 // When the last stream is done, if each runs its ops one after the other, as soon as those that it
 // waits for are done. Ops take as long as EstimateOpTimes says, copies their bytes, and collectives
 // on streams of their own what `collective_seconds` says of their bytes. O(arguments + waits).
-double EstimateStepSeconds(const Program& program, const DeviceSpeeds& speeds,
+double EstimateStepSeconds(const ProgramFacts& facts, const DeviceSpeeds& speeds,
                            absl::FunctionRef<double(int64_t bytes)> collective_seconds);
 
 }  // namespace weft

@@ -17,15 +17,14 @@ namespace {
 
 class Counter {
  public:
-  explicit Counter(const Program& program)
-      : program_(program),
-        storage_(program),
-        placement_(program),
-        is_counted_(program.var_id_limit(), false) {}
+  explicit Counter(const ProgramFacts& facts)
+      : facts_(facts),
+        program_(facts.program()),
+        placement_(facts.Get<DevicePlacement>()),
+        is_counted_(program_.var_id_limit(), false) {}
 
   ParameterBytes Count() {
-    const std::vector<ParamUpdate> updates = FindUpdates(program_);
-    for (const ParamUpdate& update : updates) {
+    for (const ParamUpdate& update : facts_.Get(FindUpdates)) {
       const Op op = program_.op(update.op);
       for (Symbol param : op.Input("Param")) AddParameter(op, param);
       Add(op, update.master);
@@ -66,7 +65,7 @@ class Counter {
 
   // Variables that are copied or cast to those that count, or from them, also as slices of buffers.
   void AddCopies(const std::vector<OpId>& ops) {
-    CurrentBuffers buffers(storage_);
+    CurrentBuffers buffers(facts_.Get<Storage>());
     for (OpId id : ops) buffers.Pass(id);
     const auto parts_of = [&](const Symbol& name) {
       const Storage::Buffer* const buffer = buffers.Named(0, name);
@@ -93,15 +92,15 @@ class Counter {
     if (is_counted_[to.value()]) Add(from);
   }
 
+  const ProgramFacts& facts_;
   const Program& program_;
-  const Storage storage_;
-  const DevicePlacement placement_;
+  const DevicePlacement& placement_;
   std::vector<bool> is_counted_;  // by VarId
   ParameterBytes counted_;
 };
 
 }  // namespace
 
-ParameterBytes FindParameterBytes(const Program& program) { return Counter(program).Count(); }
+ParameterBytes FindParameterBytes(const ProgramFacts& facts) { return Counter(facts).Count(); }
 
 }  // namespace weft

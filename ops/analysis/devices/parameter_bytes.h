@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "ops/analysis/core/program_facts.h"
 #include "ops/schema/device_ops.h"
-#include "proto/program.h"
 
 namespace weft {
 
@@ -26,7 +26,7 @@ struct ParameterBytes {
 // the state of the optimizers, the gradients that these take, what is cast from parameters or to
 // gradients (mixed precision), and copies of all of them in the memory of the other device.
 // O(arguments).
-ParameterBytes FindParameterBytes(const Program& program);
+ParameterBytes FindParameterBytes(const ProgramFacts& facts);
 
 }  // namespace weft
 

@@ -9,6 +9,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -20,20 +21,18 @@ constexpr DeviceStream kCompute{DeviceStream::Kind::kAccelerator, -1};
 
 class StreamSurvey::Visitor {
  public:
-  Visitor(const Program& program, StreamSurvey* survey)
-      : program_(program),
+  Visitor(const ProgramFacts& facts, StreamSurvey* survey)
+      : program_(facts.program()),
         survey_(*survey),
-        traits_(program),
-        communications_(program),
-        placement_(program),
-        signatures_(program.num_signatures()) {
+        traits_(facts.Get<OpTraits>()),
+        communications_(facts.Get<Communications>()),
+        placement_(facts.Get<DevicePlacement>()),
+        signatures_(program_.num_signatures()) {
     if (placement_.on_two_devices()) survey->num_device_streams_ = kNumDeviceStreams;
   }
 
   void VisitAll() {
-    for (int b = 0; b < program_.num_blocks(); ++b) {
-      for (OpId id : program_.block(b).ops()) Visit(program_.op(id));
-    }
+    for (const Op& op : AllOps(program_)) Visit(op);
     survey_.ring_ids_.assign(rings_.begin(), rings_.end());
     for (const Use& use : uses_) {
       survey_.special_[use.block][use.index].index = survey_.StreamOf(use.stream);
@@ -185,17 +184,17 @@ class StreamSurvey::Visitor {
 
   const Program& program_;
   StreamSurvey& survey_;
-  OpTraits traits_;
-  Communications communications_;
-  const DevicePlacement placement_;
+  const OpTraits& traits_;
+  const Communications& communications_;
+  const DevicePlacement& placement_;
   std::vector<Use> uses_;
   std::vector<SignatureInfo> signatures_;  // by Op::signature_id
   std::set<int> rings_;                    // with a stream
 };
 
-StreamSurvey::StreamSurvey(const Program& program)
-    : special_(program.num_blocks()), is_watched_(program.symbols().size(), 0) {
-  Visitor(program, this).VisitAll();
+StreamSurvey::StreamSurvey(const ProgramFacts& facts)
+    : special_(facts.program().num_blocks()), is_watched_(facts.program().symbols().size(), 0) {
+  Visitor(facts, this).VisitAll();
 }
 
 int StreamSurvey::StreamOfRing(int ring_id) const {

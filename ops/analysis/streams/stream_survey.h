@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/device_ops.h"
 #include "proto/program.h"
@@ -38,7 +39,7 @@ class StreamSurvey {
     int waiting = 0, awaited = 0;
   };
 
-  explicit StreamSurvey(const Program& program);
+  explicit StreamSurvey(const ProgramFacts& facts);
 
   // In order.
   absl::Span<const SpecialOp> special(int block) const { return special_[block]; }

@@ -119,19 +119,19 @@ class Cells {
 // Issues the ops as the host does.
 class Walk {
  public:
-  Walk(const Program& program, const StreamSurvey& survey, bool track, StreamReport* report)
-      : program_(program),
-        survey_(survey),
+  Walk(const ProgramFacts& facts, bool track, StreamReport* report)
+      : program_(facts.program()),
+        survey_(facts.Get<StreamSurvey>()),
         report_(*report),
         clocks_(report->num_streams, track),
-        storage_(program),
-        memory_(program),
-        slice_accesses_left_(SliceAccesses(program)),
+        storage_(facts.Get<Storage>()),
+        memory_(program_),
+        slice_accesses_left_(SliceAccesses(program_)),
         op_at_(1),
-        holder_(program.num_blocks()),
+        holder_(program_.num_blocks()),
         is_followed_(report->syncs.size(), false),
         orders_(report->syncs.size(), false) {
-    op_at_.reserve(program.num_ops() + 1);
+    op_at_.reserve(program_.num_ops() + 1);
   }
 
   void Run(bool track, StepEnd end) {
@@ -377,7 +377,7 @@ class Walk {
   const StreamSurvey& survey_;
   StreamReport& report_;
   StreamClocks clocks_;
-  const Storage storage_;
+  const Storage& storage_;
   Cells memory_;
   int64_t slice_accesses_left_;
   StreamAccess now_;                        // of the op that is being issued
@@ -393,9 +393,9 @@ class Walk {
 
 }  // namespace
 
-StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options) {
+StreamReport AnalyzeStreams(const ProgramFacts& facts, const StreamOptions& options) {
   StreamReport report;
-  const StreamSurvey survey(program);
+  const StreamSurvey& survey = facts.Get<StreamSurvey>();
   report.ring_ids = survey.ring_ids();
   report.unknown_communication = survey.unknown_communication();
   report.unknown_on_compute = survey.unknown_on_compute();
@@ -410,7 +410,7 @@ StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options
     return report;
   }
   const bool track = options.find_redundant_syncs && num_streams <= kMaxStreamsToTrack;
-  Walk(program, survey, track, &report).Run(track, options.end);
+  Walk(facts, track, &report).Run(track, options.end);
   return report;
 }
 

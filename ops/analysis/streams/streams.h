@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/analysis/core/program_facts.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/program.h"
 
@@ -119,7 +120,7 @@ inline constexpr int kMaxStreamsToTrack = 65;
 // Skips undeclared names. Of the next step, only what conflicts with this one is reported.
 // O(accesses + syncs * streams), times the depth of loops; memory O(ops +
 // variables), and O(syncs * streams) to find redundant syncs.
-StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options = {});
+StreamReport AnalyzeStreams(const ProgramFacts& facts, const StreamOptions& options = {});
 
 // "the compute stream", "ring 3", "stream d2h".
 std::string StreamName(const StreamReport& report, int stream);

@@ -6,6 +6,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/feed_ops.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 
@@ -21,8 +22,7 @@ class UnwrittenReads {
   void Visit(int block) {
     if (block < 0 || block >= program_.num_blocks() || visited_[block]) return;
     visited_[block] = true;
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, block)) {
       if (traits_.Has(op, Trait::kAlias)) continue;  // reads sizes only
       for (Symbol name : op.input_args()) {
         const VarId var = program_.block(block).Resolve(name);
@@ -46,17 +46,15 @@ class UnwrittenReads {
 
 }  // namespace
 
-absl::flat_hash_set<VarId> FindUnchangedData(const Program& program) {
+absl::flat_hash_set<VarId> FindUnchangedData(const ProgramFacts& facts) {
+  const Program& program = facts.program();
   absl::flat_hash_map<VarId, int> num_writers;
-  OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (HandsOutData(op.type()) || traits.Has(op, Trait::kStreamSync)) continue;
-      for (Symbol name : op.output_args()) ++num_writers[program.block(block).Resolve(name)];
-    }
+  const OpTraits& traits = facts.Get<OpTraits>();
+  for (const Op& op : AllOps(program)) {
+    if (HandsOutData(op.type()) || traits.Has(op, Trait::kStreamSync)) continue;
+    for (Symbol name : op.output_args()) ++num_writers[program.block(op.block()).Resolve(name)];
   }
-  const absl::flat_hash_set<VarId> data = FindData(program);
+  const absl::flat_hash_set<VarId>& data = facts.Get(FindData);
   absl::flat_hash_set<VarId> unchanged;
   const Block& root = program.block(0);
   for (VarId id : root.vars()) {
@@ -81,19 +79,16 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
     is_marked = true;
   }
   std::vector<bool> is_other(program.num_signatures(), false);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (is_other[op.signature_id()]) continue;
-      if (!HandsOutData(op.type())) {
-        is_other[op.signature_id()] = true;
-        continue;
-      }
-      is_marked = is_marked || IsFeed(op.type());
-      for (Symbol name : op.output_args()) {
-        const VarId var = program.block(block).Resolve(name);
-        if (var.valid()) data.insert(var);
-      }
+  for (const Op& op : AllOps(program)) {
+    if (is_other[op.signature_id()]) continue;
+    if (!HandsOutData(op.type())) {
+      is_other[op.signature_id()] = true;
+      continue;
+    }
+    is_marked = is_marked || IsFeed(op.type());
+    for (Symbol name : op.output_args()) {
+      const VarId var = program.block(op.block()).Resolve(name);
+      if (var.valid()) data.insert(var);
     }
   }
   if (is_marked) return data;

@@ -3,6 +3,7 @@
 #define WEFT_OPS_ANALYSIS_TRAINING_DATA_VARIABLES_H_
 
 #include "absl/container/flat_hash_set.h"
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -16,7 +17,7 @@ absl::flat_hash_set<VarId> FindData(const Program& program);
 // Of these, those of the root block that ops read as they are fed: no other op writes them, in any
 // block. And the copies of these between memories (CopiesFrom) that nothing else writes.
 // O(arguments).
-absl::flat_hash_set<VarId> FindUnchangedData(const Program& program);
+absl::flat_hash_set<VarId> FindUnchangedData(const ProgramFacts& facts);
 
 }  // namespace weft
 

@@ -18,6 +18,7 @@
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/second_gradients.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -184,28 +185,22 @@ std::vector<OpId> GradientsOfAbsentOps(const Program& program) {
   std::vector<OpId> gradients;
   std::vector<bool> is_gradient(program.num_signatures()), is_seen(program.num_signatures());
   absl::flat_hash_set<Symbol> types, differentiated, written;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      const uint32_t signature = op.signature_id();
-      if (!is_seen[signature]) {
-        is_seen[signature] = true;
-        const std::string type = DifferentiatedType(op.type());
-        is_gradient[signature] = !type.empty();
-        types.insert(op.type_symbol());
-        if (is_gradient[signature]) differentiated.insert(program.FindSymbol(type));
-      }
-      if (is_gradient[signature]) gradients.push_back(id);
+  for (const Op& op : AllOps(program)) {
+    const uint32_t signature = op.signature_id();
+    if (!is_seen[signature]) {
+      is_seen[signature] = true;
+      const std::string type = DifferentiatedType(op.type());
+      is_gradient[signature] = !type.empty();
+      types.insert(op.type_symbol());
+      if (is_gradient[signature]) differentiated.insert(program.FindSymbol(type));
     }
+    if (is_gradient[signature]) gradients.push_back(op.id());
   }
   // Most programs have a forward pass, which their types show.
   if (absl::c_any_of(differentiated, [&](Symbol type) { return types.contains(type); })) return {};
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (is_gradient[op.signature_id()]) continue;
-      written.insert(op.output_args().begin(), op.output_args().end());
-    }
+  for (const Op& op : AllOps(program)) {
+    if (is_gradient[op.signature_id()]) continue;
+    written.insert(op.output_args().begin(), op.output_args().end());
   }
   const auto is_of_written = [&](OpId id) {
     return absl::c_any_of(program.op(id).input_args(), [&](Symbol name) {
@@ -247,14 +242,11 @@ const DifferentiatedOps::OpsBySymbol& DifferentiatedOps::OpsOfType(const Op& gra
   if (!is_new) return it->second;
   const Symbol type = program_.FindSymbol(DifferentiatedType(gradient.type()));
   if (!type.valid()) return it->second;
-  for (int block = 0; block < program_.num_blocks(); ++block) {
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
-      if (op.type_symbol() != type) continue;
-      for (Symbol name : op.args()) {
-        std::vector<OpId>& ops = it->second[name];
-        if (ops.empty() || ops.back() != id) ops.push_back(id);
-      }
+  for (const Op& op : AllOps(program_)) {
+    if (op.type_symbol() != type) continue;
+    for (Symbol name : op.args()) {
+      std::vector<OpId>& ops = it->second[name];
+      if (ops.empty() || ops.back() != op.id()) ops.push_back(op.id());
     }
   }
   return it->second;

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -54,8 +55,7 @@ class Touched {
   void Collect(int block) {
     // Once each: the number of ways into a block may be exponential in the size of the program.
     if (!seen_.insert(block).second) return;
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, block)) {
       Collect(block, op.input_args(), &all_reads_);
       Collect(block, op.output_args(), &all_writes_);
       for (int sub : op.SubBlocks()) Collect(sub);
@@ -98,14 +98,13 @@ class Analyzer {
 
   GradientAnalysis Run(const std::set<std::string>& distributed_params) {
     Touched touched(program_);
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, 0)) {
       touched.Find(op);
       if (IsBackward(op)) {
-        VisitBackward(id, touched);
+        VisitBackward(op.id(), touched);
       } else {
-        for (Symbol symbol : touched.reads()) Use(symbol, id);
-        for (Symbol symbol : touched.writes()) Use(symbol, id);
+        for (Symbol symbol : touched.reads()) Use(symbol, op.id());
+        for (Symbol symbol : touched.writes()) Use(symbol, op.id());
       }
     }
     Finish();
@@ -265,15 +264,12 @@ class Analyzer {
 };
 
 absl::Status RefuseSubBlockPairs(const Program& program) {
-  for (int block = 1; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (!IsBackward(op) || !op.has_role_vars()) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(op.DebugName(),
-                       ": completes a gradient inside a sub-block; expected in the root block, "
-                       "where every rank runs it equally often"));
-    }
+  for (const Op& op : InnerOps(program)) {
+    if (!IsBackward(op) || !op.has_role_vars()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(),
+                     ": completes a gradient inside a sub-block; expected in the root block, "
+                     "where every rank runs it equally often"));
   }
   return absl::OkStatus();
 }
@@ -282,9 +278,8 @@ absl::Status RefuseSubBlockPairs(const Program& program) {
 
 absl::StatusOr<std::vector<GradientPair>> FindGradientPairs(const Program& program) {
   std::vector<OpId> ops;
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
-    if (op.has_role_vars() && IsBackward(op)) ops.push_back(id);
+  for (const Op& op : BlockOps(program, 0)) {
+    if (op.has_role_vars() && IsBackward(op)) ops.push_back(op.id());
   }
   std::vector<GradientPair> pairs;
   std::vector<int> index(program.symbols().size(), -1);  // by symbol: into pairs

@@ -13,6 +13,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -34,8 +35,7 @@ class ScaledLosses {
   explicit ScaledLosses(const Program& program) {
     OpTraits traits(program);
     std::vector<bool> is_seen(program.num_signatures(), false), has_scales(is_seen);
-    for (OpId id : program.block(0).ops()) {
-      const Op op = program.op(id);
+    for (const Op& op : BlockOps(program, 0)) {
       const uint32_t signature = op.signature_id();
       if (is_seen[signature] && !has_scales[signature]) continue;
       is_seen[signature] = true;
@@ -97,9 +97,8 @@ class ScaledLosses {
 std::vector<Symbol> FindLosses(const Program& program) {
   absl::flat_hash_set<std::string> loss_grads;
   std::vector<OpId> marked;
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
-    if ((op.role() & kRoleLoss) != 0) marked.push_back(id);
+  for (const Op& op : BlockOps(program, 0)) {
+    if ((op.role() & kRoleLoss) != 0) marked.push_back(op.id());
     if (!IsLossGrad(op)) continue;
     for (Symbol out : op.output_args()) loss_grads.emplace(program.name(out));
   }

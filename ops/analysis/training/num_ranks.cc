@@ -7,6 +7,7 @@
 #include "ops/analysis/training/loss_gradients.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -19,15 +20,12 @@ absl::optional<int> Positive(int64_t number) {
 // Attribute nranks of the first op that has it.
 absl::optional<int> NumRanksOfAttrs(const Program& program) {
   std::vector<char> has_attr(program.num_signatures(), -1);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      char& has = has_attr[op.signature_id()];
-      if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
-      if (has == 0) continue;
-      const absl::optional<int> nranks = Positive(op.IntAttr(kNumRanksAttr).value_or(0));
-      if (nranks.has_value()) return nranks;
-    }
+  for (const Op& op : AllOps(program)) {
+    char& has = has_attr[op.signature_id()];
+    if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
+    if (has == 0) continue;
+    const absl::optional<int> nranks = Positive(op.IntAttr(kNumRanksAttr).value_or(0));
+    if (nranks.has_value()) return nranks;
   }
   return absl::nullopt;
 }
@@ -35,8 +33,7 @@ absl::optional<int> NumRanksOfAttrs(const Program& program) {
 // The divisor of a loss's gradient.
 absl::optional<int> NumRanksOfDivision(const Program& program) {
   LossGradients loss_gradients(program);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     if (!loss_gradients.IsScaledBy(op)) continue;
     const double scale = op.FloatAttr("scale").value_or(1);
     // Paddle writes a division by 1 for one trainer with any number of devices.
@@ -65,8 +62,7 @@ absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
   for (const Program* program : {startup, &main}) {
     if (program == nullptr) continue;
     OpTraits traits(*program);
-    for (OpId id : program->block(0).ops()) {
-      const Op op = program->op(id);
+    for (const Op& op : BlockOps(*program, 0)) {
       if (!traits.Has(op, Trait::kRingSetup) || op.HasAttr(kGroupRanksAttr)) continue;
       const absl::optional<int> size = RingSize(op);
       if (size.has_value()) return size;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
+#include "proto/all_ops.h"
 #include "proto/formats/pir/op_table.h"
 #include "proto/formats/pir/survey.h"
 #include "proto/formats/pir/training.h"
@@ -45,10 +46,8 @@ absl::StatusOr<Program> ImportProgram(std::shared_ptr<const Document> document) 
   program.set_setting(setting);
   // Messages have at most 2 GiB.
   import->bytes_of_id.resize(import->op_of_id.size());
-  for (int block = 0; block < program.num_blocks() && import->program == nullptr; ++block) {
-    if (program.block(block).ops().empty()) continue;
-    import->program = program.op(program.block(block).ops()[0]).bytes().data();
-  }
+  const auto ops = AllOps(program);
+  if (ops.begin() != ops.end()) import->program = (*ops.begin()).bytes().data();
   for (int block = 0; block < program.num_blocks(); ++block) {
     const uint32_t begin = block == 0 ? 0 : import->end_of_block.back();
     import->end_of_block.push_back(begin + program.block(block).ops().size());
@@ -99,26 +98,23 @@ bool AccessesTraining(const Op& op) {
 absl::Status CheckWritesAreKnown(const Program& program) {
   constexpr char kMayBeCopied[] =
       "; such a program can be shown and copied (mode none), and neither verified nor rewritten";
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      // Types of ProgramDesc have no dialect.
-      if (!absl::StrContains(op.type(), '.')) continue;
-      if (IsInPlace(op.type())) {
-        return absl::UnimplementedError(
-            absl::StrCat(op.DebugName(),
-                         ": writes operands in place, and which ones is not known: "
-                         "docs/reference/pir_ops.md does not "
-                         "have the op with these operands and results",
-                         kMayBeCopied));
-      }
-      if (op.SubBlocks().empty() || !AccessesTraining(op)) continue;
-      return absl::UnimplementedError(absl::StrCat(
-          op.DebugName(),
-          ": its blocks access gradients, parameters or state, and when it runs them is not known: "
-          "docs/reference/pir_ops.md does not have the op",
-          kMayBeCopied, UntranslatedOpAdvice(op.type())));
+  for (const Op& op : AllOps(program)) {
+    // Types of ProgramDesc have no dialect.
+    if (!absl::StrContains(op.type(), '.')) continue;
+    if (IsInPlace(op.type())) {
+      return absl::UnimplementedError(
+          absl::StrCat(op.DebugName(),
+                       ": writes operands in place, and which ones is not known: "
+                       "docs/reference/pir_ops.md does not "
+                       "have the op with these operands and results",
+                       kMayBeCopied));
     }
+    if (op.SubBlocks().empty() || !AccessesTraining(op)) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        op.DebugName(),
+        ": its blocks access gradients, parameters or state, and when it runs them is not known: "
+        "docs/reference/pir_ops.md does not have the op",
+        kMayBeCopied, UntranslatedOpAdvice(op.type())));
   }
   return absl::OkStatus();
 }

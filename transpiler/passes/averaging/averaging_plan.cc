@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/gradients.h"
 #include "proto/op_role.h"
@@ -63,18 +64,19 @@ absl::StatusOr<pb::OpDesc> Initializers::Of(const std::string& state) const {
 class Planner {
  public:
   Planner(const ProgramPair& programs, const PassContext& context, const AveragingChoices& choices)
-      : main_(*programs.main),
+      : facts_(*programs.main),
+        main_(*programs.main),
         initializers_(programs.startup),
         distributed_params_(context.setting.distributed_params),
         has_groups_(!context.target.groups.empty()),
         choices_(choices) {}
 
   absl::StatusOr<AveragingPlan> Plan() {
-    for (const ParamUpdate& update : FindUpdates(main_)) {
+    for (const ParamUpdate& update : facts_.Get(FindUpdates)) {
       if (IsDistributed(update.param)) continue;
       WEFT_RETURN_IF_ERROR(AddUpdate(update));
     }
-    for (Symbol param : FindManuallyUpdatedParams(main_)) {
+    for (Symbol param : facts_.Get(FindManuallyUpdatedParams)) {
       if (IsDistributed(param)) continue;
       WEFT_RETURN_IF_ERROR(Average(param));
     }
@@ -83,7 +85,9 @@ class Planner {
           "no op updates a replicated parameter: there is nothing to average; ", kNoUpdatesHint));
     }
     if (choices_.statistics) {
-      for (Symbol symbol : FindRunningStatistics(main_)) WEFT_RETURN_IF_ERROR(Average(symbol));
+      for (Symbol symbol : facts_.Get(FindRunningStatistics)) {
+        WEFT_RETURN_IF_ERROR(Average(symbol));
+      }
     }
     for (auto& [dtype, group] : groups_) plan_.averaged.push_back(std::move(group));
     return std::move(plan_);
@@ -139,6 +143,7 @@ class Planner {
                      type.has_value() ? ToString(*type) : "none"));
   }
 
+  const ProgramFacts facts_;
   const Program& main_;
   const Initializers initializers_;
   const std::set<std::string>& distributed_params_;

@@ -13,6 +13,7 @@
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "transpiler/passes/devices/placement_search.h"
 #include "transpiler/passes/support/name_pattern.h"
 
@@ -50,8 +51,7 @@ class Offloader {
   absl::StatusOr<std::vector<Symbol>> FindTables() {
     std::vector<Symbol> found, tables;
     absl::flat_hash_set<Symbol> is_found;
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, 0)) {
       if (!IsLookup(op.type())) continue;
       for (Symbol table : op.Input("W")) {
         const bool matches = tables_.empty() || MatchesPattern(tables_, program_.name(table));
@@ -123,24 +123,21 @@ class Offloader {
   void FindUses(const std::vector<Symbol>& tables) {
     absl::flat_hash_map<Symbol, std::vector<Symbol>> tables_of;  // by name
     for (Symbol table : tables) tables_of[table] = {table};
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, 0)) {
       if (FindStreamSyncOp(op.type()).has_value()) continue;  // orders what the others do
       std::vector<Symbol> used;
       for (Symbol name : op.args()) {
         if (const auto of = tables_of.find(name); of != tables_of.end()) AddNew(of->second, &used);
       }
-      for (Symbol table : used) uses_[table].push_back(id);
+      for (Symbol table : used) uses_[table].push_back(op.id());
       if (used.empty()) continue;
       for (Symbol name : op.output_args()) {
         if (IsRows(name) || TakesRows(op)) AddNew(used, &tables_of[name]);
       }
     }
-    for (int block = 1; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) {
-        for (Symbol name : program_.op(id).args()) {
-          if (tables_of.contains(name)) uses_in_blocks_.emplace(name, id);
-        }
+    for (const Op& op : InnerOps(program_)) {
+      for (Symbol name : op.args()) {
+        if (tables_of.contains(name)) uses_in_blocks_.emplace(name, op.id());
       }
     }
   }

@@ -14,6 +14,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/all_ops.h"
 #include "proto/text/program_text.h"
 #include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/message_lines.h"
@@ -69,11 +70,8 @@ std::vector<std::string> StayingOps(const TranspileResult& result) {
 // The devices of the ops of a type, in all blocks.
 std::vector<std::string> DevicesOf(const Program& program, absl::string_view type) {
   std::vector<std::string> devices;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (op.type() == type) devices.emplace_back(op.StringAttr("op_device").value_or(""));
-    }
+  for (const Op& op : AllOps(program)) {
+    if (op.type() == type) devices.emplace_back(op.StringAttr("op_device").value_or(""));
   }
   return devices;
 }

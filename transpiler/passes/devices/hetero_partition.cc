@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/schema/feed_ops.h"
+#include "proto/all_ops.h"
 #include "transpiler/passes/devices/device_partition.h"
 #include "transpiler/passes/devices/place_spec.h"
 #include "transpiler/passes/devices/placement_search.h"
@@ -32,15 +33,14 @@ class Placer {
         is_fixed_(program.op_id_limit(), false) {}
 
   absl::Status Run() {
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, 0)) {
       absl::optional<DeviceKind> device = spec_.Find(op);
-      is_fixed_[id.value()] =
+      is_fixed_[op.id().value()] =
           device.has_value() || !op.StringAttr(kOpDeviceAttr).value_or("").empty();
       if (!device.has_value()) {
         WEFT_ASSIGN_OR_RETURN(device, spec_.Default(op));
       }
-      device_[id.value()] = *device;
+      device_[op.id().value()] = *device;
     }
     for (const Group& group : FindGroups()) {
       WEFT_RETURN_IF_ERROR(FollowRules(group));
@@ -102,9 +102,8 @@ class Placer {
   // The first op of its blocks that a rule puts on the device.
   OpId FindRuled(const Op& op, DeviceKind device) const {
     for (int block : op.SubBlocks()) {
-      for (OpId id : program_.block(block).ops()) {
-        const Op inner = program_.op(id);
-        if (spec_.Find(inner) == device) return id;
+      for (const Op& inner : BlockOps(program_, block)) {
+        if (spec_.Find(inner) == device) return inner.id();
         const OpId found = FindRuled(inner, device);
         if (found.valid()) return found;
       }
@@ -214,8 +213,7 @@ class Placer {
       }
     }
     for (int block : op.SubBlocks()) {
-      for (OpId id : program_.block(block).ops()) {
-        const Op inner = program_.op(id);
+      for (const Op& inner : BlockOps(program_, block)) {
         const DeviceKind ruled = spec_.Find(inner).value_or(device);
         if (ruled != device && why_stays.empty()) {
           return absl::InvalidArgumentError(
@@ -223,7 +221,7 @@ class Placer {
                            DeviceKindName(device), " with ", op.DebugName(),
                            "; a rule of place puts it on ", DeviceKindName(ruled)));
         }
-        if (ruled != device) stayed_.push_back({id, std::string(why_stays)});
+        if (ruled != device) stayed_.push_back({inner.id(), std::string(why_stays)});
         WEFT_RETURN_IF_ERROR(Place(inner, device, why_stays));
       }
     }

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/name_pattern.h"
 
@@ -140,8 +141,7 @@ absl::StatusOr<DeviceKind> PlaceSpec::Default(const Op& op) const {
 std::vector<std::string> PlaceSpec::UpdatedOnHost(const Program& program) const {
   std::vector<std::string> params;
   std::vector<bool> is_made_on_host(program.symbols().size(), false);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     const DeviceKind device = Find(op).value_or(Default(op).value_or(DeviceKind::kAccelerator));
     const bool on_host = device == DeviceKind::kHost;
     const OpSchema* const schema = FindOpSchema(op.type());
@@ -164,17 +164,15 @@ std::vector<PlaceSpec::UnusedRule> PlaceSpec::Unused(const Program& program) con
     size_t by = kNone;
   };
   std::vector<Taken> taken(rules_.size());
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      size_t first = kNone;
-      for (size_t r = 0; r < rules_.size(); ++r) {
-        if ((is_used[r] && first != kNone) || !Matches(rules_[r], program.op(id))) continue;
-        if (first == kNone) {
-          first = r;
-          is_used[r] = true;
-        } else if (taken[r].by == kNone) {
-          taken[r] = {id, first};
-        }
+  for (const Op& op : AllOps(program)) {
+    size_t first = kNone;
+    for (size_t r = 0; r < rules_.size(); ++r) {
+      if ((is_used[r] && first != kNone) || !Matches(rules_[r], op)) continue;
+      if (first == kNone) {
+        first = r;
+        is_used[r] = true;
+      } else if (taken[r].by == kNone) {
+        taken[r] = {op.id(), first};
       }
     }
   }

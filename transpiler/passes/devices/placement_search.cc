@@ -19,6 +19,7 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/devices/accumulations.h"
 #include "transpiler/passes/support/device_accesses.h"
@@ -121,8 +122,7 @@ class Units {
     const int none = std::numeric_limits<int>::max();
     first_use_.resize(program_.symbols().size(), none);
     last_write_.resize(program_.symbols().size(), -1);
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, 0)) {
       const int position = static_cast<int>(op.position());
       for (Symbol name : op.args()) {
         int& first = first_use_[name.value()];
@@ -136,14 +136,13 @@ class Units {
   void FindUpdates() {
     std::vector<std::pair<int, OpId>> found;  // when the gradient is complete
     CurrentBuffers buffers(accesses_.storage());
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
-      buffers.Pass(id);
+    for (const Op& op : BlockOps(program_, 0)) {
+      buffers.Pass(op.id());
       if (!CanMove(op) || !UpdatesParameters(op)) continue;
       int ready = -1;
       for (Symbol grad : op.Input("Grad")) ready = std::max(ready, last_write_[grad.value()]);
       if (op.Input("Grad").empty()) ready = static_cast<int>(op.position());
-      found.push_back({ready, id});
+      found.push_back({ready, op.id()});
     }
     absl::c_stable_sort(found, [](const auto& a, const auto& b) { return a.first < b.first; });
     absl::optional<Accumulations> accumulations;
@@ -184,8 +183,7 @@ class Units {
   // A table with the ops that look up its rows, and those that make and use its gradient.
   void FindTables() {
     std::vector<Symbol> found;
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, 0)) {
       if (op.type() != "lookup_table" && op.type() != "lookup_table_v2") continue;
       for (Symbol table : op.Input("W")) {
         if (!absl::c_linear_search(found, table)) found.push_back(table);
@@ -206,19 +204,18 @@ class Units {
   // False: one of the ops cannot go to the host.
   bool AddUses(Symbol table, std::vector<OpId>* ops) {
     absl::flat_hash_set<Symbol> names = {table};
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, 0)) {
       if (traits_.Has(op, Trait::kStreamSync)) continue;
       if (absl::c_none_of(op.args(), [&](Symbol name) { return names.contains(name); })) continue;
       for (Symbol name : op.output_args()) {
         if (IsRows(name)) names.insert(name);
       }
-      if (request_.devices[id.value()] == DeviceKind::kHost || is_taken_[id.value()]) continue;
-      const bool is_of_rows = traits_.Has(op, Trait::kCollective) &&
-                              !request_.is_fixed[id.value()] &&
+      const size_t id = op.id().value();
+      if (request_.devices[id] == DeviceKind::kHost || is_taken_[id]) continue;
+      const bool is_of_rows = traits_.Has(op, Trait::kCollective) && !request_.is_fixed[id] &&
                               absl::c_all_of(op.args(), [&](Symbol name) { return IsRows(name); });
       if (!CanMove(op) && !is_of_rows) return false;
-      ops->push_back(id);
+      ops->push_back(op.id());
     }
     for (OpId id : *ops) is_taken_[id.value()] = true;
     return !ops->empty();
@@ -231,14 +228,13 @@ class Units {
       int layer;  // the position of the first op that mentions an argument
     };
     std::vector<Other> others;
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
-      if (is_taken_[id.value()] || !CanMove(op)) continue;
+    for (const Op& op : BlockOps(program_, 0)) {
+      if (is_taken_[op.id().value()] || !CanMove(op)) continue;
       int layer = static_cast<int>(op.position());
       if (!IsForward(op)) {
         for (Symbol name : op.args()) layer = std::min(layer, first_use_[name.value()]);
       }
-      others.push_back({id, DensityOf(op), layer});
+      others.push_back({op.id(), DensityOf(op), layer});
     }
     absl::c_stable_sort(others, [](const Other& a, const Other& b) { return a.layer < b.layer; });
     // The densest op stays: without an op on the accelerator, there is nothing to place.
@@ -280,7 +276,7 @@ class Units {
   const PlacementRequest& request_;
   const Program& program_;
   const DeviceAccesses accesses_;
-  mutable OpTraits traits_;                  // a cache
+  const OpTraits traits_;
   std::vector<bool> has_gradient_;           // by block
   std::vector<int> num_users_;               // by VarId: ops of the root block that access it
   std::vector<bool> is_taken_;               // by OpId: of a unit

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/support/new_variables.h"
@@ -48,10 +49,9 @@ class EditWriter {
       : pass_(pass), why_(why), context_(context), main_(*main), rewriter_(main), names_(*main) {}
 
   absl::StatusOr<bool> Write(const BatchEdits& edits) {
-    for (OpId id : main_.block(0).ops()) {
-      const Op op = main_.op(id);
+    for (const Op& op : BlockOps(main_, 0)) {
       if (!IsBackward(op)) WriteReductions(op, edits);
-      const auto inputs = edits.inputs.find(id);
+      const auto inputs = edits.inputs.find(op.id());
       if (inputs != edits.inputs.end()) WEFT_RETURN_IF_ERROR(WriteInputs(op, inputs->second));
       for (Symbol name : op.output_args()) edited_.erase(std::string(main_.name(name)));
       // Blocks may write what their op does not name.
@@ -151,15 +151,14 @@ class EditWriter {
     const std::string type = absl::StrCat(op.type(), "_grad");
     const std::string gradient = absl::StrCat(main_.name(op.Output("Out")[0]), kGradSuffix);
     bool is_read = false;
-    for (OpId id : main_.block(0).ops()) {
-      const Op other = main_.op(id);
+    for (const Op& other : BlockOps(main_, 0)) {
       if (!IsBackward(other)) continue;
       is_read = is_read || absl::c_any_of(other.input_args(), [&](Symbol name) {
                   return main_.name(name) == gradient;
                 });
       if (other.type() == type && other.Input("Y") == op.Input("Y") &&
           other.Input("X") == op.Input("X")) {
-        return absl::make_optional(id);
+        return absl::make_optional(other.id());
       }
     }
     if (!is_read) return absl::optional<OpId>();

@@ -15,6 +15,7 @@
 #include "ops/analysis/training/gradients.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/support/properties.h"
 
@@ -77,9 +78,7 @@ class SparseGradientFinder {
     // Backwards: summands are computed before their sum.
     const absl::Span<const OpId> ops = program_.block(0).ops();
     for (size_t i = ops.size(); i-- > 0;) VisitWriter(program_.op(ops[i]));
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) VisitReader(program_.op(id));
-    }
+    for (const Op& op : AllOps(program_)) VisitReader(op);
     return std::move(found_);
   }
 

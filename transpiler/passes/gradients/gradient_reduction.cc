@@ -9,6 +9,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/no_updates.h"
 
@@ -31,7 +32,7 @@ std::string WhyNotReduced(const Program& program, const GradientAnalysis& analys
 }
 
 // An unregistered op of role optimize with slot Param is an optimizer, too.
-bool IsUpdate(OpTraits& traits, const Op& op) {
+bool IsUpdate(const OpTraits& traits, const Op& op) {
   return traits.Has(op, Trait::kOptimizer) || (!traits.IsRegistered(op) && IsOptimize(op));
 }
 
@@ -62,20 +63,17 @@ absl::Status CheckUpdates(const Program& program, const GradientAnalysis& analys
   std::vector<bool> reduced(program.symbols().size(), false);
   for (const Gradient& gradient : analysis.gradients) reduced[gradient.param.value()] = true;
   OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (!IsUpdate(traits, op)) continue;
-      for (Symbol param : op.Input("Param")) {
-        if (reduced[param.value()]) continue;
-        const std::string name(program.name(param));
-        if (distributed_params.count(name) > 0) continue;
-        return absl::FailedPreconditionError(absl::StrCat(
-            op.DebugName(), " input Param: ", name, " is updated, but ",
-            WhyNotReduced(program, analysis, param),
-            ", so each rank would update it by its local gradient; if that is intended, "
-            "name it a distributed parameter"));
-      }
+  for (const Op& op : AllOps(program)) {
+    if (!IsUpdate(traits, op)) continue;
+    for (Symbol param : op.Input("Param")) {
+      if (reduced[param.value()]) continue;
+      const std::string name(program.name(param));
+      if (distributed_params.count(name) > 0) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat(op.DebugName(), " input Param: ", name, " is updated, but ",
+                       WhyNotReduced(program, analysis, param),
+                       ", so each rank would update it by its local gradient; if that is intended, "
+                       "name it a distributed parameter"));
     }
   }
   return absl::OkStatus();
@@ -109,29 +107,26 @@ std::string WhyNoGradients(const Program& program) {
   std::vector<bool> is_read(program.var_id_limit());
   OpId writer;
   VarId written;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (!IsUpdate(traits, op)) {
-        const auto param_of = [&](Symbol name) {
-          const VarId var = program.block(block).Resolve(name);
-          return var.valid() && program.var(var).is_parameter() ? var : VarId();
-        };
-        for (Symbol name : op.input_args()) {
-          if (const VarId var = param_of(name); var.valid()) is_read[var.value()] = true;
-        }
-        for (Symbol name : op.output_args()) {
-          // A startup program writes what it has not read.
-          const VarId var = param_of(name);
-          if (writer.valid() || !var.valid() || !is_read[var.value()]) continue;
-          writer = id;
-          written = var;
-        }
-        continue;
+  for (const Op& op : AllOps(program)) {
+    if (!IsUpdate(traits, op)) {
+      const auto param_of = [&](Symbol name) {
+        const VarId var = program.block(op.block()).Resolve(name);
+        return var.valid() && program.var(var).is_parameter() ? var : VarId();
+      };
+      for (Symbol name : op.input_args()) {
+        if (const VarId var = param_of(name); var.valid()) is_read[var.value()] = true;
       }
-      for (Symbol param : op.Input("Param")) {
-        if (++num_updates <= kMaxNames) names.push_back(program.name(param));
+      for (Symbol name : op.output_args()) {
+        // A startup program writes what it has not read.
+        const VarId var = param_of(name);
+        if (writer.valid() || !var.valid() || !is_read[var.value()]) continue;
+        writer = op.id();
+        written = var;
       }
+      continue;
+    }
+    for (Symbol param : op.Input("Param")) {
+      if (++num_updates <= kMaxNames) names.push_back(program.name(param));
     }
   }
   if (num_updates == 0 && writer.valid()) {
@@ -182,8 +177,7 @@ absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
 }
 
 absl::Status RefuseCompressedGradients(const Program& program) {
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     if (!IsBackward(op) || !op.has_role_vars()) continue;
     const absl::Span<const Symbol> encoded = op.Output("EncodeGrad");
     if (encoded.empty()) continue;

@@ -11,6 +11,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/training/gradients.h"
 #include "ops/schema/algebra.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/support/op_builder.h"
@@ -73,8 +74,7 @@ absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContex
   auto next = completions.begin();
   std::vector<Factor> factors(program.symbols().size(), Factor::kNone);
   OpTraits traits(program);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     if (!IsBackward(op)) continue;
     const Factor factor = FactorOf(op, traits.Has(op, Trait::kLinear), factors);
     for (Symbol symbol : op.output_args()) factors[symbol.value()] = factor;
@@ -119,8 +119,7 @@ absl::StatusOr<bool> ScaleLossGrad::Run(const PassContext& context, ProgramPair&
     WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, problem));
   }
   Rewriter rewriter(programs.main);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     if (!(paddle ? IsLossGrad(op) : BeginsBackward(op)) || op.output_args().empty()) continue;
     const std::string grad(program.name(op.output_args()[0]));
     if (options_.scale == GradientScale::kAuto &&
@@ -129,8 +128,8 @@ absl::StatusOr<bool> ScaleLossGrad::Run(const PassContext& context, ProgramPair&
       continue;
     }
     const NewAttrs attrs = {{"scale", static_cast<float>(1.0 / nranks)}};
-    rewriter.InsertAfter(id, BuildOp(InPlaceOp("scale", {grad}, attrs, kRoleBackward, nranks),
-                                     context.target.dialect));
+    rewriter.InsertAfter(op.id(), BuildOp(InPlaceOp("scale", {grad}, attrs, kRoleBackward, nranks),
+                                          context.target.dialect));
     context.sink.Explain(
         kName, grad, "scaled",
         absl::StrCat("so that the sum over ", nranks, paddle ? " trainers" : " ranks",

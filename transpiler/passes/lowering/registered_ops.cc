@@ -13,6 +13,7 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/lowering/part_order.h"
 #include "transpiler/passes/support/op_builder.h"
@@ -84,9 +85,7 @@ class OpReplacer {
 
   absl::StatusOr<bool> Run() {
     if (!is_paddle3_ && !is_cpu_) return false;
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) WEFT_RETURN_IF_ERROR(Visit(program_.op(id)));
-    }
+    for (const Op& op : AllOps(program_)) WEFT_RETURN_IF_ERROR(Visit(op));
     return CommitEdits(&rewriter_);
   }
 

@@ -11,11 +11,13 @@
 #include "base/status_macros.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/gradients.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/untranslated_op.h"
 
@@ -25,8 +27,8 @@ namespace {
 // Whether an unregistered op may communicate a variable: it names a ring, or it rewrites the
 // variable, or it is a backward op that reads it. Unregistered clipping and updates (role optimize)
 // come after the reduction.
-bool MayCommunicate(const Op& op, Symbol symbol, Communications* communications) {
-  if (communications->Of(op) != Communication::kNone) return true;
+bool MayCommunicate(const Op& op, Symbol symbol, const Communications& communications) {
+  if (communications.Of(op) != Communication::kNone) return true;
   if (IsOptimize(op)) return false;
   return absl::c_linear_search(op.input_args(), symbol) &&
          (IsBackward(op) || absl::c_linear_search(op.output_args(), symbol));
@@ -47,29 +49,26 @@ bool Forwards(const Op& op, const OpSchema* schema) {
 
 // Names the first op that combines a marked variable, a buffer that shares its storage, or what is
 // sent of it, over ranks. An unregistered op that may do so counts.
-std::string Evidence(const Program& program, std::vector<bool> is_marked) {
-  OpTraits traits(program);
-  Communications communications(program);
+std::string Evidence(const ProgramFacts& facts, std::vector<bool> is_marked) {
+  const Program& program = facts.program();
+  const OpTraits& traits = facts.Get<OpTraits>();
   std::vector<absl::optional<bool>> forwards_of(program.num_signatures());
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      const OpSchema* schema = traits.SchemaOf(op);
-      absl::optional<bool>& forwards_or_none = forwards_of[op.signature_id()];
-      if (!forwards_or_none.has_value()) forwards_or_none = Forwards(op, schema);
-      const bool forwards = *forwards_or_none;
-      if (schema != nullptr && !Combines(*schema) && !forwards) continue;
-      for (Symbol symbol : op.args()) {
-        if (!is_marked[symbol.value()]) continue;
-        if (schema == nullptr) {
-          if (!MayCommunicate(op, symbol, &communications)) continue;
-          return absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
-                              " and may reduce it", UntranslatedOpAdvice(op.type()));
-        }
-        if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
-        for (Symbol alias : op.output_args()) is_marked[alias.value()] = true;
-        break;
+  for (const Op& op : AllOps(program)) {
+    const OpSchema* schema = traits.SchemaOf(op);
+    absl::optional<bool>& forwards_or_none = forwards_of[op.signature_id()];
+    if (!forwards_or_none.has_value()) forwards_or_none = Forwards(op, schema);
+    const bool forwards = *forwards_or_none;
+    if (schema != nullptr && !Combines(*schema) && !forwards) continue;
+    for (Symbol symbol : op.args()) {
+      if (!is_marked[symbol.value()]) continue;
+      if (schema == nullptr) {
+        if (!MayCommunicate(op, symbol, facts.Get<Communications>())) continue;
+        return absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
+                            " and may reduce it", UntranslatedOpAdvice(op.type()));
       }
+      if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
+      for (Symbol alias : op.output_args()) is_marked[alias.value()] = true;
+      break;
     }
   }
   return std::string();
@@ -114,33 +113,34 @@ std::string EvidenceAfter(const Program& program, std::vector<bool> is_marked) {
   return std::string();
 }
 
-absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
+absl::StatusOr<std::string> ReductionEvidence(const ProgramFacts& facts) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, facts.Get(FindGradientPairs));
   if (pairs.empty()) return std::string();
-  std::vector<bool> is_gradient(program.symbols().size(), false);
+  std::vector<bool> is_gradient(facts.program().symbols().size(), false);
   for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
-  std::string evidence = Evidence(program, is_gradient);
-  return evidence.empty() ? EvidenceAfter(program, std::move(is_gradient)) : evidence;
+  std::string evidence = Evidence(facts, is_gradient);
+  return evidence.empty() ? EvidenceAfter(facts.program(), std::move(is_gradient)) : evidence;
 }
 
-std::string AverageEvidence(const Program& program) {
-  const std::vector<ParamUpdate> updates = FindUpdates(program);
+std::string AverageEvidence(const ProgramFacts& facts) {
+  const std::vector<ParamUpdate>& updates = facts.Get(FindUpdates);
   if (updates.empty()) return std::string();
-  std::vector<bool> is_param(program.symbols().size(), false);
+  std::vector<bool> is_param(facts.program().symbols().size(), false);
   for (const ParamUpdate& update : updates) {
     is_param[update.param.value()] = true;
     if (update.master.valid()) is_param[update.master.value()] = true;
   }
-  return Evidence(program, std::move(is_param));
+  return Evidence(facts, std::move(is_param));
 }
 
 }  // namespace
 
 absl::StatusOr<Properties> DetectProperties(const ProgramPair& programs) {
   Properties properties;
-  WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(*programs.main));
+  const ProgramFacts of_main(*programs.main);
+  WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(of_main));
   if (!reduced.empty()) properties.emplace(kGradientsReduced, std::move(reduced));
-  std::string averaged = AverageEvidence(*programs.main);
+  std::string averaged = AverageEvidence(of_main);
   if (!averaged.empty()) properties.emplace(kParametersAveraged, std::move(averaged));
   return properties;
 }

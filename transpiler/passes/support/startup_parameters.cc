@@ -5,9 +5,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/gradients.h"
 #include "ops/analysis/values/rank_values.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -31,14 +32,7 @@ absl::StatusOr<std::set<std::string>> TrainedVariables(const Program& main) {
   };
   WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(main));
   for (const GradientPair& pair : pairs) add(pair.param);
-  OpTraits traits(main);
-  for (int block = 0; block < main.num_blocks(); ++block) {
-    for (OpId id : main.block(block).ops()) {
-      const Op op = main.op(id);
-      if (!traits.Has(op, Trait::kOptimizer)) continue;
-      for (Symbol symbol : op.Input("Param")) add(symbol);
-    }
-  }
+  for (const ParamUpdate& update : FindUpdates(main)) add(update.param);
   return names;
 }
 
@@ -74,10 +68,8 @@ absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& pr
 std::vector<std::string> StatesThatRanksDraw(const ProgramPair& programs) {
   const Program &main = *programs.main, &startup = *programs.startup;
   std::vector<bool> is_used(main.symbols().size(), false);
-  for (int block = 0; block < main.num_blocks(); ++block) {
-    for (OpId id : main.block(block).ops()) {
-      for (Symbol symbol : main.op(id).args()) is_used[symbol.value()] = true;
-    }
+  for (const Op& op : AllOps(main)) {
+    for (Symbol symbol : op.args()) is_used[symbol.value()] = true;
   }
   RankValuesOptions options;
   options.is_startup = true;

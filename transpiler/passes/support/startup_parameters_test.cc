@@ -39,15 +39,16 @@ TEST(StartupParameters, InTheOrderOfTheirInitializersThenByName) {
 TEST(StartupParameters, WithoutMarksThePersistableVariablesThatAreTrained) {
   const std::string vars =
       "var paired : fp32[2] persistable\nvar updated : fp32[2] persistable\n"
+      "var by_unknown_op : fp32[2] persistable\n"
       "var statistic : fp32[2] persistable\nvar temporary : fp32[2]\n";
   WEFT_ASSERT_OK_AND_ASSIGN(const auto parameters, ParametersOf(vars + R"(
     Out=[paired@GRAD] = relu_grad() role=backward vars=[paired, paired@GRAD]
     Out=[g] = relu_grad() role=backward vars=[temporary, g]
-    ParamOut=[updated] = my_sgd(Param=[updated]) role=optimize
+    ParamOut=[by_unknown_op] = my_sgd(Param=[by_unknown_op]) role=optimize
     ParamOut=[updated] = sgd(Param=[updated], Grad=[g], LearningRate=[lr]) role=optimize
   )",
                                                                 vars));
-  EXPECT_THAT(parameters, ElementsAre("paired", "updated"));
+  EXPECT_THAT(parameters, ElementsAre("by_unknown_op", "paired", "updated"));
 }
 
 TEST(StartupParameters, ParameterThatTheStartupProgramDoesNotDeclareIsRefused) {

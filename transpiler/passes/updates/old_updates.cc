@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/updates.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -95,10 +96,9 @@ class Nodes {
   }
 
   void AddInner(int block, Node* inner) {
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
-      inner->ops.push_back(id);
-      inner->may_go = inner->may_go && MayGo(op) && !is_update_[id.value()];
+    for (const Op& op : BlockOps(program_, block)) {
+      inner->ops.push_back(op.id());
+      inner->may_go = inner->may_go && MayGo(op) && !is_update_[op.id().value()];
       Append(op.input_args(), &inner->reads);
       Append(op.output_args(), &inner->writes);
       for (int sub_block : op.SubBlocks()) AddInner(sub_block, inner);
@@ -205,16 +205,11 @@ class Sweep {
     if (const Symbol empty = program_.FindSymbol(kEmptyVarName); empty.valid()) {
       goes[empty.value()] = false;
     }
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (VarId id : program_.block(block).vars()) {
-        const Var var = program_.var(id);
-        if (var.is_parameter() || var.need_check_feed()) goes[var.name_symbol().value()] = false;
-      }
+    for (const Var& var : AllVars(program_)) {
+      if (var.is_parameter() || var.need_check_feed()) goes[var.name_symbol().value()] = false;
     }
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (VarId id : program_.block(block).vars()) {
-        if (goes[program_.var(id).name_symbol().value()]) leftovers->vars.push_back(id);
-      }
+    for (const Var& var : AllVars(program_)) {
+      if (goes[var.name_symbol().value()]) leftovers->vars.push_back(var.id());
     }
     for (const Node& node : nodes_) {
       const Op op = program_.op(node.ops[0]);

@@ -12,6 +12,7 @@
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/support/name_pattern.h"
@@ -37,13 +38,10 @@ class Writer {
         rewriter_(program) {}
 
   absl::StatusOr<bool> Run() {
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) {
-        const Op op = program_.op(id);
-        const OpSchema* const schema = FindOpSchema(op.type());
-        if (schema == nullptr || !schema->Has(Trait::kOptimizer)) continue;
-        WEFT_RETURN_IF_ERROR(WriteUpdate(op));
-      }
+    for (const Op& op : AllOps(program_)) {
+      const OpSchema* const schema = FindOpSchema(op.type());
+      if (schema == nullptr || !schema->Has(Trait::kOptimizer)) continue;
+      WEFT_RETURN_IF_ERROR(WriteUpdate(op));
     }
     for (const auto& [param, attrs] : attrs_) {
       if (!attrs.HasUpdateOptions() || updated_.count(param) > 0) continue;

@@ -17,6 +17,7 @@
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/gradients.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
@@ -62,8 +63,7 @@ absl::StatusOr<std::vector<OldUpdate>> UpdatesToAdd(const Program& program) {
           program.name(updates[at->second].grad), " and ", program.name(gradient.grad)));
     }
   }
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     if (!op.has_role_vars() || !IsOptimize(op)) continue;
     WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
     for (const ParamGrad& pair : pairs) {
@@ -96,11 +96,10 @@ absl::Status FindOwner(const Program& program, Site* site) {
   }
   if (site->block == 0) return absl::OkStatus();
   OpTraits traits(program);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     if (!absl::c_linear_search(op.SubBlocks(), site->block)) continue;
     if (!traits.Has(op, Trait::kBranch)) break;
-    site->owner = id;
+    site->owner = op.id();
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
@@ -207,19 +206,16 @@ void EditSlots(const Names& gone, const std::vector<std::string>& more, const st
 // ops.
 void EraseFromStartup(const Program& startup, const Names& gone, Rewriter* rewriter) {
   Names kept;
-  for (int block = 0; block < startup.num_blocks(); ++block) {
-    for (OpId id : startup.block(block).ops()) {
-      const Op op = startup.op(id);
-      const bool goes =
-          !op.output_args().empty() && absl::c_all_of(op.output_args(), [&](Symbol symbol) {
-            return gone.contains(std::string(startup.name(symbol)));
-          });
-      if (goes) {
-        rewriter->Erase(id);
-        continue;
-      }
-      for (Symbol symbol : op.args()) kept.emplace(startup.name(symbol));
+  for (const Op& op : AllOps(startup)) {
+    const bool goes =
+        !op.output_args().empty() && absl::c_all_of(op.output_args(), [&](Symbol symbol) {
+          return gone.contains(std::string(startup.name(symbol)));
+        });
+    if (goes) {
+      rewriter->Erase(op.id());
+      continue;
     }
+    for (Symbol symbol : op.args()) kept.emplace(startup.name(symbol));
   }
   for (VarId id : startup.block(0).vars()) {
     const std::string name(startup.var(id).name());

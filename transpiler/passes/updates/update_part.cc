@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/gradients.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -44,8 +45,7 @@ class Accesses {
  private:
   void AddBlock(int block, std::set<int>* seen, std::set<Symbol>* written, Access* access) const {
     if (!seen->insert(block).second) return;
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, block)) {
       for (int sub_block : op.SubBlocks()) AddBlock(sub_block, seen, written, access);
       Access own;
       Add(op, &own);
@@ -90,10 +90,10 @@ class Division {
 
   absl::StatusOr<UpdatePart> Run() {
     WEFT_RETURN_IF_ERROR(FindGradients());
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
-      WEFT_RETURN_IF_ERROR(IsOfUpdatePart(op) && stays_.count(id.value()) == 0 ? AddToPart(op)
-                                                                               : CheckStays(op));
+    for (const Op& op : BlockOps(program_, 0)) {
+      WEFT_RETURN_IF_ERROR(IsOfUpdatePart(op) && stays_.count(op.id().value()) == 0
+                               ? AddToPart(op)
+                               : CheckStays(op));
     }
     return std::move(part_);
   }
@@ -173,8 +173,7 @@ class Division {
   int NumUses(Symbol grad) {
     if (num_uses_.empty()) {
       num_uses_.resize(program_.symbols().size(), 0);
-      for (OpId id : program_.block(0).ops()) {
-        const Op op = program_.op(id);
+      for (const Op& op : BlockOps(program_, 0)) {
         if (IsBackward(op)) continue;
         const Access access = accesses_.Of(op);
         for (Symbol symbol : access.reads) ++num_uses_[symbol.value()];

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/values/expressions.h"
+#include "proto/all_ops.h"
 #include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
@@ -117,22 +118,20 @@ std::string Difference(const Condition& expected, const Condition& found,
 
 }  // namespace
 
-BlocksWithCollectives::BlocksWithCollectives(const Program& program)
-    : has_(program.num_blocks(), false) {
-  Communications communications(program);
+BlocksWithCollectives::BlocksWithCollectives(const ProgramFacts& facts)
+    : has_(facts.program().num_blocks(), false) {
+  const Program& program = facts.program();
+  const Communications& communications = facts.Get<Communications>();
   std::vector<std::vector<int>> holders(program.num_blocks());  // blocks of the ops that run it
-  for (int b = 0; b < program.num_blocks(); ++b) {
-    for (OpId id : program.block(b).ops()) {
-      const Op op = program.op(id);
-      if (communications.Of(op) != Communication::kNone) has_[b] = true;
-      for (int sub : op.SubBlocks()) holders[sub].push_back(b);
+  std::vector<int> todo;
+  for (const Op& op : AllOps(program)) {
+    if (!has_[op.block()] && communications.Of(op) != Communication::kNone) {
+      has_[op.block()] = true;
+      todo.push_back(op.block());
     }
+    for (int sub : op.SubBlocks()) holders[sub].push_back(op.block());
   }
   // From inner to outer blocks.
-  std::vector<int> todo;
-  for (int b = 0; b < program.num_blocks(); ++b) {
-    if (has_[b]) todo.push_back(b);
-  }
   while (!todo.empty()) {
     const int b = todo.back();
     todo.pop_back();

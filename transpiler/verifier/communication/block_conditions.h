@@ -6,6 +6,7 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/values/rank_values.h"
 #include "proto/feed_layout.h"
 #include "proto/program.h"
@@ -17,7 +18,7 @@ namespace weft {
 class BlocksWithCollectives {
  public:
   // O(ops).
-  explicit BlocksWithCollectives(const Program& program);
+  explicit BlocksWithCollectives(const ProgramFacts& facts);
 
   bool Has(int block) const { return has_[block]; }
   // Any block but the root.
@@ -33,9 +34,9 @@ class BlocksWithCollectives {
 // walking the program.
 class ConditionChecker : public RankObserver {
  public:
-  // `program` must outlive the checker. O(ops).
-  ConditionChecker(const Program& program, ProgramRef ref)
-      : program_(program), ref_(ref), blocks_(program) {}
+  // The program must outlive the checker. O(ops).
+  ConditionChecker(const ProgramFacts& facts, ProgramRef ref)
+      : program_(facts.program()), ref_(ref), blocks_(facts.Get<BlocksWithCollectives>()) {}
 
   void Restart() override { found_.clear(); }
   void OnBranch(const Op& op, Symbol condition, const RankValue& value) override;

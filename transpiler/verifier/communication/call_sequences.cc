@@ -24,6 +24,7 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "ops/schema/weft_attrs.h"
+#include "proto/all_ops.h"
 #include "transpiler/verifier/communication/block_conditions.h"
 #include "transpiler/verifier/communication/ring_setup.h"
 
@@ -59,8 +60,11 @@ std::string Describe(const Program& program, const Op& op, const CollectiveOp& c
 
 class CallReader {
  public:
-  explicit CallReader(const Program& program)
-      : program_(program), traits_(program), communications_(program), blocks_(program) {}
+  explicit CallReader(const ProgramFacts& facts)
+      : program_(facts.program()),
+        traits_(facts.Get<OpTraits>()),
+        communications_(facts.Get<Communications>()),
+        blocks_(facts.Get<BlocksWithCollectives>()) {}
 
   std::vector<RankCall> Read() {
     ReadBlock(0);
@@ -69,8 +73,7 @@ class CallReader {
 
  private:
   void ReadBlock(int block) {
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, block)) {
       if (traits_.Has(op, Trait::kAlias)) SetMembers(op);
       if (traits_.Has(op, Trait::kRingSetup)) {
         AddSetup(op);
@@ -85,9 +88,9 @@ class CallReader {
         const std::string around = where_;
         const std::string begin = absl::StrCat("block on condition ", condition);
         absl::StrAppend(&where_, " in ", begin);
-        calls_.push_back({id, RankCall::kNoRing, begin, ""});
+        calls_.push_back({op.id(), RankCall::kNoRing, begin, ""});
         ReadBlock(sub);
-        calls_.push_back({id, RankCall::kNoRing, "end of block", ""});
+        calls_.push_back({op.id(), RankCall::kNoRing, "end of block", ""});
         where_ = around;
       }
     }
@@ -184,9 +187,9 @@ class CallReader {
   }
 
   const Program& program_;
-  OpTraits traits_;
-  Communications communications_;
-  const BlocksWithCollectives blocks_;
+  const OpTraits& traits_;
+  const Communications& communications_;
+  const BlocksWithCollectives& blocks_;
   std::set<int> entered_;
   std::string where_;                                 // in root block: empty
   absl::flat_hash_map<Symbol, std::string> members_;  // by buffer
@@ -422,31 +425,27 @@ class SequenceChecker {
 };
 
 // Whether an op sends to one rank, or receives from one.
-bool HasMessages(const Program& program) {
-  Communications communications(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Communication communication = communications.Of(program.op(id));
-      if (communication == Communication::kSend || communication == Communication::kReceive) {
-        return true;
-      }
-    }
-  }
-  return false;
+bool HasMessages(const ProgramFacts& facts) {
+  const Communications& communications = facts.Get<Communications>();
+  return absl::c_any_of(AllOps(facts.program()), [&](const Op& op) {
+    const Communication communication = communications.Of(op);
+    return communication == Communication::kSend || communication == Communication::kReceive;
+  });
 }
 
 }  // namespace
 
-std::vector<RankCall> ReadRankCalls(const Program& program) { return CallReader(program).Read(); }
+std::vector<RankCall> ReadRankCalls(const ProgramFacts& facts) { return CallReader(facts).Read(); }
 
-void CheckMessagesInOneProgram(const Program& program, ProgramRef ref, Findings* findings) {
-  if (!HasMessages(program)) return;
-  for (const RankCall& call : ReadRankCalls(program)) {
+void CheckMessagesInOneProgram(const ProgramFacts& facts, ProgramRef ref, Findings* findings) {
+  if (!HasMessages(facts)) return;
+  for (const RankCall& call : ReadRankCalls(facts)) {
     if (!call.peer.has_value()) continue;
     Reporter(ref, findings)
         .Add("W508", call.op, "",
-             absl::StrCat(program.op(call.op).DebugName(), call.sends ? ": sends " : ": receives ",
-                          call.what, call.sends ? " to rank " : " from rank ", *call.peer,
+             absl::StrCat(facts.program().op(call.op).DebugName(),
+                          call.sends ? ": sends " : ": receives ", call.what,
+                          call.sends ? " to rank " : " from rank ", *call.peer,
                           ", but all ranks run this program, that rank too: it cannot be shown "
                           "that each message has a sender and a receiver; give the program of "
                           "each rank"));

@@ -8,6 +8,7 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/finding.h"
 
@@ -34,7 +35,7 @@ struct RankCall {
 };
 
 // The calls in program order; a block counts where it first runs. O(arguments).
-std::vector<RankCall> ReadRankCalls(const Program& program);
+std::vector<RankCall> ReadRankCalls(const ProgramFacts& facts);
 
 // Checks the main programs of all ranks, in rank order:
 // - on each ring, by all of its ranks, the same sequence of collectives, with equal kind,
@@ -51,7 +52,7 @@ void CheckStartupCallSequences(absl::Span<const Program* const> startups, Findin
 
 // Reports sends and receives in a program that all ranks run, of more than one rank (W508).
 // O(arguments).
-void CheckMessagesInOneProgram(const Program& program, ProgramRef ref, Findings* findings);
+void CheckMessagesInOneProgram(const ProgramFacts& facts, ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

@@ -16,6 +16,7 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -23,69 +24,63 @@ namespace {
 // Whether a program that communicates needs an op that sets its ring up. Others leave that to the
 // process: programs of Paddle 3, as builds without CUDA do, and programs without streams for rings,
 // as CPUs run them.
-bool SetsUpItsRings(const Program& program) {
-  if (program.version() >= 3'000'000) return false;
-  Communications communications(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (FindStreamSyncOp(op.type()).has_value()) return true;
-      if (communications.Of(op) == Communication::kNone) continue;
-      if (!op.BoolAttr("use_calc_stream").value_or(false)) return true;
-    }
+bool SetsUpItsRings(const ProgramFacts& facts) {
+  if (facts.program().version() >= 3'000'000) return false;
+  const Communications& communications = facts.Get<Communications>();
+  for (const Op& op : AllOps(facts.program())) {
+    if (FindStreamSyncOp(op.type()).has_value()) return true;
+    if (communications.Of(op) == Communication::kNone) continue;
+    if (!op.BoolAttr("use_calc_stream").value_or(false)) return true;
   }
   return false;
 }
 
 class CollectiveChecker {
  public:
-  CollectiveChecker(const Program& program, absl::optional<int> nranks, ProgramRef ref,
+  CollectiveChecker(const ProgramFacts& facts, absl::optional<int> nranks, ProgramRef ref,
                     Findings* findings)
-      : program_(program),
-        traits_(program),
-        communications_(program),
+      : facts_(facts),
+        program_(facts.program()),
+        traits_(facts.Get<OpTraits>()),
+        communications_(facts.Get<Communications>()),
         nranks_(nranks),
         reporter_(ref, findings),
-        has_nranks_(program.num_signatures(), -1),
-        uses_ring_(program.num_signatures(), -1),
+        has_nranks_(program_.num_signatures(), -1),
+        uses_ring_(program_.num_signatures(), -1),
         knows_rings_(ref.is_startup &&
-                     (AnyHas(program, Trait::kRingSetup) || SetsUpItsRings(program))) {}
+                     (AnyHas(facts, Trait::kRingSetup) || SetsUpItsRings(facts))) {}
 
   void AddRings(const Program& startup) {
     OpTraits traits(startup);
-    for (OpId id : startup.block(0).ops()) {
-      const Op op = startup.op(id);
+    for (const Op& op : BlockOps(startup, 0)) {
       if (!traits.Has(op, Trait::kRingSetup)) continue;
       AddRing(op);
       const absl::StatusOr<std::vector<int>> ranks = GroupOf(op);
       if (!op.output_args().empty() || !ranks.ok()) continue;
       groups_.emplace(RingOf(op), Group{*ranks, "the op that sets it up"});
     }
-    knows_rings_ = AnyHas(startup, Trait::kRingSetup) || SetsUpItsRings(program_);
+    knows_rings_ = AnyHas(startup, Trait::kRingSetup) || SetsUpItsRings(facts_);
   }
 
   void Check() {
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) {
-        const Op op = program_.op(id);
-        CheckNumRanks(op);
-        CheckGroup(op);
-        if (traits_.Has(op, Trait::kRingSetup)) {
-          AddRing(op);
-          CheckMember(op);
-        }
-        if (traits_.Has(op, Trait::kStreamSync)) CheckRing(op);
-        const Communication communication = communications_.Of(op);
-        if (communication == Communication::kNone) continue;
-        // On one rank, moments of all ranks are those of the batch.
-        if (communication == Communication::kMoments && nranks_.value_or(1) == 1) continue;
-        CheckRing(op);
-        if (communication == Communication::kSend || communication == Communication::kReceive) {
-          CheckRank(op, "peer");
-        }
-        if (communication == Communication::kCollective) {
-          CheckCollective(op, *FindCollectiveOp(op));
-        }
+    for (const Op& op : AllOps(program_)) {
+      CheckNumRanks(op);
+      CheckGroup(op);
+      if (traits_.Has(op, Trait::kRingSetup)) {
+        AddRing(op);
+        CheckMember(op);
+      }
+      if (traits_.Has(op, Trait::kStreamSync)) CheckRing(op);
+      const Communication communication = communications_.Of(op);
+      if (communication == Communication::kNone) continue;
+      // On one rank, moments of all ranks are those of the batch.
+      if (communication == Communication::kMoments && nranks_.value_or(1) == 1) continue;
+      CheckRing(op);
+      if (communication == Communication::kSend || communication == Communication::kReceive) {
+        CheckRank(op, "peer");
+      }
+      if (communication == Communication::kCollective) {
+        CheckCollective(op, *FindCollectiveOp(op));
       }
     }
   }
@@ -263,9 +258,10 @@ class CollectiveChecker {
            dtype != DType::kComplex128;
   }
 
+  const ProgramFacts& facts_;
   const Program& program_;
-  OpTraits traits_;
-  Communications communications_;
+  const OpTraits& traits_;
+  const Communications& communications_;
   const absl::optional<int> nranks_;
   Reporter reporter_;
   std::vector<char> has_nranks_, uses_ring_;  // by signature; -1: not computed yet
@@ -280,9 +276,9 @@ class CollectiveChecker {
 
 }  // namespace
 
-void CheckCollectives(const Program& program, const Program* startup, absl::optional<int> nranks,
+void CheckCollectives(const ProgramFacts& facts, const Program* startup, absl::optional<int> nranks,
                       ProgramRef ref, Findings* findings) {
-  CollectiveChecker checker(program, nranks, ref, findings);
+  CollectiveChecker checker(facts, nranks, ref, findings);
   if (startup != nullptr) checker.AddRings(*startup);
   checker.Check();
 }

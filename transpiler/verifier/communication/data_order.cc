@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_args.h"
 #include "ops/analysis/core/communication.h"
+#include "transpiler/verifier/communication/block_conditions.h"
 
 namespace weft {
 namespace {
@@ -17,23 +18,16 @@ namespace {
 // it.
 class DataOrderChecker {
  public:
-  DataOrderChecker(const Program& program, ProgramRef ref, Findings* findings)
-      : program_(program),
-        communications_(program),
-        args_(program),
-        reporter_(ref, findings),
-        communicates_(program.num_blocks()) {}
+  DataOrderChecker(const ProgramFacts& facts, ProgramRef ref, Findings* findings)
+      : program_(facts.program()),
+        communications_(facts.Get<Communications>()),
+        blocks_(facts.Get<BlocksWithCollectives>()),
+        args_(program_),
+        reporter_(ref, findings) {}
 
   void Check() {
-    // Blocks have greater numbers than those around them.
-    for (int block = program_.num_blocks() - 1; block >= 0; --block) {
-      for (OpId id : program_.block(block).ops()) {
-        const Op op = program_.op(id);
-        if (IsCollective(op) || HoldsCollectives(op)) communicates_[block] = true;
-      }
-    }
     for (int block = 0; block < program_.num_blocks(); ++block) {
-      if (communicates_[block]) CheckBlock(block);
+      if (blocks_.Has(block)) CheckBlock(block);
     }
   }
 
@@ -44,12 +38,6 @@ class DataOrderChecker {
   };
 
   bool IsCollective(const Op& op) { return communications_.Of(op) != Communication::kNone; }
-
-  bool HoldsCollectives(const Op& op) const {
-    const std::vector<int> blocks = op.SubBlocks();
-    return std::any_of(blocks.begin(), blocks.end(),
-                       [this](int block) { return communicates_[block]; });
-  }
 
   bool AreOneOp(OpId a, OpId b) const {
     return program_.origin() != nullptr && program_.origin()->AreOneOp(a, b);
@@ -71,7 +59,7 @@ class DataOrderChecker {
         const Op op = program_.op(ops[end]);
         args_.Append(op, &reads, &writes);
         is_collective = is_collective || IsCollective(op);
-        if (!call.valid() && (IsCollective(op) || HoldsCollectives(op))) call = op.id();
+        if (!call.valid() && (IsCollective(op) || blocks_.RunBy(op))) call = op.id();
       }
       int awaited = is_collective ? of_last_collective : 0;
       for (Symbol arg : reads) awaited = std::max(awaited, accesses[arg].of_writer);
@@ -92,7 +80,7 @@ class DataOrderChecker {
 
   void Report(const Op& op, const Op& before) {
     const auto text = [this](const Op& one) {
-      return absl::StrCat(one.DebugName(), HoldsCollectives(one) ? " with collectives inside" : "");
+      return absl::StrCat(one.DebugName(), blocks_.RunBy(one) ? " with collectives inside" : "");
     };
     reporter_.Add("W518", op.id(), "",
                   absl::StrCat(text(op), ": expected to depend on data of ", text(before),
@@ -101,16 +89,16 @@ class DataOrderChecker {
   }
 
   const Program& program_;
-  Communications communications_;
+  const Communications& communications_;
+  const BlocksWithCollectives& blocks_;
   BlockArgs args_;
   Reporter reporter_;
-  std::vector<bool> communicates_;  // by block
 };
 
 }  // namespace
 
-void CheckDataOrder(const Program& program, ProgramRef ref, Findings* findings) {
-  DataOrderChecker(program, ref, findings).Check();
+void CheckDataOrder(const ProgramFacts& facts, ProgramRef ref, Findings* findings) {
+  DataOrderChecker(facts, ref, findings).Check();
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_VERIFIER_COMMUNICATION_DATA_ORDER_H_
 #define WEFT_TRANSPILER_VERIFIER_COMMUNICATION_DATA_ORDER_H_
 
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/finding.h"
 
@@ -12,7 +13,7 @@ namespace weft {
 // runs an op after those before it that write what it accesses, or that access what it writes; ops
 // that communicate also one after the other in each block. So does Paddle 3 with PIR. O(arguments),
 // for each block around them.
-void CheckDataOrder(const Program& program, ProgramRef ref, Findings* findings);
+void CheckDataOrder(const ProgramFacts& facts, ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

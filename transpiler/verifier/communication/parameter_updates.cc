@@ -8,6 +8,7 @@
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/schema/communication_ops.h"
+#include "proto/all_ops.h"
 #include "proto/untranslated_op.h"
 
 namespace weft {
@@ -116,11 +117,12 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
 
 }  // namespace
 
-UpdateChecker::UpdateChecker(const Program& program, std::set<std::string> distributed_params,
+UpdateChecker::UpdateChecker(const ProgramFacts& facts, std::set<std::string> distributed_params,
                              const absl::flat_hash_map<std::string, RankValue>* start,
                              ProgramRef ref, std::vector<int> group)
-    : program_(program),
-      parameters_(program),
+    : facts_(facts),
+      program_(facts.program()),
+      parameters_(program_),
       distributed_params_(std::move(distributed_params)),
       start_(start),
       ref_(ref),
@@ -220,10 +222,8 @@ void UpdateChecker::ReportRankLocalParameter(const Update& update, Context* cont
 // Parameters that other ops than optimizers update.
 void UpdateChecker::CheckManualUpdates(Context* context) const {
   std::vector<VarId> vars;
-  for (int block = 0; block < program_.num_blocks(); ++block) {
-    for (VarId id : program_.block(block).vars()) {
-      if (program_.var(id).is_parameter() && context->values.IsWritten(id)) vars.push_back(id);
-    }
+  for (const Var& var : AllVars(program_)) {
+    if (var.is_parameter() && context->values.IsWritten(var.id())) vars.push_back(var.id());
   }
   if (vars.empty()) return;
   std::vector<bool> is_checked(program_.var_id_limit(), false);
@@ -234,12 +234,11 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
   // Mostly, optimizers update all of them.
   if (absl::c_all_of(vars, [&](VarId var) { return is_checked[var.value()]; })) return;
   // Optimizer states follow the parameter.
-  const std::vector<ParamUpdate> updates = FindUpdates(program_);
-  for (const ParamUpdate& update : updates) {
+  for (const ParamUpdate& update : facts_.Get(FindUpdates)) {
     for (Symbol state : update.states) exclude(program_.block(0).FindVar(state));
   }
   // Running statistics are marked as parameters, but may differ between ranks.
-  for (Symbol statistic : FindRunningStatistics(program_, updates)) {
+  for (Symbol statistic : facts_.Get(FindRunningStatistics)) {
     exclude(program_.block(0).FindVar(statistic));
   }
   for (VarId id : vars) {

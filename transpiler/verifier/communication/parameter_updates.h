@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/values/rank_divergence.h"
 #include "ops/analysis/values/rank_values.h"
 #include "proto/program.h"
@@ -31,8 +32,8 @@ struct UpdateProblem {
 class UpdateChecker : public RankObserver {
  public:
   // `start`: what the startup program leaves, by name; null: parameters begin equal on all ranks.
-  // `group`: RankValuesOptions::group. `program` and `start` must outlive the checker.
-  UpdateChecker(const Program& program, std::set<std::string> distributed_params,
+  // `group`: RankValuesOptions::group. The program and `start` must outlive the checker.
+  UpdateChecker(const ProgramFacts& facts, std::set<std::string> distributed_params,
                 const absl::flat_hash_map<std::string, RankValue>* start, ProgramRef ref,
                 std::vector<int> group = {});
 
@@ -72,6 +73,7 @@ class UpdateChecker : public RankObserver {
   // Whether ranks begin with different values.
   bool DiffersAtStart(absl::string_view param) const;
 
+  const ProgramFacts facts_;
   const Program& program_;
   const UpdatedParameters parameters_;
   const std::set<std::string> distributed_params_;

@@ -12,6 +12,7 @@
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/rank_values.h"
+#include "proto/all_ops.h"
 #include "transpiler/verifier/communication/updated_parameters.h"
 #include "transpiler/verifier/values/startup_values.h"
 
@@ -21,12 +22,10 @@ namespace {
 // The persistable variables of all blocks that ops of the program use, by name.
 std::map<absl::string_view, VarId> UsedStates(const Program& program) {
   std::map<absl::string_view, VarId> used;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      for (Symbol name : program.op(id).args()) {
-        const VarId var = program.block(block).Resolve(name);
-        if (var.valid() && program.var(var).persistable()) used.emplace(program.name(name), var);
-      }
+  for (const Op& op : AllOps(program)) {
+    for (Symbol name : op.args()) {
+      const VarId var = program.block(op.block()).Resolve(name);
+      if (var.valid() && program.var(var).persistable()) used.emplace(program.name(name), var);
     }
   }
   return used;
@@ -36,11 +35,9 @@ std::map<absl::string_view, VarId> UsedStates(const Program& program) {
 OpId LastWriter(const Program& program, absl::string_view name) {
   OpId last;
   const Symbol symbol = program.FindSymbol(name);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      for (Symbol out : program.op(id).output_args()) {
-        if (out == symbol) last = id;
-      }
+  for (const Op& op : AllOps(program)) {
+    for (Symbol out : op.output_args()) {
+      if (out == symbol) last = op.id();
     }
   }
   return last;

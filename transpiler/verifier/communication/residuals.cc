@@ -13,6 +13,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/weft_attrs.h"
+#include "proto/all_ops.h"
 #include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
@@ -30,15 +31,12 @@ class ResidualChecker {
         sparsifies_(main_.num_signatures()) {}
 
   void Check() {
-    for (int block = 0; block < main_.num_blocks(); ++block) {
-      for (OpId id : main_.block(block).ops()) {
-        const Op op = main_.op(id);
-        if (Sparsifies(op)) {
-          CheckSent(op);
-          CheckOp(op);
-        } else if (op.type() == kDensifyOp) {
-          CheckTensors(op);
-        }
+    for (const Op& op : AllOps(main_)) {
+      if (Sparsifies(op)) {
+        CheckSent(op);
+        CheckOp(op);
+      } else if (op.type() == kDensifyOp) {
+        CheckTensors(op);
       }
     }
     if (!owners_.empty()) FindOtherUses();
@@ -137,19 +135,16 @@ class ResidualChecker {
 
   // Other ops that access a residual.
   void FindOtherUses() {
-    for (int block = 0; block < main_.num_blocks(); ++block) {
-      for (OpId id : main_.block(block).ops()) {
-        const Op op = main_.op(id);
-        if (traits_.Has(op, Trait::kStreamSync)) continue;
-        for (Symbol name : op.args()) {
-          const VarId var = main_.block(block).Resolve(name);
-          const auto owner = var.valid() ? owners_.find(var) : owners_.end();
-          if (owner == owners_.end() || owner->second == id) continue;
-          const Op of = main_.op(owner->second);
-          if (Sparsifies(op)) continue;  // CheckOp has told it
-          Report(of, name, absl::StrCat("is also used by ", op.DebugName()), id);
-          owners_.erase(owner);
-        }
+    for (const Op& op : AllOps(main_)) {
+      if (traits_.Has(op, Trait::kStreamSync)) continue;
+      for (Symbol name : op.args()) {
+        const VarId var = main_.block(op.block()).Resolve(name);
+        const auto owner = var.valid() ? owners_.find(var) : owners_.end();
+        if (owner == owners_.end() || owner->second == op.id()) continue;
+        const Op of = main_.op(owner->second);
+        if (Sparsifies(op)) continue;  // CheckOp has told it
+        Report(of, name, absl::StrCat("is also used by ", op.DebugName()), op.id());
+        owners_.erase(owner);
       }
     }
   }

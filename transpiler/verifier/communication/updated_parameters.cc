@@ -6,29 +6,27 @@
 #include "absl/container/flat_hash_set.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 
 UpdatedParameters::UpdatedParameters(const Program& program) : program_(program) {
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
-      const bool adds =
-          algebra == Algebra::kAdd || algebra == Algebra::kSum || algebra == Algebra::kSubtract;
-      if (!adds && algebra != Algebra::kCopy && algebra != Algebra::kCast) continue;
-      if (op.output_args().size() != 1) continue;
-      const VarId out = program.block(block).Resolve(op.output_args()[0]);
-      bool is_in_place = false;
-      std::vector<VarId> others;
-      for (Symbol name : op.input_args()) {
-        const VarId in = program.block(block).Resolve(name);
-        if (in == out) is_in_place = true;
-        if (in.valid() && in != out && !program.var(in).persistable()) others.push_back(in);
-      }
-      if (!out.valid() || is_in_place != adds) continue;
-      for (VarId other : others) next_[other].push_back(out);
+  for (const Op& op : AllOps(program)) {
+    const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
+    const bool adds =
+        algebra == Algebra::kAdd || algebra == Algebra::kSum || algebra == Algebra::kSubtract;
+    if (!adds && algebra != Algebra::kCopy && algebra != Algebra::kCast) continue;
+    if (op.output_args().size() != 1) continue;
+    const VarId out = program.block(op.block()).Resolve(op.output_args()[0]);
+    bool is_in_place = false;
+    std::vector<VarId> others;
+    for (Symbol name : op.input_args()) {
+      const VarId in = program.block(op.block()).Resolve(name);
+      if (in == out) is_in_place = true;
+      if (in.valid() && in != out && !program.var(in).persistable()) others.push_back(in);
     }
+    if (!out.valid() || is_in_place != adds) continue;
+    for (VarId other : others) next_[other].push_back(out);
   }
 }
 

@@ -29,13 +29,14 @@ std::string Describe(const Op& op, const UnorderedAccesses& pair) {
 
 }  // namespace
 
-void CheckBufferOrder(const Program& program, const Program* startup, ProgramRef ref,
+void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, ProgramRef ref,
                       Findings* findings) {
+  const Program& program = facts.program();
   if (program.origin() != nullptr && program.origin()->OrdersByData()) return;
   // Paddle does not have the ops that copy between devices, or to servers.
-  if (IsOnTwoDevices(program) || HasServerOps(program)) return;
+  if (facts.Get<DevicePlacement>().on_two_devices() || facts.Get(HasServerOps)) return;
   Reporter reporter(ref, findings);
-  for (const UnorderedAccesses& pair : FindUnorderedAccesses(program, startup)) {
+  for (const UnorderedAccesses& pair : FindUnorderedAccesses(facts, startup)) {
     const std::string part(program.name(pair.part)), buffer(program.name(pair.buffer));
     reporter.Add("W412", pair.second, part,
                  absl::StrCat(Describe(program.op(pair.second), pair), " after ",

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_VERIFIER_RACES_BUFFER_ORDER_H_
 #define WEFT_TRANSPILER_VERIFIER_RACES_BUFFER_ORDER_H_
 
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/finding.h"
 
@@ -12,7 +13,7 @@ namespace weft {
 // Of a program that was read from a ProgramDesc, as in PIR values do not share memory, and that has
 // no ops of Weft's own which copy between devices or to servers. `startup` may make buffers; null:
 // there is none. O(arguments), see there.
-void CheckBufferOrder(const Program& program, const Program* startup, ProgramRef ref,
+void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, ProgramRef ref,
                       Findings* findings);
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/device_ops.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -24,8 +25,9 @@ void CheckWait(const Op& op, Reporter* reporter) {
 
 }  // namespace
 
-void CheckDevices(const Program& program, ProgramRef ref, Findings* findings) {
-  const DevicePlacement placement(program);
+void CheckDevices(const ProgramFacts& facts, ProgramRef ref, Findings* findings) {
+  const Program& program = facts.program();
+  const DevicePlacement& placement = facts.Get<DevicePlacement>();
   if (!placement.on_two_devices()) return;
   Reporter reporter(ref, findings);
   for (const DevicePlacement::Clash& clash : placement.clashes()) {
@@ -35,12 +37,9 @@ void CheckDevices(const Program& program, ProgramRef ref, Findings* findings) {
   for (const DevicePlacement::Stray& stray : placement.strays()) {
     reporter.Add("W410", stray.op, "", ToString(program, placement, stray), stray.holder);
   }
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (FindStreamSyncOp(op.type()) == StreamSync::kStreamWaitsForStream) {
-        CheckWait(op, &reporter);
-      }
+  for (const Op& op : AllOps(program)) {
+    if (FindStreamSyncOp(op.type()) == StreamSync::kStreamWaitsForStream) {
+      CheckWait(op, &reporter);
     }
   }
 }

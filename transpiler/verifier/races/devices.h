@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_VERIFIER_RACES_DEVICES_H_
 #define WEFT_TRANSPILER_VERIFIER_RACES_DEVICES_H_
 
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/finding.h"
 
@@ -14,7 +15,7 @@ namespace weft {
 // the stream on which their device computes has waited for all streams that access them. Other
 // programs pass.
 // O(arguments).
-void CheckDevices(const Program& program, ProgramRef ref, Findings* findings);
+void CheckDevices(const ProgramFacts& facts, ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

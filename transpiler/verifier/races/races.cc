@@ -188,18 +188,18 @@ class RaceReporter {
 
 // Builds of Paddle 3 for CPUs write startup programs that broadcast and set up no ring. There is
 // one stream.
-bool IsOfPaddle3ForCpus(const Program& startup) {
-  return startup.version() >= 3'000'000 && !AnyHas(startup, Trait::kRingSetup);
+bool IsOfPaddle3ForCpus(const ProgramFacts& startup) {
+  return startup.program().version() >= 3'000'000 && !AnyHas(startup, Trait::kRingSetup);
 }
 
 }  // namespace
 
-void CheckRaces(const Program& program, ProgramRef ref, Findings* findings) {
-  if (ref.is_startup && IsOfPaddle3ForCpus(program)) return;
+void CheckRaces(const ProgramFacts& facts, ProgramRef ref, Findings* findings) {
+  if (ref.is_startup && IsOfPaddle3ForCpus(facts)) return;
   StreamOptions options;
   options.end = ref.is_startup ? StepEnd::kOtherProgram : StepEnd::kNextStep;
-  const StreamReport report = AnalyzeStreams(program, options);
-  RaceReporter(program, report, ref, findings).Check();
+  const StreamReport report = AnalyzeStreams(facts, options);
+  RaceReporter(facts.program(), report, ref, findings).Check();
 }
 
 }  // namespace weft

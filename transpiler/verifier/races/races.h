@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_VERIFIER_RACES_RACES_H_
 #define WEFT_TRANSPILER_VERIFIER_RACES_RACES_H_
 
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/finding.h"
 
@@ -11,7 +12,7 @@ namespace weft {
 // ops/analysis/streams/streams.h. A program on a single stream has no races. Skips undeclared
 // names, so the program may be incomplete. A startup program of Paddle 3 that sets up no ring is
 // one for CPUs, where one stream runs all ops. O(arguments + synchronizations * rings).
-void CheckRaces(const Program& program, ProgramRef ref, Findings* findings);
+void CheckRaces(const ProgramFacts& facts, ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

@@ -13,6 +13,7 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -24,8 +25,7 @@ absl::optional<int64_t> KeyOf(const Op& op) { return op.IntAttr(kServerKeyAttr);
 template <typename Visit>
 void ForEachServerOp(const Program& program, const Visit& visit) {
   std::vector<absl::optional<absl::optional<ServerOp>>> by_signature(program.num_signatures());
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
+  for (const Op& op : BlockOps(program, 0)) {
     absl::optional<absl::optional<ServerOp>>& type = by_signature[op.signature_id()];
     if (!type.has_value()) type = FindServerOp(op.type());
     if (type->has_value()) visit(op, **type);
@@ -43,18 +43,17 @@ struct Section {
 std::map<int64_t, Section> SectionsOf(const Program& server) {
   std::map<int64_t, Section> sections;
   OpTraits traits(server);
-  for (OpId id : server.block(0).ops()) {
-    const Op op = server.op(id);
+  for (const Op& op : BlockOps(server, 0)) {
     const absl::optional<int64_t> key = KeyOf(op);
     if (!key.has_value()) continue;
     Section& section = sections[*key];
     const absl::optional<ServerOp> type = FindServerOp(op.type());
     if (type == ServerOp::kReceive || type == ServerOp::kServe) {
       OpId& place = type == ServerOp::kReceive ? section.receive : section.serve;
-      place.valid() ? section.again.push_back(id) : void(place = id);
+      place.valid() ? section.again.push_back(op.id()) : void(place = op.id());
     } else {
-      section.ops.push_back(id);
-      if (traits.Has(op, Trait::kOptimizer)) section.updates.push_back(id);
+      section.ops.push_back(op.id());
+      if (traits.Has(op, Trait::kOptimizer)) section.updates.push_back(op.id());
     }
   }
   return sections;
@@ -94,8 +93,12 @@ std::string TypeText(const absl::optional<TensorType>& type) {
 
 class ServerChecker {
  public:
-  ServerChecker(const Program& worker, const Program* server, Findings* findings)
-      : worker_(worker), server_(server), uses_(UsesOf(worker)), findings_(*findings) {
+  ServerChecker(const ProgramFacts& worker, const Program* server, Findings* findings)
+      : facts_(worker),
+        worker_(worker.program()),
+        server_(server),
+        uses_(UsesOf(worker_)),
+        findings_(*findings) {
     if (server != nullptr) sections_ = SectionsOf(*server);
   }
 
@@ -165,15 +168,11 @@ class ServerChecker {
   void CheckBlocks() {
     for (const Program* program : {&worker_, server_}) {
       if (program == nullptr) continue;
-      for (int block = 1; block < program->num_blocks(); ++block) {
-        for (OpId id : program->block(block).ops()) {
-          const Op op = program->op(id);
-          if (!FindServerOp(op.type()).has_value()) continue;
-          const std::string message =
-              ": expected the op in the root block, which runs in every step";
-          program == server_ ? ReportOfServer("W512", op, "", message)
-                             : Report("W512", op, "", message);
-        }
+      for (const Op& op : InnerOps(*program)) {
+        if (!FindServerOp(op.type()).has_value()) continue;
+        const std::string message = ": expected the op in the root block, which runs in every step";
+        program == server_ ? ReportOfServer("W512", op, "", message)
+                           : Report("W512", op, "", message);
       }
     }
   }
@@ -317,14 +316,12 @@ class ServerChecker {
 
   // A worker takes the ids of the next step from the batch.
   void CheckPrefetchedIds() {
-    absl::optional<absl::flat_hash_set<VarId>> fed;
     for (const auto& [key, use] : uses_) {
       for (OpId id : use.lookups) {
         const Op op = worker_.op(id);
         if (!op.BoolAttr(kPrefetchAttr).value_or(false) || op.Input("Ids").empty()) continue;
         const Symbol ids = op.Input("Ids")[0];
-        if (!fed.has_value()) fed = FindUnchangedData(worker_);
-        if (fed->contains(worker_.block(0).Resolve(ids))) continue;
+        if (facts_.Get(FindUnchangedData).contains(worker_.block(0).Resolve(ids))) continue;
         const std::string name(worker_.name(ids));
         Report("W517", op, name,
                absl::StrCat(" input Ids (", name, "): expected a variable that is fed and that no ",
@@ -399,9 +396,8 @@ class ServerChecker {
     for (const auto& [key, use] : uses_) {
       for (Symbol grad : worker_.op(use.pushes[0]).Input("Grad")) pushed[grad] = use.pushes[0];
     }
-    OpTraits traits(worker_);
-    for (OpId id : worker_.block(0).ops()) {
-      const Op op = worker_.op(id);
+    const OpTraits& traits = facts_.Get<OpTraits>();
+    for (const Op& op : BlockOps(worker_, 0)) {
       if (!traits.Has(op, Trait::kCollective)) continue;
       for (Symbol variable : op.output_args()) {
         const auto push = pushed.find(variable);
@@ -428,6 +424,7 @@ class ServerChecker {
     }
   }
 
+  const ProgramFacts& facts_;  // of the worker
   const Program& worker_;
   const Program* const server_;
   const std::map<int64_t, Use> uses_;
@@ -439,15 +436,11 @@ class ServerChecker {
 }  // namespace
 
 bool HasServerOps(const Program& program) {
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      if (FindServerOp(program.op(id).type()).has_value()) return true;
-    }
-  }
-  return false;
+  return absl::c_any_of(AllOps(program),
+                        [](const Op& op) { return FindServerOp(op.type()).has_value(); });
 }
 
-void CheckServers(const Program& worker, const Program* server, Findings* findings) {
+void CheckServers(const ProgramFacts& worker, const Program* server, Findings* findings) {
   ServerChecker(worker, server, findings).Check();
 }
 

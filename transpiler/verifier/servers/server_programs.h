@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/finding.h"
 
@@ -17,7 +18,7 @@ namespace weft {
 bool HasServerOps(const Program& program);
 
 // W511 to W517. `server` may be null: then all keys lack a server. O(arguments of both programs).
-void CheckServers(const Program& worker, const Program* server, Findings* findings);
+void CheckServers(const ProgramFacts& worker, const Program* server, Findings* findings);
 
 // Whether servers update by the gradient of each worker, without waiting for the others.
 bool IsAsynchronous(const Program& server);

@@ -10,6 +10,7 @@
 #include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/weft_attrs.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "transpiler/verifier/structure/arguments.h"
 
@@ -80,15 +81,12 @@ class StructureChecker {
   }
 
   void Check() {
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) {
-        const Op op = program_.op(id);
-        CheckNames(op);
-        const Signature& signature = SignatureOf(op);
-        if (signature.is_sound) continue;
-        for (const Violation& found : SignatureViolations(op, *signature.schema)) {
-          report_.Add(found.rule, id, "", absl::StrCat(op.DebugName(), " ", found.what));
-        }
+    for (const Op& op : AllOps(program_)) {
+      CheckNames(op);
+      const Signature& signature = SignatureOf(op);
+      if (signature.is_sound) continue;
+      for (const Violation& found : SignatureViolations(op, *signature.schema)) {
+        report_.Add(found.rule, op.id(), "", absl::StrCat(op.DebugName(), " ", found.what));
       }
     }
   }

@@ -36,13 +36,13 @@ const char* BrokenRule(const TensorType& inferred, const TensorType& declared) {
 
 class TypesChecker {
  public:
-  TypesChecker(const Program& program, ProgramRef ref, Findings* findings)
-      : program_(program),
+  TypesChecker(const ProgramFacts& facts, ProgramRef ref, Findings* findings)
+      : program_(facts.program()),
         report_(ref, findings),
-        traits_(program),
-        flow_(program),
-        has_declared_type_(program.var_id_limit(), false),
-        has_loose_type_(program.var_id_limit(), false) {}
+        traits_(facts.Get<OpTraits>()),
+        flow_(program_),
+        has_declared_type_(program_.var_id_limit(), false),
+        has_loose_type_(program_.var_id_limit(), false) {}
 
   void Check() {
     for (int block = 0; block < program_.num_blocks(); ++block) {
@@ -142,7 +142,7 @@ class TypesChecker {
 
   const Program& program_;
   Reporter report_;
-  OpTraits traits_;
+  const OpTraits& traits_;
   TypeFlow flow_;
   // By VarId. Of a persistable variable: after the last op that wrote it.
   std::vector<bool> has_declared_type_;
@@ -162,8 +162,8 @@ bool IsCastByAmp(const Var& var, const TensorType& made, const TensorType& decla
 
 }  // namespace
 
-void CheckTypes(const Program& program, ProgramRef ref, Findings* findings) {
-  TypesChecker(program, ref, findings).Check();
+void CheckTypes(const ProgramFacts& facts, ProgramRef ref, Findings* findings) {
+  TypesChecker(facts, ref, findings).Check();
 }
 
 void CheckStartTypes(const ConstProgramPair& programs, ProgramRef ref, Findings* findings) {

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_VERIFIER_STRUCTURE_TYPES_H_
 #define WEFT_TRANSPILER_VERIFIER_STRUCTURE_TYPES_H_
 
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/verifier/findings/finding.h"
@@ -22,7 +23,7 @@ namespace weft {
 // Stops after kMaxMisfits ops with wrong inputs. Requires a program without errors of layer 1.
 // O(arguments); about 0.2 us per op in programs that repeat themselves, as large ones do
 // (ops/schema/infer_cache.h).
-void CheckTypes(const Program& program, ProgramRef ref, Findings* findings);
+void CheckTypes(const ProgramFacts& facts, ProgramRef ref, Findings* findings);
 
 // Checks that the startup program leaves every persistable variable with the type that the main
 // program declares for it (W206). Unknown types fit everything. The main program may declare a

@@ -13,6 +13,7 @@
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "transpiler/verifier/structure/arguments.h"
 
@@ -61,17 +62,14 @@ class UninitializedReads {
   void FillStates() {
     root_.assign(program_.symbols().size(), 0);
     if (program_.num_blocks() > 1) inner_.assign(program_.var_id_limit(), 0);
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (VarId id : program_.block(block).vars()) {
-        const Var var = program_.var(id);
-        const bool is_tensor =
-            var.type() == pb::VarType::LOD_TENSOR || var.type() == pb::VarType::SELECTED_ROWS;
-        data_is_marked_ = data_is_marked_ || var.need_check_feed();
-        State state = kDeclared;
-        if (var.persistable() || !is_tensor) state |= kHasValue | kAlways;
-        if (var.need_check_feed()) state |= kHasValue;
-        (block == 0 ? root_[var.name_symbol().value()] : inner_[id.value()]) = state;
-      }
+    for (const Var& var : AllVars(program_)) {
+      const bool is_tensor =
+          var.type() == pb::VarType::LOD_TENSOR || var.type() == pb::VarType::SELECTED_ROWS;
+      data_is_marked_ = data_is_marked_ || var.need_check_feed();
+      State state = kDeclared;
+      if (var.persistable() || !is_tensor) state |= kHasValue | kAlways;
+      if (var.need_check_feed()) state |= kHasValue;
+      (var.block() == 0 ? root_[var.name_symbol().value()] : inner_[var.id().value()]) = state;
     }
     empty_ = program_.FindSymbol(kEmptyVarName);
     if (empty_.valid()) root_[empty_.value()] = kDeclared | kHasValue | kAlways;
@@ -107,8 +105,7 @@ class UninitializedReads {
 
   void CheckBlock(int block) {
     is_run_[block] = true;
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, block)) {
       const SignatureInfo& info = InfoOf(op);
       switch (info.kind) {
         case SignatureInfo::Kind::kPlain:
@@ -206,14 +203,11 @@ class UninitializedReads {
   void FindMade() {
     is_made_.resize(program_.symbols().size(), false);
     std::vector<OpId> read_by(program_.symbols().size());
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      for (OpId id : program_.block(block).ops()) {
-        const Op op = program_.op(id);
-        if (InfoOf(op).kind == SignatureInfo::Kind::kSync) continue;
-        for (Symbol input : op.input_args()) read_by[input.value()] = id;
-        for (Symbol output : op.output_args()) {
-          if (read_by[output.value()] != id) is_made_[output.value()] = true;
-        }
+    for (const Op& op : AllOps(program_)) {
+      if (InfoOf(op).kind == SignatureInfo::Kind::kSync) continue;
+      for (Symbol input : op.input_args()) read_by[input.value()] = op.id();
+      for (Symbol output : op.output_args()) {
+        if (read_by[output.value()] != op.id()) is_made_[output.value()] = true;
       }
     }
   }
@@ -280,8 +274,7 @@ class UninitializedReads {
   void WriteAll(int block) {
     if (is_loop_body_[block]) return;
     is_loop_body_[block] = true;
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
+    for (const Op& op : BlockOps(program_, block)) {
       const SignatureInfo::Kind kind = InfoOf(op).kind;
       if (kind == SignatureInfo::Kind::kSync) continue;
       if (kind == SignatureInfo::Kind::kHoldsBlocks) {

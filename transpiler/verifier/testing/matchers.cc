@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "proto/all_ops.h"
 #include "proto/text/program_text.h"
 
 namespace weft {
@@ -222,14 +223,11 @@ bool HasOpMatcher::MatchAndExplain(const Program& program,
                                    ::testing::MatchResultListener* listener) const {
   int found = 0;
   std::vector<std::string> of_type;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    const absl::Span<const OpId> ops = program.block(block).ops();
-    for (size_t i = 0; i < ops.size(); ++i) {
-      const Op op = program.op(ops[i]);
-      if (op.type() != type_) continue;
-      found += Meets(op) ? 1 : 0;
-      if (listener->IsInterested()) of_type.push_back(PositionAndText(program, block, i));
-    }
+  for (const Op& op : AllOps(program)) {
+    if (op.type() != type_) continue;
+    found += Meets(op) ? 1 : 0;
+    if (!listener->IsInterested()) continue;
+    of_type.push_back(PositionAndText(program, op.block(), op.position()));
   }
   if (of_type.empty()) {
     *listener << "which has no " << type_;
