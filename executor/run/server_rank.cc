@@ -119,7 +119,7 @@ absl::Status ServerRank::ExpectMessages() {
         attrs.Bool("is_sparse") ? TensorType::Kind::kSelectedRows : TensorType::Kind::kDense};
     expected.num_rows = shape.empty() ? 0 : shape[0];
     expected.others.clear();
-    for (const char* slot : {"LearningRate", "Others"}) {
+    for (absl::string_view slot : kScalarSlots) {
       const auto outputs = op.kernel_spec.outputs.find(slot);
       if (outputs == op.kernel_spec.outputs.end()) continue;
       for (int i = 0; i < outputs->second.count; ++i) {
@@ -411,7 +411,7 @@ absl::Status ServerRank::Receive(const Plan::PlanOp& op, absl::Span<Tensor* cons
   for (const ServerMessage& push : pushes) push_bytes_.Add(-BytesOf(push));
   // The scalars are equal on all workers, or those of the only one.
   size_t next = pushes[0].has_no_rows ? 0 : 1;
-  for (const char* slot : {"LearningRate", "Others"}) {
+  for (absl::string_view slot : kScalarSlots) {
     const auto found = op.kernel_spec.outputs.find(slot);
     if (found == op.kernel_spec.outputs.end()) continue;
     const KernelSpec::Slot& of = found->second;

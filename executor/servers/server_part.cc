@@ -7,9 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/server_keys.h"
 #include "ops/schema/server_ops.h"
 #include "proto/all_ops.h"
 #include "proto/rewriter.h"
@@ -30,19 +33,16 @@ class PartMaker {
         rewriter_(program) {}
 
   absl::StatusOr<std::map<std::string, RowRange>> Make() {
-    for (const Op& op : BlockOps(program_, 0)) {
-      const absl::optional<int64_t> key = op.IntAttr(kServerKeyAttr);
-      const auto served = key.has_value() ? keys_.find(*key) : keys_.end();
-      if (served == keys_.end()) {
-        return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), ": expected attribute ",
-                                                       kServerKeyAttr,
-                                                       " with a key that an op serves"));
-      }
-      if (IsHere(served->first, served->second)) {
-        KeepOp(op, served->second);
-      } else {
-        rewriter_.Erase(op.id());
-      }
+    const ServerKeys ops = FindServerKeys(program_);
+    if (!ops.strays.empty()) {
+      const ServerKeys::Stray& stray = ops.strays[0];
+      return absl::InvalidArgumentError(
+          absl::StrCat(program_.op(stray.op).DebugName(), ": expected ", stray.expected));
+    }
+    for (const auto& [key, of] : ops.keys) {
+      const ServedKey& served = keys_.at(key);
+      const bool is_here = IsHere(key, served);
+      for (OpId id : of.ops) is_here ? KeepOp(program_.op(id), served) : rewriter_.Erase(id);
     }
     if (kept_.empty()) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -127,32 +127,35 @@ absl::Status CheckAllWaitAlike(const Program& server) {
 absl::StatusOr<ServedKeys> FindServedKeys(const Program& server) {
   WEFT_RETURN_IF_ERROR(CheckAllWaitAlike(server));
   ServedKeys keys;
-  for (const Op& op : BlockOps(server, 0)) {
-    if (FindServerOp(op.type()) != ServerOp::kServe || op.Input("X").empty()) continue;
-    const Symbol param = op.Input("X")[0];
-    const VarId var = server.block(0).Resolve(param);
-    const absl::optional<TensorType> type =
-        var.valid() ? DeclaredType(server.var(var)) : absl::nullopt;
-    if (!type.has_value() || NumElements(type->dims) < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(op.DebugName(), " input X: expected a tensor of known dimensions in ",
-                       server.name(param)));
-    }
-    ServedKey key;
-    key.param = std::string(server.name(param));
-    key.type = *type;
-    key.by_rows = op.BoolAttr("by_rows").value_or(false) && !type->dims.empty();
-    key.is_async = op.BoolAttr("is_async").value_or(false);
-    key.staleness = op.IntAttr("staleness").value_or(0);
-    const int64_t number = op.IntAttr(kServerKeyAttr).value_or(0);
+  for (const auto& [number, of] : FindServerKeys(server).keys) {
+    const Op op = server.op(of.serve);
     if (number < 0) {
       return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " attribute ", kServerKeyAttr,
                                                      ": expected a key of 0 or more, found ",
                                                      number));
     }
-    if (keys.emplace(number, std::move(key)).second) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(op.DebugName(), ": serves key ", number, ", which another op serves, too"));
+    for (OpId id : of.repeated) {
+      const Op again = server.op(id);
+      if (FindServerOp(again.type()) != ServerOp::kServe) continue;
+      return absl::InvalidArgumentError(absl::StrCat(again.DebugName(), ": serves key ", number,
+                                                     ", which another op serves, too"));
+    }
+    const absl::Span<const Symbol> param = op.Input("X");
+    const VarId var = param.empty() ? VarId() : server.block(0).Resolve(param[0]);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(server.var(var)) : absl::nullopt;
+    if (!type.has_value() || NumElements(type->dims) < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.DebugName(), " input X: expected a tensor of known dimensions in ",
+                       param.empty() ? "a variable" : server.name(param[0])));
+    }
+    ServedKey key;
+    key.param = std::string(server.name(param[0]));
+    key.type = *type;
+    key.by_rows = op.BoolAttr("by_rows").value_or(false) && !type->dims.empty();
+    key.is_async = op.BoolAttr("is_async").value_or(false);
+    key.staleness = op.IntAttr("staleness").value_or(0);
+    keys.emplace(number, std::move(key));
   }
   return keys;
 }

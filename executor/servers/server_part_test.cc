@@ -107,6 +107,15 @@ TEST(PartOfServerTest, TableAndItsStateAreCutAndOtherKeysGoInTurn) {
   EXPECT_THAT(cut, ElementsAre("m", "table"));
 }
 
+TEST(PartOfServerTest, OpThatNoServerRunsIsRefused) {
+  const std::string text = absl::StrReplaceAll(
+      ProgramText(Servers()),
+      {{"    ps_serve(X=[w])", "    Out=[w] = scale(X=[w]) {scale=0.5}\n    ps_serve(X=[w])"}});
+  EXPECT_THAT(PartOfServer(*ParseProgramText(text), 0, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 2 (scale): expected attribute server_key with a key that an op serves"));
+}
+
 TEST(PartOfServerTest, ServerWithoutAnythingIsRefused) {
   EXPECT_THAT(PartOfServer(Servers(), 6, 7),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("would hold nothing")));

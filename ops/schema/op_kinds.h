@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_SCHEMA_OP_KINDS_H_
 #define WEFT_OPS_SCHEMA_OP_KINDS_H_
 
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 
 namespace weft {
@@ -16,6 +17,15 @@ inline bool Stacks(absl::string_view type) { return type == "stack"; }
 
 // The dims of a tensor, or its number of elements.
 inline bool ReadsDims(absl::string_view type) { return type == "shape" || type == "size"; }
+
+// Outputs have memory, but no values: their elements are whatever memory holds.
+inline bool GivesNoValues(absl::string_view type) { return type == "empty"; }
+
+// Takes dims from an input (fill_any_like, ...), or writes a part of it and keeps the rest: its
+// elements may be without values.
+inline bool ReadsWithoutValues(absl::string_view type) {
+  return ReadsDims(type) || absl::EndsWith(type, "_like") || type == "set_value";
+}
 
 inline bool FillsConstant(absl::string_view type) { return type == "fill_constant"; }
 

@@ -36,6 +36,9 @@ inline constexpr absl::string_view kServerKeyAttr = "server_key";
 // has kGradOpSuffix behind its type.
 inline constexpr absl::string_view kTableOpAttr = "table_op";
 
+// The slots of what ps_push sends, and ps_receive gets, besides the gradient.
+inline constexpr absl::string_view kScalarSlots[] = {"LearningRate", "Others"};
+
 // BOOL, of a lookup: whether a worker prefetches the rows for the next step while a step runs, by
 // the ids of the next batch. Its Ids are fed.
 inline constexpr absl::string_view kPrefetchAttr = "prefetch";
@@ -45,6 +48,8 @@ inline constexpr absl::string_view kPrefetchAttr = "prefetch";
 inline constexpr absl::string_view kMergedByMean = "c_allreduce_avg";
 inline constexpr absl::string_view kMergedBySum = "c_allreduce_sum";
 inline constexpr absl::string_view kGivenToAll = "c_broadcast";
+// Of what is pushed besides gradients, which all workers have alike, a server takes one.
+inline constexpr absl::string_view kTakenFromOne = "assign";
 
 // The lookups whose tables servers can hold by rows. Their Ids have a last dimension of 1, or not.
 inline constexpr absl::string_view kLookupOfColumns = "lookup_table";

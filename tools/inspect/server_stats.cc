@@ -112,7 +112,7 @@ class Predictor {
       traffic->param = std::string(absl::StripSuffix(program_.name(variable), "@GRAD"));
     }
     Sum others;
-    for (const char* slot : {"LearningRate", "Others"}) {
+    for (absl::string_view slot : kScalarSlots) {
       for (Symbol variable : op.Input(slot)) others.Add(TypeOf(op, program_, variable));
     }
     traffic->unknown += others.unknown;

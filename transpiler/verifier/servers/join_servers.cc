@@ -1,12 +1,13 @@
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/analysis/core/server_keys.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/server_ops.h"
 #include "proto/op_role.h"
@@ -17,7 +18,6 @@ namespace weft {
 namespace {
 
 using SlotMessages = google::protobuf::RepeatedPtrField<pb::OpDesc::Var>;
-using Names = std::map<std::string, std::string>;
 
 constexpr absl::string_view kOnServer = "@ON_SERVER";
 
@@ -27,15 +27,6 @@ void AddSlot(const std::string& slot, const std::string& variable, SlotMessages*
   added->add_arguments(variable);
 }
 
-void Rename(const Names& names, SlotMessages* slots) {
-  for (pb::OpDesc::Var& slot : *slots) {
-    for (std::string& argument : *slot.mutable_arguments()) {
-      const auto found = names.find(argument);
-      if (found != names.end()) argument = found->second;
-    }
-  }
-}
-
 void KeepAttr(const Op& op, absl::string_view name, pb::OpDesc* to) {
   if (const auto attr = op.FindAttr(name); attr.has_value()) *to->add_attrs() = *attr;
 }
@@ -43,12 +34,7 @@ void KeepAttr(const Op& op, absl::string_view name, pb::OpDesc* to) {
 class Joiner {
  public:
   Joiner(const Program& server, Program* joined)
-      : server_(server), program_(*joined), rewriter_(joined) {
-    for (OpId id : server.block(0).ops()) {
-      const absl::optional<int64_t> key = server.op(id).IntAttr(kServerKeyAttr);
-      if (key.has_value()) ops_of_key_[*key].push_back(id);
-    }
-  }
+      : server_(server), keys_(FindServerKeys(server)), program_(*joined), rewriter_(joined) {}
 
   absl::Status Join() {
     for (VarId id : server_.block(0).vars()) AddVar(server_.var(id));
@@ -64,6 +50,7 @@ class Joiner {
   // Persistable variables are those of the server; its other variables get names of their own.
   void AddVar(const Var& var) {
     pb::VarDesc desc = var.ToProto();
+    desc.set_need_check_feed(false);
     if (!var.persistable()) {
       desc.set_name(OfServer(var.name()));
       return rewriter_.AddVar(0, desc);
@@ -91,18 +78,7 @@ class Joiner {
     }
   }
 
-  const std::vector<OpId>& OpsOf(const Op& op) {
-    return ops_of_key_[op.IntAttr(kServerKeyAttr).value_or(-1)];
-  }
-
-  std::string ParamOf(const Op& op) {
-    for (OpId id : OpsOf(op)) {
-      const Op serve = server_.op(id);
-      if (FindServerOp(serve.type()) != ServerOp::kServe || serve.Input("X").empty()) continue;
-      return std::string(server_.name(serve.Input("X")[0]));
-    }
-    return "";
-  }
+  const ServerKey& KeyOf(const Op& op) const { return keys_.keys.at(*ServerKeyOf(op)); }
 
   // The op on the whole table.
   pb::OpDesc TableOp(const Op& op, ServerOp type) {
@@ -115,57 +91,66 @@ class Joiner {
     KeepAttr(op, "zeros_out_of_range", &desc);
     KeepAttr(op, kOpRoleAttr, &desc);
     KeepAttr(op, kOpRoleVarAttr, &desc);
-    AddSlot("W", ParamOf(op), desc.mutable_inputs());
+    const Op serve = server_.op(KeyOf(op).serve);
+    AddSlot("W", std::string(server_.name(serve.Input("X")[0])), desc.mutable_inputs());
     return desc;
   }
 
+  // Only the values of its own key reach an op: CheckKeyValues. So the ops of other keys do not
+  // matter, nor does the order of keys.
   void ReplacePush(const Op& push) {
-    Names names;
-    pb::OpDesc merge;
-    for (OpId id : OpsOf(push)) {
+    for (OpId id : KeyOf(push).ops) {
       const Op op = server_.op(id);
       const absl::optional<ServerOp> type = FindServerOp(op.type());
-      if (type == ServerOp::kReceive) {
-        // What the server receives besides gradients is what the worker has sent.
-        for (const char* slot : {"LearningRate", "Others"}) {
-          for (size_t i = 0; i < op.Output(slot).size(); ++i) {
-            names[std::string(server_.name(op.Output(slot)[i]))] =
-                std::string(program_.name(push.Input(slot)[i]));
-          }
-        }
-        const std::string grad(server_.name(op.Output("Grad")[0]));
-        merge = Merge(push, OfServer(grad), op.BoolAttr("averages").value_or(true));
-        rewriter_.Replace(push.id(), merge);
-      }
-      for (Symbol variable : op.args()) {
-        const VarId var = server_.block(0).Resolve(variable);
-        if (!var.valid() || server_.var(var).persistable()) continue;
-        const std::string name(server_.name(variable));
-        names.emplace(name, OfServer(name));
-      }
+      if (type == ServerOp::kReceive) ReplacePush(push, op);
       if (type.has_value()) continue;
       pb::OpDesc desc = op.ToProto();
-      Rename(names, desc.mutable_inputs());
-      Rename(names, desc.mutable_outputs());
+      Rename(desc.mutable_inputs());
+      Rename(desc.mutable_outputs());
       rewriter_.InsertAfter(push.id(), desc);
     }
   }
 
-  pb::OpDesc Merge(const Op& push, const std::string& out, bool averages) const {
-    pb::OpDesc merge;
-    merge.set_type(std::string(averages ? kMergedByMean : kMergedBySum));
-    AddSlot("X", std::string(program_.name(push.Input("Grad")[0])), merge.mutable_inputs());
-    AddSlot("Out", out, merge.mutable_outputs());
+  // By what a server receives: the scalars of the first worker, which are those of all.
+  void ReplacePush(const Op& push, const Op& receive) {
+    const bool averages = receive.BoolAttr("averages").value_or(true);
+    pb::OpDesc merge = Copy(averages ? kMergedByMean : kMergedBySum, push.Input("Grad")[0],
+                            receive.Output("Grad")[0], kRoleBackward);
     *merge.add_attrs() = MakeAttr("ring_id", 0);
     *merge.add_attrs() = MakeAttr("use_calc_stream", true);
-    *merge.add_attrs() = MakeAttr(kOpRoleAttr, static_cast<int32_t>(kRoleBackward));
-    return merge;
+    rewriter_.Replace(push.id(), merge);
+    for (absl::string_view slot : kScalarSlots) {
+      for (size_t i = 0; i < receive.Output(slot).size(); ++i) {
+        rewriter_.InsertAfter(push.id(), Copy(kTakenFromOne, push.Input(slot)[i],
+                                              receive.Output(slot)[i], kRoleOptimize));
+      }
+    }
+  }
+
+  pb::OpDesc Copy(absl::string_view type, Symbol pushed, Symbol received, int32_t role) const {
+    pb::OpDesc op;
+    op.set_type(std::string(type));
+    AddSlot("X", std::string(program_.name(pushed)), op.mutable_inputs());
+    AddSlot("Out", std::string(server_.name(received)), op.mutable_outputs());
+    Rename(op.mutable_outputs());
+    *op.add_attrs() = MakeAttr(kOpRoleAttr, role);
+    return op;
+  }
+
+  // Names of the server's variables become those that AddVar gives them.
+  void Rename(SlotMessages* slots) const {
+    for (pb::OpDesc::Var& slot : *slots) {
+      for (std::string& argument : *slot.mutable_arguments()) {
+        const VarId var = server_.block(0).Resolve(argument);
+        if (var.valid() && !server_.var(var).persistable()) argument = OfServer(argument);
+      }
+    }
   }
 
   const Program& server_;
+  const ServerKeys keys_;
   const Program& program_;
   Rewriter rewriter_;
-  std::map<int64_t, std::vector<OpId>> ops_of_key_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "transpiler/verifier/servers/server_programs.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -9,17 +10,16 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/server_keys.h"
 #include "ops/analysis/training/data_variables.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
-#include "proto/op_role.h"
+#include "transpiler/verifier/servers/key_values.h"
 
 namespace weft {
 namespace {
-
-absl::optional<int64_t> KeyOf(const Op& op) { return op.IntAttr(kServerKeyAttr); }
 
 // Visits the ops between workers and servers of the root block, in order.
 template <typename Visit>
@@ -30,33 +30,6 @@ void ForEachServerOp(const Program& program, const Visit& visit) {
     if (!type.has_value()) type = FindServerOp(op.type());
     if (type->has_value()) visit(op, **type);
   }
-}
-
-// What a server does with a key.
-struct Section {
-  OpId receive, serve;
-  std::vector<OpId> again;    // other ops that receive or serve it
-  std::vector<OpId> updates;  // optimizers
-  std::vector<OpId> ops;      // between receive and serve, in order
-};
-
-std::map<int64_t, Section> SectionsOf(const Program& server) {
-  std::map<int64_t, Section> sections;
-  OpTraits traits(server);
-  for (const Op& op : BlockOps(server, 0)) {
-    const absl::optional<int64_t> key = KeyOf(op);
-    if (!key.has_value()) continue;
-    Section& section = sections[*key];
-    const absl::optional<ServerOp> type = FindServerOp(op.type());
-    if (type == ServerOp::kReceive || type == ServerOp::kServe) {
-      OpId& place = type == ServerOp::kReceive ? section.receive : section.serve;
-      place.valid() ? section.again.push_back(op.id()) : void(place = op.id());
-    } else {
-      section.ops.push_back(op.id());
-      if (traits.Has(op, Trait::kOptimizer)) section.updates.push_back(op.id());
-    }
-  }
-  return sections;
 }
 
 // What a worker does with a key.
@@ -72,8 +45,8 @@ std::map<int64_t, Use> UsesOf(const Program& worker) {
         uses[key].prefetches.push_back(op.id());
       }
     }
-    if (!KeyOf(op).has_value() || !IsOfWorker(type)) return;
-    Use& use = uses[*KeyOf(op)];
+    if (!ServerKeyOf(op).has_value() || !IsOfWorker(type)) return;
+    Use& use = uses[*ServerKeyOf(op)];
     if (type == ServerOp::kPull) use.pulls.push_back(op.id());
     if (type == ServerOp::kLookup) use.lookups.push_back(op.id());
     if (type == ServerOp::kLookupGrad) use.lookup_grads.push_back(op.id());
@@ -99,7 +72,7 @@ class ServerChecker {
         server_(server),
         uses_(UsesOf(worker_)),
         findings_(*findings) {
-    if (server != nullptr) sections_ = SectionsOf(*server);
+    if (server != nullptr) keys_ = FindServerKeys(*server);
   }
 
   void Check() {
@@ -107,16 +80,18 @@ class ServerChecker {
     if (findings_.HasErrors()) return;
     CheckBlocks();
     for (const auto& [key, use] : uses_) CheckUse(key, use);
-    for (const auto& [key, section] : sections_) CheckSection(key, section);
+    for (const auto& [key, of] : keys_.keys) CheckKey(key, of);
     if (findings_.HasErrors()) return;
     for (const auto& [key, use] : uses_) {
       CheckOrder(key, use);
-      CheckTypes(key, use, sections_.at(key));
+      CheckTypes(key, use, keys_.keys.at(key));
     }
     CheckUsesOfPulled();
     CheckPrefetchedIds();
     CheckReductions();
     CheckHolders();
+    if (findings_.HasErrors()) return;
+    CheckKeyValues(worker_, *server_, keys_, IsAsynchronous(*server_), &findings_);
   }
 
  private:
@@ -157,30 +132,29 @@ class ServerChecker {
                                     " as in the ops before it, found ", here ? "true" : "false"));
       }
       is_async = is_async.value_or(here);
-      if (KeyOf(op).value_or(0) >= 0) return;
+      if (ServerKeyOf(op).value_or(0) >= 0) return;
       ReportOfServer("W514", op, "",
                      absl::StrCat(" attribute ", kServerKeyAttr, ": expected a key of 0 or more, ",
-                                  "found ", *KeyOf(op)));
+                                  "found ", *ServerKeyOf(op)));
     });
   }
 
-  // Workers and servers meet in every step.
+  // Workers and servers meet in every step. What servers do not run would be part of the proof.
   void CheckBlocks() {
-    for (const Program* program : {&worker_, server_}) {
-      if (program == nullptr) continue;
-      for (const Op& op : InnerOps(*program)) {
-        if (!FindServerOp(op.type()).has_value()) continue;
-        const std::string message = ": expected the op in the root block, which runs in every step";
-        program == server_ ? ReportOfServer("W512", op, "", message)
-                           : Report("W512", op, "", message);
-      }
+    for (const Op& op : InnerOps(worker_)) {
+      if (!FindServerOp(op.type()).has_value()) continue;
+      Report("W512", op, "", ": expected the op in the root block, which runs in every step");
+    }
+    for (const ServerKeys::Stray& stray : keys_.strays) {
+      ReportOfServer("W519", server_->op(stray.op), "",
+                     absl::StrCat(": expected ", stray.expected));
     }
   }
 
   void CheckUse(int64_t key, const Use& use) {
     for (const auto* ops : {&use.prefetches, &use.pulls, &use.lookups, &use.pushes}) {
       for (OpId id : *ops) {
-        if (sections_.count(key) > 0) continue;
+        if (keys_.keys.count(key) > 0) continue;
         Report("W511", worker_.op(id), "",
                absl::StrCat(
                    ": expected a server of key ", key, ", found ",
@@ -198,57 +172,53 @@ class ServerChecker {
                         "found ", use.pushes.size()));
   }
 
-  void CheckSection(int64_t key, const Section& section) {
-    const auto any = section.receive.valid() ? section.receive
-                     : section.serve.valid() ? section.serve
-                                             : section.ops.front();
-    const Op op = server_->op(any);
-    if (!section.receive.valid() || !section.serve.valid()) {
-      return ReportOfServer("W514", op, "",
-                            absl::StrCat(": expected ops that receive and serve key ", key));
+  void CheckKey(int64_t key, const ServerKey& of) {
+    const Op serves = server_->op(of.serve);
+    if (uses_.count(key) == 0) {
+      ReportOfServer("W511", serves, "",
+                     absl::StrCat(": expected workers that push key ", key, ", found none"));
     }
-    for (OpId id : section.again) {
+    if (!of.receive.valid()) {
+      return ReportOfServer("W514", serves, "",
+                            absl::StrCat(": expected an op that receives key ", key));
+    }
+    for (OpId id : of.repeated) {
       ReportOfServer("W514", server_->op(id), "",
                      absl::StrCat(": expected one op that receives and one that serves key ", key));
     }
-    const Op receives = server_->op(section.receive), serves = server_->op(section.serve);
+    const Op receives = server_->op(of.receive);
     if (serves.position() < receives.position()) {
       ReportOfServer("W514", serves, "",
                      absl::StrCat(": expected key ", key, " after ", receives.DebugName()));
     }
-    for (OpId id : section.ops) {
-      const Op between = server_->op(id);
-      if (receives.position() < between.position() && between.position() < serves.position()) {
-        continue;
-      }
-      ReportOfServer("W514", between, "",
-                     absl::StrCat(": expected an op of key ", key, " between ",
-                                  receives.DebugName(), " and ", serves.DebugName()));
-    }
-    if (uses_.count(key) == 0) {
-      ReportOfServer("W511", op, "",
-                     absl::StrCat(": expected workers that push key ", key, ", found none"));
-    }
-    const Op serve = server_->op(section.serve);
+    CheckUpdate(key, of, receives, serves);
+  }
+
+  void CheckUpdate(int64_t key, const ServerKey& of, const Op& receives, const Op& serves) {
     const absl::string_view param =
-        serve.Input("X").empty() ? "" : server_->name(serve.Input("X")[0]);
+        serves.Input("X").empty() ? "" : server_->name(serves.Input("X")[0]);
+    const bool is_cut = serves.BoolAttr("by_rows").value_or(false);
     int num_updates = 0;
-    for (OpId id : section.updates) {
-      const Op update = server_->op(id);
-      for (Symbol of : update.Input("Param")) num_updates += server_->name(of) == param;
-    }
-    for (OpId id : section.updates) {
-      const OpSchema* const schema = FindOpSchema(server_->op(id).type());
-      const bool is_cut = serve.BoolAttr("by_rows").value_or(false);
-      if (!is_cut || schema->Has(Trait::kElementwise)) continue;
-      ReportOfServer(
-          "W514", server_->op(id), param,
-          absl::StrCat(": expected an elementwise optimizer, as each server has some rows "
-                       "of ",
-                       param));
+    for (OpId id : of.ops) {
+      const Op op = server_->op(id);
+      if (FindServerOp(op.type()).has_value()) continue;
+      if (op.position() < receives.position() || serves.position() < op.position()) {
+        ReportOfServer("W514", op, "",
+                       absl::StrCat(": expected an op of key ", key, " between ",
+                                    receives.DebugName(), " and ", serves.DebugName()));
+      }
+      const OpSchema* const schema = FindOpSchema(op.type());
+      const bool updates = schema != nullptr && schema->Has(Trait::kOptimizer);
+      if (updates) {
+        for (Symbol updated : op.Input("Param")) num_updates += server_->name(updated) == param;
+      }
+      if (!is_cut || (schema != nullptr && schema->Has(Trait::kElementwise))) continue;
+      ReportOfServer("W514", op, param,
+                     absl::StrCat(": expected an elementwise ", updates ? "optimizer" : "op",
+                                  ", as each server has some rows of ", param));
     }
     if (num_updates != 1) {
-      ReportOfServer("W514", serve, param,
+      ReportOfServer("W514", serves, param,
                      absl::StrCat(" input X (", param, "): expected one optimizer with key ", key,
                                   " that updates it, found ", num_updates));
     }
@@ -330,12 +300,13 @@ class ServerChecker {
     }
   }
 
-  void CheckTypes(int64_t key, const Use& use, const Section& section) {
-    const Op receive = server_->op(section.receive), serve = server_->op(section.serve);
+  void CheckTypes(int64_t key, const Use& use, const ServerKey& of) {
+    const Op receive = server_->op(of.receive), serve = server_->op(of.serve);
     const Op push = worker_.op(use.pushes[0]);
     CheckSame(push, push.Input("Grad"), receive.Output("Grad"), "Grad");
-    CheckSame(push, push.Input("LearningRate"), receive.Output("LearningRate"), "LearningRate");
-    CheckSame(push, push.Input("Others"), receive.Output("Others"), "Others");
+    for (absl::string_view slot : kScalarSlots) {
+      CheckSame(push, push.Input(slot), receive.Output(slot), slot);
+    }
     const bool by_rows = serve.BoolAttr("by_rows").value_or(false);
     const absl::optional<TensorType> held =
         serve.Input("X").empty() ? absl::nullopt : TypeOf(*server_, serve.Input("X")[0]);
@@ -410,25 +381,51 @@ class ServerChecker {
     }
   }
 
-  // Only servers have parameters that they update.
+  // Only servers have parameters that they update, and only they change them: to JoinServers,
+  // variables of one name are one.
   void CheckHolders() {
     const std::set<std::string> held = HeldByServers(*server_);
+    absl::flat_hash_set<VarId> here;
     for (VarId id : worker_.block(0).vars()) {
       const Var var = worker_.var(id);
-      if (!var.persistable() || held.count(std::string(var.name())) == 0) continue;
+      if (held.count(std::string(var.name())) == 0) continue;
+      here.insert(id);
+      if (!var.persistable()) continue;
       Reporter({0, false}, &findings_)
           .Add("W515", OpId(), var.name(),
                absl::StrCat("variable ", var.name(),
                             ": expected a value of the step, found a persistable variable, which "
                             "servers hold and update"));
     }
+    const OpTraits& traits = facts_.Get<OpTraits>();
+    for (int block = 0; block < worker_.num_blocks() && !here.empty(); ++block) {
+      for (const Op& op : BlockOps(worker_, block)) {
+        if (FindServerOp(op.type()) == ServerOp::kPull || traits.Has(op, Trait::kStreamSync)) {
+          continue;
+        }
+        for (size_t i = 0; i < op.args().size(); ++i) {
+          if (here.contains(worker_.block(block).Resolve(op.args()[i]))) CheckUseOfHeld(op, i);
+        }
+      }
+    }
+  }
+
+  void CheckUseOfHeld(const Op& op, size_t arg) {
+    const Symbol variable = op.args()[arg];
+    const bool is_output = arg >= op.signature().num_input_args;
+    if (!is_output && pushes_of_pulled_.count(variable) > 0) return;
+    const std::string name(worker_.name(variable));
+    Report(
+        "W515", op, name,
+        absl::StrCat(is_output ? ": writes " : ": reads ", name, ", which servers hold: expected ",
+                     is_output ? "a variable of the worker" : "a pull of it"));
   }
 
   const ProgramFacts& facts_;  // of the worker
   const Program& worker_;
   const Program* const server_;
   const std::map<int64_t, Use> uses_;
-  std::map<int64_t, Section> sections_;
+  ServerKeys keys_;
   std::map<Symbol, OpId> pushes_of_pulled_;  // by parameter
   Findings& findings_;
 };

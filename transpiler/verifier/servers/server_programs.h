@@ -17,7 +17,8 @@ namespace weft {
 // Whether an op of any block is one between workers and servers. O(ops).
 bool HasServerOps(const Program& program);
 
-// W511 to W517. `server` may be null: then all keys lack a server. O(arguments of both programs).
+// W511 to W517, W519, W520. `server` may be null: then all keys lack a server. O(arguments of both
+// programs).
 void CheckServers(const ProgramFacts& worker, const Program* server, Findings* findings);
 
 // Whether servers update by the gradient of each worker, without waiting for the others.

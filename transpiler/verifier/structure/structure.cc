@@ -33,6 +33,7 @@ struct Violation {
   std::string what;  // follows the name of the op in the message
 };
 
+// Equal for all ops of a signature: of slots, and of names and types of attributes.
 std::vector<Violation> SignatureViolations(const Op& op, const OpSchema& schema) {
   std::vector<Violation> violations;
   for (const SlotViolation& violation : SlotViolations(op, schema)) {
@@ -53,6 +54,16 @@ std::vector<Violation> SignatureViolations(const Op& op, const OpSchema& schema)
          absl::StrCat("attribute ", expected->name, ": expected type ", pb::AttrType_Name(type),
                       ", found ", pb::AttrType_Name(static_cast<pb::AttrType>(attr.type)))});
   }
+  return violations;
+}
+
+// Whether ops of the signature have an attribute of which ValueViolations says something.
+bool HasCheckedValues(const Op& op) {
+  return op.HasAttr(kOriginalNamesAttr) || op.HasAttr(kAccumulateTypeAttr);
+}
+
+std::vector<Violation> ValueViolations(const Op& op) {
+  std::vector<Violation> violations;
   if (op.HasAttr(kOriginalNamesAttr) && !BlockGradientNames::Of(op).ok()) {
     violations.push_back({"W105", absl::StrCat("attribute ", kOriginalNamesAttr,
                                                ": expected pairs of new and old names")});
@@ -84,10 +95,8 @@ class StructureChecker {
     for (const Op& op : AllOps(program_)) {
       CheckNames(op);
       const Signature& signature = SignatureOf(op);
-      if (signature.is_sound) continue;
-      for (const Violation& found : SignatureViolations(op, *signature.schema)) {
-        report_.Add(found.rule, op.id(), "", absl::StrCat(op.DebugName(), " ", found.what));
-      }
+      if (!signature.is_sound) Report(op, SignatureViolations(op, *signature.schema));
+      if (signature.has_checked_values) Report(op, ValueViolations(op));
     }
   }
 
@@ -95,9 +104,16 @@ class StructureChecker {
   // Shared by all ops of a signature.
   struct Signature {
     bool is_set = false;
-    bool is_sound = true;  // slots and attributes
+    bool is_sound = true;  // without SignatureViolations
+    bool has_checked_values = false;
     const OpSchema* schema = nullptr;
   };
+
+  void Report(const Op& op, const std::vector<Violation>& violations) {
+    for (const Violation& found : violations) {
+      report_.Add(found.rule, op.id(), "", absl::StrCat(op.DebugName(), " ", found.what));
+    }
+  }
 
   const Signature& SignatureOf(const Op& op) {
     Signature& signature = signatures_[op.signature_id()];
@@ -106,6 +122,7 @@ class StructureChecker {
     signature.schema = FindOpSchema(op.type());
     if (signature.schema != nullptr) {
       signature.is_sound = SignatureViolations(op, *signature.schema).empty();
+      signature.has_checked_values = HasCheckedValues(op);
     }
     return signature;
   }

@@ -199,6 +199,22 @@ TEST(VerifyStructure, OriginalNamesArePairs) {
   }
 }
 
+// Ops of one signature, of which the first is right.
+TEST(VerifyStructure, ValuesOfAttributesAreCheckedInEveryOp) {
+  ProgramBuilder p;
+  for (const char* type : {"fp32", "nativ"}) {
+    p.Op("c_allreduce_sum", {{"X", {"x"}}}, {{"Out", {"x"}}});
+    *p.last_op().add_attrs() = MakeAttr(kAccumulateTypeAttr, std::string(type));
+  }
+  for (const std::vector<std::string>& names : {std::vector<std::string>{"x@SIM", "x"}, {"x"}}) {
+    p.Op("scale", {{"X", {"x"}}}, {{"Out", {"x"}}});
+    *p.last_op().add_attrs() = MakeAttr(kOriginalNamesAttr, names);
+  }
+  EXPECT_THAT(Check(p.Build()),
+              ElementsAre(HasSubstr("W105 op 1 (c_allreduce_sum) attribute accumulate_type"),
+                          HasSubstr("W105 op 3 (scale) attribute original_names")));
+}
+
 TEST(VerifyStructure, WiderAndNarrowerIntegersAndVariablesAreAccepted) {
   ProgramBuilder p;
   p.Op("softmax", {{"X", {"x"}}}, {{"Out", {"y"}}});

@@ -1,10 +1,12 @@
 #include "transpiler/verifier/structure/uninitialized_reads.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
@@ -12,6 +14,7 @@
 #include "ops/analysis/core/block_names.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/feed_ops.h"
+#include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
@@ -34,15 +37,37 @@ class UninitializedReads {
   // Ops of blocks that no op runs read nothing.
   void Check() { CheckBlock(0); }
 
+  // These variables of the root block begin without values, as this text says.
+  void BeginWithoutValues(const std::map<std::string, std::string>& without) {
+    for (const auto& [name, why] : without) {
+      const Symbol symbol = program_.FindSymbol(name);
+      if (!symbol.valid()) continue;
+      TakeValue(&root_[symbol.value()]);
+      without_[symbol] = absl::StrCat("startup program: ", why);
+      may_be_loaded_.insert(symbol);
+    }
+  }
+
+  // Persistable variables of the root block that end without values, and why.
+  std::map<std::string, std::string> EndingWithoutValues() const {
+    std::map<std::string, std::string> without;
+    for (const auto& [name, why] : without_) {
+      const VarId var = program_.block(0).FindVar(name);
+      if (!var.valid() || !program_.var(var).persistable()) continue;
+      if ((root_[name.value()] & kHasValue) == 0) without[std::string(program_.name(name))] = why;
+    }
+    return without;
+  }
+
  private:
   // Bits of a variable.
   using State = uint8_t;
   enum : State {
     kDeclared = 1,
-    kHasValue = 2,        // by now
-    kAlways = 4,          // has a value from the start and never loses it
-    kFused = 8,           // a fused buffer: see fused_
-    kTakenByBuffer = 16,  // lost its value to a buffer: see taken_by_
+    kHasValue = 2,  // by now
+    kAlways = 4,    // has a value from the start and never loses it
+    kFused = 8,     // a fused buffer: see fused_
+    kTaken = 16,    // lost its value: see taken_by_ and without_
   };
 
   struct Fused {
@@ -52,8 +77,9 @@ class UninitializedReads {
 
   // Shared by all ops of a signature.
   struct SignatureInfo {
-    enum class Kind : uint8_t { kPlain, kSync, kBuffer, kHoldsBlocks };
+    enum class Kind : uint8_t { kPlain, kSync, kBuffer, kHoldsBlocks, kEmpty };
     bool is_set = false;
+    bool reads_without_values = false;
     bool is_branch = false;
     Kind kind = Kind::kPlain;
     const OpSchema* schema = nullptr;
@@ -88,6 +114,8 @@ class UninitializedReads {
     if (IsFeed(op.type())) data_is_marked_ = true;
     if (info.schema == nullptr) return info;
     info.is_branch = info.schema->Has(Trait::kBranch);
+    info.reads_without_values = ReadsWithoutValues(op.type());
+    if (GivesNoValues(op.type())) info.kind = SignatureInfo::Kind::kEmpty;
     if (info.schema->Has(Trait::kStreamSync)) info.kind = SignatureInfo::Kind::kSync;
     if (info.schema->Has(Trait::kAlias)) info.kind = SignatureInfo::Kind::kBuffer;
     return info;
@@ -121,8 +149,25 @@ class UninitializedReads {
         case SignatureInfo::Kind::kHoldsBlocks:
           RunBlocks(op, info);
           break;
+        case SignatureInfo::Kind::kEmpty:
+          for (size_t i = 0; i < op.input_args().size(); ++i) Read(op, i);
+          for (Symbol name : op.output_args()) MakeEmpty(op, name);
+          break;
       }
     }
+  }
+
+  static void TakeValue(State* state) {
+    *state &= static_cast<State>(~(kHasValue | kAlways));
+    *state |= kTaken;
+  }
+
+  void MakeEmpty(const Op& op, Symbol name) {
+    State* const state = Find(op.block(), name);
+    if (state == nullptr) return;
+    TakeValue(state);
+    without_[name] = absl::StrCat(op.DebugName(), " gives it memory without values");
+    may_be_loaded_.erase(name);
   }
 
   // The fast path for nearly all ops. False if there may be a finding or a buffer.
@@ -151,6 +196,7 @@ class UninitializedReads {
       missing = FirstSliceWithoutValue(*state, fused_.at(state));
       if (!missing.valid()) return;
     }
+    if (without_.count(name) > 0 && InfoOf(op).reads_without_values) return;
     // One report per variable.
     *state |= kHasValue;
     ReportRead(op, i, missing, *state);
@@ -168,15 +214,19 @@ class UninitializedReads {
   void ReportRead(const Op& op, size_t i, Symbol missing, State state) {
     const Symbol name = op.args()[i];
     const bool is_known = InfoOf(op).schema != nullptr;
-    const bool is_taken = (state & kTakenByBuffer) != 0;
+    const bool is_taken = (state & kTaken) != 0;
     const bool may_be_data = missing == name && !is_taken && MayBeData(op, name);
     if (may_be_data && !data_is_marked_) return;
-    const OpId buffer = is_taken ? taken_by_.at(name) : OpId();
+    const auto empty = without_.find(name);
+    const bool is_empty = is_taken && empty != without_.end();
+    const OpId buffer = is_taken && !is_empty ? taken_by_.at(name) : OpId();
     std::string message = absl::StrCat(op.DebugName(), " ", SlotOfArgument(op, i), ": variable ",
                                        absl::CEscape(program_.name(name)), " has no value");
     if (missing != name) {
       absl::StrAppend(&message, ": no op has written its slice ",
                       absl::CEscape(program_.name(missing)));
+    } else if (is_empty) {
+      absl::StrAppend(&message, ": ", empty->second, ", and no op writes it after that");
     } else if (is_taken) {
       absl::StrAppend(&message, ": ", program_.op(buffer).DebugName(),
                       " gives it new memory, and no op writes it after that");
@@ -184,8 +234,9 @@ class UninitializedReads {
       absl::StrAppend(&message, IsMade(name) ? ": it is only written later" : ": no op writes it",
                       ", and it is neither persistable nor a feed variable");
     }
-    report_.Add(may_be_data || !is_known ? "W107" : "W106", op.id(), program_.name(missing),
-                std::move(message), buffer);
+    const bool is_possible = may_be_data || !is_known || may_be_loaded_.count(name) > 0;
+    report_.Add(is_possible ? "W107" : "W106", op.id(), program_.name(missing), std::move(message),
+                buffer);
   }
 
   // Whether the variable may be an unmarked feed variable: see uninitialized_reads.h.
@@ -239,8 +290,9 @@ class UninitializedReads {
         *state |= kHasValue;
       } else if ((*state & kAlways) == 0 && !made.keeps) {
         if ((*state & kHasValue) != 0) {
-          *state |= kTakenByBuffer;
+          *state |= kTaken;
           taken_by_[name] = op.id();
+          without_.erase(name);
         }
         *state &= static_cast<State>(~kHasValue);
       }
@@ -276,7 +328,7 @@ class UninitializedReads {
     is_loop_body_[block] = true;
     for (const Op& op : BlockOps(program_, block)) {
       const SignatureInfo::Kind kind = InfoOf(op).kind;
-      if (kind == SignatureInfo::Kind::kSync) continue;
+      if (kind == SignatureInfo::Kind::kSync || kind == SignatureInfo::Kind::kEmpty) continue;
       if (kind == SignatureInfo::Kind::kHoldsBlocks) {
         for (int sub_block : op.SubBlocks()) WriteAll(sub_block);
       }
@@ -294,8 +346,10 @@ class UninitializedReads {
   std::vector<State> root_;         // of the root's variables, by Symbol
   std::vector<State> inner_;        // of the others, by VarId
   absl::flat_hash_map<const State*, Fused> fused_;
-  absl::flat_hash_map<Symbol, OpId> taken_by_;
-  std::vector<bool> is_made_;  // by Symbol; computed on demand
+  absl::flat_hash_map<Symbol, OpId> taken_by_;        // buffers
+  absl::flat_hash_map<Symbol, std::string> without_;  // why a variable has no value
+  absl::flat_hash_set<Symbol> may_be_loaded_;         // of these: a file may give one
+  std::vector<bool> is_made_;                         // by Symbol; computed on demand
 };
 
 }  // namespace
@@ -303,6 +357,28 @@ class UninitializedReads {
 void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings) {
   UninitializedReads(program, ref, findings).Check();
 }
+
+namespace {
+
+void CheckStartValues(const ConstProgramPair& programs, ProgramRef ref, Findings* findings) {
+  const Program& startup = *programs.startup;
+  if (absl::c_none_of(startup.block(0).ops(),
+                      [&](OpId id) { return GivesNoValues(startup.op(id).type()); })) {
+    return;
+  }
+  Findings of_startup, of_main;
+  UninitializedReads start(startup, ref, &of_startup);
+  start.Check();
+  const std::map<std::string, std::string> without = start.EndingWithoutValues();
+  UninitializedReads reads(*programs.main, {ref.rank, /*is_startup=*/false}, &of_main);
+  reads.BeginWithoutValues(without);
+  reads.Check();
+  for (const Finding& found : of_main.all()) {
+    if (without.count(found.variable) > 0) findings->Add(found);
+  }
+}
+
+}  // namespace
 
 void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings) {
   const Program &main = *programs.main, &startup = *programs.startup;
@@ -321,6 +397,7 @@ void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Finding
                               "variable that is lost when the startup program ends"));
     }
   }
+  CheckStartValues(programs, ref, findings);
 }
 
 }  // namespace weft

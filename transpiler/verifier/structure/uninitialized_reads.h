@@ -12,7 +12,9 @@ namespace weft {
 // no tensor (an array, a scope). Else an op before the reader must write it: in its block, in an
 // enclosing block before the op that runs the block, or, in a loop, anywhere in the body. A branch
 // counts as taken. A slice of a fused buffer (Trait::kAlias) loses its value unless it is copied.
-// The buffer has a value when all slices do, and a write to it gives all slices a value.
+// The buffer has a value when all slices do, and a write to it gives all slices a value. An op that
+// gives memory without values (empty) takes the value of any variable, until another op writes it.
+// Ops that read dims alone, or keep what they do not write, may read such a variable.
 // Synchronizations read and write nothing.
 //
 // Paddle before 2.0 does not mark all feed variables. A variable that no op writes (except in
@@ -24,7 +26,9 @@ namespace weft {
 void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings);
 
 // Checks that the startup program keeps what it initializes for the main program: that it declares
-// the persistable variables of the main program as persistable, too (W108). O(arguments).
+// the persistable variables of the main program as persistable, too (W108), and that the main
+// program does not read what it leaves without values (W107, as a file may give them).
+// O(arguments).
 void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings);
 
 }  // namespace weft

@@ -240,6 +240,62 @@ TEST(UninitializedReads, GradientBlockSeesVariablesOfItsForwardBlock) {
   EXPECT_THAT(Check(*program), IsEmpty());
 }
 
+// --- Memory without values -----------------------------------------------------------------------
+
+constexpr char kEmpty[] = "Out=[g] = empty() role=backward {shape=longs[2], dtype=5}\n";
+constexpr char kEmptyIsRead[] =
+    "W106 op 1 (sgd) input Grad: variable g has no value: op 0 (empty) gives it memory without "
+    "values, and no op writes it after that";
+
+TEST(UninitializedReads, EmptyHasNoValue) {
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, kEmpty, kUpdate)), ElementsAre(kEmptyIsRead));
+  EXPECT_THAT(
+      CheckText(absl::StrCat(kSgd, kEmpty, "Out=[g] = relu(X=[x]) role=backward\n", kUpdate)),
+      IsEmpty());
+  EXPECT_THAT(
+      CheckText(absl::StrCat(kSgd, "Out=[g] = relu(X=[x]) role=backward\n", kEmpty, kUpdate)),
+      ElementsAre(HasSubstr("op 2 (sgd) input Grad: variable g has no value: op 1 (empty)")));
+}
+
+TEST(UninitializedReads, PersistableVariableLosesItsValueToEmpty) {
+  const std::string lr = "Out=[lr] = empty() role=optimize {shape=longs[1], dtype=5}\n";
+  EXPECT_THAT(
+      CheckText(absl::StrCat(kSgd, "Out=[g] = relu(X=[x]) role=backward\n", lr, kUpdate)),
+      ElementsAre(HasSubstr("W106 op 2 (sgd) input LearningRate: variable lr has no value")));
+}
+
+TEST(UninitializedReads, DimsOfEmptyAreReadAndPartsWritten) {
+  for (const char* op :
+       {"Out=[g] = fill_any_like(X=[g]) role=backward {value=0.0}\n",
+        "Out=[g] = set_value(Input=[g]) role=backward {axes=longs[0], starts=longs[0], "
+        "ends=longs[2], steps=longs[1], shape=longs[1], dtype=5, fp32_values=floats[1.0]}\n"}) {
+    EXPECT_THAT(CheckText(absl::StrCat(kSgd, kEmpty, op, kUpdate)), IsEmpty());
+  }
+}
+
+TEST(CheckStartupKeeps, WhatBeginsEmptyIsWrittenBeforeItIsRead) {
+  const std::string relu = "Out=[g] = relu(X=[x]) role=backward\n";
+  const Program startup =
+      testing::BlockProgram(absl::StrCat(kSgd, "Out=[lr] = empty() {shape=longs[1], dtype=5}\n"));
+  const auto check = [&](const std::string& main) {
+    const Program program = testing::BlockProgram(absl::StrCat(kSgd, relu, main));
+    Findings findings;
+    CheckStartupKeeps({&program, &startup}, {0, true}, &findings);
+    std::vector<std::string> texts;
+    for (const Finding& finding : findings.all()) {
+      texts.push_back(absl::StrCat(finding.rule, " ", finding.message));
+    }
+    return texts;
+  };
+  EXPECT_THAT(check(kUpdate),
+              ElementsAre("W107 op 1 (sgd) input LearningRate: variable lr has no value: startup "
+                          "program: op 0 (empty) gives it memory without values, and no op writes "
+                          "it after that"));
+  EXPECT_THAT(check(absl::StrCat(
+                  "Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n", kUpdate)),
+              IsEmpty());
+}
+
 TEST(UninitializedReads, NothingIsReadInABlockThatNoOpRuns) {
   ProgramBuilder p;
   p.NewBlock(0).Op("relu", {{"X", {"g"}}}, {{"Out", {"z"}}}, kRoleBackward);
