@@ -13,7 +13,6 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/weft_attrs.h"
-#include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
 namespace {
@@ -130,7 +129,7 @@ class ResidualChecker {
 
   RankValuesOptions StartupOptions() const {
     RankValuesOptions of_startup;
-    of_startup.nranks = options_.nranks;
+    of_startup.setting.nranks = options_.setting.nranks;
     of_startup.group = options_.group;
     return of_startup;
   }
