@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <future>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
@@ -14,12 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/core/communication.h"
-#include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/updates.h"
+#include "ops/analysis/values/batch_edits.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/analysis/values/rank_values.h"
-#include "proto/op_role.h"
 #include "transpiler/verifier/batch/batch.h"
 #include "transpiler/verifier/communication/block_conditions.h"
 #include "transpiler/verifier/communication/call_sequences.h"
@@ -38,51 +38,9 @@
 #include "transpiler/verifier/structure/types.h"
 #include "transpiler/verifier/structure/uninitialized_reads.h"
 #include "transpiler/verifier/value_options.h"
-#include "transpiler/verifier/values/option_flows.h"
-#include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
 namespace {
-
-// Forwards events to several observers.
-class Observers : public RankObserver {
- public:
-  explicit Observers(std::vector<RankObserver*> all) : all_(std::move(all)) {}
-  void Restart() override {
-    for (RankObserver* one : all_) one->Restart();
-  }
-  void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override {
-    for (RankObserver* one : all_) one->OnUpdate(op, param, grad);
-  }
-  void OnCollective(const Op& op, Symbol variable, const RankValue& in) override {
-    for (RankObserver* one : all_) one->OnCollective(op, variable, in);
-  }
-  void OnScale(const Op& op, bool divides) override {
-    for (RankObserver* one : all_) one->OnScale(op, divides);
-  }
-  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {
-    for (RankObserver* one : all_) one->OnBranch(op, condition, value);
-  }
-  void OnOpaqueBlock(const Op& op) override {
-    for (RankObserver* one : all_) one->OnOpaqueBlock(op);
-  }
-
- private:
-  const std::vector<RankObserver*> all_;
-};
-
-// Whether optimizers have equal parameters and gradients on all ranks.
-class EqualUpdates : public RankObserver {
- public:
-  bool AreEqual() const { return are_equal_; }
-  void Restart() override { are_equal_ = true; }
-  void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override {
-    are_equal_ = are_equal_ && param.IsEqualOnRanks() && grad.IsEqualOnRanks();
-  }
-
- private:
-  bool are_equal_ = true;
-};
 
 class Verifier {
  public:
@@ -114,8 +72,8 @@ class Verifier {
     CheckConditionsAreEqual(main, startup, options_.setting.feeds, options_.setting.nranks, &calls);
     findings_.Append(calls);
     if (calls.HasErrors()) return;
-    CheckRanksAgree(ranks, options_.setting.feeds, NumRanks(options_, ranks[0], ranks.size()),
-                    &findings_);
+    CheckRanksAgree(ranks, options_.setting.feeds,
+                    NumRanks(options_.setting, ranks[0], ranks.size()), &findings_);
     for (const auto& [group, params] : ParamsOfGroups()) {
       if (group.back() >= static_cast<int>(ranks.size())) continue;  // W308
       CheckRanksAgree(ranks, options_.setting.feeds, static_cast<int>(group.size()), &findings_,
@@ -144,7 +102,7 @@ class Verifier {
 
   // Of programs that all ranks run.
   void CheckMessages(const ConstProgramPair& programs) {
-    if (IsForOneDevice(*programs.main, NumRanks(options_, programs, 1))) return;
+    if (IsForOneDevice(*programs.main, NumRanks(options_.setting, programs, 1))) return;
     CheckMessagesInOneProgram(*programs.main, {0, false}, &findings_);
     if (programs.startup != nullptr) {
       CheckMessagesInOneProgram(*programs.startup, {0, true}, &findings_);
@@ -177,17 +135,13 @@ class Verifier {
     const Findings structure = StructureOf(programs, rank);
     findings->Append(structure);
     if (structure.HasErrors()) return false;
-    const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
-    Findings types, collectives, races, values;
-    const bool needs_batch = options_.setting.reduction == Setting::Reduction::kByLoss ||
-                             CommunicatesForward(*programs.main);
-    BatchResult batch;
-    // What needs no facts.
+    const absl::optional<int> nranks = NumRanks(options_.setting, programs, num_programs_);
+    Findings types, collectives, races, values, differences, batch;
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
+    // What knows nothing of values.
     std::future<void> others = std::async(policy, [&] {
       if (Runs(Layer::kTypes)) CheckAllTypes(programs, rank, &types);
       if (Runs(Layer::kCommunication)) CheckCalls(programs, nranks, rank, &collectives);
-      if (!needs_batch) CheckBatch(programs, nranks, rank, &batch);
       if (!Runs(Layer::kRaces)) return;
       if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
       CheckRaces(*programs.main, {rank, false}, &races);
@@ -198,27 +152,13 @@ class Verifier {
       CheckBufferOrder(*programs.main, programs.startup, {rank, false}, &races);
       if (programs.startup != nullptr) CheckDevices(*programs.startup, {rank, true}, &races);
     });
-    BatchFacts facts = BatchFactsOf(options_, *programs.main, nullptr);
-    bool is_proven = false;
-    const auto check_values = [&] {
-      values = Findings();
-      if (CheckValues(programs, nranks, rank, facts, &is_proven, &values)) return;
-      facts.lifts.clear();
-      values = Findings();
-      CheckValues(programs, nranks, rank, facts, &is_proven, &values);
-    };
-    bool are_checked = false;
-    if (needs_batch) {
-      // Mostly, the batch says nothing about values. So they are checked meanwhile, and again if it
-      // does.
-      std::future<void> meanwhile;
-      if (options_.threads > 1) meanwhile = std::async(policy, check_values);
-      CheckBatch(programs, nranks, rank, &batch);
-      if (meanwhile.valid()) meanwhile.get();
-      are_checked = options_.threads > 1 && SayTheSame(facts, batch.facts);
-      facts = batch.facts;
-    }
-    if (!are_checked) check_values();
+    const Batch flows = FollowBatch(programs, nranks, rank, &batch);
+    RanksSetting all{options_.setting, {}};
+    // A program without collectives and number of ranks is one for a single device.
+    all.setting.nranks = IsForOneDevice(*programs.main, nranks) ? 1 : nranks;
+    all.setting.rank = absl::nullopt;
+    if (num_programs_ > 1) all.setting.rank = rank;
+    CheckValues(programs, rank, all, flows, &values, &differences);
     others.get();
     findings->Append(types);
     if (options_.setting.ordered_by_data && Runs(Layer::kAcrossRanks) && nranks.value_or(2) > 1) {
@@ -231,22 +171,16 @@ class Verifier {
     findings->Append(values);
     for (const auto& [group, params] : ParamsOfGroups()) {
       if (num_programs_ > 1 && !absl::c_binary_search(group, rank)) continue;
-      CheckGroup(programs, rank, group, params, facts, findings);
+      CheckGroup(programs, rank, group, params, flows, findings);
     }
     findings->Append(races);
     // Layer 3 knows more of gradients of means that are divided too often, or not.
     const bool is_known = collectives.HasErrors() || values.HasErrors();
-    if (batch.has_means_only && is_known) batch.findings.Remove(FindingKind::kLossScale);
-    findings->Append(batch.findings);
-    if (!is_proven && compares_) {
-      StartupValues start;
-      const bool is_for_one = IsForOneDevice(*programs.main, nranks);
-      RankValuesOptions of =
-          ValueOptions(options_, programs, is_for_one ? 1 : nranks, facts, &start);
-      if (num_programs_ > 1) of.rank = rank;
-      CheckEquivalence(options_.original, programs, of, options_.setting.averaging, {rank, false},
-                       findings, options_.expression_depth);
+    if (is_known && flows.flow != nullptr && !LossMayBeASum(*programs.main, *flows.flow)) {
+      batch.Remove(FindingKind::kLossScale);
     }
+    findings->Append(batch);
+    findings->Append(differences);
     return true;
   }
 
@@ -275,45 +209,29 @@ class Verifier {
     if (programs.startup != nullptr) CheckStartTypes(programs, {rank, true}, findings);
   }
 
-  // Whether values are the same by both facts, which come from the same options.
-  static bool SayTheSame(const BatchFacts& a, const BatchFacts& b) {
-    return a.sums_are_wanted == b.sums_are_wanted && a.sum_gradients == b.sum_gradients &&
-           a.lifts == b.lifts;
-  }
-
-  // Whether a collective exchanges other values than gradients.
-  static bool CommunicatesForward(const Program& main) {
-    OpTraits traits(main);
-    return absl::c_any_of(main.block(0).ops(), [&](OpId id) {
-      const Op op = main.op(id);
-      return traits.Has(op, Trait::kCollective) && !IsBackward(op);
-    });
-  }
-
-  // What layer 7 leaves: BatchFlow itself takes much memory.
-  struct BatchResult {
-    Findings findings;
-    BatchFacts facts;
-    bool has_means_only = false;  // as losses
+  // What layers 3 and 6 learn from layer 7; null: nothing.
+  struct Batch {
+    std::unique_ptr<const BatchFlowOptions> options;
+    std::unique_ptr<const BatchFlow> flow;
+    std::unique_ptr<WhatIfFlows> what_if;
   };
 
   // Layer 7. A program for a single device has the whole batch.
-  void CheckBatch(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
-                  BatchResult* result) const {
+  Batch FollowBatch(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
+                    Findings* findings) const {
     const Program& main = *programs.main;
-    if (!Runs(Layer::kBatch) || IsForOneDevice(main, nranks)) {
-      result->facts = BatchFactsOf(options_, main, nullptr);
-      return;
-    }
+    Batch batch;
+    if (IsForOneDevice(main, nranks)) return batch;
     BatchFlowOptions options = BatchOptionsOf(programs, options_.setting.feeds, nranks);
     options.original = options_.original.main;
-    const BatchFlow flow = BatchFlow::Of(main, options);
-    OptionFlows mended(main, [&options] { return options; });
-    weft::CheckBatch(main, flow,
-                     {options_.setting.reduction == Setting::Reduction::kSum, options_.fetched},
-                     &mended, {rank, false}, &result->findings);
-    result->facts = BatchFactsOf(options_, main, &flow);
-    result->has_means_only = !LossMayBeASum(main, flow);
+    batch.options = std::make_unique<BatchFlowOptions>(std::move(options));
+    batch.what_if = std::make_unique<WhatIfFlows>(main, *batch.options);
+    if (!Runs(Layer::kBatch)) return batch;
+    batch.flow = std::make_unique<BatchFlow>(BatchFlow::Of(main, *batch.options));
+    CheckBatch(main, *batch.flow,
+               {options_.setting.reduction == Setting::Reduction::kSum, options_.fetched},
+               batch.what_if.get(), {rank, false}, findings);
+    return batch;
   }
 
   static bool IsForOneDevice(const Program& main, absl::optional<int> nranks) {
@@ -331,83 +249,61 @@ class Verifier {
     CheckCollectives(*programs.main, programs.startup, nranks, {rank, false}, findings);
   }
 
-  // Layer 3: values; and layer 5 of one program for all ranks. `is_proven`: whether the same walk
-  // over the program proves that it is equivalent to the original. Lifts among the facts hold if
-  // optimizers have equal values on all ranks; returns false if they do not.
-  bool CheckValues(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
-                   const BatchFacts& facts, bool* is_proven, Findings* findings) const {
-    *is_proven = false;
-    if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return true;
+  // Ranks whose values are followed together, as if they were the run.
+  struct RanksSetting {
+    Setting setting;         // theirs
+    std::vector<int> group;  // empty: all
+  };
+
+  // Layers 3 and 6, in one walk over values; and, for all ranks, layer 5 of one program.
+  // `differences`: of layer 6.
+  void CheckValues(const ConstProgramPair& programs, int rank, const RanksSetting& ranks,
+                   const Batch& batch, Findings* findings, Findings* differences) const {
+    const bool is_for_all = ranks.group.empty();
+    const bool reduces = !is_for_all || ranks.setting.nranks != 1;
+    const bool checks_updates = reduces && Runs(Layer::kCommunication);
+    const bool checks_conditions = reduces && is_for_all && Runs(Layer::kAcrossRanks);
+    if (!checks_updates && !checks_conditions && !compares_) return;
     const ProgramRef ref{rank, false};
-    // A program without collectives and number of ranks is one for a single device.
-    if (IsForOneDevice(*programs.main, nranks)) return true;
     StartupValues start;
-    RankValuesOptions options = ValueOptions(options_, programs, nranks, facts, &start);
-    if (num_programs_ > 1) options.rank = rank;
-    UpdateChecker updates(*programs.main, options_.setting.distributed_params, options.start, ref);
-    ConditionChecker conditions(*programs.main, ref);
-    EqualUpdates equal_updates;
-    std::vector<RankObserver*> all = {&updates, &conditions, &equal_updates};
-    absl::optional<EquivalenceProof> proof;
+    const RankValuesOptions options =
+        ValueOptions(ranks.setting, programs, batch.flow.get(), &start, ranks.group);
+    RankValuesOptions of_walk = options;
+    absl::optional<Equivalence> equivalence;
     if (compares_) {
-      proof.emplace(options_.original, programs, options, options_.setting.averaging);
-      proof->AttachTo(&options);
-      for (RankObserver* observer : proof->observers()) all.push_back(observer);
+      equivalence.emplace(options_.original, programs, options, options_.setting.averaging, ref,
+                          options_.expression_depth);
+      equivalence->AttachTo(&of_walk);
     }
-    Observers observers(std::move(all));
-    options.observer = &observers;
-    const RankValues found = RankValues::Of(*programs.main, options);
-    if (Runs(Layer::kCommunication)) {
-      OptionFlows mended(*programs.main,
-                         [&] { return BatchOptionsOf(programs, options_.setting.feeds, nranks); });
-      updates.Check(found, &mended, findings);
-      CheckSparsifiedGradients(programs, options, ref, findings);
+    const RankValues found = RankValues::Of(*programs.main, of_walk);
+    if (checks_updates) {
+      CheckUpdates(*programs.main, options, found, is_for_all ? batch.what_if.get() : nullptr, ref,
+                   findings);
+      if (is_for_all) CheckSparsifiedGradients(programs, options, ref, findings);
     }
-    if (Runs(Layer::kAcrossRanks)) {
-      conditions.Check(findings);
+    if (checks_conditions) {
+      CheckConditions(*programs.main, found, ref, findings);
       if (options.start != nullptr) {
-        CheckStartIsEqual(programs, start, options_.setting.distributed_params, ref, findings);
+        CheckStartIsEqual(programs, start, ranks.setting.distributed_params, ref, findings);
       }
     }
-    if (!facts.lifts.empty() && !equal_updates.AreEqual()) return false;
-    *is_proven = proof.has_value() && proof->Prove(found);
-    return true;
+    if (compares_) equivalence->Check(found, differences);
   }
 
-  // Layers 3 and 6 for the parameters that a group of ranks shares: the group is verified as if it
-  // were the run. Other parameters count as rank-local, which needs no assumption about them.
+  // Layers 3 and 6 for the parameters that a group of ranks shares. Other parameters count as
+  // rank-local, which needs no assumption about them.
   void CheckGroup(const ConstProgramPair& programs, int rank, const std::vector<int>& group,
-                  const std::set<std::string>& params, BatchFacts facts, Findings* findings) const {
-    if (!Runs(Layer::kCommunication) && !compares_) return;
-    const ProgramRef ref{rank, false};
-    VerifyOptions of_group = options_;
+                  const std::set<std::string>& params, const Batch& batch,
+                  Findings* findings) const {
+    RanksSetting of_group{options_.setting, group};
     of_group.setting.distributed_params = ParamsBut(params, *programs.main);
-    facts.lifts.clear();  // by the number of all ranks
-    StartupValues start;
-    RankValuesOptions options =
-        ValueOptions(of_group, programs, static_cast<int>(group.size()), facts, &start, group);
+    of_group.setting.nranks = static_cast<int>(group.size());
+    of_group.setting.rank = absl::nullopt;
     if (num_programs_ > 1) {
-      options.rank = static_cast<int>(absl::c_lower_bound(group, rank) - group.begin());
+      of_group.setting.rank = static_cast<int>(absl::c_lower_bound(group, rank) - group.begin());
     }
-    const RankValuesOptions of_comparison = options;
-    UpdateChecker updates(*programs.main, of_group.setting.distributed_params, options.start, ref,
-                          group);
-    std::vector<RankObserver*> all = {&updates};
-    absl::optional<EquivalenceProof> proof;
-    if (compares_) {
-      proof.emplace(options_.original, programs, options, options_.setting.averaging);
-      proof->AttachTo(&options);
-      for (RankObserver* observer : proof->observers()) all.push_back(observer);
-    }
-    Observers observers(std::move(all));
-    options.observer = &observers;
-    const RankValues found = RankValues::Of(*programs.main, options);
     Findings of_values;
-    if (Runs(Layer::kCommunication)) updates.Check(found, /*mended=*/nullptr, &of_values);
-    if (proof.has_value() && !proof->Prove(found)) {
-      CheckEquivalence(options_.original, programs, of_comparison, options_.setting.averaging, ref,
-                       &of_values, options_.expression_depth);
-    }
+    CheckValues(programs, rank, of_group, batch, &of_values, &of_values);
     AppendOfGroup(of_values, group, findings);
   }
 

@@ -27,7 +27,7 @@ bool BatchInterpreter::WalkBlocks(const Op& op, bool runs_alike) {
   for (int block : op.SubBlocks()) {
     const bool is_followed = visits_[block] < kMaxVisitsOfBlock && !is_entered_.contains(block);
     ++visits_[block];
-    logs_.emplace_back();
+    walk_.BeginLog();
     if (is_followed) {
       is_entered_.insert(block);
       Walk(block);
@@ -35,8 +35,7 @@ bool BatchInterpreter::WalkBlocks(const Op& op, bool runs_alike) {
     } else {
       CollectWrites(op, block);
     }
-    const std::vector<LogEntry> log = std::move(logs_.back());
-    logs_.pop_back();
+    const std::vector<LogEntry> log = walk_.EndLog();
     is_affected_ = affects;
     has_changed |= Leave(op, block, log, runs_alike && is_followed);
   }
@@ -46,22 +45,17 @@ bool BatchInterpreter::WalkBlocks(const Op& op, bool runs_alike) {
 bool BatchInterpreter::Leave(const Op& op, int block, const std::vector<LogEntry>& log,
                              bool is_known) {
   bool has_changed = false;
-  absl::flat_hash_set<VarId> seen;
   for (const LogEntry& entry : log) {
-    // The first entry has the value before the block.
     const Var var = program_.var(entry.var);
-    const bool ends_here = var.block() == block && !var.persistable();
-    if (ends_here || !seen.insert(entry.var).second) continue;
-    BatchValue value = values_[entry.var.value()];
-    const bool had_value = entry.is_written || var.persistable() || start_.contains(entry.var);
+    if (var.block() == block && !var.persistable()) continue;
+    BatchValue value = walk_.TakeBack(entry);
+    const bool had_value = entry.is_held || var.persistable() || start_.contains(entry.var);
     if (!is_known) {
       value = BatchValue(BatchRelation::Unrelated(), op.id());
     } else if (had_value) {
       Merge(entry.value, &value, op.id());
     }
     has_changed |= value.relation != entry.value.relation;
-    values_[entry.var.value()] = entry.value;
-    is_written_[entry.var.value()] = entry.is_written;
     Write(op, entry.var, value);
   }
   return has_changed;
@@ -71,7 +65,7 @@ void BatchInterpreter::CollectWrites(const Op& op, int block) {
   for (OpId id : program_.block(block).ops()) {
     for (Symbol name : program_.op(id).output_args()) {
       const VarId var = program_.block(block).Resolve(name);
-      if (var.valid()) Write(op, var, values_[var.value()]);
+      if (var.valid()) Write(op, var, walk_.at(var));
     }
   }
 }

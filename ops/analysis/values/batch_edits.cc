@@ -460,4 +460,15 @@ BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options) {
   return StateEditFinder(program, options).Find();
 }
 
+const BatchFlow* WhatIfFlows::With(BatchEdits (*find)(const Program&, BatchFlowOptions),
+                                   Flow* flow) const {
+  if (!flow->has_value()) {
+    BatchFlowOptions edited = options_;
+    edited.edits = find(program_, options_);
+    flow->emplace();
+    if (!edited.edits.empty()) **flow = BatchFlow::Of(program_, edited);
+  }
+  return (*flow)->has_value() ? &***flow : nullptr;
+}
+
 }  // namespace weft

@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_ANALYSIS_VALUES_BATCH_EDITS_H_
 #define WEFT_OPS_ANALYSIS_VALUES_BATCH_EDITS_H_
 
+#include "absl/types/optional.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "proto/program.h"
 
@@ -26,6 +27,28 @@ BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
 // the samples of all ranks, instead of their own. Only ops whose outputs have no gradient; samples
 // are gathered only for what no gradient and no update depends on, other than through a state.
 BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options);
+
+// The program as options of transpile would make it, for messages that name them. Each flow is
+// found when it is asked for, and kept.
+class WhatIfFlows {
+ public:
+  // Program and options must outlive this object.
+  WhatIfFlows(const Program& program, const BatchFlowOptions& options)
+      : program_(program), options_(options) {}
+
+  // Null: the option would change nothing.
+  const BatchFlow* WithExactLoss() { return With(&FindLossEdits, &exact_loss_); }
+  const BatchFlow* WithStatistics() { return With(&FindStateEdits, &statistics_); }
+
+ private:
+  // None inside: the option changes nothing.
+  using Flow = absl::optional<absl::optional<BatchFlow>>;
+  const BatchFlow* With(BatchEdits (*find)(const Program&, BatchFlowOptions), Flow* flow) const;
+
+  const Program& program_;
+  const BatchFlowOptions& options_;
+  Flow exact_loss_, statistics_;
+};
 
 }  // namespace weft
 

@@ -25,11 +25,6 @@
 namespace weft {
 namespace {
 
-// A state may hand its value to another in each walk. States that still change after the first of
-// these walks count as unrelated; after the second, all that the step computes do.
-constexpr int kWalksOfShortChains = 8;
-constexpr int kMaxWalks = 64;
-
 // Whether attribute `scale` of the op is 1/n, for n > 1 ranks.
 bool IsNthPart(const Op& op, int n) {
   return n > 1 && std::abs(op.FloatAttr("scale").value_or(1) * n - 1) <= 1e-6;
@@ -65,17 +60,15 @@ BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOption
     : program_(program),
       options_(options),
       empty_(program.FindSymbol(kEmptyVarName)),
+      walk_(program),
       keys_(program),
       visited_(kAllSame + 1),
-      recipes_(program.num_signatures()),
       differentiated_(program),
       gradient_names_(program, GradSuffix::kLast),
       loss_gradients_(program),
       last_links_(program.num_signatures()),
       type_ids_(DeclaredTypes(program, &types_)),
-      has_lost_(program.op_id_limit(), false),
-      storage_(program),
-      buffers_(storage_) {
+      has_lost_(program.op_id_limit(), false) {
   flow_.absent_gradients_ = GradientsOfAbsentOps(program);
   of_absent_ops_.insert(flow_.absent_gradients_.begin(), flow_.absent_gradients_.end());
   if (options.original != nullptr) FindOwnScalings(*options.original);
@@ -86,11 +79,11 @@ BatchFlow BatchInterpreter::Run() {
   SetStart();
   FindAveragedParameters();
   for (int walk = 0; walk <= kMaxWalks; ++walk) {
-    values_.assign(program_.var_id_limit(), BatchValue());
-    for (const auto& [var, value] : start_) values_[var.value()] = value;
-    is_written_.assign(values_.size(), false);
-    writers_.assign(values_.size(), OpId());
-    buffers_.Clear();
+    std::vector<BatchValue> values = walk_.TakeValues();
+    values.assign(program_.var_id_limit(), BatchValue());
+    for (const auto& [var, value] : start_) values[var.value()] = value;
+    walk_.Start(std::move(values));
+    writers_.assign(program_.var_id_limit(), OpId());
     visits_.assign(program_.num_blocks(), 0);
     has_effect_.assign(program_.op_id_limit(), false);
     visits_of_ops_.assign(program_.op_id_limit(), kNotVisited);
@@ -112,22 +105,9 @@ BatchFlow BatchInterpreter::Run() {
       break;
     if (walk + 1 == kMaxWalks) Widen();
   }
-  flow_.values_ = std::move(values_);
-  flow_.is_written_ = std::move(is_written_);
+  flow_.values_ = walk_.TakeValues();
+  flow_.is_written_ = walk_.is_held();
   return std::move(flow_);
-}
-
-VarId BatchInterpreter::Resolve(Symbol name) const {
-  for (int b = block_; b != -1; b = program_.block(b).parent_idx()) {
-    const Block& block = program_.block(b);
-    VarId var = block.FindVar(name);
-    const int forward = block.forward_block_idx();
-    if (!var.valid() && forward >= 0 && forward < program_.num_blocks()) {
-      var = program_.block(forward).FindVar(name);
-    }
-    if (var.valid()) return var;
-  }
-  return VarId();
 }
 
 BatchValue BatchInterpreter::Read(Symbol name) const {
@@ -137,15 +117,10 @@ BatchValue BatchInterpreter::Read(Symbol name) const {
 
 BatchValue BatchInterpreter::Read(VarId var) const {
   const absl::Span<const VarId> parts = PartsOf(var);
-  if (parts.empty()) return values_[var.value()];
-  BatchValue joined = values_[parts[0].value()];
-  for (VarId part : parts) Merge(values_[part.value()], &joined, OpId());
+  if (parts.empty()) return walk_.at(var);
+  BatchValue joined = walk_.at(parts[0]);
+  for (VarId part : parts) Merge(walk_.at(part), &joined, OpId());
   return joined;
-}
-
-absl::Span<const VarId> BatchInterpreter::PartsOf(VarId var) const {
-  const Storage::Buffer* const buffer = buffers_.Named(var);
-  return buffer == nullptr ? absl::Span<const VarId>() : buffer->part_vars;
 }
 
 void BatchInterpreter::Write(const Op& op, Symbol name, const BatchValue& value) {
@@ -157,22 +132,20 @@ void BatchInterpreter::Write(const Op& op, Symbol name, const BatchValue& value)
 }
 
 void BatchInterpreter::Write(const Op& op, VarId var, const BatchValue& value) {
-  const uint32_t i = var.value();
-  if (!logs_.empty()) logs_.back().push_back({var, values_[i], is_written_[i]});
-  values_[i] = value;
-  values_[i].is_guessed |= is_guessed_;
+  BatchValue written = value;
+  written.is_guessed |= is_guessed_;
   if (options_.follow_effects) {
-    values_[i].is_affected |= is_affected_ || value.relation.IsUnrelated();
+    written.is_affected |= is_affected_ || value.relation.IsUnrelated();
   }
-  is_written_[i] = true;
-  writers_[i] = op.id();
+  walk_.Write(var, written);
+  writers_[var.value()] = op.id();
   if (!options_.edits.reductions.empty()) ReduceInPlace(op, var);
 }
 
 void BatchInterpreter::ReduceInPlace(const Op& op, VarId var) {
   const auto reduction = options_.edits.reductions.find(var);
   if (reduction == options_.edits.reductions.end() || IsBackward(op)) return;
-  BatchValue& value = values_[var.value()];
+  BatchValue& value = walk_.at(var);
   value.relation =
       AfterCollective({"", CollectiveKind::kAllReduce, reduction->second, ""}, value.relation);
 }
@@ -219,12 +192,6 @@ BatchValue BatchInterpreter::Made(const Op& op, BatchRelation relation,
   return value;
 }
 
-void BatchInterpreter::Walk(int block) {
-  const int around = std::exchange(block_, block);
-  for (OpId id : program_.block(block).ops()) Visit(program_.op(id));
-  block_ = around;
-}
-
 void BatchInterpreter::WalkToLosses() {
   const absl::Span<const OpId> ops = program_.block(0).ops();
   const auto last = std::find_if(ops.rbegin(), ops.rend(), [&](OpId id) {
@@ -232,12 +199,6 @@ void BatchInterpreter::WalkToLosses() {
     return (program_.op(id).role() & kRoleLoss) != 0;
   });
   for (OpId id : ops.first(ops.rend() - last)) Visit(program_.op(id));
-}
-
-const RankRecipe& BatchInterpreter::RecipeOf(const Op& op) {
-  RankRecipe& recipe = recipes_[op.signature_id()];
-  if (!recipe.is_made) recipe = MakeRankRecipe(op);
-  return recipe;
 }
 
 void BatchInterpreter::Visit(const Op& op) {
@@ -373,7 +334,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
     value.is_gradient = divisions == 0 && IsGradientLikeInputs(op, recipe, value);
     value.is_summed = value.relation.IsReplicated() && AnyIsSummed();
     const VarId var = Resolve(out[i]);
-    if (recipe.keeps_outputs && var.valid() && is_written_[var.value()]) {
+    if (recipe.keeps_outputs && var.valid() && walk_.IsHeld(var)) {
       Merge(Read(var), &value, op.id());
     }
     Write(op, out[i], value);
@@ -408,8 +369,7 @@ bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) {
   const BatchRelation in = ins_[0].relation;
   if (in.IsReplicated() && in.power > 0 && ins_[0].is_summed && !ins_[0].is_gradient) return true;
   if (loss_gradients_.IsScaledBy(op)) return true;
-  const VarId var = Resolve(op.input_args()[0]);
-  const OpId writer = var.valid() ? writers_[var.value()] : OpId();
+  const OpId writer = WriterOf(Resolve(op.input_args()[0]));
   return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&
          op.input_args()[0] == op.output_args()[0];
 }
@@ -503,14 +463,14 @@ void BatchInterpreter::AddRelationsToKey() {
 }
 
 void BatchInterpreter::VisitFuse(const Op& op) {
-  const Storage::Buffer& buffer = *storage_.MadeBy(op.id());
+  const Storage::Buffer& buffer = *walk_.storage().MadeBy(op.id());
   for (size_t i = 0; i < buffer.parts.size(); ++i) {
     const VarId var = Resolve(buffer.parts[i]);
     if (!var.valid()) continue;
     const bool is_copied = buffer.copies && i < buffer.sources.size();
     Write(op, var, is_copied ? Read(buffer.sources[i]) : BatchValue());
   }
-  buffers_.Make(&buffer);
+  walk_.Fuse(buffer);
 }
 
 void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collective) {
@@ -530,7 +490,7 @@ void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collect
 }
 
 void BatchInterpreter::Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
-  Write(op, out, AfterCollectiveOf(op, collective, values_[in.value()], out));
+  Write(op, out, AfterCollectiveOf(op, collective, walk_.at(in), out));
 }
 
 BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp& collective,
@@ -559,14 +519,14 @@ bool BatchInterpreter::HasGradient(absl::Span<const Symbol> names) const {
 }
 
 void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
-  if (block_ != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
+  if (walk_.block() != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
   // A mean over the ranks in two ops, of numbers of samples: RecordLift takes it for a copy in one.
   if (in.relation == kSame && in.is_summed) flow_.lifts_.push_back({op.id(), 0, false});
 }
 
 void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
   // Ranks that average parameters compute with weights of their own.
-  if (block_ != 0 || !averaged_.empty()) return;
+  if (walk_.block() != 0 || !averaged_.empty()) return;
   // Numbers of samples add up.
   const bool is_number = in.IsReplicated() && in.power == -1 && out.power == 0;
   if (IsBackward(op) || !out.IsReplicated() || (in.IsReplicated() && !is_number)) return;

@@ -66,8 +66,7 @@ OpId BatchInterpreter::FindDifferentiated(const Op& op, const RankRecipe& recipe
   for (size_t i = 0; i < op.input_args().size(); ++i) {
     if (!recipe.is_operand[i]) continue;
     const Symbol name = gradient_names_.DifferentiatedName(op.input_args()[i]);
-    const VarId var = name.valid() ? Resolve(name) : VarId();
-    const OpId writer = var.valid() ? writers_[var.value()] : OpId();
+    const OpId writer = name.valid() ? WriterOf(Resolve(name)) : OpId();
     if (!writer.valid() || !was_visited(writer)) continue;
     const Op differentiated = program_.op(writer);
     const GradientLinks* const links = LinksOf(differentiated, op);
@@ -162,7 +161,7 @@ BatchInterpreter::InputKind BatchInterpreter::ValueKind(Symbol name, bool is_zer
   const VarId var = Resolve(name), other = Resolve(op.args()[argument]);
   if (!var.valid() || !other.valid()) return InputKind::kOther;
   const bool is_output = argument >= op.input_args().size();
-  if (is_output && var == other && writers_[var.value()] == op.id()) return InputKind::kOutput;
+  if (is_output && var == other && WriterOf(var) == op.id()) return InputKind::kOutput;
   if (var != other && type_ids_[var.value()] != type_ids_[other.value()]) return InputKind::kOther;
   return is_zero ? InputKind::kZero : InputKind::kValue;
 }
@@ -263,7 +262,7 @@ absl::optional<int> BatchInterpreter::LossPowerByNames(const Op& op, OpId* cause
       const BatchValue gradient = Read(name);
       const VarId var = Resolve(name);
       // A loop takes gradients that nothing has written for zeros.
-      if (gradient.is_zero || (var.valid() && !is_written_[var.value()])) continue;
+      if (gradient.is_zero || (var.valid() && !walk_.IsHeld(var))) continue;
       const Symbol of = gradient_names_.DifferentiatedName(name);
       const BatchValue value = of.valid() ? Read(of) : BatchValue(BatchRelation::Unrelated());
       for (const BatchValue& read : {gradient, value}) {

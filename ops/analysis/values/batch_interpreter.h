@@ -21,6 +21,7 @@
 #include "ops/analysis/training/loss_gradients.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/rank_recipe.h"
+#include "ops/analysis/values/step_walk.h"
 #include "ops/schema/batch_relation.h"
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/communication_ops.h"
@@ -37,12 +38,7 @@ class BatchInterpreter {
   BatchFlow Run();
 
  private:
-  // Before a branch or an iteration: the value of a variable that it writes.
-  struct LogEntry {
-    VarId var;
-    BatchValue value;
-    bool is_written;
-  };
+  using LogEntry = StepWalk<BatchValue>::LogEntry;
 
   // What the walk finds of an op: relations by argument.
   struct Visited {
@@ -81,9 +77,14 @@ class BatchInterpreter {
 
   // --- Variables ---------------------------------------------------------------------------------
 
-  VarId Resolve(Symbol name) const;
+  VarId Resolve(Symbol name) const { return walk_.Resolve(name); }
+  // The op of this walk that last wrote the variable; invalid: none, or no variable.
+  OpId WriterOf(VarId var) const { return var.valid() ? writers_[var.value()] : OpId(); }
   // The parts of a buffer; empty for another variable.
-  absl::Span<const VarId> PartsOf(VarId var) const;
+  absl::Span<const VarId> PartsOf(VarId var) const {
+    const Storage::Buffer* const buffer = walk_.BufferOf(var);
+    return buffer == nullptr ? absl::Span<const VarId>() : buffer->part_vars;
+  }
   BatchValue Read(Symbol name) const;
   BatchValue Read(VarId var) const;
   void Write(const Op& op, Symbol name, const BatchValue& value);
@@ -97,9 +98,11 @@ class BatchInterpreter {
 
   // --- Ops ---------------------------------------------------------------------------------------
 
-  void Walk(int block);
+  void Walk(int block) {
+    walk_.Over(block, [&](const Op& op) { Visit(op); });
+  }
   void WalkToLosses();
-  const RankRecipe& RecipeOf(const Op& op);
+  const RankRecipe& RecipeOf(const Op& op) { return walk_.RecipeOf(op); }
   void Visit(const Op& op);
   // Zeros have the power of what they are added to, or joined with.
   void AdaptZeros();
@@ -205,11 +208,11 @@ class BatchInterpreter {
   const Program& program_;
   const BatchFlowOptions& options_;
   const Symbol empty_;  // kEmptyVarName
+  StepWalk<BatchValue> walk_;
   OpKeyBuilder keys_;
   std::vector<Visited> visited_;
   absl::flat_hash_map<std::string, uint32_t> visited_of_;  // by key: into visited_
   absl::flat_hash_map<std::string, uint32_t> key_ids_;
-  std::vector<RankRecipe> recipes_;  // by signature
   DifferentiatedOps differentiated_;
   GradientNames gradient_names_;
   LossGradients loss_gradients_;
@@ -229,22 +232,16 @@ class BatchInterpreter {
 
   absl::flat_hash_map<VarId, BatchValue> start_;  // others have the value of one device
   std::vector<VarId> states_;
-  std::vector<BatchValue> values_;       // by VarId
-  std::vector<bool> is_written_;         // by VarId
-  std::vector<OpId> writers_;            // by VarId
-  std::vector<uint32_t> visits_of_ops_;  // by OpId: into visited_
-  std::vector<bool> has_effect_;         // by OpId: in flow_
-  std::vector<bool> has_lost_;           // by OpId: in flow_.lost_relations_
-  const Storage storage_;
-  CurrentBuffers buffers_;
+  std::vector<OpId> writers_;                // by VarId
+  std::vector<uint32_t> visits_of_ops_;      // by OpId: into visited_
+  std::vector<bool> has_effect_;             // by OpId: in flow_
+  std::vector<bool> has_lost_;               // by OpId: in flow_.lost_relations_
   absl::flat_hash_map<int, OpId> branches_;  // by block
   absl::flat_hash_set<VarId> averaged_;      // parameters
   absl::flat_hash_set<VarId> is_apart_;      // of averaged_: in flow_.states_
   bool has_guessed_ = false;                 // a division by the number of ranks
-  std::vector<std::vector<LogEntry>> logs_;
   absl::flat_hash_set<int> is_entered_;
   std::vector<int> visits_;  // by block
-  int block_ = 0;
 
   // Of the current op.
   bool is_affected_ = false;  // its outputs

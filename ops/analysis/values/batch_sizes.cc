@@ -25,12 +25,11 @@ bool BatchInterpreter::HasNoNegativeSizes(const Op& op) const {
 bool BatchInterpreter::ReadsSize(const Op& op, Symbol name) const {
   Op reader = op;
   for (int i = 0; i <= kMaxCopies; ++i) {
-    const VarId var = Resolve(name);
-    const OpId writer = var.valid() ? writers_[var.value()] : OpId();
+    const OpId writer = WriterOf(Resolve(name));
     if (!writer.valid()) return false;
     const Op made_by = program_.op(writer);
     // Another block may not run, and a later op has written over what was read.
-    if (made_by.block() != block_ || made_by.position() >= reader.position()) return false;
+    if (made_by.block() != walk_.block() || made_by.position() >= reader.position()) return false;
     const absl::string_view type = made_by.type();
     if (ReadsDims(type)) return true;
     if (FillsConstant(type)) return IsNotNegative(made_by);

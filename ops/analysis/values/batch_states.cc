@@ -51,7 +51,7 @@ void BatchInterpreter::FindAveragedParameters() {
       }
     }
   }
-  for (const Storage::Buffer& buffer : storage_.buffers()) {
+  for (const Storage::Buffer& buffer : walk_.storage().buffers()) {
     if (!reduced.contains(buffer.var)) continue;
     reduced.insert(buffer.part_vars.begin(), buffer.part_vars.end());
   }
@@ -68,9 +68,8 @@ BatchRelation BatchInterpreter::Fed(absl::string_view name) const {
 
 void BatchInterpreter::Widen() {
   for (VarId id : states_) {
-    const uint32_t i = id.value();
-    const OpId writer = writers_[i];
-    if (!is_written_[i] || averaged_.contains(id)) continue;
+    const OpId writer = WriterOf(id);
+    if (!walk_.IsHeld(id) || averaged_.contains(id)) continue;
     if (!writer.valid() || RecipeOf(program_.op(writer)).param.count > 0) continue;
     const BatchValue unrelated(BatchRelation::Unrelated(), writer);
     BatchValue& start = start_[id];
@@ -83,29 +82,30 @@ void BatchInterpreter::Widen() {
 bool BatchInterpreter::CarryOver(bool widens) {
   bool has_changed = false;
   for (VarId id : states_) {
-    const uint32_t i = id.value();
-    if (!is_written_[i]) continue;
+    if (!walk_.IsHeld(id)) continue;
+    const OpId writer = WriterOf(id);
+    const BatchValue& end = walk_.at(id);
     if (averaged_.contains(id)) {
       // Between averages, the next step begins with other values: own_updates.
-      if (!values_[i].relation.IsSame() && is_apart_.insert(id).second) {
-        flow_.states_.push_back({id, writers_[i], values_[i]});
+      if (!end.relation.IsSame() && is_apart_.insert(id).second) {
+        flow_.states_.push_back({id, writer, end});
         has_changed = true;
       }
       continue;
     }
     BatchValue& start = start_[id];
     BatchValue next = start;
-    Merge(values_[i], &next, writers_[i]);
+    Merge(end, &next, writer);
     if (next.relation == start.relation && next.is_affected == start.is_affected) {
       // Of a state that is the same otherwise.
       has_changed = has_changed || (start.is_zero && !next.is_zero);
       start.is_zero = next.is_zero;
       continue;
     }
-    if (widens) next = BatchValue(BatchRelation::Unrelated(), writers_[i]);
+    if (widens) next = BatchValue(BatchRelation::Unrelated(), writer);
     next.is_affected = next.is_affected || widens;
     if (start.relation.IsSame() && !next.relation.IsSame()) {
-      flow_.states_.push_back({id, writers_[i], values_[i]});
+      flow_.states_.push_back({id, writer, end});
     }
     start = next;
     has_changed = true;

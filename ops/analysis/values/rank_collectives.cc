@@ -64,7 +64,7 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       out.rank = static_cast<int32_t>(op.IntAttr(collective.root_attr).value_or(0));
       // The program of another rank may begin with another value.
       if (in.placement != Placement::kLocal &&
-          !(options_.is_startup && options_.rank.has_value() && out.rank != *options_.rank)) {
+          !(options_.is_startup && options_.setting.rank.value_or(out.rank) != out.rank)) {
         return in;
       }
       out.placement = Placement::kFromSomeRanks;

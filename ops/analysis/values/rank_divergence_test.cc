@@ -30,7 +30,7 @@ class RankDivergenceTest : public ::testing::Test {
                                             blocks));
     if (!program.ok()) return program.status().ToString();
     RankValuesOptions options;
-    options.nranks = 2;
+    options.setting.nranks = 2;
     const RankValues values = RankValues::Of(*program, options);
     const VarId w = program->block(0).FindVar("w");
     EXPECT_FALSE(values.AtEnd(w).IsEqualOnRanks());

@@ -42,7 +42,7 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const RankRecipe& re
   ins_ = ins;
   outs_.assign(op.output_args().size(), RankValue());
   Transfer(op, recipe);
-  if (options_.sum_gradients != nullptr && IsLossGrad(op)) CountGradientsOfSums(op);
+  if (!sums_.gradients.empty() && IsLossGrad(op)) CountGradientsOfSums(op);
   return outs_;
 }
 
@@ -51,7 +51,7 @@ void RankFunctions::CountGradientsOfSums(const Op& op) {
   if (options_.IsOneRank()) return;
   for (size_t i = 0; i < outs_.size(); ++i) {
     const std::string name(program_.name(op.output_args()[i]));
-    if (outs_[i].unscaled_sums != 0 || options_.sum_gradients->count(name) == 0) continue;
+    if (outs_[i].unscaled_sums != 0 || sums_.gradients.count(name) == 0) continue;
     outs_[i].ChangeUnscaledSums(-1);
     outs_[i].factor /= options_.RankFactor();
   }
@@ -144,7 +144,7 @@ RankValue RankFunctions::Cast(const Op& op) {
   out.expr =
       expressions_.Cast(out.expr, tensor.has_value() ? static_cast<int>(tensor->data_type()) : -1,
                         static_cast<int>(op.IntAttr("out_dtype").value_or(-1)),
-                        options_.casts_are_exact && may_be_gradient);
+                        options_.setting.gradients_are_rounded && may_be_gradient);
   out.terms = 0;
   return out;
 }
@@ -349,9 +349,9 @@ VarId RankFunctions::ForwardOf(Symbol gradient) {
 }
 
 void RankFunctions::Update(const Op& op, const RankRecipe& recipe) {
-  if (options_.observer == nullptr) return;
   for (uint32_t i = 0; i < recipe.param.count; ++i) {
-    options_.observer->OnUpdate(op, ins_[recipe.param.first + i], ins_[recipe.grad.first + i]);
+    events_.updates.push_back(
+        {op.id(), i, ins_[recipe.param.first + i], ins_[recipe.grad.first + i]});
   }
 }
 

@@ -10,34 +10,42 @@
 #include "absl/types/span.h"
 #include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/training/loss_gradients.h"
+#include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/op_operations.h"
 #include "ops/analysis/values/rank_expressions.h"
 #include "ops/analysis/values/rank_memory.h"
 #include "ops/analysis/values/rank_recipe.h"
 #include "ops/analysis/values/rank_values.h"
+#include "ops/analysis/values/sum_losses.h"
 #include "ops/analysis/values/undone_moves.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/program.h"
+#include "proto/setting.h"
 
 namespace weft {
 
 class RankFunctions {
  public:
   // `memory` tells which variable a gradient belongs to. `operations` may be null if no expressions
-  // are made.
+  // are made. Adds updates and scales to `events`.
   RankFunctions(const Program& program, const RankValuesOptions& options, const RankMemory& memory,
-                RankExpressions* expressions, OpOperations* operations)
+                RankExpressions* expressions, OpOperations* operations, RankEvents* events)
       : program_(program),
         options_(options),
         memory_(memory),
         gradient_names_(program, GradSuffix::kFirst),
         loss_gradients_(program),
+        sums_(SumsOf(program, options)),
+        sums_are_wanted_(options.setting.reduction == Setting::Reduction::kSum ||
+                         (sums_.are_all && sums_.gradients.empty())),
         expressions_(*expressions),
         operations_(operations),
+        events_(*events),
         undone_moves_(program, memory) {}
 
   void StartWalk() { runs_.clear(); }
+  const SumLosses& sums() const { return sums_; }
 
   // One value for each output, in order, of an op that every rank computes for itself; from one for
   // each input and, if the op keeps outputs, each output. Valid until the next call. O(arguments).
@@ -48,6 +56,12 @@ class RankFunctions {
   RankValue Select(const RankValue& condition, const RankValue& yes, const RankValue& no);
 
  private:
+  // Parameters that ranks average are no sums.
+  static SumLosses SumsOf(const Program& program, const RankValuesOptions& options) {
+    const bool may_have_any = options.batch != nullptr && options.batch->own_updates().empty() &&
+                              options.setting.reduction == Setting::Reduction::kByLoss;
+    return may_have_any ? FindSumLosses(program, *options.batch) : SumLosses();
+  }
   // From ins_ to outs_.
   void Transfer(const Op& op, const RankRecipe& recipe);
   void CountGradientsOfSums(const Op& op);
@@ -86,8 +100,7 @@ class RankFunctions {
   RankValue MeanOverRanks(const Op& op, const RankValue& in);
   // Whether the sum over ranks does. A replicated value is no gradient to be summed.
   bool CountsAsMean(const RankValue& in) const {
-    return options_.sums_are_wanted && in.reductions == 0 &&
-           in.placement == RankValue::Placement::kLocal;
+    return sums_are_wanted_ && in.reductions == 0 && in.placement == RankValue::Placement::kLocal;
   }
 
   const Program& program_;
@@ -95,8 +108,11 @@ class RankFunctions {
   const RankMemory& memory_;
   GradientNames gradient_names_;
   LossGradients loss_gradients_;
+  const SumLosses sums_;
+  const bool sums_are_wanted_;
   RankExpressions& expressions_;
   OpOperations* const operations_;
+  RankEvents& events_;
 
   UndoneMoves undone_moves_;
 

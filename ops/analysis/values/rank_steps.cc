@@ -2,92 +2,76 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
+#include <set>
 #include <string>
-#include <utility>
-
-#include "absl/container/flat_hash_set.h"
 
 namespace weft {
-namespace {
 
 using Placement = RankValue::Placement;
 
-bool IsDistributed(const Var& var, const RankValuesOptions& options) {
-  return !options.distributed_params.empty() &&
-         options.distributed_params.count(std::string(var.name())) > 0;
-}
-
-// The data that all ranks get the whole of.
-absl::flat_hash_set<VarId> WholeData(const Program& program, const RankValuesOptions& options) {
-  absl::flat_hash_set<VarId> whole;
-  if (options.feeds == nullptr || options.is_startup) return whole;
-  for (const auto& [name, layout] : *options.feeds) {
+RankSteps::RankSteps(const Program& program, const RankValuesOptions& options)
+    : program_(program), options_(options) {
+  if (options.is_startup) return;
+  for (const auto& [name, layout] : options.setting.feeds) {
     const VarId var = program.block(0).FindVar(name);
-    if (var.valid() && !layout.axis.has_value()) whole.insert(var);
+    if (var.valid() && !layout.axis.has_value()) whole_.insert(var);
   }
-  return whole;
 }
 
-Placement PlacementAtFirstStep(const Var& var, const RankValuesOptions& options,
-                               const absl::flat_hash_set<VarId>& whole) {
-  if (options.IsOneRank() || (!whole.empty() && whole.contains(var.id()))) {
+Placement RankSteps::FirstPlacement(const Var& var) const {
+  if (options_.IsOneRank() || (!whole_.empty() && whole_.contains(var.id()))) {
     return Placement::kReplicated;
   }
   // A variable that is read before any op writes it is data, marked as such or not.
-  const bool is_data = !var.persistable() && !options.is_startup;
+  const bool is_data = !var.persistable() && !options_.is_startup;
   if (is_data || var.need_check_feed()) return Placement::kLocal;
+  const std::set<std::string>& distributed = options_.setting.distributed_params;
   const int type = var.type();
   if (type == pb::VarType::FEED_MINIBATCH || type == pb::VarType::READER ||
-      IsDistributed(var, options)) {
+      (!distributed.empty() && distributed.count(std::string(var.name())) > 0)) {
     return Placement::kLocal;
   }
-  if (options.start == nullptr || !var.persistable()) return Placement::kReplicated;
-  const auto found = options.start->find(var.name());
-  const bool differs = found != options.start->end() && !found->second.IsEqualOnRanks();
+  if (options_.start == nullptr || !var.persistable()) return Placement::kReplicated;
+  const auto found = options_.start->find(var.name());
+  const bool differs = found != options_.start->end() && !found->second.IsEqualOnRanks();
   return differs ? found->second.placement : Placement::kReplicated;
 }
 
-bool HasExpressionAtFirstStep(const Var& var, const RankValuesOptions& options) {
-  const bool are_made = options.table != nullptr && options.first_expression == 0;
-  return are_made && (var.persistable() || var.need_check_feed());
-}
-
-RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
-                           const absl::flat_hash_set<VarId>& whole) {
+RankValue RankSteps::FirstValue(const Var& var) const {
   RankValue value;
-  if (HasExpressionAtFirstStep(var, options)) {
-    value.expr = options.table->Initial(var.name());
-  }
-  value.placement = PlacementAtFirstStep(var, options, whole);
+  const bool has_expr = options_.table != nullptr && options_.first_expression == 0 &&
+                        (var.persistable() || var.need_check_feed());
+  if (has_expr) value.expr = options_.table->Initial(var.name());
+  value.placement = FirstPlacement(var);
   return value;
 }
 
-}  // namespace
-
-void SetStartValues(const Program& program, const RankValuesOptions& options,
-                    const CarriedValues& carried, std::vector<RankValue>* values) {
-  const absl::flat_hash_set<VarId> whole = WholeData(program, options);
+void RankSteps::SetStart(std::vector<RankValue>* values) const {
   values->clear();
-  values->reserve(program.var_id_limit());
-  for (size_t i = 0; i < program.var_id_limit(); ++i) {
-    const VarId id(static_cast<uint32_t>(i));
-    values->push_back(ValueAtFirstStep(program.var(id), options, whole));
+  values->reserve(program_.var_id_limit());
+  for (uint32_t i = 0; i < program_.var_id_limit(); ++i) {
+    values->push_back(FirstValue(program_.var(VarId(i))));
   }
-  for (const auto& [var, value] : carried) (*values)[var.value()] = value;
+  for (const auto& [var, value] : carried_) (*values)[var.value()] = value;
 }
 
-bool CarryOver(const Program& program, const RankValuesOptions& options,
-               const RankMemory& end_of_step, Widening widening, CarriedValues* carried) {
-  const absl::flat_hash_set<VarId> whole = WholeData(program, options);
+std::vector<Placement> RankSteps::FirstPlacements() const {
+  std::vector<Placement> placements;
+  placements.reserve(program_.var_id_limit());
+  for (uint32_t i = 0; i < program_.var_id_limit(); ++i) {
+    placements.push_back(FirstPlacement(program_.var(VarId(i))));
+  }
+  return placements;
+}
+
+bool RankSteps::CarryOver(const RankMemory& end_of_step, Widening widening) {
   bool changed = false;
   for (size_t i = 0; i < end_of_step.values().size(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
-    const Var var = program.var(id);
-    if (!end_of_step.IsWritten(id) || !var.persistable()) continue;
-    const auto found = carried->find(id);
-    RankValue start =
-        found == carried->end() ? ValueAtFirstStep(var, options, whole) : found->second;
+    const Var var = program_.var(id);
+    if (!end_of_step.IsHeld(id) || !var.persistable()) continue;
+    const auto found = carried_.find(id);
+    RankValue start = found == carried_.end() ? FirstValue(var) : found->second;
     RankValue end = end_of_step.values()[i];
     const bool is_widest = start.placement == Placement::kLocal && !start.is_gradient;
     if (widening == Widening::kAll && !is_widest) {
@@ -121,29 +105,13 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
     } else if (end.local_factor != 0) {
       // Of what the step adds, the part that comes from ranks: one device has the other factors,
       // too.
-      start.factor = std::pow(options.RankFactor(), start.unscaled_sums);
+      start.factor = std::pow(options_.RankFactor(), start.unscaled_sums);
     }
     start.local_factor = 0;
-    (*carried)[id] = start;
+    carried_[id] = start;
     changed = true;
   }
   return changed;
-}
-
-StepStartValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
-                              CarriedValues carried) {
-  const absl::flat_hash_set<VarId> whole = WholeData(program, options);
-  StepStartValues start;
-  start.others = std::move(carried);
-  start.placements.reserve(program.var_id_limit());
-  for (size_t i = 0; i < program.var_id_limit(); ++i) {
-    const Var var = program.var(VarId(static_cast<uint32_t>(i)));
-    start.placements.push_back(PlacementAtFirstStep(var, options, whole));
-    if (HasExpressionAtFirstStep(var, options)) {
-      start.others.try_emplace(var.id(), ValueAtFirstStep(var, options, whole));
-    }
-  }
-  return start;
 }
 
 }  // namespace weft

@@ -3,22 +3,16 @@
 #define WEFT_OPS_ANALYSIS_VALUES_RANK_STEPS_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "ops/analysis/values/rank_memory.h"
 #include "ops/analysis/values/rank_values.h"
 #include "proto/program.h"
 
 namespace weft {
-
-// The values at the start of a step of variables that earlier steps changed. Sparse, because few
-// change and values are large.
-using CarriedValues = absl::flat_hash_map<VarId, RankValue>;
-
-// Sets the values of all variables at the start of a step, by VarId. O(variables).
-void SetStartValues(const Program& program, const RankValuesOptions& options,
-                    const CarriedValues& carried, std::vector<RankValue>* values);
 
 // Which states become rank-local, so that the fixpoint is reached.
 enum class Widening : uint8_t {
@@ -27,15 +21,33 @@ enum class Widening : uint8_t {
   kAll,      // those that the step writes
 };
 
-// Joins the values of persistable variables at the end of a step to `carried`; returns whether one
-// changed. O(variables).
-bool CarryOver(const Program& program, const RankValuesOptions& options,
-               const RankMemory& end_of_step, Widening widening, CarriedValues* carried);
+class RankSteps {
+ public:
+  // Both must outlive this object.
+  RankSteps(const Program& program, const RankValuesOptions& options);
 
-// The values at the start of any step: `carried`, and those at the start of the first step.
-// O(variables).
-StepStartValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
-                              CarriedValues carried);
+  // Sets the values of all variables at the start of a step, by VarId. O(variables).
+  void SetStart(std::vector<RankValue>* values) const;
+  // Has the next step start with what this one leaves, joined to the values before; returns whether
+  // one changed. O(variables).
+  bool CarryOver(const RankMemory& end_of_step, Widening widening);
+  // Begins with the first step again.
+  void Restart() { carried_.clear(); }
+
+  // At the start of the first step, by VarId. O(variables).
+  std::vector<RankValue::Placement> FirstPlacements() const;
+  absl::flat_hash_map<VarId, RankValue> TakeCarried() { return std::move(carried_); }
+
+ private:
+  RankValue::Placement FirstPlacement(const Var& var) const;
+  RankValue FirstValue(const Var& var) const;
+
+  const Program& program_;
+  const RankValuesOptions& options_;
+  absl::flat_hash_set<VarId> whole_;  // data that all ranks get the whole of
+  // Of variables that earlier steps changed. Sparse, because few change and values are large.
+  absl::flat_hash_map<VarId, RankValue> carried_;
+};
 
 }  // namespace weft
 

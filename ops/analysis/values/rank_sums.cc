@@ -91,12 +91,12 @@ RankValue RankFunctions::Multiple(const Op& op, const RankValue& in, double fact
   // gradient of a loss before the backward pass.
   const bool is_original =
       options_.original_ops != nullptr && (*options_.original_ops)[op.id().value()];
-  const bool divides = !is_original && options_.nranks.has_value() && !options_.IsOneRank() &&
-                       SameFactor(factor * options_.RankFactor(), 1);
+  const bool divides = !is_original && options_.setting.nranks.has_value() &&
+                       !options_.IsOneRank() && SameFactor(factor * options_.RankFactor(), 1);
   const bool counts =
       divides && (op.HasAttr(kNumRanksAttr) || out.unscaled_sums > 0 || ScalesLossGrad(op, out));
   if (counts) out.ChangeUnscaledSums(-1);
-  if (options_.observer != nullptr) options_.observer->OnScale(op, counts);
+  events_.scales.push_back({op.id(), counts});
   return out;
 }
 

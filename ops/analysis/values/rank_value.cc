@@ -6,18 +6,6 @@ namespace weft {
 
 using Placement = RankValue::Placement;
 
-const RankValue& StepStartValues::Placed(RankValue::Placement placement) {
-  static const std::vector<RankValue>& values = *[] {
-    constexpr int kNumPlacements = static_cast<int>(RankValue::Placement::kFromSomeRanks) + 1;
-    auto* const all = new std::vector<RankValue>(kNumPlacements);
-    for (int i = 0; i < kNumPlacements; ++i) {
-      (*all)[i].placement = static_cast<RankValue::Placement>(i);
-    }
-    return all;
-  }();
-  return values[static_cast<size_t>(placement)];
-}
-
 std::string ToString(Placement placement) {
   switch (placement) {
     case Placement::kReplicated:

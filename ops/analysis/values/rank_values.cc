@@ -7,12 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/communication.h"
+#include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/linear_blocks.h"
 #include "ops/analysis/values/op_operations.h"
 #include "ops/analysis/values/rank_expressions.h"
@@ -29,10 +31,6 @@ namespace {
 
 using Placement = RankValue::Placement;
 
-// A state may hand its value to another in each walk. States that still change after the first of
-// these walks count as rank-local; after the second, all that a step writes do.
-constexpr int kWalksOfShortChains = 8;
-constexpr int kMaxWalks = 64;
 // Ops on buffers visit their members; beyond this many visits in a walk they are not followed.
 constexpr int64_t kMaxMemberVisits = 1 << 22;
 
@@ -45,41 +43,52 @@ class RankInterpreter {
   RankInterpreter(const Program& program, const RankValuesOptions& options)
       : program_(program),
         options_(options),
-        memory_(program, options.table),
         expressions_(options.table),
-        recipes_(program.num_signatures()) {
+        memory_(program, &expressions_) {
     if (options.table != nullptr) operations_.emplace(program, options.table);
     functions_.emplace(program, options, memory_, &expressions_,
-                       operations_.has_value() ? &*operations_ : nullptr);
+                       operations_.has_value() ? &*operations_ : nullptr, &events_);
+    // Lifts count all ranks.
+    if (options.batch == nullptr || !options.group.empty()) return;
+    for (const BatchLift& lift : options.batch->lifts()) lifts_.emplace(lift.op, lift.power);
   }
 
   RankValues Run() {
     RankValues result;
-    CarriedValues carried;
+    RankSteps steps(program_, options_);
     for (int walk = 0; walk < kMaxWalks; ++walk) {
-      if (options_.observer != nullptr) options_.observer->Restart();
       const bool makes_expressions = options_.first_expression == 0;
       std::vector<RankValue> values = memory_.TakeValues();
-      SetStartValues(program_, options_, carried, &values);
-      memory_.StartWalk(std::move(values), makes_expressions);
+      steps.SetStart(&values);
+      memory_.Start(std::move(values));
       expressions_.StartWalk(makes_expressions);
       functions_->StartWalk();
       entered_.clear();
       written_by_block_.clear();
       member_visits_ = 0;
       exchanges_.clear();
-      fetches_.clear();
+      events_ = RankEvents();
       WalkRoot();
       if (options_.is_startup || options_.IsOneRank()) break;
       const Widening widening = walk + 2 >= kMaxWalks         ? Widening::kAll
                                 : walk >= kWalksOfShortChains ? Widening::kChanged
                                                               : Widening::kNone;
-      if (!CarryOver(program_, options_, memory_, widening, &carried)) break;
+      if (steps.CarryOver(memory_, widening)) continue;
+      if (lifts_.empty() ||
+          absl::c_all_of(events_.updates, [](const RankUpdate& u) { return u.IsEqualOnRanks(); })) {
+        break;
+      }
+      // Ranks that update by values of their own compute no value of one device: once more.
+      lifts_.clear();
+      steps.Restart();
+      walk = -1;
     }
-    result.is_written_ = memory_.is_written();
-    result.fetches_ = std::move(fetches_);
+    result.is_written_ = memory_.is_held();
+    result.events_ = std::move(events_);
+    result.sum_gradients_ = functions_->sums().gradients;
     result.end_ = memory_.TakeValues();
-    result.start_ = ValuesAtStart(program_, options_, std::move(carried));
+    result.first_placements_ = steps.FirstPlacements();
+    result.carried_ = steps.TakeCarried();
     return result;
   }
 
@@ -88,12 +97,6 @@ class RankInterpreter {
 
   // --- Walking -----------------------------------------------------------------------------------
 
-  const RankRecipe& RecipeOf(const Op& op) {
-    RankRecipe& recipe = recipes_[op.signature_id()];
-    if (!recipe.is_made) recipe = MakeRankRecipe(op);
-    return recipe;
-  }
-
   void WalkRoot() {
     const absl::Span<const OpId> ops = program_.block(0).ops();
     if (options_.table == nullptr || options_.first_expression == 0) return Walk(0);
@@ -101,20 +104,17 @@ class RankInterpreter {
     if (!options_.is_one_device) {
       for (OpId id : ops.first(first)) Visit(program_.op(id));
     }
-    memory_.BeginExpressions(options_.RankFactor());
     expressions_.Begin();
+    memory_.ForgetExpressions(options_.RankFactor());
     for (OpId id : ops.subspan(first)) Visit(program_.op(id));
   }
 
   void Walk(int block) {
-    const int around = memory_.block();
-    memory_.set_block(block);
-    for (OpId id : program_.block(block).ops()) Visit(program_.op(id));
-    memory_.set_block(around);
+    memory_.Over(block, [&](const Op& op) { Visit(op); });
   }
 
   void Visit(const Op& op) {
-    const RankRecipe& recipe = RecipeOf(op);
+    const RankRecipe& recipe = memory_.RecipeOf(op);
     switch (recipe.kind) {
       case RankRecipe::Kind::kIgnored:
         return VisitIgnored(op);
@@ -129,13 +129,13 @@ class RankInterpreter {
         if (!IsOfGroup(op)) return VisitForeignCollective(op);
         return VisitCollective(op, *FindCollectiveOp(op));
       case RankRecipe::Kind::kOpaqueBlock:
-        if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
+        events_.conditions.push_back({op.id(), Symbol(), RankValue()});
         return VisitOpaqueBlock(op);
       case RankRecipe::Kind::kBlockGrad:
-        if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
+        events_.conditions.push_back({op.id(), Symbol(), RankValue()});
         return VisitBlockGrad(op, recipe);
       case RankRecipe::Kind::kFunction:
-        if (options_.IsLift(op.id())) return VisitLift(op);
+        if (lifts_.contains(op.id())) return VisitLift(op);
         break;
     }
     VisitFunction(op, recipe);
@@ -148,7 +148,7 @@ class RankInterpreter {
       for (Symbol name : in) {
         const VarId var = memory_.Resolve(name);
         if (!var.valid()) continue;
-        fetches_.push_back({op.id(), var, memory_.Read(var), expressions_.AreMade()});
+        events_.fetches.push_back({op.id(), var, memory_.Read(var), expressions_.AreMade()});
       }
     }
     for (size_t i = 0; i < out.size(); ++i) {
@@ -260,10 +260,10 @@ class RankInterpreter {
   void Exchange(const Op& op, const CollectiveOp& collective, Symbol name, VarId in, VarId out) {
     if (!in.valid()) return;
     const RankValue value = memory_.Read(in);
-    if (options_.IsLift(op.id()) && !value.is_gradient) {
+    if (lifts_.contains(op.id()) && !value.is_gradient) {
       return memory_.Write(out, Lifted(op, value));
     }
-    if (options_.observer != nullptr) options_.observer->OnCollective(op, name, value);
+    events_.exchanges.push_back({op.id(), value});
     const RankValue result = functions_->AfterCollective(op, collective, value);
     memory_.Write(out, options_.names_exchanges ? Named(op, collective, name, result) : result);
   }
@@ -288,7 +288,7 @@ class RankInterpreter {
   }
 
   RankValue Lifted(const Op& op, RankValue value) const {
-    const int power = options_.lifts->at(op.id());
+    const int power = lifts_.at(op.id());
     value.placement = Placement::kReplicated;
     value.factor *= std::pow(options_.RankFactor(), power);
     value.ChangeUnscaledSums(power);
@@ -302,7 +302,7 @@ class RankInterpreter {
     for (int block : op.SubBlocks()) {
       if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) {
         // The number of ways into a block may be exponential in the size of the program.
-        if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
+        events_.conditions.push_back({op.id(), Symbol(), RankValue()});
         for (VarId var : written_by_block_[block]) WriteUnknown(op, var);
         continue;
       }
@@ -326,7 +326,7 @@ class RankInterpreter {
     RankValue joined;
     for (Symbol name : op.Input("Cond")) {
       all.push_back(memory_.Read(name));
-      if (options_.observer != nullptr) options_.observer->OnBranch(op, name, all.back());
+      events_.conditions.push_back({op.id(), name, all.back()});
       joined.placement = JoinPlacements(joined.placement, all.back().placement);
       joined.has_unknown_scale = joined.has_unknown_scale || all.back().has_unknown_scale;
     }
@@ -340,6 +340,7 @@ class RankInterpreter {
   // Variables keep their values, or have those from the block.
   void LeaveBranch(int block, const RankValue& condition,
                    const std::vector<RankMemory::LogEntry>& log) {
+    const bool began_later = options_.first_expression > 0 && expressions_.AreMade();
     for (const RankMemory::LogEntry& entry : log) {
       const Var var = program_.var(entry.var);
       // A persistable variable outlives the run of its block.
@@ -347,7 +348,7 @@ class RankInterpreter {
       const RankValue inside = memory_.TakeBack(entry);
       // A variable without an earlier value is read only inside, or if the block has run.
       const bool was_held =
-          entry.is_held || memory_.BeganLater() || var.persistable() || var.need_check_feed();
+          entry.is_held || began_later || var.persistable() || var.need_check_feed();
       memory_.Write(
           entry.var,
           was_held ? functions_->Select(condition, inside, memory_.HeldBefore(entry)) : inside);
@@ -590,23 +591,36 @@ class RankInterpreter {
 
   const Program& program_;
   const RankValuesOptions& options_;
-  RankMemory memory_;
   RankExpressions expressions_;
+  RankMemory memory_;
   absl::optional<OpOperations> operations_;
   absl::optional<RankFunctions> functions_;
 
-  std::vector<RankRecipe> recipes_;                                // by signature
+  absl::flat_hash_map<OpId, int> lifts_;                           // BatchLift::power
   std::vector<int> entered_;                                       // blocks, in this walk
   absl::flat_hash_map<int, std::vector<VarId>> written_by_block_;  // outer variables
   std::vector<OpId> first_writers_;  // by VarId; empty: not computed yet
   int64_t member_visits_ = 0;
-  std::vector<RankFetch> fetches_;
+  RankEvents events_;
   absl::flat_hash_map<int64_t, int64_t> exchanges_;  // by ring: calls, and members of buffers
   std::vector<RankValue> ins_;
 };
 
 RankValues RankValues::Of(const Program& program, const RankValuesOptions& options) {
   return RankInterpreter(program, options).Run();
+}
+
+StartupValues ReadStartupValues(const Program& startup, RankValuesOptions options) {
+  options.start = nullptr;
+  options.batch = nullptr;
+  options.is_startup = true;
+  const RankValues values = RankValues::Of(startup, options);
+  StartupValues read;
+  for (VarId var : startup.block(0).vars()) {
+    if (!startup.var(var).persistable() || !values.IsWritten(var)) continue;
+    read.emplace(startup.var(var).name(), values.AtEnd(var));
+  }
+  return read;
 }
 
 }  // namespace weft

@@ -22,12 +22,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "ops/analysis/values/expressions.h"
-#include "proto/feed_layout.h"
 #include "proto/program.h"
+#include "proto/setting.h"
 
 namespace weft {
+
+class BatchFlow;
 
 // The value of a variable.
 struct RankValue {
@@ -101,28 +102,63 @@ std::string ToString(RankValue::Placement placement);
 // The placement of a value each part of which has one of two placements.
 RankValue::Placement JoinPlacements(RankValue::Placement a, RankValue::Placement b);
 
-// Observes the walk over a program.
-class RankObserver {
- public:
-  virtual ~RankObserver() = default;
-  // Discards all events so far: the walk starts again with values that the last step left.
-  virtual void Restart() {}
-  // An op with slots Param and Grad.
-  virtual void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {}
-  // Called for each variable, and each member of a fused buffer.
-  virtual void OnCollective(const Op& op, Symbol variable, const RankValue& in) {}
-  // An op that multiplies by a constant; whether that divides by the number of ranks.
-  virtual void OnScale(const Op& op, bool divides) {}
-  // A branch.
-  virtual void OnBranch(const Op& op, Symbol condition, const RankValue& value) {}
-  // An op whose block the walk does not follow (a loop).
-  virtual void OnOpaqueBlock(const Op& op) {}
+// An update by an op with slots Param and Grad, of one of its parameters.
+struct RankUpdate {
+  OpId op;
+  uint32_t index;  // in slots Param and Grad
+  RankValue param, grad;
+
+  bool IsEqualOnRanks() const { return param.IsEqualOnRanks() && grad.IsEqualOnRanks(); }
 };
 
+// A condition of a branch. Or, without a variable, an op whose block the walk does not follow: that
+// of a loop.
+struct RankCondition {
+  OpId op;
+  Symbol variable;
+  RankValue value;
+};
+
+// What a collective exchanges of a variable, or of a member of a fused buffer.
+struct RankExchange {
+  OpId op;
+  RankValue value;
+};
+
+// An op that multiplies by a constant; whether that divides by the number of ranks.
+struct RankScale {
+  OpId op;
+  bool divides;
+};
+
+// What a fetch op of the root block hands out.
+struct RankFetch {
+  OpId op;
+  VarId variable;
+  RankValue value;
+  bool has_expr = false;  // not before RankValuesOptions::first_expression
+};
+
+// What the last walk over a program has met, each in op order.
+struct RankEvents {
+  std::vector<RankUpdate> updates;
+  std::vector<RankCondition> conditions;
+  std::vector<RankExchange> exchanges;
+  std::vector<RankScale> scales;
+  std::vector<RankFetch> fetches;
+};
+
+// What a startup program leaves in persistable variables, by name.
+using StartupValues = absl::flat_hash_map<std::string, RankValue>;
+
 struct RankValuesOptions {
-  // The number of ranks; none: unknown, results hold for any number.
-  absl::optional<int> nranks;
-  // The ranks of the run whose values these are, ascending; empty: all. If given, `nranks` is their
+  // Of the run: nranks (none: results hold for any number), the rank whose program it is (none:
+  // that of all ranks), distributed_params, feeds (data that is whole is equal on all ranks; any
+  // other is the rank's own), reduction (kSum: the first sum over ranks of a value counts as a
+  // mean; kByLoss: for losses that are sums by `batch`), and gradients_are_rounded. The rest is
+  // ignored.
+  Setting setting;
+  // The ranks of the run whose values these are, ascending; empty: all. If given, nranks is their
   // number, and only collectives on rings of these ranks (kGroupRanksAttr) count as such. What
   // collectives on other rings leave is unknown, and differs between ranks.
   std::vector<int> group;
@@ -131,20 +167,12 @@ struct RankValuesOptions {
   // A startup program: it starts without values.
   bool is_startup = false;
   // Values after the startup program, by name; null: persistable variables are equal on all ranks.
-  const absl::flat_hash_map<std::string, RankValue>* start = nullptr;
-  // The rank whose program it is; none: that of all ranks.
-  absl::optional<int> rank;
-  std::set<std::string> distributed_params;
-  // Of data variables (FeedLayoutsOf). Those that are whole are equal on all ranks; any other is
-  // the rank's own. Null: all are.
-  const FeedLayouts* feeds = nullptr;
-  // The user wants sums over ranks: the first one of a value counts as a mean.
-  bool sums_are_wanted = false;
-  // SumLosses::gradients. Null: none.
-  const std::set<std::string>* sum_gradients = nullptr;
-  // A gradient that is cast from fp32 to half precision, and back after its reduction, counts as
-  // what it was.
-  bool casts_are_exact = false;
+  const StartupValues* start = nullptr;
+  // Of the program. Tells which losses are sums, and which forward values become those of one
+  // device in an op (BatchLift): such an op counts as a copy, times a power of the number of ranks,
+  // unless the value is a gradient. This holds where ranks make equal updates; if they do not, or
+  // of a group, no op counts as one. Null: nothing is known of the batch.
+  const BatchFlow* batch = nullptr;
   // Where expressions go; null: none are made, which is much faster.
   ExpressionTable* table = nullptr;
   // The position in the root block of the first op with expressions: the value of a variable before
@@ -154,50 +182,22 @@ struct RankValuesOptions {
   // By OpId: ops of the program before the rewrite, which never divide by the number of ranks. May
   // be null.
   const std::vector<bool>* original_ops = nullptr;
-  // BatchLift::power by op: the walk takes these ops for copies times that power of the number of
-  // ranks, unless the value is a gradient. Null: none.
-  const absl::flat_hash_map<OpId, int>* lifts = nullptr;
   // Compares the programs of several ranks: what a collective gives to all ranks is an expression
   // of its own, whatever they gave.
   bool names_exchanges = false;
-  RankObserver* observer = nullptr;  // may be null
 
   // Nothing can differ between ranks.
-  bool IsOneRank() const { return is_one_device || nranks == 1; }
+  bool IsOneRank() const { return is_one_device || setting.nranks == 1; }
   bool IsWhole(absl::string_view data) const {
-    if (feeds == nullptr) return false;
-    const auto found = feeds->find(std::string(data));
-    return found != feeds->end() && !found->second.axis.has_value();
+    const auto found = setting.feeds.find(std::string(data));
+    return found != setting.feeds.end() && !found->second.axis.has_value();
   }
-  bool IsLift(OpId op) const { return lifts != nullptr && lifts->contains(op); }
-  bool HasRanks(double n) const { return nranks.has_value() && *nranks == n; }
+  bool HasRanks(double n) const { return setting.nranks.has_value() && *setting.nranks == n; }
   // The number of ranks to calculate with. If it is unknown, what holds for this one holds for any:
   // no product of its powers with factors of a program is 1 by chance.
-  double RankFactor() const { return nranks.has_value() ? *nranks : 7.38905609893065; }
-};
-
-// The values of variables at the start of a step. Most are said by their placement.
-struct StepStartValues {
-  const RankValue& Of(VarId var) const {
-    const auto found = others.empty() ? others.end() : others.find(var);
-    if (found != others.end()) return found->second;
-    return Placed(placements.empty() ? RankValue::Placement::kReplicated : placements[var.value()]);
+  double RankFactor() const {
+    return setting.nranks.has_value() ? *setting.nranks : 7.38905609893065;
   }
-
-  std::vector<RankValue::Placement> placements;  // by VarId; empty: all are replicated
-  absl::flat_hash_map<VarId, RankValue> others;  // of which more is known
-
- private:
-  // A value of which nothing else is known.
-  static const RankValue& Placed(RankValue::Placement placement);
-};
-
-// What a fetch op of the root block hands out.
-struct RankFetch {
-  OpId op;
-  VarId variable;
-  RankValue value;
-  bool has_expr = false;  // not before RankValuesOptions::first_expression
 };
 
 // The values of variables before and after a step, at the fixpoint over steps: mostly after one
@@ -211,11 +211,18 @@ class RankValues {
   RankValues() = default;
 
   // By VarId.
-  const RankValue& AtStart(VarId var) const { return start_.Of(var); }
+  RankValue AtStart(VarId var) const {
+    const auto carried = carried_.find(var);
+    if (carried != carried_.end()) return carried->second;
+    RankValue value;
+    if (!first_placements_.empty()) value.placement = first_placements_[var.value()];
+    return value;
+  }
   const RankValue& AtEnd(VarId var) const { return end_.empty() ? Unwritten() : end_[var.value()]; }
   bool IsWritten(VarId var) const { return !is_written_.empty() && is_written_[var.value()]; }
-  // In op order.
-  const std::vector<RankFetch>& fetches() const { return fetches_; }
+  const RankEvents& events() const { return events_; }
+  // The gradients that count as n-th parts, because no op divides them (SumLosses::gradients).
+  const std::set<std::string>& sum_gradients() const { return sum_gradients_; }
 
  private:
   friend class RankInterpreter;
@@ -224,11 +231,19 @@ class RankValues {
     return *unwritten;
   }
 
-  StepStartValues start_;
+  // At the start of the first step, by VarId; and of variables that earlier steps changed.
+  std::vector<RankValue::Placement> first_placements_;
+  absl::flat_hash_map<VarId, RankValue> carried_;
   std::vector<RankValue> end_;  // by VarId
   std::vector<bool> is_written_;
-  std::vector<RankFetch> fetches_;
+  RankEvents events_;
+  std::set<std::string> sum_gradients_;
 };
+
+// The values of the persistable variables that the startup program writes; others end with it.
+// `options`: as for RankValues::Of of the main program; start, is_startup, and batch, which is
+// about that, are ignored. O(arguments).
+StartupValues ReadStartupValues(const Program& startup, RankValuesOptions options);
 
 }  // namespace weft
 

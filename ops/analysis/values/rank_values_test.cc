@@ -34,14 +34,14 @@ class RankValuesTest : public ::testing::Test {
     ASSERT_TRUE(program.ok()) << program.status();
     program_.emplace(*std::move(program));
     RankValuesOptions options;
-    options.nranks = 2;
+    options.setting.nranks = 2;
     values_.emplace(RankValues::Of(*program_, options));
   }
 
   const RankValue& End(const std::string& name) {
     return values_->AtEnd(program_->block(0).FindVar(name));
   }
-  const RankValue& Start(const std::string& name) {
+  RankValue Start(const std::string& name) {
     return values_->AtStart(program_->block(0).FindVar(name));
   }
 
@@ -291,6 +291,20 @@ TEST_F(RankValuesTest, BlockOfTwoOpsLeavesRankLocalValues) {
   EXPECT_EQ(End("out").placement, Placement::kReplicated);
   Run(branch + "    Out=[out] = scale(X=[w]) {scale=2.0}\n" + branch, block);
   EXPECT_EQ(End("out").placement, Placement::kLocal);
+}
+
+// No op has written the variable before: who reads it has run both blocks.
+TEST_F(RankValuesTest, WhatNestedBranchesMakeHasNoOtherValue) {
+  const auto run = [](int block) {
+    return absl::StrCat(
+        "    Out=[made], Scope=[scope] = conditional_block(Cond=[due], Input=[w]) "
+        "{sub_block=block(",
+        block, "), is_scalar_condition=true}\n");
+  };
+  Run("    var made : fp32[1, 1]\n" + run(1),
+      absl::StrCat("  block 1 parent=0 {\n", run(2), "  }\n",
+                   "  block 2 parent=1 {\n    Out=[made] = assign(X=[w])\n  }\n"));
+  EXPECT_EQ(End("made").placement, Placement::kReplicated);
 }
 
 }  // namespace

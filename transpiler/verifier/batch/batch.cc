@@ -20,7 +20,6 @@
 #include "ops/schema/op_kinds.h"
 #include "proto/op_role.h"
 #include "transpiler/verifier/batch/loss_advice.h"
-#include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
 namespace {
@@ -66,11 +65,11 @@ class BatchChecker {
  public:
   // `fetched`: after the step.
   BatchChecker(const Program& main, const BatchFlow& flow, const std::vector<std::string>& fetched,
-               OptionFlows* mended, ProgramRef ref, Findings* findings)
+               WhatIfFlows* what_if, ProgramRef ref, Findings* findings)
       : main_(main),
         flow_(flow),
         fetched_(fetched),
-        mended_(*mended),
+        what_if_(*what_if),
         report_(ref, findings),
         losses_(FindLosses(main)) {}
 
@@ -299,7 +298,7 @@ class BatchChecker {
 
   // Of a loss that none would mend, what else does.
   std::string AdviceForLoss(VarId loss, OpId cause) const {
-    const BatchFlow* const flow = mended_.WithExactLoss();
+    const BatchFlow* const flow = what_if_.WithExactLoss();
     if (flow == nullptr || !IsMeanOrSum(flow->AtEnd(loss).relation)) {
       return LossAdvice(main_, flow_, cause);
     }
@@ -307,7 +306,7 @@ class BatchChecker {
   }
 
   std::string AdviceForConditions(const std::vector<const BatchCondition*>& conditions) const {
-    const BatchFlow* const flow = mended_.WithExactLoss();
+    const BatchFlow* const flow = what_if_.WithExactLoss();
     if (flow == nullptr) return "";
     absl::flat_hash_set<OpId> left;
     for (const BatchCondition& condition : flow->conditions()) left.insert(condition.op);
@@ -317,7 +316,7 @@ class BatchChecker {
   }
 
   std::string AdviceForStates(const std::vector<const BatchState*>& states) const {
-    const BatchFlow* const flow = mended_.WithStatistics();
+    const BatchFlow* const flow = what_if_.WithStatistics();
     if (flow == nullptr) return "";
     for (const BatchState* state : states) {
       if (!flow->AtEnd(state->variable).relation.IsSame()) return "";
@@ -478,7 +477,7 @@ class BatchChecker {
   const Program& main_;
   const BatchFlow& flow_;
   const std::vector<std::string>& fetched_;
-  OptionFlows& mended_;
+  WhatIfFlows& what_if_;
   Reporter report_;
   const std::vector<Symbol> losses_;                // FindLosses
   absl::flat_hash_set<OpId> reported_;              // causes
@@ -497,7 +496,7 @@ BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayo
   options.nranks = nranks;
   if (programs.startup == nullptr) return options;
   RankValuesOptions of_startup;
-  of_startup.nranks = nranks;
+  of_startup.setting.nranks = nranks;
   for (const auto& [name, value] : ReadStartupValues(*programs.startup, of_startup)) {
     if (value.is_zero) options.zeros.insert(name);
   }
@@ -511,8 +510,8 @@ bool LossMayBeASum(const Program& main, const BatchFlow& flow) {
 }
 
 void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
-                OptionFlows* mended, ProgramRef ref, Findings* findings) {
-  BatchChecker checker(main, flow, options.fetched, mended, ref, findings);
+                WhatIfFlows* what_if, ProgramRef ref, Findings* findings) {
+  BatchChecker checker(main, flow, options.fetched, what_if, ref, findings);
   checker.CheckEffects(BatchEffect::kStatistics, "W704", [](absl::string_view output) {
     return absl::StrCat(
         "normalizes ", output,

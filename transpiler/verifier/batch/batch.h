@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "ops/analysis/values/batch_edits.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "proto/feed_layout.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/verifier/findings/finding.h"
-#include "transpiler/verifier/values/option_flows.h"
 
 namespace weft {
 
@@ -30,10 +30,10 @@ struct BatchCheckOptions {
 // Whether a loss is a sum over the batch, or may be one, because the program marks none.
 bool LossMayBeASum(const Program& main, const BatchFlow& flow);
 
-// W701 to W714 and W716, one for each cause. `mended`: of the same program; findings name the
+// W701 to W714 and W716, one for each cause. `what_if`: of the same program; findings name the
 // options that would mend what they are about.
 void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
-                OptionFlows* mended, ProgramRef ref, Findings* findings);
+                WhatIfFlows* what_if, ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

@@ -13,7 +13,6 @@
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/values/expressions.h"
 #include "proto/all_ops.h"
-#include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
 namespace {
@@ -30,34 +29,29 @@ struct Condition {
   Values state;
 };
 
-// The conditions of one rank, in the order of its program.
-class ConditionReader : public RankObserver {
+// The conditions of one rank.
+class ConditionReader {
  public:
   ConditionReader(const Program& program, ExpressionTable* table)
       : program_(program), table_(*table), blocks_(program) {}
 
-  void Restart() override { conditions_.clear(); }
-  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {
-    if (!blocks_.RunBy(op)) return;
-    conditions_.push_back({op.id(),
-                           std::string(program_.name(condition)),
-                           table_.Scaled(value.expr, value.factor),
-                           {}});
-  }
-
   bool HasConditions() const { return blocks_.AnyInner(); }
 
-  // `values`: from the walk that this object observed.
+  // In the order of the program. `values`: of the program.
   std::vector<Condition> Read(const RankValues& values) {
     absl::flat_hash_map<ExprId, VarId> variables;
     for (VarId var : program_.block(0).vars()) {
       if (!program_.var(var).persistable()) continue;
       variables.emplace(table_.Initial(program_.var(var).name()), var);
     }
-    for (Condition& condition : conditions_) {
-      condition.state = StateOf(condition.expr, variables, values);
+    std::vector<Condition> conditions;
+    for (const auto& [op, variable, value] : values.events().conditions) {
+      if (!variable.valid() || !blocks_.RunBy(program_.op(op))) continue;
+      const ExprId expr = table_.Scaled(value.expr, value.factor);
+      conditions.push_back(
+          {op, std::string(program_.name(variable)), expr, StateOf(expr, variables, values)});
     }
-    return std::move(conditions_);
+    return conditions;
   }
 
  private:
@@ -81,7 +75,6 @@ class ConditionReader : public RankObserver {
   const Program& program_;
   ExpressionTable& table_;
   const BlocksWithCollectives blocks_;
-  std::vector<Condition> conditions_;
 };
 
 // What the startup program leaves in a variable; invalid if unknown.
@@ -152,30 +145,26 @@ bool BlocksWithCollectives::RunBy(const Op& op) const {
   return std::any_of(blocks.begin(), blocks.end(), [&](int block) { return has_[block]; });
 }
 
-void ConditionChecker::OnBranch(const Op& op, Symbol condition, const RankValue& value) {
-  if (value.IsEqualOnRanks() || !blocks_.RunBy(op)) return;
-  found_.push_back({op.id(), condition, value.placement});
-}
-
-void ConditionChecker::OnOpaqueBlock(const Op& op) {
-  if (blocks_.RunBy(op)) found_.push_back({op.id(), Symbol(), {}});
-}
-
-void ConditionChecker::Check(Findings* findings) const {
-  Reporter report(ref_, findings);
-  for (const Found& found : found_) {
-    const std::string op = program_.op(found.op).DebugName();
-    if (!found.condition.valid()) {
-      report.Add("W504", found.op, "",
-                 absl::StrCat(op,
+void CheckConditions(const ProgramFacts& facts, const RankValues& values, ProgramRef ref,
+                     Findings* findings) {
+  const Program& program = facts.program();
+  const BlocksWithCollectives& blocks = facts.Get<BlocksWithCollectives>();
+  Reporter report(ref, findings);
+  for (const RankCondition& condition : values.events().conditions) {
+    const Op op = program.op(condition.op);
+    if (!blocks.RunBy(op)) continue;
+    if (!condition.variable.valid()) {
+      report.Add("W504", op.id(), "",
+                 absl::StrCat(op.DebugName(),
                               ": its block has collectives, and how often it runs is unknown: it "
                               "cannot be shown that it runs equally often on all ranks"));
       continue;
     }
-    const absl::string_view name = program_.name(found.condition);
-    report.Add("W503", found.op, name,
-               absl::StrCat(op, ": its block has collectives, but its condition ", name, " is ",
-                            ToString(found.placement),
+    if (condition.value.IsEqualOnRanks()) continue;
+    const absl::string_view name = program.name(condition.variable);
+    report.Add("W503", op.id(), name,
+               absl::StrCat(op.DebugName(), ": its block has collectives, but its condition ", name,
+                            " is ", ToString(condition.value.placement),
                             ": ranks on which it holds wait forever for the others"));
   }
 }
@@ -191,10 +180,9 @@ void CheckConditionsAreEqual(absl::Span<const Program* const> programs,
     ConditionReader reader(program, &table);
     if (!reader.HasConditions()) return;
     RankValuesOptions options;
-    options.nranks = nranks;
-    options.feeds = &feeds;
+    options.setting.nranks = nranks;
+    options.setting.feeds = feeds;
     options.table = &table;
-    options.observer = &reader;
     const RankValues values = RankValues::Of(program, options);
     const std::vector<Condition> found = reader.Read(values);
     StartupValues start;

@@ -30,33 +30,10 @@ class BlocksWithCollectives {
   std::vector<bool> has_;  // by block
 };
 
-// Checks the conditions of one program that all ranks run (W503, W504). Observes RankValues::Of
-// walking the program.
-class ConditionChecker : public RankObserver {
- public:
-  // The program must outlive the checker. O(ops).
-  ConditionChecker(const ProgramFacts& facts, ProgramRef ref)
-      : program_(facts.program()), ref_(ref), blocks_(facts.Get<BlocksWithCollectives>()) {}
-
-  void Restart() override { found_.clear(); }
-  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override;
-  void OnOpaqueBlock(const Op& op) override;
-
-  void Check(Findings* findings) const;
-
- private:
-  // An op that runs a block with collectives.
-  struct Found {
-    OpId op;
-    Symbol condition;  // invalid: a loop
-    RankValue::Placement placement;
-  };
-
-  const Program& program_;
-  const ProgramRef ref_;
-  const BlocksWithCollectives blocks_;
-  std::vector<Found> found_;
-};
+// Checks the conditions of one program that all ranks run (W503, W504). `values`: of the program.
+// O(ops).
+void CheckConditions(const ProgramFacts& facts, const RankValues& values, ProgramRef ref,
+                     Findings* findings);
 
 // Checks that the programs of all ranks, which call the same collectives, compute the conditions of
 // their blocks with collectives equally in every step, from variables that begin equal (W506).

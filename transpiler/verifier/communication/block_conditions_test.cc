@@ -35,13 +35,10 @@ std::vector<std::string> Check(const std::string& op, const std::string& block) 
                    "    var w : fp32[1] parameter persistable\n    var scope : step_scopes\n",
                    op),
       absl::StrCat("  block 1 parent=0 {\n", block, "  }\n"));
-  ConditionChecker checker(program, ProgramRef());
   RankValuesOptions options;
-  options.nranks = 2;
-  options.observer = &checker;
-  RankValues::Of(program, options);
+  options.setting.nranks = 2;
   Findings findings;
-  checker.Check(&findings);
+  CheckConditions(program, RankValues::Of(program, options), ProgramRef(), &findings);
   return testing::Lines(findings);
 }
 

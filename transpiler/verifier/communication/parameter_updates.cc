@@ -1,20 +1,32 @@
 #include "transpiler/verifier/communication/parameter_updates.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/updates.h"
+#include "ops/analysis/values/rank_divergence.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/all_ops.h"
 #include "proto/untranslated_op.h"
+#include "transpiler/verifier/communication/updated_parameters.h"
 
 namespace weft {
 namespace {
 
 using Placement = RankValue::Placement;
+
+struct UpdateProblem {
+  const char* rule;
+  std::string why;      // "op 5 (sgd) updates w by w@GRAD, WHY"
+  OpId other = OpId();  // the op that it conflicts with, if not the first nonlinear op
+};
 
 constexpr char kDiffersAtStart[] =
     "but the parameter itself differs between ranks when training begins: the startup program does "
@@ -115,95 +127,129 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
   return absl::nullopt;
 }
 
-}  // namespace
+class UpdateChecker {
+ public:
+  UpdateChecker(const ProgramFacts& facts, const RankValuesOptions& options,
+                const RankValues& values, WhatIfFlows* what_if, ProgramRef ref, Findings* findings)
+      : facts_(facts),
+        program_(facts.program()),
+        parameters_(program_),
+        options_(options),
+        values_(values),
+        what_if_(what_if),
+        report_(ref, findings) {}
 
-UpdateChecker::UpdateChecker(const ProgramFacts& facts, std::set<std::string> distributed_params,
-                             const absl::flat_hash_map<std::string, RankValue>* start,
-                             ProgramRef ref, std::vector<int> group)
-    : facts_(facts),
-      program_(facts.program()),
-      parameters_(program_),
-      distributed_params_(std::move(distributed_params)),
-      start_(start),
-      ref_(ref),
-      group_(std::move(group)) {}
+  void Check();
 
-void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {
-  size_t i = 0;
-  if (!updates_.empty() && updates_.back().op == op.id()) i = updates_.back().index + 1;
-  const Symbol name = op.Input("Param")[i];
+ private:
+  struct Update {
+    Symbol param, grad;
+    VarId var;  // the parameter, of which `param` may be the mirror or the change
+    const RankUpdate& found;
+  };
+
+  Update UpdateOf(const RankUpdate& found) const;
+  void CheckUpdate(const Update& update);
+  void CheckAveragedParameter(const Update& update);
+  void ReportRankLocalParameter(const Update& update);
+  void CheckManualUpdates();
+  std::string AdviceForStatistic(VarId var) const;
+  void Report(const UpdateProblem& problem, const Update& update);
+  absl::string_view NameOf(const Update& update) const;  // of the parameter
+  // Whether ranks begin with different values.
+  bool DiffersAtStart(absl::string_view param) const;
+  bool IsDistributed(absl::string_view param) const {
+    return options_.setting.distributed_params.count(std::string(param)) > 0;
+  }
+
+  const ProgramFacts facts_;
+  const Program& program_;
+  const UpdatedParameters parameters_;
+  const RankValuesOptions& options_;
+  const RankValues& values_;
+  WhatIfFlows* const what_if_;  // may be null
+  Reporter report_;
+  absl::optional<RankDivergence> divergence_;  // computed on demand
+  // A parameter is not equal on all ranks when training begins.
+  bool starts_differ_ = false;
+  // Of gradients that an all-reduce sums: what is wrong unless that explains it.
+  std::vector<std::pair<UpdateProblem, Update>> after_sums_;
+};
+
+UpdateChecker::Update UpdateChecker::UpdateOf(const RankUpdate& found) const {
+  const Op op = program_.op(found.op);
+  const Symbol name = op.Input("Param")[found.index];
   const VarId var = parameters_.Of(program_.block(op.block()).Resolve(name));
-  updates_.push_back({op.id(), i, name, op.Input("Grad")[i], var, param, grad});
+  return {name, op.Input("Grad")[found.index], var, found};
 }
 
-void UpdateChecker::Check(const RankValues& values, OptionFlows* mended, Findings* findings) const {
-  Context context{values, mended, Reporter(ref_, findings), absl::nullopt};
-  for (const Update& update : updates_) {
-    if (distributed_params_.count(std::string(NameOf(update))) > 0) continue;
-    CheckUpdate(update, &context);
+void UpdateChecker::Check() {
+  for (const RankUpdate& found : values_.events().updates) {
+    const Update update = UpdateOf(found);
+    if (!IsDistributed(NameOf(update))) CheckUpdate(update);
   }
   // Parameters that differ explain these.
-  if (!context.starts_differ) {
-    for (const auto& [problem, update] : context.after_sums) Report(problem, *update, &context);
+  if (!starts_differ_) {
+    for (const auto& [problem, update] : after_sums_) Report(problem, update);
   }
-  CheckManualUpdates(&context);
+  CheckManualUpdates();
 }
 
-void UpdateChecker::CheckUpdate(const Update& update, Context* context) const {
-  const RankValue& grad = update.grad_value;
+void UpdateChecker::CheckUpdate(const Update& update) {
+  const RankValue& grad = update.found.grad;
   const VarId var = update.var;
-  const bool is_averaged = var.valid() && context->values.AtEnd(var).averaged_across_ranks;
+  const bool is_averaged = var.valid() && values_.AtEnd(var).averaged_across_ranks;
   if (grad.placement == Placement::kLocal && is_averaged) {
-    return CheckAveragedParameter(update, context);
+    return CheckAveragedParameter(update);
   }
   const absl::optional<UpdateProblem> placement =
-      ProblemOfPlacement(program_, grad, update.param_value, group_);
-  if (placement.has_value()) return Report(*placement, update, context);
+      ProblemOfPlacement(program_, grad, update.found.param, options_.group);
+  if (placement.has_value()) return Report(*placement, update);
   if (!grad.IsEqualOnRanks()) return;
-  const absl::optional<UpdateProblem> mean = ProblemOfMean(program_, grad, group_);
+  const absl::optional<UpdateProblem> mean = ProblemOfMean(program_, grad, options_.group);
   if (mean.has_value()) {
     // Sums of gradients by half-precision copies of parameters that differ are no sums by samples.
     const OpId nonlinear_op = grad.first_nonlinear_op;
     const bool is_sum =
         nonlinear_op.valid() && FindCollectiveOp(program_.op(nonlinear_op)) != nullptr;
-    if (!is_sum) return Report(*mean, update, context);
-    if (DiffersAtStart(NameOf(update))) return ReportRankLocalParameter(update, context);
-    context->after_sums.emplace_back(*mean, &update);
+    if (!is_sum) return Report(*mean, update);
+    if (DiffersAtStart(NameOf(update))) return ReportRankLocalParameter(update);
+    after_sums_.emplace_back(*mean, update);
     return;
   }
   if (grad.is_zero) return;
   if (grad.reductions > 1) {
     Report({"W316",
             absl::StrCat("which passes through ", grad.reductions, " collectives; one is enough")},
-           update, context);
+           update);
   }
   if (grad.placement == Placement::kReplicated && var.valid() &&
-      context->values.AtStart(var).placement == Placement::kLocal && !is_averaged) {
-    ReportRankLocalParameter(update, context);
+      values_.AtStart(var).placement == Placement::kLocal && !is_averaged) {
+    ReportRankLocalParameter(update);
   }
 }
 
 // LocalSGD: each rank updates by its local gradient until parameters are averaged.
-void UpdateChecker::CheckAveragedParameter(const Update& update, Context* context) const {
+void UpdateChecker::CheckAveragedParameter(const Update& update) {
   if (DiffersAtStart(NameOf(update))) {
-    Report({"W317", kDiffersAtStart}, update, context);
+    Report({"W317", kDiffersAtStart}, update);
   }
-  if (update.grad_value.unscaled_sums != 0 && !update.grad_value.is_zero) {
+  if (update.found.grad.unscaled_sums != 0 && !update.found.grad.is_zero) {
     Report({"W314",
             "which is divided by the number of ranks, although each rank updates by its local "
             "gradient"},
-           update, context);
+           update);
   }
 }
 
 // The gradient is equal on all ranks, but the parameter is not.
-void UpdateChecker::ReportRankLocalParameter(const Update& update, Context* context) const {
+void UpdateChecker::ReportRankLocalParameter(const Update& update) {
   RankDivergence::Cause cause;
   if (DiffersAtStart(NameOf(update))) {
-    context->starts_differ = true;
+    starts_differ_ = true;
   } else {
-    if (!context->divergence.has_value()) context->divergence.emplace(program_, context->values);
-    cause = context->divergence->Of(update.var);
+    if (!divergence_.has_value()) divergence_.emplace(program_, values_);
+    cause = divergence_->Of(update.var);
   }
   std::string why = kDiffersAtStart;
   if (cause.op.valid()) {
@@ -216,21 +262,21 @@ void UpdateChecker::ReportRankLocalParameter(const Update& update, Context* cont
                       program_.name(cause.variable), ", which differs between ranks");
     }
   }
-  Report({"W317", why, cause.op}, update, context);
+  Report({"W317", why, cause.op}, update);
 }
 
 // Parameters that other ops than optimizers update.
-void UpdateChecker::CheckManualUpdates(Context* context) const {
+void UpdateChecker::CheckManualUpdates() {
   std::vector<VarId> vars;
   for (const Var& var : AllVars(program_)) {
-    if (var.is_parameter() && context->values.IsWritten(var.id())) vars.push_back(var.id());
+    if (var.is_parameter() && values_.IsWritten(var.id())) vars.push_back(var.id());
   }
   if (vars.empty()) return;
   std::vector<bool> is_checked(program_.var_id_limit(), false);
   const auto exclude = [&](VarId var) {
     if (var.valid()) is_checked[var.value()] = true;
   };
-  for (const Update& update : updates_) exclude(update.var);
+  for (const RankUpdate& found : values_.events().updates) exclude(UpdateOf(found).var);
   // Mostly, optimizers update all of them.
   if (absl::c_all_of(vars, [&](VarId var) { return is_checked[var.value()]; })) return;
   // Optimizer states follow the parameter.
@@ -244,13 +290,13 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
   for (VarId id : vars) {
     if (is_checked[id.value()]) continue;
     const Var var = program_.var(id);
-    const RankValue& end = context->values.AtEnd(id);
+    const RankValue& end = values_.AtEnd(id);
     if (end.placement == Placement::kReplicated || end.averaged_across_ranks ||
-        distributed_params_.count(std::string(var.name())) > 0) {
+        IsDistributed(var.name())) {
       continue;
     }
     if (end.IsOfSomeRanks()) {
-      context->reporter.Add(
+      report_.Add(
           "W311", end.first_nonlinear_op, var.name(),
           absl::StrCat("parameter ", var.name(), " is ",
                        end.rank >= 0 ? absl::StrCat("the value of rank ", end.rank, " alone")
@@ -258,32 +304,28 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
                        " after a step: expected an update by the mean over all ranks"));
       continue;
     }
-    context->reporter.Add(
-        "W310", end.first_nonlinear_op, var.name(),
-        absl::StrCat("parameter ", var.name(), " is ", ToString(end.placement),
-                     " after a step: its gradient is never reduced over the ranks",
-                     AdviceForStatistic(id, context)));
+    report_.Add("W310", end.first_nonlinear_op, var.name(),
+                absl::StrCat("parameter ", var.name(), " is ", ToString(end.placement),
+                             " after a step: its gradient is never reduced over the ranks",
+                             AdviceForStatistic(id)));
   }
 }
 
 // A statistic of the batch, such as a running mean, that is declared as a parameter.
-std::string UpdateChecker::AdviceForStatistic(VarId var, Context* context) {
-  const BatchFlow* const flow =
-      context->mended == nullptr ? nullptr : context->mended->WithStatistics();
+std::string UpdateChecker::AdviceForStatistic(VarId var) const {
+  const BatchFlow* const flow = what_if_ == nullptr ? nullptr : what_if_->WithStatistics();
   if (flow == nullptr || !flow->AtEnd(var).relation.IsSame()) return "";
   return "; transpile option:statistics true reduces it";
 }
 
-void UpdateChecker::Report(const UpdateProblem& problem, const Update& update,
-                           Context* context) const {
+void UpdateChecker::Report(const UpdateProblem& problem, const Update& update) {
   const absl::string_view grad = program_.name(update.grad), param = program_.name(update.param);
   const absl::string_view of = NameOf(update);
-  context->reporter.Add(
-      problem.rule, update.op, grad,
-      absl::StrCat(program_.op(update.op).DebugName(), " updates ", param,
-                   of == param ? "" : absl::StrCat(" of parameter ", of), " by ", grad, ", ",
-                   problem.why),
-      problem.other.valid() ? problem.other : update.grad_value.first_nonlinear_op);
+  report_.Add(problem.rule, update.found.op, grad,
+              absl::StrCat(program_.op(update.found.op).DebugName(), " updates ", param,
+                           of == param ? "" : absl::StrCat(" of parameter ", of), " by ", grad,
+                           ", ", problem.why),
+              problem.other.valid() ? problem.other : update.found.grad.first_nonlinear_op);
 }
 
 absl::string_view UpdateChecker::NameOf(const Update& update) const {
@@ -291,9 +333,17 @@ absl::string_view UpdateChecker::NameOf(const Update& update) const {
 }
 
 bool UpdateChecker::DiffersAtStart(absl::string_view param) const {
-  if (start_ == nullptr) return false;
-  const auto start = start_->find(param);
-  return start != start_->end() && !start->second.IsEqualOnRanks();
+  if (options_.start == nullptr) return false;
+  const auto start = options_.start->find(param);
+  return start != options_.start->end() && !start->second.IsEqualOnRanks();
+}
+
+}  // namespace
+
+void CheckUpdates(const ProgramFacts& facts, const RankValuesOptions& options,
+                  const RankValues& values, WhatIfFlows* what_if, ProgramRef ref,
+                  Findings* findings) {
+  UpdateChecker(facts, options, values, what_if, ref, findings).Check();
 }
 
 }  // namespace weft

@@ -14,7 +14,6 @@
 #include "ops/analysis/values/rank_values.h"
 #include "proto/all_ops.h"
 #include "transpiler/verifier/communication/updated_parameters.h"
-#include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
 namespace {
@@ -48,9 +47,9 @@ class AgreementChecker {
   AgreementChecker(absl::Span<const ConstProgramPair> ranks, const FeedLayouts& feeds,
                    absl::optional<int> nranks, Findings* findings, const std::vector<int>& group)
       : ranks_(ranks), findings_(findings), first_(group.empty() ? 0 : group.front()) {
-    options_.nranks = nranks;
+    options_.setting.nranks = nranks;
     options_.group = group;
-    options_.feeds = &feeds;
+    options_.setting.feeds = feeds;
     options_.table = &table_;
     options_.names_exchanges = true;
     for (const ConstProgramPair& programs : ranks) {

@@ -8,10 +8,10 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/values/rank_values.h"
 #include "proto/feed_layout.h"
 #include "proto/program_pair.h"
 #include "transpiler/verifier/findings/finding.h"
-#include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
 

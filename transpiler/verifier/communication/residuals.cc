@@ -14,7 +14,6 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/weft_attrs.h"
 #include "proto/all_ops.h"
-#include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
 namespace {
@@ -128,7 +127,7 @@ class ResidualChecker {
 
   RankValuesOptions StartupOptions() const {
     RankValuesOptions of_startup;
-    of_startup.nranks = options_.nranks;
+    of_startup.setting.nranks = options_.setting.nranks;
     of_startup.group = options_.group;
     return of_startup;
   }

@@ -52,12 +52,15 @@ std::string ProblemOfAnySchedule(const Steps& steps) {
 
 }  // namespace
 
-void AveragingConditions::OnBranch(const Op& op, Symbol condition, const RankValue& value) {
-  const bool decides =
-      op.Input("Cond").size() == 1 && op.BoolAttr("is_scalar_condition").value_or(false);
-  if (!value.expr.valid() || op.block() != 0 || !decides) return;
-  branches_.emplace(table_.Scaled(value.expr, value.factor),
-                    Branch{op.id(), condition, branches_.size()});
+void AveragingConditions::FindBranches(const RankValues& after) {
+  for (const auto& [id, condition, value] : after.events().conditions) {
+    const Op op = programs_.main->op(id);
+    const bool decides = condition.valid() && op.Input("Cond").size() == 1 &&
+                         op.BoolAttr("is_scalar_condition").value_or(false);
+    if (!value.expr.valid() || op.block() != 0 || !decides) continue;
+    branches_.emplace(table_.Scaled(value.expr, value.factor),
+                      Branch{id, condition, branches_.size()});
+  }
 }
 
 std::string AveragingConditions::Problem(ExprId condition, const RankValues* after) {

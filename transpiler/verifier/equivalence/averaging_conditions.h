@@ -20,16 +20,15 @@
 
 namespace weft {
 
-// Observes RankValues::Of walking a program, for the op of each condition.
-class AveragingConditions : public RankObserver {
+class AveragingConditions {
  public:
   // Programs and table must outlive this object.
   AveragingConditions(const ConstProgramPair& programs,
                       const absl::optional<AveragingSchedule>& expected, ExpressionTable* table)
       : programs_(programs), expected_(expected), table_(*table), steps_(programs) {}
 
-  void Restart() override { branches_.clear(); }
-  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override;
+  // Looks up the op of each condition. Call first.
+  void FindBranches(const RankValues& after);
 
   // Whether the conditions of all parameters must be known before one can be judged.
   bool AreJudgedTogether() const { return expected_.has_value() && expected_->is_in_turn; }

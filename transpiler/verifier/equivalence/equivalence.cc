@@ -121,12 +121,13 @@ EquivalenceChecker::EquivalenceChecker(const ConstProgramPair& original,
       expression_depth_(expression_depth),
       findings_(*findings),
       reporter_(ref, findings),
-      variables_(*original.main, options.distributed_params),
+      variables_(*original.main, options.setting.distributed_params),
       averaging_(rewritten, averaging, &table_) {}
 
 void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   const bool is_whole = first_op == 0;
   const Program& original = *original_.main;
+  averaging_.FindBranches(after);
   CheckStartup();
   RankValues before;
   if (is_whole || first_op < original.block(0).ops().size()) {
@@ -237,7 +238,8 @@ void EquivalenceChecker::CheckStartup() {
     // The draw of one rank is as good as that of one device; the draws of all are something else.
     const bool is_of_one = found.placement == RankValue::Placement::kFromSomeRanks;
     // What another rank broadcasts is in the program of that rank.
-    if (is_of_one && options_.rank.has_value() && found.rank >= 0 && found.rank != *options_.rank) {
+    if (is_of_one && options_.setting.rank.has_value() && found.rank >= 0 &&
+        found.rank != *options_.setting.rank) {
       continue;
     }
     if (found.placement == RankValue::Placement::kGathered) {
@@ -300,13 +302,13 @@ void EquivalenceChecker::Compare(Compared values) {
   if (found.IsOfSomeRanks()) found.expr = PlacedExpr(found, &table_);
   // An accumulated local gradient may be divided if it always is and begins with 0.
   if (!found.IsEqualOnRanks()) {
-    const RankValue& start = after.AtStart(other);
+    const RankValue start = after.AtStart(other);
     if (!start.IsEqualOnRanks() && start.is_gradient && BeginsWithZero(name)) {
       found.factor /= start.factor;
     }
   }
   // What counts as the n-th part is the gradient itself.
-  if (options_.sum_gradients != nullptr && options_.sum_gradients->count(std::string(name)) > 0) {
+  if (after.sum_gradients().count(std::string(name)) > 0) {
     found.factor *= options_.RankFactor();
   }
   const bool has_factor = SameFactor(found.factor, expected.factor);
@@ -461,20 +463,37 @@ void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& 
                              expression_depth);
   RankValuesOptions many = options;
   many.table = checker.table();
-  many.observer = checker.observer();
   checker.Check(RankValues::Of(*rewritten.main, many));
 }
 
-void EquivalenceProof::AttachTo(RankValuesOptions* options) {
-  options->table = checker_.table();
+Equivalence::Equivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
+                         const RankValuesOptions& options,
+                         const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
+                         int expression_depth)
+    : original_(original),
+      rewritten_(rewritten),
+      options_(options),
+      averaging_(averaging),
+      ref_(ref),
+      expression_depth_(expression_depth),
+      prefix_(*original.main, *rewritten.main),
+      rest_(original, rewritten, options_, averaging, ref, &of_rest_) {}
+
+void Equivalence::AttachTo(RankValuesOptions* options) {
+  options->table = rest_.table();
   options->first_expression = prefix_.program_ops();
   options->original_ops = &prefix_.kept();
 }
 
-bool EquivalenceProof::Prove(const RankValues& after) {
-  if (!prefix_.IsValid()) return false;
-  checker_.Check(after, prefix_.original_ops());
-  return findings_.all().empty();
+bool Equivalence::IsShownBy(const RankValues& after) {
+  if (!prefix_.IsConfirmedBy(after)) return false;
+  rest_.Check(after, prefix_.original_ops());
+  return of_rest_.all().empty();
+}
+
+void Equivalence::Check(const RankValues& after, Findings* findings) {
+  if (IsShownBy(after)) return;
+  CheckEquivalence(original_, rewritten_, options_, averaging_, ref_, findings, expression_depth_);
 }
 
 }  // namespace weft

@@ -20,7 +20,6 @@
 #include "transpiler/verifier/equivalence/averaging_conditions.h"
 #include "transpiler/verifier/equivalence/unchanged_prefix.h"
 #include "transpiler/verifier/findings/finding.h"
-#include "transpiler/verifier/values/startup_values.h"
 
 namespace weft {
 
@@ -67,8 +66,8 @@ class ComparedVariables {
 // and other states need not be. If both startup programs are given, their results are compared.
 class EquivalenceChecker {
  public:
-  // `options`: as for RankValues::Of; table and observer are ignored. Programs, options and
-  // findings must outlive the checker. `expression_depth`: VerifyOptions. O(ops).
+  // `options`: as for RankValues::Of; table is ignored. Programs, options and findings
+  // must outlive the checker. `expression_depth`: VerifyOptions. O(ops).
   EquivalenceChecker(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                      const RankValuesOptions& options,
                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
@@ -77,9 +76,8 @@ class EquivalenceChecker {
   EquivalenceChecker(const EquivalenceChecker&) = delete;
   EquivalenceChecker& operator=(const EquivalenceChecker&) = delete;
 
-  // The table and observer of the walk over the rewritten program, RankValues::Of(rewritten).
+  // The table of the walk over the rewritten program, RankValues::Of(rewritten).
   ExpressionTable* table() { return &table_; }
-  RankObserver* observer() { return &averaging_; }
 
   // `after`: from that walk. Compares from op `first_op` of the original's root block on, and from
   // its counterpart in the rewritten program; before these ops, variables of the same name are
@@ -148,33 +146,34 @@ void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& 
                       const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
                       Findings* findings, int expression_depth = 0);
 
-// Proves equivalence in a fraction of the time of CheckEquivalence for programs that are mostly the
-// original: from the walk over the rewritten program that other layers need anyway, and from
-// expressions of the ops after the unchanged prefix. If the proof fails, CheckEquivalence decides.
-class EquivalenceProof {
+// Compares the programs in the walk over the rewritten one that other layers need anyway, and only
+// from the end of the unchanged prefix on. Only expressions over whole programs tell what differs,
+// so that it walks again (CheckEquivalence) if these do.
+class Equivalence {
  public:
-  // Programs must outlive the proof. O(ops).
-  EquivalenceProof(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-                   const RankValuesOptions& options,
-                   const absl::optional<AveragingSchedule>& averaging)
-      : options_(options),
-        prefix_(*original.main, *rewritten.main),
-        checker_(original, rewritten, options_, averaging, ProgramRef(), &findings_) {}
+  // Arguments as for EquivalenceChecker; programs must outlive this object. O(ops).
+  Equivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
+              const RankValuesOptions& options, const absl::optional<AveragingSchedule>& averaging,
+              ProgramRef ref, int expression_depth = 0);
 
-  // Prepares the options of the walk, RankValues::Of(rewritten), which must also have the
-  // observers.
+  // Prepares the options of the walk, RankValues::Of(rewritten).
   void AttachTo(RankValuesOptions* options);
-  std::vector<RankObserver*> observers() { return {&prefix_, checker_.observer()}; }
 
-  // Whether the programs are equivalent. If so, CheckEquivalence finds nothing. Call once, after
-  // the walk. O(persistable variables + arguments after the unchanged prefix).
-  bool Prove(const RankValues& after);
+  // Whether the walk shows that the programs are equivalent: CheckEquivalence finds nothing then.
+  // Call once. O(persistable variables + arguments after the unchanged prefix).
+  bool IsShownBy(const RankValues& after);
+  // `after`: from the walk. Call once, instead of IsShownBy.
+  void Check(const RankValues& after, Findings* findings);
 
  private:
+  const ConstProgramPair original_, rewritten_;
   const RankValuesOptions options_;
+  const absl::optional<AveragingSchedule> averaging_;
+  const ProgramRef ref_;
+  const int expression_depth_;
   UnchangedPrefix prefix_;
-  Findings findings_;
-  EquivalenceChecker checker_;
+  Findings of_rest_;
+  EquivalenceChecker rest_;  // after the prefix
 };
 
 }  // namespace weft

@@ -21,7 +21,8 @@ Column ColumnOf(const Op& op) {
 
 std::map<Column, const RankFetch*> LastFetches(const Program& program, const RankValues& values) {
   std::map<Column, const RankFetch*> last;
-  for (const RankFetch& fetch : values.fetches()) last[ColumnOf(program.op(fetch.op))] = &fetch;
+  for (const RankFetch& fetch : values.events().fetches)
+    last[ColumnOf(program.op(fetch.op))] = &fetch;
   return last;
 }
 
@@ -30,7 +31,7 @@ std::map<Column, const RankFetch*> LastFetches(const Program& program, const Ran
 // Ranks outside of a group, and those that have a slice of a parameter, compute what one device
 // does not.
 void EquivalenceChecker::CheckFetches(const RankValues& before, const RankValues& after) {
-  if (!options_.group.empty() || !options_.distributed_params.empty()) return;
+  if (!options_.group.empty() || !options_.setting.distributed_params.empty()) return;
   const std::map<Column, const RankFetch*> expected = LastFetches(*original_.main, before);
   const std::map<Column, const RankFetch*> found = LastFetches(*rewritten_.main, after);
   for (const auto& [column, fetch] : found) {

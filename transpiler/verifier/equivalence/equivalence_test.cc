@@ -668,31 +668,30 @@ TEST(ComparedVariablesTest, OtherOpsMayUpdateParameters) {
   EXPECT_FALSE(ComparedVariables(written, {}).IsParam("w"));
 }
 
-bool Proves(absl::string_view original, absl::string_view rewritten) {
+bool IsShownByOneWalk(absl::string_view original, absl::string_view rewritten) {
   const Program before = testing::ProgramOf(original), after = testing::ProgramOf(rewritten);
   RankValuesOptions options;
-  options.nranks = 2;
-  EquivalenceProof proof({&before, nullptr}, {&after, nullptr}, options, absl::nullopt);
-  proof.AttachTo(&options);
-  // Here, one of the observers suffices.
-  options.observer = proof.observers()[0];
-  return proof.Prove(RankValues::Of(after, options));
+  options.setting.nranks = 2;
+  Equivalence equivalence({&before, nullptr}, {&after, nullptr}, options, absl::nullopt,
+                          ProgramRef());
+  equivalence.AttachTo(&options);
+  return equivalence.IsShownBy(RankValues::Of(after, options));
 }
 
-TEST(EquivalenceProof, HoldsForGradientsThatAreReduced) {
-  EXPECT_TRUE(Proves(OneDeviceStep(), TwoRankStep()));
+TEST(EquivalenceInOneWalk, HoldsForGradientsThatAreReduced) {
+  EXPECT_TRUE(IsShownByOneWalk(OneDeviceStep(), TwoRankStep()));
 }
 
-TEST(EquivalenceProof, FailsWhereNothingIsReduced) {
-  EXPECT_FALSE(Proves(OneDeviceStep(), OneDeviceStep()));
+TEST(EquivalenceInOneWalk, FailsWhereNothingIsReduced) {
+  EXPECT_FALSE(IsShownByOneWalk(OneDeviceStep(), OneDeviceStep()));
 }
 
-TEST(EquivalenceProof, FailsForAnotherUpdate) {
+TEST(EquivalenceInOneWalk, FailsForAnotherUpdate) {
   const std::string clipped = absl::StrReplaceAll(
       TwoRankStep(), {{testing::kStepUpdate,
                        "    Out=[w@GRAD] = clip(X=[w@GRAD]) {min=-1.0, max=1.0}\n"
                        "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr])\n"}});
-  EXPECT_FALSE(Proves(OneDeviceStep(), clipped));
+  EXPECT_FALSE(IsShownByOneWalk(OneDeviceStep(), clipped));
 }
 
 // Mixed precision casts what is fed, whatever its type is.

@@ -48,7 +48,7 @@ bool IsInPlace(const Op& op, absl::Span<const Symbol> in, absl::Span<const Symbo
 }
 
 // Whether an op that is not in the original changes its variables by a reduction over ranks or a
-// factor only. The observer checks the reductions and factors.
+// factor only. IsConfirmedBy checks the reductions and factors.
 bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& original) {
   const Program& program = op.program();
   const auto is_new = [&](Symbol name) {
@@ -79,7 +79,9 @@ bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& origin
 }  // namespace
 
 UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program)
-    : state_(program.op_id_limit(), State::kAfter), kept_(program.op_id_limit(), false) {
+    : program_(program),
+      state_(program.op_id_limit(), State::kAfter),
+      kept_(program.op_id_limit(), false) {
   std::vector<RankRecipe> recipes(program.num_signatures());
   const auto recipe_of = [&](const Op& op) -> const RankRecipe& {
     RankRecipe& recipe = recipes[op.signature_id()];
@@ -120,22 +122,27 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
   }
 }
 
-void UnchangedPrefix::OnCollective(const Op& op, Symbol variable, const RankValue& in) {
-  if (state_[op.id().value()] == State::kAfter) return;
-  const bool is_gradient =
-      in.placement == RankValue::Placement::kLocal && in.is_gradient && in.is_summed;
-  if (in.placement != RankValue::Placement::kReplicated && !is_gradient) is_valid_ = false;
+bool UnchangedPrefix::IsConfirmedBy(const RankValues& values) const {
+  const RankEvents& events = values.events();
+  const auto confirms = [&](const auto& event) { return Confirms(event); };
+  return absl::c_all_of(events.exchanges, confirms) && absl::c_all_of(events.scales, confirms) &&
+         absl::c_all_of(events.conditions, [&](const RankCondition& condition) {
+           return condition.variable.valid() || state_[condition.op.value()] == State::kAfter;
+         });
 }
 
-void UnchangedPrefix::OnScale(const Op& op, bool divides) {
-  if (state_[op.id().value()] != State::kInserted) return;
+bool UnchangedPrefix::Confirms(const RankExchange& exchange) const {
+  const RankValue& value = exchange.value;
+  return state_[exchange.op.value()] == State::kAfter ||
+         value.placement == RankValue::Placement::kReplicated ||
+         (value.placement == RankValue::Placement::kLocal && value.is_gradient && value.is_summed);
+}
+
+bool UnchangedPrefix::Confirms(const RankScale& scale) const {
+  if (state_[scale.op.value()] != State::kInserted) return true;
   // Exact in single precision, so that the errors of many divisions do not accumulate.
-  const float scale = static_cast<float>(op.FloatAttr("scale").value_or(1));
-  if (!divides || scale != 1 / std::round(1 / scale)) is_valid_ = false;
-}
-
-void UnchangedPrefix::OnOpaqueBlock(const Op& op) {
-  if (state_[op.id().value()] != State::kAfter) is_valid_ = false;
+  const float factor = static_cast<float>(program_.op(scale.op).FloatAttr("scale").value_or(1));
+  return scale.divides && factor == 1 / std::round(1 / factor);
 }
 
 }  // namespace weft

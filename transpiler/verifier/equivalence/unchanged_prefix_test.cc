@@ -85,14 +85,12 @@ TEST(UnchangedPrefix, EndsWhereAnInsertedOpMayChangeMore) {
 // Whether the walk over four ranks bears the prefix out.
 bool Holds(const std::string& rewritten, const std::string& original = kOriginal) {
   const Program program = testing::BlockProgram(absl::StrCat(kVars, rewritten));
-  UnchangedPrefix prefix(testing::BlockProgram(absl::StrCat(kVars, original)), program);
+  const UnchangedPrefix prefix(testing::BlockProgram(absl::StrCat(kVars, original)), program);
   EXPECT_EQ(prefix.program_ops(), program.block(0).ops().size());
   RankValuesOptions options;
-  options.nranks = 4;
+  options.setting.nranks = 4;
   options.original_ops = &prefix.kept();
-  options.observer = &prefix;
-  RankValues::Of(program, options);
-  return prefix.IsValid();
+  return prefix.IsConfirmedBy(RankValues::Of(program, options));
 }
 
 TEST(UnchangedPrefix, HoldsWhereGradientsOfParametersAreReduced) {

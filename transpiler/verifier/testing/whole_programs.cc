@@ -6,7 +6,6 @@
 #include "transpiler/verifier/batch/batch.h"
 #include "transpiler/verifier/equivalence/equivalence.h"
 #include "transpiler/verifier/value_options.h"
-#include "transpiler/verifier/values/startup_values.h"
 
 namespace weft::testing {
 
@@ -22,14 +21,14 @@ Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
   });
   if (!compares || !is_sound) return findings;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const absl::optional<int> nranks = NumRanks(options, ranks[rank], ranks.size());
+    Setting setting = options.setting;
+    setting.nranks = NumRanks(setting, ranks[rank], ranks.size());
+    setting.rank = absl::nullopt;
+    if (ranks.size() > 1) setting.rank = static_cast<int>(rank);
     const BatchFlow flow = BatchFlow::Of(
-        *ranks[rank].main, BatchOptionsOf(ranks[rank], options.setting.feeds, nranks));
-    BatchFacts facts = BatchFactsOf(options, *ranks[rank].main, &flow);
-    facts.lifts.clear();
+        *ranks[rank].main, BatchOptionsOf(ranks[rank], setting.feeds, setting.nranks));
     StartupValues start;
-    RankValuesOptions values = ValueOptions(options, ranks[rank], nranks, facts, &start);
-    if (ranks.size() > 1) values.rank = static_cast<int>(rank);
+    const RankValuesOptions values = ValueOptions(setting, ranks[rank], &flow, &start);
     CheckEquivalence(options.original, ranks[rank], values, options.setting.averaging,
                      {static_cast<int>(rank), false}, &findings);
   }

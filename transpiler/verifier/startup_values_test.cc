@@ -1,10 +1,10 @@
-#include "transpiler/verifier/values/startup_values.h"
-
 #include <string>
 
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/values/batch_flow.h"
+#include "ops/analysis/values/rank_values.h"
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
@@ -94,17 +94,17 @@ TEST(StartupValues, StatesThatTheRewriteAddsBeginWithAValue) {
                      HasSubstr("found nothing"))));
 }
 
-// Ops of the main program have the same ids.
-TEST(StartupValues, DoNotTakeOpsForLiftsOfTheMainProgram) {
+// The batch is that of the main program, whose variables have the same ids.
+TEST(StartupValues, DoNotFollowTheBatchOfTheMainProgram) {
   const Program startup = ProgramOf(R"(program {
   block 0 parent=-1 {
     var w : fp32[2] persistable
     Out=[w] = fill_constant() {shape=longs[2], value=1.0}
   }
 })");
-  const absl::flat_hash_map<OpId, int> lifts = {{startup.block(0).ops()[0], 0}};
+  const BatchFlow batch;
   RankValuesOptions options;
-  options.lifts = &lifts;
+  options.batch = &batch;
   EXPECT_TRUE(ReadStartupValues(startup, options).contains("w"));
 }
 
