@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -160,17 +161,6 @@ std::string PathFor(const std::string& path, int rank) {
   return absl::StrReplaceAll(path, {{kRankInName, absl::StrCat(rank)}});
 }
 
-// InvalidArgument if one file is to hold programs that differ.
-absl::Status CheckShared(const std::string& path, const Program& first, const Program& other,
-                         int rank) {
-  if (absl::StrContains(path, kRankInName) || ProgramText(first) == ProgramText(other)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(path, ": the programs of ranks 0 and ", rank,
-                                                 " differ: expected ", kRankInName,
-                                                 " in the name of the file"));
-}
-
 // The programs of one trainer. At a fixed address: what is written refers to them.
 struct Trainer {
   Program main;
@@ -225,14 +215,20 @@ absl::StatusOr<std::vector<TranspileResult>> TranspileFor(const Flags& flags,
   return results;
 }
 
-absl::Status CheckAllAreShared(const Flags& flags, const std::deque<Trainer>& trainers) {
-  const Trainer& first = trainers.front();
-  for (size_t i = 1; i < trainers.size(); ++i) {
-    const int rank = static_cast<int>(i);
-    WEFT_RETURN_IF_ERROR(CheckShared(flags.out, first.main, trainers[i].main, rank));
-    if (!first.startup.has_value()) continue;
-    WEFT_RETURN_IF_ERROR(
-        CheckShared(flags.startup_out, *first.startup, *trainers[i].startup, rank));
+// InvalidArgument if one file is to hold programs of trainers that differ.
+absl::Status CheckAreShared(const Flags& flags, std::deque<Trainer>* trainers) {
+  const ProgramPair first = trainers->front().programs();
+  for (size_t i = 1; i < trainers->size(); ++i) {
+    const ProgramPair other = (*trainers)[i].programs();
+    for (const auto& [path, a, b] :
+         {std::make_tuple(flags.out, first.main, other.main),
+          std::make_tuple(flags.startup_out, first.startup, other.startup)}) {
+      const bool is_own = absl::StrContains(path, kRankInName);
+      if (a == nullptr || is_own || ProgramText(*a) == ProgramText(*b)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(path, ": the programs of ranks 0 and ", i,
+                                                     " differ: expected ", kRankInName,
+                                                     " in the name of the file"));
+    }
   }
   return absl::OkStatus();
 }
@@ -334,7 +330,7 @@ absl::Status Run(Flags& flags) {
   std::deque<Trainer> trainers = TrainersOf(flags, std::move(main), std::move(startup));
   absl::StatusOr<std::vector<TranspileResult>> results = TranspileFor(flags, &trainers);
   WEFT_RETURN_IF_ERROR(Annotate(flags.in, results.status()));
-  WEFT_RETURN_IF_ERROR(CheckAllAreShared(flags, trainers));
+  WEFT_RETURN_IF_ERROR(CheckAreShared(flags, &trainers));
   std::vector<StagedOutputs> staged;
   for (size_t i = 0; i < trainers.size(); ++i) {
     const bool is_bare = options.dialect == Dialect::kPaddle && (*results)[i].claims.Communicate();

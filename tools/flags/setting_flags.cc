@@ -133,15 +133,10 @@ std::string FeedsText(const FeedLayouts& feeds) {
       whole.push_back(name);
     }
   }
-  std::string how;
-  if (!split.empty()) {
-    how = absl::StrCat("each rank gets a part of ", absl::StrJoin(split, ", "));
-  }
-  if (!whole.empty()) {
-    absl::StrAppend(&how, how.empty() ? "each rank gets" : " and", " the whole of ",
-                    absl::StrJoin(whole, ", "));
-  }
-  return how;
+  std::vector<std::string> parts;
+  if (!split.empty()) parts.push_back("a part of " + absl::StrJoin(split, ", "));
+  if (!whole.empty()) parts.push_back("the whole of " + absl::StrJoin(whole, ", "));
+  return parts.empty() ? "" : absl::StrCat("each rank gets ", absl::StrJoin(parts, " and "));
 }
 
 // "w among ranks 0, 1; v among ranks 2, 3"; of many, the first.
