@@ -78,10 +78,9 @@ class BlockRange {
   const int first_, end_;
 };
 
-// The ops of all blocks.
+// The ops of all blocks, for loops and for algorithms such as absl::c_any_of.
 //
 //   for (const Op& op : AllOps(program)) ++num_ops_of[op.type()];
-//   return absl::c_any_of(AllOps(program), IsBackward);
 inline BlockRange<OpId> AllOps(const Program& program) {
   return {program, 0, program.num_blocks()};
 }

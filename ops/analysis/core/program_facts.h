@@ -16,7 +16,7 @@ namespace weft {
 //   for (Symbol loss : facts.Get(FindLosses)) Check(loss);
 //   if (facts.Get<DevicePlacement>().on_two_devices()) ...
 //
-// Who examines a program makes its facts, and hands them to all that need them. A function that
+// Whoever examines a program makes its facts, and hands them to all that need them. A function that
 // takes facts can be given the program instead; it then finds out what it needs.
 //
 // A small value, whose copies share the results. Thread-safe as long as nobody changes the program:
