@@ -31,12 +31,10 @@ absl::optional<int> NumRanks(const Setting& setting, const ConstProgramPair& pro
 }
 
 RankValuesOptions ValueOptions(const Setting& setting, const ConstProgramPair& programs,
-                               const BatchFlow* batch, StartupValues* start,
-                               const std::vector<int>& group) {
+                               StartupValues* start, const std::vector<int>& group) {
   RankValuesOptions values;
   values.setting = setting;
   values.group = group;
-  values.batch = batch;
   if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
     RankValuesOptions of_startup;
     of_startup.setting.nranks = setting.nranks;

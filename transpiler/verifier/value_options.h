@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/rank_values.h"
 #include "proto/program_pair.h"
 #include "proto/setting.h"
@@ -18,12 +17,11 @@ namespace weft {
 absl::optional<int> NumRanks(const Setting& setting, const ConstProgramPair& programs,
                              size_t num_programs);
 
-// The options of RankValues::Of the main program. They refer to `batch`, which may be null, and to
-// `start`, which holds what the startup program computes, unless one process runs it for all ranks.
+// The options of RankValues::Of the main program. They refer to `start`, which holds what the
+// startup program computes, unless one process runs it for all ranks; `batch` is null.
 // `setting`: with the number of ranks, of `group` if given (RankValuesOptions::group).
 RankValuesOptions ValueOptions(const Setting& setting, const ConstProgramPair& programs,
-                               const BatchFlow* batch, StartupValues* start,
-                               const std::vector<int>& group = {});
+                               StartupValues* start, const std::vector<int>& group = {});
 
 }  // namespace weft
 

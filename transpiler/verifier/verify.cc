@@ -152,7 +152,8 @@ class Verifier {
       CheckBufferOrder(*programs.main, programs.startup, {rank, false}, &races);
       if (programs.startup != nullptr) CheckDevices(*programs.startup, {rank, true}, &races);
     });
-    const Batch flows = FollowBatch(programs, nranks, rank, &batch);
+    const std::shared_future<Batch> flows =
+        std::async(policy, [&] { return FollowBatch(programs, nranks, rank, &batch); });
     RanksSetting all{options_.setting, {}};
     // A program without collectives and number of ranks is one for a single device.
     all.setting.nranks = IsForOneDevice(*programs.main, nranks) ? 1 : nranks;
@@ -176,7 +177,8 @@ class Verifier {
     findings->Append(races);
     // Layer 3 knows more of gradients of means that are divided too often, or not.
     const bool is_known = collectives.HasErrors() || values.HasErrors();
-    if (is_known && flows.flow != nullptr && !LossMayBeASum(*programs.main, *flows.flow)) {
+    const BatchFlow* const flow = flows.get().flow.get();
+    if (is_known && flow != nullptr && !LossMayBeASum(*programs.main, *flow)) {
       batch.Remove(FindingKind::kLossScale);
     }
     findings->Append(batch);
@@ -258,7 +260,8 @@ class Verifier {
   // Layers 3 and 6, in one walk over values; and, for all ranks, layer 5 of one program.
   // `differences`: of layer 6.
   void CheckValues(const ConstProgramPair& programs, int rank, const RanksSetting& ranks,
-                   const Batch& batch, Findings* findings, Findings* differences) const {
+                   const std::shared_future<Batch>& batch, Findings* findings,
+                   Findings* differences) const {
     const bool is_for_all = ranks.group.empty();
     const bool reduces = !is_for_all || ranks.setting.nranks != 1;
     const bool checks_updates = reduces && Runs(Layer::kCommunication);
@@ -266,19 +269,20 @@ class Verifier {
     if (!checks_updates && !checks_conditions && !compares_) return;
     const ProgramRef ref{rank, false};
     StartupValues start;
-    const RankValuesOptions options =
-        ValueOptions(ranks.setting, programs, batch.flow.get(), &start, ranks.group);
-    RankValuesOptions of_walk = options;
+    RankValuesOptions options = ValueOptions(ranks.setting, programs, &start, ranks.group);
     absl::optional<Equivalence> equivalence;
     if (compares_) {
       equivalence.emplace(options_.original, programs, options, options_.setting.averaging, ref,
                           options_.expression_depth);
-      equivalence->AttachTo(&of_walk);
     }
+    // The walk needs what layer 7 finds.
+    options.batch = batch.get().flow.get();
+    RankValuesOptions of_walk = options;
+    if (compares_) equivalence->AttachTo(&of_walk);
     const RankValues found = RankValues::Of(*programs.main, of_walk);
     if (checks_updates) {
-      CheckUpdates(*programs.main, options, found, is_for_all ? batch.what_if.get() : nullptr, ref,
-                   findings);
+      CheckUpdates(*programs.main, options, found, is_for_all ? batch.get().what_if.get() : nullptr,
+                   ref, findings);
       if (is_for_all) CheckSparsifiedGradients(programs, options, ref, findings);
     }
     if (checks_conditions) {
@@ -293,7 +297,7 @@ class Verifier {
   // Layers 3 and 6 for the parameters that a group of ranks shares. Other parameters count as
   // rank-local, which needs no assumption about them.
   void CheckGroup(const ConstProgramPair& programs, int rank, const std::vector<int>& group,
-                  const std::set<std::string>& params, const Batch& batch,
+                  const std::set<std::string>& params, const std::shared_future<Batch>& batch,
                   Findings* findings) const {
     RanksSetting of_group{options_.setting, group};
     of_group.setting.distributed_params = ParamsBut(params, *programs.main);

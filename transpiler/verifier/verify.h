@@ -39,7 +39,7 @@ struct VerifyOptions {
   int expression_depth = 0;
   // Without kStructure, the caller knows that programs have no errors of it.
   std::set<Layer> layers = AllLayers();
-  // More than 1: independent layers run concurrently, on two threads.
+  // More than 1: independent layers run concurrently, on at most three threads.
   int threads = 2;
 };
 

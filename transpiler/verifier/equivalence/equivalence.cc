@@ -480,6 +480,7 @@ Equivalence::Equivalence(const ConstProgramPair& original, const ConstProgramPai
       rest_(original, rewritten, options_, averaging, ref, &of_rest_) {}
 
 void Equivalence::AttachTo(RankValuesOptions* options) {
+  options_.batch = options->batch;
   options->table = rest_.table();
   options->first_expression = prefix_.program_ops();
   options->original_ops = &prefix_.kept();

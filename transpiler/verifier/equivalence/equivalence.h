@@ -156,7 +156,8 @@ class Equivalence {
               const RankValuesOptions& options, const absl::optional<AveragingSchedule>& averaging,
               ProgramRef ref, int expression_depth = 0);
 
-  // Prepares the options of the walk, RankValues::Of(rewritten).
+  // Prepares the options of the walk, RankValues::Of(rewritten), which may have a batch that those
+  // of this object lack.
   void AttachTo(RankValuesOptions* options);
 
   // Whether the walk shows that the programs are equivalent: CheckEquivalence finds nothing then.
@@ -167,7 +168,7 @@ class Equivalence {
 
  private:
   const ConstProgramPair original_, rewritten_;
-  const RankValuesOptions options_;
+  RankValuesOptions options_;
   const absl::optional<AveragingSchedule> averaging_;
   const ProgramRef ref_;
   const int expression_depth_;

@@ -28,7 +28,8 @@ Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
     const BatchFlow flow = BatchFlow::Of(
         *ranks[rank].main, BatchOptionsOf(ranks[rank], setting.feeds, setting.nranks));
     StartupValues start;
-    const RankValuesOptions values = ValueOptions(setting, ranks[rank], &flow, &start);
+    RankValuesOptions values = ValueOptions(setting, ranks[rank], &start);
+    values.batch = &flow;
     CheckEquivalence(options.original, ranks[rank], values, options.setting.averaging,
                      {static_cast<int>(rank), false}, &findings);
   }
