@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/plan/plan_builder.h"
+#include "ops/analysis/core/stale_copies.h"
 #include "ops/analysis/training/data_variables.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/make_kernel.h"
@@ -24,6 +25,8 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
   // Missing kernels are reported first.
   const absl::Status types_fit = CheckTypes();
   WEFT_RETURN_IF_ERROR(CheckKernels());
+  const std::vector<StaleCopy> stale = FindStaleCopies(program_);
+  if (!stale.empty()) return absl::UnimplementedError(ToString(program_, stale[0]));
   plan_.on_two_devices = placement_.on_two_devices();
   AddVariables();
   WEFT_RETURN_IF_ERROR(FindLoopGradients());

@@ -97,6 +97,17 @@ ProgramBuilder SparseGradient() {
   return builder;
 }
 
+TEST(PlanTest, CopyThatSharesMemoryInPaddleIsNotReadAfterAWrite) {
+  ProgramBuilder p;
+  p.Var("x").Op("share_data", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  Scale(p, "x", "x");
+  Scale(p, "y", "z");
+  EXPECT_THAT(Plan::Build(p.Build(), Options()),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("op 1 (scale) writes memory that y shares by op 0 (share_data), "
+                                 "and op 2 (scale) reads y afterwards")));
+}
+
 TEST(PlanTest, OpsWithSelectedRowsNeedKernelsForThem) {
   ProgramBuilder builder = SparseGradient();
   // Declared dense, without effect: it is the same rows.

@@ -77,7 +77,6 @@ constexpr Row kRows[] = {
     {"cast", "X:b", "in_dtype=0 out_dtype=6|3"},
     {"assign", "X:f"},
     {"assign", "X:i"},
-    {"share_data", "X:f"},
     {"sum", "X:f*2"},
     {"sum", "X:f*3"},
     {"label_smooth", "X:f", "epsilon=0.1"},

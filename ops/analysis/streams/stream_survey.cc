@@ -8,6 +8,7 @@
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/devices/device_placement.h"
+#include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
 
@@ -75,7 +76,8 @@ class StreamSurvey::Visitor {
     const DeviceStream stream = StreamFor(op, signature);
     const bool is_plain = signature.kind.value_or(Kind::kStreamOp) == Kind::kStreamOp;
     if (is_plain && stream == kCompute) return;
-    if (!(stream == kCompute) || signature.kind == Kind::kFuse) Watch(op);
+    const bool shares = signature.kind == Kind::kFuse || signature.kind == Kind::kShare;
+    if (!(stream == kCompute) || shares) Watch(op);
     uses_.push_back({op.block(), survey_.special_[op.block()].size(), stream});
     AddSpecial(op, signature.kind.value_or(Kind::kStreamOp), 0);
   }
@@ -163,6 +165,8 @@ class StreamSurvey::Visitor {
       signature.is_collective = true;
     } else if (has(Trait::kAlias)) {
       signature.kind = Kind::kFuse;
+    } else if (SharesMemory(op.type())) {
+      signature.kind = Kind::kShare;
     }
     signature.is_registered = schema != nullptr;
     signature.is_copy = CopiesFrom(op.type()).has_value();

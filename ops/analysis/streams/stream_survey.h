@@ -24,11 +24,12 @@ class StreamSurvey {
       kRingSetup,    // trait kRingSetup
       kBranch,       // trait kBranch
       kFuse,         // trait kAlias
+      kShare,        // SharesMemory
       kHoldsBlocks,  // any other op with sub-blocks
     };
     Kind kind;
     uint32_t place;  // in its block
-    int index = 0;   // kStreamOp, kBranch, kFuse, kHoldsBlocks: the stream
+    int index = 0;   // kStreamOp, kBranch, kFuse, kShare, kHoldsBlocks: the stream
   };
   struct Sync {
     OpId op;
@@ -54,7 +55,7 @@ class StreamSurvey {
   // All streams. Those of the host and of copies follow those of rings.
   int num_streams() const { return static_cast<int>(ring_ids_.size()) + 1 + num_device_streams_; }
   // Whether streams other than the compute stream may access a variable of that name, or it may be
-  // in a fused buffer. Other variables cannot race.
+  // in a fused buffer, or share memory. Other variables cannot race.
   bool IsWatched(Symbol name) const { return is_watched_[name.value()] != 0; }
   // The first unregistered op that communicates, as far as anybody can tell, and may use the stream
   // of its ring; invalid: none.

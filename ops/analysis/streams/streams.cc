@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -67,6 +68,8 @@ class Cells {
   // Makes the members slices of the buffer. Calls `twice` with repeated members.
   template <typename Twice>
   void AddBuffer(OpId op, VarId var, const std::vector<VarId>& members, const Twice& twice) {
+    Unshare(var);
+    for (VarId member : members) Unshare(member);
     const Buffer* const before = FindBuffer(var);
     if (before != nullptr && !before->moved_by.valid() && HasMembers(*before, members)) return;
     const int index = static_cast<int>(buffers_.size());
@@ -92,6 +95,21 @@ class Cells {
     buffers_.push_back(std::move(buffer));
   }
 
+  // From now on, `out` is the memory of `in`; or, until then, it has memory of its own again.
+  void Share(OpId op, VarId in, VarId out) {
+    Leave(op, out);
+    for (VarId var : {in, out}) {
+      if (FindBuffer(var) == nullptr) CellOf(var);
+    }
+    own_[out] = std::exchange(cell_of_var_[out.value()], cell_of_var_[in.value()]);
+  }
+  void Unshare(VarId out) {
+    const auto own = own_.find(out);
+    if (own == own_.end()) return;
+    cell_of_var_[out.value()] = own->second;
+    own_.erase(own);
+  }
+
  private:
   static constexpr int kNone = -1;
 
@@ -113,7 +131,8 @@ class Cells {
   // By VarId: a cell; kNone; or kNone - 1 - i for buffer i.
   std::vector<int> cell_of_var_;
   std::vector<Cell> cells_;
-  std::vector<Buffer> buffers_;  // also those that have been replaced
+  std::vector<Buffer> buffers_;          // also those that have been replaced
+  absl::flat_hash_map<VarId, int> own_;  // of variables that share memory: their own cells
 };
 
 // Issues the ops as the host does.
@@ -215,6 +234,8 @@ class Walk {
         return RunBranch(block, op, special.index, again);
       case Special::Kind::kFuse:
         return FuseTensors(block, op, special.index);
+      case Special::Kind::kShare:
+        return ShareMemory(block, op, special.index);
       case Special::Kind::kHoldsBlocks:
         return RunLoop(block, op, special.index, again);
     }
@@ -299,6 +320,17 @@ class Walk {
     });
     const bool writes = made.copies || made.constant.has_value();
     if (writes || survey_.has_two_devices()) Touch(made.var, /*writes=*/true);
+  }
+
+  // The executor copies, and so writes memory that the output had before.
+  void ShareMemory(const Block& block, const Op& op, int stream) {
+    const auto variable = [&](absl::Span<const Symbol> names) {
+      return names.size() == 1 ? block.Resolve(names[0]) : VarId();
+    };
+    const VarId in = variable(op.Input("X")), out = variable(op.Output("Out"));
+    if (out.valid()) memory_.Unshare(out);
+    RunPlain(block, op, stream);
+    if (in.valid() && out.valid() && in != out) memory_.Share(op.id(), in, out);
   }
 
   // --- Accesses ----------------------------------------------------------------------------------

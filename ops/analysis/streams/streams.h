@@ -31,6 +31,7 @@ namespace weft {
 // part no other. The op that makes the buffer reads the sources if it copies them, writes the parts
 // if it copies or fills, and accesses nothing otherwise. On a program on two devices it always
 // counts as a write: a copy into a slice must come after it. Fetching reads on the compute stream.
+// After an op that shares memory, accesses to the output are accesses to the input.
 //
 // A block that may be skipped: its waits order nothing after it, and its ops may be missing; see
 // ops/analysis/streams/stream_clocks.h.

@@ -71,6 +71,7 @@ constexpr Rule kRules[] = {
     {"W411", Layer::kRaces, Severity::kError, "wait for a stream that does not exist"},
     {"W412", Layer::kRaces, Severity::kWarning,
      "accesses to a fused buffer that Paddle does not order", FindingKind::kReordering},
+    {"W413", Layer::kRaces, Severity::kError, "write to memory that another variable shares"},
     {"W501", Layer::kAcrossRanks, Severity::kError, "ranks call different collectives on a ring"},
     {"W502", Layer::kAcrossRanks, Severity::kError,
      "inconsistent order of collectives across rings"},

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/stale_copies.h"
 #include "ops/analysis/streams/streams.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
@@ -195,11 +196,16 @@ bool IsOfPaddle3ForCpus(const ProgramFacts& startup) {
 }  // namespace
 
 void CheckRaces(const ProgramFacts& facts, ProgramRef ref, Findings* findings) {
+  const Program& program = facts.program();
+  for (const StaleCopy& copy : FindStaleCopies(program)) {
+    Reporter(ref, findings)
+        .Add("W413", copy.writes, program.name(copy.name), ToString(program, copy), copy.reads);
+  }
   if (ref.is_startup && IsOfPaddle3ForCpus(facts)) return;
   StreamOptions options;
   options.end = ref.is_startup ? StepEnd::kOtherProgram : StepEnd::kNextStep;
   const StreamReport report = AnalyzeStreams(facts, options);
-  RaceReporter(facts.program(), report, ref, findings).Check();
+  RaceReporter(program, report, ref, findings).Check();
 }
 
 }  // namespace weft

@@ -1,0 +1,95 @@
+#include "ops/analysis/core/stale_copies.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/schema/op_kinds.h"
+#include "ops/schema/op_schema.h"
+#include "proto/testing/block_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr char kVars[] = R"(
+    var g : fp32[2]
+    var h : fp32[2]
+    var s : fp32[2] persistable
+    var kept : fp32[2] persistable
+    var fused : fp32[2]
+    var yes : bool[1]
+)";
+constexpr char kShare[] = "Out=[h] = share_data(X=[g])\n";
+constexpr char kClip[] = "Out=[g] = clip(X=[g]) {min=-1.0, max=1.0}\n";
+constexpr char kRead[] = "Out=[s] = assign(X=[h])\n";
+
+// "h of 0: 1, 2", the name, and what shares, writes and reads.
+std::vector<std::string> Stale(const std::string& ops, const std::string& more_blocks = "") {
+  const Program program = testing::BlockProgram(absl::StrCat(kVars, ops), more_blocks);
+  std::vector<std::string> texts;
+  for (const StaleCopy& copy : FindStaleCopies(program)) {
+    const auto position = [&](OpId id) {
+      return id.valid() ? absl::StrCat(program.op(id).position()) : "end";
+    };
+    texts.push_back(absl::StrCat(program.name(copy.name), " of ", position(copy.shares), ": ",
+                                 position(copy.writes), ", ", position(copy.reads)));
+  }
+  return texts;
+}
+
+TEST(FindStaleCopies, ReadAfterAWriteUnderTheOtherNameIsFound) {
+  EXPECT_THAT(Stale(absl::StrCat(kShare, kRead, kClip)), IsEmpty());
+  EXPECT_THAT(Stale(absl::StrCat(kShare, kClip, kRead)), ElementsAre("h of 0: 1, 2"));
+  EXPECT_THAT(Stale(absl::StrCat(kClip, kShare, kRead)), IsEmpty());
+  constexpr char kSync[] = "Out=[g] = c_sync_calc_stream(X=[g])\n";
+  EXPECT_THAT(Stale(absl::StrCat(kShare, kSync, kRead)), IsEmpty()) << "touches no data";
+}
+
+TEST(FindStaleCopies, BothNamesAreTheMemory) {
+  EXPECT_THAT(Stale(absl::StrCat(kShare, "Out=[h] = relu(X=[h])\n", "Out=[s] = assign(X=[g])\n")),
+              ElementsAre("g of 0: 1, 2"));
+  EXPECT_THAT(Stale(absl::StrCat(kShare, kClip, kShare, kRead)), IsEmpty()) << "shared again";
+}
+
+TEST(FindStaleCopies, OneWriteIsReportedOnceForAName) {
+  EXPECT_THAT(Stale(absl::StrCat(kShare, kClip, kRead, kRead)), ElementsAre("h of 0: 1, 2"));
+}
+
+TEST(FindStaleCopies, WhatIsKeptForTheNextStepIsRead) {
+  EXPECT_THAT(Stale(absl::StrCat("Out=[kept] = share_data(X=[g])\n", kClip)),
+              ElementsAre("kept of 0: 1, end"));
+}
+
+TEST(FindStaleCopies, WriteToTheBufferIsOneToItsParts) {
+  EXPECT_THAT(Stale(absl::StrCat("Output=[g], FusedOutput=[fused] = coalesce_tensor(Input=[g]) "
+                                 "{copy_data=true, dtype=5}\n",
+                                 kShare, "Out=[fused] = scale(X=[fused]) {scale=0.5}\n", kRead)),
+              ElementsAre("h of 1: 2, 3"));
+}
+
+TEST(FindStaleCopies, BlocksReadAndWrite) {
+  constexpr char kBranch[] =
+      "Out=[g] = conditional_block(Cond=[yes], Input=[g]) {sub_block=block(1)}\n";
+  EXPECT_THAT(Stale(absl::StrCat(kShare, kBranch, kRead),
+                    "  block 1 parent=0 {\n    Out=[g] = scale(X=[g]) {scale=0.5}\n  }\n"),
+              ElementsAre("h of 0: 1, 2"));
+}
+
+// Which of Paddle's ops share memory, whatever their attributes, and not only where a pass of
+// Paddle makes them work in place: those that are registered are known to.
+TEST(SharesMemory, OpsThatShareMemoryInPaddleAreKnown) {
+  for (const char* type : {"coalesce_tensor", "rnn_memory_helper", "share_buffer", "share_data",
+                           "shrink_rnn_memory"}) {
+    const OpSchema* const schema = FindOpSchema(type);
+    if (schema == nullptr) continue;  // unregistered: kept, and never taken for a copy
+    EXPECT_TRUE(SharesMemory(type) || schema->Has(Trait::kAlias)) << type;
+  }
+}
+
+}  // namespace
+}  // namespace weft
