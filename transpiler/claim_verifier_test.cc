@@ -10,10 +10,10 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/pipeline/registry.h"
-#include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/message_lines.h"
 
 namespace weft {

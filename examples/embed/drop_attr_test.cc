@@ -6,7 +6,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
 
 namespace embed {
@@ -29,7 +29,11 @@ RewriteOptions WithDropAttr() {
 }
 
 TEST(DropAttr, AttributeIsRemovedAndOthersStay) {
-  ExpectRewrite("drop-attr{attr=pipeline_stage}", kOneOp, "Out=[y] = relu(X=[x]) {priority=4}",
+  ExpectRewrite("drop-attr{attr=pipeline_stage}", R"(
+    Out=[h] = relu(X=[x])
+  - Out=[y] = relu(X=[h]) {pipeline_stage=3, priority=4}
+  + Out=[y] = relu(X=[h]) {priority=4}
+  )",
                 WithDropAttr());
 }
 

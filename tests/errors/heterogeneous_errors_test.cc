@@ -15,10 +15,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/analysis/devices/device_placement.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "proto/testing/block_text.h"
 #include "proto/text/program_text.h"
 #include "tools/files/param_attrs_file.h"
-#include "transpiler/testing/compact_program.h"
 #include "transpiler/transpile.h"
 
 namespace weft {

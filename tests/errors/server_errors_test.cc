@@ -11,9 +11,9 @@
 #include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
-#include "transpiler/testing/compact_program.h"
 
 namespace weft {
 namespace {

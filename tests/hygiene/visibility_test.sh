@@ -10,13 +10,13 @@ directories=(base executor ops proto tools transpiler)
 allowed="
 //base:status_macros
 //base:status_matchers
+//ops/analysis/testing:compact_program
 //proto/formats:program_file
 //proto:framework_cc_proto
 //proto:program
 //proto:program_pair
 //tools:transpile
 //tools:weft
-//transpiler/testing:compact_program
 //transpiler/testing:expect_rewrite
 //transpiler/verifier/testing:matchers
 //transpiler/verifier:verify

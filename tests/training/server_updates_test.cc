@@ -19,10 +19,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
-#include "transpiler/testing/compact_program.h"
 
 namespace weft {
 namespace {

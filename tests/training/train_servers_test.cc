@@ -20,10 +20,10 @@
 #include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
 #include "tests/training/read_ahead_gate.h"
-#include "transpiler/testing/compact_program.h"
 #include "transpiler/transpile.h"
 
 namespace weft {

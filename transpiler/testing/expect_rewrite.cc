@@ -1,18 +1,20 @@
 #include "transpiler/testing/expect_rewrite.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "proto/program.h"
-#include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/message_lines.h"
+#include "transpiler/testing/text_edits.h"
 #include "transpiler/verifier/communication/collectives.h"
 #include "transpiler/verifier/verify.h"
 
@@ -47,6 +49,17 @@ absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteO
   return Transpile(transpile, pair, options.registry);
 }
 
+// The lines after a line "startup:" are of the startup program.
+ProgramTexts Split(absl::string_view text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits("startup:\n", 1));
+  return parts.size() == 1 ? ProgramTexts(parts[0]) : ProgramTexts(parts[0], parts[1]);
+}
+
+absl::StatusOr<std::string> AfterText(const std::string& before, const std::string& after) {
+  if (absl::StripAsciiWhitespace(after).empty()) return before;
+  return HasMargins(after) ? Edited(before, after) : after;
+}
+
 // Removes the declarations of variables in the root block.
 pb::ProgramDesc Without(const std::set<std::string>& names, pb::ProgramDesc program) {
   if (program.blocks_size() == 0) return program;
@@ -57,14 +70,41 @@ pb::ProgramDesc Without(const std::set<std::string>& names, pb::ProgramDesc prog
   return program;
 }
 
+// The lines of a canonical text, but for what compact programs leave out.
+std::string CompactText(const pb::ProgramDesc& program) {
+  std::string compact;
+  for (absl::string_view line : absl::StrSplit(CanonicalText(program), '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    const bool is_block = absl::StartsWith(line, "block ");
+    const bool is_left_out =
+        line == "}" || absl::StartsWith(line, "program ") || line == "block 0 parent=-1 {";
+    if (is_left_out) continue;
+    absl::StrAppend(&compact, compact.empty() ? "" : "\n",
+                    is_block ? absl::StrReplaceAll(line, {{" {", ":"}})
+                             : absl::StrReplaceAll(line, {{" role=forward", ""}}));
+  }
+  return compact;
+}
+
+// As ExpectRewrite takes it.
+std::string Margins(const pb::ProgramDesc& before, const pb::ProgramDesc& after) {
+  const std::string diff = LineDiff(CompactText(before), CompactText(after));
+  return absl::StrReplaceAll(absl::StrCat("\n", diff), {{"\n", "\n  "}});
+}
+
+// `erased`: variables of `before` that the rewrite erases.
 void ExpectText(const char* which, const Program& found, const std::string& after,
-                const pb::ProgramDesc& before) {
-  const auto expected = ParseCompactProgram(after, before);
-  ASSERT_TRUE(expected.ok()) << which << ": " << expected.status();
+                const pb::ProgramDesc& before, std::set<std::string> erased,
+                const RewriteOptions& options) {
+  erased.insert(options.erased_vars.begin(), options.erased_vars.end());
+  const auto parsed = ParseCompactProgram(after, before);
+  ASSERT_TRUE(parsed.ok()) << which << ": " << parsed.status();
+  const pb::ProgramDesc expected = Without(erased, *parsed);
   pb::ProgramDesc program = found.ToProto();
   program.clear_weft_setting();  // which follows from options and claims, not from the pass
-  const std::string diff = LineDiff(CanonicalText(*expected), CanonicalText(program));
-  EXPECT_TRUE(diff.empty()) << which << ": - expected, + found\n" << diff;
+  const std::string diff = LineDiff(CanonicalText(expected), CanonicalText(program));
+  EXPECT_TRUE(diff.empty()) << which << ": - expected, + found\n"
+                            << diff << "the rewrite that was found:" << Margins(before, program);
 }
 
 // Transpile leaves out layer kCommunication if no pass claims to communicate, as those that write
@@ -137,33 +177,46 @@ RewriteOptions Violating(std::set<std::string> rules, RewriteOptions options) {
 }
 
 TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& before,
-                              const ProgramTexts& after, const RewriteOptions& options,
+                              const ProgramTexts& rewritten, const RewriteOptions& options,
                               const char* file, int line) {
   const ::testing::ScopedTrace trace(file, line, absl::StrCat("passes ", passes));
   absl::StatusOr<Programs> programs = Parse(before);
-  if (!programs.ok()) {
-    ADD_FAILURE() << "text before: " << programs.status();
+  const ProgramTexts after = rewritten.startup.has_value() ? rewritten : Split(rewritten.main);
+  const absl::StatusOr<std::string> main_after = AfterText(before.main, after.main);
+  const absl::StatusOr<std::string> startup_after =
+      AfterText(before.startup.value_or(""), after.startup.value_or(""));
+  for (const absl::Status& status :
+       {programs.status(), main_after.status(), startup_after.status()}) {
+    if (status.ok()) continue;
+    ADD_FAILURE() << "texts: " << status;
     return {};
   }
-  const pb::ProgramDesc main = Without(options.erased_vars, programs->main.ToProto());
+  if (after.startup.has_value() && !before.startup.has_value()) {
+    ADD_FAILURE() << "texts: expected a startup program before the rewrite, too";
+  }
+  const pb::ProgramDesc main = programs->main.ToProto();
   const pb::ProgramDesc startup =
-      Without(options.erased_vars,
-              programs->startup.has_value() ? programs->startup->ToProto() : pb::ProgramDesc());
+      programs->startup.has_value() ? programs->startup->ToProto() : pb::ProgramDesc();
   absl::StatusOr<TranspileResult> result = Rewrite(passes, options, &*programs);
   if (!result.ok()) {
     ADD_FAILURE() << result.status() << "\n" << CanonicalText(programs->main.ToProto());
     return {};
   }
-  ExpectText("main program", programs->main, after.main, main);
+  ExpectText("main program", programs->main, *main_after, main, ErasedVars(after.main), options);
   if (programs->startup.has_value()) {
-    const std::string& text = after.startup.has_value() ? *after.startup : *before.startup;
-    ExpectText("startup program", *programs->startup, text, startup);
+    ExpectText("startup program", *programs->startup, *startup_after, startup,
+               ErasedVars(after.startup.value_or("")), options);
   }
   ExpectViolatedRules(options, programs->pair().startup, result->messages);
   if (options.second_run == RewriteOptions::SecondRun::kIsChecked) {
     ExpectNothingMoreToDo(passes, options, *std::move(programs));
   }
   return *std::move(result);
+}
+
+TranspileResult ExpectRewrite(absl::string_view passes, absl::string_view edits,
+                              const RewriteOptions& options, const char* file, int line) {
+  return ExpectRewrite(passes, Split(TextBefore(edits)), Split(edits), options, file, line);
 }
 
 TranspileResult ExpectNoRewrite(absl::string_view passes, const ProgramTexts& programs,
@@ -189,32 +242,6 @@ absl::Status RewriteStatus(absl::string_view passes, const ProgramTexts& texts,
                            const RewriteOptions& options) {
   WEFT_ASSIGN_OR_RETURN(Programs programs, Parse(texts));
   return Rewrite(passes, options, &programs).status();
-}
-
-std::string LineDiff(absl::string_view expected, absl::string_view found) {
-  const std::vector<absl::string_view> a = absl::StrSplit(expected, '\n');
-  const std::vector<absl::string_view> b = absl::StrSplit(found, '\n');
-  if (a == b) return "";
-  // longest[i][j]: the length of the longest common subsequence of a from i and b from j.
-  std::vector<std::vector<size_t>> longest(a.size() + 1, std::vector<size_t>(b.size() + 1, 0));
-  for (size_t i = a.size(); i-- > 0;) {
-    for (size_t j = b.size(); j-- > 0;) {
-      longest[i][j] =
-          a[i] == b[j] ? longest[i + 1][j + 1] + 1 : std::max(longest[i + 1][j], longest[i][j + 1]);
-    }
-  }
-  std::string diff;
-  for (size_t i = 0, j = 0; i < a.size() || j < b.size();) {
-    if (i < a.size() && j < b.size() && a[i] == b[j]) {
-      absl::StrAppend(&diff, "  ", a[i], "\n");
-      ++i, ++j;
-    } else if (j == b.size() || (i < a.size() && longest[i + 1][j] >= longest[i][j + 1])) {
-      absl::StrAppend(&diff, "- ", a[i++], "\n");
-    } else {
-      absl::StrAppend(&diff, "+ ", b[j++], "\n");
-    }
-  }
-  return diff;
 }
 
 }  // namespace weft::testing

@@ -3,11 +3,14 @@
 //   TEST(DropAttr, AttributeIsRemovedAndOthersStay) {
 //     RewriteOptions options;
 //     options.registry.Add<DropAttr>();
-//     ExpectRewrite("drop-attr{attr=stage}", "Out=[y] = relu(X=[x]) {stage=3, other=4}",
-//                   "Out=[y] = relu(X=[x]) {other=4}", options);
+//     ExpectRewrite("drop-attr{attr=stage}", R"(
+//         Out=[h] = relu(X=[x])
+//       - Out=[y] = relu(X=[h]) {stage=3, other=4}
+//       + Out=[y] = relu(X=[h]) {other=4}
+//     )", options);
 //   }
 //
-// Texts are program text, or the lines of blocks alone (transpiler/testing/compact_program.h).
+// Texts are program text, or the lines of blocks alone (ops/analysis/testing/compact_program.h).
 #ifndef WEFT_TRANSPILER_TESTING_EXPECT_REWRITE_H_
 #define WEFT_TRANSPILER_TESTING_EXPECT_REWRITE_H_
 
@@ -62,16 +65,22 @@ RewriteOptions OnDevices(int trainers, std::vector<int> devices, Dialect dialect
 // The same options, but the result violates `rules`.
 RewriteOptions Violating(std::set<std::string> rules, RewriteOptions options);
 
-// Expects that the passes, given as text, rewrite `before` to `after`, that the verifier finds
-// nothing in the result except `options.violated_rules`, and that a second run changes nothing or
-// is refused.
+// Expects that the passes, given as text, rewrite a program as margins say
+// (transpiler/testing/text_edits.h), that the verifier finds nothing in the result except
+// `options.violated_rules`, and that a second run changes nothing or is refused. Lines after a line
+// "startup:" are of the startup program.
 //
-// `after` lists all ops and may omit attributes with their default value. It declares only
-// variables that are new or have changed; those of `before` are expected, too, but for
-// `options.erased_vars`. Omit `after.startup` if the startup program does not
-// change.
+// The program after the rewrite may omit attributes with their default value. It declares only
+// variables that are new or have changed; those of the program before are expected, too, but for
+// those of lines "- var NAME".
 //
-// A failure shows the lines that differ. Returns remarks and messages of the passes.
+// A failure shows the lines that differ, and the rewrite with margins. Returns remarks and messages
+// of the passes.
+TranspileResult ExpectRewrite(absl::string_view passes, absl::string_view edits,
+                              const RewriteOptions& options = {},
+                              const char* file = __builtin_FILE(), int line = __builtin_LINE());
+// Of programs that several tests share: `after` has all ops, or margins and only lines that change
+// or that tell where. Omit a program that does not change.
 TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& before,
                               const ProgramTexts& after, const RewriteOptions& options = {},
                               const char* file = __builtin_FILE(), int line = __builtin_LINE());
@@ -87,9 +96,6 @@ std::vector<std::string> RemarkTexts(const TranspileResult& result);
 // The status of the passes, for programs that they refuse.
 absl::Status RewriteStatus(absl::string_view passes, const ProgramTexts& programs,
                            const RewriteOptions& options = {});
-
-// The lines that differ, as `diff -u` shows them; empty if the texts are equal.
-std::string LineDiff(absl::string_view expected, absl::string_view found);
 
 }  // namespace weft::testing
 

@@ -130,9 +130,49 @@ TEST(ExpectRewrite, ExpectedProgramPasses) {
   EXPECT_THAT(result.passes, SizeIs(1));
 }
 
-TEST(ExpectRewrite, OtherProgramFailsWithTheLinesThatDiffer) {
+TEST(ExpectRewrite, EditsOfAProgramAreItsLinesWithMargins) {
+  ExpectRewrite("append-relu", R"(
+  + var z : fp32[2, 2]
+    Out=[y] = relu(X=[x])
+  + Out=[z] = relu(X=[y])
+  )",
+                WithAppendRelu());
+  ExpectRewrite("comm-init", R"(
+    Out=[y] = relu(X=[x])
+    startup:
+    var w : fp32[2, 2] parameter persistable
+  + c_comm_init_all() {nranks=2}
+  )",
+                OnRanks(2));
+}
+
+TEST(ExpectRewrite, EditsOfASharedProgramListTheLinesThatChange) {
+  ExpectRewrite("append-relu", "Out=[h] = relu(X=[x])\nOut=[y] = relu(X=[h])", R"(
+  + var z : fp32[2, 2]
+    Out=[y] = relu(X=[h])
+  + Out=[z] = relu(X=[y])
+  )",
+                WithAppendRelu());
+  ExpectRewrite(
+      "comm-init", {kForward, kStartup},
+      "startup:\nvar w : fp32[2, 2] parameter persistable\n+ c_comm_init_all() {nranks=2}",
+      OnRanks(2));
+  EXPECT_NONFATAL_FAILURE(
+      ExpectRewrite("append-relu", kForward, "Out=[q] = relu(X=[x])\n+ x", WithAppendRelu()),
+      "expected this line");
+}
+
+TEST(ExpectRewrite, OtherProgramFailsWithTheLinesThatDifferAndItsMargins) {
   EXPECT_NONFATAL_FAILURE(ExpectRewrite("append-relu", kForward, kForward, WithAppendRelu()),
                           "+     Out=[z] = relu(X=[y])");
+  EXPECT_NONFATAL_FAILURE(ExpectRewrite("append-relu", kForward, kForward, WithAppendRelu()),
+                          R"(
+    var x : fp32[2, 2] need_check_feed
+    var y : fp32[2, 2]
+  + var z : fp32[2, 2]
+    Out=[y] = relu(X=[x])
+  + Out=[z] = relu(X=[y])
+)");
 }
 
 TEST(ExpectRewrite, NewVariableHasToBeDeclaredInTheTextAfter) {
@@ -237,17 +277,12 @@ TEST(RewriteOptions, TrainersDriveTheDevicesThatAreGiven) {
 }
 
 TEST(ExpectRewrite, TextThatIsNoProgramFails) {
-  EXPECT_NONFATAL_FAILURE(ExpectNoRewrite("comm-init", "Out=[y]"), "text before");
+  EXPECT_NONFATAL_FAILURE(ExpectNoRewrite("comm-init", "Out=[y]"), "texts: INVALID_ARGUMENT");
 }
 
 TEST(ExpectRewrite, RefusalIsAStatus) {
   EXPECT_THAT(RewriteStatus("grad-all-reduce", kForward),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has no gradients")));
-}
-
-TEST(LineDiff, KeepsWhatIsCommon) {
-  EXPECT_EQ(LineDiff("a\nb\nc", "a\nx\nc\nd"), "  a\n- b\n+ x\n  c\n+ d\n");
-  EXPECT_EQ(LineDiff("a\nb", "a\nb"), "");
 }
 
 }  // namespace

@@ -23,13 +23,11 @@ using ::weft::testing::ProgramOf;
 using ::weft::testing::TwoRankStep;
 
 TEST(StartupValues, UninitializedParameterIsMissing) {
-  const std::string made = R"(program {
-  block 0 parent=-1 {
+  const std::string made = R"(
     var w : fp32[1, 1] parameter persistable
     Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
     c_comm_init_all() {ring_id=0}
-  }
-})";
+)";
   const Program before = ProgramOf(OneDeviceStep()), after = ProgramOf(TwoRankStep()),
                 with = ProgramOf(made);
   const Program without = ProgramOf(absl::StrReplaceAll(
@@ -42,13 +40,11 @@ TEST(StartupValues, UninitializedParameterIsMissing) {
 }
 
 TEST(StartupValues, AVariableThatIsNotPersistableIsLost) {
-  const std::string made = R"(program {
-  block 0 parent=-1 {
+  const std::string made = R"(
     var w : fp32[1, 1] persistable
     Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
     c_comm_init_all() {ring_id=0}
-  }
-})";
+)";
   const Program before = ProgramOf(OneDeviceStep()), after = ProgramOf(TwoRankStep()),
                 kept = ProgramOf(made), lost = ProgramOf(made, {{" persistable", ""}});
   EXPECT_TRUE(ReadStartupValues(kept, RankValuesOptions()).contains("w"));
@@ -67,19 +63,17 @@ TEST(StartupValues, AVariableThatIsNotPersistableIsLost) {
 }
 
 TEST(StartupValues, StatesThatTheRewriteAddsBeginWithAValue) {
-  const std::string made = R"(program {
-  block 0 parent=-1 {
+  const std::string made = R"(
     var w : fp32[1, 1] parameter persistable
     var old : fp32[1, 1] persistable
     Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
     Out=[old] = assign(X=[w])
     c_comm_init_all() {ring_id=0}
-  }
-})";
+)";
   const Program before = ProgramOf(OneDeviceStep()),
                 after = ProgramOf(TwoRankStep(), {{"    var lr :",
                                                    "    var old : fp32[1, 1] persistable\n"
-                                                   "    var older : fp32[1, 1]\n    var lr :"},
+                                                   "    var lr :"},
                                                   {"    Out=[y@GRAD] = fill",
                                                    "    Out=[older] = assign(X=[old])\n"
                                                    "    Out=[y@GRAD] = fill"}}),
@@ -96,12 +90,10 @@ TEST(StartupValues, StatesThatTheRewriteAddsBeginWithAValue) {
 
 // The batch is that of the main program, whose variables have the same ids.
 TEST(StartupValues, DoNotFollowTheBatchOfTheMainProgram) {
-  const Program startup = ProgramOf(R"(program {
-  block 0 parent=-1 {
+  const Program startup = ProgramOf(R"(
     var w : fp32[2] persistable
     Out=[w] = fill_constant() {shape=longs[2], value=1.0}
-  }
-})");
+)");
   const BatchFlow batch;
   RankValuesOptions options;
   options.batch = &batch;

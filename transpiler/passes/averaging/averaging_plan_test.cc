@@ -8,7 +8,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 
 namespace weft {
 namespace {
@@ -21,8 +21,7 @@ using ::weft::testing::StatusIs;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr char kMain[] = R"(
   var half : fp16[2] parameter persistable
-  var target : fp32[2] parameter persistable
-  var mean : fp32[2] parameter persistable
+  var target, mean : fp32[2] parameter persistable
   MeanOut=[mean] = batch_norm(X=[x], Mean=[mean])
   ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[g], Velocity=[v], LearningRate=[lr]) role=optimize {mu=0.9}
   ParamOut=[half], MasterParamOut=[master] = sgd(Param=[half], Grad=[h], LearningRate=[lr], MasterParam=[master]) role=optimize

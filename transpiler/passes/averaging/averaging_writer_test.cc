@@ -4,9 +4,9 @@
 
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/op_builder.h"
-#include "transpiler/testing/compact_program.h"
 
 namespace weft {
 namespace {
@@ -40,9 +40,7 @@ void ExpectProgram(const Program& found, const std::string& expected) {
 
 constexpr char kEvery4Steps[] = R"(
     var local_sgd_step : int64[1] persistable stop_gradient
-    var local_sgd_k : int64[1] stop_gradient
-    var local_sgd_remainder : int64[1] stop_gradient
-    var local_sgd_zero : int64[1] stop_gradient
+    var local_sgd_k, local_sgd_remainder, local_sgd_zero : int64[1] stop_gradient
     var local_sgd_is_due : bool[1] stop_gradient
     Out=[local_sgd_step] = increment(X=[local_sgd_step]) role=optimize
     Out=[local_sgd_k] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="4", value=4.0}
@@ -73,8 +71,7 @@ TEST(WriteAveragingCondition, LaterFirstStepIsReached) {
   EXPECT_EQ(condition.name, "local_sgd_condition");
   ExpectProgram(condition.main, std::string(kEvery4Steps) + R"(
     var local_sgd_begin : int64[1] stop_gradient
-    var local_sgd_started : bool[1] stop_gradient
-    var local_sgd_condition : bool[1] stop_gradient
+    var local_sgd_started, local_sgd_condition : bool[1] stop_gradient
     Out=[local_sgd_begin] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="5", value=5.0}
     Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_begin]) role=optimize
     Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due], Y=[local_sgd_started]) role=optimize

@@ -30,8 +30,7 @@ constexpr char kTwoUpdates[] = R"(
   )";
 
 constexpr char kStartup[] = R"(
-    var b : fp32[2, 2] parameter persistable
-    var w : fp32[2, 2] parameter persistable
+    var b, w : fp32[2, 2] parameter persistable
     var velocity : fp32[2, 2] persistable
     var lr : fp32[1] persistable
     Out=[b] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
@@ -60,109 +59,81 @@ TEST(LocalSgd, ParametersAreAveragedInOneAfterTheUpdates) {
 
 TEST(LocalSgd, KnownNumberOfRanksSumsAndDivides) {
   ExpectRewrite("local-sgd", kTwoUpdates, R"(
-    var local_sgd_buffer_0 : fp32[128]
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-    ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
-    FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
-    Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
-    Out=[local_sgd_buffer_0] = c_allreduce_sum(X=[local_sgd_buffer_0]) role=optimize
-    Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
-    Out=[local_sgd_buffer_0] = scale(X=[local_sgd_buffer_0]) role=optimize {nranks=4, scale=0.25}
+  + var local_sgd_buffer_0 : fp32[128]
+    ParamOut=[w], VelocityOut=[velocity] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity], LearningRate=[lr]) role=optimize {mu=0.9}
+  + FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = c_allreduce_sum(X=[local_sgd_buffer_0]) role=optimize
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = scale(X=[local_sgd_buffer_0]) role=optimize {nranks=4, scale=0.25}
   )",
                 OnRanks(4));
 }
 
 TEST(LocalSgd, EveryKStepsTheAverageIsInABlock) {
-  ExpectRewrite("comm-init,local-sgd{k_steps=4}", {kTwoUpdates, kStartup},
-                {R"(
-    var local_sgd_is_due : bool[1] stop_gradient
-    var local_sgd_k : int64[1] stop_gradient
-    var local_sgd_zero : int64[1] stop_gradient
-    var local_sgd_remainder : int64[1] stop_gradient
-    var local_sgd_scope : step_scopes
-    var local_sgd_step : int64[1] persistable stop_gradient
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-    ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
-    Out=[local_sgd_step] = increment(X=[local_sgd_step]) role=optimize
-    Out=[local_sgd_k] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="4", value=4.0}
-    Out=[local_sgd_remainder] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
-    Out=[local_sgd_zero] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
-    Out=[local_sgd_is_due] = equal(X=[local_sgd_remainder], Y=[local_sgd_zero]) role=optimize
-    Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_is_due], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
-    block 1:
-    var local_sgd_buffer_0 : fp32[128]
-    FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
-    Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
-    Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
-    Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
-  )",
-                 R"(
-    var local_sgd_step : int64[1] persistable stop_gradient
-    Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[velocity] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
-    c_comm_init_all()
-    Out=[local_sgd_step] = fill_constant() {dtype=3, shape=longs[1], str_value="0"}
-  )"});
+  ExpectRewrite("comm-init,local-sgd{k_steps=4}", {kTwoUpdates, kStartup}, R"(
+  + var local_sgd_is_due : bool[1] stop_gradient
+  + var local_sgd_k, local_sgd_zero, local_sgd_remainder : int64[1] stop_gradient
+  + var local_sgd_scope : step_scopes
+  + var local_sgd_step : int64[1] persistable stop_gradient
+    ParamOut=[w], VelocityOut=[velocity] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity], LearningRate=[lr]) role=optimize {mu=0.9}
+  + Out=[local_sgd_step] = increment(X=[local_sgd_step]) role=optimize
+  + Out=[local_sgd_k] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="4", value=4.0}
+  + Out=[local_sgd_remainder] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
+  + Out=[local_sgd_zero] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
+  + Out=[local_sgd_is_due] = equal(X=[local_sgd_remainder], Y=[local_sgd_zero]) role=optimize
+  + Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_is_due], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+  + block 1:
+  + var local_sgd_buffer_0 : fp32[128]
+  + FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
+    startup:
+  + var local_sgd_step : int64[1] persistable stop_gradient
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  + c_comm_init_all()
+  + Out=[local_sgd_step] = fill_constant() {dtype=3, shape=longs[1], str_value="0"}
+  )");
 }
 
 TEST(LocalSgd, FirstStepLaterThanKIsASeparateCondition) {
-  ExpectRewrite("comm-init,local-sgd{k_steps=2,begin_step=9}", {kTwoUpdates, kStartup},
-                {R"(
-    var local_sgd_begin : int64[1] stop_gradient
-    var local_sgd_started : bool[1] stop_gradient
-    var local_sgd_condition : bool[1] stop_gradient
-    var local_sgd_is_due : bool[1] stop_gradient
-    var local_sgd_k : int64[1] stop_gradient
-    var local_sgd_zero : int64[1] stop_gradient
-    var local_sgd_remainder : int64[1] stop_gradient
-    var local_sgd_scope : step_scopes
-    var local_sgd_step : int64[1] persistable stop_gradient
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-    ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
-    Out=[local_sgd_step] = increment(X=[local_sgd_step]) role=optimize
-    Out=[local_sgd_k] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="2", value=2.0}
-    Out=[local_sgd_remainder] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
-    Out=[local_sgd_zero] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
-    Out=[local_sgd_is_due] = equal(X=[local_sgd_remainder], Y=[local_sgd_zero]) role=optimize
-    Out=[local_sgd_begin] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="9", value=9.0}
-    Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_begin]) role=optimize
-    Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due], Y=[local_sgd_started]) role=optimize
-    Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_condition], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
-    block 1:
-    var local_sgd_buffer_0 : fp32[128]
-    FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
-    Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
-    Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
-    Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
-  )",
-                 R"(
-    var local_sgd_step : int64[1] persistable stop_gradient
-    Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[velocity] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
-    c_comm_init_all()
-    Out=[local_sgd_step] = fill_constant() {dtype=3, shape=longs[1], str_value="0"}
-  )"});
+  ExpectRewrite("comm-init,local-sgd{k_steps=2,begin_step=9}", {kTwoUpdates, kStartup}, R"(
+  + var local_sgd_begin : int64[1] stop_gradient
+  + var local_sgd_started, local_sgd_condition, local_sgd_is_due : bool[1] stop_gradient
+  + var local_sgd_k, local_sgd_zero, local_sgd_remainder : int64[1] stop_gradient
+  + var local_sgd_scope : step_scopes
+  + var local_sgd_step : int64[1] persistable stop_gradient
+    ParamOut=[w], VelocityOut=[velocity] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity], LearningRate=[lr]) role=optimize {mu=0.9}
+  + Out=[local_sgd_step] = increment(X=[local_sgd_step]) role=optimize
+  + Out=[local_sgd_k] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="2", value=2.0}
+  + Out=[local_sgd_remainder] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
+  + Out=[local_sgd_zero] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
+  + Out=[local_sgd_is_due] = equal(X=[local_sgd_remainder], Y=[local_sgd_zero]) role=optimize
+  + Out=[local_sgd_begin] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="9", value=9.0}
+  + Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_begin]) role=optimize
+  + Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due], Y=[local_sgd_started]) role=optimize
+  + Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_condition], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+  + block 1:
+  + var local_sgd_buffer_0 : fp32[128]
+  + FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
+    startup:
+  + var local_sgd_step : int64[1] persistable stop_gradient
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  + c_comm_init_all()
+  + Out=[local_sgd_step] = fill_constant() {dtype=3, shape=longs[1], str_value="0"}
+  )");
 }
 
 TEST(LocalSgd, ElementTypesTravelApartOnRingsInTurn) {
   ExpectRewrite("local-sgd{nrings=2}", R"(
     var h : fp64[2, 2] parameter persistable
-    var z@GRAD : fp64[2, 2]
     var q : fp64[2, 2] need_check_feed
     var lr64 : fp64[1] persistable
+  + var local_sgd_buffer_0 : fp32[128]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
@@ -171,83 +142,53 @@ TEST(LocalSgd, ElementTypesTravelApartOnRingsInTurn) {
     Out=[z@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=6, value=1.0}
     Y@GRAD=[h@GRAD] = mul_grad(X=[q], Y=[h], Out@GRAD=[z@GRAD]) role=backward vars=[h, h@GRAD]
     ParamOut=[h] = sgd(Param=[h], Grad=[h@GRAD], LearningRate=[lr64]) role=optimize
-  )",
-                R"(
-    var local_sgd_buffer_0 : fp32[128]
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-    ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
-    Out=[z@GRAD] = fill_constant() role=backward|loss {dtype=6, shape=longs[2, 2], value=1.0}
-    Y@GRAD=[h@GRAD] = mul_grad(Out@GRAD=[z@GRAD], X=[q], Y=[h]) role=backward vars=[h, h@GRAD]
-    ParamOut=[h] = sgd(Grad=[h@GRAD], LearningRate=[lr64], Param=[h]) role=optimize
-    FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
-    Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
-    Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
-    Out=[h] = c_wait_compute(X=[h]) role=optimize {ring_id=1}
-    Out=[h] = c_allreduce_avg(X=[h]) role=optimize {ring_id=1}
-    Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
-    Out=[h] = c_wait_comm(X=[h]) role=optimize {ring_id=1}
+  + FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+  + Out=[h] = c_wait_compute(X=[h]) role=optimize {ring_id=1}
+  + Out=[h] = c_allreduce_avg(X=[h]) role=optimize {ring_id=1}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
+  + Out=[h] = c_wait_comm(X=[h]) role=optimize {ring_id=1}
   )");
 }
 
 TEST(LocalSgd, StateOfOptimizersIsAveragedWhereAskedFor) {
   ExpectRewrite("local-sgd{state=average}", kTwoUpdates, R"(
-    var local_sgd_buffer_0 : fp32[192]
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-    ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
-    FusedOutput=[local_sgd_buffer_0], Output=[b, w, velocity] = coalesce_tensor(Input=[b, w, velocity]) role=optimize {align_size=256, copy_data=true, dtype=5}
-    Out=[b, w, velocity, local_sgd_buffer_0] = c_wait_compute(X=[b, w, velocity, local_sgd_buffer_0]) role=optimize
-    Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
-    Out=[b, w, velocity, local_sgd_buffer_0] = c_wait_comm(X=[b, w, velocity, local_sgd_buffer_0]) role=optimize
+  + var local_sgd_buffer_0 : fp32[192]
+    ParamOut=[w], VelocityOut=[velocity] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity], LearningRate=[lr]) role=optimize {mu=0.9}
+  + FusedOutput=[local_sgd_buffer_0], Output=[b, w, velocity] = coalesce_tensor(Input=[b, w, velocity]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[b, w, velocity, local_sgd_buffer_0] = c_wait_compute(X=[b, w, velocity, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+  + Out=[b, w, velocity, local_sgd_buffer_0] = c_wait_comm(X=[b, w, velocity, local_sgd_buffer_0]) role=optimize
   )");
 }
 
 TEST(LocalSgd, StateOfOptimizersIsResetWhereAskedFor) {
-  ExpectRewrite("comm-init,local-sgd{state=reset}", {kTwoUpdates, kStartup},
-                {R"(
-    var local_sgd_buffer_0 : fp32[128]
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-    ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
-    FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
-    Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
-    Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
-    Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
-    Out=[velocity] = fill_constant() role=optimize {shape=longs[2, 2], value=0.5}
-  )",
-                 R"(
-    Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[velocity] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
-    c_comm_init_all()
-  )"});
+  ExpectRewrite("comm-init,local-sgd{state=reset}", {kTwoUpdates, kStartup}, R"(
+  + var local_sgd_buffer_0 : fp32[128]
+    ParamOut=[w], VelocityOut=[velocity] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity], LearningRate=[lr]) role=optimize {mu=0.9}
+  + FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
+  + Out=[velocity] = fill_constant() role=optimize {shape=longs[2, 2], value=0.5}
+    startup:
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  + c_comm_init_all()
+  )");
 }
 
 TEST(LocalSgd, MasterWeightIsAveragedAndTheParameterIsItsCast) {
   ExpectRewrite("local-sgd", R"(
     var w : fp16[2, 2] parameter persistable
     var x : fp16[2, 2] need_check_feed
-    var y@GRAD : fp16[2, 2]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=4, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
     ParamOut=[w], MasterParamOut=[w32] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr], MasterParam=[w32]) role=optimize {multi_precision=true}
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {dtype=4, shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    MasterParamOut=[w32], ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], MasterParam=[w32], Param=[w]) role=optimize {multi_precision=true}
-    Out=[w32] = c_wait_compute(X=[w32]) role=optimize
-    Out=[w32] = c_allreduce_avg(X=[w32]) role=optimize
-    Out=[w32] = c_wait_comm(X=[w32]) role=optimize
-    Out=[w] = cast(X=[w32]) role=optimize {in_dtype=5, out_dtype=4}
+  + Out=[w32] = c_wait_compute(X=[w32]) role=optimize
+  + Out=[w32] = c_allreduce_avg(X=[w32]) role=optimize
+  + Out=[w32] = c_wait_comm(X=[w32]) role=optimize
+  + Out=[w] = cast(X=[w32]) role=optimize {in_dtype=5, out_dtype=4}
   )");
 }
 
@@ -255,21 +196,15 @@ TEST(LocalSgd, MasterWeightIsAveragedAndTheParameterIsItsCast) {
 TEST(LocalSgd, ParametersThatOtherOpsUpdateAreAveragedToo) {
   ExpectRewrite("local-sgd", R"(
     var target : fp32[2, 2] parameter persistable
+  + var local_sgd_buffer_0 : fp32[128]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
     Out=[target] = assign(X=[w])
-  )",
-                R"(
-    var local_sgd_buffer_0 : fp32[128]
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Out=[target] = assign(X=[w])
-    FusedOutput=[local_sgd_buffer_0], Output=[w, target] = coalesce_tensor(Input=[w, target]) role=optimize {align_size=256, copy_data=true, dtype=5}
-    Out=[w, target, local_sgd_buffer_0] = c_wait_compute(X=[w, target, local_sgd_buffer_0]) role=optimize
-    Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
-    Out=[w, target, local_sgd_buffer_0] = c_wait_comm(X=[w, target, local_sgd_buffer_0]) role=optimize
+  + FusedOutput=[local_sgd_buffer_0], Output=[w, target] = coalesce_tensor(Input=[w, target]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[w, target, local_sgd_buffer_0] = c_wait_compute(X=[w, target, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+  + Out=[w, target, local_sgd_buffer_0] = c_wait_comm(X=[w, target, local_sgd_buffer_0]) role=optimize
   )");
 }
 
@@ -277,14 +212,10 @@ TEST(LocalSgd, DistributedParametersStayLocal) {
   RewriteOptions options;
   options.distributed_params = {"b"};
   ExpectRewrite("local-sgd", kTwoUpdates, R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-    ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
-    Out=[w] = c_wait_compute(X=[w]) role=optimize
-    Out=[w] = c_allreduce_avg(X=[w]) role=optimize
-    Out=[w] = c_wait_comm(X=[w]) role=optimize
+    ParamOut=[w], VelocityOut=[velocity] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity], LearningRate=[lr]) role=optimize {mu=0.9}
+  + Out=[w] = c_wait_compute(X=[w]) role=optimize
+  + Out=[w] = c_allreduce_avg(X=[w]) role=optimize
+  + Out=[w] = c_wait_comm(X=[w]) role=optimize
   )",
                 options);
 }
@@ -305,13 +236,9 @@ TEST(LocalSgd, StateThatTheStartupProgramDoesNotMakeCannotBeReset) {
 // batch_norm keeps a running mean and variance.
 constexpr char kStatistics[] = R"(
     var image : fp32[4, 2, 3, 3] need_check_feed
-    var y : fp32[4, 2, 3, 3]
-    var mean : fp32[2] parameter persistable
-    var variance : fp32[2] parameter persistable
-    var bias : fp32[2] persistable
-    var scale : fp32[2] persistable
-    var saved_mean : fp32[2]
-    var saved_variance : fp32[2]
+    var mean, variance : fp32[2] parameter persistable
+    var bias, scale : fp32[2] persistable
+    var saved_mean, saved_variance : fp32[2]
     Y=[y], MeanOut=[mean], VarianceOut=[variance], SavedMean=[saved_mean], SavedVariance=[saved_variance] = batch_norm(X=[image], Bias=[bias], Scale=[scale], Mean=[mean], Variance=[variance])
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
@@ -320,24 +247,18 @@ constexpr char kStatistics[] = R"(
 
 TEST(LocalSgd, RunningStatisticsAreAveragedWhereAskedFor) {
   ExpectRewrite("local-sgd", kStatistics, R"(
-    MeanOut=[mean], SavedMean=[saved_mean], SavedVariance=[saved_variance], VarianceOut=[variance], Y=[y] = batch_norm(Bias=[bias], Mean=[mean], Scale=[scale], Variance=[variance], X=[image])
-    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Out=[w] = c_wait_compute(X=[w]) role=optimize
-    Out=[w] = c_allreduce_avg(X=[w]) role=optimize
-    Out=[w] = c_wait_comm(X=[w]) role=optimize
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + Out=[w] = c_wait_compute(X=[w]) role=optimize
+  + Out=[w] = c_allreduce_avg(X=[w]) role=optimize
+  + Out=[w] = c_wait_comm(X=[w]) role=optimize
   )");
   ExpectRewrite("local-sgd{statistics=true}", kStatistics, R"(
-    var local_sgd_buffer_0 : fp32[192]
-    MeanOut=[mean], SavedMean=[saved_mean], SavedVariance=[saved_variance], VarianceOut=[variance], Y=[y] = batch_norm(Bias=[bias], Mean=[mean], Scale=[scale], Variance=[variance], X=[image])
-    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    FusedOutput=[local_sgd_buffer_0], Output=[w, mean, variance] = coalesce_tensor(Input=[w, mean, variance]) role=optimize {align_size=256, copy_data=true, dtype=5}
-    Out=[w, mean, variance, local_sgd_buffer_0] = c_wait_compute(X=[w, mean, variance, local_sgd_buffer_0]) role=optimize
-    Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
-    Out=[w, mean, variance, local_sgd_buffer_0] = c_wait_comm(X=[w, mean, variance, local_sgd_buffer_0]) role=optimize
+  + var local_sgd_buffer_0 : fp32[192]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + FusedOutput=[local_sgd_buffer_0], Output=[w, mean, variance] = coalesce_tensor(Input=[w, mean, variance]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[w, mean, variance, local_sgd_buffer_0] = c_wait_compute(X=[w, mean, variance, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+  + Out=[w, mean, variance, local_sgd_buffer_0] = c_wait_comm(X=[w, mean, variance, local_sgd_buffer_0]) role=optimize
   )");
 }
 

@@ -9,7 +9,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
 
 namespace weft {
@@ -38,8 +38,7 @@ constexpr char kTwoUpdates[] = R"(
   )";
 
 constexpr char kStartup[] = R"(
-    var b : fp32[2, 2] parameter persistable
-    var w : fp32[2, 2] parameter persistable
+    var b, w : fp32[2, 2] parameter persistable
     var lr : fp32[1] persistable
     Out=[b] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
     Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
@@ -49,8 +48,7 @@ constexpr char kStartup[] = R"(
 // Two partitions, for 4 ranks.
 constexpr char kTwoPartitions[] = R"(
     var partial_averaging_step : int64[1] persistable stop_gradient
-    var partial_averaging_k : int64[1] stop_gradient
-    var partial_averaging_remainder : int64[1] stop_gradient
+    var partial_averaging_k, partial_averaging_remainder : int64[1] stop_gradient
     var partial_averaging_phase_1 : int64[1] stop_gradient
     var partial_averaging_is_due_1 : bool[1] stop_gradient
     var partial_averaging_scope_1 : step_scopes
@@ -105,16 +103,12 @@ TEST(PartialAveraging, PartitionsTakeTurnsInTheOrderOfTheirGradients) {
 
 TEST(PartialAveraging, OnePartitionIsAveragedInEveryStepWithoutACounter) {
   const auto result = ExpectRewrite("partial-averaging", kTwoUpdates, R"(
-    var partial_averaging_buffer_0 : fp32[128]
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    FusedOutput=[partial_averaging_buffer_0], Output=[w, b] = coalesce_tensor(Input=[w, b]) role=optimize {align_size=256, copy_data=true, dtype=5}
-    Out=[w, b, partial_averaging_buffer_0] = c_wait_compute(X=[w, b, partial_averaging_buffer_0]) role=optimize
-    Out=[partial_averaging_buffer_0] = c_allreduce_avg(X=[partial_averaging_buffer_0]) role=optimize
-    Out=[w, b, partial_averaging_buffer_0] = c_wait_comm(X=[w, b, partial_averaging_buffer_0]) role=optimize
+  + var partial_averaging_buffer_0 : fp32[128]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + FusedOutput=[partial_averaging_buffer_0], Output=[w, b] = coalesce_tensor(Input=[w, b]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[w, b, partial_averaging_buffer_0] = c_wait_compute(X=[w, b, partial_averaging_buffer_0]) role=optimize
+  + Out=[partial_averaging_buffer_0] = c_allreduce_avg(X=[partial_averaging_buffer_0]) role=optimize
+  + Out=[w, b, partial_averaging_buffer_0] = c_wait_comm(X=[w, b, partial_averaging_buffer_0]) role=optimize
   )");
   EXPECT_THAT(RemarkTexts(result),
               IsSupersetOf({"w averaged: ranks train separately in between when=every step "
@@ -156,19 +150,13 @@ TEST(PartialAveraging, MasterWeightIsAveragedAndTheParameterIsItsCast) {
   ExpectRewrite("partial-averaging", R"(
     var w : fp16[2, 2] parameter persistable
     var x : fp16[2, 2] need_check_feed
-    var y@GRAD : fp16[2, 2]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=4, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
     ParamOut=[w], MasterParamOut=[w32] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr], MasterParam=[w32]) role=optimize {multi_precision=true}
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {dtype=4, shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    MasterParamOut=[w32], ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], MasterParam=[w32], Param=[w]) role=optimize {multi_precision=true}
-    Out=[w32] = c_wait_compute(X=[w32]) role=optimize
-    Out=[w32] = c_allreduce_avg(X=[w32]) role=optimize
-    Out=[w32] = c_wait_comm(X=[w32]) role=optimize
-    Out=[w] = cast(X=[w32]) role=optimize {in_dtype=5, out_dtype=4}
+  + Out=[w32] = c_wait_compute(X=[w32]) role=optimize
+  + Out=[w32] = c_allreduce_avg(X=[w32]) role=optimize
+  + Out=[w32] = c_wait_comm(X=[w32]) role=optimize
+  + Out=[w] = cast(X=[w32]) role=optimize {in_dtype=5, out_dtype=4}
   )");
 }
 
@@ -176,14 +164,10 @@ TEST(PartialAveraging, DistributedParametersStayLocal) {
   RewriteOptions options;
   options.distributed_params = {"b"};
   const auto result = ExpectRewrite("partial-averaging{threshold=0}", kTwoUpdates, R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Out=[w] = c_wait_compute(X=[w]) role=optimize
-    Out=[w] = c_allreduce_avg(X=[w]) role=optimize
-    Out=[w] = c_wait_comm(X=[w]) role=optimize
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + Out=[w] = c_wait_compute(X=[w]) role=optimize
+  + Out=[w] = c_allreduce_avg(X=[w]) role=optimize
+  + Out=[w] = c_wait_comm(X=[w]) role=optimize
   )",
                                     options);
 }

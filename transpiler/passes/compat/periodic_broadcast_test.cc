@@ -24,7 +24,6 @@ using ::weft::testing::StatusIs;
 
 // Weight decay reads b before it is updated.
 constexpr char kMain[] = R"(
-    var rate : fp32[1]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
     Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
@@ -36,8 +35,7 @@ constexpr char kMain[] = R"(
   )";
 
 constexpr char kStartup[] = R"(
-    var b : fp32[2, 2] parameter persistable
-    var w : fp32[2, 2] parameter persistable
+    var b, w : fp32[2, 2] parameter persistable
     var lr : fp32[1] persistable
     Out=[b] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
     Out=[w] = INITIALIZER() {shape=longs[2, 2], dtype=5}
@@ -85,26 +83,19 @@ TEST(PeriodicBroadcast, OfSeveralOptimizersTheLastHaveParametersBroadcastBefore)
   ExpectRewrite("grad-all-reduce{scale=none},periodic-broadcast{bcast_period=1}", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
     Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
+  + Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
+  + Out=[b@GRAD] = c_allreduce_sum(X=[b@GRAD]) role=backward
+  + Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
+  + Out=[w, b] = c_wait_compute(X=[w, b]) role=optimize
+  + Out=[w] = c_broadcast(X=[w]) role=optimize
+  + Out=[b] = c_broadcast(X=[b]) role=optimize
+  + Out=[w, b] = c_wait_comm(X=[w, b]) role=optimize
     ParamOut=[b] = sgd(Param=[b], Grad=[b@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
-    Out=[b@GRAD] = c_allreduce_sum(X=[b@GRAD]) role=backward
-    Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
-    Out=[w, b] = c_wait_compute(X=[w, b]) role=optimize
-    Out=[w] = c_broadcast(X=[w]) role=optimize
-    Out=[b] = c_broadcast(X=[b]) role=optimize
-    Out=[w, b] = c_wait_comm(X=[w, b]) role=optimize
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
   )");
 }
 
@@ -115,8 +106,7 @@ TEST(PeriodicBroadcast, EveryNthStepTheBroadcastIsInABlock) {
       {kMain, "var lr : fp32[1] persistable\nOut=[lr] = fill_constant() {shape=longs[1], dtype=5}"},
       {absl::StrCat(R"(
     var periodic_broadcast_step : int64[1] persistable stop_gradient
-    var periodic_broadcast_k : int64[1] stop_gradient
-    var periodic_broadcast_remainder : int64[1] stop_gradient
+    var periodic_broadcast_k, periodic_broadcast_remainder : int64[1] stop_gradient
     var periodic_broadcast_zero : int64[1] stop_gradient
     var periodic_broadcast_is_due : bool[1] stop_gradient
     var periodic_broadcast_scope : step_scopes
@@ -146,29 +136,25 @@ TEST(PeriodicBroadcast, ParametersOfAGroupAreBroadcastOnItsRing) {
   options.param_attrs["w"].group = RankGroup{"pair", {1, 2}};
   options.verification = Verification::kNever;  // no startup program: nothing sets up the ring
   const auto result = ExpectRewrite(
-      "grad-all-reduce{scale=none,nrings=2},periodic-broadcast{bcast_period=1,nrings=2}", kMain,
-      absl::StrCat(R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=2}
-    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {group_ranks=ints[1, 2], ring_id=2}
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
-    Out=[b@GRAD] = c_allreduce_sum(X=[b@GRAD]) role=backward
+      "grad-all-reduce{scale=none,nrings=2},periodic-broadcast{bcast_period=1,nrings=2}", kMain, R"(
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=2}
+  + Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {group_ranks=ints[1, 2], ring_id=2}
+    Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
+  + Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
+  + Out=[b@GRAD] = c_allreduce_sum(X=[b@GRAD]) role=backward
     Out=[rate] = scale(X=[lr]) role=optimize|lr_sched {scale=0.5}
-    Out=[b] = c_wait_compute(X=[b]) role=optimize
-    Out=[b] = c_broadcast(X=[b]) role=optimize
-    Out=[w] = c_wait_compute(X=[w]) role=optimize {ring_id=2}
-    Out=[w] = c_broadcast(X=[w]) role=optimize {group_ranks=ints[1, 2], ring_id=2}
-    Out=[b] = c_wait_comm(X=[b]) role=optimize
-    Out=[w] = c_wait_comm(X=[w]) role=optimize {ring_id=2}
+  + Out=[b] = c_wait_compute(X=[b]) role=optimize
+  + Out=[b] = c_broadcast(X=[b]) role=optimize
+  + Out=[w] = c_wait_compute(X=[w]) role=optimize {ring_id=2}
+  + Out=[w] = c_broadcast(X=[w]) role=optimize {group_ranks=ints[1, 2], ring_id=2}
+  + Out=[b] = c_wait_comm(X=[b]) role=optimize
+  + Out=[w] = c_wait_comm(X=[w]) role=optimize {ring_id=2}
     Out=[decay] = scale(X=[b]) role=optimize {scale=0.01}
-    Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
-    Out=[g] = elementwise_add(X=[b@GRAD], Y=[decay]) role=optimize
-    ParamOut=[b] = sgd(Grad=[g], LearningRate=[lr], Param=[b]) role=optimize
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=2}
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-  )"),
+  + Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
+    ParamOut=[b] = sgd(Param=[b], Grad=[g], LearningRate=[lr]) role=optimize
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=2}
+  )",
       options);
   EXPECT_THAT(RemarkTexts(result),
               Contains("w broadcast: the ranks of group pair go on from the values of rank 1 "

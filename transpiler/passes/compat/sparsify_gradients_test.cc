@@ -10,7 +10,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/transpile.h"
 
@@ -34,11 +34,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 constexpr char kVars[] = R"(
     var x : fp32[2, 8] need_check_feed
-    var y@GRAD : fp32[2, 4]
-    var a : fp32[8, 4] parameter persistable
-    var b : fp32[8, 4] parameter persistable
-    var a@GRAD : fp32[8, 4]
-    var b@GRAD : fp32[8, 4]
+    var a, b : fp32[8, 4] parameter persistable
     var lr : fp32[1] persistable
 )";
 constexpr char kBackward[] = R"(
@@ -52,8 +48,7 @@ constexpr char kUpdates[] = R"(
 )";
 constexpr char kStartup[] = R"(
     var lr : fp32[1] persistable
-    var a : fp32[8, 4] parameter persistable
-    var b : fp32[8, 4] parameter persistable
+    var a, b : fp32[8, 4] parameter persistable
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
     Out=[a] = fill_constant() {shape=longs[8, 4], dtype=5, value=0.5}
     Out=[b] = fill_constant() {shape=longs[8, 4], dtype=5, value=0.5}
@@ -69,68 +64,57 @@ RewriteOptions Options(RewriteOptions options) {
 }
 
 TEST(SparsifyGradients, ABucketTravelsAsRowsAndKeepsTheRest) {
-  ExpectRewrite("sparsify-gradients{mode=topk}", Programs(),
-                {absl::StrCat(R"(
-    var a@RESIDUAL : fp32[8, 4] persistable stop_gradient
-    var b@RESIDUAL : fp32[8, 4] persistable stop_gradient
-    var sparse_gradient_0 : selected_rows<fp32[64, 1]>
-)",
-                              kBackward, R"(
-    Out=[sparse_gradient_0], ResidualOut=[b@RESIDUAL, a@RESIDUAL] = sparsify_topk(Residual=[b@RESIDUAL, a@RESIDUAL], X=[b@GRAD, a@GRAD]) role=backward {k=long(4)}
-    Out=[sparse_gradient_0] = c_wait_compute(X=[sparse_gradient_0]) role=backward
-    Out=[sparse_gradient_0] = c_allreduce_sum(X=[sparse_gradient_0]) role=backward
-    Out=[sparse_gradient_0] = c_wait_comm(X=[sparse_gradient_0]) role=backward
-    Out=[sparse_gradient_0] = scale(X=[sparse_gradient_0]) role=backward {nranks=2, scale=0.5}
-    Out=[b@GRAD, a@GRAD] = densify(X=[sparse_gradient_0]) role=backward {concated_ranks=longs[2, 2], concated_shapes=longs[8, 4, 8, 4]}
-)",
-                              kUpdates),
-                 absl::StrCat(kStartup, R"(
-    var a@RESIDUAL : fp32[8, 4] persistable stop_gradient
-    var b@RESIDUAL : fp32[8, 4] persistable stop_gradient
-    Out=[b@RESIDUAL] = fill_constant() {shape=longs[8, 4], dtype=5, value=0.0}
-    Out=[a@RESIDUAL] = fill_constant() {shape=longs[8, 4], dtype=5, value=0.0}
-)")},
+  ExpectRewrite("sparsify-gradients{mode=topk}", Programs(), R"(
+  + var a@RESIDUAL, b@RESIDUAL : fp32[8, 4] persistable stop_gradient
+  + var sparse_gradient_0 : selected_rows<fp32[64, 1]>
+    Y@GRAD=[a@GRAD] = mul_grad(X=[x], Y=[a], Out@GRAD=[y@GRAD]) role=backward vars=[a, a@GRAD]
+  + Out=[sparse_gradient_0], ResidualOut=[b@RESIDUAL, a@RESIDUAL] = sparsify_topk(Residual=[b@RESIDUAL, a@RESIDUAL], X=[b@GRAD, a@GRAD]) role=backward {k=long(4)}
+  + Out=[sparse_gradient_0] = c_wait_compute(X=[sparse_gradient_0]) role=backward
+  + Out=[sparse_gradient_0] = c_allreduce_sum(X=[sparse_gradient_0]) role=backward
+  + Out=[sparse_gradient_0] = c_wait_comm(X=[sparse_gradient_0]) role=backward
+  + Out=[sparse_gradient_0] = scale(X=[sparse_gradient_0]) role=backward {nranks=2, scale=0.5}
+  + Out=[b@GRAD, a@GRAD] = densify(X=[sparse_gradient_0]) role=backward {concated_ranks=longs[2, 2], concated_shapes=longs[8, 4, 8, 4]}
+    startup:
+  + var a@RESIDUAL, b@RESIDUAL : fp32[8, 4] persistable stop_gradient
+    Out=[b] = fill_constant() {shape=longs[8, 4], dtype=5, value=0.5}
+  + Out=[b@RESIDUAL] = fill_constant() {shape=longs[8, 4], dtype=5, value=0.0}
+  + Out=[a@RESIDUAL] = fill_constant() {shape=longs[8, 4], dtype=5, value=0.0}
+  )",
                 Options(OnRanks(2)));
 }
 
 TEST(SparsifyGradients, LargeGradientsTravelAloneAndWithoutCorrectionNothingIsKept) {
   ExpectRewrite("sparsify-gradients{mode=threshold,spars=0.5,threshold=16,corr=false,nrings=2}",
-                Main(), absl::StrCat(R"(
-    var sparse_gradient_0 : selected_rows<fp32[32, 1]>
-    var sparse_gradient_1 : selected_rows<fp32[32, 1]>
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 4], value=1.0}
+                Main(), R"(
+  + var sparse_gradient_0, sparse_gradient_1 : selected_rows<fp32[32, 1]>
     Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
-    Out=[sparse_gradient_0] = sparsify_threshold(X=[b@GRAD]) role=backward {threshold=0.5}
-    Out=[sparse_gradient_0] = c_wait_compute(X=[sparse_gradient_0]) role=backward
-    Out=[sparse_gradient_0] = c_allreduce_avg(X=[sparse_gradient_0]) role=backward
+  + Out=[sparse_gradient_0] = sparsify_threshold(X=[b@GRAD]) role=backward {threshold=0.5}
+  + Out=[sparse_gradient_0] = c_wait_compute(X=[sparse_gradient_0]) role=backward
+  + Out=[sparse_gradient_0] = c_allreduce_avg(X=[sparse_gradient_0]) role=backward
     Y@GRAD=[a@GRAD] = mul_grad(X=[x], Y=[a], Out@GRAD=[y@GRAD]) role=backward vars=[a, a@GRAD]
-    Out=[sparse_gradient_1] = sparsify_threshold(X=[a@GRAD]) role=backward {threshold=0.5}
-    Out=[sparse_gradient_1] = c_wait_compute(X=[sparse_gradient_1]) role=backward {ring_id=1}
-    Out=[sparse_gradient_1] = c_allreduce_avg(X=[sparse_gradient_1]) role=backward {ring_id=1}
-    Out=[sparse_gradient_1] = c_wait_comm(X=[sparse_gradient_1]) role=backward {ring_id=1}
-    Out=[a@GRAD] = densify(X=[sparse_gradient_1]) role=backward {concated_ranks=longs[2], concated_shapes=longs[8, 4]}
+  + Out=[sparse_gradient_1] = sparsify_threshold(X=[a@GRAD]) role=backward {threshold=0.5}
+  + Out=[sparse_gradient_1] = c_wait_compute(X=[sparse_gradient_1]) role=backward {ring_id=1}
+  + Out=[sparse_gradient_1] = c_allreduce_avg(X=[sparse_gradient_1]) role=backward {ring_id=1}
+  + Out=[sparse_gradient_1] = c_wait_comm(X=[sparse_gradient_1]) role=backward {ring_id=1}
+  + Out=[a@GRAD] = densify(X=[sparse_gradient_1]) role=backward {concated_ranks=longs[2], concated_shapes=longs[8, 4]}
     ParamOut=[a] = sgd(Grad=[a@GRAD], LearningRate=[lr], Param=[a]) role=optimize
-    Out=[sparse_gradient_0] = c_wait_comm(X=[sparse_gradient_0]) role=backward
-    Out=[b@GRAD] = densify(X=[sparse_gradient_0]) role=backward {concated_ranks=longs[2], concated_shapes=longs[8, 4]}
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-)"));
+  + Out=[sparse_gradient_0] = c_wait_comm(X=[sparse_gradient_0]) role=backward
+  + Out=[b@GRAD] = densify(X=[sparse_gradient_0]) role=backward {concated_ranks=longs[2], concated_shapes=longs[8, 4]}
+  )");
 }
 
 // A rank would receive 63 times 32 bytes and 4 elements of 8 bytes, or 2 * 63 / 64 * 64 of 4 bytes.
 TEST(SparsifyGradients, GradientsTravelWholeWhereThatIsNoMoreBytes) {
-  const auto result = ExpectRewrite("sparsify-gradients{mode=topk,spars=0.05}", Programs(),
-                                    {absl::StrCat(R"(
-    var fused_gradient_0 : fp32[128]
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 4], value=1.0}
-    FusedOutput=[fused_gradient_0], Output=[b@GRAD, a@GRAD] = coalesce_tensor(Input=[b@GRAD, a@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[8, 4, 8, 4], dtype=5, use_align=true}
-    Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
+  const auto result = ExpectRewrite("sparsify-gradients{mode=topk,spars=0.05}", Programs(), R"(
+  + var fused_gradient_0 : fp32[128]
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 4], dtype=5, value=1.0}
+  + FusedOutput=[fused_gradient_0], Output=[b@GRAD, a@GRAD] = coalesce_tensor(Input=[b@GRAD, a@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[8, 4, 8, 4], dtype=5, use_align=true}
     Y@GRAD=[a@GRAD] = mul_grad(X=[x], Y=[a], Out@GRAD=[y@GRAD]) role=backward vars=[a, a@GRAD]
-    Out=[b@GRAD, a@GRAD, fused_gradient_0] = c_wait_compute(X=[b@GRAD, a@GRAD, fused_gradient_0]) role=backward
-    Out=[fused_gradient_0] = c_allreduce_sum(X=[fused_gradient_0]) role=backward
-    Out=[b@GRAD, a@GRAD, fused_gradient_0] = c_wait_comm(X=[b@GRAD, a@GRAD, fused_gradient_0]) role=backward
-    Out=[fused_gradient_0] = scale(X=[fused_gradient_0]) role=backward {nranks=64, scale=0.015625}
-)",
-                                                  kUpdates)},
+  + Out=[b@GRAD, a@GRAD, fused_gradient_0] = c_wait_compute(X=[b@GRAD, a@GRAD, fused_gradient_0]) role=backward
+  + Out=[fused_gradient_0] = c_allreduce_sum(X=[fused_gradient_0]) role=backward
+  + Out=[b@GRAD, a@GRAD, fused_gradient_0] = c_wait_comm(X=[b@GRAD, a@GRAD, fused_gradient_0]) role=backward
+  + Out=[fused_gradient_0] = scale(X=[fused_gradient_0]) role=backward {nranks=64, scale=0.015625}
+  )",
                                     Options(OnRanks(64)));
   EXPECT_THAT(
       RemarkTexts(result),
@@ -182,7 +166,6 @@ TEST(SparsifyGradients, GradientsTravelWholeWhereNoElementsAreFewerBytes) {
   Program main = testing::CompactProgram(R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     var c : fp32[1] parameter persistable
-    var c@GRAD : fp32[1]
     Y@GRAD=[c@GRAD] = elementwise_add_grad(X=[x], Y=[c], Out@GRAD=[y@GRAD]) role=backward vars=[c, c@GRAD]
     ParamOut=[c] = sgd(Grad=[c@GRAD], LearningRate=[lr], Param=[c]) role=optimize
 )");
@@ -197,22 +180,15 @@ TEST(SparsifyGradients, GradientsTravelWholeWhereNoElementsAreFewerBytes) {
 
 TEST(SparsifyGradients, GradientsThatAreRowsStayRows) {
   ExpectRewrite("sparsify-gradients{mode=topk,corr=false}", R"(
-    var w@GRAD : selected_rows<fp32[2, 2]>
     var ids : int64[3] need_check_feed
-    var e@GRAD : fp32[3, 2]
     Out=[e@GRAD] = fill_constant() role=backward|loss {shape=longs[3, 2], dtype=5, value=1.0}
     W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[e@GRAD], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true}
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward {nranks=2, scale=0.5}
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-)",
-                R"(
-    Out=[e@GRAD] = fill_constant() role=backward|loss {shape=longs[3, 2], value=1.0}
-    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[e@GRAD], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true}
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward {nranks=2, scale=0.5}
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-)",
+  )",
                 OnRanks(2));
 }
 

@@ -14,9 +14,9 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "proto/all_ops.h"
 #include "proto/text/program_text.h"
-#include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 
@@ -34,8 +34,7 @@ constexpr char kVars[] = R"(
     var x : fp32[-1, 2] need_check_feed
     var c : bool[1] need_check_feed
     var w : fp32[2, 3] parameter persistable
-    var y : fp32[-1, 3]
-    var z : fp32[-1, 3]
+    var y, z : fp32[-1, 3]
 )";
 
 Program WithVars(absl::string_view ops) {
@@ -170,10 +169,7 @@ constexpr char kMomentum[] = R"(
     var c : bool[1] need_check_feed
     var w : fp32[3, 1000] parameter persistable
     var v : fp32[3, 1000] persistable
-    var lr : fp32[1] persistable
-    var s : fp32[1] persistable
-    var y : fp32[-1, 1000]
-    var w@GRAD : fp32[3, 1000]
+    var lr, s : fp32[1] persistable
     Out=[s], StepScopes=[] = while(Condition=[c], X=[s]) {sub_block=block(1)}
     Out=[y] = mul(X=[x], Y=[w])
     Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
@@ -203,11 +199,8 @@ constexpr char kMerged[] = R"(
     var x : fp32[-1, 3] need_check_feed
     var c : bool[1] need_check_feed
     var w : fp32[3, 1000] parameter persistable
-    var v : fp32[3, 1000] persistable
-    var w@MERGED : fp32[3, 1000] persistable
+    var v, w@MERGED : fp32[3, 1000] persistable
     var lr : fp32[1] persistable
-    var y : fp32[-1, 1000]
-    var w@GRAD : fp32[3, 1000]
     Out=[y] = mul(X=[x], Y=[w])
     Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
     Out=[w@MERGED] = elementwise_add(X=[w@GRAD], Y=[w@MERGED]) role=backward
@@ -246,10 +239,7 @@ TEST(HeteroBlocks, BranchWhoseScopeAnotherOpReadsStays) {
 // A branch with two gradients; each block has one op of its own type.
 constexpr char kGradients[] = R"(
     var scope : step_scopes
-    var y@GRAD : fp32[-1, 3]
-    var z@GRAD : fp32[-1, 3]
-    var a@GRAD : fp32[-1, 3]
-    var b@GRAD : fp32[-1, 3]
+    var y@GRAD, a@GRAD, b@GRAD : fp32[-1, 3]
     Out=[y] = mul(X=[x], Y=[w])
     Out=[z], Scope=[scope] = conditional_block(Cond=[c], Input=[y]) {sub_block=block(1), is_scalar_condition=true}
     Out=[z@GRAD] = scale(X=[z]) role=backward

@@ -13,9 +13,9 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/schema/device_ops.h"
 #include "proto/text/program_text.h"
-#include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
@@ -33,9 +33,7 @@ constexpr char kVars[] = R"(
     var x : fp32[-1, 2] need_check_feed
     var w : fp32[2, 3] parameter persistable
     var lr : fp32[1] persistable
-    var y : fp32[-1, 3]
-    var z : fp32[-1, 3]
-    var y@GRAD : fp32[-1, 3]
+    var y, z, y@GRAD : fp32[-1, 3]
     var w@GRAD : fp32[2, 3]
 )";
 
@@ -57,16 +55,18 @@ constexpr char kTraining[] = R"(
 
 TEST(HeteroPartition, UpdateOnTheHostGetsTheGradientAndGivesTheParameter) {
   ExpectRewrite("hetero-partition{place=\"type:sgd=cpu\"}", Step(kTraining), R"(
-    var w@SIM : fp32[2, 3]
-    var w@GRAD@CPU : fp32[2, 3]
-    Out=[w@SIM] = memcpy_h2d(X=[w])
-    Out=[w@SIM] = stream_wait(X=[w@SIM]) {stream="compute", awaited="h2d"}
-    Out=[y] = mul(X=[x], Y=[w@SIM])
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w@SIM]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = stream_wait(X=[w@GRAD]) role=optimize {stream="d2h", awaited="compute"}
-    Out=[w@GRAD@CPU] = memcpy_d2h(X=[w@GRAD]) role=optimize
-    Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
-    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
+  + var w@SIM, w@GRAD@CPU : fp32[2, 3]
+  - Out=[y] = mul(X=[x], Y=[w])
+  - Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+  - ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + Out=[w@SIM] = memcpy_h2d(X=[w])
+  + Out=[w@SIM] = stream_wait(X=[w@SIM]) {stream="compute", awaited="h2d"}
+  + Out=[y] = mul(X=[x], Y=[w@SIM])
+  + Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w@SIM]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = stream_wait(X=[w@GRAD]) role=optimize {stream="d2h", awaited="compute"}
+  + Out=[w@GRAD@CPU] = memcpy_d2h(X=[w@GRAD]) role=optimize
+  + Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
+  + ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
   )");
 }
 
@@ -108,18 +108,18 @@ TEST(HeteroPartition, FetchOpsOfTheAcceleratorsValuesStayThere) {
     Out=[fetch] = fetch(X=[y]) {col=0}
 )")),
                 R"(
-    var fetch : fetch_list persistable
-    var w@SIM : fp32[2, 3]
-    var w@GRAD@CPU : fp32[2, 3]
-    Out=[w@SIM] = memcpy_h2d(X=[w])
-    Out=[w@SIM] = stream_wait(X=[w@SIM]) {stream="compute", awaited="h2d"}
-    Out=[y] = mul(X=[x], Y=[w@SIM])
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w@SIM]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = stream_wait(X=[w@GRAD]) role=optimize {stream="d2h", awaited="compute"}
-    Out=[w@GRAD@CPU] = memcpy_d2h(X=[w@GRAD]) role=optimize
-    Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
-    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
-    Out=[fetch] = fetch(X=[y]) {col=0}
+  + var w@SIM, w@GRAD@CPU : fp32[2, 3]
+  - Out=[y] = mul(X=[x], Y=[w])
+  - Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+  - ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + Out=[w@SIM] = memcpy_h2d(X=[w])
+  + Out=[w@SIM] = stream_wait(X=[w@SIM]) {stream="compute", awaited="h2d"}
+  + Out=[y] = mul(X=[x], Y=[w@SIM])
+  + Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w@SIM]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = stream_wait(X=[w@GRAD]) role=optimize {stream="d2h", awaited="compute"}
+  + Out=[w@GRAD@CPU] = memcpy_d2h(X=[w@GRAD]) role=optimize
+  + Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) role=optimize {stream="cpu", awaited="d2h"}
+  + ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) role=optimize {op_device="cpu"}
   )");
 }
 
@@ -132,28 +132,27 @@ TEST(HeteroPartition, EachValueIsCopiedOnce) {
     Out=[y@GRAD] = relu(X=[z])
   )"),
                 R"(
-    var y@CPU : fp32[-1, 3]
-    var z@SIM : fp32[-1, 3]
-    Out=[y] = mul(X=[x], Y=[w])
-    Out=[y] = stream_wait(X=[y]) {stream="d2h", awaited="compute"}
-    Out=[y@CPU] = memcpy_d2h(X=[y])
-    Out=[y@CPU] = stream_wait(X=[y@CPU]) {stream="cpu", awaited="d2h"}
-    Out=[z] = relu(X=[y@CPU]) {op_device="cpu"}
-    Out=[z] = scale(X=[z]) {scale=2.0, op_device="cpu"}
-    Out=[z] = elementwise_add(X=[z], Y=[y@CPU]) {op_device="cpu"}
-    Out=[z] = stream_wait(X=[z]) {stream="h2d", awaited="cpu"}
-    Out=[z@SIM] = memcpy_h2d(X=[z])
-    Out=[z@SIM] = stream_wait(X=[z@SIM]) {stream="compute", awaited="h2d"}
-    Out=[y@GRAD] = relu(X=[z@SIM])
+  + var y@CPU, z@SIM : fp32[-1, 3]
+  - Out=[z] = relu(X=[y])
+  - Out=[z] = scale(X=[z]) {scale=2.0}
+  - Out=[z] = elementwise_add(X=[z], Y=[y])
+  - Out=[y@GRAD] = relu(X=[z])
+  + Out=[y] = stream_wait(X=[y]) {stream="d2h", awaited="compute"}
+  + Out=[y@CPU] = memcpy_d2h(X=[y])
+  + Out=[y@CPU] = stream_wait(X=[y@CPU]) {stream="cpu", awaited="d2h"}
+  + Out=[z] = relu(X=[y@CPU]) {op_device="cpu"}
+  + Out=[z] = scale(X=[z]) {scale=2.0, op_device="cpu"}
+  + Out=[z] = elementwise_add(X=[z], Y=[y@CPU]) {op_device="cpu"}
+  + Out=[z] = stream_wait(X=[z]) {stream="h2d", awaited="cpu"}
+  + Out=[z@SIM] = memcpy_h2d(X=[z])
+  + Out=[z@SIM] = stream_wait(X=[z@SIM]) {stream="compute", awaited="h2d"}
+  + Out=[y@GRAD] = relu(X=[z@SIM])
   )");
 }
 
 // Two gradients in one buffer.
 constexpr char kBuffer[] = R"(
-    var a : fp32[4]
-    var b : fp32[4]
-    var fused : fp32[128]
-    var sum : fp32[4]
+    var a, b : fp32[4]
     FusedOutput=[fused], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, copy_data=false, use_align=true, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
     Out=[a] = fill_constant() {shape=longs[4], dtype=5, value=1.0}
     Out=[b] = fill_constant() {shape=longs[4], dtype=5, value=2.0}
@@ -163,22 +162,21 @@ constexpr char kBuffer[] = R"(
 
 TEST(HeteroPartition, SliceWrittenOnTheHostIsCopiedIntoItsBuffer) {
   ExpectRewrite("hetero-partition{place=\"name:b=cpu,name:sum=cpu\"}", kBuffer, R"(
-    var fused@CPU : fp32[128]
-    var b@CPU : fp32[4]
-    var a@CPU : fp32[4]
-    FusedOutput=[fused@CPU], Output=[a@CPU, b@CPU] = coalesce_tensor(Input=[a@CPU, b@CPU]) {dtype=5, copy_data=false, use_align=true, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4], op_device="cpu"}
+  + var fused@CPU : fp32[128]
+  + var b@CPU, a@CPU : fp32[4]
+  + FusedOutput=[fused@CPU], Output=[a@CPU, b@CPU] = coalesce_tensor(Input=[a@CPU, b@CPU]) {dtype=5, copy_data=false, use_align=true, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4], op_device="cpu"}
     FusedOutput=[fused], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, copy_data=false, use_align=true, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
-    Out=[b@CPU] = fill_constant() {shape=longs[4], dtype=5, value=2.0, op_device="cpu"}
-    Out=[b@CPU] = stream_wait(X=[b@CPU]) {stream="h2d", awaited="cpu"}
-    Out=[b] = stream_wait(X=[b]) {stream="h2d", awaited="compute"}
-    Out=[b] = memcpy_h2d(X=[b@CPU])
-    Out=[a] = fill_constant() {shape=longs[4], dtype=5, value=1.0}
-    Out=[fused] = stream_wait(X=[fused]) {stream="compute", awaited="h2d"}
-    Out=[fused] = c_allreduce_sum(X=[fused]) {ring_id=0, use_calc_stream=true}
-    Out=[fused] = stream_wait(X=[fused]) {stream="d2h", awaited="compute"}
-    Out=[fused@CPU] = memcpy_d2h(X=[fused])
-    Out=[a@CPU] = stream_wait(X=[a@CPU]) {stream="cpu", awaited="d2h"}
-    Out=[sum] = elementwise_add(X=[a@CPU], Y=[b@CPU]) {op_device="cpu"}
+  + Out=[b@CPU] = fill_constant() {shape=longs[4], dtype=5, value=2.0, op_device="cpu"}
+  + Out=[b@CPU] = stream_wait(X=[b@CPU]) {stream="h2d", awaited="cpu"}
+  + Out=[b] = stream_wait(X=[b]) {stream="h2d", awaited="compute"}
+  + Out=[b] = memcpy_h2d(X=[b@CPU])
+  - Out=[b] = fill_constant() {shape=longs[4], dtype=5, value=2.0}
+  + Out=[fused] = stream_wait(X=[fused]) {stream="compute", awaited="h2d"}
+  - Out=[sum] = elementwise_add(X=[a], Y=[b])
+  + Out=[fused] = stream_wait(X=[fused]) {stream="d2h", awaited="compute"}
+  + Out=[fused@CPU] = memcpy_d2h(X=[fused])
+  + Out=[a@CPU] = stream_wait(X=[a@CPU]) {stream="cpu", awaited="d2h"}
+  + Out=[sum] = elementwise_add(X=[a@CPU], Y=[b@CPU]) {op_device="cpu"}
   )");
 }
 
@@ -212,15 +210,13 @@ TEST(HeteroPartition, WriteWaitsForTheCopyThatReads) {
     Out=[y@GRAD] = relu(X=[y])
   )"),
                 R"(
-    var y@CPU : fp32[-1, 3]
-    Out=[y] = mul(X=[x], Y=[w])
-    Out=[y] = stream_wait(X=[y]) {stream="d2h", awaited="compute"}
-    Out=[y@CPU] = memcpy_d2h(X=[y])
-    Out=[y@CPU] = stream_wait(X=[y@CPU]) {stream="cpu", awaited="d2h"}
-    Out=[z] = relu(X=[y@CPU]) {op_device="cpu"}
-    Out=[y] = stream_wait(X=[y]) {stream="compute", awaited="d2h"}
-    Out=[y] = scale(X=[y]) {scale=2.0}
-    Out=[y@GRAD] = relu(X=[y])
+  + var y@CPU : fp32[-1, 3]
+  - Out=[z] = relu(X=[y])
+  + Out=[y] = stream_wait(X=[y]) {stream="d2h", awaited="compute"}
+  + Out=[y@CPU] = memcpy_d2h(X=[y])
+  + Out=[y@CPU] = stream_wait(X=[y@CPU]) {stream="cpu", awaited="d2h"}
+  + Out=[z] = relu(X=[y@CPU]) {op_device="cpu"}
+  + Out=[y] = stream_wait(X=[y]) {stream="compute", awaited="d2h"}
   )");
 }
 
@@ -270,8 +266,7 @@ TEST(HeteroPartition, OpsThatAreOrderedKeepTheirOrder) {
       with("    Out=[b1]", "    Out=[b1] = c_sync_comm_stream(X=[b1]) {ring_id=0}\n    Out=[b1]"),
       ElementsAre("a1", "h1", "a2", "b1", "b1", "g1", "b2", "out"));
   const std::string drawn = absl::StrReplaceAll(
-      chains, {{"    Out=[a1]", "    var m : uint8[2, 2]\n    var n : uint8[2, 2]\n    Out=[a1]"},
-               {"Out=[a2] = mul(X=[h1], Y=[a])", "Mask=[m], Out=[a2] = dropout(X=[h1])"},
+      chains, {{"Out=[a2] = mul(X=[h1], Y=[a])", "Mask=[m], Out=[a2] = dropout(X=[h1])"},
                {"Out=[b1] = mul(X=[a], Y=[a])", "Mask=[n], Out=[b1] = dropout(X=[a])"}});
   EXPECT_THAT(ComputedBy("hetero-partition{place=\"type:tanh=cpu\",order=few_switches}", drawn),
               ElementsAre("a1", "h1", "m", "n", "g1", "b2", "out"));
@@ -409,13 +404,8 @@ absl::StatusOr<TranspileResult> Chosen(int64_t bytes, Program* main) {
 constexpr char kAdam[] = R"(
     var x : fp32[-1, 3] need_check_feed
     var w : fp32[3, 1000] parameter persistable
-    var m : fp32[3, 1000] persistable
-    var v : fp32[3, 1000] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
+    var m, v : fp32[3, 1000] persistable
     var lr : fp32[1] persistable
-    var y : fp32[-1, 1000]
-    var w@GRAD : fp32[3, 1000]
     Out=[y] = mul(X=[x], Y=[w])
     Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
     Beta1PowOut=[b1], Beta2PowOut=[b2], Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = adam(Beta1Pow=[b1], Beta2Pow=[b2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w]) role=optimize

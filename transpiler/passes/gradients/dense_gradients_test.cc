@@ -26,28 +26,16 @@ TEST(DenseGradients, GradientAndSummandsChangeTheirTypeAndOpsTheirAttribute) {
   ExpectRewrite("dense-gradients{sparse=dense}", R"(
     var w : fp32[100, 2] parameter persistable
     var ids : int64[5] need_check_feed
-    var y : fp32[5, 2]
-    var y@GRAD : fp32[5, 2]
-    var w@GRAD : selected_rows<fp32[100, 2]>
-    var w@GRAD@RENAME@0 : selected_rows<fp32[100, 2]>
-    var w@GRAD@RENAME@1 : selected_rows<fp32[100, 2]>
+  - var w@GRAD, w@GRAD@RENAME@0, w@GRAD@RENAME@1 : selected_rows<fp32[100, 2]>
+  + var w@GRAD, w@GRAD@RENAME@0, w@GRAD@RENAME@1 : fp32[100, 2]
     Out=[y] = lookup_table_v2(Ids=[ids], W=[w])
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[5, 2], dtype=5, value=1.0}
-    W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
-    W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
+  - W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
+  - W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
+  + W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
+  + W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
     Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    var w@GRAD : fp32[100, 2]
-    var w@GRAD@RENAME@0 : fp32[100, 2]
-    var w@GRAD@RENAME@1 : fp32[100, 2]
-    Out=[y] = lookup_table_v2(Ids=[ids], W=[w])
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[5, 2], value=1.0}
-    W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
-    W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
-    Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
@@ -57,11 +45,8 @@ constexpr char kEmbedding[] = R"(
     var w : fp32[100, 2] parameter persistable
     var ids : int64[$0] need_check_feed
     var y@GRAD : fp32[$0, 2] need_check_feed
-    var w@GRAD : selected_rows<fp32[100, 2]>
-    var w@GRAD@RENAME@0 : selected_rows<fp32[100, 2]>
-    var w@GRAD@RENAME@1 : selected_rows<fp32[100, 2]>
-    var m1 : fp32[100, 2] persistable
-    var m2 : fp32[100, 2] persistable
+    var w@GRAD, w@GRAD@RENAME@0, w@GRAD@RENAME@1 : selected_rows<fp32[100, 2]>
+    var m1, m2 : fp32[100, 2] persistable
     W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
     W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
     Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]
@@ -75,13 +60,12 @@ std::string Embedding(int ids, bool lazy = false) {
 TEST(DenseGradients, ManyIdsMakeTheDenseGradientSmaller) {
   EXPECT_THAT(
       RemarkTexts(ExpectRewrite("dense-gradients", Embedding(/*ids=*/50), R"(
-    var w@GRAD : fp32[100, 2]
-    var w@GRAD@RENAME@0 : fp32[100, 2]
-    var w@GRAD@RENAME@1 : fp32[100, 2]
-    W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
-    W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
-    Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) role=optimize
+  - var w@GRAD, w@GRAD@RENAME@0, w@GRAD@RENAME@1 : selected_rows<fp32[100, 2]>
+  + var w@GRAD, w@GRAD@RENAME@0, w@GRAD@RENAME@1 : fp32[100, 2]
+  - W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
+  - W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
+  + W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
+  + W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
   )",
                                 OnRanks(2))),
       ElementsAre("w@GRAD made dense: a rank would receive 1200 bytes of rows, or 800 of a dense "
@@ -136,10 +120,7 @@ std::string Clipped(absl::string_view norm) {
 
 TEST(DenseGradients, ClippingByAGlobalNormBecomesDense) {
   ExpectRewrite("dense-gradients", Clipped("squared_l2_norm"), R"(
-    var merged : fp32[100, 2]
-    var w@GRAD : fp32[100, 2]
-    var w@GRAD@RENAME@0 : fp32[100, 2]
-    var w@GRAD@RENAME@1 : fp32[100, 2]
+    var merged, w@GRAD, w@GRAD@RENAME@0, w@GRAD@RENAME@1 : fp32[100, 2]
     W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
     W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
     Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]

@@ -24,21 +24,12 @@ using ::weft::testing::StatusIs;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
 constexpr char kVariables[] = R"(
-    var x : fp32[-1, 2] need_check_feed
-    var weight : fp32[-1, 2] need_check_feed
+    var x, weight : fp32[-1, 2] need_check_feed
     var w : fp32[2, 2] parameter persistable
     var lr : fp32[1] persistable
-    var h : fp32[-1, 2]
-    var h@GRAD : fp32[-1, 2]
-    var p : fp32[-1, 2]
-    var p@GRAD : fp32[-1, 2]
+    var h, h@GRAD, p, p@GRAD : fp32[-1, 2]
     var w@GRAD : fp32[2, 2]
-    var n : fp32[]
-    var n@GRAD : fp32[]
-    var d : fp32[]
-    var e : fp32[]
-    var loss : fp32[]
-    var loss@GRAD : fp32[]
+    var n, n@GRAD, d, e, loss@GRAD : fp32[]
 )";
 
 // The mean of h, weighted; `between` ends with the divisor d.

@@ -8,7 +8,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/verifier/testing/matchers.h"
 
@@ -68,19 +68,15 @@ TEST(GradAllReduce, ReductionFollowsCompletionAndOneWaitPrecedesTheFirstUse) {
 
 TEST(GradAllReduce, EachRingIsWaitedForAsLateAsItsFirstUseAllows) {
   ExpectRewrite("grad-all-reduce{nrings=2}", kTwoGradients, R"(
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[y] = elementwise_add(X=[h], Y=[b])
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(Out@GRAD=[y@GRAD], X=[h], Y=[b]) role=backward vars=[b, b@GRAD]
-    Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
-    Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[h@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=1}
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=1}
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=1}
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
+    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(X=[h], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
+  + Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
+  + Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=1}
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=1}
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=1}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
   )",
                 OnRanks(2));
 }
@@ -90,19 +86,15 @@ TEST(GradAllReduce, GradientsOfAGroupTakeItsRing) {
   options.param_attrs["w"].group = RankGroup{"g", {0, 2}};
   const TranspileResult result =
       ExpectRewrite("grad-all-reduce{nrings=2,buckets=bytes}", kTwoGradients, R"(
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[y] = elementwise_add(X=[h], Y=[b])
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(Out@GRAD=[y@GRAD], X=[h], Y=[b]) role=backward vars=[b, b@GRAD]
-    Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
-    Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[h@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=2}
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {group_ranks=ints[0, 2], ring_id=2}
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=2}
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
+    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(X=[h], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
+  + Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
+  + Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=2}
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {group_ranks=ints[0, 2], ring_id=2}
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=2}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + Out=[b@GRAD] = c_wait_comm(X=[b@GRAD]) role=backward
   )",
                     options);
   EXPECT_THAT(RemarkTexts(result),
@@ -114,57 +106,45 @@ TEST(GradAllReduce, UseOfTheGradientThatWasCompleteFirstWaitsForAllOnItsRing) {
   ExpectRewrite("grad-all-reduce", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[y@GRAD]) role=backward vars=[v, v@GRAD]
+  + Out=[v@GRAD] = c_wait_compute(X=[v@GRAD]) role=backward
+  + Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[v@GRAD, w@GRAD] = c_wait_comm(X=[v@GRAD, w@GRAD]) role=backward
     ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[v@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[v]) role=backward vars=[v, v@GRAD]
-    Out=[v@GRAD] = c_wait_compute(X=[v@GRAD]) role=backward
-    Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[v@GRAD, w@GRAD] = c_wait_comm(X=[v@GRAD, w@GRAD]) role=backward
-    ParamOut=[v] = sgd(Grad=[v@GRAD], LearningRate=[lr], Param=[v]) role=optimize
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
 
 TEST(GradAllReduce, AveragesForAnyNumberOfRanks) {
   ExpectRewrite("grad-all-reduce{scale=avg}", kOneLoss, R"(
-    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
   )");
 }
 
 TEST(GradAllReduce, SumsWithScaleNone) {
   ExpectRewrite("grad-all-reduce{scale=none}", kOneLoss, R"(
-    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
   )",
                 OnRanks(2));
 }
 
 TEST(GradAllReduce, SumsWhereTheLossGradientIsDividedBefore) {
   ExpectRewrite("scale-loss-grad,grad-all-reduce", kOneLoss, R"(
-    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Out=[loss@GRAD] = scale(X=[loss@GRAD]) role=backward {nranks=2, scale=0.5}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+  + Out=[loss@GRAD] = scale(X=[loss@GRAD]) role=backward {nranks=2, scale=0.5}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
   )",
                 OnRanks(2));
 }
@@ -173,14 +153,10 @@ TEST(GradAllReduce, SeveralPairsOnOneOpShareTheWaitOfTheirRing) {
   ExpectRewrite("grad-all-reduce", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     X@GRAD=[w@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(X=[w], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD, b, b@GRAD]
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    X@GRAD=[w@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(Out@GRAD=[y@GRAD], X=[w], Y=[b]) role=backward vars=[w, w@GRAD, b, b@GRAD]
-    Out=[w@GRAD, b@GRAD] = c_wait_compute(X=[w@GRAD, b@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
-    Out=[w@GRAD, b@GRAD] = c_wait_comm(X=[w@GRAD, b@GRAD]) role=backward
+  + Out=[w@GRAD, b@GRAD] = c_wait_compute(X=[w@GRAD, b@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
+  + Out=[w@GRAD, b@GRAD] = c_wait_comm(X=[w@GRAD, b@GRAD]) role=backward
   )",
                 OnRanks(2));
 }
@@ -191,17 +167,10 @@ TEST(GradAllReduce, SharedWeightIsReducedOnceAfterTheSum) {
     Y@GRAD=[w@GRAD@RENAME@0] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
     Y@GRAD=[w@GRAD@RENAME@1] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
     Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD@RENAME@0] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward
-    Y@GRAD=[w@GRAD@RENAME@1] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward
-    Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
@@ -211,16 +180,10 @@ TEST(GradAllReduce, SummandsThatArePairedThemselvesAreNotReduced) {
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD@PART] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD@PART]
     Out=[w@GRAD] = sum(X=[w@GRAD@PART]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD@PART] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD@PART]
-    Out=[w@GRAD] = sum(X=[w@GRAD@PART]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
@@ -230,16 +193,10 @@ TEST(GradAllReduce, RepeatedPairIsReducedOnceAfterTheLastWrite) {
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
     Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward vars=[w, w@GRAD, w, w@GRAD] {scale=0.25}
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward vars=[w, w@GRAD, w, w@GRAD] {scale=0.25}
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
@@ -249,14 +206,9 @@ TEST(GradAllReduce, PairOnAnEarlierOpThanTheLastWriteFollowsTheData) {
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
     Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward {scale=0.25}
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward {scale=0.25}
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
   )",
                 OnRanks(2));
 }
@@ -265,22 +217,15 @@ TEST(GradAllReduce, SecondLossIsReducedAndWaitedForSeparately) {
   ExpectRewrite("grad-all-reduce", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[y@GRAD]) role=backward vars=[v, v@GRAD]
+  + Out=[v@GRAD] = c_wait_compute(X=[v@GRAD]) role=backward
+  + Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward
+  + Out=[v@GRAD] = c_wait_comm(X=[v@GRAD]) role=backward
     ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[v@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[v]) role=backward vars=[v, v@GRAD]
-    Out=[v@GRAD] = c_wait_compute(X=[v@GRAD]) role=backward
-    Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward
-    Out=[v@GRAD] = c_wait_comm(X=[v@GRAD]) role=backward
-    ParamOut=[v] = sgd(Grad=[v@GRAD], LearningRate=[lr], Param=[v]) role=optimize
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
@@ -289,22 +234,15 @@ TEST(GradAllReduce, VariableWrittenAgainAfterItsUseIsReducedAgain) {
   ExpectRewrite("grad-all-reduce", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
@@ -313,17 +251,11 @@ TEST(GradAllReduce, ClippingFollowsTheReduction) {
   ExpectRewrite("grad-all-reduce", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     Out=[clipped] = clip(X=[w@GRAD]) role=optimize {min=-1.0, max=1.0}
     ParamOut=[w] = sgd(Param=[w], Grad=[clipped], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    Out=[clipped] = clip(X=[w@GRAD]) role=optimize {max=1.0, min=-1.0}
-    ParamOut=[w] = sgd(Grad=[clipped], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
@@ -333,19 +265,12 @@ TEST(GradAllReduce, UseInASubBlockIsWaitedForBeforeTheBlock) {
     var due : bool[1] persistable
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     Out=[w] = conditional_block(Cond=[due], Input=[w, w@GRAD]) {sub_block=block(1), is_scalar_condition=true}
     block 1:
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    Out=[w] = conditional_block(Cond=[due], Input=[w, w@GRAD]) {is_scalar_condition=true, sub_block=block(1)}
-    block 1:
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
@@ -356,13 +281,9 @@ TEST(GradAllReduce, EmptyGradientsAndDistributedParametersAreLeftAlone) {
   ExpectRewrite("grad-all-reduce", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     X@GRAD=[w@GRAD], Y@GRAD=[d@GRAD] = elementwise_add_grad(X=[w], Y=[d], Out@GRAD=[y@GRAD]) role=backward vars=[d, d@GRAD, e, @EMPTY@, w, w@GRAD]
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    X@GRAD=[w@GRAD], Y@GRAD=[d@GRAD] = elementwise_add_grad(Out@GRAD=[y@GRAD], X=[w], Y=[d]) role=backward vars=[d, d@GRAD, e, @EMPTY@, w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
   )",
                 options);
 }
@@ -371,36 +292,26 @@ TEST(GradAllReduce, EmptyGradientsAndDistributedParametersAreLeftAlone) {
 
 TEST(GradAllReduce, BucketIsLaidOutBeforeItsFirstWriteAndReducedAfterItsLast) {
   ExpectRewrite("grad-all-reduce{buckets=count}", kTwoGradients, R"(
-    var fused_gradient_0 : fp32[128]
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[y] = elementwise_add(X=[h], Y=[b])
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    FusedOutput=[fused_gradient_0], Output=[b@GRAD, w@GRAD] = coalesce_tensor(Input=[b@GRAD, w@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[2, 2, 2, 2], dtype=5}
-    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(Out@GRAD=[y@GRAD], X=[h], Y=[b]) role=backward vars=[b, b@GRAD]
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[h@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[b@GRAD, w@GRAD, fused_gradient_0] = c_wait_compute(X=[b@GRAD, w@GRAD, fused_gradient_0]) role=backward
-    Out=[fused_gradient_0] = c_allreduce_avg(X=[fused_gradient_0]) role=backward
-    Out=[b@GRAD, w@GRAD, fused_gradient_0] = c_wait_comm(X=[b@GRAD, w@GRAD, fused_gradient_0]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
+  + var fused_gradient_0 : fp32[128]
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+  + FusedOutput=[fused_gradient_0], Output=[b@GRAD, w@GRAD] = coalesce_tensor(Input=[b@GRAD, w@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[2, 2, 2, 2], dtype=5}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[b@GRAD, w@GRAD, fused_gradient_0] = c_wait_compute(X=[b@GRAD, w@GRAD, fused_gradient_0]) role=backward
+  + Out=[fused_gradient_0] = c_allreduce_avg(X=[fused_gradient_0]) role=backward
+  + Out=[b@GRAD, w@GRAD, fused_gradient_0] = c_wait_comm(X=[b@GRAD, w@GRAD, fused_gradient_0]) role=backward
   )",
                 OnRanks(2));
 }
 
 TEST(GradAllReduce, GradientThatIsAloneInItsBucketNeedsNoBuffer) {
   ExpectRewrite("grad-all-reduce{buckets=\"count{count=1}\"}", kTwoGradients, R"(
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[y] = elementwise_add(X=[h], Y=[b])
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(Out@GRAD=[y@GRAD], X=[h], Y=[b]) role=backward vars=[b, b@GRAD]
-    Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
-    Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[h@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[b@GRAD, w@GRAD] = c_wait_comm(X=[b@GRAD, w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
+    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(X=[h], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
+  + Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
+  + Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[b@GRAD, w@GRAD] = c_wait_comm(X=[b@GRAD, w@GRAD]) role=backward
   )",
                 OnRanks(2));
 }
@@ -410,43 +321,30 @@ TEST(GradAllReduce, BucketClosesBeforeTheFirstUseOfItsGradients) {
   ExpectRewrite("grad-all-reduce{buckets=count}", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[y@GRAD]) role=backward vars=[v, v@GRAD]
+  + Out=[v@GRAD] = c_wait_compute(X=[v@GRAD]) role=backward
+  + Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward
+  + Out=[v@GRAD] = c_wait_comm(X=[v@GRAD]) role=backward
     ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[v@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[v]) role=backward vars=[v, v@GRAD]
-    Out=[v@GRAD] = c_wait_compute(X=[v@GRAD]) role=backward
-    Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward
-    Out=[v@GRAD] = c_wait_comm(X=[v@GRAD]) role=backward
-    ParamOut=[v] = sgd(Grad=[v@GRAD], LearningRate=[lr], Param=[v]) role=optimize
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
 
 TEST(GradAllReduce, BufferBeginsBeforeThePartsThatAreWrittenFirst) {
   ExpectRewrite("grad-all-reduce{buckets=count}", R"(
+  + var fused_gradient_0 : fp32[128]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+  + FusedOutput=[fused_gradient_0], Output=[v@GRAD, w@GRAD] = coalesce_tensor(Input=[v@GRAD, w@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[2, 2, 2, 2], dtype=5}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
     Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[y@GRAD]) role=backward vars=[v, v@GRAD]
     Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward vars=[w, w@GRAD] {scale=0.25}
-  )",
-                R"(
-    var fused_gradient_0 : fp32[128]
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    FusedOutput=[fused_gradient_0], Output=[v@GRAD, w@GRAD] = coalesce_tensor(Input=[v@GRAD, w@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[2, 2, 2, 2], dtype=5}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward
-    Y@GRAD=[v@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[v]) role=backward vars=[v, v@GRAD]
-    Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward vars=[w, w@GRAD] {scale=0.25}
-    Out=[v@GRAD, w@GRAD, fused_gradient_0] = c_wait_compute(X=[v@GRAD, w@GRAD, fused_gradient_0]) role=backward
-    Out=[fused_gradient_0] = c_allreduce_avg(X=[fused_gradient_0]) role=backward
-    Out=[v@GRAD, w@GRAD, fused_gradient_0] = c_wait_comm(X=[v@GRAD, w@GRAD, fused_gradient_0]) role=backward
+  + Out=[v@GRAD, w@GRAD, fused_gradient_0] = c_wait_compute(X=[v@GRAD, w@GRAD, fused_gradient_0]) role=backward
+  + Out=[fused_gradient_0] = c_allreduce_avg(X=[fused_gradient_0]) role=backward
+  + Out=[v@GRAD, w@GRAD, fused_gradient_0] = c_wait_comm(X=[v@GRAD, w@GRAD, fused_gradient_0]) role=backward
   )",
                 OnRanks(2));
 }
@@ -456,56 +354,39 @@ TEST(GradAllReduce, VariableOfSeveralGradientsInTurnIsNotFused) {
   ExpectRewrite("grad-all-reduce{buckets=count}", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
     Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
     Out=[b@GRAD] = scale(X=[b@GRAD]) role=backward vars=[b, b@GRAD] {scale=0.25}
+  + Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
+  + Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
+  + Out=[w@GRAD, b@GRAD] = c_wait_comm(X=[w@GRAD, b@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[b@GRAD] = scale(X=[b@GRAD]) role=backward vars=[b, b@GRAD] {scale=0.25}
-    Out=[b@GRAD] = c_wait_compute(X=[b@GRAD]) role=backward
-    Out=[b@GRAD] = c_allreduce_avg(X=[b@GRAD]) role=backward
-    Out=[w@GRAD, b@GRAD] = c_wait_comm(X=[w@GRAD, b@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 OnRanks(2));
 }
 
 TEST(GradAllReduce, RingsTakeBucketsInTurn) {
   ExpectRewrite("grad-all-reduce{nrings=2,buckets=\"count{count=2}\"}", R"(
+  + var fused_gradient_0, fused_gradient_1 : fp32[128]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+  + FusedOutput=[fused_gradient_0], Output=[a@GRAD, b@GRAD] = coalesce_tensor(Input=[a@GRAD, b@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[2, 2, 2, 2], dtype=5}
     Y@GRAD=[a@GRAD] = mul_grad(X=[x], Y=[a], Out@GRAD=[y@GRAD]) role=backward vars=[a, a@GRAD]
     Y@GRAD=[b@GRAD] = mul_grad(X=[x], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD]
+  + Out=[a@GRAD, b@GRAD, fused_gradient_0] = c_wait_compute(X=[a@GRAD, b@GRAD, fused_gradient_0]) role=backward
+  + Out=[fused_gradient_0] = c_allreduce_avg(X=[fused_gradient_0]) role=backward
+  + FusedOutput=[fused_gradient_1], Output=[c@GRAD, d@GRAD] = coalesce_tensor(Input=[c@GRAD, d@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[2, 2, 2, 2], dtype=5}
     Y@GRAD=[c@GRAD] = mul_grad(X=[x], Y=[c], Out@GRAD=[y@GRAD]) role=backward vars=[c, c@GRAD]
     Y@GRAD=[d@GRAD] = mul_grad(X=[x], Y=[d], Out@GRAD=[y@GRAD]) role=backward vars=[d, d@GRAD]
-  )",
-                R"(
-    var fused_gradient_0 : fp32[128]
-    var fused_gradient_1 : fp32[128]
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    FusedOutput=[fused_gradient_0], Output=[a@GRAD, b@GRAD] = coalesce_tensor(Input=[a@GRAD, b@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[2, 2, 2, 2], dtype=5}
-    Y@GRAD=[a@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[a]) role=backward vars=[a, a@GRAD]
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
-    Out=[a@GRAD, b@GRAD, fused_gradient_0] = c_wait_compute(X=[a@GRAD, b@GRAD, fused_gradient_0]) role=backward
-    Out=[fused_gradient_0] = c_allreduce_avg(X=[fused_gradient_0]) role=backward
-    FusedOutput=[fused_gradient_1], Output=[c@GRAD, d@GRAD] = coalesce_tensor(Input=[c@GRAD, d@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[2, 2, 2, 2], dtype=5}
-    Y@GRAD=[c@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[c]) role=backward vars=[c, c@GRAD]
-    Y@GRAD=[d@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[d]) role=backward vars=[d, d@GRAD]
-    Out=[c@GRAD, d@GRAD, fused_gradient_1] = c_wait_compute(X=[c@GRAD, d@GRAD, fused_gradient_1]) role=backward {ring_id=1}
-    Out=[fused_gradient_1] = c_allreduce_avg(X=[fused_gradient_1]) role=backward {ring_id=1}
-    Out=[a@GRAD, b@GRAD, fused_gradient_0] = c_wait_comm(X=[a@GRAD, b@GRAD, fused_gradient_0]) role=backward
-    Out=[c@GRAD, d@GRAD, fused_gradient_1] = c_wait_comm(X=[c@GRAD, d@GRAD, fused_gradient_1]) role=backward {ring_id=1}
+  + Out=[c@GRAD, d@GRAD, fused_gradient_1] = c_wait_compute(X=[c@GRAD, d@GRAD, fused_gradient_1]) role=backward {ring_id=1}
+  + Out=[fused_gradient_1] = c_allreduce_avg(X=[fused_gradient_1]) role=backward {ring_id=1}
+  + Out=[a@GRAD, b@GRAD, fused_gradient_0] = c_wait_comm(X=[a@GRAD, b@GRAD, fused_gradient_0]) role=backward
+  + Out=[c@GRAD, d@GRAD, fused_gradient_1] = c_wait_comm(X=[c@GRAD, d@GRAD, fused_gradient_1]) role=backward {ring_id=1}
   )",
                 OnRanks(2));
 }
@@ -514,8 +395,7 @@ TEST(GradAllReduce, RingsTakeBucketsInTurn) {
 
 // Gradients of w and b are accumulated; block 1, which runs now and then, uses the sums.
 constexpr char kGradientMerge[] = R"(
-    var w_sum : fp32[2, 2] persistable
-    var b_sum : fp32[2, 2] persistable
+    var w_sum, b_sum : fp32[2, 2] persistable
     var due : bool[1] persistable
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
@@ -532,43 +412,23 @@ constexpr char kGradientMerge[] = R"(
 
 TEST(GradAllReduce, AccumulatedGradientsAreReducedOncePerRealUpdate) {
   ExpectRewrite("grad-all-reduce", kGradientMerge, R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward
-    Out=[w_sum] = elementwise_add(X=[w@GRAD], Y=[w_sum]) role=backward vars=[w, w_sum]
-    Out=[b_sum] = elementwise_add(X=[b@GRAD], Y=[b_sum]) role=backward vars=[b, b_sum]
-    Out=[w, b, w_sum, b_sum] = conditional_block(Cond=[due], Input=[w, b, w_sum, b_sum]) {is_scalar_condition=true, sub_block=block(1)}
     block 1:
-    Out=[w_sum, b_sum] = c_wait_compute(X=[w_sum, b_sum]) role=backward
-    Out=[w_sum] = c_allreduce_avg(X=[w_sum]) role=backward
-    Out=[b_sum] = c_allreduce_avg(X=[b_sum]) role=backward
-    Out=[w_sum, b_sum] = c_wait_comm(X=[w_sum, b_sum]) role=backward
-    ParamOut=[w] = sgd(Grad=[w_sum], LearningRate=[lr], Param=[w]) role=optimize
-    Out=[w_sum] = fill_constant() role=optimize {shape=longs[2, 2]}
-    ParamOut=[b] = sgd(Grad=[b_sum], LearningRate=[lr], Param=[b]) role=optimize
-    Out=[b_sum] = fill_constant() role=optimize {shape=longs[2, 2]}
+  + Out=[w_sum, b_sum] = c_wait_compute(X=[w_sum, b_sum]) role=backward
+  + Out=[w_sum] = c_allreduce_avg(X=[w_sum]) role=backward
+  + Out=[b_sum] = c_allreduce_avg(X=[b_sum]) role=backward
+  + Out=[w_sum, b_sum] = c_wait_comm(X=[w_sum, b_sum]) role=backward
   )",
                 OnRanks(2));
 }
 
 TEST(GradAllReduce, BucketOfAccumulatedGradientsIsLaidOutWithTheirValues) {
   ExpectRewrite("grad-all-reduce{buckets=count}", kGradientMerge, R"(
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward
-    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward
-    Out=[w_sum] = elementwise_add(X=[w@GRAD], Y=[w_sum]) role=backward vars=[w, w_sum]
-    Out=[b_sum] = elementwise_add(X=[b@GRAD], Y=[b_sum]) role=backward vars=[b, b_sum]
-    Out=[w, b, w_sum, b_sum] = conditional_block(Cond=[due], Input=[w, b, w_sum, b_sum]) {is_scalar_condition=true, sub_block=block(1)}
     block 1:
-    var fused_gradient_0 : fp32[128]
-    FusedOutput=[fused_gradient_0], Output=[w_sum, b_sum] = coalesce_tensor(Input=[w_sum, b_sum]) role=backward {align_size=256, copy_data=true, dtype=5}
-    Out=[w_sum, b_sum, fused_gradient_0] = c_wait_compute(X=[w_sum, b_sum, fused_gradient_0]) role=backward
-    Out=[fused_gradient_0] = c_allreduce_avg(X=[fused_gradient_0]) role=backward
-    Out=[w_sum, b_sum, fused_gradient_0] = c_wait_comm(X=[w_sum, b_sum, fused_gradient_0]) role=backward
-    ParamOut=[w] = sgd(Grad=[w_sum], LearningRate=[lr], Param=[w]) role=optimize
-    Out=[w_sum] = fill_constant() role=optimize {shape=longs[2, 2]}
-    ParamOut=[b] = sgd(Grad=[b_sum], LearningRate=[lr], Param=[b]) role=optimize
-    Out=[b_sum] = fill_constant() role=optimize {shape=longs[2, 2]}
+  + var fused_gradient_0 : fp32[128]
+  + FusedOutput=[fused_gradient_0], Output=[w_sum, b_sum] = coalesce_tensor(Input=[w_sum, b_sum]) role=backward {align_size=256, copy_data=true, dtype=5}
+  + Out=[w_sum, b_sum, fused_gradient_0] = c_wait_compute(X=[w_sum, b_sum, fused_gradient_0]) role=backward
+  + Out=[fused_gradient_0] = c_allreduce_avg(X=[fused_gradient_0]) role=backward
+  + Out=[w_sum, b_sum, fused_gradient_0] = c_wait_comm(X=[w_sum, b_sum, fused_gradient_0]) role=backward
   )",
                 OnRanks(2));
 }
@@ -578,21 +438,13 @@ TEST(GradAllReduce, SparseGradientsTravelAloneAsRows) {
     var ids : int64[5] need_check_feed
     var e : fp32[100, 2] parameter persistable
     var e@GRAD : selected_rows<fp32[100, 2]>
-    var y@GRAD : fp32[5, 2]
-    var y : fp32[5, 2]
     Out=[y] = lookup_table_v2(Ids=[ids], W=[e])
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[5, 2], dtype=5, value=1.0}
     W@GRAD=[e@GRAD] = lookup_table_v2_grad(Ids=[ids], W=[e], Out@GRAD=[y@GRAD]) role=backward vars=[e, e@GRAD] {is_sparse=true}
+  + Out=[e@GRAD] = c_wait_compute(X=[e@GRAD]) role=backward
+  + Out=[e@GRAD] = c_allreduce_avg(X=[e@GRAD]) role=backward
+  + Out=[e@GRAD] = c_wait_comm(X=[e@GRAD]) role=backward
     ParamOut=[e] = sgd(Param=[e], Grad=[e@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    Out=[y] = lookup_table_v2(Ids=[ids], W=[e])
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[5, 2], value=1.0}
-    W@GRAD=[e@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[e]) role=backward vars=[e, e@GRAD] {is_sparse=true}
-    Out=[e@GRAD] = c_wait_compute(X=[e@GRAD]) role=backward
-    Out=[e@GRAD] = c_allreduce_avg(X=[e@GRAD]) role=backward
-    Out=[e@GRAD] = c_wait_comm(X=[e@GRAD]) role=backward
-    ParamOut=[e] = sgd(Grad=[e@GRAD], LearningRate=[lr], Param=[e]) role=optimize
   )",
                 OnRanks(2));
 }
@@ -681,16 +533,12 @@ TEST(GradAllReduce, GradientsThatCannotShareABufferTravelAloneAndSayWhy) {
     var z : fp32[-1] need_check_feed
     var v : fp32[-1] parameter persistable
     Out=[v@GRAD] = relu(X=[z]) role=backward vars=[v, v@GRAD]
+  + Out=[v@GRAD] = c_wait_compute(X=[v@GRAD]) role=backward
+  + Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward
     Out=[w@GRAD] = sum(X=[w@GRAD, x]) role=backward vars=[w, w@GRAD]
-  )",
-                                        R"(
-    Out=[v@GRAD] = relu(X=[z]) role=backward vars=[v, v@GRAD]
-    Out=[v@GRAD] = c_wait_compute(X=[v@GRAD]) role=backward
-    Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward
-    Out=[w@GRAD] = sum(X=[w@GRAD, x]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[v@GRAD, w@GRAD] = c_wait_comm(X=[v@GRAD, w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[v@GRAD, w@GRAD] = c_wait_comm(X=[v@GRAD, w@GRAD]) role=backward
   )",
                                         OnRanks(2))),
               ElementsAre(HasSubstr("alone=its shape is unknown: [-1]"),
@@ -715,19 +563,10 @@ TEST(GradAllReduce, CollectivesOfActivationsDoNotCount) {
   ExpectRewrite("grad-all-reduce", R"(
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-    Out=[hidden] = relu(X=[x])
-    Out=[hidden] = c_sync_calc_stream(X=[hidden])
-    Out=[hidden] = c_allreduce_sum(X=[hidden]) {ring_id=3}
-    Out=[hidden] = c_wait_comm(X=[hidden]) {ring_id=3}
-  )",
-                R"(
-    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
     Out=[hidden] = relu(X=[x])
     Out=[hidden] = c_sync_calc_stream(X=[hidden])
     Out=[hidden] = c_allreduce_sum(X=[hidden]) {ring_id=3}
@@ -823,16 +662,10 @@ TEST(GradAllReduce, RemarksSayWhatHappenedToEveryGradient) {
   options.distributed_params = {"b"};
   EXPECT_THAT(
       RemarkTexts(ExpectRewrite("grad-all-reduce", kTwoGradients, R"(
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[y] = elementwise_add(X=[h], Y=[b])
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(Out@GRAD=[y@GRAD], X=[h], Y=[b]) role=backward vars=[b, b@GRAD]
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[h@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+  + Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
   )",
                                 options)),
       ElementsAre("w@GRAD reduced: gradient of replicated parameter w op=c_allreduce_avg ring=0 "

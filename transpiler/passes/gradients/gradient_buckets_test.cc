@@ -8,7 +8,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 
 namespace weft {
 namespace {
@@ -76,9 +76,7 @@ TEST(GradientBuckets, GradientsOfDifferentGroupsTravelApart) {
 
 TEST(GradientBuckets, MindSporeCountsParametersInTheOrderOfTheirDeclaration) {
   const std::string declared = R"(
-    var a : fp32[2, 2] parameter persistable
-    var b : fp32[2, 2] parameter persistable
-    var c : fp32[2, 2] parameter persistable
+    var a, b, c : fp32[2, 2] parameter persistable
   )" + std::string(kThree);
   EXPECT_THAT(Buckets(declared, "mindspore{split_indices=\"0\"}"),
               ElementsAre("c@GRAD b@GRAD from op 0 (mul_grad)", "a@GRAD"));
@@ -98,8 +96,7 @@ TEST(GradientBuckets, MindSporeFusesGradientsOfEqualCommFusion) {
 // a is used before b is complete: what MindSpore would fuse is divided there.
 TEST(GradientBuckets, BucketsOfParametersAreDividedWhereAMemberIsUsed) {
   EXPECT_THAT(Buckets(R"(
-    var b : fp32[2, 2] parameter persistable
-    var a : fp32[2, 2] parameter persistable
+    var b, a : fp32[2, 2] parameter persistable
     Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]
     ParamOut=[a] = sgd(Param=[a], Grad=[a@GRAD], LearningRate=[lr]) role=optimize
     Y@GRAD=[b@GRAD] = mul_grad(Y=[b], Out@GRAD=[g]) role=backward vars=[b, b@GRAD]
@@ -159,8 +156,7 @@ TEST(GradientBuckets, GradientThatCannotShareABufferSaysWhy) {
 
 TEST(GradientBuckets, AccumulatedGradientsShareABucketOfTheirBlock) {
   EXPECT_THAT(Buckets(R"(
-    var a_sum : fp32[2, 2] persistable
-    var b_sum : fp32[2, 2] persistable
+    var a_sum, b_sum : fp32[2, 2] persistable
     Out=[a_sum] = elementwise_add(X=[g], Y=[a_sum]) role=backward vars=[a, a_sum]
     Out=[b_sum] = elementwise_add(X=[g], Y=[b_sum]) role=backward vars=[b, b_sum]
     conditional_block(Cond=[due]) {sub_block=block(1)}

@@ -6,8 +6,8 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "proto/op_role.h"
-#include "transpiler/testing/compact_program.h"
 
 namespace weft {
 namespace {
@@ -61,8 +61,7 @@ std::string Written(const std::string& text, const std::string& policy, int nrin
 }
 
 constexpr char kTwo[] = R"(
-  var a@GRAD@ALL : fp32[4, 2]
-  var b@GRAD@ALL : fp32[4, 2]
+  var a@GRAD@ALL, b@GRAD@ALL : fp32[4, 2]
   var fused_gradient_0@ALL : fp32[8]
   Y@GRAD=[b@GRAD] = mul_grad(Y=[b], Out@GRAD=[g]) role=backward vars=[b, b@GRAD]
   Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]

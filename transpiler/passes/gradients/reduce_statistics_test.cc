@@ -19,10 +19,8 @@ constexpr char kVariables[] = R"(
     var w : fp32[2, 2] parameter persistable
     var h : fp32[-1, 2]
     var state : fp32[] persistable
-    var s : fp32[]
-    var t : fp32[]
-    var positives : int64[1, 4096] persistable
-    var negatives : int64[1, 4096] persistable
+    var s, t : fp32[]
+    var positives, negatives : int64[1, 4096] persistable
     var auc : fp64[]
     Out=[h] = mul(X=[x], Y=[w])
 )";
@@ -33,44 +31,39 @@ TEST(ReduceStatistics, AMeanIsAveragedAndACountSummed) {
   const std::string mean = "    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}\n";
   ExpectRewrite("reduce-statistics",
                 Program(mean + "    Out=[state] = elementwise_add(X=[state], Y=[s])\n"), R"(
-    var s@MEAN : fp32[]
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}
-    Out=[s@MEAN] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
-    Out=[state] = elementwise_add(X=[state], Y=[s@MEAN])
-)");
+  + var s@MEAN : fp32[]
+  - Out=[state] = elementwise_add(X=[state], Y=[s])
+  + Out=[s@MEAN] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
+  + Out=[state] = elementwise_add(X=[state], Y=[s@MEAN])
+  )");
   const std::string count = "    Out=[s] = reduce_sum(X=[h]) {reduce_all=true}\n";
   ExpectRewrite("reduce-statistics",
                 Program(count + "    Out=[state] = elementwise_add(X=[state], Y=[s])\n"), R"(
-    var s@SUM : fp32[]
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[s] = reduce_sum(X=[h]) {reduce_all=true}
-    Out=[s@SUM] = c_allreduce_sum(X=[s]) {use_calc_stream=true}
-    Out=[state] = elementwise_add(X=[state], Y=[s@SUM])
-)");
+  + var s@SUM : fp32[]
+  - Out=[state] = elementwise_add(X=[state], Y=[s])
+  + Out=[s@SUM] = c_allreduce_sum(X=[s]) {use_calc_stream=true}
+  + Out=[state] = elementwise_add(X=[state], Y=[s@SUM])
+  )");
 }
 
 TEST(ReduceStatistics, NumbersOfSamplesAreSummed) {
   const std::string program = R"(
-    var n : int64[]
     var seen : int64[] persistable
     Out=[n] = size(Input=[x])
 )";
   ExpectRewrite("reduce-statistics",
                 Program(program + "    Out=[seen] = elementwise_add(X=[seen], Y=[n])\n"), R"(
-    var n@SUM : int64[]
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[n] = size(Input=[x])
-    Out=[n@SUM] = c_allreduce_sum(X=[n]) {use_calc_stream=true}
-    Out=[seen] = elementwise_add(X=[seen], Y=[n@SUM])
-)");
+  + var n@SUM : int64[]
+  - Out=[seen] = elementwise_add(X=[seen], Y=[n])
+  + Out=[n@SUM] = c_allreduce_sum(X=[n]) {use_calc_stream=true}
+  + Out=[seen] = elementwise_add(X=[seen], Y=[n@SUM])
+  )");
 }
 
 // As long as no op writes it again.
 TEST(ReduceStatistics, OneMeanServesSeveralOps) {
   ExpectRewrite("reduce-statistics", Program(R"(
-    var root : fp32[] persistable
-    var square : fp32[] persistable
+    var root, square : fp32[] persistable
     Out=[s] = reduce_mean(X=[h]) {reduce_all=true}
     Out=[root] = sqrt(X=[s])
     Out=[square] = square(X=[s])
@@ -78,17 +71,16 @@ TEST(ReduceStatistics, OneMeanServesSeveralOps) {
     Out=[state] = sqrt(X=[s])
 )"),
                 R"(
-    var s@MEAN : fp32[]
-    var s@MEAN1 : fp32[]
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}
-    Out=[s@MEAN] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
-    Out=[root] = sqrt(X=[s@MEAN])
-    Out=[square] = square(X=[s@MEAN])
-    Out=[s] = reduce_mean(X=[x]) {reduce_all=true}
-    Out=[s@MEAN1] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
-    Out=[state] = sqrt(X=[s@MEAN1])
-)");
+  + var s@MEAN, s@MEAN1 : fp32[]
+  - Out=[root] = sqrt(X=[s])
+  - Out=[square] = square(X=[s])
+  + Out=[s@MEAN] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
+  + Out=[root] = sqrt(X=[s@MEAN])
+  + Out=[square] = square(X=[s@MEAN])
+  - Out=[state] = sqrt(X=[s])
+  + Out=[s@MEAN1] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
+  + Out=[state] = sqrt(X=[s@MEAN1])
+  )");
 }
 
 // Before the function that is not linear.
@@ -97,13 +89,11 @@ TEST(ReduceStatistics, FunctionsReadTheReducedValue) {
                 Program("    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}\n"
                         "    Out=[t] = sqrt(X=[s])\n    Out=[state] = assign(X=[t])\n"),
                 R"(
-    var s@MEAN : fp32[]
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}
-    Out=[s@MEAN] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
-    Out=[t] = sqrt(X=[s@MEAN])
-    Out=[state] = assign(X=[t])
-)");
+  + var s@MEAN : fp32[]
+  - Out=[t] = sqrt(X=[s])
+  + Out=[s@MEAN] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
+  + Out=[t] = sqrt(X=[s@MEAN])
+  )");
 }
 
 constexpr char kAuc[] =
@@ -113,13 +103,13 @@ constexpr char kAuc[] =
 // The op counts samples by itself: it gets those of all ranks.
 TEST(ReduceStatistics, MetricsGetAllSamples) {
   ExpectRewrite("reduce-statistics", Program(kAuc), R"(
-    var h@GATHERED : fp32[-1, 2]
-    var y@GATHERED : int64[-1, 1]
-    Out=[h] = mul(X=[x], Y=[w])
-    Out=[y@GATHERED] = c_allgather(X=[y]) {nranks=2, use_calc_stream=true}
-    Out=[h@GATHERED] = c_allgather(X=[h]) {nranks=2, use_calc_stream=true}
-    AUC=[auc], StatNegOut=[negatives], StatPosOut=[positives] = auc(Label=[y@GATHERED], Predict=[h@GATHERED], StatNeg=[negatives], StatPos=[positives]) {num_thresholds=4095, slide_steps=0}
-)",
+  + var h@GATHERED : fp32[-1, 2]
+  + var y@GATHERED : int64[-1, 1]
+  - AUC=[auc], StatNegOut=[negatives], StatPosOut=[positives] = auc(Label=[y], Predict=[h], StatNeg=[negatives], StatPos=[positives]) {num_thresholds=4095, slide_steps=0}
+  + Out=[y@GATHERED] = c_allgather(X=[y]) {nranks=2, use_calc_stream=true}
+  + Out=[h@GATHERED] = c_allgather(X=[h]) {nranks=2, use_calc_stream=true}
+  + AUC=[auc], StatNegOut=[negatives], StatPosOut=[positives] = auc(Label=[y@GATHERED], Predict=[h@GATHERED], StatNeg=[negatives], StatPos=[positives]) {num_thresholds=4095, slide_steps=0}
+  )",
                 OnRanks(2));
   // A gather must know the number of ranks.
   ExpectNoRewrite("reduce-statistics", Program(kAuc));

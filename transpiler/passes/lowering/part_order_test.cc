@@ -29,11 +29,9 @@ RewriteOptions Options() {
 }
 
 constexpr char kVars[] = R"(
-    var a : fp32[64]
-    var b : fp32[64]
+    var a, b : fp32[64]
     var f : fp32[128]
-    var a16 : fp16[64]
-    var b16 : fp16[64]
+    var a16, b16 : fp16[64]
     var f16 : fp16[128]
     var u : fp32[64]
 )";
@@ -118,11 +116,14 @@ TEST(PartOrder, CastsBackArePerPart) {
   ExpectRewrite(kPass,
                 Ops({kVars, kCoalesce, half, "    Out=[f16] = scale(X=[f16]) {scale=0.5}\n",
                      "    Out=[f] = cast(X=[f16]) {in_dtype=4, out_dtype=5}\n", kUse}),
-                Ops({kCoalesce, half,
-                     "    Out=[a16] = scale(X=[a16]) {scale=0.5}\n    Out=[b16] = scale(X=[b16]) "
-                     "{scale=0.5}\n",
-                     "    Out=[a] = cast(X=[a16]) {in_dtype=4, out_dtype=5}\n",
-                     "    Out=[b] = cast(X=[b16]) {in_dtype=4, out_dtype=5}\n", kUse}),
+                R"(
+  - Out=[f16] = scale(X=[f16]) {scale=0.5}
+  - Out=[f] = cast(X=[f16]) {in_dtype=4, out_dtype=5}
+  + Out=[a16] = scale(X=[a16]) {scale=0.5}
+  + Out=[b16] = scale(X=[b16]) {scale=0.5}
+  + Out=[a] = cast(X=[a16]) {in_dtype=4, out_dtype=5}
+  + Out=[b] = cast(X=[b16]) {in_dtype=4, out_dtype=5}
+  )",
                 Options());
 }
 

@@ -73,12 +73,8 @@ TEST(RegisteredOps, SwitchesThatPaddle3DoesNotDeclareAreLeftOut) {
   const auto result = ExpectRewrite("registered-ops", R"(
     var g : fp32[2]
     Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
-    Out=[g] = c_allreduce_sum(Cond=[], X=[g]) {ring_id=0, use_calc_stream=false, use_model_parallel=false}
-    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
-  )",
-                                    R"(
-    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
-    out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=0}
+  - Out=[g] = c_allreduce_sum(Cond=[], X=[g]) {ring_id=0, use_calc_stream=false, use_model_parallel=false}
+  + out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=0}
     Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
   )",
                                     ForPaddle3());
@@ -135,11 +131,7 @@ TEST(RegisteredOps, NewOpsOfThePaddleDialectHaveWhatPaddle3Added) {
     var loss@GRAD : fp32[]
     Out=[loss] = scale(ScaleTensor=[], X=[loss]) role=loss {scale=2.0}
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
-  )",
-                R"(
-    Out=[loss] = scale(ScaleTensor=[], X=[loss]) role=loss {scale=2.0}
-    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
-    Out=[loss@GRAD] = scale(BiasTensor=[], ScaleTensor=[], X=[loss@GRAD]) role=backward {mkldnn_data_type="float32", onednn_data_type="", scale=0.5, use_onednn=false}
+  + Out=[loss@GRAD] = scale(BiasTensor=[], ScaleTensor=[], X=[loss@GRAD]) role=backward {mkldnn_data_type="float32", onednn_data_type="", scale=0.5, use_onednn=false}
   )",
                 options);
 }
@@ -147,14 +139,12 @@ TEST(RegisteredOps, NewOpsOfThePaddleDialectHaveWhatPaddle3Added) {
 TEST(RegisteredOps, CpusHaveOneStream) {
   const auto result = ExpectRewrite("registered-ops", R"(
     var g : fp32[2]
-    Out=[g] = c_sync_calc_stream(X=[g])
-    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
-    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=false}
-    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
-    Out=[g] = c_sync_comm_stream(X=[g]) {ring_id=0}
-  )",
-                                    R"(
-    out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=0, use_calc_stream=true}
+  - Out=[g] = c_sync_calc_stream(X=[g])
+  - Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+  - Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=false}
+  - Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+  - Out=[g] = c_sync_comm_stream(X=[g]) {ring_id=0}
+  + out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=0, use_calc_stream=true}
   )",
                                     ForCpu());
   EXPECT_THAT(RemarkTexts(result), ::testing::Contains("op 1 (c_wait_compute) removed: the CPU has "
@@ -164,12 +154,10 @@ TEST(RegisteredOps, CpusHaveOneStream) {
 TEST(RegisteredOps, CpusOfPaddle2KeepTheNames) {
   ExpectRewrite("registered-ops", R"(
     var g : fp32[2]
-    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
-    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
-    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
-  )",
-                R"(
-    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=true}
+  - Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+  - Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
+  - Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+  + Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=true}
   )",
                 ForCpu(OnRanks(2)));
 }
@@ -180,8 +168,9 @@ TEST(RegisteredOps, MeansOnCpusAreSumsThatAreDivided) {
     Out=[g] = c_allreduce_avg(X=[g]) role=backward {ring_id=0}
   )";
   ExpectRewrite("registered-ops", kMean, R"(
-    out=[g] = all_reduce(x=[g]) role=backward {reduce_type=0, ring_id=0, use_calc_stream=true}
-    Out=[g] = scale(X=[g]) role=backward {nranks=4, scale=0.25}
+  - Out=[g] = c_allreduce_avg(X=[g]) role=backward {ring_id=0}
+  + out=[g] = all_reduce(x=[g]) role=backward {reduce_type=0, ring_id=0, use_calc_stream=true}
+  + Out=[g] = scale(X=[g]) role=backward {nranks=4, scale=0.25}
   )",
                 ForCpu(ForPaddle3(OnRanks(4))));
   EXPECT_THAT(

@@ -34,42 +34,31 @@ RewriteOptions OnTwoDevices() { return OnDevices(1, {0, 1}, Dialect::kPaddle); }
 // Paddle's defect: one update per rank, without a role.
 TEST(PaddleAllGather, EveryRanksGradientUpdatesInTurn) {
   ExpectRewrite("paddle-all-gather", R"(
+  + var w_0, w_1 : fp32[2, 2] stop_gradient
+  + var w_allgather : fp32[4, 2] stop_gradient
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Beta1Pow=[p1], Beta2Pow=[p2]) role=optimize vars=[w, w@GRAD] {beta1=0.75}
-  )",
-                R"(
-    var w_0 : fp32[2, 2] stop_gradient
-    var w_1 : fp32[2, 2] stop_gradient
-    var w_allgather : fp32[4, 2] stop_gradient
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
-    Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
-    Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
-    Out=[w_0, w_1] = split(X=[w_allgather]) {num=2}
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_0], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_1], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
+  - Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Beta1Pow=[p1], Beta2Pow=[p2]) role=optimize vars=[w, w@GRAD] {beta1=0.75}
+  + Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+  + Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
+  + Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
+  + Out=[w_0, w_1] = split(X=[w_allgather]) {num=2}
+  + Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_0], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
+  + Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_1], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
   )",
                 Violating({"W311", "W601", "W602"}, OnTwoDevices()));
 }
 
 TEST(PaddleAllGather, RingsAndPairsAreDealtOutWalkingBackwards) {
   ExpectRewrite("paddle-all-gather{nrings=2}", R"(
+  + var b1_allgather, w1_allgather, w2_allgather : fp32[4, 2] stop_gradient
     Out=[w2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD]
+  + Out=[w2@GRAD] = c_sync_calc_stream(X=[w2@GRAD]) role=backward
+  + Out=[w2_allgather] = c_allgather(X=[w2@GRAD]) role=backward {nranks=2}
     Out=[w1@GRAD], Bias=[b1@GRAD] = g1(X=[x]) role=backward vars=[w1, w1@GRAD, b1, b1@GRAD]
-  )",
-                R"(
-    var b1_allgather : fp32[4, 2] stop_gradient
-    var w1_allgather : fp32[4, 2] stop_gradient
-    var w2_allgather : fp32[4, 2] stop_gradient
-    Out=[w2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD]
-    Out=[w2@GRAD] = c_sync_calc_stream(X=[w2@GRAD]) role=backward
-    Out=[w2_allgather] = c_allgather(X=[w2@GRAD]) role=backward {nranks=2}
-    Bias=[b1@GRAD], Out=[w1@GRAD] = g1(X=[x]) role=backward vars=[w1, w1@GRAD, b1, b1@GRAD]
-    Out=[w1@GRAD] = c_sync_calc_stream(X=[w1@GRAD]) role=backward
-    Out=[b1_allgather] = c_allgather(X=[b1@GRAD]) role=backward {nranks=2, ring_id=1}
-    Out=[w1_allgather] = c_allgather(X=[w1@GRAD]) role=backward {nranks=2}
+  + Out=[w1@GRAD] = c_sync_calc_stream(X=[w1@GRAD]) role=backward
+  + Out=[b1_allgather] = c_allgather(X=[b1@GRAD]) role=backward {nranks=2, ring_id=1}
+  + Out=[w1_allgather] = c_allgather(X=[w1@GRAD]) role=backward {nranks=2}
   )",
                 OnTwoDevices());
 }
@@ -77,18 +66,13 @@ TEST(PaddleAllGather, RingsAndPairsAreDealtOutWalkingBackwards) {
 // Paddle's defect: other optimizers than adam go on with the gradient of their own rank.
 TEST(PaddleAllGather, OtherOptimizersStay) {
   ExpectRewrite("paddle-all-gather", R"(
+  + var w_allgather : fp32[4, 2] stop_gradient
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  + Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+  + Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
+  + Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    var w_allgather : fp32[4, 2] stop_gradient
-    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
-    Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
-    Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
                 Violating({"W310", "W604"}, OnTwoDevices()));
 }
@@ -96,8 +80,7 @@ TEST(PaddleAllGather, OtherOptimizersStay) {
 // A gradient of dimensions [$0], and the adam that uses it.
 constexpr char kAdam[] = R"(
     var w : fp32[$0] parameter persistable
-    var m1 : fp32[$0] persistable
-    var m2 : fp32[$0] persistable
+    var m1, m2 : fp32[$0] persistable
     var x : fp32[$0] need_check_feed
     Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w, w@GRAD]
     Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = $1(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Beta1Pow=[p1], Beta2Pow=[p2]) role=optimize vars=[w, w@GRAD] {$2beta1=0.75}
@@ -113,30 +96,26 @@ constexpr char kOneGradient[] = R"(
 
 TEST(PaddleAllGather, UpdatesKeepPlainAttributesAndLoseTheirRole) {
   ExpectRewrite("paddle-all-gather", R"(
+  + var w_0, w_1 : fp32[2, 2] stop_gradient
+  + var w_allgather : fp32[4, 2] stop_gradient
     Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w, w@GRAD]
-    Beta1PowOut=[p1], Beta2PowOut=[p2], MasterParamOut=[master], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], MasterParam=[master], Moment1=[m1], Moment2=[m2], Beta1Pow=[p1], Beta2Pow=[p2]) role=optimize vars=[w, w@GRAD] {beta1=0.75, min_row_size_to_use_multithread=long(2000), multi_precision=true}
-  )",
-                R"(
-    var w_0 : fp32[2, 2] stop_gradient
-    var w_1 : fp32[2, 2] stop_gradient
-    var w_allgather : fp32[4, 2] stop_gradient
-    Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
-    Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
-    Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
-    Out=[w_0, w_1] = split(X=[w_allgather]) role=forward {num=2}
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_0], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) role=forward {beta1=0.75, min_row_size_to_use_multithread=long(2000)}
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_1], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) role=forward {beta1=0.75, min_row_size_to_use_multithread=long(2000)}
+  - Beta1PowOut=[p1], Beta2PowOut=[p2], MasterParamOut=[master], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], MasterParam=[master], Moment1=[m1], Moment2=[m2], Beta1Pow=[p1], Beta2Pow=[p2]) role=optimize vars=[w, w@GRAD] {beta1=0.75, min_row_size_to_use_multithread=long(2000), multi_precision=true}
+  + Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+  + Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
+  + Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
+  + Out=[w_0, w_1] = split(X=[w_allgather]) role=forward {num=2}
+  + Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_0], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) role=forward {beta1=0.75, min_row_size_to_use_multithread=long(2000)}
+  + Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_1], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) role=forward {beta1=0.75, min_row_size_to_use_multithread=long(2000)}
   )",
                 Violating({"W311", "W601", "W602"}, OnTwoDevices()));
 }
 
 TEST(PaddleAllGather, NineDevicesUnlessGiven) {
   ExpectRewrite("paddle-all-gather", kOneGradient, R"(
-    var w_allgather : fp32[36, 2] stop_gradient
+  + var w_allgather : fp32[36, 2] stop_gradient
     Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
-    Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=18}
+  + Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+  + Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=18}
   )",
                 OnEndpoints(2, Dialect::kPaddle));
 }
@@ -147,32 +126,29 @@ TEST(PaddleAllGather, DistributedParameterIsUpdatedWithoutAGradient) {
   options.second_run = RewriteOptions::SecondRun::kIsNotChecked;
   options.distributed_params = {"w"};
   ExpectRewrite("paddle-all-gather", Adam("3, 5"), R"(
-    var w_0 : fp32[1, 3, 5] stop_gradient
-    var w_1 : fp32[1, 3, 5] stop_gradient
-    var w_allgather : fp32[2, 3, 5] stop_gradient
-    Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
-    Out=[w_0, w_1] = split(X=[w_allgather]) {num=2}
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_0], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_1], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
+  + var w_0, w_1 : fp32[1, 3, 5] stop_gradient
+  + var w_allgather : fp32[2, 3, 5] stop_gradient
+  - Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Beta1Pow=[p1], Beta2Pow=[p2]) role=optimize vars=[w, w@GRAD] {beta1=0.75}
+  + Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
+  + Out=[w_0, w_1] = split(X=[w_allgather]) {num=2}
+  + Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_0], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
+  + Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_1], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
   )",
                 options);
 }
 
 TEST(PaddleAllGather, ScalarGradientsAreGatheredIntoAVector) {
   ExpectRewrite("paddle-all-gather", Adam(""), R"(
-    var w_0 : fp32[1] stop_gradient
-    var w_1 : fp32[1] stop_gradient
-    var w_allgather : fp32[2] stop_gradient
-    Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
-    Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
-    Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
-    Out=[w_0, w_1] = split(X=[w_allgather]) {num=2}
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_0], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
-    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_1], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
-  )",
-                // x of one element is whole on every rank.
+  + var w_0, w_1 : fp32[1] stop_gradient
+  + var w_allgather : fp32[2] stop_gradient
+  - Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Beta1Pow=[p1], Beta2Pow=[p2]) role=optimize vars=[w, w@GRAD] {beta1=0.75}
+  + Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+  + Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
+  + Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
+  + Out=[w_0, w_1] = split(X=[w_allgather]) {num=2}
+  + Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_0], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
+  + Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w_1], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) {beta1=0.75}
+  )",  // x of one element is whole on every rank.
                 Violating({"W201", "W601", "W602"}, OnTwoDevices()));
 }
 
@@ -243,10 +219,10 @@ TEST(PaddleAllGather, GatheredGradientsAreRefused) {
 TEST(PaddleAllGather, NotesNameRingAndPlace) {
   EXPECT_THAT(
       RemarkTexts(ExpectRewrite("paddle-all-gather", kOneGradient, R"(
-    var w_allgather : fp32[4, 2] stop_gradient
+  + var w_allgather : fp32[4, 2] stop_gradient
     Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w, w@GRAD]
-    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
-    Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
+  + Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+  + Out=[w_allgather] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
   )",
                                 OnTwoDevices())),
       ElementsAre("w@GRAD gathered: gradient of replicated parameter w ring=0 after=op 0 (relu)"));

@@ -26,44 +26,43 @@ using ::weft::testing::StatusIs;
 
 // Paddle's defect: both ids are for ring 0.
 TEST(PaddleCommInit, RanksExchangeAnIdForEachRing) {
-  ExpectRewrite("paddle-comm-init{nrings=2}", {"", R"(
+  ExpectRewrite("paddle-comm-init{nrings=2}", R"(
+    startup:
+  + var nccl_id_0, nccl_id_1 : raw persistable stop_gradient
     Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
-  )"},
-                {"", R"(
-    var nccl_id_0 : raw persistable stop_gradient
-    var nccl_id_1 : raw persistable stop_gradient
-    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init(X=[nccl_id_0]) {nranks=2, rank=0}
-    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1}
-  )"},
+  + Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init(X=[nccl_id_0]) {nranks=2, rank=0}
+  + Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1}
+  )",
                 OnEndpoints(2, Dialect::kPaddle));
 }
 
 TEST(PaddleCommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
-  ExpectRewrite("paddle-comm-init{over=trainers,nrings=2}", {"", ""}, {"", R"(
-    var nccl_id_0 : raw persistable stop_gradient
-    var nccl_id_1 : raw persistable stop_gradient
-    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init_multitrainer(X=[nccl_id_0]) {ntrainers=2, trainer_id=0}
-    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init_multitrainer(X=[nccl_id_1]) {ntrainers=2, ring_id=1, trainer_id=0}
-  )"},
+  ExpectRewrite("paddle-comm-init{over=trainers,nrings=2}", R"(
+    startup:
+  + var nccl_id_0, nccl_id_1 : raw persistable stop_gradient
+  + Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init_multitrainer(X=[nccl_id_0]) {ntrainers=2, trainer_id=0}
+  + Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init_multitrainer(X=[nccl_id_1]) {ntrainers=2, ring_id=1, trainer_id=0}
+  )",
                 OnDevices(2, {0, 1}, Dialect::kPaddle));
 }
 
 TEST(PaddleCommInit, TrainerAloneSetsUpItsDevicesOnRingZeroOnly) {
-  ExpectRewrite("paddle-comm-init{over=trainers,nrings=2}", {"", ""}, {"", R"(
-    c_comm_init_all()
-  )"},
+  ExpectRewrite("paddle-comm-init{over=trainers,nrings=2}", R"(
+    startup:
+  + c_comm_init_all()
+  )",
                 OnDevices(1, {0, 1}, Dialect::kPaddle));
 }
 
 TEST(PaddleCommInit, TrainerAloneMayListItsDevices) {
-  ExpectRewrite("paddle-comm-init{over=trainers,list_devices=true}", {"", ""}, {"", R"(
-    c_comm_init_all() {devices=ints[0, 1]}
-  )"},
+  ExpectRewrite("paddle-comm-init{over=trainers,list_devices=true}", R"(
+    startup:
+  + c_comm_init_all() {devices=ints[0, 1]}
+  )",
                 OnDevices(1, {0, 1}, Dialect::kPaddle));
 }
 
@@ -86,11 +85,12 @@ TEST(PaddleCommInit, OneTrainerOnTheCpuIsRefusedAsPaddleThrows) {
 }
 
 TEST(PaddleCommInit, XpuHasALibraryOfItsOwnAndTakesAllEndpoints) {
-  ExpectRewrite("paddle-comm-init", {"", ""}, {"", R"(
-    var bkcl_id_0 : raw persistable stop_gradient
-    Out=[bkcl_id_0] = c_gen_bkcl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init(X=[bkcl_id_0]) {endpoints="127.0.0.1:6170,127.0.0.1:6171", nranks=2, rank=0}
-  )"},
+  ExpectRewrite("paddle-comm-init", R"(
+    startup:
+  + var bkcl_id_0 : raw persistable stop_gradient
+  + Out=[bkcl_id_0] = c_gen_bkcl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init(X=[bkcl_id_0]) {endpoints="127.0.0.1:6170,127.0.0.1:6171", nranks=2, rank=0}
+  )",
                 OnDeviceKind(TargetDevice::kXpu, OnEndpoints(2, Dialect::kPaddle)));
 }
 
@@ -102,15 +102,17 @@ RewriteOptions OnHosts(const char* first, const char* second) {
 }
 
 TEST(PaddleCommInit, OverHostsTrainersOnOneHostAreOne) {
-  ExpectRewrite("paddle-comm-init{over=hosts}", {"", ""}, {"", R"(
-    c_comm_init_all()
-  )"},
+  ExpectRewrite("paddle-comm-init{over=hosts}", R"(
+    startup:
+  + c_comm_init_all()
+  )",
                 OnHosts("10.0.0.1:6170", "10.0.0.1:6171"));
-  ExpectRewrite("paddle-comm-init{over=hosts}", {"", ""}, {"", R"(
-    var nccl_id_0 : raw persistable stop_gradient
-    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="10.0.0.1:6170", other_endpoints=strings["10.0.0.2:6170"]}
-    c_comm_init_multitrainer(X=[nccl_id_0]) {ntrainers=2, trainer_id=0}
-  )"},
+  ExpectRewrite("paddle-comm-init{over=hosts}", R"(
+    startup:
+  + var nccl_id_0 : raw persistable stop_gradient
+  + Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="10.0.0.1:6170", other_endpoints=strings["10.0.0.2:6170"]}
+  + c_comm_init_multitrainer(X=[nccl_id_0]) {ntrainers=2, trainer_id=0}
+  )",
                 OnHosts("10.0.0.1:6170", "10.0.0.2:6170"));
 }
 
@@ -130,20 +132,23 @@ TEST(PaddleCommInit, XpuAndCustomDevicesUseTheirLibrariesAndAllEndpoints) {
 }
 
 TEST(PaddleCommInit, TrainersOnXpuJoinAsRanks) {
-  ExpectRewrite("paddle-comm-init{over=trainers}", {"", ""}, {"", R"(
-    var bkcl_id_0 : raw persistable stop_gradient
-    Out=[bkcl_id_0] = c_gen_bkcl_id() {endpoint="10.0.0.1:6170", other_endpoints=strings["10.0.0.2:6170"]}
-    c_comm_init(X=[bkcl_id_0]) {endpoints="10.0.0.1:6170,10.0.0.2:6170", nranks=2, rank=0}
-  )"},
+  ExpectRewrite("paddle-comm-init{over=trainers}", R"(
+    startup:
+  + var bkcl_id_0 : raw persistable stop_gradient
+  + Out=[bkcl_id_0] = c_gen_bkcl_id() {endpoint="10.0.0.1:6170", other_endpoints=strings["10.0.0.2:6170"]}
+  + c_comm_init(X=[bkcl_id_0]) {endpoints="10.0.0.1:6170,10.0.0.2:6170", nranks=2, rank=0}
+  )",
                 OnDeviceKind(TargetDevice::kXpu, OnHosts("10.0.0.1:6170", "10.0.0.2:6170")));
 }
 
 TEST(PaddleCommInit, NamesOfIdsThatAreTakenAreSkipped) {
-  ExpectRewrite("paddle-comm-init", {"", "var nccl_id_0 : fp32[1]"}, {"", R"(
-    var nccl_id_1 : raw persistable stop_gradient
-    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0}
-  )"},
+  ExpectRewrite("paddle-comm-init", R"(
+    startup:
+    var nccl_id_0 : fp32[1]
+  + var nccl_id_1 : raw persistable stop_gradient
+  + Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0}
+  )",
                 OnEndpoints(2, Dialect::kPaddle));
 }
 
@@ -172,14 +177,14 @@ TEST(PaddleCommInit, RingThatIsSetUpAlreadyIsRefused) {
 
 TEST(PaddleCommInit, NotesNameTheRings) {
   EXPECT_THAT(
-      RemarkTexts(ExpectRewrite("paddle-comm-init{nrings=2}", {"", ""}, {"", R"(
-    var nccl_id_0 : raw persistable stop_gradient
-    var nccl_id_1 : raw persistable stop_gradient
-    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init(X=[nccl_id_0]) {nranks=2, rank=0}
-    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1}
-  )"},
+      RemarkTexts(ExpectRewrite("paddle-comm-init{nrings=2}", R"(
+    startup:
+  + var nccl_id_0, nccl_id_1 : raw persistable stop_gradient
+  + Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init(X=[nccl_id_0]) {nranks=2, rank=0}
+  + Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1}
+  )",
                                 OnEndpoints(2, Dialect::kPaddle))),
       ElementsAre("ring 0 set up: over the endpoints", "ring 1 set up: over the endpoints"));
 }

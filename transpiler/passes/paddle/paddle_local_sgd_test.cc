@@ -27,8 +27,6 @@ constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr char kMain[] = R"(
     var v : fp32[3] parameter persistable
     var w : fp32[5, 7] parameter persistable
-    var v@GRAD : fp32[3] need_check_feed
-    var w@GRAD : fp32[5, 7] need_check_feed
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
     ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
   )";
@@ -67,8 +65,7 @@ constexpr char kAveraged[] = R"(
   )";
 constexpr char kSnapshots[] = R"(
     var b@SNAPSHOT : fp32[2, 2] persistable stop_gradient
-    var nccl_id_0 : raw persistable stop_gradient
-    var nccl_id_1 : raw persistable stop_gradient
+    var nccl_id_0, nccl_id_1 : raw persistable stop_gradient
     var v@SNAPSHOT : fp32[3] persistable stop_gradient
     var w@SNAPSHOT : fp32[5, 7] persistable stop_gradient
     Out=[w] = fill_constant() {shape=longs[5, 7], value=0.5}
@@ -97,67 +94,56 @@ TEST(PaddleLocalSgd, ParametersBecomeTheSnapshotMinusTheMeanOfTheSteps) {
 TEST(PaddleLocalSgd, DistributedParameterIsNotAveragedButNamedByTheWait) {
   RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
   options.distributed_params = {"w"};
-  ExpectRewrite(kPasses, {kMain, kStartup},
-                {R"(
-    var v@SNAPSHOT : fp32[3] persistable stop_gradient
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    ParamOut=[v] = sgd(Grad=[v@GRAD], LearningRate=[lr], Param=[v]) role=optimize
-    Out=[v] = elementwise_sub(X=[v@SNAPSHOT], Y=[v]) role=optimize
-    Out=[v] = c_sync_calc_stream(X=[v]) role=optimize
-    Out=[v] = c_allreduce_sum(X=[v]) role=optimize
-    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize
-    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize {ring_id=1}
-    Out=[v] = scale(X=[v]) role=optimize {scale=0.5}
-    Out=[v] = elementwise_sub(X=[v@SNAPSHOT], Y=[v]) role=optimize
-    Out=[v@SNAPSHOT] = assign(X=[v]) role=optimize
+  ExpectRewrite(kPasses, {kMain, kStartup}, R"(
+  + var v@SNAPSHOT : fp32[3] persistable stop_gradient
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
+  + Out=[v] = elementwise_sub(X=[v@SNAPSHOT], Y=[v]) role=optimize
+  + Out=[v] = c_sync_calc_stream(X=[v]) role=optimize
+  + Out=[v] = c_allreduce_sum(X=[v]) role=optimize
+  + Out=[w] = c_sync_comm_stream(X=[w]) role=optimize
+  + Out=[w] = c_sync_comm_stream(X=[w]) role=optimize {ring_id=1}
+  + Out=[v] = scale(X=[v]) role=optimize {scale=0.5}
+  + Out=[v] = elementwise_sub(X=[v@SNAPSHOT], Y=[v]) role=optimize
+  + Out=[v@SNAPSHOT] = assign(X=[v]) role=optimize
+    startup:
+  + var b@SNAPSHOT : fp32[2, 2] persistable stop_gradient
+  + var nccl_id_0, nccl_id_1 : raw persistable stop_gradient
+  + var v@SNAPSHOT : fp32[3] persistable stop_gradient
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  + Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init(X=[nccl_id_0]) {nranks=2, rank=0}
+  + Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1}
+  + Out=[b] = c_broadcast(X=[b])
+  + Out=[v] = c_broadcast(X=[v]) {ring_id=1}
+  + Out=[v] = c_sync_comm_stream(X=[v])
+  + Out=[v] = c_sync_comm_stream(X=[v]) {ring_id=1}
+  + Out=[b@SNAPSHOT] = assign(X=[b])
+  + Out=[v@SNAPSHOT] = assign(X=[v])
   )",
-                 R"(
-    var b@SNAPSHOT : fp32[2, 2] persistable stop_gradient
-    var nccl_id_0 : raw persistable stop_gradient
-    var nccl_id_1 : raw persistable stop_gradient
-    var v@SNAPSHOT : fp32[3] persistable stop_gradient
-    Out=[w] = fill_constant() {shape=longs[5, 7], value=0.5}
-    Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
-    Out=[v] = fill_constant() {shape=longs[3], value=0.5}
-    Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
-    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init(X=[nccl_id_0]) {nranks=2, rank=0}
-    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1}
-    Out=[b] = c_broadcast(X=[b])
-    Out=[v] = c_broadcast(X=[v]) {ring_id=1}
-    Out=[v] = c_sync_comm_stream(X=[v])
-    Out=[v] = c_sync_comm_stream(X=[v]) {ring_id=1}
-    Out=[b@SNAPSHOT] = assign(X=[b])
-    Out=[v@SNAPSHOT] = assign(X=[v])
-  )"},
                 options);
 }
 
 // Paddle's defect: of two updates of a parameter, each is averaged.
 TEST(PaddleLocalSgd, ParameterThatIsUpdatedTwiceHasOneSnapshot) {
   ExpectRewrite(kPasses, R"(
+  + var w@SNAPSHOT : fp32[2, 2] persistable stop_gradient
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+  + Out=[w] = c_sync_calc_stream(X=[w]) role=optimize
+  + Out=[w] = c_allreduce_sum(X=[w]) role=optimize {ring_id=1}
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  )",
-                R"(
-    var w@SNAPSHOT : fp32[2, 2] persistable stop_gradient
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
-    Out=[w] = c_sync_calc_stream(X=[w]) role=optimize
-    Out=[w] = c_allreduce_sum(X=[w]) role=optimize {ring_id=1}
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
-    Out=[w] = c_sync_calc_stream(X=[w]) role=optimize
-    Out=[w] = c_allreduce_sum(X=[w]) role=optimize
-    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize
-    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize {ring_id=1}
-    Out=[w] = scale(X=[w]) role=optimize {scale=0.25}
-    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
-    Out=[w@SNAPSHOT] = assign(X=[w]) role=optimize
-    Out=[w] = scale(X=[w]) role=optimize {scale=0.25}
-    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
-    Out=[w@SNAPSHOT] = assign(X=[w]) role=optimize
+  + Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+  + Out=[w] = c_sync_calc_stream(X=[w]) role=optimize
+  + Out=[w] = c_allreduce_sum(X=[w]) role=optimize
+  + Out=[w] = c_sync_comm_stream(X=[w]) role=optimize
+  + Out=[w] = c_sync_comm_stream(X=[w]) role=optimize {ring_id=1}
+  + Out=[w] = scale(X=[w]) role=optimize {scale=0.25}
+  + Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+  + Out=[w@SNAPSHOT] = assign(X=[w]) role=optimize
+  + Out=[w] = scale(X=[w]) role=optimize {scale=0.25}
+  + Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+  + Out=[w@SNAPSHOT] = assign(X=[w]) role=optimize
   )",
                 Violating({"W401", "W601"}, OnEndpoints(4, Dialect::kPaddle)));
 }

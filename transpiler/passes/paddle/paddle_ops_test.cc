@@ -7,8 +7,8 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "proto/op_role.h"
-#include "transpiler/testing/compact_program.h"
 
 namespace weft {
 namespace {

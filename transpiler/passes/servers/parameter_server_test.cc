@@ -6,9 +6,10 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/message_lines.h"
+#include "transpiler/testing/text_edits.h"
 
 namespace weft {
 namespace {
@@ -28,7 +29,6 @@ constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
 // w goes to servers; b stays.
 constexpr char kMomentum[] = R"(
-    var v : fp32[2, 2] persistable
     Out=[h] = mul(X=[x], Y=[w])
     Out=[y] = elementwise_add(X=[h], Y=[b])
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
@@ -57,9 +57,6 @@ constexpr char kMomentumOnServers[] = R"(
 constexpr char kTable[] = R"(
     var ids : int64[4] need_check_feed
     var table : fp32[5, 2] parameter persistable
-    var rows : fp32[4, 2]
-    var rows@GRAD : fp32[4, 2]
-    var table@GRAD : selected_rows<fp32[5, 2]>
     Out=[rows] = lookup_table_v2(Ids=[ids], W=[table]) {is_sparse=true}
     Out=[rows@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 2], dtype=5, value=1.0}
     W@GRAD=[table@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[rows@GRAD], W=[table]) role=backward vars=[table, table@GRAD] {is_sparse=true}
@@ -86,10 +83,6 @@ TEST(ParameterServer, OptimizerAndItsStateGoToServers) {
   options.erased_vars = {"v"};
   const TranspileResult result = ExpectRewrite(kBoth, kMomentum, kMomentumOnServers, options);
   ExpectServer(result, R"(
-    var w : fp32[2, 2] parameter persistable
-    var v : fp32[2, 2] persistable
-    var w@GRAD : fp32[2, 2]
-    var lr : fp32[1]
     Grad=[w@GRAD], LearningRate=[lr] = ps_receive() role=optimize {server_key=0, shape=longs[2, 2]}
     ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Velocity=[v], Grad=[w@GRAD], LearningRate=[lr]) role=optimize {mu=0.9, server_key=0}
     ps_serve(X=[w]) role=optimize {server_key=0}
@@ -157,7 +150,7 @@ TEST(ParameterServer, RowsOfComputedIdsAreNot) {
   const std::string first =
       "    Out=[rows] = lookup_table_v2(Ids=[ids], W=[table]) {is_sparse=true}\n";
   const std::string second =
-      "    var others : int64[4]\n    var other_rows : fp32[4, 2]\n    Out=[others] = "
+      "    Out=[others] = "
       "assign(X=[ids])\n    Out=[other_rows] = lookup_table_v2(Ids=[others], W=[table]) "
       "{is_sparse=true}\n";
   RewriteOptions options = OnServers({"table"});
@@ -185,7 +178,7 @@ TEST(ParameterServer, RowsOfComputedIdsAreNot) {
 TEST(ParameterServer, TableThatAnotherOpReadsIsHeldWhole) {
   const std::string text =
       absl::StrReplaceAll(kTable, {{"    Out=[rows@GRAD] = fill",
-                                    "    var n : fp32[]\n    Out=[n] = reduce_sum(X=[table]) "
+                                    "    Out=[n] = reduce_sum(X=[table]) "
                                     "{reduce_all=true}\n    Out=[rows@GRAD] = fill"}});
   RewriteOptions options = OnServers({"table"});
   WEFT_EXPECT_OK(RewriteStatus("parameter-server", text, options));

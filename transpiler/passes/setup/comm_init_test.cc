@@ -1,6 +1,5 @@
 #include "transpiler/passes/setup/comm_init.h"
 
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,18 +26,15 @@ using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
 
 TEST(CommInit, EndpointsGiveAnIdAndACommunicatorPerRingAfterTheInitializers) {
-  ExpectRewrite("comm-init{nrings=2}", {"", R"(
+  ExpectRewrite("comm-init{nrings=2}", R"(
+    startup:
+  + var nccl_id_0, nccl_id_1 : raw persistable stop_gradient
     Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5}
-  )"},
-                {"", R"(
-    var nccl_id_0 : raw persistable stop_gradient
-    var nccl_id_1 : raw persistable stop_gradient
-    Out=[w] = fill_constant() {shape=longs[2, 2]}
-    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
-    c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
-    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"], ring_id=1}
-    c_comm_init(X=[nccl_id_1]) {nranks=3, rank=0, ring_id=1}
-  )"},
+  + Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
+  + c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
+  + Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"], ring_id=1}
+  + c_comm_init(X=[nccl_id_1]) {nranks=3, rank=0, ring_id=1}
+  )",
                 OnEndpoints(3));
 }
 
@@ -49,25 +45,24 @@ TEST(CommInit, CpusAreConnectedOutsideOfPrograms) {
 }
 
 TEST(CommInit, NamesOfIdsThatAreTakenAreSkipped) {
-  ExpectRewrite("comm-init{nrings=2}", {"", R"(
+  ExpectRewrite("comm-init{nrings=2}", R"(
+    startup:
     var nccl_id_0 : fp32[1]
-  )"},
-                {"", R"(
-    var nccl_id_1 : raw persistable stop_gradient
-    var nccl_id_2 : raw persistable stop_gradient
-    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0}
-    Out=[nccl_id_2] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"], ring_id=1}
-    c_comm_init(X=[nccl_id_2]) {nranks=2, rank=0, ring_id=1}
-  )"},
+  + var nccl_id_1, nccl_id_2 : raw persistable stop_gradient
+  + Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0}
+  + Out=[nccl_id_2] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"], ring_id=1}
+  + c_comm_init(X=[nccl_id_2]) {nranks=2, rank=0, ring_id=1}
+  )",
                 OnEndpoints(2));
 }
 
 TEST(CommInit, WithoutEndpointsRingsTakeAllRanksOfTheRun) {
-  ExpectRewrite("comm-init{nrings=2}", {"", ""}, {"", R"(
-    c_comm_init_all() {nranks=4}
-    c_comm_init_all() {nranks=4, ring_id=1}
-  )"},
+  ExpectRewrite("comm-init{nrings=2}", R"(
+    startup:
+  + c_comm_init_all() {nranks=4}
+  + c_comm_init_all() {nranks=4, ring_id=1}
+  )",
                 OnRanks(4));
 }
 
@@ -78,34 +73,38 @@ RewriteOptions WithGroup(RewriteOptions options, std::vector<int> ranks) {
 }
 
 TEST(CommInit, GroupsOfRanksGetTheNextRings) {
-  const TranspileResult result =
-      ExpectRewrite("comm-init{nrings=2}", {"var w : fp32[1] persistable parameter", ""}, {"", R"(
-    c_comm_init_all() {nranks=4}
-    c_comm_init_all() {nranks=4, ring_id=1}
-    c_comm_init_all() {nranks=4, ring_id=2, group_ranks=ints[0, 2]}
-  )"},
-                    WithGroup(OnRanks(4), {2, 0}));
+  const TranspileResult result = ExpectRewrite("comm-init{nrings=2}", R"(
+    var w : fp32[1] persistable parameter
+    startup:
+  + c_comm_init_all() {nranks=4}
+  + c_comm_init_all() {nranks=4, ring_id=1}
+  + c_comm_init_all() {nranks=4, ring_id=2, group_ranks=ints[0, 2]}
+  )",
+                                               WithGroup(OnRanks(4), {2, 0}));
   EXPECT_EQ(RemarkTexts(result).back(), "ring 2 set up: over the ranks of group g ranks=0, 2");
 }
 
 TEST(CommInit, RingsOfGroupsAreOverTheirEndpoints) {
-  ExpectRewrite("comm-init", {"var w : fp32[1] persistable parameter", ""}, {"", R"(
-    var nccl_id_0 : raw persistable stop_gradient
-    var nccl_id_1 : raw persistable stop_gradient
-    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
-    c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
-    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6172"], ring_id=1}
-    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1, group_ranks=ints[0, 2]}
-  )"},
+  ExpectRewrite("comm-init", R"(
+    var w : fp32[1] persistable parameter
+    startup:
+  + var nccl_id_0, nccl_id_1 : raw persistable stop_gradient
+  + Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
+  + c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
+  + Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6172"], ring_id=1}
+  + c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1, group_ranks=ints[0, 2]}
+  )",
                 WithGroup(OnEndpoints(3), {0, 2}));
 }
 
 TEST(CommInit, ARankOutsideOfAGroupGetsNoRingForIt) {
-  ExpectRewrite("comm-init", {"var w : fp32[1] persistable parameter", ""}, {"", R"(
-    var nccl_id_0 : raw persistable stop_gradient
-    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
-    c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
-  )"},
+  ExpectRewrite("comm-init", R"(
+    var w : fp32[1] persistable parameter
+    startup:
+  + var nccl_id_0 : raw persistable stop_gradient
+  + Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
+  + c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
+  )",
                 WithGroup(OnEndpoints(3), {1, 2}));
 }
 
@@ -117,36 +116,37 @@ TEST(CommInit, RingsOfGroupsCountAsRings) {
 }
 
 TEST(CommInit, UnknownNumberOfRanksIsNotWritten) {
-  ExpectRewrite("comm-init", {"", ""}, {"", R"(
-    c_comm_init_all()
-  )"});
+  ExpectRewrite("comm-init", R"(
+    startup:
+  + c_comm_init_all()
+  )");
 }
 
 TEST(CommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
-  ExpectRewrite("comm-init", {"", ""}, {"", R"(
-    var nccl_id_0 : raw persistable stop_gradient
-    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
-    c_comm_init_multitrainer(X=[nccl_id_0]) {devices=ints[0, 1, 2], nranks=6, ntrainers=2, trainer_id=0}
-  )"},
+  ExpectRewrite("comm-init", R"(
+    startup:
+  + var nccl_id_0 : raw persistable stop_gradient
+  + Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+  + c_comm_init_multitrainer(X=[nccl_id_0]) {devices=ints[0, 1, 2], nranks=6, ntrainers=2, trainer_id=0}
+  )",
                 OnDevices(2, {0, 1, 2}));
 }
 
 TEST(CommInit, DevicesOfTheOnlyTrainerNeedNoId) {
-  ExpectRewrite("comm-init", {"", ""}, {"", R"(
-    c_comm_init_all() {devices=ints[0, 1], nranks=2}
-  )"},
+  ExpectRewrite("comm-init", R"(
+    startup:
+  + c_comm_init_all() {devices=ints[0, 1], nranks=2}
+  )",
                 OnDevices(1, {0, 1}));
 }
 
 TEST(CommInit, RingsOfOtherUsesStay) {
-  ExpectRewrite("comm-init{nrings=2}", {"", R"(
+  ExpectRewrite("comm-init{nrings=2}", R"(
+    startup:
     c_comm_init_all() {ring_id=7}
-  )"},
-                {"", R"(
-    c_comm_init_all() {ring_id=7}
-    c_comm_init_all() {nranks=2}
-    c_comm_init_all() {nranks=2, ring_id=1}
-  )"},
+  + c_comm_init_all() {nranks=2}
+  + c_comm_init_all() {nranks=2, ring_id=1}
+  )",
                 OnRanks(2));
 }
 
@@ -178,10 +178,11 @@ TEST(CommInit, NumbersOfRingsOutOfRangeAreRefused) {
 }
 
 TEST(CommInit, NotesNameTheRings) {
-  const TranspileResult result = ExpectRewrite("comm-init{nrings=2}", {"", ""}, {"", R"(
-    c_comm_init_all() {nranks=2}
-    c_comm_init_all() {nranks=2, ring_id=1}
-  )"},
+  const TranspileResult result = ExpectRewrite("comm-init{nrings=2}", R"(
+    startup:
+  + c_comm_init_all() {nranks=2}
+  + c_comm_init_all() {nranks=2, ring_id=1}
+  )",
                                                OnRanks(2));
   EXPECT_THAT(RemarkTexts(result), ElementsAre("ring 0 set up: over all ranks of the run",
                                                "ring 1 set up: over all ranks of the run"));

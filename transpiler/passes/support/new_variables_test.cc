@@ -1,7 +1,7 @@
 #include "transpiler/passes/support/new_variables.h"
 
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 
 namespace weft {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 
 namespace weft {
 namespace {
@@ -24,9 +24,7 @@ absl::StatusOr<std::vector<std::string>> ParametersOf(const std::string& main_te
 
 TEST(StartupParameters, InTheOrderOfTheirInitializersThenByName) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto parameters, ParametersOf("var w : fp32[2] parameter", R"(
-    var a : fp32[2] parameter
-    var b : fp32[2] parameter
-    var w : fp32[2]
+    var a, b : fp32[2] parameter
     var moment : fp32[2] persistable
     Out=[w] = fill_constant() {shape=longs[2], dtype=5}
     Out=[moment] = fill_constant() {shape=longs[2], dtype=5}

@@ -2,10 +2,9 @@
 
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 
 namespace weft {
 namespace {

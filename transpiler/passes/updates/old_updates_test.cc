@@ -7,7 +7,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 
 namespace weft {
 namespace {
@@ -132,7 +132,6 @@ TEST(OldUpdates, BranchesGoWithTheirBlocks) {
   const Found found = LeftoversOf(R"(
     var lr : fp32[1] persistable
     var c : bool[1] need_check_feed
-    var scope : step_scopes
     Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]
     Out=[lr], Scope=[scope] = conditional_block(Cond=[c]) role=lr_sched {is_scalar_condition=true, sub_block=block(1)}
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
@@ -148,7 +147,6 @@ TEST(OldUpdates, BranchWithTheUpdateStaysAndOwnsIt) {
   const Found found = LeftoversOf(R"(
     var v : fp32[2, 2] persistable
     var c : bool[1] need_check_feed
-    var scope : step_scopes
     Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]
     Out=[w, v], Scope=[scope] = conditional_block(Cond=[c], Input=[w, w@GRAD, v, lr]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
     block 1:

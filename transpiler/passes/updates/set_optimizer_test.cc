@@ -57,101 +57,83 @@ RewriteOptions Erasing(std::set<std::string> variables) {
 // --- What replaces an update ---------------------------------------------------------------------
 
 TEST(SetOptimizer, UpdateStateAndInitializationAreReplaced) {
-  ExpectRewrite("set-optimizer{type=adam,lr=0.01,beta_2=0.99}", WithMomentum(),
-                {absl::StrCat(R"(
-    var learning_rate_0 : fp32[] persistable stop_gradient
-    var w_moment1_0 : fp32[2, 2] persistable stop_gradient
-    var w_moment2_0 : fp32[2, 2] persistable stop_gradient
-    var w_beta1_pow_acc_0 : fp32[1] persistable stop_gradient
-    var w_beta2_pow_acc_0 : fp32[1] persistable stop_gradient
-    )",
-                              kGradient, R"(
-    Beta1PowOut=[w_beta1_pow_acc_0], Beta2PowOut=[w_beta2_pow_acc_0], Moment1Out=[w_moment1_0], Moment2Out=[w_moment2_0], ParamOut=[w] = adam(Beta1Pow=[w_beta1_pow_acc_0], Beta2Pow=[w_beta2_pow_acc_0], Grad=[w@GRAD], LearningRate=[learning_rate_0], Moment1=[w_moment1_0], Moment2=[w_moment2_0], Param=[w]) role=optimize vars=[w, w@GRAD] {beta2=0.99}
-  )"),
-                 absl::StrCat(R"(
-    var learning_rate_0 : fp32[] persistable stop_gradient
-    var w_moment1_0 : fp32[2, 2] persistable stop_gradient
-    var w_moment2_0 : fp32[2, 2] persistable stop_gradient
-    var w_beta1_pow_acc_0 : fp32[1] persistable stop_gradient
-    var w_beta2_pow_acc_0 : fp32[1] persistable stop_gradient
-    )",
-                              kWeight, R"(
-    Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.01}
-    Out=[w_moment1_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
-    Out=[w_moment2_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
-    Out=[w_beta1_pow_acc_0] = fill_constant() {shape=longs[1], dtype=5, value=0.9}
-    Out=[w_beta2_pow_acc_0] = fill_constant() {shape=longs[1], dtype=5, value=0.99}
-  )")},
-                Erasing({"v", "lr"}));
+  ExpectRewrite("set-optimizer{type=adam,lr=0.01,beta_2=0.99}", WithMomentum(), R"(
+  - var lr, v
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_moment1_0, w_moment2_0 : fp32[2, 2] persistable stop_gradient
+  + var w_beta1_pow_acc_0, w_beta2_pow_acc_0 : fp32[1] persistable stop_gradient
+  - ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], LearningRate=[lr]) role=optimize vars=[w, w@GRAD] {mu=0.9}
+  + Beta1PowOut=[w_beta1_pow_acc_0], Beta2PowOut=[w_beta2_pow_acc_0], Moment1Out=[w_moment1_0], Moment2Out=[w_moment2_0], ParamOut=[w] = adam(Beta1Pow=[w_beta1_pow_acc_0], Beta2Pow=[w_beta2_pow_acc_0], Grad=[w@GRAD], LearningRate=[learning_rate_0], Moment1=[w_moment1_0], Moment2=[w_moment2_0], Param=[w]) role=optimize vars=[w, w@GRAD] {beta2=0.99}
+    startup:
+  - var v, lr
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_moment1_0, w_moment2_0 : fp32[2, 2] persistable stop_gradient
+  + var w_beta1_pow_acc_0, w_beta2_pow_acc_0 : fp32[1] persistable stop_gradient
+  - Out=[v] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  - Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  + Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.01}
+  + Out=[w_moment1_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  + Out=[w_moment2_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  + Out=[w_beta1_pow_acc_0] = fill_constant() {shape=longs[1], dtype=5, value=0.9}
+  + Out=[w_beta2_pow_acc_0] = fill_constant() {shape=longs[1], dtype=5, value=0.99}
+  )");
 }
 
 TEST(SetOptimizer, DecayIsAddedAndTheVelocityDamped) {
   ExpectRewrite("set-optimizer{lr=0.5,momentum=0.9,dampening=0.25,weight_decay=0.125}",
-                WithMomentum(),
-                {absl::StrCat(R"(
-    var learning_rate_0 : fp32[] persistable stop_gradient
-    var w_velocity_0 : fp32[2, 2] persistable stop_gradient
-    var w_decay_0 : fp32[2, 2]
-    var w_decayed_gradient_0 : fp32[2, 2]
-    var w_damped_gradient_0 : fp32[2, 2]
-    )",
-                              kGradient, R"(
-    Out=[w_decay_0] = scale(X=[w]) role=optimize vars=[w, w@GRAD] {scale=0.125}
-    Out=[w_decayed_gradient_0] = sum(X=[w@GRAD, w_decay_0]) role=optimize vars=[w, w@GRAD]
-    Out=[w_damped_gradient_0] = scale(X=[w_decayed_gradient_0]) role=optimize vars=[w, w@GRAD] {scale=0.75}
-    ParamOut=[w], VelocityOut=[w_velocity_0] = momentum(Grad=[w_damped_gradient_0], LearningRate=[learning_rate_0], Param=[w], Velocity=[w_velocity_0]) role=optimize vars=[w, w@GRAD] {mu=0.9}
-  )"),
-                 absl::StrCat(R"(
-    var learning_rate_0 : fp32[] persistable stop_gradient
-    var w_velocity_0 : fp32[2, 2] persistable stop_gradient
-    )",
-                              kWeight, R"(
-    Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.5}
-    Out=[w_velocity_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
-  )")},
-                Erasing({"v", "lr"}));
+                WithMomentum(), R"(
+  - var lr, v
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_velocity_0 : fp32[2, 2] persistable stop_gradient
+  + var w_decay_0, w_decayed_gradient_0, w_damped_gradient_0 : fp32[2, 2]
+  - ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], LearningRate=[lr]) role=optimize vars=[w, w@GRAD] {mu=0.9}
+  + Out=[w_decay_0] = scale(X=[w]) role=optimize vars=[w, w@GRAD] {scale=0.125}
+  + Out=[w_decayed_gradient_0] = sum(X=[w@GRAD, w_decay_0]) role=optimize vars=[w, w@GRAD]
+  + Out=[w_damped_gradient_0] = scale(X=[w_decayed_gradient_0]) role=optimize vars=[w, w@GRAD] {scale=0.75}
+  + ParamOut=[w], VelocityOut=[w_velocity_0] = momentum(Grad=[w_damped_gradient_0], LearningRate=[learning_rate_0], Param=[w], Velocity=[w_velocity_0]) role=optimize vars=[w, w@GRAD] {mu=0.9}
+    startup:
+  - var v, lr
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_velocity_0 : fp32[2, 2] persistable stop_gradient
+  - Out=[v] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  - Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  + Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.5}
+  + Out=[w_velocity_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  )");
 }
 
 TEST(SetOptimizer, SchedulesComeFromACounterOfUpdates) {
-  ExpectRewrite("set-optimizer{type=adagrad,lr=exp(0.5:10:0.75:staircase)}", WithMomentum(),
-                {absl::StrCat(R"(
-    var step_counter_0 : int64[] persistable stop_gradient
-    var w_history_0 : fp32[2, 2] persistable stop_gradient
-    var w_square_0 : fp32[2, 2]
-    var w_root_0 : fp32[2, 2]
-    var w_direction_0 : fp32[2, 2]
-    var step_0 : fp32[]
-    var learning_rate_decay_steps_0 : fp32[]
-    var learning_rate_exponent_0 : fp32[]
-    var learning_rate_decay_rate_0 : fp32[]
-    var learning_rate_factor_0 : fp32[]
-    var learning_rate_0 : fp32[]
-    )",
-                              kGradient, R"(
-    Out=[step_0] = cast(X=[step_counter_0]) role=lr_sched {in_dtype=3, out_dtype=5}
-    Out=[learning_rate_decay_steps_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=10.0}
-    Out=[learning_rate_exponent_0] = elementwise_div(X=[step_0], Y=[learning_rate_decay_steps_0]) role=lr_sched
-    Out=[learning_rate_exponent_0] = floor(X=[learning_rate_exponent_0]) role=lr_sched
-    Out=[learning_rate_decay_rate_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=0.75}
-    Out=[learning_rate_factor_0] = elementwise_pow(X=[learning_rate_decay_rate_0], Y=[learning_rate_exponent_0]) role=lr_sched
-    Out=[learning_rate_0] = scale(X=[learning_rate_factor_0]) role=lr_sched {scale=0.5}
-    Out=[w_square_0] = square(X=[w@GRAD]) role=optimize vars=[w, w@GRAD]
-    Out=[w_history_0] = elementwise_add(X=[w_history_0], Y=[w_square_0]) role=optimize vars=[w, w@GRAD]
-    Out=[w_root_0] = scale(X=[w_history_0]) role=optimize vars=[w, w@GRAD] {scale=1.0, bias=1e-08}
-    Out=[w_root_0] = sqrt(X=[w_root_0]) role=optimize vars=[w, w@GRAD]
-    Out=[w_direction_0] = elementwise_div(X=[w@GRAD], Y=[w_root_0]) role=optimize vars=[w, w@GRAD]
-    ParamOut=[w] = sgd(Grad=[w_direction_0], LearningRate=[learning_rate_0], Param=[w]) role=optimize vars=[w, w@GRAD]
-    Out=[step_counter_0] = increment(X=[step_counter_0]) role=lr_sched {step=1.0}
-  )"),
-                 absl::StrCat(R"(
-    var step_counter_0 : int64[] persistable stop_gradient
-    var w_history_0 : fp32[2, 2] persistable stop_gradient
-    )",
-                              kWeight, R"(
-    Out=[step_counter_0] = fill_constant() {shape=longs[], dtype=3, value=0.0}
-    Out=[w_history_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
-  )")},
-                Erasing({"v", "lr"}));
+  ExpectRewrite("set-optimizer{type=adagrad,lr=exp(0.5:10:0.75:staircase)}", WithMomentum(), R"(
+  - var lr, v
+  + var step_counter_0 : int64[] persistable stop_gradient
+  + var w_history_0 : fp32[2, 2] persistable stop_gradient
+  + var w_square_0, w_root_0, w_direction_0 : fp32[2, 2]
+  + var step_0, learning_rate_decay_steps_0, learning_rate_exponent_0, learning_rate_decay_rate_0 : fp32[]
+  + var learning_rate_factor_0, learning_rate_0 : fp32[]
+  - ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], LearningRate=[lr]) role=optimize vars=[w, w@GRAD] {mu=0.9}
+  + Out=[step_0] = cast(X=[step_counter_0]) role=lr_sched {in_dtype=3, out_dtype=5}
+  + Out=[learning_rate_decay_steps_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=10.0}
+  + Out=[learning_rate_exponent_0] = elementwise_div(X=[step_0], Y=[learning_rate_decay_steps_0]) role=lr_sched
+  + Out=[learning_rate_exponent_0] = floor(X=[learning_rate_exponent_0]) role=lr_sched
+  + Out=[learning_rate_decay_rate_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=0.75}
+  + Out=[learning_rate_factor_0] = elementwise_pow(X=[learning_rate_decay_rate_0], Y=[learning_rate_exponent_0]) role=lr_sched
+  + Out=[learning_rate_0] = scale(X=[learning_rate_factor_0]) role=lr_sched {scale=0.5}
+  + Out=[w_square_0] = square(X=[w@GRAD]) role=optimize vars=[w, w@GRAD]
+  + Out=[w_history_0] = elementwise_add(X=[w_history_0], Y=[w_square_0]) role=optimize vars=[w, w@GRAD]
+  + Out=[w_root_0] = scale(X=[w_history_0]) role=optimize vars=[w, w@GRAD] {scale=1.0, bias=1e-08}
+  + Out=[w_root_0] = sqrt(X=[w_root_0]) role=optimize vars=[w, w@GRAD]
+  + Out=[w_direction_0] = elementwise_div(X=[w@GRAD], Y=[w_root_0]) role=optimize vars=[w, w@GRAD]
+  + ParamOut=[w] = sgd(Grad=[w_direction_0], LearningRate=[learning_rate_0], Param=[w]) role=optimize vars=[w, w@GRAD]
+  + Out=[step_counter_0] = increment(X=[step_counter_0]) role=lr_sched {step=1.0}
+    startup:
+  - var v, lr
+  + var step_counter_0 : int64[] persistable stop_gradient
+  + var w_history_0 : fp32[2, 2] persistable stop_gradient
+  - Out=[v] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  - Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  + Out=[step_counter_0] = fill_constant() {shape=longs[], dtype=3, value=0.0}
+  + Out=[w_history_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  )");
 }
 
 TEST(SetOptimizer, ClippedGradientIsRead) {
@@ -186,11 +168,8 @@ TEST(SetOptimizer, SkippedUpdateIsStillSkipped) {
   )"),
                                  R"(
     var w : fp32[2, 2] parameter persistable
-    var lr : fp32[1] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
-    var m : fp32[2, 2] persistable
-    var v : fp32[2, 2] persistable
+    var lr, b1, b2 : fp32[1] persistable
+    var m, v : fp32[2, 2] persistable
     Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
     Out=[b1] = fill_constant() {shape=longs[1], dtype=5, value=0.9}
@@ -198,55 +177,46 @@ TEST(SetOptimizer, SkippedUpdateIsStillSkipped) {
     Out=[m] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
     Out=[v] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
   )"};
-  ExpectRewrite("set-optimizer{type=adam,beta_1=exp(0.9:1:0.5)}", programs,
-                {absl::StrCat(R"(
-    var inf : bool[1] need_check_feed
-    var learning_rate_0 : fp32[] persistable stop_gradient
-    var step_counter_0 : int64[] persistable stop_gradient
-    var w_moment1_0 : fp32[2, 2] persistable stop_gradient
-    var w_moment2_0 : fp32[2, 2] persistable stop_gradient
-    var step_0 : fp32[]
-    var beta_1_decay_steps_0 : fp32[]
-    var beta_1_exponent_0 : fp32[]
-    var beta_1_decay_rate_0 : fp32[]
-    var beta_1_factor_0 : fp32[]
-    var beta_1_0 : fp32[]
-    var beta_2_0 : fp32[]
-    var beta_1_pow_0 : fp32[] persistable stop_gradient
-    var beta_2_pow_0 : fp32[] persistable stop_gradient
-    var next_step_0 : fp32[]
-    )",
-                              kGradient, R"(
-    Out=[step_0] = cast(X=[step_counter_0]) role=lr_sched {in_dtype=3, out_dtype=5}
-    Out=[beta_1_decay_steps_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=1.0}
-    Out=[beta_1_exponent_0] = elementwise_div(X=[step_0], Y=[beta_1_decay_steps_0]) role=lr_sched
-    Out=[beta_1_decay_rate_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=0.5}
-    Out=[beta_1_factor_0] = elementwise_pow(X=[beta_1_decay_rate_0], Y=[beta_1_exponent_0]) role=lr_sched
-    Out=[beta_1_0] = scale(X=[beta_1_factor_0]) role=lr_sched {scale=0.9}
-    Out=[next_step_0] = scale(X=[step_0]) role=lr_sched {scale=1.0, bias=1.0}
-    Out=[beta_1_pow_0] = elementwise_pow(X=[beta_1_0], Y=[next_step_0]) role=lr_sched
-    Out=[beta_2_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=0.999}
-    Out=[beta_2_pow_0] = elementwise_pow(X=[beta_2_0], Y=[next_step_0]) role=lr_sched
-    Beta1PowOut=[beta_1_pow_0], Beta2PowOut=[beta_2_pow_0], Moment1Out=[w_moment1_0], Moment2Out=[w_moment2_0], ParamOut=[w] = adam(Beta1Pow=[beta_1_pow_0], Beta1Tensor=[beta_1_0], Beta2Pow=[beta_2_pow_0], Grad=[w@GRAD], LearningRate=[learning_rate_0], Moment1=[w_moment1_0], Moment2=[w_moment2_0], Param=[w], SkipUpdate=[inf]) role=optimize vars=[w, w@GRAD] {use_global_beta_pow=true}
-    Out=[step_counter_0] = increment(X=[step_counter_0]) role=lr_sched {step=1.0}
-  )"),
-                 absl::StrCat(R"(
-    var learning_rate_0 : fp32[] persistable stop_gradient
-    var step_counter_0 : int64[] persistable stop_gradient
-    var beta_1_pow_0 : fp32[] persistable stop_gradient
-    var beta_2_pow_0 : fp32[] persistable stop_gradient
-    var w_moment1_0 : fp32[2, 2] persistable stop_gradient
-    var w_moment2_0 : fp32[2, 2] persistable stop_gradient
-    )",
-                              kWeight, R"(
-    Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.1}
-    Out=[step_counter_0] = fill_constant() {shape=longs[], dtype=3, value=0.0}
-    Out=[beta_1_pow_0] = fill_constant() {shape=longs[], dtype=5, value=0.9}
-    Out=[beta_2_pow_0] = fill_constant() {shape=longs[], dtype=5, value=0.999}
-    Out=[w_moment1_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
-    Out=[w_moment2_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
-  )")},
-                Erasing({"lr", "b1", "b2", "m", "v"}));
+  ExpectRewrite("set-optimizer{type=adam,beta_1=exp(0.9:1:0.5)}", programs, R"(
+  - var b1, b2, lr, m, v
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var step_counter_0 : int64[] persistable stop_gradient
+  + var w_moment1_0, w_moment2_0 : fp32[2, 2] persistable stop_gradient
+  + var step_0, beta_1_decay_steps_0, beta_1_exponent_0, beta_1_decay_rate_0, beta_1_factor_0, beta_1_0 : fp32[]
+  + var beta_2_0 : fp32[]
+  + var beta_1_pow_0, beta_2_pow_0 : fp32[] persistable stop_gradient
+  + var next_step_0 : fp32[]
+  - Beta1PowOut=[b1], Beta2PowOut=[b2], Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = adam(Beta1Pow=[b1], Beta2Pow=[b2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w], SkipUpdate=[inf]) role=optimize vars=[w, w@GRAD]
+  + Out=[step_0] = cast(X=[step_counter_0]) role=lr_sched {in_dtype=3, out_dtype=5}
+  + Out=[beta_1_decay_steps_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=1.0}
+  + Out=[beta_1_exponent_0] = elementwise_div(X=[step_0], Y=[beta_1_decay_steps_0]) role=lr_sched
+  + Out=[beta_1_decay_rate_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=0.5}
+  + Out=[beta_1_factor_0] = elementwise_pow(X=[beta_1_decay_rate_0], Y=[beta_1_exponent_0]) role=lr_sched
+  + Out=[beta_1_0] = scale(X=[beta_1_factor_0]) role=lr_sched {scale=0.9}
+  + Out=[next_step_0] = scale(X=[step_0]) role=lr_sched {scale=1.0, bias=1.0}
+  + Out=[beta_1_pow_0] = elementwise_pow(X=[beta_1_0], Y=[next_step_0]) role=lr_sched
+  + Out=[beta_2_0] = fill_constant() role=lr_sched {shape=longs[], dtype=5, value=0.999}
+  + Out=[beta_2_pow_0] = elementwise_pow(X=[beta_2_0], Y=[next_step_0]) role=lr_sched
+  + Beta1PowOut=[beta_1_pow_0], Beta2PowOut=[beta_2_pow_0], Moment1Out=[w_moment1_0], Moment2Out=[w_moment2_0], ParamOut=[w] = adam(Beta1Pow=[beta_1_pow_0], Beta1Tensor=[beta_1_0], Beta2Pow=[beta_2_pow_0], Grad=[w@GRAD], LearningRate=[learning_rate_0], Moment1=[w_moment1_0], Moment2=[w_moment2_0], Param=[w], SkipUpdate=[inf]) role=optimize vars=[w, w@GRAD] {use_global_beta_pow=true}
+  + Out=[step_counter_0] = increment(X=[step_counter_0]) role=lr_sched {step=1.0}
+    startup:
+  - var lr, b1, b2, m, v
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var step_counter_0 : int64[] persistable stop_gradient
+  + var beta_1_pow_0, beta_2_pow_0 : fp32[] persistable stop_gradient
+  + var w_moment1_0, w_moment2_0 : fp32[2, 2] persistable stop_gradient
+  - Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  - Out=[b1] = fill_constant() {shape=longs[1], dtype=5, value=0.9}
+  - Out=[b2] = fill_constant() {shape=longs[1], dtype=5, value=0.999}
+  - Out=[m] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  - Out=[v] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  + Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.1}
+  + Out=[step_counter_0] = fill_constant() {shape=longs[], dtype=3, value=0.0}
+  + Out=[beta_1_pow_0] = fill_constant() {shape=longs[], dtype=5, value=0.9}
+  + Out=[beta_2_pow_0] = fill_constant() {shape=longs[], dtype=5, value=0.999}
+  + Out=[w_moment1_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  + Out=[w_moment2_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  )");
   EXPECT_THAT(RewriteStatus("set-optimizer", programs),
               StatusIs(kRefused, HasSubstr("op 1 (adam) input SkipUpdate: inf says whether w is "
                                            "updated; expected type adam")));
@@ -266,26 +236,23 @@ TEST(SetOptimizer, UpdateInABranchStaysThere) {
     Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
   )"},
-      {absl::StrCat(R"(
-    var c : bool[1] need_check_feed
-    var s : step_scopes
-    var learning_rate_0 : fp32[] persistable stop_gradient
-    var w_velocity_0 : fp32[2, 2] persistable stop_gradient
-    )",
-                    kGradient, R"(
-    Out=[w, w_velocity_0], Scope=[s] = conditional_block(Cond=[c], Input=[w, w@GRAD, learning_rate_0, w_velocity_0]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+      R"(
+  - var lr
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_velocity_0 : fp32[2, 2] persistable stop_gradient
+  - Out=[w], Scope=[s] = conditional_block(Cond=[c], Input=[w, w@GRAD, lr]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+  + Out=[w, w_velocity_0], Scope=[s] = conditional_block(Cond=[c], Input=[w, w@GRAD, learning_rate_0, w_velocity_0]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
     block 1:
-    ParamOut=[w], VelocityOut=[w_velocity_0] = momentum(Param=[w], Grad=[w@GRAD], LearningRate=[learning_rate_0], Velocity=[w_velocity_0]) role=optimize vars=[w, w@GRAD] {mu=0.5}
-  )"),
-       absl::StrCat(R"(
-    var learning_rate_0 : fp32[] persistable stop_gradient
-    var w_velocity_0 : fp32[2, 2] persistable stop_gradient
-    )",
-                    kWeight, R"(
-    Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.1}
-    Out=[w_velocity_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
-  )")},
-      Erasing({"lr"}));
+  - ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
+  + ParamOut=[w], VelocityOut=[w_velocity_0] = momentum(Param=[w], Grad=[w@GRAD], LearningRate=[learning_rate_0], Velocity=[w_velocity_0]) role=optimize vars=[w, w@GRAD] {mu=0.5}
+    startup:
+  - var lr
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_velocity_0 : fp32[2, 2] persistable stop_gradient
+  - Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  + Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.1}
+  + Out=[w_velocity_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  )");
 }
 
 TEST(SetOptimizer, RowsBecomeATensorWhereOpsOnTensorsReadThem) {
@@ -303,27 +270,26 @@ TEST(SetOptimizer, RowsBecomeATensorWhereOpsOnTensorsReadThem) {
     Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.1}
     Out=[w_history_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
   )");
-  ExpectRewrite("set-optimizer{type=adagrad}", {absl::StrCat(declarations, gradient), kWeight},
-                {absl::StrCat(declarations, R"(
-    var learning_rate_0 : fp32[] persistable stop_gradient
-    var w_history_0 : fp32[2, 2] persistable stop_gradient
-    var w_zeros_0 : fp32[2, 2]
-    var w_dense_gradient_0 : fp32[2, 2]
-    var w_square_0 : fp32[2, 2]
-    var w_root_0 : fp32[2, 2]
-    var w_direction_0 : fp32[2, 2]
-    )",
-                              gradient, R"(
-    Out=[w_zeros_0] = fill_constant() role=optimize vars=[w, w@GRAD] {shape=longs[2, 2], dtype=5, value=0.0}
-    Out=[w_dense_gradient_0] = sum(X=[w@GRAD, w_zeros_0]) role=optimize vars=[w, w@GRAD]
-    Out=[w_square_0] = square(X=[w_dense_gradient_0]) role=optimize vars=[w, w@GRAD]
-    Out=[w_history_0] = elementwise_add(X=[w_history_0], Y=[w_square_0]) role=optimize vars=[w, w@GRAD]
-    Out=[w_root_0] = scale(X=[w_history_0]) role=optimize vars=[w, w@GRAD] {scale=1.0, bias=1e-08}
-    Out=[w_root_0] = sqrt(X=[w_root_0]) role=optimize vars=[w, w@GRAD]
-    Out=[w_direction_0] = elementwise_div(X=[w_dense_gradient_0], Y=[w_root_0]) role=optimize vars=[w, w@GRAD]
-    ParamOut=[w] = sgd(Grad=[w_direction_0], LearningRate=[learning_rate_0], Param=[w]) role=optimize vars=[w, w@GRAD]
-  )"),
-                 startup});
+  ExpectRewrite("set-optimizer{type=adagrad}", {absl::StrCat(declarations, gradient), kWeight}, R"(
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_history_0 : fp32[2, 2] persistable stop_gradient
+  + var w_zeros_0, w_dense_gradient_0, w_square_0, w_root_0, w_direction_0 : fp32[2, 2]
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[i], Out@GRAD=[y@GRAD], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true}
+  + Out=[w_zeros_0] = fill_constant() role=optimize vars=[w, w@GRAD] {shape=longs[2, 2], dtype=5, value=0.0}
+  + Out=[w_dense_gradient_0] = sum(X=[w@GRAD, w_zeros_0]) role=optimize vars=[w, w@GRAD]
+  + Out=[w_square_0] = square(X=[w_dense_gradient_0]) role=optimize vars=[w, w@GRAD]
+  + Out=[w_history_0] = elementwise_add(X=[w_history_0], Y=[w_square_0]) role=optimize vars=[w, w@GRAD]
+  + Out=[w_root_0] = scale(X=[w_history_0]) role=optimize vars=[w, w@GRAD] {scale=1.0, bias=1e-08}
+  + Out=[w_root_0] = sqrt(X=[w_root_0]) role=optimize vars=[w, w@GRAD]
+  + Out=[w_direction_0] = elementwise_div(X=[w_dense_gradient_0], Y=[w_root_0]) role=optimize vars=[w, w@GRAD]
+  + ParamOut=[w] = sgd(Grad=[w_direction_0], LearningRate=[learning_rate_0], Param=[w]) role=optimize vars=[w, w@GRAD]
+    startup:
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_history_0 : fp32[2, 2] persistable stop_gradient
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+  + Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.1}
+  + Out=[w_history_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  )");
 }
 
 // --- Runs after each other -----------------------------------------------------------------------

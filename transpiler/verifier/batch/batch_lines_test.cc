@@ -6,8 +6,8 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/block_text.h"
 #include "transpiler/verifier/batch/batch.h"
+#include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/verify.h"
 
 namespace weft {
@@ -21,6 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
+using ::weft::testing::ProgramOf;
 
 constexpr char kReduces[] =
     "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
@@ -31,36 +32,31 @@ constexpr char kMean[] = "    Out=[loss] = mean(X=[y]) role=forward|loss\n";
 std::vector<std::string> LinesOf(const std::string& before, const std::string& loss,
                                  const std::string& reduces = kReduces,
                                  const std::string& after = "", const std::string& blocks = "") {
-  const Program program = testing::BlockProgram(
-      absl::StrCat(
-          "    var x : fp32[-1, 4] need_check_feed\n    var w : fp32[4, 1] parameter persistable\n"
-          "    var v : fp32[4, 1] persistable\n    var lr : fp32[1] persistable\n"
-          "    var state : fp32[1] persistable\n    var count : fp32[1] persistable\n"
-          "    var y : fp32[-1, 1]\n    var y@GRAD : fp32[-1, 1]\n    var m : fp32[1]\n"
-          "    var k : bool[1]\n    var n : fp32[1, 1]\n    var mask : uint8[-1, 1]\n"
-          "    var scope : step_scopes\n    var scope2 : step_scopes\n"
-          "    var w@GRAD : fp32[4, 1]\n    var loss : fp32[1]\n    var loss@GRAD : fp32[1]\n"
-          "    Out=[y] = mul(X=[x], Y=[w])\n",
-          before, loss,
-          "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, "
-          "value=1.0}\n"
-          "    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward\n"
-          "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward\n",
-          reduces,
-          "    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], "
-          "LearningRate=[lr]) role=optimize {mu=0.9}\n",
-          after),
-      blocks);
-  const Program startup = testing::BlockProgram(
+  const Program program = ProgramOf(absl::StrCat(
+      "    var x : fp32[-1, 4] need_check_feed\n    var w : fp32[4, 1] parameter persistable\n"
+      "    var v : fp32[4, 1] persistable\n"
+      "    var state, count : fp32[1] persistable\n"
+      "    var m : fp32[1]\n"
+      "    var k : bool[1]\n    var n : fp32[1, 1]\n    var mask : uint8[-1, 1]\n"
+      "    var scope, scope2 : step_scopes\n"
+      "    var loss : fp32[1]\n"
+      "    Out=[y] = mul(X=[x], Y=[w])\n",
+      before, loss,
+      "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, "
+      "value=1.0}\n"
+      "    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward\n",
+      reduces,
+      "    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], "
+      "LearningRate=[lr]) role=optimize {mu=0.9}\n",
+      after, blocks));
+  const Program startup = ProgramOf(
       "    var count : fp32[1] persistable\n"
       "    Out=[count] = fill_constant() {shape=longs[1], dtype=5, value=0.0}\n");
   VerifyOptions options;
   options.setting.nranks = 2;
   options.layers = {Layer::kBatch};
-  std::vector<std::string> lines;
-  const Findings findings = Verify({{&program, &startup}}, options);
-  for (const Finding& finding : findings.all()) lines.push_back(ToString(finding));
-  return lines;
+  return testing::AllLines(Verify({{&program, &startup}}, options));
 }
 
 TEST(BatchLinesTest, MeansNeedNoLines) { EXPECT_THAT(LinesOf("", kMean), IsEmpty()); }
@@ -69,43 +65,40 @@ TEST(BatchLinesTest, ConditionsWithOneCauseAreOneLine) {
   const std::string branch =
       "    Out=[y], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
       "{is_scalar_condition=true, sub_block=block(1)}\n";
-  EXPECT_THAT(
-      LinesOf("    Out=[m] = mean(X=[y])\n"
-              "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n" +
-                  branch + branch,
-              kMean, kReduces, "", "  block 1 parent=0 {\n    Out=[y] = relu(X=[y])\n  }\n"),
-      ElementsAre(AllOf(StartsWith("warning: W706: op 3 (conditional_block) runs its block "
-                                   "depending on k, a value of the rank's batch"),
-                        HasSubstr("as does 1 other op: op 2 (greater_than) makes it of m "
-                                  "(a partial mean)"))));
+  EXPECT_THAT(LinesOf("    Out=[m] = mean(X=[y])\n"
+                      "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n" +
+                          branch + branch,
+                      kMean, kReduces, "", "    block 1:\n    Out=[y] = relu(X=[y])\n"),
+              ElementsAre(AllOf(StartsWith("warning: W706: op 3 (conditional_block) runs its block "
+                                           "depending on k, a value of the rank's batch"),
+                                HasSubstr("as does 1 other op: op 2 (greater_than) makes it of m "
+                                          "(a partial mean)"))));
 }
 
 // The op that makes a loss no mean may decide a condition, too, whose line says nothing of the
 // loss.
 TEST(BatchLinesTest, ALossHasALineBesideThatOfACondition) {
-  EXPECT_THAT(
-      LinesOf("    Out=[m] = mean(X=[y])\n    Out=[m] = sqrt(X=[m])\n"
-              "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n"
-              "    Out=[n], Scope=[scope] = conditional_block(Cond=[k], Input=[lr]) "
-              "{is_scalar_condition=true, sub_block=block(1)}\n",
-              "    Out=[loss] = scale(X=[m]) role=forward|loss {scale=2.0}\n", kReduces, "",
-              "  block 1 parent=0 {\n    Out=[n] = reshape(X=[lr]) {shape=ints[1, 1]}\n  }\n"),
-      ElementsAre(StartsWith("warning: W706: op 4 (conditional_block)"),
-                  StartsWith("warning: W701: loss loss is no mean and no sum")));
+  EXPECT_THAT(LinesOf("    Out=[m] = mean(X=[y])\n    Out=[m] = sqrt(X=[m])\n"
+                      "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n"
+                      "    Out=[n], Scope=[scope] = conditional_block(Cond=[k], Input=[lr]) "
+                      "{is_scalar_condition=true, sub_block=block(1)}\n",
+                      "    Out=[loss] = scale(X=[m]) role=forward|loss {scale=2.0}\n", kReduces, "",
+                      "    block 1:\n    Out=[n] = reshape(X=[lr]) {shape=ints[1, 1]}\n"),
+              ElementsAre(StartsWith("warning: W706: op 4 (conditional_block)"),
+                          StartsWith("warning: W701: loss loss is no mean and no sum")));
 }
 
 // A state that one step leaves with the value that decides the next is no follower of the
 // condition.
 TEST(BatchLinesTest, AStateHasALineBesideThatOfACondition) {
-  EXPECT_THAT(
-      LinesOf("    Out=[k] = greater_than(X=[state], Y=[lr]) {axis=-1}\n"
-              "    Out=[n], Scope=[scope] = conditional_block(Cond=[k], Input=[lr]) "
-              "{is_scalar_condition=true, sub_block=block(1)}\n"
-              "    Out=[m] = mean(X=[y])\n    Out=[state] = sqrt(X=[m])\n",
-              kMean, kReduces, "",
-              "  block 1 parent=0 {\n    Out=[n] = reshape(X=[lr]) {shape=ints[1, 1]}\n  }\n"),
-      ElementsAre(StartsWith("warning: W706: op 2 (conditional_block)"),
-                  StartsWith("warning: W703: state state is")));
+  EXPECT_THAT(LinesOf("    Out=[k] = greater_than(X=[state], Y=[lr]) {axis=-1}\n"
+                      "    Out=[n], Scope=[scope] = conditional_block(Cond=[k], Input=[lr]) "
+                      "{is_scalar_condition=true, sub_block=block(1)}\n"
+                      "    Out=[m] = mean(X=[y])\n    Out=[state] = sqrt(X=[m])\n",
+                      kMean, kReduces, "",
+                      "    block 1:\n    Out=[n] = reshape(X=[lr]) {shape=ints[1, 1]}\n"),
+              ElementsAre(StartsWith("warning: W706: op 2 (conditional_block)"),
+                          StartsWith("warning: W703: state state is")));
 }
 
 // A draw that changes the loss is a draw, not another kind of loss.
@@ -138,8 +131,8 @@ TEST(BatchLinesTest, RelationsAreThoseThatTheOpFinds) {
                       "    Out=[state], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
                       "{is_scalar_condition=true, sub_block=block(1)}\n",
                       kMean, kReduces, "",
-                      "  block 1 parent=0 {\n    var in : fp32[1]\n    Out=[in] = mean(X=[y])\n"
-                      "    Out=[state] = sqrt(X=[in])\n    Out=[in] = mean(X=[v])\n  }\n"),
+                      "    block 1:\n    var in : fp32[1]\n    Out=[in] = mean(X=[y])\n"
+                      "    Out=[state] = sqrt(X=[in])\n    Out=[in] = mean(X=[v])\n"),
               ElementsAre(HasSubstr("(sqrt) makes it of in (a partial mean)")));
 }
 
@@ -175,7 +168,7 @@ TEST(BatchLinesTest, OptionsThatMendSomethingAreNamed) {
   const std::string branch =
       "    Out=[y], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
       "{is_scalar_condition=true, sub_block=block(1)}\n";
-  const std::string block = "  block 1 parent=0 {\n    Out=[y] = relu(X=[y])\n  }\n";
+  const std::string block = "    block 1:\n    Out=[y] = relu(X=[y])\n";
   EXPECT_THAT(LinesOf("    Out=[m] = mean(X=[y])\n"
                       "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n" +
                           branch,
@@ -211,8 +204,7 @@ TEST(BatchLinesTest, OtherLossesHaveANextStep) {
                    "keep_dim=false, reduce_all=true}\n"),
             "; take a mean over the samples instead, or accept the difference");
   // Of a sum that has a gradient: it would have to be summed over the ranks, too.
-  EXPECT_EQ(advice("    var q : fp32[1]\n    var m@GRAD : fp32[1]\n"
-                   "    Out=[m] = reduce_sum(X=[y]) {dim=ints[0, 1], keep_dim=false, "
+  EXPECT_EQ(advice("    Out=[m] = reduce_sum(X=[y]) {dim=ints[0, 1], keep_dim=false, "
                    "reduce_all=true}\n    Out=[q] = square(X=[m])\n"
                    "    Out=[m@GRAD] = assign(X=[lr])\n",
                    "    Out=[loss] = scale(X=[q]) role=forward|loss {scale=2.0}\n"),
@@ -224,7 +216,7 @@ TEST(BatchLinesTest, OtherLossesHaveANextStep) {
 TEST(BatchLinesTest, ValuesPutIntoRowsByComputedShapesAreSamples) {
   const std::string put =
       "    var i : int64[-1, 1] need_check_feed\n    var sizes : int64[2]\n"
-      "    var rows : int64[1]\n    var columns : int64[1]\n    var both : int64[2]\n"
+      "    var rows, columns : int64[1]\n    var both : int64[2]\n"
       "    var places : int64[-1, -1]\n    var values : fp32[-1, -1]\n"
       "    Out=[sizes] = shape(Input=[y])\n"
       "    Out=[rows] = slice(Input=[sizes]) {axes=ints[0], starts=ints[0], ends=ints[1]}\n"
@@ -278,8 +270,7 @@ TEST(BatchLinesTest, WeightsOfLabelsAreNamed) {
 
 // As ranks count the samples of their own batches.
 TEST(BatchLinesTest, CountsArePartsOfSums) {
-  EXPECT_THAT(LinesOf("    var size : int64[]\n    var size_f : fp32[]\n"
-                      "    Out=[size] = size(Input=[y])\n"
+  EXPECT_THAT(LinesOf("    Out=[size] = size(Input=[y])\n"
                       "    Out=[size_f] = cast(X=[size]) {in_dtype=3, out_dtype=5}\n"
                       "    Out=[count] = sum(X=[count, size_f])\n",
                       kMean),
@@ -351,7 +342,7 @@ TEST(BatchLinesTest, LocalSgdIsOneLine) {
 
 // The line of an op that draws by a seed says so.
 TEST(BatchLinesTest, SeedsHaveALineWhereTheyAreUsedAsValues) {
-  constexpr char kSeed[] = "    var seed : int32[1]\n    Out=[seed] = seed() {seed=0}\n";
+  constexpr char kSeed[] = "    Out=[seed] = seed() {seed=0}\n";
   const auto dropout = [&](const char* prob) {
     return LinesOf(absl::StrCat(kSeed,
                                 "    Mask=[mask], Out=[y] = dropout(Seed=[seed], X=[y]) "

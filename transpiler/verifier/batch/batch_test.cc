@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/block_text.h"
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/verify.h"
 
@@ -22,22 +21,16 @@ using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::BlockText;
 using ::weft::testing::Differences;
 using ::weft::testing::ForRanks;
+using ::weft::testing::ProgramOf;
 
 constexpr char kVars[] = R"(
     var x : fp32[-1, 4] need_check_feed
     var w : fp32[4, 1] parameter persistable
     var lr : fp32[1] persistable
     var state : fp32[] persistable
-    var y : fp32[-1, 1]
-    var y@GRAD : fp32[-1, 1]
-    var w@GRAD : fp32[4, 1]
-    var s : fp32[]
-    var t : fp32[]
-    var loss : fp32[]
-    var loss@GRAD : fp32[]
+    var s, t, loss : fp32[]
 )";
 constexpr char kForward[] = R"(
     Out=[y] = mul(X=[x], Y=[w])
@@ -64,8 +57,8 @@ constexpr char kRoot[] = "    Out=[s] = sqrt(X=[s])\n";
 std::vector<std::string> Found(const std::vector<std::string>& original,
                                const std::vector<std::string>& rewritten,
                                const std::string& update = absl::StrCat(kReduce, kUpdate)) {
-  return Differences(BlockText(absl::StrCat(kVars, kForward, kUpdate, absl::StrJoin(original, ""))),
-                     BlockText(absl::StrCat(kVars, kForward, update, absl::StrJoin(rewritten, ""))),
+  return Differences(absl::StrCat(kVars, kForward, kUpdate, absl::StrJoin(original, "")),
+                     absl::StrCat(kVars, kForward, update, absl::StrJoin(rewritten, "")),
                      ForRanks(2));
 }
 
@@ -83,7 +76,7 @@ TEST(Batch, AReducedStatisticIsThatOfOneDevice) {
 
 TEST(Batch, ASummedNumberOfSamplesIsThatOfOneDevice) {
   const std::string number =
-      "    var n : int64[]\n    Out=[n] = size(Input=[x])\n"
+      "    Out=[n] = size(Input=[x])\n"
       "    Out=[s] = cast(X=[n]) {in_dtype=3, out_dtype=5}\n";
   EXPECT_THAT(Found({number, kAccumulate}, {number, kSum, kAccumulate}), IsEmpty());
   EXPECT_THAT(Found({number, kAccumulate}, {number, kAverage, kAccumulate}), Not(IsEmpty()));
@@ -142,18 +135,15 @@ TEST(Batch, AStatisticOfRankLocalWeightsIsNotThatOfOneDevice) {
 // The divisor of a loss: of one rank's samples, or of all.
 TEST(Batch, AReducedDivisorMakesAWeightedMeanExact) {
   const auto step = [](const std::string& reduce, const std::string& gradients) {
-    return BlockText(absl::StrCat(kVars, R"(
+    return absl::StrCat(kVars, R"(
     var weight : fp32[-1, 1] need_check_feed
-    var p : fp32[-1, 1]
-    var p@GRAD : fp32[-1, 1]
-    var n : fp32[]
-    var n@GRAD : fp32[]
+    var p, p@GRAD : fp32[-1, 1]
     Out=[y] = mul(X=[x], Y=[w])
     Out=[p] = elementwise_mul(X=[y], Y=[weight])
     Out=[n] = reduce_sum(X=[p]) {reduce_all=true, dim=ints[0], keep_dim=false}
     Out=[s] = reduce_sum(X=[weight]) {reduce_all=true, dim=ints[0], keep_dim=false}
 )",
-                                  reduce, R"(
+                        reduce, R"(
     Out=[loss] = elementwise_div(X=[n], Y=[s]) role=forward|loss
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
     X@GRAD=[n@GRAD] = elementwise_div_grad(X=[n], Y=[s], Out=[loss], Out@GRAD=[loss@GRAD]) role=backward
@@ -161,7 +151,7 @@ TEST(Batch, AReducedDivisorMakesAWeightedMeanExact) {
     X@GRAD=[y@GRAD] = elementwise_mul_grad(X=[y], Y=[weight], Out@GRAD=[p@GRAD]) role=backward
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
 )",
-                                  gradients, kUpdate));
+                        gradients, kUpdate);
   };
   const std::string sum_gradients =
       "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
@@ -189,10 +179,6 @@ TEST(Batch, AReducedDivisorMakesAWeightedMeanExact) {
 TEST(Batch, TheGradientOfASumIsNotAveraged) {
   const auto found = Found({}, {R"(
     var v : fp32[4, 1] parameter persistable
-    var v@GRAD : fp32[4, 1]
-    var s@GRAD : fp32[]
-    var z : fp32[-1, 1]
-    var z@GRAD : fp32[-1, 1]
     Out=[z] = mul(X=[x], Y=[v])
     Out=[s] = reduce_sum(X=[z]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
     Out=[s@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
@@ -209,22 +195,9 @@ TEST(Batch, TheGradientOfASumIsNotAveraged) {
 class LossesOfBothKinds : public ::testing::Test {
  protected:
   static std::string Step(const std::string& after_fill, const std::string& gradients) {
-    return BlockText(absl::StrCat(kVars, R"(
-    var u : fp32[4, 1] parameter persistable
-    var v : fp32[4, 1] parameter persistable
-    var a : fp32[-1, 1]
-    var a@GRAD : fp32[-1, 1]
-    var a@GRAD@0 : fp32[-1, 1]
-    var a@GRAD@1 : fp32[-1, 1]
-    var b : fp32[-1, 1]
-    var b@GRAD : fp32[-1, 1]
-    var c : fp32[-1, 1]
-    var c@GRAD : fp32[-1, 1]
-    var z : fp32[-1, 1]
-    var z@GRAD : fp32[-1, 1]
-    var u@GRAD : fp32[4, 1]
-    var v@GRAD : fp32[4, 1]
-    var s@GRAD : fp32[]
+    return absl::StrCat(kVars, R"(
+    var u, v : fp32[4, 1] parameter persistable
+    var a, a@GRAD, a@GRAD@0, a@GRAD@1, b, b@GRAD, c, c@GRAD : fp32[-1, 1]
     Out=[a] = mul(X=[x], Y=[w])
     Out=[b] = mul(X=[x], Y=[u])
     Out=[c] = mul(X=[x], Y=[v])
@@ -235,7 +208,7 @@ class LossesOfBothKinds : public ::testing::Test {
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
     Out=[s@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
 )",
-                                  after_fill, R"(
+                        after_fill, R"(
     X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward
     X@GRAD=[z@GRAD] = reduce_sum_grad(X=[z], Out@GRAD=[s@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
     X@GRAD=[a@GRAD@0], Y@GRAD=[b@GRAD] = elementwise_add_grad(X=[a], Y=[b], Out@GRAD=[y@GRAD]) role=backward
@@ -245,7 +218,7 @@ class LossesOfBothKinds : public ::testing::Test {
     Y@GRAD=[u@GRAD] = mul_grad(X=[x], Y=[u], Out@GRAD=[b@GRAD]) role=backward
     Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[c@GRAD]) role=backward
 )",
-                                  gradients, Update("w"), Update("u"), Update("v")));
+                        gradients, Update("w"), Update("u"), Update("v"));
   }
 
   static std::string Update(const std::string& param) {
@@ -282,10 +255,8 @@ TEST_F(LossesOfBothKinds, GradientsOfMeansAreDividedAndAllAreSummed) {
 
 // The gradient of the sum is what one device has, although it counts as a part.
 TEST_F(LossesOfBothKinds, AGradientOfALossMayBeKept) {
-  const auto kept = [](std::string step) {
-    const std::string var = "var s@GRAD : fp32[]";
-    step.insert(step.find(var) + var.size(), " persistable");
-    return step;
+  const auto kept = [](const std::string& step) {
+    return "    var s@GRAD : fp32[] persistable\n" + step;
   };
   const std::string original = kept(Step("", ""));
   EXPECT_THAT(
@@ -349,8 +320,8 @@ TEST(Batch, WhatAllRanksHaveIsNotAddedBeforeASum) {
       "    Out=[decay] = scale(X=[w]) role=backward {scale=0.25}\n"
       "    Out=[w@GRAD] = sum(X=[w@GRAD, decay]) role=backward\n";
   const auto found = [&](const std::string& rewritten) {
-    return Differences(BlockText(absl::StrCat(kVars, kStep, kDecay, kUpdate)),
-                       BlockText(absl::StrCat(kVars, kStep, rewritten, kUpdate)), ForRanks(2));
+    return Differences(absl::StrCat(kVars, kStep, kDecay, kUpdate),
+                       absl::StrCat(kVars, kStep, rewritten, kUpdate), ForRanks(2));
   };
   EXPECT_THAT(found(absl::StrCat(kSums, kDecay)), IsEmpty());
   EXPECT_THAT(found(absl::StrCat(kDecay, kSums)),
@@ -372,7 +343,7 @@ TEST(Batch, ALossThatIsReducedForTheReportIsASumNevertheless) {
                      "(X=[w@GRAD]) role=backward {use_calc_stream=true}\n", kUpdate);
     rewritten.insert(rewritten.find("    Out=[loss@GRAD]"),
                      "    Out=[loss] = c_allreduce_sum(X=[loss]) {use_calc_stream=true}\n");
-    return Differences(BlockText(absl::StrCat(step, kUpdate)), BlockText(rewritten), ForRanks(2));
+    return Differences(absl::StrCat(step, kUpdate), rewritten, ForRanks(2));
   };
   EXPECT_THAT(found("sum"), IsEmpty());
   EXPECT_THAT(found("avg"), Contains(StartsWith("error: W702")));
@@ -381,9 +352,7 @@ TEST(Batch, ALossThatIsReducedForTheReportIsASumNevertheless) {
 // DDX of a penalty on gradients, which Paddle leaves out so.
 TEST(Batch, AGradientThatIsNotThereIsZero) {
   constexpr char kStep[] = R"(
-    var u : fp32[4, 1]
-    var d : fp32[4, 1]
-    var dd : fp32[4, 1]
+    var d, dd : fp32[4, 1]
     Out=[u] = fill_constant() {shape=longs[4, 1], dtype=5, value=1.0}
     Y@GRAD=[d] = elementwise_mul_grad(X=[w], Y=[u], Out@GRAD=[u]) {axis=-1}
     Out=[y] = mul(X=[x], Y=[d])
@@ -396,9 +365,9 @@ TEST(Batch, AGradientThatIsNotThereIsZero) {
   constexpr char kSum[] =
       "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
   const std::string step = absl::StrCat(kVars, kStep);
-  EXPECT_THAT(Differences(BlockText(absl::StrCat(step, kUpdate)),
-                          BlockText(absl::StrCat(step, kSum, kUpdate)), ForRanks(2)),
-              IsEmpty());
+  EXPECT_THAT(
+      Differences(absl::StrCat(step, kUpdate), absl::StrCat(step, kSum, kUpdate), ForRanks(2)),
+      IsEmpty());
 }
 
 // The loss with the role is a mean, but the gradient is that of a sum.
@@ -412,9 +381,9 @@ TEST(Batch, TheGradientOfASumBesideAMeanIsNotAveraged) {
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
 )";
   const std::string step = absl::StrCat(kVars, "    var m : fp32[]\n", kStep);
-  EXPECT_THAT(Differences(BlockText(absl::StrCat(step, kUpdate)),
-                          BlockText(absl::StrCat(step, kReduce, kUpdate)), ForRanks(2)),
-              ElementsAre(StartsWith("error: W702: op 7 (sgd): gradient w@GRAD is 1/n of")));
+  EXPECT_THAT(
+      Differences(absl::StrCat(step, kUpdate), absl::StrCat(step, kReduce, kUpdate), ForRanks(2)),
+      ElementsAre(StartsWith("error: W702: op 7 (sgd): gradient w@GRAD is 1/n of")));
 }
 
 // No op has the role of a loss, as after paddle.static.gradients.
@@ -425,8 +394,8 @@ TEST(Batch, TheGradientOfASumIsNotAveragedWhereNoLossIsMarked) {
         "    Out=[loss@GRAD] = fill_constant() role=backward {shape=longs[], dtype=5, value=1.0}\n",
         backward,
         "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward\n");
-    return Differences(BlockText(absl::StrCat(step, kUpdate)),
-                       BlockText(absl::StrCat(step, kReduce, kUpdate)), ForRanks(2));
+    return Differences(absl::StrCat(step, kUpdate), absl::StrCat(step, kReduce, kUpdate),
+                       ForRanks(2));
   };
   const std::string all = "{reduce_all=true, dim=ints[0], keep_dim=false}\n";
   EXPECT_THAT(found("    Out=[loss] = reduce_sum(X=[y]) " + all,
@@ -441,14 +410,12 @@ TEST(Batch, TheGradientOfASumIsNotAveragedWhereNoLossIsMarked) {
 
 TEST(Batch, LossesOfInnerBlocksAreLosses) {
   const auto found = [](const std::string& ops) {
-    const Program main = testing::BlockProgram(
-        absl::StrCat(kVars,
-                     "    var due : bool[1]\n    var scopes : step_scopes\n    var l : fp32[]\n",
-                     kForward, kReduce, kUpdate,
+    const Program main = ProgramOf(
+        absl::StrCat(kVars, "    var l : fp32[]\n", kForward, kReduce, kUpdate,
                      "    Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n"
                      "    Out=[l], Scope=[scopes] = conditional_block(Cond=[due], Input=[y]) "
-                     "{sub_block=block(1), is_scalar_condition=true}\n"),
-        absl::StrCat("  block 1 parent=0 {\n", ops, "  }\n"));
+                     "{sub_block=block(1), is_scalar_condition=true}\n",
+                     "    block 1:\n", ops));
     VerifyOptions options = ForRanks(2);
     options.layers = {Layer::kBatch};
     return testing::Lines(Verify({{&main, nullptr}}, options));
@@ -460,16 +427,13 @@ TEST(Batch, LossesOfInnerBlocksAreLosses) {
 
 TEST(Batch, FetchOpsOfInnerBlocksHandOutValues) {
   const auto found = [](const std::string& fetched) {
-    const Program main = testing::BlockProgram(
-        absl::StrCat(kVars,
-                     "    var due : bool[1]\n    var list : fetch_list persistable\n"
-                     "    var scopes : step_scopes\n",
-                     kForward, "    Out=[s] = sqrt(X=[loss])\n", kReduce, kUpdate,
+    const Program main = ProgramOf(
+        absl::StrCat(kVars, "    var list : fetch_list persistable\n", kForward,
+                     "    Out=[s] = sqrt(X=[loss])\n", kReduce, kUpdate,
                      "    Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n"
                      "    Scope=[scopes] = conditional_block(Cond=[due], Input=[s]) "
-                     "{sub_block=block(1), is_scalar_condition=true}\n"),
-        absl::StrCat("  block 1 parent=0 {\n    Out=[list] = fetch(X=[", fetched,
-                     "]) {col=0}\n  }\n"));
+                     "{sub_block=block(1), is_scalar_condition=true}\n",
+                     "    block 1:\n    Out=[list] = fetch(X=[", fetched, "]) {col=0}\n"));
     VerifyOptions options = ForRanks(2);
     options.layers = {Layer::kBatch};
     return testing::Lines(Verify({{&main, nullptr}}, options));
@@ -480,15 +444,14 @@ TEST(Batch, FetchOpsOfInnerBlocksHandOutValues) {
 
 // The count begins with zero, so that it is the n-th part of that of one device in every step.
 TEST(Batch, AnAveragedCountIsNoPart) {
-  const Program startup = testing::BlockProgram(
+  const Program startup = ProgramOf(
       "    var state : fp32[] persistable\n    var w : fp32[4, 1] persistable\n"
       "    var lr : fp32[1] persistable\n"
       "    Out=[state] = fill_constant() {shape=longs[], dtype=5, value=0.0}\n"
       "    Out=[w] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.5}\n"
       "    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}\n");
-  const Program main =
-      testing::BlockProgram(absl::StrCat(kVars, kForward, kReduce, kUpdate, kCount, kAverage,
-                                         "    Out=[state] = sum(X=[state, s])\n"));
+  const Program main = ProgramOf(absl::StrCat(kVars, kForward, kReduce, kUpdate, kCount, kAverage,
+                                              "    Out=[state] = sum(X=[state, s])\n"));
   VerifyOptions options = ForRanks(2);
   options.layers = {Layer::kBatch};
   EXPECT_THAT(testing::Lines(Verify({{&main, &startup}}, options)),

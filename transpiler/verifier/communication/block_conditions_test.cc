@@ -7,7 +7,6 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/block_text.h"
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
@@ -19,7 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::BlockProgram;
 using ::weft::testing::Errors;
 using ::weft::testing::kEveryOtherStep;
 using ::weft::testing::ProgramOf;
@@ -29,12 +27,11 @@ constexpr char kScale[] = "    Out=[w] = scale(X=[w]) {scale=0.5}\n";
 
 // Of a program with an op that runs block 1.
 std::vector<std::string> Check(const std::string& op, const std::string& block) {
-  const Program program = testing::BlockProgram(
-      absl::StrCat("    var x : fp32[1] need_check_feed\n    var step : fp32[1] persistable\n"
-                   "    var limit : fp32[1] persistable\n    var due : bool[1]\n"
-                   "    var w : fp32[1] parameter persistable\n    var scope : step_scopes\n",
-                   op),
-      absl::StrCat("  block 1 parent=0 {\n", block, "  }\n"));
+  const Program program = ProgramOf(absl::StrCat(
+      "    var x : fp32[1] need_check_feed\n    var step, limit : fp32[1] persistable\n"
+      "    var due : bool[1]\n"
+      "    var w : fp32[1] parameter persistable\n    var scope : step_scopes\n",
+      op, "    block 1:\n", block));
   RankValuesOptions options;
   options.setting.nranks = 2;
   Findings findings;
@@ -79,8 +76,7 @@ TEST(BranchConditions, LoopsWithCollectivesAreReported) {
   EXPECT_THAT(Check(loop, kScale), IsEmpty());
 }
 
-constexpr absl::string_view kStartup = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kStartup = R"(
     var w : fp32[4] parameter persistable
     var lr : fp32[1] persistable
     var step : int64[1] persistable
@@ -88,8 +84,7 @@ constexpr absl::string_view kStartup = R"(program {
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
     Out=[step] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
     c_comm_init_all() {ring_id=0, nranks=2}
-  }
-})";
+)";
 
 TEST(ConditionEquality, ConditionsAreComputedAlikeOnAllRanks) {
   const Program program = ProgramOf(kEveryOtherStep), startup = ProgramOf(kStartup);
@@ -123,11 +118,11 @@ TEST(ConditionEquality, ConditionsMayNotBeginDifferently) {
 
 constexpr char kRun1[] = "    Out=[w] = while(X=[w]) {sub_block=block(1)}\n";
 constexpr char kNested[] =
-    "  block 1 parent=0 {\n    Out=[w] = while(X=[w]) {sub_block=block(2)}\n  }\n"
-    "  block 2 parent=1 {\n    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0}\n  }\n";
+    "    block 1:\n    Out=[w] = while(X=[w]) {sub_block=block(2)}\n"
+    "    block 2 parent=1:\n    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0}\n";
 
 TEST(BlocksWithCollectivesTest, RootAlone) {
-  const Program program = BlockProgram(kReduce);
+  const Program program = ProgramOf(kReduce);
   const BlocksWithCollectives blocks(program);
   EXPECT_TRUE(blocks.Has(0));
   EXPECT_FALSE(blocks.AnyInner());
@@ -135,7 +130,7 @@ TEST(BlocksWithCollectivesTest, RootAlone) {
 }
 
 TEST(BlocksWithCollectivesTest, OuterBlocksHaveThoseOfInnerBlocks) {
-  const Program program = BlockProgram(kRun1, kNested);
+  const Program program = ProgramOf(absl::StrCat(kRun1, kNested));
   const BlocksWithCollectives blocks(program);
   for (int block : {0, 1, 2}) EXPECT_TRUE(blocks.Has(block)) << block;
   EXPECT_TRUE(blocks.AnyInner());
@@ -144,7 +139,7 @@ TEST(BlocksWithCollectivesTest, OuterBlocksHaveThoseOfInnerBlocks) {
 
 TEST(BlocksWithCollectivesTest, OthersHaveNone) {
   const Program program =
-      BlockProgram(kRun1, "  block 1 parent=0 {\n    Out=[w] = relu(X=[w])\n  }\n");
+      ProgramOf(absl::StrCat(kRun1, "    block 1:\n    Out=[w] = relu(X=[w])\n"));
   const BlocksWithCollectives blocks(program);
   EXPECT_FALSE(blocks.Has(0));
   EXPECT_FALSE(blocks.Has(1));

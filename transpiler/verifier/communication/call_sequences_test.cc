@@ -8,7 +8,6 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/block_text.h"
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
@@ -32,13 +31,12 @@ std::string TwoRings(const std::string& first, const std::string& second) {
     return absl::StrCat("    Out=[", variable, "] = c_allreduce_avg(X=[", variable,
                         "]) {ring_id=", ring, ", use_calc_stream=true}\n");
   };
-  return absl::StrCat(R"(program {
-  block 0 parent=-1 {
+  return absl::StrCat(R"(
     var a : fp32[4] persistable
     var b : fp32[4] persistable
 )",
                       reduce(first, first == "0" ? "a" : "b"),
-                      reduce(second, second == "0" ? "a" : "b"), "  }\n}");
+                      reduce(second, second == "0" ? "a" : "b"));
 }
 
 std::vector<std::string> AcrossRanks(const std::vector<std::string>& texts) {
@@ -76,9 +74,9 @@ TEST(CallSequences, RanksAddHalfPrecisionAlike) {
 
 TEST(CallSequences, AnUnknownSizeEqualsNoOther) {
   const auto step = [](const std::string& dims) {
-    return absl::StrCat("program {\n  block 0 parent=-1 {\n    var m : fp32", dims,
+    return absl::StrCat("    var m : fp32", dims,
                         " persistable\n    Out=[m] = c_allreduce_max(X=[m]) {ring_id=0, "
-                        "use_calc_stream=true}\n  }\n}");
+                        "use_calc_stream=true}\n");
   };
   EXPECT_THAT(AcrossRanks({step("[-1, 1]"), step("[-1, 1]")}), IsEmpty());
   EXPECT_THAT(AcrossRanks({step("[-1, 1]"), step("[-1, 2]")}), Contains(HasSubstr("W501")));
@@ -97,17 +95,11 @@ TEST(CallSequences, EveryRankWaitsAtABarrier) {
               Contains(AllOf(StartsWith("error: W501"), HasSubstr("barrier"))));
 }
 
-constexpr char kBatchNorm[] = R"(program {
-  block 0 parent=-1 {
+constexpr char kBatchNorm[] = R"(
     var x : fp32[4, 2] need_check_feed
-    var scale : fp32[2] persistable
-    var bias : fp32[2] persistable
-    var mean : fp32[2] persistable
-    var variance : fp32[2] persistable
-    var y : fp32[4, 2]
+    var scale, bias, mean, variance : fp32[2] persistable
     Y=[y], MeanOut=[mean], VarianceOut=[variance] = sync_batch_norm(X=[x], Scale=[scale], Bias=[bias], Mean=[mean], Variance=[variance])
-  }
-})";
+)";
 
 TEST(CallSequences, SynchronizedBatchNormIsACollective) {
   const std::string alone = absl::StrReplaceAll(kBatchNorm, {{"sync_batch_norm", "batch_norm"}});
@@ -125,8 +117,7 @@ TEST(CallSequences, SynchronizedBatchNormIsACollective) {
 std::vector<std::string> Messages(const std::vector<std::string>& of_ranks) {
   std::vector<Program> programs;
   for (const std::string& ops : of_ranks) {
-    programs.push_back(testing::BlockProgram(
-        "    var x : fp32[4] persistable\n    var y : fp32[4] persistable\n" + ops));
+    programs.push_back(ProgramOf("    var x, y : fp32[4] persistable\n" + ops));
   }
   std::vector<ConstProgramPair> ranks;
   for (const Program& program : programs) ranks.push_back({&program, nullptr});
@@ -157,7 +148,7 @@ TEST(Messages, EachHasASenderAndAReceiver) {
 
 TEST(Messages, HaveOneSize) {
   EXPECT_THAT(Messages({Send(1),
-                        "    var z : fp32[3]\n    Out=[z] = recv_v2() {out_shape=ints[3], "
+                        "    Out=[z] = recv_v2() {out_shape=ints[3], "
                         "ring_id=0, peer=0}\n"}),
               ElementsAre(HasSubstr("sends a message of 4 fp32 to rank 1, which receives a message "
                                     "of 3 fp32 from it")));
@@ -174,14 +165,12 @@ TEST(Messages, OneProgramForAllRanksCannotExchangeThem) {
 
 // --- W505: which variables ranks exchange --------------------------------------------------------
 
-constexpr absl::string_view kTwoBroadcasts = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kTwoBroadcasts = R"(
     var a : fp32[16] parameter persistable
     var b : fp32[16, 1] parameter persistable
     Out=[a] = c_broadcast(X=[a]) {ring_id=0, root=0, use_calc_stream=true}
     Out=[b] = c_broadcast(X=[b]) {ring_id=0, root=0, use_calc_stream=true}
-  }
-})";
+)";
 
 constexpr absl::string_view kBroadcastA = "Out=[a] = c_broadcast(X=[a])";
 constexpr absl::string_view kBroadcastB = "Out=[b] = c_broadcast(X=[b])";
@@ -201,15 +190,12 @@ TEST(CallSequences, ExchangedVariablesOfOneSizeMayNotBeMixedUp) {
                                           ", rank 0 a (op 0 (c_broadcast))"))));
 }
 
-constexpr absl::string_view kBuffer = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kBuffer = R"(
     var a : fp32[4]
     var b : fp32[8]
-    var buffer : fp32[128]
     FusedOutput=[buffer], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, copy_data=false, set_constant=true, constant=1.0, use_align=true, align_size=256}
     Out=[buffer] = c_allreduce_sum(X=[buffer]) {ring_id=0, use_calc_stream=true}
-  }
-})";
+)";
 
 TEST(CallSequences, ExchangedVariablesStandInTheSameOrderInBuffers) {
   const Program one = ProgramOf(kBuffer);
@@ -224,7 +210,7 @@ TEST(CallSequences, ExchangedVariablesStandInTheSameOrderInBuffers) {
 // "ring 0: all-reduce sum of 4 fp32 (a)".
 std::vector<std::string> Calls(const std::string& lines, const std::string& more_blocks = "") {
   std::vector<std::string> calls;
-  for (const RankCall& call : ReadRankCalls(testing::BlockProgram(lines, more_blocks))) {
+  for (const RankCall& call : ReadRankCalls(ProgramOf(lines + more_blocks))) {
     calls.push_back(
         call.ring == RankCall::kNoRing
             ? call.what
@@ -274,13 +260,12 @@ TEST(RankCalls, BuffersAreTheirMembers) {
 TEST(RankCalls, BlocksAreBracketsAroundTheirCalls) {
   const std::string run =
       "    Out=[a] = conditional_block(Cond=[due], Input=[a]) {sub_block=block(1)}\n";
-  EXPECT_THAT(Calls(absl::StrCat(kVars, run, run),
-                    "  block 1 parent=0 {\n    Out=[a] = c_allreduce_sum(X=[a])\n  }\n"),
-              ElementsAre("block on condition due", "ring 0: all-reduce sum of 4 fp32 (a)",
-                          "end of block"));
   EXPECT_THAT(
-      Calls(absl::StrCat(kVars, run), "  block 1 parent=0 {\n    Out=[a] = relu(X=[a])\n  }\n"),
-      ElementsAre());
+      Calls(absl::StrCat(kVars, run, run), "    block 1:\n    Out=[a] = c_allreduce_sum(X=[a])\n"),
+      ElementsAre("block on condition due", "ring 0: all-reduce sum of 4 fp32 (a)",
+                  "end of block"));
+  EXPECT_THAT(Calls(absl::StrCat(kVars, run), "    block 1:\n    Out=[a] = relu(X=[a])\n"),
+              ElementsAre());
 }
 
 }  // namespace

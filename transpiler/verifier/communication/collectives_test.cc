@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/block_text.h"
 #include "transpiler/verifier/testing/found.h"
 
 namespace weft {
@@ -15,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::BlockProgram;
+using ::weft::testing::ProgramOf;
 
 constexpr char kVars[] =
     "    var a : fp32[4] persistable\n    var b : fp32[8] persistable\n"
@@ -24,15 +23,15 @@ constexpr char kVars[] =
 
 // For 2 ranks; of a main program, after a startup program.
 std::vector<std::string> Check(const std::string& ops, const std::string& startup_ops) {
-  const Program program = BlockProgram(absl::StrCat(kVars, ops));
-  const Program startup = BlockProgram(absl::StrCat(kVars, startup_ops));
+  const Program program = ProgramOf(absl::StrCat(kVars, ops));
+  const Program startup = ProgramOf(absl::StrCat(kVars, startup_ops));
   Findings findings;
   CheckCollectives(program, &startup, 2, ProgramRef(), &findings);
   return testing::Lines(findings);
 }
 
 std::vector<std::string> Check(const std::string& ops, absl::optional<int> nranks = 2) {
-  const Program program = BlockProgram(absl::StrCat(kVars, ops));
+  const Program program = ProgramOf(absl::StrCat(kVars, ops));
   Findings findings;
   CheckCollectives(program, nullptr, nranks, ProgramRef(), &findings);
   return testing::Lines(findings);
@@ -60,9 +59,9 @@ TEST(Collectives, RingsWithoutStreamsMayBeSetUpByTheProcess) {
 
 TEST(Collectives, RingsOfPaddle3MayBeSetUpByTheProcess) {
   pb::ProgramDesc desc =
-      BlockProgram(absl::StrCat(kVars, "    out=[a] = all_reduce(x=[a]) {ring_id=1}\n")).ToProto();
+      ProgramOf(absl::StrCat(kVars, "    out=[a] = all_reduce(x=[a]) {ring_id=1}\n")).ToProto();
   desc.mutable_version()->set_version(3003001);
-  const Program program = *Program::FromProto(desc), startup = BlockProgram(kVars);
+  const Program program = *Program::FromProto(desc), startup = ProgramOf(kVars);
   Findings findings;
   CheckCollectives(program, &startup, 2, ProgramRef(), &findings);
   EXPECT_THAT(testing::Lines(findings), IsEmpty());
@@ -76,7 +75,7 @@ TEST(Collectives, OtherOpsThatCommunicateNeedTheirRing) {
   EXPECT_THAT(Check("    barrier(X=[a]) {ring_id=2}\n", ""),
               ElementsAre(HasSubstr("error: W301: op 0 (barrier): uses ring 2")));
   // One rank needs none.
-  const Program program = BlockProgram(absl::StrCat(kVars, norm)), startup = BlockProgram(kVars);
+  const Program program = ProgramOf(absl::StrCat(kVars, norm)), startup = ProgramOf(kVars);
   for (absl::optional<int> nranks : {absl::optional<int>(), absl::optional<int>(1)}) {
     Findings findings;
     CheckCollectives(program, &startup, nranks, ProgramRef(), &findings);
@@ -106,7 +105,7 @@ TEST(Collectives, StartupProgramSetsRingsUpBeforeItUsesThem) {
   const std::string use = "    Out=[a] = c_broadcast(X=[a]) {ring_id=0, root=0}\n";
   const auto check = [](const std::string& ops) {
     Findings findings;
-    CheckCollectives(BlockProgram(absl::StrCat(kVars, ops)), nullptr, 2, {0, /*is_startup=*/true},
+    CheckCollectives(ProgramOf(absl::StrCat(kVars, ops)), nullptr, 2, {0, /*is_startup=*/true},
                      &findings);
     return testing::Lines(findings);
   };

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/block_text.h"
 #include "transpiler/verifier/testing/found.h"
 
 namespace weft {
@@ -16,8 +15,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr char kVars[] =
-    "    var a : fp32[4] persistable\n    var b : fp32[4] persistable\n"
-    "    var c : fp32[4] persistable\n    var yes : bool[1]\n    var scope : step_scopes\n"
+    "    var a, b, c : fp32[4] persistable\n"
+    "    var scope : step_scopes\n"
     "    Out=[yes] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n";
 
 std::string Reduce(const std::string& var) {
@@ -36,11 +35,11 @@ std::string If(int block, const std::string& reads = "", const std::string& writ
 }
 
 std::string Inner(int block, const std::string& ops, int parent = 0) {
-  return absl::StrCat("  block ", block, " parent=", parent, " {\n", ops, "  }\n");
+  return absl::StrCat("    block ", block, " parent=", parent, ":\n", ops);
 }
 
 std::vector<std::string> Check(const std::string& ops, const std::string& blocks = "") {
-  const Program program = testing::BlockProgram(absl::StrCat(kVars, ops), blocks);
+  const Program program = testing::ProgramOf(absl::StrCat(kVars, ops, blocks));
   Findings findings;
   CheckDataOrder(program, ProgramRef(), &findings);
   return testing::Lines(findings);

@@ -50,8 +50,7 @@ TEST(ParameterUpdates, SumsMayBeWanted) {
 
 // --- LocalSGD -----------------------------------------------------------------------------------
 
-constexpr absl::string_view kStartupOfProcesses = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kStartupOfProcesses = R"(
     var w : fp32[4] parameter persistable
     var lr : fp32[1] persistable
     var step : int64[1] persistable
@@ -62,8 +61,7 @@ constexpr absl::string_view kStartupOfProcesses = R"(program {
     Out=[id] = c_gen_nccl_id() {rank=0, endpoint="a:1", other_endpoints=strings["b:1"]}
     c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=0}
     Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}
-  }
-})";
+)";
 
 TEST(ParameterUpdates, LocalSgdBeginsWithTheSameParametersOnAllRanks) {
   const Program program = ProgramOf(kEveryOtherStep), startup = ProgramOf(kStartupOfProcesses);
@@ -83,15 +81,12 @@ TEST(ParameterUpdates, LocalSgdMayNotBeginWithTheRanksOwnDraws) {
 // ------------------------------------------------------------------
 
 // The host updates what the parameter changes by.
-constexpr absl::string_view kByChange = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kByChange = R"(
     var x : fp32[4] need_check_feed
     var w : fp32[4] parameter persistable
     var lr : fp32[1] persistable
     var g : fp32[4]
-    var g@CPU : fp32[4]
-    var d : fp32[4]
-    var d@SIM : fp32[4]
+    var g@CPU, d : fp32[4]
     Out=[d] = fill_constant() role=optimize {shape=longs[4], dtype=5, value=0.0, op_device="cpu"}
     Out=[g] = square(X=[x]) role=backward
     Out=[g] = c_allreduce_avg(X=[g]) role=backward {use_calc_stream=true}
@@ -103,8 +98,7 @@ constexpr absl::string_view kByChange = R"(program {
     Out=[d@SIM] = memcpy_h2d(X=[d]) role=optimize
     Out=[d@SIM] = stream_wait(X=[d@SIM]) role=optimize {stream="compute", awaited="h2d"}
     Out=[w] = elementwise_add(X=[w], Y=[d@SIM]) role=optimize {axis=-1}
-  }
-})";
+)";
 constexpr absl::string_view kBroadcast =
     "    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n";
 
@@ -125,9 +119,7 @@ TEST(ParameterUpdates, ChangeOfAParameterNeedsOneThatIsEqualOnAllRanks) {
 
 // What the accelerator gets is rounded to the dtype of the parameter.
 TEST(ParameterUpdates, ChangeOfAParameterMayBeRounded) {
-  const Edits rounded = {{"    var lr :", "    var s : fp16[4]\n    var lr :"},
-                         {"var w : fp32[4]", "var w : fp16[4]"},
-                         {"var d@SIM : fp32[4]", "var d@SIM : fp16[4]"},
+  const Edits rounded = {{"var w : fp32[4]", "var w : fp16[4]"},
                          {"    Out=[d] = stream_wait(X=[d])",
                           "    Out=[s] = cast(X=[d]) role=optimize {in_dtype=5, out_dtype=4, "
                           "op_device=\"cpu\"}\n    Out=[s] = stream_wait(X=[s])"},
@@ -201,16 +193,14 @@ TEST(ParameterUpdates, LocalSgdMayUpdateAMirror) {
 
 // --- Updates by hand -----------------------------------------------------------------------------
 
-constexpr absl::string_view kByHand = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kByHand = R"(
     var x : fp32[4] need_check_feed
     var w : fp32[4] parameter persistable
     var g : fp32[4]
     Out=[g] = square(X=[x]) role=backward
     Out=[g] = c_allreduce_avg(X=[g]) role=backward {use_calc_stream=true}
     Out=[w] = elementwise_sub(X=[w], Y=[g]) role=optimize {axis=-1}
-  }
-})";
+)";
 
 TEST(ParameterUpdates, UpdatesByHandAreByTheMeanOfAllRanks) {
   const Program right = ProgramOf(kByHand);
@@ -220,9 +210,10 @@ TEST(ParameterUpdates, UpdatesByHandAreByTheMeanOfAllRanks) {
   EXPECT_THAT(Errors({{&of_one}}), ElementsAre(StartsWith("error: W311: parameter w is ")));
   // After the update.
   const Program after = ProgramOf(
-      kByHand,
-      {{"    Out=[g] = c_allreduce_avg(X=[g]) role=backward {use_calc_stream=true}\n", ""},
-       {"  }\n}", "    Out=[w] = c_broadcast(X=[w]) {root=1, use_calc_stream=true}\n  }\n}"}});
+      kByHand, {{"    Out=[g] = c_allreduce_avg(X=[g]) role=backward {use_calc_stream=true}\n", ""},
+                {"role=optimize {axis=-1}\n",
+                 "role=optimize {axis=-1}\n    Out=[w] = c_broadcast(X=[w]) {root=1, "
+                 "use_calc_stream=true}\n"}});
   EXPECT_THAT(Errors({{&after}}),
               ElementsAre("error: W311: parameter w is the value of rank 1 alone after a step: "
                           "expected an update by the mean over all ranks"));
@@ -236,7 +227,7 @@ TEST(ParameterUpdates, DataMayBeEqualOnAllRanks) {
     const auto fed = [&](const std::string& type) {
       return ProgramOf(kByHand, {{"    var g : fp32[4]\n",
                                   absl::StrCat("    var batch : feed_minibatch persistable\n    "
-                                               "var g : fp32[4]\n    var m : fp32[]\n"
+                                               "var g : fp32[4]\n"
                                                "    var lr : ",
                                                type, mark, "\n", feed)},
                                  {"    Out=[w] =",
@@ -273,8 +264,7 @@ TEST(ParameterUpdates, OptionThatReducesAStatisticIsNamed) {
 
 // --- Parameters that do not stay equal ----------------------------------------------------------
 
-constexpr absl::string_view kMeanGradient = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kMeanGradient = R"(
     var x : fp32[4] need_check_feed stop_gradient
     var w : fp32[4] parameter persistable
     var lr : fp32[1] persistable
@@ -282,8 +272,6 @@ constexpr absl::string_view kMeanGradient = R"(program {
     var size : fp32[1]
     var due : bool[1]
     var scope : step_scopes
-    var loss@GRAD : fp32[4]
-    var w@GRAD : fp32[4]
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
     Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
@@ -294,8 +282,8 @@ constexpr absl::string_view kUpdate =
 
 TEST(ParameterUpdates, EqualParametersNeedLearningRatesThatRanksAgreeOn) {
   const std::string rate = "    Out=[lr] = scale(X=[size]) {scale=0.1}\n";
-  const Program right = ProgramOf(absl::StrCat(kMeanGradient, kUpdate, "  }\n}"));
-  const Program wrong = ProgramOf(absl::StrCat(kMeanGradient, rate, kUpdate, "  }\n}"));
+  const Program right = ProgramOf(absl::StrCat(kMeanGradient, kUpdate));
+  const Program wrong = ProgramOf(absl::StrCat(kMeanGradient, rate, kUpdate));
   EXPECT_THAT(Errors({{&right}}), IsEmpty());
   EXPECT_THAT(Errors({{&wrong}}),
               ElementsAre("error: W317: op 5 (sgd) updates w by w@GRAD, but the parameter itself "
@@ -309,8 +297,8 @@ TEST(ParameterUpdates, EqualParametersNeedConditionsThatRanksAgreeOn) {
                    "    Out=[due] = greater_than(X=[size], Y=[limit])\n"
                    "    Out=[w], Scope=[scope] = conditional_block(Cond=[due], Input=[w, w@GRAD]) "
                    "{sub_block=block(1), is_scalar_condition=true}\n"
-                   "  }\n  block 1 parent=0 {\n",
-                   kUpdate, "  }\n}");
+                   "    block 1:\n",
+                   kUpdate);
   const Program right = ProgramOf(text, {{"X=[size], Y=[limit]", "X=[lr], Y=[limit]"}});
   const Program wrong = ProgramOf(text);
   EXPECT_THAT(Errors({{&right}}), IsEmpty());

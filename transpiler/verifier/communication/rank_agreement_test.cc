@@ -7,7 +7,6 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/block_text.h"
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
@@ -18,8 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::BlockProgram;
-using ::weft::testing::Edits;
 using ::weft::testing::ForRanks;
 using ::weft::testing::Lines;
 using ::weft::testing::OneDeviceStep;
@@ -28,7 +25,7 @@ using ::weft::testing::TwoRankStep;
 
 // A startup program of `rank`, with ops of the main program's variables after the set-up of ring 0.
 Program Startup(int rank, const std::string& ops) {
-  return BlockProgram(absl::StrCat(
+  return ProgramOf(absl::StrCat(
       "    var w : fp32[1, 1] parameter persistable\n    var lr : fp32[1] persistable\n"
       "    var id : raw\n    Out=[id] = c_gen_nccl_id() {endpoint=\"",
       rank == 0 ? "a:1" : "b:1", "\", other_endpoints=strings[\"", rank == 0 ? "b:1" : "a:1",
@@ -74,7 +71,7 @@ TEST(RankAgreement, TheDrawOfTheRootIsThatOfTheOriginal) {
     const Program step = ProgramOf(TwoRankStep());
     const Program original = ProgramOf(OneDeviceStep());
     const Program original_startup =
-        testing::BlockProgram(absl::StrCat("    var w : fp32[1, 1] persistable\n", Draw(5)));
+        testing::ProgramOf(absl::StrCat("    var w : fp32[1, 1] persistable\n", Draw(5)));
     VerifyOptions options;
     options.original = {&original, &original_startup};
     return Lines(Verify({{&step, &startup0}, {&step, &startup1}}, options),
@@ -116,10 +113,10 @@ TEST(RankAgreement, StepsLeaveTheSameValues) {
 TEST(RankAgreement, StepsMakeTheSameOfWholeData) {
   const auto step = [](const std::string& of_rate) {
     return absl::StrReplaceAll(
-        TwoRankStep(),
-        {{"    var lr : fp32[1] persistable\n",
-          "    var lr : fp32[1] need_check_feed\n    var state : fp32[1] persistable\n"},
-         {"  }\n}", of_rate + "  }\n}"}});
+               TwoRankStep(),
+               {{"    var lr : fp32[1] persistable\n",
+                 "    var lr : fp32[1] need_check_feed\n    var state : fp32[1] persistable\n"}}) +
+           of_rate;
   };
   const auto scaled = [&](const char* factor) {
     return step(absl::StrCat("    Out=[state] = scale(X=[lr]) {scale=", factor, "}\n"));
@@ -132,7 +129,6 @@ TEST(RankAgreement, StepsMakeTheSameOfWholeData) {
 TEST(RankAgreement, RanksMayGiveDifferentValuesToACollective) {
   const auto step = [](int seed) {
     std::string text = TwoRankStep();
-    text.insert(text.find("    Out=[y@GRAD]"), "    var noise : fp32[1, 1]\n");
     text.insert(
         text.find(testing::kStepSum),
         absl::StrCat("    Out=[noise] = uniform_random() {shape=longs[1, 1], dtype=5, seed=", seed,
@@ -146,7 +142,7 @@ TEST(RankAgreement, RanksMayGiveDifferentValuesToACollective) {
 // What rank 1 does not use, ranks 0 and 2 may begin with.
 TEST(RankAgreement, EachRankIsComparedWithTheFirst) {
   const auto startup = [](double value) {
-    return BlockProgram(
+    return ProgramOf(
         absl::StrCat("    var ext : fp32[1] persistable\n    c_comm_init_all() {"
                      "ring_id=0}\n",
                      Constant("ext", value)));
@@ -155,8 +151,7 @@ TEST(RankAgreement, EachRankIsComparedWithTheFirst) {
     std::string text = TwoRankStep();
     text.insert(text.find("    Out=[y@GRAD]"),
                 "    var ext : fp32[1] persistable\n    var t : fp32[1]\n");
-    text.insert(text.find("  }\n}"), ops);
-    return ProgramOf(text);
+    return ProgramOf(text + ops);
   };
   const Program uses = step("    Out=[t] = scale(X=[ext]) {scale=2.0}\n"), ignores = step("");
   const Program start0 = startup(1.5), start1 = startup(1.5), start2 = startup(2.5);
@@ -169,8 +164,7 @@ TEST(RankAgreement, StatesThatOneRankWritesDiffer) {
   const auto step = [](const std::string& ops) {
     std::string text = TwoRankStep();
     text.insert(text.find("    Out=[y@GRAD]"), "    var ext : fp32[1, 1] persistable\n");
-    text.insert(text.find("  }\n}"), ops);
-    return text;
+    return text + ops;
   };
   const std::string write = "    Out=[ext] = scale(X=[w]) {scale=2.0}\n";
   EXPECT_THAT(Check("", "", step(write), step(write)), IsEmpty());
@@ -188,7 +182,7 @@ std::vector<std::string> CheckOne(const std::string& start, const std::string& m
   const Program startup = Startup(0, start);
   std::string main = TwoRankStep();
   main.insert(main.find("    Out=[y@GRAD]"), more_vars);
-  main.insert(main.find("  }\n}"), more_ops);
+  main += more_ops;
   const Program step = ProgramOf(main);
   return Lines(Verify({{&step, &startup}}, ForRanks(2)));
 }

@@ -27,28 +27,13 @@ using ::weft::testing::Found;
 using ::weft::testing::ProgramOf;
 
 // Scales what a loss is the mean of, by one of two constants.
-constexpr absl::string_view kChoice = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kChoice = R"(
     var x : fp32[-1, 4] need_check_feed
     var w : fp32[4, 1] parameter persistable
-    var lr : fp32[1] persistable
     var limit : fp32[1] persistable
-    var size : fp32[]
     var due : bool[1]
-    var not_due : bool[1]
-    var mask : int32[1]
-    var scope1 : step_scopes
-    var scope2 : step_scopes
-    var a : fp32[1]
-    var b : fp32[1]
     var factor : fp32[1]
-    var h : fp32[-1, 1]
-    var y : fp32[-1, 1]
-    var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var y@GRAD : fp32[-1, 1]
-    var h@GRAD : fp32[-1, 1]
-    var w@GRAD : fp32[4, 1]
+    var h, h@GRAD : fp32[-1, 1]
     Out=[size] = reduce_mean(X=[x]) {dim=ints[0], keep_dim=false, reduce_all=true}
     Out=[due] = greater_than(X=[size], Y=[limit])
     Out=[not_due] = logical_not(X=[due])
@@ -64,14 +49,11 @@ constexpr absl::string_view kChoice = R"(program {
     X@GRAD=[h@GRAD] = elementwise_mul_grad(X=[h], Y=[factor], Out@GRAD=[y@GRAD]) role=backward {axis=-1}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
-  }
-  block 1 parent=0 {
+    block 1:
     Out=[a] = fill_constant() {shape=longs[1], dtype=5, value=2.0}
-  }
-  block 2 parent=0 {
+    block 2:
     Out=[b] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
-  }
-})";
+)";
 
 constexpr absl::string_view kUpdate = "    ParamOut=[w] = sgd";
 constexpr absl::string_view kReduceAndUpdate =

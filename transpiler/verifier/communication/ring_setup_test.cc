@@ -7,7 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/block_text.h"
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
@@ -20,7 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::BlockProgram;
 using ::weft::testing::Lines;
 using ::weft::testing::ProgramOf;
 using ::weft::testing::TwoRankStep;
@@ -47,7 +45,7 @@ std::string Ring(int rank, int ring = 0) {
 }
 
 Program Startup(const std::string& ops) {
-  return BlockProgram(absl::StrCat("    var id0 : raw\n    var id1 : raw\n", ops));
+  return ProgramOf(absl::StrCat("    var id0, id1 : raw\n", ops));
 }
 
 // --- One program ---------------------------------------------------------------------------------

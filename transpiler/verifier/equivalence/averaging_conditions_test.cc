@@ -31,14 +31,12 @@ using ::weft::testing::kEveryOtherStep;
 using ::weft::testing::Lines;
 using ::weft::testing::ProgramOf;
 
-constexpr absl::string_view kOneDevice = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kOneDevice = R"(
     var w : fp32[4] parameter persistable
     var lr : fp32[1] persistable
     var x : fp32[4] need_check_feed stop_gradient
     ParamOut=[w] = sgd(Param=[w], Grad=[x], LearningRate=[lr])
-  }
-})";
+)";
 
 TEST(AveragingConditions, AveragesOnAConditionThatChanges) {
   const Program original = ProgramOf(kOneDevice), program = ProgramOf(kEveryOtherStep);
@@ -56,33 +54,24 @@ TEST(AveragingConditions, MayNotRelyOnAConstantCounter) {
 
 // --- In turn -------------------------------------------------------------------------------------
 
-constexpr absl::string_view kOneDeviceTwo = R"(program {
-  block 0 parent=-1 {
-    var w : fp32[4] parameter persistable
-    var u : fp32[4] parameter persistable
+constexpr absl::string_view kOneDeviceTwo = R"(
+    var w, u : fp32[4] parameter persistable
     var lr : fp32[1] persistable
     var x : fp32[4] need_check_feed stop_gradient
     ParamOut=[w] = sgd(Param=[w], Grad=[x], LearningRate=[lr])
     ParamOut=[u] = sgd(Param=[u], Grad=[x], LearningRate=[lr])
-  }
-})";
+)";
 
 // Averages w in steps 1, 3, ... and u in steps 2, 4, ...
-constexpr absl::string_view kInTurn = R"(program {
-  block 0 parent=-1 {
-    var w : fp32[4] parameter persistable
-    var u : fp32[4] parameter persistable
+constexpr absl::string_view kInTurn = R"(
+    var w, u : fp32[4] parameter persistable
     var lr : fp32[1] persistable
     var x : fp32[4] need_check_feed stop_gradient
     var step : int64[1] persistable
-    var k : int64[1]
     var rest : int64[1]
-    var phase_1 : int64[1]
     var due_1 : bool[1]
     var scope_1 : step_scopes
-    var phase_2 : int64[1]
     var due_2 : bool[1]
-    var scope_2 : step_scopes
     ParamOut=[w] = sgd(Param=[w], Grad=[x], LearningRate=[lr])
     ParamOut=[u] = sgd(Param=[u], Grad=[x], LearningRate=[lr])
     Out=[step] = increment(X=[step]) {step=1.0}
@@ -94,19 +83,14 @@ constexpr absl::string_view kInTurn = R"(program {
     Out=[phase_2] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
     Out=[due_2] = equal(X=[rest], Y=[phase_2])
     Out=[u], Scope=[scope_2] = conditional_block(Cond=[due_2], Input=[u]) {sub_block=block(2), is_scalar_condition=true}
-  }
-  block 1 parent=0 {
+    block 1:
     Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
-  }
-  block 2 parent=0 {
+    block 2:
     Out=[u] = c_allreduce_avg(X=[u]) {ring_id=0, use_calc_stream=true}
-  }
-})";
+)";
 
-constexpr absl::string_view kCounterStartup = R"(program {
-  block 0 parent=-1 {
-    var w : fp32[4] parameter persistable
-    var u : fp32[4] parameter persistable
+constexpr absl::string_view kCounterStartup = R"(
+    var w, u : fp32[4] parameter persistable
     var lr : fp32[1] persistable
     var step : int64[1] persistable
     Out=[w] = fill_constant() {shape=longs[4], dtype=5, value=0.0}
@@ -114,8 +98,7 @@ constexpr absl::string_view kCounterStartup = R"(program {
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
     Out=[step] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
     c_comm_init_all() {ring_id=0}
-  }
-})";
+)";
 
 std::vector<std::string> ErrorsInTurn(const Edits& edits,
                                       absl::optional<AveragingSchedule> expected,
@@ -238,9 +221,9 @@ TEST(AveragingConditions, AveragesInEveryStepAreNoTurns) {
                              "{sub_block=block(1), is_scalar_condition=true}",
                              "[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}"},
                             {"sub_block=block(2)", "sub_block=block(1)"},
-                            {"  block 1 parent=0 {\n    Out=[w] = c_allreduce_avg(X=[w]) "
-                             "{ring_id=0, use_calc_stream=true}\n  }\n  block 2",
-                             "  block 1"}}),
+                            {"    block 1:\n    Out=[w] = c_allreduce_avg(X=[w]) "
+                             "{ring_id=0, use_calc_stream=true}\n    block 2",
+                             "    block 1"}}),
               Contains(AllOf(StartsWith("error: W605: variable w"),
                              HasSubstr("averaged over the ranks in every step, expected step 2 "
                                        "and every 2 steps"))));
@@ -251,7 +234,7 @@ TEST(AveragingConditions, ManyPartitionsTakeTurns) {
   constexpr int kPartitions = 20000;
   std::string vars = "    var lr : fp32[1] persistable\n    var step : int64[1] persistable\n";
   std::string original_vars = "    var lr : fp32[1] persistable\n", updates, turns, blocks;
-  absl::StrAppend(&vars, "    var k : int64[1]\n    var rest : int64[1]\n");
+  absl::StrAppend(&vars, "    var rest : int64[1]\n");
   for (int i = 1; i <= kPartitions; ++i) {
     const std::string param =
         absl::StrCat("    var w", i, " : fp32[1] parameter persistable\n    var x", i,
@@ -266,17 +249,16 @@ TEST(AveragingConditions, ManyPartitionsTakeTurns) {
                     ".0}\n    Out=[due", i, "] = equal(X=[rest], Y=[phase", i, "])\n    Out=[w", i,
                     "], Scope=[scope", i, "] = conditional_block(Cond=[due", i, "], Input=[w", i,
                     "]) {sub_block=block(", i, "), is_scalar_condition=true}\n");
-    absl::StrAppend(&blocks, "  block ", i, " parent=0 {\n    Out=[w", i,
-                    "] = c_allreduce_avg(X=[w", i, "]) {ring_id=0, use_calc_stream=true}\n  }\n");
+    absl::StrAppend(&blocks, "    block ", i, ":\n    Out=[w", i, "] = c_allreduce_avg(X=[w", i,
+                    "]) {ring_id=0, use_calc_stream=true}\n");
   }
-  const Program original = ProgramOf(
-      absl::StrCat("program {\n  block 0 parent=-1 {\n", original_vars, updates, "  }\n}"));
-  const Program program = ProgramOf(absl::StrCat(
-      "program {\n  block 0 parent=-1 {\n", vars, updates,
-      "    Out=[step] = increment(X=[step]) {step=1.0}\n    Out=[k] = fill_constant() "
-      "{shape=longs[1], dtype=3, value=",
-      kPartitions, ".0}\n", "    Out=[rest] = elementwise_mod(X=[step], Y=[k]) {axis=-1}\n", turns,
-      "  }\n", blocks, "}"));
+  const Program original = ProgramOf(original_vars + updates);
+  const Program program = ProgramOf(
+      absl::StrCat(vars, updates,
+                   "    Out=[step] = increment(X=[step]) {step=1.0}\n    Out=[k] = fill_constant() "
+                   "{shape=longs[1], dtype=3, value=",
+                   kPartitions, ".0}\n",
+                   "    Out=[rest] = elementwise_mod(X=[step], Y=[k]) {axis=-1}\n", turns, blocks));
   const Program startup = ProgramOf(kCounterStartup);
   VerifyOptions options = ForRanks(2);
   options.original = {&original, nullptr};

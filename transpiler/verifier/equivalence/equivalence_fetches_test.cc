@@ -22,7 +22,6 @@ using ::testing::Not;
 using ::weft::testing::Differences;
 using ::weft::testing::kStepBackward;
 using ::weft::testing::kStepDivide;
-using ::weft::testing::kStepEnd;
 using ::weft::testing::kStepLossGrad;
 using ::weft::testing::kStepSum;
 using ::weft::testing::kStepUpdate;
@@ -42,12 +41,12 @@ std::string Fetch(absl::string_view variable, int column = 0) {
 // A step with ops before its backward pass, before its update and at its end.
 std::string Step(absl::string_view first, absl::string_view before, absl::string_view last) {
   return absl::StrCat(kStepVars, kVars, first, kStepLossGrad, kStepBackward, before, kStepUpdate,
-                      last, kStepEnd);
+                      last);
 }
 
 std::string TwoRanks(absl::string_view first, absl::string_view before, absl::string_view last) {
   return absl::StrCat(kStepVars, kVars, first, kStepLossGrad, kStepDivide, kStepBackward, kStepSum,
-                      before, kStepUpdate, last, kStepEnd);
+                      before, kStepUpdate, last);
 }
 
 // Whatever layer 7 says of them.
@@ -88,7 +87,7 @@ TEST(FetchedValues, MayBePartsOfWhatOneDeviceHas) {
   const std::string gradient = Fetch("w@GRAD");
   EXPECT_THAT(Differences(Step("", gradient, ""),
                           absl::StrCat(kStepVars, kVars, kStepLossGrad, kStepDivide, kStepBackward,
-                                       gradient, kStepSum, kStepUpdate, kStepEnd)),
+                                       gradient, kStepSum, kStepUpdate)),
               HasNone());
 }
 

@@ -7,21 +7,19 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/block_text.h"
+#include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/verify.h"
 
 namespace weft {
 namespace {
 
+using ::weft::testing::ProgramOf;
+
 constexpr char kVars[] = R"(
     var w : fp32[4, 1] parameter persistable
     var lr : fp32[1] persistable
     var x : fp32[-1, 4] need_check_feed
-    var y : fp32[-1, 1]
     var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var y@GRAD : fp32[-1, 1]
-    var w@GRAD : fp32[4, 1]
     var seen : fp32[4, 1] persistable
 )";
 
@@ -54,8 +52,8 @@ bool operator==(const Ends& a, const Ends& b) {
 void PrintTo(const Ends& ends, std::ostream* os) { *os << ends.original << ", " << ends.program; }
 
 Ends PrefixOf(const std::string& rewritten) {
-  const UnchangedPrefix prefix(testing::BlockProgram(absl::StrCat(kVars, kOriginal)),
-                               testing::BlockProgram(absl::StrCat(kVars, rewritten)));
+  const UnchangedPrefix prefix(ProgramOf(absl::StrCat(kVars, kOriginal)),
+                               ProgramOf(absl::StrCat(kVars, rewritten)));
   return {prefix.original_ops(), prefix.program_ops()};
 }
 
@@ -84,8 +82,8 @@ TEST(UnchangedPrefix, EndsWhereAnInsertedOpMayChangeMore) {
 
 // Whether the walk over four ranks bears the prefix out.
 bool Holds(const std::string& rewritten, const std::string& original = kOriginal) {
-  const Program program = testing::BlockProgram(absl::StrCat(kVars, rewritten));
-  const UnchangedPrefix prefix(testing::BlockProgram(absl::StrCat(kVars, original)), program);
+  const Program program = ProgramOf(absl::StrCat(kVars, rewritten));
+  const UnchangedPrefix prefix(ProgramOf(absl::StrCat(kVars, original)), program);
   EXPECT_EQ(prefix.program_ops(), program.block(0).ops().size());
   RankValuesOptions options;
   options.setting.nranks = 4;
@@ -109,8 +107,8 @@ TEST(UnchangedPrefix, FactorOfTheOriginalIsNotADivision) {
   const std::string quarter = "    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.25, bias=0.0}\n";
   const std::string original = With(quarter, kUpdate);
   const auto rules_for = [&](const std::string& rewritten) {
-    const Program before = testing::BlockProgram(absl::StrCat(kVars, original));
-    const Program after = testing::BlockProgram(absl::StrCat(kVars, rewritten));
+    const Program before = ProgramOf(absl::StrCat(kVars, original));
+    const Program after = ProgramOf(absl::StrCat(kVars, rewritten));
     VerifyOptions options;
     options.setting.nranks = 4;
     options.original.main = &before;
@@ -134,8 +132,8 @@ TEST(UnchangedPrefix, DivisionDuringAReadIsSeen) {
       {{kUpdate, absl::StrCat("    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0, "
                               "use_calc_stream=true}\n",
                               kReduce, kDivide, kUpdate)}});
-  const Program before = testing::BlockProgram(absl::StrCat(kVars, kOriginal));
-  const Program after = testing::BlockProgram(absl::StrCat(kVars, halved));
+  const Program before = ProgramOf(absl::StrCat(kVars, kOriginal));
+  const Program after = ProgramOf(absl::StrCat(kVars, halved));
   VerifyOptions options;
   options.setting.nranks = 4;
   options.original.main = &before;

@@ -5,7 +5,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/verifier/rules/rule_text.h"
 #include "transpiler/verifier/testing/found.h"
 
 namespace weft {
@@ -15,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 std::vector<std::string> Check(const testing::Edits& edits = {}) {
-  const Program program = testing::ProgramOf(RuleTextOf("W412")->main, edits);
+  const Program program = testing::ExampleOf("W412", edits);
   Findings findings;
   CheckBufferOrder(program, nullptr, ProgramRef(), &findings);
   return testing::Lines(findings);

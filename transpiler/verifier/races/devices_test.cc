@@ -1,16 +1,13 @@
 #include "transpiler/verifier/races/devices.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/text/program_text.h"
 #include "transpiler/verifier/races/races.h"
-#include "transpiler/verifier/rules/rule_text.h"
+#include "transpiler/verifier/testing/found.h"
 
 namespace weft {
 namespace {
@@ -18,30 +15,20 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::weft::testing::AllLines;
+using ::weft::testing::Edits;
+using ::weft::testing::ExampleOf;
+using ::weft::testing::ProgramOf;
 
-std::vector<std::string> Found(const std::string& text) {
-  absl::StatusOr<Program> program = ParseProgramText(text);
-  EXPECT_TRUE(program.ok()) << program.status();
-  if (!program.ok()) return {};
+std::vector<std::string> Found(const Program& program) {
   Findings findings;
-  CheckDevices(*program, ProgramRef(), &findings);
-  CheckRaces(*program, ProgramRef(), &findings);
-  std::vector<std::string> found;
-  for (const Finding& finding : findings.all()) found.push_back(ToString(finding));
-  return found;
-}
-
-std::string Example(absl::string_view id,
-                    std::vector<std::pair<absl::string_view, absl::string_view>> edits = {}) {
-  std::string text = RuleTextOf(id)->main;
-  for (const auto& [from, to] : edits) {
-    EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from;
-  }
-  return text;
+  CheckDevices(program, ProgramRef(), &findings);
+  CheckRaces(program, ProgramRef(), &findings);
+  return AllLines(findings);
 }
 
 TEST(Devices, W409OpUsesTheOtherMemory) {
-  EXPECT_THAT(Found(Example("W409")),
+  EXPECT_THAT(Found(ExampleOf("W409")),
               ElementsAre("error: W409: op 2 (sgd) input w@GRAD: expected a variable in the memory "
                           "of the host, found one in the memory of the accelerator, where op 0 "
                           "(fill_constant) uses it; insert memcpy_d2h, as pass hetero-partition "
@@ -49,13 +36,8 @@ TEST(Devices, W409OpUsesTheOtherMemory) {
 }
 
 // A step of two layers of which the host updates the parameter.
-constexpr absl::string_view kCopied = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kCopied = R"(
     var w : fp32[4] parameter persistable
-    var w@SIM : fp32[4]
-    var w@GRAD : fp32[4]
-    var w@GRAD@CPU : fp32[4]
-    var lr : fp32[1] persistable
     Out=[w@SIM] = memcpy_h2d(X=[w])
     Out=[w@SIM] = stream_wait(X=[w@SIM]) {stream="compute", awaited="h2d"}
     Out=[w@GRAD] = scale(X=[w@SIM]) {scale=2.0}
@@ -63,17 +45,9 @@ constexpr absl::string_view kCopied = R"(program {
     Out=[w@GRAD@CPU] = memcpy_d2h(X=[w@GRAD])
     Out=[w@GRAD@CPU] = stream_wait(X=[w@GRAD@CPU]) {stream="cpu", awaited="d2h"}
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@CPU], LearningRate=[lr]) {op_device="cpu"}
-  }
-}
 )";
 
-std::string Copied(std::vector<std::pair<absl::string_view, absl::string_view>> edits = {}) {
-  std::string text(kCopied);
-  for (const auto& [from, to] : edits) {
-    EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from;
-  }
-  return text;
-}
+Program Copied(const Edits& edits = {}) { return ProgramOf(kCopied, edits); }
 
 TEST(Devices, CopiesInOrderAreRight) { EXPECT_THAT(Found(Copied()), IsEmpty()); }
 
@@ -116,46 +90,42 @@ TEST(Devices, W409CopyInTheWrongDirection) {
 
 // As Paddle's recomputation leaves them in programs.
 TEST(Devices, BlocksThatNoOpRunsUseNothing) {
-  EXPECT_THAT(Found(absl::StrCat(kCopied.substr(0, kCopied.size() - 2), R"(  block 1 parent=0 {
+  EXPECT_THAT(Found(ProgramOf(absl::StrCat(kCopied, R"(    block 1:
     Out=[w@GRAD@CPU] = scale(X=[w]) {scale=2.0}
-  }
-}
-)")),
+)"))),
               IsEmpty());
   // Nor do blocks in them.
-  EXPECT_THAT(Found(absl::StrCat(kCopied.substr(0, kCopied.size() - 2), R"(  block 1 parent=0 {
+  EXPECT_THAT(Found(ProgramOf(absl::StrCat(kCopied, R"(    block 1:
     Out=[w@GRAD@CPU] = conditional_block(Input=[w]) {sub_block=block(2)}
-  }
-  block 2 parent=1 {
+    block 2 parent=1:
     Out=[w@GRAD@CPU] = scale(X=[w]) {scale=2.0, op_device="cpu"}
-  }
-}
-)")),
+)"))),
               IsEmpty());
 }
 
 TEST(Devices, W410OpOfABlockOnTheOtherDevice) {
   EXPECT_THAT(
-      Found(Example("W410")),
+      Found(ExampleOf("W410")),
       ::testing::Contains(
           "error: W410: block 1, op 0 (fill_constant): expected an op of the accelerator, as op 2 "
           "(conditional_block) runs its block, found one of the host"));
-  EXPECT_THAT(Found(Example("W410", {{", op_device=\"cpu\"", ""}})), IsEmpty());
+  EXPECT_THAT(Found(ExampleOf("W410", {{", op_device=\"cpu\"", ""}})), IsEmpty());
 }
 
 TEST(Devices, W411UnknownStream) {
   EXPECT_THAT(
-      Found(Example("W411")),
+      Found(ExampleOf("W411")),
       ::testing::Contains("error: W411: op 1 (stream_wait) attribute stream: expected compute, "
                           "cpu, d2h, h2d or a ring, as 'ring 0', found 'gpu'"));
-  EXPECT_THAT(Found(Example("W411", {{"stream=\"gpu\"", "stream=\"d2h\""}})), IsEmpty());
+  EXPECT_THAT(Found(ExampleOf("W411", {{"stream=\"gpu\"", "stream=\"d2h\""}})), IsEmpty());
 }
 
 TEST(Devices, ProgramsOnOneDeviceMayNameDevices) {
-  EXPECT_THAT(Found(Example("W409", {{"    Out=[w@GRAD] = stream_wait(X=[w@GRAD]) {stream=\"cpu\", "
-                                      "awaited=\"compute\"}\n",
-                                      ""}})),
-              IsEmpty());
+  EXPECT_THAT(
+      Found(ExampleOf("W409", {{"    Out=[w@GRAD] = stream_wait(X=[w@GRAD]) {stream=\"cpu\", "
+                                "awaited=\"compute\"}\n",
+                                ""}})),
+      IsEmpty());
 }
 
 }  // namespace

@@ -4,12 +4,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/text/program_text.h"
-#include "transpiler/verifier/rules/rule_text.h"
+#include "transpiler/verifier/testing/found.h"
 
 namespace weft {
 namespace {
@@ -19,27 +16,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::weft::testing::AllLines;
+using ::weft::testing::ExampleOf;
+using ::weft::testing::ProgramOf;
 
-// The findings of a program's text.
-std::vector<std::string> Found(const std::string& text) {
-  absl::StatusOr<Program> program = ParseProgramText(text);
-  EXPECT_TRUE(program.ok()) << program.status();
-  if (!program.ok()) return {};
+std::vector<std::string> Found(const Program& program) {
   Findings findings;
-  CheckRaces(*program, ProgramRef(), &findings);
-  std::vector<std::string> found;
-  for (const Finding& finding : findings.all()) found.push_back(ToString(finding));
-  return found;
-}
-
-// The example of a rule with some of its text replaced.
-std::string Example(absl::string_view id,
-                    std::vector<std::pair<absl::string_view, absl::string_view>> edits = {}) {
-  std::string text = RuleTextOf(id)->main;
-  for (const auto& [from, to] : edits) {
-    EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from;
-  }
-  return text;
+  CheckRaces(program, ProgramRef(), &findings);
+  return AllLines(findings);
 }
 
 constexpr absl::string_view kSgd = "    ParamOut=[w] = sgd(";
@@ -47,16 +31,17 @@ constexpr absl::string_view kWaitForGradient =
     "    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) {ring_id=0}\n    ParamOut=[w] = sgd(";
 
 TEST(Races, W401NamesBothOpsTheirStreamsAndTheWaitThatIsMissing) {
-  EXPECT_THAT(Found(Example("W401")),
+  EXPECT_THAT(Found(ExampleOf("W401")),
               ElementsAre("error: W401: op 3 (sgd) reads w@GRAD on the compute stream, while op 2 "
                           "(c_allreduce_sum) writes it on ring 0: nothing makes the compute stream "
                           "wait for ring 0 in between; insert c_wait_comm"));
-  EXPECT_THAT(Found(Example("W401", {{kSgd, kWaitForGradient}})), IsEmpty());
+  EXPECT_THAT(Found(ExampleOf("W401", {{kSgd, kWaitForGradient}})), IsEmpty());
 }
 
 TEST(Races, W401RingThatDoesNotWaitForTheComputeStream) {
   EXPECT_THAT(
-      Found(Example("W401", {{kSgd, kWaitForGradient},
+      Found(
+          ExampleOf("W401", {{kSgd, kWaitForGradient},
                              {"    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) {ring_id=0}\n", ""}})),
       ElementsAre("error: W401: op 1 (c_allreduce_sum) reads w@GRAD on ring 0, while op 0 "
                   "(fill_constant) writes it on the compute stream: nothing makes ring 0 wait for "
@@ -65,8 +50,7 @@ TEST(Races, W401RingThatDoesNotWaitForTheComputeStream) {
 
 TEST(Races, MessagesAreOnTheStreamOfTheirRing) {
   const auto found = [](const char* ops) {
-    return Found(absl::StrCat("program {\n  block 0 parent=-1 {\n    var x : fp32[4] persistable\n",
-                              ops, "  }\n}\n"));
+    return Found(ProgramOf(absl::StrCat("    var x : fp32[4] persistable\n", ops)));
   };
   EXPECT_THAT(found("    Out=[x] = recv_v2() {out_shape=ints[4], peer=1, ring_id=0}\n"
                     "    Out=[x] = relu(X=[x])\n"),
@@ -80,27 +64,25 @@ TEST(Races, MessagesAreOnTheStreamOfTheirRing) {
 }
 
 TEST(Races, W402AndW403SayWhatIsDone) {
-  EXPECT_THAT(Found(Example("W402")),
+  EXPECT_THAT(Found(ExampleOf("W402")),
               ElementsAre("error: W402: op 3 (fill_constant) writes x on the compute stream, while "
                           "op 2 (c_allreduce_sum) reads it on ring 0: nothing makes the compute "
                           "stream wait for ring 0 in between; insert c_wait_comm"));
-  EXPECT_THAT(Found(Example("W403")),
+  EXPECT_THAT(Found(ExampleOf("W403")),
               ElementsAre("error: W403: op 3 (fill_constant) writes sum on the compute stream, "
                           "while op 2 (c_allreduce_sum) writes it on ring 0: nothing makes the "
                           "compute stream wait for ring 0 in between; insert c_wait_comm"));
 }
 
-constexpr char kAverage[] = R"(program {
-  block 0 parent=-1 {
+constexpr char kAverage[] = R"(
     var w : fp32[4] persistable
     Out=[w] = scale(X=[w]) {scale=0.5}
     Out=[w] = c_wait_compute(X=[w]) {ring_id=0}
     Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0}
-  }
-})";
+)";
 
 TEST(Races, NextStepIsNamed) {
-  EXPECT_THAT(Found(kAverage),
+  EXPECT_THAT(Found(ProgramOf(kAverage)),
               ElementsAre("error: W401: op 0 (scale) reads w on the compute stream in the next "
                           "step, while op 2 (c_allreduce_sum) writes it on ring 0: nothing makes "
                           "the compute stream wait for ring 0 in between; insert c_wait_comm"));
@@ -108,7 +90,7 @@ TEST(Races, NextStepIsNamed) {
 
 TEST(Races, MainProgramFollowsTheStartupProgram) {
   Findings findings;
-  const Program startup = *ParseProgramText(kAverage);
+  const Program startup = ProgramOf(kAverage);
   CheckRaces(startup, {0, /*is_startup=*/true}, &findings);
   ASSERT_THAT(findings.all(), SizeIs(1));
   EXPECT_EQ(ToString(findings.all()[0]),
@@ -118,10 +100,8 @@ TEST(Races, MainProgramFollowsTheStartupProgram) {
 }
 
 TEST(Races, BufferIsDistinguishedFromItsSlices) {
-  const char* text = R"(program {
-  block 0 parent=-1 {
-    var g : fp32[4]
-    var h : fp32[4]
+  const char* text = R"(
+    var g, h : fp32[4]
     var buffer : fp32[8]
     Output=[g, h], FusedOutput=[buffer] = coalesce_tensor(Input=[g, h]) {dtype=5}
     Out=[g] = fill_constant() {shape=longs[4], dtype=5, value=1.0}
@@ -130,10 +110,9 @@ TEST(Races, BufferIsDistinguishedFromItsSlices) {
     Out=[buffer] = c_allreduce_sum(X=[buffer]) {ring_id=1}
     Out=[h] = scale(X=[h])
     Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
-  }
-})";
+)";
   EXPECT_THAT(
-      Found(text),
+      Found(ProgramOf(text)),
       ElementsAre("error: W401: op 5 (scale) reads h on the compute stream, while op 4 "
                   "(c_allreduce_sum) writes the buffer that it is a slice of on ring 1: nothing "
                   "makes the compute stream wait for ring 1 in between; insert c_wait_comm",
@@ -144,65 +123,63 @@ TEST(Races, BufferIsDistinguishedFromItsSlices) {
 }
 
 TEST(Races, BlockThatMayBeSkippedIsMentioned) {
-  const char* text = R"(program {
-  block 0 parent=-1 {
+  const char* text = R"(
     var g : fp32[4]
-    var due : bool[1]
     Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}
     Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
     Out=[g] = conditional_block(Cond=[due], Input=[g]) {sub_block=block(1)}
-  }
-  block 1 parent=0 {
+    block 1:
     Out=[g] = scale(X=[g])
-  }
-})";
+)";
   EXPECT_THAT(
-      Found(text),
+      Found(ProgramOf(text)),
       ElementsAre("error: W401: block 1, op 0 (scale) reads g on the compute stream, while op 1 "
                   "(c_allreduce_sum) writes it on ring 0: nothing makes the compute stream wait "
                   "for ring 0 in between on every path; insert c_wait_comm"));
 }
 
 TEST(Races, W404NamesTheOpThatMovedTheSlice) {
-  EXPECT_THAT(Found(Example("W404")),
+  EXPECT_THAT(Found(ExampleOf("W404")),
               ElementsAre("error: W404: op 4 (scale) uses one, but op 3 "
                           "(coalesce_tensor) has moved its slice b elsewhere"));
-  EXPECT_THAT(Found(Example("W404", {{"scale(X=[one])", "scale(X=[two])"},
-                                     {"Out=[one] = scale", "Out=[two] = scale"}})),
+  EXPECT_THAT(Found(ExampleOf("W404", {{"scale(X=[one])", "scale(X=[two])"},
+                                       {"Out=[one] = scale", "Out=[two] = scale"}})),
               IsEmpty());
-  EXPECT_THAT(Found(Example("W404", {{"Output=[a, b]", "Output=[a, a]"},
-                                     {"scale(X=[one])", "scale(X=[two])"},
-                                     {"Out=[one] = scale", "Out=[two] = scale"}})),
+  EXPECT_THAT(Found(ExampleOf("W404", {{"Output=[a, b]", "Output=[a, a]"},
+                                       {"scale(X=[one])", "scale(X=[two])"},
+                                       {"Out=[one] = scale", "Out=[two] = scale"}})),
               ElementsAre("error: W404: op 2 (coalesce_tensor) output Output: expected variables "
                           "that differ from each other and from FusedOutput, found a in one "
                           "twice"));
 }
 
 TEST(Races, W405SaysWhoHasWaitedAlready) {
-  EXPECT_THAT(Found(Example("W405")),
+  EXPECT_THAT(Found(ExampleOf("W405")),
               ElementsAre("note: W405: op 2 (c_wait_compute) orders nothing: ring 0 already waits "
                           "for all that the compute stream was given"));
   EXPECT_THAT(
-      Found(Example("W405", {{"c_wait_compute(X=[x]) {ring_id=0}", "c_sync_calc_stream(X=[x])"}})),
+      Found(
+          ExampleOf("W405", {{"c_wait_compute(X=[x]) {ring_id=0}", "c_sync_calc_stream(X=[x])"}})),
       ElementsAre("note: W405: op 2 (c_sync_calc_stream) orders nothing: the host has already "
                   "waited for all that the compute stream was given"));
 }
 
 TEST(Races, W406NamesTheRing) {
   EXPECT_THAT(
-      Found(Example("W406")),
+      Found(ExampleOf("W406")),
       ElementsAre("note: W406: op 2 (c_wait_comm): expected a ring with collectives that do "
                   "not set use_calc_stream, found ring 0, which has none: it orders "
                   "nothing"));
-  EXPECT_THAT(Found(Example("W406", {{"use_calc_stream=true", "use_calc_stream=false"},
-                                     {"Out=[x] = c_allreduce_sum",
-                                      "Out=[x] = c_wait_compute(X=[x]) {ring_id=0}\n    Out=[x] = "
-                                      "c_allreduce_sum"}})),
-              IsEmpty());
+  EXPECT_THAT(
+      Found(ExampleOf("W406", {{"use_calc_stream=true", "use_calc_stream=false"},
+                               {"Out=[x] = c_allreduce_sum",
+                                "Out=[x] = c_wait_compute(X=[x]) {ring_id=0}\n    Out=[x] = "
+                                "c_allreduce_sum"}})),
+      IsEmpty());
 }
 
 TEST(Races, W407NamesTheSecondOp) {
-  EXPECT_THAT(Found(Example("W407")),
+  EXPECT_THAT(Found(ExampleOf("W407")),
               ElementsAre("error: W407: op 3 (conditional_block): expected a separate block, "
                           "found one that another op runs too; its accesses there were not "
                           "analyzed"));
@@ -210,18 +187,18 @@ TEST(Races, W407NamesTheSecondOp) {
 
 TEST(Races, W408NamesTheUnregisteredOp) {
   EXPECT_THAT(
-      Found(Example("W408")),
+      Found(ExampleOf("W408")),
       ElementsAre("warning: W408: op 0 (an_exchange_of_a_fork): the op is unregistered, "
                   "but names a ring: it is assumed to run on the compute stream, and may do "
                   "something else"));
-  EXPECT_THAT(Found(Example("W408", {{"ring_id=0", "ring_id=0, use_calc_stream=true"}})),
+  EXPECT_THAT(Found(ExampleOf("W408", {{"ring_id=0", "ring_id=0, use_calc_stream=true"}})),
               ElementsAre("warning: W408: op 0 (an_exchange_of_a_fork): the op is unregistered, "
                           "but names a ring: what it exchanges with other ranks is not known"));
 }
 
 TEST(Races, StartupProgramsOfPaddle3WithoutRingSetUpAreForCpus) {
   const auto found = [](const std::string& version) {
-    const auto program = ParseProgramText(absl::StrCat("program version=", version, R"( {
+    const Program program = ProgramOf(absl::StrCat("program version=", version, R"( {
   block 0 parent=-1 {
     var w : fp32[2] persistable
     Out=[w] = fill_constant() {shape=longs[2], dtype=5, value=1.0}
@@ -229,7 +206,7 @@ TEST(Races, StartupProgramsOfPaddle3WithoutRingSetUpAreForCpus) {
   }
 })"));
     Findings findings;
-    CheckRaces(*program, {0, /*is_startup=*/true}, &findings);
+    CheckRaces(program, {0, /*is_startup=*/true}, &findings);
     return findings.all().size();
   };
   EXPECT_EQ(found("3003001"), 0u);
@@ -237,9 +214,9 @@ TEST(Races, StartupProgramsOfPaddle3WithoutRingSetUpAreForCpus) {
 }
 
 TEST(Races, NamesThatAreNotDeclaredAreSkipped) {
-  EXPECT_THAT(Found(Example("W401", {{"    var w : fp32[4] parameter persistable\n", ""}})),
+  EXPECT_THAT(Found(ExampleOf("W401", {{"    var w : fp32[4] parameter persistable\n", ""}})),
               SizeIs(1));
-  EXPECT_THAT(Found(Example("W401", {{"    var w@GRAD : fp32[4]\n", ""}})), IsEmpty());
+  EXPECT_THAT(Found(ExampleOf("W401", {{"    var w@GRAD : fp32[4]\n", ""}})), IsEmpty());
 }
 
 TEST(Races, NamesThatShareMemoryRace) {
@@ -262,16 +239,14 @@ TEST(Races, W413NamesWhatSharesWhatWritesAndWhatReads) {
 }
 
 TEST(Races, MoreThanAreKeptAreCounted) {
-  std::string text = "program {\n  block 0 parent=-1 {\n";
+  std::string text;
   for (int i = 0; i < 30; ++i) absl::StrAppend(&text, "    var g", i, " : fp32[4]\n");
   for (int i = 0; i < 30; ++i) {
     absl::StrAppend(&text, "    Out=[g", i, "] = c_allreduce_sum(X=[g", i, "]) {ring_id=0}\n");
     absl::StrAppend(&text, "    Out=[g", i, "] = scale(X=[g", i, "])\n");
   }
-  absl::StrAppend(&text, "  }\n}\n");
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(text));
   Findings findings;
-  CheckRaces(program, ProgramRef(), &findings);
+  CheckRaces(ProgramOf(text), ProgramRef(), &findings);
   EXPECT_THAT(findings.all(), SizeIs(Findings::kMaxPerRule));
   EXPECT_EQ(findings.NumOmitted("W401"), 10);
 }

@@ -21,37 +21,25 @@ using ::weft::testing::Edits;
 using ::weft::testing::Lines;
 using ::weft::testing::ProgramOf;
 
-constexpr char kOriginal[] = R"(program {
-  block 0 parent=-1 {
+constexpr char kOriginal[] = R"(
     var x : fp32[-1, 4] need_check_feed
     var w : fp32[4, 1] parameter persistable
     var v : fp32[4, 1] persistable
     var lr : fp32[1] persistable
-    var y : fp32[-1, 1]
     var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var y@GRAD : fp32[-1, 1]
-    var w@GRAD : fp32[4, 1]
     Out=[y] = mul(X=[x], Y=[w])
     Out=[loss] = mean(X=[y]) role=forward|loss
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
     X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
     ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Velocity=[v], Grad=[w@GRAD], LearningRate=[lr]) role=optimize {mu=0.9}
-  }
-}
 )";
 
-constexpr char kWorker[] = R"(program {
-  block 0 parent=-1 {
+constexpr char kWorker[] = R"(
     var x : fp32[-1, 4] need_check_feed
     var w : fp32[4, 1]
     var lr : fp32[1] persistable
-    var y : fp32[-1, 1]
     var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var y@GRAD : fp32[-1, 1]
-    var w@GRAD : fp32[4, 1]
     ps_prefetch() {keys=ints[0]}
     Out=[w] = ps_pull() {server_key=0, shape=longs[4, 1]}
     Out=[y] = mul(X=[x], Y=[w])
@@ -60,21 +48,14 @@ constexpr char kWorker[] = R"(program {
     X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
     ps_push(Grad=[w@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
-  }
-}
 )";
 
-constexpr char kServer[] = R"(program {
-  block 0 parent=-1 {
+constexpr char kServer[] = R"(
     var w : fp32[4, 1] parameter persistable
     var v : fp32[4, 1] persistable
-    var lr : fp32[1]
-    var w@GRAD : fp32[4, 1]
     Grad=[w@GRAD], LearningRate=[lr] = ps_receive() role=optimize {server_key=0, shape=longs[4, 1]}
     ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Velocity=[v], Grad=[w@GRAD], LearningRate=[lr]) role=optimize {mu=0.9, server_key=0}
     ps_serve(X=[w]) role=optimize {server_key=0}
-  }
-}
 )";
 
 // Two parameters, u and w, under keys 0 and 1.
@@ -231,8 +212,7 @@ TEST(ServerPrograms, LearningRateThatTheServerDoesNotGetIsFound) {
 
 TEST(ServerPrograms, PullOfAnotherParameterIsFound) {
   EXPECT_THAT(
-      Found({{"    var y : fp32[-1, 1]\n", "    var y : fp32[-1, 1]\n    var u : fp32[4, 1]\n"},
-             {"Out=[w] = ps_pull", "Out=[u] = ps_pull"},
+      Found({{"Out=[w] = ps_pull", "Out=[u] = ps_pull"},
              {"Y=[w])\n    Out=[loss]", "Y=[u])\n    Out=[loss]"},
              {"Y=[w], Out@GRAD", "Y=[u], Out@GRAD"}},
             {}),

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,6 +11,7 @@
 #include "ops/schema/weft_attrs.h"
 #include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
+#include "transpiler/verifier/testing/found.h"
 
 namespace weft {
 namespace {
@@ -35,15 +35,10 @@ Program WithoutVar(pb::ProgramDesc desc, const std::string& name, int block = 0)
   return *std::move(program);
 }
 
-// Findings as "RULE MESSAGE".
 std::vector<std::string> Check(const Program& program) {
   Findings findings;
   CheckStructure(program, ProgramRef(), &findings);
-  std::vector<std::string> texts;
-  for (const Finding& finding : findings.all()) {
-    texts.push_back(absl::StrCat(finding.rule, " ", finding.message));
-  }
-  return texts;
+  return testing::RulesAndMessages(findings);
 }
 
 // Of a main program with the block in program text.

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
+#include "transpiler/verifier/testing/found.h"
 
 namespace weft {
 namespace {
@@ -18,15 +19,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::weft::testing::ProgramBuilder;
 
-// Findings as "RULE MESSAGE".
 std::vector<std::string> Check(const Program& program) {
   Findings findings;
   CheckTypes(program, ProgramRef(), &findings);
-  std::vector<std::string> texts;
-  for (const Finding& finding : findings.all()) {
-    texts.push_back(absl::StrCat(finding.rule, " ", finding.message));
-  }
-  return texts;
+  return testing::RulesAndMessages(findings);
 }
 
 // Of a main program with the block in program text.

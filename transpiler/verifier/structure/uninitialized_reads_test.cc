@@ -10,6 +10,7 @@
 #include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
 #include "transpiler/verifier/structure/structure.h"
+#include "transpiler/verifier/testing/found.h"
 
 namespace weft {
 namespace {
@@ -20,15 +21,10 @@ using ::testing::IsEmpty;
 using ::weft::testing::ProgramBuilder;
 using ::weft::testing::StatusIs;
 
-// Findings as "RULE MESSAGE".
 std::vector<std::string> Check(const Program& program) {
   Findings findings;
   CheckUninitializedReads(program, ProgramRef(), &findings);
-  std::vector<std::string> texts;
-  for (const Finding& finding : findings.all()) {
-    texts.push_back(absl::StrCat(finding.rule, " ", finding.message));
-  }
-  return texts;
+  return testing::RulesAndMessages(findings);
 }
 
 // Of a main program with the block in program text.

@@ -3,9 +3,13 @@
 #include <cstdlib>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "proto/text/program_text.h"
+#include "transpiler/verifier/rules/rule_text.h"
 
 namespace weft::testing {
 
@@ -14,6 +18,7 @@ Program ProgramOf(absl::string_view text, const Edits& edits) {
   for (const auto& [from, to] : edits) {
     EXPECT_GT(absl::StrReplaceAll({{from, to}}, &edited), 0) << from;
   }
+  if (!absl::StartsWith(edited, "program")) return CompactProgram(edited);
   absl::StatusOr<Program> program = ParseProgramText(edited);
   if (!program.ok()) {
     ADD_FAILURE() << program.status() << "\n" << edited;
@@ -22,12 +27,30 @@ Program ProgramOf(absl::string_view text, const Edits& edits) {
   return *std::move(program);
 }
 
+Program ExampleOf(absl::string_view rule, const Edits& edits) {
+  return ProgramOf(RuleTextOf(rule)->main, edits);
+}
+
 std::vector<std::string> Lines(const Findings& findings, bool one_program_for_all) {
   std::vector<std::string> lines;
   for (const Finding& finding : findings.all()) {
     if (finding.severity != Severity::kNote) {
       lines.push_back(ToString(finding, one_program_for_all));
     }
+  }
+  return lines;
+}
+
+std::vector<std::string> AllLines(const Findings& findings) {
+  std::vector<std::string> lines;
+  for (const Finding& finding : findings.all()) lines.push_back(ToString(finding));
+  return lines;
+}
+
+std::vector<std::string> RulesAndMessages(const Findings& findings) {
+  std::vector<std::string> lines;
+  for (const Finding& finding : findings.all()) {
+    lines.push_back(absl::StrCat(finding.rule, " ", finding.message));
   }
   return lines;
 }

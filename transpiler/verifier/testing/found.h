@@ -17,12 +17,21 @@ namespace weft::testing {
 
 using Edits = std::vector<std::pair<absl::string_view, absl::string_view>>;
 
-// Parses program text after replacements, each of which must occur. Ends the test for malformed
-// text.
+// Parses program text, or a compact program (ops/analysis/testing/compact_program.h), after
+// replacements, each of which must occur. Ends the test for malformed text.
 Program ProgramOf(absl::string_view text, const Edits& edits = {});
+
+// The main program of the example of a rule, after such replacements.
+Program ExampleOf(absl::string_view rule, const Edits& edits = {});
 
 // "error: W312: op 4 (sgd) ...", without notes.
 std::vector<std::string> Lines(const Findings& findings, bool one_program_for_all = true);
+
+// With notes.
+std::vector<std::string> AllLines(const Findings& findings);
+
+// "W312 op 4 (sgd) ...", with notes.
+std::vector<std::string> RulesAndMessages(const Findings& findings);
 
 // The errors that Verify finds for 2 ranks.
 std::vector<std::string> Errors(absl::Span<const ConstProgramPair> ranks,

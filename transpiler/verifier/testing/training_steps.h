@@ -45,13 +45,10 @@ inline std::string SgdStepText(absl::string_view between = "") {
 }
 
 // The pieces of a smaller step, whose loss is the sum of x w: OneDeviceStep puts them together.
-inline constexpr char kStepVars[] = R"(program {
-  block 0 parent=-1 {
+inline constexpr char kStepVars[] = R"(
     var x : fp32[4, 1] need_check_feed
     var w : fp32[1, 1] parameter persistable
     var lr : fp32[1] persistable
-    var y@GRAD : fp32[4, 1]
-    var w@GRAD : fp32[1, 1]
 )";
 inline constexpr char kStepLossGrad[] =
     "    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[4, 1], dtype=5, "
@@ -60,7 +57,6 @@ inline constexpr char kStepBackward[] =
     "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward\n";
 inline constexpr char kStepUpdate[] =
     "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n";
-inline constexpr char kStepEnd[] = "  }\n}";
 
 // Ops that divide by 2 ranks, and that sum over them, on the compute stream.
 inline constexpr char kStepDivide[] =
@@ -73,13 +69,12 @@ inline std::string OneDeviceStep(absl::string_view before_update = "",
                                  absl::string_view after_update = "",
                                  absl::string_view more_vars = "") {
   return absl::StrCat(kStepVars, more_vars, kStepLossGrad, kStepBackward, before_update,
-                      kStepUpdate, after_update, kStepEnd);
+                      kStepUpdate, after_update);
 }
 
 // The right rewrite for 2 ranks: divided, summed, used.
 inline std::string TwoRankStep() {
-  return absl::StrCat(kStepVars, kStepLossGrad, kStepDivide, kStepBackward, kStepSum, kStepUpdate,
-                      kStepEnd);
+  return absl::StrCat(kStepVars, kStepLossGrad, kStepDivide, kStepBackward, kStepSum, kStepUpdate);
 }
 
 // LocalSGD: averages parameter w in every other step, on a condition.

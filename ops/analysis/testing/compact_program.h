@@ -1,6 +1,6 @@
 // Programs of a few lines, for tests.
-#ifndef WEFT_TRANSPILER_TESTING_COMPACT_PROGRAM_H_
-#define WEFT_TRANSPILER_TESTING_COMPACT_PROGRAM_H_
+#ifndef WEFT_OPS_ANALYSIS_TESTING_COMPACT_PROGRAM_H_
+#define WEFT_OPS_ANALYSIS_TESTING_COMPACT_PROGRAM_H_
 
 #include <string>
 
@@ -18,13 +18,14 @@ namespace weft::testing {
 //   Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
 //   ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
 //
-// The default role is forward. Variables without a declaration are declared as fp32[2, 2] in block
-// 0, with flags that follow from their use:
+// The default role is forward. "var a, b : fp32[3]" declares two variables. Those without a
+// declaration are declared in block 0, as follows from their use:
 //   - in slot Param of an optimizer, or the first of a pair: a persistable parameter
 //   - read by an optimizer and written by no other op: persistable (learning rates and powers of
 //     beta: fp32[1])
 //   - read before an op writes it: a feed variable (need_check_feed)
-//   - NAME@GRAD: like NAME
+//   - others have the type that the first op that writes them infers
+// Where none is known, the type of NAME@GRAD is that of NAME, and others are fp32[2, 2].
 //
 // InvalidArgument as ParseProgramText.
 absl::StatusOr<pb::ProgramDesc> ParseCompactProgram(absl::string_view text);
@@ -41,4 +42,4 @@ std::string CanonicalText(const pb::ProgramDesc& program);
 
 }  // namespace weft::testing
 
-#endif  // WEFT_TRANSPILER_TESTING_COMPACT_PROGRAM_H_
+#endif  // WEFT_OPS_ANALYSIS_TESTING_COMPACT_PROGRAM_H_

@@ -1,4 +1,4 @@
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -13,15 +13,29 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/analysis/core/type_flow.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/testing/message_text.h"
 #include "proto/text/program_text.h"
 
 namespace weft::testing {
 namespace {
+
+// "var a, b : fp32[2]" as two lines. Names of variables have no comma.
+std::string DeclarationLines(absl::string_view line) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(line, absl::MaxSplits(" : ", 1));
+  std::string lines;
+  for (absl::string_view name : absl::StrSplit(absl::StripPrefix(parts.first, "var "), ", ")) {
+    absl::StrAppend(&lines, "var ", name, " : ", parts.second, "\n");
+  }
+  return lines;
+}
 
 // Makes a whole program of the lines of blocks.
 std::string WholeProgram(absl::string_view text) {
@@ -34,6 +48,8 @@ std::string WholeProgram(absl::string_view text) {
     if (absl::StartsWith(head, "block ") && absl::ConsumeSuffix(&head, ":")) {
       const bool has_parent = absl::StrContains(head, "parent=");
       absl::StrAppend(&whole, "  }\n  ", head, has_parent ? "" : " parent=0", " {\n");
+    } else if (absl::StartsWith(head, "var ") && absl::StrContains(head, " : ")) {
+      absl::StrAppend(&whole, DeclarationLines(head));
     } else {
       absl::StrAppend(&whole, line, "\n");
     }
@@ -60,6 +76,17 @@ void GiveRoles(pb::ProgramDesc* program) {
   }
 }
 
+pb::VarType ToProto(const TensorType& type) {
+  pb::VarType proto;
+  const bool is_dense = type.kind == TensorType::Kind::kDense;
+  proto.set_type(is_dense ? pb::VarType::LOD_TENSOR : pb::VarType::SELECTED_ROWS);
+  pb::VarType::TensorDesc* tensor =
+      is_dense ? proto.mutable_lod_tensor()->mutable_tensor() : proto.mutable_selected_rows();
+  tensor->set_data_type(static_cast<pb::VarType::Type>(type.dtype));
+  for (int64_t dim : type.dims) tensor->add_dims(dim);
+  return proto;
+}
+
 // Declares missing variables in block 0, by their use.
 class Declarer {
  public:
@@ -73,11 +100,14 @@ class Declarer {
       for (const pb::OpDesc& op : block.ops()) Visit(op);
     }
     for (const std::string& name : order_) Add(name);
+    InferTypes();
   }
 
  private:
   struct Use {
-    bool is_param = false, is_state = false, is_scalar = false, is_data = false;
+    bool is_param = false, is_state = false, is_scalar = false, is_data = false, is_scope = false;
+
+    bool has_inferred_type() const { return !is_param && !is_state && !is_data && !is_scope; }
   };
 
   void Visit(const pb::OpDesc& op) {
@@ -103,7 +133,8 @@ class Declarer {
     }
     for (const pb::OpDesc::Var& slot : op.outputs()) {
       for (const std::string& name : slot.arguments()) {
-        Find(name);
+        Use* use = Find(name);
+        if (use != nullptr && slot.parameter() == "Scope") use->is_scope = true;
         written_.insert(name);
       }
     }
@@ -123,21 +154,26 @@ class Declarer {
     return nullptr;
   }
 
-  void Add(const std::string& name) {
-    const Use& use = uses_[name];
-    pb::VarDesc var;
+  // The type of a variable that no op with a schema writes.
+  pb::VarType TypeOf(const std::string& name) const {
     const size_t suffix = absl::string_view(name).find(kGradSuffix);
     const pb::VarDesc* forward =
         suffix == absl::string_view::npos ? nullptr : FindVar(name.substr(0, suffix));
-    if (forward != nullptr) {
-      *var.mutable_type() = forward->type();
-    } else {
-      var.mutable_type()->set_type(pb::VarType::LOD_TENSOR);
-      auto* tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
-      tensor->set_data_type(pb::VarType::FP32);
-      for (int i = use.is_scalar ? 1 : 0; i < 2; ++i) tensor->add_dims(use.is_scalar ? 1 : 2);
-    }
+    if (forward != nullptr) return forward->type();
+    return ToProto({DType::kFloat32, uses_.at(name).is_scalar ? Dims{1} : Dims{2, 2}});
+  }
+
+  void Add(const std::string& name) {
+    const Use& use = uses_[name];
+    pb::VarDesc var;
     var.set_name(name);
+    if (use.is_scope) {
+      var.mutable_type()->set_type(pb::VarType::STEP_SCOPES);
+    } else if (use.has_inferred_type()) {
+      var.mutable_type()->set_type(pb::VarType::RAW);  // until InferTypes
+    } else {
+      *var.mutable_type() = TypeOf(name);
+    }
     if (use.is_param) var.set_is_parameter(true);
     if (use.is_param || use.is_state) {
       var.set_persistable(true);
@@ -145,6 +181,30 @@ class Declarer {
       var.set_need_check_feed(true);
     }
     *program_.mutable_blocks(0)->add_vars() = std::move(var);
+  }
+
+  // Gives variables of no type the one that the first op that writes them infers.
+  void InferTypes() {
+    if (uses_.empty()) return;
+    std::map<std::string, pb::VarType> inferred;
+    const absl::StatusOr<Program> program = Program::FromProto(program_);
+    if (program.ok()) {
+      TypeFlow flow(*program);
+      flow.Run(0, [&](const TypeFlow::Step& step) {
+        for (VarId id : step.outputs) {
+          if (!id.valid()) continue;
+          const absl::optional<TensorType>& type = flow.types().type(flow.current(id));
+          if (type.has_value()) inferred.emplace(program->var(id).name(), ToProto(*type));
+        }
+        return true;
+      });
+    }
+    for (pb::VarDesc& var : *program_.mutable_blocks(0)->mutable_vars()) {
+      const auto use = uses_.find(var.name());
+      if (use == uses_.end() || !use->second.has_inferred_type()) continue;
+      const auto found = inferred.find(var.name());
+      *var.mutable_type() = found != inferred.end() ? found->second : TypeOf(var.name());
+    }
   }
 
   pb::ProgramDesc& program_;

@@ -1,4 +1,4 @@
-#include "transpiler/testing/compact_program.h"
+#include "ops/analysis/testing/compact_program.h"
 
 #include "absl/status/status.h"
 #include "base/status_matchers.h"
@@ -30,6 +30,41 @@ TEST(CompactProgram, UndeclaredVariablesAreDeclaredByTheirUse) {
     Out=[y] = mul(X=[x], Y=[w]) role=forward
     Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[g], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
     ParamOut=[w], VelocityOut=[v] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[v]) role=optimize {mu=0.5}
+  }
+}
+)");
+}
+
+TEST(CompactProgram, OpsInferTheTypesOfWhatTheyWrite) {
+  EXPECT_EQ(CanonicalText(CompactProgram(R"(
+    var a, b : int64[-1, 3] need_check_feed
+    Out=[sum] = elementwise_add(X=[a], Y=[b])
+    Out=[due] = equal(X=[sum], Y=[b])
+    Scope=[scope] = conditional_block(Cond=[due]) {sub_block=block(1)}
+    Out=[g] = my_op(X=[sum])
+    Out=[sum@GRAD] = my_op(X=[sum])
+    block 1:
+    Out=[n] = cast(X=[sum]) {in_dtype=3, out_dtype=5}
+  )")
+                              .ToProto()),
+            R"(program version=2006002 {
+  block 0 parent=-1 {
+    var a : int64[-1, 3] need_check_feed
+    var b : int64[-1, 3] need_check_feed
+    var due : bool[-1, 3]
+    var g : fp32[2, 2]
+    var n : fp32[-1, 3]
+    var scope : step_scopes
+    var sum : int64[-1, 3]
+    var sum@GRAD : int64[-1, 3]
+    Out=[sum] = elementwise_add(X=[a], Y=[b]) role=forward
+    Out=[due] = equal(X=[sum], Y=[b]) role=forward
+    Scope=[scope] = conditional_block(Cond=[due]) role=forward {sub_block=block(1)}
+    Out=[g] = my_op(X=[sum]) role=forward
+    Out=[sum@GRAD] = my_op(X=[sum]) role=forward
+  }
+  block 1 parent=0 {
+    Out=[n] = cast(X=[sum]) role=forward {in_dtype=3, out_dtype=5}
   }
 }
 )");
