@@ -15,11 +15,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/values/batch_edits.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/analysis/values/rank_values.h"
+#include "proto/all_ops.h"
 #include "transpiler/verifier/batch/batch.h"
 #include "transpiler/verifier/communication/block_conditions.h"
 #include "transpiler/verifier/communication/call_sequences.h"
@@ -49,6 +51,10 @@ class Verifier {
 
   void Run(absl::Span<const ConstProgramPair> ranks) {
     num_programs_ = ranks.size();
+    for (const ConstProgramPair& programs : ranks) {
+      facts_.try_emplace(programs.main, *programs.main);
+      if (programs.startup != nullptr) facts_.try_emplace(programs.startup, *programs.startup);
+    }
     Findings of_original;
     compares_ = options_.original.main != nullptr && Runs(Layer::kEquivalence) &&
                 CheckOriginal(&of_original);
@@ -84,6 +90,8 @@ class Verifier {
  private:
   bool Runs(Layer layer) const { return options_.layers.count(layer) > 0; }
 
+  const ProgramFacts& FactsOf(const Program* program) const { return facts_.at(program); }
+
   // False, with an error, if its structure is wrong: then nothing can be compared with it.
   bool CheckOriginal(Findings* findings) const {
     const Findings structure = StructureOf(options_.original, /*rank=*/0);
@@ -102,10 +110,10 @@ class Verifier {
 
   // Of programs that all ranks run.
   void CheckMessages(const ConstProgramPair& programs) {
-    if (IsForOneDevice(*programs.main, NumRanks(options_.setting, programs, 1))) return;
-    CheckMessagesInOneProgram(*programs.main, {0, false}, &findings_);
+    if (IsForOneDevice(FactsOf(programs.main), NumRanks(options_.setting, programs, 1))) return;
+    CheckMessagesInOneProgram(FactsOf(programs.main), {0, false}, &findings_);
     if (programs.startup != nullptr) {
-      CheckMessagesInOneProgram(*programs.startup, {0, true}, &findings_);
+      CheckMessagesInOneProgram(FactsOf(programs.startup), {0, true}, &findings_);
     }
   }
 
@@ -143,29 +151,31 @@ class Verifier {
       if (Runs(Layer::kTypes)) CheckAllTypes(programs, rank, &types);
       if (Runs(Layer::kCommunication)) CheckCalls(programs, nranks, rank, &collectives);
       if (!Runs(Layer::kRaces)) return;
-      if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
-      CheckRaces(*programs.main, {rank, false}, &races);
-      CheckDevices(*programs.main, {rank, false}, &races);
+      if (programs.startup != nullptr) CheckRaces(FactsOf(programs.startup), {rank, true}, &races);
+      CheckRaces(FactsOf(programs.main), {rank, false}, &races);
+      CheckDevices(FactsOf(programs.main), {rank, false}, &races);
       if (programs.startup != nullptr) {
-        CheckBufferOrder(*programs.startup, nullptr, {rank, true}, &races);
+        CheckBufferOrder(FactsOf(programs.startup), nullptr, {rank, true}, &races);
       }
-      CheckBufferOrder(*programs.main, programs.startup, {rank, false}, &races);
-      if (programs.startup != nullptr) CheckDevices(*programs.startup, {rank, true}, &races);
+      CheckBufferOrder(FactsOf(programs.main), programs.startup, {rank, false}, &races);
+      if (programs.startup != nullptr) {
+        CheckDevices(FactsOf(programs.startup), {rank, true}, &races);
+      }
     });
     const std::shared_future<Batch> flows =
         std::async(policy, [&] { return FollowBatch(programs, nranks, rank, &batch); });
     RanksSetting all{options_.setting, {}};
     // A program without collectives and number of ranks is one for a single device.
-    all.setting.nranks = IsForOneDevice(*programs.main, nranks) ? 1 : nranks;
+    all.setting.nranks = IsForOneDevice(FactsOf(programs.main), nranks) ? 1 : nranks;
     all.setting.rank = absl::nullopt;
     if (num_programs_ > 1) all.setting.rank = rank;
     CheckValues(programs, rank, all, flows, &values, &differences);
     others.get();
     findings->Append(types);
     if (options_.setting.ordered_by_data && Runs(Layer::kAcrossRanks) && nranks.value_or(2) > 1) {
-      CheckDataOrder(*programs.main, {rank, false}, &collectives);
+      CheckDataOrder(FactsOf(programs.main), {rank, false}, &collectives);
       if (programs.startup != nullptr) {
-        CheckDataOrder(*programs.startup, {rank, true}, &collectives);
+        CheckDataOrder(FactsOf(programs.startup), {rank, true}, &collectives);
       }
     }
     findings->Append(collectives);
@@ -205,9 +215,9 @@ class Verifier {
   }
 
   // Layer 2.
-  static void CheckAllTypes(const ConstProgramPair& programs, int rank, Findings* findings) {
-    if (programs.startup != nullptr) CheckTypes(*programs.startup, {rank, true}, findings);
-    CheckTypes(*programs.main, {rank, false}, findings);
+  void CheckAllTypes(const ConstProgramPair& programs, int rank, Findings* findings) const {
+    if (programs.startup != nullptr) CheckTypes(FactsOf(programs.startup), {rank, true}, findings);
+    CheckTypes(FactsOf(programs.main), {rank, false}, findings);
     if (programs.startup != nullptr) CheckStartTypes(programs, {rank, true}, findings);
   }
 
@@ -223,7 +233,7 @@ class Verifier {
                     Findings* findings) const {
     const Program& main = *programs.main;
     Batch batch;
-    if (IsForOneDevice(main, nranks)) return batch;
+    if (IsForOneDevice(FactsOf(programs.main), nranks)) return batch;
     BatchFlowOptions options = BatchOptionsOf(programs, options_.setting.feeds, nranks);
     options.original = options_.original.main;
     batch.options = std::make_unique<BatchFlowOptions>(std::move(options));
@@ -236,19 +246,19 @@ class Verifier {
     return batch;
   }
 
-  static bool IsForOneDevice(const Program& main, absl::optional<int> nranks) {
-    return nranks.has_value() ? *nranks == 1 : !Communicates(main);
+  static bool IsForOneDevice(const ProgramFacts& main, absl::optional<int> nranks) {
+    return nranks.has_value() ? *nranks == 1 : !main.Get(Communicates);
   }
 
   // Layer 3: collectives, and the rings that they use.
-  static void CheckCalls(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
-                         Findings* findings) {
+  void CheckCalls(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
+                  Findings* findings) const {
     if (programs.startup != nullptr) {
-      CheckCollectives(*programs.startup, nullptr, nranks, {rank, true}, findings);
+      CheckCollectives(FactsOf(programs.startup), nullptr, nranks, {rank, true}, findings);
       CheckRingSetup(*programs.startup, {rank, true}, findings);
     }
     CheckRingSetup(*programs.main, {rank, false}, findings);
-    CheckCollectives(*programs.main, programs.startup, nranks, {rank, false}, findings);
+    CheckCollectives(FactsOf(programs.main), programs.startup, nranks, {rank, false}, findings);
   }
 
   // Ranks whose values are followed together, as if they were the run.
@@ -281,12 +291,12 @@ class Verifier {
     if (compares_) equivalence->AttachTo(&of_walk);
     const RankValues found = RankValues::Of(*programs.main, of_walk);
     if (checks_updates) {
-      CheckUpdates(*programs.main, options, found, is_for_all ? batch.get().what_if.get() : nullptr,
-                   ref, findings);
+      CheckUpdates(FactsOf(programs.main), options, found,
+                   is_for_all ? batch.get().what_if.get() : nullptr, ref, findings);
       if (is_for_all) CheckSparsifiedGradients(programs, options, ref, findings);
     }
     if (checks_conditions) {
-      CheckConditions(*programs.main, found, ref, findings);
+      CheckConditions(FactsOf(programs.main), found, ref, findings);
       if (options.start != nullptr) {
         CheckStartIsEqual(programs, start, ranks.setting.distributed_params, ref, findings);
       }
@@ -300,7 +310,7 @@ class Verifier {
                   const std::set<std::string>& params, const std::shared_future<Batch>& batch,
                   Findings* findings) const {
     RanksSetting of_group{options_.setting, group};
-    of_group.setting.distributed_params = ParamsBut(params, *programs.main);
+    of_group.setting.distributed_params = ParamsBut(params, FactsOf(programs.main));
     of_group.setting.nranks = static_cast<int>(group.size());
     of_group.setting.rank = absl::nullopt;
     if (num_programs_ > 1) {
@@ -326,25 +336,24 @@ class Verifier {
   }
 
   static std::set<std::string> ParamsBut(const std::set<std::string>& without,
-                                         const Program& main) {
+                                         const ProgramFacts& facts) {
+    const Program& main = facts.program();
     std::set<std::string> params;
     const auto add = [&](absl::string_view name) {
       std::string param(name);
       if (without.count(param) == 0) params.insert(std::move(param));
     };
-    for (int block = 0; block < main.num_blocks(); ++block) {
-      for (VarId var : main.block(block).vars()) {
-        if (main.var(var).is_parameter()) add(main.var(var).name());
-      }
+    for (const Var& var : AllVars(main)) {
+      if (var.is_parameter()) add(var.name());
     }
     // States of the group's parameters may be marked as parameters, too.
-    for (const ParamUpdate& update : FindUpdates(main)) {
+    for (const ParamUpdate& update : facts.Get(FindUpdates)) {
       add(main.name(update.param));
       if (without.count(std::string(main.name(update.param))) == 0) continue;
       for (Symbol state : update.states) params.erase(std::string(main.name(state)));
       if (update.master.valid()) params.erase(std::string(main.name(update.master)));
     }
-    for (Symbol param : FindManuallyUpdatedParams(main)) add(main.name(param));
+    for (Symbol param : facts.Get(FindManuallyUpdatedParams)) add(main.name(param));
     return params;
   }
 
@@ -352,6 +361,8 @@ class Verifier {
   Findings& findings_;
   size_t num_programs_ = 1;  // 1: all ranks run it
   bool compares_ = false;    // with the original
+  // Of the programs of all ranks: layers share what they find out.
+  std::map<const Program*, ProgramFacts> facts_;
   // By main and startup program.
   absl::flat_hash_map<std::pair<const Program*, const Program*>, Shared> shared_;
 };
