@@ -196,7 +196,7 @@ std::vector<Mode> MakeModes() {
   };
   for (Mode& mode : modes) {
     if (mode.runs_in == Mode::RunsIn::kWeft) continue;
-    for (ModePipeline& pipeline : mode.pipelines) pipeline.passes += ",registered-ops";
+    for (ModePipeline& pipeline : mode.pipelines) pipeline.passes += ",lower-to-target";
   }
   return modes;
 }

@@ -46,14 +46,14 @@ FlagMap Flags(absl::string_view text) {
 std::string Expanded(const std::string& mode, Dialect dialect, absl::string_view flags = "") {
   const auto pipeline = ExpandMode(mode, dialect, Flags(flags));
   if (!pipeline.ok()) return pipeline.status().ToString();
-  return std::string(absl::StripSuffix(ToString(*pipeline), ",registered-ops"));
+  return std::string(absl::StripSuffix(ToString(*pipeline), ",lower-to-target"));
 }
 
 TEST(Modes, LastPassWritesTheOpsOfTheTarget) {
   for (const Mode& mode : Modes()) {
     const bool is_for_paddle = mode.runs_in == Mode::RunsIn::kPaddleAndWeft;
     for (const ModePipeline& pipeline : mode.pipelines) {
-      EXPECT_EQ(absl::EndsWith(pipeline.passes, ",registered-ops"), is_for_paddle) << mode.name;
+      EXPECT_EQ(absl::EndsWith(pipeline.passes, ",lower-to-target"), is_for_paddle) << mode.name;
     }
   }
 }

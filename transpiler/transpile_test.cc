@@ -221,7 +221,7 @@ TEST_F(TranspileTest, ObserverSeesEveryState) {
   WEFT_ASSERT_OK(Run(options).status());
   EXPECT_THAT(seen, ElementsAre("input", "comm-init", "broadcast-params", "exact-loss",
                                 "reduce-statistics", "dense-gradients", "scale-loss-grad",
-                                "grad-all-reduce", "sync-elimination", "registered-ops"));
+                                "grad-all-reduce", "sync-elimination", "lower-to-target"));
 }
 
 // --- What is refused ----------------------------------------------------------------------------

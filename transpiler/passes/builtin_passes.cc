@@ -14,7 +14,7 @@
 #include "transpiler/passes/gradients/grad_all_reduce.h"
 #include "transpiler/passes/gradients/reduce_statistics.h"
 #include "transpiler/passes/gradients/scale_loss_grad.h"
-#include "transpiler/passes/lowering/registered_ops.h"
+#include "transpiler/passes/lowering/lower_to_target.h"
 #include "transpiler/passes/lowering/sync_elimination.h"
 #include "transpiler/passes/paddle/paddle_all_gather.h"
 #include "transpiler/passes/paddle/paddle_comm_init.h"
@@ -58,7 +58,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<PartialAveraging>();
   registry.Add<PeriodicBroadcast>();
   registry.Add<ReduceStatistics>();
-  registry.Add<RegisteredOps>();
+  registry.Add<LowerToTarget>();
   registry.Add<ScaleLossGrad>();
   registry.Add<SetOptimizer>();
   registry.Add<SparsifyGradients>();

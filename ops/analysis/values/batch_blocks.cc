@@ -75,7 +75,7 @@ void BatchInterpreter::VisitBranch(const Op& op) {
   WalkBlocks(op, ConditionHolds(op, "Cond"));
 }
 
-void BatchInterpreter::VisitLoop(const Op& op, const RankRecipe& recipe) {
+void BatchInterpreter::VisitLoop(const Op& op, const SignatureFacts& recipe) {
   const bool is_loop = recipe.schema != nullptr && recipe.schema->Has(Trait::kLoop);
   for (int i = 0; i < kMaxIterations; ++i) {
     const bool runs_alike = is_loop && ConditionHolds(op, "Condition");

@@ -14,7 +14,7 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/values/batch_interpreter.h"
-#include "ops/analysis/values/rank_recipe.h"
+#include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_key.h"
@@ -202,34 +202,34 @@ void BatchInterpreter::WalkToLosses() {
 }
 
 void BatchInterpreter::Visit(const Op& op) {
-  const RankRecipe& recipe = RecipeOf(op);
+  const SignatureFacts& recipe = RecipeOf(op);
   is_affected_ = options_.follow_effects && absl::c_any_of(op.input_args(), [&](Symbol name) {
                    return Read(name).is_affected;
                  });
   is_guessed_ = has_guessed_ &&
                 absl::c_any_of(op.input_args(), [&](Symbol name) { return Read(name).is_guessed; });
   switch (recipe.kind) {
-    case RankRecipe::Kind::kIgnored:
+    case SignatureFacts::Kind::kIgnored:
       if (IsFetch(op.type())) RecordFetches(op);
       return;
-    case RankRecipe::Kind::kFeed:
+    case SignatureFacts::Kind::kFeed:
       for (Symbol name : op.output_args()) {
         Write(op, name, BatchValue(Fed(program_.name(name))));
       }
       return;
-    case RankRecipe::Kind::kFuse:
+    case SignatureFacts::Kind::kFuse:
       return VisitFuse(op);
-    case RankRecipe::Kind::kCollective:
+    case SignatureFacts::Kind::kCollective:
       return VisitCollective(op, *FindCollectiveOp(op));
-    case RankRecipe::Kind::kBranch:
+    case SignatureFacts::Kind::kBranch:
       return VisitBranch(op);
-    case RankRecipe::Kind::kOpaqueBlock:
+    case SignatureFacts::Kind::kOpaqueBlock:
       return VisitLoop(op, recipe);
-    case RankRecipe::Kind::kBlockGrad:
+    case SignatureFacts::Kind::kBlockGrad:
       if (!recipe.schema->Has(Trait::kLoop)) return VisitBranchGrad(op);
       flow_.loop_gradients_.push_back(op.id());
       return TakeAtItsName(op, recipe);
-    case RankRecipe::Kind::kFunction:
+    case SignatureFacts::Kind::kFunction:
       break;
   }
   if (recipe.param.count > 0) return VisitOptimizer(op, recipe);
@@ -246,7 +246,7 @@ void BatchInterpreter::AdaptZeros() {
   }
 }
 
-bool BatchInterpreter::MakesZeros(const Op& op, const RankRecipe& recipe) const {
+bool BatchInterpreter::MakesZeros(const Op& op, const SignatureFacts& recipe) const {
   if (recipe.algebra == Algebra::kZeros) return true;
   if (recipe.algebra == Algebra::kCopy || recipe.algebra == Algebra::kCast) {
     return !ins_.empty() && absl::c_all_of(ins_, [](const BatchValue& in) { return in.is_zero; });
@@ -258,14 +258,14 @@ bool BatchInterpreter::MakesZeros(const Op& op, const RankRecipe& recipe) const 
                                op.StringAttr("str_value").value_or(""));
 }
 
-bool BatchInterpreter::VisitGathered(const Op& op, const RankRecipe& recipe) {
+bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& recipe) {
   const size_t n = static_cast<size_t>(options_.nranks.value_or(0));
   if (ins_.empty() || !ins_[0].gathered_by.valid()) return false;
   const BatchValue& first = ins_[0];
   const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
   if (recipe.algebra == Algebra::kSplitEqual && ins_.size() == 1 && out.size() == n &&
       op.IntAttr("axis").value_or(0) == 0 &&
-      RecipeOf(program_.op(first.gathered_by)).kind == RankRecipe::Kind::kCollective) {
+      RecipeOf(program_.op(first.gathered_by)).kind == SignatureFacts::Kind::kCollective) {
     BatchValue part = first;
     part.gathered_by = op.id();
     WriteAll(op, out, part);
@@ -289,7 +289,7 @@ void BatchInterpreter::RecordFetches(const Op& op) {
   }
 }
 
-void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
+void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& recipe) {
   ReadInputs(op);
   EditInputs(op);
   if (VisitGathered(op, recipe)) return;
@@ -351,7 +351,7 @@ void BatchInterpreter::RecordLostRelation(const Op& op, absl::Span<const BatchRe
   flow_.lost_relations_.push_back(std::move(lost));
 }
 
-bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const RankRecipe& recipe,
+bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const SignatureFacts& recipe,
                                             const BatchValue& value) const {
   const bool is_linear = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kCopy ||
                          recipe.algebra == Algebra::kScale;
@@ -360,7 +360,7 @@ bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const RankRecipe& reci
       ins_, [&](const BatchValue& in) { return in.relation == value.relation && in.is_gradient; });
 }
 
-bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) {
+bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& recipe) {
   if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return false;
   if (op.output_args().size() != 1) return false;
   if (!IsNthPart(op, options_.nranks.value_or(1))) return false;

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
+void BatchInterpreter::VisitGradient(const Op& op, const SignatureFacts& recipe) {
   ReadInputs(op);
   const absl::Span<const Symbol> out = op.output_args();
   uint32_t& visited = visits_of_ops_[op.id().value()];
@@ -42,7 +42,7 @@ void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
   }
 }
 
-void BatchInterpreter::WriteZeros(const Op& op, const RankRecipe& recipe) {
+void BatchInterpreter::WriteZeros(const Op& op, const SignatureFacts& recipe) {
   const OpId found = FindDifferentiated(op, recipe);
   const GradientLinks* const links = found.valid() ? LinksOf(program_.op(found), op) : nullptr;
   for (size_t i = 0; i < op.output_args().size(); ++i) {
@@ -60,7 +60,7 @@ bool BatchInterpreter::HasLostRelation(const Op& visited) const {
   return absl::c_any_of(found.outputs.relations, IsLost) && absl::c_none_of(found.inputs, IsLost);
 }
 
-OpId BatchInterpreter::FindDifferentiated(const Op& op, const RankRecipe& recipe) {
+OpId BatchInterpreter::FindDifferentiated(const Op& op, const SignatureFacts& recipe) {
   const auto was_visited = [&](OpId id) { return visits_of_ops_[id.value()] != kNotVisited; };
   OpId by_name;
   for (size_t i = 0; i < op.input_args().size(); ++i) {
@@ -227,7 +227,7 @@ void BatchInterpreter::VisitBranchGrad(const Op& op) {
   }
 }
 
-void BatchInterpreter::TakeAtItsName(const Op& op, const RankRecipe& recipe) {
+void BatchInterpreter::TakeAtItsName(const Op& op, const SignatureFacts& recipe) {
   ReadInputs(op);
   const absl::Span<const Symbol> out = op.output_args();
   std::vector<BatchValue> gradients(out.size());

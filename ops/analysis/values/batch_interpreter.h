@@ -20,7 +20,7 @@
 #include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/training/loss_gradients.h"
 #include "ops/analysis/values/batch_flow.h"
-#include "ops/analysis/values/rank_recipe.h"
+#include "ops/analysis/values/signature_facts.h"
 #include "ops/analysis/values/step_walk.h"
 #include "ops/schema/batch_relation.h"
 #include "ops/schema/batch_rules.h"
@@ -70,9 +70,9 @@ class BatchInterpreter {
   // have changed unrelated. Returns whether that changes anything.
   bool CarryOver(bool widens);
   // That ranks agree about what optimizers write is for others to prove.
-  void VisitOptimizer(const Op& op, const RankRecipe& recipe);
+  void VisitOptimizer(const Op& op, const SignatureFacts& recipe);
   // The average of linear updates is that of one device, if ranks average in every step.
-  void VisitOwnUpdate(const Op& op, const RankRecipe& recipe);
+  void VisitOwnUpdate(const Op& op, const SignatureFacts& recipe);
   bool UpdatesAveraged(const Op& op) const;
 
   // --- Variables ---------------------------------------------------------------------------------
@@ -102,24 +102,25 @@ class BatchInterpreter {
     walk_.Over(block, [&](const Op& op) { Visit(op); });
   }
   void WalkToLosses();
-  const RankRecipe& RecipeOf(const Op& op) { return walk_.RecipeOf(op); }
+  const SignatureFacts& RecipeOf(const Op& op) { return walk_.RecipeOf(op); }
   void Visit(const Op& op);
   // Zeros have the power of what they are added to, or joined with.
   void AdaptZeros();
   // Whether the op fills its output with zeros, or copies zeros to it. Reads ins_.
-  bool MakesZeros(const Op& op, const RankRecipe& recipe) const;
+  bool MakesZeros(const Op& op, const SignatureFacts& recipe) const;
   // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
-  bool VisitGathered(const Op& op, const RankRecipe& recipe);
+  bool VisitGathered(const Op& op, const SignatureFacts& recipe);
   void RecordFetches(const Op& op);
-  void VisitFunction(const Op& op, const RankRecipe& recipe);
+  void VisitFunction(const Op& op, const SignatureFacts& recipe);
   // `made`: of its outputs.
   void RecordLostRelation(const Op& op, absl::Span<const BatchRelation> made);
   // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
-  bool IsGradientLikeInputs(const Op& op, const RankRecipe& recipe, const BatchValue& value) const;
+  bool IsGradientLikeInputs(const Op& op, const SignatureFacts& recipe,
+                            const BatchValue& value) const;
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
   // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
   // factor may be 1/n by chance.
-  bool DividesByRanks(const Op& op, const RankRecipe& recipe);
+  bool DividesByRanks(const Op& op, const SignatureFacts& recipe);
   void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);
@@ -160,7 +161,7 @@ class BatchInterpreter {
   // Of a block that is not walked over: its ops leave everything as it is, for Leave.
   void CollectWrites(const Op& op, int block);
   void VisitBranch(const Op& op);
-  void VisitLoop(const Op& op, const RankRecipe& recipe);
+  void VisitLoop(const Op& op, const SignatureFacts& recipe);
 
   // --- Gradients ---------------------------------------------------------------------------------
   //
@@ -168,13 +169,13 @@ class BatchInterpreter {
   // outputs follow from how that op relates inputs to outputs, if what it reads has the relations
   // that the op has found; whether the values are the same does not matter.
 
-  void VisitGradient(const Op& op, const RankRecipe& recipe);
+  void VisitGradient(const Op& op, const SignatureFacts& recipe);
   // Gradients of a gradient of zeros, each of the shape of its value.
-  void WriteZeros(const Op& op, const RankRecipe& recipe);
+  void WriteZeros(const Op& op, const SignatureFacts& recipe);
   // Whether an output is unrelated, although no input is.
   bool HasLostRelation(const Op& visited) const;
   // The op that `op` differentiates, among those visited; invalid: none.
-  OpId FindDifferentiated(const Op& op, const RankRecipe& recipe);
+  OpId FindDifferentiated(const Op& op, const SignatureFacts& recipe);
   // Null if `op` is no gradient op of the other.
   const GradientLinks* LinksOf(const Op& differentiated, const Op& op);
   // Of ins_: an index of visited_, which gradient ops that are alike share.
@@ -202,7 +203,7 @@ class BatchInterpreter {
   void VisitBranchGrad(const Op& op);
   // Takes the gradient op of a loop, or of what the program does not have, at its name: each
   // gradient follows from the variable whose name it has.
-  void TakeAtItsName(const Op& op, const RankRecipe& recipe);
+  void TakeAtItsName(const Op& op, const SignatureFacts& recipe);
   absl::optional<int> LossPowerByNames(const Op& op, OpId* cause);
 
   const Program& program_;

@@ -39,8 +39,8 @@ void BatchInterpreter::FindAveragedParameters() {
   for (int block = 0; block < program_.num_blocks(); ++block) {
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
-      const RankRecipe& recipe = RecipeOf(op);
-      if (recipe.kind == RankRecipe::Kind::kCollective) {
+      const SignatureFacts& recipe = RecipeOf(op);
+      if (recipe.kind == SignatureFacts::Kind::kCollective) {
         const CollectiveOp& collective = *FindCollectiveOp(op);
         if (collective.kind != CollectiveKind::kAllReduce) continue;
         for (VarId var : resolve(op, collective.Inputs(op))) reduced.insert(var);
@@ -113,7 +113,7 @@ bool BatchInterpreter::CarryOver(bool widens) {
   return has_changed;
 }
 
-void BatchInterpreter::VisitOptimizer(const Op& op, const RankRecipe& recipe) {
+void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& recipe) {
   if (UpdatesAveraged(op)) return VisitOwnUpdate(op, recipe);
   for (Symbol name : op.args(recipe.grad)) {
     const BatchValue gradient = Read(name);
@@ -123,7 +123,7 @@ void BatchInterpreter::VisitOptimizer(const Op& op, const RankRecipe& recipe) {
   WriteAll(op, op.output_args(), BatchValue());
 }
 
-void BatchInterpreter::VisitOwnUpdate(const Op& op, const RankRecipe& recipe) {
+void BatchInterpreter::VisitOwnUpdate(const Op& op, const SignatureFacts& recipe) {
   ReadInputs(op);
   const std::vector<BatchRelation>& made = visited_[Apply(op, recipe.schema)].outputs.relations;
   const bool is_linear = is_apart_.empty() && absl::c_none_of(made, [](BatchRelation relation) {

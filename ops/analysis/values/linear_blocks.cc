@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
-#include "ops/analysis/values/rank_recipe.h"
+#include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
@@ -62,15 +62,15 @@ class LinearBlocks {
   }
 
   bool Walk(const Op& op) {
-    const RankRecipe recipe = MakeRankRecipe(op);
-    if (recipe.kind == RankRecipe::Kind::kBlockGrad) Enter(op);
+    const SignatureFacts recipe = MakeRankRecipe(op);
+    if (recipe.kind == SignatureFacts::Kind::kBlockGrad) Enter(op);
     const absl::Span<const Symbol> in = op.input_args();
     if (std::none_of(in.begin(), in.end(), [&](Symbol name) { return IsMade(name); })) return true;
     made_.insert(op.output_args().begin(), op.output_args().end());
     return IsLinear(op, recipe);
   }
 
-  bool IsLinear(const Op& op, const RankRecipe& recipe) const {
+  bool IsLinear(const Op& op, const SignatureFacts& recipe) const {
     const absl::Span<const Symbol> in = op.input_args();
     const auto num_made = std::count_if(in.begin(), in.end(), [&](Symbol s) { return IsMade(s); });
     switch (recipe.algebra) {

@@ -67,7 +67,7 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
           !(options_.is_startup && options_.setting.rank.value_or(out.rank) != out.rank)) {
         return in;
       }
-      out.placement = Placement::kFromSomeRanks;
+      out.placement = Placement::kRankSubset;
       out.averaged_across_ranks = false;
       return out;
   }

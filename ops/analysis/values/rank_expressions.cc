@@ -75,7 +75,7 @@ ExprId RankExpressions::Placed(const RankValue& value) {
       return table_->Call(shard_, {value.expr});
     case Placement::kGathered:
       return table_->Call(gathered_, {value.expr});
-    case Placement::kFromSomeRanks:
+    case Placement::kRankSubset:
       if (value.rank < 0) return value.expr;
       const std::string text = absl::StrCat("rank_", value.rank, "_of");
       return Named(text, text, {value.expr});

@@ -37,7 +37,7 @@ bool IsZeroText(const Op& op) {
 
 }  // namespace
 
-absl::Span<const RankValue> RankFunctions::Of(const Op& op, const RankRecipe& recipe,
+absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts& recipe,
                                               absl::Span<const RankValue> ins) {
   ins_ = ins;
   outs_.assign(op.output_args().size(), RankValue());
@@ -57,7 +57,7 @@ void RankFunctions::CountGradientsOfSums(const Op& op) {
   }
 }
 
-void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
+void RankFunctions::Transfer(const Op& op, const SignatureFacts& recipe) {
   switch (recipe.algebra) {
     case Algebra::kSum:
     case Algebra::kCopy:
@@ -117,7 +117,7 @@ bool RankFunctions::MovesOneElement(const Op& op) const {
   return ins_.size() == 1 && out.size() == 1 && is_one(op.input_args()[0]) && is_one(out[0]);
 }
 
-RankValue RankFunctions::AddOrSubtract(const Op& op, const RankRecipe& recipe) {
+RankValue RankFunctions::AddOrSubtract(const Op& op, const SignatureFacts& recipe) {
   double factors[2] = {1, 1};
   if (recipe.algebra == Algebra::kSubtract) factors[recipe.y] = -1;
   const int64_t axis = expressions_.AreMade() ? op.IntAttr("axis").value_or(-1) : -1;
@@ -151,7 +151,7 @@ RankValue RankFunctions::Cast(const Op& op) {
 
 // A function that is meant for what each rank has. Of a gradient, it counts as another gradient:
 // one device does not compute it, as the mean of a function is not the function of the mean.
-RankValue RankFunctions::PerRank(const Op& op, const RankRecipe& recipe) {
+RankValue RankFunctions::PerRank(const Op& op, const SignatureFacts& recipe) {
   const RankValue in = ins_[0];
   Apply(op, recipe);
   if (in.placement != Placement::kLocal || !in.is_gradient) return outs_[0];
@@ -171,7 +171,7 @@ bool RankFunctions::SplitGathered(const Op& op) {
   for (size_t i = 0; i < outs_.size(); ++i) {
     outs_[i] = ins_[0];
     const bool are_equal = ins_[0].rank == RankValue::kEqual;
-    outs_[i].placement = are_equal ? Placement::kReplicated : Placement::kFromSomeRanks;
+    outs_[i].placement = are_equal ? Placement::kReplicated : Placement::kRankSubset;
     outs_[i].rank = static_cast<int32_t>(i);
     outs_[i].gathered_by = op.id();
   }
@@ -181,7 +181,7 @@ bool RankFunctions::SplitGathered(const Op& op) {
 // Whether each rank chooses among values that all ranks have, such as the constants of two
 // branches: what it chooses is its own, and linear in no gradient. In the backward pass, it chooses
 // where the gradient of the loss goes, with which that pass begins on all ranks alike.
-bool RankFunctions::ChoosesNoGradient(const Op& op, const RankRecipe& recipe) const {
+bool RankFunctions::ChoosesNoGradient(const Op& op, const SignatureFacts& recipe) const {
   if (recipe.algebra != Algebra::kMove || IsBackward(op)) return false;
   for (size_t i = 0; i < ins_.size(); ++i) {
     if (recipe.is_operand[i] && ins_[i].placement != Placement::kReplicated) return false;
@@ -190,7 +190,7 @@ bool RankFunctions::ChoosesNoGradient(const Op& op, const RankRecipe& recipe) co
 }
 
 // Any function of ins_.
-void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
+void RankFunctions::Apply(const Op& op, const SignatureFacts& recipe) {
   RankValue out;
   bool has_shard = false, only_shards = true;
   // The op may be linear in all inputs, in those of some slots, or in one factor of a product.
@@ -242,7 +242,7 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     }
     first_operand = false;
   }
-  if (out.placement == Placement::kGathered) out.placement = Placement::kFromSomeRanks;
+  if (out.placement == Placement::kGathered) out.placement = Placement::kRankSubset;
   const bool is_product =
       recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide;
   if (is_product) {
@@ -325,7 +325,7 @@ void RankFunctions::MakeOpaqueParts(const Op& op) {
 
 // Gradients of parameters, and of other values that do not depend on samples, are sums over
 // samples.
-void RankFunctions::FindSummed(const Op& op, const RankRecipe& recipe) {
+void RankFunctions::FindSummed(const Op& op, const SignatureFacts& recipe) {
   const absl::Span<const Symbol> out = op.output_args();
   for (size_t i = 0; i < outs_.size(); ++i) {
     const int input = recipe.forward_input[i];
@@ -348,15 +348,15 @@ VarId RankFunctions::ForwardOf(Symbol gradient) {
   return forward.valid() ? memory_.Resolve(forward) : VarId();
 }
 
-void RankFunctions::Update(const Op& op, const RankRecipe& recipe) {
+void RankFunctions::Update(const Op& op, const SignatureFacts& recipe) {
   for (uint32_t i = 0; i < recipe.param.count; ++i) {
     events_.updates.push_back(
         {op.id(), i, ins_[recipe.param.first + i], ins_[recipe.grad.first + i]});
   }
 }
 
-void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_homogeneous,
-                                     Operands operands) {
+void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& recipe,
+                                     bool is_homogeneous, Operands operands) {
   OperationId operation = operations_->Of(op);
   if (recipe.algebra == Algebra::kRandom) {
     // Draws differ, but equal draws of two programs are equal.
@@ -403,7 +403,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, boo
 }
 
 // What the op has put back is what it was. Factors stay.
-void RankFunctions::PutBack(const Op& op, const RankRecipe& recipe, ExprId first) {
+void RankFunctions::PutBack(const Op& op, const SignatureFacts& recipe, ExprId first) {
   // A value of some ranks is marked as such.
   const auto is_marked = [](const RankValue& in) { return in.IsOfSomeRanks(); };
   if (std::any_of(ins_.begin(), ins_.end(), is_marked)) return;
@@ -429,7 +429,7 @@ void RankFunctions::PutBack(const Op& op, const RankRecipe& recipe, ExprId first
 }
 
 // A parameter with a master weight is the master weight in lower precision.
-void RankFunctions::CastMaster(const Op& op, const RankRecipe& recipe) {
+void RankFunctions::CastMaster(const Op& op, const SignatureFacts& recipe) {
   const uint32_t num_inputs = op.signature().num_input_args;
   for (uint32_t i = 0; i < std::min(recipe.master_out.count, recipe.param_out.count); ++i) {
     const VarId param = memory_.Resolve(op.args(recipe.param_out)[i]);

@@ -15,8 +15,8 @@
 #include "ops/analysis/values/op_operations.h"
 #include "ops/analysis/values/rank_expressions.h"
 #include "ops/analysis/values/rank_memory.h"
-#include "ops/analysis/values/rank_recipe.h"
 #include "ops/analysis/values/rank_values.h"
+#include "ops/analysis/values/signature_facts.h"
 #include "ops/analysis/values/sum_losses.h"
 #include "ops/analysis/values/undone_moves.h"
 #include "ops/schema/communication_ops.h"
@@ -49,7 +49,7 @@ class RankFunctions {
 
   // One value for each output, in order, of an op that every rank computes for itself; from one for
   // each input and, if the op keeps outputs, each output. Valid until the next call. O(arguments).
-  absl::Span<const RankValue> Of(const Op& op, const RankRecipe& recipe,
+  absl::Span<const RankValue> Of(const Op& op, const SignatureFacts& recipe,
                                  absl::Span<const RankValue> ins);
   RankValue AfterCollective(const Op& op, const CollectiveOp& collective, const RankValue& in);
   // `yes` if `condition` holds, else `no`.
@@ -63,27 +63,27 @@ class RankFunctions {
     return may_have_any ? FindSumLosses(program, *options.batch) : SumLosses();
   }
   // From ins_ to outs_.
-  void Transfer(const Op& op, const RankRecipe& recipe);
+  void Transfer(const Op& op, const SignatureFacts& recipe);
   void CountGradientsOfSums(const Op& op);
   bool HoldsIntegers(const Op& op) const;
   bool MovesOneElement(const Op& op) const;
-  bool ChoosesNoGradient(const Op& op, const RankRecipe& recipe) const;
-  RankValue AddOrSubtract(const Op& op, const RankRecipe& recipe);
+  bool ChoosesNoGradient(const Op& op, const SignatureFacts& recipe) const;
+  RankValue AddOrSubtract(const Op& op, const SignatureFacts& recipe);
   RankValue Cast(const Op& op);
-  RankValue PerRank(const Op& op, const RankRecipe& recipe);
+  RankValue PerRank(const Op& op, const SignatureFacts& recipe);
   bool SplitGathered(const Op& op);
-  void Apply(const Op& op, const RankRecipe& recipe);
+  void Apply(const Op& op, const SignatureFacts& recipe);
   void MakeOpaqueParts(const Op& op);
-  void FindSummed(const Op& op, const RankRecipe& recipe);
-  void Update(const Op& op, const RankRecipe& recipe);
+  void FindSummed(const Op& op, const SignatureFacts& recipe);
+  void Update(const Op& op, const SignatureFacts& recipe);
   // Whether operands are the values that ranks hold, or the shards of these.
   enum class Operands { kWhole, kShards };
   // The multiple of all operands is that of the outputs (`is_homogeneous`): the factor of the first
   // one is that of the outputs, and the others are relative to it.
-  void ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_homogeneous,
+  void ApplyExpressions(const Op& op, const SignatureFacts& recipe, bool is_homogeneous,
                         Operands operands);
-  void PutBack(const Op& op, const RankRecipe& recipe, ExprId first);
-  void CastMaster(const Op& op, const RankRecipe& recipe);
+  void PutBack(const Op& op, const SignatureFacts& recipe, ExprId first);
+  void CastMaster(const Op& op, const SignatureFacts& recipe);
   // w for "w@GRAD" or "w@GRAD@RENAME@block0@1"; invalid if there is none.
   VarId ForwardOf(Symbol gradient);
   void SetAll(const RankValue& value);

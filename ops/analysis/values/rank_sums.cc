@@ -22,7 +22,7 @@ bool RankFunctions::AreAllRanks(absl::Span<const RankValue> ins) const {
   if (!options_.HasRanks(ins.size())) return false;
   std::vector<bool> seen(ins.size(), false);
   for (const RankValue& in : ins) {
-    const bool is_part = in.gathered_by.valid() && (in.placement == Placement::kFromSomeRanks ||
+    const bool is_part = in.gathered_by.valid() && (in.placement == Placement::kRankSubset ||
                                                     in.placement == Placement::kReplicated);
     if (!is_part || in.placement != ins[0].placement || in.rank < 0 ||
         in.rank >= static_cast<int>(seen.size()) || seen[in.rank] || in.expr != ins[0].expr ||
@@ -40,7 +40,7 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
   const bool all_one = std::all_of(factors.begin(), factors.end(), [](double f) { return f == 1; });
   if (ins.size() > 1 && all_one && AreAllRanks(ins)) {
     RankValue own = ins[0];
-    if (own.placement == Placement::kFromSomeRanks) own.placement = Placement::kLocal;
+    if (own.placement == Placement::kRankSubset) own.placement = Placement::kLocal;
     // Gathering them has counted as a reduction.
     if (own.reductions > 0) --own.reductions;
     RankValue sum = SumOverRanks(op, own);
@@ -62,7 +62,7 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
       out.unscaled_sums = in.unscaled_sums;
     } else {
       out.placement = JoinPlacements(out.placement, in.placement);
-      if (out.rank != in.rank || in.placement == Placement::kFromSomeRanks) out.rank = -1;
+      if (out.rank != in.rank || in.placement == Placement::kRankSubset) out.rank = -1;
       if (out.unscaled_sums != in.unscaled_sums) out.is_mixed = out.has_unknown_scale = true;
     }
     if (is_own && local == nullptr) local = &in;

@@ -16,7 +16,7 @@ std::string ToString(Placement placement) {
       return "sharded";
     case Placement::kGathered:
       return "the values of all ranks, one after the other";
-    case Placement::kFromSomeRanks:
+    case Placement::kRankSubset:
       return "the value of some of the ranks only";
   }
   return "unknown";
@@ -27,7 +27,7 @@ Placement JoinPlacements(Placement a, Placement b) {
   for (Placement placement : {Placement::kLocal, Placement::kShard}) {
     if (a == placement || b == placement) return Placement::kLocal;
   }
-  return Placement::kFromSomeRanks;
+  return Placement::kRankSubset;
 }
 
 void RankValue::Inherit(const RankValue& in) {

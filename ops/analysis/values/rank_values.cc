@@ -20,8 +20,8 @@
 #include "ops/analysis/values/rank_expressions.h"
 #include "ops/analysis/values/rank_functions.h"
 #include "ops/analysis/values/rank_memory.h"
-#include "ops/analysis/values/rank_recipe.h"
 #include "ops/analysis/values/rank_steps.h"
+#include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "proto/program.h"
@@ -114,27 +114,27 @@ class RankInterpreter {
   }
 
   void Visit(const Op& op) {
-    const RankRecipe& recipe = memory_.RecipeOf(op);
+    const SignatureFacts& recipe = memory_.RecipeOf(op);
     switch (recipe.kind) {
-      case RankRecipe::Kind::kIgnored:
+      case SignatureFacts::Kind::kIgnored:
         return VisitIgnored(op);
-      case RankRecipe::Kind::kFeed:
+      case SignatureFacts::Kind::kFeed:
         return VisitFeed(op);
-      case RankRecipe::Kind::kFuse:
+      case SignatureFacts::Kind::kFuse:
         return VisitFuse(op);
-      case RankRecipe::Kind::kBranch:
+      case SignatureFacts::Kind::kBranch:
         return VisitBranch(op);
-      case RankRecipe::Kind::kCollective:
+      case SignatureFacts::Kind::kCollective:
         if (options_.is_one_device) break;
         if (!IsOfGroup(op)) return VisitForeignCollective(op);
         return VisitCollective(op, *FindCollectiveOp(op));
-      case RankRecipe::Kind::kOpaqueBlock:
+      case SignatureFacts::Kind::kOpaqueBlock:
         events_.conditions.push_back({op.id(), Symbol(), RankValue()});
         return VisitOpaqueBlock(op);
-      case RankRecipe::Kind::kBlockGrad:
+      case SignatureFacts::Kind::kBlockGrad:
         events_.conditions.push_back({op.id(), Symbol(), RankValue()});
         return VisitBlockGrad(op, recipe);
-      case RankRecipe::Kind::kFunction:
+      case SignatureFacts::Kind::kFunction:
         if (lifts_.contains(op.id())) return VisitLift(op);
         break;
     }
@@ -382,7 +382,7 @@ class RankInterpreter {
   // among them, the outputs are gradients. Other variables that the block writes (such as the
   // counter of a loop) have unknown values, as after a loop. Otherwise everything that it writes is
   // unknown.
-  void VisitBlockGrad(const Op& op, const RankRecipe& recipe) {
+  void VisitBlockGrad(const Op& op, const SignatureFacts& recipe) {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
     OuterAccesses all;
     all.reads.assign(in.begin(), in.end());
@@ -413,7 +413,7 @@ class RankInterpreter {
       out.placement = JoinPlacements(out.placement, in.placement);
     }
     if (!out.IsEqualOnRanks()) out.placement = Placement::kLocal;
-    if (out.IsOfSomeRanks()) out.placement = Placement::kFromSomeRanks;
+    if (out.IsOfSomeRanks()) out.placement = Placement::kRankSubset;
     std::string identity;
     if (expressions_.AreMade()) identity = absl::StrCat("loop ", operations_->Of(op).value());
     for (size_t i = 0; i < writes.size(); ++i) {
@@ -454,7 +454,7 @@ class RankInterpreter {
 
   // --- Functions ---------------------------------------------------------------------------------
 
-  void VisitFunction(const Op& op, const RankRecipe& recipe) {
+  void VisitFunction(const Op& op, const SignatureFacts& recipe) {
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
     size_t members = 0;
@@ -478,7 +478,7 @@ class RankInterpreter {
     if (members > 0 && member_visits_ > kMaxMemberVisits) return VisitUnfollowed(op);
     if (members == 0) {
       ins_.clear();
-      const bool takes_gradients = recipe.kind == RankRecipe::Kind::kBlockGrad;
+      const bool takes_gradients = recipe.kind == SignatureFacts::Kind::kBlockGrad;
       for (size_t i = 0; i < in.size(); ++i) {
         ins_.push_back(takes_gradients && recipe.is_operand[i] ? WrittenBefore(op, in[i])
                                                                : memory_.Read(in[i]));
@@ -542,7 +542,7 @@ class RankInterpreter {
   }
 
   // The op on member m of every buffer.
-  void VisitMember(const Op& op, const RankRecipe& recipe, size_t m) {
+  void VisitMember(const Op& op, const SignatureFacts& recipe, size_t m) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
       const Group* group = memory_.GroupOf(name);
@@ -554,7 +554,7 @@ class RankInterpreter {
   }
 
   // The op on whole buffers: its outputs are opaque.
-  void VisitWhole(const Op& op, const RankRecipe& recipe) {
+  void VisitWhole(const Op& op, const SignatureFacts& recipe) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
       const Group* group = memory_.GroupOf(name);

@@ -33,11 +33,11 @@ class BatchFlow;
 // The value of a variable.
 struct RankValue {
   enum class Placement : uint8_t {
-    kReplicated,     // equal on all ranks
-    kLocal,          // no known relation between ranks
-    kShard,          // rank r has part r of n equal parts
-    kGathered,       // on all ranks: the values of all ranks, in rank order
-    kFromSomeRanks,  // on all ranks: the value of one rank, or a function of values of a few
+    kReplicated,  // equal on all ranks
+    kLocal,       // no known relation between ranks
+    kShard,       // rank r has part r of n equal parts
+    kGathered,    // on all ranks: the values of all ranks, in rank order
+    kRankSubset,  // on all ranks: the value of one rank, or a function of values of a few
   };
   Placement placement = Placement::kReplicated;
   // Not replicated, and linear in the gradient of the loss.
@@ -59,10 +59,10 @@ struct RankValue {
   uint8_t reductions = 0;
   // Sums over ranks minus divisions by their number.
   int8_t unscaled_sums = 0;
-  // Of kFromSomeRanks; -1: several. Of kGathered: kEqual if all ranks have given the same.
+  // Of kRankSubset; -1: several. Of kGathered: kEqual if all ranks have given the same.
   int32_t rank = -1;
   static constexpr int32_t kEqual = -2;
-  // Of kFromSomeRanks, and of what is equal on all ranks and has been gathered nevertheless: the op
+  // Of kRankSubset, and of what is equal on all ranks and has been gathered nevertheless: the op
   // that split the gathered values. The value is that of `rank`.
   OpId gathered_by;
   // The op that made a nonlinear function of a gradient; invalid: none.
@@ -89,7 +89,7 @@ struct RankValue {
   }
   // Equal on all ranks, but no value of one device: that of some ranks, or those of all of them.
   bool IsOfSomeRanks() const {
-    return placement == Placement::kFromSomeRanks || placement == Placement::kGathered;
+    return placement == Placement::kRankSubset || placement == Placement::kGathered;
   }
 };
 

@@ -95,11 +95,11 @@ TEST_F(RankValuesTest, PartsOfAllRanksAddUpToASum) {
       "    Out=[g, out] = split(X=[y]) {num=2, axis=0}\n"
       "    Out=[sum] = sum(X=[g, out])\n"
       "    Out=[old] = sum(X=[g, g])\n");
-  EXPECT_EQ(End("g").placement, Placement::kFromSomeRanks);
+  EXPECT_EQ(End("g").placement, Placement::kRankSubset);
   EXPECT_EQ(End("g").rank, 0);
   EXPECT_EQ(End("sum").placement, Placement::kReplicated);
   EXPECT_EQ(End("sum").unscaled_sums, 1);
-  EXPECT_EQ(End("old").placement, Placement::kFromSomeRanks);
+  EXPECT_EQ(End("old").placement, Placement::kRankSubset);
 }
 
 TEST_F(RankValuesTest, EqualPartsAddUpToASum) {
@@ -142,10 +142,10 @@ TEST_F(RankValuesTest, AValueOfOneRankStaysOne) {
   const std::string broadcast = "    Out=[g] = c_broadcast(X=[g]) {root=1, use_calc_stream=true}\n";
   Run(broadcast + "    Out=[out] = while(X=[g], Condition=[due]) {sub_block=block(1)}\n",
       "  block 1 parent=0 {\n    Out=[out] = scale(X=[g])\n  }\n");
-  EXPECT_EQ(End("g").placement, Placement::kFromSomeRanks);
-  EXPECT_EQ(End("out").placement, Placement::kFromSomeRanks);
+  EXPECT_EQ(End("g").placement, Placement::kRankSubset);
+  EXPECT_EQ(End("out").placement, Placement::kRankSubset);
   // In the next step, too.
-  EXPECT_EQ(Start("out").placement, Placement::kFromSomeRanks);
+  EXPECT_EQ(Start("out").placement, Placement::kRankSubset);
   EXPECT_EQ(Start("w").placement, Placement::kReplicated);
   // A sum or a selection of a mean and of what one rank has.
   Run("    Out=[out] = c_allreduce_avg(X=[g]) {use_calc_stream=true}\n" + broadcast +

@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
-#include "ops/analysis/values/rank_recipe.h"
+#include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
@@ -198,9 +198,9 @@ class ScalarSlicer {
 
   // Orders streams, or broadcasts a replicated value.
   bool MovesNothing(const Op& op) const {
-    const RankRecipe recipe = MakeRankRecipe(op);
-    if (recipe.kind == RankRecipe::Kind::kIgnored) return true;
-    if (recipe.kind != RankRecipe::Kind::kCollective) return false;
+    const SignatureFacts recipe = MakeRankRecipe(op);
+    if (recipe.kind == SignatureFacts::Kind::kIgnored) return true;
+    if (recipe.kind != SignatureFacts::Kind::kCollective) return false;
     const CollectiveOp& collective = *FindCollectiveOp(op);
     return collective.kind == CollectiveKind::kBroadcast &&
            collective.Inputs(op) == collective.Outputs(op);

@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/storage.h"
-#include "ops/analysis/values/rank_recipe.h"
+#include "ops/analysis/values/signature_facts.h"
 #include "proto/op_role.h"
 #include "proto/program.h"
 
@@ -57,8 +57,8 @@ class StepWalk {
   int block() const { return block_; }
 
   // Derived once for each signature.
-  const RankRecipe& RecipeOf(const Op& op) {
-    RankRecipe& recipe = recipes_[op.signature_id()];
+  const SignatureFacts& RecipeOf(const Op& op) {
+    SignatureFacts& recipe = recipes_[op.signature_id()];
     if (!recipe.is_made) recipe = MakeRankRecipe(op);
     return recipe;
   }
@@ -128,9 +128,9 @@ class StepWalk {
  private:
   const Symbol empty_;
   int block_ = 0;
-  std::vector<RankRecipe> recipes_;  // by signature
-  std::vector<Value> values_;        // by VarId
-  std::vector<bool> is_held_;        // by VarId
+  std::vector<SignatureFacts> recipes_;  // by signature
+  std::vector<Value> values_;            // by VarId
+  std::vector<bool> is_held_;            // by VarId
   const Storage storage_;
   std::vector<const Storage::Buffer*> buffers_;  // by VarId; null: no buffer
   // Of the blocks that enclose the current op.

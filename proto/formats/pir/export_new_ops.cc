@@ -17,7 +17,7 @@ absl::Status Exporter::WriteNew(const Op& op) {
       if (absl::StartsWith(op.type(), "c_")) {
         return absl::UnimplementedError(
             "a pass has inserted this op, which Paddle 3 does not have; a file .pb holds it, for "
-            "`weft run`; with option:passes, registered-ops as the last writes ops that Paddle 3 "
+            "`weft run`; with option:passes, lower-to-target as the last writes ops that Paddle 3 "
             "has");
       }
       return absl::UnimplementedError(

@@ -43,7 +43,7 @@ absl::StatusOr<absl::optional<float>> ParseClip(absl::string_view text) {
 }
 
 bool IsHalved(const DenseReduction& reduction) {
-  return reduction.travels_as.has_value() && SizeOf(*reduction.travels_as) < 4;
+  return reduction.comm_dtype.has_value() && SizeOf(*reduction.comm_dtype) < 4;
 }
 
 absl::Status CheckGradients(const Program& program, const GradientAnalysis& analysis,
@@ -63,7 +63,7 @@ absl::Status CheckGradients(const Program& program, const GradientAnalysis& anal
                    "SelectedRows");
     }
     if (is_dense && IsHalved(reduction) && type->dtype != DType::kFloat32) {
-      return error(absl::StrCat("fp32, which can travel as ", DTypeName(*reduction.travels_as)),
+      return error(absl::StrCat("fp32, which can travel as ", DTypeName(*reduction.comm_dtype)),
                    DTypeName(type->dtype));
     }
   }
@@ -123,7 +123,7 @@ void GradReduce::Options::Bind(OptionBinder& bind) {
               {{"reciprocal", Division::kReciprocal},
                {"quotient", Division::kQuotient},
                {"before", Division::kBefore}});
-  bind.Choice("comm_dtype", &travel.travels_as,
+  bind.Choice("comm_dtype", &travel.comm_dtype,
               "the element type that is sent; fp32: narrower gradients are cast",
               {{"native", absl::nullopt},
                {"fp32", DType::kFloat32},
@@ -171,7 +171,7 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
   const DenseReduction& travel = options_.travel;
   const bool is_mean = options_.method == Method::kMean;
   const bool is_quotient = is_mean && options_.division == Division::kQuotient;
-  const bool changes_travel = travel.clip || travel.travels_as || travel.accumulates_natively ||
+  const bool changes_travel = travel.clip || travel.comm_dtype || travel.accumulates_natively ||
                               travel.launches_groups || !options_.buckets.is_none() ||
                               options_.division != Division::kReciprocal;
   const bool needs_factor = degree || options_.division == Division::kBefore || options_.is_done ||

@@ -8,7 +8,7 @@
 #include "absl/types/optional.h"
 #include "base/option_binder.h"
 #include "transpiler/buckets/bucket_policy.h"
-#include "transpiler/passes/gradients/dense_exchange.h"
+#include "transpiler/passes/gradients/dense_reducer.h"
 #include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/pipeline/pass.h"
 
@@ -17,7 +17,7 @@ namespace weft {
 // Reduces every gradient over the ranks as MindSpore's DistributedGradReducer, SINGA's DistOpt and
 // MegEngine's DistributedOptimizer do: they leave the gradient of the loss as it is, and divide
 // after the sum. Where ops go is as in pass grad-all-reduce; what goes around each collective is in
-// transpiler/passes/gradients/dense_exchange.h.
+// transpiler/passes/gradients/dense_reducer.h.
 //
 //   system     division of the sum                   element type           additions
 //   MindSpore  x fp32(1 / degree), or none           fp32                   -

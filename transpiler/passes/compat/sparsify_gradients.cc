@@ -190,7 +190,7 @@ class SparseExchange : public GradientExchange {
   }
 
   Sharing SharingOf(const GradientBucket& bucket) const override {
-    return PlanOf(bucket).is_sparse ? Sharing::kOwn : Sharing::kBuffer;
+    return PlanOf(bucket).is_sparse ? Sharing::kSeparate : Sharing::kBuffer;
   }
 
   std::string Sent(const std::string& variable) override {

@@ -30,7 +30,7 @@ namespace weft {
 // added: also for rings, whose collectives may work in either memory.
 //
 // The mirror of a buffer is a buffer of its own, fused@CPU, that a coalesce_tensor on the host
-// makes. If values take turns (device_turns.h), copies after a turn wait until the host is done
+// makes. If values take turns (staging_slots.h), copies after a turn wait until the host is done
 // with the turns before, and ops of the accelerator that follow the copy which ends a turn, until
 // all copies before that are done: then other values may have the memory.
 class DeviceCopies {

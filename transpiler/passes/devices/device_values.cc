@@ -6,7 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "transpiler/passes/devices/device_turns.h"
+#include "transpiler/passes/devices/staging_slots.h"
 
 namespace weft {
 

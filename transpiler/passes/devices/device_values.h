@@ -18,7 +18,7 @@ namespace weft {
 // The memory of values that go to the host.
 enum class Staging {
   kAll,     // each keeps its own to the end of the step
-  kDouble,  // values take turns: device_turns.h
+  kDouble,  // values take turns: staging_slots.h
 };
 
 // An op of the root block on its device.
@@ -32,7 +32,7 @@ struct DeviceCopy {
   VarId var;
   DeviceKind from;
   OpId reader;  // the first
-  // Its turn (device_turns.h); -1: it is in none.
+  // Its turn (staging_slots.h); -1: it is in none.
   int turn = -1;
   bool ends_turn = false;
 };

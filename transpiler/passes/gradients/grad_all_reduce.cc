@@ -2,7 +2,7 @@
 
 #include "base/status_macros.h"
 #include "transpiler/buckets/bucket_policy.h"
-#include "transpiler/passes/gradients/dense_exchange.h"
+#include "transpiler/passes/gradients/dense_reducer.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"

@@ -121,7 +121,7 @@ std::vector<std::string> GradientWriter::VariablesOf(const std::vector<GradientB
   std::vector<std::string> names;
   for (int i : buckets[b].gradients) {
     names.push_back(NameOf(i));
-    if (exchange_.SharingOf(buckets[b]) == Sharing::kOwn) break;
+    if (exchange_.SharingOf(buckets[b]) == Sharing::kSeparate) break;
   }
   return names;
 }

@@ -25,8 +25,8 @@ class GradientExchange {
   // How several gradients share a collective. The variable of a bucket is
   //   kBuffer  their fused buffer
   //   kGroup   each of them: one op takes them all
-  //   kOwn     the first of them: Prepare reads them all
-  enum class Sharing { kBuffer, kGroup, kOwn };
+  //   kSeparate     the first of them: Prepare reads them all
+  enum class Sharing { kBuffer, kGroup, kSeparate };
   struct Bucket {
     std::string variable;
     const GradientBucket& gradients;

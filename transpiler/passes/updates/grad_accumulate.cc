@@ -21,7 +21,7 @@
 #include "transpiler/passes/support/op_builder.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/step_condition.h"
-#include "transpiler/passes/updates/update_part.h"
+#include "transpiler/passes/updates/update_slice.h"
 
 namespace weft {
 namespace {
@@ -81,7 +81,7 @@ bool ErasePairs(const absl::flat_hash_set<std::string>& unpaired, pb::OpDesc* op
 
 class Accumulation {
  public:
-  Accumulation(const GradAccumulate::Options& options, float factor, const UpdatePart& part,
+  Accumulation(const GradAccumulate::Options& options, float factor, const UpdateSlice& part,
                ProgramPair* programs)
       : options_(options),
         factor_(factor),
@@ -256,7 +256,7 @@ class Accumulation {
 
   const GradAccumulate::Options& options_;
   const float factor_;
-  const UpdatePart& part_;
+  const UpdateSlice& part_;
   const Program& main_;
   UniqueNames names_;
   Rewriter main_edits_, startup_edits_;
@@ -264,7 +264,7 @@ class Accumulation {
 };
 
 // A program that checks gradients itself acts on what it finds.
-absl::Status RefuseOtherChecks(const Program& program, const UpdatePart& part) {
+absl::Status RefuseOtherChecks(const Program& program, const UpdateSlice& part) {
   for (OpId id : part.ops) {
     const Op op = program.op(id);
     if (op.Output("FoundInfinite").empty() && op.Input("FoundInfinite").empty() &&
@@ -364,11 +364,11 @@ absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair
         "accumulating gradients needs the startup program, which sets the accumulators and the "
         "counter of steps to 0");
   }
-  WEFT_ASSIGN_OR_RETURN(const UpdatePart part, FindUpdatePart(*programs.main));
+  WEFT_ASSIGN_OR_RETURN(const UpdateSlice part, FindUpdatePart(*programs.main));
   if (options_.skip_nonfinite) {
     WEFT_RETURN_IF_ERROR(RefuseOtherChecks(*programs.main, part));
   }
-  for (const UpdatePart::OtherUpdate& other : part.updated_in_every_step) {
+  for (const UpdateSlice::OtherUpdate& other : part.updated_in_every_step) {
     context.sink.Warn(absl::StrCat(
         programs.main->op(other.op).DebugName(), " updates ", programs.main->name(other.param),
         " in every step, and not with the accumulated gradients: it is not "

@@ -23,7 +23,7 @@
 #include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/properties.h"
-#include "transpiler/passes/updates/old_updates.h"
+#include "transpiler/passes/updates/existing_updates.h"
 #include "transpiler/passes/updates/optimizer_writer.h"
 
 namespace weft {

@@ -26,9 +26,9 @@ namespace weft {
 // of such a regularization; a decay that the old op itself computes (adamw) goes. What served the
 // old updates alone goes, with its variables and the startup ops that initialize them: moments,
 // powers of beta, learning rates, schedules and multipliers of these (FindLeftovers in
-// transpiler/passes/updates/old_updates.h). What a host writes or fetches by name only counts as of
-// no use. A condition on which the old update was skipped (SkipUpdate, of mixed precision) stays;
-// types other than adam cannot keep it. Schedules count a skipped update.
+// transpiler/passes/updates/existing_updates.h). What a host writes or fetches by name only counts
+// as of no use. A condition on which the old update was skipped (SkipUpdate, of mixed precision)
+// stays; types other than adam cannot keep it. Schedules count a skipped update.
 //
 // A program without update ops: all parameters that op_role_var pairs with a gradient are updated
 // after the last backward or optimize op, by the last gradient that an op of role optimize names,

@@ -81,7 +81,7 @@ class BatchChecker {
       const std::vector<VarId> states = StatesBefore(value.cause);
       for (VarId state : states) followers_.emplace(state, loss);
       if (!states.empty()) continue;
-      if (IsTold(value.cause, loss)) continue;
+      if (IsAlreadyReported(value.cause, loss)) continue;
       reported_.insert(value.cause);
       report_.Add(
           "W701", value.cause, main_.name(loss),
@@ -204,7 +204,7 @@ class BatchChecker {
         continue;
       }
       const OpId cause = CauseOf(state);
-      if (!IsTold(cause, main_.var(state.variable).name_symbol())) {
+      if (!IsAlreadyReported(cause, main_.var(state.variable).name_symbol())) {
         by_type[std::string(main_.op(cause).type())].push_back(&state);
       }
     }
@@ -405,7 +405,7 @@ class BatchChecker {
 
   // Whether a line names the cause of the variable. The line of a condition says nothing of what
   // does not follow from the condition.
-  bool IsTold(OpId cause, Symbol variable) {
+  bool IsAlreadyReported(OpId cause, Symbol variable) {
     if (!reported_.contains(cause)) return false;
     if (!causes_of_conditions_.contains(cause)) return true;
     const auto [followers, is_new] = followers_of_conditions_.try_emplace(cause);

@@ -236,7 +236,7 @@ void EquivalenceChecker::CheckStartup() {
     }
     RankValue found = value->second;
     // The draw of one rank is as good as that of one device; the draws of all are something else.
-    const bool is_of_one = found.placement == RankValue::Placement::kFromSomeRanks;
+    const bool is_of_one = found.placement == RankValue::Placement::kRankSubset;
     // What another rank broadcasts is in the program of that rank.
     if (is_of_one && options_.setting.rank.has_value() && found.rank >= 0 &&
         found.rank != *options_.setting.rank) {

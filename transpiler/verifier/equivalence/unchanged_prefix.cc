@@ -5,7 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "ops/analysis/values/rank_recipe.h"
+#include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-using Kind = RankRecipe::Kind;
+using Kind = SignatureFacts::Kind;
 
 bool AreSame(const Op& a, const Op& b) {
   const absl::string_view x = a.bytes(), y = b.bytes();
@@ -33,7 +33,7 @@ bool AreSame(const Block& a, const Program& in_a, const Block& b, const Program&
 
 // Whether an op of the original can be in the prefix: it uses no values of other ranks, no fused
 // buffers and no loops, and what it makes of a mean is the mean of what it makes.
-bool MayBeKept(const Op& op, const RankRecipe& recipe) {
+bool MayBeKept(const Op& op, const SignatureFacts& recipe) {
   if (recipe.algebra == Algebra::kSparsify || op.BoolAttr(kPerRankAttr).value_or(false)) {
     return false;
   }
@@ -49,7 +49,7 @@ bool IsInPlace(const Op& op, absl::Span<const Symbol> in, absl::Span<const Symbo
 
 // Whether an op that is not in the original changes its variables by a reduction over ranks or a
 // factor only. IsConfirmedBy checks the reductions and factors.
-bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& original) {
+bool MayBeInserted(const Op& op, const SignatureFacts& recipe, const Program& original) {
   const Program& program = op.program();
   const auto is_new = [&](Symbol name) {
     return !original.block(0).FindVar(program.name(name)).valid();
@@ -82,9 +82,9 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
     : program_(program),
       state_(program.op_id_limit(), State::kAfter),
       kept_(program.op_id_limit(), false) {
-  std::vector<RankRecipe> recipes(program.num_signatures());
-  const auto recipe_of = [&](const Op& op) -> const RankRecipe& {
-    RankRecipe& recipe = recipes[op.signature_id()];
+  std::vector<SignatureFacts> recipes(program.num_signatures());
+  const auto recipe_of = [&](const Op& op) -> const SignatureFacts& {
+    SignatureFacts& recipe = recipes[op.signature_id()];
     if (!recipe.is_made) recipe = MakeRankRecipe(op);
     return recipe;
   };

@@ -1,4 +1,4 @@
-#include "transpiler/passes/lowering/registered_ops.h"
+#include "transpiler/passes/lowering/lower_to_target.h"
 
 #include <algorithm>
 #include <string>
@@ -15,7 +15,7 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/lowering/part_order.h"
+#include "transpiler/passes/lowering/executor_order.h"
 #include "transpiler/passes/support/op_builder.h"
 
 namespace weft {
@@ -110,7 +110,7 @@ class OpReplacer {
 
   void Explain(const Op& op, absl::string_view what, absl::string_view why) {
     if (context_.sink.remarks == nullptr) return;
-    context_.sink.Explain(RegisteredOps::kName, op.DebugName(), std::string(what),
+    context_.sink.Explain(LowerToTarget::kName, op.DebugName(), std::string(what),
                           std::string(why));
   }
 
@@ -241,7 +241,7 @@ class OpReplacer {
 
 }  // namespace
 
-absl::StatusOr<bool> RegisteredOps::Run(const PassContext& context, ProgramPair& programs) const {
+absl::StatusOr<bool> LowerToTarget::Run(const PassContext& context, ProgramPair& programs) const {
   WEFT_ASSIGN_OR_RETURN(
       const bool changed,
       OpReplacer(programs.main, context.target.forecast.first_new_op, &context).Run());

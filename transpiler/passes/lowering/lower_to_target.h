@@ -1,5 +1,5 @@
-#ifndef WEFT_TRANSPILER_PASSES_LOWERING_REGISTERED_OPS_H_
-#define WEFT_TRANSPILER_PASSES_LOWERING_REGISTERED_OPS_H_
+#ifndef WEFT_TRANSPILER_PASSES_LOWERING_LOWER_TO_TARGET_H_
+#define WEFT_TRANSPILER_PASSES_LOWERING_LOWER_TO_TARGET_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -24,21 +24,21 @@ namespace weft {
 // division by the number of ranks.
 //
 // In the weft dialect, ops on fused buffers get an order that Paddle's executor sees
-// (transpiler/passes/lowering/part_order.h).
+// (transpiler/passes/lowering/executor_order.h).
 //
 // Unimplemented, naming the op, for one that the target does not have: a sum of several variables
 // in Paddle 3; on the CPU, a mean over an unknown number of ranks, and a collective on row-sparse
 // gradients or half precision, for which Paddle computes nonsense without an error. O(ops), plus
 // the size of the ops that change.
-class RegisteredOps : public Pass {
+class LowerToTarget : public Pass {
  public:
-  static constexpr absl::string_view kName = "registered-ops";
+  static constexpr absl::string_view kName = "lower-to-target";
   static constexpr absl::string_view kDescription =
       "both programs: communication ops that the target version of Paddle has for the device";
   struct Options {
     void Bind(OptionBinder& bind) {}
   };
-  explicit RegisteredOps(Options options) {}
+  explicit LowerToTarget(Options options) {}
 
   absl::string_view name() const override { return kName; }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
@@ -46,4 +46,4 @@ class RegisteredOps : public Pass {
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_LOWERING_REGISTERED_OPS_H_
+#endif  // WEFT_TRANSPILER_PASSES_LOWERING_LOWER_TO_TARGET_H_

@@ -1,4 +1,4 @@
-#include "transpiler/passes/lowering/registered_ops.h"
+#include "transpiler/passes/lowering/lower_to_target.h"
 
 #include <string>
 #include <utility>
@@ -48,12 +48,12 @@ constexpr char kCollectives[] = R"(
     Out=[part] = c_reducescatter(X=[g]) {nranks=2, ring_id=1, use_calc_stream=true}
 )";
 
-TEST(RegisteredOps, OfPaddle2StayForPaddle2) {
-  ExpectNoRewrite("registered-ops", {kCollectives, "c_comm_init_all() {ring_id=1}"}, OnRanks(2));
+TEST(LowerToTarget, OfPaddle2StayForPaddle2) {
+  ExpectNoRewrite("lower-to-target", {kCollectives, "c_comm_init_all() {ring_id=1}"}, OnRanks(2));
 }
 
-TEST(RegisteredOps, CollectivesHaveOtherNamesAndSlotsInPaddle3) {
-  ExpectRewrite("registered-ops", {kCollectives, "c_comm_init_all() {ring_id=1}"},
+TEST(LowerToTarget, CollectivesHaveOtherNamesAndSlotsInPaddle3) {
+  ExpectRewrite("lower-to-target", {kCollectives, "c_comm_init_all() {ring_id=1}"},
                 {R"(
     out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=1, use_calc_stream=true}
     out=[g] = all_reduce(x=[g]) {reduce_type=1, ring_id=1, use_calc_stream=true}
@@ -69,8 +69,8 @@ TEST(RegisteredOps, CollectivesHaveOtherNamesAndSlotsInPaddle3) {
                 ForPaddle3());
 }
 
-TEST(RegisteredOps, SwitchesThatPaddle3DoesNotDeclareAreLeftOut) {
-  const auto result = ExpectRewrite("registered-ops", R"(
+TEST(LowerToTarget, SwitchesThatPaddle3DoesNotDeclareAreLeftOut) {
+  const auto result = ExpectRewrite("lower-to-target", R"(
     var g : fp32[2]
     Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
   - Out=[g] = c_allreduce_sum(Cond=[], X=[g]) {ring_id=0, use_calc_stream=false, use_model_parallel=false}
@@ -82,14 +82,14 @@ TEST(RegisteredOps, SwitchesThatPaddle3DoesNotDeclareAreLeftOut) {
               ElementsAre("op 1 (c_allreduce_sum) renamed: the target has all_reduce"));
 }
 
-TEST(RegisteredOps, ProgramsOfPaddle3AreForPaddle3ByDefault) {
+TEST(LowerToTarget, ProgramsOfPaddle3AreForPaddle3ByDefault) {
   constexpr char kProgram[] = R"(program version=3003001 {
   block 0 parent=-1 {
     var g : fp32[2]
     Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=true}
   }
 })";
-  ExpectRewrite("registered-ops", kProgram, R"(program version=3003001 {
+  ExpectRewrite("lower-to-target", kProgram, R"(program version=3003001 {
   block 0 parent=-1 {
     out=[g] = all_reduce(x=[g]) {reduce_type=0, ring_id=0, use_calc_stream=true}
   }
@@ -97,11 +97,11 @@ TEST(RegisteredOps, ProgramsOfPaddle3AreForPaddle3ByDefault) {
                 OnRanks(2));
   RewriteOptions for_paddle2 = OnRanks(2);
   for_paddle2.paddle_version = 2;
-  ExpectNoRewrite("registered-ops", kProgram, for_paddle2);
+  ExpectNoRewrite("lower-to-target", kProgram, for_paddle2);
 }
 
-TEST(RegisteredOps, SumOfSeveralVariablesIsRefusedForPaddle3) {
-  EXPECT_THAT(RewriteStatus("registered-ops", R"(
+TEST(LowerToTarget, SumOfSeveralVariablesIsRefusedForPaddle3) {
+  EXPECT_THAT(RewriteStatus("lower-to-target", R"(
     var g : fp32[2]
     var h : fp32[2]
     Out=[g, h] = c_allreduce_xsum(X=[g, h]) {ring_id=0}
@@ -112,8 +112,8 @@ TEST(RegisteredOps, SumOfSeveralVariablesIsRefusedForPaddle3) {
                                  "variables")));
 }
 
-TEST(RegisteredOps, SumUnderAConditionIsRefusedForPaddle3) {
-  EXPECT_THAT(RewriteStatus("registered-ops", R"(
+TEST(LowerToTarget, SumUnderAConditionIsRefusedForPaddle3) {
+  EXPECT_THAT(RewriteStatus("lower-to-target", R"(
     var g : fp32[2]
     var c : bool[1]
     Out=[g] = c_allreduce_sum(Cond=[c], X=[g]) {ring_id=0, use_calc_stream=true}
@@ -122,11 +122,11 @@ TEST(RegisteredOps, SumUnderAConditionIsRefusedForPaddle3) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input Cond: expected no")));
 }
 
-TEST(RegisteredOps, NewOpsOfThePaddleDialectHaveWhatPaddle3Added) {
+TEST(LowerToTarget, NewOpsOfThePaddleDialectHaveWhatPaddle3Added) {
   RewriteOptions options = ForPaddle3(OnEndpoints(2, Dialect::kPaddle));
   // Nothing shows that the gradient is divided.
   options.second_run = RewriteOptions::SecondRun::kIsNotChecked;
-  ExpectRewrite("scale-loss-grad{scale=loss_grad},registered-ops", R"(
+  ExpectRewrite("scale-loss-grad{scale=loss_grad},lower-to-target", R"(
     var loss : fp32[] persistable
     var loss@GRAD : fp32[]
     Out=[loss] = scale(ScaleTensor=[], X=[loss]) role=loss {scale=2.0}
@@ -136,8 +136,8 @@ TEST(RegisteredOps, NewOpsOfThePaddleDialectHaveWhatPaddle3Added) {
                 options);
 }
 
-TEST(RegisteredOps, CpusHaveOneStream) {
-  const auto result = ExpectRewrite("registered-ops", R"(
+TEST(LowerToTarget, CpusHaveOneStream) {
+  const auto result = ExpectRewrite("lower-to-target", R"(
     var g : fp32[2]
   - Out=[g] = c_sync_calc_stream(X=[g])
   - Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
@@ -151,8 +151,8 @@ TEST(RegisteredOps, CpusHaveOneStream) {
                                                        "one stream"));
 }
 
-TEST(RegisteredOps, CpusOfPaddle2KeepTheNames) {
-  ExpectRewrite("registered-ops", R"(
+TEST(LowerToTarget, CpusOfPaddle2KeepTheNames) {
+  ExpectRewrite("lower-to-target", R"(
     var g : fp32[2]
   - Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
   - Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
@@ -162,25 +162,25 @@ TEST(RegisteredOps, CpusOfPaddle2KeepTheNames) {
                 ForCpu(OnRanks(2)));
 }
 
-TEST(RegisteredOps, MeansOnCpusAreSumsThatAreDivided) {
+TEST(LowerToTarget, MeansOnCpusAreSumsThatAreDivided) {
   constexpr char kMean[] = R"(
     var g : fp32[2] persistable
     Out=[g] = c_allreduce_avg(X=[g]) role=backward {ring_id=0}
   )";
-  ExpectRewrite("registered-ops", kMean, R"(
+  ExpectRewrite("lower-to-target", kMean, R"(
   - Out=[g] = c_allreduce_avg(X=[g]) role=backward {ring_id=0}
   + out=[g] = all_reduce(x=[g]) role=backward {reduce_type=0, ring_id=0, use_calc_stream=true}
   + Out=[g] = scale(X=[g]) role=backward {nranks=4, scale=0.25}
   )",
                 ForCpu(ForPaddle3(OnRanks(4))));
   EXPECT_THAT(
-      RewriteStatus("registered-ops", kMean, ForCpu(ForPaddle3({}))),
+      RewriteStatus("lower-to-target", kMean, ForCpu(ForPaddle3({}))),
       StatusIs(absl::StatusCode::kUnimplemented,
                HasSubstr("op 0 (c_allreduce_avg): Paddle's communicator of CPUs has sums and no "
                          "means; give the number of ranks")));
 }
 
-TEST(RegisteredOps, WhatPaddleAddsUpWronglyOnCpusIsRefused) {
+TEST(LowerToTarget, WhatPaddleAddsUpWronglyOnCpusIsRefused) {
   const std::pair<const char*, const char*> types[] = {
       {"fp16[2]", "expected another element type than half precision"},
       {"fp16[2]",
@@ -191,15 +191,15 @@ TEST(RegisteredOps, WhatPaddleAddsUpWronglyOnCpusIsRefused) {
     const std::string program = absl::StrCat("var g : ", type, R"(
       Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=true}
     )");
-    EXPECT_THAT(RewriteStatus("registered-ops", program, ForCpu()),
+    EXPECT_THAT(RewriteStatus("lower-to-target", program, ForCpu()),
                 StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(error)));
   }
 }
 
-TEST(RegisteredOps, OtherDevicesThanCudaAndCpuAreOfThePaddleDialect) {
+TEST(LowerToTarget, OtherDevicesThanCudaAndCpuAreOfThePaddleDialect) {
   RewriteOptions options = OnRanks(2);
   options.device_kind = TargetDevice::kXpu;
-  EXPECT_THAT(RewriteStatus("registered-ops", "", options),
+  EXPECT_THAT(RewriteStatus("lower-to-target", "", options),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("the weft dialect writes for device kinds cuda and cpu")));
 }

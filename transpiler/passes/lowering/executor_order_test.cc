@@ -1,4 +1,4 @@
-#include "transpiler/passes/lowering/part_order.h"
+#include "transpiler/passes/lowering/executor_order.h"
 
 #include <string>
 
@@ -19,8 +19,8 @@ using ::weft::testing::ExpectRewrite;
 using ::weft::testing::OnRanks;
 using ::weft::testing::RewriteOptions;
 
-// Part of registered-ops.
-constexpr char kPass[] = "registered-ops";
+// Part of lower-to-target.
+constexpr char kPass[] = "lower-to-target";
 
 RewriteOptions Options() {
   RewriteOptions options = OnRanks(2);

@@ -1,4 +1,4 @@
-#include "transpiler/passes/devices/device_turns.h"
+#include "transpiler/passes/devices/staging_slots.h"
 
 #include <algorithm>
 #include <cstdint>

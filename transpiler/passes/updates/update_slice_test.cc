@@ -1,4 +1,4 @@
-#include "transpiler/passes/updates/update_part.h"
+#include "transpiler/passes/updates/update_slice.h"
 
 #include <string>
 #include <vector>
@@ -39,12 +39,12 @@ std::vector<std::string> Types(const Program& program, const std::vector<OpId>& 
   return types;
 }
 
-TEST(UpdatePart, OpsOfTheUpdateReadWhatLastsAndGradients) {
+TEST(UpdateSlice, OpsOfTheUpdateReadWhatLastsAndGradients) {
   const Program program = CompactProgram(absl::StrCat(kBackward, R"(
     Out=[c] = clip(X=[w@GRAD]) role=optimize {max=1.0, min=-1.0}
     ParamOut=[w] = sgd(Param=[w], Grad=[c], LearningRate=[lr]) role=optimize
   )"));
-  WEFT_ASSERT_OK_AND_ASSIGN(const UpdatePart part, FindUpdatePart(program));
+  WEFT_ASSERT_OK_AND_ASSIGN(const UpdateSlice part, FindUpdatePart(program));
   ASSERT_THAT(part.gradients, SizeIs(1));
   EXPECT_EQ(program.name(part.gradients[0].param), "w");
   EXPECT_EQ(program.name(part.gradients[0].grad), "w@GRAD");
@@ -55,7 +55,7 @@ TEST(UpdatePart, OpsOfTheUpdateReadWhatLastsAndGradients) {
   EXPECT_THAT(Names(program, part.writes), ElementsAre("c", "w"));
 }
 
-TEST(UpdatePart, CastOfAGradientBelongsToEveryStep) {
+TEST(UpdateSlice, CastOfAGradientBelongsToEveryStep) {
   const Program program = CompactProgram(absl::StrCat(R"(
     var x : fp16[2, 2] need_check_feed
     Out=[w16] = cast(X=[w]) {in_dtype=5, out_dtype=4}
@@ -64,7 +64,7 @@ TEST(UpdatePart, CastOfAGradientBelongsToEveryStep) {
     Out=[w@GRAD] = cast(X=[w16@GRAD]) role=optimize {in_dtype=4, out_dtype=5}
   )",
                                                       kSgd));
-  WEFT_ASSERT_OK_AND_ASSIGN(const UpdatePart part, FindUpdatePart(program));
+  WEFT_ASSERT_OK_AND_ASSIGN(const UpdateSlice part, FindUpdatePart(program));
   ASSERT_THAT(part.gradients, SizeIs(1));
   EXPECT_EQ(program.name(part.gradients[0].paired), "w16@GRAD");
   EXPECT_EQ(program.name(part.gradients[0].grad), "w@GRAD");
@@ -72,16 +72,16 @@ TEST(UpdatePart, CastOfAGradientBelongsToEveryStep) {
   EXPECT_THAT(Types(program, part.ops), ElementsAre("sgd"));
 }
 
-TEST(UpdatePart, TargetNetworksFollowInEveryStep) {
+TEST(UpdateSlice, TargetNetworksFollowInEveryStep) {
   const Program program = CompactProgram(
       absl::StrCat("var target : fp32[2, 2] parameter persistable\nOut=[target] = assign(X=[w])",
                    kBackward, kSgd));
-  WEFT_ASSERT_OK_AND_ASSIGN(const UpdatePart part, FindUpdatePart(program));
+  WEFT_ASSERT_OK_AND_ASSIGN(const UpdateSlice part, FindUpdatePart(program));
   ASSERT_THAT(part.updated_in_every_step, SizeIs(1));
   EXPECT_EQ(program.name(part.updated_in_every_step[0].param), "target");
 }
 
-TEST(UpdatePart, WhatWouldComputeSomethingElseIsRefused) {
+TEST(UpdateSlice, WhatWouldComputeSomethingElseIsRefused) {
   const std::string step = absl::StrCat(kBackward, kSgd);
   const auto add = [](absl::string_view addend) {
     return absl::StrCat(kBackward, "Out=[c] = elementwise_add(X=[w@GRAD], Y=[", addend,

@@ -1,7 +1,7 @@
 // The part of a training step that turns gradients into updates, which can run less often than the
 // rest.
-#ifndef WEFT_TRANSPILER_PASSES_UPDATES_UPDATE_PART_H_
-#define WEFT_TRANSPILER_PASSES_UPDATES_UPDATE_PART_H_
+#ifndef WEFT_TRANSPILER_PASSES_UPDATES_UPDATE_SLICE_H_
+#define WEFT_TRANSPILER_PASSES_UPDATES_UPDATE_SLICE_H_
 
 #include <vector>
 
@@ -20,7 +20,7 @@ struct PartGradient {
   TensorType type;    // of `grad`: dense, of known dimensions
 };
 
-struct UpdatePart {
+struct UpdateSlice {
   std::vector<PartGradient> gradients;  // in the order of completion
   // The ops of the root block of role optimize or lr_sched, in order, without the casts that belong
   // to gradients.
@@ -52,8 +52,8 @@ struct UpdatePart {
 //     in backward, and that is neither a gradient nor persistable. Data of one element, such as a
 //     learning rate that is fed, are read as they are.
 // InvalidArgument: the errors of AnalyzeGradients. O(arguments).
-absl::StatusOr<UpdatePart> FindUpdatePart(const Program& program);
+absl::StatusOr<UpdateSlice> FindUpdatePart(const Program& program);
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_UPDATES_UPDATE_PART_H_
+#endif  // WEFT_TRANSPILER_PASSES_UPDATES_UPDATE_SLICE_H_

@@ -1,6 +1,6 @@
 // The parameter updates of a program, and what exists for them alone.
-#ifndef WEFT_TRANSPILER_PASSES_UPDATES_OLD_UPDATES_H_
-#define WEFT_TRANSPILER_PASSES_UPDATES_OLD_UPDATES_H_
+#ifndef WEFT_TRANSPILER_PASSES_UPDATES_EXISTING_UPDATES_H_
+#define WEFT_TRANSPILER_PASSES_UPDATES_EXISTING_UPDATES_H_
 
 #include <functional>
 #include <vector>
@@ -45,4 +45,4 @@ Leftovers FindLeftovers(const Program& program, const std::vector<OldUpdate>& up
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_UPDATES_OLD_UPDATES_H_
+#endif  // WEFT_TRANSPILER_PASSES_UPDATES_EXISTING_UPDATES_H_

@@ -1,6 +1,6 @@
 // Ops on fused buffers, in an order that Paddle's executors see.
-#ifndef WEFT_TRANSPILER_PASSES_LOWERING_PART_ORDER_H_
-#define WEFT_TRANSPILER_PASSES_LOWERING_PART_ORDER_H_
+#ifndef WEFT_TRANSPILER_PASSES_LOWERING_EXECUTOR_ORDER_H_
+#define WEFT_TRANSPILER_PASSES_LOWERING_EXECUTOR_ORDER_H_
 
 #include "absl/status/statusor.h"
 #include "proto/program.h"
@@ -27,4 +27,4 @@ absl::StatusOr<bool> OrderPartsOfBuffers(Program* program);
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_LOWERING_PART_ORDER_H_
+#endif  // WEFT_TRANSPILER_PASSES_LOWERING_EXECUTOR_ORDER_H_

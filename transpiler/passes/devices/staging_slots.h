@@ -1,6 +1,6 @@
 // Turns of values on their way to the host.
-#ifndef WEFT_TRANSPILER_PASSES_DEVICES_DEVICE_TURNS_H_
-#define WEFT_TRANSPILER_PASSES_DEVICES_DEVICE_TURNS_H_
+#ifndef WEFT_TRANSPILER_PASSES_DEVICES_STAGING_SLOTS_H_
+#define WEFT_TRANSPILER_PASSES_DEVICES_STAGING_SLOTS_H_
 
 #include <vector>
 
@@ -26,4 +26,4 @@ int TakeTurns(const Program& program, const DeviceAccesses& accesses,
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_DEVICES_DEVICE_TURNS_H_
+#endif  // WEFT_TRANSPILER_PASSES_DEVICES_STAGING_SLOTS_H_

@@ -1,4 +1,4 @@
-#include "transpiler/passes/lowering/part_order.h"
+#include "transpiler/passes/lowering/executor_order.h"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "transpiler/passes/updates/old_updates.h"
+#include "transpiler/passes/updates/existing_updates.h"
 
 #include <set>
 #include <string>

@@ -1,4 +1,4 @@
-#include "transpiler/passes/gradients/dense_exchange.h"
+#include "transpiler/passes/gradients/dense_reducer.h"
 
 #include <utility>
 
@@ -20,7 +20,7 @@ NewOp BackwardOp(const std::string& type, NewAttrs attrs,
 
 NewOp ReduceOp(const std::string& type, int ring, bool accumulates_natively) {
   NewOp op = BackwardOp(type, {{"ring_id", ring}});
-  if (type != DenseExchange::kGroupType) op.attrs.push_back({"use_calc_stream", false});
+  if (type != DenseReducer::kGroupType) op.attrs.push_back({"use_calc_stream", false});
   if (accumulates_natively) {
     op.weft_attrs.push_back({std::string(kAccumulateTypeAttr), std::string(kAccumulatesNatively)});
   }
@@ -52,8 +52,8 @@ bool IsCast(const TensorType& type, const DenseReduction& reduction) {
 
 }  // namespace
 
-DenseExchange::DenseExchange(const Program& program, const GradientAnalysis& analysis, int nrings,
-                             const DenseReduction& reduction)
+DenseReducer::DenseReducer(const Program& program, const GradientAnalysis& analysis, int nrings,
+                           const DenseReduction& reduction)
     : program_(program),
       analysis_(analysis),
       reduction_(reduction),
@@ -70,7 +70,7 @@ DenseExchange::DenseExchange(const Program& program, const GradientAnalysis& ana
   }
 }
 
-void DenseExchange::Declare(const Bucket& bucket, Rewriter* rewriter) {
+void DenseReducer::Declare(const Bucket& bucket, Rewriter* rewriter) {
   if (travelling_.contains(bucket.variable)) return;
   const Gradient& first = analysis_.gradients[bucket.gradients.gradients.front()];
   const absl::optional<TensorType> type =
@@ -102,12 +102,12 @@ void DenseExchange::Declare(const Bucket& bucket, Rewriter* rewriter) {
       Coalesce(tensors, travelling.name, FusedValues::kDiscarded, kRoleBackward, alignment);
 }
 
-std::string DenseExchange::Sent(const std::string& variable) {
+std::string DenseReducer::Sent(const std::string& variable) {
   const Travelling* const travelling = TravellingOf(variable);
   return travelling == nullptr ? variable : travelling->name;
 }
 
-void DenseExchange::Prepare(const std::string& variable, Insert insert) {
+void DenseReducer::Prepare(const std::string& variable, Insert insert) {
   if (reduction_.clip.has_value()) insert(clip_.InPlace({variable}));
   const Travelling* const travelling = TravellingOf(variable);
   const bool multiplies = reduction_.factor_before != 1;
@@ -119,13 +119,13 @@ void DenseExchange::Prepare(const std::string& variable, Insert insert) {
   if (multiplies && widens) insert(multiply_before_.InPlace({travelling->name}));
 }
 
-const pb::OpDesc& DenseExchange::Launch(absl::Span<const std::string> variables, int ring) {
+const pb::OpDesc& DenseReducer::Launch(absl::Span<const std::string> variables, int ring) {
   std::vector<std::string> sent;
   for (const std::string& variable : variables) sent.push_back(Sent(variable));
   return (sent.size() == 1 ? reduce_ : reduce_group_)[ring].InPlace(sent);
 }
 
-void DenseExchange::Finish(const std::string& variable, Insert insert) {
+void DenseReducer::Finish(const std::string& variable, Insert insert) {
   const Travelling* const travelling = TravellingOf(variable);
   const bool multiplies = reduction_.factor_after != 1;
   const bool widens = travelling != nullptr && travelling->widens();
@@ -136,12 +136,12 @@ void DenseExchange::Finish(const std::string& variable, Insert insert) {
   if (multiplies && !widens) insert(multiply_after_.InPlace({variable}));
 }
 
-const DenseExchange::Travelling* DenseExchange::TravellingOf(const std::string& variable) const {
+const DenseReducer::Travelling* DenseReducer::TravellingOf(const std::string& variable) const {
   const auto it = travelling_.find(variable);
   return it == travelling_.end() ? nullptr : &it->second;
 }
 
-OpTemplate& DenseExchange::Cast(DType from, DType to) {
+OpTemplate& DenseReducer::Cast(DType from, DType to) {
   const auto it = casts_.find({from, to});
   if (it != casts_.end()) return it->second;
   const NewAttrs attrs = {{"in_dtype", static_cast<int>(from)},
@@ -161,11 +161,11 @@ absl::StatusOr<bool> ReduceInBuckets(absl::string_view pass, const BucketPolicy&
                         FillBuckets(*program, analysis, policy, inputs));
   for (const std::string& warning : filled.warnings) context.sink.Warn(warning);
   Rewriter rewriter(program);
-  DenseExchange exchange(*program, analysis, nrings, reduction);
+  DenseReducer exchange(*program, analysis, nrings, reduction);
   GradientWriter writer(*program, analysis, nrings, &exchange, &rewriter);
   writer.Write(filled.buckets);
   writer.Explain(pass, "reduced", exchange.op_type(), filled.buckets, context,
-                 DenseExchange::kGroupType);
+                 DenseReducer::kGroupType);
   return CommitEdits(&rewriter);
 }
 

@@ -1,4 +1,4 @@
-#include "transpiler/passes/gradients/dense_exchange.h"
+#include "transpiler/passes/gradients/dense_reducer.h"
 
 #include <set>
 #include <string>
@@ -25,7 +25,7 @@ std::vector<std::string> Written(const std::string& text, const DenseReduction& 
   EXPECT_TRUE(analysis.ok()) << analysis.status();
   const size_t num_ops = program.block(0).ops().size();
   Rewriter rewriter(&program);
-  DenseExchange exchange(program, *analysis, /*nrings=*/1, reduction);
+  DenseReducer exchange(program, *analysis, /*nrings=*/1, reduction);
   GradientWriter writer(program, *analysis, /*nrings=*/1, &exchange, &rewriter);
   const auto filled = FillBuckets(program, *analysis, *BucketPolicy::Parse(policy));
   EXPECT_TRUE(filled.ok()) << filled.status();
@@ -48,7 +48,7 @@ constexpr char kTwo[] = R"(
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[g]) role=backward vars=[w, w@GRAD]
 )";
 
-TEST(DenseExchange, SumOrMeanIsOneOp) {
+TEST(DenseReducer, SumOrMeanIsOneOp) {
   EXPECT_THAT(Written(kOne, {}),
               ElementsAre("c_wait_compute w@GRAD", "c_allreduce_sum w@GRAD", "c_wait_comm w@GRAD"));
   DenseReduction mean;
@@ -67,21 +67,21 @@ DenseReduction AllSteps(DType travels_as) {
 }
 
 // Products are in the wider of both types.
-TEST(DenseExchange, NarrowerTypeIsCastAfterTheFirstProductAndBeforeTheSecond) {
+TEST(DenseReducer, NarrowerTypeIsCastAfterTheFirstProductAndBeforeTheSecond) {
   EXPECT_THAT(Written(kOne, AllSteps(DType::kFloat16)),
               ElementsAre("clip w@GRAD", "scale w@GRAD", "cast w@GRAD@FP16",
                           "c_wait_compute w@GRAD@FP16", "c_allreduce_sum w@GRAD@FP16",
                           "c_wait_comm w@GRAD@FP16", "cast w@GRAD", "scale w@GRAD"));
 }
 
-TEST(DenseExchange, WiderTypeIsCastBeforeTheFirstProductAndAfterTheSecond) {
+TEST(DenseReducer, WiderTypeIsCastBeforeTheFirstProductAndAfterTheSecond) {
   EXPECT_THAT(Written(kOne, AllSteps(DType::kFloat64)),
               ElementsAre("clip w@GRAD", "cast w@GRAD@FP64", "scale w@GRAD@FP64",
                           "c_wait_compute w@GRAD@FP64", "c_allreduce_sum w@GRAD@FP64",
                           "c_wait_comm w@GRAD@FP64", "scale w@GRAD@FP64", "cast w@GRAD"));
 }
 
-TEST(DenseExchange, RowsAreNotCast) {
+TEST(DenseReducer, RowsAreNotCast) {
   const std::string rows = absl::StrCat("var w@GRAD : selected_rows<fp32[2, 2]>\n", kOne);
   DenseReduction half;
   half.travels_as = DType::kFloat16;
@@ -89,7 +89,7 @@ TEST(DenseExchange, RowsAreNotCast) {
               ElementsAre("c_wait_compute w@GRAD", "c_allreduce_sum w@GRAD", "c_wait_comm w@GRAD"));
 }
 
-TEST(DenseExchange, BucketThatIsCastHasASecondBuffer) {
+TEST(DenseReducer, BucketThatIsCastHasASecondBuffer) {
   DenseReduction half;
   half.travels_as = DType::kFloat16;
   EXPECT_THAT(
@@ -100,7 +100,7 @@ TEST(DenseExchange, BucketThatIsCastHasASecondBuffer) {
                   "cast fused_gradient_0"));
 }
 
-TEST(DenseExchange, GroupTravelsInOneOpWithoutABuffer) {
+TEST(DenseReducer, GroupTravelsInOneOpWithoutABuffer) {
   DenseReduction groups;
   groups.launches_groups = true;
   EXPECT_THAT(

@@ -1,4 +1,4 @@
-#include "ops/analysis/values/rank_recipe.h"
+#include "ops/analysis/values/signature_facts.h"
 
 #include <algorithm>
 #include <string>
@@ -39,10 +39,10 @@ std::string GradientOf(const Op& op, absl::string_view slot) {
 
 }  // namespace
 
-RankRecipe MakeRankRecipe(const Op& op) {
+SignatureFacts MakeRankRecipe(const Op& op) {
   const Program& program = op.program();
   const OpSignature& signature = op.signature();
-  RankRecipe recipe;
+  SignatureFacts recipe;
   recipe.is_made = true;
   const OpSchema* schema = FindOpSchema(op.type());
   recipe.schema = schema;
@@ -62,22 +62,22 @@ RankRecipe MakeRankRecipe(const Op& op) {
     }
   }
   if (HandsOutData(op.type())) {
-    recipe.kind = RankRecipe::Kind::kFeed;
+    recipe.kind = SignatureFacts::Kind::kFeed;
   } else if (IsFetch(op.type()) || has(Trait::kStreamSync) || has(Trait::kRingSetup)) {
-    recipe.kind = RankRecipe::Kind::kIgnored;
+    recipe.kind = SignatureFacts::Kind::kIgnored;
   } else if (has(Trait::kCollective)) {
-    recipe.kind = RankRecipe::Kind::kCollective;
+    recipe.kind = SignatureFacts::Kind::kCollective;
   } else if (has(Trait::kAlias)) {
-    recipe.kind = RankRecipe::Kind::kFuse;
+    recipe.kind = SignatureFacts::Kind::kFuse;
   } else if (has(Trait::kBranch)) {
-    recipe.kind = RankRecipe::Kind::kBranch;
+    recipe.kind = SignatureFacts::Kind::kBranch;
   } else if (has(Trait::kBlockGrad)) {
-    recipe.kind = RankRecipe::Kind::kBlockGrad;
+    recipe.kind = SignatureFacts::Kind::kBlockGrad;
   } else if (std::any_of(signature.attrs.begin(), signature.attrs.end(),
                          [](const OpSignature::Attr& attr) {
                            return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
                          })) {
-    recipe.kind = RankRecipe::Kind::kOpaqueBlock;
+    recipe.kind = SignatureFacts::Kind::kOpaqueBlock;
   }
   recipe.param_out = FindSlot(program, signature.outputs, "ParamOut");
   if (recipe.param_out.count > 0) {

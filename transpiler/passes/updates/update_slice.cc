@@ -1,4 +1,4 @@
-#include "transpiler/passes/updates/update_part.h"
+#include "transpiler/passes/updates/update_slice.h"
 
 #include <set>
 #include <string>
@@ -88,7 +88,7 @@ class Division {
     }
   }
 
-  absl::StatusOr<UpdatePart> Run() {
+  absl::StatusOr<UpdateSlice> Run() {
     WEFT_RETURN_IF_ERROR(FindGradients());
     for (const Op& op : BlockOps(program_, 0)) {
       WEFT_RETURN_IF_ERROR(IsOfUpdatePart(op) && stays_.count(op.id().value()) == 0
@@ -287,12 +287,12 @@ class Division {
   std::vector<State> states_;  // by Symbol
   std::vector<int> num_uses_;  // by Symbol; empty: not counted yet
   std::set<uint32_t> stays_;   // ops of role optimize that belong to gradients, by OpId
-  UpdatePart part_;
+  UpdateSlice part_;
 };
 
 }  // namespace
 
-absl::StatusOr<UpdatePart> FindUpdatePart(const Program& program) {
+absl::StatusOr<UpdateSlice> FindUpdatePart(const Program& program) {
   return Division(program).Run();
 }
 

@@ -1,6 +1,6 @@
 // The all-reduce of gradients with what other systems do around it: casts, clips, divisions.
-#ifndef WEFT_TRANSPILER_PASSES_GRADIENTS_DENSE_EXCHANGE_H_
-#define WEFT_TRANSPILER_PASSES_GRADIENTS_DENSE_EXCHANGE_H_
+#ifndef WEFT_TRANSPILER_PASSES_GRADIENTS_DENSE_REDUCER_H_
+#define WEFT_TRANSPILER_PASSES_GRADIENTS_DENSE_REDUCER_H_
 
 #include <map>
 #include <string>
@@ -47,14 +47,14 @@ struct DenseReduction {
 //   ...                                                          the all-reduce, the wait
 //   Out=[fused_gradient_0] = cast(X=[fused_gradient_0@FP16])
 //   Out=[fused_gradient_0] = scale(X=[fused_gradient_0])
-class DenseExchange : public GradientExchange {
+class DenseReducer : public GradientExchange {
  public:
   // Sums several variables.
   static constexpr char kGroupType[] = "c_allreduce_xsum";
 
   // The program and the analysis must outlive the exchange.
-  DenseExchange(const Program& program, const GradientAnalysis& analysis, int nrings,
-                const DenseReduction& reduction);
+  DenseReducer(const Program& program, const GradientAnalysis& analysis, int nrings,
+               const DenseReduction& reduction);
 
   Sharing SharingOf(const GradientBucket& bucket) const override {
     return reduction_.launches_groups ? Sharing::kGroup : Sharing::kBuffer;
@@ -101,4 +101,4 @@ absl::StatusOr<bool> ReduceInBuckets(absl::string_view pass, const BucketPolicy&
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_GRADIENTS_DENSE_EXCHANGE_H_
+#endif  // WEFT_TRANSPILER_PASSES_GRADIENTS_DENSE_REDUCER_H_

@@ -1,6 +1,6 @@
 // What abstract interpretation (ops/analysis/values/rank_values.h) needs of a signature.
-#ifndef WEFT_OPS_ANALYSIS_VALUES_RANK_RECIPE_H_
-#define WEFT_OPS_ANALYSIS_VALUES_RANK_RECIPE_H_
+#ifndef WEFT_OPS_ANALYSIS_VALUES_SIGNATURE_FACTS_H_
+#define WEFT_OPS_ANALYSIS_VALUES_SIGNATURE_FACTS_H_
 
 #include <cstdint>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-struct RankRecipe {
+struct SignatureFacts {
   enum class Kind : uint8_t {
     kIgnored,
     kFeed,
@@ -46,8 +46,8 @@ struct RankRecipe {
   std::vector<int> forward_input;
 };
 
-RankRecipe MakeRankRecipe(const Op& op);
+SignatureFacts MakeRankRecipe(const Op& op);
 
 }  // namespace weft
 
-#endif  // WEFT_OPS_ANALYSIS_VALUES_RANK_RECIPE_H_
+#endif  // WEFT_OPS_ANALYSIS_VALUES_SIGNATURE_FACTS_H_
