@@ -45,9 +45,9 @@ std::string Suffix(DType type) { return absl::StrCat("@", absl::AsciiStrToUpper(
 
 // Whether a gradient of that type is cast.
 bool IsCast(const TensorType& type, const DenseReduction& reduction) {
-  if (!reduction.travels_as.has_value() || type.kind != TensorType::Kind::kDense) return false;
-  const bool halves = SizeOf(*reduction.travels_as) < SizeOf(DType::kFloat32);
-  return halves || SizeOf(type.dtype) < SizeOf(*reduction.travels_as);
+  if (!reduction.comm_dtype.has_value() || type.kind != TensorType::Kind::kDense) return false;
+  const bool halves = SizeOf(*reduction.comm_dtype) < SizeOf(DType::kFloat32);
+  return halves || SizeOf(type.dtype) < SizeOf(*reduction.comm_dtype);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ void DenseReducer::Declare(const Bucket& bucket, Rewriter* rewriter) {
   const absl::optional<TensorType> type =
       DeclaredType(program_.var(program_.block(0).Resolve(first.grad)));
   if (!type.has_value() || !IsCast(*type, reduction_)) return;
-  const DType to = *reduction_.travels_as;
+  const DType to = *reduction_.comm_dtype;
   const std::string suffix = Suffix(to);
   const int block = bucket.gradients.block;
   Travelling& travelling = travelling_[bucket.variable];

@@ -34,7 +34,7 @@ struct DenseReduction {
   absl::optional<int> nranks = {};
   // The element type of what travels; none: that of the gradient. Half precision takes fp32 only; a
   // wider type takes narrower ones and leaves others (fp64) as they are. So are rows.
-  absl::optional<DType> travels_as = {};
+  absl::optional<DType> comm_dtype = {};
   bool accumulates_natively = false;  // kAccumulateTypeAttr
   bool launches_groups = false;       // one op of several gradients instead of a fused buffer
 };

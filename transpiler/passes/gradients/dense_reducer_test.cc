@@ -57,12 +57,12 @@ TEST(DenseReducer, SumOrMeanIsOneOp) {
               ElementsAre("c_wait_compute w@GRAD", "c_allreduce_avg w@GRAD", "c_wait_comm w@GRAD"));
 }
 
-DenseReduction AllSteps(DType travels_as) {
+DenseReduction AllSteps(DType comm_dtype) {
   DenseReduction reduction;
   reduction.clip = 1.0f;
   reduction.factor_before = 0.25f;
   reduction.factor_after = 0.5f;
-  reduction.travels_as = travels_as;
+  reduction.comm_dtype = comm_dtype;
   return reduction;
 }
 
@@ -84,14 +84,14 @@ TEST(DenseReducer, WiderTypeIsCastBeforeTheFirstProductAndAfterTheSecond) {
 TEST(DenseReducer, RowsAreNotCast) {
   const std::string rows = absl::StrCat("var w@GRAD : selected_rows<fp32[2, 2]>\n", kOne);
   DenseReduction half;
-  half.travels_as = DType::kFloat16;
+  half.comm_dtype = DType::kFloat16;
   EXPECT_THAT(Written(rows, half),
               ElementsAre("c_wait_compute w@GRAD", "c_allreduce_sum w@GRAD", "c_wait_comm w@GRAD"));
 }
 
 TEST(DenseReducer, BucketThatIsCastHasASecondBuffer) {
   DenseReduction half;
-  half.travels_as = DType::kFloat16;
+  half.comm_dtype = DType::kFloat16;
   EXPECT_THAT(
       Written(kTwo, half, "count"),
       ElementsAre("coalesce_tensor fused_gradient_0", "coalesce_tensor fused_gradient_0@FP16",
