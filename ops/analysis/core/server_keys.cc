@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 
@@ -35,11 +36,9 @@ ServerKeys FindServerKeys(const Program& server) {
                             !traits.Has(op, Trait::kRingSetup) && op.SubBlocks().empty();
     return runs_alone ? "" : "an op without blocks, communication and streams, as servers run";
   };
-  for (int block = 0; block < server.num_blocks(); ++block) {
-    for (OpId id : server.block(block).ops()) {
-      std::string text = expected(server.op(id));
-      if (!text.empty()) found.strays.push_back({id, std::move(text)});
-    }
+  for (const Op& op : AllOps(server)) {
+    std::string text = expected(op);
+    if (!text.empty()) found.strays.push_back({op.id(), std::move(text)});
   }
   for (auto key = found.keys.begin(); key != found.keys.end();) {
     key = key->second.serve.valid() ? std::next(key) : found.keys.erase(key);

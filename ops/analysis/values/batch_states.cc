@@ -1,6 +1,7 @@
 #include "absl/algorithm/container.h"
 #include "ops/analysis/training/data_variables.h"
 #include "ops/analysis/values/batch_interpreter.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 
@@ -18,10 +19,8 @@ void BatchInterpreter::SetStart() {
 }
 
 void BatchInterpreter::FindStates() {
-  for (int block = 0; block < program_.num_blocks(); ++block) {
-    for (VarId id : program_.block(block).vars()) {
-      if (program_.var(id).persistable()) states_.push_back(id);
-    }
+  for (const Var& var : AllVars(program_)) {
+    if (var.persistable()) states_.push_back(var.id());
   }
 }
 
@@ -36,18 +35,15 @@ void BatchInterpreter::FindAveragedParameters() {
     }
     return vars;
   };
-  for (int block = 0; block < program_.num_blocks(); ++block) {
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
-      const SignatureFacts& recipe = RecipeOf(op);
-      if (recipe.kind == SignatureFacts::Kind::kCollective) {
-        const CollectiveOp& collective = *FindCollectiveOp(op);
-        if (collective.kind != CollectiveKind::kAllReduce) continue;
-        for (VarId var : resolve(op, collective.Inputs(op))) reduced.insert(var);
-      } else if (recipe.param.count > 0) {
-        for (const char* slot : {"Param", "MasterParam"}) {
-          for (VarId var : resolve(op, op.Input(slot))) params.insert(var);
-        }
+  for (const Op& op : AllOps(program_)) {
+    const SignatureFacts& recipe = RecipeOf(op);
+    if (recipe.kind == SignatureFacts::Kind::kCollective) {
+      const CollectiveOp& collective = *FindCollectiveOp(op);
+      if (collective.kind != CollectiveKind::kAllReduce) continue;
+      for (VarId var : resolve(op, collective.Inputs(op))) reduced.insert(var);
+    } else if (recipe.param.count > 0) {
+      for (const char* slot : {"Param", "MasterParam"}) {
+        for (VarId var : resolve(op, op.Input(slot))) params.insert(var);
       }
     }
   }

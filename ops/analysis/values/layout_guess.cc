@@ -15,6 +15,7 @@
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -28,13 +29,10 @@ struct DataVariable {
 std::vector<DataVariable> DataVariables(const Program& program) {
   const absl::flat_hash_set<VarId> data = FindData(program);
   std::vector<DataVariable> variables;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (VarId id : program.block(block).vars()) {
-      if (!data.contains(id)) continue;
-      const Var var = program.var(id);
-      const absl::optional<TensorType> type = DeclaredType(var);
-      variables.push_back({std::string(var.name()), type.has_value() ? type->dims : Dims()});
-    }
+  for (const Var& var : AllVars(program)) {
+    if (!data.contains(var.id())) continue;
+    const absl::optional<TensorType> type = DeclaredType(var);
+    variables.push_back({std::string(var.name()), type.has_value() ? type->dims : Dims()});
   }
   return variables;
 }

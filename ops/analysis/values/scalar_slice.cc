@@ -16,6 +16,7 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -92,11 +93,8 @@ class ScalarSlicer {
   ScalarSlicer(const Program& program, OpId before)
       : program_(program), before_(before), is_hidden_(program.var_id_limit(), false) {
     OpTraits traits(program);
-    for (int block = 0; block < program.num_blocks(); ++block) {
-      for (OpId id : program.block(block).ops()) {
-        const Op op = program.op(id);
-        if (block > 0 || traits.Has(op, Trait::kAlias)) NoteHiddenWrites(op);
-      }
+    for (const Op& op : AllOps(program)) {
+      if (op.block() > 0 || traits.Has(op, Trait::kAlias)) NoteHiddenWrites(op);
     }
   }
 

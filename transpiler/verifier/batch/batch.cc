@@ -18,6 +18,7 @@
 #include "ops/analysis/values/sum_losses.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/op_kinds.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "transpiler/verifier/batch/loss_advice.h"
 
@@ -282,13 +283,10 @@ class BatchChecker {
   }
 
   bool IsReadAsNoSeed(Symbol name) const {
-    for (int block = 0; block < main_.num_blocks(); ++block) {
-      for (OpId id : main_.block(block).ops()) {
-        const Op op = main_.op(id);
-        for (const OpSignature::Slot& slot : op.signature().inputs) {
-          if (main_.name(slot.name) == "Seed") continue;
-          if (absl::c_linear_search(op.args(slot), name)) return true;
-        }
+    for (const Op& op : AllOps(main_)) {
+      for (const OpSignature::Slot& slot : op.signature().inputs) {
+        if (main_.name(slot.name) == "Seed") continue;
+        if (absl::c_linear_search(op.args(slot), name)) return true;
       }
     }
     return false;
@@ -333,14 +331,11 @@ class BatchChecker {
       const VarId var = main_.block(0).Resolve(loss);
       if (var.valid()) losses.push_back(var);
     }
-    for (int block = 1; block < main_.num_blocks(); ++block) {
-      for (OpId id : main_.block(block).ops()) {
-        const Op op = main_.op(id);
-        if ((op.role() & kRoleLoss) == 0 || IsBackward(op)) continue;
-        for (Symbol name : op.output_args()) {
-          const VarId var = main_.block(block).Resolve(name);
-          if (var.valid() && !absl::c_linear_search(losses, var)) losses.push_back(var);
-        }
+    for (const Op& op : InnerOps(main_)) {
+      if ((op.role() & kRoleLoss) == 0 || IsBackward(op)) continue;
+      for (Symbol name : op.output_args()) {
+        const VarId var = main_.block(op.block()).Resolve(name);
+        if (var.valid() && !absl::c_linear_search(losses, var)) losses.push_back(var);
       }
     }
     return losses;

@@ -7,6 +7,7 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -91,13 +92,11 @@ void ConditionSteps::FindWriters() {
   num_writers_.assign(program.symbols().size(), 0);
   writer_.assign(program.symbols().size(), OpId());
   int position = 0;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      if (block == 0) position_[id.value()] = position++;
-      for (Symbol out : program.op(id).output_args()) {
-        ++num_writers_[out.value()];
-        writer_[out.value()] = id;
-      }
+  for (const Op& op : AllOps(program)) {
+    if (op.block() == 0) position_[op.id().value()] = position++;
+    for (Symbol out : op.output_args()) {
+      ++num_writers_[out.value()];
+      writer_[out.value()] = op.id();
     }
   }
 }

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
@@ -82,10 +83,8 @@ ComparedVariables::ComparedVariables(const Program& original,
     kinds_[name.value()] &= static_cast<uint8_t>(~kParam);
   };
   const std::vector<ParamUpdate> updates = FindUpdates(original);
-  for (int block = 0; block < original.num_blocks(); ++block) {
-    for (VarId var : original.block(block).vars()) {
-      if (original.var(var).is_parameter()) Add(kParam, original.var(var).name_symbol());
-    }
+  for (const Var& var : AllVars(original)) {
+    if (var.is_parameter()) Add(kParam, var.name_symbol());
   }
   for (const ParamUpdate& update : updates) {
     for (Symbol state : update.states) is_no_param(state);
