@@ -75,6 +75,7 @@ class Predictor {
         return Synchronize(survey_.syncs()[special.index]);
       case Kind::kStreamOp:
       case Kind::kFuse:
+      case Kind::kShare:
         return Run(op, special.index);
       case Kind::kRingSetup:
       case Kind::kBranch:
