@@ -220,19 +220,19 @@ TEST(Races, NamesThatAreNotDeclaredAreSkipped) {
 }
 
 TEST(Races, NamesThatShareMemoryRace) {
-  EXPECT_THAT(
-      Found(Example("W402", {{"    var sum", "    var y : fp32[4]\n    var sum"},
-                             {"    Out=[x] = c_wait_compute",
-                              "    Out=[y] = share_data(X=[x])\n    Out=[x] = c_wait_compute"},
-                             {"Out=[x] = fill_constant() {shape=longs[4], dtype=5, value=2.0}",
-                              "Out=[y] = fill_constant() {shape=longs[4], dtype=5, value=2.0}"}})),
-      Contains(
-          HasSubstr("W402: op 4 (fill_constant) writes the buffer of x on the compute stream")));
+  EXPECT_THAT(Found(ExampleOf(
+                  "W402", {{"    var sum", "    var y : fp32[4]\n    var sum"},
+                           {"    Out=[x] = c_wait_compute",
+                            "    Out=[y] = share_data(X=[x])\n    Out=[x] = c_wait_compute"},
+                           {"Out=[x] = fill_constant() {shape=longs[4], dtype=5, value=2.0}",
+                            "Out=[y] = fill_constant() {shape=longs[4], dtype=5, value=2.0}"}})),
+              Contains(HasSubstr(
+                  "W402: op 4 (fill_constant) writes the buffer of x on the compute stream")));
 }
 
 TEST(Races, W413NamesWhatSharesWhatWritesAndWhatReads) {
   EXPECT_THAT(
-      Found(Example("W413")),
+      Found(ExampleOf("W413")),
       ElementsAre("error: W413: op 1 (clip) writes memory that shared shares by op 0 (share_data), "
                   "and op 2 (assign) reads shared afterwards: expected the read before the write; "
                   "in Paddle shared has what is written, in Weft what it had before"));

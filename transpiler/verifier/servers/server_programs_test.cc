@@ -269,13 +269,12 @@ TEST(ServerPrograms, OpWithoutAKeyIsFound) {
 }
 
 TEST(ServerPrograms, OpOfABlockOfTheServersIsFound) {
-  const std::string end = "  }\n}\n";
-  const std::string block =
-      "  }\n  block 1 parent=0 {\n    Out=[w] = scale(X=[w]) {scale=0.5, server_key=0}\n";
-  EXPECT_THAT(Found({}, {{"(X=[w]) role=optimize {server_key=0}\n" + end,
-                          "(X=[w]) role=optimize {server_key=0}\n" + block + end}}),
-              ElementsAre("error: W519: server program: block 1, op 0 (scale): expected the op in "
-                          "the root block, the only one that servers run"));
+  const std::string serve = "(X=[w]) role=optimize {server_key=0}\n";
+  EXPECT_THAT(
+      Found({}, {{serve, serve + "    block 1:\n"
+                                 "    Out=[w] = scale(X=[w]) {scale=0.5, server_key=0}\n"}}),
+      ElementsAre("error: W519: server program: block 1, op 0 (scale): expected the op in "
+                  "the root block, the only one that servers run"));
 }
 
 TEST(ServerPrograms, OpThatIsNotElementwiseOnRowsIsFound) {
