@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRing = 0;
 
-bool Has(absl::Span<const weft::Symbol> args, weft::Symbol variable) {
+bool Contains(absl::Span<const weft::Symbol> args, weft::Symbol variable) {
   return std::find(args.begin(), args.end(), variable) != args.end();
 }
 
@@ -39,10 +39,10 @@ absl::StatusOr<bool> AverageVariable::Run(const weft::PassContext& context,
       next;  // the last op that writes it, and the first one after that which uses it
   for (weft::OpId id : main.block(0).ops()) {
     const weft::Op op = main.op(id);
-    if (Has(op.output_args(), variable)) {
+    if (Contains(op.output_args(), variable)) {
       writer = id;
       next = weft::OpId();
-    } else if (writer.valid() && !next.valid() && Has(op.args(), variable)) {
+    } else if (writer.valid() && !next.valid() && Contains(op.args(), variable)) {
       next = id;
     }
   }

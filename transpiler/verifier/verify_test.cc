@@ -1,9 +1,11 @@
 #include "transpiler/verifier/verify.h"
 
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/text/program_text.h"
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 #include "transpiler/verifier/testing/whole_programs.h"
@@ -26,8 +28,14 @@ using ::weft::testing::ProgramOf;
 using ::weft::testing::TwoRankStep;
 using ::weft::testing::VerifyWholePrograms;
 
+// A program whose learning rate nothing declares. The compact form would declare it.
+Program WithoutRate() {
+  const std::string text = ProgramText(ProgramOf(OneDeviceStep()));
+  return ProgramOf(text, {{"    var lr : fp32[1] persistable\n", ""}});
+}
+
 TEST(Verify, LayersThatRestOnStructureAreSilentWhereItIsWrong) {
-  const Program program = ProgramOf(OneDeviceStep(), {{"    var lr : fp32[1] persistable\n", ""}});
+  const Program program = WithoutRate();
   EXPECT_THAT(Lines(Verify({{&program}}, ForRanks(2))),
               ElementsAre(StartsWith("error: W101: op 2 (sgd) input LearningRate")));
 }
@@ -103,7 +111,7 @@ TEST(Verify, RanksThatShareAProgramGetTheFindingsOfTheirGroups) {
 
 // Nothing is compared with it.
 TEST(Verify, OriginalOfAWrongStructureIsReported) {
-  const Program original = ProgramOf(OneDeviceStep(), {{"    var lr : fp32[1] persistable\n", ""}});
+  const Program original = WithoutRate();
   const Program program = ProgramOf(TwoRankStep(), {{"scale=0.5", "scale=0.25"}});
   VerifyOptions options = ForRanks(2);
   options.original.main = &original;
