@@ -140,7 +140,7 @@ class KeyValues {
     }
   }
 
-  void Write(const Op& op, int64_t key, Symbol name, absl::optional<Version> version) {
+  void Write(const Op& op, int64_t key, Symbol name, const absl::optional<Version>& version) {
     if (name == empty_ || IsKept(name)) return;
     Passed& passed = passed_[storage_.ClassOf(0, name)];
     const bool is_equal = version.has_value() && version == passed.version && name == passed.name;
