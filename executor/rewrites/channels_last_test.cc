@@ -8,8 +8,8 @@
 #include "executor/rewrites/rewrites_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
-#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {
@@ -43,20 +43,7 @@ constexpr char kLayer[] = R"(
     var x : fp32[2, 3, 8, 8]
     var filter : fp32[6, 3, 3, 3]
     var bias : fp32[6]
-    var scale : fp32[6] persistable
-    var shift : fp32[6] persistable
-    var mean : fp32[6] persistable
-    var variance : fp32[6] persistable
-    var saved_mean : fp32[6]
-    var saved_variance : fp32[6]
-    var a : fp32[2, 6, 8, 8]
-    var b : fp32[2, 6, 8, 8]
-    var c : fp32[2, 6, 8, 8]
-    var d : fp32[2, 6, 8, 8]
-    var e : fp32[2, 6, 8, 8]
-    var pooled : fp32[2, 6, 4, 4]
-    var flat : fp32[2, 96]
-    var shape : fp32[0, 2, 6, 4, 4]
+    var scale, shift, mean, variance : fp32[6] persistable
     Output=[a] = conv2d(Filter=[filter], Input=[x]) {paddings=ints[1, 1]}
     Out=[b] = elementwise_add(X=[a], Y=[bias]) {axis=1}
     MeanOut=[mean], SavedMean=[saved_mean], SavedVariance=[saved_variance], VarianceOut=[variance], Y=[c] = batch_norm(Bias=[shift], Mean=[mean], Scale=[scale], Variance=[variance], X=[b])
@@ -77,19 +64,6 @@ TEST(ChannelsLastTest, ImagesStayWithChannelsLastFromAConvolutionToTheFirstOther
 TEST(ChannelsLastTest, GradientsToo) {
   EXPECT_THAT(ExpectSameResults(absl::StrCat(kLayer, R"(
     var flat_grad : fp32[2, 96]
-    var pooled_grad : fp32[2, 6, 4, 4]
-    var e_grad : fp32[2, 6, 8, 8]
-    var d_grad : fp32[2, 6, 8, 8]
-    var a_grad1 : fp32[2, 6, 8, 8]
-    var c_grad : fp32[2, 6, 8, 8]
-    var b_grad : fp32[2, 6, 8, 8]
-    var a_grad2 : fp32[2, 6, 8, 8]
-    var a_grad : fp32[2, 6, 8, 8]
-    var x_grad : fp32[2, 3, 8, 8]
-    var filter_grad : fp32[6, 3, 3, 3]
-    var bias_grad : fp32[6]
-    var scale_grad : fp32[6]
-    var shift_grad : fp32[6]
     X@GRAD=[pooled_grad] = flatten2_grad(Out@GRAD=[flat_grad], XShape=[shape])
     X@GRAD=[e_grad] = pool2d_grad(Out=[pooled], Out@GRAD=[pooled_grad], X=[e]) {ksize=ints[2, 2], pooling_type="max", strides=ints[2, 2]}
     X@GRAD=[d_grad], Y@GRAD=[a_grad1] = elementwise_add_grad(Out@GRAD=[e_grad], X=[d], Y=[a])
@@ -110,10 +84,6 @@ TEST(ChannelsLastTest, WhatIsReadBetweenStepsIsAsWritten) {
       ExpectSameResults(R"(
     var x : fp32[2, 3, 8, 8]
     var filter : fp32[6, 3, 3, 3]
-    var a : fp32[2, 6, 6, 6]
-    var b : fp32[2, 6, 6, 6]
-    var c : fp32[2, 6, 6, 6]
-    var y : fp32[]
     Output=[a] = conv2d(Filter=[filter], Input=[x])
     Out=[b] = relu(X=[a])
     Out=[c] = elementwise_add(X=[a], Y=[b])
@@ -128,10 +98,6 @@ TEST(ChannelsLastTest, AnOpThatWorksInPlaceAndOneThatReadsBothLayouts) {
   ExpectSameResults(R"(
     var x : fp32[2, 3, 8, 8]
     var filter : fp32[6, 3, 3, 3]
-    var a : fp32[2, 6, 6, 6]
-    var s : fp32[]
-    var b : fp32[2, 6, 6, 6]
-    var y : fp32[2, 6, 6, 6]
     Output=[a] = conv2d(Filter=[filter], Input=[x])
     Out=[a] = relu(X=[a])
     Out=[s] = reduce_sum(X=[a]) {reduce_all=true}
@@ -146,8 +112,6 @@ TEST(ChannelsLastTest, GroupsVectorsAlongOtherAxesAndDrawsStayAsWritten) {
   EXPECT_THAT(ExpectSameResults(R"(
     var x : fp32[2, 4, 8, 8]
     var filter : fp32[4, 2, 3, 3]
-    var a : fp32[2, 4, 6, 6]
-    var y : fp32[2, 4, 6, 6]
     Output=[a] = conv2d(Filter=[filter], Input=[x]) {groups=2}
     Out=[y] = relu(X=[a])
 )",
@@ -157,10 +121,6 @@ TEST(ChannelsLastTest, GroupsVectorsAlongOtherAxesAndDrawsStayAsWritten) {
     var x : fp32[2, 4, 8, 8]
     var filter : fp32[6, 4, 3, 3]
     var row : fp32[6]
-    var a : fp32[2, 6, 6, 6]
-    var b : fp32[2, 6, 6, 6]
-    var y : fp32[2, 6, 6, 6]
-    var mask : uint8[2, 6, 6, 6]
     Output=[a] = conv2d(Filter=[filter], Input=[x])
     Out=[b] = elementwise_add(X=[a], Y=[row]) {axis=-1}
     Mask=[mask], Out=[y] = dropout(X=[b]) {dropout_prob=0.5, seed=7}
@@ -177,20 +137,7 @@ TEST(ChannelsLastTest, ConvolutionsInGroupsAmongOthersStayAsWritten) {
     var halves : fp32[6, 2, 3, 3]
     var single : fp32[6, 1, 3, 3]
     var last : fp32[2, 6, 1, 1]
-    var a : fp32[2, 4, 8, 8]
-    var b : fp32[2, 6, 8, 8]
-    var c : fp32[2, 6, 8, 8]
-    var d : fp32[2, 6, 8, 8]
-    var y : fp32[2, 2, 8, 8]
     var y_grad : fp32[2, 2, 8, 8]
-    var d_grad : fp32[2, 6, 8, 8]
-    var c_grad : fp32[2, 6, 8, 8]
-    var b_grad : fp32[2, 6, 8, 8]
-    var a_grad : fp32[2, 4, 8, 8]
-    var last_grad : fp32[2, 6, 1, 1]
-    var single_grad : fp32[6, 1, 3, 3]
-    var halves_grad : fp32[6, 2, 3, 3]
-    var filter_grad : fp32[4, 3, 3, 3]
     Output=[a] = conv2d(Filter=[filter], Input=[x]) {paddings=ints[1, 1]}
     Output=[b] = conv2d(Filter=[halves], Input=[a]) {groups=2, paddings=ints[1, 1]}
     Out=[c] = relu(X=[b])
@@ -211,7 +158,6 @@ TEST(ChannelsLastTest, APersistableImageKeepsItsChannels) {
   EXPECT_THAT(ExpectSameResults(R"(
     var image : fp32[1, 3, 8, 8] persistable
     var filter : fp32[6, 3, 3, 3]
-    var y : fp32[1, 6, 6, 6]
     Output=[y] = conv2d(Filter=[filter], Input=[image])
     Out=[image] = scale(X=[image]) {scale=0.5}
 )",
@@ -220,8 +166,6 @@ TEST(ChannelsLastTest, APersistableImageKeepsItsChannels) {
   EXPECT_THAT(ExpectSameResults(R"(
     var image : fp32[1, 3, 8, 8] persistable
     var filter : fp32[6, 3, 3, 3]
-    var a : fp32[1, 6, 6, 6]
-    var y : fp32[]
     Output=[a] = conv2d(Filter=[filter], Input=[image])
     Out=[image] = scale(X=[image]) {scale=0.5}
     Out=[y] = reduce_sum(X=[a]) {reduce_all=true}
@@ -232,45 +176,37 @@ TEST(ChannelsLastTest, APersistableImageKeepsItsChannels) {
 }
 
 // Without running it.
-std::vector<std::string> RewrittenOps(const std::string& blocks) {
+std::vector<std::string> RewrittenOps(const std::string& program) {
   PlanOptions options;
   options.kernels = &CpuKernels();
-  Plan plan = *Plan::Build(*ParseProgramText(absl::StrCat("program {\n", blocks, "}\n")), options);
+  Plan plan = *Plan::Build(testing::CompactProgram(program), options);
   KeepChannelsLast(CpuKernels(), {}, &plan);
   return OpsOf(plan);
 }
 
 TEST(ChannelsLastTest, AnImageThatAnotherStreamChangesHasNoCopy) {
   EXPECT_THAT(
-      RewrittenOps(R"(block 0 parent=-1 {
+      RewrittenOps(R"(
     var x : fp32[2, 3, 8, 8]
     var filter : fp32[6, 3, 3, 3]
-    var a : fp32[2, 6, 6, 6]
-    var b : fp32[2, 6, 6, 6]
     Output=[a] = conv2d(Filter=[filter], Input=[x])
     Out=[x] = c_allreduce_sum(X=[x]) {ring_id=0, use_calc_stream=false}
     Out=[x] = c_wait_comm(X=[x]) {ring_id=0}
     Output=[b] = conv2d(Filter=[filter], Input=[x])
-}
 )"),
       ElementsAre("conv2d[6, 3, 3, 3]", "c_allreduce_sum[2, 3, 8, 8]", "conv2d[6, 3, 3, 3]"));
 }
 
 TEST(ChannelsLastTest, AnImageThatABlockChangesHasNoCopy) {
-  EXPECT_THAT(RewrittenOps(R"(block 0 parent=-1 {
+  EXPECT_THAT(RewrittenOps(R"(
     var x : fp32[2, 3, 8, 8]
     var filter : fp32[6, 3, 3, 3]
     var holds : bool[1]
-    var scope : step_scopes
-    var a : fp32[2, 6, 6, 6]
-    var b : fp32[2, 6, 6, 6]
     Output=[a] = conv2d(Filter=[filter], Input=[x])
     Out=[x], Scope=[scope] = conditional_block(Cond=[holds], Input=[x]) {is_scalar_condition=true, sub_block=block(1)}
     Output=[b] = conv2d(Filter=[filter], Input=[x])
-}
-block 1 parent=0 {
+    block 1:
     Out=[x] = scale(X=[x]) {scale=0.5}
-}
 )"),
               ElementsAre("conv2d[6, 3, 3, 3]", "scale[2, 3, 8, 8]", "conv2d[6, 3, 3, 3]"));
 }
@@ -280,8 +216,6 @@ TEST(ChannelsLastTest, ImagesOfThreeDimensions) {
   EXPECT_THAT(ExpectSameResults(R"(
     var x : fp32[1, 2, 4, 4, 4]
     var filter : fp32[2, 3, 2, 2, 2]
-    var a : fp32[1, 3, 5, 5, 5]
-    var y : fp32[]
     Output=[a] = conv3d_transpose(Filter=[filter], Input=[x]) {data_format="NCHW"}
     Out=[y] = reduce_sum(X=[a]) {reduce_all=true}
 )",
@@ -293,7 +227,6 @@ TEST(ChannelsLastTest, ImagesOfThreeDimensions) {
 TEST(ChannelsLastTest, APlanWithoutConvolutionsStaysAsItIs) {
   const std::string block = R"(
     var x : fp32[2, 4, 8, 8]
-    var y : fp32[2, 4, 4, 4]
     Out=[y] = pool2d(X=[x]) {ksize=ints[2, 2], pooling_type="avg", strides=ints[2, 2]}
 )";
   EXPECT_THAT(ExpectSameResults(block, {"y"}), ElementsAre("pool2d[2, 4, 8, 8]"));

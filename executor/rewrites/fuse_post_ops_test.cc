@@ -11,8 +11,8 @@
 #include "executor/rewrites/rewrites_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
-#include "proto/text/program_text.h"
 
 namespace weft::testing {
 namespace {
@@ -28,9 +28,6 @@ constexpr char kLayer[] = R"(
     var x : fp32[-1, 6]
     var w : fp32[6, 4]
     var b : fp32[4]
-    var a : fp32[-1, 4]
-    var c : fp32[-1, 4]
-    var y : fp32[-1, 4]
     Out=[a] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
     Out=[c] = elementwise_add(X=[a], Y=[b]) {axis=1}
     Out=[y] = relu(X=[c])
@@ -49,11 +46,6 @@ TEST(FusePostOpsTest, AProductTakesItsBiasAndActivation) {
 TEST(FusePostOpsTest, GradientsThatNeedOnlyTheTypeOfALostValueGetThatOfTheResult) {
   const std::string gradient = R"(
     var dy : fp32[3, 4]
-    var dc : fp32[3, 4]
-    var da : fp32[3, 4]
-    var db : fp32[4]
-    var dw : fp32[6, 4]
-    var dx : fp32[3, 6]
     X@GRAD=[dc] = relu_grad(Out=[y], Out@GRAD=[dy])
     X@GRAD=[da], Y@GRAD=[db] = elementwise_add_grad(Out@GRAD=[dc], X=[a], Y=[b]) {axis=1}
     X@GRAD=[dx], Y@GRAD=[dw] = mul_grad(Out@GRAD=[da], X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
@@ -68,7 +60,6 @@ TEST(FusePostOpsTest, AValueThatIsReadElsewhereIsWritten) {
   EXPECT_THAT(OpsOf(Sized(kLayer), {"y", "c"}), ElementsAre("mul", "relu"));
   // By an op.
   const std::string reader = R"(
-    var z : fp32[3, 4]
     Out=[z] = tanh(X=[c])
 )";
   EXPECT_THAT(OpsOf(Sized(kLayer) + reader, {"y", "z"}), ElementsAre("mul", "relu", "tanh"));
@@ -153,9 +144,7 @@ TEST(FusePostOpsTest, SumsWithUnknownShapesStay) {
        }) {
     PlanOptions options;
     options.kernels = &CpuKernels();
-    Plan plan = *Plan::Build(
-        *ParseProgramText(absl::StrCat("program {\nblock 0 parent=-1 {\n", block, "}\n}\n")),
-        options);
+    Plan plan = *Plan::Build(CompactProgram(block), options);
     FusePostOps({plan.FindVariable("c")}, &plan);
     EXPECT_THAT(OpTypes(plan), ElementsAre("matmul_v2", "elementwise_add")) << block;
   }
@@ -167,11 +156,7 @@ std::string Convolution(const std::string& sum) {
     var x : fp32[2, 3, 8, 8]
     var filter : fp32[6, 3, 3, 3]
     var bias : fp32[6]
-    var residual : fp32[2, 6, 8, 8]
-    var a : fp32[2, 6, 8, 8]
-    var b : fp32[2, 6, 8, 8]
-    var c : fp32[2, 6, 8, 8]
-    var d : fp32[2, 6, 8, 8]
+    var b, c, d : fp32[2, 6, 8, 8]
     Output=[residual] = conv2d(Filter=[filter], Input=[x]) {paddings=ints[1, 1]}
     Output=[a] = conv2d(Filter=[filter], Input=[x]) {paddings=ints[1, 1]}
 )",
@@ -203,8 +188,6 @@ TEST(FusePostOpsTest, ABiasAlongAnotherAxisStays) {
     var x : fp32[2, 3, 8, 8]
     var filter : fp32[8, 3, 3, 3]
     var bias : fp32[8]
-    var a : fp32[2, 8, 8, 8]
-    var b : fp32[2, 8, 8, 8]
     Output=[a] = conv2d(Filter=[filter], Input=[x]) {paddings=ints[1, 1]}
     Out=[b] = elementwise_add(X=[a], Y=[bias]) {axis=-1}
 )";
@@ -215,25 +198,19 @@ TEST(FusePostOpsTest, ABiasAlongAnotherAxisStays) {
 
 // The types of the ops of a program on two devices, with a product and its bias around `between`.
 std::vector<std::string> FusedAround(const std::string& between) {
-  const absl::StatusOr<Program> program = ParseProgramText(absl::StrCat(R"(program {
-  block 0 parent=-1 {
-    var x : fp32[3, 6]
-    var z : fp32[3, 6]
+  const Program program = CompactProgram(absl::StrCat(R"(
+    var x, z : fp32[3, 6]
     var w : fp32[6, 4]
     var b : fp32[4]
-    var a : fp32[3, 4]
     var c : fp32[3, 4]
     Out=[a] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
 )",
-                                                                        between, R"(
+                                                      between, R"(
     Out=[c] = elementwise_add(X=[a], Y=[b]) {axis=1}
-  }
-}
 )"));
-  WEFT_EXPECT_OK(program.status());
   PlanOptions options;
   options.kernels = &CpuKernels();
-  absl::StatusOr<Plan> plan = Plan::Build(*program, options);
+  absl::StatusOr<Plan> plan = Plan::Build(program, options);
   WEFT_EXPECT_OK(plan.status());
   FusePostOps({plan->FindVariable("c")}, &*plan);
   return OpTypes(*plan);

@@ -9,8 +9,8 @@
 #include "executor/streams/thread_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
-#include "proto/text/program_text.h"
 
 namespace weft::testing {
 
@@ -20,9 +20,7 @@ RewrittenProgram::RewrittenProgram(const std::string& block,
     : device_(NewHostDevice()), random_(RandomState::Seeded(0, 0)) {
   PlanOptions plan_options;
   plan_options.kernels = &CpuKernels();
-  plan_ = *Plan::Build(
-      *ParseProgramText(absl::StrCat("program {\nblock 0 parent=-1 {\n", block, "}\n}\n")),
-      plan_options);
+  plan_ = *Plan::Build(CompactProgram(block), plan_options);
   PlanExecutorOptions options;
   std::vector<int> read_first;
   for (const std::string& name : accessed) options.accessed.push_back(plan_.FindVariable(name));

@@ -20,8 +20,8 @@ namespace weft::testing {
 // Changes a plan some of whose variables are read between steps.
 using Rewrite = std::function<void(const std::vector<int>& accessed, Plan* plan)>;
 
-// A program of one block, `block`, with `accessed` read after the step. All other variables that
-// nothing writes hold numbers between 0 and 1 before it.
+// A compact program (ops/analysis/testing/compact_program.h) with `accessed` read after the step.
+// All other variables that nothing writes hold numbers between 0 and 1 before it.
 class RewrittenProgram {
  public:
   // `trace`: also runs every op by itself (pointwise_chains.h).

@@ -23,14 +23,11 @@ std::vector<std::string> OpsOf(const std::string& block,
 // More than two blocks of an update.
 constexpr char kVariables[] = R"(
     var lr : fp32[1]
-    var g : fp32[2500]
-    var d : fp32[2500]
+    var g, d : fp32[2500]
     var h : HALF[2500]
     var r : fp32[2500]
-    var m1 : fp32[2500] persistable
-    var m2 : fp32[2500] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
+    var m1, m2 : fp32[2500] persistable
+    var b1, b2 : fp32[1] persistable
 )";
 constexpr char kZeros[] = "Out=[d] = fill_constant() {shape=longs[2500], dtype=5, value=0.0}\n";
 constexpr char kAdam[] =
@@ -98,7 +95,7 @@ TEST(UpdatesFromZeroTest, AGradientWhoseTypeComesInTheStepIsTaken) {
       "Out=[branched], Scope=[scope] = conditional_block(Cond=[due], Input=[g]) "
       "{is_scalar_condition=true, sub_block=block(1)}\n";
   const std::string adam = absl::StrReplaceAll(kAdam, {{"Grad=[g]", "Grad=[branched]"}});
-  const std::string block = "}\nblock 1 parent=0 {\nOut=[branched] = scale(X=[g]) {scale=3.0}\n";
+  const std::string block = "block 1:\nOut=[branched] = scale(X=[g]) {scale=3.0}\n";
   EXPECT_THAT(OpsOf(Block({branch, kZeros, adam, kRounded, kHalfResult, block})),
               ElementsAre("fill_constant", "scale", "adam", "cast"));
 }
@@ -135,7 +132,7 @@ TEST(UpdatesFromZeroTest, SeveralRunAsOne) {
       "Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n"
       "Out=[branched], Scope=[scope] = conditional_block(Cond=[due], Input=[g]) "
       "{is_scalar_condition=true, sub_block=block(1)}\n";
-  const std::string block = "}\nblock 1 parent=0 {\nOut=[branched] = scale(X=[g]) {scale=3.0}\n";
+  const std::string block = "block 1:\nOut=[branched] = scale(X=[g]) {scale=3.0}\n";
   const auto branched = [](absl::string_view ops) {
     return absl::StrReplaceAll(ops, {{"Grad=[g]", "Grad=[branched]"}});
   };

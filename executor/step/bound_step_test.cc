@@ -12,10 +12,10 @@
 #include "executor/streams/thread_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "ops/make_kernel.h"
-#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {
@@ -27,9 +27,7 @@ using ::weft::testing::Values;
 std::unique_ptr<Plan> PlanOf(const std::string& block) {
   PlanOptions options;
   options.kernels = &CpuKernels();
-  return std::make_unique<Plan>(*Plan::Build(
-      *ParseProgramText(absl::StrCat("program {\nblock 0 parent=-1 {\n", block, "}\n}\n")),
-      options));
+  return std::make_unique<Plan>(*Plan::Build(testing::CompactProgram(block), options));
 }
 
 // A step of a plan whose variable x holds `x`, and whose variable y is read after the step.
@@ -71,9 +69,6 @@ class Bound {
 
 constexpr char kChain[] = R"(
     var x : fp32[-1, 8]
-    var a : fp32[-1, 8]
-    var b : fp32[-1, 8]
-    var y : fp32[-1, 8]
     Out=[a] = relu(X=[x])
     Out=[b] = relu(X=[a])
     Out=[y] = relu(X=[b])
@@ -92,9 +87,6 @@ TEST(BoundStepTest, AnOpThatMayWorkInPlaceWritesOverAnInputThatEnds) {
 TEST(BoundStepTest, AnInputThatIsReadLaterIsNotOverwritten) {
   Bound bound(R"(
     var x : fp32[8]
-    var a : fp32[8]
-    var b : fp32[8]
-    var y : fp32[8]
     Out=[a] = relu(X=[x])
     Out=[b] = relu(X=[a])
     Out=[y] = elementwise_add(X=[a], Y=[b])
@@ -106,10 +98,6 @@ TEST(BoundStepTest, AnInputThatIsReadLaterIsNotOverwritten) {
 TEST(BoundStepTest, AnInputOfWhichOnlyTheTypeMattersLosesItsMemory) {
   Bound bound(R"(
     var x : fp32[8]
-    var a : fp32[8]
-    var b : fp32[8]
-    var c : fp32[8]
-    var y : fp32[8]
     Out=[a] = tanh(X=[x])
     Out=[b] = tanh(X=[a])
     Out=[c] = tanh(X=[b])
@@ -123,9 +111,6 @@ TEST(BoundStepTest, AnInputOfWhichOnlyTheTypeMattersLosesItsMemory) {
 TEST(BoundStepTest, ElementwiseOpsOnLargeValuesRunTogether) {
   const std::string block = R"(
     var x : fp32[ROWS, 8192]
-    var a : fp32[ROWS, 8192]
-    var b : fp32[ROWS, 8192]
-    var y : fp32[ROWS, 8192]
     Out=[a] = tanh(X=[x])
     Out=[b] = elementwise_add(X=[a], Y=[x])
     Out=[y] = scale(X=[b])
@@ -143,10 +128,6 @@ TEST(BoundStepTest, ElementwiseOpsOnLargeValuesRunTogether) {
 TEST(BoundStepTest, AViewIsNoOp) {
   Bound bound(R"(
     var x : fp32[2, 4]
-    var a : fp32[2, 4]
-    var b : fp32[8]
-    var shape : fp32[0, 2, 4]
-    var y : fp32[8]
     Out=[a] = relu(X=[x])
     Out=[b], XShape=[shape] = reshape2(X=[a]) {shape=ints[8]}
     Out=[y] = relu(X=[b])
@@ -160,10 +141,6 @@ TEST(BoundStepTest, AViewIsNoOp) {
 TEST(BoundStepTest, AViewOfAValueThatChangesIsACopy) {
   Bound bound(R"(
     var x : fp32[2, 4]
-    var a : fp32[2, 4]
-    var b : fp32[8]
-    var c : fp32[8]
-    var y : fp32[8]
     Out=[a] = relu(X=[x])
     Out=[b] = reshape(X=[a]) {shape=ints[8]}
     Out=[a] = scale(X=[a]) {scale=2.0}
@@ -218,14 +195,7 @@ TEST(BoundStepTest, StepsOfSeveralBatchSizesTakeTurns) {
 
 // A buffer of the accelerator, and one of the host that it is copied to.
 constexpr char kTwoBuffers[] = R"(
-    var x : fp32[4]
-    var a : fp32[4]
-    var b : fp32[4]
-    var f : fp32[128]
-    var a@CPU : fp32[4]
-    var b@CPU : fp32[4]
-    var f@CPU : fp32[128]
-    var y : fp32[4]
+    var x, a, b, a@CPU, b@CPU : fp32[4]
     FusedOutput=[f@CPU], Output=[a@CPU, b@CPU] = coalesce_tensor(Input=[a@CPU, b@CPU]) {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4], op_device="cpu"}
     FusedOutput=[f], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
     Out=[a] = relu(X=[x])
@@ -266,10 +236,7 @@ TEST(BoundStepTest, BufferWithASliceThatIsReadBetweenStepsHasItsOwnMemory) {
 TEST(BoundStepTest, BuffersOfOneDeviceHaveMemoryOnce) {
   Bound bound(R"(
     var x : fp32[-1]
-    var a : fp32[4]
-    var b : fp32[4]
-    var f : fp32[128]
-    var y : fp32[4]
+    var a, b : fp32[4]
     FusedOutput=[f], Output=[a, b] = coalesce_tensor(Input=[a, b]) {dtype=5, align_size=256, concated_ranks=longs[1, 1], concated_shapes=longs[4, 4]}
     Out=[a] = relu(X=[x])
     Out=[y] = elementwise_add(X=[a], Y=[b])

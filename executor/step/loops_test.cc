@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
@@ -13,9 +12,9 @@
 #include "executor/streams/thread_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
-#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {
@@ -32,8 +31,7 @@ Tensor Int(int64_t value) { return MakeTensor<int64_t>({1}, {value}); }
 class LoopsTest : public ::testing::Test {
  protected:
   absl::Status Make(const std::string& blocks) {
-    WEFT_ASSIGN_OR_RETURN(const Program program,
-                          ParseProgramText(absl::StrCat("program {\n", blocks, "}\n")));
+    const Program program = testing::CompactProgram(blocks);
     PlanOptions plan_options;
     plan_options.kernels = &CpuKernels();
     WEFT_ASSIGN_OR_RETURN(Plan plan, Plan::Build(program, plan_options));
@@ -65,39 +63,27 @@ class LoopsTest : public ::testing::Test {
 // is g n h0 x^(n - 1). The block multiplies a copy of h. Its gradient reads the copy as each
 // iteration left it, and h itself as it was when each iteration began.
 constexpr char kPower[] = R"(
-  block 0 parent=-1 {
-    var i : int64[1]
-    var n : int64[1]
-    var more : bool[1]
-    var x : fp32[1]
-    var h : fp32[1]
-    var g : fp32[1]
-    var h@GRAD : fp32[1]
-    var x@GRAD : fp32[1]
+    var i, n : int64[1]
+    var x, h, g, h@GRAD, x@GRAD : fp32[1]
     var rounds : step_scopes
     Out=[i] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
     Out=[more] = less_than(X=[i], Y=[n])
     Out=[h, i, more], StepScopes=[rounds] = while(X=[h, x, i, n], Condition=[more]) {sub_block=block(1)}
     Out=[h@GRAD] = assign(X=[g])
     X@GRAD=[h@GRAD, x@GRAD] = while_grad(X=[h, x], Out=[h], Out@GRAD=[h@GRAD], StepScopes=[rounds]) {original_output_grad=strings["h@GRAD"], sub_block=block(2)}
-  }
-  block 1 parent=0 {
-    var copy : fp32[1]
-    var product : fp32[1]
+    block 1:
+    var copy, product : fp32[1]
     Out=[copy] = scale(X=[h]) {scale=1.0}
     Out=[product] = elementwise_mul(X=[copy], Y=[x])
     Out=[h] = assign(X=[product])
     Out=[i] = increment(X=[i]) {step=1.0}
     Out=[more] = less_than(X=[i], Y=[n])
-  }
-  block 2 parent=0 forward=1 {
-    var product@GRAD : fp32[1]
-    var x@GRAD : fp32[1]
+    block 2 parent=0 forward=1:
+    var product@GRAD, x@GRAD : fp32[1]
     Out=[i] = increment(X=[i]) {step=-1.0}
     Out=[product@GRAD] = assign(X=[h@GRAD])
     X@GRAD=[h@GRAD] = elementwise_mul_grad(X=[LEFT], Y=[x], Out@GRAD=[product@GRAD])
     Y@GRAD=[x@GRAD] = elementwise_mul_grad(X=[LEFT], Y=[x], Out@GRAD=[product@GRAD])
-  }
 )";
 
 TEST_F(LoopsTest, GradientGoesBackwardThroughTheIterations) {
@@ -121,10 +107,7 @@ TEST_F(LoopsTest, GradientGoesBackwardThroughTheIterations) {
 TEST_F(LoopsTest, ErrorInALoopNamesTheIteration) {
   // In the third iteration the array has no element to read.
   WEFT_ASSERT_OK(Make(R"(
-  block 0 parent=-1 {
-    var i : int64[1]
-    var n : int64[1]
-    var more : bool[1]
+    var i, n : int64[1]
     var x : fp32[1]
     var array : lod_tensor_array<fp32[1] lod=0>
     Out=[i] = fill_constant() {shape=longs[1], dtype=3, value=1.0}
@@ -133,13 +116,11 @@ TEST_F(LoopsTest, ErrorInALoopNamesTheIteration) {
     Out=[array] = write_to_array(X=[x], I=[i])
     Out=[more] = less_than(X=[i], Y=[n])
     Out=[i, more] = while(X=[array, i, n], Condition=[more]) {sub_block=block(1)}
-  }
-  block 1 parent=0 {
+    block 1:
     var element : fp32[1]
     Out=[element] = read_from_array(X=[array], I=[i])
     Out=[i] = increment(X=[i]) {step=1.0}
     Out=[more] = less_than(X=[i], Y=[n])
-  }
 )"));
   (*this)["n"] = Int(5);
   (*this)["x"] = Floats({1}, {2});
@@ -153,15 +134,9 @@ TEST_F(LoopsTest, ArrayIsJoinedAndTakesItsGradientApart) {
   for (const bool stack : {false, true}) {
     WEFT_ASSERT_OK(Make(
         absl::StrReplaceAll(R"(
-  block 0 parent=-1 {
     var a : fp32[2, 1]
     var b : fp32[2, WIDTH]
-    var zero : int64[1]
-    var one : int64[1]
-    var array : lod_tensor_array<fp32[2, 1] lod=0>
-    var array@GRAD : lod_tensor_array<fp32[2, 1] lod=0>
-    var twice : lod_tensor_array<fp32[2, 1] lod=0>
-    var length : int64[1]
+    var array, array@GRAD, twice : lod_tensor_array<fp32[2, 1] lod=0>
     var joined : fp32[-1]
     var lengths : int32[-1]
     var joined@GRAD : fp32[-1]
@@ -179,7 +154,6 @@ TEST_F(LoopsTest, ArrayIsJoinedAndTakesItsGradientApart) {
     Out=[array@GRAD] = assign(X=[twice])
     Out=[b@GRAD] = read_from_array(X=[array@GRAD], I=[one], X_W=[b])
     Out=[none@GRAD] = read_from_array(X=[array@GRAD], I=[length], X_W=[a])
-  }
 )",
                             {{"STACK", stack ? "true" : "false"}, {"WIDTH", stack ? "1" : "2"}})));
     (*this)["a"] = Floats({2, 1}, {1, 2});
@@ -205,14 +179,11 @@ TEST_F(LoopsTest, ArrayIsJoinedAndTakesItsGradientApart) {
 
 TEST_F(LoopsTest, ArrayIsEmptyWhenAStepBegins) {
   WEFT_ASSERT_OK(Make(R"(
-  block 0 parent=-1 {
     var i : int64[1]
     var x : fp32[1]
     var array : lod_tensor_array<fp32[1] lod=0>
-    var length : int64[1]
     Out=[array] = write_to_array(X=[x], I=[i])
     Out=[length] = lod_array_length(X=[array])
-  }
 )"));
   (*this)["x"] = Floats({1}, {2});
   for (int64_t i : {4, 0}) {
@@ -227,11 +198,8 @@ TEST_F(LoopsTest, ArrayIsEmptyWhenAStepBegins) {
 
 TEST_F(LoopsTest, PartsThatDoNotFitTogetherAreAnError) {
   WEFT_ASSERT_OK(Make(R"(
-  block 0 parent=-1 {
     var a : fp32[2, 1]
     var b : fp32[3, 1]
-    var zero : int64[1]
-    var one : int64[1]
     var array : lod_tensor_array<fp32[2, 1] lod=0>
     var joined : fp32[-1]
     var lengths : int32[-1]
@@ -240,7 +208,6 @@ TEST_F(LoopsTest, PartsThatDoNotFitTogetherAreAnError) {
     Out=[array] = write_to_array(X=[a], I=[zero])
     Out=[array] = write_to_array(X=[b], I=[one])
     Out=[joined], OutIndex=[lengths] = tensor_array_to_tensor(X=[array]) {axis=1}
-  }
 )"));
   (*this)["a"] = Floats({2, 1}, {1, 2});
   (*this)["b"] = Floats({3, 1}, {1, 2, 3});
@@ -252,11 +219,9 @@ TEST_F(LoopsTest, PartsThatDoNotFitTogetherAreAnError) {
 
 TEST_F(LoopsTest, OpWithoutAKernelForArraysIsAnError) {
   EXPECT_THAT(Make(R"(
-  block 0 parent=-1 {
     var array : lod_tensor_array<fp32[1] lod=0>
     var y : fp32[1]
     Out=[y] = relu(X=[array])
-  }
 )"),
               StatusIs(absl::StatusCode::kUnimplemented,
                        "op 0 (relu): variable array: no kernel for an array of tensors"));
@@ -264,11 +229,9 @@ TEST_F(LoopsTest, OpWithoutAKernelForArraysIsAnError) {
 
 TEST_F(LoopsTest, MissingArrayIsAnError) {
   EXPECT_THAT(Make(R"(
-  block 0 parent=-1 {
     var i : int64[1]
     var y : fp32[1]
     Out=[y] = read_from_array(X=[@EMPTY@], I=[i])
-  }
 )"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "op 0 (read_from_array) input X: expected a variable, found none"));
@@ -276,15 +239,11 @@ TEST_F(LoopsTest, MissingArrayIsAnError) {
 
 TEST_F(LoopsTest, GradientOfALoopNeedsTheLoop) {
   EXPECT_THAT(Make(R"(
-  block 0 parent=-1 {
-    var h : fp32[1]
-    var h@GRAD : fp32[1]
+    var h, h@GRAD : fp32[1]
     var rounds : step_scopes
     X@GRAD=[h@GRAD] = while_grad(X=[h], Out@GRAD=[h@GRAD], StepScopes=[rounds]) {original_output_grad=strings["h@GRAD"], sub_block=block(1)}
-  }
-  block 1 parent=0 {
+    block 1:
     Out=[h@GRAD] = scale(X=[h@GRAD]) {scale=2.0}
-  }
 )"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "op 0 (while_grad) input StepScopes: rounds does not belong to an earlier "

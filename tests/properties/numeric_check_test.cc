@@ -7,11 +7,11 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "proto/text/program_text.h"
 #include "tests/support/training_programs.h"
 #include "transpiler/transpile.h"
 
@@ -40,11 +40,8 @@ struct Pair {
 };
 
 Pair FitALine() {
-  const absl::StatusOr<Program> main = ReadProgram("tests/data/fit_a_line/main.pb");
-  const absl::StatusOr<Program> startup = ReadProgram("tests/data/fit_a_line/startup.pb");
-  EXPECT_THAT(main, testing::IsOk());
-  EXPECT_THAT(startup, testing::IsOk());
-  return {*main, *startup};
+  return {ReadProgram("tests/data/fit_a_line/main.pb").value(),
+          ReadProgram("tests/data/fit_a_line/startup.pb").value()};
 }
 
 Pair Programs(const TrainingSpec& spec) {
@@ -160,29 +157,15 @@ TEST(NumericCheck, RoundedResultsAreEqualWithinATolerance) {
 
 // Mixed precision: each rank rounds its part of the gradient to 11 bits, one device the whole.
 TEST(NumericCheck, HalfPrecisionIsRoundedMore) {
-  const absl::StatusOr<Program> main = ParseProgramText(R"(program version=2006002 {
-  block 0 parent=-1 {
+  const Program main = testing::CompactProgram(R"(
     var x : fp32[-1, 8] need_check_feed
     var w : fp32[8, 1] parameter persistable
     var lr : fp32[1] persistable
-    var tenth : fp32[-1, 8]
-    var x.fp16 : fp16[-1, 8]
-    var w.fp16 : fp16[8, 1]
-    var y.fp16 : fp16[-1, 1]
-    var y : fp32[-1, 1]
-    var each : fp32[-1, 1]
-    var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var each@GRAD : fp32[-1, 1]
-    var y@GRAD : fp32[-1, 1]
-    var y.fp16@GRAD : fp16[-1, 1]
-    var w.fp16@GRAD : fp16[8, 1]
-    var w@GRAD : fp32[8, 1]
-    Out=[tenth] = scale(X=[x]) role=forward {bias=0.0, bias_after_scale=true, scale=0.1}
-    Out=[x.fp16] = cast(X=[tenth]) role=forward {in_dtype=5, out_dtype=4}
-    Out=[w.fp16] = cast(X=[w]) role=forward {in_dtype=5, out_dtype=4}
-    Out=[y.fp16] = mul(X=[x.fp16], Y=[w.fp16]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
-    Out=[y] = cast(X=[y.fp16]) role=forward {in_dtype=4, out_dtype=5}
+    Out=[tenth] = scale(X=[x]) {bias=0.0, bias_after_scale=true, scale=0.1}
+    Out=[x.fp16] = cast(X=[tenth]) {in_dtype=5, out_dtype=4}
+    Out=[w.fp16] = cast(X=[w]) {in_dtype=5, out_dtype=4}
+    Out=[y.fp16] = mul(X=[x.fp16], Y=[w.fp16]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[y] = cast(X=[y.fp16]) {in_dtype=4, out_dtype=5}
     Out=[each] = square(X=[y]) role=forward
     Out=[loss] = reduce_mean(X=[each]) role=forward|loss {dim=ints[0], keep_dim=false, reduce_all=true}
     Out=[loss@GRAD] = fill_constant() role=backward|loss {dtype=5, shape=longs[], value=1.0}
@@ -192,19 +175,14 @@ TEST(NumericCheck, HalfPrecisionIsRoundedMore) {
     Y@GRAD=[w.fp16@GRAD] = mul_grad(Out@GRAD=[y.fp16@GRAD], X=[x.fp16], Y=[w.fp16]) role=backward {x_num_col_dims=1, y_num_col_dims=1}
     Out=[w@GRAD] = cast(X=[w.fp16@GRAD]) role=backward vars=[w, w@GRAD] {in_dtype=4, out_dtype=5}
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
-  }
-})");
-  const absl::StatusOr<Program> startup = ParseProgramText(R"(program version=2006002 {
-  block 0 parent=-1 {
+)");
+  const Program startup = testing::CompactProgram(R"(
     var w : fp32[8, 1] parameter persistable
     var lr : fp32[1] persistable
-    Out=[w] = fill_constant() role=forward {dtype=5, shape=longs[8, 1], value=0.0}
-    Out=[lr] = fill_constant() role=forward {dtype=5, shape=longs[1], value=1.0}
-  }
-})");
-  WEFT_ASSERT_OK(main);
-  WEFT_ASSERT_OK(startup);
-  const Pair original = {*main, *startup};
+    Out=[w] = fill_constant() {dtype=5, shape=longs[8, 1], value=0.0}
+    Out=[lr] = fill_constant() {dtype=5, shape=longs[1], value=1.0}
+)");
+  const Pair original = {main, startup};
   const Pair rewritten = Rewritten(original, 2);
   WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, rewritten));
   EXPECT_TRUE(report.IsEqual()) << NumericReportText(report);
@@ -220,51 +198,32 @@ TEST(NumericCheck, HalfPrecisionIsRoundedMore) {
 // The gradient of w[i] is the mean of 0.1 x[i], which is 0 for some i except for rounding. adam
 // divides it by its magnitude, so rounding alone moves w[i] by about lr.
 Pair RoundingDivided(const std::string& lr) {
-  const absl::StatusOr<Program> main = ParseProgramText(R"(program version=2006002 {
-  block 0 parent=-1 {
+  const Program main = testing::CompactProgram(R"(
     var x : fp32[-1, 64] need_check_feed
     var w : fp32[64, 1] parameter persistable
-    var m1 : fp32[64, 1] persistable
-    var m2 : fp32[64, 1] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
-    var lr : fp32[1] persistable
-    var tenth : fp32[-1, 64]
-    var y : fp32[-1, 1]
-    var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var y@GRAD : fp32[-1, 1]
-    var w@GRAD : fp32[64, 1]
-    Out=[tenth] = scale(X=[x]) role=forward {bias=0.0, bias_after_scale=true, scale=0.1}
-    Out=[y] = mul(X=[tenth], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    var m1, m2 : fp32[64, 1] persistable
+    var b1, b2, lr : fp32[1] persistable
+    Out=[tenth] = scale(X=[x]) {bias=0.0, bias_after_scale=true, scale=0.1}
+    Out=[y] = mul(X=[tenth], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
     Out=[loss] = reduce_mean(X=[y]) role=forward|loss {dim=ints[0], keep_dim=false, reduce_all=true}
     Out=[loss@GRAD] = fill_constant() role=backward|loss {dtype=5, shape=longs[], value=1.0}
     X@GRAD=[y@GRAD] = reduce_mean_grad(Out@GRAD=[loss@GRAD], X=[y]) role=backward {dim=ints[0], keep_dim=false, reduce_all=true}
     Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[tenth], Y=[w]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
     ParamOut=[w], Moment1Out=[m1], Moment2Out=[m2], Beta1PowOut=[b1], Beta2PowOut=[b2] = adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Beta1Pow=[b1], Beta2Pow=[b2]) role=optimize vars=[w, w@GRAD]
-  }
-})");
-  const absl::StatusOr<Program> startup =
-      ParseProgramText(absl::StrReplaceAll(R"(program version=2006002 {
-  block 0 parent=-1 {
+)");
+  const Program startup = testing::CompactProgram(absl::StrReplaceAll(R"(
     var w : fp32[64, 1] parameter persistable
-    var m1 : fp32[64, 1] persistable
-    var m2 : fp32[64, 1] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
-    var lr : fp32[1] persistable
-    Out=[w] = fill_constant() role=forward {dtype=5, shape=longs[64, 1], value=0.0}
-    Out=[m1] = fill_constant() role=forward {dtype=5, shape=longs[64, 1], value=0.0}
-    Out=[m2] = fill_constant() role=forward {dtype=5, shape=longs[64, 1], value=0.0}
-    Out=[b1] = fill_constant() role=forward {dtype=5, shape=longs[1], value=0.9}
-    Out=[b2] = fill_constant() role=forward {dtype=5, shape=longs[1], value=0.999}
-    Out=[lr] = fill_constant() role=forward {dtype=5, shape=longs[1], value=RATE}
-  }
-})",
-                                           {{"RATE", lr}}));
-  EXPECT_THAT(main, testing::IsOk());
-  EXPECT_THAT(startup, testing::IsOk());
-  return {*main, *startup};
+    var m1, m2 : fp32[64, 1] persistable
+    var b1, b2, lr : fp32[1] persistable
+    Out=[w] = fill_constant() {dtype=5, shape=longs[64, 1], value=0.0}
+    Out=[m1] = fill_constant() {dtype=5, shape=longs[64, 1], value=0.0}
+    Out=[m2] = fill_constant() {dtype=5, shape=longs[64, 1], value=0.0}
+    Out=[b1] = fill_constant() {dtype=5, shape=longs[1], value=0.9}
+    Out=[b2] = fill_constant() {dtype=5, shape=longs[1], value=0.999}
+    Out=[lr] = fill_constant() {dtype=5, shape=longs[1], value=RATE}
+)",
+                                                                      {{"RATE", lr}}));
+  return {main, startup};
 }
 
 TEST(NumericCheck, AmplifiedRoundingIsMeasuredOnTheOriginal) {
@@ -423,29 +382,24 @@ TEST(NumericCheck, StepsInWhichNoParameterChangesShowNothing) {
 
 // --- What cannot be run ---
 
-constexpr char kText[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kText[] = R"(
     var x : fp32[-1, 4] need_check_feed
     var w : fp32[4, 1] parameter persistable
     var lr : fp32[1] persistable
-    var y : fp32[-1, 1]
     var y@GRAD : fp32[-1, 1] need_check_feed
-    var w@GRAD : fp32[4, 1]
-    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[y] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
     Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize vars=[w, w@GRAD]
-  }
-})";
+)";
 
 // Checks a program, as text with a part replaced, against itself.
 absl::Status CheckText(const std::string& from, const std::string& to) {
   std::string text = kText;
   EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0);
-  const absl::StatusOr<Program> program = ParseProgramText(text);
-  EXPECT_THAT(program, testing::IsOk());
+  const Program program = testing::CompactProgram(text);
   NumericOptions options;
   options.kernels = &CpuKernels();
-  return CheckNumerically({&*program, nullptr}, {&*program, nullptr}, options).status();
+  return CheckNumerically({&program, nullptr}, {&program, nullptr}, options).status();
 }
 
 TEST(NumericCheck, OpWithoutAKernelIsNamed) {
@@ -476,9 +430,9 @@ TEST(NumericCheck, MoreThanFitsIsRefusedBeforeAnyMemoryIsTaken) {
 
 TEST(NumericCheck, VariableThatIsGoneIsNamed) {
   const Pair original = FitALine();
-  const absl::StatusOr<Program> other = ParseProgramText(kText);
+  const Program other = testing::CompactProgram(kText);
   EXPECT_THAT(
-      Check(original, {*other, original.startup}),
+      Check(original, {other, original.startup}),
       StatusIs(absl::StatusCode::kFailedPrecondition,
                HasSubstr("rewritten program: variable fc_0.b_0: persistable in the original")));
 }

@@ -8,7 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/text/program_text.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "tests/support/program_descs.h"
 
 namespace weft::testing {
@@ -20,8 +20,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 // Of rank 0. A gradient is averaged on the ring's stream, and used.
-constexpr absl::string_view kMain = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kMain = R"(
     var x : fp32[4] need_check_feed
     var w : fp32[4] parameter persistable
     var v : fp32[4] parameter persistable
@@ -38,11 +37,9 @@ constexpr absl::string_view kMain = R"(program {
     Out=[h] = scale(X=[h]) {scale=0.5}
     ParamOut=[w] = sgd(Param=[w], Grad=[g], LearningRate=[lr])
     ParamOut=[v] = sgd(Param=[v], Grad=[h], LearningRate=[lr])
-  }
-})";
+)";
 
-constexpr absl::string_view kStartup = R"(program {
-  block 0 parent=-1 {
+constexpr absl::string_view kStartup = R"(
     var w : fp32[4] parameter persistable
     var v : fp32[4] parameter persistable
     var lr : fp32[1] persistable
@@ -53,8 +50,7 @@ constexpr absl::string_view kStartup = R"(program {
     Out=[id] = c_gen_nccl_id() {endpoint="a:1", other_endpoints=strings["b:1"], rank=0}
     c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=0}
     Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}
-  }
-})";
+)";
 
 using Edits = std::vector<std::pair<absl::string_view, absl::string_view>>;
 
@@ -63,7 +59,7 @@ pb::ProgramDesc Read(absl::string_view text, const Edits& edits) {
   for (const auto& [from, to] : edits) {
     EXPECT_GT(absl::StrReplaceAll({{from, to}}, &edited), 0) << from;
   }
-  return ParseProgramText(edited)->ToProto();
+  return *ParseCompactProgram(edited);
 }
 
 ProgramDescs Programs(const Edits& main = {}, const Edits& startup = {}) {
@@ -243,8 +239,7 @@ std::string DifferenceOfTexts(absl::string_view reference, const Edits& edits) {
 }
 
 TEST(StreamReplay, SlicesOfABufferAreItsMembers) {
-  constexpr absl::string_view kBuffer = R"(program {
-  block 0 parent=-1 {
+  constexpr absl::string_view kBuffer = R"(
     var x : fp32[4] need_check_feed
     var w : fp32[4] persistable
     var g : fp32[4]
@@ -253,8 +248,7 @@ TEST(StreamReplay, SlicesOfABufferAreItsMembers) {
     Out=[g] = some_grad(X=[x])
     Out=[buffer] = c_allreduce_avg(X=[buffer]) {ring_id=0, use_calc_stream=true}
     ParamOut=[w] = sgd(Param=[w], Grad=[g])
-  }
-})";
+)";
   EXPECT_EQ(DifferenceOfTexts(kBuffer, {{"c_allreduce_avg(X=[buffer])", "c_allreduce_avg(X=[g])"},
                                         {"Out=[buffer] = ", "Out=[g] = "}}),
             "");
@@ -263,8 +257,7 @@ TEST(StreamReplay, SlicesOfABufferAreItsMembers) {
 }
 
 TEST(StreamReplay, PartsOfAllRanksAreTheWhole) {
-  constexpr absl::string_view kShards = R"(program {
-  block 0 parent=-1 {
+  constexpr absl::string_view kShards = R"(
     var x : fp32[4] need_check_feed
     var w : fp32[4] persistable
     var part : fp32[2]
@@ -273,8 +266,7 @@ TEST(StreamReplay, PartsOfAllRanksAreTheWhole) {
     Out=[part] = c_reducescatter(X=[g]) {ring_id=0, use_calc_stream=true}
     Out=[g] = c_allgather(X=[part]) {ring_id=0, use_calc_stream=true}
     ParamOut=[w] = sgd(Param=[w], Grad=[g])
-  }
-})";
+)";
   EXPECT_EQ(
       DifferenceOfTexts(
           kShards,
@@ -284,8 +276,7 @@ TEST(StreamReplay, PartsOfAllRanksAreTheWhole) {
 }
 
 TEST(StreamReplay, ConditionsAreComputedOrGuessed) {
-  constexpr absl::string_view kBranch = R"(program {
-  block 0 parent=-1 {
+  constexpr absl::string_view kBranch = R"(
     var x : fp32[4] need_check_feed
     var w : fp32[4] persistable
     var step : int64[1]
@@ -295,11 +286,9 @@ TEST(StreamReplay, ConditionsAreComputedOrGuessed) {
     Out=[step] = fill_constant() {value=1.0}
     Out=[due] = equal(X=[step], Y=[step])
     Scope=[scope] = conditional_block(Cond=[due]) {is_scalar_condition=true, sub_block=block(1)}
-  }
-  block 1 parent=0 {
+    block 1:
     Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
-  }
-})";
+)";
   EXPECT_EQ(DifferenceOfTexts(kBranch, {{"equal(", "less_than("}}), "w after step 0 on rank 0");
   // Each rank decides for itself.
   EXPECT_THAT(DifferenceOfTexts(kBranch, {{"equal(X=[step], Y=[step])", "some_test(X=[x])"}}),
@@ -307,13 +296,10 @@ TEST(StreamReplay, ConditionsAreComputedOrGuessed) {
 }
 
 TEST(StreamReplay, LoopsAreNotRun) {
-  const ProgramDescs loop{Read(R"(program {
-  block 0 parent=-1 {
+  const ProgramDescs loop{Read(R"(
     while() {sub_block=block(1)}
-  }
-  block 1 parent=0 {
-  }
-})",
+    block 1:
+)",
                                {}),
                           {}};
   EXPECT_EQ(StreamReplay({&loop, &loop}, {}, {}).reference().unsupported, "while");

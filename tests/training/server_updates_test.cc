@@ -22,7 +22,6 @@
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
-#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {
@@ -40,13 +39,10 @@ using ::weft::testing::MakeTensor;
 // A worker looks up all rows of the table, and pushes those of its `ids` that are rows: workers
 // push different numbers of rows, and none.
 constexpr char kRowsWorker[] = R"(
-    var all : int64[-1, 1] need_check_feed
-    var ids : int64[-1, 1] need_check_feed
+    var all, ids : int64[-1, 1] need_check_feed
     var fed : fp32[-1, 1, 2] need_check_feed
     var rate : fp32[-1] need_check_feed
     var like_w : fp32[ROWS, 2] persistable
-    var table : fp32[-1, 1, 2]
-    var w@GRAD : selected_rows<fp32[ROWS, 2]>
     Out=[table] = ps_lookup(Ids=[all]) {server_key=0, shape=longs[ROWS, 2], table_op="lookup_table_v2"}
     W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[fed], W=[like_w]) role=backward {is_sparse=true, zeros_out_of_range=true}
     ps_push(Grad=[w@GRAD], LearningRate=[rate]) role=optimize {server_key=0}
@@ -55,12 +51,8 @@ constexpr char kRowsWorker[] = R"(
 // here, which corrects nothing, and workers push the rate of the step.
 constexpr char kRowsServer[] = R"(
     var w : fp32[ROWS, 2] parameter persistable
-    var m : fp32[ROWS, 2] persistable
-    var v : fp32[ROWS, 2] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
-    var lr : fp32[1]
-    var w@GRAD : selected_rows<fp32[ROWS, 2]>
+    var m, v : fp32[ROWS, 2] persistable
+    var b1, b2 : fp32[1] persistable
     Grad=[w@GRAD], LearningRate=[lr] = ps_receive() role=optimize {server_key=0, is_sparse=true, shape=longs[ROWS, 2]}
     Beta1PowOut=[b1], Beta2PowOut=[b2], Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = adam(Beta1Pow=[b1], Beta2Pow=[b2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[v], Param=[w]) role=optimize {server_key=0, lazy_mode=true}
     ps_serve(X=[w]) role=optimize {server_key=0, by_rows=true}
@@ -154,16 +146,12 @@ constexpr char kZerosWorker[] = R"(
     var ids : int64[-1, 1] need_check_feed
     var g : fp32[-1, 1, 2] need_check_feed
     var lr : fp32[1] persistable
-    var rows : fp32[-1, 1, 2]
-    var w@GRAD : selected_rows<fp32[4, 2]>
     Out=[rows] = ps_lookup(Ids=[ids]) {server_key=0, shape=longs[4, 2], table_op="lookup_table_v2", padding_idx=long(3), prefetch=PREFETCH, zeros_out_of_range=ZEROS}
     W@GRAD=[w@GRAD] = ps_lookup_grad(Ids=[ids], Out@GRAD=[g]) role=backward {server_key=0, shape=longs[4, 2], table_op="lookup_table_v2", padding_idx=long(3), zeros_out_of_range=ZEROS}
     ps_push(Grad=[w@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
 )";
 constexpr char kZerosServer[] = R"(
     var w : fp32[4, 2] parameter persistable
-    var lr : fp32[1]
-    var w@GRAD : selected_rows<fp32[4, 2]>
     Grad=[w@GRAD], LearningRate=[lr] = ps_receive() role=optimize {server_key=0, is_sparse=true, shape=longs[4, 2]}
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize {server_key=0}
     ps_serve(X=[w]) role=optimize {server_key=0, by_rows=true}
@@ -226,30 +214,21 @@ TEST(ServerUpdates, IdsThatAreNoRowsAreErrorsOrGiveZerosAndNoGradient) {
 
 // --- Dense parameters ----------------------------------------------------------------------------
 
-constexpr char kDenseWorker[] = R"(program {
-  block 0 parent=-1 {
+constexpr char kDenseWorker[] = R"(
     var g : fp32[-1, 3] need_check_feed
     var lr : fp32[1] persistable
-    var w : fp32[3]
-    var pulled : fp32[3]
-    var w@GRAD : fp32[3]
     Out=[w] = ps_pull() {server_key=0, shape=longs[3]}
     Out=[pulled] = assign(X=[w])
     Out=[w@GRAD] = reduce_sum(X=[g]) {dim=ints[0]}
     ps_push(Grad=[w@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
-  }
-})";
-constexpr char kDenseServer[] = R"(program {
-  block 0 parent=-1 {
+)";
+constexpr char kDenseServer[] = R"(
     var w : fp32[3] parameter persistable
     var v : fp32[3] persistable
-    var lr : fp32[1]
-    var w@GRAD : fp32[3]
     Grad=[w@GRAD], LearningRate=[lr] = ps_receive() role=optimize {server_key=0, shape=longs[3]}
     ParamOut=[w], VelocityOut=[v] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[v]) role=optimize {server_key=0, mu=MU}
     ps_serve(X=[w]) role=optimize {server_key=0}
-  }
-})";
+)";
 
 TEST(ServerUpdates, DenseParametersFollowTheRuleOfMindSpore) {
   std::ifstream file("tests/data/schedules/server_dense.jsonl");
@@ -258,10 +237,9 @@ TEST(ServerUpdates, DenseParametersFollowTheRuleOfMindSpore) {
     const Json of = Json::parse(line);
     SCOPED_TRACE(of["id"].get<std::string>());
     ASSERT_EQ(of["params"]["optimizer"], "momentum");
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program worker, ParseProgramText(kDenseWorker));
+    const Program worker = testing::CompactProgram(kDenseWorker);
     const std::string mu = of["params"]["mu"].dump();
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program server,
-                              ParseProgramText(absl::StrReplaceAll(kDenseServer, {{"MU", mu}})));
+    const Program server = testing::CompactProgram(absl::StrReplaceAll(kDenseServer, {{"MU", mu}}));
     const std::vector<float> begin = of["begin"];
     const std::map<std::string, Tensor> params = {{"w", Floats({3}, begin)},
                                                   {"v", Floats({3}, {0, 0, 0})},
@@ -299,49 +277,37 @@ TEST(ServerUpdates, DenseParametersFollowTheRuleOfMindSpore) {
 // --- Staleness -----------------------------------------------------------------------------------
 
 // Worker 1 computes for longer than worker 0.
-constexpr char kUnequalWorkers[] = R"(program {
-  block 0 parent=-1 {
+constexpr char kUnequalWorkers[] = R"(
     var g : fp32[-1, 1] need_check_feed
     var slow : bool[-1] need_check_feed
     var big : fp32[256, 256] persistable
-    var product : fp32[256, 256]
     var lr : fp32[1] persistable
-    var w : fp32[1]
-    var pulled : fp32[1]
-    var w@GRAD : fp32[1]
     ps_prefetch() {keys=ints[0]}
     Out=[w] = ps_pull() {server_key=0, shape=longs[1]}
     Out=[pulled] = assign(X=[w])
     Out=[w@GRAD] = reduce_sum(X=[g]) {dim=ints[0]}
     conditional_block(Cond=[slow], Input=[big]) {is_scalar_condition=true, sub_block=block(1)}
     ps_push(Grad=[w@GRAD], LearningRate=[lr]) role=optimize {server_key=0}
-  }
-  block 1 parent=0 {
+    block 1:
     Out=[product] = matmul_v2(X=[big], Y=[big])
     Out=[product] = matmul_v2(X=[big], Y=[big])
-  }
-})";
-constexpr char kAsynchronousServer[] = R"(program {
-  block 0 parent=-1 {
+)";
+constexpr char kAsynchronousServer[] = R"(
     var w : fp32[1] parameter persistable
-    var lr : fp32[1]
-    var w@GRAD : fp32[1]
     Grad=[w@GRAD], LearningRate=[lr] = ps_receive() role=optimize {server_key=0, is_async=true, shape=longs[1]}
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize {server_key=0}
     ps_serve(X=[w]) role=optimize {server_key=0, is_async=true, staleness=STALENESS}
-  }
-})";
+)";
 
 // With a learning rate of 1, the parameter counts updates: 1 for each of worker 0, and 1000 for
 // each of worker 1.
 TEST(ServerUpdates, NoWorkerIsAheadByMoreThanTheStaleness) {
   constexpr int64_t kSteps = 40;
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program worker, ParseProgramText(kUnequalWorkers));
+  const Program worker = testing::CompactProgram(kUnequalWorkers);
   for (const int64_t staleness : {0, 3}) {
     SCOPED_TRACE(staleness);
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program server,
-                              ParseProgramText(absl::StrReplaceAll(
-                                  kAsynchronousServer, {{"STALENESS", absl::StrCat(staleness)}})));
+    const Program server = testing::CompactProgram(
+        absl::StrReplaceAll(kAsynchronousServer, {{"STALENESS", absl::StrCat(staleness)}}));
     const std::map<std::string, Tensor> params = {
         {"w", Floats({1}, {0})},
         {"lr", Floats({1}, {-1})},

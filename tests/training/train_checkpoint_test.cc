@@ -17,8 +17,8 @@
 #include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
-#include "proto/text/program_text.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -41,32 +41,16 @@ using ::weft::testing::TrainingSpec;
 constexpr int kSteps = 7;
 
 // adam, with dropout, and with noise that is the same on all ranks.
-constexpr char kDropout[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kDropout[] = R"(
     var x : fp32[-1, 4] need_check_feed stop_gradient
     var w : fp32[4, 3] parameter persistable
-    var m1 : fp32[4, 3] persistable
-    var m2 : fp32[4, 3] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
+    var m1, m2 : fp32[4, 3] persistable
+    var b1, b2 : fp32[1] persistable
     var lr : fp32[1] persistable
-    var y : fp32[-1, 3]
-    var noise : fp32[3] stop_gradient
-    var n : fp32[-1, 3]
-    var d : fp32[-1, 3]
-    var mask : uint8[-1, 3] stop_gradient
-    var s : fp32[-1, 3]
-    var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var s@GRAD : fp32[-1, 3]
-    var d@GRAD : fp32[-1, 3]
-    var n@GRAD : fp32[-1, 3]
-    var y@GRAD : fp32[-1, 3]
-    var w@GRAD : fp32[4, 3]
-    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
-    Out=[noise] = uniform_random() role=forward {shape=longs[3], dtype=5, min=-1.0, max=1.0, seed=0}
-    Out=[n] = elementwise_add(X=[y], Y=[noise]) role=forward {axis=-1}
-    Mask=[mask], Out=[d] = dropout(X=[n]) role=forward {dropout_prob=0.5, dropout_implementation="upscale_in_train"}
+    Out=[y] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[noise] = uniform_random() {shape=longs[3], dtype=5, min=-1.0, max=1.0, seed=0}
+    Out=[n] = elementwise_add(X=[y], Y=[noise]) {axis=-1}
+    Mask=[mask], Out=[d] = dropout(X=[n]) {dropout_prob=0.5, dropout_implementation="upscale_in_train"}
     Out=[s] = square(X=[d]) role=forward
     Out=[loss] = reduce_mean(X=[s]) role=loss {dim=ints[], reduce_all=true}
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
@@ -76,60 +60,43 @@ constexpr char kDropout[] = R"(program version=2006002 {
     X@GRAD=[y@GRAD] = elementwise_add_grad(X=[y], Y=[noise], Out@GRAD=[n@GRAD]) role=backward {axis=-1}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
     Beta1PowOut=[b1], Beta2PowOut=[b2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[b1], Beta2Pow=[b2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) role=optimize vars=[w, w@GRAD] {beta1=0.9, beta2=0.999, epsilon=1e-08}
-  }
-})";
+)";
 
-constexpr char kDropoutStartup[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kDropoutStartup[] = R"(
     var w : fp32[4, 3] parameter persistable
-    var m1 : fp32[4, 3] persistable
-    var m2 : fp32[4, 3] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
-    var lr : fp32[1] persistable
-    Out=[w] = uniform_random() role=forward {shape=longs[4, 3], dtype=5, min=-1.0, max=1.0, seed=0}
-    Out=[m1] = fill_constant() role=forward {shape=longs[4, 3], dtype=5, value=0.0}
-    Out=[m2] = fill_constant() role=forward {shape=longs[4, 3], dtype=5, value=0.0}
-    Out=[b1] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.9}
-    Out=[b2] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.999}
-    Out=[lr] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.1}
-  }
-})";
+    var m1, m2 : fp32[4, 3] persistable
+    var b1, b2, lr : fp32[1] persistable
+    Out=[w] = uniform_random() {shape=longs[4, 3], dtype=5, min=-1.0, max=1.0, seed=0}
+    Out=[m1] = fill_constant() {shape=longs[4, 3], dtype=5, value=0.0}
+    Out=[m2] = fill_constant() {shape=longs[4, 3], dtype=5, value=0.0}
+    Out=[b1] = fill_constant() {shape=longs[1], dtype=5, value=0.9}
+    Out=[b2] = fill_constant() {shape=longs[1], dtype=5, value=0.999}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)";
 
 // w, of bf16, follows x; `last`, which is not persistable, is x where its sum has been positive for
 // the last time.
-constexpr char kLast[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kLast[] = R"(
     var x : fp32[1] need_check_feed stop_gradient
-    var zero : fp32[1]
-    var positive : bool[1]
-    var last : fp32[1]
-    var last16 : bf16[1]
-    var scopes : step_scopes
     var w : bf16[1] parameter persistable
-    var loss : fp32[1]
-    Out=[zero] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.0}
+    Out=[zero] = fill_constant() {shape=longs[1], dtype=5, value=0.0}
     Out=[positive] = greater_than(X=[x], Y=[zero]) role=forward
-    Out=[last], Scope=[scopes] = conditional_block(Cond=[positive], Input=[x]) role=forward {is_scalar_condition=true, sub_block=block(1)}
-    Out=[last16] = cast(X=[last]) role=forward {in_dtype=5, out_dtype=22}
-    Out=[w] = elementwise_add(X=[w], Y=[last16]) role=forward {axis=-1}
+    Out=[last], Scope=[scopes] = conditional_block(Cond=[positive], Input=[x]) {is_scalar_condition=true, sub_block=block(1)}
+    Out=[last16] = cast(X=[last]) {in_dtype=5, out_dtype=22}
+    Out=[w] = elementwise_add(X=[w], Y=[last16]) {axis=-1}
     Out=[loss] = cast(X=[w]) role=loss {in_dtype=22, out_dtype=5}
-  }
-  block 1 parent=0 {
-    Out=[last] = scale(X=[x]) role=forward {scale=1.0}
-  }
-})";
+    block 1:
+    Out=[last] = scale(X=[x]) {scale=1.0}
+)";
 
-constexpr char kLastStartup[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kLastStartup[] = R"(
     var w : bf16[1] parameter persistable
-    Out=[w] = fill_constant() role=forward {shape=longs[1], dtype=22, value=0.5}
-  }
-})";
+    Out=[w] = fill_constant() {shape=longs[1], dtype=22, value=0.5}
+)";
 
 absl::StatusOr<TrainingPrograms> FromText(const std::string& main, const std::string& startup) {
-  WEFT_ASSIGN_OR_RETURN(Program main_program, ParseProgramText(main));
-  WEFT_ASSIGN_OR_RETURN(Program startup_program, ParseProgramText(startup));
+  Program main_program = testing::CompactProgram(main);
+  Program startup_program = testing::CompactProgram(startup);
   FeedSource feeds = {{"x"}, [](int64_t step) {
                         std::vector<Tensor> tensors(1);
                         tensors[0].Resize(DType::kFloat32, {kBatch, 4});
@@ -444,7 +411,7 @@ TEST(CheckpointOfARunTest, AnotherProgramIsRefused) {
   };
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(error("var lr : fp32[1] persistable", "var lr : fp32[-1] persistable"), IsOk());
-  EXPECT_THAT(error("var y :", "var more : fp32[1] persistable\n    var y :"),
+  EXPECT_THAT(error("var m1,", "var more : fp32[1] persistable\n    var m1,"),
               StatusIs(kInvalid,
                        "checkpoint: variable more: the program has it, but the checkpoint "
                        "does not"));

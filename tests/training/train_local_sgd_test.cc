@@ -18,9 +18,9 @@
 #include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/float16.h"
 #include "ops/kernel.h"
-#include "proto/text/program_text.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -39,23 +39,13 @@ using ::weft::testing::TrainingSpec;
 constexpr int kSteps = 6;
 
 // Mixed precision (O2): momentum updates a master weight, and casts it.
-constexpr char kMasterWeight[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kMasterWeight[] = R"(
     var x : fp32[-1, 4] need_check_feed stop_gradient
-    var x16 : fp16[-1, 4]
     var w : fp16[4, 1] parameter persistable
-    var master : fp32[4, 1] persistable
-    var velocity : fp32[4, 1] persistable
+    var master, velocity : fp32[4, 1] persistable
     var lr : fp32[1] persistable
-    var y : fp16[-1, 1]
-    var t : fp16[-1, 1]
-    var loss : fp16[]
-    var loss@GRAD : fp16[]
-    var t@GRAD : fp16[-1, 1]
-    var y@GRAD : fp16[-1, 1]
-    var w@GRAD : fp16[4, 1]
-    Out=[x16] = cast(X=[x]) role=forward {in_dtype=5, out_dtype=4}
-    Out=[y] = mul(X=[x16], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[x16] = cast(X=[x]) {in_dtype=5, out_dtype=4}
+    Out=[y] = mul(X=[x16], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
     Out=[t] = tanh(X=[y]) role=forward
     Out=[loss] = reduce_mean(X=[t]) role=loss {dim=ints[], reduce_all=true}
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=4, value=1.0}
@@ -63,45 +53,27 @@ constexpr char kMasterWeight[] = R"(program version=2006002 {
     X@GRAD=[y@GRAD] = tanh_grad(Out=[t], Out@GRAD=[t@GRAD]) role=backward
     Y@GRAD=[w@GRAD] = mul_grad(X=[x16], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
     ParamOut=[w], VelocityOut=[velocity], MasterParamOut=[master] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity], LearningRate=[lr], MasterParam=[master]) role=optimize vars=[w, w@GRAD] {mu=0.9, multi_precision=true}
-  }
-})";
+)";
 
-constexpr char kMasterWeightStartup[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kMasterWeightStartup[] = R"(
     var w : fp16[4, 1] parameter persistable
-    var master : fp32[4, 1] persistable
-    var velocity : fp32[4, 1] persistable
+    var master, velocity : fp32[4, 1] persistable
     var lr : fp32[1] persistable
-    Out=[w] = fill_constant() role=forward {shape=longs[4, 1], dtype=4, value=0.5}
-    Out=[master] = cast(X=[w]) role=forward {in_dtype=4, out_dtype=5}
-    Out=[velocity] = fill_constant() role=forward {shape=longs[4, 1], dtype=5, value=0.0}
-    Out=[lr] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.1}
-  }
-})";
+    Out=[w] = fill_constant() {shape=longs[4, 1], dtype=4, value=0.5}
+    Out=[master] = cast(X=[w]) {in_dtype=4, out_dtype=5}
+    Out=[velocity] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)";
 
 // A mean teacher: the target, a parameter without an optimizer, follows the online weight.
-constexpr char kTarget[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kTarget[] = R"(
     var x : fp32[-1, 4] need_check_feed stop_gradient
     var w : fp32[4, 1] parameter persistable
     var target : fp32[4, 1] parameter persistable stop_gradient
     var lr : fp32[1] persistable
-    var y : fp32[-1, 1]
-    var z : fp32[-1, 1]
-    var d : fp32[-1, 1]
-    var s : fp32[-1, 1]
-    var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var s@GRAD : fp32[-1, 1]
-    var d@GRAD : fp32[-1, 1]
-    var y@GRAD : fp32[-1, 1]
-    var w@GRAD : fp32[4, 1]
-    var kept : fp32[4, 1]
-    var added : fp32[4, 1]
-    var next : fp32[4, 1]
-    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
-    Out=[z] = mul(X=[x], Y=[target]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
-    Out=[d] = elementwise_sub(X=[y], Y=[z]) role=forward {axis=-1}
+    Out=[y] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[z] = mul(X=[x], Y=[target]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[d] = elementwise_sub(X=[y], Y=[z]) {axis=-1}
     Out=[s] = square(X=[d]) role=forward
     Out=[loss] = reduce_mean(X=[s]) role=loss {dim=ints[], reduce_all=true}
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
@@ -114,19 +86,16 @@ constexpr char kTarget[] = R"(program version=2006002 {
     Out=[added] = scale(X=[w]) role=ROLE {scale=0.25}
     Out=[next] = elementwise_add(X=[kept], Y=[added]) role=ROLE {axis=-1}
     Out=[target] = assign(X=[next]) role=ROLE
-  }
-})";
+)";
 
-constexpr char kTargetStartup[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kTargetStartup[] = R"(
     var w : fp32[4, 1] parameter persistable
     var target : fp32[4, 1] parameter persistable stop_gradient
     var lr : fp32[1] persistable
-    Out=[w] = fill_constant() role=forward {shape=longs[4, 1], dtype=5, value=0.5}
-    Out=[target] = fill_constant() role=forward {shape=longs[4, 1], dtype=5, value=0.25}
-    Out=[lr] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.1}
-  }
-})";
+    Out=[w] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.5}
+    Out=[target] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.25}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)";
 
 enum class Model { kMasterWeight, kTarget, kTargetOfOptimizeRole, kMergedSgd, kMergedAdam };
 
@@ -138,8 +107,8 @@ void PrintTo(Model model, std::ostream* out) {
 
 absl::StatusOr<TrainingPrograms> FromText(const std::string& main, const std::string& startup,
                                           std::vector<std::string> parameters) {
-  WEFT_ASSIGN_OR_RETURN(Program main_program, ParseProgramText(main));
-  WEFT_ASSIGN_OR_RETURN(Program startup_program, ParseProgramText(startup));
+  Program main_program = testing::CompactProgram(main);
+  Program startup_program = testing::CompactProgram(startup);
   FeedSource feeds = {{"x"}, [](int64_t step) {
                         std::vector<Tensor> tensors(1);
                         tensors[0].Resize(DType::kFloat32, {kBatch, 4});

@@ -25,9 +25,9 @@
 #include "ops/analysis/devices/device_memory.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/analysis/devices/parameter_bytes.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/float16.h"
 #include "ops/kernel.h"
-#include "proto/text/program_text.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -81,29 +81,22 @@ absl::Status Rewrite(const TranspileOptions& options, Program* main, Program* st
 
 // --- MindSpore's optimizers ----------------------------------------------------------------------
 
-constexpr char kMain[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kMain[] = R"(
     var g : GRAD[5] need_check_feed stop_gradient
     var rate : fp32[1] need_check_feed
     var w : PARAM[5] parameter persistable
-    var w@GRAD : GRAD[5]
-    var m : fp32[5] persistable
-    var v : fp32[5] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
+    var m, v : fp32[5] persistable
+    var b1, b2 : fp32[1] persistable
     var master : fp32[5] persistable
 NORM_VARS    Out=[w@GRAD] = assign(X=[g]) role=backward vars=[w, w@GRAD]
 NORM_OPS    Beta1PowOut=[b1], Beta2PowOut=[b2], MOUT Moment1Out=[m], Moment2Out=[v], ParamOut=[w] = TYPE(Beta1Pow=[b1], Beta2Pow=[b2], Grad=[GRAD], LearningRate=[rate], MIN Moment1=[m], Moment2=[v], Param=[w]) role=optimize vars=[w, w@GRAD] {beta1=BETA1, beta2=BETA2, epsilon=EPSILON, multi_precision=MULTI DECAY}
-  }
-})";
+)";
 // MindSpore's FusedCastAdamWeightDecay divides the gradient by a norm, unless that is below 1e-10.
 constexpr char kNormVars[] = R"(    var norm : fp32[1] need_check_feed
-    var least : fp32[1]
-    var one : fp32[1]
+    var least, one : fp32[1]
     var divides : bool[1]
     var divisor : fp32[1]
-    var g32 : fp32[5]
-    var divided : fp32[5]
+    var g32, divided : fp32[5]
 )";
 constexpr char kNormOps[] =
     R"(    Out=[least] = fill_constant() role=optimize {shape=longs[1], dtype=5, value=1e-10}
@@ -113,20 +106,16 @@ constexpr char kNormOps[] =
     Out=[g32] = cast(X=[w@GRAD]) role=optimize {in_dtype=4, out_dtype=5}
     Out=[divided] = elementwise_div(X=[g32], Y=[divisor]) role=optimize
 )";
-constexpr char kStartup[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kStartup[] = R"(
     var w : PARAM[5] parameter persistable
-    var m : fp32[5] persistable
-    var v : fp32[5] persistable
-    var b1 : fp32[1] persistable
-    var b2 : fp32[1] persistable
+    var m, v : fp32[5] persistable
+    var b1, b2 : fp32[1] persistable
     Out=[w] = fill_constant() {shape=longs[5], dtype=DTYPE, value=0.0}
     Out=[m] = fill_constant() {shape=longs[5], dtype=5, value=0.0}
     Out=[v] = fill_constant() {shape=longs[5], dtype=5, value=0.0}
     Out=[b1] = fill_constant() {shape=longs[1], dtype=5, value=BETA1}
     Out=[b2] = fill_constant() {shape=longs[1], dtype=5, value=BETA2}
-  }
-})";
+)";
 
 Tensor TensorOf(const Json& json) {
   Tensor tensor;
@@ -209,8 +198,8 @@ double RateOf(const Json& of, int64_t step) {
 // Trains the case and compares it. `has_master`: the program has a master weight; else the mode
 // makes it, where the case has one.
 void ExpectUpdatesOf(const Json& of, bool has_master) {
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(Text(kMain, of, has_master)));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(Text(kStartup, of, has_master)));
+  Program main = testing::CompactProgram(Text(kMain, of, has_master));
+  Program startup = testing::CompactProgram(Text(kStartup, of, has_master));
   TranspileOptions options;
   const bool keeps_master = of["params"].value("master_weight", "none") == "fp32";
   options.passes = of["kind"] == "adam_delta"
@@ -303,8 +292,8 @@ absl::StatusOr<Tensor> TrainWith(absl::string_view offload, absl::string_view ty
     const size_t begin = text.find("beta1=");
     text.erase(begin, text.find("mu=") - begin);
   }
-  WEFT_ASSIGN_OR_RETURN(Program main, ParseProgramText(text));
-  WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgramText(Text(kStartup, of, false)));
+  Program main = testing::CompactProgram(text);
+  Program startup = testing::CompactProgram(Text(kStartup, of, false));
   TranspileOptions options;
   options.passes =
       absl::StrCat("optimizer-offload{offload=", offload, "},hetero-partition{place=op_device}");
@@ -478,24 +467,19 @@ TEST(TrainOffload, RatiosAndDecaysOfParametersAreThoseOfTheFormula) {
   options.passes = "param-options";
   options.param_attrs["w"].lr_ratio = 0.5;
   options.param_attrs["w"].weight_decay = 0.25;
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(R"(program version=2006002 {
-  block 0 parent=-1 {
+  Program main = testing::CompactProgram(R"(
     var g : fp32[2] need_check_feed
     var lr : fp32[1] persistable
     var w : fp32[2] parameter persistable
-    var w@GRAD : fp32[2]
     Out=[w@GRAD] = assign(X=[g]) role=backward vars=[w, w@GRAD]
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize vars=[w, w@GRAD]
-  }
-})"));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(R"(program version=2006002 {
-  block 0 parent=-1 {
+)");
+  Program startup = testing::CompactProgram(R"(
     var lr : fp32[1] persistable
     var w : fp32[2] parameter persistable
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
     Out=[w] = fill_constant() {shape=longs[2], dtype=5, value=8.0}
-  }
-})"));
+)");
   WEFT_ASSERT_OK(Rewrite(options, &main, &startup));
   FeedSource feeds;
   feeds.variables = {"g"};
@@ -581,13 +565,9 @@ std::string ManyParameters(int count) {
                                                                          {"SIZE", "65536"}};
     absl::StrAppend(&vars, absl::StrReplaceAll(R"(
     var w# : fp16[SIZE] parameter persistable
-    var w#@GRAD : fp16[SIZE]
-    var y# : fp16[SIZE]
-    var m# : fp32[SIZE] persistable
-    var v# : fp32[SIZE] persistable
-    var master# : fp32[SIZE] persistable
-    var a# : fp32[1] persistable
-    var b# : fp32[1] persistable
+    var w#@GRAD, y# : fp16[SIZE]
+    var m#, v#, master# : fp32[SIZE] persistable
+    var a#, b# : fp32[1] persistable
 )",
                                                name));
     absl::StrAppend(&gradients, absl::StrReplaceAll(R"(
@@ -605,14 +585,14 @@ std::string ManyParameters(int count) {
     text += absl::StrReplaceAll(part, {{"\n\n", "\n"}});
   }
   absl::StripLeadingAsciiWhitespace(&text);
-  return absl::StrCat("program version=2006002 {\n  block 0 parent=-1 {\n    ", text, "  }\n}\n");
+  return text;
 }
 
 // Mixed precision takes 16 bytes of the accelerator for an element, offloaded 4: as counted, and as
 // the values of a rank need.
 TEST(TrainOffload, ParametersTakeTheBytesThatAreCounted) {
   const int kCount = 16;
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(ManyParameters(kCount)));
+  Program main = testing::CompactProgram(ManyParameters(kCount));
   const auto measured = [&](const Program& program) -> absl::StatusOr<double> {
     PlanOptions plan;
     plan.kernels = &CpuKernels();

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/analysis/streams/streams.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/schema/device_ops.h"
 #include "proto/rewriter.h"
 #include "proto/text/program_text.h"
@@ -182,17 +183,10 @@ INSTANTIATE_TEST_SUITE_P(Placements, TrainPlaced, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
 // y = tanh(h) tanh(h) in every second step, and its gradient: the loss is the sum of y.
-constexpr char kBranch[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+constexpr char kBranch[] = R"(
     var w : fp32[4] parameter persistable
     var odd : bool[1] persistable
     var lr : fp32[1] persistable
-    var h : fp32[4]
-    var y : fp32[4]
-    var scope : step_scopes
-    var y@GRAD : fp32[4]
-    var g : fp32[4]
-    var w@GRAD : fp32[4]
     Out=[odd] = logical_not(X=[odd])
     Out=[h] = scale(X=[w]) {scale=0.5}
     Out=[y], Scope=[scope] = conditional_block(Cond=[odd], Input=[h]) {is_scalar_condition=true, sub_block=block(1)}
@@ -200,36 +194,28 @@ constexpr char kBranch[] = R"(program version=2006002 {
     Input@GRAD=[g] = conditional_block_grad(Cond=[odd], Input=[h], Out@GRAD=[y@GRAD], Scope=[scope]) role=backward {is_scalar_condition=true, sub_block=block(2)}
     Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=0.5}
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
-  }
-  block 1 parent=0 {
+    block 1:
     var t : fp32[4]
     Out=[t] = tanh(X=[h])
     Out=[y] = elementwise_mul(X=[t], Y=[t]) {axis=-1}
-  }
-  block 2 parent=0 forward=1 {
-    var left : fp32[4]
-    var right : fp32[4]
-    var t@GRAD : fp32[4]
-    var h@GRAD : fp32[4]
+    block 2 parent=0 forward=1:
+    var left, right, t@GRAD, h@GRAD : fp32[4]
     X@GRAD=[left], Y@GRAD=[right] = elementwise_mul_grad(Out@GRAD=[y@GRAD], X=[t], Y=[t]) role=backward {axis=-1}
     Out=[t@GRAD] = sum(X=[left, right]) role=backward
     X@GRAD=[h@GRAD] = tanh_grad(Out=[t], Out@GRAD=[t@GRAD]) role=backward
-  }
-})";
-constexpr char kBranchStartup[] = R"(program version=2006002 {
-  block 0 parent=-1 {
+)";
+constexpr char kBranchStartup[] = R"(
     var w : fp32[4] persistable
     var odd : bool[1] persistable
     var lr : fp32[1] persistable
     Out=[w] = uniform_random() {shape=longs[4], dtype=5, min=0.5, max=2.0, seed=1}
     Out=[odd] = fill_constant() {shape=longs[1], dtype=0, value=0.0}
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
-  }
-})";
+)";
 
 TEST(TrainPlacedBlocks, BranchAndItsGradientHaveTheBitsOfOneDevice) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ParseProgramText(kBranch));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program startup, ParseProgramText(kBranchStartup));
+  const Program main = testing::CompactProgram(kBranch);
+  const Program startup = testing::CompactProgram(kBranchStartup);
   const TrainingPrograms programs{main, startup, {}, {"w"}, {}};
   std::vector<std::map<std::string, std::string>> after;  // so many steps
   for (int64_t steps = 2; steps <= kHostSteps; ++steps) {
@@ -314,14 +300,8 @@ TEST(TrainPlacedMemory, ProgramOnOneDeviceHasToFitToo) {
 }
 
 // Two chains of products that do not depend on each other.
-constexpr char kChains[] = R"(program version=2006002 {
-  block 0 parent=-1 {
-    var a : fp32[512, 512] persistable
-    var b : fp32[512, 512] persistable
-    var a1 : fp32[512, 512]
-    var a2 : fp32[512, 512]
-    var b1 : fp32[512, 512]
-    var b2 : fp32[512, 512]
+constexpr char kChains[] = R"(
+    var a, b : fp32[512, 512] persistable
     Out=[a1] = mul(X=[a], Y=[a])
     Out=[a2] = mul(X=[a1], Y=[a])
     Out=[a1] = mul(X=[a2], Y=[a])
@@ -331,20 +311,16 @@ constexpr char kChains[] = R"(program version=2006002 {
     Out=[b1] = mul(X=[b2], Y=[b])
     Out=[b2] = mul(X=[b1], Y=[b])
     Out=[a1] = elementwise_add(X=[a2], Y=[b2])
-  }
-})";
-constexpr char kChainsStartup[] = R"(program version=2006002 {
-  block 0 parent=-1 {
-    var a : fp32[512, 512] persistable
-    var b : fp32[512, 512] persistable
+)";
+constexpr char kChainsStartup[] = R"(
+    var a, b : fp32[512, 512] persistable
     Out=[a] = fill_constant() {shape=longs[512, 512], dtype=5, value=0.01}
     Out=[b] = fill_constant() {shape=longs[512, 512], dtype=5, value=0.02}
-  }
-})";
+)";
 
 TEST(TrainPlacedTrace, IndependentSegmentsRunAtTheSameTime) {
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(kChains));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(kChainsStartup));
+  Program main = testing::CompactProgram(kChains);
+  Program startup = testing::CompactProgram(kChainsStartup);
   TrainingPrograms programs{main, startup, {}, {}, {}};
   WEFT_ASSERT_OK(Rewrite("hetero-partition{place=\"name:b*=cpu\"}", 1, &programs));
   bool overlap = false;
@@ -369,14 +345,8 @@ TEST(TrainPlacedTrace, IndependentSegmentsRunAtTheSameTime) {
 }
 
 // Two chains that each visit the host.
-constexpr char kCrossing[] = R"(program version=2006002 {
-  block 0 parent=-1 {
-    var a : fp32[512, 512] persistable
-    var b : fp32[512, 512] persistable
-    var a1 : fp32[512, 512]
-    var h1 : fp32[512, 512]
-    var b1 : fp32[512, 512]
-    var g1 : fp32[512, 512]
+constexpr char kCrossing[] = R"(
+    var a, b : fp32[512, 512] persistable
     Out=[a1] = mul(X=[a], Y=[a])
     Out=[h1] = tanh(X=[a1])
     Out=[a1] = mul(X=[h1], Y=[a])
@@ -384,12 +354,11 @@ constexpr char kCrossing[] = R"(program version=2006002 {
     Out=[g1] = tanh(X=[b1])
     Out=[b1] = mul(X=[g1], Y=[b])
     Out=[a] = elementwise_add(X=[a1], Y=[b1])
-  }
-})";
+)";
 
 TEST(TrainPlacedOrder, ChainsThatCrossHaveTheBitsOfOneDevice) {
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(kCrossing));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(kChainsStartup));
+  Program main = testing::CompactProgram(kCrossing);
+  Program startup = testing::CompactProgram(kChainsStartup);
   const TrainingPrograms programs{main, startup, {}, {"a"}, {}};
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, TrainOnHost(programs, /*ranks=*/1));
   for (const char* order : {"early_start", "few_switches"}) {
@@ -403,15 +372,15 @@ TEST(TrainPlacedOrder, ChainsThatCrossHaveTheBitsOfOneDevice) {
 }
 
 TEST(TrainPlacedErrors, OpThatUsesTheOtherMemoryIsNamed) {
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(kChains));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(kChainsStartup));
+  Program main = testing::CompactProgram(kChains);
+  Program startup = testing::CompactProgram(kChainsStartup);
   TrainingPrograms programs{main, startup, {}, {}, {}};
   WEFT_ASSERT_OK(Rewrite("hetero-partition{place=\"name:b*=cpu\"}", 1, &programs));
   // The sum reads the mirror; now the host's variable.
   const std::string text = ProgramText(programs.main);
   const std::string wrong = absl::StrReplaceAll(text, {{"Y=[b2@SIM]", "Y=[b2]"}});
   ASSERT_NE(wrong, text);
-  WEFT_ASSERT_OK_AND_ASSIGN(programs.main, ParseProgramText(wrong));
+  programs.main = testing::CompactProgram(wrong);
   EXPECT_THAT(TrainOnHost(programs, 1).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("(elementwise_add) input b2: expected a variable in the memory of "
