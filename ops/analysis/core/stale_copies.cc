@@ -2,49 +2,82 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
-#include "ops/analysis/core/block_args.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_kinds.h"
+#include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 
 namespace weft {
 namespace {
 
-bool HasShares(const Program& program, int block) {
-  return absl::c_any_of(program.block(block).ops(),
-                        [&](OpId id) { return SharesMemory(program.op(id).type()); });
-}
-
+// Follows the program as it runs: an op, then its blocks, twice where they may run again, and the
+// next step, if memory is shared beyond the end.
 class Finder {
  public:
-  explicit Finder(const Program& program) : program_(program), storage_(program), args_(program) {}
+  explicit Finder(const Program& program)
+      : program_(program), storage_(program), runs_(program.num_blocks()) {
+    for (const Storage::Buffer& buffer : storage_.buffers()) {
+      const uint64_t whole = storage_.KeyOf(buffer.block, buffer.name);
+      for (Symbol name : buffer.parts) {
+        const uint64_t part = storage_.KeyOf(buffer.block, name);
+        parts_[whole].push_back(part);
+        buffers_[part].push_back(whole);
+      }
+    }
+  }
 
   std::vector<StaleCopy> Find() {
-    for (block_ = 0; block_ < program_.num_blocks(); ++block_) {
-      if (!HasShares(program_, block_)) continue;
-      names_.clear();
-      groups_.clear();
-      for (OpId id : program_.block(block_).ops()) Visit(program_.op(id));
-      CheckEnd();
-    }
+    RunStep();
+    if (ForgetValues()) RunStep();
     return std::move(found_);
   }
 
  private:
-  // A variable, or several in one buffer.
+  // A variable that shares memory.
   struct Name {
     Symbol symbol;
+    VarId var;
     size_t group = 0;  // into groups_
     OpId shares;       // that has put it, or another one, into the group
     OpId writes;       // valid: what it was before that op, in a copy
   };
+  // At a name, on the way to all that have memory of one that is written.
+  struct Reached {
+    uint64_t name;
+    bool is_part;    // a part of it is written: other parts are not
+    bool is_shared;  // only Paddle writes it
+  };
+
+  // A block has few ways into it that show something new, but their number may be exponential.
+  static constexpr int kMaxRuns = 4;
+
+  void RunStep() {
+    absl::c_fill(runs_, 0);
+    Run(0);
+    for (const std::vector<uint64_t>& group : groups_) {
+      for (uint64_t member : group) {
+        Name& name = names_.at(member);
+        if (IsKept(name) && name.writes.valid()) Report(&name, OpId());
+      }
+    }
+  }
+
+  void Run(int block) {
+    if (runs_[block]++ == kMaxRuns) return;
+    const int outer = std::exchange(block_, block);
+    for (OpId id : program_.block(block).ops()) Visit(program_.op(id));
+    block_ = outer;
+  }
 
   void Visit(const Op& op) {
     if (SharesMemory(op.type()) && op.Input("X").size() == 1 && op.Output("Out").size() == 1) {
@@ -52,78 +85,149 @@ class Finder {
       return Share(op, op.Input("X")[0], op.Output("Out")[0]);
     }
     if (FindStreamSyncOp(op.type()).has_value()) return;  // touches no data
-    reads_.clear();
-    writes_.clear();
-    args_.Append(op, &reads_, &writes_);
-    for (Symbol name : reads_) Read(op.id(), name);
-    for (Symbol name : writes_) Write(op.id(), name);
-  }
-
-  uint64_t ClassOf(Symbol name) const { return storage_.ClassOf(block_, name); }
-
-  void Share(const Op& op, Symbol in, Symbol out) {
-    const uint64_t from = ClassOf(in), to = ClassOf(out);
-    if (from == to) return;
-    Leave(to);
-    const auto [it, is_new] = names_.try_emplace(from);
-    if (is_new) {
-      it->second = {in, groups_.size(), op.id(), OpId()};
-      groups_.push_back({from});
+    for (Symbol name : op.input_args()) Read(op.id(), name);
+    const std::vector<int> blocks = op.SubBlocks();
+    if (blocks.empty()) {
+      for (Symbol name : op.output_args()) Write(op.id(), name);
+      return;
     }
-    const size_t group = it->second.group;
-    groups_[group].push_back(to);
-    names_[to] = {out, group, op.id(), OpId()};
+    const OpSchema* const schema = FindOpSchema(op.type());
+    const int turns = schema != nullptr && schema->Has(Trait::kBranch) ? 1 : 2;
+    const std::vector<Symbol> outer_written = std::exchange(written_, {});
+    ++num_unsure_;
+    for (int turn = 0; turn < turns; ++turn) {
+      for (int block : std::set<int>(blocks.begin(), blocks.end())) Run(block);
+    }
+    // What ops of the block write under these names, they have written.
+    const std::vector<Symbol> written = std::exchange(written_, outer_written);
+    for (Symbol name : op.output_args()) {
+      if (!absl::c_linear_search(written, name)) Write(op.id(), name);
+    }
+    --num_unsure_;
+    written_.insert(written_.end(), written.begin(), written.end());
   }
 
-  void Leave(uint64_t name) {
-    const auto found = names_.find(name);
+  uint64_t KeyOf(Symbol name) const { return storage_.KeyOf(block_, name); }
+  bool IsKept(const Name& name) const {
+    return name.var.valid() && program_.var(name.var).persistable();
+  }
+
+  // Where it is not sure that an op runs, what was true before it may be true after it.
+  void Share(const Op& op, Symbol in, Symbol out) {
+    const uint64_t from = KeyOf(in), to = KeyOf(out);
+    if (from == to) return;
+    num_unsure_ == 0 ? Leave(to) : written_.push_back(out);
+    const auto find = [&](Symbol symbol, uint64_t key) {
+      const auto [it, is_new] = names_.try_emplace(key);
+      if (is_new) {
+        it->second = {symbol, program_.block(block_).Resolve(symbol), groups_.size(), OpId(),
+                      OpId()};
+        groups_.push_back({key});
+      }
+      return it->second.group;
+    };
+    const size_t group = find(in, from), other = find(out, to);
+    if (group != other) {
+      for (uint64_t member : groups_[other]) names_.at(member).group = group;
+      groups_[group].insert(groups_[group].end(), groups_[other].begin(), groups_[other].end());
+      groups_[other].clear();
+    }
+    names_.at(to).shares = op.id();
+    if (!names_.at(from).shares.valid()) names_.at(from).shares = op.id();
+  }
+
+  void Leave(uint64_t key) {
+    const auto found = names_.find(key);
     if (found == names_.end()) return;
     std::vector<uint64_t>& group = groups_[found->second.group];
-    group.erase(absl::c_find(group, name));
+    group.erase(absl::c_find(group, key));
     names_.erase(found);
   }
 
-  void Read(OpId op, Symbol name) {
-    const auto found = names_.find(ClassOf(name));
-    if (found == names_.end() || !found->second.writes.valid()) return;
-    Report(&found->second, op);
+  void Read(OpId op, Symbol symbol) {
+    if (names_.empty()) return;
+    const uint64_t key = KeyOf(symbol);
+    ReadOne(op, key);
+    for (const auto* overlaps : {&parts_, &buffers_}) {
+      const auto found = overlaps->find(key);
+      if (found == overlaps->end()) continue;
+      for (uint64_t other : found->second) ReadOne(op, other);
+    }
+  }
+  void ReadOne(OpId op, uint64_t key) {
+    const auto found = names_.find(key);
+    if (found != names_.end() && found->second.writes.valid()) Report(&found->second, op);
   }
 
-  void Write(OpId op, Symbol name) {
-    const uint64_t written = ClassOf(name);
-    const auto found = names_.find(written);
-    if (found == names_.end()) return;
-    found->second.writes = OpId();
-    for (uint64_t other : groups_[found->second.group]) {
-      if (other != written) names_.at(other).writes = op;
+  void Write(OpId op, Symbol symbol) {
+    if (names_.empty()) return;
+    if (num_unsure_ > 0) written_.push_back(symbol);
+    const uint64_t key = KeyOf(symbol);
+    const auto parts = parts_.find(key);
+    if (num_unsure_ == 0) {
+      ForgetWrite(key);
+      if (parts != parts_.end())
+        absl::c_for_each(parts->second, [&](uint64_t k) { ForgetWrite(k); });
     }
+    std::vector<Reached> open = {{key, false, false}};
+    absl::flat_hash_set<uint64_t> reached = {key};
+    const auto reach = [&](uint64_t name, bool is_part, bool is_shared) {
+      if (reached.insert(name).second) open.push_back({name, is_part, is_shared});
+    };
+    while (!open.empty()) {
+      const Reached at = open.back();
+      open.pop_back();
+      const auto found = names_.find(at.name);
+      if (found != names_.end()) {
+        if (at.is_shared) found->second.writes = op;
+        for (uint64_t member : groups_[found->second.group]) reach(member, at.is_part, true);
+      }
+      const auto buffers = buffers_.find(at.name);
+      if (buffers != buffers_.end()) {
+        for (uint64_t buffer : buffers->second) reach(buffer, true, at.is_shared);
+      }
+      const auto inside = parts_.find(at.name);
+      if (inside == parts_.end() || at.is_part) continue;
+      for (uint64_t part : inside->second) reach(part, false, at.is_shared);
+    }
+  }
+  void ForgetWrite(uint64_t key) {
+    const auto found = names_.find(key);
+    if (found != names_.end()) found->second.writes = OpId();
   }
 
   void Report(Name* name, OpId reads) {
-    found_.push_back({name->shares, name->writes, reads, name->symbol});
+    if (reported_.emplace(name->shares, name->writes, reads, name->symbol).second) {
+      found_.push_back({name->shares, name->writes, reads, name->symbol});
+    }
     name->writes = OpId();
   }
 
-  // Values that are kept. Names of outer blocks are kept after an inner one.
-  void CheckEnd() {
-    for (const std::vector<uint64_t>& group : groups_) {
+  // Variables that are not persistable are others in the next step. False: no memory is shared
+  // then.
+  bool ForgetValues() {
+    bool is_any_shared = false;
+    for (std::vector<uint64_t>& group : groups_) {
+      std::vector<uint64_t> kept;
       for (uint64_t member : group) {
-        Name& name = names_.at(member);
-        const VarId var = program_.block(block_).Resolve(name.symbol);
-        const bool is_kept =
-            var.valid() && (program_.var(var).persistable() || program_.var(var).block() != block_);
-        if (is_kept && name.writes.valid()) Report(&name, OpId());
+        IsKept(names_.at(member)) ? kept.push_back(member) : (void)names_.erase(member);
       }
+      group = std::move(kept);
+      is_any_shared |= group.size() > 1;
     }
+    return is_any_shared;
   }
 
   const Program& program_;
   const Storage storage_;
-  BlockArgs args_;
+  absl::flat_hash_map<uint64_t, std::vector<uint64_t>> parts_, buffers_;  // by buffer, by part
+  std::vector<int> runs_;                                                 // by block
   int block_ = 0;
-  absl::flat_hash_map<uint64_t, Name> names_;  // by class of storage
+  int num_unsure_ = 0;  // ops around this one whose blocks may not run
+  absl::flat_hash_map<uint64_t, Name> names_;
   std::vector<std::vector<uint64_t>> groups_;  // of names that share memory
-  std::vector<Symbol> reads_, writes_;
+  std::vector<Symbol> written_;                // in blocks of the op around this one
+  absl::flat_hash_set<std::tuple<OpId, OpId, OpId, Symbol>> reported_;
   std::vector<StaleCopy> found_;
 };
 
@@ -141,10 +245,9 @@ std::string ToString(const Program& program, const StaleCopy& copy) {
 }
 
 std::vector<StaleCopy> FindStaleCopies(const Program& program) {
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    if (HasShares(program, block)) return Finder(program).Find();
-  }
-  return {};
+  const bool shares =
+      absl::c_any_of(AllOps(program), [](const Op& op) { return SharesMemory(op.type()); });
+  return shares ? Finder(program).Find() : std::vector<StaleCopy>();
 }
 
 }  // namespace weft

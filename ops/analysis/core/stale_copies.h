@@ -24,8 +24,9 @@ struct StaleCopy {
 // ...".
 std::string ToString(const Program& program, const StaleCopy& copy);
 
-// One for each write and name, in order. A block counts as an op of the block around it. O(ops);
-// with such ops, O(arguments), and O(names that share memory) for each write.
+// One for each write, read and name, in the order of the run: a block runs where its op does, and
+// may not; a loop runs twice. O(ops); with such ops, O(arguments), and O(names that share memory)
+// for each write.
 std::vector<StaleCopy> FindStaleCopies(const Program& program);
 
 }  // namespace weft

@@ -77,7 +77,52 @@ TEST(FindStaleCopies, BlocksReadAndWrite) {
       "Out=[g] = conditional_block(Cond=[yes], Input=[g]) {sub_block=block(1)}\n";
   EXPECT_THAT(Stale(absl::StrCat(kShare, kBranch, kRead),
                     "  block 1 parent=0 {\n    Out=[g] = scale(X=[g]) {scale=0.5}\n  }\n"),
+              ElementsAre("h of 0: 0, 2"));
+}
+
+TEST(FindStaleCopies, BlockRunsInItsPlace) {
+  constexpr char kBranch[] =
+      "Out=[g] = conditional_block(Cond=[yes], Input=[g, h]) {sub_block=block(1)}\n";
+  const auto block = [](const std::string& ops) {
+    return absl::StrCat("  block 1 parent=0 {\n", ops, "  }\n");
+  };
+  EXPECT_THAT(Stale(absl::StrCat(kShare, kBranch), block(absl::StrCat(kClip, kRead))),
+              ElementsAre("h of 0: 0, 1"));
+  EXPECT_THAT(Stale(absl::StrCat(kShare, kBranch), block(absl::StrCat(kRead, kClip))), IsEmpty());
+  constexpr char kShares[] = "conditional_block(Cond=[yes]) {sub_block=block(1)}\n";
+  EXPECT_THAT(Stale(absl::StrCat(kShares, kClip, kRead), block(kShare)),
               ElementsAre("h of 0: 1, 2"));
+  EXPECT_THAT(Stale(absl::StrCat(kShare, kClip, kShares, kRead), block(kShare)),
+              ElementsAre("h of 0: 1, 3"))
+      << "the block may not run";
+}
+
+TEST(FindStaleCopies, LoopRunsAgain) {
+  EXPECT_THAT(Stale(absl::StrCat(kShare,
+                                 "Out=[g] = while(Condition=[yes], X=[g, h]) "
+                                 "{sub_block=block(1)}\n"),
+                    absl::StrCat("  block 1 parent=0 {\n", kRead, kClip, "  }\n")),
+              ElementsAre("h of 0: 1, 0"));
+}
+
+TEST(FindStaleCopies, PersistableVariablesShareInTheNextStep) {
+  EXPECT_THAT(Stale("Out=[s] = relu(X=[s])\n"
+                    "Out=[g] = assign(X=[kept])\n"
+                    "Out=[kept] = share_data(X=[s])\n"),
+              ElementsAre("kept of 2: 0, 1"));
+  EXPECT_THAT(Stale(absl::StrCat(kRead, kClip, kShare)), IsEmpty()) << "others in the next step";
+}
+
+TEST(FindStaleCopies, PartsOfABufferAreSeparate) {
+  constexpr char kFuse[] =
+      "Output=[g, s], FusedOutput=[fused] = coalesce_tensor(Input=[g, s]) "
+      "{set_constant=true, constant=1.0, dtype=5}\n";
+  EXPECT_THAT(
+      Stale(absl::StrCat(kFuse, kShare, "Out=[s] = relu(X=[s])\n", "Out=[kept] = assign(X=[h])\n")),
+      IsEmpty());
+  EXPECT_THAT(Stale(absl::StrCat(kFuse, kShare, "Out=[h] = relu(X=[h])\n",
+                                 "Out=[s] = assign(X=[kept])\n", "Out=[kept] = assign(X=[g])\n")),
+              ElementsAre("g of 1: 2, 4"));
 }
 
 // Which of Paddle's ops share memory, whatever their attributes, and not only where a pass of

@@ -68,8 +68,6 @@ class Cells {
   // Makes the members slices of the buffer. Calls `twice` with repeated members.
   template <typename Twice>
   void AddBuffer(OpId op, VarId var, const std::vector<VarId>& members, const Twice& twice) {
-    Unshare(var);
-    for (VarId member : members) Unshare(member);
     const Buffer* const before = FindBuffer(var);
     if (before != nullptr && !before->moved_by.valid() && HasMembers(*before, members)) return;
     const int index = static_cast<int>(buffers_.size());
@@ -95,19 +93,18 @@ class Cells {
     buffers_.push_back(std::move(buffer));
   }
 
-  // From now on, `out` is the memory of `in`; or, until then, it has memory of its own again.
+  // From now on, `out` is the memory of `in`, and also memory of its own: Paddle shares, and the
+  // executor copies; an op that shares may be in a branch.
   void Share(OpId op, VarId in, VarId out) {
     Leave(op, out);
-    for (VarId var : {in, out}) {
-      if (FindBuffer(var) == nullptr) CellOf(var);
-    }
-    own_[out] = std::exchange(cell_of_var_[out.value()], cell_of_var_[in.value()]);
+    const auto shared = shared_.find(in);
+    if (shared != shared_.end()) in = shared->second;
+    if (in != out) shared_[out] = in;
   }
-  void Unshare(VarId out) {
-    const auto own = own_.find(out);
-    if (own == own_.end()) return;
-    cell_of_var_[out.value()] = own->second;
-    own_.erase(own);
+  // Invalid: none.
+  VarId SharedBy(VarId var) const {
+    const auto shared = shared_.find(var);
+    return shared == shared_.end() ? VarId() : shared->second;
   }
 
  private:
@@ -131,8 +128,8 @@ class Cells {
   // By VarId: a cell; kNone; or kNone - 1 - i for buffer i.
   std::vector<int> cell_of_var_;
   std::vector<Cell> cells_;
-  std::vector<Buffer> buffers_;          // also those that have been replaced
-  absl::flat_hash_map<VarId, int> own_;  // of variables that share memory: their own cells
+  std::vector<Buffer> buffers_;               // also those that have been replaced
+  absl::flat_hash_map<VarId, VarId> shared_;  // by variable: that whose memory it is, too
 };
 
 // Issues the ops as the host does.
@@ -322,13 +319,11 @@ class Walk {
     if (writes || survey_.has_two_devices()) Touch(made.var, /*writes=*/true);
   }
 
-  // The executor copies, and so writes memory that the output had before.
   void ShareMemory(const Block& block, const Op& op, int stream) {
     const auto variable = [&](absl::Span<const Symbol> names) {
       return names.size() == 1 ? block.Resolve(names[0]) : VarId();
     };
     const VarId in = variable(op.Input("X")), out = variable(op.Output("Out"));
-    if (out.valid()) memory_.Unshare(out);
     RunPlain(block, op, stream);
     if (in.valid() && out.valid() && in != out) memory_.Share(op.id(), in, out);
   }
@@ -345,6 +340,16 @@ class Walk {
   void Touch(VarId var, bool writes) {
     if (!var.valid()) return;
     now_.writes = writes;
+    const size_t num_races = report_.races.size();
+    TouchOwn(var);
+    const VarId shared = memory_.SharedBy(var);
+    if (!shared.valid()) return;
+    is_reported_ = report_.races.size() > num_races;
+    TouchOwn(shared);
+    is_reported_ = false;
+  }
+
+  void TouchOwn(VarId var) {
     Cells::Buffer* const buffer = memory_.FindBuffer(var);
     if (buffer == nullptr) return TouchCell(memory_.CellOf(var));
     if (step_end_ == 0 && buffer->moved_by.valid() && !std::exchange(buffer->reported, true)) {
@@ -369,7 +374,8 @@ class Walk {
       } else if (!entry.clashed) {
         entry.clashed = true;
         // Conflicts within the next step are those within this one.
-        if (entry.access.time <= step_end_ || step_end_ == 0) Report(entry.access, cell.var);
+        const bool is_within_next = entry.access.time > step_end_ && step_end_ > 0;
+        if (!is_within_next && !is_reported_) Report(entry.access, cell.var);
       }
     }
     cell.history.Add(now_, clocks_.branch_start());
@@ -416,6 +422,7 @@ class Walk {
   std::vector<OpId> op_at_;                 // by time
   std::vector<OpId> holder_;                // by block: the op that runs it
   uint32_t step_end_ = 0;                   // the time of the last op, once it is issued
+  bool is_reported_ = false;                // a race of this access, under another name
   int loops_ = 0;                           // around the op that is being issued
   std::vector<bool> is_followed_, orders_;  // by sync
   absl::flat_hash_set<OpId> not_followed_;

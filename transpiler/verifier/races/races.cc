@@ -115,8 +115,9 @@ class RaceReporter {
     return std::find(args.begin(), args.end(), program_.var(var).name_symbol()) != args.end();
   }
 
-  // Before the name of the variable, if the op accesses it as a slice of its buffer.
-  std::string Through(OpId op, VarId var) const { return Names(op, var) ? "" : "the buffer of "; }
+  // Before the name of the variable, if the op accesses its memory under another name: a buffer, or
+  // what share_data has made.
+  std::string Through(OpId op, VarId var) const { return Names(op, var) ? "" : "memory of "; }
 
   std::string Describe(const Race& race) const {
     const std::string variable = VarName(race.variable);
@@ -127,8 +128,7 @@ class RaceReporter {
     // The program may wait on some paths.
     const bool in_block = program_.op(race.first).block() != 0 ||
                           (race.second.valid() && program_.op(race.second).block() != 0);
-    const std::string first_object =
-        Names(race.first, race.variable) ? "it" : "the buffer that it is a slice of";
+    const std::string first_object = Through(race.first, race.variable) + "it";
     if (!race.second.valid()) {
       return absl::StrCat(Name(race.first), first_reads ? " reads " : " writes ", variable, " on ",
                           awaited, ", and nothing waits for it before the program ends: the main ",

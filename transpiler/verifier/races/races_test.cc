@@ -114,10 +114,10 @@ TEST(Races, BufferIsDistinguishedFromItsSlices) {
   EXPECT_THAT(
       Found(ProgramOf(text)),
       ElementsAre("error: W401: op 5 (scale) reads h on the compute stream, while op 4 "
-                  "(c_allreduce_sum) writes the buffer that it is a slice of on ring 1: nothing "
+                  "(c_allreduce_sum) writes memory of it on ring 1: nothing "
                   "makes the compute stream wait for ring 1 in between; insert c_wait_comm",
                   "error: W401: op 6 (c_allreduce_sum) reads g on ring 0, while op 4 "
-                  "(c_allreduce_sum) writes the buffer that it is a slice of on ring 1: nothing "
+                  "(c_allreduce_sum) writes memory of it on ring 1: nothing "
                   "makes ring 0 wait for ring 1 in between; insert c_wait_comm for ring 1 and "
                   "c_wait_compute for ring 0"));
 }
@@ -220,14 +220,40 @@ TEST(Races, NamesThatAreNotDeclaredAreSkipped) {
 }
 
 TEST(Races, NamesThatShareMemoryRace) {
-  EXPECT_THAT(Found(ExampleOf(
-                  "W402", {{"    var sum", "    var y : fp32[4]\n    var sum"},
-                           {"    Out=[x] = c_wait_compute",
-                            "    Out=[y] = share_data(X=[x])\n    Out=[x] = c_wait_compute"},
-                           {"Out=[x] = fill_constant() {shape=longs[4], dtype=5, value=2.0}",
-                            "Out=[y] = fill_constant() {shape=longs[4], dtype=5, value=2.0}"}})),
-              Contains(HasSubstr(
-                  "W402: op 4 (fill_constant) writes the buffer of x on the compute stream")));
+  EXPECT_THAT(
+      Found(
+          ExampleOf("W402", {{"    var sum", "    var y : fp32[4]\n    var sum"},
+                             {"    Out=[x] = c_wait_compute",
+                              "    Out=[y] = share_data(X=[x])\n    Out=[x] = c_wait_compute"},
+                             {"Out=[x] = fill_constant() {shape=longs[4], dtype=5, value=2.0}",
+                              "Out=[y] = fill_constant() {shape=longs[4], dtype=5, value=2.0}"}})),
+      Contains(HasSubstr("W402: op 4 (fill_constant) writes memory of x on the compute stream")));
+}
+
+// The executor copies into the memory that the output of share_data had before.
+TEST(Races, NamesThatShareMemoryKeepTheirOwn) {
+  constexpr char kVars[] =
+      "    var x : fp32[4]\n    var y : fp32[4] persistable\n"
+      "    var c : bool[1] persistable\n    var kept : fp32[4] persistable\n";
+  constexpr char kReduce[] =
+      "    Out=[y] = c_wait_compute(X=[y]) {ring_id=0}\n"
+      "    Out=[y] = c_allreduce_sum(X=[y]) {ring_id=0, use_calc_stream=false}\n";
+  constexpr char kShare[] = "    Out=[y] = share_data(X=[x])\n";
+  constexpr char kRead[] = "    Out=[kept] = assign(X=[y])\n";
+  const auto found = [&](const std::string& ops) {
+    return Found(ProgramOf(absl::StrCat(kVars, ops)));
+  };
+  EXPECT_THAT(found(absl::StrCat(kShare, kReduce, kShare, kRead)),
+              Contains(HasSubstr("W403: op 3 (share_data) writes y on the compute stream")));
+  EXPECT_THAT(found(absl::StrCat(kReduce,
+                                 "    conditional_block(Cond=[c]) {sub_block=block(1), "
+                                 "is_scalar_condition=true}\n",
+                                 kRead,
+                                 "    block 1:\n    Out=[y] = c_wait_comm(X=[y]) {ring_id=0}\n"
+                                 "    Out=[y] = share_data(X=[x])\n")),
+              Contains(HasSubstr("W401: op 3 (assign) reads y on the compute stream")));
+  EXPECT_THAT(found(absl::StrCat(kRead, "    Out=[x] = scale(X=[kept])\n", kShare, kReduce)),
+              Contains(HasSubstr("W401: op 0 (assign) reads y on the compute stream in the next")));
 }
 
 TEST(Races, W413NamesWhatSharesWhatWritesAndWhatReads) {
