@@ -51,6 +51,18 @@ void BatchInterpreter::FindAveragedParameters() {
     if (!reduced.contains(buffer.var)) continue;
     reduced.insert(buffer.part_vars.begin(), buffer.part_vars.end());
   }
+  // Parameters may be copied into what is reduced, and back.
+  for (const Op& op : AllOps(program_)) {
+    const Algebra algebra = RecipeOf(op).algebra;
+    if (algebra != Algebra::kCopy && algebra != Algebra::kCast && algebra != Algebra::kReshape) {
+      continue;
+    }
+    if (absl::c_none_of(resolve(op, op.Input("X")),
+                        [&](VarId var) { return reduced.contains(var); })) {
+      continue;
+    }
+    for (VarId var : resolve(op, op.Output("Out"))) reduced.insert(var);
+  }
   for (VarId var : params) {
     if (reduced.contains(var)) averaged_.insert(var);
   }

@@ -328,6 +328,21 @@ TEST(BatchLinesTest, LocalSgdIsOneLine) {
   EXPECT_THAT(LinesOf("", kMean, clip, average),
               ElementsAre(AllOf(StartsWith("note: W709: op 6 (momentum) updates w by the rank's"),
                                 HasSubstr(", and state v is the rank's own"))));
+  // Also through a copy, and a buffer of copies.
+  const std::string declares = "    var copy : fp32[4, 1]\n    var buffer : fp32[4]\n";
+  for (const char* copy :
+       {"    Out=[copy] = assign(X=[w]) role=optimize\n"
+        "    Out=[copy] = c_allreduce_avg(X=[copy]) role=optimize {ring_id=0, "
+        "use_calc_stream=true}\n",
+        "    Output=[copy], FusedOutput=[buffer] = coalesce_tensor(Input=[w]) role=optimize "
+        "{copy_data=true, dtype=5, use_align=false}\n"
+        "    Out=[buffer] = c_allreduce_avg(X=[buffer]) role=optimize {ring_id=0, "
+        "use_calc_stream=true}\n"}) {
+    SCOPED_TRACE(copy);
+    const std::string back = absl::StrCat(copy, "    Out=[w] = assign(X=[copy]) role=optimize\n");
+    EXPECT_THAT(LinesOf(declares, kMean, "", back), ElementsAre(StartsWith("note: W707: state v")));
+    EXPECT_THAT(LinesOf(declares, kMean, clip, back), ElementsAre(StartsWith("note: W709")));
+  }
   EXPECT_THAT(LinesOf("", kMean, clip,
                       average + "    Out=[v] = c_allreduce_avg(X=[v]) role=optimize {ring_id=0, "
                                 "use_calc_stream=true}\n"),
