@@ -13,9 +13,14 @@
 namespace weft {
 namespace {
 
-// All variables of the slot have the dimensions of the parameters.
+// The slot has a variable for each parameter, with its dimensions, or none.
 OpSchema::InferFn LikeParams(std::string slot) {
   return [slot = std::move(slot)](InferContext& context) -> absl::Status {
+    const size_t count = context.NumInputs(slot), expected = context.NumInputs("Param");
+    if (count != expected && count > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "input ", slot, ": expected ", expected, " variables, as in slot Param, found ", count));
+    }
     for (size_t i = 0; i < context.NumInputs(slot); ++i) {
       const TensorType* param = context.Input("Param", i);
       const TensorType* type = context.Input(slot, i);

@@ -130,6 +130,20 @@ TEST(OptimizerTest, GradientOfAnotherShapeIsAnError) {
                                  "Param, found fp32[3, 2]")));
 }
 
+TEST(OptimizerTest, MissingGradientIsAnError) {
+  EXPECT_THAT(InferenceCase("merged_momentum")
+                  .In("Grad", {"fp32[2]"})
+                  .In("LearningRate", {"fp32[1]"})
+                  .In("Param", {"fp32[2]", "fp32[2]"})
+                  .In("Velocity", {"fp32[2]", "fp32[2]"})
+                  .Out("ParamOut", 2)
+                  .Out("VelocityOut", 2)
+                  .Attr("mu", 0.9f)
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Grad: expected 2 variables, as in slot Param, found 1")));
+}
+
 TEST(OptimizerTest, StateOfAnotherShapeIsAnError) {
   EXPECT_THAT(
       InferenceCase("adam")
