@@ -37,12 +37,12 @@ bool IsDeep(absl::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<nlohmann::ordered_json> ParseJsonObject(absl::string_view text) {
+absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text) {
   if (IsDeep(text)) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected JSON of at most ", kMaxDepth, " levels"));
   }
-  using Json = nlohmann::ordered_json;
+  using Json = nlohmann::json;
   // The parser keeps one of several values of a key, and says nothing.
   std::vector<absl::flat_hash_set<std::string>> keys;  // of the open objects
   absl::Status repeated;
@@ -67,13 +67,13 @@ absl::StatusOr<nlohmann::ordered_json> ParseJsonObject(absl::string_view text) {
 }
 
 absl::Status ExpectedInJson(absl::string_view key, absl::string_view what,
-                            const nlohmann::ordered_json& found) {
+                            const nlohmann::json& found) {
   return absl::InvalidArgumentError(
       absl::StrCat("key '", key, "': expected ", what, ", found ",
-                   found.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
+                   found.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
 }
 
-absl::StatusOr<int64_t> JsonInteger(absl::string_view key, const nlohmann::ordered_json& value) {
+absl::StatusOr<int64_t> JsonInteger(absl::string_view key, const nlohmann::json& value) {
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() ||
                      value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});

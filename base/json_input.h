@@ -11,16 +11,17 @@
 
 namespace weft {
 
-// Parses a JSON object. InvalidArgument for other text, for a key that an object has twice, and for
-// values that are nested deeper than 100 levels: functions of the library recurse.
-absl::StatusOr<nlohmann::ordered_json> ParseJsonObject(absl::string_view text);
+// Parses a JSON object; keys are sorted. InvalidArgument for other text, for a key that an object
+// has twice, and for values that are nested deeper than 100 levels: functions of the library
+// recurse. O(n log n).
+absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text);
 
 // "key 'bytes': expected an integer, found true".
 absl::Status ExpectedInJson(absl::string_view key, absl::string_view what,
-                            const nlohmann::ordered_json& found);
+                            const nlohmann::json& found);
 
 // The integer under `key`, of 64 bits. InvalidArgument for another value.
-absl::StatusOr<int64_t> JsonInteger(absl::string_view key, const nlohmann::ordered_json& value);
+absl::StatusOr<int64_t> JsonInteger(absl::string_view key, const nlohmann::json& value);
 
 }  // namespace weft
 

@@ -18,7 +18,7 @@
 namespace weft {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 // Names of a policy and of its parameters in a file, and in policy text.
 struct Dialect {
@@ -243,6 +243,7 @@ absl::StatusOr<BucketFile> ParseBucketFile(absl::string_view text) {
 
 absl::StatusOr<std::string> PlanBucketFile(const BucketFile& file, const CollectiveTime& time,
                                            int nrings) {
+  using Json = nlohmann::ordered_json;
   Json json = {{"policy", file.policy.name}};
   BucketPlan plan;
   if (file.policy.is_optimal()) {

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 absl::Status Expected(const std::string& param, const std::string& key, absl::string_view what,
                       const Json& found) {

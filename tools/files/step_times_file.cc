@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 absl::StatusOr<double> NumberOf(const Json& json, const std::string& key) {
   const auto it = json.is_object() ? json.find(key) : json.end();

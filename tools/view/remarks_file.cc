@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 absl::StatusOr<FileRemark> ParseRemark(const Json& json) {
   if (!json.is_object()) return ExpectedInJson("notes", "objects", json);
