@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
@@ -15,7 +14,7 @@
 namespace weft {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 auto Fields(const Setting& setting) {
   return std::tie(setting.nranks, setting.rank, setting.groups, setting.distributed_params,
@@ -127,7 +126,8 @@ absl::string_view ToString(Setting::Reduction reduction) {
 
 std::string ToJson(const Setting& setting) {
   if (setting == Setting()) return "";
-  Json json = Json::object();
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson json = OrderedJson::object();
   if (setting.nranks.has_value()) json["nranks"] = *setting.nranks;
   if (setting.rank.has_value()) json["rank"] = *setting.rank;
   if (!setting.groups.empty()) json["groups"] = setting.groups;
@@ -142,21 +142,16 @@ std::string ToJson(const Setting& setting) {
     const AveragingSchedule& schedule = *setting.averaging;
     json["averaging"] =
         schedule.is_in_turn
-            ? Json("in_turn")
-            : Json({{"period", schedule.period}, {"first_step", schedule.first_step}});
+            ? OrderedJson("in_turn")
+            : OrderedJson({{"period", schedule.period}, {"first_step", schedule.first_step}});
   }
   if (setting.gradients_are_rounded) json["rounded_gradients"] = true;
   if (setting.ordered_by_data) json["ordered_by_data"] = true;
   // Names in files are UTF-8; others are replaced instead of an exception.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-absl::StatusOr<Setting> ParseSetting(absl::string_view text) {
-  WEFT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
-  Setting setting;
-  for (const auto& [key, value] : json.items()) {
-    WEFT_RETURN_IF_ERROR(ReadField(key, value, &setting));
-  }
+absl::Status CheckRanksOf(const Setting& setting) {
   const auto is_missing = [&setting](int rank) {
     return setting.nranks.has_value() && rank >= *setting.nranks;
   };
@@ -169,6 +164,16 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat("rank: expected less than nranks, ",
                                                    *setting.nranks, ", found ", *setting.rank));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Setting> ParseSetting(absl::string_view text) {
+  WEFT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
+  Setting setting;
+  for (const auto& [key, value] : json.items()) {
+    WEFT_RETURN_IF_ERROR(ReadField(key, value, &setting));
+  }
+  WEFT_RETURN_IF_ERROR(CheckRanksOf(setting));
   return setting;
 }
 

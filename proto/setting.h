@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -64,6 +65,9 @@ std::string ToJson(const Setting& setting);
 // The inverse of ToJson. InvalidArgument, naming the key, for other text, also for a key that this
 // version does not know: it might weaken or strengthen a check.
 absl::StatusOr<Setting> ParseSetting(absl::string_view json);
+
+// InvalidArgument for a rank, or one of a group, that the number of ranks does not allow.
+absl::Status CheckRanksOf(const Setting& setting);
 
 // The setting in a program's file, with what the format of the file implies (ProgramOrigin). Errors
 // begin with "setting of the file: ".

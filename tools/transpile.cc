@@ -36,6 +36,7 @@
 #include "tools/cmd/transpile_help.h"
 #include "tools/cmd/transpile_outputs.h"
 #include "tools/files/param_attrs_file.h"
+#include "tools/files/setting_file.h"
 #include "tools/files/step_times_file.h"
 #include "tools/flags/command_line.h"
 #include "tools/flags/flag_names.h"
@@ -324,6 +325,9 @@ absl::Status Run(Flags& flags) {
   WEFT_RETURN_IF_ERROR(ReadParamAttrs(&flags));
   if (options.mode == kAuto) WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(programs, &flags)));
   WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
+  if (main.setting().empty()) {
+    WEFT_ASSIGN_OR_RETURN(options.setting, SettingOfFile(flags.in, main));
+  }
   WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
@@ -333,10 +337,8 @@ absl::Status Run(Flags& flags) {
   WEFT_RETURN_IF_ERROR(CheckAreShared(flags, &trainers));
   std::vector<StagedOutputs> staged;
   for (size_t i = 0; i < trainers.size(); ++i) {
-    const bool is_bare = options.dialect == Dialect::kPaddle && (*results)[i].claims.Communicate();
     absl::StatusOr<StagedOutputs> outputs =
-        StageAll(trainers[i].written.get(), trainers[i].paths, (*results)[i],
-                 is_bare ? &trainers[i].main : nullptr);
+        StageAll(trainers[i].written.get(), trainers[i].paths, (*results)[i], trainers[i].main);
     WEFT_RETURN_IF_ERROR(outputs.status());
     staged.push_back(*std::move(outputs));
   }
@@ -405,7 +407,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->type_name("NUMBER");
   app.add_option("--feed_layout", flags.feed_layout,
                  "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
-                 "their declarations suggest");
+                 "the file or their declarations suggest");
   app.add_option(
          "--param_attrs", flags.param_attrs,
          "JSON: comm_fusion, group, layerwise_parallel, in_shard, lr_ratio, parameter_server, "
@@ -443,7 +445,7 @@ void CheckAllRanks(const Flags& flags) {
   if (!flags.all_ranks) {
     for (const auto& [flag, path] :
          {std::make_pair("out", flags.out), std::make_pair("--startup_out", flags.startup_out),
-          std::make_pair("--explain", flags.explain)}) {
+          std::make_pair("--remarks", flags.explain)}) {
       Require(!absl::StrContains(path, kRankInName), flag,
               absl::StrCat(kRankInName, " in the name of a file: only --rank all replaces it"));
     }
@@ -452,7 +454,7 @@ void CheckAllRanks(const Flags& flags) {
   const auto& cluster = flags.options.cluster;
   Require(!cluster.endpoints.empty(), "--rank", "all: expected the trainers as --endpoints");
   Require(!cluster.current_endpoint.has_value(), "--current_endpoint",
-          "with --rank all, --endpoints has it");
+          "with --rank all: leave it out, as --endpoints names the endpoint of every rank");
   Require(flags.server_out.empty(), "--server_out",
           "with --rank all: the programs of workers and servers hold for all ranks");
   Require(flags.dump_dir.empty(), "--dump_dir", "expected one trainer, found --rank all");

@@ -82,9 +82,8 @@ absl::Status Foresee(const TranspilePlan& plan, const TranspileOptions& options,
   context->target.paddle_version = options.paddle_version.value_or(PaddleVersionOf(main.version()));
   WEFT_RETURN_IF_ERROR(CheckTimes(options.times, main));
   WEFT_RETURN_IF_ERROR(CheckParamAttrs(options.param_attrs, main));
-  FeedLayouts feeds = options.feeds;
-  feeds.insert(context->setting.feeds.begin(), context->setting.feeds.end());
-  WEFT_ASSIGN_OR_RETURN(context->setting.feeds, FeedLayoutsOf(main, feeds));
+  WEFT_ASSIGN_OR_RETURN(context->setting.feeds,
+                        FeedLayoutsOf({&main}, options.feeds, context->setting.feeds));
   // Paddle divides whatever losses are.
   if (options.dialect == Dialect::kWeft) {
     BatchFlowOptions flow;
@@ -106,19 +105,36 @@ absl::Status Foresee(const TranspilePlan& plan, const TranspileOptions& options,
   return absl::OkStatus();
 }
 
-// Options, completed with what the file says of the run. Where the passes do not read it, only the
-// verifier needs to know.
-TranspileOptions WithSettingOfFile(const TranspilePlan& plan, const TranspileOptions& options,
-                                   const Program& main, const Setting& file, const Sink& sink) {
-  TranspileOptions complete = options;
-  if (!main.setting().empty()) {
-    sink.Note(absl::StrCat("the setting of the file counts where options say nothing else: ",
-                           main.setting()));
+// The setting of the main program; `is_said` if it says more than the format of its file implies.
+struct FileSetting {
+  Setting setting;
+  bool is_said = false;
+};
+
+absl::StatusOr<FileSetting> ReadSetting(const TranspilePlan& plan, const TranspileOptions& options,
+                                        const Program& main, const Sink& sink) {
+  absl::StatusOr<Setting> own = options.setting.has_value() ? *options.setting : SettingOf(main);
+  if (!own.ok() && !plan.is_copy()) return own.status();
+  if (!own.ok()) {
+    sink.Note(absl::StrCat("the copy keeps what does not count: ", own.status().message()));
+    return FileSetting();
   }
-  complete.feeds.insert(file.feeds.begin(), file.feeds.end());
-  if (!plan.reads_run()) return complete;
+  const bool is_said =
+      !main.setting().empty() ||
+      (main.origin() == nullptr && options.setting.value_or(Setting()) != Setting());
+  if (is_said && (!plan.is_copy() || options.verification != Verification::kNever)) {
+    sink.Note(absl::StrCat("taken from the file where options say nothing else: ", ToJson(*own)));
+  }
+  return FileSetting{*std::move(own), is_said};
+}
+
+// Options, completed with what the file says of the run.
+TranspileOptions WithSettingOfFile(const TranspileOptions& options, const FileSetting& said,
+                                   const Sink& sink) {
+  TranspileOptions complete = options;
+  const Setting& file = said.setting;
   for (const std::string& name : file.distributed_params) {
-    if (!complete.distributed_params.insert(name).second || !main.setting().empty()) continue;
+    if (!complete.distributed_params.insert(name).second || said.is_said) continue;
     sink.Note(absl::StrCat("parameter ", name,
                            " is not replicated: the file says is_distributed, which counts as "
                            "option:distributed_params"));
@@ -153,12 +169,11 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspilePlan& plan,
   const Pipeline& pipeline = plan.pipeline;
   TranspileResult result;
   const Sink sink{given.explain ? &result.remarks : nullptr, &result.messages, &result.server};
-  absl::StatusOr<Setting> read = SettingOf(*programs.main);
-  // A copy keeps what it cannot read.
-  if (!read.ok() && !plan.is_copy()) return read.status();
-  const Setting file = read.ok() ? *std::move(read) : Setting();
-  const TranspileOptions options =
-      plan.is_copy() ? given : WithSettingOfFile(plan, given, *programs.main, file, sink);
+  WEFT_ASSIGN_OR_RETURN(const FileSetting read, ReadSetting(plan, given, *programs.main, sink));
+  const Setting& file = read.setting;
+  // Where the passes do not read it, only the verifier needs to know.
+  const bool passes_read = !plan.is_copy() && plan.reads_run();
+  const TranspileOptions options = passes_read ? WithSettingOfFile(given, read, sink) : given;
   WEFT_RETURN_IF_ERROR(CheckInput(programs, plan, options));
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(plan, options, file));
   context.sink = sink;
@@ -183,11 +198,11 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspilePlan& plan,
   PipelineOptions run;
   run.verification = options.verification;
   run.observer = options.observer;
-  const bool is_said = !programs.main->setting().empty();
-  const bool carries_setting = options.dialect == Dialect::kWeft && !plan.is_copy() &&
-                               (is_said || result.claims.Communicate());
+  result.says_setting = read.is_said || result.claims.Communicate();
   run.on_result = [&](const ProgramPair& made) {
-    if (carries_setting) made.main->set_setting(ToJson(result.setting));
+    if (result.says_setting && !plan.is_copy()) {
+      made.main->set_setting(options.dialect == Dialect::kWeft ? ToJson(result.setting) : "");
+    }
     if (options.on_result) options.on_result(made);
   };
   if (properties.valid()) {

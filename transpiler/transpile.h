@@ -32,8 +32,10 @@ struct TranspileResult {
   std::vector<PassReport> passes;
   Claims claims;
   // What the main program is for. In the weft dialect its file carries it; what the paddle dialect
-  // writes has Paddle's bytes only.
+  // writes has Paddle's bytes only, and a copy what it had.
   Setting setting;
+  // Whether the rewrite or the file that was read says so; else it is what programs are by default.
+  bool says_setting = false;
   std::vector<Remark> remarks;
   // What passes and the verifier say of the rewrite; nothing in it is refused.
   std::vector<Message> messages;

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Pass>> TakePartition(const Placement& placement,
                                                     std::vector<Spec>* passes) {
   const std::string name(HeteroPartition::kName);
   if (!passes->empty() && passes->back().name == name) {
-    flags = std::move(passes->back().options);
+    for (FlagValue& option : passes->back().options) flags.push_back(std::move(option));
     passes->pop_back();
   }
   HeteroPartition::Options options;

@@ -59,9 +59,11 @@ struct TranspileOptions {
   // What else they cannot say. Parameters that are not replicated count as distributed.
   ParamAttrsByName param_attrs;
 
-  // How data variables are given to the ranks; those of others follow from their declarations
-  // (FeedLayoutsOf).
+  // How data variables are given to the ranks; those of others follow from `setting`, or else from
+  // their declarations (FeedLayoutsOf).
   FeedLayouts feeds;
+  // What the main program is for, if a file beside it says so; none: what the program says.
+  absl::optional<Setting> setting;
 
   // What the bucket policy `optimal` and, of collectives, device_memory go by. times.op_seconds:
   // empty, or a time for every op of the root block of the main program.

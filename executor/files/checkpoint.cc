@@ -309,7 +309,7 @@ absl::Status CheckRanks(const Checkpoint& checkpoint, int nranks) {
                      " differs between the ranks; to go on with the values of rank 0, resume with ",
                      checkpoint.nranks, checkpoint.nranks == 1 ? " rank" : " ranks",
                      ", option:steps 0 and option:save, and start from what that writes "
-                     "(option:params, option:begin_step)"));
+                     "(option:params, option:resume_step)"));
   }
   for (const std::string& random : checkpoint.random) {
     if (random.empty()) continue;

@@ -742,11 +742,49 @@ TEST_F(TranspileTest, ModeNonePlacesOpsOfProgramsWithDistributedParameters) {
   const ProcessResult placed =
       Run({"--mode", "none", "--place", "type:sgd=cpu", Path("ranks.json"), Path("placed.prog")});
   EXPECT_EQ(placed.status, 0) << placed.err;
-  EXPECT_THAT(placed.err, AllOf(HasSubstr("the setting of the file counts"),
+  EXPECT_THAT(placed.err, AllOf(HasSubstr("taken from the file where options say nothing else: "),
                                 Not(HasSubstr("is not replicated"))));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(Path("placed.prog")));
   EXPECT_THAT(written.setting(),
               HasSubstr(R"("nranks":2,"distributed_params":["fc_0.w_0"],"feeds":{)"));
+}
+
+TEST_F(TranspileTest, PlacementOptionsOfModesThatPlaceAreChecked) {
+  for (const char* mode : {"grad_allreduce", "embedding_offload"}) {
+    ExpectFails(1,
+                {"--mode", mode, "--staging", "bogus", "--place", "type:sgd=cpu", Path("in.pb"),
+                 Path("out.pb")},
+                "staging");
+  }
+}
+
+// What the paddle dialect writes has its setting in a file beside it.
+TEST_F(TranspileTest, SettingBesideTheFileIsRead) {
+  const std::vector<std::string> endpoints = {"--endpoints", "127.0.0.1:6170,127.0.0.1:6171"};
+  std::vector<std::string> args = {
+      "--dialect", "paddle",      "--mode",     "grad_allreduce", "--distributed_params",
+      "fc_0.w_0",  Path("in.pb"), Path("dp.pb")};
+  args.insert(args.begin(), endpoints.begin(), endpoints.end());
+  ASSERT_EQ(Run(args).status, 0);
+  const ProcessResult copy = Run({"--mode", "none", Path("dp.pb"), Path("copy.pb")});
+  EXPECT_EQ(copy.status, 0) << copy.err;
+  EXPECT_EQ(Read("copy.pb"), Read("dp.pb"));
+  EXPECT_EQ(Read("copy.pb.setting.json"), Read("dp.pb.setting.json"));
+  EXPECT_THAT(copy.err, HasSubstr("taken from the file where options say nothing else: "));
+}
+
+TEST_F(TranspileTest, PaddleDialectKeepsNoSettingOfTheInput) {
+  pb::ProgramDesc desc = MainDesc();
+  desc.set_weft_setting(R"({"feeds":{"x":"whole"}})");
+  MakeFile("said.pb", desc.SerializeAsString());
+  ASSERT_EQ(Run({"--dialect", "paddle", "--mode", "grad_allreduce", "--endpoints",
+                 "127.0.0.1:6170,127.0.0.1:6171", "--feed_layout", "x=axis:0", Path("said.pb"),
+                 Path("bare.pb")})
+                .status,
+            0);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program bare, ReadProgram(Path("bare.pb")));
+  EXPECT_EQ(bare.setting(), "");
+  EXPECT_THAT(Read("bare.pb.setting.json"), HasSubstr(R"("x":"axis:0")"));
 }
 
 TEST_F(TranspileTest, EveryFormatGivesTheSameProgram) {

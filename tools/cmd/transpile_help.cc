@@ -1,6 +1,5 @@
 #include "tools/cmd/transpile_help.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/option_binder.h"
 #include "base/spec_text.h"
 #include "tools/flags/command_line.h"
@@ -124,7 +124,20 @@ void ShowFlagsOf(const Mode& mode, CLI::App& app) {
     app.get_option(absl::StrCat("--", flag.name))
         ->group(ReadsContext(mode, flag.name) ? group : "");
   }
-  app.footer(absl::StrCat("Mode ", mode.name, ": ", mode.description, "\n", app.get_footer()));
+  // Of the tool, not of passes. What one mode alone reads begins with its name.
+  for (CLI::Option* option : app.get_options()) {
+    if (absl::StartsWith(option->get_description(), mode.name + ": ")) option->group(group);
+  }
+  std::vector<const char*> of_all = {"--place", "--device_memory"};
+  if (!mode.pipelines.empty()) of_all.push_back("--param_attrs");
+  for (const char* flag : of_all) app.get_option(flag)->group(group);
+  std::string example = absl::StrCat("--mode ", mode.name);
+  for (const auto& [flag, value] : mode.required) {
+    absl::StrAppend(&example, " --", flag, " ", value);
+  }
+  app.footer(
+      absl::StrCat("Mode ", mode.name, ": ", mode.description, "\n",
+                   absl::StrReplaceAll(app.get_footer(), {{"--mode grad_allreduce", example}})));
 }
 
 }  // namespace weft

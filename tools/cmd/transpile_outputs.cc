@@ -46,6 +46,13 @@ absl::StatusOr<AtomicFile> StageText(const std::string& path, const std::string&
   return file;
 }
 
+// Whether the file of the main program says less than is known. Programs of Paddle 3 always carry
+// what is known.
+bool LosesSetting(const Program& main, const std::string& path, const TranspileResult& result) {
+  if (!result.says_setting || main.origin() != nullptr) return false;
+  return main.setting().empty() || *ProgramFormatOf(path) == ProgramFormat::kProtoText;
+}
+
 }  // namespace
 
 absl::Status StagedOutputs::Commit() {
@@ -57,7 +64,7 @@ absl::Status StagedOutputs::Commit() {
 
 absl::StatusOr<StagedOutputs> StageAll(absl::StatusOr<StagedPrograms> programs,
                                        const OutputPaths& paths, const TranspileResult& result,
-                                       const Program* without_setting) {
+                                       const Program& main) {
   if (result.server.has_value() == paths.server.empty()) {
     return absl::InvalidArgumentError(
         paths.server.empty()
@@ -74,9 +81,8 @@ absl::StatusOr<StagedOutputs> StageAll(absl::StatusOr<StagedPrograms> programs,
     WEFT_ASSIGN_OR_RETURN(explain, StageText(paths.explain, ExplainJson(result)));
   }
   const std::string setting_path = SidecarPath(paths.main);
-  if (without_setting != nullptr && !paths.main.empty() && paths.main != "-") {
-    WEFT_ASSIGN_OR_RETURN(setting,
-                          StageText(setting_path, SidecarText(*without_setting, result.setting)));
+  if (!paths.main.empty() && paths.main != "-" && LosesSetting(main, paths.main, result)) {
+    WEFT_ASSIGN_OR_RETURN(setting, StageText(setting_path, SidecarText(main, result.setting)));
   }
   WEFT_RETURN_IF_ERROR(programs.status());
   return StagedOutputs{*std::move(programs), std::move(server),  std::move(explain),

@@ -30,12 +30,12 @@ struct StagedOutputs {
   absl::Status Commit();
 };
 
-// Stages the explanation, the setting of a main program whose file cannot carry it (null: it does,
-// or has none), and the program of the parameter servers, which exists only when the others are
-// verified. InvalidArgument if there is one without a path, or none for a path.
+// Stages the explanation, the setting of a main program whose file does not carry it, and the
+// program of the parameter servers, which exists only when the others are verified.
+// InvalidArgument if there is one without a path, or none for a path.
 absl::StatusOr<StagedOutputs> StageAll(absl::StatusOr<StagedPrograms> programs,
                                        const OutputPaths& paths, const TranspileResult& result,
-                                       const Program* without_setting);
+                                       const Program& main);
 
 }  // namespace weft
 

@@ -180,9 +180,10 @@ absl::Status CheckProgram(const Flags& flags, const Program& main) {
       "program before its rewrite, or use --ranks 1");
 }
 
-absl::Status FindMetricsOf(const Flags& flags, const FeedLayouts& given, Inputs* inputs) {
+absl::Status FindMetricsOf(const Flags& flags, const FeedLayouts& of_file, Inputs* inputs) {
   const Program& main = *inputs->main;
-  WEFT_ASSIGN_OR_RETURN(inputs->feeds.layouts, FeedLayoutsOf(main, given));
+  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
+  WEFT_ASSIGN_OR_RETURN(inputs->feeds.layouts, FeedLayoutsOf({&main}, given, of_file));
   WEFT_ASSIGN_OR_RETURN(inputs->metrics, FindMetrics(main, flags.run.fetch, inputs->feeds.layouts));
   WEFT_RETURN_IF_ERROR(CheckStates(flags, inputs->metrics));
   return StartCountsAtZero(main, inputs);
@@ -200,10 +201,8 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   WEFT_ASSIGN_OR_RETURN(FeedSource feeds, FeedsFromFile(flags.feeds));
   inputs.feeds = FeedsOf(main, std::move(feeds));
   inputs.batches = std::min(inputs.feeds.num_steps, flags.batches.value_or(inputs.feeds.num_steps));
-  WEFT_ASSIGN_OR_RETURN(FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
   WEFT_ASSIGN_OR_RETURN(const Setting setting, SettingOfFile(flags.main, main));
-  given.insert(setting.feeds.begin(), setting.feeds.end());
-  WEFT_RETURN_IF_ERROR(Annotate(flags.main, FindMetricsOf(flags, given, &inputs)));
+  WEFT_RETURN_IF_ERROR(Annotate(flags.main, FindMetricsOf(flags, setting.feeds, &inputs)));
   return inputs;
 }
 
@@ -411,8 +410,8 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
             "Arrays named <batch>/<variable>; variables that the program does not have are left")
       ->required();
   AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
-            "Which axis of data variables is the batch, or whole: no samples; default: as their "
-            "declarations suggest");
+            "Which axis of data variables is the batch, or whole: no samples; default: as the "
+            "file or their declarations suggest");
 }
 
 void AddRunFlags(CLI::App& app, Flags& flags) {

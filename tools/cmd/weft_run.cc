@@ -309,12 +309,15 @@ absl::Status CheckFiles(const RunFlags& flags) {
 }
 
 // What feeds depend on besides the program. Feeds count by their size and their first mebibyte.
-absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& flags) {
+absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& flags,
+                                                              const FeedLayouts& layouts) {
   std::map<std::string, std::string> settings;
   settings["--lr_schedule"] = flags.schedule.lr_schedule;
   settings["--lr_var"] = flags.schedule.lr_var;
   settings["--set"] = absl::StrJoin(flags.schedule.set, ", ");
-  settings["--feed_layout"] = flags.feed_layout;
+  Setting setting;
+  setting.feeds = layouts;
+  settings["--feed_layout"] = ToJson(setting);
   if (flags.feeds.empty() || flags.feeds == "-") return settings;
   WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(flags.feeds));
   const absl::string_view head = file.bytes.substr(0, 1 << 20);
@@ -422,7 +425,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     }
   }
   if (session.link() != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags));
+    WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags, inputs.feeds.layouts));
   }
   options.warn = [](const std::string& message) { PrintWarning(kRunCommand, message); };
 
@@ -512,7 +515,7 @@ void AddInputFlags(CLI::App& app, RunFlags& flags) {
             "first follows");
   AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
             "How data variables are given to the ranks: split along an axis, or whole; default: as "
-            "their declarations suggest");
+            "the file or their declarations suggest");
   app.add_flag("--drop_last", flags.drop_last,
                "Leave the last batch of the feeds out if it does not divide by the ranks");
   AddOption(app, "--set", "NAME=VALUE", flags.schedule.set,

@@ -215,9 +215,8 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
   WEFT_ASSIGN_OR_RETURN(inputs.setting, SettingOfFile(flags.main, *inputs.main));
   WEFT_RETURN_IF_ERROR(CheckNumRanks(flags, inputs.setting));
-  FeedLayouts said = given;
-  said.insert(inputs.setting.feeds.begin(), inputs.setting.feeds.end());
-  const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*inputs.main, said);
+  const absl::StatusOr<FeedLayouts> layouts =
+      FeedLayoutsOf({&*inputs.main}, given, inputs.setting.feeds);
   if (!layouts.ok()) return Annotate(flags.main, layouts.status());
   inputs.feeds.layouts = *layouts;
   if (flags.drop_last) WEFT_RETURN_IF_ERROR(DropLast(flags, &inputs.feeds));

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -221,10 +220,11 @@ Scope ScopeOf(const Options& options, const Programs& programs, const GivenSetti
     if (layer == Layer::kEquivalence && options.original.empty()) continue;
     scope.layers.emplace_back(LayerName(layer));
   }
-  const bool is_for_ranks = scope.nranks != 1 && scope.communicates;
-  if (is_for_ranks) scope.assumptions = given.feeds;
+  if (scope.nranks != 1 && (scope.communicates || scope.nranks.has_value())) {
+    scope.assumptions = given.feeds;
+  }
   scope.assumptions.insert(scope.assumptions.end(), given.claims.begin(), given.claims.end());
-  if (!is_for_ranks) return scope;
+  if (scope.nranks == 1 || !scope.communicates) return scope;
   if (programs.server.has_value()) {
     scope.assumptions.emplace_back(
         is_async ? "what servers hold is left out, as they do not wait for all workers (--server)"

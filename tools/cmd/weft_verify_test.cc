@@ -273,6 +273,9 @@ TEST(WeftVerifyTest, FlagsReplaceWhatTheFileSays) {
 TEST(WeftVerifyTest, WithoutASettingFlagsAreNeeded) {
   const std::string original = Original(), out = TestPath("dropped.pbtxt");
   ASSERT_EQ(Transpile({"--mode", "singa_half", "--nranks", "2", original, out}), 0);
+  EXPECT_THAT(Verify({out, "--original", original}), Ends(0, Clean("2 ranks")))
+      << "protobuf text has it in a file beside it";
+  ASSERT_EQ(std::remove((out + ".setting.json").c_str()), 0);
   EXPECT_THAT(Verify({out, "--original", original, "--nranks", "2"}),
               Ends(1, HasSubstr("found cast[fp32](cast[fp16](mul_grad")));
   EXPECT_THAT(Verify({out, "--original", original, "--nranks", "2", "--rounded_gradients"}),
@@ -298,6 +301,49 @@ TEST(WeftVerifyTest, ClaimsOfFilesAreNeverSilent) {
   EXPECT_THAT(out(Averaged(), R"({"reduction":"mean","averaging":"in_turn"})"),
               AllOf(HasSubstr("gradients are averaged over the ranks, whatever losses are"),
                     HasSubstr("parameters are averaged in turn")));
+}
+
+TEST(WeftVerifyTest, FeedsOfTheFileAreShownForSeveralRanks) {
+  const auto out = [](const std::string& setting, std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {WithSetting("feeds.prog", SgdStepText(), setting), "--short"});
+    return Verify(flags).out;
+  };
+  constexpr char kWhole[] = "assumed: each rank gets the whole of x (setting of the file)\n";
+  EXPECT_THAT(out(R"({"nranks":2,"feeds":{"x":"whole"}})", {}), HasSubstr(kWhole));
+  EXPECT_THAT(out(R"({"feeds":{"x":"whole"}})", {"--nranks", "2"}), HasSubstr(kWhole));
+  EXPECT_THAT(out(R"({"feeds":{"x":"whole"}})", {}), Not(HasSubstr(kWhole))) << "one device";
+}
+
+TEST(WeftVerifyTest, AveragingPartlyOfTheFileIsShown) {
+  const std::string out = TestPath("begin.pb");
+  ASSERT_EQ(Transpile({"--mode", "local_sgd", "--k_steps", "4", kMain, out}), 0);
+  EXPECT_THAT(Verify({out, "--original", kMain, "--begin_step", "4", "--short"}).out,
+              AllOf(HasSubstr("note: assumed: parameters are averaged"),
+                    HasSubstr("(setting of the file)\n")));
+}
+
+// Another tool has removed the variable, and kept the field.
+TEST(WeftVerifyTest, SettingOfARemovedVariableDoesNotCount) {
+  EXPECT_THAT(Verify({WithSetting("gone.prog", Averaged(), R"({"feeds":{"gone":"whole"}})")}),
+              Ends(0, Clean("any number of ranks")));
+}
+
+TEST(WeftVerifyTest, RanksOfTheFileFitTheNumberOfRanks) {
+  EXPECT_THAT(Verify({WithSetting("rank3.prog", Averaged(), R"({"rank":3})"), "--nranks", "2"}),
+              FailsWith(1, "weft verify: error: ",
+                        "setting of the file: rank: expected less than nranks, 2, found 3"));
+}
+
+TEST(WeftVerifyTest, FileOfARankMayHaveLostItsSetting) {
+  const std::string whole =
+      WithSetting("kept.prog", Averaged(), R"({"nranks":2,"feeds":{"x":"whole"}})");
+  EXPECT_THAT(Verify({Right(), whole}), Ends(0, HasSubstr("verified: 2 ranks")));
+  const std::string split =
+      WithSetting("split.prog", Averaged(), R"({"nranks":2,"feeds":{"x":"axis:0"}})");
+  EXPECT_THAT(Verify({whole, split}),
+              FailsWith(1, "weft verify: error: ", "split.prog: expected the setting {"));
+  EXPECT_THAT(Verify({whole, split, "--feed_layout", "x=axis:0"}),
+              Ends(0, HasSubstr("verified: 2 ranks")));
 }
 
 TEST(WeftVerifyTest, FilesOfRanksMustAgree) {

@@ -88,9 +88,14 @@ std::string VerdictOf(const Options& options, const Programs& programs, const Ve
   const int64_t errors = shown + findings.NumOmittedErrors();
   const std::string compared =
       options.original.empty() ? ", not compared with an original" : ", as the original computes";
+  std::vector<std::string> lines;
+  if (nranks != 1 && (nranks.has_value() || Communicates(programs.main))) {
+    lines = verdict.given.feeds;
+  }
   const std::vector<std::string>& claims = verdict.given.claims;
+  lines.insert(lines.end(), claims.begin(), claims.end());
   const std::string assumed =
-      claims.empty() ? "" : absl::StrCat("; assumed: ", absl::StrJoin(claims, "; "));
+      lines.empty() ? "" : absl::StrCat("; assumed: ", absl::StrJoin(lines, "; "));
   if (errors == 0) return absl::StrCat("verified for ", ranks, compared, assumed);
   return absl::StrCat("wrong: ", errors, errors == 1 ? " error, for " : " errors, for ", ranks);
 }

@@ -19,15 +19,18 @@ namespace {
 
 constexpr char kHash[] = "program_xxh3", kSetting[] = "setting";
 
+// Of the program without its setting.
 std::string HashOf(const Program& program) {
-  const std::string bytes = program.Serialize();
+  absl::optional<Program> bare;
+  if (!program.setting().empty()) bare.emplace(program).set_setting("");
+  const std::string bytes = (bare.has_value() ? *bare : program).Serialize();
   return absl::StrCat(absl::Hex(XXH3_64bits(bytes.data(), bytes.size()), absl::kZeroPad16));
 }
 
 // None if it belongs to another program.
 absl::StatusOr<absl::optional<Setting>> ParseSidecar(absl::string_view text,
                                                      const Program& program) {
-  WEFT_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, ParseJsonObject(text));
+  WEFT_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJsonObject(text));
   if (!json.contains(kHash) || !json.contains(kSetting)) {
     return absl::InvalidArgumentError(absl::StrCat("expected the keys ", kHash, " and ", kSetting));
   }
@@ -51,7 +54,7 @@ std::string SidecarText(const Program& program, const Setting& setting) {
 absl::StatusOr<Setting> SettingOfFile(const std::string& path, const Program& program) {
   absl::StatusOr<Setting> of_file = SettingOf(program);
   WEFT_RETURN_IF_ERROR(Annotate(path, of_file.status()));
-  // Only the paddle dialect writes sidecars, and no other format.
+  // Programs of Paddle 3 carry theirs.
   if (!program.setting().empty() || path == "-" || program.origin() != nullptr) return of_file;
   const std::string sidecar = SidecarPath(path);
   const absl::StatusOr<FileBytes> file = ReadFile(sidecar);

@@ -10,8 +10,8 @@
 
 namespace weft {
 
-// The file beside a program that the paddle dialect writes, whose bytes are Paddle's alone:
-// "out.pb.setting.json".
+// The file beside a program whose file cannot carry a setting: bytes that are Paddle's alone, or
+// protobuf text. "out.pb.setting.json".
 std::string SidecarPath(const std::string& program_path);
 
 // A JSON object: the setting, and a hash of the program that it belongs to.

@@ -46,7 +46,13 @@ absl::Status CheckUpdateOptions(const ParamAttrsByName& params, const Program& o
   return absl::OkStatus();
 }
 
-// Of one run: what concerns ranks one by one adds up, and the rest is the same.
+std::string Text(const Setting& setting) {
+  const std::string text = ToJson(setting);
+  return text.empty() ? "{}" : text;
+}
+
+// Of one run: what concerns ranks one by one adds up, and the rest is the same. `setting` begins
+// with that of the first rank which has one.
 absl::Status Merge(const std::string& path, int rank, Setting of_rank, Setting* setting) {
   if (of_rank.rank.has_value() && of_rank.rank != rank) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected the program of rank ", rank,
@@ -61,27 +67,30 @@ absl::Status Merge(const std::string& path, int rank, Setting of_rank, Setting* 
         absl::StrCat(path, ": group of ", param, ": expected ", GroupText(known->second),
                      ", as other ranks have, found ", GroupText(ranks)));
   }
-  if (rank > 0) {
+  if (*setting != Setting()) {
     of_rank.groups.insert(setting->groups.begin(), setting->groups.end());
     of_rank.distributed_params.insert(setting->distributed_params.begin(),
                                       setting->distributed_params.end());
     setting->groups = of_rank.groups;
     setting->distributed_params = of_rank.distributed_params;
     if (of_rank == *setting) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": expected the setting ", ToJson(*setting),
-                     ", as other ranks have, found ", ToJson(of_rank)));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected the setting ", Text(*setting),
+                                                   ", as other ranks have, found ", Text(of_rank)));
   }
   *setting = std::move(of_rank);
   return absl::OkStatus();
 }
 
+// Without what `given` replaces. A file that has lost its setting says nothing.
 absl::StatusOr<Setting> SettingOfFiles(absl::Span<const std::string> paths,
-                                       absl::Span<const ConstProgramPair> ranks) {
+                                       absl::Span<const ConstProgramPair> ranks,
+                                       const FeedLayouts& given) {
   if (ranks.size() == 1) return SettingOfFile(paths[0], *ranks[0].main);
   Setting setting;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     WEFT_ASSIGN_OR_RETURN(Setting of_rank, SettingOfFile(paths[rank], *ranks[rank].main));
+    for (const auto& [name, layout] : given) of_rank.feeds.erase(name);
+    if (of_rank == Setting()) continue;
     WEFT_RETURN_IF_ERROR(Merge(paths[rank], static_cast<int>(rank), std::move(of_rank), &setting));
   }
   return setting;
@@ -195,7 +204,10 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
                      " over the ranks, whatever losses are"),
         true, "");
   }
-  if (setting.averaging.has_value() && setting.averaging == file.averaging) {
+  const bool replaces_averaging =
+      flags.in_turn || (flags.k_steps.has_value() && flags.begin_step.has_value());
+  if (file.averaging.has_value() && !replaces_averaging &&
+      (setting.averaging == file.averaging || !file.averaging->is_in_turn)) {
     add(absl::StrCat("parameters are averaged ", ToString(*setting.averaging)), true, "");
   }
   if (setting.gradients_are_rounded && !flags.rounded_gradients.has_value()) {
@@ -248,7 +260,8 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
                                         absl::Span<const std::string> paths,
                                         absl::Span<const ConstProgramPair> ranks,
                                         const Program* original) {
-  WEFT_ASSIGN_OR_RETURN(const Setting file, SettingOfFiles(paths, ranks));
+  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given_feeds, ParseFeedLayouts(flags.feed_layout));
+  WEFT_ASSIGN_OR_RETURN(const Setting file, SettingOfFiles(paths, ranks, given_feeds));
   Setting setting = file;
   WEFT_RETURN_IF_ERROR(SetNumRanks(flags, ranks.size(), &setting));
   setting.distributed_params.insert(flags.distributed_params.begin(),
@@ -256,14 +269,12 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
   if (!flags.param_attrs.empty()) {
     WEFT_RETURN_IF_ERROR(ReadParamAttrs(flags.param_attrs, ranks, original, &setting));
   }
-  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given_feeds, ParseFeedLayouts(flags.feed_layout));
-  FeedLayouts feeds = given_feeds;
-  feeds.insert(file.feeds.begin(), file.feeds.end());
+  WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat(paths[0], ": ", kOfFile), CheckRanksOf(setting)));
   std::vector<const Program*> mains;
   for (const ConstProgramPair& rank : ranks) {
     if (mains.empty() || rank.main != mains.back()) mains.push_back(rank.main);
   }
-  absl::StatusOr<FeedLayouts> all_feeds = FeedLayoutsOf(mains, feeds);
+  absl::StatusOr<FeedLayouts> all_feeds = FeedLayoutsOf(mains, given_feeds, file.feeds);
   WEFT_RETURN_IF_ERROR(Annotate(paths[0], all_feeds.status()));
   setting.feeds = *std::move(all_feeds);
   if (flags.summed_gradients.has_value()) {

@@ -24,7 +24,7 @@
 
 namespace weft {
 
-// What a pass did or did not do to one subject, and why. `transpile --explain` writes remarks.
+// What a pass did or did not do to one subject, and why. `transpile --remarks` writes remarks.
 struct Remark {
   std::string pass;
   std::string subject;  // a variable, ring or op

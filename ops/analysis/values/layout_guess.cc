@@ -178,14 +178,15 @@ class TimeMajorFinder {
 }  // namespace
 
 absl::StatusOr<FeedLayouts> FeedLayoutsOf(absl::Span<const Program* const> ranks,
-                                          const FeedLayouts& given) {
+                                          const FeedLayouts& given, const FeedLayouts& of_file) {
   FeedLayouts layouts, unknown = given;
   for (const Program* program : ranks) {
     FeedLayouts of_program;
     for (const DataVariable& variable : DataVariables(*program)) {
-      const auto found = given.find(variable.name);
-      if (found == given.end()) continue;
-      of_program.insert(*found);
+      for (const FeedLayouts* said : {&given, &of_file}) {
+        const auto found = said->find(variable.name);
+        if (found != said->end()) of_program.insert(*found);
+      }
       unknown.erase(variable.name);
     }
     WEFT_ASSIGN_OR_RETURN(FeedLayouts own, FeedLayoutsOf(*program, of_program));

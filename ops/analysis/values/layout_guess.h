@@ -26,9 +26,11 @@ namespace weft {
 absl::StatusOr<FeedLayouts> FeedLayoutsOf(const Program& program, const FeedLayouts& given = {});
 
 // Those of the data of all programs, one per rank, at least one. Where ranks declare a variable
-// differently, the first program decides.
+// differently, the first program decides. What a file says (Setting::feeds) counts where `given`
+// says nothing, and for data variables only: another tool may have removed some.
 absl::StatusOr<FeedLayouts> FeedLayoutsOf(absl::Span<const Program* const> ranks,
-                                          const FeedLayouts& given = {});
+                                          const FeedLayouts& given = {},
+                                          const FeedLayouts& of_file = {});
 
 }  // namespace weft
 

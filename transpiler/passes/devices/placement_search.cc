@@ -404,7 +404,7 @@ std::string WhyNotOnHost(const Op& op) {
     why = "an unregistered op may access more than its arguments";
   } else if (server.has_value() && Communicates(*server)) {
     why =
-        "ops of parameter servers share the messages of a worker, and run on one stream, of "
+        "ops of parameter servers share the messages of a worker, and run on one stream of "
         "the accelerator";
   } else if (schema->Has(Trait::kLoop)) {
     why = "the conditions of loops are computed on the accelerator";

@@ -21,7 +21,7 @@
 // The first program is a main program for 2 ranks. Headings name the others: its `startup` program;
 // `rank 1` and `rank 1 startup`, if ranks differ; `server`, of parameter servers; `original` and
 // `original startup`, with which layer 6 compares. Heading `ordered by data` has no program: the
-// example is for an executor that orders ops so (VerifyOptions).
+// example is for an executor that orders ops so (Setting::ordered_by_data).
 #ifndef WEFT_TRANSPILER_VERIFIER_RULES_RULE_TEXT_H_
 #define WEFT_TRANSPILER_VERIFIER_RULES_RULE_TEXT_H_
 
