@@ -315,8 +315,10 @@ TEST(WeftVerifyTest, FeedsOfTheFileAreShownForSeveralRanks) {
 }
 
 TEST(WeftVerifyTest, AveragingPartlyOfTheFileIsShown) {
-  const std::string out = TestPath("begin.pb");
-  ASSERT_EQ(Transpile({"--mode", "local_sgd", "--k_steps", "4", kMain, out}), 0);
+  const std::string out = TestPath("begin.pb"), startup = TestPath("begin_startup.pb");
+  ASSERT_EQ(Transpile({"--mode", "local_sgd", "--k_steps", "4", "--startup_in", kStartup,
+                       "--startup_out", startup, kMain, out}),
+            0);
   EXPECT_THAT(Verify({out, "--original", kMain, "--begin_step", "4", "--short"}).out,
               AllOf(HasSubstr("note: assumed: parameters are averaged"),
                     HasSubstr("(setting of the file)\n")));
