@@ -308,18 +308,26 @@ absl::Status CheckFiles(const RunFlags& flags) {
                        flags.trace, flags.profile, flags.checkpoint});
 }
 
-// What feeds depend on besides the program. Feeds count by their size and their first mebibyte.
-absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& flags) {
+// What feeds and host values depend on. Feeds count by their size and their ends: the
+// last one has the checksums of all arrays.
+absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& flags,
+                                                              const RunFiles& inputs) {
   std::map<std::string, std::string> settings;
+  for (const auto& [variable, schedule] : inputs.schedules) {
+    settings[absl::StrCat("the schedule of variable ", variable)] = schedule;
+  }
   settings["--lr_schedule"] = flags.schedule.lr_schedule;
   settings["--lr_var"] = flags.schedule.lr_var;
   settings["--set"] = absl::StrJoin(flags.schedule.set, ", ");
   settings["--feed_layout"] = flags.feed_layout;
   if (flags.feeds.empty() || flags.feeds == "-") return settings;
   WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(flags.feeds));
-  const absl::string_view head = file.bytes.substr(0, 1 << 20);
-  settings["the feeds"] = absl::StrFormat("%d bytes, hash %016x", file.bytes.size(),
-                                          XXH3_64bits(head.data(), head.size()));
+  const absl::string_view bytes = file.bytes;
+  const size_t shown = std::min<size_t>(bytes.size(), 1 << 20);
+  settings["the feeds"] =
+      absl::StrFormat("%d bytes, hash %016x", bytes.size(),
+                      XXH3_64bits_withSeed(bytes.data() + bytes.size() - shown, shown,
+                                           XXH3_64bits(bytes.data(), shown)));
   return settings;
 }
 
@@ -422,7 +430,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     }
   }
   if (session.link() != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags));
+    WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags, read));
   }
   options.warn = [](const std::string& message) { PrintWarning(kRunCommand, message); };
 

@@ -150,6 +150,7 @@ absl::Status AddHostValues(const RunFlags& flags, RunFiles* inputs) {
   WEFT_ASSIGN_OR_RETURN(inputs->feeds,
                         WithHostValues(std::move(inputs->feeds), *inputs->main, settings.values));
   inputs->plateau = std::move(settings.plateau);
+  inputs->schedules = std::move(settings.of_program);
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #define WEFT_TOOLS_CMD_WEFT_RUN_FILES_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -47,6 +48,8 @@ struct RunFiles {
   FeedSource feeds;
   Setting setting;                      // of the main program
   absl::optional<PlateauRate> plateau;  // none: no rate follows a metric
+  // The schedules that the run takes from the program, by variable.
+  std::map<std::string, std::string> schedules;
   int64_t steps = 0;
 };
 
