@@ -97,7 +97,7 @@ void EquivalenceChecker::CheckLosses(const RankValues& before, const RankValues&
     }
     const auto is_it = [&](const RankValue& value) { return IsHandedOut(value, found, false); };
     if (expected.empty() || std::any_of(expected.begin(), expected.end(), is_it)) continue;
-    Report("W610", name, "it is a loss, and none of those of the original");
+    Report("W610", name, "it is a loss, and has the value of no loss of the original");
   }
 }
 

@@ -162,7 +162,7 @@ TEST(FetchedValues, ALossMayBeAnotherOrNone) {
                                         marked("scale(X=[loss])"),
                                         {{"scale(X=[loss]) role=forward|loss",
                                           "scale(X=[loss]) role=forward|loss {scale=3.0}"}}))),
-              Contains(HasSubstr("none of those of the original")));
+              Contains(HasSubstr("the value of no loss of the original")));
 }
 
 }  // namespace
