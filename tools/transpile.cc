@@ -32,6 +32,7 @@
 #include "ops/schema/device_ops.h"
 #include "proto/feed_layout.h"
 #include "proto/formats/program_file.h"
+#include "proto/host_schedules.h"
 #include "proto/text/program_text.h"
 #include "tools/cmd/transpile_help.h"
 #include "tools/cmd/transpile_outputs.h"
@@ -252,20 +253,11 @@ void NoteDevices(const Flags& flags, const Program& written, const Sink& sink) {
 
 // In Paddle, the scheduler of the script that built the program set the rate.
 void NoteSchedules(const Flags& flags, const Program& main, const Sink& sink) {
-  constexpr absl::string_view kScheduleAttr = "lr_schedule";  // of tools/schedules/lr_schedule.h
   if (!absl::EndsWith(flags.out, ".json")) return;
-  for (VarId id : main.block(0).vars()) {
-    const Var var = main.var(id);
-    // Decoding all declarations takes longer.
-    if (!var.persistable() || !absl::StrContains(var.bytes(), kScheduleAttr)) continue;
-    const pb::VarDesc declaration = var.ToProto();
-    for (const pb::VarDesc::Attr& attr : declaration.attrs()) {
-      if (attr.name() != kScheduleAttr) continue;
-      sink.Note(
-          absl::StrCat(flags.out, ": `weft run` follows the schedule of ", declaration.name(),
-                       "; in Paddle, a program that is loaded keeps the rate that it has: set "
-                       "the variable before each step (docs/pir.md)"));
-    }
+  for (const HostSchedule& schedule : FindHostSchedules(main)) {
+    sink.Note(absl::StrCat(flags.out, ": `weft run` follows the schedule of ", schedule.variable,
+                           "; in Paddle, a program that is loaded keeps the rate that it has: set "
+                           "the variable before each step (docs/pir.md)"));
   }
 }
 

@@ -66,6 +66,10 @@ constexpr Case kCases[] = {
     // Scales by NaN, where the original scales by 0; something very small, made large again.
     {"nan0", "W601"},
     {"cancel", "W601"},
+    // What adds up over steps, what the host sets before each, and what users see of it.
+    {"small_factor", "W601"},
+    {"host_schedule", "W602"},
+    {"loss_scaled", "W610"},
     // A state that a block declares: counted otherwise, and right.
     {"block_state", "W602"},
     {"block_state_right", ""},

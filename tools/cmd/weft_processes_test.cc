@@ -641,6 +641,29 @@ TEST_F(WeftProcessesTest, ProcessesWithOtherFlagsOrFilesStopBeforeTheFirstStep) 
   }
 }
 
+TEST_F(WeftProcessesTest, ProcessesWithOtherSchedulesInTheirProgramsStopBeforeTheFirstStep) {
+  const std::string text = RunProcess({"tools/weft", "show", "--full", main_}).out;
+  ASSERT_THAT(text, HasSubstr("var learning_rate_0 :"));
+  Args programs;
+  for (const char* gamma : {"0.1", "0.9"}) {
+    programs.push_back(TestPath(absl::StrCat(gamma, ".prog")));
+    std::string scheduled = text;
+    const size_t line = scheduled.find('\n', scheduled.find("var learning_rate_0 :"));
+    scheduled.insert(
+        line, absl::StrCat(" {lr_schedule=\"exponential{learning_rate=0.01,gamma=", gamma, "}\"}"));
+    std::ofstream(programs.back()) << scheduled;
+  }
+  const ProcessResult result = RunProcess(
+      Launch(2, {"/bin/sh", "-c",
+                 absl::StrCat("[ $WEFT_JOB_RANK = 0 ] && m=", programs[0], " || m=", programs[1],
+                              "; exec tools/weft run $m --startup ", startup_,
+                              " --feeds tests/data/fit_a_line/feeds.npz")}));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err,
+              HasSubstr("processes differ in the schedule of variable learning_rate_0: process 0 "
+                        "has exponential{gamma=0.1"));
+}
+
 // The others end because of it, and later.
 TEST_F(WeftProcessesTest, LauncherNamesTheProcessThatFailed) {
   const std::string run = absl::StrJoin(Run({}), " ");

@@ -30,7 +30,6 @@
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
 #include "executor/streams/cuda_stream.h"
-#include "ops/analysis/training/losses.h"
 #include "ops/kernel.h"
 #include "proto/feed_layout.h"
 #include "tools/cmd/weft_commands.h"
@@ -119,7 +118,8 @@ class Recorder {
         inputs_(inputs),
         steps_(inputs.steps),
         link_(link),
-        lines_(flags.run.nranks),
+        lines_(flags.run.nranks, inputs.sums),
+        metrics_lines_(flags.run.nranks, inputs.sums),
         metrics_(flags.metrics, KeepsMetrics(flags)),
         progress_(stderr) {
     if (inputs.plateau.has_value()) plateau_ = inputs.plateau->schedule;
@@ -260,7 +260,7 @@ class Recorder {
                                     static_cast<double>(samples_) / seconds.count()));
     }
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(WriteFetched(result, &*fetched_));
-    return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Write(MetricsLine(result));
+    return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Write(metrics_lines_.Add(result));
   }
 
   const RunFlags& flags_;
@@ -268,6 +268,7 @@ class Recorder {
   const int64_t steps_;
   JobLink* const link_;
   StepLines lines_;
+  MetricsLines metrics_lines_;
   LineFile metrics_;
   absl::optional<NpzWriter> fetched_;
   std::unique_ptr<ChromeTrace> trace_;
@@ -308,21 +309,28 @@ absl::Status CheckFiles(const RunFlags& flags) {
                        flags.trace, flags.profile, flags.checkpoint});
 }
 
-// What feeds depend on besides the program. Feeds count by their size and their first mebibyte.
+// What feeds and host values depend on. Feeds count by their size and their ends: the
+// last one has the checksums of all arrays.
 absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& flags,
-                                                              const FeedLayouts& layouts) {
+                                                              const RunFiles& inputs) {
   std::map<std::string, std::string> settings;
+  for (const auto& [variable, schedule] : inputs.schedules) {
+    settings[absl::StrCat("the schedule of variable ", variable)] = schedule;
+  }
   settings["--lr_schedule"] = flags.schedule.lr_schedule;
   settings["--lr_var"] = flags.schedule.lr_var;
   settings["--set"] = absl::StrJoin(flags.schedule.set, ", ");
   Setting setting;
-  setting.feeds = layouts;
+  setting.feeds = inputs.feeds.layouts;
   settings["--feed_layout"] = ToJson(setting);
   if (flags.feeds.empty() || flags.feeds == "-") return settings;
   WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(flags.feeds));
-  const absl::string_view head = file.bytes.substr(0, 1 << 20);
-  settings["the feeds"] = absl::StrFormat("%d bytes, hash %016x", file.bytes.size(),
-                                          XXH3_64bits(head.data(), head.size()));
+  const absl::string_view bytes = file.bytes;
+  const size_t shown = std::min<size_t>(bytes.size(), 1 << 20);
+  settings["the feeds"] =
+      absl::StrFormat("%d bytes, hash %016x", bytes.size(),
+                      XXH3_64bits_withSeed(bytes.data() + bytes.size() - shown, shown,
+                                           XXH3_64bits(bytes.data(), shown)));
   return settings;
 }
 
@@ -365,7 +373,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
   }
   WEFT_RETURN_IF_ERROR(SeparateServers(&flags));
-  WEFT_ASSIGN_OR_RETURN(const RunFiles read, ReadRunFiles(flags));
+  WEFT_ASSIGN_OR_RETURN(const RunFiles read, ReadRunFiles(flags, session.link()));
   Recorder recorder(flags, read, session.link());
   WEFT_RETURN_IF_ERROR(recorder.Open());
 
@@ -414,18 +422,10 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   if (read.plateau.has_value()) {
     options.feedback = Feedback{read.plateau->variable, read.plateau->schedule.every(),
                                 [&recorder](int64_t step) { return recorder.RateAt(step); }};
-    const std::string& metric = read.plateau->schedule.metric();
-    if (!metric.empty() && options.fetch.empty()) {
-      for (Symbol loss : FindLosses(*read.main)) {
-        options.fetch.emplace_back(read.main->name(loss));
-      }
-    }
-    if (!metric.empty() && !absl::c_linear_search(options.fetch, metric)) {
-      options.fetch.push_back(metric);
-    }
+    if (!read.plateau->schedule.metric().empty()) options.fetch = read.reported;
   }
   if (session.link() != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags, inputs.feeds.layouts));
+    WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags, read));
   }
   options.warn = [](const std::string& message) { PrintWarning(kRunCommand, message); };
 
@@ -593,6 +593,9 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
   app.add_flag("--allow_unsynchronized", run.allow_unsynchronized,
                "Accept a program that updates parameters on several ranks without any collective: "
                "each rank trains a separate model");
+  app.add_flag("--force", flags.force,
+               "Run a program that weft verify proves wrong without its original: the errors are "
+               "warnings");
   app.add_flag("--strict_host_sync", run.strict_host_sync,
                "Make c_sync_* block the host, as in Paddle, instead of making streams wait");
   app.add_flag("--paddle_cpu_quirks", run.paddle_cpu_quirks,

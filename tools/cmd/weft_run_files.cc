@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -12,15 +13,14 @@
 #include "executor/files/npy.h"
 #include "executor/run/feed_sources.h"
 #include "executor/servers/server_part.h"
-#include "ops/analysis/core/communication.h"
+#include "ops/analysis/training/losses.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/cpu/quirks.h"
 #include "proto/feed_layout.h"
+#include "tools/cmd/weft_run_checks.h"
 #include "tools/files/setting_file.h"
 #include "tools/flags/command_line.h"
-#include "tools/flags/flag_names.h"
 #include "transpiler/verifier/servers/server_programs.h"
-#include "transpiler/verifier/verify.h"
 
 namespace weft {
 
@@ -88,29 +88,16 @@ void PrintFeedLayout(const FeedLayouts& given, const FeedLayouts& layouts) {
                          "; --feed_layout says otherwise"));
 }
 
-// What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
-// verifier). The run goes on, since the user may want just that: errors of the verifier are
-// warnings here.
-void PrintDifferences(const RunFlags& flags, const RunFiles& inputs) {
-  if (!Communicates(*inputs.main) && !inputs.server.has_value()) return;
-  VerifyOptions options;
-  if (inputs.server.has_value()) options.server = &*inputs.server;
-  options.setting = inputs.setting;
-  // Also if the rewrite meant that: sums where one device has means, or the other way round.
-  options.setting.reduction = Setting::Reduction::kByLoss;
-  options.setting.nranks = flags.run.nranks;
-  options.setting.feeds = inputs.feeds.layouts;
-  options.layers = {Layer::kBatch};
-  options.fetched = flags.run.fetch;
-  const Program* const startup = inputs.startup.has_value() ? &*inputs.startup : nullptr;
-  const Findings findings = Verify({{&*inputs.main, startup}}, options);
-  for (const Finding& finding : findings.all()) {
-    const Severity shown =
-        finding.severity == Severity::kError ? Severity::kWarning : finding.severity;
-    const std::string severity(SeverityName(shown));
-    std::fprintf(stderr, "%s: %s: %s\n", severity.c_str(), finding.rule.c_str(),
-                 WithFlags(finding.message).c_str());
+// What the run reports, or follows.
+std::vector<std::string> ReportedVariables(const RunFlags& flags, const RunFiles& inputs) {
+  std::vector<std::string> names = flags.run.fetch;
+  if (names.empty()) {
+    for (Symbol loss : FindLosses(*inputs.main)) names.emplace_back(inputs.main->name(loss));
   }
+  if (!inputs.plateau.has_value()) return names;
+  const std::string& metric = inputs.plateau->schedule.metric();
+  if (!metric.empty() && !absl::c_linear_search(names, metric)) names.push_back(metric);
+  return names;
 }
 
 // A program that was rewritten for some number of ranks may divide by it.
@@ -150,6 +137,7 @@ absl::Status AddHostValues(const RunFlags& flags, RunFiles* inputs) {
   WEFT_ASSIGN_OR_RETURN(inputs->feeds,
                         WithHostValues(std::move(inputs->feeds), *inputs->main, settings.values));
   inputs->plateau = std::move(settings.plateau);
+  inputs->schedules = std::move(settings.of_program);
   return absl::OkStatus();
 }
 
@@ -176,7 +164,7 @@ absl::Status CheckFormats(const RunFlags& flags, const Program& main) {
 
 }  // namespace
 
-absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
+absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
   RunFiles inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
   WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
@@ -226,9 +214,14 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags) {
   WEFT_RETURN_IF_ERROR(Annotate(flags.main, AddHostValues(flags, &inputs)));
   WEFT_RETURN_IF_ERROR(CheckFormats(flags, *inputs.main));
   if (flags.reports) PrintDeviationsOfPaddle(flags, *inputs.main);
-  if (flags.run.nranks > 1 && flags.reports) {
-    PrintFeedLayout(given, *layouts);
-    PrintDifferences(flags, inputs);
+  if (flags.run.nranks > 1 && flags.reports) PrintFeedLayout(given, *layouts);
+  inputs.reported = ReportedVariables(flags, inputs);
+  WEFT_RETURN_IF_ERROR(CheckRunPrograms(flags, link, &inputs));
+  inputs.sums = FindPartialSums(flags, inputs);
+  if (inputs.plateau.has_value() && !inputs.reported.empty()) {
+    const std::string& metric = inputs.plateau->schedule.metric();
+    const bool is_sum = inputs.sums.count(metric.empty() ? inputs.reported[0] : metric) > 0;
+    if (is_sum) inputs.plateau->schedule.AddUpRanks(flags.run.nranks);
   }
   return inputs;
 }

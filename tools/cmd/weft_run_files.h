@@ -3,11 +3,15 @@
 #define WEFT_TOOLS_CMD_WEFT_RUN_FILES_H_
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "executor/jobs/job_link.h"
 #include "executor/run/runner.h"
 #include "proto/program.h"
 #include "proto/setting.h"
@@ -31,6 +35,7 @@ struct RunFlags {
   std::string save, metrics, fetch_npz, trace, profile;
   std::string checkpoint, resume;
   bool drop_last = false;
+  bool force = false;                        // run what is proved wrong
   bool has_ranks = false, has_seed = false;  // on the command line
   bool reports = true;                       // of the processes of a job, the first does
   // nranks: of this process, then of the run, then of its workers.
@@ -47,13 +52,18 @@ struct RunFiles {
   FeedSource feeds;
   Setting setting;                      // of the main program
   absl::optional<PlateauRate> plateau;  // none: no rate follows a metric
+  // The schedules that the run takes from the program, by variable.
+  std::map<std::string, std::string> schedules;
+  // What the run reports or follows; of these, the variables of which ranks have partial sums.
+  std::vector<std::string> reported;
+  std::set<std::string> sums;
   int64_t steps = 0;
 };
 
 // Reads the files and compares them with the program. Says, if `flags.reports`, what does not fit,
 // what the run adds (schedules, layouts of data), and what differs from one device and from Paddle.
-// Errors begin with the path of a file.
-absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags);
+// Verifies the programs (CheckRunPrograms, with `link`). Errors begin with the path of a file.
+absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link);
 
 }  // namespace weft
 

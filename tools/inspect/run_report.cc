@@ -50,6 +50,17 @@ Json ElementToJson(T value) {
   }
 }
 
+Json MetricsOf(const StepResult& result) {
+  Json fetch = Json::object();
+  for (size_t v = 0; v < result.values.size(); ++v) {
+    Json list = Json::array();
+    VisitElements(result.values[v], [&](auto value) { list.push_back(ElementToJson(value)); });
+    fetch[(*result.names)[v]] = std::move(list);
+  }
+  return {
+      {"step", result.step}, {"rank", result.rank}, {"fetch", std::move(fetch)}, {"ms", result.ms}};
+}
+
 }  // namespace
 
 double MeanOf(const Tensor& tensor) {
@@ -71,15 +82,16 @@ std::string StepLines::Add(const StepResult& result) {
   std::string lines;
   for (size_t v = 0; v < means_.size(); ++v) {
     const std::vector<double>& ranks = means_[v];
-    const double mean = std::accumulate(ranks.begin(), ranks.end(), 0.0) / ranks_;
     Course& course = courses_[v];
     course.name = (*result.names)[v];
-    course.last = mean;
-    if (first_step) course.first = mean;
+    const bool is_sum = sums_.count(course.name) > 0;
+    const double sum = std::accumulate(ranks.begin(), ranks.end(), 0.0);
+    course.last = is_sum ? sum : sum / ranks_;
+    if (first_step) course.first = course.last;
     absl::StrAppendFormat(&lines, "step %d: %s%s %.7g", result.step, course.name,
-                          result.values[v].size() == 1 ? "" : " (mean)", mean);
+                          result.values[v].size() == 1 ? "" : " (mean)", course.last);
     if (ranks_ > 1) {
-      lines += " (ranks:";
+      lines += is_sum ? " (sum of ranks:" : " (ranks:";
       for (double value : ranks) absl::StrAppendFormat(&lines, " %.7g", value);
       lines += ")";
     }
@@ -154,16 +166,38 @@ std::string ServerMemoryLines(absl::Span<const ServerMemory> servers) {
   return text;
 }
 
-std::string MetricsLine(const StepResult& result) {
-  Json fetch = Json::object();
+std::string MetricsLine(const StepResult& result) { return JsonText(MetricsOf(result)) + "\n"; }
+
+std::string MetricsLines::Add(const StepResult& result) {
+  const bool has_sums =
+      ranks_ > 1 && std::any_of(result.names->begin(), result.names->end(),
+                                [&](const std::string& name) { return sums_.count(name) > 0; });
+  if (!has_sums) return MetricsLine(result);
+  step_.push_back(result);
+  if (result.rank + 1 < ranks_) return "";
+  std::vector<Json> lines;
+  for (const StepResult& of_rank : step_) lines.push_back(MetricsOf(of_rank));
   for (size_t v = 0; v < result.values.size(); ++v) {
+    const std::string& name = (*result.names)[v];
+    if (sums_.count(name) == 0) continue;
+    std::vector<double> sums(result.values[v].size(), 0);
+    for (const StepResult& of_rank : step_) {
+      size_t i = 0;
+      VisitElements(of_rank.values[v], [&](auto value) {
+        if (i < sums.size()) sums[i++] += static_cast<double>(value);
+      });
+    }
     Json list = Json::array();
-    VisitElements(result.values[v], [&](auto value) { list.push_back(ElementToJson(value)); });
-    fetch[(*result.names)[v]] = std::move(list);
+    for (double sum : sums) list.push_back(NumberToJson(sum));
+    for (Json& line : lines) {
+      line["of_rank"][name] = std::move(line["fetch"][name]);
+      line["fetch"][name] = list;
+    }
   }
-  const Json line = {
-      {"step", result.step}, {"rank", result.rank}, {"fetch", std::move(fetch)}, {"ms", result.ms}};
-  return JsonText(line) + "\n";
+  step_.clear();
+  std::string text;
+  for (const Json& line : lines) absl::StrAppend(&text, JsonText(line), "\n");
+  return text;
 }
 
 absl::StatusOr<int64_t> StepOfMetricsLine(absl::string_view line) {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,12 +32,15 @@ double MeanOf(const Tensor& tensor);
 // Formats results as lines for readers. Results come by step, and by rank within a step.
 class StepLines {
  public:
-  explicit StepLines(int ranks) : ranks_(ranks) {}
+  // `sums`: the variables of which ranks have partial sums.
+  explicit StepLines(int ranks, std::set<std::string> sums = {})
+      : ranks_(ranks), sums_(std::move(sums)) {}
 
   // Returns the lines of the step after the result of its last rank, one per variable:
   //   step 3: mean_0.tmp_0 24.331 (ranks: 24.112 24.55)
-  // The first number is the mean over the ranks. For a tensor with several elements it is the mean
-  // of their means, and the line says so. Empty before the last rank.
+  //   step 3: sum_0.tmp_0 48.662 (sum of ranks: 24.112 24.55)
+  // The first number is the mean over the ranks, or the sum. For a tensor with several elements it
+  // is that of their means, and the line says so. Empty before the last rank.
   std::string Add(const StepResult& result);
 
   // The first variable as of the last complete step: "loss 0.5". Empty before.
@@ -53,6 +57,7 @@ class StepLines {
   };
 
   const int ranks_;
+  const std::set<std::string> sums_;
   std::vector<std::vector<double>> means_;  // of the current step: by variable, by rank
   std::vector<Course> courses_;             // by variable
   int64_t first_step_ = 0;                  // of courses_
@@ -75,6 +80,21 @@ std::string ServerMemoryLines(absl::Span<const ServerMemory> servers);
 // {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order;
 // for SelectedRows those of the rows.
 std::string MetricsLine(const StepResult& result);
+
+// Such lines of all ranks of a run. Of variables in `sums`, of which ranks have partial sums,
+// "fetch" has the sum over the ranks, and "of_rank" what the rank has.
+class MetricsLines {
+ public:
+  MetricsLines(int ranks, std::set<std::string> sums) : ranks_(ranks), sums_(std::move(sums)) {}
+
+  // Returns the line of the result; with sums, those of a step after the result of its last rank.
+  std::string Add(const StepResult& result);
+
+ private:
+  const int ranks_;
+  const std::set<std::string> sums_;
+  std::vector<StepResult> step_;  // with sums: of the current one
+};
 
 // The step of such a line. InvalidArgument for another line.
 absl::StatusOr<int64_t> StepOfMetricsLine(absl::string_view line);

@@ -92,6 +92,13 @@ TEST(StepLinesTest, LineComesWithTheLastRankAndHasTheMean) {
   EXPECT_EQ(lines.Add(Result(3, 1, Floats({}, {2}))), "step 3: loss 1.5 (ranks: 1 2)\n");
 }
 
+TEST(StepLinesTest, PartialSumsAreAddedUp) {
+  StepLines lines(2, {"loss"});
+  lines.Add(Result(3, 0, Floats({}, {1})));
+  EXPECT_EQ(lines.Add(Result(3, 1, Floats({}, {2}))), "step 3: loss 3 (sum of ranks: 1 2)\n");
+  EXPECT_THAT(lines.Totals(1, 0.5), StartsWith("loss: 3 at step 3\n"));
+}
+
 TEST(StepLinesTest, OfSeveralElementsTheMeanCounts) {
   StepLines lines(1);
   EXPECT_EQ(lines.Add(Result(0, 0, Floats({2, 2}, {1, 2, 3, 6}))), "step 0: loss (mean) 3\n");
@@ -119,6 +126,18 @@ TEST(StepLinesTest, NoStepsGiveNoSummary) {
 TEST(MetricsLineTest, IsOneJsonObject) {
   EXPECT_EQ(MetricsLine(Result(7, 1, Floats({2}, {2.31f, -1}))),
             "{\"step\":7,\"rank\":1,\"fetch\":{\"loss\":[2.31,-1.0]},\"ms\":1.5}\n");
+}
+
+TEST(MetricsLinesTest, PartialSumsAreAddedUp) {
+  MetricsLines lines(2, {"loss"});
+  EXPECT_THAT(lines.Add(Result(7, 0, Floats({2}, {1, -1}))), IsEmpty());
+  EXPECT_EQ(lines.Add(Result(7, 1, Floats({2}, {2, 0.5}))),
+            "{\"step\":7,\"rank\":0,\"fetch\":{\"loss\":[3.0,-0.5]},\"ms\":1.5,"
+            "\"of_rank\":{\"loss\":[1.0,-1.0]}}\n"
+            "{\"step\":7,\"rank\":1,\"fetch\":{\"loss\":[3.0,-0.5]},\"ms\":1.5,"
+            "\"of_rank\":{\"loss\":[2.0,0.5]}}\n");
+  MetricsLines means(2, {"other"});
+  EXPECT_THAT(means.Add(Result(7, 0, Floats({}, {1}))), HasSubstr("[1.0]"));
 }
 
 TEST(MetricsLineTest, NanIsAString) {

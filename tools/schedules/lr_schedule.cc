@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
@@ -290,24 +289,6 @@ absl::StatusOr<std::string> FindLearningRate(const Program& main) {
   return absl::InvalidArgumentError(absl::StrCat("the program has ", found.size(),
                                                  " learning rates: ", absl::StrJoin(found, ", "),
                                                  "; name one with --lr_var"));
-}
-
-absl::StatusOr<std::vector<ProgramSchedule>> FindSchedules(const Program& main) {
-  std::vector<ProgramSchedule> schedules;
-  for (VarId id : main.block(0).vars()) {
-    const Var var = main.var(id);
-    // Decoding all declarations takes longer.
-    if (!var.persistable() || !absl::StrContains(var.bytes(), kScheduleAttr)) continue;
-    const pb::VarDesc declaration = var.ToProto();
-    for (const pb::VarDesc::Attr& attr : declaration.attrs()) {
-      if (attr.name() != kScheduleAttr) continue;
-      const absl::Status status = CheckLrSchedule(attr.s());
-      WEFT_RETURN_IF_ERROR(
-          Annotate(absl::StrCat("variable ", var.name(), ": attribute ", kScheduleAttr), status));
-      schedules.push_back({std::string(var.name()), attr.s()});
-    }
-  }
-  return schedules;
 }
 
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -28,18 +27,6 @@ absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text);
 
 // InvalidArgument for a text that neither ParseLrSchedule nor PlateauSchedule::Parse takes.
 absl::Status CheckLrSchedule(absl::string_view text);
-
-// A variable that Paddle's scheduler sets, as export_program.py notes in an attribute of its
-// declaration; the text is one of CheckLrSchedule.
-struct ProgramSchedule {
-  std::string variable;
-  std::string text;
-};
-inline constexpr char kScheduleAttr[] = "lr_schedule";
-
-// Those of the root block, in order. InvalidArgument, naming the variable, for a bad text.
-// O(variables).
-absl::StatusOr<std::vector<ProgramSchedule>> FindSchedules(const Program& main);
 
 // The variable from which the optimizers of the program take their learning rates, directly or
 // scaled. InvalidArgument if there is none or more than one (the message lists them), or if the

@@ -105,7 +105,7 @@ absl::Status PlateauSchedule::Add(const StepResult& result) {
   }
   const absl::StatusOr<double> mean = MeanOf(result.values[found - names.begin()]);
   if (!mean.ok()) return Annotate(absl::StrCat(kName, ": metric ", *found), mean.status());
-  sum_ += *mean;
+  sum_ += times_ * *mean;
   ++count_;
   return absl::OkStatus();
 }

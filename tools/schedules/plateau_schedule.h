@@ -16,7 +16,8 @@
 namespace weft {
 
 // The metric of a period of `every` steps is the mean of a fetched variable over its elements, the
-// ranks and the steps. It is better than the best one so far if it is
+// ranks and the steps; of one of which ranks have partial sums, the mean of the sums. It is better
+// than the best one so far if it is
 //
 //                     mode=min                       mode=max
 //   threshold_mode=rel  < best - best * threshold      > best + best * threshold
@@ -36,6 +37,9 @@ class PlateauSchedule {
   const std::string& metric() const { return metric_; }
   int64_t every() const { return every_; }
   double rate() const { return rate_; }
+
+  // Ranks have partial sums of the metric.
+  void AddUpRanks(int nranks) { times_ = nranks; }
 
   // Counts the result of a rank, by step and by rank within a step. InvalidArgument, naming the
   // variable, if it is not fetched or has no real elements.
@@ -59,6 +63,7 @@ class PlateauSchedule {
   bool takes_max_ = false, is_absolute_ = false;
   double factor_ = 0, threshold_ = 0, min_rate_ = 0, epsilon_ = 0;
   int64_t patience_ = 0, cooldown_ = 0;
+  int times_ = 1;  // the mean over the ranks
 
   double rate_ = 0;
   absl::optional<double> best_;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "proto/host_schedules.h"
 #include "tools/schedules/lr_schedule.h"
 
 namespace weft {
@@ -105,12 +106,14 @@ absl::StatusOr<HostSettings> HostSettingsOf(const RunSchedule& schedule, const P
   }
   absl::flat_hash_set<std::string> is_set(fed.begin(), fed.end());
   for (const HostValue& value : settings.values) is_set.insert(value.name);
-  WEFT_ASSIGN_OR_RETURN(const std::vector<ProgramSchedule> of_program, FindSchedules(main));
-  for (const ProgramSchedule& scheduled : of_program) {
+  for (const HostSchedule& scheduled : FindHostSchedules(main)) {
     if (is_set.contains(scheduled.variable)) continue;
+    const std::string what =
+        absl::StrCat("variable ", scheduled.variable, ": its schedule in the program");
+    WEFT_RETURN_IF_ERROR(Annotate(what, CheckLrSchedule(scheduled.text)));
     WEFT_RETURN_IF_ERROR(Annotate(
-        absl::StrCat("variable ", scheduled.variable, ": its schedule in the program"),
-        AddRate(scheduled.variable, scheduled.text, schedule.state, begin, end, &settings)));
+        what, AddRate(scheduled.variable, scheduled.text, schedule.state, begin, end, &settings)));
+    settings.of_program[scheduled.variable] = CanonicalSchedule(scheduled.text);
     note(absl::StrCat(scheduled.variable, " follows the schedule of the program, ",
                       Shortened(scheduled.text), "; --lr_schedule or --set gives another"));
     is_set.insert(scheduled.variable);

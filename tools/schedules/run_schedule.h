@@ -36,13 +36,15 @@ struct PlateauRate {
 struct HostSettings {
   std::vector<HostValue> values;
   absl::optional<PlateauRate> plateau;  // among the values with the rate that it begins with
+  // The schedules of the program among them, by variable.
+  std::map<std::string, std::string> of_program;
 };
 
 // InvalidArgument for a text that is not NAME=VALUE, where VALUE is a finite number.
 absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::string>& texts);
 
 // The variables that the host sets before every step of a run from `begin` to `end`: those of the
-// schedule, and those that the program says Paddle's scheduler sets (FindSchedules), unless the
+// schedule, and those that the program says Paddle's scheduler sets (FindHostSchedules), unless the
 // schedule sets them or they are in `fed`. Calls `note` for the latter, and for a rate that
 // Paddle's scheduler sets and that nothing sets here.
 //

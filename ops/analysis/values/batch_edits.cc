@@ -1,6 +1,7 @@
 #include "ops/analysis/values/batch_edits.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -181,9 +182,12 @@ class EditFinder {
 // Reduces in place what losses are computed from.
 class LossEditFinder : public EditFinder {
  public:
-  LossEditFinder(const Program& program, const BatchFlowOptions& options)
+  // What becomes of a sum that is divided by a sum: a mean, if the number of ranks is known.
+  enum class Quotients : uint8_t { kMeans, kSums };
+  LossEditFinder(const Program& program, const BatchFlowOptions& options, Quotients quotients)
       : EditFinder(program, options, BatchFlowOptions::Extent::kToLosses),
-        losses_(FindLosses(program)) {}
+        losses_(FindLosses(program)),
+        quotients_(quotients) {}
 
  private:
   Targets TargetsOf(const BatchFlow& flow) const override {
@@ -252,7 +256,7 @@ class LossEditFinder : public EditFinder {
 
   // Of partial sums by replicated values: the quotient becomes a partial mean.
   bool AddDivisions(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) {
-    if (!options_.nranks.has_value()) return false;
+    if (!options_.nranks.has_value() || quotients_ == Quotients::kSums) return false;
     bool has_changed = false;
     for (OpId id : needed) {
       const Op op = program_.op(id);
@@ -283,6 +287,7 @@ class LossEditFinder : public EditFinder {
   }
 
   const std::vector<Symbol> losses_;
+  const Quotients quotients_;
 };
 
 // Has ops read what the ranks have together.
@@ -450,7 +455,12 @@ class ConditionEditFinder : public InputEditFinder {
 
 BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options) {
   options.edits = {};
-  options.edits = LossEditFinder(program, options).Find();
+  using Quotients = LossEditFinder::Quotients;
+  options.edits = LossEditFinder(program, options, Quotients::kMeans).Find();
+  // Samples may be divided before they are summed: such quotients stay sums.
+  if (options.edits.empty() && options.nranks.has_value()) {
+    options.edits = LossEditFinder(program, options, Quotients::kSums).Find();
+  }
   // Conditions behind the losses.
   return ConditionEditFinder(program, options).Find();
 }
@@ -461,10 +471,14 @@ BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options) {
 }
 
 const BatchFlow* WhatIfFlows::With(BatchEdits (*find)(const Program&, BatchFlowOptions),
-                                   Flow* flow) const {
+                                   Ranks ranks, Flow* flow) const {
   if (!flow->has_value()) {
     BatchFlowOptions edited = options_;
-    edited.edits = find(program_, options_);
+    constexpr int kAnyNumber = 2;
+    edited.nranks = absl::nullopt;
+    if (ranks == Ranks::kKnown) edited.nranks = options_.nranks.value_or(kAnyNumber);
+    edited.edits = find(program_, edited);
+    edited.nranks = options_.nranks;
     flow->emplace();
     if (!edited.edits.empty()) **flow = BatchFlow::Of(program_, edited);
   }

@@ -2,6 +2,11 @@
 #ifndef WEFT_OPS_ANALYSIS_VALUES_BATCH_EDITS_H_
 #define WEFT_OPS_ANALYSIS_VALUES_BATCH_EDITS_H_
 
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "proto/program.h"
@@ -18,8 +23,8 @@ namespace weft {
 // the ranks. Its gradient needs no collective: all ranks have the same, which is that of one
 // device. A sum that no gradient flows through, such as the d in n / d of a weighted mean, is
 // summed. If the number of ranks is known, d is also divided by it, so that n / d is a mean;
-// otherwise n / d is a sum over the batch. An op that decides a condition reads means and sums over
-// the ranks, as in FindStateEdits.
+// otherwise, or where only that helps, n / d is a sum over the batch. An op that decides a
+// condition reads means and sums over the ranks, as in FindStateEdits.
 BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
 
 // The edits after which persistable variables that forward ops compute from the batch (running
@@ -36,18 +41,41 @@ class WhatIfFlows {
   WhatIfFlows(const Program& program, const BatchFlowOptions& options)
       : program_(program), options_(options) {}
 
-  // Null: the option would change nothing.
-  const BatchFlow* WithExactLoss() { return With(&FindLossEdits, &exact_loss_); }
-  const BatchFlow* WithStatistics() { return With(&FindStateEdits, &statistics_); }
+  // With the option alone, or with the number of ranks, too. Null: that would change nothing.
+  enum class Ranks : uint8_t { kUnknown, kKnown };
+  const BatchFlow* WithExactLoss(Ranks ranks) {
+    return With(&FindLossEdits, ranks, &exact_loss_[static_cast<int>(ranks)]);
+  }
+  const BatchFlow* WithStatistics(Ranks ranks) {
+    return With(&FindStateEdits, ranks, &statistics_[static_cast<int>(ranks)]);
+  }
+
+  // The options of transpile after which the flow `with` is as wanted, for messages:
+  // "option:exact_loss option:nranks 4". Empty: none. `is_wanted`: a function of a flow.
+  template <typename IsWanted>
+  std::string OptionsFor(const BatchFlow* (WhatIfFlows::*with)(Ranks), absl::string_view option,
+                         IsWanted is_wanted) {
+    for (const Ranks ranks : {Ranks::kUnknown, Ranks::kKnown}) {
+      const BatchFlow* const flow = (this->*with)(ranks);
+      if (flow == nullptr || !is_wanted(*flow)) continue;
+      return ranks == Ranks::kUnknown ? std::string(option)
+                                      : absl::StrCat(option, " option:nranks ", NumRanksText());
+    }
+    return "";
+  }
 
  private:
   // None inside: the option changes nothing.
   using Flow = absl::optional<absl::optional<BatchFlow>>;
-  const BatchFlow* With(BatchEdits (*find)(const Program&, BatchFlowOptions), Flow* flow) const;
+  const BatchFlow* With(BatchEdits (*find)(const Program&, BatchFlowOptions), Ranks ranks,
+                        Flow* flow) const;
+  std::string NumRanksText() const {
+    return options_.nranks.has_value() ? absl::StrCat(*options_.nranks) : "N";
+  }
 
   const Program& program_;
   const BatchFlowOptions& options_;
-  Flow exact_loss_, statistics_;
+  Flow exact_loss_[2], statistics_[2];
 };
 
 }  // namespace weft

@@ -111,6 +111,21 @@ TEST_F(BatchEditsTest, AFunctionOfTheDivisorNeedsTheSum) {
   EXPECT_THAT(Find(loss, 2), ElementsAre(Pair("d", "sum"), Pair("loss", "div")));
 }
 
+// Samples that are divided and then summed are a sum, whatever divides it.
+TEST_F(BatchEditsTest, WhatIsAddedToASumStaysOne) {
+  const std::string loss =
+      SumOf("weight", "d") +
+      "    Out=[e] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+      "    Out=[f] = elementwise_max(X=[d], Y=[e])\n"
+      "    Out=[p] = elementwise_div(X=[h], Y=[f])\n" +
+      SumOf("p", "q") + SumOf("h", "n") + Divide("f", "r", "role=forward") +
+      "    Out=[loss] = elementwise_add(X=[q], Y=[r]) role=forward|loss\n"
+      "    X@GRAD=[q@GRAD], Y@GRAD=[r@GRAD] = elementwise_add_grad(X=[q], Y=[r], "
+      "Out@GRAD=[loss@GRAD]) role=backward\n";
+  EXPECT_THAT(Find(loss), ElementsAre(Pair("d", "sum")));
+  EXPECT_THAT(Find(loss, 2), ElementsAre(Pair("d", "sum")));
+}
+
 TEST_F(BatchEditsTest, WhatIsAddedToAMeanMustBeOne) {
   const std::string loss =
       weighted_ +

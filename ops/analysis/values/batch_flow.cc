@@ -14,6 +14,7 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/values/batch_interpreter.h"
+#include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_attrs.h"
@@ -27,7 +28,7 @@ namespace {
 
 // Whether attribute `scale` of the op is 1/n, for n > 1 ranks.
 bool IsNthPart(const Op& op, int n) {
-  return n > 1 && std::abs(op.FloatAttr("scale").value_or(1) * n - 1) <= 1e-6;
+  return n > 1 && SameFactor(op.FloatAttr("scale").value_or(1) * n, 1);
 }
 
 // Whether a value that is either zeros or `other` has the relation of `other`. Zeros of a fixed

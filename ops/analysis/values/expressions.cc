@@ -2,17 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 namespace weft {
 namespace {
 
-constexpr double kTolerance = 1e-6;
 // The rounding error of 1 minus n times 1/n in single precision.
 constexpr double kCancelled = 2e-7;
 // Other sums do not expand a sum of more terms: repeated addition would cost the square of their
@@ -20,8 +23,17 @@ constexpr double kCancelled = 2e-7;
 constexpr size_t kMaxExpanded = 64;
 const std::vector<double>* const kNoFactors = new std::vector<double>();
 
-// Rounded so that factors which differ by rounding have the same text.
-std::string FactorText(double factor) { return absl::StrCat("", static_cast<float>(factor)); }
+// Six digits, unless these are those of an integer that the factor is not.
+std::string FactorText(double factor) {
+  std::string text;
+  for (int digits = 6; digits <= 9; ++digits) {
+    text = absl::StrFormat("%.*g", digits, factor);
+    double rounded = 0;
+    if (!absl::SimpleAtod(text, &rounded) || rounded != std::round(rounded)) break;
+    if (SameFactor(factor, rounded)) break;
+  }
+  return text;
+}
 
 // Messages show an excerpt of long texts around the first difference.
 constexpr size_t kMaxText = 64;
@@ -39,9 +51,22 @@ std::string Excerpt(absl::string_view text, size_t from) {
                       text.size() - from > kMaxText ? "..." : "");
 }
 
-bool Near(double a, double b) { return std::abs(a - b) <= kTolerance * std::abs(b); }
-
 }  // namespace
+
+// The convergents of the continued fraction of `factor`, while numerator or denominator is small.
+double ExactFactor(float factor) {
+  constexpr double kMaxSmall = 1 << 10;
+  double p = 1, last_p = 0, q = 0, last_q = 1, rest = factor;
+  while (std::isfinite(rest)) {
+    const double whole = std::floor(rest);
+    std::tie(p, last_p) = std::make_pair(whole * p + last_p, p);
+    std::tie(q, last_q) = std::make_pair(whole * q + last_q, q);
+    if (std::min(std::abs(p), q) > kMaxSmall) break;
+    if (static_cast<float>(p / q) == factor) return p / q;
+    rest = 1 / (rest - whole);
+  }
+  return factor;
+}
 
 ExpressionTable::ExpressionTable() : slots_(1 << 10, 0) {
   sum_ = OperationOfKind(OperationKind::kSum, "sum of", "sum");
@@ -113,17 +138,28 @@ ExprId ExpressionTable::Initial(absl::string_view variable) {
 }
 
 ExprId ExpressionTable::Scaled(ExprId expr, double factor) {
-  if (Near(factor, 1)) return expr;
+  if (SameFactor(factor, 1)) return expr;
   if (factor == 0) return zero_;
   std::vector<Term> terms = {{expr, factor}};
   double common = 1;
   const ExprId sum = Sum(&terms, &common);
-  if (Near(common, 1)) return sum;
-  const std::string text = FactorText(common);
-  const OperationId operation = OperationOfKind(
-      OperationKind::kScaled, absl::StrCat("scaled ", text), absl::StrCat(text, " *"));
+  common = Representative(common);
+  if (common == 1) return sum;
+  const OperationId operation =
+      OperationOfKind(OperationKind::kScaled, absl::StrFormat("scaled %.17g", common),
+                      absl::StrCat(FactorText(common), " *"));
   factors_.try_emplace(operation.value(), std::vector<double>{common});
   return Call(operation, {sum});
+}
+
+double ExpressionTable::Representative(double factor) {
+  const auto above = representatives_.lower_bound(factor);
+  if (above != representatives_.end() && SameFactor(factor, *above)) return *above;
+  if (above != representatives_.begin() && SameFactor(factor, *std::prev(above))) {
+    return *std::prev(above);
+  }
+  representatives_.insert(factor);
+  return factor;
 }
 
 ExpressionTable::Term ExpressionTable::Unscaled(ExprId expr) const {
@@ -188,12 +224,12 @@ ExprId ExpressionTable::Sum(std::vector<Term>* terms, double* factor) {
   bool all_one = true;
   for (const Term& term : merged) {
     operands.push_back(term.expr);
-    factors.push_back(term.factor / *factor);
-    all_one = all_one && Near(factors.back(), 1);
+    factors.push_back(Representative(term.factor / *factor));
+    all_one = all_one && factors.back() == 1;
   }
   if (all_one) return Call(sum_, operands);
   std::string identity = "sum of";
-  for (double f : factors) absl::StrAppend(&identity, " ", FactorText(f));
+  for (double f : factors) absl::StrAppendFormat(&identity, " %.17g", f);
   const OperationId operation = OperationOfKind(OperationKind::kSum, identity, "sum");
   factors_.emplace(operation.value(), std::move(factors));
   return Call(operation, operands);
@@ -230,7 +266,7 @@ std::string ExpressionTable::ToString(ExprId expr, absl::string_view details, in
       absl::StrAppend(&text, "... ", call.num_operands - i, " more");
       break;
     }
-    if (!factors.empty() && !Near(factors[i], 1)) {
+    if (!factors.empty() && factors[i] != 1) {
       absl::StrAppend(&text, FactorText(factors[i]), " * ");
     }
     absl::StrAppend(&text, ToString(OperandsOf(call)[i], "", depth - 1));

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,8 +28,15 @@ using ExprId = StrongId<struct ExprTag>;
 // An operation without its operands: an op type with its attributes, or a word such as "sum".
 using OperationId = StrongId<struct OperationTag>;
 
-// Whether two factors are equal up to the rounding of 1/n in single precision and its products.
-inline bool SameFactor(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
+// Whether two factors are equal up to a few units in the last place of single precision, in which
+// attributes hold them. What is left of a state in every step grows with the steps.
+inline bool SameFactor(double a, double b) {
+  return std::abs(a - b) <= 4 * std::numeric_limits<float>::epsilon() * std::abs(b);
+}
+
+// The fraction of small numbers that an attribute stands for, such as 1/3 for 0.33333334f, so that
+// rounding does not add up over ops; `factor` itself where there is none.
+double ExactFactor(float factor);
 
 class ExpressionTable {
  public:
@@ -63,8 +72,8 @@ class ExpressionTable {
   // What `expr` is a multiple of, and its factor; `expr` itself and 1 if it is none.
   Term Unscaled(ExprId expr) const;
   // Sorts and merges the terms, and expands those that are sums or multiples; sets *factor to their
-  // common factor. Returns Zero(), with *factor 0, if all terms cancel. Factors that differ by less
-  // than 1e-6 of their size count as equal. O(terms log terms).
+  // common factor. Returns Zero(), with *factor 0, if all terms cancel. Factors are equal by
+  // SameFactor. O(terms log terms).
   ExprId Sum(std::vector<Term>* terms, double* factor);
   ExprId Zero() const { return zero_; }
   // The mean of a value over the ranks, if one device does not compute it.
@@ -131,6 +140,8 @@ class ExpressionTable {
   // The details in which two operations differ: "{name=value}", or "" if none are known.
   Difference FindDetails(OperationId a, OperationId b) const;
   void Grow();
+  // The factor that stands for all that are equal to it.
+  double Representative(double factor);
   // The factors of a sum, one per operand; empty if all are 1.
   const std::vector<double>& FactorsOf(OperationId operation) const;
   void Expand(const Term& term, std::vector<Term>* out) const;
@@ -139,6 +150,7 @@ class ExpressionTable {
   absl::node_hash_map<std::string, OperationId> operation_of_;
   std::vector<OperationRecord> operations_;
   absl::flat_hash_map<uint32_t, std::vector<double>> factors_;  // by operation: sums, multiples
+  std::set<double> representatives_ = {-1, 1};
   std::vector<CallRecord> calls_;
   std::vector<ExprId> operands_;
   std::vector<uint32_t> call_of_;  // by expression

@@ -1,5 +1,6 @@
 #include "ops/analysis/values/expressions.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,36 @@ TEST_F(ExpressionTableTest, TheCommonFactorIsPulledOut) {
 TEST_F(ExpressionTableTest, FactorsAreEqualUpToRounding) {
   const ExprId sum = Sum({{a_, 1}, {b_, 1}});
   EXPECT_EQ(Sum({{a_, 1.0 / 3}, {b_, static_cast<double>(1.0f / 3)}}), sum);
+}
+
+// A factor that is left over in every step grows.
+TEST_F(ExpressionTableTest, FactorsThatAreNoRoundingDiffer) {
+  for (const double factor : {0.999995, 0.999999, 1.000001, 1.000009}) {
+    EXPECT_FALSE(SameFactor(factor, 1)) << factor;
+    EXPECT_NE(table_.Scaled(a_, factor), a_) << factor;
+    EXPECT_NE(Sum({{a_, 1}, {b_, factor}}), Sum({{a_, 1}, {b_, 1}})) << factor;
+    EXPECT_NE(table_.Scaled(a_, 3 * factor), table_.Scaled(a_, 3)) << factor;
+  }
+  EXPECT_EQ(table_.Scaled(a_, static_cast<double>(0.7f)), table_.Scaled(a_, 0.7));
+  EXPECT_EQ(table_.ToString(table_.Scaled(a_, 0.999999)), "0.999999 *(a)");
+  EXPECT_EQ(table_.ToString(table_.Scaled(a_, 1.000001)), "1.000001 *(a)");
+}
+
+TEST(ExactFactor, IsTheFractionThatAnAttributeStandsFor) {
+  EXPECT_EQ(ExactFactor(1.0f / 3), 1.0 / 3);
+  EXPECT_EQ(ExactFactor(-2.0f / 7), -2.0 / 7);
+  EXPECT_EQ(ExactFactor(0.1f), 0.1);
+  EXPECT_EQ(ExactFactor(1e-4f), 1e-4);
+  EXPECT_EQ(ExactFactor(0), 0);
+  EXPECT_EQ(ExactFactor(12345.5f), 12345.5);
+  EXPECT_EQ(ExactFactor(0.999995f), static_cast<double>(0.999995f));
+  EXPECT_TRUE(std::isnan(ExactFactor(std::nanf(""))));
+  // Errors of many factors do not add up.
+  double product = 1;
+  for (const int n : {3, 5, 6, 7, 9, 11, 13, 100, 1000, 10000}) {
+    product *= ExactFactor(1.0f / static_cast<float>(n)) * n;
+  }
+  EXPECT_NEAR(product, 1, 1e-14);
 }
 
 TEST_F(ExpressionTableTest, CancelledTermsVanish) {

@@ -67,7 +67,7 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& recipe) {
       return SetAll(AddOrSubtract(op, recipe));
     case Algebra::kScale:
       if (ins_.size() != 1 || op.FloatAttr("bias").value_or(0) != 0 || HoldsIntegers(op)) break;
-      return SetAll(Multiple(op, ins_[0], op.FloatAttr("scale").value_or(1)));
+      return SetAll(Multiple(op, ins_[0], ExactFactor(op.FloatAttr("scale").value_or(1))));
     case Algebra::kCast:
       if (ins_.size() != 1 || !IsFloatCast(op)) break;
       return SetAll(Cast(op));

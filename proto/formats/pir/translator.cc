@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "proto/host_schedules.h"
 #include "proto/op_role.h"
 
 namespace weft::pir {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "proto/host_schedules.h"
 #include "proto/op_role.h"
 
 namespace weft::pir {

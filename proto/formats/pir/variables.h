@@ -21,10 +21,6 @@ namespace weft::pir {
 using VarIndex = uint32_t;
 inline constexpr VarIndex kNoVar = 0xffffffffu;
 
-// The schedule of a learning rate: an attribute of its declaration, and of an op in a file, whose
-// parameters have no place for one: NAME=SCHEDULE. tools/paddle/export_program.py writes both.
-inline constexpr absl::string_view kScheduleAttr = "lr_schedule";
-
 // A declaration to be written. Takes a tenth of the memory of a VarDesc: those of one type share
 // it.
 struct Variable {

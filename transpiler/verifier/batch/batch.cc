@@ -296,32 +296,39 @@ class BatchChecker {
 
   // Of a loss that none would mend, what else does.
   std::string AdviceForLoss(VarId loss, OpId cause) const {
-    const BatchFlow* const flow = what_if_.WithExactLoss();
-    if (flow == nullptr || !IsMeanOrSum(flow->AtEnd(loss).relation)) {
-      return LossAdvice(main_, flow_, cause);
-    }
-    return "; transpile option:exact_loss makes it the reference value";
+    const std::string options =
+        ForExactLoss([&](const BatchFlow& flow) { return IsMeanOrSum(flow.AtEnd(loss).relation); });
+    if (options.empty()) return LossAdvice(main_, flow_, cause);
+    return absl::StrCat("; transpile ", options, " makes it the reference value");
   }
 
   std::string AdviceForConditions(const std::vector<const BatchCondition*>& conditions) const {
-    const BatchFlow* const flow = what_if_.WithExactLoss();
-    if (flow == nullptr) return "";
-    absl::flat_hash_set<OpId> left;
-    for (const BatchCondition& condition : flow->conditions()) left.insert(condition.op);
-    const auto is_left = [&](const BatchCondition* one) { return left.contains(one->op); };
-    if (absl::c_any_of(conditions, is_left)) return "";
-    return "; transpile option:exact_loss makes it the reference value";
+    const std::string options = ForExactLoss([&](const BatchFlow& flow) {
+      absl::flat_hash_set<OpId> left;
+      for (const BatchCondition& condition : flow.conditions()) left.insert(condition.op);
+      return absl::c_none_of(conditions,
+                             [&](const BatchCondition* one) { return left.contains(one->op); });
+    });
+    return options.empty() ? ""
+                           : absl::StrCat("; transpile ", options, " makes it the reference value");
+  }
+
+  template <typename IsWanted>
+  std::string ForExactLoss(IsWanted is_wanted) const {
+    return what_if_.OptionsFor(&WhatIfFlows::WithExactLoss, "option:exact_loss", is_wanted);
   }
 
   std::string AdviceForStates(const std::vector<const BatchState*>& states) const {
-    const BatchFlow* const flow = what_if_.WithStatistics();
-    if (flow == nullptr) return "";
-    for (const BatchState* state : states) {
-      if (!flow->AtEnd(state->variable).relation.IsSame()) return "";
-    }
-    return absl::StrCat(
-        "; transpile option:statistics true makes ",
-        states.size() == 1 ? "it the reference value" : "them the reference values");
+    const std::string options = what_if_.OptionsFor(
+        &WhatIfFlows::WithStatistics, "option:statistics true", [&](const BatchFlow& flow) {
+          return absl::c_all_of(states, [&](const BatchState* state) {
+            return flow.AtEnd(state->variable).relation.IsSame();
+          });
+        });
+    return options.empty() ? ""
+                           : absl::StrCat("; transpile ", options, " makes ",
+                                          states.size() == 1 ? "it the reference value"
+                                                             : "them the reference values");
   }
 
   // Those of the root block (FindLosses), and those that ops of inner blocks are marked to compute.

@@ -182,6 +182,16 @@ TEST(BatchLinesTest, OptionsThatMendSomethingAreNamed) {
               Contains(AllOf(StartsWith("warning: W706"), Not(HasSubstr("option:exact_loss")))));
 }
 
+// Samples are gathered only for a known number of ranks.
+TEST(BatchLinesTest, OptionsThatNeedTheNumberOfRanksNameIt) {
+  EXPECT_THAT(LinesOf("    Out=[x2] = cumsum(X=[x]) {axis=0}\n"
+                      "    Out=[state] = reduce_max(X=[x2]) {reduce_all=true, dim=ints[0]}\n",
+                      kMean),
+              ElementsAre(AllOf(StartsWith("warning: W703: state state"),
+                                EndsWith("; transpile option:statistics true option:nranks 2 "
+                                         "makes it the reference value"))));
+}
+
 // Where none does, the message says what else the user can do.
 TEST(BatchLinesTest, OtherLossesHaveANextStep) {
   const auto advice = [](const std::string& ops, const std::string& loss = kMean) {

@@ -313,9 +313,11 @@ void UpdateChecker::CheckManualUpdates() {
 
 // A statistic of the batch, such as a running mean, that is declared as a parameter.
 std::string UpdateChecker::AdviceForStatistic(VarId var) const {
-  const BatchFlow* const flow = what_if_ == nullptr ? nullptr : what_if_->WithStatistics();
-  if (flow == nullptr || !flow->AtEnd(var).relation.IsSame()) return "";
-  return "; transpile option:statistics true reduces it";
+  if (what_if_ == nullptr) return "";
+  const std::string options = what_if_->OptionsFor(
+      &WhatIfFlows::WithStatistics, "option:statistics true",
+      [&](const BatchFlow& flow) { return flow.AtEnd(var).relation.IsSame(); });
+  return options.empty() ? "" : absl::StrCat("; transpile ", options, " reduces it");
 }
 
 void UpdateChecker::Report(const UpdateProblem& problem, const Update& update) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "ops/analysis/core/updates.h"
+#include "ops/analysis/training/host_values.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/rank_values.h"
 #include "proto/all_ops.h"
@@ -180,6 +181,21 @@ class AgreementChecker {
   States first_after_;
 };
 
+// Ops of two programs that read a variable by one name read what the host writes there.
+void CheckHostValuesAgree(absl::Span<const ConstProgramPair> ranks, Findings* findings) {
+  const Program* const first = ranks[0].main;
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (ranks[rank].main == first) continue;
+    Reporter reporter({static_cast<int>(rank), false}, findings);
+    for (const HostValueDifference& difference : CompareHostValues(*first, *ranks[rank].main)) {
+      reporter.Add("W510", OpId(), difference.variable,
+                   absl::StrCat("variable ", difference.variable,
+                                ": before each step, the host sets it by ", difference.found,
+                                " on rank ", rank, ", by ", difference.expected, " on rank 0"));
+    }
+  }
+}
+
 }  // namespace
 
 void CheckStartIsEqual(const ConstProgramPair& programs, const StartupValues& start,
@@ -210,6 +226,7 @@ void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, const FeedLayouts
                      absl::optional<int> nranks, Findings* findings,
                      const std::vector<int>& group) {
   if (ranks.size() < 2 || nranks == 1) return;
+  if (group.empty()) CheckHostValuesAgree(ranks, findings);
   AgreementChecker(ranks, feeds, nranks, findings, group).Check();
 }
 

@@ -17,9 +17,9 @@ namespace weft {
 
 // Checks the programs of all ranks, whose calls agree (call_sequences.h): each persistable variable
 // that begins, or is after a step, equal on all ranks by the program of every rank has the same
-// value by all of these programs (W510). What a collective gives to all ranks is the same,
-// whatever they gave. Startup programs are compared if all ranks have one.
-// `feeds`: of all data variables (FeedLayoutsOf). O(arguments of all programs).
+// value by all of these programs, and the host sets variables alike before a step (W510). What a
+// collective gives to all ranks is the same, whatever they gave. Startup programs are compared if
+// all ranks have one. `feeds`: of all data variables (FeedLayoutsOf). O(arguments of all programs).
 // `group`: RankValuesOptions::group; only the programs of these ranks are compared.
 void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, const FeedLayouts& feeds,
                      absl::optional<int> nranks, Findings* findings,

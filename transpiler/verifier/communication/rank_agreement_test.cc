@@ -175,6 +175,26 @@ TEST(RankAgreement, StatesThatOneRankWritesDiffer) {
               ElementsAre(StartsWith("error: W510: rank 1: variable ext after a step: 2 *(")));
 }
 
+// What the host writes before a step is no part of a value's expression.
+TEST(RankAgreement, HostSetsVariablesAlike) {
+  const auto step = [](const std::string& attrs) {
+    return absl::StrReplaceAll(TwoRankStep(),
+                               {{"var lr : fp32[1] persistable", "var lr : fp32[1] " + attrs}});
+  };
+  const std::string start = Constant("lr", 0.5);
+  const auto scheduled = [&](const std::string& gamma) {
+    return step("persistable {lr_schedule=\"step{learning_rate=1,step_size=9,gamma=" + gamma +
+                "}\"}");
+  };
+  EXPECT_THAT(Check(start, start, scheduled("0.1"), scheduled("0.10")), IsEmpty());
+  EXPECT_THAT(Check(start, start, scheduled("0.1"), scheduled("0.9")),
+              ElementsAre(StartsWith("error: W510: rank 1: variable lr: before each step, the host "
+                                     "sets it by the schedule step{gamma=0.9")));
+  EXPECT_THAT(Check(start, start, scheduled("0.1"), TwoRankStep()),
+              ElementsAre(StartsWith("error: W510: rank 1: variable lr: before each step, the host "
+                                     "sets it by nothing on rank 1, by the schedule step{")));
+}
+
 // --- One program for all ranks -------------------------------------------------------------------
 
 std::vector<std::string> CheckOne(const std::string& start, const std::string& more_vars,

@@ -10,6 +10,7 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/updates.h"
+#include "ops/analysis/training/host_values.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 
@@ -253,7 +254,7 @@ void EquivalenceChecker::CheckStartup() {
   }
 }
 
-// The rewritten program must have the feed variables of the original.
+// The rewritten program must have the feed variables of the original, and its schedules.
 void EquivalenceChecker::CheckData() {
   for (VarId id : original_.main->block(0).vars()) {
     const Var var = original_.main->var(id);
@@ -263,6 +264,13 @@ void EquivalenceChecker::CheckData() {
     reporter_.Add("W608", OpId(), var.name(),
                   absl::StrCat("variable ", var.name(),
                                ": expected a feed variable, as in the original, found ", found));
+  }
+  for (const auto& [name, expected, found] : CompareHostValues(*original_.main, *rewritten_.main)) {
+    const VarId var = original_.main->block(0).FindVar(name);
+    if (original_.main->var(var).need_check_feed()) continue;  // W608
+    reporter_.Add("W602", OpId(), name,
+                  absl::StrCat("variable ", name, ": before each step, the host sets it by ", found,
+                               "; in the original by ", expected));
   }
 }
 

@@ -57,7 +57,7 @@ class ComparedVariables {
 // Compares every persistable variable, of all blocks, after a step, as an expression over the
 // inputs of the step: in the original on one device with the global batch, and in the rewritten
 // program on all ranks (W601 to W609). And, where fetch ops of both fetch into one column, the last
-// value there (W610).
+// value there, and the losses (W610).
 //
 // Values are equal up to re-association of sums, where gradients are means over ranks. Under
 // LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions run
@@ -101,6 +101,10 @@ class EquivalenceChecker {
   void CheckFetches(const RankValues& before, const RankValues& after);
   // `expected`: of the original.
   void CompareFetched(const RankFetch& expected, const RankFetch& found);
+  void CheckLosses(const RankValues& before, const RankValues& after);
+  bool IsHandedOut(const RankValue& expected, RankValue found, bool ignores_factor);
+  void ReportHandedOut(OpId op, absl::string_view name, absl::string_view what,
+                       const RankValue& expected, const RankValue& found);
   void CompareWritten(absl::string_view name, const RankValues& before, VarId var,
                       const RankValues& after, VarId other);
   void Compare(Compared values);

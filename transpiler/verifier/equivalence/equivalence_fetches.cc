@@ -1,11 +1,15 @@
-// Fetched values of the rewritten program, compared with those of the original.
+// Fetched values and losses of the rewritten program, compared with those of the original.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/training/losses.h"
 #include "transpiler/verifier/equivalence/equivalence.h"
 
 namespace weft {
@@ -43,32 +47,79 @@ void EquivalenceChecker::CheckFetches(const RankValues& before, const RankValues
       Report("W607", rewritten_.main->var(fetch->variable).name(), "it is fetched elsewhere");
     }
   }
+  CheckLosses(before, after);
 }
 
 void EquivalenceChecker::CompareFetched(const RankFetch& expected, const RankFetch& found) {
-  RankValue value = found.value;
-  // What follows from parameters that ranks average is compared where the step ends.
-  if (value.averaged_across_ranks) return;
-  const bool is_known = expected.has_expr && found.has_expr;
-  if (is_known && value.IsOfSomeRanks()) value.expr = PlacedExpr(value, &table_);
   // Layer 7 says how the values of ranks add up to that of one device.
-  const double ranks = std::pow(options_.RankFactor(), value.unscaled_sums);
-  const bool has_factor = !value.IsEqualOnRanks() || value.has_unknown_scale || value.is_zero ||
-                          SameFactor(value.factor, expected.value.factor * ranks);
-  if (is_known && value.expr == expected.value.expr && has_factor) return;
+  const bool ignores_factor = !found.value.IsEqualOnRanks();
+  const bool is_known = expected.has_expr && found.has_expr;
+  if (is_known && IsHandedOut(expected.value, found.value, ignores_factor)) return;
   const absl::string_view name = original_.main->var(expected.variable).name();
   const absl::string_view other = rewritten_.main->var(found.variable).name();
-  const Op op = rewritten_.main->op(found.op);
-  const std::string what = absl::StrCat(op.DebugName(), " fetches ", other,
-                                        name == other ? "" : absl::StrCat(" for ", name), ": ");
-  if (!is_known) {
-    reporter_.Add("W607", found.op, other, absl::StrCat(what, "other ops are between"));
-    return;
+  const std::string what =
+      absl::StrCat(rewritten_.main->op(found.op).DebugName(), " fetches ", other,
+                   name == other ? "" : absl::StrCat(" for ", name), ": ");
+  if (is_known) return ReportHandedOut(found.op, other, what, expected.value, found.value);
+  // What follows from parameters that ranks average is compared where the step ends.
+  if (found.value.averaged_across_ranks) return;
+  reporter_.Add("W607", found.op, other, absl::StrCat(what, "other ops are between"));
+}
+
+// What users see of a step that has no fetch ops: the losses of both programs, by name. A loss that
+// only the rewritten program has is one of the original under another name.
+void EquivalenceChecker::CheckLosses(const RankValues& before, const RankValues& after) {
+  const Block& original = original_.main->block(0);
+  const Block& rewritten = rewritten_.main->block(0);
+  std::set<absl::string_view> names;
+  std::vector<RankValue> expected;
+  for (Symbol loss : FindLosses(*original_.main)) {
+    const absl::string_view name = original_.main->name(loss);
+    if (!original.FindVar(name).valid() || !names.insert(name).second) continue;
+    expected.push_back(WithExpr(before.AtEnd(original.FindVar(name)), name));
   }
+  for (Symbol loss : FindLosses(*rewritten_.main)) names.insert(rewritten_.main->name(loss));
+  for (absl::string_view name : names) {
+    const VarId var = original.FindVar(name), other = rewritten.FindVar(name);
+    const bool is_lost =
+        !other.valid() || (var.valid() && before.IsWritten(var) && !after.IsWritten(other));
+    if (is_lost) {
+      Report("W610", name, "it is a loss of the original, and no op computes it here");
+      continue;
+    }
+    const RankValue found = WithExpr(after.AtEnd(other), name);
+    const OpId writer = LastWriter(name);
+    if (var.valid()) {
+      const RankValue value = WithExpr(before.AtEnd(var), name);
+      if (original_.main->var(var).persistable() || IsHandedOut(value, found, false)) continue;
+      ReportHandedOut(writer, name, absl::StrCat("loss ", name, ": "), value, found);
+      continue;
+    }
+    const auto is_it = [&](const RankValue& value) { return IsHandedOut(value, found, false); };
+    if (expected.empty() || std::any_of(expected.begin(), expected.end(), is_it)) continue;
+    Report("W610", name, "it is a loss, and has the value of no loss of the original");
+  }
+}
+
+// Whether users of both programs get the same value, but for how the values of ranks add up.
+bool EquivalenceChecker::IsHandedOut(const RankValue& expected, RankValue found,
+                                     bool ignores_factor) {
+  // What follows from parameters that ranks average is compared where the step ends.
+  if (found.averaged_across_ranks) return true;
+  if (found.IsOfSomeRanks()) found.expr = PlacedExpr(found, &table_);
+  const double ranks = std::pow(options_.RankFactor(), found.unscaled_sums);
+  return found.expr == expected.expr &&
+         (ignores_factor || found.has_unknown_scale || found.is_zero ||
+          SameFactor(found.factor, expected.factor * ranks));
+}
+
+void EquivalenceChecker::ReportHandedOut(OpId op, absl::string_view name, absl::string_view what,
+                                         const RankValue& expected, const RankValue& found) {
+  const double ranks = std::pow(options_.RankFactor(), found.unscaled_sums);
   const ExpressionTable::Difference difference =
-      table_.FindDifference(table_.Scaled(expected.value.expr, expected.value.factor * ranks),
-                            table_.Scaled(value.expr, value.factor));
-  reporter_.Add(difference.may_be_equal ? "W607" : "W610", found.op, other,
+      table_.FindDifference(table_.Scaled(expected.expr, expected.factor * ranks),
+                            table_.Scaled(PlacedExpr(found, &table_), found.factor));
+  reporter_.Add(difference.may_be_equal ? "W607" : "W610", op, name,
                 difference.may_be_equal
                     ? absl::StrCat(what, "cannot decide whether ", difference.b, " is ",
                                    difference.a, ", as the original has it")

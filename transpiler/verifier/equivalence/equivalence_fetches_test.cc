@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -20,12 +21,16 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::weft::testing::Differences;
+using ::weft::testing::kAllReduce;
 using ::weft::testing::kStepBackward;
 using ::weft::testing::kStepDivide;
 using ::weft::testing::kStepLossGrad;
 using ::weft::testing::kStepSum;
 using ::weft::testing::kStepUpdate;
 using ::weft::testing::kStepVars;
+using ::weft::testing::kWaitComm;
+using ::weft::testing::kWaitCompute;
+using ::weft::testing::SgdStepText;
 
 constexpr char kVars[] =
     "    var fetch : fetch_list persistable\n    var old : fp32[1, 1]\n    var m : fp32[]\n";
@@ -100,6 +105,64 @@ TEST(FetchedValues, WithAWrongFactorDiffer) {
                 ElementsAre(HasSubstr("error: W610")))
         << scale;
   }
+}
+
+// A step on two ranks, with ops at its end.
+std::string StepWithLoss(absl::string_view last) {
+  const std::string step = SgdStepText(absl::StrCat(kWaitCompute, kAllReduce, kWaitComm));
+  return absl::StrReplaceAll(step, {{"  }\n}", absl::StrCat(last, "  }\n}")}});
+}
+
+// What users see of a step without fetch ops.
+TEST(FetchedValues, ALossIsOne) {
+  const std::string original = SgdStepText();
+  const auto of_loss = [](absl::string_view op) {
+    return absl::StrCat("    Out=[loss] = ", op, "\n");
+  };
+  for (const std::string& right :
+       {std::string(), of_loss("c_allreduce_avg(X=[loss]) {use_calc_stream=true}"),
+        absl::StrCat(of_loss("c_allreduce_sum(X=[loss]) {use_calc_stream=true}"),
+                     of_loss("scale(X=[loss]) {scale=0.5, nranks=2}"))}) {
+    EXPECT_THAT(Differences(original, StepWithLoss(right)), IsEmpty()) << right;
+  }
+  for (const std::string& wrong :
+       {of_loss("scale(X=[loss]) {scale=3.0, bias=1.0}"), of_loss("scale(X=[loss]) {scale=3.0}"),
+        of_loss("scale(X=[loss]) {scale=0.99}"), of_loss("reduce_mean(X=[w]) {reduce_all=true}"),
+        absl::StrCat(of_loss("c_allreduce_avg(X=[loss]) {use_calc_stream=true}"),
+                     of_loss("scale(X=[loss]) {scale=3.0}")),
+        of_loss("c_broadcast(X=[loss]) {root=0, use_calc_stream=true}")}) {
+    EXPECT_THAT(Differences(original, StepWithLoss(wrong)),
+                Contains(AllOf(HasSubstr("error: W610"), HasSubstr("loss loss: expected"))))
+        << wrong;
+  }
+}
+
+TEST(FetchedValues, ALossMayBeAnotherOrNone) {
+  const std::string original = SgdStepText();
+  const auto edited = [](absl::string_view from, absl::string_view to) {
+    return absl::StrReplaceAll(StepWithLoss(""), {{from, to}});
+  };
+  // The gradient of the mean is a constant, so that training stays right.
+  EXPECT_THAT(Differences(original, edited("Out=[loss] = reduce_mean", "Out=[loss] = reduce_sum")),
+              Contains(AllOf(HasSubstr("W610"), HasSubstr("loss loss: expected reduce_mean"))));
+  EXPECT_THAT(Differences(original, edited("Out=[loss] = reduce_mean(X=[y]) role=forward|loss",
+                                           "Out=[y] = relu(X=[y]) role=forward")),
+              Contains(HasSubstr("no op computes it here")));
+  // Only a copy is marked.
+  const auto marked = [&](absl::string_view copy) {
+    return edited("    Out=[loss@GRAD]", absl::StrCat("    Out=[shown] = ", copy,
+                                                      " role=forward|loss\n    Out=[loss@GRAD]"));
+  };
+  const auto declared = [](std::string step) {
+    return absl::StrReplaceAll(step,
+                               {{"    var loss :", "    var shown : fp32[]\n    var loss :"}});
+  };
+  EXPECT_THAT(Differences(original, declared(marked("assign(X=[loss])"))), IsEmpty());
+  EXPECT_THAT(Differences(original, declared(absl::StrReplaceAll(
+                                        marked("scale(X=[loss])"),
+                                        {{"scale(X=[loss]) role=forward|loss",
+                                          "scale(X=[loss]) role=forward|loss {scale=3.0}"}}))),
+              Contains(HasSubstr("the value of no loss of the original")));
 }
 
 }  // namespace

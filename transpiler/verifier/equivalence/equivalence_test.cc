@@ -181,6 +181,26 @@ TEST(Equivalence, PartsOfSeveralFactorsKeepThem) {
   }
 }
 
+// Five percent after 20,000 steps.
+TEST(Equivalence, ASmallFactorInEveryStepIsADifference) {
+  const auto with = [](const std::string& step, const char* factor) {
+    return absl::StrCat(step, "    Out=[w] = scale(X=[w]) role=optimize {scale=", factor, "}\n");
+  };
+  EXPECT_THAT(Differences(with(OneDeviceStep(), "0.999995"), TwoRankStep()),
+              ElementsAre(AllOf(HasSubstr("W601"), HasSubstr("expected 0.999995 *(sgd"))));
+  EXPECT_THAT(Differences(OneDeviceStep(), with(TwoRankStep(), "1.000001")),
+              ElementsAre(AllOf(HasSubstr("W601"), HasSubstr("found 1.000001"))));
+  EXPECT_THAT(Differences(with(OneDeviceStep(), "0.999995"), with(TwoRankStep(), "0.999995")),
+              IsEmpty());
+  // Rounding of many factors is none.
+  std::string many = TwoRankStep();
+  for (const char* factor : {"0.33333334", "3.0", "0.14285715", "7.0", "0.1", "10.0", "0.7",
+                             "1.4285715", "0.0009765625", "1024.0"}) {
+    many = with(many, factor);
+  }
+  EXPECT_THAT(Differences(OneDeviceStep(), many), IsEmpty());
+}
+
 TEST(Equivalence, PartsOfOtherFactorsAreADifference) {
   const std::string original = ScaledPartsStep("", "0.25", "");
   const auto with = [](absl::string_view from, absl::string_view to) {
@@ -661,6 +681,21 @@ TEST(Equivalence, DataKeepsItsElementType) {
   EXPECT_THAT(
       Differences(single, kept, ForRanks(1)),
       ElementsAre(AllOf(HasSubstr("W608: variable x"), HasSubstr("found a persistable one"))));
+}
+
+TEST(Equivalence, HostSetsVariablesAsInTheOriginal) {
+  const auto with = [](const std::string& text, const std::string& rate) {
+    return absl::StrReplaceAll(text,
+                               {{"var lr : fp32[1] persistable", "var lr : fp32[1] " + rate}});
+  };
+  const std::string scheduled = "persistable {lr_schedule=\"step{learning_rate=1,step_size=9}\"}";
+  const auto compare = [&](const std::string& original, const std::string& rewritten) {
+    return Differences(with(OneDeviceStep(), original), with(TwoRankStep(), rewritten));
+  };
+  EXPECT_THAT(compare(scheduled, scheduled), IsEmpty());
+  const std::string lost = "W602: variable lr: before each step, the host sets it by ";
+  EXPECT_THAT(compare(scheduled, "persistable"), ElementsAre(HasSubstr(lost + "nothing; in")));
+  EXPECT_THAT(compare("persistable", scheduled), ElementsAre(HasSubstr(lost + "the schedule")));
 }
 
 }  // namespace

@@ -39,6 +39,12 @@ enum class FindingKind : uint8_t {
   kLossScale,   // the losses say that gradients have a wrong factor
   kExpression,  // a value is another expression than the original computes
   kReordering,  // Paddle's executor may reorder accesses
+  kPaddleOnly,  // Paddle's executor needs what the program lacks, that of Weft does not
+  // How training begins: the executor of Weft sets up rings, draws alike on all ranks, and compares
+  // what they begin with.
+  kStart,
+  kRace,           // accesses to one variable that no wait orders
+  kUnwrittenRead,  // a variable has no value, unless it is fed
 };
 
 inline bool IsDifference(FindingKind kind) {

@@ -1,0 +1,179 @@
+#include "tools/cmd/weft_run_checks.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/values/batch_flow.h"
+#include "proto/all_ops.h"
+#include "proto/rewriter.h"
+#include "tools/flags/command_line.h"
+#include "tools/flags/flag_names.h"
+#include "tools/inspect/program_stats.h"
+#include "transpiler/passes/support/op_edits.h"
+#include "transpiler/verifier/batch/batch.h"
+#include "transpiler/verifier/servers/server_programs.h"
+#include "transpiler/verifier/verify.h"
+
+namespace weft {
+namespace {
+
+ConstProgramPair ProgramsOf(const RunFiles& inputs) {
+  return {&*inputs.main, inputs.startup.has_value() ? &*inputs.startup : nullptr};
+}
+
+bool RunsOnRanks(const RunFlags& flags, const RunFiles& inputs) {
+  return flags.run.nranks > 1 && (Communicates(*inputs.main) || inputs.server.has_value());
+}
+
+absl::StatusOr<bool> AllProcessesHave(const ConstProgramPair& programs, JobLink* link) {
+  if (link == nullptr) return true;
+  WEFT_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      link->AllGather(absl::StrCat(
+          Fingerprint(*programs.main),
+          programs.startup == nullptr ? "" : absl::StrCat(" ", Fingerprint(*programs.startup)))));
+  return absl::c_all_of(all, [&](const std::string& one) { return one == all[0]; });
+}
+
+// `is_for_all`: all ranks run the programs.
+Findings Find(const RunFlags& flags, const RunFiles& inputs, bool is_for_all) {
+  VerifyOptions options;
+  if (inputs.server.has_value()) options.server = &*inputs.server;
+  options.setting = inputs.setting;
+  // What no op synchronizes is no rewritten program; the executor has a message for it.
+  options.setting.nranks = RunsOnRanks(flags, inputs) ? flags.run.nranks : 1;
+  options.setting.feeds = inputs.feeds.layouts;
+  options.fetched = inputs.reported;
+  if (!is_for_all) {
+    options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces, Layer::kBatch};
+  }
+  Findings findings = Verify({ProgramsOf(inputs)}, options);
+  if (!is_for_all || options.setting.reduction == Setting::Reduction::kByLoss) return findings;
+  // Also what differs because the rewrite meant it: sums where one device has means, or the other
+  // way round.
+  options.setting.reduction = Setting::Reduction::kByLoss;
+  options.layers = {Layer::kBatch};
+  const Findings of_batch = Verify({ProgramsOf(inputs)}, options);
+  Findings all;
+  for (const Finding& finding : findings.all()) {
+    if (FindRule(finding.rule).layer != Layer::kBatch) all.Add(finding);
+  }
+  all.Append(of_batch);
+  return all;
+}
+
+void Print(Severity severity, const Finding& finding, absl::string_view more = "") {
+  std::fprintf(stderr, "%s: %s: %s%s\n", std::string(SeverityName(severity)).c_str(),
+               finding.rule.c_str(), WithFlags(finding.message).c_str(), std::string(more).c_str());
+}
+
+// One line for each rule, as warnings.
+void PrintErrors(const std::vector<Finding>& errors, absl::string_view why) {
+  std::map<std::string, std::vector<const Finding*>> by_rule;
+  for (const Finding& error : errors) by_rule[error.rule].push_back(&error);
+  for (const auto& [rule, of_rule] : by_rule) {
+    const size_t others = of_rule.size() - 1;
+    Print(Severity::kWarning, *of_rule[0],
+          absl::StrCat(others == 0 ? "" : absl::StrCat(" (and ", others, " more)"), why));
+  }
+}
+
+absl::Status PutCollectivesOnComputeStream(Program* program) {
+  Rewriter rewriter(program);
+  OpTraits traits(*program);
+  for (const Op& op : AllOps(*program)) {
+    if (!traits.Has(op, Trait::kCollective)) continue;
+    if (op.BoolAttr("use_calc_stream").value_or(false)) continue;
+    pb::OpDesc on_stream = op.ToProto();
+    SetBoolAttr(&on_stream, "use_calc_stream", true);
+    rewriter.Replace(op.id(), on_stream);
+  }
+  return rewriter.Commit();
+}
+
+// Whether the order of variables, in which the programs then run, has none of these races. Paddle's
+// executor does not see that variables share memory.
+absl::StatusOr<bool> OrderByVariables(const std::vector<Finding>& errors, RunFiles* inputs) {
+  const auto is_race = [](const Finding& error) { return error.kind == FindingKind::kRace; };
+  if (!absl::c_all_of(errors, is_race)) return false;
+  std::vector<absl::optional<Program>*> programs = {&inputs->main, &inputs->startup};
+  std::vector<absl::optional<Program>> ordered;
+  for (const absl::optional<Program>* program : programs) {
+    ordered.push_back(*program);
+    if (!program->has_value()) continue;
+    if (OpTraits(**program).AnyHas(Trait::kAlias)) return false;
+    WEFT_RETURN_IF_ERROR(PutCollectivesOnComputeStream(&*ordered.back()));
+  }
+  VerifyOptions options;
+  options.layers = {Layer::kRaces};
+  const ConstProgramPair pair{&*ordered[0], ordered[1].has_value() ? &*ordered[1] : nullptr};
+  if (Verify({pair}, options).HasErrors()) return false;
+  for (size_t i = 0; i < programs.size(); ++i) *programs[i] = std::move(ordered[i]);
+  return true;
+}
+
+}  // namespace
+
+absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* inputs) {
+  WEFT_ASSIGN_OR_RETURN(const bool is_for_all, AllProcessesHave(ProgramsOf(*inputs), link));
+  const Findings findings = Find(flags, *inputs, is_for_all);
+  std::vector<Finding> errors, of_paddle;
+  for (const Finding& finding : findings.all()) {
+    if (FindRule(finding.rule).layer == Layer::kBatch) {
+      const bool is_error = finding.severity == Severity::kError;
+      if (flags.reports) Print(is_error ? Severity::kWarning : finding.severity, finding);
+    } else if (finding.severity == Severity::kError) {
+      const bool is_fed = finding.kind == FindingKind::kUnwrittenRead &&
+                          absl::c_linear_search(inputs->feeds.variables, finding.variable);
+      if (is_fed || finding.kind == FindingKind::kStart) continue;
+      (finding.kind == FindingKind::kPaddleOnly ? of_paddle : errors).push_back(finding);
+    }
+  }
+  if (flags.reports) PrintErrors(of_paddle, "; weft run does without");
+  if (errors.empty()) return absl::OkStatus();
+  const std::string first = absl::StrCat(errors[0].rule, ": ", WithFlags(errors[0].message));
+  WEFT_ASSIGN_OR_RETURN(const bool is_ordered, OrderByVariables(errors, inputs));
+  if (is_ordered || flags.force) {
+    if (!flags.reports) return absl::OkStatus();
+    PrintErrors(errors, is_ordered ? "; this run orders ops by variables, as Paddle's executor "
+                                     "does since 2.5"
+                                   : "");
+    return absl::OkStatus();
+  }
+  const int64_t others = static_cast<int64_t>(errors.size()) - 1 + findings.NumOmittedErrors();
+  return absl::FailedPreconditionError(absl::StrCat(
+      flags.main, ": ", first, others == 0 ? "" : absl::StrCat(" (and ", others, " more)"),
+      "; weft verify shows all, and --force runs the program nevertheless"));
+}
+
+std::set<std::string> FindPartialSums(const RunFlags& flags, const RunFiles& inputs) {
+  std::set<std::string> sums;
+  // Ranks that train apart have other losses than one device.
+  if (flags.run.nranks == 1 || flags.run.allow_unsynchronized) return sums;
+  absl::optional<Program> joined;
+  if (inputs.server.has_value()) {
+    absl::StatusOr<Program> both = JoinServers(*inputs.main, *inputs.server);
+    if (!both.ok()) return sums;
+    joined = *std::move(both);
+  }
+  const Program& main = joined.has_value() ? *joined : *inputs.main;
+  const BatchFlow flow = BatchFlow::Of(
+      main,
+      BatchOptionsOf({&main, ProgramsOf(inputs).startup}, inputs.feeds.layouts, flags.run.nranks));
+  for (const std::string& name : inputs.reported) {
+    const VarId var = main.block(0).FindVar(name);
+    if (var.valid() && flow.AtEnd(var).relation == BatchRelation::PartialSum()) sums.insert(name);
+  }
+  return sums;
+}
+
+}  // namespace weft

@@ -1,0 +1,29 @@
+// What the verifier says of the programs of a run, before its first step.
+#ifndef WEFT_TOOLS_CMD_WEFT_RUN_CHECKS_H_
+#define WEFT_TOOLS_CMD_WEFT_RUN_CHECKS_H_
+
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "executor/jobs/job_link.h"
+#include "tools/cmd/weft_run_files.h"
+
+namespace weft {
+
+// Verifies the programs of this process, as those of all ranks if all processes of the job have the
+// same (`link`; null: there is one process). If `flags.reports`, prints what makes the run differ
+// from one device (layer 7), as the user may want just that.
+//
+// Where only a race makes them wrong that Paddle's executor does not have, since it orders ops by
+// variables, collectives run on the compute stream, which is that order; a warning says so.
+// FailedPrecondition, with the path and the first finding, for other errors of layers 1 to 5;
+// `flags.force` makes them warnings. O(ops + arguments).
+absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* inputs);
+
+// The reported variables of which ranks have partial sums. O(ops + arguments) for a few walks.
+std::set<std::string> FindPartialSums(const RunFlags& flags, const RunFiles& inputs);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_CMD_WEFT_RUN_CHECKS_H_
