@@ -100,11 +100,14 @@ class Analyzer {
 
   GradientAnalysis Run(const std::set<std::string>& distributed_params) {
     Touched touched(program_);
+    OpTraits traits(program_);
     for (const Op& op : BlockOps(program_, 0)) {
       touched.Find(op);
-      const bool may_skip = !op.SubBlocks().empty();
+      // A block may not run, and a buffer keeps what its members hold.
+      const bool makes = op.SubBlocks().empty() && !traits.Has(op, Trait::kAlias) &&
+                         !traits.Has(op, Trait::kKeepsOutputs);
       for (Symbol symbol : touched.reads()) Touch(symbol, /*makes=*/false);
-      for (Symbol symbol : touched.writes()) Touch(symbol, /*makes=*/!may_skip);
+      for (Symbol symbol : touched.writes()) Touch(symbol, makes);
       if (IsBackward(op)) {
         VisitBackward(op.id(), touched);
       } else {

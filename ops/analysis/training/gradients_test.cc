@@ -350,5 +350,16 @@ TEST(AnalyzeGradients, PersistableGradientThatIsReadBeforeItIsMadeMayBeAccumulat
   EXPECT_THAT(Analyze(p.Build()), ElementsAre(HasSubstr("unclear w@GRAD")));
 }
 
+// A buffer keeps what its members hold.
+TEST(AnalyzeGradients, PersistableGradientInABufferMayBeAccumulated) {
+  ProgramBuilder p;
+  p.Var("w@GRAD");
+  p.last_var().set_persistable(true);
+  p.Op("coalesce_tensor", {}, {{"Output", {"w@GRAD"}}}, kRoleBackward);
+  AddBackward(&p, "w");
+  AddSgd(&p, "w");
+  EXPECT_THAT(Analyze(p.Build()), ElementsAre(HasSubstr("unclear w@GRAD")));
+}
+
 }  // namespace
 }  // namespace weft

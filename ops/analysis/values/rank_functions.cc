@@ -290,7 +290,8 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& recipe) {
       op.IntAttr("seed").value_or(0) != 0 && op.BoolAttr("fix_seed").value_or(!may_ignore_seed);
   out.drawn_by = DrawOf(ins_);
   if (recipe.algebra == Algebra::kRandom && !options_.IsOneRank() && !has_seed) {
-    if (out.placement == Placement::kReplicated) out.drawn_by = op.id();
+    // An op of an unknown type may read data of its rank, too.
+    if (out.placement == Placement::kReplicated && recipe.schema != nullptr) out.drawn_by = op.id();
     out.placement = Placement::kLocal;
     out.is_gradient = out.is_summed = false;
   }
