@@ -124,9 +124,12 @@ absl::optional<double> Op::FloatAttr(absl::string_view name) const {
 }
 
 absl::optional<bool> Op::BoolAttr(absl::string_view name) const {
-  const auto attr = FindAttrOf(*this, name, {pb::BOOLEAN});
+  // Early versions of Paddle wrote 0 and 1.
+  const auto attr = FindAttrOf(*this, name, {pb::BOOLEAN, pb::INT});
   if (!attr.has_value()) return absl::nullopt;
-  return attr->b();
+  if (attr->type() == pb::BOOLEAN) return attr->b();
+  if (attr->i() != 0 && attr->i() != 1) return absl::nullopt;
+  return attr->i() == 1;
 }
 
 absl::optional<std::string> Op::StringAttr(absl::string_view name) const {

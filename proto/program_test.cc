@@ -202,6 +202,18 @@ TEST(OpTest, WiderNumbersAreReadAlike) {
   EXPECT_THAT(op.IntsAttr("ints"), Optional(ElementsAre(1, 2)));
 }
 
+TEST(OpTest, EarlyVersionsWroteNumbersForBools) {
+  const Program program = *Program::FromProto(FromText(R"(
+      blocks { idx: 0 parent_idx: -1 ops {
+        type: 'batch_norm'
+        attrs { name: 'is_test' type: INT i: 1 }
+        attrs { name: 'count' type: INT i: 2 }
+      } })"));
+  const Op op = FirstOp(program);
+  EXPECT_THAT(op.BoolAttr("is_test"), Optional(true));
+  EXPECT_FALSE(op.BoolAttr("count").has_value());
+}
+
 TEST(OpTest, AttributeOfAnotherTypeCountsAsMissing) {
   const Program program = OpWithAttributes();
   const Op op = FirstOp(program);

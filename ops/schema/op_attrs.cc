@@ -43,7 +43,11 @@ class Converter {
     if (attr_.type() == pb::FLOAT) return AttrValue(static_cast<double>(attr_.f()));
     return absl::nullopt;
   }
-  absl::optional<AttrValue> operator()(bool) const { return If(pb::BOOLEAN, attr_.b()); }
+  // Early versions of Paddle wrote 0 and 1, and single numbers where later ones have lists.
+  absl::optional<AttrValue> operator()(bool) const {
+    if (attr_.type() == pb::INT && (attr_.i() == 0 || attr_.i() == 1)) return attr_.i() == 1;
+    return If(pb::BOOLEAN, attr_.b());
+  }
   absl::optional<AttrValue> operator()(const std::string&) const {
     return If(pb::STRING, attr_.s());
   }
@@ -54,6 +58,7 @@ class Converter {
     return Integers<int64_t>();
   }
   absl::optional<AttrValue> operator()(const std::vector<float>&) const {
+    if (attr_.type() == pb::FLOAT) return AttrValue(std::vector<float>{attr_.f()});
     return If(pb::FLOATS, Copy<float>(attr_.floats()));
   }
   absl::optional<AttrValue> operator()(const std::vector<double>&) const {

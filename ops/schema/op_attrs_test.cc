@@ -137,6 +137,13 @@ TEST(OpAttrsTest, NarrowerTypesConvert) {
   EXPECT_THAT(attrs.Floats("doubles"), ElementsAre(0.5, 2.0));
 }
 
+TEST(OpAttrsTest, EarlyVersionsWroteNumbersForBoolsAndForLists) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const OpAttrs attrs,
+                            Decode({MakeAttr("bool", 0), MakeAttr("floats", 0.25f)}));
+  EXPECT_FALSE(attrs.Bool("bool"));
+  EXPECT_THAT(attrs.Floats("floats"), ElementsAre(0.25));
+}
+
 TEST(OpAttrsTest, WiderTypesConvertWhereTheValueFits) {
   WEFT_ASSERT_OK_AND_ASSIGN(const OpAttrs attrs,
                             Decode({MakeAttr("int", int64_t{5}), MakeAttr("float", 0.125),
@@ -166,7 +173,7 @@ TEST(OpAttrsTest, WrongTypeIsAnError) {
   EXPECT_THAT(Decode({MakeAttr("float", 1)}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("attribute float: expected FLOAT, found INT")));
-  EXPECT_THAT(Decode({MakeAttr("bool", 1)}),
+  EXPECT_THAT(Decode({MakeAttr("bool", 2)}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("attribute bool: expected BOOLEAN, found INT")));
 }

@@ -169,8 +169,12 @@ class Verifier {
     all.setting.nranks = IsForOneDevice(FactsOf(programs.main), nranks) ? 1 : nranks;
     all.setting.rank = absl::nullopt;
     if (num_programs_ > 1) all.setting.rank = rank;
-    CheckValues(programs, rank, all, flows, &values, &differences);
+    const bool has_right_factors = CheckValues(programs, rank, all, flows, &values, &differences);
     others.get();
+    if (has_right_factors) {
+      values.Remove(FindingKind::kFactor);
+      batch.Remove(FindingKind::kLossScale);
+    }
     findings->Append(types);
     if (options_.setting.ordered_by_data && Runs(Layer::kAcrossRanks) && nranks.value_or(2) > 1) {
       CheckDataOrder(FactsOf(programs.main), {rank, false}, &collectives);
@@ -269,14 +273,18 @@ class Verifier {
 
   // Layers 3 and 6, in one walk over values; and, for all ranks, layer 5 of one program.
   // `differences`: of layer 6.
-  void CheckValues(const ConstProgramPair& programs, int rank, const RanksSetting& ranks,
+  //
+  // Returns whether it proves all values equal to those of the original, and layers 3 and 7 agree
+  // on how often gradients are divided: the factors are right then, by whatever op. A loss may be
+  // divided in the forward pass.
+  bool CheckValues(const ConstProgramPair& programs, int rank, const RanksSetting& ranks,
                    const std::shared_future<Batch>& batch, Findings* findings,
                    Findings* differences) const {
     const bool is_for_all = ranks.group.empty();
     const bool reduces = !is_for_all || ranks.setting.nranks != 1;
     const bool checks_updates = reduces && Runs(Layer::kCommunication);
     const bool checks_conditions = reduces && is_for_all && Runs(Layer::kAcrossRanks);
-    if (!checks_updates && !checks_conditions && !compares_) return;
+    if (!checks_updates && !checks_conditions && !compares_) return false;
     const ProgramRef ref{rank, false};
     StartupValues start;
     RankValuesOptions options = ValueOptions(ranks.setting, programs, &start, ranks.group);
@@ -301,7 +309,30 @@ class Verifier {
         CheckStartIsEqual(programs, start, ranks.setting.distributed_params, ref, findings);
       }
     }
-    if (compares_) equivalence->Check(found, differences);
+    if (!compares_) return false;
+    Findings of_values;
+    equivalence->Check(found, &of_values);
+    differences->Append(of_values);
+    return of_values.all().empty() && is_for_all && ranks.setting.nranks.has_value() &&
+           DivisionsAgree(*programs.main, found, batch.get().flow.get());
+  }
+
+  // A loss that is not the mean for which layer 3 takes it differs by a power of the number of
+  // ranks.
+  static bool DivisionsAgree(const Program& main, const RankValues& values, const BatchFlow* flow) {
+    if (flow == nullptr) return false;
+    absl::flat_hash_map<std::pair<OpId, Symbol>, BatchRelation> relations;
+    for (const BatchUpdate& update : flow->updates()) {
+      relations.emplace(std::make_pair(update.op, update.gradient), update.value.relation);
+    }
+    return absl::c_all_of(values.events().updates, [&](const RankUpdate& update) {
+      const Symbol gradient = main.op(update.op).Input("Grad")[update.index];
+      const auto found = relations.find({update.op, gradient});
+      const BatchRelation relation =
+          found == relations.end() ? BatchRelation::Replicated() : found->second;
+      return update.grad.is_zero ||
+             (relation.IsReplicated() && relation.power == update.grad.unscaled_sums);
+    });
   }
 
   // Layers 3 and 6 for the parameters that a group of ranks shares. Other parameters count as

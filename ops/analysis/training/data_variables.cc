@@ -23,8 +23,9 @@ class UnwrittenReads {
     if (block < 0 || block >= program_.num_blocks() || visited_[block]) return;
     visited_[block] = true;
     for (const Op& op : BlockOps(program_, block)) {
-      if (traits_.Has(op, Trait::kAlias)) continue;  // reads sizes only
+      const bool reads_sizes_only = traits_.Has(op, Trait::kAlias);
       for (Symbol name : op.input_args()) {
+        if (reads_sizes_only) break;
         const VarId var = program_.block(block).Resolve(name);
         if (!var.valid() || written_.contains(var)) continue;
         const Var of = program_.var(var);

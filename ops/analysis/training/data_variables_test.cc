@@ -47,5 +47,19 @@ TEST(DataVariables, UnchangedDataIsWhatOpsReadAsItIsFed) {
               ::testing::UnorderedElementsAre("fed", "condition", "fed@SIM", "fed@CPU"));
 }
 
+TEST(DataVariables, ABufferThatAnOpMakesIsNoData) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[2]
+    var g : fp32[2]
+    var buffer : fp32[2]
+    Output=[g], FusedOutput=[buffer] = coalesce_tensor(Input=[g]) {dtype=5}
+    Out=[g] = scale(X=[x])
+    Out=[buffer] = c_allreduce_sum(X=[buffer]) {ring_id=0}
+  }
+})"));
+  EXPECT_THAT(NamesOf(program, FindData(program)), ::testing::ElementsAre("x"));
+}
+
 }  // namespace
 }  // namespace weft

@@ -79,6 +79,8 @@ class Touched {
 struct State {
   bool pending = false;  // written and not yet used
   bool ever_written = false;
+  bool is_touched = false;
+  bool is_made_anew = false;      // the first op that touches it writes it, and reads nothing of it
   bool read_in_backward = false;  // since the last write
   OpId last_backward;
   OpId last_user;  // not part of backward
@@ -98,8 +100,14 @@ class Analyzer {
 
   GradientAnalysis Run(const std::set<std::string>& distributed_params) {
     Touched touched(program_);
+    OpTraits traits(program_);
     for (const Op& op : BlockOps(program_, 0)) {
       touched.Find(op);
+      // A block may not run, and a buffer keeps what its members hold.
+      const bool makes = op.SubBlocks().empty() && !traits.Has(op, Trait::kAlias) &&
+                         !traits.Has(op, Trait::kKeepsOutputs);
+      for (Symbol symbol : touched.reads()) Touch(symbol, /*makes=*/false);
+      for (Symbol symbol : touched.writes()) Touch(symbol, makes);
       if (IsBackward(op)) {
         VisitBackward(op.id(), touched);
       } else {
@@ -115,6 +123,13 @@ class Analyzer {
   }
 
  private:
+  void Touch(Symbol symbol, bool makes) {
+    const int i = index_[symbol.value()];
+    if (i < 0 || states_[i].is_touched) return;
+    states_[i].is_touched = true;
+    states_[i].is_made_anew = makes;
+  }
+
   void VisitBackward(OpId id, const Touched& touched) {
     for (Symbol symbol : touched.reads()) {
       const int i = index_[symbol.value()];
@@ -184,6 +199,7 @@ class Analyzer {
     for (Gradient& gradient : result_.gradients) {
       if (!program_.var(program_.block(0).Resolve(gradient.grad)).persistable()) continue;
       const State& state = states_[index_[gradient.grad.value()]];
+      if (state.is_made_anew) continue;  // persistable to be fetched
       const bool has_user = gradient.first_use.valid() && state.num_users == 1;
       if (!has_user || !traits.Has(program_.op(gradient.first_use), Trait::kBranch)) {
         CallUnclear(gradient, "expected one conditional op that uses it");

@@ -330,5 +330,36 @@ TEST(AnalyzeGradients, AccumulatedGradientThatIsUsedInEveryStepIsUnclear) {
               ElementsAre(HasSubstr("unclear w@GRAD: expected one conditional op")));
 }
 
+// Users mark what they fetch.
+TEST(AnalyzeGradients, PersistableGradientThatEachStepMakesAnewIsNotAccumulated) {
+  ProgramBuilder p;
+  p.Var("w@GRAD");
+  p.last_var().set_persistable(true);
+  AddBackward(&p, "w");
+  AddSgd(&p, "w");
+  EXPECT_THAT(Analyze(p.Build()), ElementsAre("w@GRAD of w: op 0 (mul_grad) .. op 1 (sgd)"));
+}
+
+TEST(AnalyzeGradients, PersistableGradientThatIsReadBeforeItIsMadeMayBeAccumulated) {
+  ProgramBuilder p;
+  p.Var("w@GRAD");
+  p.last_var().set_persistable(true);
+  p.Op("scale", {{"X", {"w@GRAD"}}}, {{"Out", {"old"}}}, kRoleBackward);
+  AddBackward(&p, "w");
+  AddSgd(&p, "w");
+  EXPECT_THAT(Analyze(p.Build()), ElementsAre(HasSubstr("unclear w@GRAD")));
+}
+
+// A buffer keeps what its members hold.
+TEST(AnalyzeGradients, PersistableGradientInABufferMayBeAccumulated) {
+  ProgramBuilder p;
+  p.Var("w@GRAD");
+  p.last_var().set_persistable(true);
+  p.Op("coalesce_tensor", {}, {{"Output", {"w@GRAD"}}}, kRoleBackward);
+  AddBackward(&p, "w");
+  AddSgd(&p, "w");
+  EXPECT_THAT(Analyze(p.Build()), ElementsAre(HasSubstr("unclear w@GRAD")));
+}
+
 }  // namespace
 }  // namespace weft

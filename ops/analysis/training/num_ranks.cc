@@ -7,6 +7,7 @@
 #include "ops/analysis/training/loss_gradients.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
 
 namespace weft {
@@ -17,7 +18,8 @@ absl::optional<int> Positive(int64_t number) {
   return static_cast<int>(number);
 }
 
-// Attribute nranks of the first op that has it.
+// Attribute nranks of the first op that has it. An op that nothing is known of, alone in its group,
+// says nothing of others.
 absl::optional<int> NumRanksOfAttrs(const Program& program) {
   std::vector<char> has_attr(program.num_signatures(), -1);
   for (const Op& op : AllOps(program)) {
@@ -25,6 +27,7 @@ absl::optional<int> NumRanksOfAttrs(const Program& program) {
     if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
     if (has == 0) continue;
     const absl::optional<int> nranks = Positive(op.IntAttr(kNumRanksAttr).value_or(0));
+    if (nranks == 1 && FindOpSchema(op.type()) == nullptr) continue;
     if (nranks.has_value()) return nranks;
   }
   return absl::nullopt;

@@ -62,5 +62,15 @@ TEST(FindNumRanksTest, ADivisionIntoAnotherGradientOfTheLossSaysIt) {
   EXPECT_THAT(scaled_to("mean@GRAD"), Eq(absl::nullopt));
 }
 
+TEST(FindNumRanksTest, AnUnknownOpThatIsAloneInItsGroupSaysNothing) {
+  const auto with = [](int nranks) {
+    ProgramBuilder p;
+    p.Op("class_center_sample", {}, {}).IntAttr("nranks", nranks);
+    return FindNumRanks(p.Build(), nullptr);
+  };
+  EXPECT_THAT(with(1), Eq(absl::nullopt));
+  EXPECT_THAT(with(2), Optional(2));
+}
+
 }  // namespace
 }  // namespace weft

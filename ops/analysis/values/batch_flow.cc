@@ -26,10 +26,8 @@
 namespace weft {
 namespace {
 
-// Whether attribute `scale` of the op is 1/n, for n > 1 ranks.
-bool IsNthPart(const Op& op, int n) {
-  return n > 1 && SameFactor(op.FloatAttr("scale").value_or(1) * n, 1);
-}
+// Whether a factor is 1/n, for n > 1 ranks.
+bool IsNthPart(double factor, int n) { return n > 1 && SameFactor(factor * n, 1); }
 
 // Whether a value that is either zeros or `other` has the relation of `other`. Zeros of a fixed
 // shape have not, where the shape of `other` varies with the batch.
@@ -67,6 +65,7 @@ BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOption
       differentiated_(program),
       gradient_names_(program, GradSuffix::kLast),
       loss_gradients_(program),
+      constant_factors_(program),
       last_links_(program.num_signatures()),
       type_ids_(DeclaredTypes(program, &types_)),
       has_lost_(program.op_id_limit(), false) {
@@ -362,24 +361,35 @@ bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const SignatureFacts& 
 }
 
 bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& recipe) {
-  if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return false;
   if (op.output_args().size() != 1) return false;
-  if (!IsNthPart(op, options_.nranks.value_or(1))) return false;
+  const absl::optional<ConstantFactors::Factor> factor = FactorOf(op, recipe);
+  if (!factor.has_value() || !IsNthPart(factor->value, options_.nranks.value_or(1))) return false;
   if (op.HasAttr(kNumRanksAttr)) return true;
   if (own_scalings_.contains(op.id())) return false;
-  const BatchRelation in = ins_[0].relation;
-  if (in.IsReplicated() && in.power > 0 && ins_[0].is_summed && !ins_[0].is_gradient) return true;
+  const BatchValue& value = ins_[factor->operand];
+  const BatchRelation in = value.relation;
+  if (in.IsReplicated() && in.power > 0 && value.is_summed && !value.is_gradient) return true;
+  if (recipe.algebra != Algebra::kScale) return false;
   if (loss_gradients_.IsScaledBy(op)) return true;
   const OpId writer = WriterOf(Resolve(op.input_args()[0]));
   return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&
          op.input_args()[0] == op.output_args()[0];
 }
 
+absl::optional<ConstantFactors::Factor> BatchInterpreter::FactorOf(const Op& op,
+                                                                   const SignatureFacts& recipe) {
+  if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
+    return constant_factors_.OfProduct(op, recipe);
+  }
+  if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return absl::nullopt;
+  return ConstantFactors::Factor{0, op.FloatAttr("scale").value_or(1)};
+}
+
 void BatchInterpreter::FindOwnScalings(const Program& original) {
   // Whether the op may be taken for a division.
   const auto scales = [n = options_.nranks.value_or(1)](const Op& op) {
     return op.output_args().size() == 1 && op.HasAttr("scale") && !op.HasAttr(kNumRanksAttr) &&
-           IsNthPart(op, n);
+           IsNthPart(op.FloatAttr("scale").value_or(1), n);
   };
   const auto key_of = [](const Op& op) {
     return std::string(op.program().name(op.output_args()[0]));

@@ -851,5 +851,29 @@ TEST_F(BatchFlowTest, AnInputOfAFillIsNoZero) {
   EXPECT_EQ(Cause("c"), "elementwise_add");
 }
 
+// A schedule may put the loss after its gradient op, which does not read it.
+TEST_F(BatchFlowTest, FollowsTheGradientOfAnOpThatFollows) {
+  Run("    var q : fp32[-1, 1]\n    var q@GRAD : fp32[-1, 1]\n    var late : fp32[1]\n"
+      "    var late@GRAD : fp32[1]\n    var v@GRAD : fp32[4, 1]\n"
+      "    Out=[q] = square(X=[h])\n"
+      "    Out=[late@GRAD] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, "
+      "value=1.0}\n"
+      "    X@GRAD=[q@GRAD] = mean_grad(X=[q], Out@GRAD=[late@GRAD])\n"
+      "    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[q@GRAD])\n"
+      "    Out=[late] = mean(X=[q])\n");
+  EXPECT_EQ(Of("q@GRAD"), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(Of("v@GRAD"), kMean);
+  EXPECT_EQ(Of("late"), kMean);
+}
+
+// What the op that follows reads is not there yet.
+TEST_F(BatchFlowTest, DoesNotGuessTheGradientOfAnOpWhoseInputsFollow) {
+  Run("    var q : fp32[-1, 1]\n    var q@GRAD : fp32[-1, 1]\n    var late : fp32[1]\n"
+      "    X@GRAD=[q@GRAD] = mean_grad(X=[q], Out@GRAD=[h])\n"
+      "    Out=[q] = square(X=[h])\n"
+      "    Out=[late] = mean(X=[q])\n");
+  EXPECT_EQ(Of("q@GRAD"), kUnrelated);
+}
+
 }  // namespace
 }  // namespace weft

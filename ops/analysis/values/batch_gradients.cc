@@ -75,7 +75,36 @@ OpId BatchInterpreter::FindDifferentiated(const Op& op, const SignatureFacts& re
     by_name = writer;
   }
   const OpId found = differentiated_.Find(op, was_visited);
-  return found.valid() ? found : by_name;
+  if (found.valid()) return found;
+  if (by_name.valid()) return by_name;
+  // A schedule may put the op after its gradient op, which does not read what it computes.
+  const OpId later = differentiated_.Find(op, [&](OpId id) { return !was_visited(id); });
+  return later.valid() && VisitAhead(program_.op(later)) ? later : OpId();
+}
+
+bool BatchInterpreter::VisitAhead(const Op& op) {
+  if (op.block() != walk_.block() || RecipeOf(op).kind != SignatureFacts::Kind::kFunction) {
+    return false;
+  }
+  const auto is_known = [&](Symbol name) {
+    const VarId var = Resolve(name);
+    return var.valid() && (walk_.IsHeld(var) || program_.var(var).persistable() ||
+                           start_.find(var) != start_.end());
+  };
+  const auto is_new = [&](Symbol name) {
+    const VarId var = Resolve(name);
+    return !var.valid() || (!walk_.IsHeld(var) && !program_.var(var).persistable());
+  };
+  if (!absl::c_all_of(op.input_args(), is_known) || !absl::c_all_of(op.output_args(), is_new)) {
+    return false;
+  }
+  std::vector<BatchValue> ins = std::move(ins_);
+  const bool is_affected = is_affected_, is_guessed = is_guessed_;
+  Visit(op);
+  ins_ = std::move(ins);
+  is_affected_ = is_affected;
+  is_guessed_ = is_guessed;
+  return visits_of_ops_[op.id().value()] != kNotVisited;
 }
 
 const GradientLinks* BatchInterpreter::LinksOf(const Op& differentiated, const Op& op) {

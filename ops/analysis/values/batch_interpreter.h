@@ -20,6 +20,7 @@
 #include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/training/loss_gradients.h"
 #include "ops/analysis/values/batch_flow.h"
+#include "ops/analysis/values/constant_factors.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/analysis/values/step_walk.h"
 #include "ops/schema/batch_relation.h"
@@ -121,6 +122,8 @@ class BatchInterpreter {
   // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
   // factor may be 1/n by chance.
   bool DividesByRanks(const Op& op, const SignatureFacts& recipe);
+  // Of a multiple: by `scale`, or by a constant that an op makes.
+  absl::optional<ConstantFactors::Factor> FactorOf(const Op& op, const SignatureFacts& recipe);
   void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);
@@ -174,8 +177,11 @@ class BatchInterpreter {
   void WriteZeros(const Op& op, const SignatureFacts& recipe);
   // Whether an output is unrelated, although no input is.
   bool HasLostRelation(const Op& visited) const;
-  // The op that `op` differentiates, among those visited; invalid: none.
+  // The op that `op` differentiates; invalid: none. It has been visited, in advance if it follows.
   OpId FindDifferentiated(const Op& op, const SignatureFacts& recipe);
+  // Visits an op before its place, if all that it reads is known, and what it writes has no value
+  // yet. Keeps what belongs to the current op. Returns whether it has.
+  bool VisitAhead(const Op& op);
   // Null if `op` is no gradient op of the other.
   const GradientLinks* LinksOf(const Op& differentiated, const Op& op);
   // Of ins_: an index of visited_, which gradient ops that are alike share.
@@ -217,6 +223,7 @@ class BatchInterpreter {
   DifferentiatedOps differentiated_;
   GradientNames gradient_names_;
   LossGradients loss_gradients_;
+  ConstantFactors constant_factors_;
   absl::flat_hash_set<OpId> own_scalings_;   // by 1/n, which the original has
   absl::flat_hash_set<OpId> of_absent_ops_;  // flow_.absent_gradients_
   // By the signatures of an op and its gradient op.

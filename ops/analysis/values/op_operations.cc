@@ -244,19 +244,29 @@ void OpOperations::AppendBlock(int block, const OuterNames& outer, std::string* 
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
     absl::StrAppend(text, Of(op).value());
-    for (Symbol arg : op.args()) {
+    const auto append = [&](Symbol arg) {
       const absl::string_view name = program_.name(arg);
       const VarId var = program_.block(block).Resolve(arg);
       const bool is_inside = outer.gradients != nullptr && outer.gradients->IsInside(name);
       const auto operand = outer.operands.find(var);
       if (var.valid() && !is_inside && operand != outer.operands.end()) {
         absl::StrAppend(text, " <", operand->second);
-        continue;
+        return;
       }
       absl::StrAppend(text, " ", name.size(), ":", name);
-      if (!var.valid() || program_.var(var).block() == 0) continue;
+      if (!var.valid() || program_.var(var).block() == 0) return;
       absl::StrAppend(text, ":", block - program_.var(var).block(),
                       program_.var(var).persistable() ? "!" : "", program_.var(var).TypeKey());
+    };
+    // In the order of the schema: that of a file says nothing.
+    for (uint32_t i : OperandOrder(op)) append(op.input_args()[i]);
+    std::map<uint32_t, Symbol> outputs;
+    for (size_t i = 0; i < op.output_args().size(); ++i) {
+      outputs.emplace(OutputIndex(op, i), op.output_args()[i]);
+    }
+    for (const auto& [place, arg] : outputs) {
+      absl::StrAppend(text, " ", place, "=");
+      append(arg);
     }
     absl::StrAppend(text, "\n");
   }

@@ -109,6 +109,18 @@ TEST_F(OpOperationsTest, InputsOfBlocksCountByTheirPlaces) {
   EXPECT_NE(loop("a", "b", "b"), loop("a", "b", "a"));
 }
 
+TEST_F(OpOperationsTest, OrderOfSlotsInBlocksDoesNotCount) {
+  const auto loop = [&](const std::string& op) {
+    return Of(
+        "    var d : bool[1]\n    Out=[b] = while(X=[a, b], Condition=[d]) "
+        "{sub_block=block(1)}\n",
+        "  block 1 parent=0 {\n    " + op + "\n  }\n");
+  };
+  const auto in_order = loop("Out=[b] = elementwise_sub(X=[a], Y=[b])");
+  EXPECT_EQ(in_order, loop("Out=[b] = elementwise_sub(Y=[b], X=[a])"));
+  EXPECT_NE(in_order, loop("Out=[b] = elementwise_sub(X=[b], Y=[a])"));
+}
+
 // The block makes a@GRAD, whatever a is called now.
 TEST_F(OpOperationsTest, GradientsInBlocksCountByOriginalNames) {
   const auto gradient = [&](const std::string& input, const std::string& made,

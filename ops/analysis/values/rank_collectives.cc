@@ -67,8 +67,16 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
           !(options_.is_startup && options_.setting.rank.value_or(out.rank) != out.rank)) {
         return in;
       }
-      out.placement = Placement::kRankSubset;
       out.averaged_across_ranks = false;
+      // The draw of one rank is as good as the draw of one device.
+      if (in.drawn_by.valid() && !options_.is_startup) {
+        out.placement = Placement::kReplicated;
+        out.is_gradient = out.is_summed = false;
+        out.rank = -1;
+        out.drawn_by = OpId();
+        return out;
+      }
+      out.placement = Placement::kRankSubset;
       return out;
   }
   return out;
@@ -90,6 +98,7 @@ RankValue RankFunctions::MeanOverRanks(const Op& op, const RankValue& in) {
   if (in.placement != Placement::kLocal) return out;
   out.placement = Placement::kReplicated;
   out.is_gradient = out.is_summed = false;
+  out.drawn_by = OpId();
   out.averaged_across_ranks = true;
   // Ranks have rows of different samples.
   if (in.is_gradient && !in.is_summed && !out.first_nonlinear_op.valid()) {

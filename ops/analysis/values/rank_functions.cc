@@ -86,6 +86,13 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& recipe) {
       [[fallthrough]];
     case Algebra::kZeros:
       return SetAll(expressions_.ZeroValue());
+    case Algebra::kMultiply:
+    case Algebra::kDivide: {
+      const absl::optional<ConstantFactors::Factor> factor =
+          constant_factors_.OfProduct(op, recipe);
+      if (!factor.has_value()) break;
+      return SetAll(Multiple(op, ins_[factor->operand], factor->value));
+    }
     default:
       if (ins_.size() == 1 && outs_.size() == 1 && recipe.is_elementwise &&
           op.BoolAttr(kPerRankAttr).value_or(false)) {
@@ -94,6 +101,16 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& recipe) {
       break;
   }
   Apply(op, recipe);
+  if (recipe.algebra == Algebra::kBackward) FoldConstants(op);
+}
+
+void RankFunctions::FoldConstants(const Op& op) {
+  for (const ConstantFactors::GradientFactor& gradient : constant_factors_.OfGradient(op)) {
+    RankValue multiple = Multiple(op, ins_[gradient.factor.operand], gradient.factor.value);
+    RankValue& out = outs_[gradient.output];
+    multiple.is_summed = multiple.is_gradient && out.is_summed;
+    out = multiple;
+  }
 }
 
 // Kernels truncate multiples of integers.
@@ -271,7 +288,10 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& recipe) {
       recipe.schema != nullptr && recipe.schema->FindAttr("fix_seed") != nullptr;
   const bool has_seed =
       op.IntAttr("seed").value_or(0) != 0 && op.BoolAttr("fix_seed").value_or(!may_ignore_seed);
+  out.drawn_by = DrawOf(ins_);
   if (recipe.algebra == Algebra::kRandom && !options_.IsOneRank() && !has_seed) {
+    // An op of an unknown type may read data of its rank, too.
+    if (out.placement == Placement::kReplicated && recipe.schema != nullptr) out.drawn_by = op.id();
     out.placement = Placement::kLocal;
     out.is_gradient = out.is_summed = false;
   }

@@ -11,6 +11,7 @@
 #include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/training/loss_gradients.h"
 #include "ops/analysis/values/batch_flow.h"
+#include "ops/analysis/values/constant_factors.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/op_operations.h"
 #include "ops/analysis/values/rank_expressions.h"
@@ -42,7 +43,8 @@ class RankFunctions {
         expressions_(*expressions),
         operations_(operations),
         events_(*events),
-        undone_moves_(program, memory) {}
+        undone_moves_(program, memory),
+        constant_factors_(program) {}
 
   void StartWalk() { runs_.clear(); }
   const SumLosses& sums() const { return sums_; }
@@ -73,6 +75,8 @@ class RankFunctions {
   RankValue PerRank(const Op& op, const SignatureFacts& recipe);
   bool SplitGathered(const Op& op);
   void Apply(const Op& op, const SignatureFacts& recipe);
+  // The gradients of products with constants are multiples of the gradient.
+  void FoldConstants(const Op& op);
   void MakeOpaqueParts(const Op& op);
   void FindSummed(const Op& op, const SignatureFacts& recipe);
   void Update(const Op& op, const SignatureFacts& recipe);
@@ -94,6 +98,8 @@ class RankFunctions {
   RankValue Multiple(const Op& op, const RankValue& in, double factor);
   bool ScalesLossGrad(const Op& op, const RankValue& value);
   bool AreAllRanks(absl::Span<const RankValue> ins) const;
+  // RankValue::drawn_by of a function of `ins`.
+  static OpId DrawOf(absl::Span<const RankValue> ins);
 
   // In rank_collectives.cc.
   RankValue SumOverRanks(const Op& op, const RankValue& in);
@@ -115,6 +121,7 @@ class RankFunctions {
   RankEvents& events_;
 
   UndoneMoves undone_moves_;
+  ConstantFactors constant_factors_;
 
   absl::Span<const RankValue> ins_;
   std::vector<RankValue> outs_;

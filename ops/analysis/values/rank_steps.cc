@@ -97,6 +97,7 @@ bool RankSteps::CarryOver(const RankMemory& end_of_step, Widening widening) {
     start.is_gradient = end.is_gradient && (!was_own || before.is_gradient);
     start.is_summed = end.is_summed && (!was_own || before.is_summed);
     start.is_mixed = start.averaged_across_ranks = false;
+    start.drawn_by = OpId();
     start.terms = 0;
     start.expr = before.expr;
     if (!start.is_gradient) {

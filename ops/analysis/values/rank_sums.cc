@@ -35,6 +35,16 @@ bool RankFunctions::AreAllRanks(absl::Span<const RankValue> ins) const {
   return true;
 }
 
+OpId RankFunctions::DrawOf(absl::Span<const RankValue> ins) {
+  OpId drawn_by;
+  for (const RankValue& in : ins) {
+    if (in.placement == Placement::kReplicated) continue;
+    if (!in.drawn_by.valid()) return OpId();
+    if (!drawn_by.valid()) drawn_by = in.drawn_by;
+  }
+  return drawn_by;
+}
+
 RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
                              absl::Span<const double> factors) {
   const bool all_one = std::all_of(factors.begin(), factors.end(), [](double f) { return f == 1; });
@@ -75,6 +85,7 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
     out.Inherit(in);
   }
   if (is_first) return expressions_.ZeroValue();
+  out.drawn_by = DrawOf(ins);
   out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
   out.is_summed = out.is_gradient && all_summed;
   out.averaged_across_ranks = out.averaged_across_ranks && out.placement == Placement::kReplicated;
@@ -114,6 +125,7 @@ RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes
   out.placement = JoinPlacements(condition.placement, JoinPlacements(yes.placement, no.placement));
   out.rank = -1;
   out.terms = 0;
+  out.drawn_by = DrawOf({condition, yes, no});
   const auto is_gradient = [](const RankValue& value) {
     return value.is_zero || value.is_gradient || value.placement == Placement::kReplicated;
   };

@@ -65,6 +65,9 @@ struct RankValue {
   // Of kRankSubset, and of what is equal on all ranks and has been gathered nevertheless: the op
   // that split the gathered values. The value is that of `rank`.
   OpId gathered_by;
+  // Of a value that differs between ranks only because ops draw: the first of these ops. Invalid:
+  // the value is equal on all ranks, or depends on what they are fed.
+  OpId drawn_by;
   // The op that made a nonlinear function of a gradient; invalid: none.
   OpId first_nonlinear_op;
   // The nonlinear op that read the value while its sums were unscaled.

@@ -193,6 +193,8 @@ class CollectiveChecker {
     const bool joins = op.HasAttr("rank") && traits_.Has(op, Trait::kRingSetup);
     const int expected = joins ? *SizeOfRing(op) : *nranks_;
     if (nranks == expected) return;
+    // It is alone in its group: it does not communicate.
+    if (nranks == 1 && !traits_.IsRegistered(op)) return;
     Report("W302", op, "",
            absl::StrCat(" attribute nranks: expected ", expected, ", the number of ranks, found ",
                         nranks));

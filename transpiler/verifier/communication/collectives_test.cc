@@ -123,6 +123,13 @@ TEST(Collectives, NumberOfRanksIsThatOfTheRun) {
                   "of ranks, found 2"));
 }
 
+TEST(Collectives, AnUnknownOpMayBeAloneInItsGroup) {
+  const std::string sample = "    Out=[b] = class_center_sample(Label=[a]) {nranks=1}\n";
+  EXPECT_THAT(Check(sample), IsEmpty());
+  EXPECT_THAT(Check("    Out=[b] = class_center_sample(Label=[a]) {nranks=4}\n"),
+              ElementsAre(HasSubstr("W302")));
+}
+
 TEST(Collectives, RootAndJoiningRankAreInRange) {
   const auto broadcast = [](int root) {
     return absl::StrCat("    Out=[a] = c_broadcast(X=[a]) {ring_id=0, root=", root, "}\n");

@@ -56,6 +56,15 @@ absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const R
                       "which is not reduced over ", GroupText(group), ": ",
                       WithRanks(program.op(nonlinear_op), "reduces it, or what it is made from,"))};
     }
+    if (grad.drawn_by.valid()) {
+      return UpdateProblem{
+          "W310",
+          absl::StrCat("which differs between ranks because ",
+                       program.op(grad.drawn_by).DebugName(),
+                       " draws other numbers on each; expected equal draws: give the op a seed, or "
+                       "broadcast what it draws"),
+          grad.drawn_by};
+    }
     const std::string nonlinear =
         grad.first_nonlinear_op.valid()
             ? absl::StrCat(", and ", program.op(grad.first_nonlinear_op).DebugName(),

@@ -48,6 +48,39 @@ TEST(ParameterUpdates, SumsMayBeWanted) {
   EXPECT_THAT(Found(summed, options), IsEmpty());
 }
 
+// --- Draws
+// -----------------------------------------------------------------------------------------
+
+// Adds a draw, after the given op, to the mean of the gradients.
+std::string NoiseStep(absl::string_view seed, absl::string_view after_draw) {
+  return absl::StrCat(OneDeviceStep(
+      absl::StrCat(
+          "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}\n"
+          "    Out=[noise] = gaussian_random() {shape=longs[1, 1], dtype=5, mean=0.0, std=1.0, "
+          "seed=",
+          seed, "}\n", after_draw, "    Out=[w@GRAD] = sum(X=[w@GRAD, noise])\n"),
+      "", "    var noise : fp32[1, 1]\n"));
+}
+constexpr char kBroadcastNoise[] =
+    "    Out=[noise] = c_broadcast(X=[noise]) {ring_id=0, root=0, use_calc_stream=true}\n";
+
+TEST(ParameterUpdates, DrawsMayBeAddedIfAllRanksHaveTheSame) {
+  EXPECT_THAT(Found(NoiseStep("7", "")), IsEmpty());
+  EXPECT_THAT(Found(NoiseStep("0", kBroadcastNoise)), IsEmpty());
+}
+
+TEST(ParameterUpdates, DifferentDrawsAreNamed) {
+  EXPECT_THAT(Found(NoiseStep("0", "")),
+              Contains(AllOf(StartsWith("error: W310: "),
+                             HasSubstr("because op 3 (gaussian_random) draws other numbers"))));
+}
+
+// The data of one rank is no draw.
+TEST(ParameterUpdates, WhatOneRankIsFedIsNotAddedAsADraw) {
+  const std::string fed = "    Out=[noise] = elementwise_mul(X=[noise], Y=[x])\n";
+  EXPECT_THAT(Found(NoiseStep("0", fed + kBroadcastNoise)), Contains(HasSubstr("W311")));
+}
+
 // --- LocalSGD -----------------------------------------------------------------------------------
 
 constexpr absl::string_view kStartupOfProcesses = R"(

@@ -38,12 +38,23 @@ class ComparedVariables {
   bool HasOptimizer(absl::string_view name) const {
     return Is(kOptimized, original_.FindSymbol(name));
   }
+  // The gradient of a loss, which each step makes anew: no state, although it is persistable to be
+  // fetched.
+  bool IsLossGradient(absl::string_view name) const {
+    return Is(kLossGradient, original_.FindSymbol(name));
+  }
   // A distributed parameter or its state: a rank has only a slice, so it cannot be compared.
   bool IsSkipped(absl::string_view name) const { return Is(kSkipped, original_.FindSymbol(name)); }
   bool IsSkipped(Symbol name) const { return Is(kSkipped, name); }
 
  private:
-  enum Kind : uint8_t { kParam = 1, kOptimized = 2, kDistributed = 4, kSkipped = 8 };
+  enum Kind : uint8_t {
+    kParam = 1,
+    kOptimized = 2,
+    kDistributed = 4,
+    kSkipped = 8,
+    kLossGradient = 16
+  };
 
   bool Is(Kind kind, Symbol name) const {
     return name.valid() && (kinds_[name.value()] & kind) != 0;

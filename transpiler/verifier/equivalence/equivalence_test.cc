@@ -54,6 +54,118 @@ TEST(Equivalence, AWrongFactorIsADifference) {
               Contains(AllOf(HasSubstr("W601"), HasSubstr("0.5 *(mul_grad"))));
 }
 
+// A step of sgd whose ops `loss` make the loss l of the mean m, and `backward` the gradient of m.
+std::string DividedStep(absl::string_view loss, absl::string_view backward,
+                        absl::string_view reduction) {
+  return absl::StrCat(R"(
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var y, y@GRAD : fp32[-1, 1]
+    var m, m@GRAD, l, l@GRAD, n : fp32[]
+    var w@GRAD : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[m] = mean(X=[y])
+)",
+                      loss, R"(
+    Out=[l@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+)",
+                      backward, R"(
+    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[m@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)",
+                      reduction, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+)");
+}
+constexpr char kSumGradient[] =
+    "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}\n";
+constexpr char kFillN[] = "    Out=[n] = fill_constant() {shape=longs[], dtype=5, value=2.0}\n";
+
+std::string Undivided(absl::string_view reduction) {
+  return DividedStep("    Out=[l] = scale(X=[m]) role=forward|loss {scale=1.0}\n",
+                     "    Out=[m@GRAD] = scale(X=[l@GRAD]) role=backward {scale=1.0}\n", reduction);
+}
+std::string DividedByScale(absl::string_view scale, absl::string_view reduction) {
+  return DividedStep(
+      absl::StrCat("    Out=[l] = scale(X=[m]) role=forward|loss {scale=", scale, "}\n"),
+      absl::StrCat("    Out=[m@GRAD] = scale(X=[l@GRAD]) role=backward {scale=", scale, "}\n"),
+      reduction);
+}
+
+TEST(Equivalence, ALossMayBeDividedInTheForwardPass) {
+  EXPECT_THAT(Differences(Undivided(""), DividedByScale("0.5", kSumGradient)), IsEmpty());
+  const std::string by_constant = DividedStep(
+      absl::StrCat(kFillN, "    Out=[l] = elementwise_div(X=[m], Y=[n]) role=forward|loss\n"),
+      "    X@GRAD=[m@GRAD] = elementwise_div_grad(X=[m], Y=[n], Out=[l], Out@GRAD=[l@GRAD]) "
+      "role=backward\n",
+      kSumGradient);
+  EXPECT_THAT(Differences(Undivided(""), by_constant), IsEmpty());
+  // For another number of ranks it is wrong.
+  EXPECT_THAT(Differences(Undivided(""), by_constant, ForRanks(4)), Contains(HasSubstr("W312")));
+}
+
+TEST(Equivalence, ALossThatIsDividedInTheForwardPassMayNotBeAveraged) {
+  const std::string average = absl::StrReplaceAll(kSumGradient, {{"_sum", "_avg"}});
+  EXPECT_THAT(Differences(Undivided(""), DividedByScale("0.5", average)),
+              Contains(HasSubstr("W601")));
+  EXPECT_THAT(Differences(Undivided(""), DividedByScale("0.25", kSumGradient)),
+              Contains(HasSubstr("W601")));
+}
+
+// The gradient of a sum is complete once ranks have added it up.
+TEST(Equivalence, ALossThatIsASumMayNotBeDividedInTheForwardPass) {
+  const auto of_sum = [](const std::string& step) {
+    return absl::StrReplaceAll(step,
+                               {{"mean(X=[y])", "reduce_sum(X=[y]) {reduce_all=true, dim=ints[0]}"},
+                                {"mean_grad(X=[y], Out@GRAD=[m@GRAD]) role=backward",
+                                 "reduce_sum_grad(X=[y], Out@GRAD=[m@GRAD]) role=backward "
+                                 "{reduce_all=true, dim=ints[0]}"}});
+  };
+  EXPECT_THAT(Differences(of_sum(Undivided("")), of_sum(DividedByScale("0.5", kSumGradient))),
+              Contains(StartsWith("error: ")));
+}
+
+TEST(Equivalence, AGradientMayBeDividedByAConstantThatAnOpMakes) {
+  const auto after = [](absl::string_view op, absl::string_view value) {
+    return Undivided(absl::StrCat(
+        kSumGradient, "    Out=[n] = fill_constant() {shape=longs[], dtype=5, value=", value,
+        "}\n    Out=[w@GRAD] = ", op, "(X=[w@GRAD], Y=[n])\n"));
+  };
+  EXPECT_THAT(Differences(Undivided(""), after("elementwise_div", "2.0")), IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), after("elementwise_mul", "0.5")), IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), after("elementwise_div", "4.0")),
+              Contains(HasSubstr("W601")));
+  EXPECT_THAT(Differences(Undivided(""), after("elementwise_mul", "2.0")),
+              Contains(HasSubstr("W601")));
+}
+
+// Another op changes what the first has made.
+TEST(Equivalence, AVariableThatTwoOpsWriteIsNoConstant) {
+  const std::string changed =
+      Undivided(absl::StrCat(kSumGradient, kFillN, "    Out=[n] = scale(X=[n]) {scale=2.0}\n",
+                             "    Out=[w@GRAD] = elementwise_div(X=[w@GRAD], Y=[n])\n"));
+  EXPECT_THAT(Differences(Undivided(""), changed), Contains(HasSubstr("W601")));
+}
+
+TEST(Equivalence, AGradientOfALossThatIsFetchedIsNoState) {
+  const auto fetched = [](const std::string& step) {
+    return absl::StrReplaceAll(
+        step, {{"    var w@GRAD : fp32[4, 1]\n",
+                "    var w@GRAD : fp32[4, 1]\n    var kept : fp32[] persistable\n"},
+               {"l@GRAD", "kept"},
+               {"m@GRAD, l, l@GRAD, n", "m@GRAD, l, n"}});
+  };
+  const std::string original = fetched(Undivided(""));
+  const std::string divided =
+      absl::StrReplaceAll(fetched(Undivided(kSumGradient)),
+                          {{"    Out=[m@GRAD] = scale(X=[kept])",
+                            "    Out=[kept] = scale(X=[kept]) role=backward {scale=0.5, nranks=2}\n"
+                            "    Out=[m@GRAD] = scale(X=[kept])"}});
+  EXPECT_THAT(Differences(original, divided),
+              ElementsAre(AllOf(StartsWith("warning: W703: state kept"), HasSubstr("1/n"))));
+}
+
 TEST(Equivalence, WholeExpressionsArePrintedOnDemand) {
   const std::string wrong = absl::StrReplaceAll(TwoRankStep(), {{"scale=0.5", "scale=0.25"}});
   EXPECT_THAT(Differences(OneDeviceStep(), wrong), Not(Contains(HasSubstr("as a whole"))));

@@ -36,6 +36,7 @@ enum class FindingKind : uint8_t {
   kDefect,      // the program is not what it should be
   kDifference,  // ranks have other values than one device, or the proof rests on an assumption
   kReset,       // a difference: where parameters are averaged, a state begins anew
+  kFactor,      // ops say that a gradient has a wrong factor; its value may say otherwise
   kLossScale,   // the losses say that gradients have a wrong factor
   kExpression,  // a value is another expression than the original computes
   kReordering,  // Paddle's executor may reorder accesses
