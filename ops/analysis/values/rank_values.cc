@@ -264,7 +264,8 @@ class RankInterpreter {
       return memory_.Write(out, Lifted(op, value));
     }
     events_.exchanges.push_back({op.id(), value});
-    const RankValue result = functions_->AfterCollective(op, collective, value);
+    RankValue result = functions_->AfterCollective(op, collective, value);
+    result.has_merged_rows = false;  // ranks have rows of one index
     memory_.Write(out, options_.names_exchanges ? Named(op, collective, name, result) : result);
   }
 

@@ -390,6 +390,57 @@ TEST(Equivalence, ANormOfRowsIsThatOfTheDenseGradientAndAMeanIsNot) {
               Contains(HasSubstr("W601")));
 }
 
+TEST(Equivalence, ANormOfRowsThatAreNotMergedIsAnother) {
+  const std::string merged = ScaledByItself(true, "squared_l2_norm");
+  const std::string apart = absl::StrReplaceAll(
+      merged,
+      {{"get_tensor_from_selected_rows(X=[merged])", "get_tensor_from_selected_rows(X=[w@GRAD])"}});
+  EXPECT_THAT(Differences(apart, apart), IsEmpty());
+  EXPECT_THAT(Differences(merged, apart), Contains(HasSubstr("W601")));
+  EXPECT_THAT(Differences(ScaledByItself(false, "squared_l2_norm"), apart),
+              Contains(HasSubstr("W601")));
+}
+
+// An update by a gradient with rows, or by the dense one.
+std::string UpdateByRows(bool has_rows, absl::string_view update) {
+  return absl::StrCat(R"(
+    var w : fp32[100, 2] parameter persistable
+    var m, n : fp32[100, 2] persistable
+    var lr, p, q : fp32[1] persistable
+    var w@GRAD : )",
+                      has_rows ? "selected_rows<fp32[100, 2]>" : "fp32[100, 2]", R"(
+    Out=[ids] = fill_constant() {shape=longs[5], dtype=3, value=7.0}
+    Out=[y@GRAD] = fill_constant() role=backward {shape=longs[5, 2], dtype=5, value=1.0}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {is_sparse=)",
+                      has_rows ? "true}\n" : "false}\n", "    ", update, "\n");
+}
+
+TEST(Equivalence, AnUpdateOfTheRowsAloneDiffersFromThatByADenseGradient) {
+  const std::string adam =
+      "ParamOut=[w], Moment1Out=[m], Moment2Out=[n], Beta1PowOut=[p], Beta2PowOut=[q] = "
+      "adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[n], Beta1Pow=[p], "
+      "Beta2Pow=[q]) role=optimize";
+  const std::string ftrl =
+      "ParamOut=[w], SquaredAccumOut=[m], LinearAccumOut=[n] = ftrl(Param=[w], Grad=[w@GRAD], "
+      "LearningRate=[lr], SquaredAccumulator=[m], LinearAccumulator=[n]) role=optimize";
+  const std::string sgd =
+      "ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize";
+  for (const std::string& update : {adam + " {lazy_mode=true}", ftrl}) {
+    for (const bool has_rows : {true, false}) {
+      const std::string original = UpdateByRows(has_rows, update);
+      EXPECT_THAT(Differences(original, original), Not(Contains(HasSubstr("W60")))) << original;
+      EXPECT_THAT(Differences(original, UpdateByRows(!has_rows, update)),
+                  Contains(AllOf(HasSubstr("W601: variable w"), HasSubstr("rows("))))
+          << original;
+    }
+  }
+  for (const std::string& update : {adam + " {lazy_mode=false}", sgd}) {
+    EXPECT_THAT(Differences(UpdateByRows(true, update), UpdateByRows(false, update)),
+                Not(Contains(HasSubstr("W60"))))
+        << update;
+  }
+}
+
 // A gradient may be rounded on its way if the caller says so; a parameter may not.
 TEST(Equivalence, OnlyGradientsMayBeRounded) {
   const auto rounded = [](const std::string& name) {
