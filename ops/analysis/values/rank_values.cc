@@ -55,7 +55,7 @@ class RankInterpreter {
 
   RankValues Run() {
     RankValues result;
-    RankSteps steps(program_, options_);
+    RankSteps steps(program_, options_, memory_);
     for (int walk = 0; walk < kMaxWalks; ++walk) {
       const bool makes_expressions = options_.first_expression == 0;
       std::vector<RankValue> values = memory_.TakeValues();
@@ -73,7 +73,7 @@ class RankInterpreter {
       const Widening widening = walk + 2 >= kMaxWalks         ? Widening::kAll
                                 : walk >= kWalksOfShortChains ? Widening::kChanged
                                                               : Widening::kNone;
-      if (steps.CarryOver(memory_, widening)) continue;
+      if (steps.CarryOver(widening)) continue;
       if (lifts_.empty() ||
           absl::c_all_of(events_.updates, [](const RankUpdate& u) { return u.IsEqualOnRanks(); })) {
         break;
@@ -347,9 +347,9 @@ class RankInterpreter {
       // A persistable variable outlives the run of its block.
       if (var.block() == block && !var.persistable()) continue;
       const RankValue inside = memory_.TakeBack(entry);
-      // A variable without an earlier value is read only inside, or if the block has run.
+      // Any other variable without an earlier value is read only inside, or if the block has run.
       const bool was_held =
-          entry.is_held || began_later || var.persistable() || var.need_check_feed();
+          entry.is_held || began_later || memory_.OutlivesStep(entry.var) || var.need_check_feed();
       memory_.Write(
           entry.var,
           was_held ? functions_->Select(condition, inside, memory_.HeldBefore(entry)) : inside);

@@ -1,6 +1,7 @@
 #include "transpiler/verifier/equivalence/equivalence.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
