@@ -494,6 +494,81 @@ TEST(Equivalence, TheStateOfOneRankIsNotThatOfOneDevice) {
               Contains(AllOf(HasSubstr("W602"), HasSubstr("rank_1_of"))));
 }
 
+// --- Values of branches --------------------------------------------------------------------------
+
+// Runs block `block` if `due`.
+std::string If(int block, absl::string_view out) {
+  return absl::StrCat("    Out=[", out,
+                      "], Scope=[scope] = conditional_block(Cond=[due], Input=[]) ",
+                      "{sub_block=block(", block, "), is_scalar_condition=true}\n");
+}
+
+constexpr char kBranchVars[] = "    var due : bool[1] persistable\n    var scope : step_scopes\n";
+constexpr char kStepMean[] =
+    "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}\n";
+
+TEST(Equivalence, AGradientOfABranchIsAnotherUnlessTheUpdateHasTheSameCondition) {
+  const std::string start = absl::StrCat(kStepVars, kBranchVars, kStepLossGrad);
+  const std::string moved =
+      absl::StrCat(start, If(1, "w@GRAD"), kStepMean, kStepUpdate, "    block 1:\n", kStepBackward);
+  const std::vector<std::string> lines = Differences(OneDeviceStep(), moved);
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr("W107"), HasSubstr("w@GRAD"))));
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr("W601: variable w"), HasSubstr("select(due"))));
+  // One device also updates by the gradient of an earlier step.
+  EXPECT_THAT(Differences(absl::StrReplaceAll(moved, {{kStepMean, ""}}), moved),
+              Not(Contains(HasSubstr("W60"))));
+  const std::string guarded = absl::StrCat(start, If(1, "w@GRAD"), If(2, "w"), "    block 1:\n",
+                                           kStepBackward, "    block 2:\n", kStepUpdate);
+  EXPECT_THAT(
+      Differences(guarded,
+                  absl::StrReplaceAll(
+                      guarded, {{"    block 2:\n", absl::StrCat("    block 2:\n", kStepMean)}})),
+      IsEmpty());
+}
+
+// Runs block 1 while `due`.
+std::string Looping(absl::string_view inputs, absl::string_view outputs, absl::string_view start,
+                    absl::string_view body) {
+  return absl::StrCat(R"(
+    var due : bool[1] persistable
+    var scope : step_scopes
+    var a, b : fp32[2] need_check_feed
+    var u, v : fp32[2] persistable
+    var s, t : fp32[2]
+)",
+                      start, "    Out=[", outputs,
+                      "], StepScopes=[scope] = while(Condition=[due], X=[", inputs,
+                      R"(]) {sub_block=block(1)}
+    Out=[u] = assign(X=[s])
+    Out=[v] = assign(X=[t])
+    block 1:
+)",
+                      body, "    Out=[due] = less_than(X=[due], Y=[due])\n");
+}
+
+TEST(Equivalence, ALoopMayRunZeroTimes) {
+  constexpr char kStart[] = "    Out=[s] = assign(X=[a])\n    Out=[t] = assign(X=[b])\n";
+  constexpr char kOtherStart[] = "    Out=[s] = assign(X=[b])\n    Out=[t] = assign(X=[b])\n";
+  constexpr char kBody[] = "    Out=[s] = exp(X=[a])\n    Out=[t] = exp(X=[t])\n";
+  const std::string original = Looping("a, t", "s, t", kStart, kBody);
+  EXPECT_THAT(Differences(original, original, ForRanks(1)), IsEmpty());
+  EXPECT_THAT(Differences(original, Looping("a, t", "s, t", kOtherStart, kBody), ForRanks(1)),
+              Contains(HasSubstr("variable u")));
+}
+
+TEST(Equivalence, OrderInWhichAnOpListsWhatItsBlockUsesDoesNotMatter) {
+  constexpr char kStart[] = "    Out=[s] = assign(X=[a])\n    Out=[t] = assign(X=[b])\n";
+  constexpr char kBody[] =
+      "    Out=[s] = elementwise_sub(X=[s], Y=[a])\n    Out=[t] = elementwise_sub(X=[s], Y=[t])\n";
+  const std::string original = Looping("a, s, t", "s, t", kStart, kBody);
+  for (const char* inputs : {"s, a, t", "t, s, a"}) {
+    EXPECT_THAT(Differences(original, Looping(inputs, "t, s", kStart, kBody), ForRanks(1)),
+                IsEmpty());
+  }
+  EXPECT_THAT(Differences(original, Looping("a, s, t", "s, b", kStart, kBody), ForRanks(1)),
+              Not(IsEmpty()));
+}
+
 // --- States of blocks ----------------------------------------------------------------------------
 
 // Counts in a variable that block 1 declares.
