@@ -4,8 +4,8 @@
 // tests/mutation/mutations.h. A second opinion (tests/replay/stream_replay.h) says whether the
 // mutant behaves otherwise than the program: the verifier has to report an error then. Losses are
 // changed in the original (tests/mutation/loss_mutations.h), and runs on numbers say whether ranks
-// and one device still compute the same: else the verifier has to name the cause. docs/mutation.md
-// has the result.
+// and one device still compute the same: else the verifier has to name the cause. So do numbers for
+// mistakes in blocks and rows (tests/mutation/block_mutations.h). docs/mutation.md has the result.
 //
 // A part of all mutants by default, spread evenly; with --all every one of the small programs,
 // which takes ten minutes or more with optimization.
@@ -30,6 +30,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
+#include "tests/mutation/block_mutations.h"
 #include "tests/mutation/loss_mutations.h"
 #include "tests/mutation/mutation_cases.h"
 #include "tests/mutation/mutations.h"
@@ -193,6 +194,26 @@ std::string AddMutants(const std::string& name, const Model& original, const Rew
   return "";
 }
 
+// Counts a mutant that is judged by numbers: how it differs (empty: it does not), and what the
+// verifier says.
+void AddMutant(const std::string& kind, const std::string& what,
+               const std::vector<std::string>& reports, const std::string& difference,
+               Score* score) {
+  Count& count = score->by_kind[kind];
+  ++count.mutants;
+  if (!difference.empty()) {
+    ++count.different;
+    if (!reports.empty()) {
+      ++count.caught;
+    } else {
+      score->survivors.push_back(what + difference);
+    }
+  } else if (!reports.empty()) {
+    ++count.equal_reported;
+    score->alarms.push_back(what + reports[0]);
+  }
+}
+
 // Rewrites models with other losses, and counts.
 void AddLosses(const std::string& name, const Model& model, const Configuration& configuration,
                Score* score) {
@@ -216,24 +237,50 @@ void AddLosses(const std::string& name, const Model& model, const Configuration&
         CheckNumerically({&mutant.model.main, &mutant.model.startup}, {&*main, &*startup}, options);
     ASSERT_TRUE(report.ok()) << report.status();
 
-    Count& count = score->by_kind[mutant.kind];
-    ++count.mutants;
     std::vector<std::string> reports = found.errors;
     for (const std::string& remark : found.remarks) {
       if (absl::StartsWith(remark, "W70")) reports.push_back(absl::StrCat("warning: ", remark));
     }
-    if (!report->IsEqual()) {
-      ++count.different;
-      if (!reports.empty()) {
-        ++count.caught;
-      } else {
-        score->survivors.push_back(what + NumericReportText(*report));
-      }
-    } else if (!reports.empty()) {
-      ++count.equal_reported;
-      score->alarms.push_back(what + reports[0]);
+    AddMutant(mutant.kind, what, reports, report->IsEqual() ? "" : NumericReportText(*report),
+              score);
+  }
+}
+
+// Makes all mutants of BlockMutations of a model, for one device, and counts.
+void AddBlocks(const std::string& name, const Model& model, Score* score) {
+  const ProgramDescs programs{model.main.ToProto(), model.startup.ToProto()};
+  const std::vector<const ProgramDescs*> of_ranks = {&programs};
+  ASSERT_THAT(ReportsOn(of_ranks, 1, &model, Claims()).errors, IsEmpty()) << name;
+  for (const Mutation& mutation : BlockMutations(programs)) {
+    const std::string what = absl::StrCat(name, ": ", mutation.kind, ": ", mutation.what, "; ");
+    const Ranks mutants = Mutated(of_ranks, mutation);
+    const ProgramDescs& mutant = *mutants.programs[0];
+    const auto main = Program::FromProto(mutant.main);
+    const auto startup = Program::FromProto(mutant.startup);
+    ASSERT_TRUE(main.ok() && startup.ok()) << what << main.status() << startup.status();
+    NumericOptions options;
+    options.kernels = &CpuKernels();
+    options.nranks = 1;
+    options.steps = kSteps;
+    const auto report =
+        CheckNumerically({&model.main, &model.startup}, {&*main, &*startup}, options);
+    const std::string difference = !report.ok()        ? report.status().ToString()
+                                   : report->IsEqual() ? ""
+                                                       : NumericReportText(*report);
+    AddMutant(mutation.kind, what, ReportsOn({&mutant}, 1, &model, Claims()).errors, difference,
+              score);
+  }
+}
+
+// Embeddings whose rows are updated by adam alone.
+Model WithLazyMode(const Model& model) {
+  pb::ProgramDesc main = model.main.ToProto();
+  for (pb::OpDesc& op : *main.mutable_blocks(0)->mutable_ops()) {
+    for (pb::OpDesc::Attr& attr : *op.mutable_attrs()) {
+      if (attr.name() == "lazy_mode") attr.set_b(true);
     }
   }
+  return {*Program::FromProto(main), model.startup};
 }
 
 // --- All programs --------------------------------------------------------------------------------
@@ -333,6 +380,15 @@ Score ScoreOfAll() {
           [&, stride](Score* score) { AddMutantsOf(name, model, stride, configuration, score); });
     }
   }
+  const std::map<std::string, Model> flows = ReadModels("tests/data/control_flow.tar.xz");
+  for (const char* name : {"flow_cond", "flow_cond_in_while", "flow_while_loop"}) {
+    parts.push_back([&, name](Score* score) { AddBlocks(name, flows.at(name), score); });
+  }
+  for (const char* name : {"fit_a_line", "word2vec_sparse_adam", "word2vec_sparse_sgd"}) {
+    parts.push_back([&, name](Score* score) { AddBlocks(name, models.at(name), score); });
+  }
+  const Model lazy = WithLazyMode(models.at("word2vec_sparse_adam"));
+  parts.push_back([&](Score* score) { AddBlocks("word2vec_lazy_adam", lazy, score); });
   std::vector<Score> scores(parts.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {

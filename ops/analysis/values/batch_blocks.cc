@@ -49,7 +49,8 @@ bool BatchInterpreter::Leave(const Op& op, int block, const std::vector<LogEntry
     const Var var = program_.var(entry.var);
     if (var.block() == block && !var.persistable()) continue;
     BatchValue value = walk_.TakeBack(entry);
-    const bool had_value = entry.is_held || var.persistable() || start_.contains(entry.var);
+    const bool had_value =
+        entry.is_held || walk_.OutlivesStep(entry.var) || start_.contains(entry.var);
     if (!is_known) {
       value = BatchValue(BatchRelation::Unrelated(), op.id());
     } else if (had_value) {

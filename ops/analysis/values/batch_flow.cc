@@ -1,7 +1,6 @@
 #include "ops/analysis/values/batch_flow.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>

@@ -624,6 +624,22 @@ TEST_F(BatchFlowTest, StatesOfInnerBlocksDependOnTheCondition) {
   EXPECT_EQ(program_->op(inner.cause).type(), "conditional_block");
 }
 
+TEST_F(BatchFlowTest, BranchThatDoesNotRunLeavesWhatEarlierStepsHaveMade) {
+  const std::string branch =
+      "    var v : fp32[-1, 1]\n    var u : fp32[-1, 1]\n"
+      "    Out=[v], Scope=[scope] = conditional_block(Cond=[due], Input=[h]) "
+      "{is_scalar_condition=true, sub_block=block(1)}\n";
+  const std::string read = "    Out=[u] = assign(X=[v])\n";
+  const std::string block = "  block 1 parent=0 {\n    Out=[v] = assign(X=[h])\n  }\n";
+  Run(branch + read, block);
+  EXPECT_EQ(Of("u"), kUnrelated);
+  Run(branch +
+          "    Out=[u], Scope=[scope] = conditional_block(Cond=[due], Input=[v]) "
+          "{is_scalar_condition=true, sub_block=block(2)}\n",
+      block + "  block 2 parent=0 {\n" + read + "  }\n");
+  EXPECT_EQ(Of("u"), kRows);
+}
+
 TEST_F(BatchFlowTest, DataWithoutMarksHasAValueBeforeABlock) {
   const std::string branch =
       "    var u : fp32[-1, 4]\n"

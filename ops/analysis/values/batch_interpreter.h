@@ -60,7 +60,6 @@ class BatchInterpreter {
   // --- States ------------------------------------------------------------------------------------
 
   void SetStart();
-  // The persistable variables of all blocks outlive a step.
   void FindStates();
   // Parameters of optimizers, and their master weights, that an all-reduce reads.
   void FindAveragedParameters();

@@ -20,7 +20,7 @@ void BatchInterpreter::SetStart() {
 
 void BatchInterpreter::FindStates() {
   for (const Var& var : AllVars(program_)) {
-    if (var.persistable()) states_.push_back(var.id());
+    if (walk_.OutlivesStep(var.id())) states_.push_back(var.id());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -21,6 +22,9 @@ constexpr absl::string_view kBookkeeping[] = {
     "op_callstack", "op_device",        "op_namescope",    kOpRoleAttr,
     kOpRoleVarAttr, kOriginalNamesAttr, "with_quant_attr",
 };
+
+// The names, in the block of the gradient of a loop, of the gradients in slot Out@GRAD.
+constexpr absl::string_view kOutputGradsAttr = "original_output_grad";
 
 // The slots with arguments, by name.
 std::vector<OpSignature::Slot> Sorted(const Program& program,
@@ -101,7 +105,7 @@ void OpOperations::Make(const Op& op, SignatureInfo* signature) const {
   std::string prefix(op.type());
   for (const OpSignature::Slot& slot : Sorted(program_, op.signature().inputs)) {
     absl::StrAppend(&prefix, "\n", program_.name(slot.name), " ", slot.count);
-    for (uint32_t i = 0; i < slot.count; ++i) signature->operand_order.push_back(slot.first + i);
+    for (uint32_t i = 0; i < slot.count; ++i) signature->order.operands.push_back(slot.first + i);
   }
 
   // Every output slot of the schema has a place, also if the op lacks it.
@@ -120,7 +124,7 @@ void OpOperations::Make(const Op& op, SignatureInfo* signature) const {
     }
   }
   const uint32_t num_inputs = op.signature().num_input_args;
-  signature->output_index.resize(op.signature().num_args - num_inputs);
+  signature->order.outputs.resize(op.signature().num_args - num_inputs);
   for (const OpSignature::Slot& slot : Sorted(program_, op.signature().outputs)) {
     const std::string name(program_.name(slot.name));
     const auto [it, is_new] = place_of_slot.emplace(name, next);
@@ -129,7 +133,7 @@ void OpOperations::Make(const Op& op, SignatureInfo* signature) const {
       next += slot.count;
     }
     for (uint32_t i = 0; i < slot.count; ++i) {
-      signature->output_index[slot.first - num_inputs + i] = it->second + i;
+      signature->order.outputs[slot.first - num_inputs + i] = it->second + i;
     }
   }
   signature->num_outputs = std::max(next, 1u);
@@ -141,6 +145,7 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
   const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
   signature->attr_place.assign(attrs.size(), -1);
   signature->default_bytes.resize(attrs.size());
+  const bool is_block_grad = schema != nullptr && schema->Has(Trait::kBlockGrad);
   // The last one counts if a name is repeated.
   std::map<std::string, size_t> by_name;
   for (size_t i = 0; i < attrs.size(); ++i) {
@@ -149,9 +154,8 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
       signature->has_blocks = true;
       continue;
     }
-    if (absl::c_linear_search(kBookkeeping, name) || ChoosesRepresentation(name)) {
-      continue;
-    }
+    if (absl::c_linear_search(kBookkeeping, name) || ChoosesRepresentation(name)) continue;
+    if (name == kOutputGradsAttr && is_block_grad) continue;  // in BlocksText
     const AttrSchema* attr = schema == nullptr ? nullptr : schema->FindAttr(name);
     if (attr == nullptr && (schema != nullptr || name == kNumRanksAttr)) continue;
     if (attr != nullptr && !attr->required) {
@@ -203,6 +207,85 @@ OperationId OpOperations::Draw(const Op& op, int run) {
                           absl::StrCat(op.type(), "[", run, "]"), &AttrsOfDraw);
 }
 
+const OpOperations::Order& OpOperations::OrderOf(const Op& op) {
+  const SignatureInfo& signature = Entry(op);
+  if (!signature.has_blocks) return signature.order;
+  const auto found = orders_.find(op.id());
+  return found != orders_.end() ? found->second : orders_[op.id()] = MakeOrder(op);
+}
+
+OpOperations::Order OpOperations::MakeOrder(const Op& op) {
+  Order order = Entry(op).order;
+  const OpSchema* const schema = FindOpSchema(op.type());
+  if (schema == nullptr) return order;  // its places may mean something
+  // Of an argument, what decides about its place in the slot.
+  std::vector<std::pair<size_t, std::string>> keys(op.args().size());
+  const uint32_t num_inputs = op.signature().num_input_args;
+  if (schema->Has(Trait::kBlockGrad)) {
+    const absl::StatusOr<BlockGradientNames> names = BlockGradientNames::Of(op);
+    if (!names.ok()) return order;  // W105 reports it
+    for (size_t i = 0; i < keys.size(); ++i) {
+      keys[i].second = std::string(names->Original(program_.name(op.args()[i])));
+    }
+    const auto copy_keys = [&](absl::Span<const Symbol> from, absl::Span<const Symbol> to) {
+      if (from.size() != to.size() || from.empty()) return;
+      const auto first = keys.begin() + (from.data() - op.args().data());
+      std::copy(first, first + from.size(), keys.begin() + (to.data() - op.args().data()));
+    };
+    copy_keys(op.Input("X"), op.Output("X@GRAD"));
+    copy_keys(op.Input("Input"), op.Output("Input@GRAD"));
+    const absl::Span<const Symbol> given = op.Input("Out@GRAD");
+    const auto inside = op.StringsAttr(kOutputGradsAttr);
+    for (size_t i = 0; inside.has_value() && i < std::min(given.size(), inside->size()); ++i) {
+      keys[given.data() - op.args().data() + i].second = (*inside)[i];
+    }
+  } else {
+    absl::flat_hash_map<VarId, size_t> first_uses;
+    for (int block : op.SubBlocks()) FindFirstUses(block, &first_uses);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const VarId var = program_.block(op.block()).Resolve(op.args()[i]);
+      const auto found = first_uses.find(var);
+      keys[i].first = found == first_uses.end() ? first_uses.size() : found->second;
+    }
+  }
+  const auto is_before = [&](uint32_t a, uint32_t b) { return keys[a] < keys[b]; };
+  auto next = order.operands.begin();
+  for (const OpSignature::Slot& slot : Sorted(program_, op.signature().inputs)) {
+    std::stable_sort(next, next + slot.count, is_before);
+    next += slot.count;
+  }
+  for (const OpSignature::Slot& slot : op.signature().outputs) {
+    std::vector<uint32_t> args(slot.count);
+    std::iota(args.begin(), args.end(), slot.first);
+    const uint32_t place = slot.count == 0 ? 0 : order.outputs[slot.first - num_inputs];
+    std::stable_sort(args.begin(), args.end(), is_before);
+    for (uint32_t i = 0; i < slot.count; ++i) order.outputs[args[i] - num_inputs] = place + i;
+  }
+  return order;
+}
+
+std::vector<Symbol> OpOperations::OrderedArgs(const Op& op) {
+  const Order& order = OrderOf(op);
+  std::vector<Symbol> args;
+  for (uint32_t i : order.operands) args.push_back(op.args()[i]);
+  std::vector<uint32_t> outputs(order.outputs.size());
+  std::iota(outputs.begin(), outputs.end(), 0);
+  absl::c_stable_sort(outputs,
+                      [&](uint32_t a, uint32_t b) { return order.outputs[a] < order.outputs[b]; });
+  for (uint32_t i : outputs) args.push_back(op.output_args()[i]);
+  return args;
+}
+
+void OpOperations::FindFirstUses(int block, absl::flat_hash_map<VarId, size_t>* uses) {
+  for (OpId id : program_.block(block).ops()) {
+    const Op op = program_.op(id);
+    for (int inner : op.SubBlocks()) FindFirstUses(inner, uses);
+    for (Symbol name : OrderedArgs(op)) {
+      uses->try_emplace(program_.block(block).Resolve(name), uses->size());
+    }
+  }
+}
+
 std::string OpOperations::BlocksText(const Op& op) {
   const auto found = blocks_texts_.find(op.id());
   if (found != blocks_texts_.end()) return found->second;
@@ -222,10 +305,17 @@ std::string OpOperations::BlocksText(const Op& op) {
       gradients = *names;
       outer.gradients = &*gradients;
       for (const auto& [slot, inputs] : gradients->inputs()) {
+        std::vector<std::string> sorted = inputs;
+        absl::c_sort(sorted);
         absl::StrAppend(&text, "\n", slot);
-        for (const std::string& input : inputs)
+        for (const std::string& input : sorted) {
           absl::StrAppend(&text, " ", input.size(), ":", input);
+        }
       }
+      std::vector<std::string> given =
+          op.StringsAttr(kOutputGradsAttr).value_or(std::vector<std::string>());
+      absl::c_sort(given);
+      for (const std::string& name : given) absl::StrAppend(&text, "\n", name);
     } else {
       absl::StrAppend(&text, "\n", names.status().message());  // W105 reports it
     }
@@ -244,29 +334,19 @@ void OpOperations::AppendBlock(int block, const OuterNames& outer, std::string* 
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
     absl::StrAppend(text, Of(op).value());
-    const auto append = [&](Symbol arg) {
+    for (Symbol arg : OrderedArgs(op)) {
       const absl::string_view name = program_.name(arg);
       const VarId var = program_.block(block).Resolve(arg);
       const bool is_inside = outer.gradients != nullptr && outer.gradients->IsInside(name);
       const auto operand = outer.operands.find(var);
       if (var.valid() && !is_inside && operand != outer.operands.end()) {
         absl::StrAppend(text, " <", operand->second);
-        return;
+        continue;
       }
       absl::StrAppend(text, " ", name.size(), ":", name);
-      if (!var.valid() || program_.var(var).block() == 0) return;
+      if (!var.valid() || program_.var(var).block() == 0) continue;
       absl::StrAppend(text, ":", block - program_.var(var).block(),
                       program_.var(var).persistable() ? "!" : "", program_.var(var).TypeKey());
-    };
-    // In the order of the schema: that of a file says nothing.
-    for (uint32_t i : OperandOrder(op)) append(op.input_args()[i]);
-    std::map<uint32_t, Symbol> outputs;
-    for (size_t i = 0; i < op.output_args().size(); ++i) {
-      outputs.emplace(OutputIndex(op, i), op.output_args()[i]);
-    }
-    for (const auto& [place, arg] : outputs) {
-      absl::StrAppend(text, " ", place, "=");
-      append(arg);
     }
     absl::StrAppend(text, "\n");
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "ops/analysis/core/block_names.h"
 #include "ops/analysis/values/expressions.h"
@@ -25,7 +26,9 @@ namespace weft {
 // For an unregistered op all attributes count except those for bookkeeping. Blocks count by their
 // ops, and by the names and declarations of their variables. Inputs of the op that has the block
 // count by their place, so that they may have other names; what the block of a gradient op calls
-// gradients counts by name (ops/analysis/core/block_names.h).
+// gradients counts by name (ops/analysis/core/block_names.h). The places in a slot are those in
+// which the block first names the variables, and for a gradient op the order of their names in the
+// block: the order in which the op lists them does not matter.
 class OpOperations {
  public:
   OpOperations(const Program& program, ExpressionTable* table);
@@ -35,16 +38,20 @@ class OpOperations {
   // Run `run` of an op whose runs have different results.
   OperationId Draw(const Op& op, int run);
   // Operand i of the call is op.input_args()[order[i]].
-  const std::vector<uint32_t>& OperandOrder(const Op& op) { return Entry(op).operand_order; }
+  const std::vector<uint32_t>& OperandOrder(const Op& op) { return OrderOf(op).operands; }
   // The number of outputs of the call, and which of them is op.output_args()[i].
   uint32_t NumOutputs(const Op& op) { return Entry(op).num_outputs; }
-  uint32_t OutputIndex(const Op& op, size_t i) { return Entry(op).output_index[i]; }
+  uint32_t OutputIndex(const Op& op, size_t i) { return OrderOf(op).outputs[i]; }
+  // Inputs and then outputs, both in that order.
+  std::vector<Symbol> OrderedArgs(const Op& op);
 
  private:
+  struct Order {
+    std::vector<uint32_t> operands, outputs;  // as OperandOrder and OutputIndex
+  };
   struct SignatureInfo {
-    std::string prefix;  // of the identity: type and slots
-    std::vector<uint32_t> operand_order;
-    std::vector<uint32_t> output_index;
+    std::string prefix;        // of the identity: type and slots
+    Order order;               // by slots; those of an op with blocks are in orders_
     uint32_t num_outputs = 0;  // 0: not made yet
     // By attribute: its place in the identity, or -1 if it does not count; the bytes of its
     // default.
@@ -58,6 +65,10 @@ class OpOperations {
   };
 
   SignatureInfo& Entry(const Op& op);
+  const Order& OrderOf(const Op& op);
+  Order MakeOrder(const Op& op);
+  // Numbers variables by the first op of the block, or of one in it, that names them.
+  void FindFirstUses(int block, absl::flat_hash_map<VarId, size_t>* uses);
   void Make(const Op& op, SignatureInfo* signature) const;
   void MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo* signature) const;
   // What an op with blocks says about the names in these.
@@ -70,8 +81,10 @@ class OpOperations {
 
   const Program& program_;
   ExpressionTable& table_;
-  std::vector<SignatureInfo> signatures_;                // by Op::signature_id
-  absl::flat_hash_map<OpId, std::string> blocks_texts_;  // of ops with blocks
+  std::vector<SignatureInfo> signatures_;  // by Op::signature_id
+  // Of ops with blocks.
+  absl::flat_hash_map<OpId, std::string> blocks_texts_;
+  absl::node_hash_map<OpId, Order> orders_;
   std::vector<absl::string_view> places_;
   std::string identity_;
 };

@@ -61,7 +61,9 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& recipe) {
   switch (recipe.algebra) {
     case Algebra::kSum:
     case Algebra::kCopy:
-      return SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
+      SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
+      if (MergesRows(op.type())) outs_[0].has_merged_rows = true;
+      return;
     case Algebra::kAdd:
     case Algebra::kSubtract:
       return SetAll(AddOrSubtract(op, recipe));
@@ -120,6 +122,11 @@ bool RankFunctions::HoldsIntegers(const Op& op) const {
   if (!tensor.has_value()) return false;
   const absl::optional<DType> dtype = DTypeFromProto(tensor->data_type());
   return dtype.has_value() && !IsFloating(*dtype);
+}
+
+bool RankFunctions::HoldsRows(const Op& op, size_t arg) const {
+  const VarId var = memory_.Resolve(op.args()[arg]);
+  return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
 }
 
 // A single element keeps its value in any shape.
@@ -387,6 +394,8 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& recipe,
   // on factors, so that multiples have one form: f(2a x, 2b y) = 2a f(x, b/a y). One that is zero
   // is so in any multiple.
   absl::optional<double> factor;
+  const bool takes_rows = TakesRows(op.type());
+  const bool updates_rows = recipe.param.count > 0 && UpdatesRowsAlone(op);
   const auto add_operand = [&](size_t i) {
     const RankValue& in = ins_[i];
     const bool is_operand = recipe.is_operand[i];
@@ -404,6 +413,10 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& recipe,
     const bool is_alike = is_pulled && SameFactor(in.factor, *factor);
     const double own = is_alike ? 1 : is_pulled ? in.factor / *factor : in.factor;
     operands_.push_back(table().Scaled(expr, own));
+    if ((takes_rows && !in.has_merged_rows) || (updates_rows && HoldsRows(op, i))) {
+      ExprId& operand = operands_.back();
+      operand = expressions_.Named(takes_rows ? "rows to merge" : "rows", "rows", {operand});
+    }
   };
   for (uint32_t i : operations_->OperandOrder(op)) add_operand(i);
   for (size_t i = op.input_args().size(); i < ins_.size(); ++i) add_operand(i);
@@ -411,7 +424,9 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& recipe,
     for (ExprId& operand : operands_) operand = expressions_.UpToZeros(operand);
   }
   const ExprId first = table().Call(operation, operands_, operations_->NumOutputs(op));
-  if (TakesRows(op.type()) && operands_.size() == 1) expressions_.NoteRows(first, operands_[0]);
+  if (takes_rows && operands_.size() == 1 && ins_[0].has_merged_rows) {
+    expressions_.NoteRows(first, operands_[0]);
+  }
   for (size_t i = 0; i < outs_.size(); ++i) {
     RankValue& out = outs_[i];
     out.expr = out.is_zero ? table().Zero()

@@ -68,6 +68,7 @@ class RankFunctions {
   void Transfer(const Op& op, const SignatureFacts& recipe);
   void CountGradientsOfSums(const Op& op);
   bool HoldsIntegers(const Op& op) const;
+  bool HoldsRows(const Op& op, size_t arg) const;
   bool MovesOneElement(const Op& op) const;
   bool ChoosesNoGradient(const Op& op, const SignatureFacts& recipe) const;
   RankValue AddOrSubtract(const Op& op, const SignatureFacts& recipe);

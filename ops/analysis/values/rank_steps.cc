@@ -9,8 +9,9 @@ namespace weft {
 
 using Placement = RankValue::Placement;
 
-RankSteps::RankSteps(const Program& program, const RankValuesOptions& options)
-    : program_(program), options_(options) {
+RankSteps::RankSteps(const Program& program, const RankValuesOptions& options,
+                     const RankMemory& memory)
+    : program_(program), options_(options), memory_(memory) {
   if (options.is_startup) return;
   for (const auto& [name, layout] : options.setting.feeds) {
     const VarId var = program.block(0).FindVar(name);
@@ -23,7 +24,7 @@ Placement RankSteps::FirstPlacement(const Var& var) const {
     return Placement::kReplicated;
   }
   // A variable that is read before any op writes it is data, marked as such or not.
-  const bool is_data = !var.persistable() && !options_.is_startup;
+  const bool is_data = !memory_.OutlivesStep(var.id()) && !options_.is_startup;
   if (is_data || var.need_check_feed()) return Placement::kLocal;
   const std::set<std::string>& distributed = options_.setting.distributed_params;
   const int type = var.type();
@@ -64,15 +65,15 @@ std::vector<Placement> RankSteps::FirstPlacements() const {
   return placements;
 }
 
-bool RankSteps::CarryOver(const RankMemory& end_of_step, Widening widening) {
+bool RankSteps::CarryOver(Widening widening) {
   bool changed = false;
-  for (size_t i = 0; i < end_of_step.values().size(); ++i) {
+  for (size_t i = 0; i < memory_.values().size(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
     const Var var = program_.var(id);
-    if (!end_of_step.IsHeld(id) || !var.persistable()) continue;
+    if (!memory_.IsHeld(id) || !memory_.OutlivesStep(id)) continue;
     const auto found = carried_.find(id);
     RankValue start = found == carried_.end() ? FirstValue(var) : found->second;
-    RankValue end = end_of_step.values()[i];
+    RankValue end = memory_.values()[i];
     const bool is_widest = start.placement == Placement::kLocal && !start.is_gradient;
     if (widening == Widening::kAll && !is_widest) {
       end = RankValue();

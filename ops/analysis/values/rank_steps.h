@@ -23,14 +23,14 @@ enum class Widening : uint8_t {
 
 class RankSteps {
  public:
-  // Both must outlive this object.
-  RankSteps(const Program& program, const RankValuesOptions& options);
+  // All must outlive this object.
+  RankSteps(const Program& program, const RankValuesOptions& options, const RankMemory& memory);
 
   // Sets the values of all variables at the start of a step, by VarId. O(variables).
   void SetStart(std::vector<RankValue>* values) const;
-  // Has the next step start with what this one leaves, joined to the values before; returns whether
-  // one changed. O(variables).
-  bool CarryOver(const RankMemory& end_of_step, Widening widening);
+  // Has the next step start with what this one leaves in memory, joined to the values before;
+  // returns whether one changed. O(variables).
+  bool CarryOver(Widening widening);
   // Begins with the first step again.
   void Restart() { carried_.clear(); }
 
@@ -44,6 +44,7 @@ class RankSteps {
 
   const Program& program_;
   const RankValuesOptions& options_;
+  const RankMemory& memory_;
   absl::flat_hash_set<VarId> whole_;  // data that all ranks get the whole of
   // Of variables that earlier steps changed. Sparse, because few change and values are large.
   absl::flat_hash_map<VarId, RankValue> carried_;

@@ -138,6 +138,7 @@ RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes
   out.averaged_across_ranks =
       (yes.averaged_across_ranks || no.averaged_across_ranks) && !out.IsOfSomeRanks();
   out.is_zero = yes.is_zero && no.is_zero;
+  out.has_merged_rows = yes.has_merged_rows && no.has_merged_rows;
   out.Inherit(no);
   out.has_unknown_scale = out.has_unknown_scale || condition.has_unknown_scale;
   if (yes.is_zero) {

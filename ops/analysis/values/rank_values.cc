@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -55,7 +56,7 @@ class RankInterpreter {
 
   RankValues Run() {
     RankValues result;
-    RankSteps steps(program_, options_);
+    RankSteps steps(program_, options_, memory_);
     for (int walk = 0; walk < kMaxWalks; ++walk) {
       const bool makes_expressions = options_.first_expression == 0;
       std::vector<RankValue> values = memory_.TakeValues();
@@ -73,7 +74,7 @@ class RankInterpreter {
       const Widening widening = walk + 2 >= kMaxWalks         ? Widening::kAll
                                 : walk >= kWalksOfShortChains ? Widening::kChanged
                                                               : Widening::kNone;
-      if (steps.CarryOver(memory_, widening)) continue;
+      if (steps.CarryOver(widening)) continue;
       if (lifts_.empty() ||
           absl::c_all_of(events_.updates, [](const RankUpdate& u) { return u.IsEqualOnRanks(); })) {
         break;
@@ -264,7 +265,8 @@ class RankInterpreter {
       return memory_.Write(out, Lifted(op, value));
     }
     events_.exchanges.push_back({op.id(), value});
-    const RankValue result = functions_->AfterCollective(op, collective, value);
+    RankValue result = functions_->AfterCollective(op, collective, value);
+    result.has_merged_rows = false;  // ranks have rows of one index
     memory_.Write(out, options_.names_exchanges ? Named(op, collective, name, result) : result);
   }
 
@@ -346,9 +348,9 @@ class RankInterpreter {
       // A persistable variable outlives the run of its block.
       if (var.block() == block && !var.persistable()) continue;
       const RankValue inside = memory_.TakeBack(entry);
-      // A variable without an earlier value is read only inside, or if the block has run.
+      // Any other variable without an earlier value is read only inside, or if the block has run.
       const bool was_held =
-          entry.is_held || began_later || var.persistable() || var.need_check_feed();
+          entry.is_held || began_later || memory_.OutlivesStep(entry.var) || var.need_check_feed();
       memory_.Write(
           entry.var,
           was_held ? functions_->Select(condition, inside, memory_.HeldBefore(entry)) : inside);
@@ -362,13 +364,30 @@ class RankInterpreter {
     std::vector<VarId> reads_of_states, writes_of_states;
   };
 
-  // A loop is a function of all that the op or its block reads.
+  // A loop is a function of all that the op or its block reads, and of what it writes: it may run
+  // zero times.
   void VisitOpaqueBlock(const Op& op) {
-    OuterAccesses all;
-    all.reads.assign(op.input_args().begin(), op.input_args().end());
-    all.writes.assign(op.output_args().begin(), op.output_args().end());
+    OuterAccesses all = AccessesOf(op);
     for (int block : op.SubBlocks()) CollectOuter(block, &all);
+    const auto has_value = [&](VarId var) {
+      return var.valid() && (memory_.IsHeld(var) || memory_.OutlivesStep(var));
+    };
+    absl::c_copy_if(all.writes, std::back_inserter(all.reads),
+                    [&](Symbol name) { return has_value(memory_.Resolve(name)); });
+    absl::c_copy_if(all.writes_of_states, std::back_inserter(all.reads_of_states), has_value);
     WriteOpaque(op, ReadAll(all), all);
+  }
+
+  // What the op lists.
+  OuterAccesses AccessesOf(const Op& op) {
+    const std::vector<Symbol> args = operations_.has_value()
+                                         ? operations_->OrderedArgs(op)
+                                         : std::vector<Symbol>(op.args().begin(), op.args().end());
+    const auto outputs = args.begin() + static_cast<std::ptrdiff_t>(op.input_args().size());
+    OuterAccesses all;
+    all.reads.assign(args.begin(), outputs);
+    all.writes.assign(outputs, args.end());
+    return all;
   }
 
   std::vector<RankValue> ReadAll(const OuterAccesses& all) const {
@@ -384,8 +403,9 @@ class RankInterpreter {
   // unknown.
   void VisitBlockGrad(const Op& op, const SignatureFacts& recipe) {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
+    const OuterAccesses listed_by_op = AccessesOf(op);
     OuterAccesses all;
-    all.reads.assign(in.begin(), in.end());
+    all.reads = listed_by_op.reads;
     std::vector<Symbol>& writes = all.writes;
     bool is_followed = true;
     for (int block : op.SubBlocks()) is_followed = CollectOuter(block, &all) && is_followed;
@@ -397,7 +417,7 @@ class RankInterpreter {
     writes.erase(std::remove_if(writes.begin(), writes.end(),
                                 [&](Symbol name) { return is_followed && made.contains(name); }),
                  writes.end());
-    if (!is_followed) writes.insert(writes.end(), out.begin(), out.end());
+    if (!is_followed) absl::c_copy(listed_by_op.writes, std::back_inserter(writes));
     const std::vector<RankValue> values = ReadAll(all);
     if (is_followed) VisitFunction(op, recipe);
     WriteOpaque(op, values, all);

@@ -55,6 +55,8 @@ struct RankValue {
   // Depends on a value that is_mixed, on the op `unscaled_in`, or on an unknown value: no longer in
   // proportion to its unscaled sums. Updates do not reset it.
   bool has_unknown_scale = false;
+  // SelectedRows, each row at most once.
+  bool has_merged_rows = false;
   // The number of collectives since the value was rank-local.
   uint8_t reductions = 0;
   // Sums over ranks minus divisions by their number.

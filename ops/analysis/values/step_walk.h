@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/storage.h"
+#include "ops/analysis/core/unguarded_reads.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "proto/op_role.h"
 #include "proto/program.h"
@@ -37,7 +38,9 @@ class StepWalk {
         empty_(program.FindSymbol(kEmptyVarName)),
         recipes_(program.num_signatures()),
         storage_(program),
-        buffers_(program.var_id_limit(), nullptr) {}
+        buffers_(program.var_id_limit(), nullptr) {
+    for (const UnguardedRead& read : FindUnguardedReads(program)) unguarded_.insert(read.var);
+  }
 
   // Starts with `values`, by VarId, no buffers and no writes.
   void Start(std::vector<Value> values) {
@@ -94,6 +97,12 @@ class StepWalk {
   bool IsHeld(VarId var) const { return is_held_[var.value()]; }
   const std::vector<bool>& is_held() const { return is_held_; }  // by VarId
 
+  // Whether ops may read what an earlier step has left in the variable: it is persistable, or only
+  // blocks write it that may not run.
+  bool OutlivesStep(VarId var) const {
+    return program_.var(var).persistable() || unguarded_.contains(var);
+  }
+
   const Storage& storage() const { return storage_; }
   // From now on the buffer consists of its parts.
   void Fuse(const Storage::Buffer& buffer) {
@@ -132,6 +141,7 @@ class StepWalk {
   std::vector<Value> values_;            // by VarId
   std::vector<bool> is_held_;            // by VarId
   const Storage storage_;
+  absl::flat_hash_set<VarId> unguarded_;         // hardly ever any
   std::vector<const Storage::Buffer*> buffers_;  // by VarId; null: no buffer
   // Of the blocks that enclose the current op.
   std::vector<std::vector<LogEntry>> logs_;

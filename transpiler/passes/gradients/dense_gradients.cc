@@ -14,6 +14,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/training/gradients.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/rows_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/rewriter.h"
@@ -32,11 +33,6 @@ enum class RowsUse {
   kTakeRows,     // only rows have it: gives the elements of the rows, whose number varies
   kNeedRows,
 };
-
-// Rows without a gradient stay as they are, which a gradient of zeros would change.
-bool UpdatesRowsAlone(const Op& op) {
-  return op.BoolAttr("lazy_mode").value_or(false) || op.type() == "ftrl";
-}
 
 bool AddsNothing(const Op& op) { return op.FloatAttr("bias").value_or(0) == 0; }
 
@@ -96,8 +92,8 @@ class SparseGradientFinder {
   }
 
   RowsUse UseOf(const Op& op, Symbol in) {
-    if (op.type() == "merge_selected_rows") return RowsUse::kCopy;
-    if (op.type() == "get_tensor_from_selected_rows") return RowsUse::kTakeRows;
+    if (MergesRows(op.type())) return RowsUse::kCopy;
+    if (TakesRows(op.type())) return RowsUse::kTakeRows;
     const bool scales = op.type() == "elementwise_mul" && !op.Input("Y").empty() &&
                         op.Input("Y")[0] != in && !IsRows(op.Input("Y")[0]);
     if (scales || IsLinear(op) || MapsZerosToZeros(op)) return RowsUse::kMapElements;

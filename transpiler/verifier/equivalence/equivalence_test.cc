@@ -1,6 +1,7 @@
 #include "transpiler/verifier/equivalence/equivalence.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -522,6 +523,57 @@ TEST(Equivalence, ANormOfRowsIsThatOfTheDenseGradientAndAMeanIsNot) {
               Contains(HasSubstr("W601")));
 }
 
+TEST(Equivalence, ANormOfRowsThatAreNotMergedIsAnother) {
+  const std::string merged = ScaledByItself(true, "squared_l2_norm");
+  const std::string apart = absl::StrReplaceAll(
+      merged,
+      {{"get_tensor_from_selected_rows(X=[merged])", "get_tensor_from_selected_rows(X=[w@GRAD])"}});
+  EXPECT_THAT(Differences(apart, apart), IsEmpty());
+  EXPECT_THAT(Differences(merged, apart), Contains(HasSubstr("W601")));
+  EXPECT_THAT(Differences(ScaledByItself(false, "squared_l2_norm"), apart),
+              Contains(HasSubstr("W601")));
+}
+
+// An update by a gradient with rows, or by the dense one.
+std::string UpdateByRows(bool has_rows, absl::string_view update) {
+  return absl::StrCat(R"(
+    var w : fp32[100, 2] parameter persistable
+    var m, n : fp32[100, 2] persistable
+    var lr, p, q : fp32[1] persistable
+    var w@GRAD : )",
+                      has_rows ? "selected_rows<fp32[100, 2]>" : "fp32[100, 2]", R"(
+    Out=[ids] = fill_constant() {shape=longs[5], dtype=3, value=7.0}
+    Out=[y@GRAD] = fill_constant() role=backward {shape=longs[5, 2], dtype=5, value=1.0}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {is_sparse=)",
+                      has_rows ? "true}\n" : "false}\n", "    ", update, "\n");
+}
+
+TEST(Equivalence, AnUpdateOfTheRowsAloneDiffersFromThatByADenseGradient) {
+  const std::string adam =
+      "ParamOut=[w], Moment1Out=[m], Moment2Out=[n], Beta1PowOut=[p], Beta2PowOut=[q] = "
+      "adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m], Moment2=[n], Beta1Pow=[p], "
+      "Beta2Pow=[q]) role=optimize";
+  const std::string ftrl =
+      "ParamOut=[w], SquaredAccumOut=[m], LinearAccumOut=[n] = ftrl(Param=[w], Grad=[w@GRAD], "
+      "LearningRate=[lr], SquaredAccumulator=[m], LinearAccumulator=[n]) role=optimize";
+  const std::string sgd =
+      "ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize";
+  for (const std::string& update : {adam + " {lazy_mode=true}", ftrl}) {
+    for (const bool has_rows : {true, false}) {
+      const std::string original = UpdateByRows(has_rows, update);
+      EXPECT_THAT(Differences(original, original), Not(Contains(HasSubstr("W60")))) << original;
+      EXPECT_THAT(Differences(original, UpdateByRows(!has_rows, update)),
+                  Contains(AllOf(HasSubstr("W601: variable w"), HasSubstr("rows("))))
+          << original;
+    }
+  }
+  for (const std::string& update : {adam + " {lazy_mode=false}", sgd}) {
+    EXPECT_THAT(Differences(UpdateByRows(true, update), UpdateByRows(false, update)),
+                Not(Contains(HasSubstr("W60"))))
+        << update;
+  }
+}
+
 // A gradient may be rounded on its way if the caller says so; a parameter may not.
 TEST(Equivalence, OnlyGradientsMayBeRounded) {
   const auto rounded = [](const std::string& name) {
@@ -572,6 +624,81 @@ TEST(Equivalence, TheStateOfOneRankIsNotThatOfOneDevice) {
   EXPECT_THAT(Differences(original, step("    Out=[size] = c_broadcast(X=[size]) "
                                          "{root=1, use_calc_stream=true}\n")),
               Contains(AllOf(HasSubstr("W602"), HasSubstr("rank_1_of"))));
+}
+
+// --- Values of branches --------------------------------------------------------------------------
+
+// Runs block `block` if `due`.
+std::string If(int block, absl::string_view out) {
+  return absl::StrCat("    Out=[", out,
+                      "], Scope=[scope] = conditional_block(Cond=[due], Input=[]) ",
+                      "{sub_block=block(", block, "), is_scalar_condition=true}\n");
+}
+
+constexpr char kBranchVars[] = "    var due : bool[1] persistable\n    var scope : step_scopes\n";
+constexpr char kStepMean[] =
+    "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}\n";
+
+TEST(Equivalence, AGradientOfABranchIsAnotherUnlessTheUpdateHasTheSameCondition) {
+  const std::string start = absl::StrCat(kStepVars, kBranchVars, kStepLossGrad);
+  const std::string moved =
+      absl::StrCat(start, If(1, "w@GRAD"), kStepMean, kStepUpdate, "    block 1:\n", kStepBackward);
+  const std::vector<std::string> lines = Differences(OneDeviceStep(), moved);
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr("W107"), HasSubstr("w@GRAD"))));
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr("W601: variable w"), HasSubstr("select(due"))));
+  // One device also updates by the gradient of an earlier step.
+  EXPECT_THAT(Differences(absl::StrReplaceAll(moved, {{kStepMean, ""}}), moved),
+              Not(Contains(HasSubstr("W60"))));
+  const std::string guarded = absl::StrCat(start, If(1, "w@GRAD"), If(2, "w"), "    block 1:\n",
+                                           kStepBackward, "    block 2:\n", kStepUpdate);
+  EXPECT_THAT(
+      Differences(guarded,
+                  absl::StrReplaceAll(
+                      guarded, {{"    block 2:\n", absl::StrCat("    block 2:\n", kStepMean)}})),
+      IsEmpty());
+}
+
+// Runs block 1 while `due`.
+std::string Looping(absl::string_view inputs, absl::string_view outputs, absl::string_view start,
+                    absl::string_view body) {
+  return absl::StrCat(R"(
+    var due : bool[1] persistable
+    var scope : step_scopes
+    var a, b : fp32[2] need_check_feed
+    var u, v : fp32[2] persistable
+    var s, t : fp32[2]
+)",
+                      start, "    Out=[", outputs,
+                      "], StepScopes=[scope] = while(Condition=[due], X=[", inputs,
+                      R"(]) {sub_block=block(1)}
+    Out=[u] = assign(X=[s])
+    Out=[v] = assign(X=[t])
+    block 1:
+)",
+                      body, "    Out=[due] = less_than(X=[due], Y=[due])\n");
+}
+
+TEST(Equivalence, ALoopMayRunZeroTimes) {
+  constexpr char kStart[] = "    Out=[s] = assign(X=[a])\n    Out=[t] = assign(X=[b])\n";
+  constexpr char kOtherStart[] = "    Out=[s] = assign(X=[b])\n    Out=[t] = assign(X=[b])\n";
+  constexpr char kBody[] = "    Out=[s] = exp(X=[a])\n    Out=[t] = exp(X=[t])\n";
+  const std::string original = Looping("a, t", "s, t", kStart, kBody);
+  EXPECT_THAT(Differences(original, original, ForRanks(1)), IsEmpty());
+  EXPECT_THAT(Differences(original, Looping("a, t", "s, t", kOtherStart, kBody), ForRanks(1)),
+              Contains(HasSubstr("variable u")));
+}
+
+TEST(Equivalence, OrderInWhichAnOpListsWhatItsBlockUsesDoesNotMatter) {
+  constexpr char kStart[] = "    Out=[s] = assign(X=[a])\n    Out=[t] = assign(X=[b])\n";
+  constexpr char kBody[] =
+      "    Out=[s] = elementwise_sub(X=[s], Y=[a])\n    Out=[t] = elementwise_sub(X=[s], Y=[t])\n";
+  const std::string original = Looping("a, s, t", "s, t", kStart, kBody);
+  for (const char* inputs : {"s, a, t", "t, s, a"}) {
+    EXPECT_THAT(Differences(original, Looping(inputs, "t, s", kStart, kBody), ForRanks(1)),
+                IsEmpty());
+  }
+  EXPECT_THAT(Differences(original, Looping("a, s, t", "s, b", kStart, kBody), ForRanks(1)),
+              Not(IsEmpty()));
 }
 
 // --- States of blocks ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_names.h"
+#include "ops/analysis/core/unguarded_reads.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_kinds.h"
@@ -35,7 +36,10 @@ class UninitializedReads {
   }
 
   // Ops of blocks that no op runs read nothing.
-  void Check() { CheckBlock(0); }
+  void Check() {
+    CheckBlock(0);
+    for (const UnguardedRead& read : FindUnguardedReads(program_)) ReportUnguarded(read);
+  }
 
   // These variables of the root block begin without values, as this text says.
   void BeginWithoutValues(const std::map<std::string, std::string>& without) {
@@ -237,6 +241,18 @@ class UninitializedReads {
     const bool is_possible = may_be_data || !is_known || may_be_loaded_.count(name) > 0;
     report_.Add(is_possible ? "W107" : "W106", op.id(), program_.name(missing), std::move(message),
                 buffer);
+  }
+
+  void ReportUnguarded(const UnguardedRead& read) {
+    const Op reader = program_.op(read.op);
+    const absl::string_view name = program_.var(read.var).name();
+    report_.Add("W107", read.op, name,
+                absl::StrCat(reader.DebugName(), " ", SlotOfArgument(reader, read.arg),
+                             ": variable ", absl::CEscape(name), " may have no value, or that of ",
+                             "an earlier step: ", program_.op(read.writer).DebugName(),
+                             " writes it in a block that may not run, and ", reader.DebugName(),
+                             " does not run on the same condition"),
+                read.writer);
   }
 
   // Whether the variable may be an unmarked feed variable: see uninitialized_reads.h.

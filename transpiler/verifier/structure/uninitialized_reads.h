@@ -11,11 +11,12 @@ namespace weft {
 // A variable has a value from the start if it is persistable, a feed variable (need_check_feed) or
 // no tensor (an array, a scope). Else an op before the reader must write it: in its block, in an
 // enclosing block before the op that runs the block, or, in a loop, anywhere in the body. A branch
-// counts as taken. A slice of a fused buffer (Trait::kAlias) loses its value unless it is copied.
-// The buffer has a value when all slices do, and a write to it gives all slices a value. An op that
-// gives memory without values (empty) takes the value of any variable, until another op writes it.
-// Ops that read dims alone, or keep what they do not write, may read such a variable.
-// Synchronizations read and write nothing.
+// counts as taken; a warning names the first reader that may run where it is not, or where a loop
+// runs zero times (FindUnguardedReads). A slice of a fused buffer (Trait::kAlias) loses its value
+// unless it is copied. The buffer has a value when all slices do, and a write to it gives all
+// slices a value. An op that gives memory without values (empty) takes the value of any variable,
+// until another op writes it. Ops that read dims alone, or keep what they do not write, may read
+// such a variable. Synchronizations read and write nothing.
 //
 // Paddle before 2.0 does not mark all feed variables. A variable that no op writes (except in
 // place) may be one if it has no gradient and its first reader is neither a backward op nor an
