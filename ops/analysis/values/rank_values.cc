@@ -74,7 +74,7 @@ class RankInterpreter {
       const Widening widening = walk + 2 >= kMaxWalks         ? Widening::kAll
                                 : walk >= kWalksOfShortChains ? Widening::kChanged
                                                               : Widening::kNone;
-      if (steps.CarryOver(widening)) continue;
+      if (steps.CarryOver(widening) && walk + 1 < kMaxWalks) continue;
       if (lifts_.empty() ||
           absl::c_all_of(events_.updates, [](const RankUpdate& u) { return u.IsEqualOnRanks(); })) {
         break;
