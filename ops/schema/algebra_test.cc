@@ -6,10 +6,8 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramBuilder;
 
 Algebra Of(const char* type) { return AlgebraOf(type, FindOpSchema(type)); }
 
@@ -139,4 +137,4 @@ TEST(AlgebraTest, AgreesWithTraits) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

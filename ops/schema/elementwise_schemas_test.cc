@@ -3,136 +3,72 @@
 #include "gtest/gtest.h"
 #include "ops/schema/infer_testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::InferenceCase;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 TEST(ElementwiseTest, EqualShapesGiveThatShape) {
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[2, 3]"})
-                  .In("Y", {"fp32[2, 3]"})
-                  .Out("Out")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3]"))));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[2, 3], Y: fp32[2, 3]) -> Out"),
+              IsOkAndHolds("Out: fp32[2, 3]"));
 }
 
 TEST(ElementwiseTest, SmallerOperandIsAlignedAtTheRight) {
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[2, 3, 4]"})
-                  .In("Y", {"fp32[4]"})
-                  .Out("Out")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3, 4]"))));
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[4]"})
-                  .In("Y", {"fp32[2, 3, 4]"})
-                  .Out("Out")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3, 4]"))));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[2, 3, 4], Y: fp32[4]) -> Out"),
+              IsOkAndHolds("Out: fp32[2, 3, 4]"));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[4], Y: fp32[2, 3, 4]) -> Out"),
+              IsOkAndHolds("Out: fp32[2, 3, 4]"));
 }
 
 TEST(ElementwiseTest, AxisAlignsTheSmallerOperand) {
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[2, 3, 4]"})
-                  .In("Y", {"fp32[3]"})
-                  .Out("Out")
-                  .Attr("axis", 1)
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3, 4]"))));
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[2, 3, 4]"})
-                  .In("Y", {"fp32[3]"})
-                  .Out("Out")
-                  .Attr("axis", 0)
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (elementwise_add) input Y (Y_0): expected dimensions that "
-                                 "broadcast with [2, 3, 4] of X at axis 0, found fp32[3]")));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[2, 3, 4], Y: fp32[3]) -> Out", {{"axis", 1}}),
+              IsOkAndHolds("Out: fp32[2, 3, 4]"));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[2, 3, 4], Y: fp32[3]) -> Out", {{"axis", 0}}),
+              IsInvalidArgument("op 0 (elementwise_add) input Y (Y_0): expected dimensions that "
+                                "broadcast with [2, 3, 4] of X at axis 0, found fp32[3]"));
 }
 
 TEST(ElementwiseTest, AxisBeyondTheRightIsAnError) {
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[2, 3]"})
-                  .In("Y", {"fp32[3]"})
-                  .Out("Out")
-                  .Attr("axis", 2)
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at axis 2")));
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[2, 3]"})
-                  .In("Y", {"fp32[3]"})
-                  .Out("Out")
-                  .Attr("axis", -9)
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at axis -9")));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[2, 3], Y: fp32[3]) -> Out", {{"axis", 2}}),
+              IsInvalidArgument("at axis 2"));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[2, 3], Y: fp32[3]) -> Out", {{"axis", -9}}),
+              IsInvalidArgument("at axis -9"));
 }
 
 TEST(ElementwiseTest, DimensionsOfSizeOneAreRepeated) {
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[2, 1, 4]"})
-                  .In("Y", {"fp32[3, 1]"})
-                  .Out("Out")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3, 4]"))));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[2, 1, 4], Y: fp32[3, 1]) -> Out"),
+              IsOkAndHolds("Out: fp32[2, 3, 4]"));
 }
 
 TEST(ElementwiseTest, KnownDimensionWinsOverUnknownOne) {
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[-1, 3]"})
-                  .In("Y", {"fp32[8, 3]"})
-                  .Out("Out")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[8, 3]"))));
-  EXPECT_THAT(InferenceCase("elementwise_add")
-                  .In("X", {"fp32[-1, 3]"})
-                  .In("Y", {"fp32[1, 3]"})
-                  .Out("Out")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 3]"))));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[-1, 3], Y: fp32[8, 3]) -> Out"),
+              IsOkAndHolds("Out: fp32[8, 3]"));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[-1, 3], Y: fp32[1, 3]) -> Out"),
+              IsOkAndHolds("Out: fp32[-1, 3]"));
 }
 
 TEST(ElementwiseTest, ScalarsGiveAScalar) {
-  EXPECT_THAT(
-      InferenceCase("elementwise_add").In("X", {"fp32[]"}).In("Y", {"fp32[]"}).Out("Out").Infer(),
-      IsOkAndHolds(ElementsAre(Pair("Out", "fp32[]"))));
-  EXPECT_THAT(
-      InferenceCase("elementwise_add").In("X", {"fp32[]"}).In("Y", {"fp32[1]"}).Out("Out").Infer(),
-      IsOkAndHolds(ElementsAre(Pair("Out", "fp32[1]"))));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[], Y: fp32[]) -> Out"), IsOkAndHolds("Out: fp32[]"));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[], Y: fp32[1]) -> Out"), IsOkAndHolds("Out: fp32[1]"));
 }
 
 TEST(ElementwiseTest, ShapesThatDoNotFitAreAnError) {
   EXPECT_THAT(
-      InferenceCase("elementwise_add")
-          .In("X", {"fp32[2, 3]"})
-          .In("Y", {"fp32[2, 4]"})
-          .Out("Out")
-          .Infer(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("input Y (Y_0): expected dimensions that broadcast with [2, 3] of X")));
+      Infer("elementwise_add(X: fp32[2, 3], Y: fp32[2, 4]) -> Out"),
+      IsInvalidArgument("input Y (Y_0): expected dimensions that broadcast with [2, 3] of X"));
 }
 
 TEST(ElementwiseTest, ElementTypesMustAgree) {
-  EXPECT_THAT(
-      InferenceCase("elementwise_add").In("X", {"fp32[2]"}).In("Y", {"fp16[2]"}).Out("Out").Infer(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("input Y (Y_0): expected fp32 as X is, found fp16[2]")));
+  EXPECT_THAT(Infer("elementwise_add(X: fp32[2], Y: fp16[2]) -> Out"),
+              IsInvalidArgument("input Y (Y_0): expected fp32 as X is, found fp16[2]"));
 }
 
 TEST(ElementwiseTest, ComparisonGivesBooleans) {
-  EXPECT_THAT(
-      InferenceCase("less_than").In("X", {"int64[2, 3]"}).In("Y", {"int64[1]"}).Out("Out").Infer(),
-      IsOkAndHolds(ElementsAre(Pair("Out", "bool[2, 3]"))));
-  EXPECT_THAT(
-      InferenceCase("logical_and").In("X", {"bool[1]"}).In("Y", {"bool[1]"}).Out("Out").Infer(),
-      IsOkAndHolds(ElementsAre(Pair("Out", "bool[1]"))));
-  EXPECT_THAT(InferenceCase("logical_not").In("X", {"bool[1]"}).Out("Out").Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "bool[1]"))));
+  EXPECT_THAT(Infer("less_than(X: int64[2, 3], Y: int64[1]) -> Out"),
+              IsOkAndHolds("Out: bool[2, 3]"));
+  EXPECT_THAT(Infer("logical_and(X: bool[1], Y: bool[1]) -> Out"), IsOkAndHolds("Out: bool[1]"));
+  EXPECT_THAT(Infer("logical_not(X: bool[1]) -> Out"), IsOkAndHolds("Out: bool[1]"));
 }
 
 TEST(ElementwiseTest, GradientsHaveTheTypesOfTheOperands) {
@@ -147,16 +83,16 @@ TEST(ElementwiseTest, GradientsHaveTheTypesOfTheOperands) {
 }
 
 TEST(ElementwiseTest, GradientOfAnotherShapeIsAnError) {
-  EXPECT_THAT(InferenceCase("elementwise_div_grad")
-                  .In("Out", {"fp32[2, 3]"})
-                  .In("Out@GRAD", {"fp32[2, 4]"})
-                  .In("X", {"fp32[2, 3]"})
-                  .In("Y", {"fp32[3]"})
-                  .Out("X@GRAD")
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("input Out@GRAD (Out@GRAD_0): expected dimensions [2, 3] of X "
-                                 "with Y, found fp32[2, 4]")));
+  EXPECT_THAT(
+      InferenceCase("elementwise_div_grad")
+          .In("Out", {"fp32[2, 3]"})
+          .In("Out@GRAD", {"fp32[2, 4]"})
+          .In("X", {"fp32[2, 3]"})
+          .In("Y", {"fp32[3]"})
+          .Out("X@GRAD")
+          .Infer(),
+      IsInvalidArgument(
+          "input Out@GRAD (Out@GRAD_0): expected dimensions [2, 3] of X with Y, found fp32[2, 4]"));
 }
 
 TEST(ElementwiseGradTest, TheResultThatIsReadHasItsDimensions) {
@@ -167,14 +103,12 @@ TEST(ElementwiseGradTest, TheResultThatIsReadHasItsDimensions) {
                   .In("Y", {"fp32[3]"})
                   .Out("X@GRAD")
                   .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("input Out (Out_0): expected dimensions [2, 3] of X with Y")));
+              IsInvalidArgument("input Out (Out_0): expected dimensions [2, 3] of X with Y"));
 }
 
 TEST(Atan2Test, GradientsHaveTheTypesOfTheOperands) {
-  EXPECT_THAT(
-      InferenceCase("atan2").In("X1", {"fp64[-1, 3]"}).In("X2", {"fp64[2, 3]"}).Out("Out").Infer(),
-      IsOkAndHolds(ElementsAre(Pair("Out", "fp64[-1, 3]"))));
+  EXPECT_THAT(Infer("atan2(X1: fp64[-1, 3], X2: fp64[2, 3]) -> Out"),
+              IsOkAndHolds("Out: fp64[-1, 3]"));
   EXPECT_THAT(
       InferenceCase("atan2_grad")
           .In("Out@GRAD", {"fp64[2, 3]"})
@@ -194,10 +128,9 @@ TEST(Atan2Test, GradientOfAnotherTypeIsAnError) {
                     .In("X2", {"fp32[2, 3]"})
                     .Out("X1@GRAD")
                     .Infer(),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("input Out@GRAD (Out@GRAD_0): expected fp32[2, 3], found ")));
+                IsInvalidArgument("input Out@GRAD (Out@GRAD_0): expected fp32[2, 3], found "));
   }
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,13 +8,10 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 // A cache over a program, whose variables have their declared types.
 class Cache {
@@ -145,8 +142,7 @@ TEST(InferCache, ErrorIsRememberedAndTellsOfTheOpAtHand) {
   EXPECT_THAT(cache.Infer(0), ElementsAre("error"));
   EXPECT_THAT(cache.Infer(1), ElementsAre("error"));
   EXPECT_EQ(cache.size(), 1u);
-  EXPECT_THAT(cache.Error(1), StatusIs(absl::StatusCode::kInvalidArgument,
-                                       HasSubstr("op 1 (mul) input Y (z): expected 4 rows")));
+  EXPECT_THAT(cache.Error(1), IsInvalidArgument("op 1 (mul) input Y (z): expected 4 rows"));
 }
 
 TEST(InferCache, UnregisteredOpGivesNothingAndTakesNoMemory) {
@@ -165,4 +161,4 @@ TEST(InferCache, EmptyArgumentIsNoVariable) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

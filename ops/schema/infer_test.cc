@@ -7,32 +7,24 @@
 #include "gtest/gtest.h"
 #include "ops/schema/infer_testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Pair;
-using ::weft::testing::InferenceCase;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 TEST(InferOutputsTest, OpWithoutSchemaGivesNothing) {
-  EXPECT_THAT(InferenceCase("no_such_op").In("X", {"fp32[2]"}).Out("Out").Infer(),
-              IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(Infer("no_such_op(X: fp32[2]) -> Out"), IsOkAndHolds(""));
 }
 
 TEST(InferOutputsTest, OpWithoutInferenceGivesNothing) {
-  EXPECT_THAT(
-      InferenceCase("c_gen_nccl_id").Out("Out").Attr("endpoint", std::string("h:1")).Infer(),
-      IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(Infer("c_gen_nccl_id() -> Out", {{"endpoint", std::string("h:1")}}),
+              IsOkAndHolds(""));
 }
 
 TEST(InferOutputsTest, UnknownInputLeavesOutputsThatDependOnItUnknown) {
-  EXPECT_THAT(InferenceCase("relu").In("X", {""}).Out("Out").Infer(), IsOkAndHolds(IsEmpty()));
-  EXPECT_THAT(InferenceCase("mul").In("X", {""}).In("Y", {"fp32[3, 4]"}).Out("Out").Infer(),
-              IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(Infer("relu(X: ?) -> Out"), IsOkAndHolds(""));
+  EXPECT_THAT(Infer("mul(X: ?, Y: fp32[3, 4]) -> Out"), IsOkAndHolds(""));
 }
 
 TEST(InferOutputsTest, GradientsOfKnownInputsAreKnown) {
@@ -57,55 +49,35 @@ TEST(InferOutputsTest, OmittedOutputsAreNotInferred) {
 }
 
 TEST(InferOutputsTest, OutputsInPlaceHaveTheTypeOfTheirInput) {
-  EXPECT_THAT(InferenceCase("c_wait_comm").In("X", {"fp32[2]", "fp16[3]"}).Out("Out", 2).Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2] | fp16[3]"))));
+  EXPECT_THAT(Infer("c_wait_comm(X: fp32[2] | fp16[3]) -> Out*2"),
+              IsOkAndHolds("Out: fp32[2] | fp16[3]"));
 }
 
 TEST(InferOutputsTest, SlotOutsideOfTheSchemaIsIgnored) {
-  EXPECT_THAT(InferenceCase("relu")
-                  .In("X", {"fp32[2]"})
-                  .In("Later", {"fp32[9]"})
-                  .Out("Out")
-                  .Out("More")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2]"))));
+  EXPECT_THAT(Infer("relu(X: fp32[2], Later: fp32[9]) -> Out, More"), IsOkAndHolds("Out: fp32[2]"));
 }
 
 TEST(InferOutputsTest, MissingInputIsAnError) {
-  EXPECT_THAT(InferenceCase("mul").In("X", {"fp32[2, 3]"}).Out("Out").Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (mul) input Y: expected a variable, found none")));
+  EXPECT_THAT(Infer("mul(X: fp32[2, 3]) -> Out"),
+              IsInvalidArgument("op 0 (mul) input Y: expected a variable, found none"));
 }
 
 TEST(InferOutputsTest, SeveralVariablesInASingleSlotAreAnError) {
-  EXPECT_THAT(InferenceCase("mul")
-                  .In("X", {"fp32[2, 3]"})
-                  .In("Y", {"fp32[3, 4]", "fp32[3, 4]"})
-                  .Out("Out")
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (mul) input Y: expected one variable, found 2")));
-  EXPECT_THAT(InferenceCase("relu").In("X", {"fp32[2, 3]"}).Out("Out", 2).Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (relu) output Out: expected one variable, found 2")));
+  EXPECT_THAT(Infer("mul(X: fp32[2, 3], Y: fp32[3, 4] | fp32[3, 4]) -> Out"),
+              IsInvalidArgument("op 0 (mul) input Y: expected one variable, found 2"));
+  EXPECT_THAT(Infer("relu(X: fp32[2, 3]) -> Out*2"),
+              IsInvalidArgument("op 0 (relu) output Out: expected one variable, found 2"));
 }
 
 TEST(InferOutputsTest, WrongAttributeIsAnError) {
-  EXPECT_THAT(InferenceCase("softmax")
-                  .In("X", {"fp32[2, 3]"})
-                  .Out("Out")
-                  .Attr("axis", std::string("last"))
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (softmax) attribute axis: expected INT, found STRING")));
+  EXPECT_THAT(Infer("softmax(X: fp32[2, 3]) -> Out", {{"axis", std::string("last")}}),
+              IsInvalidArgument("op 0 (softmax) attribute axis: expected INT, found STRING"));
 }
 
 TEST(InferOutputsTest, ErrorNamesOpSlotVariableExpectedAndFound) {
-  EXPECT_THAT(
-      InferenceCase("mul").In("X", {"fp32[-1, 784]"}).In("Y", {"fp32[700, 10]"}).Out("Out").Infer(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("op 0 (mul) input Y (Y_0): expected 784 rows, as many as X has columns, "
-                         "found fp32[700, 10]")));
+  EXPECT_THAT(Infer("mul(X: fp32[-1, 784], Y: fp32[700, 10]) -> Out"),
+              IsInvalidArgument("op 0 (mul) input Y (Y_0): expected 784 rows, as many as X has "
+                                "columns, found fp32[700, 10]"));
 }
 
 TEST(InferOutputsTest, EmptyArgumentIsNoVariable) {
@@ -130,8 +102,7 @@ TEST(CheckNoUnknownSlotsTest, NamesTheSlotThatTheSchemaDoesNotHave) {
   relu.In("X", {"fp32[2]"}).In("Later", {"fp32[9]"}).Out("Out");
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::FromProto(relu.program()));
   EXPECT_THAT(CheckNoUnknownSlots(program.op(program.block(0).ops()[0]), *FindOpSchema("relu")),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (relu) input Later: unknown slot")));
+              IsInvalidArgument("op 0 (relu) input Later: unknown slot"));
 }
 
 TEST(CheckNoUnknownSlotsTest, EmptySlotsAreFine) {
@@ -142,4 +113,4 @@ TEST(CheckNoUnknownSlotsTest, EmptySlotsAreFine) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -1,8 +1,10 @@
 #include "ops/schema/infer_testing.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,7 +20,7 @@ namespace weft::testing {
 namespace {
 
 [[noreturn]] void Die(const std::string& text) {
-  std::fprintf(stderr, "not a tensor type: %s\n", text.c_str());
+  std::fprintf(stderr, "not a tensor type or an op: %s\n", text.c_str());
   std::abort();
 }
 
@@ -109,6 +111,40 @@ absl::StatusOr<std::map<std::string, std::string>> InferenceCase::Infer() const 
     by_slot[std::string(program.name(slot.name))] = absl::StrJoin(texts, " | ");
   }
   return by_slot;
+}
+
+absl::StatusOr<std::string> Infer(absl::string_view op,
+                                  const std::vector<std::pair<std::string, AttrValue>>& attrs) {
+  using Parts = std::pair<absl::string_view, absl::string_view>;
+  const Parts type_and_slots = absl::StrSplit(op, absl::MaxSplits('(', 1));
+  Parts slots = absl::StrSplit(type_and_slots.second, absl::MaxSplits(')', 1));
+  std::vector<std::string> inputs;
+  for (absl::string_view item : absl::StrSplit(slots.first, ", ", absl::SkipEmpty())) {
+    if (absl::StrContains(item, ": ")) {
+      inputs.emplace_back(item);
+    } else if (!inputs.empty()) {
+      absl::StrAppend(&inputs.back(), ", ", item);  // a further dimension
+    } else {
+      Die(std::string(op));
+    }
+  }
+  InferenceCase inference{std::string(type_and_slots.first)};
+  for (const std::string& input : inputs) {
+    const Parts slot = absl::StrSplit(input, absl::MaxSplits(": ", 1));
+    std::vector<std::string> types = absl::StrSplit(slot.second, " | ");
+    std::replace(types.begin(), types.end(), std::string("?"), std::string());
+    inference.In(std::string(slot.first), types);
+  }
+  if (!absl::ConsumePrefix(&slots.second, " -> ")) Die(std::string(op));
+  for (absl::string_view output : absl::StrSplit(slots.second, ", ")) {
+    const Parts slot = absl::StrSplit(output, absl::MaxSplits('*', 1));
+    int count = 1;
+    if (!slot.second.empty() && !absl::SimpleAtoi(slot.second, &count)) Die(std::string(op));
+    inference.Out(std::string(slot.first), count);
+  }
+  for (const auto& [name, value] : attrs) inference.Attr(name, value);
+  WEFT_ASSIGN_OR_RETURN(const auto types, inference.Infer());
+  return absl::StrJoin(types, ", ", absl::PairFormatter(": "));
 }
 
 }  // namespace weft::testing

@@ -1,22 +1,33 @@
 // Inference of one op, for tests.
 //
-//   InferenceCase mul("mul");
-//   mul.In("X", {"fp32[-1, 784]"}).In("Y", {"fp32[784, 10]"}).Out("Out");
-//   EXPECT_THAT(mul.Infer(), IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 10]"))));
+//   EXPECT_THAT(Infer("mul(X: fp32[-1, 784], Y: fp32[784, 10]) -> Out", {{"x_num_col_dims", 1}}),
+//               IsOkAndHolds("Out: fp32[-1, 10]"));
 #ifndef WEFT_OPS_SCHEMA_INFER_TESTING_H_
 #define WEFT_OPS_SCHEMA_INFER_TESTING_H_
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ops/schema/op_schema.h"
 #include "proto/framework.pb.h"
 
 namespace weft::testing {
 
+using Ints = std::vector<int32_t>;
+using Longs = std::vector<int64_t>;
+
+// The inferred types of the outputs of an op, slots in order of their names; slots of which
+// nothing is known are left out. Several variables of a slot are written "X: fp32[2] | fp32[3]"
+// among the inputs and "Out*2" among the outputs. "?" is a type that is not known.
+absl::StatusOr<std::string> Infer(absl::string_view op,
+                                  const std::vector<std::pair<std::string, AttrValue>>& attrs = {});
+
+// An op made step by step.
 class InferenceCase {
  public:
   explicit InferenceCase(const std::string& op_type);

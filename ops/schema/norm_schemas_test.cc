@@ -5,134 +5,67 @@
 #include "gtest/gtest.h"
 #include "ops/schema/infer_testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::InferenceCase;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 TEST(LayerNormTest, StatisticsAreOnePerNormalizedGroup) {
   EXPECT_THAT(
-      InferenceCase("layer_norm")
-          .In("Bias", {"fp32[64]"})
-          .In("Scale", {"fp32[64]"})
-          .In("X", {"fp32[-1, 16, 64]"})
-          .Out("Mean")
-          .Out("Variance")
-          .Out("Y")
-          .Attr("begin_norm_axis", 2)
-          .Infer(),
-      IsOkAndHolds(ElementsAre(Pair("Mean", "fp32[-1, 16]"), Pair("Variance", "fp32[-1, 16]"),
-                               Pair("Y", "fp32[-1, 16, 64]"))));
+      Infer("layer_norm(Bias: fp32[64], Scale: fp32[64], X: fp32[-1, 16, 64]) -> Mean, Variance, Y",
+            {{"begin_norm_axis", 2}}),
+      IsOkAndHolds("Mean: fp32[-1, 16], Variance: fp32[-1, 16], Y: fp32[-1, 16, 64]"));
 }
 
 TEST(LayerNormTest, StatisticsOfHalfPrecisionAreFp32) {
-  EXPECT_THAT(InferenceCase("layer_norm").In("X", {"bf16[8, 64]"}).Out("Mean").Out("Y").Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Mean", "fp32[8]"), Pair("Y", "bf16[8, 64]"))));
+  EXPECT_THAT(Infer("layer_norm(X: bf16[8, 64]) -> Mean, Y"),
+              IsOkAndHolds("Mean: fp32[8], Y: bf16[8, 64]"));
 }
 
 TEST(LayerNormTest, ScaleMustHaveOneElementForEachNormalizedOne) {
-  EXPECT_THAT(InferenceCase("layer_norm")
-                  .In("Scale", {"fp32[64]"})
-                  .In("X", {"fp32[8, 16, 64]"})
-                  .Out("Y")
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (layer_norm) input Scale (Scale_0): expected dimensions "
-                                 "[1024], found fp32[64]")));
+  EXPECT_THAT(
+      Infer("layer_norm(Scale: fp32[64], X: fp32[8, 16, 64]) -> Y"),
+      IsInvalidArgument(
+          "op 0 (layer_norm) input Scale (Scale_0): expected dimensions [1024], found fp32[64]"));
 }
 
 TEST(LayerNormTest, AxisMustLeaveRowsAndColumns) {
   EXPECT_THAT(
-      InferenceCase("layer_norm")
-          .In("X", {"fp32[8, 64]"})
-          .Out("Y")
-          .Attr("begin_norm_axis", 2)
-          .Infer(),
-      StatusIs(
-          absl::StatusCode::kInvalidArgument,
-          HasSubstr("attribute begin_norm_axis: expected 1 or more, and less than 2, found 2")));
+      Infer("layer_norm(X: fp32[8, 64]) -> Y", {{"begin_norm_axis", 2}}),
+      IsInvalidArgument("attribute begin_norm_axis: expected 1 or more, and less than 2, found 2"));
 }
 
 TEST(BatchNormTest, StatisticsAreOnePerChannel) {
   EXPECT_THAT(
-      InferenceCase("batch_norm")
-          .In("Bias", {"fp32[8]"})
-          .In("Mean", {"fp32[8]"})
-          .In("Scale", {"fp32[8]"})
-          .In("Variance", {"fp32[8]"})
-          .In("X", {"fp32[-1, 8, 32, 32]"})
-          .Out("MeanOut")
-          .Out("ReserveSpace")
-          .Out("SavedMean")
-          .Out("SavedVariance")
-          .Out("VarianceOut")
-          .Out("Y")
-          .Infer(),
-      IsOkAndHolds(ElementsAre(Pair("MeanOut", "fp32[8]"), Pair("ReserveSpace", "fp32[0]"),
-                               Pair("SavedMean", "fp32[8]"), Pair("SavedVariance", "fp32[8]"),
-                               Pair("VarianceOut", "fp32[8]"), Pair("Y", "fp32[-1, 8, 32, 32]"))));
+      Infer(
+          "batch_norm(Bias: fp32[8], Mean: fp32[8], Scale: fp32[8], Variance: fp32[8], X: fp32[-1, "
+          "8, 32, 32]) -> MeanOut, ReserveSpace, SavedMean, SavedVariance, VarianceOut, Y"),
+      IsOkAndHolds("MeanOut: fp32[8], ReserveSpace: fp32[0], SavedMean: fp32[8], SavedVariance: "
+                   "fp32[8], VarianceOut: fp32[8], Y: fp32[-1, 8, 32, 32]"));
   EXPECT_THAT(
-      InferenceCase("batch_norm")
-          .In("Bias", {"fp32[8]"})
-          .In("Mean", {"fp32[8]"})
-          .In("Scale", {"fp32[8]"})
-          .In("Variance", {"fp32[8]"})
-          .In("X", {"fp32[-1, 32, 32, 8]"})
-          .Out("MeanOut")
-          .Out("ReserveSpace")
-          .Out("SavedMean")
-          .Out("SavedVariance")
-          .Out("VarianceOut")
-          .Out("Y")
-          .Attr("data_layout", std::string("NHWC"))
-          .Infer(),
-      IsOkAndHolds(ElementsAre(Pair("MeanOut", "fp32[8]"), Pair("ReserveSpace", "fp32[0]"),
-                               Pair("SavedMean", "fp32[8]"), Pair("SavedVariance", "fp32[8]"),
-                               Pair("VarianceOut", "fp32[8]"), Pair("Y", "fp32[-1, 32, 32, 8]"))));
+      Infer(
+          "batch_norm(Bias: fp32[8], Mean: fp32[8], Scale: fp32[8], Variance: fp32[8], X: fp32[-1, "
+          "32, 32, 8]) -> MeanOut, ReserveSpace, SavedMean, SavedVariance, VarianceOut, Y",
+          {{"data_layout", std::string("NHWC")}}),
+      IsOkAndHolds("MeanOut: fp32[8], ReserveSpace: fp32[0], SavedMean: fp32[8], SavedVariance: "
+                   "fp32[8], VarianceOut: fp32[8], Y: fp32[-1, 32, 32, 8]"));
 }
 
 TEST(BatchNormTest, ParametersOfAnotherSizeAreAnError) {
   EXPECT_THAT(
-      InferenceCase("batch_norm")
-          .In("Bias", {"fp32[9]"})
-          .In("Mean", {"fp32[9]"})
-          .In("Scale", {"fp32[9]"})
-          .In("Variance", {"fp32[9]"})
-          .In("X", {"fp32[-1, 8, 32, 32]"})
-          .Out("MeanOut")
-          .Out("ReserveSpace")
-          .Out("SavedMean")
-          .Out("SavedVariance")
-          .Out("VarianceOut")
-          .Out("Y")
-          .Infer(),
-      StatusIs(
-          absl::StatusCode::kInvalidArgument,
-          HasSubstr(
-              "op 0 (batch_norm) input Scale (Scale_0): expected dimensions [8], found fp32[9]")));
+      Infer(
+          "batch_norm(Bias: fp32[9], Mean: fp32[9], Scale: fp32[9], Variance: fp32[9], X: fp32[-1, "
+          "8, 32, 32]) -> MeanOut, ReserveSpace, SavedMean, SavedVariance, VarianceOut, Y"),
+      IsInvalidArgument(
+          "op 0 (batch_norm) input Scale (Scale_0): expected dimensions [8], found fp32[9]"));
 }
 
 TEST(BatchNormTest, VectorIsAnError) {
-  EXPECT_THAT(InferenceCase("batch_norm")
-                  .In("Bias", {"fp32[8]"})
-                  .In("Mean", {"fp32[8]"})
-                  .In("Scale", {"fp32[8]"})
-                  .In("Variance", {"fp32[8]"})
-                  .In("X", {"fp32[8]"})
-                  .Out("MeanOut")
-                  .Out("ReserveSpace")
-                  .Out("SavedMean")
-                  .Out("SavedVariance")
-                  .Out("VarianceOut")
-                  .Out("Y")
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("input X (X_0): expected rows and channels, found fp32[8]")));
+  EXPECT_THAT(
+      Infer("batch_norm(Bias: fp32[8], Mean: fp32[8], Scale: fp32[8], Variance: fp32[8], X: "
+            "fp32[8]) -> MeanOut, ReserveSpace, SavedMean, SavedVariance, VarianceOut, Y"),
+      IsInvalidArgument("input X (X_0): expected rows and channels, found fp32[8]"));
 }
 
 // With running statistics, Paddle leaves out those of the batch and adds Mean and Variance.
@@ -152,40 +85,21 @@ TEST(BatchNormTest, GradientReadsTheStatisticsThatWereUsed) {
 }
 
 TEST(GroupNormTest, StatisticsAreOnePerImageAndGroup) {
-  EXPECT_THAT(InferenceCase("group_norm")
-                  .In("Scale", {"fp32[6]"})
-                  .In("X", {"fp16[-1, 4, 4, 6]"})
-                  .Out("Mean")
-                  .Out("Variance")
-                  .Out("Y")
-                  .Attr("groups", 3)
-                  .Attr("data_layout", std::string("NHWC"))
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Mean", "fp32[-1, 3]"), Pair("Variance", "fp32[-1, 3]"),
-                                       Pair("Y", "fp16[-1, 4, 4, 6]"))));
+  EXPECT_THAT(Infer("group_norm(Scale: fp32[6], X: fp16[-1, 4, 4, 6]) -> Mean, Variance, Y",
+                    {{"groups", 3}, {"data_layout", std::string("NHWC")}}),
+              IsOkAndHolds("Mean: fp32[-1, 3], Variance: fp32[-1, 3], Y: fp16[-1, 4, 4, 6]"));
 }
 
 TEST(GroupNormTest, GroupsMustShareTheChannels) {
-  EXPECT_THAT(
-      InferenceCase("group_norm").In("X", {"fp32[2, 6, 3, 3]"}).Out("Y").Attr("groups", 4).Infer(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("input X (X_0): expected channels a multiple of 4 groups")));
-  EXPECT_THAT(
-      InferenceCase("group_norm").In("X", {"fp32[2, 6, 3, 3]"}).Out("Y").Attr("groups", 0).Infer(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("attribute groups: expected 1 or more, found 0")));
+  EXPECT_THAT(Infer("group_norm(X: fp32[2, 6, 3, 3]) -> Y", {{"groups", 4}}),
+              IsInvalidArgument("input X (X_0): expected channels a multiple of 4 groups"));
+  EXPECT_THAT(Infer("group_norm(X: fp32[2, 6, 3, 3]) -> Y", {{"groups", 0}}),
+              IsInvalidArgument("attribute groups: expected 1 or more, found 0"));
 }
 
 TEST(InstanceNormTest, StatisticsAreOnePerImageAndChannel) {
-  EXPECT_THAT(
-      InferenceCase("instance_norm")
-          .In("X", {"fp32[2, 3, 4, 4]"})
-          .Out("SavedMean")
-          .Out("SavedVariance")
-          .Out("Y")
-          .Infer(),
-      IsOkAndHolds(ElementsAre(Pair("SavedMean", "fp32[6]"), Pair("SavedVariance", "fp32[6]"),
-                               Pair("Y", "fp32[2, 3, 4, 4]"))));
+  EXPECT_THAT(Infer("instance_norm(X: fp32[2, 3, 4, 4]) -> SavedMean, SavedVariance, Y"),
+              IsOkAndHolds("SavedMean: fp32[6], SavedVariance: fp32[6], Y: fp32[2, 3, 4, 4]"));
 }
 
 // The gradient op does not read Bias.
@@ -204,4 +118,4 @@ TEST(InstanceNormTest, GradientOfTheBiasIsLikeTheScale) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,12 +8,10 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 const OpSchema& TestSchema() {
   static const auto* const schema =
@@ -94,8 +92,7 @@ TEST(OpAttrsTest, ScalarsKeepTheirTypes) {
   EXPECT_EQ(attrs.Scalars("values"), values);
   pb::OpDesc::Attr complex = MakeAttr("values", values);
   complex.mutable_scalars(0)->set_type(pb::Scalar::COMPLEX128);
-  EXPECT_THAT(decode(complex), StatusIs(absl::StatusCode::kInvalidArgument,
-                                        HasSubstr("attribute values: expected SCALARS")));
+  EXPECT_THAT(decode(complex), IsInvalidArgument("attribute values: expected SCALARS"));
 }
 
 // Paddle 3 writes the sizes of a pooling as either.
@@ -109,10 +106,8 @@ TEST(OpAttrsTest, ScalarsThatAreIntegersMayBeAListOfThem) {
   };
   WEFT_ASSERT_OK_AND_ASSIGN(const OpAttrs attrs, decode({int64_t{2}, int64_t{3}}));
   EXPECT_THAT(attrs.Ints("sizes"), ElementsAre(2, 3));
-  EXPECT_THAT(decode({int64_t{2}, 0.5}), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                  HasSubstr("attribute sizes: expected INTS")));
-  EXPECT_THAT(decode({int64_t{1} << 40}), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                   HasSubstr("attribute sizes: expected INTS")));
+  EXPECT_THAT(decode({int64_t{2}, 0.5}), IsInvalidArgument("attribute sizes: expected INTS"));
+  EXPECT_THAT(decode({int64_t{1} << 40}), IsInvalidArgument("attribute sizes: expected INTS"));
 }
 
 TEST(OpAttrsTest, LastOfRepeatedAttributesCounts) {
@@ -154,28 +149,21 @@ TEST(OpAttrsTest, WiderTypesConvertWhereTheValueFits) {
 }
 
 TEST(OpAttrsTest, ValueThatDoesNotFitIsAnError) {
-  EXPECT_THAT(
-      Decode({MakeAttr("int", int64_t{5000000000})}),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("op 0 (test) attribute int: expected INT, found LONG 5000000000")));
+  EXPECT_THAT(Decode({MakeAttr("int", int64_t{5000000000})}),
+              IsInvalidArgument("op 0 (test) attribute int: expected INT, found LONG 5000000000"));
   EXPECT_THAT(Decode({MakeAttr("float", 0.1)}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("attribute float: expected FLOAT, found FLOAT64 0.1")));
+              IsInvalidArgument("attribute float: expected FLOAT, found FLOAT64 0.1"));
   EXPECT_THAT(Decode({MakeAttr("ints", std::vector<int64_t>{5000000000})}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("attribute ints: expected INTS, found LONGS")));
+              IsInvalidArgument("attribute ints: expected INTS, found LONGS"));
 }
 
 TEST(OpAttrsTest, WrongTypeIsAnError) {
   EXPECT_THAT(Decode({MakeAttr("string", 1)}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (test) attribute string: expected STRING, found INT")));
+              IsInvalidArgument("op 0 (test) attribute string: expected STRING, found INT"));
   EXPECT_THAT(Decode({MakeAttr("float", 1)}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("attribute float: expected FLOAT, found INT")));
+              IsInvalidArgument("attribute float: expected FLOAT, found INT"));
   EXPECT_THAT(Decode({MakeAttr("bool", 2)}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("attribute bool: expected BOOLEAN, found INT")));
+              IsInvalidArgument("attribute bool: expected BOOLEAN, found INT"));
 }
 
 TEST(OpAttrsTest, AttributeGivenAsVariableIsAnError) {
@@ -183,15 +171,13 @@ TEST(OpAttrsTest, AttributeGivenAsVariableIsAnError) {
   attr.set_name("float");
   attr.set_type(pb::VAR);
   attr.set_var_name("x");
-  EXPECT_THAT(Decode({attr}), StatusIs(absl::StatusCode::kInvalidArgument,
-                                       HasSubstr("attribute float: expected FLOAT, found VAR")));
+  EXPECT_THAT(Decode({attr}), IsInvalidArgument("attribute float: expected FLOAT, found VAR"));
 }
 
 TEST(OpAttrsTest, MissingRequiredAttributeIsAnError) {
   const OpSchema schema = OpSchema("test").RequiredAttr("mu", 0.0f);
   EXPECT_THAT(Decode({}, schema),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (test) attribute mu: expected FLOAT, found none")));
+              IsInvalidArgument("op 0 (test) attribute mu: expected FLOAT, found none"));
 }
 
 TEST(OpAttrsTest, MakeReplacesDefaults) {
@@ -236,4 +222,4 @@ TEST(MakeAttrTest, DecodesToTheSameValue) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

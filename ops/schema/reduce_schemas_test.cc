@@ -5,74 +5,42 @@
 #include "gtest/gtest.h"
 #include "ops/schema/infer_testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::InferenceCase;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 TEST(ReductionTest, OfAllDimensionsIsAScalar) {
-  EXPECT_THAT(InferenceCase("reduce_mean")
-                  .In("X", {"fp32[-1, 3]"})
-                  .Out("Out")
-                  .Attr("reduce_all", true)
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[]"))));
-  EXPECT_THAT(InferenceCase("reduce_mean")
-                  .In("X", {"fp32[-1, 3]"})
-                  .Out("Out")
-                  .Attr("dim", std::vector<int32_t>{})
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[]"))));
-  EXPECT_THAT(InferenceCase("mean").In("X", {"fp32[-1, 3]"}).Out("Out").Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[]"))));
+  EXPECT_THAT(Infer("reduce_mean(X: fp32[-1, 3]) -> Out", {{"reduce_all", true}}),
+              IsOkAndHolds("Out: fp32[]"));
+  EXPECT_THAT(Infer("reduce_mean(X: fp32[-1, 3]) -> Out", {{"dim", Ints{}}}),
+              IsOkAndHolds("Out: fp32[]"));
+  EXPECT_THAT(Infer("mean(X: fp32[-1, 3]) -> Out"), IsOkAndHolds("Out: fp32[]"));
 }
 
 TEST(ReductionTest, LeavesOutTheReducedDimensions) {
-  EXPECT_THAT(InferenceCase("reduce_mean")
-                  .In("X", {"fp32[2, 3, 4]"})
-                  .Out("Out")
-                  .Attr("dim", std::vector<int32_t>{0, -1})
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[3]"))));
-  EXPECT_THAT(InferenceCase("reduce_mean")
-                  .In("X", {"fp32[2, 3, 4]"})
-                  .Out("Out")
-                  .Attr("dim", std::vector<int32_t>{1})
-                  .Attr("keep_dim", true)
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 1, 4]"))));
+  EXPECT_THAT(Infer("reduce_mean(X: fp32[2, 3, 4]) -> Out", {{"dim", Ints{0, -1}}}),
+              IsOkAndHolds("Out: fp32[3]"));
+  EXPECT_THAT(Infer("reduce_mean(X: fp32[2, 3, 4]) -> Out", {{"dim", Ints{1}}, {"keep_dim", true}}),
+              IsOkAndHolds("Out: fp32[2, 1, 4]"));
 }
 
 TEST(ReductionTest, SumOfIntegersIsInt64) {
-  EXPECT_THAT(InferenceCase("reduce_sum").In("X", {"int32[2]"}).Out("Out").Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "int64[]"))));
-  EXPECT_THAT(InferenceCase("reduce_sum").In("X", {"bool[2]"}).Out("Out").Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "int64[]"))));
-  EXPECT_THAT(InferenceCase("reduce_mean").In("X", {"int32[2]"}).Out("Out").Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "int32[]"))));
+  EXPECT_THAT(Infer("reduce_sum(X: int32[2]) -> Out"), IsOkAndHolds("Out: int64[]"));
+  EXPECT_THAT(Infer("reduce_sum(X: bool[2]) -> Out"), IsOkAndHolds("Out: int64[]"));
+  EXPECT_THAT(Infer("reduce_mean(X: int32[2]) -> Out"), IsOkAndHolds("Out: int32[]"));
 }
 
 TEST(ReductionTest, ElementTypeCanBeAskedFor) {
-  EXPECT_THAT(
-      InferenceCase("reduce_sum").In("X", {"fp16[2]"}).Out("Out").Attr("out_dtype", 5).Infer(),
-      IsOkAndHolds(ElementsAre(Pair("Out", "fp32[]"))));
+  EXPECT_THAT(Infer("reduce_sum(X: fp16[2]) -> Out", {{"out_dtype", 5}}),
+              IsOkAndHolds("Out: fp32[]"));
 }
 
 TEST(ReductionTest, DimensionThatXDoesNotHaveIsAnError) {
-  EXPECT_THAT(
-      InferenceCase("reduce_mean")
-          .In("X", {"fp32[2, 3]"})
-          .Out("Out")
-          .Attr("dim", std::vector<int32_t>{2})
-          .Infer(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr(
-                   "op 0 (reduce_mean) attribute dim: expected an axis of 2 dimensions, found 2")));
+  EXPECT_THAT(Infer("reduce_mean(X: fp32[2, 3]) -> Out", {{"dim", Ints{2}}}),
+              IsInvalidArgument(
+                  "op 0 (reduce_mean) attribute dim: expected an axis of 2 dimensions, found 2"));
 }
 
 TEST(ReductionTest, GradientIsLikeTheInput) {
@@ -102,16 +70,13 @@ TEST(ReductionTest, GradientOfAnotherShapeIsAnError) {
           .In("X", {"fp32[2, 4]"})
           .Out("X@GRAD")
           .Infer(),
-      StatusIs(
-          absl::StatusCode::kInvalidArgument,
-          HasSubstr(
-              "input Out@GRAD (Out@GRAD_0): expected dimensions [4] of X reduced, found fp32[3]")));
+      IsInvalidArgument(
+          "input Out@GRAD (Out@GRAD_0): expected dimensions [4] of X reduced, found fp32[3]"));
 }
 
 TEST(ReductionTest, SquaredNormIsOneElement) {
-  EXPECT_THAT(InferenceCase("squared_l2_norm").In("X", {"fp32[2, 3]"}).Out("Out").Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[1]"))));
+  EXPECT_THAT(Infer("squared_l2_norm(X: fp32[2, 3]) -> Out"), IsOkAndHolds("Out: fp32[1]"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,15 +6,11 @@
 #include "gtest/gtest.h"
 #include "ops/schema/infer_testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::InferenceCase;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 // A layer of LSTM for both directions: input 5, hidden 3.
 InferenceCase Lstm(int states_out = 2) {
@@ -44,21 +40,18 @@ TEST(RnnTest, OutHasBothDirections) {
 
 TEST(RnnTest, UnknownModeIsAnError) {
   EXPECT_THAT(Lstm().Attr("mode", std::string("SRU")).Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("attribute mode: expected LSTM, GRU, RNN_TANH or RNN_RELU")));
+              IsInvalidArgument("attribute mode: expected LSTM, GRU, RNN_TANH or RNN_RELU"));
 }
 
 TEST(RnnTest, MissingStatesAreNotReturned) {
   EXPECT_THAT(Lstm(/*states_out=*/3).Attr("mode", std::string("LSTM")).Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("output State: expected 2 variables, found")));
+              IsInvalidArgument("output State: expected 2 variables, found"));
 }
 
 TEST(RnnTest, StatesAndWeightsMustFitTheMode) {
   EXPECT_THAT(Lstm().Attr("mode", std::string("GRU")).Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("input PreState: expected 1 variables, found 2")));
+              IsInvalidArgument("input PreState: expected 1 variables, found 2"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

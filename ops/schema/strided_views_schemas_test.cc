@@ -7,52 +7,26 @@
 #include "gtest/gtest.h"
 #include "ops/schema/infer_testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::InferenceCase;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 TEST(TransposeTest, PermutesDimensions) {
-  EXPECT_THAT(InferenceCase("transpose2")
-                  .In("X", {"fp32[-1, 128, 12, 64]"})
-                  .Out("Out")
-                  .Out("XShape")
-                  .Attr("axis", std::vector<int32_t>{0, 2, 1, 3})
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 12, 128, 64]"),
-                                       Pair("XShape", "fp32[0, -1, 128, 12, 64]"))));
+  EXPECT_THAT(
+      Infer("transpose2(X: fp32[-1, 128, 12, 64]) -> Out, XShape", {{"axis", Ints{0, 2, 1, 3}}}),
+      IsOkAndHolds("Out: fp32[-1, 12, 128, 64], XShape: fp32[0, -1, 128, 12, 64]"));
 }
 
 TEST(TransposeTest, InvalidPermutationIsAnError) {
-  EXPECT_THAT(InferenceCase("transpose2")
-                  .In("X", {"fp32[2, 3]"})
-                  .Out("Out")
-                  .Out("XShape")
-                  .Attr("axis", std::vector<int32_t>{0, 0})
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (transpose2) attribute axis: expected a permutation of the "
-                                 "dimensions of [2, 3], found [0, 0]")));
-  EXPECT_THAT(InferenceCase("transpose2")
-                  .In("X", {"fp32[2, 3]"})
-                  .Out("Out")
-                  .Out("XShape")
-                  .Attr("axis", std::vector<int32_t>{0})
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found [0]")));
-  EXPECT_THAT(InferenceCase("transpose2")
-                  .In("X", {"fp32[2, 3]"})
-                  .Out("Out")
-                  .Out("XShape")
-                  .Attr("axis", std::vector<int32_t>{0, 2})
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("attribute axis: expected an axis of 2 dimensions, found 2")));
+  EXPECT_THAT(Infer("transpose2(X: fp32[2, 3]) -> Out, XShape", {{"axis", Ints{0, 0}}}),
+              IsInvalidArgument("op 0 (transpose2) attribute axis: expected a permutation of the "
+                                "dimensions of [2, 3], found [0, 0]"));
+  EXPECT_THAT(Infer("transpose2(X: fp32[2, 3]) -> Out, XShape", {{"axis", Ints{0}}}),
+              IsInvalidArgument("found [0]"));
+  EXPECT_THAT(Infer("transpose2(X: fp32[2, 3]) -> Out, XShape", {{"axis", Ints{0, 2}}}),
+              IsInvalidArgument("attribute axis: expected an axis of 2 dimensions, found 2"));
 }
 
 // To Paddle 3, -1 is the last element (so that nothing is left), to Paddle 2 an open end.
@@ -69,8 +43,7 @@ TEST(StridedSliceTest, OpenEndsOfPaddle2AreRefusedInProgramsOfPaddle3) {
         .Infer();
   };
   const auto takes = [](const char* type) { return IsOkAndHolds(ElementsAre(Pair("Out", type))); };
-  const auto is_refused =
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute ends: expected no -1"));
+  const auto is_refused = IsInvalidArgument("attribute ends: expected no -1");
   EXPECT_THAT(slice(2006002, -1, -1, "fp32[-1, 5]"), takes("fp32[-1, 4]"));
   EXPECT_THAT(slice(0, -1, -1, "fp32[-1, 5]"), takes("fp32[-1, 4]"));
   EXPECT_THAT(slice(3003001, -1, -1, "fp32[-1, 5]"), is_refused);
@@ -95,13 +68,10 @@ TEST(TransposeTest, GradientIsTransposedBack) {
   EXPECT_THAT(gradient("fp32[3, -1]", {1, 0}),
               IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[2, 3]"))));
   EXPECT_THAT(gradient("fp32[2, 3]", {1, 0}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected dimensions [3, 2], found fp32[2, 3]")));
-  EXPECT_THAT(gradient("fp32[3, 2]", {1, 2}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute axis")));
-  EXPECT_THAT(gradient("fp32[3, 2]", {1}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a permutation of")));
+              IsInvalidArgument("expected dimensions [3, 2], found fp32[2, 3]"));
+  EXPECT_THAT(gradient("fp32[3, 2]", {1, 2}), IsInvalidArgument("attribute axis"));
+  EXPECT_THAT(gradient("fp32[3, 2]", {1}), IsInvalidArgument("a permutation of"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,10 +8,8 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramBuilder;
 
 TEST(TypeTable, EqualTypesHaveOneNumber) {
   TypeTable types;
@@ -79,4 +77,4 @@ TEST(DeclaredTypes, TypeInPiecesIsMerged) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -9,13 +9,12 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TEST(BinCountTest, NegativeNumbersAndThoseThatNoTensorHasRoomForAreErrors) {
   for (const int64_t number : {int64_t{-1}, int64_t{1} << 60}) {
     EXPECT_THAT(
         RunOp("bincount", {{"X", {MakeTensor<int64_t>({2}, {0, number})}}}, {}, {{"Out", 1}}),
-        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at position 1")));
+        IsInvalidArgument("at position 1"));
   }
 }
 

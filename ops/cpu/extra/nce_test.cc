@@ -13,7 +13,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
-using ::testing::HasSubstr;
 using ::testing::Lt;
 
 // Two examples of two features, four classes.
@@ -103,9 +102,7 @@ TEST_F(NceTest, RowsOfTheWeightsGradientAreThoseOfTheDenseOne) {
 
 TEST_F(NceTest, InvalidLabelsAreErrors) {
   label = Int64s({2, 1}, {3, 4});
-  EXPECT_THAT(
-      Run({{"num_neg_samples", 1}}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 at position 2 is not in [0, 4)")));
+  EXPECT_THAT(Run({{"num_neg_samples", 1}}), IsInvalidArgument("4 at position 2 is not in [0, 4)"));
 }
 
 TEST_F(NceTest, InvalidSamplesAreErrorsInTheGradient) {
@@ -113,8 +110,7 @@ TEST_F(NceTest, InvalidSamplesAreErrorsInTheGradient) {
   samples.data<int64_t>()[1] = -1;
   Tensor dinput, dweight, dbias;
   EXPECT_THAT(RunGrad({{"num_neg_samples", 1}}, &dinput, &dweight, &dbias),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("input SampleLabels: -1 at position 1 is not in [0, 4)")));
+              IsInvalidArgument("input SampleLabels: -1 at position 1 is not in [0, 4)"));
 }
 
 }  // namespace

@@ -12,7 +12,6 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 using Ints = std::vector<int32_t>;
 
@@ -36,7 +35,7 @@ TEST(Pad3dTest, NegativePaddingCutsOff) {
 
 TEST(Pad3dTest, ThereIsNothingToReflectBeyondTheImage) {
   EXPECT_THAT(PaddedRow({1, 2}, {2, 0, 0, 0, 0, 0}, "reflect"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute paddings")));
+              IsInvalidArgument("attribute paddings"));
 }
 
 }  // namespace

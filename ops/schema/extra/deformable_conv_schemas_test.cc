@@ -3,15 +3,11 @@
 #include "gtest/gtest.h"
 #include "ops/schema/infer_testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::InferenceCase;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 TEST(DeformableConvTest, OffsetsAndMaskAreForEveryElementOfTheWindow) {
   const auto with_offset = [](const char* offset) {
@@ -27,9 +23,8 @@ TEST(DeformableConvTest, OffsetsAndMaskAreForEveryElementOfTheWindow) {
   EXPECT_THAT(with_offset("fp32[2, 36, 6, 6]"),
               IsOkAndHolds(ElementsAre(Pair("Output", "fp32[2, 6, 6, 6]"))));
   EXPECT_THAT(with_offset("fp32[2, 18, 6, 6]"),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("input Offset (Offset_0): expected dimensions [2, 36, 6, 6]")));
+              IsInvalidArgument("input Offset (Offset_0): expected dimensions [2, 36, 6, 6]"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,15 +6,11 @@
 #include "gtest/gtest.h"
 #include "ops/schema/infer_testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::InferenceCase;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 InferenceCase TopK(const std::string& x, const std::string& residual, int64_t k) {
   return InferenceCase("sparsify_topk")
@@ -29,35 +25,20 @@ TEST(SparsifyTest, RowsAreOfAllElements) {
   EXPECT_THAT(TopK("fp32[2, 3]", "fp32[2, 3]", 10).Infer(),
               IsOkAndHolds(ElementsAre(Pair("Out", "rows fp32[10, 1]"),
                                        Pair("ResidualOut", "fp32[2, 3] | fp32[4]"))));
-  EXPECT_THAT(InferenceCase("sparsify_threshold")
-                  .In("X", {"fp32[-1]"})
-                  .Out("Out")
-                  .Attr("threshold", 0.5F)
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Out", "rows fp32[-1, 1]"))));
+  EXPECT_THAT(Infer("sparsify_threshold(X: fp32[-1]) -> Out", {{"threshold", 0.5F}}),
+              IsOkAndHolds("Out: rows fp32[-1, 1]"));
 }
 
 TEST(SparsifyTest, WrongTypesAreErrors) {
-  const auto error = [](const std::string& text) {
-    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text));
-  };
+  const auto error = [](const std::string& text) { return IsInvalidArgument(text); };
   EXPECT_THAT(TopK("fp16[2, 3]", "fp16[2, 3]", 1).Infer(),
               error("input X (X_0): expected a dense fp32 tensor, found fp16[2, 3]"));
   EXPECT_THAT(TopK("rows fp32[2, 3]", "fp32[2, 3]", 1).Infer(), error("a dense fp32 tensor"));
   EXPECT_THAT(TopK("fp32[2, 3]", "fp32[3, 2]", 1).Infer(), error("expected fp32[2, 3] as X"));
   EXPECT_THAT(TopK("fp32[2, 3]", "fp32[2, 3]", 11).Infer(), error("attribute k"));
-  EXPECT_THAT(InferenceCase("sparsify_threshold")
-                  .In("X", {"fp32[2]"})
-                  .Out("Out")
-                  .Attr("threshold", -1.0F)
-                  .Infer(),
+  EXPECT_THAT(Infer("sparsify_threshold(X: fp32[2]) -> Out", {{"threshold", -1.0F}}),
               error("attribute threshold"));
-  EXPECT_THAT(InferenceCase("sparsify_topk")
-                  .In("X", {"fp32[2]"})
-                  .In("Residual", {"fp32[2]"})
-                  .Out("Out")
-                  .Attr("k", int64_t{1})
-                  .Infer(),
+  EXPECT_THAT(Infer("sparsify_topk(X: fp32[2], Residual: fp32[2]) -> Out", {{"k", int64_t{1}}}),
               error("expected Residual and ResidualOut, or neither"));
 }
 
@@ -76,9 +57,7 @@ TEST(DensifyTest, ShapesAreThoseOfTheAttributes) {
 }
 
 TEST(DensifyTest, ContradictionsAreErrors) {
-  const auto error = [](const std::string& text) {
-    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text));
-  };
+  const auto error = [](const std::string& text) { return IsInvalidArgument(text); };
   EXPECT_THAT(Densify("rows fp32[7, 1]", {2, 0}, {1, 5}).Infer(), error("rows fp32[6, 1]"));
   EXPECT_THAT(Densify("fp32[6, 1]", {2, 0}, {1, 5}).Infer(), error("rows fp32[6, 1]"));
   EXPECT_THAT(Densify("rows fp32[6, 1]", {2}, {1, 6}).Infer(), error("concated_ranks"));
@@ -89,4 +68,4 @@ TEST(DensifyTest, ContradictionsAreErrors) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

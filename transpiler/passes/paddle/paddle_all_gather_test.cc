@@ -10,19 +10,11 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnDevices;
-using ::weft::testing::OnEndpoints;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Violating;
 
 constexpr char kPass[] = "paddle-all-gather";
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -229,4 +221,4 @@ TEST(PaddleAllGather, NotesNameRingAndPlace) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

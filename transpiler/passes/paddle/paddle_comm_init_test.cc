@@ -9,20 +9,10 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnDevices;
-using ::weft::testing::OnEndpoints;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 // Paddle's defect: both ids are for ring 0.
 TEST(PaddleCommInit, RanksExchangeAnIdForEachRing) {
@@ -80,8 +70,7 @@ TEST(PaddleCommInit, OneTrainerOnTheCpuIsRefusedAsPaddleThrows) {
   EXPECT_THAT(
       RewriteStatus("paddle-comm-init{over=trainers}", {"", ""},
                     OnDeviceKind(TargetDevice::kCpu, OnDevices(1, {0, 1}, Dialect::kPaddle))),
-      StatusIs(absl::StatusCode::kUnimplemented,
-               HasSubstr("Paddle has no kernel on the CPU for c_comm_init_all")));
+      IsUnimplemented("Paddle has no kernel on the CPU for c_comm_init_all"));
 }
 
 TEST(PaddleCommInit, XpuHasALibraryOfItsOwnAndTakesAllEndpoints) {
@@ -160,8 +149,7 @@ TEST(PaddleCommInit, WithoutEndpointsItIsRefused) {
   RewriteOptions options = OnRanks(2);
   options.dialect = Dialect::kPaddle;
   EXPECT_THAT(RewriteStatus("paddle-comm-init", "", options),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("the paddle dialect needs the endpoints of all ranks")));
+              IsInvalidArgument("the paddle dialect needs the endpoints of all ranks"));
 }
 
 TEST(PaddleCommInit, RingThatIsSetUpAlreadyIsRefused) {
@@ -171,8 +159,7 @@ TEST(PaddleCommInit, RingThatIsSetUpAlreadyIsRefused) {
     c_comm_init(X=[bkcl_id_0]) {nranks=2, rank=0}
   )"},
                                             OnEndpoints(2, Dialect::kPaddle));
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
-                               HasSubstr("op 1 (c_comm_init) already sets up ring 0")));
+  EXPECT_THAT(status, IsFailedPrecondition("op 1 (c_comm_init) already sets up ring 0"));
 }
 
 TEST(PaddleCommInit, NotesNameTheRings) {
@@ -190,4 +177,4 @@ TEST(PaddleCommInit, NotesNameTheRings) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

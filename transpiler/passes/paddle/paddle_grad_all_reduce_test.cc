@@ -10,21 +10,12 @@
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/message_lines.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnDevices;
-using ::weft::testing::OnEndpoints;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Violating;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
@@ -186,8 +177,7 @@ TEST(PaddleGradAllReduce, OneDeviceMaySkip) {
   ExpectNoRewrite(kPass, kThreeBackwardOps,
                   Violating(kRankLocal, OnDevices(2, {0}, Dialect::kPaddle)));
   EXPECT_THAT(RewriteStatus(kPass, kThreeBackwardOps, OnEndpoints(2, Dialect::kPaddle)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("the devices of each trainer are not given")));
+              IsInvalidArgument("the devices of each trainer are not given"));
   ExpectRewrite(kPass, kThreeBackwardOps, kThreeReductions,
                 Violating(kUndivided, OnDevices(1, {0, 1}, Dialect::kPaddle)));
 }
@@ -203,16 +193,14 @@ TEST(PaddleGradAllReduce, MissingDistributedParameterIsRefused) {
   RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
   options.distributed_params = {"w9"};
   EXPECT_THAT(RewriteStatus("paddle-grad-all-reduce", kThreeBackwardOps, options),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("distributed parameter w9 is not a variable of the program")));
+              IsInvalidArgument("distributed parameter w9 is not a variable of the program"));
 }
 
 TEST(PaddleGradAllReduce, OddNumberOfNamesIsRefused) {
   EXPECT_THAT(
       RewriteStatus("paddle-grad-all-reduce", "Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w]",
                     OnEndpoints(2, Dialect::kPaddle)),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("op 0 (relu): attribute op_role_var")));
+      IsInvalidArgument("op 0 (relu): attribute op_role_var"));
 }
 
 TEST(PaddleGradAllReduce, NotesNameRingAndPlace) {
@@ -236,4 +224,4 @@ TEST(PaddleGradAllReduce, NotesSayWhyNothingIsReduced) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -10,15 +10,13 @@
 #include "ops/analysis/testing/compact_program.h"
 #include "transpiler/testing/message_lines.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 constexpr char kBackward[] = R"(
   Out=[c@GRAD] = g2() role=backward vars=[c, c@GRAD, e, @EMPTY@]
@@ -43,7 +41,7 @@ TEST(PaddleGradients, AreWalkedFromTheLastOpToTheFirst) {
 
 TEST(PaddleGradients, ProgramWithoutGradientsIsRefused) {
   EXPECT_THAT(RequireGradients(std::vector<PaddleGradient>()),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has no gradients")));
+              IsFailedPrecondition("has no gradients"));
 }
 
 TEST(PaddleGradients, FirstOptimizeOpIsFoundByItsRole) {
@@ -125,4 +123,4 @@ TEST(PaddleWarnings, SelectedRowsAndAccumulatedGradients) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

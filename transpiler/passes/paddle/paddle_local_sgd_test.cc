@@ -7,18 +7,11 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnEndpoints;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Violating;
 
 constexpr char kPasses[] = "paddle-comm-init{nrings=2},broadcast-params{nrings=2},paddle-local-sgd";
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -164,8 +157,7 @@ TEST(PaddleLocalSgd, UpdateOfNoParameterIsRefused) {
   options.verification = Verification::kNever;
   EXPECT_THAT(
       RewriteStatus(kPasses, "sgd(Param=[], Grad=[g], LearningRate=[lr]) role=optimize", options),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("op 0 (sgd) input Param: expected a parameter, found none")));
+      IsInvalidArgument("op 0 (sgd) input Param: expected a parameter, found none"));
 }
 
 TEST(PaddleLocalSgd, SecondRunIsRefused) {
@@ -185,8 +177,7 @@ TEST(PaddleLocalSgd, UpdateOutsideTheRootBlocksTensorsIsRefused) {
     ParamOut=[@EMPTY@] = sgd(Param=[@EMPTY@], Grad=[g], LearningRate=[lr]) role=optimize
   )",
                                             OnEndpoints(4, Dialect::kPaddle));
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("op 0 (sgd): variable @EMPTY@ is not declared")));
+  EXPECT_THAT(status, IsInvalidArgument("op 0 (sgd): variable @EMPTY@ is not declared"));
 }
 
 TEST(PaddleLocalSgd, ReducedGradientsAreRefused) {
@@ -218,4 +209,4 @@ TEST(PaddleLocalSgd, NotesNameRingAndPlace) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -11,19 +11,11 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnDevices;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Violating;
 
 constexpr char kPass[] = "paddle-multi-thread-fuse";
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -155,9 +147,8 @@ TEST(PaddleMultiThreadFuse, GradientWithoutAnElementTypeIsRefused) {
     Out=[b@GRAD] = g(X=[x]) role=backward vars=[b, b@GRAD]
   )",
                                             OnTwoDevices());
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("op 1 (g): variable b@GRAD: expected a tensor with an "
-                                         "element type")));
+  EXPECT_THAT(status, IsInvalidArgument(
+                          "op 1 (g): variable b@GRAD: expected a tensor with an element type"));
 }
 
 TEST(PaddleMultiThreadFuse, ReducedGradientsAreRefused) {
@@ -186,4 +177,4 @@ TEST(PaddleMultiThreadFuse, NotesNameTheBuffer) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

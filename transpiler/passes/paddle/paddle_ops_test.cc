@@ -10,15 +10,11 @@
 #include "ops/analysis/testing/compact_program.h"
 #include "proto/op_role.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::CanonicalText;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -117,4 +113,4 @@ TEST(PaddleCluster, DevicesHaveADefaultUnlessTheyAreRequired) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

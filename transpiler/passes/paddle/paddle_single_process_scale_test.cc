@@ -9,20 +9,10 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnDevices;
-using ::weft::testing::OnEndpoints;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr char kPass[] = "paddle-single-process-scale";
 
@@ -85,15 +75,13 @@ TEST(PaddleSingleProcessScale, WithoutLossScaleNothingChanges) {
 }
 
 TEST(PaddleSingleProcessScale, WithoutEndpointsItIsRefused) {
-  EXPECT_THAT(RewriteStatus(kPass, kOneLoss, OnRanks(2)),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("needs the endpoints")));
+  EXPECT_THAT(RewriteStatus(kPass, kOneLoss, OnRanks(2)), IsInvalidArgument("needs the endpoints"));
 }
 
 TEST(PaddleSingleProcessScale, ReducedGradientsAreRefused) {
   EXPECT_THAT(RewriteStatus("paddle-single-process-fuse,paddle-single-process-scale", kOneLoss,
                             OnDevices(1, {0, 1}, Dialect::kPaddle)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("gradients-reduced already holds")));
+              IsFailedPrecondition("gradients-reduced already holds"));
 }
 
 TEST(PaddleSingleProcessScale, RemarksNameTheFactor) {
@@ -103,4 +91,4 @@ TEST(PaddleSingleProcessScale, RemarksNameTheFactor) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

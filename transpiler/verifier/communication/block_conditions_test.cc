@@ -10,7 +10,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -18,9 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::Errors;
-using ::weft::testing::kEveryOtherStep;
-using ::weft::testing::ProgramOf;
 
 constexpr char kReduce[] = "    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0}\n";
 constexpr char kScale[] = "    Out=[w] = scale(X=[w]) {scale=0.5}\n";
@@ -147,4 +144,4 @@ TEST(BlocksWithCollectivesTest, OthersHaveNone) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

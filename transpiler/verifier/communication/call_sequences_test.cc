@@ -11,7 +11,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -21,10 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::Errors;
-using ::weft::testing::Lines;
-using ::weft::testing::ProgramOf;
-using ::weft::testing::TwoRankStep;
 
 std::string TwoRings(const std::string& first, const std::string& second) {
   const auto reduce = [](const std::string& ring, const std::string& variable) {
@@ -269,4 +265,4 @@ TEST(RankCalls, BlocksAreBracketsAroundTheirCalls) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

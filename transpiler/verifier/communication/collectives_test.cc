@@ -8,13 +8,12 @@
 #include "gtest/gtest.h"
 #include "transpiler/verifier/testing/found.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::ProgramOf;
 
 constexpr char kVars[] =
     "    var a : fp32[4] persistable\n    var b : fp32[8] persistable\n"
@@ -164,4 +163,4 @@ TEST(Collectives, ThoseThatChangeTheShapeAreNotInPlace) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -10,7 +10,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -19,14 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::Edits;
-using ::weft::testing::Errors;
-using ::weft::testing::ForRanks;
-using ::weft::testing::Found;
-using ::weft::testing::kEveryOtherStep;
-using ::weft::testing::OneDeviceStep;
-using ::weft::testing::ProgramOf;
-using ::weft::testing::TwoRankStep;
 
 TEST(ParameterUpdates, AProgramForOneDeviceIsNotAskedToCommunicate) {
   EXPECT_THAT(Found(OneDeviceStep(), VerifyOptions()), IsEmpty());
@@ -343,4 +335,4 @@ TEST(ParameterUpdates, EqualParametersNeedConditionsThatRanksAgreeOn) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

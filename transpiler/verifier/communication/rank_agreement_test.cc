@@ -10,18 +10,13 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::ForRanks;
-using ::weft::testing::Lines;
-using ::weft::testing::OneDeviceStep;
-using ::weft::testing::ProgramOf;
-using ::weft::testing::TwoRankStep;
 
 // A startup program of `rank`, with ops of the main program's variables after the set-up of ring 0.
 Program Startup(int rank, const std::string& ops) {
@@ -224,4 +219,4 @@ TEST(RankAgreement, StatesThatRanksDrawForThemselvesDiffer) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

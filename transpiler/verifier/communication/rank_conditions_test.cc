@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "transpiler/verifier/testing/found.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -20,11 +20,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::Differences;
-using ::weft::testing::Edits;
-using ::weft::testing::Errors;
-using ::weft::testing::Found;
-using ::weft::testing::ProgramOf;
 
 // Scales what a loss is the mean of, by one of two constants.
 constexpr absl::string_view kChoice = R"(
@@ -136,4 +131,4 @@ TEST(RankConditions, ParametersAndWhatUpdatesThemMayNotDependOnThem) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

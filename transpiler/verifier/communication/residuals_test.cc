@@ -9,7 +9,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -18,10 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::Edits;
-using ::weft::testing::Errors;
-using ::weft::testing::ProgramOf;
-using ::weft::testing::SgdStepText;
 
 constexpr char kSparsify[] =
     "    Out=[rows], ResidualOut=[rest] = sparsify_topk(Residual=[rest], X=[w@GRAD]) role=backward "
@@ -162,4 +158,4 @@ TEST(Residuals, OtherStatesOfARankAreNoGradients) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

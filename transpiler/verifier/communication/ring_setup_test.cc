@@ -10,7 +10,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -19,9 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::Lines;
-using ::weft::testing::ProgramOf;
-using ::weft::testing::TwoRankStep;
 
 // An op that makes an id, at the first of the endpoints.
 std::string Make(int rank, const std::vector<std::string>& endpoints, int ring = 0) {
@@ -155,4 +152,4 @@ TEST(RingSetup, RanksSetRingsUpInOneOrder) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing
