@@ -68,7 +68,8 @@ std::vector<Mode> MakeModes() {
        "ranks train separately; every k steps average the parameters",
        {{kWeft,
          {},
-         replicas + "local-sgd{$nrings,$k_steps,$begin_step,$statistics,$state},sync-elimination"},
+         replicas + "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state},"
+                    "sync-elimination"},
         {kPaddle,
          {},
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"

@@ -289,7 +289,7 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
       absl::StrJoin(names, " "),
       "nrings exact_loss statistics sparse scale buckets spars corr threshold "
       "buffer_elements fallback wait async staleness prefetch_rows out_of_range k_steps "
-      "begin_step state "
+      "begin_step first_average state "
       "loss_scale "
       "fuse trans_mode "
       "reduce_method degree comm_dtype accumulate_type lowering division clip "
