@@ -38,8 +38,8 @@ namespace weft {
 //
 // InvalidArgument: no update matches. FailedPrecondition, naming op and variable: those of
 // OffloadMasters and OffloadDelta; an update in a branch that an option would change; one with
-// op_device=cpu that offload=states, bias_correction=false or gradient_copy would change; updates of several
-// parameters in one op of which only some match. O(arguments).
+// op_device=cpu that offload=states, bias_correction=false or gradient_copy would change; updates
+// of several parameters in one op of which only some match. O(arguments).
 class OptimizerOffload : public Pass {
  public:
   static constexpr absl::string_view kName = "optimizer-offload";
