@@ -35,7 +35,7 @@ TEST(Setting, TextHoldsAllFields) {
             R"({"nranks":4,"rank":1,"groups":{"w\"1":[1,3]},"distributed_params":["emb",")"
             "\xce\xb8"
             R"("],"feeds":{"mask":"whole","x":"axis:1"},"reduction":"sum",)"
-            R"("averaging":{"begin_step":3,"period":4,"first_step":8},"rounded_gradients":true,)"
+            R"("averaging":{"period":4,"first_step":8,"begin_step":3},"rounded_gradients":true,)"
             R"("ordered_by_data":true})");
   WEFT_ASSERT_OK_AND_ASSIGN(const Setting read, ParseSetting(text));
   EXPECT_EQ(read, Full());
