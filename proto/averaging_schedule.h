@@ -8,11 +8,12 @@
 
 namespace weft {
 
-// LocalSGD averages parameters in the steps that are multiples of `period`, starting at
-// `first_step`. Steps count from 1.
+// LocalSGD averages parameters in the steps that are multiples of `period`, and in every step
+// before `begin_step`, but in none before `first_step`. Steps count from 1.
 struct AveragingSchedule {
   int period = 1;
   int first_step = 1;
+  int begin_step = 1;
   // Instead of these: each step averages one of K partitions of the parameters, in the order of the
   // program, so that each parameter is averaged once in K steps. The program says what K is.
   bool is_in_turn = false;
@@ -23,17 +24,28 @@ struct AveragingSchedule {
     return schedule;
   }
 
+  // Not for schedules in turn.
+  bool IsDue(int step) const {
+    return step >= first_step && (step < begin_step || step % period == 0);
+  }
+  bool IsEveryStep() const { return !is_in_turn && period == 1 && first_step == 1; }
+
   friend bool operator==(const AveragingSchedule& a, const AveragingSchedule& b) {
-    return a.period == b.period && a.first_step == b.first_step && a.is_in_turn == b.is_in_turn;
+    return a.period == b.period && a.first_step == b.first_step && a.begin_step == b.begin_step &&
+           a.is_in_turn == b.is_in_turn;
   }
 };
 
-// "every 4 steps from step 8 on", "in turn, one partition a step".
+// "every 4 steps from step 8 on", "every 4 steps, and in every step before step 9", "in turn, one
+// partition a step".
 inline std::string ToString(const AveragingSchedule& schedule) {
   if (schedule.is_in_turn) return "in turn, one partition a step";
   return absl::StrCat(
       "every ", schedule.period, schedule.period == 1 ? " step" : " steps",
-      schedule.first_step > 1 ? absl::StrCat(" from step ", schedule.first_step, " on") : "");
+      schedule.first_step > 1 ? absl::StrCat(" from step ", schedule.first_step, " on") : "",
+      schedule.begin_step > 1
+          ? absl::StrCat(", and in every step before step ", schedule.begin_step)
+          : "");
 }
 
 }  // namespace weft

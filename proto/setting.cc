@@ -49,13 +49,18 @@ absl::StatusOr<Setting::Reduction> ReductionOf(absl::string_view key, const Json
 
 absl::StatusOr<AveragingSchedule> AveragingOf(absl::string_view key, const Json& value) {
   if (value == "in_turn") return AveragingSchedule::InTurn();
-  if (!value.is_object() || value.size() != 2 || value.count("period") == 0 ||
+  const bool has_begin = value.is_object() && value.count("begin_step") > 0;
+  if (!value.is_object() || value.size() != (has_begin ? 3 : 2) || value.count("period") == 0 ||
       value.count("first_step") == 0) {
-    return ExpectedInJson(key, "\"in_turn\" or {\"period\": K, \"first_step\": N}", value);
+    return ExpectedInJson(
+        key, "\"in_turn\" or {\"period\": K, \"first_step\": N, \"begin_step\": B}", value);
   }
   AveragingSchedule schedule;
   WEFT_ASSIGN_OR_RETURN(schedule.period, Integer("period", value["period"], 1));
   WEFT_ASSIGN_OR_RETURN(schedule.first_step, Integer("first_step", value["first_step"], 1));
+  if (has_begin) {
+    WEFT_ASSIGN_OR_RETURN(schedule.begin_step, Integer("begin_step", value["begin_step"], 1));
+  }
   return schedule;
 }
 
@@ -144,6 +149,8 @@ std::string ToJson(const Setting& setting) {
         schedule.is_in_turn
             ? OrderedJson("in_turn")
             : OrderedJson({{"period", schedule.period}, {"first_step", schedule.first_step}});
+    // The default is left out, as the other defaults are.
+    if (schedule.begin_step > 1) json["averaging"]["begin_step"] = schedule.begin_step;
   }
   if (setting.gradients_are_rounded) json["rounded_gradients"] = true;
   if (setting.ordered_by_data) json["ordered_by_data"] = true;

@@ -23,7 +23,7 @@ Setting Full() {
   setting.distributed_params = {"emb", "\xce\xb8"};
   setting.feeds = {{"x", FeedLayout{1}}, {"mask", FeedLayout::Whole()}};
   setting.reduction = Setting::Reduction::kSum;
-  setting.averaging = AveragingSchedule{4, 8};
+  setting.averaging = AveragingSchedule{4, 8, 3};
   setting.gradients_are_rounded = true;
   setting.ordered_by_data = true;
   return setting;
@@ -31,11 +31,12 @@ Setting Full() {
 
 TEST(Setting, TextHoldsAllFields) {
   const std::string text = ToJson(Full());
-  EXPECT_EQ(text, R"({"nranks":4,"rank":1,"groups":{"w\"1":[1,3]},"distributed_params":["emb",")"
-                  "\xce\xb8"
-                  R"("],"feeds":{"mask":"whole","x":"axis:1"},"reduction":"sum",)"
-                  R"("averaging":{"period":4,"first_step":8},"rounded_gradients":true,)"
-                  R"("ordered_by_data":true})");
+  EXPECT_EQ(text,
+            R"({"nranks":4,"rank":1,"groups":{"w\"1":[1,3]},"distributed_params":["emb",")"
+            "\xce\xb8"
+            R"("],"feeds":{"mask":"whole","x":"axis:1"},"reduction":"sum",)"
+            R"("averaging":{"period":4,"first_step":8,"begin_step":3},"rounded_gradients":true,)"
+            R"("ordered_by_data":true})");
   WEFT_ASSERT_OK_AND_ASSIGN(const Setting read, ParseSetting(text));
   EXPECT_EQ(read, Full());
 }
@@ -58,6 +59,8 @@ TEST(Setting, EachFieldDistinguishes) {
       [](Setting* of) { of->feeds["x"] = FeedLayout::Whole(); },
       [](Setting* of) { of->reduction = Setting::Reduction::kMean; },
       [](Setting* of) { of->averaging->period = 5; },
+      [](Setting* of) { of->averaging->first_step = 5; },
+      [](Setting* of) { of->averaging->begin_step = 1; },
       [](Setting* of) { of->gradients_are_rounded = false; },
       [](Setting* of) { of->ordered_by_data = false; },
   };
@@ -92,6 +95,8 @@ TEST(Setting, OtherTextIsRefused) {
       {R"({"averaging":4})", "'averaging'"},
       {R"({"averaging":{"period":4}})", "'averaging'"},
       {R"({"averaging":{"period":0,"first_step":1}})", "'period'"},
+      {R"({"averaging":{"period":2,"begin_step":1}})", "'averaging'"},
+      {R"({"averaging":{"period":2,"first_step":1,"begin_step":0}})", "'begin_step'"},
       {R"({"rounded_gradients":1})", "true or false"},
   };
   for (const auto& [text, message] : cases) {

@@ -59,7 +59,8 @@ std::vector<Mode> MakeModes() {
        "servers hold and update the parameters that a file names",
        {{kWeft,
          {},
-         scaled + "parameter-server{$scale,$wait,$async,$staleness,$prefetch_rows,$out_of_range}," +
+         "param-options{$adam_epsilon}," + scaled +
+             "parameter-server{$scale,$wait,$async,$staleness,$prefetch_rows,$out_of_range}," +
              in_buckets}},
        Mode::Group::kOffloadAndServers,
        Mode::RunsIn::kWeft},
@@ -68,7 +69,8 @@ std::vector<Mode> MakeModes() {
        "ranks train separately; every k steps average the parameters",
        {{kWeft,
          {},
-         replicas + "local-sgd{$nrings,$k_steps,$begin_step,$statistics,$state},sync-elimination"},
+         replicas + "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state},"
+                    "sync-elimination"},
         {kPaddle,
          {},
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"
@@ -116,7 +118,9 @@ std::vector<Mode> MakeModes() {
         {kWeft,
          {{"trans_mode", "all_reduce_xpu"}},
          scaled + "grad-all-reduce{$nrings,$scale},sync-elimination"},
-        {kPaddle, {{"trans_mode", "fuse_all_reduce"}}, trainers + "paddle-multi-thread-fuse"},
+        {kPaddle,
+         {{"trans_mode", "fuse_all_reduce"}},
+         trainers + "paddle-multi-thread-fuse{$fuse_grad_size_in_num}"},
         {kPaddle, {{"trans_mode", "all_gather"}}, trainers + "paddle-all-gather{$nrings}"},
         {kPaddle, {{"trans_mode", "all_reduce"}}, trainers + "paddle-grad-all-reduce{$nrings=1}"},
         {kPaddle,
@@ -178,9 +182,10 @@ std::vector<Mode> MakeModes() {
        "the host has the optimizers and their state",
        {{kWeft,
          {},
-         "param-options{$no_decay}," + scaled + in_buckets +
+         "param-options{$no_decay,$adam_epsilon}," + scaled + in_buckets +
              ",optimizer-offload{$master_weights,$offload,$offload_params,"
-             "$bias_correction},hetero-partition{place=op_device,$order,$staging=double}"}},
+             "$bias_correction,$gradient_copy},hetero-partition{place=op_device,$order,$staging="
+             "double}"}},
        Mode::Group::kOffloadAndServers,
        Mode::RunsIn::kWeft},
 
@@ -188,7 +193,7 @@ std::vector<Mode> MakeModes() {
        "the host has the embedding tables",
        {{kWeft,
          {},
-         scaled + in_buckets +
+         "param-options{$adam_epsilon}," + scaled + in_buckets +
              ",embedding-offload{$tables,$out_of_range,$use_nesterov},"
              "hetero-partition{place=op_device,$order}"}},
        Mode::Group::kOffloadAndServers,

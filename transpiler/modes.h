@@ -41,7 +41,8 @@ struct Mode {
   // about Paddle ("device_kind", "paddle_version").
   enum class RunsIn { kPaddleAndWeft, kWeft };
   RunsIn runs_in = RunsIn::kPaddleAndWeft;
-  // Flags without a default, which must be given, with a value as an example.
+  // Flags without a default, with a value as an example. They must be given, unless there is one
+  // rank only: then they have that value.
   std::map<std::string, std::string> required = {};
   // The least number of trainers in the paddle dialect, and whether each may drive several devices.
   // If so, the mode reads flag "devices".

@@ -288,12 +288,14 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   EXPECT_EQ(
       absl::StrJoin(names, " "),
       "nrings exact_loss statistics sparse scale buckets spars corr threshold "
-      "buffer_elements fallback wait async staleness prefetch_rows out_of_range k_steps "
-      "begin_step state "
+      "buffer_elements fallback adam_epsilon wait async staleness prefetch_rows out_of_range "
+      "k_steps "
+      "begin_step first_average state "
       "loss_scale "
-      "fuse trans_mode "
+      "fuse fuse_grad_size_in_num trans_mode "
       "reduce_method degree comm_dtype accumulate_type lowering division clip "
-      "bcast_period no_decay master_weights offload offload_params bias_correction order staging "
+      "bcast_period no_decay master_weights offload offload_params bias_correction gradient_copy "
+      "order staging "
       "tables use_nesterov")
       << "if a new mode has a flag, list it here";
 }

@@ -29,6 +29,12 @@ bool Reads(const Mode& mode, const std::string& flag) {
   });
 }
 
+// Of one rank, for which flags that a mode needs make no difference: a sum is a mean.
+bool IsOfOneRank(const TranspileOptions& options) {
+  const absl::StatusOr<Cluster> cluster = Cluster::Create(options.cluster, /*min_trainers=*/1);
+  return cluster.ok() && cluster->nranks() == 1;
+}
+
 // Where ops are placed, modes that do not have pass hetero-partition read its flags, too:
 // `of_placement` gets them.
 absl::StatusOr<std::vector<Spec>> Expand(const Mode& mode, const TranspileOptions& options,
@@ -40,6 +46,7 @@ absl::StatusOr<std::vector<Spec>> Expand(const Mode& mode, const TranspileOption
     of_placement->push_back(*given);
     flags.erase(given);
   }
+  if (IsOfOneRank(options)) flags.insert(mode.required.begin(), mode.required.end());
   return ExpandMode(mode, options.dialect, flags, ContextFlagsGiven(options));
 }
 

@@ -259,8 +259,7 @@ TEST_F(TranspileTest, OneRankIsAsGoodAsAnyNumber) {
     startup_ = startup;
     TranspileOptions options = GradAllReduce(1);
     options.mode = mode.name;
-    options.mode_flags.insert(mode.required.begin(), mode.required.end());
-    WEFT_EXPECT_OK(Run(options).status());
+    WEFT_EXPECT_OK(Run(options).status());  // also without the flags that it needs for more
     EXPECT_NE(main_.num_ops(), main.num_ops());
   }
 }
@@ -687,9 +686,9 @@ TEST_F(TranspileTest, ResultSaysWhatThePassesClaim) {
   main_ = MainBuilder().Build();
   startup_ = Startup();
   TranspileOptions options;
-  options.passes = "comm-init,broadcast-params,local-sgd{k_steps=4,begin_step=2}";
+  options.passes = "comm-init,broadcast-params,local-sgd{k_steps=4,begin_step=2,first_average=3}";
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult local, Run(options));
-  EXPECT_EQ(local.claims.averaging, (AveragingSchedule{4, 2}));
+  EXPECT_EQ(local.claims.averaging, (AveragingSchedule{4, 3, 2}));
 }
 
 // --- Claims of one's own ------------------------------------------------------------------------

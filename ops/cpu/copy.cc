@@ -107,6 +107,24 @@ absl::StatusOr<Kernel> MakeCast(OpKernel op) {
       });
 }
 
+// The same of rows of floating-point numbers.
+absl::StatusOr<Kernel> CastRows(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const DType dtype = static_cast<DType>(op.attrs().Int("out_dtype"));
+  return op.MakeForRows([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& from = x(ctx);
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", from));
+    Tensor* const to = &out(ctx);
+    if (to == &from) {
+      return absl::UnimplementedError("output Out: no kernel that works in place of an input");
+    }
+    to->ResizeRows(dtype, from.TallDims(), from.dim(0));
+    std::copy(from.rows().begin(), from.rows().end(), to->mutable_rows().begin());
+    return ConvertFloats("input X", from, "output Out", to);
+  });
+}
+
 absl::StatusOr<Kernel> Cast(const KernelSpec& spec) {
   return spec.paddle_cpu_quirks ? MakeCast<CastLikePaddle>(spec) : MakeCast<formulas::Cast>(spec);
 }
@@ -125,6 +143,7 @@ absl::StatusOr<Kernel> Reshaped(OpKernel op, const char* from, const char* to) {
 void AddCopyKernels(KernelTable* table) {
   table->Add("assign", Assign);
   table->Add("cast", Cast);
+  table->AddForRows("cast", CastRows);
   table->Add("memcpy", Assign);
   for (const char* type : {"memcpy_d2h", "memcpy_h2d"}) {
     table->Add(type, CopyBetweenMemories);

@@ -43,6 +43,14 @@ TEST(CastTest, TruncatesTowardsZero) {
   EXPECT_THAT(Values<int64_t>(out["Out"][0]), ElementsAre(1, -1));
 }
 
+TEST(CastTest, RowsKeepTheirIndices) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("cast", {{"X", {Rows({6, 2}, {4, 1}, {1, 2, 3, 4})}}},
+                                            {{"in_dtype", 5}, {"out_dtype", 4}}, {{"Out", 1}}));
+  EXPECT_THAT(out["Out"][0].rows(), ElementsAre(4, 1));
+  EXPECT_EQ(out["Out"][0].TallDims(), (Dims{6, 2}));
+  EXPECT_THAT(Values<Float16>(out["Out"][0]), ElementsAre(1, 2, 3, 4));
+}
+
 // Also more elements than are converted at a time, infinities and not-a-numbers.
 TEST(CastTest, HalvesHaveTheBitsOfSingleConversions) {
   std::vector<float> values = {0.1f, -65519.0f, 65520.0f, 1e-8f, 6e-8f, 3e38f, NAN, -INFINITY};

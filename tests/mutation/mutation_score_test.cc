@@ -292,7 +292,7 @@ const std::vector<Configuration>& Configurations() {
       {"grad_allreduce", {{"nrings", "3"}, {"buckets", "count{count=2}"}}, true, Dialect::kWeft, 3},
       {"local_sgd", {}, true},
       {"local_sgd", {{"k_steps", "2"}}},
-      {"local_sgd", {{"k_steps", "2"}, {"begin_step", "2"}, {"state", "average"}}, true},
+      {"local_sgd", {{"k_steps", "2"}, {"first_average", "2"}, {"state", "average"}}, true},
       {"singa_partial", {{"threshold", "0"}}},
       {"single_process_multi_thread"},
       {"single_process_multi_thread", {{"fuse", "0"}, {"nrings", "2"}}},

@@ -159,7 +159,7 @@ std::string ExchangeOf(Feature feature, const FeaturePair& pair) {
       return absl::StrCat("grad-reduce{reduce_method=mean,comm_dtype=fp16",
                           pair.Has(Feature::kBuckets) ? ",buckets=bytes}" : "}");
     case Feature::kTopK:
-      return "sparsify-gradients{mode=topk,spars=1,fallback=false}";  // all elements are sent
+      return "sparsify-gradients{mode=topk,spars=1}";  // all elements are sent
     case Feature::kThreshold:
       return "sparsify-gradients{mode=threshold,spars=0}";
     case Feature::kGather:

@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/devices/device_placement.h"
+#include "ops/float16.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 #include "transpiler/transpile.h"
@@ -111,10 +112,13 @@ absl::Status Rewrite(const std::string& mode, int ranks, std::map<std::string, s
 }
 
 // On one device of one rank, but for the table.
-absl::Status PutTableOnHost(const std::string& options_text, Programs* programs) {
+absl::Status PutTableOnHost(const std::string& options_text, Programs* programs,
+                            const std::string& adam_epsilon = "paddle") {
   TranspileOptions options;
-  options.passes =
-      absl::StrCat("embedding-offload", options_text, ",hetero-partition{place=op_device}");
+  options.passes = absl::StrCat(
+      adam_epsilon == "paddle" ? ""
+                               : absl::StrCat("param-options{adam_epsilon=", adam_epsilon, "},"),
+      "embedding-offload", options_text, ",hetero-partition{place=op_device}");
   options.cluster.nranks = 1;
   ProgramPair pair{&programs->main, &programs->startup};
   return Transpile(options, pair).status();
@@ -168,12 +172,15 @@ absl::StatusOr<Values> Train(const Programs& programs, const FeedSource& feeds,
   const std::map<std::string, Tensor> params = {{"w", FloatTensor({6, 2}, table)}};
   Values values;
   const auto floats = [](const Tensor& tensor) {
+    if (tensor.dtype() == DType::kFloat16) {
+      return std::vector<float>(tensor.data<Float16>(), tensor.data<Float16>() + tensor.size());
+    }
     return std::vector<float>(tensor.data<float>(), tensor.data<float>() + tensor.size());
   };
   RunInputs inputs;
   inputs.main = &programs.main;
   inputs.startup = &programs.startup;
-  inputs.params = &params;
+  if (!table.empty()) inputs.params = &params;  // else what the startup program says
   inputs.feeds = feeds;
   inputs.resume = run.resume;
   inputs.on_result = [&](const StepResult& result) {
@@ -193,6 +200,56 @@ absl::StatusOr<Values> Train(const Programs& programs, const FeedSource& feeds,
   WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
   for (const auto& [name, tensor] : result.persistables) values[name] = floats(tensor);
   return values;
+}
+
+// --- Halves --------------------------------------------------------------------------------------
+
+constexpr char kSgd[] =
+    "ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize vars=[w, "
+    "w@GRAD]";
+constexpr char kSgdWithMaster[] =
+    "MasterParamOut=[m], ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], MasterParam=[m], "
+    "Param=[w]) role=optimize vars=[w, w@GRAD] {multi_precision=true}";
+
+// As MindSpore's reducer writes it. All gradients and their sums are exact in fp16.
+TEST(TrainEmbeddings, RowsOfHalvesTravelAsFloats) {
+  const FeedSource feeds = Feeds({{{0, 3, 3, 5}, {1, -1, 0.5, 2, 0.25, 1, -2, 3}},
+                                  {{3, 3, 3, 1}, {0.5, 1, 1, 0.75, -3, 1, 1, 2}}});
+  WEFT_ASSERT_OK_AND_ASSIGN(Programs floats, ProgramsOf(kSgd));
+  const std::string half_main = absl::StrReplaceAll(
+      kMain,
+      {{" w : fp32", " w : fp16"},
+       {" e : fp32", " e : fp16"},
+       {" y : fp32", " y : fp16"},
+       {"e@GRAD : fp32", "e@GRAD : fp16"},
+       {"selected_rows<fp32", "selected_rows<fp16"},
+       {"assign(X=[fed]) role=backward", "cast(X=[fed]) role=backward {in_dtype=5, out_dtype=4}"},
+       {"UPDATE", kSgdWithMaster}});
+  const std::string half_startup =
+      absl::StrReplaceAll(kStartup, {{" w : fp32", " w : fp16"},
+                                     {"[w] = fill_constant() {shape=longs[6, 2], dtype=5",
+                                      "[w] = fill_constant() {shape=longs[6, 2], dtype=4"},
+                                     {"RATE", "0.125"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ParseProgramText(half_main));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ParseProgramText(half_startup));
+  Programs halves{std::move(main), std::move(startup)};
+  for (Programs* programs : {&floats, &halves}) {
+    TranspileOptions options;
+    options.mode = "mindspore_reducer";
+    options.mode_flags = {{"reduce_method", "mean"}};
+    options.cluster.nranks = 2;
+    options.verification = Verification::kNever;  // as above
+    ProgramPair pair{&programs->main, &programs->startup};
+    WEFT_ASSERT_OK(Transpile(options, pair).status());
+  }
+  RunRange run;
+  run.ranks = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values expected, Train(floats, feeds, {}, run));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Values found, Train(halves, feeds, {}, run));
+  for (const char* result : {"0/0/", "0/1/", "1/0/", "1/1/"}) {
+    EXPECT_EQ(found.at(absl::StrCat(result, "m")), expected.at(absl::StrCat(result, "w")));
+    EXPECT_EQ(found.at(absl::StrCat(result, "w")), expected.at(absl::StrCat(result, "w")));
+  }
 }
 
 // --- Optimizers ----------------------------------------------------------------------------------
@@ -218,7 +275,8 @@ TEST(TrainEmbeddings, LazyAdamOnTheHostIsThatOfMindSpore) {
     WEFT_ASSERT_OK_AND_ASSIGN(
         Programs programs, ProgramsOf(kLazyAdam, absl::StrCat(of["params"]["lr"].get<double>())));
     const bool use_nesterov = of["params"]["use_nesterov"];
-    WEFT_ASSERT_OK(PutTableOnHost(use_nesterov ? "{use_nesterov=true}" : "", &programs));
+    WEFT_ASSERT_OK(
+        PutTableOnHost(use_nesterov ? "{use_nesterov=true}" : "", &programs, "mindspore"));
     ASSERT_TRUE(IsOnTwoDevices(programs.main));
     std::vector<Lookups> steps;
     for (const Json& step : of["steps"]) steps.push_back({step["rows"], step["grad"]});
@@ -232,6 +290,31 @@ TEST(TrainEmbeddings, LazyAdamOnTheHostIsThatOfMindSpore) {
     }
   }
   EXPECT_EQ(num_cases, 4);
+}
+
+// Of gradients of the size of epsilon.
+TEST(TrainEmbeddings, EpsilonIsThatOfPaddleOrOfMindSpore) {
+  const std::vector<double> grads = {1e-6, -3e-7, 2e-8, 1e-6};
+  std::vector<Lookups> steps;
+  for (double grad : grads) steps.push_back({{2}, {static_cast<float>(grad), 0}});
+  for (const std::string epsilon : {"paddle", "mindspore"}) {
+    SCOPED_TRACE(epsilon);
+    WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(kLazyAdam));
+    WEFT_ASSERT_OK(PutTableOnHost("", &programs, epsilon));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Values values,
+                              Train(programs, Feeds(steps), std::vector<float>(12, 0)));
+    double p = 0, m = 0, v = 0, b1 = 1, b2 = 1;
+    for (size_t step = 0; step < grads.size(); ++step) {
+      b1 *= 0.9;
+      b2 *= 0.999;
+      m = 0.9 * m + 0.1 * grads[step];
+      v = 0.999 * v + 0.001 * grads[step] * grads[step];
+      const double correction = std::sqrt(1 - b2);
+      p -= 0.125 * correction / (1 - b1) * m /
+           (std::sqrt(v) + 1e-8 * (epsilon == "paddle" ? correction : 1));
+      EXPECT_NEAR(values.at(absl::StrCat(step, "/0/w"))[4], p, 2e-4 * std::fabs(p)) << step;
+    }
+  }
 }
 
 const std::vector<float>& Table() {

@@ -13,13 +13,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "ops/float16.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/text/program_text.h"
@@ -66,9 +70,10 @@ using Fetched = std::vector<std::vector<std::vector<double>>>;
 std::vector<double> AsDoubles(const Tensor& tensor) {
   std::vector<double> values;
   for (int64_t i = 0; i < tensor.size(); ++i) {
-    values.push_back(tensor.dtype() == DType::kInt64
-                         ? static_cast<double>(tensor.data<int64_t>()[i])
-                         : tensor.data<float>()[i]);
+    values.push_back(
+        tensor.dtype() == DType::kInt64     ? static_cast<double>(tensor.data<int64_t>()[i])
+        : tensor.dtype() == DType::kFloat16 ? double{static_cast<float>(tensor.data<Float16>()[i])}
+                                            : tensor.data<float>()[i]);
   }
   return values;
 }
@@ -162,8 +167,8 @@ Tensor TensorOf(const Json& json) {
   return tensor;
 }
 
-std::vector<Json> ReadCases() {
-  std::ifstream file("tests/data/optimizers/singa.jsonl");
+std::vector<Json> ReadCases(const char* name) {
+  std::ifstream file(absl::StrCat("tests/data/optimizers/", name));
   std::vector<Json> cases;
   for (std::string line; std::getline(file, line);) cases.push_back(Json::parse(line));
   return cases;
@@ -175,9 +180,11 @@ struct SingaPrograms {
   bool counts = false;
 };
 
-absl::StatusOr<SingaPrograms> SetTo(const std::string& options) {
-  WEFT_ASSIGN_OR_RETURN(Program main, ParseProgramText(kMain));
-  WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgramText(kStartup));
+absl::StatusOr<SingaPrograms> SetTo(const std::string& options,
+                                    const std::string& main_text = kMain,
+                                    const std::string& startup_text = kStartup) {
+  WEFT_ASSIGN_OR_RETURN(Program main, ParseProgramText(main_text));
+  WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgramText(startup_text));
   WEFT_RETURN_IF_ERROR(Rewrite("set-optimizer" + options, 1, &main, &startup));
   SingaPrograms programs{std::move(main), std::move(startup), "", false};
   for (OpId id : programs.main.block(0).ops()) {
@@ -201,7 +208,11 @@ void ExpectWithin(const std::vector<double>& found, const Tensor& expected, cons
 }
 
 void ExpectStepsOf(const Json& json) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const SingaPrograms programs, SetTo(json["options"]));
+  const std::string shape = absl::StrCat(
+      "[", absl::StrJoin(json["param"]["shape"].get<std::vector<int64_t>>(), ", "), "]");
+  WEFT_ASSERT_OK_AND_ASSIGN(const SingaPrograms programs,
+                            SetTo(json["options"], absl::StrReplaceAll(kMain, {{"[3, 2]", shape}}),
+                                  absl::StrReplaceAll(kStartup, {{"[3, 2]", shape}})));
   const Json& steps = json["steps"];
   Training training{&programs.main, &programs.startup, {}, {programs.learning_rate}};
   training.steps = static_cast<int64_t>(steps.size());
@@ -250,7 +261,7 @@ void ExpectRatesOf(const Json& json) {
 
 TEST(TrainOptimizersTest, UpdatesAreThoseOfSinga) {
   int updates = 0, rates = 0;
-  for (const Json& json : ReadCases()) {
+  for (const Json& json : ReadCases("singa.jsonl")) {
     SCOPED_TRACE(json["id"].get<std::string>());
     if (json.contains("steps")) {
       ++updates;
@@ -262,6 +273,55 @@ TEST(TrainOptimizersTest, UpdatesAreThoseOfSinga) {
   }
   EXPECT_EQ(updates, 35);
   EXPECT_EQ(rates, 6);
+}
+
+// Of the 9 cases, the file has 7. Left out are those of Adadelta, which set-optimizer does not
+// write (Paddle's op has vectors of its own), and of Adagrad with lr_decay, which is no exponential
+// decay. MultiStepLR, of which there are 2 cases, is no schedule of set-optimizer either.
+TEST(TrainOptimizersTest, UpdatesAreThoseOfMegEngine) {
+  const std::vector<Json> cases = ReadCases("megengine.jsonl");
+  EXPECT_EQ(cases.size(), 7u);
+  for (const Json& json : cases) {
+    SCOPED_TRACE(json["id"].get<std::string>());
+    ExpectStepsOf(json);
+  }
+}
+
+// All that SINGA's SGD keeps has the type of the parameter.
+TEST(TrainOptimizersTest, SgdOfHalvesIsThatOfFloatsRounded) {
+  const std::string main =
+      absl::StrReplaceAll(kMain, {{"w : fp32", "w : fp16"},
+                                  {"w@GRAD : fp32", "w@GRAD : fp16"},
+                                  {"scale(X=[x])", "cast(X=[x])"},
+                                  {"{scale=1.0}", "{in_dtype=5, out_dtype=4}"}});
+  const std::string startup =
+      absl::StrReplaceAll(kStartup, {{"fp32", "fp16"}, {"dtype=5", "dtype=4"}});
+  const FeedSource feeds = {{"x"}, [](int64_t step) {
+                              std::vector<Tensor> tensors(1);
+                              tensors[0].Resize(DType::kFloat32, {3, 2});
+                              for (int i = 0; i < 6; ++i) {
+                                tensors[0].data<float>()[i] = (i - 2.5F) / (2 << step);
+                              }
+                              return tensors;
+                            }};
+  for (const char* options :
+       {"{lr=0.1}", "{lr=0.1,momentum=0.9,weight_decay=0.05}",
+        "{lr=0.1,momentum=0.9,nesterov=true}", "{lr=0.1,momentum=0.9,dampening=0.5}",
+        "{lr=exp(0.1:2:0.5),momentum=exp(0.9:1:0.8),nesterov=true}"}) {
+    SCOPED_TRACE(options);
+    WEFT_ASSERT_OK_AND_ASSIGN(const SingaPrograms halves, SetTo(options, main, startup));
+    WEFT_ASSERT_OK_AND_ASSIGN(const SingaPrograms floats, SetTo(options));
+    const std::string state = absl::StrContains(options, "momentum") ? "w_velocity_0" : "w";
+    const VarId var = halves.main.block(0).FindVar(state);
+    EXPECT_EQ(DeclaredType(halves.main.var(var))->dtype, DType::kFloat16);
+    std::vector<std::string> fetch = {"w"};
+    if (state != "w") fetch.push_back(state);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Fetched found,
+                              Train({&halves.main, &halves.startup, feeds, fetch}));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Fetched expected,
+                              Train({&floats.main, &floats.startup, feeds, fetch}));
+    ExpectNear(found, expected, fetch, 2e-3);
+  }
 }
 
 // --- Training programs ---------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-// When parameters travel over several steps: SINGA's partial update and MegEngine's periodic
-// broadcast, step by step and bit by bit.
+// When parameters travel over several steps: SINGA's partial update, Paddle's LocalSGD and
+// MegEngine's periodic broadcast, step by step.
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -202,6 +202,22 @@ class Trainer {
   RunInputs inputs_;
 };
 
+// In all steps, ranks and parameters.
+void ExpectNear(const Json& found, const Json& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  if (found.is_array()) {
+    for (size_t i = 0; i < found.size(); ++i) {
+      SCOPED_TRACE(i);
+      ExpectNear(found[i], expected[i]);
+    }
+    return;
+  }
+  std::vector<float> values, wanted;
+  AppendBits(found.get<std::string>(), &values);
+  AppendBits(expected.get<std::string>(), &wanted);
+  EXPECT_THAT(values, Pointwise(FloatNear(1e-6F), wanted));
+}
+
 int CountOps(const Program& program, absl::string_view type) {
   int count = 0;
   for (const Op& op : AllOps(program)) count += op.type() == type ? 1 : 0;
@@ -238,6 +254,30 @@ TEST(TrainSchedulesTest, PartialUpdatesAreThoseOfSinga) {
     }
     WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, false).Train());
     EXPECT_EQ(after, json["after"]);
+  }
+}
+
+// --- Paddle's LocalSGD ---------------------------------------------------------------------------
+
+// Paddle averages the change since the last average, which is the same but for rounding.
+TEST(TrainSchedulesTest, LocalSgdAveragesInTheStepsOfPaddlesStrategy) {
+  const std::vector<Json> cases = ReadCases("local_sgd.jsonl");
+  EXPECT_EQ(cases.size(), 5u);
+  for (const Json& json : cases) {
+    SCOPED_TRACE(json["id"].get<std::string>());
+    WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "sgd", /*drifts=*/false));
+    TranspileOptions options;
+    options.mode = "local_sgd";
+    for (const char* flag : {"k_steps", "begin_step"}) options.mode_flags[flag] = json[flag].dump();
+    options.cluster.nranks = json["ranks"].get<int>();
+    options.verification = Verification::kAfterEachPass;
+    ProgramPair pair{&programs.main, &programs.startup};
+    WEFT_ASSERT_OK(Transpile(options, pair).status());
+    WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, false).Train());
+    ExpectNear(after, json["after"]);
+    for (size_t step = 0; step < after.size(); ++step) {
+      EXPECT_EQ(after[step][0] == after[step][1], json["averages"][step].get<bool>()) << step + 1;
+    }
   }
 }
 
@@ -347,15 +387,7 @@ TEST(TrainSchedulesTest, MicroBatchesAreAccumulatedAndReducedOnce) {
     WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, true).Train());
     ASSERT_EQ(after.size(), json["after"].size() * micro_batches);
     for (size_t step = 0; step < json["after"].size(); ++step) {
-      const Json& of_ranks = after[(step + 1) * micro_batches - 1];
-      for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
-        for (size_t i = 0; i < of_ranks[rank].size(); ++i) {
-          std::vector<float> found, wanted;
-          AppendBits(of_ranks[rank][i].get<std::string>(), &found);
-          AppendBits(json["after"][step][rank][i].get<std::string>(), &wanted);
-          EXPECT_THAT(found, Pointwise(FloatNear(1e-6F), wanted)) << step << " " << rank;
-        }
-      }
+      ExpectNear(after[(step + 1) * micro_batches - 1], json["after"][step]);
     }
   }
 }

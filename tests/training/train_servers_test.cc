@@ -61,10 +61,11 @@ std::set<std::string> ParamsOf(const Program& main) {
   return params;
 }
 
-// With these parameters on servers; none: all-reduce alone.
+// With these parameters on servers; none: all-reduce alone. `optimizer`: options of set-optimizer;
+// empty: that of the model.
 absl::StatusOr<Programs> Rewrite(const std::string& model, const std::set<std::string>& on_servers,
                                  const std::map<std::string, std::string>& flags = {},
-                                 const std::string& place = "") {
+                                 const std::string& place = "", const std::string& optimizer = "") {
   WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(PathOf(model, "main.pb")));
   WEFT_ASSIGN_OR_RETURN(Program startup, ReadProgram(PathOf(model, "startup.pb")));
   Programs programs{std::move(main), std::move(startup), absl::nullopt};
@@ -75,6 +76,11 @@ absl::StatusOr<Programs> Rewrite(const std::string& model, const std::set<std::s
   options.placement.place = place;
   for (const std::string& param : on_servers) options.param_attrs[param].parameter_server = true;
   ProgramPair pair{&programs.main, &programs.startup};
+  if (!optimizer.empty()) {
+    TranspileOptions first;
+    first.passes = absl::StrCat("set-optimizer", optimizer);
+    WEFT_RETURN_IF_ERROR(Transpile(first, pair).status());
+  }
   WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, pair));
   programs.server = std::move(result.server);
   // As from a file, without the variables that the passes have erased.
@@ -227,6 +233,28 @@ TEST_P(TrainServersTest, StartValuesInPartsAreThoseOfTheWhole) {
     run.startup_part_bytes = bytes;
     WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), served, run));
     ExpectSameBits(expected, found);
+  }
+}
+
+// Servers have velocities and mean squares, and workers send what decays.
+TEST_P(TrainServersTest, ScheduledMomentumTrainToTheBitsOfAnAllReduce) {
+  for (const char* optimizer :
+       {"{type=sgd,lr=0.1,momentum=exp(0.9:2:0.9)}",
+        "{type=sgd,lr=0.1,momentum=exp(0.9:2:0.5),nesterov=true,weight_decay=0.01}",
+        "{type=rmsprop,lr=0.1,rho=exp(0.9:2:0.5)}", "{type=adagrad,lr=0.1}"}) {
+    SCOPED_TRACE(optimizer);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Programs reduced, Rewrite(Model(), {}, {}, "", optimizer));
+    ServerRun run;
+    run.from_startup = true;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(Model(), reduced, run));
+    const std::set<std::string> all = AllParams();
+    for (const auto& on_servers : {all, std::set<std::string>{*all.begin()}}) {
+      WEFT_ASSERT_OK_AND_ASSIGN(const Programs served,
+                                Rewrite(Model(), on_servers, {}, "", optimizer));
+      run.servers = on_servers.size() > 1 ? 2 : 1;
+      WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(Model(), served, run));
+      ExpectSameBits(expected, found);
+    }
   }
 }
 

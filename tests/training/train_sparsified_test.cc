@@ -201,12 +201,12 @@ void ExpectAsSinga(const Json& test) {
   const bool corr = test["corr"];
   const int ranks = test["ranks"];
   WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, MakePrograms(sizes, test["lr"]));
-  WEFT_ASSERT_OK(
-      Rewrite(absl::StrCat("comm-init,broadcast-params,sparsify-gradients{fallback=false,mode=",
-                           test["mode"].get<std::string>(), ",spars=", test["spars"].get<double>(),
-                           ",corr=", corr ? "true" : "false",
-                           ",threshold=", test["threshold"].get<int64_t>(), "},sync-elimination"),
-              ranks, &programs));
+  WEFT_ASSERT_OK(Rewrite(
+      absl::StrCat(
+          "comm-init,broadcast-params,sparsify-gradients{mode=", test["mode"].get<std::string>(),
+          ",spars=", test["spars"].get<double>(), ",corr=", corr ? "true" : "false",
+          ",threshold=", test["threshold"].get<int64_t>(), "},sync-elimination"),
+      ranks, &programs));
   Fetched gradients;
   for (const Json& step : test["steps"]) {
     gradients.emplace_back();
@@ -260,10 +260,9 @@ TEST(TrainSparsifiedTest, NoGradientIsLost) {
   const std::vector<int64_t> sizes = {40, 3, 5, 1, 17, 2};
   std::mt19937 random(3);
   for (const char* options :
-       {"{mode=topk,spars=0.05}", "{mode=topk,spars=0.2,threshold=7,nrings=2,fallback=false}",
-        "{mode=topk,spars=1,fallback=false}", "{mode=threshold,spars=3,threshold=7,fallback=false}",
-        "{mode=threshold,spars=0,nrings=3,threshold=0,fallback=false}",
-        "{mode=threshold,spars=1000}"}) {
+       {"{mode=topk,spars=0.05}", "{mode=topk,spars=0.2,threshold=7,nrings=2}",
+        "{mode=topk,spars=1}", "{mode=threshold,spars=3,threshold=7}",
+        "{mode=threshold,spars=0,nrings=3,threshold=0}", "{mode=threshold,spars=1000}"}) {
     SCOPED_TRACE(options);
     WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, MakePrograms(sizes, 0.1));
     WEFT_ASSERT_OK(Rewrite(absl::StrCat("comm-init{nrings=3},broadcast-params,sparsify-gradients",
@@ -348,7 +347,7 @@ TEST(TrainSparsifiedTest, RanksThatSendEverythingTrainAsOneDevice) {
       {"clipped", [](TrainingSpec* spec) { spec->clip = ClipKind::kByGlobalNorm; }},
   };
   const std::map<std::string, std::map<std::string, std::string>> modes = {
-      {"singa_sparse_topk", {{"spars", "1"}, {"fallback", "false"}, {"threshold", "3"}}},
+      {"singa_sparse_topk", {{"spars", "1"}, {"threshold", "3"}}},
       {"singa_sparse_threshold", {{"spars", "0"}, {"nrings", "2"}}}};
   for (const Job& job : jobs) {
     TrainingSpec spec;

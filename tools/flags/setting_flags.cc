@@ -247,13 +247,17 @@ void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original) 
              "Expected averaging period of LocalSGD, in steps")
       ->needs(original);
   AddInteger(*app, "--begin_step", flags->begin_step, 1, kMaxInt,
-             "Expected first averaging step of LocalSGD")
+             "Expected step before which LocalSGD averages in every step")
+      ->needs(original);
+  AddInteger(*app, "--first_average", flags->first_average, 1, kMaxInt,
+             "Expected step before which LocalSGD does not average")
       ->needs(original);
   app->add_flag("--in_turn", flags->in_turn,
                 "Expect parameters averaged in turn: one of K partitions in each step")
       ->needs(original)
       ->excludes("--k_steps")
-      ->excludes("--begin_step");
+      ->excludes("--begin_step")
+      ->excludes("--first_average");
 }
 
 absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
@@ -282,11 +286,13 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
         *flags.summed_gradients ? Setting::Reduction::kSum : Setting::Reduction::kMean;
   }
   if (flags.rounded_gradients.has_value()) setting.gradients_are_rounded = *flags.rounded_gradients;
-  if (flags.k_steps.has_value() || flags.begin_step.has_value()) {
+  if (flags.k_steps.has_value() || flags.begin_step.has_value() ||
+      flags.first_average.has_value()) {
     const bool is_of_file = file.averaging.has_value() && !file.averaging->is_in_turn;
     const AveragingSchedule rest = is_of_file ? *file.averaging : AveragingSchedule();
     setting.averaging = AveragingSchedule{flags.k_steps.value_or(rest.period),
-                                          flags.begin_step.value_or(rest.first_step)};
+                                          flags.first_average.value_or(rest.first_step),
+                                          flags.begin_step.value_or(rest.begin_step)};
   }
   if (flags.in_turn) setting.averaging = AveragingSchedule::InTurn();
   return GivenSetting{setting, FeedAssumptions(setting, file, given_feeds),

@@ -19,7 +19,7 @@ struct SettingFlags {
   std::vector<std::string> distributed_params;
   std::string feed_layout, param_attrs;
   absl::optional<bool> summed_gradients, rounded_gradients;
-  absl::optional<int> k_steps, begin_step;
+  absl::optional<int> k_steps, begin_step, first_average;
   bool in_turn = false;
 };
 

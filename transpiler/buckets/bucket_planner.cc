@@ -136,11 +136,12 @@ std::vector<int> FusionIds(const BucketPolicy& policy, absl::Span<const BucketGr
   });
   const bool counts = policy.honour_comm_fusion && !gradients.empty() &&
                       gradients[0].comm_fusion != BucketGradient().comm_fusion;
-  if (differ || counts) {
+  const bool is_by_index = policy.parallel_optimizer && !policy.split_indices.empty();
+  if ((differ || counts) && !is_by_index) {
     for (const BucketGradient& gradient : gradients) ids.push_back(gradient.comm_fusion);
     return ids;
   }
-  if (policy.split_indices.empty() || policy.fusion_type != 1) {
+  if (!is_by_index && (policy.split_indices.empty() || policy.fusion_type != 1)) {
     return std::vector<int>(gradients.size(), policy.fusion_type);
   }
   int id = kFirstIndexId;

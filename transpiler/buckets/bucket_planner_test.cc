@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -99,6 +100,22 @@ TEST(BucketPlanner, UniformFusionIdCountsIfItIsHonoured) {
   EXPECT_THAT(Groups("mindspore", gradients), ElementsAre(Members{0, 1}));
   EXPECT_THAT(Groups("mindspore{honour_comm_fusion=true}", gradients),
               ElementsAre(Members{0}, Members{1}));
+}
+
+TEST(BucketPlanner, SplitIndicesCountFirstUnderAParallelOptimizer) {
+  std::vector<BucketGradient> gradients = {F(1), F(1), F(1), F(1)};
+  for (int i : {0, 1}) gradients[i].comm_fusion = 2;
+  const std::string indices = "split_indices=\"0,3\"";
+  EXPECT_THAT(Groups("mindspore{" + indices + "}", gradients),
+              ElementsAre(Members{0, 1}, Members{2, 3}));
+  for (const char* type : {"1", "3"}) {
+    EXPECT_THAT(Groups(absl::StrCat("mindspore{parallel_optimizer=true,fusion_type=", type, ",",
+                                    indices, "}"),
+                       gradients),
+                ElementsAre(Members{0}, Members{1, 2, 3}));
+  }
+  EXPECT_THAT(Groups("mindspore{parallel_optimizer=true}", gradients),
+              ElementsAre(Members{0, 1}, Members{2, 3}));
 }
 
 TEST(BucketPlanner, WarnsOfSplitIndicesBeyondTheGradients) {

@@ -87,6 +87,8 @@ void BindMindSpore(OptionBinder& bind, Values*, BucketPolicy* policy) {
            /*min=*/0);
   bind.Bool("honour_comm_fusion", &policy->honour_comm_fusion,
             "comm_fusion counts even if all parameters have the same");
+  bind.Bool("parallel_optimizer", &policy->parallel_optimizer,
+            "split_indices count even if comm_fusion differs or fusion_type is not 1");
 }
 
 absl::Status MindSpore(const Values&, BucketPolicy* policy) {

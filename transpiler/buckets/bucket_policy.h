@@ -24,10 +24,11 @@ namespace weft {
 //                                        a new bucket
 //   paddle_count{count}                  the same from the last gradient to the first: Paddle's
 //                                        fuse_all_reduce
-//   mindspore{split_indices,fusion_type} MindSpore's fusion by index (`split_indices`, positions
-//                                        that end a bucket, inclusive), else by the comm_fusion
-//                                        of each parameter if these differ, else all in one;
-//                                        honour_comm_fusion: also if they are equal and not 1
+//   mindspore{split_indices,fusion_type} MindSpore's fusion by the comm_fusion of each parameter if
+//                                        these differ, else by index (`split_indices`, positions
+//                                        that end a bucket, inclusive), else all in one;
+//                                        honour_comm_fusion: also if they are equal and not 1;
+//                                        parallel_optimizer: by index first, if there are any
 //   mindspore_size{threshold}            MindSpore's by size, in units of 262,144 bytes: a bucket
 //                                        ends when it is above; 0: no fusion; negative: no limit
 //   singa{threshold,buffer_elements}     SINGA: gradients above `threshold` elements travel alone;
@@ -66,6 +67,7 @@ struct BucketPolicy {
   std::vector<int> split_indices = {};
   int fusion_type = 1;
   bool honour_comm_fusion = false;
+  bool parallel_optimizer = false;  // MindSpore's enable_parallel_optimizer
 
   bool is_none() const { return name == "none"; }
   bool is_optimal() const { return name == "optimal"; }
@@ -78,7 +80,8 @@ struct BucketPolicy {
 // The forms that Parse accepts, for messages.
 inline constexpr char kBucketPolicies[] =
     "none, optimal, bytes{first_bytes=N,max_bytes=N}, count{count=N}, paddle_count{count=N}, "
-    "mindspore{split_indices=\"I,J\",fusion_type=N,honour_comm_fusion=BOOL}, "
+    "mindspore{split_indices=\"I,J\",fusion_type=N,honour_comm_fusion=BOOL,"
+    "parallel_optimizer=BOOL}, "
     "mindspore_size{threshold=N}, singa{threshold=N,buffer_elements=N}, "
     "megengine{threshold_bytes=N} or megengine_pass{max_size_mib=N,ignore_first=N}";
 

@@ -9,6 +9,7 @@ TEST(AveragingSchedule, IsDescribedWithItsFirstStepWhereThatIsNotTheFirstOfAll) 
   EXPECT_EQ(ToString(AveragingSchedule{}), "every 1 step");
   EXPECT_EQ(ToString(AveragingSchedule{4, 1}), "every 4 steps");
   EXPECT_EQ(ToString(AveragingSchedule{4, 8}), "every 4 steps from step 8 on");
+  EXPECT_EQ(ToString(AveragingSchedule{4, 1, 9}), "every 4 steps, and in every step before step 9");
 }
 
 TEST(Claims, RanksCommunicateWhereGradientsOrParametersAreExchanged) {

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes singa.jsonl, singa_options.jsonl and lazy_adam.jsonl from a folder of conformance vectors.
+"""Writes singa.jsonl, megengine.jsonl, singa_options.jsonl and lazy_adam.jsonl from a folder of conformance vectors.
 
     make_cases.py FOLDER    # with optimizers.json and errors.json
 
 BUILD describes the files.
 """
 import json
+import struct
 import sys
 
 TYPES = {'SGD': 'sgd', 'RMSProp': 'rmsprop', 'AdaGrad': 'adagrad', 'Adam': 'adam'}
@@ -63,6 +64,39 @@ def vectors(cases):
             yield dict(common, options='{type=sgd,lr="%s"}' % lr, rates=bits(case['values']))
 
 
+# What set-optimizer cannot be set to is left out: train_optimizers_test says why.
+MEGENGINE = {
+    'SGD': ('sgd', 0),
+    'Adam': ('adam', 1e-8),
+    'Adagrad': ('adagrad', 1e-10),
+    'AdamW': ('adamw', 1e-8)
+}
+
+
+def megengine_cases(cases):
+    for case in cases:
+        if case['kind'] != 'megengine_optimizer' or case['class'] not in MEGENGINE:
+            continue
+        params = dict(case['params'])
+        if 'lr_decay' in params:
+            continue
+        type_name, epsilon = MEGENGINE[case['class']]
+        betas = dict(zip(('beta_1', 'beta_2'), params.pop('betas', ())))
+        epsilons = {'epsilon': params.pop('eps', epsilon)} if epsilon else {}
+        settings = {'type': type_name, **params, **betas, **epsilons}
+        lr = {'shape': [1], 'hex': struct.pack('>f', params['lr']).hex()}
+        yield {
+            'id': case['id'],
+            'rtol': case['rtol'],
+            'atol': case['atol'],
+            'options': '{%s}' % ','.join('%s=%s' % item for item in settings.items()),
+            'param': bits(case['init']['Param']),
+            'steps': [{'grad': bits(step['Grad']), 'lr': lr,
+                       'after': {'Param': bits(step['after']['Param'])}}
+                      for step in case['steps']],
+        }  # yapf: disable
+
+
 def accepted(case):
     verdict = case['required'] if 'required' in case else case['expect']
     return verdict is None or verdict['class'] is None
@@ -109,6 +143,7 @@ def read(folder, name):
 def main():
     folder = sys.argv[1]
     write('singa.jsonl', vectors(read(folder, 'optimizers.json')))
+    write('megengine.jsonl', megengine_cases(read(folder, 'optimizers.json')))
     write('singa_options.jsonl', option_cases(read(folder, 'errors.json')))
     write('lazy_adam.jsonl', lazy_adam_cases(read(folder, 'optimizers.json')))
 

@@ -34,6 +34,22 @@ def partial_update(case):
     }
 
 
+def local_sgd(case):
+    params = case['params']
+    return {
+        'id': case['id'],
+        'ranks': params['world'],
+        'sizes': case['init']['shape'],
+        'k_steps': params['k_steps'],
+        'begin_step': params['begin_step'],
+        'lr': params['lr'],
+        'averages': [step['sync'] for step in case['steps']],
+        'begin': [[bits(case['init'])]] * params['world'],
+        'grads': [[[bits(grad)] for grad in step] for step in case['grads']],
+        'after': [[[bits(param)] for param in step['params']] for step in case['steps']],
+    }  # yapf: disable
+
+
 def megengine(case):
     params = case['params']
     return {
@@ -114,6 +130,7 @@ def main():
         cases = json.load(file)['cases']
     write('partial_update.jsonl',
           [partial_update(case) for case in cases if case['kind'] == 'partial_update'])
+    write('local_sgd.jsonl', [local_sgd(case) for case in cases if case['kind'] == 'local_sgd'])
     write('bcast_period.jsonl',
           [megengine(case) for case in cases if case['id'].startswith('megengine/period_')])
     write('packed.jsonl',

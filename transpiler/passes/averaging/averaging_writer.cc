@@ -41,10 +41,12 @@ std::vector<std::string> Launch(const FusedTensors& tensors, int ring, const cha
 std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
                                     Rewriter* main, Rewriter* startup) {
   StepCounter counter("local_sgd", /*before=*/OpId(), names, main, startup);
-  const std::string is_due = counter.IsDue(counter.Remainder(schedule.period), 0);
+  std::string is_due = counter.IsDue(counter.Remainder(schedule.period), 0);
+  const bool begins_apart = schedule.begin_step > schedule.first_step;
+  if (begins_apart) is_due = counter.OrBefore(schedule.begin_step, is_due);
   // The first multiple of the period is late enough.
-  if (schedule.first_step <= schedule.period) return is_due;
-  return counter.FromStep(schedule.first_step, is_due);
+  if (!begins_apart && schedule.first_step <= schedule.period) return is_due;
+  return schedule.first_step > 1 ? counter.FromStep(schedule.first_step, is_due) : is_due;
 }
 
 std::vector<std::string> VariablesOf(const AveragingPlan& plan) {

@@ -15,7 +15,7 @@ namespace weft {
 
 // Appends to the main program a counter that every step increments, and the condition
 //
-//   counter % period == 0 and counter >= first_step
+//   (counter % period == 0 or counter < begin_step) and counter >= first_step
 //
 // whose name it returns. Appends to the startup program an op that sets the counter to 0.
 std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,

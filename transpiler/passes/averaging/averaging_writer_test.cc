@@ -70,11 +70,35 @@ TEST(WriteAveragingCondition, LaterFirstStepIsReached) {
   const Condition condition({4, 5}, "");
   EXPECT_EQ(condition.name, "local_sgd_condition");
   ExpectProgram(condition.main, std::string(kEvery4Steps) + R"(
-    var local_sgd_begin : int64[1] stop_gradient
+    var local_sgd_first : int64[1] stop_gradient
     var local_sgd_started, local_sgd_condition : bool[1] stop_gradient
-    Out=[local_sgd_begin] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="5", value=5.0}
-    Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_begin]) role=optimize
+    Out=[local_sgd_first] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="5", value=5.0}
+    Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_first]) role=optimize
     Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due], Y=[local_sgd_started]) role=optimize
+  )");
+}
+
+// Unless they would not average either.
+TEST(WriteAveragingCondition, EarlyStepsAverageToo) {
+  const std::string early = std::string(kEvery4Steps) + R"(
+    var local_sgd_begin : int64[1] stop_gradient
+    var local_sgd_is_early, local_sgd_is_due_or_early : bool[1] stop_gradient
+    Out=[local_sgd_begin] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="3", value=3.0}
+    Out=[local_sgd_is_early] = less_than(X=[local_sgd_step], Y=[local_sgd_begin]) role=optimize
+    Out=[local_sgd_is_due_or_early] = logical_or(X=[local_sgd_is_due], Y=[local_sgd_is_early]) role=optimize
+  )";
+  const Condition condition({4, 1, 3}, "");
+  EXPECT_EQ(condition.name, "local_sgd_is_due_or_early");
+  ExpectProgram(condition.main, early);
+  ExpectProgram(Condition({4, 3, 3}, "").main, kEvery4Steps);
+  const Condition both({4, 2, 3}, "");
+  EXPECT_EQ(both.name, "local_sgd_condition");
+  ExpectProgram(both.main, early + R"(
+    var local_sgd_first : int64[1] stop_gradient
+    var local_sgd_started, local_sgd_condition : bool[1] stop_gradient
+    Out=[local_sgd_first] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="2", value=2.0}
+    Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_first]) role=optimize
+    Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due_or_early], Y=[local_sgd_started]) role=optimize
   )");
 }
 

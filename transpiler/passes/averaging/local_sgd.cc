@@ -21,9 +21,8 @@ namespace {
 void Explain(const AveragingPlan& plan, const LocalSgd::Options& options,
              const PassContext& context) {
   if (context.sink.remarks == nullptr) return;
-  const std::string every = options.schedule.period == 1
-                                ? "every step"
-                                : absl::StrCat("every ", options.schedule.period, " steps");
+  const std::string every =
+      options.schedule.IsEveryStep() ? "every step" : ToString(options.schedule);
   for (size_t i = 0; i < plan.averaged.size(); ++i) {
     for (const std::string& name : plan.averaged[i].names) {
       context.sink.Explain(LocalSgd::kName, name, "averaged", "ranks train separately in between",
@@ -44,8 +43,9 @@ void Explain(const AveragingPlan& plan, const LocalSgd::Options& options,
 
 void LocalSgd::Options::Bind(OptionBinder& bind) {
   bind.Int("k_steps", &schedule.period, "averaging period, in steps", /*min=*/1);
-  bind.Int("begin_step", &schedule.first_step, "first averaging step; steps count from 1",
-           /*min=*/1);
+  bind.Int("begin_step", &schedule.begin_step,
+           "before this step, every step averages; steps count from 1", /*min=*/1);
+  bind.Int("first_average", &schedule.first_step, "before this step, no step averages", /*min=*/1);
   BindRings(bind, &nrings);
   bind.Bool("statistics", &statistics, "reduce running statistics over the ranks too");
   bind.Choice("state", &state, "what happens to the state of optimizers",
@@ -69,7 +69,7 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
   WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan,
                         PlanAveraging(programs, context, {options_.state, options_.statistics}));
-  const bool is_every_step = options_.schedule == AveragingSchedule();
+  const bool is_every_step = options_.schedule.IsEveryStep();
   if (!is_every_step && programs.startup == nullptr) {
     return absl::FailedPreconditionError(
         "counting steps needs the startup program, which sets the counter to 0; give it, or use "

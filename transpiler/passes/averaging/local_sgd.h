@@ -18,8 +18,8 @@ namespace weft {
 //   c_wait_comm(X=[w, b, local_sgd_buffer_0]) {ring_id}
 //
 // If the number of ranks is known, c_allreduce_sum and a scale by 1/nranks replace c_allreduce_avg.
-// With k > 1, or a first averaging step after k, these ops are in a conditional block that runs if
-//   step % k == 0 and step >= begin_step
+// With k > 1, or a first average after step 1, these ops are in a conditional block that runs if
+//   (step % k == 0 or step < begin_step) and step >= first_average
 // The startup program sets the persistable counter local_sgd_step to 0, and every step increments
 // it. Steps count from 1.
 //
@@ -38,7 +38,7 @@ class LocalSgd : public Pass {
       "main program: averages parameters over the ranks every k steps";
 
   struct Options {
-    AveragingSchedule schedule;  // options k_steps and begin_step
+    AveragingSchedule schedule;  // options k_steps, begin_step and first_average
     int nrings = 1;              // communication rings
     bool statistics = false;     // average running statistics too
     OptimizerState state = OptimizerState::kLocal;

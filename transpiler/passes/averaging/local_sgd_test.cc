@@ -98,8 +98,8 @@ TEST(LocalSgd, EveryKStepsTheAverageIsInABlock) {
 }
 
 TEST(LocalSgd, FirstStepLaterThanKIsASeparateCondition) {
-  ExpectRewrite("comm-init,local-sgd{k_steps=2,begin_step=9}", {kTwoUpdates, kStartup}, R"(
-  + var local_sgd_begin : int64[1] stop_gradient
+  ExpectRewrite("comm-init,local-sgd{k_steps=2,first_average=9}", {kTwoUpdates, kStartup}, R"(
+  + var local_sgd_first : int64[1] stop_gradient
   + var local_sgd_started, local_sgd_condition, local_sgd_is_due : bool[1] stop_gradient
   + var local_sgd_k, local_sgd_zero, local_sgd_remainder : int64[1] stop_gradient
   + var local_sgd_scope : step_scopes
@@ -110,8 +110,8 @@ TEST(LocalSgd, FirstStepLaterThanKIsASeparateCondition) {
   + Out=[local_sgd_remainder] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
   + Out=[local_sgd_zero] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
   + Out=[local_sgd_is_due] = equal(X=[local_sgd_remainder], Y=[local_sgd_zero]) role=optimize
-  + Out=[local_sgd_begin] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="9", value=9.0}
-  + Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_begin]) role=optimize
+  + Out=[local_sgd_first] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="9", value=9.0}
+  + Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_first]) role=optimize
   + Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due], Y=[local_sgd_started]) role=optimize
   + Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_condition], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
   + block 1:

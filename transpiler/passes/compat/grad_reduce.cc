@@ -150,7 +150,7 @@ Contract GradReduce::contract() const {
 
 bool GradReduce::HasOwnDegree(const PassContext& context) const {
   return options_.method == Method::kMean && options_.degree.has_value() &&
-         options_.degree != context.target.cluster.nranks();
+         (options_.degree != context.target.cluster.nranks() || !context.target.groups.empty());
 }
 
 Claims GradReduce::claims(const PassContext& context) const {
@@ -167,9 +167,9 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
   const std::vector<RankGroup>& groups = context.target.groups;
   const std::string group = groups.empty() ? "" : groups[0].name;
   const absl::optional<int> nranks = context.target.cluster.nranks();
-  const absl::optional<int>& degree = options_.degree;
   const DenseReduction& travel = options_.travel;
   const bool is_mean = options_.method == Method::kMean;
+  const absl::optional<int> degree = is_mean ? options_.degree : absl::nullopt;
   const bool is_quotient = is_mean && options_.division == Division::kQuotient;
   const bool changes_travel = travel.clip || travel.comm_dtype || travel.accumulates_natively ||
                               travel.launches_groups || !options_.buckets.is_none() ||
@@ -184,12 +184,6 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
        absl::InvalidArgumentError(
            "with reduce_done, gradients have travelled: expected reduce_method mean, and neither "
            "clip, comm_dtype, accumulate_type, division, buckets nor lowering")},
-      {degree && !groups.empty(),
-       absl::UnimplementedError(
-           absl::StrCat("degree ", degree.value_or(0), ": group '", group,
-                        "' of ranks has another number of ranks than all; leave degree out"))},
-      {degree && !is_mean,
-       absl::InvalidArgumentError("degree is for reduce_method mean, found sum")},
       {is_quotient && needs_factor,
        absl::InvalidArgumentError(
            "division quotient divides by the number of ranks, in the all-reduce: expected neither "
@@ -218,6 +212,11 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
 
 // Updates are often larger than the user of a mean loss expects.
 void GradReduce::NoteSums(const PassContext& context) const {
+  if (options_.method == Method::kSum && options_.degree.has_value()) {
+    context.sink.Note(absl::StrCat("degree ", *options_.degree,
+                                   " is not used: gradients are summed; reduce_method mean divides "
+                                   "by it"));
+  }
   if (options_.method != Method::kSum || context.target.forecast.sum_losses.are_all) return;
   if (context.target.cluster.nranks() == 1) return;
   context.sink.Note(
@@ -248,7 +247,8 @@ absl::StatusOr<bool> GradReduce::Run(const PassContext& context, ProgramPair& pr
   if (HasOwnDegree(context)) {
     context.sink.Note(
         absl::StrCat("gradients are divided by degree ", *options_.degree,
-                     context.target.cluster.nranks().has_value()
+                     options_.degree != context.target.cluster.nranks() &&
+                             context.target.cluster.nranks().has_value()
                          ? absl::StrCat(", not by the ", *context.target.cluster.nranks(), " ranks")
                          : ", whatever the number of ranks"));
   }

@@ -27,8 +27,12 @@ namespace weft {
 // If the number of ranks is unknown, or a parameter has a group of ranks, c_allreduce_avg takes the
 // place of the product.
 //
-// Row-sparse gradients travel as rows, in their element type. MindSpore gathers rows and values,
-// and multiplies the values; so does the all-reduce of rows here, for any number of rows per rank.
+// Row-sparse gradients travel as rows; narrower ones are cast too, but rows are never narrowed.
+// MindSpore gathers rows and values, and multiplies the values; so does the all-reduce of rows
+// here, for any number of rows per rank.
+//
+// `degree` divides the mean of all gradients, also of those that a group of ranks reduces. A sum
+// ignores it, as MindSpore does; a note says so.
 //
 // With reduce_done, gradients are reduced already (MindSpore's reducer after the hooks of PyNative
 // mode have run): only the product is written, after the last op that reduces each or waits for it.

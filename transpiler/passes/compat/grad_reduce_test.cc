@@ -102,11 +102,8 @@ TEST(GradReduceTest, GroupOfRanksAverages) {
   EXPECT_THAT(text, HasSubstr("Out=[a@GRAD] = c_allreduce_avg(X=[a@GRAD]) role=backward "
                               "{group_ranks=ints[0, 1], ring_id=1}"));
   EXPECT_THAT(text, Not(HasSubstr("scale(")));
-  for (const char* options : {"division=before", "degree=4"}) {
-    EXPECT_THAT(
-        Reduced(absl::StrCat("reduce_method=mean,", options), "fp32", 4, nullptr, attrs).status(),
-        StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("group 'g0' of ranks")));
-  }
+  EXPECT_THAT(Reduced("reduce_method=mean,division=before", "fp32", 4, nullptr, attrs).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("group 'g0' of ranks")));
 }
 
 // The division follows the wait for the reduction, and so does not multiply parts of the sum.
@@ -209,6 +206,35 @@ TEST(GradReduceTest, OwnDegreeIsNoted) {
                                   "ranks"));
 }
 
+TEST(GradReduceTest, SumsIgnoreADegreeAndSaySo) {
+  std::vector<Message> messages;
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string sum, Reduced(""));
+  EXPECT_THAT(Reduced("degree=3", "fp32", 4, &messages), testing::IsOkAndHolds(sum));
+  EXPECT_THAT(testing::ResultLines(messages),
+              ::testing::Contains("note: degree 3 is not used: gradients are summed; "
+                                  "reduce_method mean divides by it"));
+}
+
+// As in MindSpore, whatever the group.
+TEST(GradReduceTest, DegreeDividesWhatGroupsReduceToo) {
+  ParamAttrsByName attrs;
+  attrs["a"].group = RankGroup{"pair", {0, 1}, 0};
+  for (const char* degree : {"4", "2"}) {
+    std::vector<Message> messages;
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        const std::string text,
+        Reduced(absl::StrCat("reduce_method=mean,degree=", degree), "fp32", 4, &messages, attrs));
+    const std::string scale = absl::StrCat("{scale=", 1.0 / (degree[0] - '0'), "}");
+    EXPECT_THAT(text, HasSubstr("Out=[a@GRAD] = c_allreduce_sum(X=[a@GRAD]) role=backward "
+                                "{group_ranks=ints[0, 1], ring_id=1}"));
+    for (const char* grad : {"a@GRAD", "b@GRAD"}) {
+      EXPECT_THAT(text, HasSubstr(absl::StrCat("scale(X=[", grad, "]) role=backward ", scale)));
+    }
+    EXPECT_THAT(testing::ResultLines(messages),
+                ::testing::Contains(HasSubstr(absl::StrCat("divided by degree ", degree))));
+  }
+}
+
 TEST(GradReduceTest, SumsAreNotedForSeveralRanks) {
   std::vector<Message> of_sum, of_mean;
   WEFT_EXPECT_OK(Reduced("", "fp32", 4, &of_sum).status());
@@ -223,7 +249,6 @@ TEST(GradReduceTest, ContradictionsAreRefused) {
       {"reduce_method=avg", "reduce_method"},
       {"reduce_method=mean,degree=0", "ranks or an integer >= 1"},
       {"reduce_method=mean,degree=true", "ranks or an integer >= 1"},
-      {"degree=3", "degree is for reduce_method mean, found sum"},
       {"reduce_method=mean,division=quotient,degree=3", "expected neither degree"},
       {"clip=-1", "a number >= 0"},
       {"clip=nan", "a number >= 0"},

@@ -76,6 +76,7 @@ pb::VarDesc RowsVar(const std::string& name, int64_t elements) {
 // How a bucket travels, and why.
 struct Plan {
   bool is_sparse = false;
+  bool is_more_bytes = false;  // as rows, than whole
   int64_t elements = 0;
   int64_t sent = -1;  // of these, by each rank; -1: depends on the values
   // The most elements per rank for which rows are fewer bytes; none: unknown.
@@ -160,8 +161,8 @@ class SparseExchange : public GradientExchange {
     }
     if (options_.mode == Mode::kTopK) plan.sent = NumSent(options_.spars, plan.elements);
     if (nranks_.has_value()) plan.break_even = BreakEven(plan.elements, *nranks_);
-    plan.is_sparse = true;
     plan.why = options_.mode == Mode::kTopK ? OfTopK(&plan) : OfThreshold(&plan);
+    plan.is_sparse = !(options_.fallback && plan.is_more_bytes);
     return plan;
   }
 
@@ -246,20 +247,19 @@ class SparseExchange : public GradientExchange {
     bool IsDense() const { return rows.empty(); }
   };
 
-  // Whether the bucket travels as rows, and why.
+  // Whether the bucket is more bytes as rows, and why it travels as it does.
   std::string OfTopK(Plan* plan) const {
-    if (!options_.fallback) return "without fallback";
     if (!nranks_.has_value()) return "the number of ranks is unknown";
     const double rows = RowsBytes(plan->sent, plan->elements, *nranks_);
     const double dense = DenseBytes(plan->elements, *nranks_);
     const auto bytes = [](double value) { return absl::StrCat(std::llround(value)); };
-    plan->is_sparse = rows < dense;
+    plan->is_more_bytes = rows >= dense;
     return absl::StrCat("a rank would receive ", bytes(rows), " bytes of ", plan->sent,
                         " elements per rank, or ", bytes(dense), " of whole gradients");
   }
   std::string OfThreshold(Plan* plan) const {
-    if (options_.fallback && plan->break_even == 0) {
-      plan->is_sparse = false;
+    if (plan->break_even == 0) {
+      plan->is_more_bytes = true;
       return absl::StrCat(
           "a rank would receive ", std::llround(RowsBytes(1, plan->elements, *nranks_)),
           " bytes or more of 1 element or more per rank, or ",
@@ -308,6 +308,24 @@ std::string FewerBytesText(const Plan& plan) {
                          plan.elements, share);
 }
 
+void NoteBytes(const SparseExchange& exchange, const std::vector<GradientBucket>& buckets,
+               const Options& options, const PassContext& context) {
+  if (context.target.cluster.nranks() == 1) return;  // nothing travels
+  size_t all = 0, affected = 0;
+  for (const GradientBucket& bucket : buckets) {
+    all += bucket.gradients.size();
+    if (exchange.PlanOf(bucket).is_more_bytes) affected += bucket.gradients.size();
+  }
+  if (affected == 0) return;
+  context.sink.Note(absl::StrCat(
+      affected, " of ", all, " gradients ",
+      options.fallback
+          ? "travel whole, as rows would be no fewer bytes: results differ from SINGA's, "
+            "which option:fallback false computes"
+          : "travel as rows, which are no fewer bytes than whole gradients; "
+            "option:fallback true sends them whole, with other results"));
+}
+
 void Explain(const Program& program, const GradientAnalysis& analysis,
              const SparseExchange& exchange, const std::vector<GradientBucket>& buckets,
              const PassContext& context) {
@@ -347,8 +365,9 @@ void SparsifyGradients::Options::Bind(OptionBinder& bind) {
              /*min=*/0);
   bind.Int64("buffer_elements", &buffer_elements,
              "the size of SINGA's buffer, which must hold twice the threshold", /*min=*/0);
-  bind.Bool("fallback", &fallback,
-            "send whole gradients where rows are no fewer bytes, whatever the values");
+  bind.Bool(
+      "fallback", &fallback,
+      "send whole gradients where rows are no fewer bytes, whatever the values: unlike SINGA");
 }
 
 Contract SparsifyGradients::contract() const {
@@ -391,6 +410,7 @@ absl::StatusOr<bool> SparsifyGradients::Run(const PassContext& context,
   }
   GradientWriter writer(program, analysis, options_.nrings, &exchange, &main);
   writer.Write(filled.buckets);
+  NoteBytes(exchange, filled.buckets, options_, context);
   Explain(program, analysis, exchange, filled.buckets, context);
   writer.Explain(kName, "reduced", exchange.reduce_type(), filled.buckets, context);
   WEFT_ASSIGN_OR_RETURN(const bool changed, CommitEdits(&main));

@@ -104,8 +104,8 @@ TEST(SparsifyGradients, LargeGradientsTravelAloneAndWithoutCorrectionNothingIsKe
 }
 
 // A rank would receive 63 times 32 bytes and 4 elements of 8 bytes, or 2 * 63 / 64 * 64 of 4 bytes.
-TEST(SparsifyGradients, GradientsTravelWholeWhereThatIsNoMoreBytes) {
-  const auto result = ExpectRewrite("sparsify-gradients{mode=topk,spars=0.05}", Programs(), R"(
+TEST(SparsifyGradients, WithFallbackGradientsTravelWholeWhereThatIsNoMoreBytes) {
+  const auto result = ExpectRewrite("sparsify-gradients{mode=topk,fallback=true}", Programs(), R"(
   + var fused_gradient_0 : fp32[128]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 4], dtype=5, value=1.0}
   + FusedOutput=[fused_gradient_0], Output=[b@GRAD, a@GRAD] = coalesce_tensor(Input=[b@GRAD, a@GRAD]) role=backward {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[8, 4, 8, 4], dtype=5, use_align=true}
@@ -120,10 +120,15 @@ TEST(SparsifyGradients, GradientsTravelWholeWhereThatIsNoMoreBytes) {
       RemarkTexts(result),
       Contains(AllOf(StartsWith("a@GRAD not sparsified: a rank would receive 4032 bytes of 4 "
                                 "elements per rank, or 504 of whole gradients"))));
+  ASSERT_FALSE(result.messages.empty());
+  EXPECT_THAT(ToString(result.messages[0]),
+              HasSubstr("2 of 2 gradients travel whole, as rows would be no fewer bytes: results "
+                        "differ from SINGA's, which option:fallback false computes"));
 }
 
 // Of the bucket of both gradients, which has 64 elements.
-std::vector<std::string> RemarksOf(const std::string& options, absl::optional<int> nranks) {
+std::vector<std::string> RemarksOf(const std::string& options, absl::optional<int> nranks,
+                                   std::vector<Message>* messages = nullptr) {
   Program main = testing::CompactProgram(Main()), startup = testing::CompactProgram(kStartup);
   ProgramPair programs{&main, &startup};
   TranspileOptions transpile;
@@ -133,6 +138,7 @@ std::vector<std::string> RemarksOf(const std::string& options, absl::optional<in
   transpile.verification = Verification::kNever;
   const absl::StatusOr<TranspileResult> result = Transpile(transpile, programs);
   EXPECT_THAT(result.status(), testing::IsOk());
+  if (messages != nullptr && result.ok()) *messages = result->messages;
   return result.ok() ? RemarkTexts(*result) : std::vector<std::string>();
 }
 
@@ -151,17 +157,25 @@ TEST(SparsifyGradients, RemarksSayUpToHowManyElementsRowsAreFewerBytes) {
   EXPECT_THAT(RemarksOf("mode=topk", 2),
               Contains(HasSubstr("sent=4 fewer bytes=up to 27 of 64 elements per rank")));
   // 4 elements: 64 bytes of each rank; of whole gradients 64, and 73.
-  EXPECT_THAT(RemarksOf("mode=topk", 8), Contains(HasSubstr("a@GRAD not sparsified: ")));
-  EXPECT_THAT(RemarksOf("mode=topk", 7), Contains(HasSubstr("a@GRAD sparsified: ")));
+  EXPECT_THAT(RemarksOf("mode=topk,fallback=true", 8),
+              Contains(HasSubstr("a@GRAD not sparsified: ")));
+  EXPECT_THAT(RemarksOf("mode=topk,fallback=true", 7), Contains(HasSubstr("a@GRAD sparsified: ")));
 }
 
 // From 13 ranks on, even one element of each is more bytes than whole gradients.
 TEST(SparsifyGradients, GradientsTravelWholeWhereNoElementsAreFewerBytes) {
-  EXPECT_THAT(RemarksOf("mode=threshold", 13),
+  EXPECT_THAT(RemarksOf("mode=threshold,fallback=true", 13),
               Contains(StartsWith("a@GRAD not sparsified: a rank would receive 480 bytes or more "
                                   "of 1 element or more per rank, or 473 of whole gradients")));
-  EXPECT_THAT(RemarksOf("mode=threshold,fallback=false", 13),
-              Contains(HasSubstr("a@GRAD sparsified: ")));
+  for (const char* mode : {"mode=threshold", "mode=topk"}) {
+    std::vector<Message> messages;
+    EXPECT_THAT(RemarksOf(mode, 13, &messages),
+                Contains(StartsWith("a@GRAD sparsified: a rank would receive ")));
+    ASSERT_FALSE(messages.empty());
+    EXPECT_THAT(ToString(messages[0]),
+                HasSubstr("2 of 2 gradients travel as rows, which are no fewer bytes than whole "
+                          "gradients; option:fallback true sends them whole"));
+  }
   // A parameter of one element.
   Program main = testing::CompactProgram(R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
@@ -171,7 +185,8 @@ TEST(SparsifyGradients, GradientsTravelWholeWhereNoElementsAreFewerBytes) {
 )");
   ProgramPair programs{&main, nullptr};
   TranspileOptions options;
-  options.passes = "sparsify-gradients{mode=threshold}";  // no residuals, and no startup program
+  options.passes =
+      "sparsify-gradients{mode=threshold,fallback=true}";  // no residuals, and no startup program
   options.cluster.nranks = 2;
   options.verification = Verification::kNever;
   WEFT_ASSERT_OK(Transpile(options, programs).status());

@@ -51,6 +51,9 @@ void DeviceCopies::FindRings() {
   rings_.erase(std::unique(rings_.begin(), rings_.end()), rings_.end());
   const size_t num_streams = kFirstRing + rings_.size();
   last_.assign(num_streams, 0);
+  last_work_.assign(num_streams, 0);
+  times_.resize(num_streams);
+  step_times_.assign(steps_.size(), 0);
   known_.assign(num_streams, std::vector<int64_t>(num_streams, 0));
 }
 
@@ -92,6 +95,7 @@ void DeviceCopies::Write() {
     }
     WaitFor(stream, std::move(needs), i);
     Issue(stream);
+    step_times_[i] = last_work_[stream] = time_;
     for (const DeviceAccess& access : accesses) {
       Touch(stream, step.device, access.var, access.reads, Changes(access));
     }
@@ -109,9 +113,10 @@ void DeviceCopies::WriteCopy(const DeviceCopy& copy, size_t i) {
   WaitFor(stream, std::move(needs), i);
   NewOp op{std::string(CopyOpType(copy.from)), {{"X", {x}}}, {{"Out", {out}}}, {}};
   op.role = RoleFor(program_.op(copy.reader));
-  before_[i].push_back(BuildOp(op, Dialect::kWeft));
   ++num_copies_;
   Issue(stream);
+  last_work_[stream] = time_;
+  before_[i].push_back({BuildOp(op, Dialect::kWeft), time_});
   Touch(stream, copy.from, copy.var, /*reads=*/true, /*writes=*/false);
   Touch(stream, to, copy.var, /*reads=*/false, /*writes=*/true);
   if (!copy.ends_turn || copy.turn + 1 == values_.num_turns()) return;
@@ -134,8 +139,8 @@ std::string DeviceCopies::MakeMirroredBuffers(int turn, size_t i) {
       }
     }
     SetOnHost(&op);
-    before_[i].push_back(std::move(op));
     Issue(host);
+    before_[i].push_back({std::move(op), time_});
     Touch(host, DeviceKind::kHost, buffer.var, /*reads=*/false, /*writes=*/true);
     made = NameOn(DeviceKind::kHost, buffer.var);
   }
@@ -147,7 +152,32 @@ void DeviceCopies::WaitForAll(Stream waiting, Stream awaited, const std::string&
   WaitFor(waiting, {{awaited, last_[awaited], variable}}, i);
 }
 
-void DeviceCopies::Issue(Stream stream) { last_[stream] = ++time_; }
+void DeviceCopies::Issue(Stream stream) {
+  last_[stream] = ++time_;
+  times_[stream].push_back(time_);
+  issued_.push_back({stream, known_[stream], {}});
+}
+
+int64_t DeviceCopies::LastUpTo(int64_t time, Stream stream) const {
+  const std::vector<int64_t>& times = times_[stream];
+  const auto after = absl::c_upper_bound(times, time);
+  return after == times.begin() ? 0 : *(after - 1);
+}
+
+std::vector<pb::OpDesc> DeviceCopies::Before(size_t i) const {
+  std::vector<pb::OpDesc> ops;
+  const auto add_waits = [&](int64_t time) {
+    if (time == 0) return;
+    const std::vector<pb::OpDesc>& waits = issued_[time - 1].waits;
+    ops.insert(ops.end(), waits.begin(), waits.end());
+  };
+  if (i > 0) add_waits(step_times_[i - 1]);
+  for (const Inserted& inserted : before_[i]) {
+    ops.push_back(inserted.op);
+    add_waits(inserted.time);
+  }
+  return ops;
+}
 
 void DeviceCopies::AddNeeds(DeviceKind device, VarId var, bool reads, bool writes,
                             std::vector<Need>* needs) {
@@ -172,8 +202,20 @@ void DeviceCopies::WaitFor(Stream waiting, std::vector<Need> needs, size_t i) {
         InPlaceOp(std::string(StreamSyncOpType(StreamSync::kStreamWaitsForStream)), {need.variable},
                   {{"stream", StreamName(waiting)}, {"awaited", StreamName(need.awaited)}},
                   i < steps_.size() ? RoleFor(program_.op(steps_[i].op)) : kRoleOptimize);
-    before_[i].push_back(BuildOp(op, Dialect::kWeft));
-    Join(waiting, need.awaited);
+    // No op of the waiting stream comes after `early`.
+    const int64_t early = std::max(need.time, last_[waiting]);
+    if (last_work_[need.awaited] <= early) {
+      before_[i].push_back({BuildOp(op, Dialect::kWeft), 0});
+      Join(waiting, need.awaited);
+      continue;
+    }
+    issued_[early - 1].waits.push_back(BuildOp(op, Dialect::kWeft));
+    const int64_t done = LastUpTo(early, need.awaited);
+    std::vector<int64_t>& known = known_[waiting];
+    for (size_t s = 0; s < known.size(); ++s) {
+      known[s] = std::max(known[s], issued_[done - 1].known[s]);
+    }
+    known[need.awaited] = std::max(known[need.awaited], done);
   }
 }
 

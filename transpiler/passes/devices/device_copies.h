@@ -27,7 +27,9 @@ namespace weft {
 // ahead.
 //
 // The synchronizations of the program stay, and count. Where a stream needs more, stream_wait is
-// added: also for rings, whose collectives may work in either memory.
+// added: also for rings, whose collectives may work in either memory. It waits for all that the
+// other stream has been given, so it stands as early as it delays no other op: after what is
+// needed, and after the last op of the stream that waits.
 //
 // The mirror of a buffer is a buffer of its own, fused@CPU, that a coalesce_tensor on the host
 // makes. If values take turns (staging_slots.h), copies after a turn wait until the host is done
@@ -41,7 +43,7 @@ class DeviceCopies {
                UniqueNames* names);
 
   // What to insert before step i; at steps.size(), at the end.
-  const std::vector<pb::OpDesc>& Before(size_t i) const { return before_[i]; }
+  std::vector<pb::OpDesc> Before(size_t i) const;
   // The names of variables that ops of a device do not call by their own name.
   const absl::flat_hash_map<VarId, std::string>& Renamed(DeviceKind device) const {
     return mirrors_[static_cast<int>(device)];
@@ -73,6 +75,8 @@ class DeviceCopies {
   void WaitForAll(Stream waiting, Stream awaited, const std::string& variable, size_t i);
   // Counts an op of the stream.
   void Issue(Stream stream);
+  // The number of the last op that the stream was given up to that time; 0: none.
+  int64_t LastUpTo(int64_t time, Stream stream) const;
   // What an op that synchronizes streams orders.
   void Synchronize(const DeviceStep& step);
   void Join(Stream waiting, Stream awaited);
@@ -98,11 +102,25 @@ class DeviceCopies {
   std::array<absl::flat_hash_map<VarId, std::string>, kNumDeviceKinds> mirrors_;
   std::array<absl::flat_hash_map<VarId, Memory>, kNumDeviceKinds> memory_;
   int64_t time_ = 0;
-  std::vector<int64_t> last_;  // by stream: the time of the last op
-  std::vector<int> rings_;     // with a stream, by number
+  std::vector<int64_t> last_;       // by stream: the time of the last op
+  std::vector<int64_t> last_work_;  // of the last one that takes time: no mirrored buffer
+  // What was given to a stream at a time from 1 on.
+  struct Issued {
+    Stream stream = 0;
+    std::vector<int64_t> known;     // known_ of the stream
+    std::vector<pb::OpDesc> waits;  // that stand after it
+  };
+  std::vector<Issued> issued_;               // by time - 1
+  std::vector<std::vector<int64_t>> times_;  // by stream
+  std::vector<int64_t> step_times_;          // of steps that are issued; 0: of others
+  std::vector<int> rings_;                   // with a stream, by number
   // By waiting and awaited stream: up to when the second is known to be done.
   std::vector<std::vector<int64_t>> known_;
-  std::vector<std::vector<pb::OpDesc>> before_;
+  struct Inserted {
+    pb::OpDesc op;
+    int64_t time;  // 0: it is not issued
+  };
+  std::vector<std::vector<Inserted>> before_;  // by step
   std::vector<pb::VarDesc> new_vars_;
   size_t num_made_ = 0;  // mirrored buffers
   int num_copies_ = 0;

@@ -123,6 +123,26 @@ TEST(HeteroPartition, FetchOpsOfTheAcceleratorsValuesStayThere) {
   )");
 }
 
+// A stream_wait is for all that the other stream has been given: the accelerator must not wait for
+// the copy of what the host computes meanwhile.
+TEST(HeteroPartition, BranchesThatShareAValueDoNotWaitForEachOther) {
+  Program main = testing::CompactProgram(R"(
+    var x : fp32[2, 2] need_check_feed
+    Out=[z] = relu(X=[x])
+    Out=[y] = scale(X=[x]) {scale=2.0}
+    Out=[s] = elementwise_add(X=[y], Y=[z])
+  )");
+  ProgramPair programs{&main, nullptr};
+  TranspileOptions options;
+  options.passes = "hetero-partition{place=\"name:z=cpu\"}";
+  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  const std::string text = testing::CanonicalText(main.ToProto());
+  const size_t wait = text.find("[x@SIM] = stream_wait("), copy = text.find("memcpy_h2d(X=[z])");
+  ASSERT_NE(wait, std::string::npos) << text;
+  ASSERT_NE(copy, std::string::npos) << text;
+  EXPECT_LT(wait, copy) << text;
+}
+
 TEST(HeteroPartition, EachValueIsCopiedOnce) {
   ExpectRewrite("hetero-partition{place=\"name:z=cpu\"}", Step(R"(
     Out=[y] = mul(X=[x], Y=[w])

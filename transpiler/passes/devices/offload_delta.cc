@@ -71,11 +71,6 @@ pb::OpDesc AcceleratorOp(const std::string& type, NewSlots inputs, const std::st
                  Dialect::kWeft);
 }
 
-pb::OpDesc CastOp(const std::string& from, DType in, const std::string& to, DType out) {
-  return AcceleratorOp("cast", {{"X", {from}}}, to,
-                       {{"in_dtype", static_cast<int>(in)}, {"out_dtype", static_cast<int>(out)}});
-}
-
 // lamb without its decay and its norms is adam, with another default of epsilon.
 void MakeAdam(const OpAttrs& lamb, pb::OpDesc* desc) {
   desc->set_type("adam");
@@ -240,6 +235,12 @@ void OffloadDelta::ZeroRateIfSkipped(const OffloadBranch* branch, Update* update
   };
   if (branch != nullptr) multiply(branch->op().Input("Cond")[0], /*skips=*/false);
   for (Symbol skip : update->op.Input("SkipUpdate")) multiply(skip, /*skips=*/true);
+}
+
+pb::OpDesc OffloadDelta::CastOp(const std::string& from, DType in, const std::string& to,
+                                DType out) {
+  return AcceleratorOp("cast", {{"X", {from}}}, to,
+                       {{"in_dtype", static_cast<int>(in)}, {"out_dtype", static_cast<int>(out)}});
 }
 
 pb::OpDesc OffloadDelta::HostConstant(const std::string& variable, const Dims& dims, float value) {

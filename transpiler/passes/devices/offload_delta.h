@@ -64,7 +64,8 @@ class OffloadDelta {
   // multiplies by.
   absl::Status Split(const Op& op, OffloadBranch* branch, pb::OpDesc* desc);
 
-  // fill_constant of fp32, on the host.
+  // A cast on the accelerator, and fill_constant of fp32 on the host.
+  static pb::OpDesc CastOp(const std::string& from, DType in, const std::string& to, DType out);
   static pb::OpDesc HostConstant(const std::string& variable, const Dims& dims, float value);
 
  private:

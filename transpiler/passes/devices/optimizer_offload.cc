@@ -5,12 +5,12 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/op_schema.h"
-#include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/devices/accumulations.h"
 #include "transpiler/passes/devices/offload_branch.h"
@@ -19,6 +19,7 @@
 #include "transpiler/passes/support/name_pattern.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_edits.h"
+#include "transpiler/passes/updates/param_options.h"
 
 namespace weft {
 namespace {
@@ -154,6 +155,9 @@ class Offloader {
     if (!options_.bias_correction) {
       return Refused(op, "bias_correction=false takes updates of the root block");
     }
+    if (options_.gradient_copy.has_value()) {
+      return Refused(op, "gradient_copy takes updates of the root block");
+    }
     if (KeepsMasters() ? masters_->WouldKeep(op) : masters_->WouldDrop(op)) {
       return Refused(op, KeepsMasters()
                              ? "updates of the root block alone are given master weights "
@@ -181,7 +185,7 @@ class Offloader {
     if (!IsOnHost(placed)) return absl::OkStatus();
     return Refused(update,
                    "expected an update that op_device does not put on the host already, for "
-                   "offload=states and bias_correction=false");
+                   "offload=states, bias_correction=false and gradient_copy");
   }
 
   absl::Status AddUpdate(const Op& op) {
@@ -189,15 +193,45 @@ class Offloader {
     if (!matches && !IsOnHost(op)) return absl::OkStatus();
     ++num_updates_;
     if (!matches) return absl::OkStatus();
-    const bool changes_formula = !options_.bias_correction || options_.offload == Offload::kStates;
+    const bool changes_formula = !options_.bias_correction ||
+                                 options_.offload == Offload::kStates ||
+                                 options_.gradient_copy.has_value();
     if (changes_formula) WEFT_RETURN_IF_ERROR(CheckIsNotOnHost(op, op));
     pb::OpDesc desc = op.ToProto();
     WEFT_RETURN_IF_ERROR(KeepsMasters() ? masters_->Keep(op, &desc) : masters_->Drop(op, &desc));
     if (!options_.bias_correction) WEFT_RETURN_IF_ERROR(DropBiasCorrection(op, &desc));
     if (options_.offload == Offload::kStates)
       WEFT_RETURN_IF_ERROR(delta_.Split(op, nullptr, &desc));
+    if (options_.gradient_copy.has_value()) NarrowGradients(op, &desc);
     MoveToHost(op, std::move(desc));
     return absl::OkStatus();
+  }
+
+  // The gradients that the update reads by now go to the host in half precision.
+  void NarrowGradients(const Op& op, pb::OpDesc* desc) {
+    const DType half = *options_.gradient_copy;
+    std::vector<std::string> arrived;
+    for (const pb::OpDesc::Var& slot : desc->inputs()) {
+      if (slot.parameter() == "Grad") arrived = {slot.arguments().begin(), slot.arguments().end()};
+    }
+    for (size_t i = 0; i < arrived.size(); ++i) {
+      const VarId var = program_.block(0).Resolve(op.Input("Grad")[i]);
+      const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+      const bool is_float = type.has_value() && type->kind == TensorType::Kind::kDense &&
+                            type->dtype == DType::kFloat32;
+      if (!is_float) continue;
+      const std::string sent =
+          names_.Of(absl::StrCat(arrived[i], "@", absl::AsciiStrToUpper(DTypeName(half))));
+      const std::string whole = names_.Of(absl::StrCat(arrived[i], "@ROUNDED"));
+      main_.AddVar(0, TensorVar(sent, half, type->dims));
+      main_.AddVar(0, TensorVar(whole, DType::kFloat32, type->dims));
+      main_.InsertBefore(op.id(), OffloadDelta::CastOp(arrived[i], DType::kFloat32, sent, half));
+      pb::OpDesc back = OffloadDelta::CastOp(sent, half, whole, DType::kFloat32);
+      SetOnHost(&back);
+      main_.InsertBefore(op.id(), back);
+      arrived[i] = whole;
+    }
+    SetInput(desc, "Grad", arrived);
   }
 
   // Powers of 0 correct nothing. They are no state: parameters from a file would bring others.
@@ -206,6 +240,9 @@ class Offloader {
     if (!is_adam) {
       return absl::FailedPreconditionError(
           absl::StrCat(op.DebugName(), ": expected adam or adamw for bias_correction=false"));
+    }
+    if (ParamOptions::HasOptions(op) && op.Input("EpsilonTensor").size() > 0) {
+      return Refused(op, "bias_correction=false adds epsilon as it is; leave adam_epsilon out");
     }
     for (const char* slot : {"Beta1Pow", "Beta2Pow"}) {
       const std::string power = names_.Next(absl::StrCat(Name(op.Input("Param")[0]), "@", slot));
@@ -242,6 +279,9 @@ void OptimizerOffload::Options::Bind(OptionBinder& bind) {
   bind.OldName("params");
   bind.Bool("bias_correction", &bias_correction,
             "whether adam and adamw correct moments for their start at 0");
+  bind.Choice("gradient_copy", &gradient_copy,
+              "the element type in which fp32 gradients are copied to the host",
+              {{"native", absl::nullopt}, {"fp16", DType::kFloat16}, {"bf16", DType::kBFloat16}});
 }
 
 void OptimizerOffload::Foresee(const ConstProgramPair& programs, const PassContext& context,
@@ -263,7 +303,9 @@ Claims OptimizerOffload::claims(const PassContext& context) const {
   const bool computes_the_same = options_.master_weights == MasterWeights::kFp32 &&
                                  options_.offload == Offload::kFull && options_.bias_correction &&
                                  !context.target.forecast.raises_precision;
-  return computes_the_same ? Claims() : Claims::Of(Claims::Computation::kChanged);
+  Claims claims = computes_the_same ? Claims() : Claims::Of(Claims::Computation::kChanged);
+  claims.rounds_gradients = options_.gradient_copy.has_value();
+  return claims;
 }
 
 absl::StatusOr<bool> OptimizerOffload::Run(const PassContext& context,

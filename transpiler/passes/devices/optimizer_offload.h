@@ -6,7 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "base/option_binder.h"
+#include "ops/schema/tensor_type.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -26,6 +28,8 @@ namespace weft {
 //                         (OffloadDelta)
 //   bias_correction=false adam and adamw take powers of beta of 0, and are then MindSpore's
 //                         AdamWeightDecay: p -= lr (m / (√v + epsilon) + weight_decay p)
+//   gradient_copy=fp16    dense fp32 gradients are cast on the accelerator, copied with 2 bytes an
+//                         element, and cast back on the host; or bf16
 //
 // Updates whose op_device is cpu count as offloaded, whether they match or not; those that match
 // get master weights or lose them. Updates of branches go to the host as they are, or as
@@ -34,8 +38,8 @@ namespace weft {
 //
 // InvalidArgument: no update matches. FailedPrecondition, naming op and variable: those of
 // OffloadMasters and OffloadDelta; an update in a branch that an option would change; one with
-// op_device=cpu that offload=states or bias_correction=false would change; updates of several
-// parameters in one op of which only some match. O(arguments).
+// op_device=cpu that offload=states, bias_correction=false or gradient_copy would change; updates
+// of several parameters in one op of which only some match. O(arguments).
 class OptimizerOffload : public Pass {
  public:
   static constexpr absl::string_view kName = "optimizer-offload";
@@ -48,6 +52,7 @@ class OptimizerOffload : public Pass {
     Offload offload = Offload::kFull;
     std::string params = "*";
     bool bias_correction = true;
+    absl::optional<DType> gradient_copy = {};  // none: that of the gradient
     void Bind(OptionBinder& bind);
   };
   explicit OptimizerOffload(Options options) : options_(std::move(options)) {}

@@ -57,6 +57,18 @@ TEST(OptimizerOffload, StatesAloneReturnWhatTheParameterChangesBy) {
   )");
 }
 
+TEST(OptimizerOffload, GradientsMayGoToTheHostInHalfPrecision) {
+  ExpectRewrite("optimizer-offload{offload_params=w,gradient_copy=fp16}",
+                absl::StrCat(kVars, kUpdate), R"(
+  + var w@GRAD@FP16 : fp16[2, 2]
+  + var w@GRAD@ROUNDED : fp32[2, 2]
+  - ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  + Out=[w@GRAD@FP16] = cast(X=[w@GRAD]) role=optimize {in_dtype=5, out_dtype=4}
+  + Out=[w@GRAD@ROUNDED] = cast(X=[w@GRAD@FP16]) role=optimize {in_dtype=4, out_dtype=5, op_device="cpu"}
+  + ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD@ROUNDED], LearningRate=[lr]) role=optimize {op_device="cpu"}
+  )");
+}
+
 // The update of w by an optimizer with two moments.
 std::string AdamLike(absl::string_view type, absl::string_view attrs) {
   return absl::StrCat(

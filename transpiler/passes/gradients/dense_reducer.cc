@@ -45,9 +45,21 @@ std::string Suffix(DType type) { return absl::StrCat("@", absl::AsciiStrToUpper(
 
 // Whether a gradient of that type is cast.
 bool IsCast(const TensorType& type, const DenseReduction& reduction) {
-  if (!reduction.comm_dtype.has_value() || type.kind != TensorType::Kind::kDense) return false;
-  const bool halves = SizeOf(*reduction.comm_dtype) < SizeOf(DType::kFloat32);
-  return halves || SizeOf(type.dtype) < SizeOf(*reduction.comm_dtype);
+  if (!reduction.comm_dtype.has_value()) return false;
+  if (SizeOf(type.dtype) < SizeOf(*reduction.comm_dtype)) return true;
+  return type.kind == TensorType::Kind::kDense &&
+         SizeOf(*reduction.comm_dtype) < SizeOf(DType::kFloat32);
+}
+
+// A value of the step like the gradient, of another element type.
+pb::VarDesc GradientVar(const Var& grad, const std::string& name, DType dtype) {
+  const TensorType type = *DeclaredType(grad);
+  if (type.kind == TensorType::Kind::kDense) return TensorVar(name, dtype, type.dims);
+  pb::VarDesc rows = grad.ToProto();
+  rows.set_name(name);
+  rows.mutable_type()->mutable_selected_rows()->set_data_type(
+      static_cast<pb::VarType::Type>(dtype));
+  return rows;
 }
 
 }  // namespace
@@ -86,7 +98,7 @@ void DenseReducer::Declare(const Bucket& bucket, Rewriter* rewriter) {
   if (bucket.gradients.gradients.size() == 1 || reduction_.launches_groups) {
     const Symbol grad = program_.FindSymbol(bucket.variable);
     const VarId var = program_.block(0).Resolve(grad);
-    rewriter->AddVar(block, TensorVar(travelling.name, to, DeclaredType(program_.var(var))->dims));
+    rewriter->AddVar(block, GradientVar(program_.var(var), travelling.name, to));
     return;
   }
   FusedTensors tensors = TensorsOf(program_, analysis_, bucket.gradients);

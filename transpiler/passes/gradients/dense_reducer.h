@@ -33,7 +33,8 @@ struct DenseReduction {
   // The number of ranks for which the factors are right; none: any.
   absl::optional<int> nranks = {};
   // The element type of what travels; none: that of the gradient. Half precision takes fp32 only; a
-  // wider type takes narrower ones and leaves others (fp64) as they are. So are rows.
+  // wider type takes narrower ones, also of rows, and leaves others (fp64) as they are. Rows are
+  // never narrowed.
   absl::optional<DType> comm_dtype = {};
   bool accumulates_natively = false;  // kAccumulateTypeAttr
   bool launches_groups = false;       // one op of several gradients instead of a fused buffer

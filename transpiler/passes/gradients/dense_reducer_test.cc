@@ -81,7 +81,18 @@ TEST(DenseReducer, WiderTypeIsCastBeforeTheFirstProductAndAfterTheSecond) {
                           "c_wait_comm w@GRAD@FP64", "scale w@GRAD@FP64", "cast w@GRAD"));
 }
 
-TEST(DenseReducer, RowsAreNotCast) {
+TEST(DenseReducer, RowsAreWidened) {
+  const std::string rows = absl::StrCat("var w@GRAD : selected_rows<fp16[2, 2]>\n", kOne);
+  DenseReduction wide;
+  wide.comm_dtype = DType::kFloat32;
+  wide.factor_after = 0.5f;
+  EXPECT_THAT(
+      Written(rows, wide),
+      ElementsAre("cast w@GRAD@FP32", "c_wait_compute w@GRAD@FP32", "c_allreduce_sum w@GRAD@FP32",
+                  "c_wait_comm w@GRAD@FP32", "scale w@GRAD@FP32", "cast w@GRAD"));
+}
+
+TEST(DenseReducer, RowsAreNotNarrowed) {
   const std::string rows = absl::StrCat("var w@GRAD : selected_rows<fp32[2, 2]>\n", kOne);
   DenseReduction half;
   half.comm_dtype = DType::kFloat16;

@@ -16,7 +16,6 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMaxGradients = 128;
 constexpr char kReduced[] = "reduced";
 
 struct Segment {
@@ -27,13 +26,14 @@ struct Segment {
 
 // A change of element type starts a new segment.
 absl::StatusOr<std::vector<Segment>> CutIntoSegments(const Program& program,
-                                                     const std::vector<PaddleGradient>& gradients) {
+                                                     const std::vector<PaddleGradient>& gradients,
+                                                     size_t max_gradients) {
   UniqueNames names(program);
   std::vector<Segment> segments;
   for (const PaddleGradient& gradient : gradients) {
     if (gradient.distributed) continue;
     WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(program.op(gradient.op), gradient.grad));
-    if (segments.empty() || segments.back().grads.size() == kMaxGradients ||
+    if (segments.empty() || segments.back().grads.size() == max_gradients ||
         segments.back().dtype != tensor.data_type()) {
       segments.push_back(
           {tensor.data_type(), {}, names.Next(absl::StrCat("FusedOutput_", gradient.grad))});
@@ -45,7 +45,10 @@ absl::StatusOr<std::vector<Segment>> CutIntoSegments(const Program& program,
 
 }  // namespace
 
-void PaddleMultiThreadFuse::Options::Bind(OptionBinder& bind) {}
+void PaddleMultiThreadFuse::Options::Bind(OptionBinder& bind) {
+  bind.Int("fuse_grad_size_in_num", &fuse_grad_size_in_num,
+           "gradients in a fused buffer (paddle dialect)", /*min=*/1);
+}
 
 Contract PaddleMultiThreadFuse::contract() const {
   return Contract().ProvidesOnce(kGradientsReduced);
@@ -63,7 +66,9 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(const PassContext& context,
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
   WEFT_RETURN_IF_ERROR(
       WarnAboutReduction(kName, program, PaddleExchange::kBeforeFirstOptimize, context));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, CutIntoSegments(program, gradients));
+  WEFT_ASSIGN_OR_RETURN(
+      const std::vector<Segment> segments,
+      CutIntoSegments(program, gradients, static_cast<size_t>(options_.fuse_grad_size_in_num)));
   const OpId optimize = FirstOptimizeOp(program);
   if (segments.empty() || !optimize.valid()) {
     ExplainSkipped(kName, kReduced, gradients,

@@ -10,7 +10,7 @@ namespace weft {
 
 // All-reduces gradients through fused buffers, op for op as Paddle's MultiThread with trans_mode
 // fuse_all_reduce. Cuts the replicated gradients, from the last op to the first, into segments of
-// at most 128 of one element type. Before the first optimize op:
+// at most fuse_grad_size_in_num of one element type. Before the first optimize op:
 //
 //   FusedOutput=[b], Output=[g, ...] = coalesce_tensor(Input=[g, ...]) {copy_data, dtype}
 // for each segment, the last one first, with b = FusedOutput_<first gradient>_<number>; then
@@ -32,14 +32,18 @@ class PaddleMultiThreadFuse : public Pass {
   static constexpr absl::string_view kDescription =
       "main program: all-reduces fused gradients exactly as Paddle's MultiThread";
   struct Options {
+    int fuse_grad_size_in_num = 128;
     void Bind(OptionBinder& bind);
   };
-  explicit PaddleMultiThreadFuse(Options options) {}
+  explicit PaddleMultiThreadFuse(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  const Options options_;
 };
 
 }  // namespace weft

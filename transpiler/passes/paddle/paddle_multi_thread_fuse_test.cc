@@ -68,6 +68,23 @@ TEST(PaddleMultiThreadFuse, SegmentsEndWhereTheElementTypeChangesAndFollowInReve
                 Violating(kUndivided, OnTwoDevices()));
 }
 
+TEST(PaddleMultiThreadFuse, SegmentsHaveSoManyGradients) {
+  ExpectRewrite("paddle-multi-thread-fuse{fuse_grad_size_in_num=1}", R"(
+  + var FusedOutput_a@GRAD_0, FusedOutput_b@GRAD_0 : fp32[] stop_gradient
+    Out=[b@GRAD] = g(X=[x]) role=backward vars=[b, b@GRAD]
+    Out=[a@GRAD] = g(X=[x]) role=backward vars=[a, a@GRAD]
+  + FusedOutput=[FusedOutput_b@GRAD_0], Output=[b@GRAD] = coalesce_tensor(Input=[b@GRAD]) role=backward {copy_data=true, dtype=5}
+  + FusedOutput=[FusedOutput_a@GRAD_0], Output=[a@GRAD] = coalesce_tensor(Input=[a@GRAD]) role=backward {copy_data=true, dtype=5}
+  + Out=[FusedOutput_b@GRAD_0] = c_sync_calc_stream(X=[FusedOutput_b@GRAD_0]) role=backward
+  + Out=[FusedOutput_b@GRAD_0] = c_allreduce_sum(X=[FusedOutput_b@GRAD_0]) role=backward
+  + Out=[FusedOutput_a@GRAD_0] = c_sync_calc_stream(X=[FusedOutput_a@GRAD_0]) role=backward
+  + Out=[FusedOutput_a@GRAD_0] = c_allreduce_sum(X=[FusedOutput_a@GRAD_0]) role=backward
+  + Out=[FusedOutput_a@GRAD_0] = c_sync_comm_stream(X=[FusedOutput_a@GRAD_0]) role=backward
+    ParamOut=[a] = sgd(Param=[a], Grad=[a@GRAD], LearningRate=[lr]) role=optimize
+  )",
+                Violating(kUndivided, OnTwoDevices()));
+}
+
 TEST(PaddleMultiThreadFuse, NamesOfBuffersThatAreTakenAreSkipped) {
   ExpectRewrite("paddle-multi-thread-fuse", R"(
     var FusedOutput_a@GRAD_0 : fp32[1]

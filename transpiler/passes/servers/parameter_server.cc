@@ -88,6 +88,7 @@ class WorkerWriter {
       }
       NewOp push = OnKey(ServerOp::kPush, key, program_.op(served.update).role());
       push.inputs = PushedSlots(program_, served);
+      for (OpId id : served.before_update) rewriter_.Erase(id);
       rewriter_.Replace(served.update, BuildOp(push, Dialect::kWeft));
       WriteVars(served);
     }
@@ -159,7 +160,9 @@ class WorkerWriter {
     var.set_persistable(false);
     var.set_is_parameter(false);
     rewriter_.ReplaceVar(param, var);
-    for (Symbol state : served.states) rewriter_.EraseVar(program_.block(0).Resolve(state));
+    for (const auto* own : {&served.states, &served.temporaries}) {
+      for (Symbol variable : *own) rewriter_.EraseVar(program_.block(0).Resolve(variable));
+    }
   }
 
   const Program& program_;
@@ -188,7 +191,9 @@ class ServerWriter {
     }
     for (size_t key = 0; key < served_.size(); ++key) {
       if (!waits_for_all) *block.add_ops() = Receive(key);
-      *block.add_ops() = WithKey(program_.op(served_[key].update).ToProto(), key);
+      std::vector<OpId> ops = served_[key].before_update;
+      ops.push_back(served_[key].update);
+      for (OpId id : ops) *block.add_ops() = WithKey(program_.op(id).ToProto(), key);
       *block.add_ops() = Serve(key);
     }
     AddVars(&block);
@@ -234,6 +239,7 @@ class ServerWriter {
     for (const ServedParameter& served : served_) {
       add(served.param, true);
       for (Symbol state : served.states) add(state, true);
+      for (Symbol temporary : served.temporaries) add(temporary, false);
       add(served.grad, false);
       if (served.learning_rate.valid()) add(served.learning_rate, false);
       for (const auto& [slot, variable] : served.others) add(variable, false);

@@ -34,6 +34,9 @@ namespace weft {
 //   ps_serve(X=[w]) {server_key=0}                                  answers pulls of the next step
 //   ...
 //
+// Where ops between a gradient and its optimizer keep state, such as a velocity whose momentum
+// decays, they go to the servers, too; workers push the gradient that these ops read.
+//
 // A table, of which a step needs the rows that it looks up, is held by rows: a parameter with a
 // row-sparse gradient that only lookups of the root block read, and whose optimizer is elementwise.
 // All others are held whole. With `wait` all_keys, all ps_receive come before the first optimizer.

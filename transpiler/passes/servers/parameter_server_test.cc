@@ -89,6 +89,37 @@ TEST(ParameterServer, OptimizerAndItsStateGoToServers) {
   )");
 }
 
+TEST(ParameterServer, OpsThatKeepStateBeforeTheUpdateGoToServersToo) {
+  RewriteOptions options = OnServers({"w"});
+  options.erased_vars = {"v", "ahead"};
+  const TranspileResult result = ExpectRewrite("parameter-server", R"(
+    var v : fp32[2, 2] persistable
+    var mu : fp32[] need_check_feed
+  + var w : fp32[2, 2]
+  + ps_prefetch() {keys=ints[0]}
+  + Out=[w] = ps_pull() {server_key=0, shape=longs[2, 2]}
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  - Out=[v] = scale(X=[v], ScaleTensor=[mu]) role=optimize vars=[w, w@GRAD]
+  - Out=[v] = elementwise_add(X=[v], Y=[w@GRAD]) role=optimize vars=[w, w@GRAD]
+  - Out=[ahead] = scale(X=[v], ScaleTensor=[mu]) role=optimize vars=[w, w@GRAD]
+  - ParamOut=[w] = sgd(Param=[w], Grad=[ahead], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
+  + ps_push(Grad=[w@GRAD], LearningRate=[lr], Others=[mu]) role=optimize {server_key=0}
+  )",
+                                               options);
+  ExpectServer(result, R"(
+    var v : fp32[2, 2] persistable
+    var mu : fp32[]
+    Grad=[w@GRAD], LearningRate=[lr], Others=[mu] = ps_receive() role=optimize {server_key=0, shape=longs[2, 2]}
+    Out=[v] = scale(X=[v], ScaleTensor=[mu]) role=optimize vars=[w, w@GRAD] {server_key=0}
+    Out=[v] = elementwise_add(X=[v], Y=[w@GRAD]) role=optimize vars=[w, w@GRAD] {server_key=0}
+    Out=[ahead] = scale(X=[v], ScaleTensor=[mu]) role=optimize vars=[w, w@GRAD] {server_key=0}
+    ParamOut=[w] = sgd(Param=[w], Grad=[ahead], LearningRate=[lr]) role=optimize vars=[w, w@GRAD] {server_key=0}
+    ps_serve(X=[w]) role=optimize {server_key=0}
+  )");
+}
+
 TEST(ParameterServer, TableThatOnlyLookupsReadIsHeldByRows) {
   RewriteOptions options = OnServers({"table"});
   const TranspileResult result = ExpectRewrite("parameter-server", kTable, R"(

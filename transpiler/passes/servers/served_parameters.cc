@@ -11,6 +11,7 @@
 #include "ops/analysis/core/updates.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
+#include "proto/op_role.h"
 
 namespace weft {
 namespace {
@@ -26,6 +27,7 @@ class Finder {
   }
 
   absl::StatusOr<std::vector<ServedParameter>> Find() {
+    if (!given_.empty()) WEFT_RETURN_IF_ERROR(FindOpsOfUpdates());
     for (const ParamUpdate& update : FindUpdates(program_)) {
       if (given_.count(program_.name(update.param)) > 0) WEFT_RETURN_IF_ERROR(Add(update));
     }
@@ -73,30 +75,99 @@ class Finder {
     WEFT_ASSIGN_OR_RETURN(served.type, TypeOf(op, update.param));
     if (op.Input("Grad").size() != 1) return Refuse(op, update.param, "expected a gradient");
     served.grad = op.Input("Grad")[0];
+    AddOutputs(op, &served);
+    AddOpsBefore(&served);
     WEFT_ASSIGN_OR_RETURN(const TensorType grad, TypeOf(op, served.grad));
     served.grad_is_sparse = grad.kind == TensorType::Kind::kSelectedRows;
-    for (Symbol out : op.output_args()) {
-      if (out != served.param && program_.name(out) != kEmptyVarName) served.states.push_back(out);
-    }
-    for (Symbol state : served.states) {
-      if (owner_.emplace(state, update.op).second) continue;
-      return Refuse(op, state, "expected state of one optimizer, found the state of two");
+    for (const auto* own : {&served.states, &served.temporaries}) {
+      for (Symbol variable : *own) {
+        if (owner_.emplace(variable, update.op).second) continue;
+        return Refuse(op, variable, "expected state of one optimizer, found the state of two");
+      }
     }
     owner_.emplace(served.param, update.op);
+    for (OpId id : served.before_update) AddInputs(program_.op(id), &served);
+    AddInputs(op, &served);
+    found_.push_back(std::move(served));
+    return absl::OkStatus();
+  }
+
+  // All that the update itself writes is state.
+  void AddOutputs(const Op& op, ServedParameter* served) const {
+    // Powers of betas that other ops compute are read, though the optimizer names them as outputs.
+    const bool keeps_powers = op.BoolAttr("use_global_beta_pow").value_or(false);
+    for (const OpSignature::Slot& slot : op.signature().outputs) {
+      const absl::string_view name = program_.name(slot.name);
+      if (keeps_powers && (name == "Beta1PowOut" || name == "Beta2PowOut")) continue;
+      for (Symbol out : op.args(slot)) {
+        const bool is_state = op.id() == served->update || IsKept(out);
+        std::vector<Symbol>& own = is_state ? served->states : served->temporaries;
+        const bool is_new = out != served->param && out != served->grad &&
+                            program_.name(out) != kEmptyVarName && !absl::c_linear_search(own, out);
+        if (is_new) own.push_back(out);
+      }
+    }
+  }
+
+  void AddInputs(const Op& op, ServedParameter* served) const {
     for (const OpSignature::Slot& slot : op.signature().inputs) {
       for (Symbol in : op.args(slot)) {
-        const bool is_own = in == served.param || in == served.grad ||
-                            absl::c_linear_search(served.states, in) ||
-                            program_.name(in) == kEmptyVarName;
-        if (is_own) continue;
-        if (program_.name(slot.name) == kLearningRate && !served.learning_rate.valid()) {
-          served.learning_rate = in;
+        const auto is_in = [in](const auto& other) { return other.second == in; };
+        const bool is_known = in == served->param || in == served->grad ||
+                              absl::c_linear_search(served->states, in) ||
+                              absl::c_linear_search(served->temporaries, in) ||
+                              absl::c_any_of(served->others, is_in) ||
+                              program_.name(in) == kEmptyVarName;
+        if (is_known) continue;
+        if (program_.name(slot.name) == kLearningRate && !served->learning_rate.valid()) {
+          served->learning_rate = in;
         } else {
-          served.others.emplace_back(program_.name(slot.name), in);
+          served->others.emplace_back(program_.name(slot.name), in);
         }
       }
     }
-    found_.push_back(std::move(served));
+  }
+
+  // If ops before the update keep state, or read its state, servers run all of them: on workers,
+  // the state would differ from rank to rank.
+  void AddOpsBefore(ServedParameter* served) {
+    const auto ops = ops_of_updates_.find(program_.name(served->param));
+    if (ops == ops_of_updates_.end()) return;
+    std::vector<OpId> before;
+    for (OpId id : ops->second.ops) {
+      if (program_.op(id).position() < program_.op(served->update).position()) before.push_back(id);
+    }
+    const bool keep_state = absl::c_any_of(before, [&](OpId id) {
+      const Op op = program_.op(id);
+      return absl::c_any_of(op.output_args(), [this](Symbol s) { return IsKept(s); }) ||
+             absl::c_any_of(op.input_args(),
+                            [&](Symbol s) { return absl::c_linear_search(served->states, s); });
+    });
+    if (!keep_state || !ops->second.grad.valid()) return;
+    served->grad = ops->second.grad;
+    for (OpId id : before) {
+      AddOutputs(program_.op(id), served);
+      part_of_.emplace(id, served->update);
+    }
+    served->before_update = std::move(before);
+  }
+
+  bool IsKept(Symbol variable) const {
+    const VarId id = program_.block(0).Resolve(variable);
+    return id.valid() && program_.var(id).persistable();
+  }
+
+  // The ops of role optimize that name a parameter in op_role_var, and are no updates themselves.
+  absl::Status FindOpsOfUpdates() {
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      if (!op.has_role_vars() || !IsOptimize(op) || op.Input("Param").size() > 0) continue;
+      WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
+      if (pairs.size() != 1) continue;
+      OpsOfUpdate& of = ops_of_updates_[pairs[0].param];
+      of.ops.push_back(id);
+      of.grad = program_.FindSymbol(pairs[0].grad);
+    }
     return absl::OkStatus();
   }
 
@@ -118,9 +189,11 @@ class Finder {
       const Op op = program_.op(id);
       absl::Status status;
       std::vector<size_t> uses;
+      const auto part_of = part_of_.find(id);
+      const OpId self = part_of != part_of_.end() ? part_of->second : id;
       ForEachArg(op, [&](Symbol variable, bool is_output) {
         const auto owner = owner_.find(variable);
-        if (owner == owner_.end() || owner->second == id || !status.ok()) return;
+        if (owner == owner_.end() || owner->second == self || !status.ok()) return;
         const auto param = of_param_.find(variable);
         if (param == of_param_.end()) {
           status = Refuse(op, variable,
@@ -155,7 +228,7 @@ class Finder {
   bool CanBeCut(const ServedParameter& served) const {
     const OpSchema* const schema = FindOpSchema(program_.op(served.update).type());
     return served.grad_is_sparse && served.type.dims.size() == 2 && served.type.dims[0] > 1 &&
-           schema != nullptr && schema->Has(Trait::kElementwise);
+           served.before_update.empty() && schema != nullptr && schema->Has(Trait::kElementwise);
   }
 
   // Whether the use needs some rows alone.
@@ -174,8 +247,15 @@ class Finder {
     return true;
   }
 
+  struct OpsOfUpdate {
+    std::vector<OpId> ops;
+    Symbol grad;
+  };
+
   const Program& program_;
   std::set<std::string, std::less<>> given_;
+  std::map<std::string, OpsOfUpdate, std::less<>> ops_of_updates_;  // by parameter
+  std::map<OpId, OpId> part_of_;  // ServedParameter::before_update
   std::vector<ServedParameter> found_;
   std::map<Symbol, size_t> of_param_;  // into found_
   std::map<OpId, size_t> of_update_;   // the same

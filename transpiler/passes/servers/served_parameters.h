@@ -16,9 +16,13 @@ namespace weft {
 struct ServedParameter {
   Symbol param;
   TensorType type;  // of known dimensions
-  Symbol grad;      // that the optimizer reads
+  Symbol grad;      // that workers push
   bool grad_is_sparse = false;
   OpId update;
+  // Ops of role optimize for this parameter that keep state, such as a velocity with a momentum
+  // that decays, and what else they compute. They are part of the optimizer.
+  std::vector<OpId> before_update;
+  std::vector<Symbol> temporaries;
   // What the optimizer keeps, and what else it reads: a learning rate, and others with their slots.
   std::vector<Symbol> states;
   Symbol learning_rate;  // invalid: none

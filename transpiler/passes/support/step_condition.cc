@@ -85,10 +85,18 @@ std::string StepCounter::IsDue(const std::string& remainder, int phase, absl::st
 }
 
 std::string StepCounter::FromStep(int first_step, const std::string& condition) {
-  const std::string first = Constant("begin", first_step);
+  const std::string first = Constant("first", first_step);
   const std::string has_begun =
       Compute("started", DType::kBool, "greater_equal", counter_, first, /*has_axis=*/false);
   return Compute("condition", DType::kBool, "logical_and", condition, has_begun,
+                 /*has_axis=*/false);
+}
+
+std::string StepCounter::OrBefore(int begin_step, const std::string& condition) {
+  const std::string begin = Constant("begin", begin_step);
+  const std::string is_early =
+      Compute("is_early", DType::kBool, "less_than", counter_, begin, /*has_axis=*/false);
+  return Compute("is_due_or_early", DType::kBool, "logical_or", condition, is_early,
                  /*has_axis=*/false);
 }
 

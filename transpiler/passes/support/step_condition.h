@@ -27,6 +27,8 @@ class StepCounter {
   std::string IsDue(const std::string& remainder, int phase, absl::string_view suffix = "");
   // condition and counter >= first_step. Call once.
   std::string FromStep(int first_step, const std::string& condition);
+  // condition or counter < begin_step. Call once.
+  std::string OrBefore(int begin_step, const std::string& condition);
 
  private:
   std::string Declare(const std::string& name, DType dtype);

@@ -38,13 +38,15 @@ const std::vector<Hyperparameter>& Hyperparameters() {
        &Settings::lr,
        kNotNegative,
        "learning rate",
-       {Type::kSgd, Type::kRmsProp, Type::kAdaGrad, Type::kAdam}},
+       {Type::kSgd, Type::kRmsProp, Type::kAdaGrad, Type::kAdam, Type::kAdamW}},
       {"weight_decay",
        &Options::weight_decay,
        &Settings::weight_decay,
        kNotNegative,
-       "factor of the parameter that is added to its gradient",
-       {Type::kSgd, Type::kRmsProp, Type::kAdaGrad, Type::kAdam}},
+       "factor of the parameter that is added to its gradient; adamw: by which, times the rate, "
+       "the "
+       "parameter decays (default 0.01)",
+       {Type::kSgd, Type::kRmsProp, Type::kAdaGrad, Type::kAdam, Type::kAdamW}},
       {"momentum",
        &Options::momentum,
        &Settings::momentum,
@@ -68,19 +70,19 @@ const std::vector<Hyperparameter>& Hyperparameters() {
        &Settings::epsilon,
        kNotNegative,
        "added under the root, by adam to the root",
-       {Type::kRmsProp, Type::kAdaGrad, Type::kAdam}},
+       {Type::kRmsProp, Type::kAdaGrad, Type::kAdam, Type::kAdamW}},
       {"beta_1",
        &Options::beta_1,
        &Settings::beta_1,
        kBelowOne,
        "adam: what is kept of the mean",
-       {Type::kAdam}},
+       {Type::kAdam, Type::kAdamW}},
       {"beta_2",
        &Options::beta_2,
        &Settings::beta_2,
        kBelowOne,
        "adam: what is kept of the mean square",
-       {Type::kAdam}},
+       {Type::kAdam, Type::kAdamW}},
   };
   return *all;
 }
@@ -89,7 +91,8 @@ std::vector<std::pair<std::string, OptimizerType>> Types() {
   return {{"sgd", OptimizerType::kSgd},
           {"rmsprop", OptimizerType::kRmsProp},
           {"adagrad", OptimizerType::kAdaGrad},
-          {"adam", OptimizerType::kAdam}};
+          {"adam", OptimizerType::kAdam},
+          {"adamw", OptimizerType::kAdamW}};
 }
 
 std::string NameOf(OptimizerType type) {
@@ -156,11 +159,18 @@ void OptimizerOptions::Bind(OptionBinder& bind) {
 absl::StatusOr<OptimizerSettings> OptimizerOptions::Resolve() const {
   OptimizerSettings settings;
   settings.type = type;
+  const bool is_adamw = type == OptimizerType::kAdamW;
+  if (is_adamw) settings.weight_decay = ScheduleValue{0.01};
   for (const Hyperparameter& known : Hyperparameters()) {
     const absl::optional<ScheduleValue>& value = this->*known.option;
     if (!value.has_value()) continue;
     if (!absl::c_linear_search(known.types, type)) return NotRead(known.name, type);
     settings.*known.setting = *value;
+  }
+  if (is_adamw && settings.weight_decay.decay.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("option weight_decay: type adamw takes a constant, found ",
+                     ToString(settings.weight_decay)));
   }
   if (nesterov.has_value() && type != OptimizerType::kSgd) return NotRead("nesterov", type);
   settings.nesterov = nesterov.value_or(false);

@@ -11,7 +11,7 @@
 
 namespace weft {
 
-enum class OptimizerType { kSgd, kRmsProp, kAdaGrad, kAdam };
+enum class OptimizerType { kSgd, kRmsProp, kAdaGrad, kAdam, kAdamW };
 
 // All hyperparameters have values. Those that the type does not read are at their defaults.
 struct OptimizerSettings {
@@ -23,9 +23,9 @@ struct OptimizerSettings {
   bool nesterov = false;
   // RMSProp
   ScheduleValue rho{0.9};
-  // RMSProp, AdaGrad, Adam
+  // RMSProp, AdaGrad, Adam, AdamW
   ScheduleValue epsilon{1e-8};
-  // Adam
+  // Adam, AdamW
   ScheduleValue beta_1{0.9}, beta_2{0.999};
 };
 
@@ -36,7 +36,8 @@ std::string ToString(const OptimizerSettings& settings);
 // The options by which text sets an optimizer. Names, defaults and ranges are those of Apache SINGA
 // (python/singa/opt.py), but for what is wrong or unchecked there: every hyperparameter may decay,
 // also epsilon of RMSProp, and values that make no sense in some step are refused (negative rates,
-// epsilons, or momentum; rho outside [0, 1]; a beta outside [0, 1)).
+// epsilons, or momentum; rho outside [0, 1]; a beta outside [0, 1)). SINGA has no AdamW: its
+// weight_decay is 0.01 by default, as in Paddle and MegEngine, and does not decay.
 struct OptimizerOptions {
   OptimizerType type = OptimizerType::kSgd;
   // None: the default.
@@ -45,7 +46,7 @@ struct OptimizerOptions {
 
   void Bind(OptionBinder& bind);
   // InvalidArgument: an option that the type does not read; nesterov without momentum, or with
-  // dampening.
+  // dampening; a weight_decay of AdamW that decays.
   absl::StatusOr<OptimizerSettings> Resolve() const;
 };
 

@@ -76,7 +76,7 @@ TEST(OptimizerSettings, ContradictionsAreNamed) {
       {"{nesterov=true}", "option nesterov: expected momentum > 0 with it, found momentum 0"},
       {"{momentum=0.9,dampening=0.5,nesterov=true}",
        "option nesterov: expected dampening 0 with it, found dampening 0.5"},
-      {"{type=lion}", "option type: expected sgd|rmsprop|adagrad|adam, found 'lion'"},
+      {"{type=lion}", "option type: expected sgd|rmsprop|adagrad|adam|adamw, found 'lion'"},
       {"{rate=1}", "unknown option rate; it has: type, lr, weight_decay, momentum"},
       {"{type=adam,beta_1=1}",
        "option beta_1: expected a number >= 0 and < 1, or exp(INIT:STEPS:RATE[:staircase])"},

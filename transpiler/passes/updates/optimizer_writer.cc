@@ -31,6 +31,7 @@ bool NeedsTensor(const OptimizerSettings& settings) {
     case OptimizerType::kAdaGrad:
       return true;
     case OptimizerType::kAdam:
+    case OptimizerType::kAdamW:
       return false;
   }
   return true;
@@ -47,8 +48,13 @@ OptimizerWriter::OptimizerWriter(const OptimizerSettings& settings, std::string 
       main_(*main),
       startup_(*startup) {}
 
+bool OptimizerWriter::Supports(const OptimizerSettings& settings, DType dtype) {
+  return dtype == DType::kFloat32 ||
+         (dtype == DType::kFloat16 && settings.type == OptimizerType::kSgd);
+}
+
 bool OptimizerWriter::CanSkip(const OptimizerSettings& settings) {
-  return settings.type == OptimizerType::kAdam;
+  return settings.type == OptimizerType::kAdam || settings.type == OptimizerType::kAdamW;
 }
 
 // --- What all updates share ----------------------------------------------------------------------
@@ -148,6 +154,7 @@ void OptimizerWriter::WriteUpdate(const NewUpdate& update, const Emit& emit) {
     case OptimizerType::kAdaGrad:
       return WriteAdaGrad(grad, current);
     case OptimizerType::kAdam:
+    case OptimizerType::kAdamW:
       return WriteAdam(grad, current);
   }
 }
@@ -156,13 +163,13 @@ void OptimizerWriter::WriteUpdate(const NewUpdate& update, const Emit& emit) {
 // and a tensor is a tensor.
 std::string OptimizerWriter::GradientOf(const Current& current) {
   const NewUpdate& update = current.update;
-  const bool decays = !settings_.weight_decay.IsZero();
+  const bool decays = !settings_.weight_decay.IsZero() && settings_.type != OptimizerType::kAdamW;
   if (!decays && !(update.has_rows && NeedsTensor(settings_))) return update.grad;
   const std::string term = Temporary(decays ? "decay" : "zeros", current);
   if (decays) {
     Times(update.param, weight_decay_, term, current);
   } else {
-    Op("fill_constant", {}, term, FillAttrs(DType::kFloat32, update.dims, 0), current);
+    Op("fill_constant", {}, term, FillAttrs(update.dtype, update.dims, 0), current);
   }
   std::string sum = Temporary(decays ? "decayed_gradient" : "dense_gradient", current);
   Op("sum", {{"X", {update.grad, term}}}, sum, {}, current);
@@ -256,7 +263,12 @@ void OptimizerWriter::WriteAdam(const std::string& grad, const Current& current)
   set(beta_2_, "Beta2Tensor", "beta2");
   set(epsilon_, "EpsilonTensor", "epsilon");
   if (!current.update.skip.empty()) inputs.push_back({"SkipUpdate", {current.update.skip}});
-  UpdateOp("adam", grad, std::move(inputs),
+  const bool decays = settings_.type == OptimizerType::kAdamW;
+  if (decays) {
+    attrs.push_back({"coeff", static_cast<float>(weight_decay_.constant)});
+    attrs.push_back({"with_decay", weight_decay_.constant != 0});
+  }
+  UpdateOp(decays ? "adamw" : "adam", grad, std::move(inputs),
            {{"Beta1PowOut", {b1}}, {"Beta2PowOut", {b2}}, {"Moment1Out", {m}}, {"Moment2Out", {v}}},
            std::move(attrs), current);
 }
@@ -298,13 +310,13 @@ void OptimizerWriter::Plus(const std::string& x, const std::string& y, const std
 }
 
 std::string OptimizerWriter::StateOf(const char* name, const Current& current) {
-  return State(absl::StrCat(current.update.param, "_", name), DType::kFloat32, current.update.dims,
-               0);
+  return State(absl::StrCat(current.update.param, "_", name), current.update.dtype,
+               current.update.dims, 0);
 }
 
 std::string OptimizerWriter::Temporary(const char* name, const Current& current) {
   std::string variable = names_.Next(absl::StrCat(current.update.param, "_", name));
-  main_.AddVar(block_, TensorVar(variable, DType::kFloat32, current.update.dims));
+  main_.AddVar(block_, TensorVar(variable, current.update.dtype, current.update.dims));
   return variable;
 }
 

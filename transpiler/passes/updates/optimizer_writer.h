@@ -15,9 +15,11 @@
 
 namespace weft {
 
-// A parameter, and the gradient to update it by, which are fp32 of the same known dimensions.
+// A parameter, and the gradient to update it by, of the same element type and known dimensions:
+// fp32, or a type for which Supports holds. So is the state.
 struct NewUpdate {
   std::string param, grad;
+  DType dtype = DType::kFloat32;
   Dims dims;
   bool has_rows = false;  // the gradient is SelectedRows
   // A variable that holds whether the update is skipped; empty: it never is. Needs CanSkip.
@@ -34,16 +36,17 @@ struct NewUpdate {
 //   adagrad  h += g²;                   p -= lr g / √(h + epsilon)
 //   adam     m = beta_1 m + (1 - beta_1) g;  v = beta_2 v + (1 - beta_2) g²
 //            p -= lr (m / (1 - beta_1^(k + 1))) / (√(v / (1 - beta_2^(k + 1))) + epsilon)
+//   adamw    p -= lr weight_decay p, then as adam     instead of the first line
 //
 // in step k = 0, 1, ...; states begin with 0. These are the formulas of SGD, RMSProp, AdaGrad and
 // Adam of Apache SINGA (python/singa/opt.py). Hyperparameters have the values of step k, also
 // epsilon of Adam, which SINGA leaves at that of step 0.
 //
-// An update is one op `sgd`, `momentum`, `rmsprop` or `adam` where that computes the formula.
-// Otherwise ops on tensors compute by what p changes, and an op `sgd` applies it, so that every
-// parameter is updated by an op with slots Param and Grad: sgd with a momentum that decays, rmsprop
-// with a rho or epsilon that decays, and adagrad, whose epsilon stands outside of the root in
-// Paddle's op.
+// An update is one op `sgd`, `momentum`, `rmsprop`, `adam` or `adamw` where that computes the
+// formula. Otherwise ops on tensors compute by what p changes, and an op `sgd` applies it, so that
+// every parameter is updated by an op with slots Param and Grad: sgd with a momentum that decays,
+// rmsprop with a rho or epsilon that decays, and adagrad, whose epsilon stands outside of the root
+// in Paddle's op.
 //
 // Gradients are not written: what is added to one goes to a new variable. Where a gradient has rows
 // (SelectedRows), those of the others are 0. Ops sgd, momentum, rmsprop and adam read rows as they
@@ -62,6 +65,8 @@ class OptimizerWriter {
   OptimizerWriter(const OptimizerSettings& settings, std::string scope, int block,
                   UniqueNames* names, Rewriter* main, Rewriter* startup);
 
+  // Whether parameters of the element type can be updated so. SINGA's SGD updates fp16, too.
+  static bool Supports(const OptimizerSettings& settings, DType dtype);
   // Whether updates of these settings can be skipped.
   static bool CanSkip(const OptimizerSettings& settings);
 

@@ -45,7 +45,7 @@ Written Write(const OptimizerSettings& settings, const std::string& skip = "") {
     main_edits.Append(0, op);
   };
   writer.WriteSchedules(emit);
-  writer.WriteUpdate({"w", "w@GRAD", {2, 2}, false, skip}, emit);
+  writer.WriteUpdate({"w", "w@GRAD", DType::kFloat32, {2, 2}, false, skip}, emit);
   writer.WriteStep(emit);
   WEFT_EXPECT_OK(main_edits.Commit());
   WEFT_EXPECT_OK(startup_edits.Commit());

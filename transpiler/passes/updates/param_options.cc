@@ -28,10 +28,11 @@ constexpr char kScopeAttr[] = "op_namescope";
 
 class Writer {
  public:
-  Writer(const ParamAttrsByName& attrs, const std::string& no_decay, const PassContext* context,
-         Program* program)
+  Writer(const ParamAttrsByName& attrs, const ParamOptions::Options& options,
+         const PassContext* context, Program* program)
       : attrs_(attrs),
-        no_decay_(no_decay),
+        no_decay_(options.no_decay),
+        corrects_no_epsilon_(options.adam_epsilon == ParamOptions::AdamEpsilon::kMindSpore),
         context_(*context),
         program_(*program),
         names_(*program),
@@ -55,6 +56,10 @@ class Writer {
           "': expected a pattern that matches a parameter that its update decays (adamw, lamb, "
           "momentum), found none"));
     }
+    if (corrects_no_epsilon_ && !has_adam_) {
+      return absl::InvalidArgumentError(
+          "adam_epsilon: expected an update by adam or adamw, found none");
+    }
     return CommitEdits(&rewriter_);
   }
 
@@ -62,7 +67,8 @@ class Writer {
   // What is written for a parameter.
   struct Wanted {
     absl::optional<double> lr_ratio, weight_decay;
-    bool empty() const { return !lr_ratio.has_value() && !weight_decay.has_value(); }
+    bool epsilon = false;
+    bool empty() const { return !lr_ratio.has_value() && !weight_decay.has_value() && !epsilon; }
   };
 
   std::string Name(Symbol symbol) const { return std::string(program_.name(symbol)); }
@@ -104,9 +110,11 @@ class Writer {
       if (wanted.empty()) wanted = WantedFor(Name(param), matches && decays);
     }
     for (Symbol param : params) updated_.insert(Name(param));
+    wanted.epsilon = corrects_no_epsilon_ && IsAdam(op);
+    has_adam_ |= wanted.epsilon;
     if (wanted.empty()) return absl::OkStatus();
     if (params.size() != 1) {
-      return Refused(op, "lr_ratio and weight_decay take an update of one parameter");
+      return Refused(op, "lr_ratio, weight_decay and adam_epsilon take an update of one parameter");
     }
     if (has_options) return Refused(op, "the update has options of pass param-options already");
     scope_ = absl::StrCat(scope, ParamOptions::kName, "/");
@@ -115,6 +123,7 @@ class Writer {
     if (wanted.weight_decay.has_value()) {
       WEFT_RETURN_IF_ERROR(SetDecay(op, *wanted.weight_decay, &desc));
     }
+    if (wanted.epsilon) SetEpsilon(op, &desc);
     SetStringAttr(&desc, kScopeAttr, scope_);
     rewriter_.Replace(op.id(), desc);
     Explain(op, wanted);
@@ -129,6 +138,7 @@ class Writer {
     if (wanted.weight_decay.has_value()) {
       details.emplace_back("weight_decay", absl::StrCat(*wanted.weight_decay));
     }
+    if (wanted.epsilon) details.emplace_back("epsilon", "without bias correction");
     context_.sink.Explain(ParamOptions::kName, Name(op.Input("Param")[0]), "update changed",
                           "options of the parameter say so", std::move(details));
   }
@@ -154,6 +164,43 @@ class Writer {
                       {{"scale", static_cast<float>(ratio)}},
                       kRoleLrSched | kRoleOptimize});
     SetInput(desc, "LearningRate", {own});
+  }
+
+  static bool IsAdam(const Op& op) {
+    return op.type() == "adam" || op.type() == "adamw" || op.type() == "merged_adam";
+  }
+
+  // What the op multiplies by √(1 - Beta2Pow), in every step anew.
+  void SetEpsilon(const Op& op, pb::OpDesc* desc) {
+    const std::string param = Name(op.Input("Param")[0]);
+    const Symbol power = op.Input("Beta2Pow")[0];
+    const Dims dims = TypeOf(op, power).value_or(TensorType{DType::kFloat32, {1}}).dims;
+    const auto add = [&](const char* type, NewSlots inputs, const char* suffix, NewAttrs attrs) {
+      const std::string out = names_.Of(absl::StrCat(param, suffix));
+      rewriter_.AddVar(op.block(), TensorVar(out, DType::kFloat32, dims));
+      InsertBefore(op,
+                   {type,
+                    std::move(inputs),
+                    {{"Out", {out}}},
+                    std::move(attrs),
+                    kRoleLrSched | kRoleOptimize},
+                   {param, Name(op.Input("Grad")[0])});
+      return out;
+    };
+    const std::string rest =
+        add("scale", {{"X", {Name(power)}}}, "@NOT_DECAYED", {{"scale", -1.0F}, {"bias", 1.0F}});
+    const std::string root = add("sqrt", {{"X", {rest}}}, "@CORRECTION", {});
+    std::string epsilon;
+    if (op.Input("EpsilonTensor").size() > 0) {
+      epsilon = Name(op.Input("EpsilonTensor")[0]);
+    } else {
+      epsilon = add("fill_constant", {}, "@OWN_EPSILON",
+                    {{"dtype", static_cast<int>(DType::kFloat32)},
+                     {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
+                     {"value", static_cast<float>(op.FloatAttr("epsilon").value_or(1e-8F))}});
+    }
+    SetInput(desc, "EpsilonTensor",
+             {add("elementwise_div", {{"X", {epsilon}}, {"Y", {root}}}, "@EPSILON", {})});
   }
 
   absl::Status SetDecay(const Op& op, double decay, pb::OpDesc* desc) {
@@ -210,13 +257,14 @@ class Writer {
 
   const ParamAttrsByName& attrs_;
   const std::string& no_decay_;
+  const bool corrects_no_epsilon_;
   const PassContext& context_;
   const Program& program_;
   UniqueNames names_;
   Rewriter rewriter_;
   std::string scope_;  // of the ops of the current update
   std::set<std::string> updated_;
-  bool no_decay_matches_ = false;
+  bool no_decay_matches_ = false, has_adam_ = false;
 };
 
 }  // namespace
@@ -225,6 +273,11 @@ void ParamOptions::Options::Bind(OptionBinder& bind) {
   bind.String(
       "no_decay", &no_decay,
       "parameters without weight decay, unless option:param_attrs gives them one; may have *");
+  bind.Choice(
+      "adam_epsilon", &adam_epsilon,
+      "what adam and adamw add to the root of the second moment: epsilon with Paddle's bias "
+      "correction, or as it is",
+      {{"paddle", AdamEpsilon::kPaddle}, {"mindspore", AdamEpsilon::kMindSpore}});
 }
 
 bool ParamOptions::HasOptions(const Op& op) {
@@ -240,10 +293,10 @@ Contract ParamOptions::contract() const {
 }
 
 Claims ParamOptions::claims(const PassContext& context) const {
-  const bool changes = !options_.no_decay.empty() ||
-                       absl::c_any_of(context.target.param_attrs, [](const auto& param) {
-                         return param.second.HasUpdateOptions();
-                       });
+  const bool changes =
+      !options_.no_decay.empty() || options_.adam_epsilon != AdamEpsilon::kPaddle ||
+      absl::c_any_of(context.target.param_attrs,
+                     [](const auto& param) { return param.second.HasUpdateOptions(); });
   Claims claims;
   if (changes) claims.computation = Claims::Computation::kChanged;
   claims.is_for_one_device = true;
@@ -251,7 +304,7 @@ Claims ParamOptions::claims(const PassContext& context) const {
 }
 
 absl::StatusOr<bool> ParamOptions::Run(const PassContext& context, ProgramPair& programs) const {
-  return Writer(context.target.param_attrs, options_.no_decay, &context, programs.main).Run();
+  return Writer(context.target.param_attrs, options_, &context, programs.main).Run();
 }
 
 }  // namespace weft

@@ -24,13 +24,18 @@ namespace weft {
 //                      ParamOut=[w] = adam(Grad=[w@DECAYED], ...)
 //   no_decay=P         weight_decay=0 for parameters that match, that their update decays itself,
 //                      and that have no weight_decay
+//   adam_epsilon=mindspore  adam and adamw of all parameters add epsilon to the root of the moment
+//                      without bias correction, as MindSpore's Adam, LazyAdam and AdamOffload do:
+//                        p -= lr √(1 - beta2^t) / (1 - beta1^t) m / (√v + epsilon)
+//                      Paddle's ops multiply epsilon by √(1 - beta2^t), so that they get
+//                      EpsilonTensor=[w@EPSILON], with epsilon / √(1 - Beta2Pow)
 //
 // It runs first, so that the result of later passes can be compared with its own. Changed ops carry
 // their options in op_namescope.
 //
 // InvalidArgument: options for a parameter that no optimizer updates; a pattern that matches no
-// parameter that its update decays. FailedPrecondition, naming op
-// and parameter: an update that has options of this pass already; one of several parameters at a
+// parameter that its update decays; adam_epsilon without adam or adamw. FailedPrecondition, naming
+// op and parameter: an update that has options of this pass already; one of several parameters at a
 // time; a decay of lars_momentum; a decay for a gradient with rows, or of a parameter of unknown
 // type. By contract, as set-optimizer. O(arguments).
 class ParamOptions : public Pass {
@@ -38,8 +43,10 @@ class ParamOptions : public Pass {
   static constexpr absl::string_view kName = "param-options";
   static constexpr absl::string_view kDescription =
       "main program: writes lr_ratio and weight_decay of option:param_attrs into the updates";
+  enum class AdamEpsilon { kPaddle, kMindSpore };
   struct Options {
     std::string no_decay;
+    AdamEpsilon adam_epsilon = AdamEpsilon::kPaddle;
     void Bind(OptionBinder& bind);
   };
   // Whether the pass has written options into an update.

@@ -46,6 +46,13 @@ std::string AdamLike(absl::string_view type, absl::string_view attrs) {
       attrs, "}"));
 }
 
+TEST(ParamOptions, EpsilonOfMindSporeNeedsAdam) {
+  WEFT_EXPECT_OK(RewriteStatus("param-options{adam_epsilon=mindspore}", AdamLike("adam", "")));
+  EXPECT_THAT(RewriteStatus("param-options{adam_epsilon=mindspore}", Update(kSgd)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("adam_epsilon: expected an update by adam or adamw, found none")));
+}
+
 TEST(ParamOptions, RatioScalesTheLearningRateOfOneParameter) {
   const std::string other =
       "\n    ParamOut=[u] = sgd(Param=[u], Grad=[g], LearningRate=[lr]) role=optimize";

@@ -134,7 +134,7 @@ absl::Status CheckSkip(const Program& program, const OldUpdate& update,
   return absl::FailedPreconditionError(absl::StrCat(
       program.op(update.op).DebugName(), " input SkipUpdate: ", program.name(update.skip),
       " says whether ", program.name(update.param),
-      " is updated; expected type adam, which can skip updates, found settings ",
+      " is updated; expected type adam or adamw, which can skip updates, found settings ",
       ToString(settings)));
 }
 
@@ -146,28 +146,34 @@ std::string ParamOf(const Program& program, const OldUpdate& update) {
 }
 
 // What the writer writes for an update.
-absl::StatusOr<NewUpdate> Plan(const Program& program, int block, const OldUpdate& update) {
+absl::StatusOr<NewUpdate> Plan(const Program& program, int block, const OldUpdate& update,
+                               const OptimizerSettings& settings) {
   const std::string param(program.name(update.param)), grad(program.name(update.grad));
   const auto type_of = [&](const std::string& name) {
     const VarId var = program.block(block).Resolve(name);
     return var.valid() ? DeclaredType(program.var(var)) : absl::nullopt;
   };
   const absl::optional<TensorType> type = type_of(param), grad_type = type_of(grad);
+  // A master weight would keep what the parameter loses.
+  const bool has_master =
+      update.op.valid() && program.op(update.op).Input("MasterParam").size() > 0;
   if (!type.has_value() || type->kind != TensorType::Kind::kDense ||
-      type->dtype != DType::kFloat32 || NumElements(type->dims) < 0) {
+      !OptimizerWriter::Supports(settings, type->dtype) || has_master ||
+      NumElements(type->dims) < 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        ParamOf(program, update), ": expected an fp32 tensor of known dimensions, found ",
-        type.has_value() ? ToString(*type) : "none"));
+        ParamOf(program, update), ": expected an fp32 tensor of known dimensions",
+        OptimizerWriter::Supports(settings, DType::kFloat16) ? ", or an fp16 one" : "", ", found ",
+        type.has_value() ? ToString(*type) : "none", has_master ? " with a master weight" : ""));
   }
   const auto is_dim = [](int64_t found, int64_t known) { return found == known || found < 0; };
-  if (!grad_type.has_value() || grad_type->dtype != DType::kFloat32 ||
+  if (!grad_type.has_value() || grad_type->dtype != type->dtype ||
       !absl::c_equal(grad_type->dims, type->dims, is_dim)) {
     return absl::FailedPreconditionError(
         absl::StrCat(ParamOf(program, update), ", gradient ", grad, ": expected ", ToString(*type),
                      ", found ", grad_type.has_value() ? ToString(*grad_type) : "none"));
   }
   const bool has_rows = grad_type->kind != TensorType::Kind::kDense;
-  NewUpdate planned{param, grad, type->dims, has_rows, ""};
+  NewUpdate planned{param, grad, type->dtype, type->dims, has_rows, ""};
   if (update.skip.valid()) planned.skip = std::string(program.name(update.skip));
   return planned;
 }
@@ -241,7 +247,7 @@ class Replacement {
     std::vector<NewUpdate> planned;
     for (const OldUpdate& update : site_.updates) {
       WEFT_RETURN_IF_ERROR(CheckSkip(main_, update, settings_));
-      WEFT_ASSIGN_OR_RETURN(NewUpdate plan, Plan(main_, site_.block, update));
+      WEFT_ASSIGN_OR_RETURN(NewUpdate plan, Plan(main_, site_.block, update, settings_));
       planned.push_back(std::move(plan));
     }
     writer_.WriteSchedules(EmitAt(site_.updates.front().op));

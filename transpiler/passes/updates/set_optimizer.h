@@ -28,7 +28,7 @@ namespace weft {
 // powers of beta, learning rates, schedules and multipliers of these (FindLeftovers in
 // transpiler/passes/updates/existing_updates.h). What a host writes or fetches by name only counts
 // as of no use. A condition on which the old update was skipped (SkipUpdate, of mixed precision)
-// stays; types other than adam cannot keep it. Schedules count a skipped update.
+// stays; types other than adam and adamw cannot keep it. Schedules count a skipped update.
 //
 // A program without update ops: all parameters that op_role_var pairs with a gradient are updated
 // after the last backward or optimize op, by the last gradient that an op of role optimize names,
@@ -40,8 +40,8 @@ namespace weft {
 //
 // InvalidArgument: options that contradict each other (OptimizerOptions::Resolve).
 // FailedPrecondition, naming op and variable: no startup program; nothing to update; updates in
-// several blocks, or in that of a loop; a parameter that is not fp32 (half precision with or
-// without master weights, fp64), or of unknown dimensions, or that other ops update; an accumulated
+// several blocks, or in that of a loop; a parameter that is not fp32 (of type sgd: nor fp16), has a
+// master weight, is of unknown dimensions, or that other ops update; an accumulated
 // gradient without update ops; a gradient of other dimensions than its parameter, or a compressed
 // one; a skipped update that the type cannot skip. By contract, a program with reduced gradients or
 // averaged parameters: passes that reduce come later. O(arguments).

@@ -219,7 +219,7 @@ TEST(SetOptimizer, SkippedUpdateIsStillSkipped) {
   )");
   EXPECT_THAT(RewriteStatus("set-optimizer", programs),
               StatusIs(kRefused, HasSubstr("op 1 (adam) input SkipUpdate: inf says whether w is "
-                                           "updated; expected type adam")));
+                                           "updated; expected type adam or adamw")));
 }
 
 TEST(SetOptimizer, UpdateInABranchStaysThere) {
@@ -343,19 +343,22 @@ TEST(SetOptimizer, ProgramsThatItCannotRewriteAreRefused) {
       {"Out=[y] = scale(X=[x])\n", "nothing to update: the program has no update ops"},
       {"var w : fp16[2, 2] parameter persistable\n"
        "Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]\n",
-       "parameter w: expected an fp32 tensor of known dimensions, found fp16[2, 2]"},
+       "parameter w, gradient w@GRAD: expected fp16[2, 2], found fp32[2, 2]"},
       {"var w : fp16[2, 2] parameter persistable\n"
        "Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]\n"
        "ParamOut=[w], MasterParamOut=[m] = sgd(Param=[w], Grad=[w@GRAD], MasterParam=[m], "
        "LearningRate=[lr]) role=optimize {multi_precision=true}\n",
-       "op 1 (sgd): parameter w: expected an fp32 tensor of known dimensions, found fp16[2, 2]"},
+       "op 1 (sgd): parameter w: expected an fp32 tensor of known dimensions, or an fp16 one, "
+       "found "
+       "fp16[2, 2] with a master weight"},
       {"EncodeGrad=[e], GatherBuff=[b], Grad_out=[w@GRAD], U_out=[u], V_out=[v], k=[k] = "
        "dgc(Grad=[w@GRAD], U=[u], V=[v], current_step=[s], nranks=[n]) role=backward "
        "vars=[w, w@GRAD] {rampup_step=1.0, sparsity=floats[0.9]}\n",
        "compresses gradient w@GRAD"},
       {"var w : fp64[2, 2] parameter persistable\n"
        "Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]\n",
-       "parameter w: expected an fp32 tensor of known dimensions, found fp64[2, 2]"},
+       "parameter w: expected an fp32 tensor of known dimensions, or an fp16 one, found fp64[2, "
+       "2]"},
       {"var w@GRAD : fp32[2]\n"
        "Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD]\n",
        "parameter w, gradient w@GRAD: expected fp32[2, 2], found fp32[2]"},
@@ -387,7 +390,32 @@ TEST(SetOptimizer, StartupProgramIsNeeded) {
               StatusIs(kRefused, HasSubstr("needs the startup program")));
 }
 
+TEST(SetOptimizer, AdamWDecaysItsParametersItself) {
+  const std::string text =
+      RemarkTexts(ExpectRewrite("set-optimizer{type=adamw,lr=0.01}", {kGradient, kWeight}, R"(
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_moment1_0, w_moment2_0 : fp32[2, 2] persistable stop_gradient
+  + var w_beta1_pow_acc_0, w_beta2_pow_acc_0 : fp32[1] persistable stop_gradient
+    Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD] {scale=1.0}
+  + Beta1PowOut=[w_beta1_pow_acc_0], Beta2PowOut=[w_beta2_pow_acc_0], Moment1Out=[w_moment1_0], Moment2Out=[w_moment2_0], ParamOut=[w] = adamw(Beta1Pow=[w_beta1_pow_acc_0], Beta2Pow=[w_beta2_pow_acc_0], Grad=[w@GRAD], LearningRate=[learning_rate_0], Moment1=[w_moment1_0], Moment2=[w_moment2_0], Param=[w]) role=optimize vars=[w, w@GRAD] {coeff=0.01, with_decay=true}
+    startup:
+  + var learning_rate_0 : fp32[] persistable stop_gradient
+  + var w_moment1_0, w_moment2_0 : fp32[2, 2] persistable stop_gradient
+  + var w_beta1_pow_acc_0, w_beta2_pow_acc_0 : fp32[1] persistable stop_gradient
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+  + Out=[learning_rate_0] = fill_constant() {shape=longs[], dtype=5, value=0.01}
+  + Out=[w_moment1_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  + Out=[w_moment2_0] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  + Out=[w_beta1_pow_acc_0] = fill_constant() {shape=longs[1], dtype=5, value=0.9}
+  + Out=[w_beta2_pow_acc_0] = fill_constant() {shape=longs[1], dtype=5, value=0.999}
+  )"))[0];
+  EXPECT_THAT(text, HasSubstr("{type=adamw,lr=0.01,weight_decay=0.01,"));
+}
+
 TEST(SetOptimizer, ContradictoryOptionsAreRefused) {
+  EXPECT_THAT(
+      RewriteStatus("set-optimizer{type=adamw,weight_decay=exp(0.1:2:0.5)}", {kGradient, kWeight}),
+      StatusIs(kInvalid, HasSubstr("option weight_decay: type adamw takes a constant")));
   EXPECT_THAT(RewriteStatus("set-optimizer{type=adam,rho=0.9}", {kGradient, kWeight}),
               StatusIs(kInvalid, HasSubstr("option rho: type adam does not read it")));
 }

@@ -20,18 +20,17 @@ using Steps = ConditionSteps::Steps;
 // These return what is wrong with the steps in which a condition holds, as the rest of a sentence
 // ("which holds in step 3, expected every 4 steps"); empty if nothing.
 //
-// The condition must hold in steps `first`, `first` + `period`, ..., as far as it was run.
-std::string DifferenceFrom(int first, int period, absl::string_view expected, const Steps& steps) {
-  const auto differs = [&](const char* does, int step) {
-    return absl::StrCat("which ", does, " in step ", step, ", expected ", expected);
-  };
-  int due = first;
-  for (int step : steps.held) {
-    if (step > due) break;
-    if (step < due) return differs("holds", step);
-    due += period;
+// The condition must hold in the steps for which is_due(step) holds, as far as it was run.
+template <typename IsDue>
+std::string DifferenceFrom(IsDue is_due, absl::string_view expected, const Steps& steps) {
+  auto next = steps.held.begin();
+  for (int step = 1; step <= steps.last; ++step) {
+    const bool holds = next != steps.held.end() && *next == step;
+    if (holds) ++next;
+    if (holds == is_due(step)) continue;
+    return absl::StrCat("which ", holds ? "holds" : "does not hold", " in step ", step,
+                        ", expected ", expected);
   }
-  if (due <= steps.last) return differs("does not hold", due);
   if (!steps.failure.ok()) return absl::StrCat("which fails: ", steps.failure.message());
   return "";
 }
@@ -73,7 +72,7 @@ std::string AveragingConditions::Problem(ExprId condition, const RankValues* aft
 }
 
 std::string AveragingConditions::ProblemInEveryStep() const {
-  if (!expected_.has_value() || *expected_ == AveragingSchedule()) return "";
+  if (!expected_.has_value() || expected_->IsEveryStep()) return "";
   return absl::StrCat("it is averaged over the ranks in every step, expected ",
                       ToString(*expected_));
 }
@@ -99,7 +98,8 @@ absl::StatusOr<const Steps*> AveragingConditions::StepsOf(ExprId condition, int 
 std::string AveragingConditions::ProblemOnCondition(ExprId condition, const RankValues* after) {
   int64_t horizon = kSteps;
   if (expected_.has_value()) {
-    horizon = std::max(horizon, int64_t{expected_->first_step} + 2 * int64_t{expected_->period});
+    const int64_t begin = std::max(expected_->first_step, expected_->begin_step);
+    horizon = std::max(horizon, begin + 2 * int64_t{expected_->period});
     if (horizon > kMaxSteps) {
       return Describe(condition, absl::StrCat("which would have to be followed for ", horizon,
                                               " steps, more than ", kMaxSteps));
@@ -116,9 +116,8 @@ std::string AveragingConditions::ProblemOnCondition(ExprId condition, const Rank
   }
   std::string why;
   if (expected_.has_value()) {
-    const int period = expected_->period;
-    const int first = (std::max(expected_->first_step, 1) + period - 1) / period * period;
-    why = DifferenceFrom(first, period, ToString(*expected_), **steps);
+    why = DifferenceFrom([this](int step) { return expected_->IsDue(step); }, ToString(*expected_),
+                         **steps);
   } else {
     while ((*steps)->held.size() < 2 && (*steps)->failure.ok() && horizon < kMaxSteps) {
       horizon = std::min<int64_t>(2 * horizon, kMaxSteps);
@@ -164,8 +163,8 @@ std::string AveragingConditions::ProblemOfTurn(ExprId condition, size_t turn, si
     return Describe(condition,
                     absl::StrCat("which cannot be followed: ", steps.status().message()));
   }
-  const std::string why =
-      DifferenceFrom(static_cast<int>(turn), static_cast<int>(turns), expected, **steps);
+  const auto is_due = [&](int step) { return step % turns == turn % turns; };
+  const std::string why = DifferenceFrom(is_due, expected, **steps);
   return why.empty() ? "" : Describe(condition, why);
 }
 
