@@ -205,7 +205,8 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
         true, "");
   }
   const bool replaces_averaging =
-      flags.in_turn || (flags.k_steps.has_value() && flags.begin_step.has_value());
+      flags.in_turn || (flags.k_steps.has_value() && flags.begin_step.has_value() &&
+                        flags.first_average.has_value());
   if (file.averaging.has_value() && !replaces_averaging &&
       (setting.averaging == file.averaging || !file.averaging->is_in_turn)) {
     add(absl::StrCat("parameters are averaged ", ToString(*setting.averaging)), true, "");
