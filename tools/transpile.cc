@@ -22,14 +22,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
+#include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/schema/device_ops.h"
+#include "proto/all_ops.h"
 #include "proto/feed_layout.h"
 #include "proto/formats/program_file.h"
 #include "proto/host_schedules.h"
@@ -271,6 +275,23 @@ void NoteStart(const Flags& flags, const Program& written, const Sink& sink) {
                          "write a startup program that broadcasts them"));
 }
 
+// What the verdict rests on.
+void NoteUnregistered(const Flags& flags, const Program& written, const Sink& sink) {
+  const ProgramFacts facts(written);
+  if (!Communicates(facts)) return;
+  const OpTraits& traits = facts.Get<OpTraits>();
+  const Communications& communications = facts.Get<Communications>();
+  std::set<std::string> types;
+  for (const Op& op : AllOps(written)) {
+    if (traits.IsRegistered(op) || communications.Of(op) != Communication::kNone) continue;
+    types.emplace(op.type());
+  }
+  if (types.empty()) return;
+  sink.Note(absl::StrCat(flags.in, ": assumed: ops of unregistered type",
+                         types.size() == 1 ? " " : "s ", absl::StrJoin(types, ", "),
+                         " exchange nothing with other ranks"));
+}
+
 // What is said of several trainers is said once.
 void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results,
                  const std::deque<Trainer>& trainers) {
@@ -291,6 +312,7 @@ void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results
     NoteSchedules(flags, trainer.main, sink);
     NoteStart(flags, trainer.main, sink);
     NoteDevices(flags, trainer.main, sink);
+    NoteUnregistered(flags, trainer.main, sink);
   }
   for (const Message& note : notes) {
     const std::string line = ToString(note);

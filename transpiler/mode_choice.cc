@@ -20,8 +20,7 @@ struct Candidate {
   absl::string_view mode, what;
 };
 constexpr Candidate kCandidates[] = {
-    {"grad_allreduce",
-     "every step computes what one device computes with the batches of all ranks"},
+    {"grad_allreduce", "gradients are averaged over the ranks, or summed where losses are sums"},
     {"local_sgd", "ranks train separately, and average their parameters every k steps"},
     {"single_process_multi_thread", "several devices per trainer, gradients in one all-reduce"},
     {"multi_thread", "several devices per trainer, gradients in buckets or gathered"},
@@ -44,6 +43,12 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
   WEFT_ASSIGN_OR_RETURN(const Properties properties, DetectProperties(programs));
   if (!properties.empty()) {
     const std::string& evidence = properties.begin()->second;
+    // The op that may exchange them is unregistered. If it does not, a copy would train a model on
+    // each rank.
+    if (!AnyHas(*programs.main, Trait::kCollective)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("option:mode auto: ", evidence, "; a schema tells (docs/adding_an_op.md)"));
+    }
     const std::string why = absl::StrCat("ranks exchange values already: ", evidence);
     const absl::Status none = CheckOther("none", options);
     if (none.ok()) return ModeChoice{"none", why};

@@ -17,7 +17,7 @@ struct ModeChoice {
 
 // The first of these that fits the program and the options:
 //
-//   none            the gradients are already reduced
+//   none            collectives reduce gradients or average parameters already
 //   grad_allreduce  ranks compute what one device computes; for every program
 //   local_sgd       if a flag is given that only it reads, such as k_steps
 //   single_process_multi_thread, multi_thread
@@ -27,7 +27,8 @@ struct ModeChoice {
 // A mode that computes something else than one device is only taken for its flags. Reads
 // options.dialect, mode_flags, cluster and distributed_params; the result is the same for equal
 // programs and options. InvalidArgument if no mode reads all flags that are given, or if several of
-// the others do. FailedPrecondition if no op updates parameters. O(arguments).
+// the others do. FailedPrecondition if no op updates parameters, or if only unregistered ops may
+// exchange values. O(arguments).
 absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs, const TranspileOptions& options);
 
 }  // namespace weft

@@ -41,7 +41,7 @@ absl::StatusOr<ModeChoice> Choose(const std::string& text, const TranspileOption
 TEST(ModeChoiceTest, TrainingProgramIsDataParallel) {
   WEFT_ASSERT_OK_AND_ASSIGN(const ModeChoice choice, Choose(Step()));
   EXPECT_EQ(choice.mode, "grad_allreduce");
-  EXPECT_THAT(choice.why, HasSubstr("what one device computes"));
+  EXPECT_THAT(choice.why, HasSubstr("gradients are averaged over the ranks"));
 }
 
 TEST(ModeChoiceTest, FlagOfOneModeChoosesItAndSaysWhyNotTheOther) {
@@ -101,6 +101,20 @@ TEST(ModeChoiceTest, ProgramThatIsRewrittenAlreadyIsLeft) {
                   "use_calc_stream=true}")));
   EXPECT_EQ(choice.mode, "none");
   EXPECT_THAT(choice.why, HasSubstr("c_allreduce_avg"));
+}
+
+TEST(ModeChoiceTest, UnregisteredOpsAreNoReasonToCopyATrainingProgram) {
+  const std::string step = R"(
+    Out=[w@GRAD] = mystery(X=[w@GRAD]) role=backward)";
+  EXPECT_THAT(Choose(Step(step)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("op 1 (mystery), an unregistered op, takes w@GRAD and may reduce "
+                                 "it; a schema tells (docs/adding_an_op.md)")));
+  // A gradient op reads what it differentiates.
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const ModeChoice of_gradient,
+      Choose(Step("W@GRAD=[v] = mystery_grad(W=[w], Out@GRAD=[y@GRAD]) role=backward")));
+  EXPECT_EQ(of_gradient.mode, "grad_allreduce");
 }
 
 TEST(ModeChoiceTest, FlagsForAProgramThatIsRewrittenAlreadyAreRefusedWithTheReason) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -219,8 +220,28 @@ absl::StatusOr<std::vector<std::string>> ParseJsonNames(absl::string_view text) 
   return names;
 }
 
-bool IsPickle(absl::string_view path) {
-  return absl::EndsWith(path, ".pdparams") || absl::EndsWith(path, ".pdopt");
+enum class Format { kSaveCombine, kNpz, kSafetensors, kPickle };
+
+Format FormatByName(absl::string_view path) {
+  if (absl::EndsWith(path, ".npz")) return Format::kNpz;
+  if (absl::EndsWith(path, ".safetensors")) return Format::kSafetensors;
+  const bool is_pickle = absl::EndsWith(path, ".pdparams") || absl::EndsWith(path, ".pdopt");
+  return is_pickle ? Format::kPickle : Format::kSaveCombine;
+}
+
+// Of a file that exists: by its first bytes, and by its name if they do not tell.
+Format FormatOf(const std::string& path) {
+  constexpr size_t kLengthBytes = 8;  // of the header of .safetensors, which begins with {
+  char head[kLengthBytes + 1] = {};
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return FormatByName(path);
+  std::ifstream(path, std::ios::binary).read(head, sizeof(head));
+  const absl::string_view bytes(head, sizeof(head));
+  if (absl::StartsWith(bytes, "PK\x03\x04")) return Format::kNpz;
+  if (bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5) return Format::kPickle;
+  const bool has_header =
+      absl::EndsWith(bytes, "{") && bytes.substr(4, 4) == absl::string_view("\0\0\0\0", 4);
+  return has_header ? Format::kSafetensors : FormatByName(path);
 }
 
 // Of a .pdparams file and the .pdopt file beside it, or of one file.
@@ -311,8 +332,7 @@ absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path) {
 }
 
 bool HasNames(absl::string_view path) {
-  return absl::EndsWith(path, ".npz") || absl::EndsWith(path, ".safetensors") || IsPickle(path) ||
-         IsFolder(path);
+  return IsFolder(path) || FormatOf(std::string(path)) != Format::kSaveCombine;
 }
 
 std::string PdoptBeside(const std::string& path) {
@@ -324,20 +344,20 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
                                                          const std::string& names_path,
                                                          const TensorCheck& check,
                                                          std::set<std::string>* of_pdopt) {
-  const bool is_npz = absl::EndsWith(path, ".npz");
+  const Format format = FormatOf(path);
   if (HasNames(path) && !names_path.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path,
-                     IsFolder(path)   ? ": the files of a folder have the names of the variables"
-                     : is_npz         ? ": an .npz file has the names of its arrays"
-                     : IsPickle(path) ? ": the file has the names of its arrays"
-                                      : ": a .safetensors file has the names of its tensors",
-                     "; it takes no list of names"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        IsFolder(path)              ? ": the files of a folder have the names of the variables"
+        : format == Format::kNpz    ? ": an .npz file has the names of its arrays"
+        : format == Format::kPickle ? ": the file has the names of its arrays"
+                                    : ": a .safetensors file has the names of its tensors",
+        "; it takes no list of names"));
   }
   if (IsFolder(path)) return ReadFolder(path, check);
-  if (is_npz) return ReadNpz(path, check);
-  if (IsPickle(path)) return ReadPickles(path, check, of_pdopt);
-  if (HasNames(path)) {
+  if (format == Format::kNpz) return ReadNpz(path, check);
+  if (format == Format::kPickle) return ReadPickles(path, check, of_pdopt);
+  if (format == Format::kSafetensors) {
     WEFT_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
     if (IsCheckpoint(file)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -355,9 +375,10 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
 }
 
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors) {
-  if (absl::EndsWith(path, ".npz")) return WriteNpz(path, tensors);
-  if (IsPickle(path)) return WritePickle(path, tensors);
-  if (HasNames(path)) return WriteSafetensors(path, tensors);
+  const Format format = FormatByName(path);
+  if (format == Format::kNpz) return WriteNpz(path, tensors);
+  if (format == Format::kPickle) return WritePickle(path, tensors);
+  if (format == Format::kSafetensors) return WriteSafetensors(path, tensors);
   return Annotate(path, [&]() -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
     for (const auto& [name, tensor] : tensors) {

@@ -43,11 +43,11 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string&
 // JSON list of strings.
 absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path);
 
-// Whether the path has the names of its tensors: by its extension, .npz, .safetensors, .pdparams or
-// .pdopt; or as a folder.
+// Whether the path has the names of its tensors: as a folder, or by its format, .npz, .safetensors,
+// .pdparams or .pdopt. The first bytes of a file tell the format, or else its extension.
 bool HasNames(absl::string_view path);
 
-// Loads by extension: one that has the names (`names_path` must be empty), else save_combine, whose
+// Loads by format: one that has the names (`names_path` must be empty), else save_combine, whose
 // names come from `names_path`. A folder has one save_combine file for each variable, of its name,
 // as Paddle's save_vars writes them without a filename; a file __model__, the program, and hidden
 // files do not count. A .pdparams file has the parameters, and a .pdopt file of the same
@@ -58,7 +58,7 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
                                                          const std::string& names_path,
                                                          const TensorCheck& check = nullptr,
                                                          std::set<std::string>* of_pdopt = nullptr);
-// Writes dense tensors atomically; the format is that of LoadParams. InvalidArgument for an element
+// Writes dense tensors atomically; the extension tells the format. InvalidArgument for an element
 // type that the format does not have: .npz has no bf16 and no fp8, .safetensors no complex numbers.
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors);
 

@@ -218,6 +218,24 @@ TEST(LoadParamsTest, FolderHasAFileForEachVariable) {
   std::filesystem::create_directories(TestPath("empty.d"));
   EXPECT_THAT(LoadParams(TestPath("empty.d"), ""), StatusIs(kInvalid, HasSubstr("empty folder")));
 }
+
+TEST(LoadParamsTest, BytesTellTheFormatWhateverTheName) {
+  std::map<std::string, Tensor> tensors;
+  tensors["a"].Resize(DType::kFloat32, {2, 3});
+  for (const char* const extension : {".npz", ".safetensors", ".pdparams"}) {
+    SCOPED_TRACE(extension);
+    const std::string named = TestPath(absl::StrCat("named", extension));
+    WEFT_ASSERT_OK(SaveParams(named, tensors));
+    for (const char* const other : {"bare", "other.npz", "other.pdparams"}) {
+      const std::string path = TestPath(other);
+      std::filesystem::copy_file(named, path, std::filesystem::copy_options::overwrite_existing);
+      EXPECT_TRUE(HasNames(path));
+      WEFT_ASSERT_OK_AND_ASSIGN(const auto read, LoadParams(path, ""));
+      EXPECT_THAT(read, ElementsAre(Pair("a", _)));
+    }
+  }
+}
+
 TEST(LoadParamsTest, CheckSeesAllTypesAndItsErrorHasThePath) {
   const std::string npz = TestPath("checked.npz"), stream = TestPath("checked.params");
   std::map<std::string, Tensor> tensors;

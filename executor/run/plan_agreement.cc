@@ -92,9 +92,12 @@ absl::Status CompareSettings(const std::vector<Summary>& summaries) {
         return found == summary.settings.end() ? std::string("none") : found->second;
       };
       if (value(summaries[0]) == value(summaries[p])) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat("processes differ in ", name, ": process 0 has ", value(summaries[0]),
-                       ", process ", p, " has ", value(summaries[p])));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "processes differ in ", name, ": process 0 has ", value(summaries[0]), ", process ", p,
+          " has ", value(summaries[p]),
+          name == "the feeds" ? "; option:feeds has the batches of all ranks, the same "
+                                "in each process: join the files along the batch"
+                              : ""));
     }
   }
   return absl::OkStatus();

@@ -86,8 +86,9 @@ struct RunOptions : PlanOptions {
   // Asked by every rank before every step, from any thread: true ends the run at the next end of a
   // step, the same one on all ranks of all processes. May be empty.
   std::function<bool()> stop_requested;
-  // Seed of RandomState: initializers draw the same numbers on every rank, dropout draws different
-  // ones. From step 1 on, the draws of a step depend only on seed, rank and step.
+  // Seed of RandomState: initializers of the startup program draw the same numbers on every rank,
+  // dropout and ops of the main program draw different ones. From step 1 on, the draws of a step
+  // depend only on seed, rank and step.
   uint64_t seed = 0;
   // Variables to report after every step. Empty: the losses.
   std::vector<std::string> fetch;

@@ -172,6 +172,27 @@ ProgramBuilder Noisy() {
   return builder;
 }
 
+TEST_F(RunnerTest, RanksDrawDifferentNoiseInTheMainProgram) {
+  ProgramBuilder main;
+  main.Var("noise", {1, 1});
+  main.Op("uniform_random", {}, {{"Out", {"noise"}}}, kRoleLoss).IntAttr("seed", 0);
+  main.LongsAttr("shape", {1, 1});
+  options_.nranks = 2;
+  options_.steps = 2;
+  options_.fetch = {"noise"};
+  WEFT_EXPECT_OK(RunMain(main, FeedSource()));
+  std::set<std::string> drawn;
+  for (const std::string& result : results_) drawn.insert(result.substr(result.find(':')));
+  EXPECT_EQ(drawn.size(), 4u);
+  main.last_op().clear_attrs();
+  main.IntAttr("seed", 3).LongsAttr("shape", {1, 1});
+  results_.clear();
+  WEFT_EXPECT_OK(RunMain(main, FeedSource()));
+  drawn.clear();
+  for (const std::string& result : results_) drawn.insert(result.substr(result.find(':')));
+  EXPECT_EQ(drawn.size(), 1u);
+}
+
 // y = x * rate, where results of earlier steps set the rate.
 ProgramBuilder Rated() {
   ProgramBuilder builder = Main();

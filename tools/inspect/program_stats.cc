@@ -170,9 +170,19 @@ class Counter {
     AddTo(&totals->bytes, elements * static_cast<int64_t>(SizeOf(type->dtype)));
   }
 
+  // Parameters are what is marked; without marks what is trained; and if nothing is, as in a
+  // program for inference, what the program reads and never writes.
   void CountPersistables() {
     bool marked = false;
     for (VarId id : program_.block(0).vars()) marked |= program_.var(id).is_parameter();
+    if (!marked && trained_.empty()) {
+      for (const Op& op : AllOps(program_)) {
+        trained_.insert(op.input_args().begin(), op.input_args().end());
+      }
+      for (const Op& op : AllOps(program_)) {
+        for (Symbol written : op.output_args()) trained_.erase(written);
+      }
+    }
     for (VarId id : program_.block(0).vars()) {
       const Var var = program_.var(id);
       if (!var.persistable()) continue;

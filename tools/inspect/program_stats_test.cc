@@ -187,6 +187,19 @@ TEST(ProgramStatsTest, WithoutMarksTrainedVariablesAreParameters) {
   EXPECT_EQ(stats.state.elements, 1);
 }
 
+TEST(ProgramStatsTest, WithoutMarksAndUpdatesWhatIsOnlyReadIsAParameter) {
+  const ProgramStats stats = StatsOf(
+      "    var x : fp32[-1, 4] need_check_feed\n"
+      "    var w : fp32[4, 2] persistable\n"
+      "    var count : fp32[1] persistable\n"
+      "    var y : fp32[-1, 2]\n"
+      "    Out=[y] = mul(X=[x], Y=[w])\n"
+      "    Out=[count] = increment(X=[count])\n");
+  EXPECT_EQ(stats.parameters.count, 1);
+  EXPECT_EQ(stats.parameters.elements, 8);
+  EXPECT_EQ(stats.state.elements, 1);
+}
+
 TEST(ProgramStatsTest, PeakMemoryGrowsWithTheBatch) {
   WEFT_ASSERT_OK_AND_ASSIGN(Program program, ReadProgram("tests/data/fit_a_line/main.pb"));
   WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats one, ComputeProgramStats(program));

@@ -121,7 +121,10 @@ absl::Status Pipeline::CheckContracts(const Properties& initial_properties) cons
       const auto it = holds.find(property);
       if (it == holds.end()) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          "pass ", pass->name(), " cannot run: ", property, " already holds: ", it->second));
+          "pass ", pass->name(), " cannot run: ", property, " already holds: ", it->second,
+          initial_properties.count(property) == 0
+              ? ""
+              : "; of a program that is rewritten already, transpile the original"));
     }
     for (const std::string& property : contract.provides) {
       holds.emplace(property, absl::StrCat("pass ", pass->name(), " provides it"));

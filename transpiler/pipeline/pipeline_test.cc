@@ -178,8 +178,11 @@ TEST_F(PipelineTest, PropertiesThatHoldAlreadyMeetNeedsAndConflict) {
   WEFT_EXPECT_OK(eats.CheckContracts({{"cake", "op 1 (bake)"}}));
   Pipeline makes;
   Add(&makes, "makes", DoNothing, Contract().Provides("cake").ConflictsWith("cake"));
-  EXPECT_THAT(makes.CheckContracts({{"cake", "op 1 (bake)"}}),
-              StatusIs(kRefused, "pass makes cannot run: cake already holds: op 1 (bake)"));
+  EXPECT_THAT(
+      makes.CheckContracts({{"cake", "op 1 (bake)"}}),
+      StatusIs(kRefused,
+               "pass makes cannot run: cake already holds: op 1 (bake); of a program that is "
+               "rewritten already, transpile the original"));
 }
 
 TEST_F(PipelineTest, InitialPropertiesAreWhereContractsStartFrom) {

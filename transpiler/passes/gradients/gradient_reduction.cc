@@ -147,8 +147,8 @@ std::string WhyNoGradients(const Program& program) {
   if (!IsTranslated(program)) {
     return absl::StrCat(updated,
                         ", and no op of backward role names pairs of parameter and gradient in "
-                        "op_role_var; tools/paddle/export_program.py writes a program that has "
-                        "them");
+                        "op_role_var; optimizer.minimize and append_backward name them, "
+                        "static.gradients does not");
   }
   return absl::StrCat(
       updated,

@@ -25,13 +25,15 @@ namespace weft {
 namespace {
 
 // Whether an unregistered op may communicate a variable: it names a ring, or it rewrites the
-// variable, or it is a backward op that reads it. Unregistered clipping and updates (role optimize)
-// come after the reduction.
-bool MayCommunicate(const Op& op, Symbol symbol, const Communications& communications) {
+// variable, or the variable is a gradient that a backward op reads. Every backward op reads the
+// parameters that it differentiates. Unregistered clipping and updates (role optimize) come after
+// the reduction.
+bool MayCommunicate(const Op& op, Symbol symbol, bool is_gradient,
+                    const Communications& communications) {
   if (communications.Of(op) != Communication::kNone) return true;
   if (IsOptimize(op)) return false;
   return absl::c_linear_search(op.input_args(), symbol) &&
-         (IsBackward(op) || absl::c_linear_search(op.output_args(), symbol));
+         ((is_gradient && IsBackward(op)) || absl::c_linear_search(op.output_args(), symbol));
 }
 
 // Combines the values of the ranks, unlike a collective with a root.
@@ -48,8 +50,9 @@ bool Forwards(const Op& op, const OpSchema* schema) {
 }
 
 // Names the first op that combines a marked variable, a buffer that shares its storage, or what is
-// sent of it, over ranks. An unregistered op that may do so counts.
-std::string Evidence(const ProgramFacts& facts, std::vector<bool> is_marked) {
+// sent of it, over ranks; if there is none, the first unregistered op that may do so.
+std::string Evidence(const ProgramFacts& facts, bool are_gradients, std::vector<bool> is_marked) {
+  std::string assumed;
   const Program& program = facts.program();
   const OpTraits& traits = facts.Get<OpTraits>();
   std::vector<absl::optional<bool>> forwards_of(program.num_signatures());
@@ -62,16 +65,20 @@ std::string Evidence(const ProgramFacts& facts, std::vector<bool> is_marked) {
     for (Symbol symbol : op.args()) {
       if (!is_marked[symbol.value()]) continue;
       if (schema == nullptr) {
-        if (!MayCommunicate(op, symbol, facts.Get<Communications>())) continue;
-        return absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
-                            " and may reduce it", UntranslatedOpAdvice(op.type()));
+        if (!assumed.empty() ||
+            !MayCommunicate(op, symbol, are_gradients, facts.Get<Communications>())) {
+          continue;
+        }
+        assumed = absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
+                               " and may reduce it", UntranslatedOpAdvice(op.type()));
+        continue;
       }
       if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
       for (Symbol alias : op.output_args()) is_marked[alias.value()] = true;
       break;
     }
   }
-  return std::string();
+  return assumed;
 }
 
 // Ops of the backward pass that put gradients into buffers and take them out, scale them and sum
@@ -118,7 +125,7 @@ absl::StatusOr<std::string> ReductionEvidence(const ProgramFacts& facts) {
   if (pairs.empty()) return std::string();
   std::vector<bool> is_gradient(facts.program().symbols().size(), false);
   for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
-  std::string evidence = Evidence(facts, is_gradient);
+  std::string evidence = Evidence(facts, /*are_gradients=*/true, is_gradient);
   return evidence.empty() ? EvidenceAfter(facts.program(), std::move(is_gradient)) : evidence;
 }
 
@@ -130,7 +137,7 @@ std::string AverageEvidence(const ProgramFacts& facts) {
     is_param[update.param.value()] = true;
     if (update.master.valid()) is_param[update.master.value()] = true;
   }
-  return Evidence(facts, std::move(is_param));
+  return Evidence(facts, /*are_gradients=*/false, std::move(is_param));
 }
 
 }  // namespace

@@ -102,6 +102,17 @@ TEST(DetectProperties, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReduc
               IsOkAndHolds(ElementsAre(
                   Pair(kGradientsReduced,
                        HasSubstr("op 1 (mystery_exchange), an unregistered op, takes w@GRAD")))));
+  p.Op("c_allreduce_sum", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+  EXPECT_THAT(
+      Detect(p),
+      IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, HasSubstr("op 2 (c_allreduce_sum)")))));
+}
+
+TEST(DetectProperties, UnknownGradientOpsReadParametersAndDoNotAverageThem) {
+  ProgramBuilder p = OneGradient();
+  p.Op("mystery_grad", {{"W", {"w"}}, {"Out@GRAD", {"y@GRAD"}}}, {{"X@GRAD", {"x@GRAD"}}},
+       kRoleBackward);
+  EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
 }
 
 TEST(DetectProperties, UnknownOpWithARingMayHaveReducedIt) {

@@ -13,6 +13,7 @@
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/values/rank_divergence.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
 #include "proto/untranslated_op.h"
 #include "transpiler/verifier/communication/updated_parameters.h"
@@ -44,6 +45,12 @@ std::string WithRanks(const Op& op, absl::string_view verb) {
   return absl::StrCat(op.DebugName(), " ", verb, " over ", GroupText(*GroupRanksOf(op)));
 }
 
+// Nothing is known of unregistered ops.
+absl::string_view Nonlinear(const Op& op) {
+  return FindOpSchema(op.type()) != nullptr ? " is not linear in it"
+                                            : " is unregistered and may not be linear in it";
+}
+
 // Whether the gradient covers the samples of all ranks.
 absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const RankValue& grad,
                                                  const RankValue& param,
@@ -68,7 +75,7 @@ absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const R
     const std::string nonlinear =
         grad.first_nonlinear_op.valid()
             ? absl::StrCat(", and ", program.op(grad.first_nonlinear_op).DebugName(),
-                           " is not linear in it",
+                           Nonlinear(program.op(grad.first_nonlinear_op)),
                            UntranslatedOpAdvice(program.op(grad.first_nonlinear_op).type()))
             : "";
     return UpdateProblem{
@@ -99,8 +106,8 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
     return UpdateProblem{
         "W313",
         absl::StrCat("which is reduced after ", program.op(grad.first_nonlinear_op).DebugName(),
-                     ", which is not linear in it; expected the mean over all "
-                     "ranks before that",
+                     ", which", Nonlinear(program.op(grad.first_nonlinear_op)),
+                     "; expected the mean over all ranks before that",
                      UntranslatedOpAdvice(program.op(grad.first_nonlinear_op).type()))};
   }
   if (grad.is_zero) return absl::nullopt;
@@ -123,9 +130,10 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
                              " times more often than it is summed over them")};
   }
   if (grad.unscaled_in.valid()) {
-    return UpdateProblem{"W313", absl::StrCat("which is divided by the number of ranks after ",
-                                              program.op(grad.unscaled_in).DebugName(),
-                                              ", which is not linear in it; expected that before")};
+    return UpdateProblem{
+        "W313", absl::StrCat("which is divided by the number of ranks after ",
+                             program.op(grad.unscaled_in).DebugName(), ", which",
+                             Nonlinear(program.op(grad.unscaled_in)), "; expected that before")};
   }
   if (grad.is_mixed) {
     return UpdateProblem{
