@@ -10,11 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using testing::IsOk;
-using testing::StatusIs;
 
 // A directory with files of /proc and /sys.
 class Root {
@@ -79,4 +76,4 @@ TEST(CheckFitsMemoryTest, ErrorHasBothSizes) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

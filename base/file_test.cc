@@ -17,13 +17,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::StatusIs;
 
 class FileTest : public ::testing::Test {
  protected:
@@ -160,10 +158,10 @@ TEST_F(FileTest, ModeOfTheTargetIsKept) {
 }
 
 TEST_F(FileTest, MissingFileAndDirectoryAreErrors) {
-  EXPECT_THAT(ReadFile(Path("none")), StatusIs(absl::StatusCode::kNotFound, HasSubstr("open")));
+  EXPECT_THAT(ReadFile(Path("none")), IsNotFound("open"));
   EXPECT_THAT(ReadFile(dir_), StatusIs(absl::StatusCode::kInvalidArgument, "is a directory"));
   EXPECT_THAT(WriteFile(dir_, ""), StatusIs(absl::StatusCode::kInvalidArgument, "is a directory"));
-  EXPECT_THAT(WriteFile(Path("none/f"), ""), StatusIs(absl::StatusCode::kNotFound, HasSubstr("")));
+  EXPECT_THAT(WriteFile(Path("none/f"), ""), IsNotFound(""));
 }
 
 TEST_F(FileTest, WhatIsNoRegularFileIsWrittenDirectly) {
@@ -179,8 +177,7 @@ TEST_F(FileTest, WhatIsNoRegularFileIsWrittenDirectly) {
 }
 
 TEST_F(FileTest, FullDiskIsAnError) {
-  EXPECT_THAT(WriteFile("/dev/full", "x"),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("cannot write")));
+  EXPECT_THAT(WriteFile("/dev/full", "x"), IsResourceExhausted("cannot write"));
 }
 
 // As of a shell's <(command).
@@ -274,7 +271,7 @@ TEST_F(FileTest, TemporaryFilesCanBeRemovedAllAtOnce) {
   RemoveTemporaryFiles();
   EXPECT_THAT(Names(), ElementsAre("f"));
   EXPECT_EQ(Read(Path("f")), "old");
-  EXPECT_THAT(f.Commit(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("cannot replace")));
+  EXPECT_THAT(f.Commit(), IsNotFound("cannot replace"));
 }
 
 // Starts a process that begins to write a file, and waits until it has.
@@ -351,4 +348,4 @@ TEST_F(FileTest, FilesThatWereWrittenAreNotRemoved) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,11 +6,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -50,4 +49,4 @@ TEST(JsonInput, IntegersHave64Bits) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -7,14 +7,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::Eq;
 using ::testing::HasSubstr;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -47,4 +45,4 @@ TEST(ParseSpecs, MistakesAreNamedWithTheirPosition) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

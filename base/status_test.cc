@@ -9,14 +9,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::Not;
-using ::weft::testing::IsOk;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 absl::Status Fail() { return absl::NotFoundError("no such op"); }
 
@@ -38,8 +34,7 @@ absl::StatusOr<int> AddOne(int value) {
 
 TEST(StatusMacros, ErrorEndsTheFunction) {
   bool reached = false;
-  EXPECT_THAT(ReturnsEarly(true, &reached),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no such op")));
+  EXPECT_THAT(ReturnsEarly(true, &reached), IsNotFound("no such op"));
   EXPECT_FALSE(reached);
 }
 
@@ -61,4 +56,4 @@ TEST(Annotate, PutsTheSubjectBeforeTheMessageAndKeepsTheCode) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -9,13 +9,11 @@
 #include "gtest/gtest.h"
 #include "ops/threads.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::StatusIs;
 
 TEST(AlignShapesTest, AxisMinusOneAlignsTheEnds) {
   WEFT_ASSERT_OK_AND_ASSIGN(Broadcast shapes, AlignShapes({2, 3, 4}, {3, 4}, -1));
@@ -57,13 +55,10 @@ TEST(AlignShapesTest, ZeroAgainstOneIsZero) {
 }
 
 TEST(AlignShapesTest, ShapesThatDoNotFitAreNamed) {
-  EXPECT_THAT(AlignShapes({2, 3}, {4}, -1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[4] does not fit shape [2")));
-  EXPECT_THAT(AlignShapes({2, 3}, {3}, 2),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not fit")))
+  EXPECT_THAT(AlignShapes({2, 3}, {4}, -1), IsInvalidArgument("[4] does not fit shape [2"));
+  EXPECT_THAT(AlignShapes({2, 3}, {3}, 2), IsInvalidArgument("does not fit"))
       << "hangs over the end";
-  EXPECT_THAT(AlignShapes({2, 3}, {2, 3}, 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not fit")))
+  EXPECT_THAT(AlignShapes({2, 3}, {2, 3}, 1), IsInvalidArgument("does not fit"))
       << "equal ranks leave no room for an axis";
 }
 
@@ -262,4 +257,4 @@ TEST(SumBroadcastTest, ManySmallTermsAreNotLost) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

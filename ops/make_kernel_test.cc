@@ -13,7 +13,6 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 using Ints = std::vector<int32_t>;
 
@@ -89,8 +88,7 @@ TEST(MakeKernelTest, SeveralAttributesTakeANumberEach) {
                  {{"Out", 1}});
   };
   // The last ones: the width alone.
-  EXPECT_THAT(resize(Int32s({2})), StatusIs(absl::StatusCode::kInvalidArgument,
-                                            HasSubstr("attribute out_h: expected 1 or more")));
+  EXPECT_THAT(resize(Int32s({2})), IsInvalidArgument("attribute out_h: expected 1 or more"));
   EXPECT_THAT(resize(Int32s({1, 1, 1, 1})),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "input OutSize: [1, 1, 1, 1] is no value of attribute out_d"));
@@ -132,7 +130,7 @@ TEST(MakeKernelTest, GradientsHaveTheSameInputs) {
 
 TEST(MakeKernelTest, AListHasANumberInEachTensor) {
   EXPECT_THAT(RunOp("fill_constant", {{"ShapeTensorList", {Int32s({1, 1})}}}, {}, {{"Out", 1}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input ShapeTensorList")));
+              IsInvalidArgument("input ShapeTensorList"));
 }
 
 TEST(MakeKernelTest, ValuesThatDoNotFitAreAnError) {
@@ -145,8 +143,7 @@ TEST(MakeKernelTest, ValuesThatDoNotFitAreAnError) {
   EXPECT_THAT(reshape(Floats({1}, {6})),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "input Shape: [6] is no value of attribute shape"));
-  EXPECT_THAT(reshape(Int32s({4})),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute shape")));
+  EXPECT_THAT(reshape(Int32s({4})), IsInvalidArgument("attribute shape"));
   EXPECT_THAT(reshape(Tensor()), StatusIs(absl::StatusCode::kInvalidArgument,
                                           "input Shape: expected a tensor of numbers"));
   EXPECT_THAT(RunOp("concat", {{"X", {Floats({1}, {1})}}, {"AxisTensor", {Int32s({0, 0})}}}, {},

@@ -10,17 +10,11 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::Floats;
-using ::weft::testing::MakeTensor;
-using ::weft::testing::Rows;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 TEST(RowMergerTest, EqualRowsAddUpAndNumbersAscend) {
   Tensor merged;
@@ -86,8 +80,8 @@ TEST(RowMergerTest, NoRowsStayNone) {
 TEST(RowMergerTest, OtherElementTypesAreRefused) {
   Tensor merged;
   EXPECT_THAT(RowMerger().Merge({0}, MakeTensor<int64_t>({1, 1}, {1}), {4, 1}, &merged),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("rows of int64")));
+              IsUnimplemented("rows of int64"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -36,13 +36,12 @@ TEST(OpKernelTest, AValueThatDoesNotFillTheSliceIsAnError) {
   for (const char* type : {"set_value", "set_value_grad"}) {
     const bool is_grad = type == std::string("set_value_grad");
     const std::vector<int64_t> zero = {0}, one = {1};
-    EXPECT_THAT(
-        RunOp(type,
-              {{is_grad ? "Out@GRAD" : "Input", {Floats({2}, {1, 2})}},
-               {"ValueTensor", {Floats({2, 1}, {3, 4})}}},
-              {{"axes", zero}, {"starts", zero}, {"ends", one}, {"steps", one}},
-              {{is_grad ? "ValueTensor@GRAD" : "Out", 1}}),
-        StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("input ValueTensor")));
+    EXPECT_THAT(RunOp(type,
+                      {{is_grad ? "Out@GRAD" : "Input", {Floats({2}, {1, 2})}},
+                       {"ValueTensor", {Floats({2, 1}, {3, 4})}}},
+                      {{"axes", zero}, {"starts", zero}, {"ends", one}, {"steps", one}},
+                      {{is_grad ? "ValueTensor@GRAD" : "Out", 1}}),
+                IsInvalidArgument("input ValueTensor"));
   }
 }
 

@@ -9,12 +9,11 @@
 #include "proto/op_role.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::weft::testing::ProgramBuilder;
 
 // "2 relu": block and type.
 template <typename Ops>
@@ -72,4 +71,4 @@ TEST(AllVarsTest, VariablesOfAllBlocksAreInOrder) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -9,14 +9,12 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 Program WithRole(int role) { return ProgramBuilder().Op("x", {}, {}, role).Build(); }
 
@@ -107,4 +105,4 @@ TEST(ParamGradsTest, OddNumberOfNamesIsRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

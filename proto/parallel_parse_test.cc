@@ -11,13 +11,8 @@
 #include "proto/testing/program_builder.h"
 #include "proto/testing/wire_bytes.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::WireOp;
-using ::weft::testing::WireProgram;
-using ::weft::testing::WireVar;
 
 absl::StatusOr<Program> ParseWith(int threads, const std::string& bytes) {
   ParseOptions options;
@@ -159,4 +154,4 @@ TEST(ParallelParse, ErrorsAreTheSame) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

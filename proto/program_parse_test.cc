@@ -7,12 +7,8 @@
 #include "proto/program.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 pb::ProgramDesc FromText(const std::string& text) {
   pb::ProgramDesc desc;
@@ -32,7 +28,7 @@ class ParseRefuses : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(ParseRefuses, Program) {
   EXPECT_THAT(Program::FromProto(FromText(GetParam().program)),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(GetParam().message)));
+              IsInvalidArgument(GetParam().message));
 }
 
 constexpr char kRoot[] = "blocks { idx: 0 parent_idx: -1 } ";
@@ -127,8 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(ProgramParseTest, NamesThatAreNotUtf8AreRefused) {
-  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument,
-                                HasSubstr("the name 'w\\377' is not valid UTF-8"));
+  const auto refused = IsInvalidArgument("the name 'w\\377' is not valid UTF-8");
   EXPECT_THAT(Program::FromProto(ProgramBuilder().Var("w\xff").desc()), refused);
   EXPECT_THAT(Program::FromProto(ProgramBuilder().Op("w\xff", {}, {}).desc()), refused);
   EXPECT_THAT(Program::FromProto(ProgramBuilder().Op("a", {{"w\xff", {}}}, {}).desc()), refused);
@@ -148,7 +143,7 @@ TEST(ProgramParseTest, NamesOfStrayOverlongOrTooLargeSequencesAreRefused) {
   for (const char* name : {"\x80", "12345678\xff", "abc\xe6\x9d", "\xc3(", "\xc0\xaf",
                            "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
     EXPECT_THAT(Program::FromProto(ProgramBuilder().Var(name).desc()),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not valid UTF-8")))
+                IsInvalidArgument("is not valid UTF-8"))
         << name;
   }
 }
@@ -185,4 +180,4 @@ TEST(ProgramParseTest, ManyBlocksThatDeclareOneNameAreQuick) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

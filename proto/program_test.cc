@@ -12,14 +12,12 @@
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Optional;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
 
 std::vector<std::string> Names(const Program& program, absl::Span<const Symbol> symbols) {
   std::vector<std::string> names;
@@ -456,4 +454,4 @@ TEST(ProgramTest, MovedProgramKeepsItsBytes) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -14,24 +14,11 @@
 #include "proto/testing/program_builder.h"
 #include "proto/testing/wire_bytes.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::IsOk;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
-using ::weft::testing::WireBytes;
-using ::weft::testing::WireGroup;
-using ::weft::testing::WireNestedGroups;
-using ::weft::testing::WireNumber;
-using ::weft::testing::WireOp;
-using ::weft::testing::WireProgram;
-using ::weft::testing::WireTag;
-using ::weft::testing::WireVar;
-using ::weft::testing::WireVarint;
 
 // Field numbers of framework.proto that the tests below write by hand.
 constexpr int kOpInputs = 1, kOpOutputs = 2, kOpType = 3, kOpAttrs = 4;
@@ -87,8 +74,7 @@ void ExpectKept(const std::string& bytes) {
 }
 
 void ExpectRefused(const std::string& bytes, const std::string& message) {
-  EXPECT_THAT(Program::Parse(bytes),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message)));
+  EXPECT_THAT(Program::Parse(bytes), IsInvalidArgument(message));
 }
 
 // Changes a block around the ops and variables that are there, so that it is written anew.
@@ -329,8 +315,7 @@ TEST(ProgramWireTest, GroupsMayNestAsDeepAsLibprotobufReads) {
 TEST(ProgramWireTest, ProgramsBeyondTwoGigabytesAreRefusedUnread) {
   const char byte = 0;
   const absl::string_view huge(&byte, size_t{INT_MAX} + 1);
-  EXPECT_THAT(Program::Parse(nullptr, huge),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("2147483648 bytes")));
+  EXPECT_THAT(Program::Parse(nullptr, huge), IsInvalidArgument("2147483648 bytes"));
 }
 
 // --- Damage -------------------------------------------------------------------------------------
@@ -342,7 +327,7 @@ void ExpectRefusedOrFaithful(const std::string& bytes, int* accepted) {
     ++*accepted;
     ExpectFaithful(bytes, *program);
   } else {
-    EXPECT_THAT(program, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("")));
+    EXPECT_THAT(program, IsInvalidArgument(""));
     EXPECT_FALSE(program.status().message().empty());
   }
 }
@@ -417,4 +402,4 @@ TEST(ProgramDamageTest, RandomFieldsAreRefusedOrFaithful) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

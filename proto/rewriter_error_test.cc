@@ -10,13 +10,8 @@
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 pb::OpDesc NewOp(const std::string& type, const std::vector<std::string>& inputs = {}) {
   pb::OpDesc op;
@@ -122,8 +117,7 @@ TEST_P(CommitRefuses, AndChangesNothing) {
   };
   sound_edits();
   GetParam().make(ids, rewriter);
-  EXPECT_THAT(rewriter.Commit(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(GetParam().message)));
+  EXPECT_THAT(rewriter.Commit(), IsInvalidArgument(GetParam().message));
   EXPECT_TRUE(State(program) == before);
   EXPECT_TRUE(rewriter.empty());
 
@@ -277,4 +271,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -13,10 +13,8 @@
 #include "proto/testing/program_builder.h"
 #include "rapidcheck/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramBuilder;
 
 // The edits of one commit by the book: for every op what stands before and after it.
 class NaiveRewriter {
@@ -202,4 +200,4 @@ TEST(RewriterModelTest, HundredThousandEditsAtOneOpKeepTheirOrder) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -12,19 +12,11 @@
 #include "proto/testing/program_builder.h"
 #include "proto/testing/wire_bytes.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Not;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
-using ::weft::testing::WireBytes;
-using ::weft::testing::WireNumber;
-using ::weft::testing::WireOp;
-using ::weft::testing::WireProgram;
 
 pb::OpDesc NewOp(const std::string& type) { return ProgramBuilder().Op(type, {}, {}).last_op(); }
 
@@ -432,8 +424,7 @@ TEST(Rewriter, NewBlockOfACommitThatFailsIsGone) {
   Rewriter rewriter(&program);
   const int block = rewriter.AddBlock(0);
   rewriter.Append(block, ProgramBuilder().Op("relu", {{"X", {"nobody"}}}, {}).last_op());
-  EXPECT_THAT(rewriter.Commit(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nobody is not declared")));
+  EXPECT_THAT(rewriter.Commit(), IsInvalidArgument("nobody is not declared"));
   EXPECT_EQ(program.num_blocks(), 1);
   EXPECT_EQ(program.Serialize(), before);
 }
@@ -442,8 +433,7 @@ TEST(Rewriter, NewBlockInABlockThatDoesNotExistIsRefused) {
   Program program = ProgramBuilder().Build();
   Rewriter rewriter(&program);
   rewriter.AddBlock(7);
-  EXPECT_THAT(rewriter.Commit(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("block 7 for a block in it")));
+  EXPECT_THAT(rewriter.Commit(), IsInvalidArgument("block 7 for a block in it"));
 }
 
 TEST(Rewriter, BytesOfCommitsOutliveRewriterAndOriginal) {
@@ -475,4 +465,4 @@ TEST(Rewriter, BytesOfCommitsOutliveRewriterAndOriginal) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,12 +8,8 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 Setting Full() {
   Setting setting;
@@ -100,9 +96,7 @@ TEST(Setting, OtherTextIsRefused) {
       {R"({"rounded_gradients":1})", "true or false"},
   };
   for (const auto& [text, message] : cases) {
-    EXPECT_THAT(ParseSetting(text).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message)))
-        << text;
+    EXPECT_THAT(ParseSetting(text).status(), IsInvalidArgument(message)) << text;
   }
 }
 
@@ -113,9 +107,8 @@ TEST(Setting, ProgramCarriesIt) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program read, Program::Parse(program.Serialize()));
   EXPECT_EQ(SettingOf(read).value(), Full());
   program.set_setting("{}}");
-  EXPECT_THAT(SettingOf(program).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("setting of the file: ")));
+  EXPECT_THAT(SettingOf(program).status(), IsInvalidArgument("setting of the file: "));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

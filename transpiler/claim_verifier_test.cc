@@ -16,7 +16,7 @@
 #include "transpiler/pipeline/registry.h"
 #include "transpiler/testing/message_lines.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -27,8 +27,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
@@ -318,4 +316,4 @@ TEST(ClaimVerifier, ServesThePassOfAnEmbedder) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,12 +8,11 @@
 #include "gtest/gtest.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 // One update; `reduced` is an op before it.
 std::string Step(const std::string& reduced = "") {
@@ -72,26 +71,26 @@ TEST(ModeChoiceTest, FlagThatOneModeReadsChoosesIt) {
 TEST(ModeChoiceTest, FlagsThatSeveralOtherModesReadAreRefused) {
   TranspileOptions options;
   options.mode_flags["order"] = "early_start";
-  EXPECT_THAT(Choose(Step(), options),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("several modes read these flags: optimizer_offload, "
-                                 "embedding_offload; name one")));
+  EXPECT_THAT(
+      Choose(Step(), options),
+      IsInvalidArgument(
+          "several modes read these flags: optimizer_offload, embedding_offload; name one"));
 }
 
 TEST(ModeChoiceTest, ProgramWithoutUpdatesIsRefusedWithTheNextStep) {
   EXPECT_THAT(Choose("program {\n  block 0 parent=-1 {\n    var x : fp32[1]\n    Out=[x] = "
                      "fill_constant()\n  }\n}\n"),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("no op updates a parameter; was it saved before minimize()"),
-                             HasSubstr("tools/paddle/export_program.py"),
-                             HasSubstr("option:mode none copies the program"))));
+              IsFailedPrecondition(
+                  AllOf(HasSubstr("no op updates a parameter; was it saved before minimize()"),
+                        HasSubstr("tools/paddle/export_program.py"),
+                        HasSubstr("option:mode none copies the program"))));
 }
 
 TEST(ModeChoiceTest, UpdatesThatAreNoOptimizersAreNamed) {
-  EXPECT_THAT(Choose("program {\n  block 0 parent=-1 {\n    var w : fp32[1] parameter persistable\n"
-                     "    Out=[w] = scale(X=[w]) {scale=0.5}\n  }\n}\n"),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 0 (scale) updates w without one; optimizer.apply_gradients")));
+  EXPECT_THAT(
+      Choose("program {\n  block 0 parent=-1 {\n    var w : fp32[1] parameter persistable\n"
+             "    Out=[w] = scale(X=[w]) {scale=0.5}\n  }\n}\n"),
+      IsFailedPrecondition("op 0 (scale) updates w without one; optimizer.apply_gradients"));
 }
 
 TEST(ModeChoiceTest, ProgramThatIsRewrittenAlreadyIsLeft) {
@@ -107,9 +106,8 @@ TEST(ModeChoiceTest, UnregisteredOpsAreNoReasonToCopyATrainingProgram) {
   const std::string step = R"(
     Out=[w@GRAD] = mystery(X=[w@GRAD]) role=backward)";
   EXPECT_THAT(Choose(Step(step)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 1 (mystery), an unregistered op, takes w@GRAD and may reduce "
-                                 "it; a schema tells (docs/adding_an_op.md)")));
+              IsFailedPrecondition("op 1 (mystery), an unregistered op, takes w@GRAD and may "
+                                   "reduce it; a schema tells (docs/adding_an_op.md)"));
   // A gradient op reads what it differentiates.
   WEFT_ASSERT_OK_AND_ASSIGN(
       const ModeChoice of_gradient,
@@ -123,9 +121,8 @@ TEST(ModeChoiceTest, FlagsForAProgramThatIsRewrittenAlreadyAreRefusedWithTheReas
   EXPECT_THAT(Choose(Step("Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
                           "use_calc_stream=true}"),
                      options),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("ranks exchange values already: "),
-                             HasSubstr("mode none does not read option:nranks"))));
+              IsInvalidArgument(AllOf(HasSubstr("ranks exchange values already: "),
+                                      HasSubstr("mode none does not read option:nranks"))));
 }
 
 TEST(ModeChoiceTest, FlagsThatNoModeReadsTogetherAreRefused) {
@@ -133,9 +130,8 @@ TEST(ModeChoiceTest, FlagsThatNoModeReadsTogetherAreRefused) {
   options.mode_flags = {{"k_steps", "4"}, {"trans_mode", "all_gather"}};
   EXPECT_THAT(
       Choose(Step(), options),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("option:mode auto finds no mode for these flags; mode grad_allreduce")));
+      IsInvalidArgument("option:mode auto finds no mode for these flags; mode grad_allreduce"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -18,7 +18,7 @@
 #include "transpiler/pipeline/pipeline.h"
 #include "transpiler/testing/message_lines.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -26,9 +26,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -102,10 +99,9 @@ TEST_F(TranspileTest, PassesByNameRunInsteadOfAMode) {
 TEST_F(TranspileTest, FindingIsAnErrorWithItsRule) {
   TranspileOptions options;
   options.passes = "grad-all-reduce{scale=avg}";
-  EXPECT_THAT(Run(options), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                     HasSubstr("after pass grad-all-reduce: W301: op 2 "
-                                               "(c_wait_compute): uses ring 0, which no op of the "
-                                               "startup program sets up")));
+  EXPECT_THAT(Run(options),
+              IsFailedPrecondition("after pass grad-all-reduce: W301: op 2 (c_wait_compute): uses "
+                                   "ring 0, which no op of the startup program sets up"));
 }
 
 TEST_F(TranspileTest, ModeNoneLeavesTheBytes) {
@@ -228,8 +224,7 @@ TEST_F(TranspileTest, ObserverSeesEveryState) {
 
 TEST_F(TranspileTest, SecondRunIsRefused) {
   WEFT_ASSERT_OK(Run(GradAllReduce(2)).status());
-  EXPECT_THAT(Run(GradAllReduce(2)), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                              HasSubstr("gradients-reduced already holds")));
+  EXPECT_THAT(Run(GradAllReduce(2)), IsFailedPrecondition("gradients-reduced already holds"));
 }
 
 TEST_F(TranspileTest, ModeAndPassesTogetherOrNeitherAreRefused) {
@@ -290,8 +285,7 @@ TEST_F(TranspileTest, PaddleDialectOfAProgramThatIsNoProgramDescIsRefused) {
   TranspileOptions options = GradAllReduce(0);
   options.dialect = Dialect::kPaddle;
   options.cluster.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
-  EXPECT_THAT(Run(options),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use dialect weft")));
+  EXPECT_THAT(Run(options), IsUnimplemented("use dialect weft"));
   EXPECT_EQ(main_.revision() + startup_.revision(), 0);
   main_.set_origin(nullptr);
   WEFT_EXPECT_OK(Run(options).status());
@@ -433,8 +427,7 @@ TEST_F(TranspileTest, LocalSgdThatAveragesAtOtherStepsThanAskedForIsFound) {
   options.cluster.nranks = 2;
   const std::string local = "comm-init,broadcast-params,local-sgd{k_steps=4}";
   options.passes = absl::StrCat(local, ",count-twice");
-  EXPECT_THAT(Transpile(options, programs_, registry),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W605")));
+  EXPECT_THAT(Transpile(options, programs_, registry), IsFailedPrecondition("W605"));
   main_ = MainBuilder().Build();
   startup_ = Startup();
   options.passes = local;
@@ -449,8 +442,7 @@ TEST_F(TranspileTest, ComputationIsUnchangedUnlessAPassClaimsOtherwise) {
   const std::string reduce = "comm-init,broadcast-params,grad-all-reduce";
   options.passes = absl::StrCat(reduce, ",halve-rate");
   EXPECT_THAT(Transpile(options, programs_, registry),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("W601: variable w, last written by op")));
+              IsFailedPrecondition("W601: variable w, last written by op"));
   main_ = MainBuilder().Build();
   startup_ = Startup();
   options.passes = absl::StrCat(reduce, ",halve-rate{on_purpose=true}");
@@ -476,8 +468,7 @@ TEST_F(TranspileTest, ComputationIsComparedFromWhereItIsNotChangedOnPurpose) {
     main_ = MainBuilder().Build();
     startup_ = Startup();
     options.passes = absl::StrCat(changing, ",", reduce, ",halve-rate{rate=", rate, "}");
-    EXPECT_THAT(Transpile(options, programs_, registry),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601: variable w")))
+    EXPECT_THAT(Transpile(options, programs_, registry), IsFailedPrecondition("W601: variable w"))
         << changing;
   }
 }
@@ -498,8 +489,7 @@ TEST_F(TranspileTest, ComputationIsComparedWithTheChangedOriginal) {
   main_ = MainBuilder().Build();
   startup_ = Startup();
   options.passes = absl::StrCat(reduce, "halve-rate,optimizer-offload{offload=states}");
-  EXPECT_THAT(Transpile(options, programs_, registry),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601: variable w")));
+  EXPECT_THAT(Transpile(options, programs_, registry), IsFailedPrecondition("W601: variable w"));
 }
 
 // As passes of Weft's do.
@@ -518,8 +508,7 @@ TEST_F(TranspileTest, PassOfOnesOwnChangesTheReferenceProgram) {
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, halve(joins));
   EXPECT_THAT(testing::ResultLines(result.messages),
               Contains(HasSubstr(absl::StrCat("option:passes 'halve-rate", joins, "' makes"))));
-  EXPECT_THAT(halve(absl::StrCat(",halve-rate", joins)),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601")));
+  EXPECT_THAT(halve(absl::StrCat(",halve-rate", joins)), IsFailedPrecondition("W601"));
   // Else there is nothing to compare with.
   WEFT_EXPECT_OK(halve(",halve-rate{on_purpose=true}").status());
 }
@@ -607,11 +596,10 @@ TEST_F(AllRanksTest, RanksThatDoNotFitTogetherAreRefused) {
     ProgramPair programs{&main, &startup};
     WEFT_EXPECT_OK(Transpile(options, programs, registry_).status());
   }
-  EXPECT_THAT(
-      RunAll(),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               AllOf(HasSubstr("ranks together: after pass broadcast-on-rank-1: W501: rank 1: "),
-                     HasSubstr("rank 1 makes broadcast"), HasSubstr("rank 0 makes nothing"))));
+  EXPECT_THAT(RunAll(),
+              IsFailedPrecondition(
+                  AllOf(HasSubstr("ranks together: after pass broadcast-on-rank-1: W501: rank 1: "),
+                        HasSubstr("rank 1 makes broadcast"), HasSubstr("rank 0 makes nothing"))));
 }
 
 TEST_F(AllRanksTest, WithoutVerificationRanksAreNotCompared) {
@@ -630,7 +618,7 @@ TEST_F(AllRanksTest, ProgramOfAllRanksIsVerifiedOnce) {
   Program main = main_;
   ProgramPair alone{&main, nullptr};
   const absl::Status of_one = Transpile(options_, alone, registry_).status();
-  EXPECT_THAT(of_one, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W601")));
+  EXPECT_THAT(of_one, IsFailedPrecondition("W601"));
   ProgramPair ranks[] = {{&main_, nullptr}, {&main1_, nullptr}};
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspilePlan plan, PlanOf(options_, registry_));
   EXPECT_THAT(TranspileAllRanks(plan, options_, absl::MakeSpan(ranks)),
@@ -750,9 +738,8 @@ TEST_P(ClaimsOfOnesOwn, AreVerifiedAsThoseOfWeftsPassesAre) {
   if (GetParam().found.empty()) {
     WEFT_EXPECT_OK(status);
   } else {
-    EXPECT_THAT(status,
-                StatusIs(absl::StatusCode::kFailedPrecondition,
-                         AllOf(HasSubstr("after pass exchange: "), HasSubstr(GetParam().found))));
+    EXPECT_THAT(status, IsFailedPrecondition(AllOf(HasSubstr("after pass exchange: "),
+                                                   HasSubstr(GetParam().found))));
   }
 }
 
@@ -788,4 +775,4 @@ TEST_F(TranspileTest, PassesOfContradictoryClaimsAreRefusedBeforeAnythingRuns) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -21,8 +21,7 @@ TEST(ReadTarXzTest, GivesFilesByName) {
 }
 
 TEST(ReadTarXzTest, MissingFileIsNotFound) {
-  EXPECT_THAT(ReadTarXz("tests/data/none.tar.xz"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("none.tar.xz")));
+  EXPECT_THAT(ReadTarXz("tests/data/none.tar.xz"), IsNotFound("none.tar.xz"));
 }
 
 TEST(ReadTarXzTest, TruncatedArchiveIsDataLoss) {
@@ -31,7 +30,7 @@ TEST(ReadTarXzTest, TruncatedArchiveIsDataLoss) {
   ASSERT_TRUE(in.read(&bytes[0], bytes.size()));
   const std::string path = ::testing::TempDir() + "/truncated.tar.xz";
   std::ofstream(path, std::ios::binary) << bytes;
-  EXPECT_THAT(ReadTarXz(path), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path)));
+  EXPECT_THAT(ReadTarXz(path), IsDataLoss(path));
 }
 
 }  // namespace

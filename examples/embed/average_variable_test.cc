@@ -9,11 +9,10 @@
 namespace embed {
 namespace {
 
-using ::testing::HasSubstr;
 using ::weft::testing::ExpectRewrite;
+using ::weft::testing::IsNotFound;
 using ::weft::testing::RewriteOptions;
 using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 // Keeps the sum of the means of all batches.
 constexpr char kMeans[] = R"(
@@ -43,7 +42,7 @@ TEST(AverageVariable, OtherOpsRunWhileTheMeanTravels) {
 
 TEST(AverageVariable, VariableThatNothingWritesIsRefused) {
   EXPECT_THAT(RewriteStatus("average-variable{name=w}", kMeans, WithAverageVariable()),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no op of the root block writes w")));
+              IsNotFound("no op of the root block writes w"));
 }
 
 }  // namespace

@@ -12,10 +12,10 @@
 namespace embed {
 namespace {
 
-using ::testing::HasSubstr;
 using ::weft::testing::CompactProgram;
 using ::weft::testing::ExpectNoRewrite;
 using ::weft::testing::ExpectRewrite;
+using ::weft::testing::IsInvalidArgument;
 using ::weft::testing::RewriteOptions;
 using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
@@ -62,7 +62,7 @@ TEST(DropAttr, RolesMustStay) {
 
 TEST(DropAttr, UnknownOptionListsTheKnownOnes) {
   EXPECT_THAT(RewriteStatus("drop-attr{name=x}", kOneOp, WithDropAttr()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attr")));
+              IsInvalidArgument("attr"));
 }
 
 }  // namespace

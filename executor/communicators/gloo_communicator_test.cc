@@ -14,13 +14,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
 
 constexpr int kWaitSeconds = 60;
 
@@ -156,10 +154,8 @@ TEST_F(GlooCommunicatorTest, AbortReleasesARankThatWaits) {
     abort.join();
     return waited;
   });
-  EXPECT_THAT(results[1],
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 failed: no luck")));
-  EXPECT_THAT(results[0],
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 failed: no luck")));
+  EXPECT_THAT(results[1], IsAborted("rank 1 failed: no luck"));
+  EXPECT_THAT(results[0], IsAborted("rank 1 failed: no luck"));
 }
 
 TEST_F(GlooCommunicatorTest, ProcessThatLeavesEndsTheOthers) {
@@ -168,9 +164,7 @@ TEST_F(GlooCommunicatorTest, ProcessThatLeavesEndsTheOthers) {
     return rank == 1 ? absl::OkStatus() : AllReduce(group, rank, 70000);
   });
   for (const int rank : {0, 2}) {
-    EXPECT_THAT(results[rank],
-                StatusIs(absl::StatusCode::kUnavailable,
-                         HasSubstr("ring 0, all-reduce #0 of g (fp32[70000]): Gloo: ")));
+    EXPECT_THAT(results[rank], IsUnavailable("ring 0, all-reduce #0 of g (fp32[70000]): Gloo: "));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(kWaitSeconds / 2));
 }
@@ -197,4 +191,4 @@ TEST_F(GlooCommunicatorTest, WithoutALinkRanksAreThreads) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

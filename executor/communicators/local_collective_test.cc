@@ -11,13 +11,10 @@
 #include "gtest/gtest.h"
 #include "ops/tensor.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
 
 // Runs a collective of ranks whose buffers are `in`, one part after the other.
 template <typename T>
@@ -174,23 +171,20 @@ TEST(LocalCollectiveTest, WorksInPlace) {
 
 TEST(LocalCollectiveTest, RefusesImpossibleCollectives) {
   EXPECT_THAT(CheckLocalCollective(Desc(CollectiveKind::kBroadcast, Reduction::kSum, 2), 2),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("root 2 is none of the 2")));
+              IsInvalidArgument("root 2 is none of the 2"));
 
   CollectiveDesc odd = Desc(CollectiveKind::kReduceScatter);
   odd.count = 5;
-  EXPECT_THAT(CheckLocalCollective(odd, 2), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                     HasSubstr("5 elements cannot be split")));
+  EXPECT_THAT(CheckLocalCollective(odd, 2), IsInvalidArgument("5 elements cannot be split"));
 
   CollectiveDesc send = Desc(CollectiveKind::kSend);
   send.peer = 2;
-  EXPECT_THAT(CheckLocalCollective(send, 2),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("peer 2 is none of the 2")));
+  EXPECT_THAT(CheckLocalCollective(send, 2), IsInvalidArgument("peer 2 is none of the 2"));
 
   CollectiveDesc shorts = Desc(CollectiveKind::kAllReduce);
   shorts.dtype = DType::kInt16;
-  EXPECT_THAT(CheckLocalCollective(shorts, 2),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("cannot reduce int16")));
+  EXPECT_THAT(CheckLocalCollective(shorts, 2), IsUnimplemented("cannot reduce int16"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -14,15 +14,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
 
 GroupOptions Options(int nranks, double timeout_s = 60) {
   GroupOptions options;
@@ -105,11 +103,11 @@ TEST(LocalCommunicatorTest, ErrorsOfRingsOverSomeRanksNameRanksOfTheRun) {
   float x = 0;
   CollectiveCall call;
   call.desc.count = 1;
-  EXPECT_THAT((*group->Get(ring, 3))->Run(call, &x, &x),
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       AllOf(HasSubstr("ring 1 of ranks 1, 3, all-reduce #0"),
-                             HasSubstr("rank 1 has not arrived after 0.01 s; waiting: rank 3; "
-                                       "rank 1 has never arrived"))));
+  EXPECT_THAT(
+      (*group->Get(ring, 3))->Run(call, &x, &x),
+      IsDeadlineExceeded(AllOf(HasSubstr("ring 1 of ranks 1, 3, all-reduce #0"),
+                               HasSubstr("rank 1 has not arrived after 0.01 s; waiting: rank 3; "
+                                         "rank 1 has never arrived"))));
 }
 
 TEST(LocalCommunicatorTest, ManyCallsInARowKeepTheirBuffersApart) {
@@ -184,10 +182,8 @@ TEST(LocalCommunicatorTest, RankThatDoesNotArriveIsNamedOnAllThatWait) {
 TEST(LocalCommunicatorTest, RankThatComesAfterTheTimeoutFailsToo) {
   auto group = NewLocalGroup(Options(2, /*timeout_s=*/0.01));
   std::vector<float> buffer = {1};
-  EXPECT_THAT(AllReduce(group.get(), 0, &buffer),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 1 has never arrived")));
-  EXPECT_THAT(AllReduce(group.get(), 1, &buffer),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 1 has never arrived")));
+  EXPECT_THAT(AllReduce(group.get(), 0, &buffer), IsDeadlineExceeded("rank 1 has never arrived"));
+  EXPECT_THAT(AllReduce(group.get(), 1, &buffer), IsDeadlineExceeded("rank 1 has never arrived"));
 }
 
 TEST(LocalCommunicatorTest, WarnsOnceOfARankThatIsLate) {
@@ -236,8 +232,7 @@ TEST(LocalCommunicatorTest, RingMadeAfterAnAbortFailsToo) {
   auto group = NewLocalGroup(Options(2));
   group->Abort(absl::InternalError("rank 1 failed: gone"));
   std::vector<float> buffer = {1};
-  EXPECT_THAT(AllReduce(group.get(), 0, &buffer),
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 failed: gone")));
+  EXPECT_THAT(AllReduce(group.get(), 0, &buffer), IsAborted("rank 1 failed: gone"));
 }
 
 TEST(LocalCommunicatorTest, ElementTypeThatCannotBeReducedIsAnError) {
@@ -248,10 +243,10 @@ TEST(LocalCommunicatorTest, ElementTypeThatCannotBeReducedIsAnError) {
   call.variable = "w";
   call.dims = {1};
   int16_t buffer = 0;
-  EXPECT_THAT((*group->Get(RingKey{}, 0))->Run(call, &buffer, &buffer),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("ring 0, all-reduce #0 of w (int16[1]): ranks in one process "
-                                 "cannot reduce int16")));
+  EXPECT_THAT(
+      (*group->Get(RingKey{}, 0))->Run(call, &buffer, &buffer),
+      IsUnimplemented(
+          "ring 0, all-reduce #0 of w (int16[1]): ranks in one process cannot reduce int16"));
 }
 
 TEST(LocalCommunicatorTest, UnequalPartsAreGatheredInRankOrder) {
@@ -284,4 +279,4 @@ TEST(LocalCommunicatorTest, NobodyLeavesABarrierBeforeAllHaveCome) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

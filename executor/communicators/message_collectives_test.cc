@@ -15,15 +15,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
 
 // Short messages are copied when they are sent; the sender of a long one waits until it is taken.
 constexpr size_t kEagerBytes = 1000;
@@ -321,10 +319,8 @@ TEST(MessageCollectivesTest, RankThatIsInAnotherCallIsNamedWithIt) {
                      rank == 0 ? RingKey{} : other);
   });
   // The first to give up sees the other.
-  EXPECT_THAT(results,
-              Each(StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("has never arrived"))));
-  EXPECT_THAT(results, ::testing::Contains(StatusIs(
-                           absl::StatusCode::kDeadlineExceeded,
+  EXPECT_THAT(results, Each(IsDeadlineExceeded("has never arrived")));
+  EXPECT_THAT(results, ::testing::Contains(IsDeadlineExceeded(
                            ::testing::AnyOf(HasSubstr("rank 1 has never arrived and is in ring 3, "
                                                       "all-reduce #0 of v (fp32[1])"),
                                             HasSubstr("rank 0 has never arrived and is in ring 0, "
@@ -372,9 +368,8 @@ TEST(MessageCollectivesTest, AbortReleasesWaitingRanksAndNamesTheOneThatFailed) 
   });
   for (int rank : {0, 1}) {
     EXPECT_THAT(results[rank],
-                StatusIs(absl::StatusCode::kAborted,
-                         AllOf(HasSubstr("ring 0, all-reduce #0 of g (fp32["),
-                               HasSubstr("]): aborted: rank 2 failed: op 5 (mul): out of luck"))));
+                IsAborted(AllOf(HasSubstr("ring 0, all-reduce #0 of g (fp32["),
+                                HasSubstr("]): aborted: rank 2 failed: op 5 (mul): out of luck"))));
   }
   std::vector<float> buffer = {1};
   EXPECT_THAT(AllReduce(group.get(), 2, &buffer),
@@ -470,4 +465,4 @@ TEST(MessageCollectivesTest, ProcessesHaveTheirRanksAndTellWhereTheyAre) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -11,17 +11,12 @@
 #include "ops/cpu/testing.h"
 #include "ops/memory.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::weft::testing::IsOk;
-using ::weft::testing::MakeTensor;
-using ::weft::testing::Rows;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 // Ranks with one tensor each, which join the requested number of all-reduces.
 class Ranks {
@@ -174,4 +169,4 @@ TEST(RowsAllReduceTest, RowsOfDifferentTensorsAreAnErrorOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -15,12 +15,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Each;
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 // Some call of 1 element or of many, by its number.
 absl::Status Call(CommunicatorGroup* group, int rank, int number, std::vector<float>* buffer) {
@@ -65,8 +63,7 @@ TEST(SharedRingTest, AnAbortAtAnyMomentEndsAllRanksAtTheSameCall) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_FALSE(is_wrong);
     EXPECT_THAT(num_calls, Each(num_calls[0]));
-    EXPECT_THAT(errors, Each(StatusIs(absl::StatusCode::kAborted,
-                                      HasSubstr("aborted: rank 0 failed: enough"))));
+    EXPECT_THAT(errors, Each(IsAborted("aborted: rank 0 failed: enough")));
     most_calls = std::max(most_calls, num_calls[0]);
   }
   EXPECT_GT(most_calls, 0);
@@ -105,8 +102,7 @@ TEST(SharedRingTest, TextsThatAreTooLongAreCut) {
   call.variable = name;
   float x = 0;
   EXPECT_THAT((*group->Get(RingKey{}, 0))->Run(call, &x, &x),
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       HasSubstr("of " + std::string(128, 'v') + "... (fp32")));
+              IsDeadlineExceeded("of " + std::string(128, 'v') + "... (fp32"));
 }
 
 TEST(SharedRingTest, ReduceScatterInPlaceKeepsWhatOthersStillRead) {
@@ -137,4 +133,4 @@ TEST(SharedRingTest, ReduceScatterInPlaceKeepsWhatOthersStillRead) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

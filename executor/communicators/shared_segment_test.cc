@@ -16,11 +16,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 constexpr size_t kMiB = size_t{1} << 20;
 
@@ -47,17 +44,14 @@ TEST(SharedSegmentTest, AnotherFileOrNoneIsAnError) {
   };
   const std::string other_file = other->address().substr(other->address().find(' ') + 1);
   EXPECT_THAT(SharedSegment::Open(with_word(1, other_file.substr(0, other_file.find(' ')))),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is not the memory of")));
+              IsFailedPrecondition("is not the memory of"));
   EXPECT_THAT(SharedSegment::Open(with_word(5, "12345")),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is not the memory of")));
-  EXPECT_THAT(SharedSegment::Open(with_word(1, "123456")),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("No such file")));
-  EXPECT_THAT(SharedSegment::Open("1 2"),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("found \"1 2\"")));
+              IsFailedPrecondition("is not the memory of"));
+  EXPECT_THAT(SharedSegment::Open(with_word(1, "123456")), IsFailedPrecondition("No such file"));
+  EXPECT_THAT(SharedSegment::Open("1 2"), IsFailedPrecondition("found \"1 2\""));
   const std::string address = one->address();
   one->CloseFile();
-  EXPECT_THAT(SharedSegment::Open(address),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot open")));
+  EXPECT_THAT(SharedSegment::Open(address), IsFailedPrecondition("cannot open"));
 }
 
 TEST(SegmentMemoryTest, BlocksAreAlignedApartAndUsedAgain) {
@@ -132,4 +126,4 @@ TEST(SegmentMemoryTest, BlocksOutliveTheMemory) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

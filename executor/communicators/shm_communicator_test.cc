@@ -27,14 +27,13 @@
 #include "gtest/gtest.h"
 #include "ops/memory.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using ::weft::testing::StatusIs;
 
 // What a rank does; the text is its result.
 using RankBody = std::function<std::string(CommunicatorGroup* group, int rank)>;
@@ -245,9 +244,9 @@ TEST(ShmCommunicatorTest, ProcessesWithDifferentRingsAreRefused) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(results, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                                     HasSubstr("process 0 has 2 ranks with ring 0, process 1 has 2 "
-                                               "ranks with ring 1"))));
+  EXPECT_THAT(results,
+              Each(IsFailedPrecondition(
+                  "process 0 has 2 ranks with ring 0, process 1 has 2 ranks with ring 1")));
 }
 
 TEST(ShmCommunicatorTest, NeedsALinkOfOneHost) {
@@ -269,13 +268,11 @@ TEST(ShmCommunicatorTest, NeedsALinkOfOneHost) {
     absl::Status Finish() override { return absl::OkStatus(); }
   };
   GroupOptions options = Options(2);
-  EXPECT_THAT(NewShmGroup(options),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("one process")));
+  EXPECT_THAT(NewShmGroup(options), IsFailedPrecondition("one process"));
   Distant distant;
   options.link = &distant;
-  EXPECT_THAT(NewShmGroup(options), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                             HasSubstr("use the backend gloo or mpi")));
+  EXPECT_THAT(NewShmGroup(options), IsFailedPrecondition("use the backend gloo or mpi"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -13,12 +13,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -212,15 +211,13 @@ TEST(CheckpointTest, AnotherNumberOfRanksIsRefusedIfRanksDiffer) {
   Checkpoint checkpoint = Example();
   WEFT_EXPECT_OK(CheckRanks(checkpoint, 2));
   EXPECT_THAT(CheckRanks(checkpoint, 3),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       StartsWith("expected 2 ranks, as when it was written, found 3: variable "
-                                  "late differs between the ranks;")));
+              IsFailedPrecondition(StartsWith("expected 2 ranks, as when it was written, found 3: "
+                                              "variable late differs between the ranks;")));
   checkpoint.own = {{}, {}};
-  EXPECT_THAT(CheckRanks(checkpoint, 3), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                                  HasSubstr("random numbers of its next step")));
+  EXPECT_THAT(CheckRanks(checkpoint, 3), IsFailedPrecondition("random numbers of its next step"));
   checkpoint.random = {"", ""};
   WEFT_EXPECT_OK(CheckRanks(checkpoint, 3));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,13 +8,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -166,4 +165,4 @@ TEST(NpyHeaderBytesTest, FirstBytesSayHowLongTheHeaderIs) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -15,14 +15,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -156,8 +155,7 @@ TEST(NpzWriterTest, ArraysComeInTheirOrderAndTheFileAtTheEnd) {
 TEST(NpzWriterTest, FullDiskIsAnErrorThatNamesTheFileOnce) {
   WEFT_ASSERT_OK_AND_ASSIGN(NpzWriter writer, NpzWriter::Create("/dev/full"));
   EXPECT_THAT(writer.Add("a", MakeTensor<float>({1000, 1000}, std::vector<float>(1000000))),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       ::testing::StartsWith("/dev/full: cannot write")));
+              IsResourceExhausted(::testing::StartsWith("/dev/full: cannot write")));
 }
 
 TEST(NpzTest, FailedWriteLeavesTheOldFile) {
@@ -187,18 +185,16 @@ TEST(NpzTest, TypeIsReadFromTheHeaderAlone) {
   WEFT_ASSERT_OK_AND_ASSIGN(TensorType type, file.Type("x"));
   EXPECT_EQ(ToString(type), "int32[2, 1]");
   EXPECT_THAT(file.Read("x"), StatusIs(kInvalid, HasSubstr("CRC")));
-  EXPECT_THAT(file.Type("y"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("array 'y'")));
+  EXPECT_THAT(file.Type("y"), IsNotFound("array 'y'"));
 }
 
 TEST(NpzTest, MissingArrayIsNotFound) {
   WEFT_ASSERT_OK_AND_ASSIGN(NpzFile file, NpzFile::Open("tests/data/fit_a_line/feeds.npz"));
-  EXPECT_THAT(file.Read("0/z"), StatusIs(absl::StatusCode::kNotFound,
-                                         AllOf(HasSubstr("fit_a_line/feeds.npz: array '0/z'"))));
+  EXPECT_THAT(file.Read("0/z"), IsNotFound(AllOf(HasSubstr("fit_a_line/feeds.npz: array '0/z'"))));
 }
 
 TEST(NpzTest, MissingFileIsNotFound) {
-  EXPECT_THAT(NpzFile::Open(TestPath("nowhere.npz")),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("nowhere.npz")));
+  EXPECT_THAT(NpzFile::Open(TestPath("nowhere.npz")), IsNotFound("nowhere.npz"));
 }
 
 TEST(NpzTest, EmptyTextAndDirectoryAreNoArchives) {
@@ -269,4 +265,4 @@ TEST(NpzTest, BooleanThatIsNeitherTrueNorFalseIsRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::_;
@@ -20,9 +20,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::IsOkAndHolds;
 using ::testing::Pair;
-using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr char kInit[] = "tests/data/fit_a_line/init.params";
@@ -258,4 +256,4 @@ TEST(LoadParamsTest, CheckSeesAllTypesAndItsErrorHasThePath) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -12,13 +12,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Key;
-using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr char kPickles[] = "tests/data/pickles/";
@@ -162,4 +161,4 @@ TEST(PickleTest, CheckRefusesBeforeMemoryIsTaken) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

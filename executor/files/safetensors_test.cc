@@ -17,14 +17,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::StartsWith;
-using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -104,7 +103,7 @@ TEST(SafetensorsTest, AllElementTypesAndMetadataComeBack) {
     EXPECT_EQ(found.dims(), expected.dims()) << name;
     EXPECT_EQ(std::memcmp(found.raw(), expected.raw(), expected.bytes()), 0) << name;
   }
-  EXPECT_THAT(file.Read("c"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("tensor 'c'")));
+  EXPECT_THAT(file.Read("c"), IsNotFound("tensor 'c'"));
 }
 
 // As Hugging Face's library writes it: larger elements first, then by name, padded to 8 bytes.
@@ -172,8 +171,7 @@ TEST(SafetensorsTest, BadFilesAreRefused) {
               StatusIs(kInvalid, HasSubstr("short.safetensors: truncated: ")));
   EXPECT_THAT(ReadSafetensors(MakeFile("text.safetensors", "this is a text")),
               StatusIs(kInvalid, HasSubstr("is this a safetensors file?")));
-  EXPECT_THAT(ReadSafetensors(TestPath("nowhere.safetensors")),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("nowhere.safetensors")));
+  EXPECT_THAT(ReadSafetensors(TestPath("nowhere.safetensors")), IsNotFound("nowhere.safetensors"));
 }
 
 TEST(SafetensorsTest, TruncatedFilesAreRefusedAndDamagedOnesDoNotCrash) {
@@ -234,4 +232,4 @@ TEST(SafetensorsTest, ParametersInBf16AreSavedAndLoadedByTheirExtension) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -11,16 +11,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::FakeGpu;
-using ::weft::testing::FakeStream;
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
 
 std::unique_ptr<CommunicatorGroup> NewGroup(GroupOptions options, FakeGpu* gpu) {
   return *NewLocalGpuGroup(std::move(options), gpu);
@@ -141,8 +135,7 @@ TEST(LocalGpuCommunicator, RanksThatDifferAreReported) {
     return (*group->Get(RingKey{}, rank))
         ->Run(AllReduce(1 + rank, &stream), buffer.data(), buffer.data());
   });
-  EXPECT_THAT(results, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                                     HasSubstr("ranks call different collectives"))));
+  EXPECT_THAT(results, Each(IsFailedPrecondition("ranks call different collectives")));
 }
 
 TEST(LocalGpuCommunicator, RankThatDoesNotComeIsAnErrorAndLeavesNoWork) {
@@ -151,7 +144,7 @@ TEST(LocalGpuCommunicator, RankThatDoesNotComeIsAnErrorAndLeavesNoWork) {
   FakeStream stream;
   float x = 1;
   EXPECT_THAT((*group->Get(RingKey{}, 0))->Run(AllReduce(1, &stream), &x, &x),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rank 1 has never arrived")));
+              IsDeadlineExceeded("rank 1 has never arrived"));
   stream.Synchronize();
 }
 
@@ -167,7 +160,7 @@ TEST(LocalGpuCommunicator, AbortReleasesARankThatWaits) {
     }
     return (*group->Get(RingKey{}, rank))->Run(AllReduce(1, &stream), &x, &x);
   });
-  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kAborted, HasSubstr("no luck")));
+  EXPECT_THAT(results[0], IsAborted("no luck"));
 }
 
 TEST(LocalGpuCommunicator, BuildWithoutCudaSaysSo) {
@@ -176,4 +169,4 @@ TEST(LocalGpuCommunicator, BuildWithoutCudaSaysSo) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

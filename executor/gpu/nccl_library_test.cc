@@ -8,17 +8,16 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 TEST(NcclLibraryTest, MissingOrOldLibraryIsUnavailable) {
-  EXPECT_THAT(LoadNccl("/no/such/libnccl.so.2").status(),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr("/no/such/libnccl.so.2"), HasSubstr("LD_LIBRARY_PATH"))));
+  EXPECT_THAT(
+      LoadNccl("/no/such/libnccl.so.2").status(),
+      IsUnavailable(AllOf(HasSubstr("/no/such/libnccl.so.2"), HasSubstr("LD_LIBRARY_PATH"))));
   EXPECT_THAT(
       LoadNccl("executor/gpu/libold_nccl.so").status(),
       StatusIs(absl::StatusCode::kUnavailable,
@@ -31,8 +30,7 @@ TEST(NcclLibraryTest, LibraryIsLoadedOnceAndNamesItsErrors) {
                             LoadNccl("executor/gpu/libfake_nccl.so"));
   EXPECT_EQ(*LoadNccl("executor/gpu/libfake_nccl.so"), library);
   WEFT_EXPECT_OK(library->StatusOf(nccl::kInProgress, "ncclGroupEnd"));
-  EXPECT_THAT(library->StatusOf(6, "ncclAllReduce"),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("ncclAllReduce: remote process")));
+  EXPECT_THAT(library->StatusOf(6, "ncclAllReduce"), IsInternal("ncclAllReduce: remote process"));
 }
 
 TEST(NcclLibraryTest, InterfaceIsThatOfTheHeader) {
@@ -58,4 +56,4 @@ TEST(NcclLibraryTest, InterfaceIsThatOfTheHeader) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -4,11 +4,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 TEST(HostAddressTest, ChoosesTheSubnetOfAll) {
   const std::vector<std::string> networks = {"a/1 172.17.0.1/16 192.168.3.4/24 10.0.0.1/24",
@@ -31,7 +30,7 @@ TEST(HostAddressTest, NamesAProcessWithoutAddress) {
               StatusIs(absl::StatusCode::kUnavailable,
                        "process 1 has no IPv4 address for other hosts: only the loopback is up"));
   EXPECT_THAT(ChooseAddress({"a/1 10.0.0.1/8", "b/1 10.0.0.1/8"}, 1),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("have the same addresses")));
+              IsUnavailable("have the same addresses"));
 }
 
 TEST(HostAddressTest, ThisHostIsOneNetwork) {
@@ -42,4 +41,4 @@ TEST(HostAddressTest, ThisHostIsOneNetwork) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

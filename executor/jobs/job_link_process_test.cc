@@ -25,14 +25,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using ::weft::testing::NewTestAddress;
 
 using Clock = std::chrono::steady_clock;
 
@@ -359,4 +358,4 @@ TEST(JobLinkProcessTest, AProcessThatDiesWhileTheyMeetTakesTheOthersDown) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -23,7 +23,7 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -33,14 +33,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
-using ::weft::testing::Floats;
-using ::weft::testing::IsOk;
-using ::weft::testing::Main;
-using ::weft::testing::MakeLinks;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::Startup;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 // A group that belongs to all processes.
 class SharedGroup : public CommunicatorGroup {
@@ -305,8 +297,7 @@ TEST_F(ProcessesTest, ProcessThatCannotBeginEndsTheOthers) {
     if (p == 1) options->fetch = {"nothing"};
   });
   EXPECT_THAT(outcomes[0].result.status(),
-              StatusIs(absl::StatusCode::kAborted,
-                       AllOf(HasSubstr("rank 1 failed: "), HasSubstr("nothing"))));
+              IsAborted(AllOf(HasSubstr("rank 1 failed: "), HasSubstr("nothing"))));
 }
 
 TEST_F(ProcessesTest, DifferentSettingsAreAnError) {
@@ -385,10 +376,10 @@ TEST_F(ProcessesTest, MessageWithoutItsPartnerIsAnErrorBeforeTheFirstStep) {
   mains_[1].BoolAttr("use_calc_stream", true);
   for (const Outcome& outcome : RunProcesses(2)) {
     EXPECT_THAT(outcome.result.status(),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
-                         AllOf(HasSubstr("ring 0 of ranks 0, 1 (compute stream), call #2"),
-                               HasSubstr("process 0 has 2 calls, process 1 has send, root 1, peer "
-                                         "0 of fp32 in op 3 (send_v2) of x"))));
+                IsFailedPrecondition(
+                    AllOf(HasSubstr("ring 0 of ranks 0, 1 (compute stream), call #2"),
+                          HasSubstr("process 0 has 2 calls, process 1 has send, root 1, peer "
+                                    "0 of fp32 in op 3 (send_v2) of x"))));
   }
 }
 
@@ -398,8 +389,7 @@ TEST_F(ProcessesTest, RanksOfOneProcessCannotHaveMessages) {
   mains_ = PassOn(2, /*on_compute_stream=*/true);
   for (const Outcome& outcome : RunProcesses(2)) {
     EXPECT_THAT(outcome.result.status(),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
-                         HasSubstr("start a process for each rank, with a program of its own")));
+                IsFailedPrecondition("start a process for each rank, with a program of its own"));
   }
 }
 
@@ -422,4 +412,4 @@ TEST_F(ProcessesTest, RanksThatBeginWithDifferentValuesAreReportedByProcessZero)
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -14,14 +14,11 @@
 #include "ops/cpu/testing.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::weft::testing::Floats;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 // A ring of one rank that writes down what it is asked to do.
 class Spy : public CommunicatorGroup, public Communicator {
@@ -148,4 +145,4 @@ TEST_F(CollectiveGroupsTest, FusedBufferIsRegisteredWhileItsStepIsBound) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

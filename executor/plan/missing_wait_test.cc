@@ -25,11 +25,8 @@ extern "C" const char* __tsan_default_options() {
 }
 #endif
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::IsOk;
-using ::weft::testing::ProgramBuilder;
 
 enum Waits { kForCompute = 1, kForComm = 2 };
 
@@ -117,4 +114,4 @@ TEST_F(MissingWaitTest, LastWaitThatIsMissingIsReported) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -5,14 +5,10 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using ::weft::testing::IsOk;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 ProgramBuilder& Sgd(ProgramBuilder& builder) {
   return builder.Op("sgd", {{"Param", {"w"}}, {"Grad", {"g"}}, {"LearningRate", {"lr"}}},
@@ -28,10 +24,9 @@ TEST(CheckSynchronizedTest, UpdatesWithoutCommunicationAreRefusedOnSeveralRanks)
   const Program program = Sgd(builder).Build();
   WEFT_EXPECT_OK(CheckSynchronized(program, 1));
   EXPECT_THAT(CheckSynchronized(program, 2),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 1 (sgd): updates a parameter, but no op communicates, so "
-                                 "2 ranks would train 2 models; rewrite the program with transpile "
-                                 "option:mode grad_allreduce")));
+              IsFailedPrecondition(
+                  "op 1 (sgd): updates a parameter, but no op communicates, so 2 ranks would train "
+                  "2 models; rewrite the program with transpile option:mode grad_allreduce"));
 }
 
 TEST(CheckSynchronizedTest, AnyCollectiveWillDo) {
@@ -48,8 +43,7 @@ TEST(CheckSynchronizedTest, OtherCommunicationWillDoButMomentsWillNot) {
     return CheckSynchronized(Sgd(builder).Build(), 2);
   };
   WEFT_EXPECT_OK(check("recv_v2"));
-  EXPECT_THAT(check("sync_batch_norm"),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no op communicates")));
+  EXPECT_THAT(check("sync_batch_norm"), IsFailedPrecondition("no op communicates"));
 }
 
 TEST(CheckSynchronizedTest, SubBlocksAreLookedInto) {
@@ -57,7 +51,7 @@ TEST(CheckSynchronizedTest, SubBlocksAreLookedInto) {
   builder.Param("w").Op("conditional_block", {}, {}).BlockAttr("sub_block", 1);
   Sgd(builder.NewBlock(0));
   EXPECT_THAT(CheckSynchronized(builder.Build(), 2),
-              StatusIs(absl::StatusCode::kFailedPrecondition, StartsWith("block 1, op 0 (sgd): ")));
+              IsFailedPrecondition(StartsWith("block 1, op 0 (sgd): ")));
   AllReduce(builder);
   WEFT_EXPECT_OK(CheckSynchronized(builder.Build(), 2));
 }
@@ -78,17 +72,17 @@ TEST(CheckParamTest, ParameterIsATensorThatTheProgramDeclaresSo) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "parameter w: expected fp32[-1, 3], found fp32[3, 2]"));
   EXPECT_THAT(CheckParam(program, "w", {DType::kFloat64, {2, 3}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found fp64[2, 3]")));
+              IsInvalidArgument("found fp64[2, 3]"));
   for (const char* name : {"x", "nobody"}) {
     EXPECT_THAT(CheckParam(program, name, {DType::kFloat32, {2, 2}}),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no persistable variable")));
+                IsInvalidArgument("no persistable variable"));
   }
   EXPECT_THAT(CheckParam(program, "rows", {DType::kFloat32, {2, 3}}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "parameter rows: expected rows fp32[2, 3], found fp32[2, 3]"));
   EXPECT_THAT(CheckParam(program, "reader", {DType::kFloat32, {2, 2}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not declare it as")));
+              IsInvalidArgument("does not declare it as"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -11,12 +11,10 @@
 #include "gtest/gtest.h"
 #include "ops/memory.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -91,29 +89,25 @@ TEST(StartupBufferTest, BuffersHaveTheValuesOfPartsThatAFileLacks) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto none, PartsOfGivenBuffers(buffers, {{"b", Of({7})}}));
   EXPECT_TRUE(none.empty());
   EXPECT_THAT(PartsOfGivenBuffers(buffers, {{"flat", Of({1})}}).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("variable flat: expected 4 elements")));
+              IsFailedPrecondition("variable flat: expected 4 elements"));
 }
 
 TEST(StartupBufferTest, PartsOfAnotherSizeAreNamed) {
   Tensors tensors = {{"flat", Of({1, 2, 3, 4})}, {"a", Of({5})}, {"b", Of({7})}};
-  EXPECT_THAT(
-      CopyStartupBuffer(Flat(), /*from_buffer=*/false, In(&tensors)),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               HasSubstr("variable a: expected 2 elements, as the startup program gives it, "
-                         "found 1")));
+  EXPECT_THAT(CopyStartupBuffer(Flat(), /*from_buffer=*/false, In(&tensors)),
+              IsFailedPrecondition(
+                  "variable a: expected 2 elements, as the startup program gives it, found 1"));
   tensors["a"] = Of({5, 6});
   StartupBuffer buffer = Flat();
   buffer.parts[1].begin = 4;
-  EXPECT_THAT(CopyStartupBuffer(buffer, /*from_buffer=*/false, In(&tensors)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("variable b: expected a part of flat of fp32[4], found fp32 "
-                                 "elements 4 to 5 of it")));
+  EXPECT_THAT(
+      CopyStartupBuffer(buffer, /*from_buffer=*/false, In(&tensors)),
+      IsFailedPrecondition(
+          "variable b: expected a part of flat of fp32[4], found fp32 elements 4 to 5 of it"));
   buffer.size = 5;
   EXPECT_THAT(CopyStartupBuffer(buffer, /*from_buffer=*/false, In(&tensors)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("variable flat: expected 5 elements")));
+              IsFailedPrecondition("variable flat: expected 5 elements"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -10,12 +10,11 @@
 #include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::weft::testing::OpTexts;
 
 // Variables of 400 bytes.
 constexpr char kVars[] = R"(
@@ -90,4 +89,4 @@ TEST(SplitStartupTest, SomeProgramsAreOnePart) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -12,15 +12,10 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::Floats;
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 using Parts = absl::StatusOr<std::vector<BatchReader::Part>>;
 
@@ -98,7 +93,7 @@ TEST(BatchReaderTest, StepsAfterTheLastAreNotRead) {
   BatchReader reader(1, 0, 1, counter.For(1));
   WEFT_EXPECT_OK(reader.Take(0, 0));
   EXPECT_EQ(counter.Later(), 1);
-  EXPECT_THAT(reader.Take(1, 0), StatusIs(absl::StatusCode::kInternal, HasSubstr("step 1")));
+  EXPECT_THAT(reader.Take(1, 0), IsInternal("step 1"));
 }
 
 TEST(BatchReaderTest, ErrorsComeInTheirStepAndEndReading) {
@@ -205,4 +200,4 @@ TEST(BatchReaderTest, EndsWhileBatchesAreLeft) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

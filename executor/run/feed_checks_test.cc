@@ -9,15 +9,12 @@
 #include "ops/kernel.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using ::weft::testing::IsOk;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 // Two data variables of any number of rows.
 ProgramBuilder TwoColumns() {
@@ -59,10 +56,10 @@ TEST(CheckFeedsTest, RowsThatDifferAreRefusedWithStepOpAndTypes) {
   ProgramBuilder builder = TwoColumns();
   Subtract(&builder);
   EXPECT_THAT(Check(builder, {{4, 4}, {6, 6}}, 2), IsOk());
-  EXPECT_THAT(Check(builder, {{4, 4}, {6, 4}}, 2),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(StartsWith("feeds.npz: step 1: op 0 (elementwise_sub) input Y (y): "),
-                             HasSubstr("; a rank is fed with x fp32[3, 1], y fp32[2, 1]"))));
+  EXPECT_THAT(
+      Check(builder, {{4, 4}, {6, 4}}, 2),
+      IsInvalidArgument(AllOf(StartsWith("feeds.npz: step 1: op 0 (elementwise_sub) input Y (y): "),
+                              HasSubstr("; a rank is fed with x fp32[3, 1], y fp32[2, 1]"))));
 }
 
 TEST(CheckFeedsTest, RowsThatNoOpComparesMayDiffer) {
@@ -92,12 +89,11 @@ TEST(CheckFeedsTest, BatchesThatNoMemoryHoldsAreRefusedWithThoseReadAhead) {
   const std::string message =
       "feeds.npz: step 0: the batch, with the parts of the ranks and those read ahead, takes ";
   // The batch while it is split, and the parts of up to three steps.
-  EXPECT_THAT(Check(builder, {rows}), StatusIs(absl::StatusCode::kResourceExhausted,
-                                               StartsWith(message + "1073741824 MiB, but only ")));
-  EXPECT_THAT(
-      Check(builder, {rows, rows, rows}, 2),
-      StatusIs(absl::StatusCode::kResourceExhausted, StartsWith(message + "2147483648 MiB, ")));
+  EXPECT_THAT(Check(builder, {rows}),
+              IsResourceExhausted(StartsWith(message + "1073741824 MiB, but only ")));
+  EXPECT_THAT(Check(builder, {rows, rows, rows}, 2),
+              IsResourceExhausted(StartsWith(message + "2147483648 MiB, ")));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

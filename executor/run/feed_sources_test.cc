@@ -8,12 +8,11 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -149,4 +148,4 @@ TEST(WithHostValuesTest, UnrepresentableValueIsRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

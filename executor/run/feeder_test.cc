@@ -11,17 +11,10 @@
 #include "ops/kernel.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::Floats;
-using ::weft::testing::IsOk;
-using ::weft::testing::MakeTensor;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 // y = x + b, with data x: fp32[-1, 2].
 class FeederTest : public ::testing::Test {
@@ -103,8 +96,7 @@ TEST_F(FeederTest, LayoutsSayWhatIsSplitAndAlongWhichAxis) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto odd,
                             Feeder::Create(plan, source(3), World::OfThreads(2), 1));
   EXPECT_THAT(odd->Feed(0, 0, pointers),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("3 along axis 1 cannot be split equally over 2 ranks")));
+              IsInvalidArgument("3 along axis 1 cannot be split equally over 2 ranks"));
 }
 
 TEST(FeederRowsTest, SelectedRowsCannotBeFed) {
@@ -122,8 +114,7 @@ TEST(FeederRowsTest, SelectedRowsCannotBeFed) {
   std::vector<Tensor*> pointers;
   for (Tensor& tensor : tensors) pointers.push_back(&tensor);
   EXPECT_THAT(feeder->Feed(0, 0, pointers),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected rows fp32[4, 2], found fp32[4, 2]")));
+              IsInvalidArgument("expected rows fp32[4, 2], found fp32[4, 2]"));
 }
 
 TEST_F(FeederTest, FeedsShareNoMemoryWithTheSourceOrEachOther) {
@@ -165,14 +156,12 @@ TEST_F(FeederTest, UnknownNameListsTheDataVariables) {
 
 TEST_F(FeederTest, VariableThatAnOpWritesIsRefused) {
   EXPECT_THAT(Feed(Source({"x", "y"}, {Floats({1, 2}, {1, 2}), Floats({1, 2}, {1, 2})})),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("feed y: an op of the program writes it")));
+              IsInvalidArgument("feed y: an op of the program writes it"));
 }
 
 TEST_F(FeederTest, MissingDataNamesTheOpThatReadsIt) {
   EXPECT_THAT(Feed(FeedSource()),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("feed x: missing, but op 0 (elementwise_add) reads it")));
+              IsInvalidArgument("feed x: missing, but op 0 (elementwise_add) reads it"));
 }
 
 TEST_F(FeederTest, WrongElementTypeNamesExpectedAndFound) {
@@ -196,11 +185,9 @@ TEST_F(FeederTest, WrongFixedDimensionNamesExpectedAndFound) {
 }
 
 TEST_F(FeederTest, RowsThatDoNotDivideNameRowsAndRanks) {
-  EXPECT_THAT(
-      Feed(Source({"x"}, {Floats({3, 2}, {1, 2, 3, 4, 5, 6})}), 2),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("step 3: feed x: 3 rows cannot be split equally over 2 ranks; leave "
-                         "such a last batch out (option:drop_last)")));
+  EXPECT_THAT(Feed(Source({"x"}, {Floats({3, 2}, {1, 2, 3, 4, 5, 6})}), 2),
+              IsInvalidArgument("step 3: feed x: 3 rows cannot be split equally over 2 ranks; "
+                                "leave such a last batch out (option:drop_last)"));
 }
 
 TEST_F(FeederTest, BatchWithoutRowsIsRefused) {
@@ -219,8 +206,7 @@ TEST_F(FeederTest, VariableThatIsNotDeclaredAsATensorIsRefused) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), options));
   EXPECT_THAT(
       Feeder::Create(plan, Source({"scope"}, {Floats({1}, {1})}), World::OfThreads(1), 1).status(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("feed scope: the program does not declare it as a tensor")));
+      IsInvalidArgument("feed scope: the program does not declare it as a tensor"));
 }
 
 // A source that knows the types of steps 0 to 2, and must not be read: step 1 has one column too
@@ -242,15 +228,13 @@ class FeederTypesTest : public FeederTest {
 };
 
 TEST_F(FeederTypesTest, TypesAreCheckedBeforeAnythingIsRead) {
-  EXPECT_THAT(Create(1000), StatusIs(absl::StatusCode::kInvalidArgument,
-                                     HasSubstr("step 1: feed x: expected fp32[-1, 2], found")));
+  EXPECT_THAT(Create(1000), IsInvalidArgument("step 1: feed x: expected fp32[-1, 2], found"));
 }
 
 TEST_F(FeederTypesTest, StepsThatTheRunDoesNotHaveAreNotChecked) { WEFT_EXPECT_OK(Create(1)); }
 
 TEST_F(FeederTypesTest, MessageBeginsWithTheNameOfTheSource) {
-  EXPECT_THAT(Create(2, "feeds.npz"), StatusIs(absl::StatusCode::kInvalidArgument,
-                                               HasSubstr("feeds.npz: step 1: feed x: ")));
+  EXPECT_THAT(Create(2, "feeds.npz"), IsInvalidArgument("feeds.npz: step 1: feed x: "));
 }
 
 TEST_F(FeederTest, ErrorOfTheSourceIsReturned) {
@@ -259,4 +243,4 @@ TEST_F(FeederTest, ErrorOfTheSourceIsReturned) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -7,12 +7,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -89,4 +88,4 @@ TEST(FeedsFromFileTest, NoArraysAreRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

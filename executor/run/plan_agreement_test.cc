@@ -11,14 +11,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::weft::testing::IsOk;
-using ::weft::testing::MakeLinks;
-using ::weft::testing::StatusIs;
 
 using Rings = absl::StatusOr<std::vector<RingKey>>;
 
@@ -126,4 +123,4 @@ TEST(PlanAgreementTest, CallsOfAPlan) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -10,14 +10,11 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::weft::testing::Floats;
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
 
 class ResultQueueTest : public ::testing::Test {
  protected:
@@ -69,4 +66,4 @@ TEST_F(ResultQueueTest, ErrorOfTheCallbackIsReturned) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -24,25 +24,15 @@
 #include "ops/schema/op_attrs.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Pair;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
-using ::weft::testing::FillConstant;
-using ::weft::testing::Floats;
-using ::weft::testing::IsOk;
-using ::weft::testing::Main;
-using ::weft::testing::MakeTensor;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::Startup;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -264,8 +254,7 @@ TEST_F(RunnerTest, RanksThatWaitForAValueEndWithTheRun) {
     if (step == 1) return absl::DataLossError("step 1: disk is broken");
     return read(step);
   };
-  EXPECT_THAT(RunMain(Rated(), feeds, &startup_).status(),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("disk is broken")));
+  EXPECT_THAT(RunMain(Rated(), feeds, &startup_).status(), IsDataLoss("disk is broken"));
 }
 
 TEST_F(RunnerTest, RunResumesWhereAnotherHasEnded) {
@@ -327,11 +316,9 @@ TEST_F(RunnerTest, ElementwiseOpsGiveTheSameBitsOnAnyNumberOfThreads) {
 
 TEST_F(RunnerTest, FirstStepMustBeANumberOfAStep) {
   options_.begin_step = -1;
-  EXPECT_THAT(RunMain(Main(), Rows(1)).status(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                          HasSubstr("begin_step: expected 0 to ")));
+  EXPECT_THAT(RunMain(Main(), Rows(1)).status(), IsInvalidArgument("begin_step: expected 0 to "));
   options_.begin_step = std::numeric_limits<int64_t>::max();
-  EXPECT_THAT(RunMain(Main(), Rows(1)).status(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                          HasSubstr("begin_step: expected 0 to ")));
+  EXPECT_THAT(RunMain(Main(), Rows(1)).status(), IsInvalidArgument("begin_step: expected 0 to "));
 }
 
 TEST_F(RunnerTest, RanksSumWhatTheyWereFedAndAgree) {
@@ -456,10 +443,10 @@ TEST_F(RunnerTest, StartupProgramForAnotherNumberOfRanksIsAnError) {
   ProgramBuilder startup = Startup();
   startup.Op("c_comm_init", {{"X", {"id"}}}, {}).IntAttr("nranks", 2).IntAttr("rank", 0);
   options_.nranks = 4;
-  EXPECT_THAT(RunMain(Main(), Rows(4), &startup).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(StartsWith("startup program: op 4 (c_comm_init)"),
-                             HasSubstr("written for 2 ranks"), HasSubstr("the run has 4"))));
+  EXPECT_THAT(
+      RunMain(Main(), Rows(4), &startup).status(),
+      IsInvalidArgument(AllOf(StartsWith("startup program: op 4 (c_comm_init)"),
+                              HasSubstr("written for 2 ranks"), HasSubstr("the run has 4"))));
 }
 
 TEST_F(RunnerTest, UnknownFetchIsAnErrorThatOffersASimilarName) {
@@ -504,7 +491,7 @@ TEST_F(RunnerTest, ParameterOfAnotherShapeIsAnError) {
 TEST_F(RunnerTest, ParameterThatTheProgramDoesNotHaveIsAnError) {
   const std::map<std::string, Tensor> params = {{"v", Floats({1}, {1})}};
   EXPECT_THAT(RunMain(Main(), Row(1), nullptr, &params).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("parameter v: ")));
+              IsInvalidArgument(StartsWith("parameter v: ")));
 }
 
 TEST_F(RunnerTest, FeedErrorEndsTheRunOnAllRanks) {
@@ -515,8 +502,7 @@ TEST_F(RunnerTest, FeedErrorEndsTheRunOnAllRanks) {
     return read(step);
   };
   EXPECT_THAT(RunMain(Main(), feeds, &startup_).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("step 1: feed x: 3 rows cannot be split equally over 2 ranks")));
+              IsInvalidArgument("step 1: feed x: 3 rows cannot be split equally over 2 ranks"));
   EXPECT_EQ(results_.size(), 2u);
 }
 
@@ -595,7 +581,7 @@ TEST_F(RunnerTest, RanksThatWouldTrainApartAreAnErrorUnlessThatIsMeant) {
   options_.steps = 1;
   options_.fetch = {"w"};
   EXPECT_THAT(RunMain(Unsynchronized(), feeds, nullptr, &params).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, StartsWith("op 0 (sgd): ")));
+              IsFailedPrecondition(StartsWith("op 0 (sgd): ")));
   EXPECT_THAT(results_, IsEmpty());
   options_.allow_unsynchronized = true;
   WEFT_EXPECT_OK(RunMain(Unsynchronized(), feeds, nullptr, &params));
@@ -631,8 +617,7 @@ TEST_F(RunnerTest, OutOfMemoryIsTheErrorOfItsRankAndReleasesTheOthers) {
   };
   options_.nranks = 2;
   EXPECT_THAT(RunMain(Main(), feeds, &startup_).status(),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       ::testing::MatchesRegex("step 1, rank [01]: out of memory")));
+              IsResourceExhausted(::testing::MatchesRegex("step 1, rank [01]: out of memory")));
   EXPECT_EQ(results_.size(), 2u);
 
   KernelTable kernels = CpuKernelsBut("scale", [](const KernelSpec&) -> absl::StatusOr<Kernel> {
@@ -656,8 +641,7 @@ TEST_F(RunnerTest, ExceptionIsTheErrorOfItsRankAndReleasesTheOthers) {
   };
   options_.nranks = 2;
   EXPECT_THAT(RunMain(Main(), feeds, &startup_).status(),
-              StatusIs(absl::StatusCode::kInternal,
-                       ::testing::MatchesRegex("step 1, rank [01]: the disk is gone")));
+              IsInternal(::testing::MatchesRegex("step 1, rank [01]: the disk is gone")));
   EXPECT_EQ(results_.size(), 2u);
 }
 
@@ -687,4 +671,4 @@ TEST_F(RunnerTest, EachRankMakesItsKernelsFromOnePlan) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -20,15 +20,10 @@
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::Floats;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 constexpr char kVars[] = R"(program {
   block 0 parent=-1 {
@@ -220,10 +215,9 @@ TEST_F(ServerTest, KeyThatIsReceivedTwiceIsAnError) {
   Push(0, kA, 0, 1);
   thread_.join();
   EXPECT_THAT(job_->failures->Cause(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("step 0, rank 1 (server 0): op 1 (ps_receive): expected one op "
-                                 "that receives key 0, found another")));
+              IsInvalidArgument("step 0, rank 1 (server 0): op 1 (ps_receive): expected one op "
+                                "that receives key 0, found another"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

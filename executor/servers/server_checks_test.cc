@@ -13,11 +13,10 @@
 #include "gtest/gtest.h"
 #include "ops/tensor.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 using Kind = ServerMessage::Kind;
 
@@ -114,8 +113,7 @@ TEST_F(ServerChecksTest, RowsOfAWholeTableMayBeNone) {
   table_.by_rows = false;
   WEFT_EXPECT_OK(OfTable(Message(Kind::kPush, List(GradRows({2, -1}, 3), Rate()))));
   EXPECT_THAT(OfTable(Message(Kind::kPush, List(GradRows({2, 3}, 3), Rate()))),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected rows in [0, 3), found 3 at position 1")));
+              IsInvalidArgument("expected rows in [0, 3), found 3 at position 1"));
 }
 
 TEST_F(ServerChecksTest, OtherMessagesAreRefusedByRankAndKey) {
@@ -174,7 +172,7 @@ TEST_F(ServerChecksTest, OtherMessagesAreRefusedByRankAndKey) {
     for (const Wrong& wrong : all) {
       SCOPED_TRACE(wrong.what);
       const absl::Status status = of(wrong.message);
-      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(wrong.expected)));
+      EXPECT_THAT(status, IsInvalidArgument(wrong.expected));
       EXPECT_THAT(status.message(),
                   HasSubstr(absl::StrCat(" of key 7 (", param, ") from rank ", wrong.message.from,
                                          ", step ", wrong.message.step, ": ")));
@@ -185,4 +183,4 @@ TEST_F(ServerChecksTest, OtherMessagesAreRefusedByRankAndKey) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

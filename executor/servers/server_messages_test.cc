@@ -7,11 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 ServerMessage Push(int64_t key) {
   ServerMessage message;
@@ -43,8 +40,7 @@ TEST(ServerMailboxTest, MessagesComeInOrderToTheRankThatWaits) {
 TEST(ServerMailboxTest, AbortReleasesWhoWaits) {
   ServerPost post(World::OfThreads(1), nullptr);
   std::thread aborter([&] { post.Abort(absl::InternalError("rank 1 failed")); });
-  EXPECT_THAT(post.mailbox(0)->Take(absl::nullopt),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("rank 1 failed")));
+  EXPECT_THAT(post.mailbox(0)->Take(absl::nullopt), IsInternal("rank 1 failed"));
   aborter.join();
 }
 
@@ -60,8 +56,7 @@ TEST(ServerMessageTest, BytesHaveAllOfIt) {
   EXPECT_TRUE(message.has_no_rows);
   ASSERT_EQ(message.tensors.size(), 1u);
   EXPECT_EQ(*message.tensors[0].data<float>(), 0.5f);
-  EXPECT_THAT(ParseServerMessage(bytes.substr(1), &to),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("no message")));
+  EXPECT_THAT(ParseServerMessage(bytes.substr(1), &to), IsInternal("no message"));
 }
 
 TEST(ServerMessageTest, EveryMutatedByteIsReadOrRefused) {
@@ -83,7 +78,7 @@ TEST(ServerMessageTest, EveryMutatedByteIsReadOrRefused) {
         continue;
       }
       ++refused;
-      EXPECT_THAT(parsed, StatusIs(absl::StatusCode::kInternal, HasSubstr("message")));
+      EXPECT_THAT(parsed, IsInternal("message"));
     }
     int to = 0;
     EXPECT_FALSE(ParseServerMessage(bytes.substr(0, i), &to).ok()) << i;
@@ -92,4 +87,4 @@ TEST(ServerMessageTest, EveryMutatedByteIsReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -9,12 +9,10 @@
 #include "gtest/gtest.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 std::vector<int64_t> Bounds(int64_t rows, int num_servers) {
   std::vector<int64_t> bounds = {0};
@@ -79,12 +77,11 @@ TEST(FindServedKeysTest, OpsThatDifferInWaitingAreRefused) {
   };
   WEFT_EXPECT_OK(FindServedKeys(Servers()));
   EXPECT_THAT(status_of("ps_serve(X=[table]) {", "ps_serve(X=[table]) {is_async=true, "),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 5 (ps_serve) attribute is_async: expected false as in the ops "
-                                 "before it, found true")));
+              IsInvalidArgument("op 5 (ps_serve) attribute is_async: expected false as in the ops "
+                                "before it, found true"));
   EXPECT_THAT(
       status_of("ps_receive() {is_sparse=true", "ps_receive() {is_async=true, is_sparse=true"),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op 3 (ps_receive)")));
+      IsInvalidArgument("op 3 (ps_receive)"));
 }
 
 TEST(PartOfServerTest, TableAndItsStateAreCutAndOtherKeysGoInTurn) {
@@ -117,9 +114,8 @@ TEST(PartOfServerTest, OpThatNoServerRunsIsRefused) {
 }
 
 TEST(PartOfServerTest, ServerWithoutAnythingIsRefused) {
-  EXPECT_THAT(PartOfServer(Servers(), 6, 7),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("would hold nothing")));
+  EXPECT_THAT(PartOfServer(Servers(), 6, 7), IsFailedPrecondition("would hold nothing"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

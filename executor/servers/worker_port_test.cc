@@ -15,13 +15,10 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::Floats;
-using ::weft::testing::Int64s;
-using ::weft::testing::StatusIs;
 
 // Worker 0, and servers of a table of 5 rows: ranks 1 and 2.
 class WorkerPortTest : public ::testing::Test {
@@ -202,11 +199,9 @@ TEST_F(WorkerPortTest, IdsThatAreNotThoseFedAreRefused) {
   BeginStep(1);
   Reply(1, 0, {10});
   Answer(1, 0, ServerMessage::Kind::kChanges, {});
-  EXPECT_THAT(
-      Lookup({2, 3}),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               ::testing::HasSubstr("expected the ids that are fed, by which rows were "
-                                    "prefetched in the step before, found 3 at position 1")));
+  EXPECT_THAT(Lookup({2, 3}),
+              IsInvalidArgument("expected the ids that are fed, by which rows were prefetched in "
+                                "the step before, found 3 at position 1"));
 }
 
 TEST_F(WorkerPortTest, AnswersThatDoNotFitAreRefused) {
@@ -233,7 +228,7 @@ TEST_F(WorkerPortTest, AnswersThatDoNotFitAreRefused) {
     return status;
   };
   const auto expect = [&](const std::function<void()>& answer, const std::string& message) {
-    EXPECT_THAT(ask(answer), StatusIs(absl::StatusCode::kInternal, ::testing::HasSubstr(message)));
+    EXPECT_THAT(ask(answer), IsInternal(message));
   };
   // Requests 1 and 2: a row of each server.
   expect(
@@ -261,4 +256,4 @@ TEST_F(WorkerPortTest, AnswersThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -17,12 +17,10 @@
 #include "ops/kernel.h"
 #include "ops/make_kernel.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::Floats;
-using ::weft::testing::Values;
 
 std::unique_ptr<Plan> PlanOf(const std::string& block) {
   PlanOptions options;
@@ -267,4 +265,4 @@ TEST(BoundStepTest, BuffersOfOneDeviceHaveMemoryOnce) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -5,11 +5,8 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::Floats;
-using ::weft::testing::MakeTensor;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -40,4 +37,4 @@ TEST(FirstNonFiniteTest, IntegersAreFinite) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

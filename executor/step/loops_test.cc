@@ -16,15 +16,10 @@
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::Floats;
-using ::weft::testing::MakeTensor;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 Tensor Int(int64_t value) { return MakeTensor<int64_t>({1}, {value}); }
 
@@ -192,8 +187,7 @@ TEST_F(LoopsTest, ArrayIsEmptyWhenAStepBegins) {
     EXPECT_EQ(*(*this)["length"].data<int64_t>(), i + 1);
   }
   (*this)["i"] = Int(-1);
-  EXPECT_THAT(RunStep(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                  HasSubstr("op 0 (write_to_array): input I: -1 is not in [0, ")));
+  EXPECT_THAT(RunStep(), IsInvalidArgument("op 0 (write_to_array): input I: -1 is not in [0, "));
 }
 
 TEST_F(LoopsTest, PartsThatDoNotFitTogetherAreAnError) {
@@ -251,4 +245,4 @@ TEST_F(LoopsTest, GradientOfALoopNeedsTheLoop) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -17,18 +17,11 @@
 #include "ops/kernel.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::Floats;
-using ::weft::testing::IsOk;
-using ::weft::testing::MakeTensor;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::Rows;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 ProgramBuilder& Scale(ProgramBuilder& builder, const std::string& from, const std::string& to,
                       float factor) {
@@ -262,8 +255,7 @@ TEST(PlanExecutorTest, AllToAllOfRowsThatDoNotDivideIsAnError) {
   builder.Op("alltoall", {{"X", {"x"}}}, {{"Out", {"y"}}});
   TwoRanks ranks(builder);
   for (int r : {0, 1}) ranks[r]["x"] = Floats({3, 1}, {1, 2, 3});
-  EXPECT_THAT(ranks.RunStep(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                        HasSubstr("expected a multiple of 2 rows in x")));
+  EXPECT_THAT(ranks.RunStep(), IsInvalidArgument("expected a multiple of 2 rows in x"));
 }
 
 // The output has other dims than the input that it replaces, and enough rows to detect a write past
@@ -660,9 +652,8 @@ TEST(PlanExecutorTest, LoopThatDoesNotEndIsStopped) {
   rank["limit"] = Floats({1}, {100});
   rank["x"] = Floats({1}, {0});
   const absl::Status status = rank.RunStep();
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                               HasSubstr("op 1 (while): its block has run for more than 0.05 s, in "
-                                         "iteration ")));
+  EXPECT_THAT(status, IsDeadlineExceeded(
+                          "op 1 (while): its block has run for more than 0.05 s, in iteration "));
   EXPECT_THAT(status.message(), HasSubstr("; condition more still holds"));
   EXPECT_THAT(rank.errors(), ElementsAre(status));
 }
@@ -707,4 +698,4 @@ TEST(PlanExecutorTest, FusedBufferIsReducedInOne) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -20,14 +20,10 @@
 #include "ops/op_kernel.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::Floats;
-using ::weft::testing::RecordingDevice;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Values;
 
 // --- Steps of two streams, without a plan --------------------------------------------------------
 
@@ -356,4 +352,4 @@ TEST_F(PlanGraphTest, KernelsThatUseTheHostRunOpByOp) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -13,11 +13,8 @@
 #include <vector>
 #endif
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
 
 TEST(CudaDeviceTest, MissingDeviceIsUnavailable) {
   EXPECT_EQ(NewCudaDevice(1 << 20).status().code(), absl::StatusCode::kUnavailable);
@@ -198,4 +195,4 @@ TEST_F(CudaStreamTest, AWaitOfTheHostEndsARecording) {
 #endif  // WEFT_HAVE_CUDA
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

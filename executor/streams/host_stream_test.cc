@@ -11,13 +11,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::FakeGpuDevice;
-using ::weft::testing::FakeStream;
-using ::weft::testing::StatusIs;
 
 class HostStreamTest : public ::testing::Test {
  protected:
@@ -157,4 +154,4 @@ TEST_F(HostStreamTest, TheMemoriesAreThoseOfTheDevice) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

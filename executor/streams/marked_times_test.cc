@@ -11,12 +11,10 @@
 #include "ops/cpu/testing.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::Floats;
-using ::weft::testing::ProgramBuilder;
 using Clock = std::chrono::steady_clock;
 
 struct NoEvent : public Event {};
@@ -94,4 +92,4 @@ TEST(MarkedTimesTest, OpsRanBetweenTheTimesBeforeAndAfterThem) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

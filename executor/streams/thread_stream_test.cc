@@ -9,14 +9,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
 
 class ThreadStreamTest : public ::testing::Test {
  protected:
@@ -253,4 +250,4 @@ TEST_F(ThreadStreamTest, ComputeStreamIsPoisonedByErrors) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -13,7 +13,6 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsNan;
 
 TEST(ActivationTest, ReluCutsOffBelowZero) {
@@ -67,7 +66,7 @@ TEST(ActivationTest, UnreadGradientIsSkipped) {
 
 TEST(ActivationTest, IntegersHaveNoKernel) {
   EXPECT_THAT(RunOp("relu", {{"X", {MakeTensor<int32_t>({1}, {1})}}}, {}, {{"Out", 1}}),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input X: no kernel")));
+              IsUnimplemented("input X: no kernel"));
 }
 
 TEST(ActivationTest, SqrtTanhAndSigmoid) {

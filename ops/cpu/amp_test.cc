@@ -11,7 +11,6 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -34,10 +33,8 @@ TEST(CheckFiniteTest, EveryGradientHasItsOutput) {
   };
   EXPECT_THAT(run({&x, &y}, {&x}), StatusIs(absl::StatusCode::kInvalidArgument,
                                             "output Out: expected 2 variables, as X has, found 1"));
-  EXPECT_THAT(run({&x, &y}, {&x, nullptr}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found 1")));
-  EXPECT_THAT(run({&x, nullptr}, {&x, &y}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input X")));
+  EXPECT_THAT(run({&x, &y}, {&x, nullptr}), IsInvalidArgument("found 1"));
+  EXPECT_THAT(run({&x, nullptr}, {&x, &y}), IsInvalidArgument("input X"));
 }
 
 TEST(CheckFiniteTest, AnOverflowInHalfPrecisionIsFound) {
@@ -126,8 +123,7 @@ TEST_F(UpdateLossScalingTest, StopUpdateLeavesTheScaleAndTheCounts) {
 
 TEST_F(UpdateLossScalingTest, CountsOfAnotherTypeAreAnError) {
   good = MakeTensor<int64_t>({1}, {1});
-  EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kInvalidArgument,
-                              HasSubstr("input InGoodSteps: expected int32, found int64")));
+  EXPECT_THAT(Run(), IsInvalidArgument("input InGoodSteps: expected int32, found int64"));
 }
 
 }  // namespace

@@ -10,7 +10,6 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 using Ints = std::vector<int32_t>;
 
@@ -37,7 +36,7 @@ TEST(ConcatTest, ShapesThatDifferElsewhereAreAnError) {
       StatusIs(absl::StatusCode::kInvalidArgument,
                "input X: expected fp32[1, 2] but for dimension 0, found fp32[1, 1]"));
   EXPECT_THAT(RunOp("concat", {{"X", {Floats({1}, {1}), Floats({1, 1}, {3})}}}, {}, {{"Out", 1}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input X: expected")));
+              IsInvalidArgument("input X: expected"));
   EXPECT_THAT(RunOp("concat", {{"X", {Floats({1}, {1})}}}, {{"axis", 1}}, {{"Out", 1}}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "attribute axis: expected an axis of 1 dimensions, found 1"));
@@ -86,8 +85,7 @@ TEST(ConcatTest, UnreadGradientsAreSkipped) {
   EXPECT_THAT(Values<float>(dy), ElementsAre(2));
   WEFT_EXPECT_OK(RunOpOn("concat_grad", inputs, {}, {}));
   EXPECT_THAT(RunOpOn("concat_grad", inputs, {}, {{"X@GRAD", {&dy}}}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected 1 variables, as many as X@GRAD has")));
+              IsInvalidArgument("expected 1 variables, as many as X@GRAD has"));
 }
 
 absl::StatusOr<std::vector<Tensor>> Split(const Tensor& x, const AttrValues& attrs, int count) {
@@ -120,10 +118,8 @@ TEST(SplitTest, PartsThatDoNotFitAreAnError) {
   EXPECT_THAT(Split(x, {{"sections", Ints{1, 1}}}, 2),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "attribute sections: expected parts of 3 elements, found [1, 1]"));
-  EXPECT_THAT(Split(x, {{"sections", Ints{-1, -1}}}, 2),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute sections")));
-  EXPECT_THAT(Split(x, {{"num", 3}}, 2),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected 2 parts")));
+  EXPECT_THAT(Split(x, {{"sections", Ints{-1, -1}}}, 2), IsInvalidArgument("attribute sections"));
+  EXPECT_THAT(Split(x, {{"num", 3}}, 2), IsInvalidArgument("expected 2 parts"));
 }
 
 TEST(SplitTest, OutMayTakeThePlaceOfX) {

@@ -14,7 +14,6 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 using Longs = std::vector<int64_t>;
@@ -128,8 +127,7 @@ TEST(FillConstantTest, RoundsToBFloat16) {
 }
 
 TEST(FillConstantTest, ValueThatDoesNotFitIsAnError) {
-  EXPECT_THAT(Fill(DType::kInt8, {1}, 128),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("128 does not fit int8")));
+  EXPECT_THAT(Fill(DType::kInt8, {1}, 128), IsInvalidArgument("128 does not fit int8"));
   EXPECT_THAT(Fill(DType::kInt64, {1}, 9.3e18f),
               StatusIs(absl::StatusCode::kInvalidArgument, ::testing::_));
   EXPECT_THAT(Fill(DType::kInt32, {1}, 0, "nan"),
@@ -137,15 +135,13 @@ TEST(FillConstantTest, ValueThatDoesNotFitIsAnError) {
 }
 
 TEST(FillConstantTest, NonNumericTextIsAnError) {
-  EXPECT_THAT(Fill(DType::kFloat32, {1}, 0, "one"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'one' is no number")));
+  EXPECT_THAT(Fill(DType::kFloat32, {1}, 0, "one"), IsInvalidArgument("'one' is no number"));
 }
 
 TEST(FillConstantTest, ImpossibleShapesAreErrors) {
-  EXPECT_THAT(Fill(DType::kFloat32, {2, -1}, 0),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("dimension -1 at 1")));
+  EXPECT_THAT(Fill(DType::kFloat32, {2, -1}, 0), IsInvalidArgument("dimension -1 at 1"));
   EXPECT_THAT(Fill(DType::kFloat32, {1LL << 40, 1LL << 40}, 0),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute shape")));
+              IsInvalidArgument("attribute shape"));
 }
 
 TEST(FillConstantTest, ATensorMayGiveTheShape) {
@@ -164,8 +160,7 @@ TEST(AssignValueTest, ThereIsAValueForEveryElement) {
   };
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, assign({7, int64_t{1} << 60}));
   EXPECT_EQ(Values<int64_t>(out["Out"][0]), (Longs{7, int64_t{1} << 60}));
-  EXPECT_THAT(assign({7}), StatusIs(absl::StatusCode::kInvalidArgument,
-                                    HasSubstr("one of 1 elements, found [2]")));
+  EXPECT_THAT(assign({7}), IsInvalidArgument("one of 1 elements, found [2]"));
 }
 
 // As Paddle 3 writes them.
@@ -183,9 +178,8 @@ TEST(AssignValueTest, ScalarsTakeTheElementType) {
   EXPECT_EQ(Values<float>(floats["Out"][0]), (std::vector<float>{-0.5f, 2}));
   WEFT_ASSERT_OK_AND_ASSIGN(auto bools, assign(DType::kBool, {true, false}));
   EXPECT_EQ(Values<bool>(bools["Out"][0]), (std::vector<bool>{true, false}));
-  EXPECT_THAT(
-      assign(DType::kInt64, {int64_t{1}}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one of 1 elements, found [2]")));
+  EXPECT_THAT(assign(DType::kInt64, {int64_t{1}}),
+              IsInvalidArgument("one of 1 elements, found [2]"));
 }
 
 TEST(LinspaceTest, EndsAtStop) {
@@ -200,7 +194,7 @@ TEST(LinspaceTest, EndsAtStop) {
   EXPECT_EQ(Values<float>(out["Out"][0]), (std::vector<float>{3, 2.5, 2, 1.5, 1}));
   WEFT_ASSERT_OK_AND_ASSIGN(auto one, line(3, 1, 1));
   EXPECT_EQ(Values<float>(one["Out"][0]), std::vector<float>{3});
-  EXPECT_THAT(line(0, 1, 0), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Num")));
+  EXPECT_THAT(line(0, 1, 0), IsInvalidArgument("input Num"));
 }
 
 }  // namespace

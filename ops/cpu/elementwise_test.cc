@@ -12,7 +12,6 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(ElementwiseTest, AddRepeatsTheBiasOverRows) {
@@ -100,8 +99,7 @@ TEST(ElementwiseTest, ShapesThatDoNotFitAreAnError) {
   EXPECT_THAT(
       RunOp("elementwise_add", {{"X", {Floats({2}, {1, 2})}}, {"Y", {Floats({3}, {1, 2, 3})}}}, {},
             {{"Out", 1}}),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("input Y: expected dimensions that broadcast with [2] of X")));
+      IsInvalidArgument("input Y: expected dimensions that broadcast with [2] of X"));
 }
 
 TEST(ElementwiseTest, MissingInputIsAnError) {
@@ -160,8 +158,7 @@ TEST(ElementwiseTest, IntegersCannotBeDividedByZero) {
 TEST(ElementwiseTest, PowOfIntegersIsExact) {
   EXPECT_THAT(Apply<int64_t>("elementwise_pow", {3, -3, 0, 2}, {39, 3, 0, 62}),
               IsOkAndHolds(ElementsAre(4052555153018976267, -27, 1, 4611686018427387904)));
-  EXPECT_THAT(Apply<int32_t>("elementwise_pow", {2}, {-1}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("negative power")));
+  EXPECT_THAT(Apply<int32_t>("elementwise_pow", {2}, {-1}), IsInvalidArgument("negative power"));
   EXPECT_THAT(Apply<float>("elementwise_pow", {0.25f}, {-0.5f}), IsOkAndHolds(ElementsAre(2)));
 }
 
@@ -256,7 +253,7 @@ TEST(MaskedFillTest, AllOperandsBroadcast) {
       RunOp("masked_fill", {{"x", {x}}, {"mask", {Bools({true, true})}}, {"value", {value}}}, {},
             {{"out", 1}})
           .status(),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input mask")));
+      IsInvalidArgument("input mask"));
 }
 
 TEST(ElementwiseTest, GradientOfAnotherShapeIsAnError) {

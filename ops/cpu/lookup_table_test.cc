@@ -12,7 +12,6 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 Tensor Table() { return Floats({3, 2}, {1, 2, 3, 4, 5, 6}); }
 Tensor Ids(const Dims& dims, const std::vector<int64_t>& ids) {
@@ -136,13 +135,13 @@ TEST(LookupTableTest, SparsenessOfOpAndVariableMustAgree) {
   EXPECT_THAT(
       RunOpOn("lookup_table_v2_grad", {{"W", {&table}}, {"Ids", {&ids}}, {"Out@GRAD", {&dout}}}, {},
               {{"W@GRAD", {&rows}}}),
-      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("W@GRAD is SelectedRows")));
+      IsUnimplemented("W@GRAD is SelectedRows"));
 
   EXPECT_THAT(
       RunOp("lookup_table_v2_grad",
             {{"W", {Table()}}, {"Ids", {Ids({1}, {0})}}, {"Out@GRAD", {Floats({1, 2}, {1, 2})}}},
             {{"is_sparse", true}}, {{"W@GRAD", 1}}),
-      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("W@GRAD is a dense tensor")));
+      IsUnimplemented("W@GRAD is a dense tensor"));
 }
 
 TEST(LookupTableTest, IdsOfTheFirstVersionHaveALastDimensionOfOne) {
@@ -152,7 +151,7 @@ TEST(LookupTableTest, IdsOfTheFirstVersionHaveALastDimensionOfOne) {
   EXPECT_THAT(out["Out"][0].dims(), ElementsAre(2, 2));
   EXPECT_THAT(
       RunOp("lookup_table", {{"W", {Table()}}, {"Ids", {Ids({2}, {2, 0})}}}, {}, {{"Out", 1}}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Ids")));
+      IsInvalidArgument("input Ids"));
 }
 
 TEST(EmbeddingTest, IdsOfOtherPartsGiveZeros) {
@@ -162,10 +161,8 @@ TEST(EmbeddingTest, IdsOfOtherPartsGiveZeros) {
   };
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, look_up({8, 4}));
   EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(0, 0, 3, 4));
-  EXPECT_THAT(look_up({3, 9}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("9 at position 1")));
-  EXPECT_THAT(look_up({-1, 3}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("-1 at position 0")));
+  EXPECT_THAT(look_up({3, 9}), IsInvalidArgument("9 at position 1"));
+  EXPECT_THAT(look_up({-1, 3}), IsInvalidArgument("-1 at position 0"));
 }
 
 TEST(CEmbeddingTest, APartBeginsAtARow) {

@@ -11,7 +11,6 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 class AucTest : public ::testing::Test {
  protected:
@@ -45,8 +44,7 @@ TEST_F(AucTest, CountsTheLastStepsOnly) {
 }
 
 TEST_F(AucTest, PredictionsAreProbabilities) {
-  EXPECT_THAT(Step(1.5f, 0), StatusIs(absl::StatusCode::kInvalidArgument,
-                                      HasSubstr("1.5 of sample 0 is not in [0, 1]")));
+  EXPECT_THAT(Step(1.5f, 0), IsInvalidArgument("1.5 of sample 0 is not in [0, 1]"));
   EXPECT_THAT(Values<int64_t>(stat_pos_), ::testing::Each(0));
 }
 

@@ -12,7 +12,6 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 using Ints = std::vector<int32_t>;
 
@@ -46,11 +45,9 @@ TEST(ReshapeTest, InPlace) {
 TEST(ReshapeTest, ShapesThatDoNotFitAreAnError) {
   const Tensor x = Floats({6}, {1, 2, 3, 4, 5, 6});
   for (const Ints& shape : {Ints{4, -1}, Ints{5}, Ints{-1, -1}, Ints{-2, 3}, Ints{6, 0}}) {
-    EXPECT_THAT(Reshape(x, shape), StatusIs(absl::StatusCode::kInvalidArgument,
-                                            HasSubstr("attribute shape: expected")));
+    EXPECT_THAT(Reshape(x, shape), IsInvalidArgument("attribute shape: expected"));
   }
-  EXPECT_THAT(Reshape(x, Ints(4, 1 << 30)),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute shape: expected")));
+  EXPECT_THAT(Reshape(x, Ints(4, 1 << 30)), IsInvalidArgument("attribute shape: expected"));
 }
 
 TEST(ReshapeTest, GradientTakesItsDimsFromXShape) {

@@ -1,5 +1,3 @@
-#include <vector>
-
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

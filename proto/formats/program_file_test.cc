@@ -16,7 +16,7 @@
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -24,10 +24,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 Program Example(const std::string& op = "mul") {
   ProgramBuilder builder;
@@ -92,9 +88,9 @@ TEST(ProgramFormatTest, FormatFollowsFromTheName) {
 
 TEST(ProgramFormatTest, OtherNamesAreRefusedWithAListOfThoseThatAreNot) {
   for (const char* path : {"a.txt", "a", "a.PB", "my__model__x", "dir.pb/a", ""}) {
-    EXPECT_THAT(ProgramFormatOf(path), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                AllOf(HasSubstr(".pb, .pdmodel, __model__ or -"),
-                                                      HasSubstr(".pbtxt"), HasSubstr(".prog"))))
+    EXPECT_THAT(ProgramFormatOf(path),
+                IsInvalidArgument(AllOf(HasSubstr(".pb, .pdmodel, __model__ or -"),
+                                        HasSubstr(".pbtxt"), HasSubstr(".prog"))))
         << path;
   }
 }
@@ -122,12 +118,11 @@ TEST_F(ProgramFileTest, UnknownFieldsTravelInAllButProtobufText) {
     WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ReadProgram(Path(name)));
     EXPECT_EQ(again.Serialize(), program.Serialize());
   }
-  EXPECT_THAT(
-      WriteProgram(program, Path("a.pbtxt")),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("a.pbtxt: the program holds fields or enum numbers that this "
-                               "version does not know"),
-                     HasSubstr("write .pb or .prog"))));
+  EXPECT_THAT(WriteProgram(program, Path("a.pbtxt")),
+              IsInvalidArgument(
+                  AllOf(HasSubstr("a.pbtxt: the program holds fields or enum numbers that this "
+                                  "version does not know"),
+                        HasSubstr("write .pb or .prog"))));
   EXPECT_THAT(Names(), ElementsAre("a.pb", "a.prog"));
 }
 
@@ -146,8 +141,7 @@ TEST_F(ProgramFileTest, SettingsTravelInAllButProtobufText) {
 // --- Reading ------------------------------------------------------------------------------------
 
 TEST_F(ProgramFileTest, MissingFileIsNotFound) {
-  EXPECT_THAT(ReadProgram(Path("none.pb")),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("No such file")));
+  EXPECT_THAT(ReadProgram(Path("none.pb")), IsNotFound("No such file"));
 }
 
 TEST_F(ProgramFileTest, DirectoryIsRefused) {
@@ -158,12 +152,9 @@ TEST_F(ProgramFileTest, DirectoryIsRefused) {
 
 TEST_F(ProgramFileTest, EmptyFileIsRefusedInEveryFormat) {
   for (const char* name : {"a.pb", "__model__", "a.pbtxt", "a.prog"}) {
-    EXPECT_THAT(ReadProgram(FileOf(name, "")),
-                StatusIs(absl::StatusCode::kInvalidArgument, Not(IsEmpty())))
-        << name;
+    EXPECT_THAT(ReadProgram(FileOf(name, "")), IsInvalidArgument(Not(IsEmpty()))) << name;
   }
-  EXPECT_THAT(ReadProgram(Path("a.pb")),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no blocks")));
+  EXPECT_THAT(ReadProgram(Path("a.pb")), IsInvalidArgument("no blocks"));
 }
 
 TEST_F(ProgramFileTest, EqualFilesGiveOneProgram) {
@@ -183,26 +174,20 @@ TEST_F(ProgramFileTest, EqualFilesGiveOneProgram) {
 
 TEST_F(ProgramFileTest, ErrorOfSeveralProgramsBeginsWithThePath) {
   WEFT_ASSERT_OK(WriteProgram(Example(), Path("0.pb")));
-  EXPECT_THAT(
-      ReadPrograms({Path("0.pb"), FileOf("1.pb", "")}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1.pb: the program is empty")));
-  EXPECT_THAT(ReadPrograms({Path("0.pb"), Path("none.pb")}),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("none.pb: cannot open")));
-  EXPECT_THAT(ReadPrograms({Path("a.txt")}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a.txt: unknown kind")));
+  EXPECT_THAT(ReadPrograms({Path("0.pb"), FileOf("1.pb", "")}),
+              IsInvalidArgument("1.pb: the program is empty"));
+  EXPECT_THAT(ReadPrograms({Path("0.pb"), Path("none.pb")}), IsNotFound("none.pb: cannot open"));
+  EXPECT_THAT(ReadPrograms({Path("a.txt")}), IsInvalidArgument("a.txt: unknown kind"));
   EXPECT_THAT(ReadPrograms({FileOf("a.json", "{}")}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("a.json: expected a program of Paddle 3")));
+              IsInvalidArgument("a.json: expected a program of Paddle 3"));
 }
 
 TEST_F(ProgramFileTest, TextNamedAsBinaryGetsAHint) {
   WEFT_ASSERT_OK(WriteProgram(Example(), Path("a.pbtxt")));
   EXPECT_THAT(ReadProgram(FileOf("a.pb", Read("a.pbtxt"))),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("it looks like text; text programs are named .pbtxt or .prog")));
+              IsInvalidArgument("it looks like text; text programs are named .pbtxt or .prog"));
   WEFT_ASSERT_OK(WriteProgram(Example(), Path("a.prog")));
-  EXPECT_THAT(ReadProgram(FileOf("b.pb", Read("a.prog"))),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it looks like text")));
+  EXPECT_THAT(ReadProgram(FileOf("b.pb", Read("a.prog"))), IsInvalidArgument("it looks like text"));
 }
 
 constexpr char kPir[] =
@@ -218,38 +203,34 @@ TEST_F(ProgramFileTest, PirIsReadByContentAndWrittenByName) {
     WEFT_ASSERT_OK(WriteProgram(program, Path("b.pb")));
     WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ReadProgram(Path("b.pb")));
     EXPECT_THAT(WriteProgram(again, Path("c.json")),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("c.json: expected a program that was read from a .json file")));
+                IsInvalidArgument("c.json: expected a program that was read from a .json file"));
   }
 }
 
 TEST_F(ProgramFileTest, DamagedBinaryGetsNoHint) {
   const std::string bytes = Example().Serialize();
   EXPECT_THAT(ReadProgram(FileOf("a.pb", bytes.substr(0, bytes.size() - 3))),
-              StatusIs(absl::StatusCode::kInvalidArgument, Not(HasSubstr("text"))));
+              IsInvalidArgument(Not(HasSubstr("text"))));
 }
 
 TEST_F(ProgramFileTest, MistakesInProtobufTextAreFoundByLine) {
-  EXPECT_THAT(
-      ReadProgram(FileOf("a.pbtxt", "blocks {\n  idx: zero\n}\n")),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("protobuf text: line 2, column 8: ")));
+  EXPECT_THAT(ReadProgram(FileOf("a.pbtxt", "blocks {\n  idx: zero\n}\n")),
+              IsInvalidArgument("protobuf text: line 2, column 8: "));
   EXPECT_THAT(ReadProgram(FileOf("b.pbtxt", "blocks { idx: 0 }")),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("parent_idx is missing")));
+              IsInvalidArgument("parent_idx is missing"));
 }
 
 TEST_F(ProgramFileTest, BinaryNamedAsTextIsRefused) {
-  EXPECT_THAT(
-      ReadProgram(FileOf("a.pbtxt", Example().Serialize())),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("protobuf text: line 2, column 1: ")));
+  EXPECT_THAT(ReadProgram(FileOf("a.pbtxt", Example().Serialize())),
+              IsInvalidArgument("protobuf text: line 2, column 1: "));
   EXPECT_THAT(ReadProgram(FileOf("a.prog", Example().Serialize())),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("line 2, column 1: ")));
+              IsInvalidArgument("line 2, column 1: "));
 }
 
 TEST_F(ProgramFileTest, FileBeyondTwoGigabytesIsRefusedUnread) {
   // A file of holes takes no space.
   ASSERT_EQ(truncate(FileOf("a.pb", "").c_str(), off_t{3} << 30), 0);
-  EXPECT_THAT(ReadProgram(Path("a.pb")),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("3221225472 bytes")));
+  EXPECT_THAT(ReadProgram(Path("a.pb")), IsResourceExhausted("3221225472 bytes"));
 }
 
 TEST_F(ProgramFileTest, ProgramMayReplaceTheFileThatItWasReadFrom) {
@@ -295,8 +276,7 @@ TEST_F(ProgramFileTest, StagedProgramReachesADeviceAtCommit) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       StagedPrograms staged,
       StagedPrograms::Write({{&program, Path("new.pb")}, {&program, Path("full.pb")}}));
-  EXPECT_THAT(staged.Commit(),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("full.pb: cannot write")));
+  EXPECT_THAT(staged.Commit(), IsResourceExhausted("full.pb: cannot write"));
   EXPECT_NE(access(Path("new.pb").c_str(), F_OK), 0);
 }
 
@@ -343,7 +323,7 @@ TEST_F(ProgramFileTest, FullDiskLeavesOtherOutputsAsTheyWere) {
   FileOf("old.pb", "old");
   const Program program = Example();
   EXPECT_THAT(WritePrograms({{&program, Path("old.pb")}, {&program, Path("full.pb")}}),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("full.pb: cannot write")));
+              IsResourceExhausted("full.pb: cannot write"));
   EXPECT_EQ(Read("old.pb"), "old");
   EXPECT_THAT(Names(), ElementsAre("full.pb", "old.pb"));
 }
@@ -357,4 +337,4 @@ TEST_F(ProgramFileTest, SameProgramGivesTheSameBytes) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,12 +8,11 @@
 #include "proto/testing/message_text.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::weft::testing::MessageText;
 
 std::string ErrorOf(absl::string_view text) {
   const absl::StatusOr<pb::ProgramDesc> program = ParseProgramDescText(text);
@@ -247,4 +246,4 @@ TEST(ProgramTextErrorTest, RandomBytesAreRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,14 +8,13 @@
 #include "proto/testing/message_text.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
 using ::google::protobuf::Reflection;
 using ::google::protobuf::UnknownFieldSet;
-using ::weft::testing::MessageText;
 
 class MessageMaker {
  public:
@@ -193,4 +192,4 @@ TEST(ProgramTextRandomTest, ShortTextOfAnyMessageParses) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

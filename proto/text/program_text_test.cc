@@ -8,13 +8,12 @@
 #include "proto/testing/block_text.h"
 #include "proto/testing/message_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::weft::testing::MessageText;
 
 // Equal messages, unknown fields and the bits of floats included.
 std::string Bytes(const google::protobuf::Message& message) {
@@ -421,4 +420,4 @@ TEST(ProgramTextTest, SinkGetsTheTextInPieces) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -12,17 +12,8 @@
 #include "proto/testing/wire_bytes.h"
 #include "tests/commands/transpile_command.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProcessResult;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::WireBytes;
-using ::weft::testing::WireNestedGroups;
-using ::weft::testing::WireOp;
-using ::weft::testing::WireProgram;
-using ::weft::testing::WireTag;
-using ::weft::testing::WireVarint;
 
 std::string RandomBytes(size_t size) {
   std::mt19937 random(7);
@@ -263,4 +254,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

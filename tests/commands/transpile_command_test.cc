@@ -19,15 +19,13 @@
 #include "proto/formats/program_file.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::ProgramBuilder;
 
 class TranspileTest : public testing::TranspileCommandTest {
  protected:
@@ -821,4 +819,4 @@ TEST_F(TranspileTest, BytesInAttributesPassThrough) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -18,12 +18,10 @@
 #include "tools/files/param_attrs_file.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::ReadModels;
-using ::weft::testing::StatusIs;
 using Flags = std::map<std::string, std::string>;
 
 class CommunicationErrors : public ::testing::Test {
@@ -99,8 +97,7 @@ TEST_F(CommunicationErrors, ArgumentsOutOfRangeAreRefused) {
   };
   for (const auto& one : cases) {
     SCOPED_TRACE(one.id);
-    EXPECT_THAT(StatusOf(one.mode, one.flags),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(one.message)));
+    EXPECT_THAT(StatusOf(one.mode, one.flags), IsInvalidArgument(one.message));
   }
   EXPECT_THAT(StatusOf("grad_allreduce", {}, 0).message(), HasSubstr("at least 1, found 0"))
       << "mindspore/context/device_num=0";
@@ -134,11 +131,10 @@ TEST_F(CommunicationErrors, FusionIdsAreIntegersOf0OrMore) {
   for (const char* value : {"-1", "true", "\"1\"", "1.5"}) {
     SCOPED_TRACE(value);  // mindspore/parameter_comm_fusion, mindspore/cell_comm_fusion
     EXPECT_THAT(ParseParamAttrs(absl::StrCat(R"({"w": {"comm_fusion": )", value, "}}")).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("comm_fusion: expected an integer from 0")));
+                IsInvalidArgument("comm_fusion: expected an integer from 0"));
   }
   WEFT_EXPECT_OK(ParseParamAttrs(R"({"w": {"comm_fusion": 0}})"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

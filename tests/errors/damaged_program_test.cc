@@ -11,10 +11,8 @@
 #include "tests/support/models.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ReadModels;
 
 class DamagedProgramTest : public ::testing::Test {
  protected:
@@ -100,4 +98,4 @@ TEST_F(DamagedProgramTest, EveryRemovedByteIsRefusedOrRead) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

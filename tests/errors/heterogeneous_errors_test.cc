@@ -21,11 +21,10 @@
 #include "tools/files/param_attrs_file.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 // An embedding that lazy Adam trains.
 constexpr char kTraining[] = R"(
@@ -176,18 +175,16 @@ TEST(HeterogeneousErrors, OptionsOfOptimizersAreChecked) {
     TranspileOptions options;
     options.passes = absl::StrCat("set-optimizer{type=adam,", option, "}");
     EXPECT_THAT(StatusOf(options),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr(std::string(option).substr(0, std::string(option).find('=')))));
+                IsInvalidArgument(std::string(option).substr(0, std::string(option).find('='))));
   }
 }
 
 TEST(HeterogeneousErrors, ParameterServersAreAskedForByABoolean) {
   EXPECT_THAT(ParseParamAttrs(R"({"w": {"parameter_server": 1}})").status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("parameter w: parameter_server: expected")))
+              IsInvalidArgument("parameter w: parameter_server: expected"))
       << "mindspore/ps_context/enable_ps=1";
   EXPECT_THAT(ParseParamAttrs(R"({"w": {"foo": 1}})").status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("unknown key 'foo'")))
+              IsInvalidArgument("unknown key 'foo'"))
       << "mindspore/ps_context/foo=1";
 }
 
@@ -223,9 +220,8 @@ TEST(PlacedBranchesTest, GradientsRunWhereTheirBranchesDo) {
   };
   Program apart = testing::BlockProgram(text, blocks);
   EXPECT_THAT(place("type:conditional_block_grad=cpu", &apart),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("conditional_block_grad): expected to run on the accelerator as "
-                                 "op 1 (conditional_block), whose values its block reads")));
+              IsInvalidArgument("conditional_block_grad): expected to run on the accelerator as op "
+                                "1 (conditional_block), whose values its block reads"));
   Program together = testing::BlockProgram(text, blocks);
   WEFT_EXPECT_OK(place("type:conditional_block=cpu", &together));
   // The verifier finds a program that reads them elsewhere.
@@ -244,4 +240,4 @@ TEST(PlacedBranchesTest, GradientsRunWhereTheirBranchesDo) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

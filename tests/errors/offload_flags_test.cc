@@ -14,12 +14,10 @@
 #include "tests/support/models.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::Model;
-using ::weft::testing::ReadModels;
 
 struct Flag {
   const char* name;
@@ -104,4 +102,4 @@ TEST(PlacementFlags, AreReadByEveryModeThatPlacesOps) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

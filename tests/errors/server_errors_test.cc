@@ -15,14 +15,11 @@
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::weft::testing::Floats;
-using ::weft::testing::Int64s;
-using ::weft::testing::StatusIs;
 
 constexpr char kWorkerVars[] = R"(
     var g : fp32[-1, 3] need_check_feed
@@ -112,13 +109,12 @@ constexpr Misfit kPushes[] = {
 TEST(ServerErrors, PushThatDoesNotFitEndsTheRunNamingRankAndKey) {
   for (const Misfit& misfit : kPushes) {
     SCOPED_TRACE(misfit.what);
-    EXPECT_THAT(
-        Train(misfit.ops),
-        StatusIs(absl::StatusCode::kInvalidArgument,
-                 AllOf(HasSubstr("step 0, rank 2 (server 0): "),
-                       ::testing::ContainsRegex("push of key 4 \\(w\\) from rank [01], step 0: "),
-                       HasSubstr(misfit.error),
-                       HasSubstr("'weft verify worker.pb option:server server.pb' says whether"))));
+    EXPECT_THAT(Train(misfit.ops),
+                IsInvalidArgument(AllOf(
+                    HasSubstr("step 0, rank 2 (server 0): "),
+                    ::testing::ContainsRegex("push of key 4 \\(w\\) from rank [01], step 0: "),
+                    HasSubstr(misfit.error),
+                    HasSubstr("'weft verify worker.pb option:server server.pb' says whether"))));
   }
 }
 
@@ -137,35 +133,30 @@ TEST(ServerErrors, PullThatDoesNotFitEndsTheRunNamingTheOp) {
   for (const Misfit& misfit : kPulls) {
     SCOPED_TRACE(misfit.what);
     EXPECT_THAT(Train(misfit.ops),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(::testing::ContainsRegex("step 0, rank [01]: op 2 "),
-                               HasSubstr(misfit.error),
-                               HasSubstr("'weft verify worker.pb option:server server.pb' says"))));
+                IsInvalidArgument(AllOf(
+                    ::testing::ContainsRegex("step 0, rank [01]: op 2 "), HasSubstr(misfit.error),
+                    HasSubstr("'weft verify worker.pb option:server server.pb' says"))));
   }
 }
 
 // Not before its step, and not in vain.
 TEST(ServerErrors, LookupOfComputedIdsCannotPrefetch) {
-  EXPECT_THAT(
-      Train(R"(
+  EXPECT_THAT(Train(R"(
     Out=[others] = assign(X=[ids])
     Out=[rows] = ps_lookup(Ids=[others]) {server_key=5, shape=longs[6, 1], table_op="lookup_table_v2", prefetch=true}
 )"),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               HasSubstr("(ps_lookup): attribute prefetch: expected fed Ids: the variable is not "
-                         "fed")));
+              IsFailedPrecondition(
+                  "(ps_lookup): attribute prefetch: expected fed Ids: the variable is not fed"));
 }
 
 // A worker has the value that it pulled at the start of the step.
 TEST(ServerErrors, ParameterOfAServerCannotBeFetched) {
   const std::string push =
       "    ps_push(Grad=[grad], LearningRate=[lr]) role=optimize {server_key=4}\n";
-  EXPECT_THAT(
-      Train(push, {"grad", "w"}),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("fetch w: servers update it at the end of a step, and workers have "
-                         "its value from before; option:save writes what the servers have")));
+  EXPECT_THAT(Train(push, {"grad", "w"}),
+              IsInvalidArgument("fetch w: servers update it at the end of a step, and workers have "
+                                "its value from before; option:save writes what the servers have"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -25,16 +25,13 @@
 #include "proto/testing/program_builder.h"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::RunProcess;
 
 using Arrays = std::map<std::string, Tensor>;
 
@@ -407,4 +404,4 @@ TEST(BadFileTest, ParametersThatExceedTheMemoryAreRefusedByTheirHeaders) {
 #endif
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

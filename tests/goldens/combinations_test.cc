@@ -186,7 +186,7 @@ TEST(CombinationsTest, ContractsRefuseAnotherOrder) {
     TrainingPrograms programs = SmallProgram(/*has_rows=*/false, /*is_narrow=*/false);
     const std::string main = programs.main.Serialize(), startup = programs.startup.Serialize();
     EXPECT_THAT(Rewrite(order.passes, &programs, Verification::kNever),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(order.refusal)));
+                IsFailedPrecondition(order.refusal));
     EXPECT_TRUE(programs.main.Serialize() == main);
     EXPECT_TRUE(programs.startup.Serialize() == startup);
   }

@@ -18,13 +18,8 @@
 #include "tests/support/models.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::Model;
-using ::weft::testing::ReadModels;
-using ::weft::testing::StatusIs;
 
 // Its gradients are accumulated, and reduced in a block of their own, which the checker does not
 // follow: see transpiler/passes/gradients/grad_all_reduce_test.cc and
@@ -346,7 +341,7 @@ TEST_F(DefaultDialect, DistributedParametersAreNeitherReducedNorBroadcast) {
     Model copy = model;
     const absl::Status status = Rewrite(test, &copy);
     if (LooksAtAllGradients().count(name) > 0) {
-      EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W310")));
+      EXPECT_THAT(status, IsFailedPrecondition("W310"));
       continue;
     }
     WEFT_ASSERT_OK(status);
@@ -359,8 +354,7 @@ TEST_F(DefaultDialect, RewritingAgainIsRefused) {
   ForEachModel([](const Model& model) {
     Model copy = model;
     WEFT_ASSERT_OK(Rewrite({}, &copy));
-    EXPECT_THAT(Rewrite({}, &copy), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                             HasSubstr("gradients-reduced already holds")));
+    EXPECT_THAT(Rewrite({}, &copy), IsFailedPrecondition("gradients-reduced already holds"));
   });
 }
 
@@ -405,4 +399,4 @@ TEST_F(DefaultDialect, MainProgramAloneIsRewrittenAsItIsWithItsStartupProgram) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

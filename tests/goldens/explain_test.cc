@@ -14,14 +14,11 @@
 #include "transpiler/modes.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using ::weft::testing::Model;
-using ::weft::testing::ReadModels;
-using ::weft::testing::StatusIs;
 
 using Flags = std::map<std::string, std::string>;
 
@@ -122,9 +119,8 @@ TEST_P(Explain, EveryGradientHasARemarkThatSaysWhatHappenedAndWhy) {
   ProgramPair programs{&model.main, &model.startup};
   const absl::StatusOr<TranspileResult> result = Transpile(options, programs);
   if (IsRefused(test)) {
-    EXPECT_THAT(result, StatusIs(absl::StatusCode::kFailedPrecondition,
-                                 AnyOf(HasSubstr("accumulated over several steps"),
-                                       HasSubstr("no op of the root block updates"))));
+    EXPECT_THAT(result, IsFailedPrecondition(AnyOf(HasSubstr("accumulated over several steps"),
+                                                   HasSubstr("no op of the root block updates"))));
     return;
   }
   WEFT_ASSERT_OK(result.status());
@@ -147,4 +143,4 @@ TEST_P(Explain, EveryGradientHasARemarkThatSaysWhatHappenedAndWhy) {
 INSTANTIATE_TEST_SUITE_P(ModesAndModels, Explain, ::testing::ValuesIn(AllCases()), NameOf);
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -18,13 +18,10 @@
 #include "proto/program.h"
 #include "tests/support/paddle_programs.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::IsEmpty;
-using ::weft::testing::NamedProgram;
-using ::weft::testing::PaddleGoldens;
-using ::weft::testing::PaddlePrograms;
 
 // What is wrong, once for each kind: the message, and where it was first found.
 using Findings = std::map<std::string, std::string>;
@@ -279,4 +276,4 @@ TEST(ProgramsTest, DefaultsOfTheSchemaAreWhatPaddleFillsIn) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -35,9 +35,8 @@ TEST(PaddleDefects, OneFp32BufferOfForwardRoleTakesAllGradients) {
 TEST(PaddleDefects, BufferHasAFixedName) {
   ProgramBuilder p = TwoGradients();
   p.Var("fused_output").Var("fused_gradient_0");
-  EXPECT_THAT(
-      Rewrite(p.Build(), Paddle(kMode)),
-      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("fused_output already exists")));
+  EXPECT_THAT(Rewrite(p.Build(), Paddle(kMode)),
+              IsFailedPrecondition("fused_output already exists"));
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten weft, Rewrite(p.Build(), Weft(kMode)));
   EXPECT_THAT(OpTexts(weft.main),
               Contains("c_allreduce_sum@0(fused_gradient_1 -> fused_gradient_1)"));
@@ -71,8 +70,7 @@ TEST(PaddleDefects, SumOfSeveralGradientsIsAnOpThatPaddleDoesNotHave) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(TwoGradients().Build(), options));
   EXPECT_THAT(OpTexts(paddle.main), Contains(StartsWith("c_allreduce_xsum")));
   options.dialect = Dialect::kWeft;
-  EXPECT_THAT(Rewrite(TwoGradients().Build(), options),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("paddle dialect only")));
+  EXPECT_THAT(Rewrite(TwoGradients().Build(), options), IsInvalidArgument("paddle dialect only"));
 }
 
 // No. 18.

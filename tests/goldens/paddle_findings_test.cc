@@ -22,14 +22,10 @@
 #include "transpiler/pipeline/cluster.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using Json = nlohmann::json;
-using ::weft::testing::GoldenOptions;
-using ::weft::testing::Model;
-using ::weft::testing::ReadModels;
-using ::weft::testing::ReadTarXz;
 
 // The programs of a version of Paddle, and what is found in its goldens.
 struct Suite {
@@ -121,4 +117,4 @@ TEST(PaddleFindings, AreTheKnownDefectsAndNothingElse) { ExpectTheKnownDefects(k
 TEST(PaddleFindings, OfPaddle3AreTheKnownDefectsAndNothingElse) { ExpectTheKnownDefects(kPaddle3); }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

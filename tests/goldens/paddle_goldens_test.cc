@@ -22,15 +22,11 @@
 #include "tests/support/models.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using Json = nlohmann::json;
 using ::testing::HasSubstr;
-using ::weft::testing::GoldenOptions;
-using ::weft::testing::Model;
-using ::weft::testing::ReadModels;
-using ::weft::testing::ReadTarXz;
 
 using Files = std::map<std::string, std::string>;
 
@@ -180,4 +176,4 @@ TEST(PaddleGoldens, ComparisonSeesTheNumberOfRings) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -21,13 +21,10 @@
 #include "transpiler/verifier/structure/types.h"
 #include "transpiler/verifier/structure/uninitialized_reads.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::IsEmpty;
-using ::weft::testing::NamedProgram;
-using ::weft::testing::PaddleGoldens;
-using ::weft::testing::PaddlePrograms;
 
 struct Found {
   std::string rule;
@@ -328,4 +325,4 @@ TEST(PaddleStructure, CachedInferenceIsInference) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

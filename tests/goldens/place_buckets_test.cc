@@ -20,12 +20,10 @@
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::Model;
-using ::weft::testing::ReadModels;
 
 const std::map<std::string, Model>& Models() {
   static const auto* const models = new std::map<std::string, Model>(ReadModels());
@@ -117,4 +115,4 @@ TEST(PlaceBuckets, BuffersMayBeOnTheHost) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

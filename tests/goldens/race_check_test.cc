@@ -19,16 +19,12 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/races/races.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
-using ::weft::testing::Model;
-using ::weft::testing::ReadModels;
-using ::weft::testing::ReadTarXz;
 
 constexpr ProgramRef kMain, kStartup = {0, /*is_startup=*/true};
 
@@ -201,4 +197,4 @@ TEST(RaceCheck, EveryWaitIsNeededAndMissedWhereItIsDropped) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -15,13 +15,11 @@
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::ReadTarXz;
 
 // --- The checks ---------------------------------------------------------------------------------
 
@@ -227,4 +225,4 @@ TEST_P(OtherWriters, VariablesWithoutNewerFlagsAreKept) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -26,11 +26,8 @@
 #include "proto/text/program_text.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -267,15 +264,14 @@ TEST(StartupBuffersConflict, IsRefusedWhereTheyShareNoMemory) {
   EXPECT_EQ(copy.data<float>()[2], std::max(0.0F, part.data<float>()[2]));
 
   run.change = [](RunInputs*, RunOptions* options) { options->sim.memory_bytes = 1 << 20; };
-  EXPECT_THAT(Train(programs, run).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("(relu) reads simple_rnn_0.w_0 after op 23 (sgd) has written "
-                                 "simple_rnn_cell_0.b_0: the startup program makes "
-                                 "simple_rnn_cell_0.b_0 a part of simple_rnn_0.w_0")));
-  Programs placed = programs;
   EXPECT_THAT(
-      Rewrite(Mode("none", 1, "type:sgd=cpu"), &placed),
-      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("reads simple_rnn_0.w_0 after")));
+      Train(programs, run).status(),
+      IsFailedPrecondition(
+          "(relu) reads simple_rnn_0.w_0 after op 23 (sgd) has written simple_rnn_cell_0.b_0: the "
+          "startup program makes simple_rnn_cell_0.b_0 a part of simple_rnn_0.w_0"));
+  Programs placed = programs;
+  EXPECT_THAT(Rewrite(Mode("none", 1, "type:sgd=cpu"), &placed),
+              IsUnimplemented("reads simple_rnn_0.w_0 after"));
 }
 
 TEST(StartupBuffersConflict, GoesOnFromACheckpointOnOneDevice) {
@@ -356,11 +352,10 @@ TEST(StartupBuffersOnServers, AreNotReadByWorkers) {
   run.ranks = 2;
   run.servers = 1;
   EXPECT_THAT(Train(programs, run).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("the main program uses simple_rnn_0.w_0, of which the startup "
-                                 "program makes simple_rnn_cell_0.w_0 a part; expected them in one "
-                                 "memory, on one device without parameter servers")));
+              IsFailedPrecondition("the main program uses simple_rnn_0.w_0, of which the startup "
+                                   "program makes simple_rnn_cell_0.w_0 a part; expected them in "
+                                   "one memory, on one device without parameter servers"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -14,7 +14,7 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -22,12 +22,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::GroupPrograms;
-using ::weft::testing::Groups;
-using ::weft::testing::OneDevicePrograms;
-using ::weft::testing::OnFourRanks;
-using ::weft::testing::StatusIs;
-using ::weft::testing::WithGroups;
 
 const Groups kGroups = {{"w", {0, 1}}, {"v", {2, 3}}};
 
@@ -418,8 +412,7 @@ TEST_F(VerifyGroups, ModesWithoutGroupsRefuseThem) {
   options = OnFourRanks(kGroups);
   options.mode_flags["scale"] = "loss_grad";
   EXPECT_THAT(WithGroups(options).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("scale loss_grad divides by the number of all ranks")));
+              IsInvalidArgument("scale loss_grad divides by the number of all ranks"));
   options = OnFourRanks(kGroups);
   options.dialect = Dialect::kPaddle;
   options.cluster.endpoints = {"a:1", "b:1", "c:1", "d:1"};
@@ -428,8 +421,7 @@ TEST_F(VerifyGroups, ModesWithoutGroupsRefuseThem) {
   options = OnFourRanks(kGroups);
   options.distributed_params = {"w"};
   EXPECT_THAT(WithGroups(options).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected a replicated parameter, found a distributed one")));
+              IsInvalidArgument("expected a replicated parameter, found a distributed one"));
 }
 
 // The programs of rank `rank`.
@@ -548,4 +540,4 @@ TEST_F(VerifyGroups, SumsAreOfTheGroup) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -14,11 +14,10 @@
 #include "gtest/gtest.h"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::ProcessResult;
 
 struct Model {
   const char* name;
@@ -167,4 +166,4 @@ INSTANTIATE_TEST_SUITE_P(Models, DeviceMemoryTest,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -10,15 +10,10 @@
 #include "proto/testing/wire_bytes.h"
 #include "tests/commands/transpile_command.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::WireBytes;
-using ::weft::testing::WireNumber;
-using ::weft::testing::WireTag;
-using ::weft::testing::WireVarint;
 
 constexpr int64_t kMiB = 1 << 20;
 
@@ -106,4 +101,4 @@ TEST_F(MemoryTest, VerifiedRewriteTakesTwiceTheFile) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -12,11 +12,10 @@
 #include "gtest/gtest.h"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Values;
-using ::weft::testing::ProcessResult;
 
 constexpr double kTolerance = 1.1;
 
@@ -78,4 +77,4 @@ INSTANTIATE_TEST_SUITE_P(Models, StatsMemoryTest,
                                 "wide_deep"));
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -29,21 +29,8 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using testing::BuildDrawn;
-using testing::Compared;
-using testing::Downstream;
-using testing::DrawnFetch;
-using testing::DrawnProgram;
-using testing::DrawnRewrite;
-using testing::DrawnSpec;
-using testing::Holds;
-using testing::NamedAsDifferent;
-using testing::Results;
-using testing::Show;
-using testing::Values;
 
 // Until the ranks of LocalSGD have averaged once, and trained by themselves again.
 int StepsOf(const DrawnSpec& spec, bool has_chain) {
@@ -362,4 +349,4 @@ TEST(BatchProperties, VerdictsHoldInRuns) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

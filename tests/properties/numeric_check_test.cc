@@ -15,7 +15,7 @@
 #include "tests/support/training_programs.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -26,14 +26,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::HeadSpec;
-using ::weft::testing::LayerSpec;
-using ::weft::testing::LossKind;
-using ::weft::testing::OptimizerKind;
-using ::weft::testing::StatusIs;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
 
 struct Pair {
   Program main, startup;
@@ -373,8 +365,7 @@ TEST(NumericCheck, StepsInWhichNoParameterChangesShowNothing) {
   const Pair original = Programs(spec);
   const Pair rewritten = Rewritten(original, 2);
   EXPECT_THAT(Check(original, rewritten),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("original program: no parameter changes in 2 steps")));
+              IsFailedPrecondition("original program: no parameter changes in 2 steps"));
   WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
                             Check(original, rewritten, /*nranks=*/2, /*steps=*/3));
   EXPECT_TRUE(report.IsEqual());
@@ -404,28 +395,24 @@ absl::Status CheckText(const std::string& from, const std::string& to) {
 
 TEST(NumericCheck, OpWithoutAKernelIsNamed) {
   EXPECT_THAT(CheckText("= mul(", "= nobody_knows("),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       AllOf(StartsWith("original program: "), HasSubstr("nobody_knows"))));
+              IsUnimplemented(AllOf(StartsWith("original program: "), HasSubstr("nobody_knows"))));
 }
 
 TEST(NumericCheck, DataOfAFixedSizeCannotBeThatOfAllRanks) {
   EXPECT_THAT(CheckText("[-1,", "[8,"),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("data variable x: expected -1 as dimension 0, found [8, 4]")));
+              IsFailedPrecondition("data variable x: expected -1 as dimension 0, found [8, 4]"));
 }
 
 TEST(NumericCheck, DataThatIsNotMarkedBesideDataThatIsIsRefused) {
   EXPECT_THAT(CheckText("[-1, 4] need_check_feed", "[-1, 4]"),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("data variable x: it is read and nothing writes it")));
+              IsFailedPrecondition("data variable x: it is read and nothing writes it"));
   EXPECT_THAT(CheckText(" need_check_feed", ""), testing::IsOk());
 }
 
 TEST(NumericCheck, MoreThanFitsIsRefusedBeforeAnyMemoryIsTaken) {
   EXPECT_THAT(
       CheckText("4", "1000000000"),
-      StatusIs(absl::StatusCode::kResourceExhausted,
-               HasSubstr("variable x: with [8, 1000000000], more than 268435456 elements")));
+      IsResourceExhausted("variable x: with [8, 1000000000], more than 268435456 elements"));
 }
 
 TEST(NumericCheck, VariableThatIsGoneIsNamed) {
@@ -433,9 +420,8 @@ TEST(NumericCheck, VariableThatIsGoneIsNamed) {
   const Program other = testing::CompactProgram(kText);
   EXPECT_THAT(
       Check(original, {other, original.startup}),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               HasSubstr("rewritten program: variable fc_0.b_0: persistable in the original")));
+      IsFailedPrecondition("rewritten program: variable fc_0.b_0: persistable in the original"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -31,14 +31,8 @@
 #include "transpiler/verifier/testing/whole_programs.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using testing::BuildPrograms;
-using testing::ClipKind;
-using testing::OptimizerKind;
-using testing::TrainingPrograms;
-using testing::TrainingSpec;
 
 // --- What is done to a program -------------------------------------------------------------------
 
@@ -493,4 +487,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, ProgramProperties, ::testing::ValuesIn(kConfigs)
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -18,11 +18,10 @@
 #include "proto/text/program_text.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::IsEmpty;
-using ::weft::testing::ProgramBuilder;
 
 constexpr int kMaxOps = 64;
 constexpr int kRings = 2;  // beside the compute stream
@@ -277,4 +276,4 @@ TEST(RandomStreams, RemovingWaitsThatAreNotNeededMakesNoRace) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

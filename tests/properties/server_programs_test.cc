@@ -32,17 +32,10 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 namespace pb = ::paddle::framework::proto;
-
-using testing::Activation;
-using testing::BuildPrograms;
-using testing::ClipKind;
-using testing::OptimizerKind;
-using testing::TrainingPrograms;
-using testing::TrainingSpec;
 
 constexpr int kWorkers = 2;
 constexpr int kSteps = 3;
@@ -416,4 +409,4 @@ TEST(ServerPrograms, MistakesBesideAsynchronousServersAreReported) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -17,7 +17,6 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Le;
 
 Tensor Floats(const std::vector<float>& values) {
@@ -113,8 +112,7 @@ TEST(RoundingBoundsTest, BoundsNeverDecrease) {
 TEST(RoundingBoundsTest, NothingCanBeComparedWithRounding) {
   const auto left = [](float w) { return w - 0.6999F; };
   EXPECT_THAT(BoundsOf(0.7F, 1, left).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("loss series 0: rounding may move the first loss, ")));
+              IsFailedPrecondition("loss series 0: rounding may move the first loss, "));
 }
 
 // The second element moves with the others of its variable.

@@ -18,13 +18,11 @@
 #include "transpiler/modes.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ValuesIn;
-using ::weft::testing::Model;
-using ::weft::testing::ReadModels;
 
 // Why a mode refuses a model; empty: it does not.
 std::string ReasonOf(const std::string& mode, const std::string& model) {
@@ -145,4 +143,4 @@ INSTANTIATE_TEST_SUITE_P(All, EveryModeTest, ValuesIn(ModesOfWeft()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

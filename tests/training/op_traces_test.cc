@@ -26,14 +26,9 @@
 #include "proto/formats/program_file.h"
 #include "tests/support/rounding.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using testing::AsDoubles;
-using testing::kMovedRuns;
-using testing::MovedByRounding;
-using testing::OpRunner;
-using testing::RoundingBoundsOf;
 using ::testing::Values;
 using Tensors = std::map<std::string, Tensor>;
 
@@ -181,4 +176,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const ::testing::TestParamInfo<const char*>& info) { return info.param; });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -23,16 +23,11 @@
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 using Json = nlohmann::json;
-using ::weft::testing::Floats;
-using ::weft::testing::Int64s;
-using ::weft::testing::MakeTensor;
 
 // --- Rows ----------------------------------------------------------------------------------------
 
@@ -206,9 +201,8 @@ TEST(ServerUpdates, IdsThatAreNoRowsAreErrorsOrGiveZerosAndNoGradient) {
     EXPECT_THAT(found[1], ElementsAre(0, 0, 4.5, 5.5, 0, 0, 0.5, 1.5, 0, 0));
     EXPECT_THAT(found[2], ElementsAre(0, 1, 3, 4, 4, 5, 7, 8));
     EXPECT_THAT(TrainWithIds(ids, prefetches, false).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("(ps_lookup): input Ids: -1 at position 0 is not in [0, 4), the "
-                                   "rows of w")));
+                IsInvalidArgument(
+                    "(ps_lookup): input Ids: -1 at position 0 is not in [0, 4), the rows of w"));
   }
 }
 
@@ -340,4 +334,4 @@ TEST(ServerUpdates, NoWorkerIsAheadByMoreThanTheStaleness) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -25,13 +25,8 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ReadTarXz;
-using ::weft::testing::RoundingBounds;
-using ::weft::testing::TrainingInputs;
-using ::weft::testing::TrainingResults;
 
 absl::StatusOr<Program> ReadBytes(const std::string& bytes, const std::string& name) {
   const std::string file = absl::StrCat(::testing::TempDir(), "/", name);
@@ -296,4 +291,4 @@ INSTANTIATE_TEST_SUITE_P(Archives, SmallProgramsTest,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

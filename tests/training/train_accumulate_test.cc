@@ -31,24 +31,13 @@
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::ValuesIn;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::ClipKind;
-using ::weft::testing::kBatch;
-using ::weft::testing::LearningRateKind;
-using ::weft::testing::Model;
-using ::weft::testing::OptimizerKind;
-using ::weft::testing::ReadModels;
-using ::weft::testing::ReadTarXz;
-using ::weft::testing::StatusIs;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
 using Json = nlohmann::json;
 
 constexpr char kDataParallel[] = "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce";
@@ -419,8 +408,7 @@ TEST(TrainAccumulateTest, UpdateBetweenTwoBackwardPassesIsRefused) {
     spec->apart = true;
   }));
   EXPECT_THAT(Rewrite("grad-accumulate{k=2}", &programs.main, &programs.startup),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("fc_1.b_0@GRAD holds several gradients in turn")));
+              IsFailedPrecondition("fc_1.b_0@GRAD holds several gradients in turn"));
 }
 
 // --- Real programs -------------------------------------------------------------------------------
@@ -557,4 +545,4 @@ TEST(TrainAccumulateTest, RealProgramsAreVerifiedOrRefusedForAReason) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -22,13 +22,11 @@
 #include "transpiler/modes.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using ::weft::testing::StatusIs;
 
 constexpr int64_t kRows = 32, kFeatures = 64, kBatches = 4;
 
@@ -230,8 +228,7 @@ TEST_F(TrainAmpTest, ConvolutionalNetTrainsInEveryMode) {
       transpile_options_ = InMode(mode.name);
       const absl::Status status = Train(model).status();
       if (NeedsFloats(mode)) {
-        EXPECT_THAT(status,
-                    StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected fp32")));
+        EXPECT_THAT(status, IsFailedPrecondition("expected fp32"));
         continue;
       }
       WEFT_ASSERT_OK(status);
@@ -276,8 +273,7 @@ TEST_F(TrainAmpTest, ConvolutionalNetOfHalfParametersIsTranspiledInEveryMode) {
       }
       const absl::Status status = Transpile(options, programs).status();
       if (NeedsFloats(mode)) {
-        EXPECT_THAT(status,
-                    StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected fp32")));
+        EXPECT_THAT(status, IsFailedPrecondition("expected fp32"));
       } else {
         WEFT_EXPECT_OK(status);
       }
@@ -286,4 +282,4 @@ TEST_F(TrainAmpTest, ConvolutionalNetOfHalfParametersIsTranspiledInEveryMode) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -23,20 +23,12 @@
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::IsOk;
-using ::weft::testing::kBatch;
-using ::weft::testing::OptimizerKind;
-using ::weft::testing::StatusIs;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
 
 constexpr int kSteps = 7;
 
@@ -378,12 +370,9 @@ TEST(CheckpointOfARunTest, AnotherNumberOfRanksGoesOnWhereRanksAreEqual) {
   trainer.options.checkpoint_every = 1;
   WEFT_ASSERT_OK(trainer.Run().status());
   Trainer resumed(&programs, 2);
-  EXPECT_THAT(
-      resumed.Resume(trainer.files.at(4)).status(),
-      StatusIs(
-          absl::StatusCode::kFailedPrecondition,
-          HasSubstr("checkpoint: expected 3 ranks, as when it was written, found 2: variable m1 "
-                    "differs between the ranks;")));
+  EXPECT_THAT(resumed.Resume(trainer.files.at(4)).status(),
+              IsFailedPrecondition("checkpoint: expected 3 ranks, as when it was written, found 2: "
+                                   "variable m1 differs between the ranks;"));
   EXPECT_THAT(resumed.losses, IsEmpty());
 
   WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms parallel, ParallelDropout());
@@ -395,8 +384,7 @@ TEST(CheckpointOfARunTest, AnotherNumberOfRanksGoesOnWhereRanksAreEqual) {
   EXPECT_THAT(fewer.losses, SizeIs(2 * 3));
   equal.options.steps = 0;
   WEFT_ASSERT_OK(equal.Run().status());
-  EXPECT_THAT(fewer.Resume(equal.files.at(0)).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("random numbers")));
+  EXPECT_THAT(fewer.Resume(equal.files.at(0)).status(), IsFailedPrecondition("random numbers"));
 }
 
 TEST(CheckpointOfARunTest, AnotherProgramIsRefused) {
@@ -462,8 +450,7 @@ TEST(CheckpointOfARunTest, RunThatFailsEndsWhileOtherRanksWaitWithTheirState) {
     if (step == 3) (*batch)[0].data<float>()[5 * 4] = 1e30f;
     return batch;
   };
-  EXPECT_THAT(trainer.Run().status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("step 3, rank 1: loss")));
+  EXPECT_THAT(trainer.Run().status(), IsFailedPrecondition("step 3, rank 1: loss"));
   EXPECT_THAT(trainer.files, SizeIs(1));
 }
 
@@ -485,4 +472,4 @@ TEST(CheckpointOfARunTest, ErrorOfTheReceiverEndsTheRun) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

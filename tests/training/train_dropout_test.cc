@@ -26,14 +26,10 @@
 #include "tests/support/rounding.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::SizeIs;
-using ::weft::testing::AsDoubles;
-using ::weft::testing::RoundingBounds;
-using ::weft::testing::TrainingInputs;
-using ::weft::testing::TrainingResults;
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -236,4 +232,4 @@ TEST_F(TrainDropoutTest, RunThatIsResumedEndsAsOneThatWentThrough) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

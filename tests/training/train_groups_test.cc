@@ -17,15 +17,11 @@
 #include "ops/kernel.h"
 #include "tests/support/group_programs.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
-using ::weft::testing::GroupPrograms;
-using ::weft::testing::Groups;
-using ::weft::testing::OnFourRanks;
-using ::weft::testing::WithGroups;
 
 constexpr int kRanks = 4, kRows = 3, kSteps = 5;
 const std::vector<std::string> kParams = {"w", "v", "u"};
@@ -248,4 +244,4 @@ INSTANTIATE_TEST_SUITE_P(All, TrainGroups,
                                            Groups{{"w", {0, 1}}, {"v", {2, 3}}, {"u", {0, 2}}}));
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

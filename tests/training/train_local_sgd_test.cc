@@ -25,16 +25,11 @@
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Combine;
 using ::testing::Values;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::kBatch;
-using ::weft::testing::OptimizerKind;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
 
 constexpr int kSteps = 6;
 
@@ -289,4 +284,4 @@ INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdWithResetTest, Combine(AllModels(), F
 INSTANTIATE_TEST_SUITE_P(Resets, TrainLocalSgdTest, Combine(AllModels(), FlagsWithReset()), NameOf);
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -22,13 +22,12 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::StatusIs;
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -402,9 +401,8 @@ TEST(TrainTwoLossesTest, AMeanBesideASumNeedsTheNumberOfRanks) {
   options.mode = "grad_allreduce";
   std::vector<std::string> findings;
   EXPECT_THAT(TrainTwoLosses(options, 2, &findings).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("sum_loss@GRAD is the gradient of a loss that is a sum over the "
-                                 "batch, other losses are means")));
+              IsFailedPrecondition("sum_loss@GRAD is the gradient of a loss that is a sum over the "
+                                   "batch, other losses are means"));
 }
 
 // One division for all gradients cannot be right.
@@ -415,8 +413,7 @@ TEST(TrainTwoLossesTest, OtherScalesAreRefused) {
     options.mode_flags["scale"] = scale;
     options.cluster.nranks = 2;
     std::vector<std::string> findings;
-    EXPECT_THAT(TrainTwoLosses(options, 2, &findings).status(),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W702")))
+    EXPECT_THAT(TrainTwoLosses(options, 2, &findings).status(), IsFailedPrecondition("W702"))
         << scale;
   }
 }
@@ -505,4 +502,4 @@ INSTANTIATE_TEST_SUITE_P(Losses, TrainLossesTest, ::testing::ValuesIn(LossCases(
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

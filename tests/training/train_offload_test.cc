@@ -32,17 +32,9 @@
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::weft::testing::Activation;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::kBatch;
-using ::weft::testing::OptimizerKind;
-using ::weft::testing::StatusIs;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
 using Json = nlohmann::json;
 
 // By step, rank and variable.
@@ -507,7 +499,7 @@ TEST(TrainOffload, DenseGradientsOfEmbeddingsAreRefused) {
   spec.lookups = 1;
   spec.sparse = false;
   EXPECT_THAT(TrainIn(Mode("embedding_offload"), spec).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the gradient is dense")));
+              IsFailedPrecondition("the gradient is dense"));
 }
 
 // What `weft stats` prints is what a run has, and no more than what placement by memory assumes.
@@ -617,4 +609,4 @@ TEST(TrainOffload, ParametersTakeTheBytesThatAreCounted) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

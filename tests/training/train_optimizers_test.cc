@@ -32,20 +32,10 @@
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::ValuesIn;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::ClipKind;
-using ::weft::testing::LearningRateKind;
-using ::weft::testing::Model;
-using ::weft::testing::OptimizerKind;
-using ::weft::testing::ReadModels;
-using ::weft::testing::StatusIs;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
 using Json = nlohmann::json;
 
 constexpr char kDataParallel[] =
@@ -534,10 +524,10 @@ TEST(TrainOptimizersTest, RealProgramsAreReplacedAndVerified) {
       }
       Model refused = model;
       EXPECT_THAT(Rewrite("set-optimizer" + options, 1, &refused.main, &refused.startup),
-                  StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("SkipUpdate")));
+                  IsFailedPrecondition("SkipUpdate"));
     }
   }
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -22,13 +22,8 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ReadTarXz;
-using ::weft::testing::RoundingBounds;
-using ::weft::testing::TrainingInputs;
-using ::weft::testing::TrainingResults;
 
 class Paddle3OptimizersTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -108,4 +103,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Paddle3OptimizersTest,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -30,18 +30,13 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Combine;
 using ::testing::HasSubstr;
 using ::testing::Values;
-using ::weft::testing::AsDoubles;
-using ::weft::testing::ReadTarXz;
-using ::weft::testing::RoundingBounds;
-using ::weft::testing::TrainingInputs;
-using ::weft::testing::TrainingResults;
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -694,4 +689,4 @@ TEST(PirModesTest, GradientsOfZerosRaiseNoWarning) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -17,23 +17,10 @@
 #include "tests/training/placed_training.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::Activation;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::ClipKind;
-using ::weft::testing::CountOps;
-using ::weft::testing::kDataParallel;
-using ::weft::testing::OptimizerKind;
-using ::weft::testing::Rewrite;
-using ::weft::testing::ThreeLayers;
-using ::weft::testing::Trained;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
-using ::weft::testing::TrainOnHost;
-using ::weft::testing::WithHalfBatches;
 
 TEST(TrainPlacedBuffers, CollectivesOnTheHostHaveTheBitsOfOneDevice) {
   constexpr int kRanks = 2;
@@ -199,4 +186,4 @@ TEST(TrainPlacedBuckets, BufferOnTheHostHasTheSlicesOfTheOther) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -29,21 +29,10 @@
 #include "tests/training/placed_training.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::NewPlacedGpu;
-using ::weft::testing::PlacedGpu;
-using ::weft::testing::SpecsToPlace;
-using ::weft::testing::StatusIs;
-using ::weft::testing::ThreeLayers;
-using ::weft::testing::Trained;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
-using ::weft::testing::TrainPrograms;
-using ::weft::testing::WithHalfBatches;
 
 constexpr int64_t kSteps = 3;
 
@@ -183,8 +172,7 @@ TEST_F(PlacedOnGpu, SizesOfTheSimulatedAcceleratorAreRefused) {
                             Placed(ThreeLayers(), "none", "type:sgd=cpu"));
   RunOptions options = OnGpus(1);
   options.sim.memory_bytes = 1 << 20;
-  EXPECT_THAT(Train(programs, options).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("simulated accelerator")));
+  EXPECT_THAT(Train(programs, options).status(), IsInvalidArgument("simulated accelerator"));
 }
 
 TEST_F(PlacedOnGpu, CollectivesOnTheHostAreRefused) {
@@ -192,8 +180,7 @@ TEST_F(PlacedOnGpu, CollectivesOnTheHostAreRefused) {
       const TrainingPrograms programs,
       Placed(ThreeLayers(), "grad_allreduce", "type:c_allreduce*=cpu,type:sgd=cpu", /*ranks=*/2));
   EXPECT_THAT(Train(programs, OnGpus(2)).status(),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("expected a collective on variables of the accelerator")));
+              IsUnimplemented("expected a collective on variables of the accelerator"));
 }
 
 // In the memory of any process, from which a device copies only when the host has computed them.
@@ -288,4 +275,4 @@ TEST_F(PlacedOnGpu, ErrorsOnTheHostAreReported) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -23,21 +23,8 @@
 #include "tests/training/placed_training.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::CountOps;
-using ::weft::testing::kDataParallel;
-using ::weft::testing::kHostSteps;
-using ::weft::testing::Rewrite;
-using ::weft::testing::SpecsToPlace;
-using ::weft::testing::StatusIs;
-using ::weft::testing::Trained;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
-using ::weft::testing::TrainOnHost;
 
 struct Case {
   const char* name;
@@ -280,8 +267,7 @@ TEST(TrainPlacedMemory, ProgramThatDoesNotFitIsRefused) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained placed, TrainOnHost(programs, 1));
   RunOptions options;
   options.sim.memory_bytes = 512;
-  EXPECT_THAT(TrainOnHost(programs, 1, options).status(),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("out of memory")));
+  EXPECT_THAT(TrainOnHost(programs, 1, options).status(), IsResourceExhausted("out of memory"));
 }
 
 // One device with a memory of that size.
@@ -294,9 +280,8 @@ TEST(TrainPlacedMemory, ProgramOnOneDeviceHasToFitToo) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained fits, TrainOnHost(programs, 2, options));
   EXPECT_EQ(fits.bits(), whole.bits());
   options.sim.memory_bytes = whole.memory.kept + whole.memory.arena - 4096;
-  EXPECT_THAT(
-      TrainOnHost(programs, 2, options).status(),
-      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("bytes kept between steps")));
+  EXPECT_THAT(TrainOnHost(programs, 2, options).status(),
+              IsResourceExhausted("bytes kept between steps"));
 }
 
 // Two chains of products that do not depend on each other.
@@ -382,10 +367,9 @@ TEST(TrainPlacedErrors, OpThatUsesTheOtherMemoryIsNamed) {
   ASSERT_NE(wrong, text);
   programs.main = testing::CompactProgram(wrong);
   EXPECT_THAT(TrainOnHost(programs, 1).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("(elementwise_add) input b2: expected a variable in the memory of "
-                                 "the accelerator, found one in the memory of the host")));
+              IsInvalidArgument("(elementwise_add) input b2: expected a variable in the memory of "
+                                "the accelerator, found one in the memory of the host"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

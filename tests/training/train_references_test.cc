@@ -37,15 +37,11 @@
 #include "tests/support/rounding.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Combine;
 using ::testing::Values;
-using ::weft::testing::AsDoubles;
-using ::weft::testing::RoundingBounds;
-using ::weft::testing::TrainingInputs;
-using ::weft::testing::TrainingResults;
 
 // How names of models of Paddle 3 begin.
 constexpr absl::string_view kPaddle3 = "paddle3_";
@@ -477,4 +473,4 @@ INSTANTIATE_TEST_SUITE_P(Sparse, TrainReferencesTest,
                          Combine(Values("word2vec_sparse_sgd"), kDense), NameOf);
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -26,12 +26,10 @@
 #include "tests/training/read_ahead_gate.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using ::weft::testing::StatusIs;
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -461,8 +459,7 @@ TEST(TrainServers, ProgramForWorkersNeedsServers) {
   WEFT_ASSERT_OK_AND_ASSIGN(Programs served, Rewrite("mlp_momentum", {"fc_0.w_0"}));
   served.server.reset();
   EXPECT_THAT(Train("mlp_momentum", served, {}),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("(ps_prefetch): expected parameter servers")));
+              IsFailedPrecondition("(ps_prefetch): expected parameter servers"));
 }
 
 TEST(TrainServers, MoreServersThanParametersAreRefused) {
@@ -470,9 +467,8 @@ TEST(TrainServers, MoreServersThanParametersAreRefused) {
   ServerRun run;
   run.servers = 2;
   EXPECT_THAT(Train("mlp_momentum", served, run),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("server 1 of 2 would hold nothing")));
+              IsFailedPrecondition("server 1 of 2 would hold nothing"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

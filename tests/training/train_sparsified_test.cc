@@ -24,16 +24,10 @@
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::SizeIs;
-using ::weft::testing::Activation;
-using ::weft::testing::BuildPrograms;
-using ::weft::testing::ClipKind;
-using ::weft::testing::OptimizerKind;
-using ::weft::testing::TrainingPrograms;
-using ::weft::testing::TrainingSpec;
 using Json = nlohmann::json;
 
 using Numbers = std::vector<float>;
@@ -377,4 +371,4 @@ TEST(TrainSparsifiedTest, RanksThatSendEverythingTrainAsOneDevice) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

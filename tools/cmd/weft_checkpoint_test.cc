@@ -21,18 +21,14 @@
 #include "nlohmann/json.hpp"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::Process;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::RunProcess;
 
 constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
 constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
@@ -370,4 +366,4 @@ TEST_F(WeftCheckpointTest, ParametersAreSavedAndReadAsSafetensors) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

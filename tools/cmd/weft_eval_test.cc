@@ -18,15 +18,13 @@
 #include "proto/formats/program_file.h"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::RunProcess;
 
 constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
 constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
@@ -416,4 +414,4 @@ TEST(WeftRunTest, TableThatEndsBeforeTheRunIsRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

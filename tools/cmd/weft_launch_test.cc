@@ -20,12 +20,11 @@
 #include "gtest/gtest.h"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
-using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -33,9 +32,6 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
-using ::weft::testing::Process;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::RunProcess;
 
 constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
 constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
@@ -554,4 +550,4 @@ TEST_F(WeftLaunchResumeTest, ASignalStopsARunWithItsCheckpoint) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -29,16 +29,13 @@
 #include "nlohmann/json.hpp"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::Process;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::RunProcess;
 
 using Args = std::vector<std::string>;
 using Clock = std::chrono::steady_clock;
@@ -699,4 +696,4 @@ TEST_F(WeftProcessesTest, BadInputOfOneProcessEndsAll) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -19,15 +19,13 @@
 #include "ops/tensor.h"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::RunProcess;
 
 // A sum over the batch, and a rate that is halved once it falls by no more than 0.5.
 constexpr char kMain[] = R"(program {
@@ -175,4 +173,4 @@ TEST_F(WeftRunChecksTest, CollectivesThatOnlyVariablesOrderRunInTheirOrder) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

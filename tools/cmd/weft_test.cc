@@ -21,7 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -31,8 +31,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::RunProcess;
 
 constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
 constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
@@ -854,4 +852,4 @@ TEST(WeftRunTest, GuessesAboutDataAreSaid) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -13,7 +13,7 @@
 #include "tools/job/process.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -24,13 +24,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
-using ::weft::testing::kAllReduce;
-using ::weft::testing::kEveryOtherStep;
-using ::weft::testing::kWaitComm;
-using ::weft::testing::kWaitCompute;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::RunProcess;
-using ::weft::testing::SgdStepText;
 
 constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
 constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
@@ -860,4 +853,4 @@ TEST(WeftVerifyTest, HelpHasExamples) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,13 +8,11 @@
 #include "gtest/gtest.h"
 #include "tools/job/process.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using ::weft::testing::ProcessResult;
-using ::weft::testing::RunProcess;
 
 constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
 
@@ -74,4 +72,4 @@ TEST(WeftViewTest, FlagsThatNeedOthersAreUsageErrors) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -11,11 +11,10 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 using nlohmann::json;
 
@@ -54,8 +53,7 @@ TEST(BucketFile, GroupsAreThoseOfTheSystems) {
     const auto planned = Planned(test_case);
     SCOPED_TRACE(test_case["id"].dump());
     if (expect.contains("error") && !expect.contains("required")) {
-      EXPECT_THAT(planned.status(),
-                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected")));
+      EXPECT_THAT(planned.status(), IsInvalidArgument("expected"));
       continue;
     }
     WEFT_ASSERT_OK(planned.status());
@@ -149,4 +147,4 @@ TEST(BucketFile, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

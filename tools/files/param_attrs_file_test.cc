@@ -5,11 +5,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -91,4 +90,4 @@ TEST(ParamAttrs, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

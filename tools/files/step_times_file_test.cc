@@ -9,13 +9,11 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -76,4 +74,4 @@ TEST(Profile, OfAnotherProgramIsAnError) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

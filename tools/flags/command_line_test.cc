@@ -16,13 +16,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using testing::StatusIs;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::CaptureStdout;
 using ::testing::internal::GetCapturedStderr;
@@ -194,13 +193,12 @@ TEST_F(CheckOutputsTest, NewFileInAnExistingDirectoryIsAcceptedAndRemoved) {
 
 TEST_F(CheckOutputsTest, OutputThatIsAnInputIsRefusedUnderAnyName) {
   EXPECT_THAT(CheckOutputs({input_}, {::testing::TempDir() + "/./in.pb"}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("refusing to overwrite the input file")));
+              IsInvalidArgument("refusing to overwrite the input file"));
 }
 
 TEST_F(CheckOutputsTest, TwoOutputsInOneFileAreRefused) {
   EXPECT_THAT(CheckOutputs({}, {TestPath("o.pb"), TestPath("o.pb")}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("two outputs")));
+              IsInvalidArgument("two outputs"));
 }
 
 TEST_F(CheckOutputsTest, MissingDirectoryIsRefused) {
@@ -213,4 +211,4 @@ TEST_F(CheckOutputsTest, StandardStreamsAreNoFiles) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

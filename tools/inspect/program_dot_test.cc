@@ -92,9 +92,8 @@ TEST(ProgramToDotTest, LargeProgramIsAnErrorThatSaysWhatToUse) {
   std::string lines;
   for (size_t i = 0; i <= kMaxDrawnOps; ++i) lines += "    Out=[y] = relu(X=[x]) role=forward {}\n";
   EXPECT_THAT(ProgramToDot(testing::BlockProgram(lines)).status(),
-              testing::StatusIs(absl::StatusCode::kInvalidArgument,
-                                ::testing::AllOf(HasSubstr("at most 200 ops"),
-                                                 HasSubstr("found 201"), HasSubstr("weft view"))));
+              ::weft::testing::IsInvalidArgument(::testing::AllOf(
+                  HasSubstr("at most 200 ops"), HasSubstr("found 201"), HasSubstr("weft view"))));
 }
 
 }  // namespace

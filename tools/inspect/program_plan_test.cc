@@ -8,13 +8,11 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 // c, b and a are complete after 1, 2 and 3 s.
 constexpr char kThree[] = R"(
@@ -88,8 +86,7 @@ TEST(ProgramPlan, SaysWhyGradientsAreApart) {
   EXPECT_EQ(*WhyApart(plan, "c@GRAD", "b@GRAD"), "they share a bucket");
   EXPECT_EQ(*WhyApart(plan, "a@GRAD", "c@GRAD"),
             "bucket 0: full: 2 gradients; bucket 1: no gradient of its kind is left");
-  EXPECT_THAT(WhyApart(plan, "a@GRAD", "x"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("does not reduce a gradient x")));
+  EXPECT_THAT(WhyApart(plan, "a@GRAD", "x"), IsNotFound("does not reduce a gradient x"));
   const std::string mixed = R"(
     var a@GRAD : fp16[10]
     var b@GRAD : fp32[10]
@@ -116,4 +113,4 @@ TEST(ProgramPlan, PictureShowsEveryBucketAndEscapesNames) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

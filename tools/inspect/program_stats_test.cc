@@ -15,12 +15,11 @@
 #include "proto/testing/program_builder.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::weft::testing::ProgramBuilder;
 
 ProgramStats StatsOf(absl::string_view lines) {
   const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(testing::BlockProgram(lines));
@@ -261,4 +260,4 @@ TEST(FingerprintTest, TextIsSixteenDigits) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

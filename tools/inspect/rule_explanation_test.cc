@@ -31,8 +31,7 @@ TEST(ExplainRule, KnowsAllRules) {
 }
 
 TEST(ExplainRule, UnknownRuleIsAnError) {
-  EXPECT_THAT(ExplainRule("W999"),
-              testing::StatusIs(absl::StatusCode::kNotFound, HasSubstr("found W999")));
+  EXPECT_THAT(ExplainRule("W999"), ::weft::testing::IsNotFound("found W999"));
 }
 
 }  // namespace

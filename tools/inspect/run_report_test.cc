@@ -10,14 +10,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::StatusIs;
 
 Tensor Floats(const Dims& dims, const std::vector<float>& values) {
   Tensor tensor;
@@ -219,16 +218,14 @@ TEST(MetricsLineTest, StepIsReadBack) {
   EXPECT_THAT(StepOfMetricsLine(MetricsLine(Result(7, 1, Floats({1}, {1})))),
               ::weft::testing::IsOkAndHolds(7));
   for (const char* line : {"", "1", "{}", "{\"step\":-1}", "{\"step\":\"1\"}", "{\"step\":1"}) {
-    EXPECT_THAT(StepOfMetricsLine(line).status(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                           HasSubstr("a JSON object with a step")))
+    EXPECT_THAT(StepOfMetricsLine(line).status(), IsInvalidArgument("a JSON object with a step"))
         << line;
   }
 }
 
 TEST_F(LineFileTest, ErrorsNameTheFile) {
-  EXPECT_THAT(
-      LineFile("/dev/full").Write("one\n"),
-      StatusIs(absl::StatusCode::kResourceExhausted, StartsWith("/dev/full: cannot write")));
+  EXPECT_THAT(LineFile("/dev/full").Write("one\n"),
+              IsResourceExhausted(StartsWith("/dev/full: cannot write")));
   EXPECT_THAT(std::string(LineFile(path_ + "/x").Write("one\n").message()),
               ::testing::StartsWith(path_ + "/x: cannot open for writing"));
 }
@@ -244,4 +241,4 @@ TEST(MeanOfTest, IntegersCountAsNumbersAndNothingHasNoMean) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

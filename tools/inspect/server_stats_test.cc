@@ -7,11 +7,8 @@
 #include "gtest/gtest.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 Program Worker() {
   return *ParseProgramText(R"(program {
@@ -90,8 +87,7 @@ TEST(ServerStatsTest, ServersKeepTheirParts) {
             "server 1 of 2 keeps 32 bytes of parameters, 0 of optimizer state; the pushes of a "
             "worker take 4 bytes until they are merged, and 24 for a row of each of 1 table\n");
   EXPECT_THAT(PredictServedBytes(Servers(), 6),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("server 5 of 6 would hold nothing")));
+              IsFailedPrecondition("server 5 of 6 would hold nothing"));
 }
 
 TEST(ServerStatsTest, ProgramWithoutServersHasNoLines) {
@@ -100,4 +96,4 @@ TEST(ServerStatsTest, ProgramWithoutServersHasNoLines) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

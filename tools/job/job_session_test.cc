@@ -11,12 +11,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 using Environment = std::map<std::string, std::string>;
 
@@ -40,12 +39,12 @@ Environment OpenMpi(int process) {
 TEST(JobSessionTest, HostsOfAnMpiThatTheBuildLacksNeedAnAddress) {
   JobSessionOptions options;
   options.has_mpi = false;
-  EXPECT_THAT(Join(options, OpenMpi(0)).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("mpirun (OpenMPI) started 2 processes and does not say "
-                                       "where they meet (OMPI_COMM_WORLD_LOCAL_SIZE=1): set "
-                                       "WEFT_JOB_ADDRESS=HOST:PORT"),
-                             HasSubstr("this build has none, install libopenmpi-dev"))));
+  EXPECT_THAT(
+      Join(options, OpenMpi(0)).status(),
+      IsInvalidArgument(AllOf(HasSubstr("mpirun (OpenMPI) started 2 processes and does not say "
+                                        "where they meet (OMPI_COMM_WORLD_LOCAL_SIZE=1): set "
+                                        "WEFT_JOB_ADDRESS=HOST:PORT"),
+                              HasSubstr("this build has none, install libopenmpi-dev"))));
 }
 
 // An address may be a name on one host, too: what counts is where the processes find each other.
@@ -67,4 +66,4 @@ TEST(JobSessionTest, BuildWithoutMpiJoinsTheProcessesOfOneByTheirAddress) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

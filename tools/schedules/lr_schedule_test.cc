@@ -9,12 +9,10 @@
 #include "nlohmann/json.hpp"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -110,4 +108,4 @@ TEST(FindLearningRateTest, NoneSeveralAndComputedOnesAreErrors) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

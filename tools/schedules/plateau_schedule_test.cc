@@ -10,12 +10,10 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::IsOk;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 const std::vector<std::string> kNames = {"loss", "accuracy"};
@@ -140,4 +138,4 @@ TEST(PlateauScheduleTest, DamagedStateIsAnErrorAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -9,13 +9,12 @@
 #include "proto/op_role.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::ProgramBuilder;
 
 // The notes for a program whose rate is a parameter, or not.
 std::vector<std::string> Notes(const RunSchedule& schedule, bool is_parameter,
@@ -45,4 +44,4 @@ TEST(RunScheduleTest, ARateThatIsAParameterAndStaysConstantIsNoted) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -11,12 +11,10 @@
 #include "proto/testing/block_text.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 Program Parse(const std::string& lines) { return *ParseProgramText(testing::BlockText(lines)); }
 
@@ -167,7 +165,7 @@ TEST(ReadTraceTest, TotalsAndTimesAreMeansWithoutTheFirstStep) {
 
 TEST(ReadTraceTest, TraceOfAnotherProgramIsAnError) {
   EXPECT_THAT(ReadTrace(Trace(OpEvent(0, 1, 2, "op 0 (tanh)")), Parse(kOverlapped)).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found op 0 (tanh)")));
+              IsInvalidArgument("found op 0 (tanh)"));
 }
 
 TEST(ReadTraceTest, BadFilesAreErrors) {
@@ -183,14 +181,12 @@ TEST(ReadTraceTest, BadFilesAreErrors) {
       {R"({"traceEvents":[{"ph":"X","pid":0,"tid":0,"ts":1,"dur":1,"args":3}]})", "under 'args'"},
   };
   for (const auto& [text, expected] : cases) {
-    EXPECT_THAT(ReadTrace(text, program).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(expected)))
-        << text;
+    EXPECT_THAT(ReadTrace(text, program).status(), IsInvalidArgument(expected)) << text;
   }
   const std::string deep = std::string(100000, '[');
   EXPECT_THAT(ReadTrace(absl::StrCat(R"({"traceEvents":)", deep), program).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("levels")));
+              IsInvalidArgument("levels"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

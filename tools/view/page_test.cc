@@ -10,12 +10,11 @@
 #include "proto/testing/block_text.h"
 #include "tools/view/page_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::weft::testing::BlockProgram;
 
 std::string PageOf(const Program& program, const std::string& name) {
   ViewOptions options;
@@ -60,4 +59,4 @@ TEST(ViewPageTest, ProgramWithoutOpsHasAPage) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

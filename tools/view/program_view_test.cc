@@ -11,14 +11,12 @@
 #include "proto/testing/block_text.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::BlockProgram;
-using ::weft::testing::StatusIs;
 
 constexpr char kOriginal[] =
     "    var g : fp32[4]\n"
@@ -159,10 +157,9 @@ TEST(ParseRemarksTest, OtherFilesAreErrors) {
                                        {"{}", "'notes'"},
                                        {R"({"notes": [3]})", "found 3"},
                                        {R"({"notes": [{"why": 3}]})", "key 'why'"}}) {
-    EXPECT_THAT(ParseRemarks(text).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(expected)));
+    EXPECT_THAT(ParseRemarks(text).status(), IsInvalidArgument(expected));
   }
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

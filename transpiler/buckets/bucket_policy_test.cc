@@ -6,12 +6,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -75,4 +74,4 @@ TEST(BucketPolicy, LimitsThatTheOriginalsDoNotCheckAreErrors) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

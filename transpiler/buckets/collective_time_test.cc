@@ -6,11 +6,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -65,4 +64,4 @@ TEST(CollectiveTime, RefusesWhatIsNoTable) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

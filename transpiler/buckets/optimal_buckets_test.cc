@@ -15,13 +15,12 @@
 #include "transpiler/buckets/bucket_planner.h"
 #include "transpiler/buckets/timeline.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -240,4 +239,4 @@ TEST(OptimalBuckets, TenThousandGradients) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

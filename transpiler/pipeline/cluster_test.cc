@@ -5,13 +5,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::Eq;
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -155,4 +154,4 @@ TEST(Cluster, RankWithoutEndpointsIsRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

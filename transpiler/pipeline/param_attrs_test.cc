@@ -5,14 +5,12 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -99,4 +97,4 @@ TEST(ResolveGroups, TrainersWithSeveralDevicesHaveNoGroups) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -15,15 +15,12 @@
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -422,4 +419,4 @@ TEST_F(PipelineTest, ObserverSeesWhatTheVerifierRefuses) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

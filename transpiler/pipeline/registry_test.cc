@@ -6,11 +6,10 @@
 #include "gtest/gtest.h"
 #include "transpiler/pipeline/pipeline.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -96,4 +95,4 @@ TEST(PassRegistryDeathTest, TwoPassesOfOneNameAreAProgrammersError) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,7 +8,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -16,11 +16,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::ForRanks;
-using ::weft::testing::Lines;
-using ::weft::testing::OneDeviceStep;
-using ::weft::testing::ProgramOf;
-using ::weft::testing::TwoRankStep;
 
 TEST(StartupValues, UninitializedParameterIsMissing) {
   const std::string made = R"(
@@ -101,4 +96,4 @@ TEST(StartupValues, DoNotFollowTheBatchOfTheMainProgram) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -10,7 +10,7 @@
 #include "transpiler/verifier/testing/training_steps.h"
 #include "transpiler/verifier/testing/whole_programs.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Contains;
@@ -21,12 +21,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
-using ::weft::testing::ForRanks;
-using ::weft::testing::Lines;
-using ::weft::testing::OneDeviceStep;
-using ::weft::testing::ProgramOf;
-using ::weft::testing::TwoRankStep;
-using ::weft::testing::VerifyWholePrograms;
 
 // A program whose learning rate nothing declares. The compact form would declare it.
 Program WithoutRate() {
@@ -140,4 +134,4 @@ TEST(Verify, WholeProgramsAreComparedWithTheSameResult) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,11 +6,10 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::ProgramBuilder;
 
 void Constant(ProgramBuilder* p, const std::string& name, int value) {
   p->Op("fill_constant", {}, {{"Out", {name}}}).FloatAttr("value", static_cast<float>(value));
@@ -85,4 +84,4 @@ TEST(BlockPeriods, BlockThatTwoOpsRunAndBlockInABlockAreNotSeen) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

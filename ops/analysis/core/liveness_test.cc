@@ -7,10 +7,8 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramBuilder;
 
 // out = relu(in)
 ProgramBuilder& Relu(ProgramBuilder& builder, const std::string& in, const std::string& out) {
@@ -104,4 +102,4 @@ TEST(PeakMemoryTest, ProgramWithoutOpsTakesItsParameters) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

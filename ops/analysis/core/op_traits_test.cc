@@ -4,10 +4,8 @@
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramBuilder;
 
 Op OpAt(const Program& program, size_t i) { return program.op(program.block(0).ops()[i]); }
 
@@ -57,4 +55,4 @@ TEST(OpTraits, AnyHasCountsTheOpsThatAreLeft) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

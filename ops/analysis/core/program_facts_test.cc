@@ -8,10 +8,8 @@
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramBuilder;
 
 std::atomic<int> num_calls;
 
@@ -95,4 +93,4 @@ TEST_F(ProgramFactsTest, OfSeveralThreadsOneComputesAResult) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,11 +8,10 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::ProgramBuilder;
 
 // "relu fp32[3] -> fp32[3]" for each op that is visited: the types of its inputs, and what its
 // outputs have behind it.
@@ -99,4 +98,4 @@ TEST(IsScalarAndOne, ComparesDimensionsOfOneElementType) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

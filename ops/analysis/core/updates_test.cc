@@ -9,11 +9,10 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::ProgramBuilder;
 
 // "w by op 0 (adam): m1, m2"
 std::vector<std::string> Updates(const Program& program) {
@@ -139,4 +138,4 @@ TEST(FindRunningStatistics, CountersAndTemporariesAreNone) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

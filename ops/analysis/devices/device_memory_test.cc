@@ -6,10 +6,8 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramBuilder;
 
 constexpr DeviceKind kAccelerator = DeviceKind::kAccelerator, kHost = DeviceKind::kHost;
 
@@ -93,4 +91,4 @@ TEST(DeviceMemory, UnknownSizesAreCounted) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

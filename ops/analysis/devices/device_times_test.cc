@@ -6,10 +6,8 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramBuilder;
 
 // One second for each 8 bytes of arguments on the host, half of that on the accelerator, a second
 // for each 4 bytes that are copied.
@@ -78,4 +76,4 @@ TEST(DeviceTimes, CollectivesTakeWhatTheirBytesTake) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,12 +6,11 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::DoubleEq;
 using ::testing::ElementsAre;
-using ::weft::testing::ProgramBuilder;
 
 double FlopsOfOnlyOp(ProgramBuilder& builder, int64_t batch = 1) {
   const Program program = builder.Build();
@@ -57,4 +56,4 @@ TEST(OpTimes, OtherOpsMoveTheirArguments) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -7,13 +7,12 @@
 #include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::weft::testing::ProgramBuilder;
 using Kind = StreamSurvey::SpecialOp::Kind;
 
 MATCHER_P3(Special, kind, place, index, "") {
@@ -133,4 +132,4 @@ TEST(StreamSurveyTest, UnregisteredOpThatNamesARingIsReported) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

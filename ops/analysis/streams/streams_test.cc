@@ -8,13 +8,12 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::weft::testing::ProgramBuilder;
 
 // A program in few words.
 class Writer {
@@ -588,4 +587,4 @@ TEST(Streams, WaitsInABranchAreKeptWhereTheBlockReliesOnThem) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

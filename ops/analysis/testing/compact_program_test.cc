@@ -111,8 +111,7 @@ TEST(CompactProgram, CanonicalTextOmitsDefaults) {
 }
 
 TEST(CompactProgram, WrongTextIsAnError) {
-  EXPECT_THAT(ParseCompactProgram("Out=[y] = relu(X=x)").status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected")));
+  EXPECT_THAT(ParseCompactProgram("Out=[y] = relu(X=x)").status(), IsInvalidArgument("expected"));
 }
 
 }  // namespace

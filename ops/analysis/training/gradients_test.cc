@@ -11,14 +11,12 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -362,4 +360,4 @@ TEST(AnalyzeGradients, PersistableGradientInABufferMayBeAccumulated) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

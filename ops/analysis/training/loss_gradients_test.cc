@@ -9,12 +9,11 @@
 #include "proto/op_role.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::weft::testing::ProgramBuilder;
 
 struct Scale {
   std::string in, out;
@@ -77,4 +76,4 @@ TEST(LossGradients, AreNotWhatOtherGradientsAreScaledTo) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

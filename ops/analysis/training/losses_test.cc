@@ -8,11 +8,10 @@
 #include "proto/op_role.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::ProgramBuilder;
 
 std::vector<std::string> Losses(const ProgramBuilder& builder) {
   const Program program = builder.Build();
@@ -91,4 +90,4 @@ TEST(FindLosses, OverwrittenVariableIsNotAScaledLoss) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

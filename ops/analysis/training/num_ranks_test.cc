@@ -7,12 +7,11 @@
 #include "proto/op_role.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Eq;
 using ::testing::Optional;
-using ::weft::testing::ProgramBuilder;
 
 ProgramBuilder LossGradient(float scale) {
   ProgramBuilder p;
@@ -73,4 +72,4 @@ TEST(FindNumRanksTest, AnUnknownOpThatIsAloneInItsGroupSaysNothing) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

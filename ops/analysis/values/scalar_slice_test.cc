@@ -8,12 +8,10 @@
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 constexpr char kVars[] = R"(
     var step : int64[1] persistable
@@ -101,9 +99,7 @@ TEST(ScalarSlice, IntegersAreCutOffAndFloatsAreSinglePrecision) {
 }
 
 TEST(ScalarSlice, NamesNonScalars) {
-  const auto is_unknown = [](const std::string& why) {
-    return StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(why));
-  };
+  const auto is_unknown = [](const std::string& why) { return IsUnimplemented(why); };
   EXPECT_THAT(Due("    Out=[due] = isfinite_v2(X=[x])\n    Out=[due] = assign(X=[due])\n", 1),
               is_unknown("variable due is written by op 0 (isfinite_v2)"));
   // A constant by its name, but unregistered.
@@ -144,4 +140,4 @@ TEST(ScalarSlice, RefusesAConditionWithHiddenWrites) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,11 +6,10 @@
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::ProgramBuilder;
 
 // Of the first op.
 SignatureFacts RecipeOf(const ProgramBuilder& builder) {
@@ -126,4 +125,4 @@ TEST(RankRecipeTest, ForwardOpHasNoParameters) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -20,8 +20,8 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::weft::testing::IsInvalidArgument;
 using ::weft::testing::OpTexts;
-using ::weft::testing::StatusIs;
 
 // As in Paddle's old format: two blocks, and a choice of what they have written.
 TEST(ImporterTest, AnIfBecomesTwoConditionalBlocks) {
@@ -182,9 +182,8 @@ TEST(ImporterTest, RefusesLoopsOfAnotherForm) {
   EXPECT_THAT(
       ImportBytes(absl::StrReplaceAll(bytes, {{result, R"({"%":16,"TT":{"#":"0.t_vec","D":[]}})"}}))
           .status(),
-      StatusIs(
-          absl::StatusCode::kInvalidArgument,
-          HasSubstr("op 15 (1.while): result 0: expected a dense tensor, found {\"#\":\"0.t_v")));
+      IsInvalidArgument(
+          "op 15 (1.while): result 0: expected a dense tensor, found {\"#\":\"0.t_v"));
 }
 
 }  // namespace

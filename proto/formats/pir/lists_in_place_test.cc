@@ -15,8 +15,7 @@ namespace weft::pir {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
+using ::weft::testing::IsInvalidArgument;
 
 constexpr char kLars[] = R"({"#":"1.lars_momentum_")";
 
@@ -66,8 +65,7 @@ TEST(ListsInPlaceTest, UpdatesOfOneListAreRefused) {
   ASSERT_NE(second, std::string::npos);
   const size_t from = operands_at(first), to = operands_at(second);
   bytes.replace(to, bytes.find(']', to) - to, bytes.substr(from, bytes.find(']', from) - from));
-  EXPECT_THAT(ImportBytes(bytes),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected lists of its own")));
+  EXPECT_THAT(ImportBytes(bytes), IsInvalidArgument("expected lists of its own"));
 }
 
 TEST(ListsInPlaceTest, ListsOfOtherSizesAreRefused) {
@@ -76,10 +74,9 @@ TEST(ListsInPlaceTest, ListsOfOtherSizesAreRefused) {
   const size_t at = bytes.find(list, bytes.find(kLars)) + list.size();
   const std::string last = "0]}";  // of the only element
   bytes.erase(at, bytes.find(last, at) + last.size() - at);
-  EXPECT_THAT(ImportBytes(bytes),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected 1 elements, as the list in whose place it is has, "
-                                 "found 0")));
+  EXPECT_THAT(
+      ImportBytes(bytes),
+      IsInvalidArgument("expected 1 elements, as the list in whose place it is has, found 0"));
 }
 
 }  // namespace

@@ -10,13 +10,11 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr char kMain[] = R"(
@@ -79,4 +77,4 @@ TEST(AveragingPlan, UnknownShapeIsRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

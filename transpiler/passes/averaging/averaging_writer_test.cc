@@ -8,12 +8,8 @@
 #include "proto/op_role.h"
 #include "transpiler/passes/support/op_builder.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::CanonicalText;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::ParseCompactProgram;
 
 // --- WriteAveragingCondition --------------------------------------------------------------------
 
@@ -190,4 +186,4 @@ TEST(WriteAveraging, EmptyPlanWritesNothing) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,17 +6,11 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
@@ -289,4 +283,4 @@ TEST(LocalSgd, RemarksSayWhatIsAveragedAndWhen) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

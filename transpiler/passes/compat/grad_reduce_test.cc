@@ -14,14 +14,11 @@
 #include "ops/analysis/testing/compact_program.h"
 #include "transpiler/testing/message_lines.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::weft::testing::CanonicalText;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 std::string Model(const std::string& type) {
   return R"(
@@ -103,7 +100,7 @@ TEST(GradReduceTest, GroupOfRanksAverages) {
                               "{group_ranks=ints[0, 1], ring_id=1}"));
   EXPECT_THAT(text, Not(HasSubstr("scale(")));
   EXPECT_THAT(Reduced("reduce_method=mean,division=before", "fp32", 4, nullptr, attrs).status(),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("group 'g0' of ranks")));
+              IsUnimplemented("group 'g0' of ranks"));
 }
 
 // The division follows the wait for the reduction, and so does not multiply parts of the sum.
@@ -136,9 +133,8 @@ TEST(GradReduceTest, GradientsWithoutAReductionInPlaceAreNotDivided) {
   options.method = GradReduce::Method::kMean;
   options.degree = 4;
   EXPECT_THAT(GradReduce(options).Run(context, programs).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("gradient b@GRAD of parameter b: expected an op of the root "
-                                 "block that reduces it in place, found none")));
+              IsFailedPrecondition("gradient b@GRAD of parameter b: expected an op of the root "
+                                   "block that reduces it in place, found none"));
 }
 
 // Slices of both buffers begin at the same elements: 128 halves are 256 bytes, and 512 of floats.
@@ -259,22 +255,17 @@ TEST(GradReduceTest, ContradictionsAreRefused) {
       {"reduce_done=true", "gradients have travelled: expected reduce_method mean"},
   };
   for (const auto& [options, why] : cases) {
-    EXPECT_THAT(Reduced(options).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why)))
-        << options;
+    EXPECT_THAT(Reduced(options).status(), IsInvalidArgument(why)) << options;
   }
-  EXPECT_THAT(
-      Reduced("reduce_method=mean,division=before", "fp32", absl::nullopt).status(),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("number of ranks is unknown")));
+  EXPECT_THAT(Reduced("reduce_method=mean,division=before", "fp32", absl::nullopt).status(),
+              IsInvalidArgument("number of ranks is unknown"));
 }
 
 TEST(GradReduceTest, HalfNeedsSinglePrecision) {
-  EXPECT_THAT(
-      Reduced("comm_dtype=fp16", "fp64").status(),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               HasSubstr("gradient b@GRAD of parameter b, completed by op 0 (mul_grad): expected "
-                         "fp32, which can travel as fp16, found fp64")));
+  EXPECT_THAT(Reduced("comm_dtype=fp16", "fp64").status(),
+              IsFailedPrecondition("gradient b@GRAD of parameter b, completed by op 0 (mul_grad): "
+                                   "expected fp32, which can travel as fp16, found fp64"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

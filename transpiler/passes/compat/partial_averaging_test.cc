@@ -12,19 +12,12 @@
 #include "ops/analysis/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
@@ -178,16 +171,14 @@ TEST(PartialAveraging, WrongInputIsRefused) {
   EXPECT_THAT(RewriteStatus("partial-averaging", "Out=[y] = relu(X=[x])"),
               StatusIs(kRefused, HasSubstr("no op updates a replicated parameter")));
   EXPECT_THAT(RewriteStatus("partial-averaging{threshold=-1}", kTwoUpdates),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("threshold: expected an integer >= 0")));
+              IsInvalidArgument("threshold: expected an integer >= 0"));
   EXPECT_THAT(RewriteStatus("grad-all-reduce,partial-averaging", kTwoUpdates),
               StatusIs(kRefused, HasSubstr("gradients-reduced already holds")));
   EXPECT_THAT(RewriteStatus("local-sgd,partial-averaging", kTwoUpdates),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("claims parameters averaged in turn, one partition a step")));
+              IsInvalidArgument("claims parameters averaged in turn, one partition a step"));
   EXPECT_THAT(RewriteStatus("partial-averaging,partial-averaging", kTwoUpdates),
               StatusIs(kRefused, HasSubstr("parameters-averaged already holds")));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -9,18 +9,10 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnEndpoints;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 // Weight decay reads b before it is updated.
 constexpr char kMain[] = R"(
@@ -176,8 +168,7 @@ TEST(PeriodicBroadcast, WithoutTheFirstBroadcastProcessesMayNotDraw) {
   WEFT_EXPECT_OK(status("uniform_random", 2, OnEndpoints(2)));
   WEFT_EXPECT_OK(status("fill_constant", -1, OnEndpoints(2)));
   WEFT_EXPECT_OK(status("uniform_random", -1, OnRanks(2)));
-  EXPECT_THAT(status("uniform_random", -1, OnEndpoints(2)),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W317")));
+  EXPECT_THAT(status("uniform_random", -1, OnEndpoints(2)), IsFailedPrecondition("W317"));
 }
 
 TEST(PeriodicBroadcast, PeriodZeroIsLeftToTheStartupProgram) {
@@ -191,18 +182,15 @@ TEST(PeriodicBroadcast, PeriodZeroIsLeftToTheStartupProgram) {
 
 TEST(PeriodicBroadcast, WrongInputIsRefused) {
   EXPECT_THAT(RewriteStatus("periodic-broadcast{bcast_period=1}", kMain),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("needs gradients-reduced, which no earlier pass provides")));
+              IsFailedPrecondition("needs gradients-reduced, which no earlier pass provides"));
   EXPECT_THAT(
       RewriteStatus("grad-all-reduce{scale=none},periodic-broadcast{bcast_period=2}", kMain),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               HasSubstr("counting steps needs the startup program")));
+      IsFailedPrecondition("counting steps needs the startup program"));
   for (const char* pass : {"periodic-broadcast", "broadcast-params"}) {
     EXPECT_THAT(RewriteStatus(absl::StrCat(pass, "{bcast_period=-2}"), kMain),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("bcast_period: expected an integer >= -1")));
+                IsInvalidArgument("bcast_period: expected an integer >= -1"));
   }
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -14,20 +14,13 @@
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnRanks;
-using ::weft::testing::ProgramTexts;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -249,4 +242,4 @@ TEST(SparsifyGradients, GradientsAreReducedOnce) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

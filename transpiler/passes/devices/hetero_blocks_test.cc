@@ -20,7 +20,7 @@
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -28,7 +28,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::StatusIs;
 
 constexpr char kVars[] = R"(
     var x : fp32[-1, 2] need_check_feed
@@ -106,15 +105,14 @@ TEST(HeteroBlocks, RuleForAnOpOfABlockPlacesTheBlock) {
 
 TEST(HeteroBlocks, RulesForOneBlockNameOneDevice) {
   Program main = WithVars(kBranch);
-  EXPECT_THAT(Place("type:scale=cpu,type:assign=sim", &main).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("rules of place put block 1, op 0 (scale) on the host and block "
-                                 "1, op 1 (assign) on the accelerator: expected one device for the "
-                                 "blocks of op 1 (conditional_block)")));
+  EXPECT_THAT(
+      Place("type:scale=cpu,type:assign=sim", &main).status(),
+      IsInvalidArgument(
+          "rules of place put block 1, op 0 (scale) on the host and block 1, op 1 (assign) on the "
+          "accelerator: expected one device for the blocks of op 1 (conditional_block)"));
   main = WithVars(kBranch);
   EXPECT_THAT(Place("type:scale=cpu,type:conditional_block=sim", &main).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("block 1, op 0 (scale): expected to run where its block runs")));
+              IsInvalidArgument("block 1, op 0 (scale): expected to run where its block runs"));
 }
 
 // --- Blocks that cannot run on the host ----------------------------------------------------------
@@ -137,8 +135,7 @@ TEST(HeteroBlocks, OpOfALoopStaysWithANote) {
                                  "host: the conditions of loops")));
   main = WithVars(Loop(kBranch));
   EXPECT_THAT(Place("type:scale=cpu", &main).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("place: block 1, op 0 (scale) stays on the accelerator")));
+              IsInvalidArgument("place: block 1, op 0 (scale) stays on the accelerator"));
 }
 
 TEST(HeteroBlocks, EveryRuledOpOfALoopIsNotedInAllItsBlocks) {
@@ -230,8 +227,7 @@ TEST(HeteroBlocks, BranchWhoseScopeAnotherOpReadsStays) {
   Program main = testing::CompactProgram(absl::StrReplaceAll(
       kMerged, {{"  block 1", "    Out=[scope] = assign(X=[scope])\n  block 1"}}));
   const absl::StatusOr<TranspileResult> result = Place("", &main, 55000);
-  EXPECT_THAT(result.status(), StatusIs(absl::StatusCode::kResourceExhausted,
-                                        HasSubstr("device memory: expected at least ")));
+  EXPECT_THAT(result.status(), IsResourceExhausted("device memory: expected at least "));
 }
 
 // --- Branches and their gradients ----------------------------------------------------------------
@@ -291,13 +287,13 @@ TEST(HeteroBlocks, GradientOfALoopIsLeftOutByAFirstRule) {
         "X@GRAD=[b@GRAD] = while_grad(X=[y], Out=[z], Out@GRAD=[z@GRAD], StepScopes=[scope]) "
         "role=backward {sub_block=block(3), original_output_grad=strings[\"z@GRAD\"]}"}});
   Program main = WithVars(loop);
-  EXPECT_THAT(Place("type:sigmoid=cpu,type:*_grad=cpu", &main).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("(while_grad): expected to run on the accelerator as op 1 "
-                                       "(while)"),
-                             HasSubstr("leave it on the accelerator, with a first rule "
-                                       "type:while_grad=sim: "),
-                             HasSubstr("the conditions of loops"))));
+  EXPECT_THAT(
+      Place("type:sigmoid=cpu,type:*_grad=cpu", &main).status(),
+      IsInvalidArgument(AllOf(HasSubstr("(while_grad): expected to run on the accelerator as op 1 "
+                                        "(while)"),
+                              HasSubstr("leave it on the accelerator, with a first rule "
+                                        "type:while_grad=sim: "),
+                              HasSubstr("the conditions of loops"))));
   main = WithVars(loop);
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
                             Place("type:while_grad=sim,type:sigmoid=cpu,type:*_grad=cpu", &main));
@@ -305,10 +301,8 @@ TEST(HeteroBlocks, GradientOfALoopIsLeftOutByAFirstRule) {
               ElementsAre("block 2, op 0 (relu_grad)", "block 3, op 0 (tanh_grad)"));
   EXPECT_THAT(DevicesOf(main, "sigmoid"), ElementsAre("cpu"));
   main = WithVars(loop);
-  EXPECT_THAT(
-      Place("type:while*=cpu", &main).status(),
-      StatusIs(absl::StatusCode::kUnimplemented,
-               HasSubstr("; leave it on the accelerator, with a first rule type:while=sim")));
+  EXPECT_THAT(Place("type:while*=cpu", &main).status(),
+              IsUnimplemented("; leave it on the accelerator, with a first rule type:while=sim"));
 }
 
 TEST(HeteroBlocks, RuleThatPutsThemOnOneDeviceIsNamed) {
@@ -319,8 +313,7 @@ TEST(HeteroBlocks, RuleThatPutsThemOnOneDeviceIsNamed) {
     SCOPED_TRACE(rules);
     Program main = WithVars(kGradients);
     EXPECT_THAT(Place(rules, &main).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr(absl::StrCat("; place both, with a first rule ", first))));
+                IsInvalidArgument(absl::StrCat("; place both, with a first rule ", first)));
   }
   Program main = WithVars(kGradients);
   WEFT_EXPECT_OK(Place("type:conditional_block=cpu,type:*_grad=cpu", &main).status());
@@ -350,4 +343,4 @@ TEST(HeteroBlocks, BranchAndGradientsStayTogetherIfOneOfThemCannotMove) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -11,12 +11,11 @@
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ExpectRewrite;
 
 // Two buckets of two gradients, which are updated on the host.
 constexpr char kBuckets[] = R"(
@@ -258,4 +257,4 @@ TEST(HeteroBuckets, SlicesOfABucketThatIsNotReadAsAWholeAreCopiedOneByOne) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

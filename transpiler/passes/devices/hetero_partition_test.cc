@@ -20,14 +20,11 @@
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::StatusIs;
 
 constexpr char kVars[] = R"(
     var x : fp32[-1, 2] need_check_feed
@@ -216,10 +213,9 @@ TEST(HeteroPartition, BufferIsWhereItIsUsed) {
 
 TEST(HeteroPartition, BufferOnTwoDevicesIsRefused) {
   EXPECT_THAT(Refused("hetero-partition{place=\"type:coalesce_tensor=cpu\"}", kBuffer),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("op 3 (c_allreduce_sum) accesses fused buffer fused, whose slices "
-                                 "(a, ...) op 0 (coalesce_tensor) makes on the host: expected it "
-                                 "on the same device, found it on the accelerator")));
+              IsUnimplemented("op 3 (c_allreduce_sum) accesses fused buffer fused, whose slices "
+                              "(a, ...) op 0 (coalesce_tensor) makes on the host: expected it on "
+                              "the same device, found it on the accelerator"));
 }
 
 TEST(HeteroPartition, WriteWaitsForTheCopyThatReads) {
@@ -331,9 +327,8 @@ TEST(HeteroPartition, BufferOfTheStartupProgramIsReadBeforeItsPartsAreWritten) {
 TEST(HeteroPartition, BufferOfTheStartupProgramThatIsReadLaterIsRefused) {
   EXPECT_THAT(
       Partitioned("Out=[a] = scale(X=[a])\nOut=[y] = relu(X=[flat])\n").status(),
-      StatusIs(absl::StatusCode::kUnimplemented,
-               HasSubstr("op 1 (relu) reads flat after op 0 (scale) has written a: the startup "
-                         "program makes a a part of flat; expected that on one device")));
+      IsUnimplemented("op 1 (relu) reads flat after op 0 (scale) has written a: the startup "
+                      "program makes a a part of flat; expected that on one device"));
 }
 
 // On one device, the two share memory as they did.
@@ -359,10 +354,10 @@ TEST(HeteroPartition, BufferOfTheStartupProgramMayBeReadLaterOnOneDevice) {
 TEST(HeteroPartition, WhatCannotRunOnTheHostIsRefused) {
   EXPECT_THAT(Refused("hetero-partition{place=\"type:dropout=cpu\"}",
                       Step("Mask=[z], Out=[y] = dropout(X=[x])\n")),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("random numbers are drawn")));
+              IsUnimplemented("random numbers are drawn"));
   EXPECT_THAT(
       Refused("hetero-partition{place=\"type:my_op=cpu\"}", Step("Out=[y] = my_op(X=[x])\n")),
-      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("unregistered op")));
+      IsUnimplemented("unregistered op"));
 }
 
 // There are no copies of arrays.
@@ -377,9 +372,8 @@ constexpr char kArray[] = R"(
 TEST(HeteroPartition, ArrayOnTwoDevicesIsRefused) {
   EXPECT_THAT(
       Refused("hetero-partition{place=\"type:read_from_array=cpu\"}", Step(kArray)),
-      StatusIs(absl::StatusCode::kUnimplemented,
-               HasSubstr("op 2 (read_from_array) accesses array, which is no tensor and cannot be "
-                         "copied: expected it on the accelerator as op 1 (write_to_array)")));
+      IsUnimplemented("op 2 (read_from_array) accesses array, which is no tensor and cannot be "
+                      "copied: expected it on the accelerator as op 1 (write_to_array)"));
   Program main = testing::CompactProgram(Step(kArray));
   ProgramPair programs{&main, nullptr};
   TranspileOptions options;
@@ -390,21 +384,18 @@ TEST(HeteroPartition, ArrayOnTwoDevicesIsRefused) {
 TEST(HeteroPartition, ProgramOnTwoDevicesIsNotPlacedAgain) {
   const std::string place = "hetero-partition{place=\"type:sgd=cpu\"}";
   EXPECT_THAT(Refused(absl::StrCat(place, ",", place), Step(kTraining)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("place: expected a program on one device, found one on two")));
+              IsFailedPrecondition("place: expected a program on one device, found one on two"));
 }
 
 TEST(HeteroPartition, OpOfParameterServersIsRefusedWithItsReason) {
   EXPECT_THAT(Refused("hetero-partition{place=\"type:ps_push=cpu\"}",
                       Step("ps_push(Grad=[w@GRAD], LearningRate=[lr]) {server_key=0}\n")),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("ops of parameter servers share the messages of a worker")));
+              IsUnimplemented("ops of parameter servers share the messages of a worker"));
 }
 
 TEST(HeteroPartition, RuleWithoutAnOpIsRefused) {
   EXPECT_THAT(Refused("hetero-partition{place=\"type:adam=cpu\"}", Step(kTraining)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("place 'type:adam=cpu': expected a rule for an op")));
+              IsInvalidArgument("place 'type:adam=cpu': expected a rule for an op"));
 }
 
 // --- Memory of the accelerator -------------------------------------------------------------------
@@ -453,8 +444,7 @@ TEST(HeteroPartition, WhatFitsIsNotTriedOnTwoDevices) {
   options.placement.device_memory = 100000;
   WEFT_EXPECT_OK(Transpile(options, programs).status());
   options.placement.device_memory = 1;
-  EXPECT_THAT(Transpile(options, programs).status(),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("reads flat after")));
+  EXPECT_THAT(Transpile(options, programs).status(), IsUnimplemented("reads flat after"));
 }
 
 TEST(HeteroPartition, StateOfTheOptimizerLeavesFirst) {
@@ -540,11 +530,9 @@ TEST(HeteroPartition, UpdatesUpToTheEndOfABucketAreTried) {
 
 TEST(HeteroPartition, TooLittleMemoryIsRefusedWithTheLeastThatWouldDo) {
   Program main = testing::CompactProgram(kAdam);
-  EXPECT_THAT(Chosen(100, &main).status(),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("expected at least ")));
-  EXPECT_THAT(Chosen(0, &main).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("device_memory")));
+  EXPECT_THAT(Chosen(100, &main).status(), IsResourceExhausted("expected at least "));
+  EXPECT_THAT(Chosen(0, &main).status(), IsInvalidArgument("device_memory"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

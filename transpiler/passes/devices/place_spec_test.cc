@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -18,7 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::StatusIs;
 
 constexpr char kOps[] = R"(
     var w : fp32[2, 2] parameter persistable
@@ -124,20 +123,14 @@ TEST(PlaceSpec, RulesThatEarlierOnesShadowAreListed) {
 TEST(PlaceSpec, MistakesAreNamed) {
   const auto error = [](const char* text) { return PlaceSpec::Parse(text).status(); };
   for (const char* text : {"adam=cpu", "type:adam", "type:=cpu"}) {
-    EXPECT_THAT(error(text), StatusIs(absl::StatusCode::kInvalidArgument,
-                                      HasSubstr("expected type:PATTERN=DEVICE")));
+    EXPECT_THAT(error(text), IsInvalidArgument("expected type:PATTERN=DEVICE"));
   }
-  EXPECT_THAT(error(" ,"), StatusIs(absl::StatusCode::kInvalidArgument,
-                                    HasSubstr("place ' ,': expected rules")));
-  EXPECT_THAT(error("op:adam=cpu"),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected type, param or name, found 'op'")));
-  EXPECT_THAT(error("type:adam=npu"), StatusIs(absl::StatusCode::kInvalidArgument,
-                                               HasSubstr("expected device cpu, sim or gpu")));
+  EXPECT_THAT(error(" ,"), IsInvalidArgument("place ' ,': expected rules"));
+  EXPECT_THAT(error("op:adam=cpu"), IsInvalidArgument("expected type, param or name, found 'op'"));
+  EXPECT_THAT(error("type:adam=npu"), IsInvalidArgument("expected device cpu, sim or gpu"));
   EXPECT_THAT(error("type:adam=gpu,type:mul=sim"),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected one kind of accelerator, found gpu and sim")));
+              IsInvalidArgument("expected one kind of accelerator, found gpu and sim"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

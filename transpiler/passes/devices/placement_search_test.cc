@@ -10,15 +10,13 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 // Two layers, whose gradients backward completes from the last to the first.
 constexpr char kTwoLayers[] = R"(
@@ -65,8 +63,7 @@ TEST(PlacementSearch, WhatFitsStaysOnTheAccelerator) {
 TEST(PlacementSearch, LeastMemoryThatWouldDoIsNamedAndDoes) {
   Search search(kTwoLayers);
   const absl::Status refused = search.In(0).status();
-  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
-                                HasSubstr("which are sure to hold a step of 4 rows; found 0")));
+  EXPECT_THAT(refused, IsResourceExhausted("which are sure to hold a step of 4 rows; found 0"));
   WEFT_ASSERT_OK_AND_ASSIGN(const PlacementChoice all, search.In(kEnough));
   // The candidates of a search in less memory than all need.
   WEFT_ASSERT_OK_AND_ASSIGN(const PlacementChoice less, search.In(all.first.bytes - 1));
@@ -93,4 +90,4 @@ TEST(PlacementSearch, OpsThatNeedTheAcceleratorSayWhy) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -9,18 +9,10 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 TEST(DenseGradients, GradientAndSummandsChangeTheirTypeAndOpsTheirAttribute) {
   ExpectRewrite("dense-gradients{sparse=dense}", R"(
@@ -86,7 +78,7 @@ TEST(DenseGradients, ForCpusRowsBecomeDenseWhateverTheSize) {
   RewriteOptions options = OnRanks(2);
   options.device_kind = TargetDevice::kCpu;
   EXPECT_THAT(RewriteStatus("dense-gradients", Embedding(1, /*lazy=*/true), options),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot be made dense")));
+              IsFailedPrecondition("cannot be made dense"));
   ExpectNoRewrite("dense-gradients{sparse=rows}", Embedding(1), options);
 }
 
@@ -100,8 +92,7 @@ TEST(DenseGradients, LazyOptimizersNeedRows) {
               ElementsAre("w@GRAD left as rows: op 3 (adam) updates only the rows that have a "
                           "gradient (lazy_mode) parameter=w"));
   EXPECT_THAT(RewriteStatus("dense-gradients{sparse=dense}", lazy, OnRanks(2)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("gradient w@GRAD cannot be made dense: op 3 (adam)")));
+              IsFailedPrecondition("gradient w@GRAD cannot be made dense: op 3 (adam)"));
 }
 
 // After kEmbedding, whose sum op 2 makes and adam reads: clipping, where $0 reads the rows of it.
@@ -183,4 +174,4 @@ TEST(DenseGradients, ProgramWithoutSparseGradientsIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

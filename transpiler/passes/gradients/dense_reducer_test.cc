@@ -11,11 +11,10 @@
 #include "ops/analysis/testing/compact_program.h"
 #include "transpiler/buckets/bucket_policy.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::CompactProgram;
 
 // "cast w@GRAD@FP16": type and first output of each op, from the first that the exchange inserts.
 std::vector<std::string> Written(const std::string& text, const DenseReduction& reduction,
@@ -120,4 +119,4 @@ TEST(DenseReducer, GroupTravelsInOneOpWithoutABuffer) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

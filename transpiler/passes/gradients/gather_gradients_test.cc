@@ -6,15 +6,10 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnDevices;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
@@ -177,14 +172,12 @@ constexpr char kOneGradient[] = R"(
 
 TEST(GatherGradients, UnknownNumberOfRanksIsRefused) {
   EXPECT_THAT(RewriteStatus("gather-gradients", kOneGradient),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("gathering gradients needs the number of ranks")));
+              IsInvalidArgument("gathering gradients needs the number of ranks"));
 }
 
 TEST(GatherGradients, TooManyRanksAreRefused) {
   EXPECT_THAT(RewriteStatus("gather-gradients", kOneGradient, OnRanks(2000000000)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected at most 1024 ranks, found 2000000000")));
+              IsInvalidArgument("expected at most 1024 ranks, found 2000000000"));
 }
 
 TEST(GatherGradients, GatheredGradientsAreNotGatheredOrReducedAgain) {
@@ -202,4 +195,4 @@ TEST(GatherGradients, GatheredGradientsAreNotGatheredOrReducedAgain) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

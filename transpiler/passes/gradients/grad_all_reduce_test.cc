@@ -12,20 +12,12 @@
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/verifier/testing/matchers.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
-using ::weft::testing::VerifiesFor;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
@@ -547,8 +539,7 @@ TEST(GradAllReduce, GradientsThatCannotShareABufferTravelAloneAndSayWhy) {
 
 TEST(GradAllReduce, UnknownPolicyIsAnErrorThatListsAll) {
   EXPECT_THAT(RewriteStatus("grad-all-reduce{buckets=size}", kTwoGradients, OnRanks(2)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("option buckets: expected none, optimal, bytes{first_bytes=N,")));
+              IsInvalidArgument("option buckets: expected none, optimal, bytes{first_bytes=N,"));
 }
 
 // --- What is refused ----------------------------------------------------------------------------
@@ -581,12 +572,10 @@ TEST(GradAllReduce, NoGradientsAreRefused) {
 }
 
 TEST(GradAllReduce, OddNumberOfNamesIsRefused) {
-  EXPECT_THAT(
-      RewriteStatus("grad-all-reduce", "Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w]",
-                    OnRanks(2)),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("op 0 (relu): attribute op_role_var: expected pairs of parameter and "
-                         "gradient, found 1 names: w")));
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", "Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w]",
+                            OnRanks(2)),
+              IsInvalidArgument("op 0 (relu): attribute op_role_var: expected pairs of parameter "
+                                "and gradient, found 1 names: w"));
 }
 
 TEST(GradAllReduce, IntegerAndAccumulatedGradientsAreRefused) {
@@ -674,4 +663,4 @@ TEST(GradAllReduce, RemarksSayWhatHappenedToEveryGradient) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

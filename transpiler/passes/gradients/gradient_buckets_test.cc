@@ -10,11 +10,10 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::CompactProgram;
 
 // The buckets as "v@GRAD w@GRAD", with the op at which their buffer begins, or why one is alone.
 std::vector<std::string> Buckets(const std::string& text, const std::string& policy,
@@ -171,4 +170,4 @@ TEST(GradientBuckets, AccumulatedGradientsShareABucketOfTheirBlock) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

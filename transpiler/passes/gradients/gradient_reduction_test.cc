@@ -8,14 +8,12 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr char kSound[] = R"(
@@ -82,4 +80,4 @@ TEST(GradientReduction, ProgramWithoutGradientsOrWithAProblemIsRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

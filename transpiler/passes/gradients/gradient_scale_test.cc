@@ -9,12 +9,10 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr char kUndivided[] =
@@ -40,7 +38,7 @@ TEST(GradientScale, LossGradientIsDividedWhereTheNumberOfRanksIsKnown) {
   EXPECT_EQ(*Resolve(GradientScale::kAuto, Ranks(0)), GradientScale::kAvg);
   EXPECT_EQ(*Resolve(GradientScale::kNone, Ranks(2)), GradientScale::kNone);
   EXPECT_THAT(Resolve(GradientScale::kLossGrad, Ranks(0)).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("which is unknown")));
+              IsInvalidArgument("which is unknown"));
 }
 
 TEST(GradientScale, NobodyDividesTheGradientsOfSums) {
@@ -122,4 +120,4 @@ TEST(GradientScale, AFactorOfTheProgramsOwnIsNoDivision) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

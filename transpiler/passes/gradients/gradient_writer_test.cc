@@ -9,12 +9,10 @@
 #include "ops/analysis/testing/compact_program.h"
 #include "proto/op_role.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::CanonicalText;
-using ::weft::testing::CompactProgram;
 
 // Sends a gradient to a variable of its own, from which it comes back.
 class Relay : public GradientExchange {
@@ -105,4 +103,4 @@ TEST(GradientWriter, NotesTellOpRingAndPositions) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,12 +6,8 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnRanks;
 
 constexpr char kVariables[] = R"(
     var x : fp32[-1, 2] need_check_feed
@@ -122,4 +118,4 @@ TEST(ReduceStatistics, WhatIsNoStateStaysAsItIs) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

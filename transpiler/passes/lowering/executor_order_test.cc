@@ -8,16 +8,12 @@
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/message_lines.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RewriteOptions;
 
 // Part of lower-to-target.
 constexpr char kPass[] = "lower-to-target";
@@ -140,4 +136,4 @@ TEST(PartOrder, OtherOpsStayWithAWarning) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

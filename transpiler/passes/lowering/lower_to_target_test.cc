@@ -10,20 +10,10 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnEndpoints;
-using ::weft::testing::OnRanks;
-using ::weft::testing::ProgramTexts;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 RewriteOptions ForPaddle3(RewriteOptions options = OnRanks(2)) {
   options.paddle_version = 3;
@@ -107,9 +97,8 @@ TEST(LowerToTarget, SumOfSeveralVariablesIsRefusedForPaddle3) {
     Out=[g, h] = c_allreduce_xsum(X=[g, h]) {ring_id=0}
   )",
                             ForPaddle3()),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("op 0 (c_allreduce_xsum): Paddle 3 has no op that reduces several "
-                                 "variables")));
+              IsUnimplemented(
+                  "op 0 (c_allreduce_xsum): Paddle 3 has no op that reduces several variables"));
 }
 
 TEST(LowerToTarget, SumUnderAConditionIsRefusedForPaddle3) {
@@ -119,7 +108,7 @@ TEST(LowerToTarget, SumUnderAConditionIsRefusedForPaddle3) {
     Out=[g] = c_allreduce_sum(Cond=[c], X=[g]) {ring_id=0, use_calc_stream=true}
   )",
                             ForPaddle3()),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input Cond: expected no")));
+              IsUnimplemented("input Cond: expected no"));
 }
 
 TEST(LowerToTarget, NewOpsOfThePaddleDialectHaveWhatPaddle3Added) {
@@ -173,11 +162,9 @@ TEST(LowerToTarget, MeansOnCpusAreSumsThatAreDivided) {
   + Out=[g] = scale(X=[g]) role=backward {nranks=4, scale=0.25}
   )",
                 ForCpu(ForPaddle3(OnRanks(4))));
-  EXPECT_THAT(
-      RewriteStatus("lower-to-target", kMean, ForCpu(ForPaddle3({}))),
-      StatusIs(absl::StatusCode::kUnimplemented,
-               HasSubstr("op 0 (c_allreduce_avg): Paddle's communicator of CPUs has sums and no "
-                         "means; give the number of ranks")));
+  EXPECT_THAT(RewriteStatus("lower-to-target", kMean, ForCpu(ForPaddle3({}))),
+              IsUnimplemented("op 0 (c_allreduce_avg): Paddle's communicator of CPUs has sums and "
+                              "no means; give the number of ranks"));
 }
 
 TEST(LowerToTarget, WhatPaddleAddsUpWronglyOnCpusIsRefused) {
@@ -191,8 +178,7 @@ TEST(LowerToTarget, WhatPaddleAddsUpWronglyOnCpusIsRefused) {
     const std::string program = absl::StrCat("var g : ", type, R"(
       Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=true}
     )");
-    EXPECT_THAT(RewriteStatus("lower-to-target", program, ForCpu()),
-                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(error)));
+    EXPECT_THAT(RewriteStatus("lower-to-target", program, ForCpu()), IsUnimplemented(error));
   }
 }
 
@@ -200,9 +186,8 @@ TEST(LowerToTarget, OtherDevicesThanCudaAndCpuAreOfThePaddleDialect) {
   RewriteOptions options = OnRanks(2);
   options.device_kind = TargetDevice::kXpu;
   EXPECT_THAT(RewriteStatus("lower-to-target", "", options),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("the weft dialect writes for device kinds cuda and cpu")));
+              IsInvalidArgument("the weft dialect writes for device kinds cuda and cpu"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -4,15 +4,10 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
 
 TEST(SyncElimination, WaitsThatAreNeededStay) {
   ExpectRewrite("sync-elimination", R"(
@@ -143,4 +138,4 @@ TEST(SyncElimination, UnknownOpThatNamesARingKeepsEverything) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

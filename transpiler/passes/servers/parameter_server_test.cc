@@ -11,19 +11,11 @@
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/testing/text_edits.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::weft::testing::CanonicalText;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::LineDiff;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
@@ -169,10 +161,9 @@ TEST(ParameterServer, IdsThatAreNoRowsMayGiveZeros) {
   TranspileOptions whole;
   whole.passes = "parameter-server{out_of_range=zeros}";
   whole.param_attrs["w"].parameter_server = true;
-  EXPECT_THAT(Transpile(whole, programs).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("out_of_range: expected a table that servers hold by rows, found "
-                                 "none")));
+  EXPECT_THAT(
+      Transpile(whole, programs).status(),
+      IsFailedPrecondition("out_of_range: expected a table that servers hold by rows, found none"));
 }
 
 // A second lookup by ids that the step computes, or a change of the fed ids.
@@ -281,4 +272,4 @@ TEST(ParameterServer, AsynchronousUpdatesAreNoted) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

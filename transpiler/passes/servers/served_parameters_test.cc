@@ -10,14 +10,11 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 ParamAttrsByName Served(const std::string& name) {
   ParamAttrsByName attrs;
@@ -84,18 +81,16 @@ TEST(ServedParameters, WhatWorkersCannotLeaveToServersIsRefused) {
   };
   for (const auto& [op, message] : cases) {
     EXPECT_THAT(FindServedParameters(CompactProgram(absl::StrCat(kMomentum, op)), Served("w")),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(message)))
+                IsFailedPrecondition(message))
         << op;
   }
   EXPECT_THAT(FindServedParameters(CompactProgram(kMomentum), Served("x")),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("parameter x: expected an optimizer that servers can run")));
+              IsFailedPrecondition("parameter x: expected an optimizer that servers can run"));
   EXPECT_THAT(FindServedParameters(CompactProgram(absl::StrCat(
                                        "var w : fp32[-1, 2] parameter persistable", kMomentum)),
                                    Served("w")),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("expected a tensor of known dimensions, as servers hold it")));
+              IsFailedPrecondition("expected a tensor of known dimensions, as servers hold it"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

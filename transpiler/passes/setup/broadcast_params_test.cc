@@ -7,16 +7,8 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnEndpoints;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr char kOneRing[] = "comm-init,broadcast-params";
 constexpr char kTwoRings[] = "comm-init{nrings=2},broadcast-params{nrings=2}";
@@ -344,17 +336,15 @@ TEST(BroadcastParams, OldFilesHaveTheParametersThatPairsAndOptimizersName) {
 TEST(BroadcastParams, StartupOfAnotherProgramIsRefused) {
   EXPECT_THAT(RewriteStatus(kOneRing, {"var fc_7.w_0 : fp32[2, 2] parameter persistable", kStartup},
                             OnRanks(2)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("parameter fc_7.w_0 of the main program is not declared in the "
-                                 "startup program: the two programs do not belong together")));
+              IsInvalidArgument("parameter fc_7.w_0 of the main program is not declared in the "
+                                "startup program: the two programs do not belong together"));
 }
 
 TEST(BroadcastParams, WithoutRingsItIsRefusedByContract) {
   EXPECT_THAT(RewriteStatus("broadcast-params", {kMain, kStartup}, OnRanks(2)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("pass broadcast-params needs rings-set-up, which no earlier "
-                                 "pass provides")));
+              IsFailedPrecondition(
+                  "pass broadcast-params needs rings-set-up, which no earlier pass provides"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

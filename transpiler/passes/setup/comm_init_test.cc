@@ -10,20 +10,10 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnDevices;
-using ::weft::testing::OnEndpoints;
-using ::weft::testing::OnRanks;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 TEST(CommInit, EndpointsGiveAnIdAndACommunicatorPerRingAfterTheInitializers) {
   ExpectRewrite("comm-init{nrings=2}", R"(
@@ -111,8 +101,7 @@ TEST(CommInit, ARankOutsideOfAGroupGetsNoRingForIt) {
 TEST(CommInit, RingsOfGroupsCountAsRings) {
   EXPECT_THAT(RewriteStatus("comm-init{nrings=1024}", {"var w : fp32[1] persistable parameter", ""},
                             WithGroup(OnRanks(4), {0})),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("expected at most 1024 rings, found 1024 over all ranks and 1")));
+              IsInvalidArgument("expected at most 1024 rings, found 1024 over all ranks and 1"));
 }
 
 TEST(CommInit, UnknownNumberOfRanksIsNotWritten) {
@@ -160,20 +149,18 @@ TEST(CommInit, RingThatIsSetUpAlreadyIsRefused) {
     c_comm_init_all() {nranks=2}
   )"},
                                             OnRanks(2));
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
-                               HasSubstr("op 1 (c_comm_init_all) already sets up ring 0")));
+  EXPECT_THAT(status, IsFailedPrecondition("op 1 (c_comm_init_all) already sets up ring 0"));
 }
 
 TEST(CommInit, TwiceInOnePipelineIsRefusedByContract) {
   EXPECT_THAT(RewriteStatus("comm-init,comm-init", "", OnRanks(2)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("rings-set-up already holds: pass comm-init provides it")));
+              IsFailedPrecondition("rings-set-up already holds: pass comm-init provides it"));
 }
 
 TEST(CommInit, NumbersOfRingsOutOfRangeAreRefused) {
   for (const char* nrings : {"0", "-1", "1025", "99999999999", "two"}) {
     EXPECT_THAT(RewriteStatus(absl::StrCat("comm-init{nrings=", nrings, "}"), "", OnRanks(2)),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nrings")));
+                IsInvalidArgument("nrings"));
   }
 }
 
@@ -190,4 +177,4 @@ TEST(CommInit, NotesNameTheRings) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

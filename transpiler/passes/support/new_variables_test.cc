@@ -3,10 +3,8 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::CompactProgram;
 
 TEST(UniqueNames, CountsPerKeyPastNamesThatAreTaken) {
   const Program program = CompactProgram("var id_0 : fp32[1]\nvar id_2 : fp32[1]");
@@ -30,4 +28,4 @@ TEST(UniqueNames, NamesOfTheStartupProgramAreTakenToo) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,19 +6,14 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 TEST(Rings, RingThatIsSetUpIsInUse) {
   const Program startup = CompactProgram("c_comm_init_all() {ring_id=1}");
   WEFT_EXPECT_OK(RefuseRingsInUse(startup, 1));
   EXPECT_THAT(RefuseRingsInUse(startup, 2),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 0 (c_comm_init_all) already sets up ring 1")));
+              IsFailedPrecondition("op 0 (c_comm_init_all) already sets up ring 1"));
 }
 
 TEST(Rings, IdOfARingIsNotTheRing) {
@@ -47,4 +42,4 @@ TEST(Rings, OptionTakesNumbersFromOneToTheMostRings) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

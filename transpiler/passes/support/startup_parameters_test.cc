@@ -8,13 +8,10 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 absl::StatusOr<std::vector<std::string>> ParametersOf(const std::string& main_text,
                                                       const std::string& startup_text) {
@@ -51,9 +48,8 @@ TEST(StartupParameters, WithoutMarksThePersistableVariablesThatAreTrained) {
 
 TEST(StartupParameters, ParameterThatTheStartupProgramDoesNotDeclareIsRefused) {
   EXPECT_THAT(ParametersOf("var w : fp32[2] parameter", "var v : fp32[2] parameter").status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("parameter w of the main program is not declared")));
+              IsInvalidArgument("parameter w of the main program is not declared"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,12 +6,8 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::CanonicalText;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::ParseCompactProgram;
 
 void ExpectProgram(const Program& found, const std::string& expected) {
   const auto program = ParseCompactProgram(expected, found.ToProto());
@@ -52,4 +48,4 @@ TEST(StepCounter, OneRemainderServesSeveralPhasesBeforeAnOp) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

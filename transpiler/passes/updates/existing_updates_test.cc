@@ -9,15 +9,12 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 bool Never(const Op&) { return false; }
 bool Always(const Op&) { return true; }
@@ -188,9 +185,8 @@ TEST(OldUpdates, OpsOfSeveralParametersGiveSeveralUpdates) {
 TEST(OldUpdates, UpdateWithoutAGradientIsNamed) {
   const Program program = CompactProgram(kSgd);
   EXPECT_THAT(FindOldUpdates(program, Always).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 1 (sgd) updates w: expected its gradient")));
+              IsInvalidArgument("op 1 (sgd) updates w: expected its gradient"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

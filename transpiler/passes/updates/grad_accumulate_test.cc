@@ -11,17 +11,11 @@
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/message_lines.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::ProgramTexts;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -458,4 +452,4 @@ TEST(GradAccumulate, LossScalingMustSeeWhatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -11,11 +11,10 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -89,4 +88,4 @@ TEST(OptimizerSettings, ContradictionsAreNamed) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -8,13 +8,12 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::weft::testing::CompactProgram;
 
 OptimizerSettings Of(OptimizerType type) {
   OptimizerSettings settings;
@@ -108,4 +107,4 @@ TEST(OptimizerWriter, AdamAloneCanSkip) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

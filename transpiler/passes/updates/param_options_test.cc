@@ -9,15 +9,8 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::weft::testing::ExpectNoRewrite;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr char kGrad[] = R"(
     Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
@@ -49,8 +42,7 @@ std::string AdamLike(absl::string_view type, absl::string_view attrs) {
 TEST(ParamOptions, EpsilonOfMindSporeNeedsAdam) {
   WEFT_EXPECT_OK(RewriteStatus("param-options{adam_epsilon=mindspore}", AdamLike("adam", "")));
   EXPECT_THAT(RewriteStatus("param-options{adam_epsilon=mindspore}", Update(kSgd)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("adam_epsilon: expected an update by adam or adamw, found none")));
+              IsInvalidArgument("adam_epsilon: expected an update by adam or adamw, found none"));
 }
 
 TEST(ParamOptions, RatioScalesTheLearningRateOfOneParameter) {
@@ -145,31 +137,27 @@ TEST(ParamOptions, WithoutOptionsNothingChanges) {
 TEST(ParamOptions, WhatItCannotChangeIsRefused) {
   const std::string sgd = Update(kSgd);
   EXPECT_THAT(RewriteStatus("param-options", sgd, WithAttrs("g", 2, absl::nullopt)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("attributes of parameter g, lr_ratio, weight_decay: expected a "
-                                 "parameter that an optimizer updates")));
+              IsInvalidArgument("attributes of parameter g, lr_ratio, weight_decay: expected a "
+                                "parameter that an optimizer updates"));
   EXPECT_THAT(RewriteStatus("param-options,param-options", sgd, WithAttrs("w", 2, absl::nullopt)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 2 (sgd) input Param (w): the update has options of pass")));
+              IsFailedPrecondition("op 2 (sgd) input Param (w): the update has options of pass"));
   EXPECT_THAT(RewriteStatus("sync-elimination", sgd, WithAttrs("w", 2, absl::nullopt)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("which only pass param-options reads")));
+              IsInvalidArgument("which only pass param-options reads"));
   for (const char* pattern : {"u", "*"}) {  // nothing matches; sgd decays nothing
     EXPECT_THAT(RewriteStatus(absl::StrCat("param-options{no_decay=\"", pattern, "\"}"), sgd),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("expected a pattern that matches a parameter that its update "
-                                   "decays (adamw, lamb, momentum), found none")));
+                IsInvalidArgument("expected a pattern that matches a parameter that its update "
+                                  "decays (adamw, lamb, momentum), found none"));
   }
   const std::string rows = Update(kSgd, "    var w@GRAD : selected_rows<fp32[2, 2]>\n");
   EXPECT_THAT(RewriteStatus("param-options", rows, WithAttrs("w", absl::nullopt, 0.5)),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("found rows (w@GRAD)")));
+              IsFailedPrecondition("found rows (w@GRAD)"));
   const std::string momentum = Update(
       "ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], "
       "LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.5}",
       "    var w@GRAD : selected_rows<fp32[2, 2]>\n");
   EXPECT_THAT(RewriteStatus("param-options", momentum, WithAttrs("w", absl::nullopt, 0.5)),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("found rows (w@GRAD)")));
+              IsFailedPrecondition("found rows (w@GRAD)"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

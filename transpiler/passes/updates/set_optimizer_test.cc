@@ -11,17 +11,11 @@
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ExpectRewrite;
-using ::weft::testing::ProgramTexts;
-using ::weft::testing::RemarkTexts;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RewriteStatus;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -432,4 +426,4 @@ TEST(SetOptimizer, ReducedGradientsAreRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -10,14 +10,11 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using ::weft::testing::CompactProgram;
-using ::weft::testing::StatusIs;
 
 constexpr char kBackward[] = R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
@@ -101,11 +98,9 @@ TEST(UpdateSlice, WhatWouldComputeSomethingElseIsRefused) {
       {"Out=[w] = scale(X=[w@GRAD]) role=backward" + step, "in every step, by what backward"},
   };
   for (const auto& [program, message] : cases) {
-    EXPECT_THAT(FindUpdatePart(CompactProgram(program)),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(message)))
-        << program;
+    EXPECT_THAT(FindUpdatePart(CompactProgram(program)), IsFailedPrecondition(message)) << program;
   }
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -10,7 +10,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -21,7 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::ProgramOf;
 
 constexpr char kReduces[] =
     "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
@@ -397,4 +396,4 @@ TEST(BatchLinesTest, CopiesOfLossesInTheOtherMemoryAreLosses) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

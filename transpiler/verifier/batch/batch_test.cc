@@ -11,7 +11,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Contains;
@@ -21,9 +21,6 @@ using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::Differences;
-using ::weft::testing::ForRanks;
-using ::weft::testing::ProgramOf;
 
 constexpr char kVars[] = R"(
     var x : fp32[-1, 4] need_check_feed
@@ -459,4 +456,4 @@ TEST(Batch, AnAveragedCountIsNoPart) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

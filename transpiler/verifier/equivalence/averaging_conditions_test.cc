@@ -12,7 +12,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -24,12 +24,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
-using ::weft::testing::Edits;
-using ::weft::testing::Errors;
-using ::weft::testing::ForRanks;
-using ::weft::testing::kEveryOtherStep;
-using ::weft::testing::Lines;
-using ::weft::testing::ProgramOf;
 
 constexpr absl::string_view kOneDevice = R"(
     var w : fp32[4] parameter persistable
@@ -271,4 +265,4 @@ TEST(AveragingConditions, ManyPartitionsTakeTurns) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -10,7 +10,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -20,17 +20,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using ::weft::testing::Differences;
-using ::weft::testing::kAllReduce;
-using ::weft::testing::kStepBackward;
-using ::weft::testing::kStepDivide;
-using ::weft::testing::kStepLossGrad;
-using ::weft::testing::kStepSum;
-using ::weft::testing::kStepUpdate;
-using ::weft::testing::kStepVars;
-using ::weft::testing::kWaitComm;
-using ::weft::testing::kWaitCompute;
-using ::weft::testing::SgdStepText;
 
 constexpr char kVars[] =
     "    var fetch : fetch_list persistable\n    var old : fp32[1, 1]\n    var m : fp32[]\n";
@@ -166,4 +155,4 @@ TEST(FetchedValues, ALossMayBeAnotherOrNone) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

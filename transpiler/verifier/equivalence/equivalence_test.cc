@@ -11,7 +11,7 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -21,18 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::Differences;
-using ::weft::testing::Errors;
-using ::weft::testing::ForRanks;
-using ::weft::testing::Found;
-using ::weft::testing::kStepBackward;
-using ::weft::testing::kStepDivide;
-using ::weft::testing::kStepLossGrad;
-using ::weft::testing::kStepUpdate;
-using ::weft::testing::kStepVars;
-using ::weft::testing::OneDeviceStep;
-using ::weft::testing::ProgramOf;
-using ::weft::testing::TwoRankStep;
 
 TEST(Equivalence, ARightRewriteIsVerified) {
   EXPECT_THAT(Differences(OneDeviceStep(), TwoRankStep()), IsEmpty());
@@ -938,4 +926,4 @@ TEST(Equivalence, HostSetsVariablesAsInTheOriginal) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

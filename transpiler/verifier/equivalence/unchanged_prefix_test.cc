@@ -10,10 +10,8 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::weft::testing::ProgramOf;
 
 constexpr char kVars[] = R"(
     var w : fp32[4, 1] parameter persistable
@@ -141,4 +139,4 @@ TEST(UnchangedPrefix, DivisionDuringAReadIsSeen) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

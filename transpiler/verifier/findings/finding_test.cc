@@ -5,11 +5,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::SizeIs;
-using ::weft::testing::StatusIs;
 
 Findings Reported(const char* rule, int count, ProgramRef ref = {}) {
   Findings findings;
@@ -78,4 +77,4 @@ TEST(FindingsTest, AppendKeepsCounts) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -9,16 +9,12 @@
 #include "transpiler/verifier/races/races.h"
 #include "transpiler/verifier/testing/found.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::AllLines;
-using ::weft::testing::Edits;
-using ::weft::testing::ExampleOf;
-using ::weft::testing::ProgramOf;
 
 std::vector<std::string> Found(const Program& program) {
   Findings findings;
@@ -129,4 +125,4 @@ TEST(Devices, ProgramsOnOneDeviceMayNameDevices) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

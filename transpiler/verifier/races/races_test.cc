@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "transpiler/verifier/testing/found.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Contains;
@@ -16,9 +16,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::weft::testing::AllLines;
-using ::weft::testing::ExampleOf;
-using ::weft::testing::ProgramOf;
 
 std::vector<std::string> Found(const Program& program) {
   Findings findings;
@@ -278,4 +275,4 @@ TEST(Races, MoreThanAreKeptAreCounted) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -4,14 +4,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::weft::testing::IsOkAndHolds;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -49,10 +47,8 @@ TEST(ParseRuleText, RefusesOtherForms) {
 }
 
 TEST(RuleTextOf, NamesASimilarRule) {
-  EXPECT_THAT(RuleTextOf("w312"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("expected a rule from W101 to W7")));
-  EXPECT_THAT(RuleTextOf("w312"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("found w312; did you mean W312?")));
+  EXPECT_THAT(RuleTextOf("w312"), IsNotFound("expected a rule from W101 to W7"));
+  EXPECT_THAT(RuleTextOf("w312"), IsNotFound("found w312; did you mean W312?"));
 }
 
 TEST(ProgramsOf, NamesWhatDiffersBetweenRanks) {
@@ -70,9 +66,8 @@ TEST(MessageOfExample, IsWhatTheVerifierSays) {
   WEFT_ASSERT_OK_AND_ASSIGN(RuleText text, RuleTextOf(rule.id));
   EXPECT_THAT(MessageOfExample(rule, text),
               IsOkAndHolds("error: W101: op 0 (relu) output Out: variable y is not declared"));
-  EXPECT_THAT(MessageOfExample(FindRule("W102"), text),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("does not break it")));
+  EXPECT_THAT(MessageOfExample(FindRule("W102"), text), IsInternal("does not break it"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -11,15 +11,12 @@
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::Edits;
-using ::weft::testing::Lines;
-using ::weft::testing::ProgramOf;
 
 constexpr char kOriginal[] = R"(
     var x : fp32[-1, 4] need_check_feed
@@ -374,4 +371,4 @@ TEST(ServerPrograms, StateThatKeysShareIsFoundIfOneWritesIt) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -13,14 +13,11 @@
 #include "proto/testing/program_builder.h"
 #include "transpiler/verifier/testing/found.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -263,4 +260,4 @@ TEST(CheckStructure, EveryOpOfAWrongSignatureIsReported) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

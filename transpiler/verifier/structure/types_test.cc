@@ -10,14 +10,13 @@
 #include "proto/testing/program_builder.h"
 #include "transpiler/verifier/testing/found.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::ProgramBuilder;
 
 std::vector<std::string> Check(const Program& program) {
   Findings findings;
@@ -283,4 +282,4 @@ TEST(CheckStartTypes, ParametersOf16BitsAreMadeOfFp32) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

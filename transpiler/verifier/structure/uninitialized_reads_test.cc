@@ -12,14 +12,12 @@
 #include "transpiler/verifier/structure/structure.h"
 #include "transpiler/verifier/testing/found.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::StatusIs;
 
 std::vector<std::string> Check(const Program& program) {
   Findings findings;
@@ -308,4 +306,4 @@ TEST(UninitializedReads, NothingIsReadInABlockThatNoOpRuns) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

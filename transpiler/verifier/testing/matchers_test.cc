@@ -13,20 +13,12 @@
 #include "proto/text/program_text.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::weft::testing::HasNoRaces;
-using ::weft::testing::HasOp;
-using ::weft::testing::IsEquivalentTo;
-using ::weft::testing::kAllReduce;
-using ::weft::testing::kWaitComm;
-using ::weft::testing::kWaitCompute;
-using ::weft::testing::SgdStepText;
-using ::weft::testing::VerifiesFor;
 
 // What a test that fails would say of the program.
 template <typename M>
@@ -164,4 +156,4 @@ TEST(Matchers, ProgramIsPrintedAsText) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing
