@@ -282,7 +282,7 @@ class Program {
   pb::ProgramDesc OtherFields() const;
   pb::BlockDesc OtherFields(int block) const;
 
-  // What the program is written for, as JSON (ops/analysis/training/setting.h); empty if the file
+  // What the program is written for, as JSON (proto/setting.h); empty if the file
   // does not say. Setting it is no commit: ops and variables stay. O(other fields).
   std::string setting() const;
   void set_setting(absl::string_view setting);

@@ -110,10 +110,10 @@ absl::Status ReadTimes(const Flags& flags, const Program& main, StepTimes* times
 // InvalidArgument for times that no pass goes by.
 absl::Status CheckTimesAreRead(const Flags& flags) {
   const Pipeline& passes = flags.plan->pipeline;
-  if (!flags.profile.empty() && !passes.Has(PassTrait::kReadsOpTimes)) {
+  if (!flags.profile.empty() && !passes.HasTrait(PassTrait::kReadsOpTimes)) {
     return absl::InvalidArgumentError("--op_times: only --buckets optimal reads it");
   }
-  if (flags.comm_table.empty() || passes.Has(PassTrait::kReadsCollectiveTimes)) {
+  if (flags.comm_table.empty() || passes.HasTrait(PassTrait::kReadsCollectiveTimes)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -478,7 +478,7 @@ void CheckAllRanks(const Flags& flags) {
 void CheckPlan(const Flags& flags) {
   const std::string& mode = flags.options.mode;
   if (!mode.empty()) {
-    const bool makes_server = flags.plan->pipeline.Has(PassTrait::kMakesServer);
+    const bool makes_server = flags.plan->pipeline.HasTrait(PassTrait::kMakesServer);
     Require(flags.server_out.empty() || makes_server, "--server_out",
             absl::StrCat("mode ", mode, " makes no program for parameter servers"));
     Require(!makes_server || !flags.server_out.empty(), "--server_out",

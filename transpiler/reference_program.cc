@@ -18,7 +18,7 @@ absl::optional<ReferenceProgram> MakeReference(const Pipeline& pipeline, const P
   for (size_t i = 0; i < pipeline.passes().size(); ++i) {
     const Pass& pass = *pipeline.passes()[i];
     if (pass.claims(context).computation == Claims::Computation::kPreserved) continue;
-    if (!pass.Has(PassTrait::kChangesAnyProgram)) return absl::nullopt;
+    if (!pass.HasTrait(PassTrait::kChangesAnyProgram)) return absl::nullopt;
     ProgramPair pair = reference.pair();
     if (!pass.Run(quiet, pair).ok()) return absl::nullopt;
     changes.push_back(pipeline.texts()[i]);

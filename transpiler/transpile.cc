@@ -91,7 +91,7 @@ absl::Status Foresee(const TranspilePlan& plan, const TranspileOptions& options,
     flow.extent = BatchFlowOptions::Extent::kToLosses;
     forecast.sum_losses = FindSumLosses(main, BatchFlow::Of(main, flow));
   }
-  if (plan.pipeline.Has(PassTrait::kReadsOpTimes)) {
+  if (plan.pipeline.HasTrait(PassTrait::kReadsOpTimes)) {
     // The pass that reads them reports gradients that cannot be found. Gradients keep their names
     // in later passes; ops do not keep their positions.
     const auto analysis = AnalyzeGradients(main, context->setting.distributed_params);

@@ -120,7 +120,8 @@ absl::StatusOr<TranspilePlan> Resolve(const TranspileOptions& options,
   if (partition != nullptr) plan.pipeline.Add(std::move(partition));
   const auto updated = absl::c_find_if(
       options.param_attrs, [](const auto& param) { return param.second.HasUpdateOptions(); });
-  if (updated == options.param_attrs.end() || plan.pipeline.Has(PassTrait::kReadsUpdateOptions)) {
+  if (updated == options.param_attrs.end() ||
+      plan.pipeline.HasTrait(PassTrait::kReadsUpdateOptions)) {
     return plan;
   }
   // They change updates before any mode of the weft dialect does its work.
@@ -205,11 +206,11 @@ absl::Status CheckMode(const TranspileOptions& options) {
 absl::Status CheckServed(const TranspilePlan& plan, const TranspileOptions& options) {
   const auto served = absl::c_find_if(
       options.param_attrs, [](const auto& param) { return param.second.parameter_server; });
-  if (served == options.param_attrs.end() || plan.pipeline.Has(PassTrait::kMakesServer)) {
+  if (served == options.param_attrs.end() || plan.pipeline.HasTrait(PassTrait::kMakesServer)) {
     return absl::OkStatus();
   }
-  const bool are_left =
-      plan.mode != nullptr ? plan.mode->leaves_served : plan.pipeline.Has(PassTrait::kLeavesServed);
+  const bool are_left = plan.mode != nullptr ? plan.mode->leaves_served
+                                             : plan.pipeline.HasTrait(PassTrait::kLeavesServed);
   if (are_left) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "parameter ", served->first,

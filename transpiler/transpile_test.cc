@@ -379,7 +379,7 @@ class HalveRate : public Pass {
   Claims claims(const PassContext&) const override {
     return options_.on_purpose ? Claims::Of(Claims::Computation::kChanged) : Claims();
   }
-  bool Has(PassTrait trait) const override {
+  bool HasTrait(PassTrait trait) const override {
     return trait == PassTrait::kChangesAnyProgram && options_.changes_any;
   }
   absl::StatusOr<bool> Run(const PassContext&, ProgramPair& programs) const override {
@@ -639,8 +639,9 @@ TEST_F(TranspileTest, TimesAreReadWhereAPassSaysSo) {
   const auto read = [](TranspileOptions options) {
     const absl::StatusOr<TranspilePlan> plan = PlanOf(options, BuiltinPasses());
     WEFT_EXPECT_OK(plan.status());
-    return absl::StrCat(plan->pipeline.Has(PassTrait::kReadsOpTimes) ? "ops " : "",
-                        plan->pipeline.Has(PassTrait::kReadsCollectiveTimes) ? "collectives" : "");
+    return absl::StrCat(
+        plan->pipeline.HasTrait(PassTrait::kReadsOpTimes) ? "ops " : "",
+        plan->pipeline.HasTrait(PassTrait::kReadsCollectiveTimes) ? "collectives" : "");
   };
   TranspileOptions options = GradAllReduce(2);
   EXPECT_EQ(read(options), "");

@@ -136,7 +136,7 @@ class Pass {
   // What the pass does to gradients, replicas and the computation with its options. The verifier
   // checks the result against it.
   virtual Claims claims(const PassContext& context) const { return {}; }
-  virtual bool Has(PassTrait trait) const { return false; }
+  virtual bool HasTrait(PassTrait trait) const { return false; }
   // Adds what the pass will do that claims and earlier passes go by. `programs`: before the first
   // pass.
   virtual void Foresee(const ConstProgramPair& programs, const PassContext& context,

@@ -97,8 +97,8 @@ void Pipeline::AddFirst(std::unique_ptr<Pass> pass) {
   std::rotate(texts_.begin(), texts_.end() - 1, texts_.end());
 }
 
-bool Pipeline::Has(PassTrait trait) const {
-  return absl::c_any_of(passes_, [trait](const auto& pass) { return pass->Has(trait); });
+bool Pipeline::HasTrait(PassTrait trait) const {
+  return absl::c_any_of(passes_, [trait](const auto& pass) { return pass->HasTrait(trait); });
 }
 
 bool Pipeline::AsksForProperties() const {

@@ -74,7 +74,7 @@ class Pipeline {
   bool AsksForProperties() const;
 
   // Whether any of the passes has it.
-  bool Has(PassTrait trait) const;
+  bool HasTrait(PassTrait trait) const;
 
   // Checks the contracts of all passes in order, starting from `initial_properties`.
   // FailedPrecondition names the pass, the property and its evidence.

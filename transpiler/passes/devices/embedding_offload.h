@@ -52,7 +52,7 @@ class EmbeddingOffload : public Pass {
 
   absl::string_view name() const override { return kName; }
   Claims claims(const PassContext& context) const override;
-  bool Has(PassTrait trait) const override { return trait == PassTrait::kChangesAnyProgram; }
+  bool HasTrait(PassTrait trait) const override { return trait == PassTrait::kChangesAnyProgram; }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:

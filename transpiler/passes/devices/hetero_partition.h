@@ -80,7 +80,7 @@ class HeteroPartition : public Pass {
   explicit HeteroPartition(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  bool Has(PassTrait trait) const override {
+  bool HasTrait(PassTrait trait) const override {
     return trait == PassTrait::kReadsCollectiveTimes && options_.device_memory > 0;
   }
   // Finds which parameters rules and op_device update on the host.

@@ -58,7 +58,7 @@ class OptimizerOffload : public Pass {
   explicit OptimizerOffload(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  bool Has(PassTrait trait) const override { return trait == PassTrait::kChangesAnyProgram; }
+  bool HasTrait(PassTrait trait) const override { return trait == PassTrait::kChangesAnyProgram; }
   void Foresee(const ConstProgramPair& programs, const PassContext& context,
                Forecast* forecast) const override;
   Claims claims(const PassContext& context) const override;

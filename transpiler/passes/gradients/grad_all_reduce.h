@@ -65,7 +65,7 @@ class GradAllReduce : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  bool Has(PassTrait trait) const override { return ReadsTimes(options_.buckets, trait); }
+  bool HasTrait(PassTrait trait) const override { return ReadsTimes(options_.buckets, trait); }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:

@@ -76,7 +76,7 @@ class ParameterServer : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  bool Has(PassTrait trait) const override { return trait == PassTrait::kMakesServer; }
+  bool HasTrait(PassTrait trait) const override { return trait == PassTrait::kMakesServer; }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
 
  private:

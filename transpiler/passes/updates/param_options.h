@@ -57,7 +57,7 @@ class ParamOptions : public Pass {
   absl::string_view name() const override { return kName; }
   Contract contract() const override;
   Claims claims(const PassContext& context) const override;
-  bool Has(PassTrait trait) const override {
+  bool HasTrait(PassTrait trait) const override {
     return trait == PassTrait::kReadsUpdateOptions || trait == PassTrait::kChangesAnyProgram;
   }
   absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
