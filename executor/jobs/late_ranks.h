@@ -20,7 +20,7 @@ struct LateRank {
 
 // "<call>: rank 1 has not arrived after 5 s; waiting: rank 0, 2; rank 1 last arrived at ...". Ranks
 // of the same place are named together; of many places, those of the fewest ranks: they are the
-// ones that are behind. `late` is not empty; both lists ascend. O(ranks log ranks).
+// ones that are late. `late` is not empty; both lists ascend. O(ranks log ranks).
 std::string DescribeLateRanks(absl::string_view call, const std::vector<LateRank>& late,
                               const std::vector<int>& waiting, double seconds);
 

@@ -13,7 +13,7 @@ namespace weft {
 
 struct StartupPart {
   Program program;
-  // Persistable variables that it accesses, and no part behind it.
+  // Persistable variables that it accesses, and no part after it.
   std::vector<std::string> done;
 };
 

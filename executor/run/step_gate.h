@@ -17,8 +17,8 @@
 
 namespace weft {
 
-// Ranks may be in different steps. When they shall stop, those behind go on to the end of the last
-// step that any of them has begun; so all stop before the same step.
+// Ranks may be in different steps. When they shall stop, those in earlier steps go on to the end of
+// the last step that any of them has begun; so all stop before the same step.
 //
 // Over several processes: one that shall stop tells process 0, which asks all processes which steps
 // their ranks have begun. Until process 0 has answered with the last of them, no rank begins

@@ -85,7 +85,7 @@ TEST(SliceTest, AnAxisThatIsLeftOutHasOneElement) {
                        "attribute decrease_axis: expected axes of one element, found [2, 2]"));
 }
 
-// It wrote behind the tensor.
+// It wrote beyond the tensor.
 TEST(SetValueTest, EmptySlicesOfADroppedAxisWriteNothing) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("set_value", {{"Input", {Floats({1, 3}, {1, 2, 3})}}},
                                             {{"axes", std::vector<int64_t>{0}},

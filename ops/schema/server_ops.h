@@ -33,7 +33,7 @@ inline bool Communicates(ServerOp op) { return op != ServerOp::kLookupGrad; }
 // INT: the key of the op. In a server's program, every op has it.
 inline constexpr absl::string_view kServerKeyAttr = "server_key";
 // STRING, of ops on a table: the type of the op that reads the whole table. The gradient op of that
-// has kGradOpSuffix behind its type.
+// has kGradOpSuffix after its type.
 inline constexpr absl::string_view kTableOpAttr = "table_op";
 
 // The slots of what ps_push sends, and ps_receive gets, besides the gradient.

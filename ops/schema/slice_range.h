@@ -19,7 +19,7 @@ inline bool IsOpenEnd(int64_t end) {
   return end == -1 || end <= std::numeric_limits<int32_t>::min();
 }
 
-// Whether versions of Paddle take different elements with a negative step: 2.6 stops behind the
+// Whether versions of Paddle take different elements with a negative step: 2.6 stops after the
 // first element, 3.3 takes it, too.
 inline bool IsAmbiguousEnd(int64_t end, int64_t size) { return end < -size && !IsOpenEnd(end); }
 

@@ -70,7 +70,7 @@ TEST_F(DamagedProgramTest, EveryPrefixIsRefusedOrRead) {
     SCOPED_TRACE(absl::StrCat(size, " bytes"));
     Check(whole_.substr(0, size));
   }
-  // Only the version, behind the one block, may be missing.
+  // Only the version, after the one block, may be missing.
   EXPECT_EQ(accepted_, 1);
 }
 

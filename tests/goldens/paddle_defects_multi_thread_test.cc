@@ -180,7 +180,7 @@ TEST(PaddleDefects, NothingIsSummedBeforeBackwardHasEnded) {
   EXPECT_THAT(OpTexts(weft.main), Contains(StartsWith("c_allreduce_sum@1")));
 }
 
-// No. 26. Two losses: the second is computed behind the first one's update.
+// No. 26. Two losses: the second is computed after the first one's update.
 TEST(PaddleDefects, GradientOfASecondLossIsSummedBeforeItIsComputed) {
   ProgramBuilder p = PairedModel();
   AddSgd(&p, "w", "w@GRAD");

@@ -87,7 +87,7 @@ TEST(PaddleDefects, TrainersOnOneHostCountAsOne) {
   EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
 }
 
-// No. 26. Two losses: w is updated before the only sum, which stands behind the last gradient.
+// No. 26. Two losses: w is updated before the only sum, which stands after the last gradient.
 TEST(PaddleDefects, GradientOfAFirstLossIsSummedAfterItsUse) {
   ProgramBuilder p = PairedModel();
   AddSgd(&p, "w", "w@GRAD");

@@ -142,7 +142,7 @@ TEST(PirOrderTest, BothBranchesAreOneOp) {
   EXPECT_THAT(OutOfOrder(before(tanh + "6", tanh + "999")), IsEmpty());
   EXPECT_THAT(OutOfOrder(before("6" + scale, "999" + scale)), IsEmpty());
   EXPECT_THAT(OutOfOrder(before(tanh, tanh)), ::testing::SizeIs(1));
-  // One behind them that reads a result of theirs, and one that reads what there was before them.
+  // One after them that reads a result of theirs, and one that reads what there was before them.
   const std::string matmul = R"({"#":"1.matmul","A")";
   const auto with = [&](int id) {
     std::string one = bytes;

@@ -42,7 +42,7 @@ absl::StatusOr<TranspileResult> Rewrite(const std::string& mode, const Model& mo
   return Transpile(options, programs);
 }
 
-// The number behind `what`; -1: there is none.
+// The number after `what`; -1: there is none.
 int64_t NumberAfter(absl::string_view text, absl::string_view what) {
   const size_t at = text.find(what);
   if (at == absl::string_view::npos) return -1;

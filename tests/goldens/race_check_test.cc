@@ -50,10 +50,10 @@ TEST(RaceCheck, ProgramsForOneRankAreClean) {
 // --- What Paddle writes --------------------------------------------------------------------------
 
 // Paddle waits once, before the first op of optimize role in the root block (defects 25 and 26):
-//   two_losses          the second loss's gradients, of which there are 4, come behind that
+//   two_losses          the second loss's gradients, of which there are 4, come after that
 //   mlp_gradient_merge  there is none, and the block that uses the 6 sums is not waited for
 // Not in fuse_all_reduce, which then reduces before the gradients are computed, or not at all; nor
-// with fuse 1, which waits behind each reduction; nor in LocalSGD. That is as wrong, but no race.
+// with fuse 1, which waits after each reduction; nor in LocalSGD. That is as wrong, but no race.
 TEST(RaceCheck, ProgramsOfPaddleHaveTheRacesThatAreKnownOfThem) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto goldens, ReadTarXz("tests/data/goldens.tar.xz"));
   std::map<std::string, std::string> racy;  // program, races by rule

@@ -27,7 +27,7 @@ struct Model {
 
 std::ostream& operator<<(std::ostream& out, const Model& model) { return out << model.name; }
 
-// The number behind `what`.
+// The number after `what`.
 double NumberAfter(const std::string& text, const std::string& what) {
   const size_t at = text.find(what);
   EXPECT_NE(at, std::string::npos) << what << " in " << text;

@@ -128,7 +128,7 @@ constexpr Case kCases[] = {
     {"x_persist", "W608"},
     // Averages the gradient of an activation that is kept.
     {"persist_act", "W313"},
-    // Moves a parameter, or a state, into a buffer, and leaves its value behind.
+    // Moves a parameter, or a state, into a buffer, and leaves its value there.
     {"co_w_nocopy", "W607"},
     {"co_state_nocopy", "W607"},
     {"co_state_nocopy_read", "W607"},

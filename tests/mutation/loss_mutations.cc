@@ -110,7 +110,7 @@ class LossMutator {
     *main->mutable_blocks(0)->add_vars() = grad;
   }
 
-  // Inserts the forward ops behind the mean, and the backward op behind the constant, which is now
+  // Inserts the forward ops after the mean, and the backward op after the constant, which is now
   // the gradient of the new loss.
   void Insert(const std::vector<pb::OpDesc>& forward, const pb::OpDesc& backward,
               pb::ProgramDesc* main) const {

@@ -200,7 +200,7 @@ TEST_F(SeededMistakes, TwoRingsAreInterleavedDifferently) {
   ASSERT_NE(NumberOf(main_block().ops(first), "ring_id"),
             NumberOf(main_block().ops(second), "ring_id"));
   ProgramDescs other = program_;
-  // The first one moves behind the second one.
+  // The first one moves after the second one.
   auto* ops = other.main.mutable_blocks(0)->mutable_ops();
   for (int i = first; i < second; ++i) ops->SwapElements(i, i + 1);
   ASSERT_THAT(ErrorsOf(other), IsEmpty());

@@ -41,7 +41,7 @@ struct DrawnSpec {
   DrawnUpdates updates = DrawnUpdates::kSgd;
   DrawnData data = DrawnData::kMarked;
   int data_choices = 0;  // of kMixed: one digit to base 3 for each variable
-  // Fetch ops of any variables behind the backward pass and behind the updates; 0: none.
+  // Fetch ops of any variables after the backward pass and after the updates; 0: none.
   int fetched_gradient = 0;
   int fetched_result = 0;
   // What rewrites and what runs the program.

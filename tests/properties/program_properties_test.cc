@@ -383,7 +383,7 @@ std::map<std::string, std::vector<int64_t>> BufferMembers(const Program& program
 }
 
 // Nothing is communicated but every gradient once, alone or in a bucket that was not full before it
-// came, with less than a slice of padding behind it.
+// came, with less than a slice of padding after it.
 TEST(CommunicatedBytes, AreThoseOfTheGradients) {
   rc::detail::checkGTest([](const TrainingSpec& spec) {
     const int64_t max_bytes = *rc::gen::element<int64_t>(1, 16, 64, 1024);

@@ -20,7 +20,7 @@ namespace weft::testing {
 
 class ReplayRun {
  public:
-  // Stops behind the first step that leaves something else than `expected`, which may be null.
+  // Stops after the first step that leaves something else than `expected`, which may be null.
   ReplayRun(StreamReplay* replay, absl::Span<const ProgramDescs* const> ranks, int seed,
             const ReplayResult* expected)
       : replay_(*replay), table_(replay->table_), seed_(seed), expected_(expected) {

@@ -287,7 +287,7 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
       {"local_sgd", {{"k_steps", "2"}, {"begin_step", "3"}, {"state", "reset"}}, 1},
       {"singa_partial", {{"threshold", "1000"}}, 3},
       {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1},
-      // Two optimizers: the gradients of the second come behind the update of the first.
+      // Two optimizers: the gradients of the second come after the update of the first.
       {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1, "two_losses"},
   };
   for (const Period& period : all) {

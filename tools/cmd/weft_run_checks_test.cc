@@ -90,7 +90,7 @@ class WeftRunChecksTest : public ::testing::Test {
     return RunProcess(args);
   }
 
-  // The step with an op behind its backward pass.
+  // The step with an op after its backward pass.
   static std::string WithOp(const std::string& op) {
     return absl::StrReplaceAll(kMain, {{"    ParamOut", absl::StrCat(op, "\n    ParamOut")}});
   }

@@ -1,4 +1,4 @@
-// What `weft view` shows of a program: the model behind the page.
+// What `weft view` shows of a program: the model of the page.
 #ifndef WEFT_TOOLS_VIEW_PROGRAM_VIEW_H_
 #define WEFT_TOOLS_VIEW_PROGRAM_VIEW_H_
 

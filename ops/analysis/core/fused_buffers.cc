@@ -148,7 +148,7 @@ class BufferCollector {
   }
 
   void FindAwaited() {
-    // By position, the last of the ops that communicate one behind the other.
+    // By position, the last of the ops that communicate one after the other.
     std::vector<uint32_t> last_of_run(ops_.size());
     for (size_t i = ops_.size(); i-- > 0;) {
       last_of_run[i] = i;
@@ -212,7 +212,7 @@ class ExecutionOrder {
   void AddEdgesOfNames() {
     struct Access {
       absl::optional<uint32_t> writer;
-      std::vector<uint32_t> readers;  // behind the writer
+      std::vector<uint32_t> readers;  // after the writer
     };
     absl::flat_hash_map<Symbol, Access> accesses;
     absl::optional<uint32_t> last_communication, last_sync;
@@ -288,11 +288,11 @@ class BlockChecker {
   }
 
   // Ops on the buffer are ordered with the writes of it next to them by its name. So each is
-  // compared with the accesses to parts from the write before it to the write behind it; one that
+  // compared with the accesses to parts from the write before it to the write after it; one that
   // does not name the buffer, with all.
   void Check(const FusedBuffer& buffer) {
     const Accesses accesses = buffer.accesses, parts = buffer.part_accesses;
-    // By access, where accesses to parts behind the next write of the buffer begin.
+    // By access, where accesses to parts after the next write of the buffer begin.
     std::vector<size_t> ends(accesses.size());
     size_t end = parts.size();
     for (size_t k = accesses.size(); k-- > 0;) {
@@ -308,7 +308,7 @@ class BlockChecker {
     }
   }
 
-  // The first access at the position or behind it.
+  // The first access at the position or after it.
   static size_t FirstBehind(Accesses accesses, uint32_t position) {
     return absl::c_lower_bound(accesses, position, IsBefore) - accesses.begin();
   }

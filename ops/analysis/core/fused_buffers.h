@@ -2,9 +2,9 @@
 //
 // Paddle runs a ProgramDesc on several threads and orders ops by the names in their slots. A fused
 // buffer (coalesce_tensor) and its parts are one memory under several names. Of these, the executor
-// knows two things about each coalesce_tensor and the first op behind it that reads the buffer:
-// that op waits for the ops between them that write parts; and ops behind it that read parts wait
-// for it, or for the last of the ops that communicate right behind it. Ops that communicate wait
+// knows two things about each coalesce_tensor and the first op after it that reads the buffer:
+// that op waits for the ops between them that write parts; and ops after it that read parts wait
+// for it, or for the last of the ops that communicate right after it. Ops that communicate wait
 // for each other, and all ops for the last c_sync_comm_stream before them.
 //
 // Source: Paddle's new_executor/interpreter/dependency_builder.cc.

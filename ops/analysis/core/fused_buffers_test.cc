@@ -82,7 +82,7 @@ TEST(FusedBuffers, PaddleOrdersCommunicationBehindTheFirstReader) {
 TEST(FusedBuffers, PaddleDoesNotOrderALaterOpOnTheBuffer) {
   EXPECT_THAT(Find(absl::StrCat(kCoalesce, Fill("a"), kReduce, kHalve, kUse)),
               ElementsAre("f, a: op 3 (scale), op 4 (relu)"));
-  // An op between the two ends what communicates right behind the first.
+  // An op between the two ends what communicates right after the first.
   const std::string gathers = "    Out=[f] = c_broadcast(X=[f]) {ring_id=0, root=0}\n";
   EXPECT_THAT(Find(absl::StrCat(kCoalesce, Fill("a"), kReduce, Fill("v"), gathers, kUse)),
               ElementsAre("f, a: op 4 (c_broadcast), op 5 (relu)"));

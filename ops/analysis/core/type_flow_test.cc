@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 
 // "relu fp32[3] -> fp32[3]" for each op that is visited: the types of its inputs, and what its
-// outputs have behind it.
+// outputs have after it.
 std::vector<std::string> Steps(const Program& program) {
   TypeFlow flow(program);
   std::vector<std::string> texts;

@@ -23,7 +23,7 @@ class LossGradients {
   //
   // Gradients have names by their places in a chain, where factors may have changed places: if one
   // device divides by as many, too, a division that says so (attribute nranks) may have got the
-  // name that belongs to the op behind it. That op is then the one of the forward pass, so that as
+  // name that belongs to the op after it. That op is then the one of the forward pass, so that as
   // many ops remain as differentiation asks for. The first call is O(ops).
   bool IsScaledBy(const Op& op);
 

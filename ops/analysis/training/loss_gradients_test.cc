@@ -21,7 +21,7 @@ struct Scale {
   bool says_nranks = false;
 };
 
-// The positions of the ops that scale the gradient of a loss, behind the op that fills it.
+// The positions of the ops that scale the gradient of a loss, after the op that fills it.
 std::vector<size_t> ScaledBy(const std::vector<Scale>& scales) {
   ProgramBuilder p;
   p.Var("loss", {1}).Var("mean", {1});

@@ -76,8 +76,8 @@ void BatchInterpreter::VisitBranch(const Op& op) {
   WalkBlocks(op, ConditionHolds(op, "Cond"));
 }
 
-void BatchInterpreter::VisitLoop(const Op& op, const SignatureFacts& recipe) {
-  const bool is_loop = recipe.schema != nullptr && recipe.schema->Has(Trait::kLoop);
+void BatchInterpreter::VisitLoop(const Op& op, const SignatureFacts& facts) {
+  const bool is_loop = facts.schema != nullptr && facts.schema->Has(Trait::kLoop);
   for (int i = 0; i < kMaxIterations; ++i) {
     const bool runs_alike = is_loop && ConditionHolds(op, "Condition");
     if (!WalkBlocks(op, runs_alike && i + 1 < kMaxIterations)) break;

@@ -461,7 +461,7 @@ BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options) {
   if (options.edits.empty() && options.nranks.has_value()) {
     options.edits = LossEditFinder(program, options, Quotients::kSums).Find();
   }
-  // Conditions behind the losses.
+  // Conditions after the losses.
   return ConditionEditFinder(program, options).Find();
 }
 

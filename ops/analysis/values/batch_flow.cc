@@ -201,13 +201,13 @@ void BatchInterpreter::WalkToLosses() {
 }
 
 void BatchInterpreter::Visit(const Op& op) {
-  const SignatureFacts& recipe = RecipeOf(op);
+  const SignatureFacts& facts = FactsOf(op);
   is_affected_ = options_.follow_effects && absl::c_any_of(op.input_args(), [&](Symbol name) {
                    return Read(name).is_affected;
                  });
   is_guessed_ = has_guessed_ &&
                 absl::c_any_of(op.input_args(), [&](Symbol name) { return Read(name).is_guessed; });
-  switch (recipe.kind) {
+  switch (facts.kind) {
     case SignatureFacts::Kind::kIgnored:
       if (IsFetch(op.type())) RecordFetches(op);
       return;
@@ -223,17 +223,17 @@ void BatchInterpreter::Visit(const Op& op) {
     case SignatureFacts::Kind::kBranch:
       return VisitBranch(op);
     case SignatureFacts::Kind::kOpaqueBlock:
-      return VisitLoop(op, recipe);
+      return VisitLoop(op, facts);
     case SignatureFacts::Kind::kBlockGrad:
-      if (!recipe.schema->Has(Trait::kLoop)) return VisitBranchGrad(op);
+      if (!facts.schema->Has(Trait::kLoop)) return VisitBranchGrad(op);
       flow_.loop_gradients_.push_back(op.id());
-      return TakeAtItsName(op, recipe);
+      return TakeAtItsName(op, facts);
     case SignatureFacts::Kind::kFunction:
       break;
   }
-  if (recipe.param.count > 0) return VisitOptimizer(op, recipe);
-  if (recipe.algebra == Algebra::kBackward) return VisitGradient(op, recipe);
-  VisitFunction(op, recipe);
+  if (facts.param.count > 0) return VisitOptimizer(op, facts);
+  if (facts.algebra == Algebra::kBackward) return VisitGradient(op, facts);
+  VisitFunction(op, facts);
 }
 
 void BatchInterpreter::AdaptZeros() {
@@ -245,26 +245,26 @@ void BatchInterpreter::AdaptZeros() {
   }
 }
 
-bool BatchInterpreter::MakesZeros(const Op& op, const SignatureFacts& recipe) const {
-  if (recipe.algebra == Algebra::kZeros) return true;
-  if (recipe.algebra == Algebra::kCopy || recipe.algebra == Algebra::kCast) {
+bool BatchInterpreter::MakesZeros(const Op& op, const SignatureFacts& facts) const {
+  if (facts.algebra == Algebra::kZeros) return true;
+  if (facts.algebra == Algebra::kCopy || facts.algebra == Algebra::kCast) {
     return !ins_.empty() && absl::c_all_of(ins_, [](const BatchValue& in) { return in.is_zero; });
   }
-  const bool fills = recipe.algebra == Algebra::kFill || recipe.algebra == Algebra::kConstant;
+  const bool fills = facts.algebra == Algebra::kFill || facts.algebra == Algebra::kConstant;
   if (!op.Input("ValueTensor").empty()) return false;  // it overrides the attribute
   return fills && op.FloatAttr("value") == 0.0 &&
          absl::c_linear_search(std::vector<std::string>{"", "0", "0.0"},
                                op.StringAttr("str_value").value_or(""));
 }
 
-bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& recipe) {
+bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) {
   const size_t n = static_cast<size_t>(options_.nranks.value_or(0));
   if (ins_.empty() || !ins_[0].gathered_by.valid()) return false;
   const BatchValue& first = ins_[0];
   const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
-  if (recipe.algebra == Algebra::kSplitEqual && ins_.size() == 1 && out.size() == n &&
+  if (facts.algebra == Algebra::kSplitEqual && ins_.size() == 1 && out.size() == n &&
       op.IntAttr("axis").value_or(0) == 0 &&
-      RecipeOf(program_.op(first.gathered_by)).kind == SignatureFacts::Kind::kCollective) {
+      FactsOf(program_.op(first.gathered_by)).kind == SignatureFacts::Kind::kCollective) {
     BatchValue part = first;
     part.gathered_by = op.id();
     WriteAll(op, out, part);
@@ -273,8 +273,8 @@ bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& recipe)
   const bool are_parts = absl::c_all_of(
       ins_, [&](const BatchValue& value) { return value.gathered_by == first.gathered_by; });
   const absl::flat_hash_set<Symbol> distinct(in.begin(), in.end());
-  if (recipe.algebra != Algebra::kSum || !are_parts || distinct.size() != n || in.size() != n ||
-      RecipeOf(program_.op(first.gathered_by)).algebra != Algebra::kSplitEqual) {
+  if (facts.algebra != Algebra::kSum || !are_parts || distinct.size() != n || in.size() != n ||
+      FactsOf(program_.op(first.gathered_by)).algebra != Algebra::kSplitEqual) {
     return false;
   }
   WriteAll(op, out, BatchValue(BatchRelation::Replicated(first.gathered_power).Times(1)));
@@ -288,16 +288,16 @@ void BatchInterpreter::RecordFetches(const Op& op) {
   }
 }
 
-void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& recipe) {
+void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& facts) {
   ReadInputs(op);
   EditInputs(op);
-  if (VisitGathered(op, recipe)) return;
-  const bool joins = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
-                     recipe.algebra == Algebra::kSubtract || recipe.algebra == Algebra::kSparsify ||
-                     recipe.algebra == Algebra::kConcat || Stacks(op.type());
+  if (VisitGathered(op, facts)) return;
+  const bool joins = facts.algebra == Algebra::kSum || facts.algebra == Algebra::kAdd ||
+                     facts.algebra == Algebra::kSubtract || facts.algebra == Algebra::kSparsify ||
+                     facts.algebra == Algebra::kConcat || Stacks(op.type());
   if (joins) AdaptZeros();
-  const bool is_zero = MakesZeros(op, recipe);
-  const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
+  const bool is_zero = MakesZeros(op, facts);
+  const int divisions = DividesByRanks(op, facts) ? 1 : 0;
   if (divisions > 0 && !op.HasAttr(kNumRanksAttr)) has_guessed_ = is_guessed_ = true;
   if (divisions > 0 && IsInteger(Resolve(op.output_args()[0]))) {
     // It is rounded.
@@ -306,9 +306,9 @@ void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& recipe)
     return WriteAll(op, op.output_args(), Made(op, BatchRelation::Unrelated(), ins_));
   }
   if (divisions > 0) RecordDivision(op, ins_[0]);
-  if (AreSame(ins_) && recipe.algebra != Algebra::kRandom && !recipe.keeps_outputs) {
+  if (AreSame(ins_) && facts.algebra != Algebra::kRandom && !facts.keeps_outputs) {
     for (size_t i = 0; i < op.output_args().size(); ++i) {
-      if (recipe.is_left[i]) continue;
+      if (facts.is_left[i]) continue;
       BatchValue value(kSame.Times(-divisions), OpId(), is_zero);
       value.is_summed = AnyIsSummed();
       Write(op, op.output_args()[i], value);
@@ -316,7 +316,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& recipe)
     if (divisions == 0) visits_of_ops_[op.id().value()] = kAllSame;
     return;
   }
-  const uint32_t visited = Apply(op, recipe.schema);
+  const uint32_t visited = Apply(op, facts.schema);
   if (divisions == 0) visits_of_ops_[op.id().value()] = visited;
   const BatchOutputs& made = visited_[visited].outputs;
   RecordLostRelation(op, made.relations);
@@ -327,13 +327,13 @@ void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& recipe)
   }
   const absl::Span<const Symbol> out = op.output_args();
   for (size_t i = 0; i < out.size(); ++i) {
-    if (recipe.is_left[i]) continue;
+    if (facts.is_left[i]) continue;
     BatchValue value = Made(op, made.relations[i].Times(-divisions), ins_);
     value.is_zero = is_zero;
-    value.is_gradient = divisions == 0 && IsGradientLikeInputs(op, recipe, value);
+    value.is_gradient = divisions == 0 && IsGradientLikeInputs(op, facts, value);
     value.is_summed = value.relation.IsReplicated() && AnyIsSummed();
     const VarId var = Resolve(out[i]);
-    if (recipe.keeps_outputs && var.valid() && walk_.IsHeld(var)) {
+    if (facts.keeps_outputs && var.valid() && walk_.IsHeld(var)) {
       Merge(Read(var), &value, op.id());
     }
     Write(op, out[i], value);
@@ -350,25 +350,25 @@ void BatchInterpreter::RecordLostRelation(const Op& op, absl::Span<const BatchRe
   flow_.lost_relations_.push_back(std::move(lost));
 }
 
-bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const SignatureFacts& recipe,
+bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const SignatureFacts& facts,
                                             const BatchValue& value) const {
-  const bool is_linear = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kCopy ||
-                         recipe.algebra == Algebra::kScale;
+  const bool is_linear = facts.algebra == Algebra::kSum || facts.algebra == Algebra::kCopy ||
+                         facts.algebra == Algebra::kScale;
   if (!is_linear || !IsBackward(op) || ins_.empty()) return false;
   return absl::c_all_of(
       ins_, [&](const BatchValue& in) { return in.relation == value.relation && in.is_gradient; });
 }
 
-bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& recipe) {
+bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& facts) {
   if (op.output_args().size() != 1) return false;
-  const absl::optional<ConstantFactors::Factor> factor = FactorOf(op, recipe);
+  const absl::optional<ConstantFactors::Factor> factor = FactorOf(op, facts);
   if (!factor.has_value() || !IsNthPart(factor->value, options_.nranks.value_or(1))) return false;
   if (op.HasAttr(kNumRanksAttr)) return true;
   if (own_scalings_.contains(op.id())) return false;
   const BatchValue& value = ins_[factor->operand];
   const BatchRelation in = value.relation;
   if (in.IsReplicated() && in.power > 0 && value.is_summed && !value.is_gradient) return true;
-  if (recipe.algebra != Algebra::kScale) return false;
+  if (facts.algebra != Algebra::kScale) return false;
   if (loss_gradients_.IsScaledBy(op)) return true;
   const OpId writer = WriterOf(Resolve(op.input_args()[0]));
   return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&
@@ -376,11 +376,11 @@ bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& recipe
 }
 
 absl::optional<ConstantFactors::Factor> BatchInterpreter::FactorOf(const Op& op,
-                                                                   const SignatureFacts& recipe) {
-  if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
-    return constant_factors_.OfProduct(op, recipe);
+                                                                   const SignatureFacts& facts) {
+  if (facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide) {
+    return constant_factors_.OfProduct(op, facts);
   }
-  if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return absl::nullopt;
+  if (facts.algebra != Algebra::kScale || ins_.size() != 1) return absl::nullopt;
   return ConstantFactors::Factor{0, op.FloatAttr("scale").value_or(1)};
 }
 

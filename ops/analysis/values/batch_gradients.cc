@@ -9,13 +9,13 @@
 
 namespace weft {
 
-void BatchInterpreter::VisitGradient(const Op& op, const SignatureFacts& recipe) {
+void BatchInterpreter::VisitGradient(const Op& op, const SignatureFacts& facts) {
   ReadInputs(op);
   const absl::Span<const Symbol> out = op.output_args();
   uint32_t& visited = visits_of_ops_[op.id().value()];
   bool has_operand = false, are_zero = true;
   for (size_t i = 0; i < ins_.size(); ++i) {
-    if (!recipe.is_operand[i]) continue;
+    if (!facts.is_operand[i]) continue;
     has_operand = true;
     are_zero &= ins_[i].is_zero;
   }
@@ -23,9 +23,9 @@ void BatchInterpreter::VisitGradient(const Op& op, const SignatureFacts& recipe)
     visited = kAllSame;
     return WriteAll(op, out, BatchValue(kSame, OpId(), has_operand && are_zero));
   }
-  if (has_operand && are_zero) return WriteZeros(op, recipe);
-  if (of_absent_ops_.contains(op.id())) return TakeAtItsName(op, recipe);
-  const OpId differentiated = FindDifferentiated(op, recipe);
+  if (has_operand && are_zero) return WriteZeros(op, facts);
+  if (of_absent_ops_.contains(op.id())) return TakeAtItsName(op, facts);
+  const OpId differentiated = FindDifferentiated(op, facts);
   if (!differentiated.valid()) {
     RecordLostRelation(op, {BatchRelation::Unrelated()});
     return WriteAll(op, out, Made(op, BatchRelation::Unrelated(), ins_));
@@ -42,8 +42,8 @@ void BatchInterpreter::VisitGradient(const Op& op, const SignatureFacts& recipe)
   }
 }
 
-void BatchInterpreter::WriteZeros(const Op& op, const SignatureFacts& recipe) {
-  const OpId found = FindDifferentiated(op, recipe);
+void BatchInterpreter::WriteZeros(const Op& op, const SignatureFacts& facts) {
+  const OpId found = FindDifferentiated(op, facts);
   const GradientLinks* const links = found.valid() ? LinksOf(program_.op(found), op) : nullptr;
   for (size_t i = 0; i < op.output_args().size(); ++i) {
     const bool is_linked = links != nullptr && links->outputs[i] != GradientLinks::kNone;
@@ -60,11 +60,11 @@ bool BatchInterpreter::HasLostRelation(const Op& visited) const {
   return absl::c_any_of(found.outputs.relations, IsLost) && absl::c_none_of(found.inputs, IsLost);
 }
 
-OpId BatchInterpreter::FindDifferentiated(const Op& op, const SignatureFacts& recipe) {
+OpId BatchInterpreter::FindDifferentiated(const Op& op, const SignatureFacts& facts) {
   const auto was_visited = [&](OpId id) { return visits_of_ops_[id.value()] != kNotVisited; };
   OpId by_name;
   for (size_t i = 0; i < op.input_args().size(); ++i) {
-    if (!recipe.is_operand[i]) continue;
+    if (!facts.is_operand[i]) continue;
     const Symbol name = gradient_names_.DifferentiatedName(op.input_args()[i]);
     const OpId writer = name.valid() ? WriterOf(Resolve(name)) : OpId();
     if (!writer.valid() || !was_visited(writer)) continue;
@@ -83,7 +83,7 @@ OpId BatchInterpreter::FindDifferentiated(const Op& op, const SignatureFacts& re
 }
 
 bool BatchInterpreter::VisitAhead(const Op& op) {
-  if (op.block() != walk_.block() || RecipeOf(op).kind != SignatureFacts::Kind::kFunction) {
+  if (op.block() != walk_.block() || FactsOf(op).kind != SignatureFacts::Kind::kFunction) {
     return false;
   }
   const auto is_known = [&](Symbol name) {
@@ -256,7 +256,7 @@ void BatchInterpreter::VisitBranchGrad(const Op& op) {
   }
 }
 
-void BatchInterpreter::TakeAtItsName(const Op& op, const SignatureFacts& recipe) {
+void BatchInterpreter::TakeAtItsName(const Op& op, const SignatureFacts& facts) {
   ReadInputs(op);
   const absl::Span<const Symbol> out = op.output_args();
   std::vector<BatchValue> gradients(out.size());
@@ -264,7 +264,7 @@ void BatchInterpreter::TakeAtItsName(const Op& op, const SignatureFacts& recipe)
   const absl::optional<int> power =
       AreSame(ins_) ? absl::make_optional(0) : LossPowerByNames(op, &none.cause);
   for (size_t i = 0; i < out.size() && !AreSame(ins_); ++i) {
-    const int input = recipe.forward_input[i];
+    const int input = facts.forward_input[i];
     const Symbol of =
         input >= 0 ? op.input_args()[input] : gradient_names_.DifferentiatedName(out[i]);
     if (!power.has_value() || !of.valid()) {

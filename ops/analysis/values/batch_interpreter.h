@@ -70,9 +70,9 @@ class BatchInterpreter {
   // have changed unrelated. Returns whether that changes anything.
   bool CarryOver(bool widens);
   // That ranks agree about what optimizers write is for others to prove.
-  void VisitOptimizer(const Op& op, const SignatureFacts& recipe);
+  void VisitOptimizer(const Op& op, const SignatureFacts& facts);
   // The average of linear updates is that of one device, if ranks average in every step.
-  void VisitOwnUpdate(const Op& op, const SignatureFacts& recipe);
+  void VisitOwnUpdate(const Op& op, const SignatureFacts& facts);
   bool UpdatesAveraged(const Op& op) const;
 
   // --- Variables ---------------------------------------------------------------------------------
@@ -102,27 +102,27 @@ class BatchInterpreter {
     walk_.Over(block, [&](const Op& op) { Visit(op); });
   }
   void WalkToLosses();
-  const SignatureFacts& RecipeOf(const Op& op) { return walk_.RecipeOf(op); }
+  const SignatureFacts& FactsOf(const Op& op) { return walk_.FactsOf(op); }
   void Visit(const Op& op);
   // Zeros have the power of what they are added to, or joined with.
   void AdaptZeros();
   // Whether the op fills its output with zeros, or copies zeros to it. Reads ins_.
-  bool MakesZeros(const Op& op, const SignatureFacts& recipe) const;
+  bool MakesZeros(const Op& op, const SignatureFacts& facts) const;
   // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
-  bool VisitGathered(const Op& op, const SignatureFacts& recipe);
+  bool VisitGathered(const Op& op, const SignatureFacts& facts);
   void RecordFetches(const Op& op);
-  void VisitFunction(const Op& op, const SignatureFacts& recipe);
+  void VisitFunction(const Op& op, const SignatureFacts& facts);
   // `made`: of its outputs.
   void RecordLostRelation(const Op& op, absl::Span<const BatchRelation> made);
   // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
-  bool IsGradientLikeInputs(const Op& op, const SignatureFacts& recipe,
+  bool IsGradientLikeInputs(const Op& op, const SignatureFacts& facts,
                             const BatchValue& value) const;
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
   // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
   // factor may be 1/n by chance.
-  bool DividesByRanks(const Op& op, const SignatureFacts& recipe);
+  bool DividesByRanks(const Op& op, const SignatureFacts& facts);
   // Of a multiple: by `scale`, or by a constant that an op makes.
-  absl::optional<ConstantFactors::Factor> FactorOf(const Op& op, const SignatureFacts& recipe);
+  absl::optional<ConstantFactors::Factor> FactorOf(const Op& op, const SignatureFacts& facts);
   void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);
@@ -163,7 +163,7 @@ class BatchInterpreter {
   // Of a block that is not walked over: its ops leave everything as it is, for Leave.
   void CollectWrites(const Op& op, int block);
   void VisitBranch(const Op& op);
-  void VisitLoop(const Op& op, const SignatureFacts& recipe);
+  void VisitLoop(const Op& op, const SignatureFacts& facts);
 
   // --- Gradients ---------------------------------------------------------------------------------
   //
@@ -171,13 +171,13 @@ class BatchInterpreter {
   // outputs follow from how that op relates inputs to outputs, if what it reads has the relations
   // that the op has found; whether the values are the same does not matter.
 
-  void VisitGradient(const Op& op, const SignatureFacts& recipe);
+  void VisitGradient(const Op& op, const SignatureFacts& facts);
   // Gradients of a gradient of zeros, each of the shape of its value.
-  void WriteZeros(const Op& op, const SignatureFacts& recipe);
+  void WriteZeros(const Op& op, const SignatureFacts& facts);
   // Whether an output is unrelated, although no input is.
   bool HasLostRelation(const Op& visited) const;
   // The op that `op` differentiates; invalid: none. It has been visited, in advance if it follows.
-  OpId FindDifferentiated(const Op& op, const SignatureFacts& recipe);
+  OpId FindDifferentiated(const Op& op, const SignatureFacts& facts);
   // Visits an op before its place, if all that it reads is known, and what it writes has no value
   // yet. Keeps what belongs to the current op. Returns whether it has.
   bool VisitAhead(const Op& op);
@@ -208,7 +208,7 @@ class BatchInterpreter {
   void VisitBranchGrad(const Op& op);
   // Takes the gradient op of a loop, or of what the program does not have, at its name: each
   // gradient follows from the variable whose name it has.
-  void TakeAtItsName(const Op& op, const SignatureFacts& recipe);
+  void TakeAtItsName(const Op& op, const SignatureFacts& facts);
   absl::optional<int> LossPowerByNames(const Op& op, OpId* cause);
 
   const Program& program_;

@@ -36,12 +36,12 @@ void BatchInterpreter::FindAveragedParameters() {
     return vars;
   };
   for (const Op& op : AllOps(program_)) {
-    const SignatureFacts& recipe = RecipeOf(op);
-    if (recipe.kind == SignatureFacts::Kind::kCollective) {
+    const SignatureFacts& facts = FactsOf(op);
+    if (facts.kind == SignatureFacts::Kind::kCollective) {
       const CollectiveOp& collective = *FindCollectiveOp(op);
       if (collective.kind != CollectiveKind::kAllReduce) continue;
       for (VarId var : resolve(op, collective.Inputs(op))) reduced.insert(var);
-    } else if (recipe.param.count > 0) {
+    } else if (facts.param.count > 0) {
       for (const char* slot : {"Param", "MasterParam"}) {
         for (VarId var : resolve(op, op.Input(slot))) params.insert(var);
       }
@@ -53,7 +53,7 @@ void BatchInterpreter::FindAveragedParameters() {
   }
   // Parameters may be copied into what is reduced, and back.
   for (const Op& op : AllOps(program_)) {
-    const Algebra algebra = RecipeOf(op).algebra;
+    const Algebra algebra = FactsOf(op).algebra;
     if (algebra != Algebra::kCopy && algebra != Algebra::kCast && algebra != Algebra::kReshape) {
       continue;
     }
@@ -78,7 +78,7 @@ void BatchInterpreter::Widen() {
   for (VarId id : states_) {
     const OpId writer = WriterOf(id);
     if (!walk_.IsHeld(id) || averaged_.contains(id)) continue;
-    if (!writer.valid() || RecipeOf(program_.op(writer)).param.count > 0) continue;
+    if (!writer.valid() || FactsOf(program_.op(writer)).param.count > 0) continue;
     const BatchValue unrelated(BatchRelation::Unrelated(), writer);
     BatchValue& start = start_[id];
     if (start.relation.IsSame()) flow_.states_.push_back({id, writer, unrelated});
@@ -121,9 +121,9 @@ bool BatchInterpreter::CarryOver(bool widens) {
   return has_changed;
 }
 
-void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& recipe) {
-  if (UpdatesAveraged(op)) return VisitOwnUpdate(op, recipe);
-  for (Symbol name : op.args(recipe.grad)) {
+void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& facts) {
+  if (UpdatesAveraged(op)) return VisitOwnUpdate(op, facts);
+  for (Symbol name : op.args(facts.grad)) {
     const BatchValue gradient = Read(name);
     if (!gradient.relation.IsSame()) flow_.updates_.push_back({op.id(), name, gradient});
   }
@@ -131,9 +131,9 @@ void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& recipe
   WriteAll(op, op.output_args(), BatchValue());
 }
 
-void BatchInterpreter::VisitOwnUpdate(const Op& op, const SignatureFacts& recipe) {
+void BatchInterpreter::VisitOwnUpdate(const Op& op, const SignatureFacts& facts) {
   ReadInputs(op);
-  const std::vector<BatchRelation>& made = visited_[Apply(op, recipe.schema)].outputs.relations;
+  const std::vector<BatchRelation>& made = visited_[Apply(op, facts.schema)].outputs.relations;
   const bool is_linear = is_apart_.empty() && absl::c_none_of(made, [](BatchRelation relation) {
                            return relation.IsUnrelated();
                          });

@@ -78,15 +78,15 @@ bool ConstantFactors::KeepsShape(const Op& op, Symbol operand, Symbol constant) 
 }
 
 absl::optional<ConstantFactors::Factor> ConstantFactors::OfProduct(const Op& op,
-                                                                   const SignatureFacts& recipe) {
-  const Symbol x = op.input_args()[recipe.x], y = op.input_args()[recipe.y];
-  const bool divides = recipe.algebra == Algebra::kDivide;
+                                                                   const SignatureFacts& facts) {
+  const Symbol x = op.input_args()[facts.x], y = op.input_args()[facts.y];
+  const bool divides = facts.algebra == Algebra::kDivide;
   const absl::optional<double> by_y = ConstantIn(op, y);
   if (by_y.has_value() && KeepsShape(op, x, y)) {
-    return Factor{recipe.x, divides ? 1 / *by_y : *by_y};
+    return Factor{facts.x, divides ? 1 / *by_y : *by_y};
   }
   const absl::optional<double> by_x = divides ? absl::nullopt : ConstantIn(op, x);
-  if (by_x.has_value() && KeepsShape(op, y, x)) return Factor{recipe.y, *by_x};
+  if (by_x.has_value() && KeepsShape(op, y, x)) return Factor{facts.y, *by_x};
   return absl::nullopt;
 }
 

@@ -32,7 +32,7 @@ class ConstantFactors {
   // Of an op whose algebra is kMultiply or kDivide: the floating-point operand that it multiplies,
   // and by which number. None: the other one is no constant, or has more elements than the operand.
   // The first call is O(arguments).
-  absl::optional<Factor> OfProduct(const Op& op, const SignatureFacts& recipe);
+  absl::optional<Factor> OfProduct(const Op& op, const SignatureFacts& facts);
   // The same for the gradient op of such an op. Empty for all others.
   std::vector<GradientFactor> OfGradient(const Op& op);
 

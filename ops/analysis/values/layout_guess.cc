@@ -39,7 +39,7 @@ std::vector<DataVariable> DataVariables(const Program& program) {
 
 bool HasUnknown(const Dims& dims) { return NumElements(dims) < 0; }
 
-// Data with one unknown dimension behind larger ones has time first: [T, -1, features]. Behind ones
+// Data with one unknown dimension after larger ones has time first: [T, -1, features]. After ones
 // only, it may be a row for all samples: [1, -1].
 FeedLayout GuessOf(const Dims& dims, bool all_fixed) {
   if (dims.empty()) return FeedLayout::Whole();

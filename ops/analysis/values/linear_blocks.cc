@@ -62,18 +62,18 @@ class LinearBlocks {
   }
 
   bool Walk(const Op& op) {
-    const SignatureFacts recipe = MakeRankRecipe(op);
-    if (recipe.kind == SignatureFacts::Kind::kBlockGrad) Enter(op);
+    const SignatureFacts facts = MakeSignatureFacts(op);
+    if (facts.kind == SignatureFacts::Kind::kBlockGrad) Enter(op);
     const absl::Span<const Symbol> in = op.input_args();
     if (std::none_of(in.begin(), in.end(), [&](Symbol name) { return IsMade(name); })) return true;
     made_.insert(op.output_args().begin(), op.output_args().end());
-    return IsLinear(op, recipe);
+    return IsLinear(op, facts);
   }
 
-  bool IsLinear(const Op& op, const SignatureFacts& recipe) const {
+  bool IsLinear(const Op& op, const SignatureFacts& facts) const {
     const absl::Span<const Symbol> in = op.input_args();
     const auto num_made = std::count_if(in.begin(), in.end(), [&](Symbol s) { return IsMade(s); });
-    switch (recipe.algebra) {
+    switch (facts.algebra) {
       case Algebra::kSum:
       case Algebra::kCopy:
       case Algebra::kCast:
@@ -88,15 +88,15 @@ class LinearBlocks {
       case Algebra::kMultiply:
         return num_made == 1;
       case Algebra::kDivide:
-        return num_made == 1 && IsMade(in[recipe.x]);
+        return num_made == 1 && IsMade(in[facts.x]);
       case Algebra::kBackward:
       case Algebra::kMove:
         for (size_t i = 0; i < in.size(); ++i) {
-          if (IsMade(in[i]) && !recipe.is_operand[i]) return false;
+          if (IsMade(in[i]) && !facts.is_operand[i]) return false;
         }
         return true;
       default:
-        return recipe.is_linear && num_made == static_cast<int64_t>(in.size());
+        return facts.is_linear && num_made == static_cast<int64_t>(in.size());
     }
   }
 

@@ -37,11 +37,11 @@ bool IsZeroText(const Op& op) {
 
 }  // namespace
 
-absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts& recipe,
+absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts& facts,
                                               absl::Span<const RankValue> ins) {
   ins_ = ins;
   outs_.assign(op.output_args().size(), RankValue());
-  Transfer(op, recipe);
+  Transfer(op, facts);
   if (!sums_.gradients.empty() && IsLossGrad(op)) CountGradientsOfSums(op);
   return outs_;
 }
@@ -57,8 +57,8 @@ void RankFunctions::CountGradientsOfSums(const Op& op) {
   }
 }
 
-void RankFunctions::Transfer(const Op& op, const SignatureFacts& recipe) {
-  switch (recipe.algebra) {
+void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
+  switch (facts.algebra) {
     case Algebra::kSum:
     case Algebra::kCopy:
       SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
@@ -66,7 +66,7 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& recipe) {
       return;
     case Algebra::kAdd:
     case Algebra::kSubtract:
-      return SetAll(AddOrSubtract(op, recipe));
+      return SetAll(AddOrSubtract(op, facts));
     case Algebra::kScale:
       if (ins_.size() != 1 || op.FloatAttr("bias").value_or(0) != 0 || HoldsIntegers(op)) break;
       return SetAll(Multiple(op, ins_[0], ExactFactor(op.FloatAttr("scale").value_or(1))));
@@ -90,20 +90,19 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& recipe) {
       return SetAll(expressions_.ZeroValue());
     case Algebra::kMultiply:
     case Algebra::kDivide: {
-      const absl::optional<ConstantFactors::Factor> factor =
-          constant_factors_.OfProduct(op, recipe);
+      const absl::optional<ConstantFactors::Factor> factor = constant_factors_.OfProduct(op, facts);
       if (!factor.has_value()) break;
       return SetAll(Multiple(op, ins_[factor->operand], factor->value));
     }
     default:
-      if (ins_.size() == 1 && outs_.size() == 1 && recipe.is_elementwise &&
+      if (ins_.size() == 1 && outs_.size() == 1 && facts.is_elementwise &&
           op.BoolAttr(kPerRankAttr).value_or(false)) {
-        return SetAll(PerRank(op, recipe));
+        return SetAll(PerRank(op, facts));
       }
       break;
   }
-  Apply(op, recipe);
-  if (recipe.algebra == Algebra::kBackward) FoldConstants(op);
+  Apply(op, facts);
+  if (facts.algebra == Algebra::kBackward) FoldConstants(op);
 }
 
 void RankFunctions::FoldConstants(const Op& op) {
@@ -141,13 +140,13 @@ bool RankFunctions::MovesOneElement(const Op& op) const {
   return ins_.size() == 1 && out.size() == 1 && is_one(op.input_args()[0]) && is_one(out[0]);
 }
 
-RankValue RankFunctions::AddOrSubtract(const Op& op, const SignatureFacts& recipe) {
+RankValue RankFunctions::AddOrSubtract(const Op& op, const SignatureFacts& facts) {
   double factors[2] = {1, 1};
-  if (recipe.algebra == Algebra::kSubtract) factors[recipe.y] = -1;
+  if (facts.algebra == Algebra::kSubtract) factors[facts.y] = -1;
   const int64_t axis = expressions_.AreMade() ? op.IntAttr("axis").value_or(-1) : -1;
   if (axis == -1) return Sum(op, ins_, factors);
   std::vector<RankValue> ins(ins_.begin(), ins_.end());
-  RankValue& y = ins[recipe.y];
+  RankValue& y = ins[facts.y];
   y.expr = expressions_.Named(absl::StrCat("broadcast ", axis),
                               absl::StrCat("broadcast[", axis, "]"), {y.expr});
   return Sum(op, ins, factors);
@@ -175,9 +174,9 @@ RankValue RankFunctions::Cast(const Op& op) {
 
 // A function that is meant for what each rank has. Of a gradient, it counts as another gradient:
 // one device does not compute it, as the mean of a function is not the function of the mean.
-RankValue RankFunctions::PerRank(const Op& op, const SignatureFacts& recipe) {
+RankValue RankFunctions::PerRank(const Op& op, const SignatureFacts& facts) {
   const RankValue in = ins_[0];
-  Apply(op, recipe);
+  Apply(op, facts);
   if (in.placement != Placement::kLocal || !in.is_gradient) return outs_[0];
   RankValue out = in;
   out.terms = 0;
@@ -205,35 +204,35 @@ bool RankFunctions::SplitGathered(const Op& op) {
 // Whether each rank chooses among values that all ranks have, such as the constants of two
 // branches: what it chooses is its own, and linear in no gradient. In the backward pass, it chooses
 // where the gradient of the loss goes, with which that pass begins on all ranks alike.
-bool RankFunctions::ChoosesNoGradient(const Op& op, const SignatureFacts& recipe) const {
-  if (recipe.algebra != Algebra::kMove || IsBackward(op)) return false;
+bool RankFunctions::ChoosesNoGradient(const Op& op, const SignatureFacts& facts) const {
+  if (facts.algebra != Algebra::kMove || IsBackward(op)) return false;
   for (size_t i = 0; i < ins_.size(); ++i) {
-    if (recipe.is_operand[i] && ins_[i].placement != Placement::kReplicated) return false;
+    if (facts.is_operand[i] && ins_[i].placement != Placement::kReplicated) return false;
   }
   return true;
 }
 
 // Any function of ins_.
-void RankFunctions::Apply(const Op& op, const SignatureFacts& recipe) {
+void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   RankValue out;
   bool has_shard = false, only_shards = true;
   // The op may be linear in all inputs, in those of some slots, or in one factor of a product.
   int num_varying = 0;
-  const bool has_operand = std::find(recipe.is_operand.begin(), recipe.is_operand.end(), true) !=
-                           recipe.is_operand.end();
-  bool is_linear = (recipe.is_linear || recipe.algebra == Algebra::kBackward ||
-                    recipe.algebra == Algebra::kMove || recipe.algebra == Algebra::kSparsify) &&
+  const bool has_operand =
+      std::find(facts.is_operand.begin(), facts.is_operand.end(), true) != facts.is_operand.end();
+  bool is_linear = (facts.is_linear || facts.algebra == Algebra::kBackward ||
+                    facts.algebra == Algebra::kMove || facts.algebra == Algebra::kSparsify) &&
                    has_operand;
-  if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
+  if (facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide) {
     for (const RankValue& in : ins_) num_varying += in.placement == Placement::kReplicated ? 0 : 1;
-    is_linear = num_varying <= 1 && (recipe.algebra == Algebra::kMultiply ||
-                                     ins_[recipe.y].placement == Placement::kReplicated);
+    is_linear = num_varying <= 1 && (facts.algebra == Algebra::kMultiply ||
+                                     ins_[facts.y].placement == Placement::kReplicated);
   }
   // A gradient from which the forward pass goes on, such as that of a penalty: what it computes is
   // no gradient of a loss.
   const bool is_inner =
-      recipe.algebra == Algebra::kBackward && (op.role() & ~kRoleLoss) == kRoleForward;
-  bool all_gradient = is_linear && !is_inner && !ChoosesNoGradient(op, recipe),
+      facts.algebra == Algebra::kBackward && (op.role() & ~kRoleLoss) == kRoleForward;
+  bool all_gradient = is_linear && !is_inner && !ChoosesNoGradient(op, facts),
        all_summed = all_gradient, has_gradient = false, has_power = false, takes_power = false,
        first_operand = true;
   int8_t first_unscaled_sums = 0;
@@ -241,7 +240,7 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& recipe) {
     const RankValue& in = ins_[i];
     // Residuals begin with zeros (transpiler/verifier/communication/residuals.h).
     const bool is_zero =
-        in.is_zero || (recipe.algebra == Algebra::kSparsify && recipe.is_residual[i] &&
+        in.is_zero || (facts.algebra == Algebra::kSparsify && facts.is_residual[i] &&
                        in.placement == Placement::kReplicated);
     out.placement = i == 0 ? in.placement : JoinPlacements(out.placement, in.placement);
     has_shard = has_shard || in.placement == Placement::kShard;
@@ -254,9 +253,9 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& recipe) {
       if (!has_power) first_unscaled_sums = in.unscaled_sums;
       has_power = true;
       // The op is linear in operands only.
-      if (!recipe.is_operand[i]) takes_power = true;
+      if (!facts.is_operand[i]) takes_power = true;
     }
-    if (!recipe.is_operand[i] || is_zero) continue;
+    if (!facts.is_operand[i] || is_zero) continue;
     if (in.placement != Placement::kReplicated && !in.is_gradient) all_gradient = false;
     if (in.placement != Placement::kReplicated && !in.is_summed) all_summed = false;
     if (first_operand) {
@@ -267,12 +266,11 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& recipe) {
     first_operand = false;
   }
   if (out.placement == Placement::kGathered) out.placement = Placement::kRankSubset;
-  const bool is_product =
-      recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide;
+  const bool is_product = facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide;
   if (is_product) {
     int unscaled_sums = 0;
     for (size_t i = 0; i < ins_.size(); ++i) {
-      const bool is_divisor = recipe.algebra == Algebra::kDivide && i == recipe.y;
+      const bool is_divisor = facts.algebra == Algebra::kDivide && i == facts.y;
       unscaled_sums += is_divisor ? -ins_[i].unscaled_sums : ins_[i].unscaled_sums;
     }
     out.unscaled_sums = 0;
@@ -292,24 +290,24 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& recipe) {
   }
   // Dropout takes its seed only if another attribute says so.
   const bool may_ignore_seed =
-      recipe.schema != nullptr && recipe.schema->FindAttr("fix_seed") != nullptr;
+      facts.schema != nullptr && facts.schema->FindAttr("fix_seed") != nullptr;
   const bool has_seed =
       op.IntAttr("seed").value_or(0) != 0 && op.BoolAttr("fix_seed").value_or(!may_ignore_seed);
   out.drawn_by = DrawOf(ins_);
-  if (recipe.algebra == Algebra::kRandom && !options_.IsOneRank() && !has_seed) {
+  if (facts.algebra == Algebra::kRandom && !options_.IsOneRank() && !has_seed) {
     // An op of an unknown type may read data of its rank, too.
-    if (out.placement == Placement::kReplicated && recipe.schema != nullptr) out.drawn_by = op.id();
+    if (out.placement == Placement::kReplicated && facts.schema != nullptr) out.drawn_by = op.id();
     out.placement = Placement::kLocal;
     out.is_gradient = out.is_summed = false;
   }
   const bool is_unknown_source =
-      recipe.schema == nullptr && ins_.empty() && recipe.algebra == Algebra::kNone;
+      facts.schema == nullptr && ins_.empty() && facts.algebra == Algebra::kNone;
   if (is_unknown_source && !options_.IsOneRank()) out.placement = Placement::kLocal;
-  const bool shard_by_shard = has_shard && only_shards && recipe.is_elementwise;
+  const bool shard_by_shard = has_shard && only_shards && facts.is_elementwise;
   if (has_shard) out.placement = shard_by_shard ? Placement::kShard : Placement::kLocal;
-  const bool is_update = recipe.param.count > 0 && recipe.grad.count == recipe.param.count;
+  const bool is_update = facts.param.count > 0 && facts.grad.count == facts.param.count;
   if (is_update) {
-    Update(op, recipe);
+    Update(op, facts);
     out.unscaled_sums = 0;
     out.reductions = 0;
     out.is_mixed = false;
@@ -318,25 +316,25 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& recipe) {
     out.is_gradient = out.is_summed = false;
   }
   SetAll(out);
-  if (out.is_gradient && recipe.algebra == Algebra::kBackward) FindSummed(op, recipe);
+  if (out.is_gradient && facts.algebra == Algebra::kBackward) FindSummed(op, facts);
   if (shard_by_shard) {
     // The powers of beta, for example, stay whole.
     for (size_t i = 0; i < outs_.size(); ++i) {
-      const int of = recipe.in_place_of[i];
+      const int of = facts.in_place_of[i];
       if (of >= 0) outs_[i].placement = ins_[of].placement;
     }
   }
-  const bool may_be_zero = recipe.algebra == Algebra::kConstant && recipe.schema != nullptr &&
-                           recipe.schema->FindAttr("value") != nullptr && ins_.empty();
+  const bool may_be_zero = facts.algebra == Algebra::kConstant && facts.schema != nullptr &&
+                           facts.schema->FindAttr("value") != nullptr && ins_.empty();
   if (may_be_zero && op.FloatAttr("value").value_or(0) == 0) {
     for (RankValue& value : outs_) value.is_zero = IsZeroText(op);
   }
   if (expressions_.AreMade()) {
     // What is selected of a multiple need not be the multiple of what is selected.
-    const bool is_homogeneous = is_linear && !is_product && recipe.algebra != Algebra::kSparsify;
-    ApplyExpressions(op, recipe, is_homogeneous,
+    const bool is_homogeneous = is_linear && !is_product && facts.algebra != Algebra::kSparsify;
+    ApplyExpressions(op, facts, is_homogeneous,
                      shard_by_shard ? Operands::kShards : Operands::kWhole);
-    if (recipe.algebra == Algebra::kSparsify) MakeOpaqueParts(op);
+    if (facts.algebra == Algebra::kSparsify) MakeOpaqueParts(op);
   }
 }
 
@@ -352,10 +350,10 @@ void RankFunctions::MakeOpaqueParts(const Op& op) {
 
 // Gradients of parameters, and of other values that do not depend on samples, are sums over
 // samples.
-void RankFunctions::FindSummed(const Op& op, const SignatureFacts& recipe) {
+void RankFunctions::FindSummed(const Op& op, const SignatureFacts& facts) {
   const absl::Span<const Symbol> out = op.output_args();
   for (size_t i = 0; i < outs_.size(); ++i) {
-    const int input = recipe.forward_input[i];
+    const int input = facts.forward_input[i];
     // If the op does not read the value, the name of the gradient tells which one it is.
     const VarId forward = input >= 0 ? memory_.Resolve(op.input_args()[input]) : ForwardOf(out[i]);
     if (forward.valid()) {
@@ -375,17 +373,17 @@ VarId RankFunctions::ForwardOf(Symbol gradient) {
   return forward.valid() ? memory_.Resolve(forward) : VarId();
 }
 
-void RankFunctions::Update(const Op& op, const SignatureFacts& recipe) {
-  for (uint32_t i = 0; i < recipe.param.count; ++i) {
+void RankFunctions::Update(const Op& op, const SignatureFacts& facts) {
+  for (uint32_t i = 0; i < facts.param.count; ++i) {
     events_.updates.push_back(
-        {op.id(), i, ins_[recipe.param.first + i], ins_[recipe.grad.first + i]});
+        {op.id(), i, ins_[facts.param.first + i], ins_[facts.grad.first + i]});
   }
 }
 
-void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& recipe,
-                                     bool is_homogeneous, Operands operands) {
+void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, bool is_homogeneous,
+                                     Operands operands) {
   OperationId operation = operations_->Of(op);
-  if (recipe.algebra == Algebra::kRandom) {
+  if (facts.algebra == Algebra::kRandom) {
     // Draws differ, but equal draws of two programs are equal.
     operation = operations_->Draw(op, runs_[operation]++);
   }
@@ -395,10 +393,10 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& recipe,
   // is so in any multiple.
   absl::optional<double> factor;
   const bool takes_rows = TakesRows(op.type());
-  const bool updates_rows = recipe.param.count > 0 && UpdatesRowsAlone(op);
+  const bool updates_rows = facts.param.count > 0 && UpdatesRowsAlone(op);
   const auto add_operand = [&](size_t i) {
     const RankValue& in = ins_[i];
-    const bool is_operand = recipe.is_operand[i];
+    const bool is_operand = facts.is_operand[i];
     if (in.is_zero && is_operand) {
       operands_.push_back(table().Zero());
       return;
@@ -433,18 +431,18 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& recipe,
                            : ExpressionTable::Output(first, operations_->OutputIndex(op, i));
     out.factor = out.is_zero ? 0 : factor.value_or(1);
   }
-  if (operands == Operands::kWhole) PutBack(op, recipe, first);
-  CastMaster(op, recipe);
+  if (operands == Operands::kWhole) PutBack(op, facts, first);
+  CastMaster(op, facts);
 }
 
 // What the op has put back is what it was. Factors stay.
-void RankFunctions::PutBack(const Op& op, const SignatureFacts& recipe, ExprId first) {
+void RankFunctions::PutBack(const Op& op, const SignatureFacts& facts, ExprId first) {
   // A value of some ranks is marked as such.
   const auto is_marked = [](const RankValue& in) { return in.IsOfSomeRanks(); };
   if (std::any_of(ins_.begin(), ins_.end(), is_marked)) return;
-  const bool is_one = recipe.algebra == Algebra::kReshape || recipe.algebra == Algebra::kSplitEqual;
+  const bool is_one = facts.algebra == Algebra::kReshape || facts.algebra == Algebra::kSplitEqual;
   if (is_one && operands_.size() == 1) {
-    const std::vector<ExprId> exprs = undone_moves_.Undo(op, recipe.algebra, operands_[0]);
+    const std::vector<ExprId> exprs = undone_moves_.Undo(op, facts.algebra, operands_[0]);
     for (size_t i = 0; i < exprs.size(); ++i) {
       if (!exprs[i].valid() || outs_[i].is_zero) continue;
       // A part with another factor than the first one.
@@ -458,22 +456,22 @@ void RankFunctions::PutBack(const Op& op, const SignatureFacts& recipe, ExprId f
     }
     if (!exprs.empty()) return;
   }
-  if (recipe.algebra == Algebra::kReshape || recipe.algebra == Algebra::kConcat) {
-    undone_moves_.Record(op, recipe.algebra, operands_, first);
+  if (facts.algebra == Algebra::kReshape || facts.algebra == Algebra::kConcat) {
+    undone_moves_.Record(op, facts.algebra, operands_, first);
   }
 }
 
 // A parameter with a master weight is the master weight in lower precision.
-void RankFunctions::CastMaster(const Op& op, const SignatureFacts& recipe) {
+void RankFunctions::CastMaster(const Op& op, const SignatureFacts& facts) {
   const uint32_t num_inputs = op.signature().num_input_args;
-  for (uint32_t i = 0; i < std::min(recipe.master_out.count, recipe.param_out.count); ++i) {
-    const VarId param = memory_.Resolve(op.args(recipe.param_out)[i]);
-    const VarId master = memory_.Resolve(op.args(recipe.master_out)[i]);
+  for (uint32_t i = 0; i < std::min(facts.master_out.count, facts.param_out.count); ++i) {
+    const VarId param = memory_.Resolve(op.args(facts.param_out)[i]);
+    const VarId master = memory_.Resolve(op.args(facts.master_out)[i]);
     if (!param.valid() || !master.valid()) continue;
     const auto tensor = program_.var(param).Tensor();
     if (!tensor.has_value()) continue;
-    RankValue& out = outs_[recipe.param_out.first - num_inputs + i];
-    out = outs_[recipe.master_out.first - num_inputs + i];
+    RankValue& out = outs_[facts.param_out.first - num_inputs + i];
+    out = outs_[facts.master_out.first - num_inputs + i];
     out.expr = expressions_.Cast(out.expr, tensor->data_type());
   }
 }

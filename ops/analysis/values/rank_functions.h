@@ -51,7 +51,7 @@ class RankFunctions {
 
   // One value for each output, in order, of an op that every rank computes for itself; from one for
   // each input and, if the op keeps outputs, each output. Valid until the next call. O(arguments).
-  absl::Span<const RankValue> Of(const Op& op, const SignatureFacts& recipe,
+  absl::Span<const RankValue> Of(const Op& op, const SignatureFacts& facts,
                                  absl::Span<const RankValue> ins);
   RankValue AfterCollective(const Op& op, const CollectiveOp& collective, const RankValue& in);
   // `yes` if `condition` holds, else `no`.
@@ -65,30 +65,30 @@ class RankFunctions {
     return may_have_any ? FindSumLosses(program, *options.batch) : SumLosses();
   }
   // From ins_ to outs_.
-  void Transfer(const Op& op, const SignatureFacts& recipe);
+  void Transfer(const Op& op, const SignatureFacts& facts);
   void CountGradientsOfSums(const Op& op);
   bool HoldsIntegers(const Op& op) const;
   bool HoldsRows(const Op& op, size_t arg) const;
   bool MovesOneElement(const Op& op) const;
-  bool ChoosesNoGradient(const Op& op, const SignatureFacts& recipe) const;
-  RankValue AddOrSubtract(const Op& op, const SignatureFacts& recipe);
+  bool ChoosesNoGradient(const Op& op, const SignatureFacts& facts) const;
+  RankValue AddOrSubtract(const Op& op, const SignatureFacts& facts);
   RankValue Cast(const Op& op);
-  RankValue PerRank(const Op& op, const SignatureFacts& recipe);
+  RankValue PerRank(const Op& op, const SignatureFacts& facts);
   bool SplitGathered(const Op& op);
-  void Apply(const Op& op, const SignatureFacts& recipe);
+  void Apply(const Op& op, const SignatureFacts& facts);
   // The gradients of products with constants are multiples of the gradient.
   void FoldConstants(const Op& op);
   void MakeOpaqueParts(const Op& op);
-  void FindSummed(const Op& op, const SignatureFacts& recipe);
-  void Update(const Op& op, const SignatureFacts& recipe);
+  void FindSummed(const Op& op, const SignatureFacts& facts);
+  void Update(const Op& op, const SignatureFacts& facts);
   // Whether operands are the values that ranks hold, or the shards of these.
   enum class Operands { kWhole, kShards };
   // The multiple of all operands is that of the outputs (`is_homogeneous`): the factor of the first
   // one is that of the outputs, and the others are relative to it.
-  void ApplyExpressions(const Op& op, const SignatureFacts& recipe, bool is_homogeneous,
+  void ApplyExpressions(const Op& op, const SignatureFacts& facts, bool is_homogeneous,
                         Operands operands);
-  void PutBack(const Op& op, const SignatureFacts& recipe, ExprId first);
-  void CastMaster(const Op& op, const SignatureFacts& recipe);
+  void PutBack(const Op& op, const SignatureFacts& facts, ExprId first);
+  void CastMaster(const Op& op, const SignatureFacts& facts);
   // w for "w@GRAD" or "w@GRAD@RENAME@block0@1"; invalid if there is none.
   VarId ForwardOf(Symbol gradient);
   void SetAll(const RankValue& value);

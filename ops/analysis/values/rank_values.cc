@@ -115,8 +115,8 @@ class RankInterpreter {
   }
 
   void Visit(const Op& op) {
-    const SignatureFacts& recipe = memory_.RecipeOf(op);
-    switch (recipe.kind) {
+    const SignatureFacts& facts = memory_.FactsOf(op);
+    switch (facts.kind) {
       case SignatureFacts::Kind::kIgnored:
         return VisitIgnored(op);
       case SignatureFacts::Kind::kFeed:
@@ -134,12 +134,12 @@ class RankInterpreter {
         return VisitOpaqueBlock(op);
       case SignatureFacts::Kind::kBlockGrad:
         events_.conditions.push_back({op.id(), Symbol(), RankValue()});
-        return VisitBlockGrad(op, recipe);
+        return VisitBlockGrad(op, facts);
       case SignatureFacts::Kind::kFunction:
         if (lifts_.contains(op.id())) return VisitLift(op);
         break;
     }
-    VisitFunction(op, recipe);
+    VisitFunction(op, facts);
   }
 
   // Outputs that are no inputs have unknown values.
@@ -401,7 +401,7 @@ class RankInterpreter {
   // among them, the outputs are gradients. Other variables that the block writes (such as the
   // counter of a loop) have unknown values, as after a loop. Otherwise everything that it writes is
   // unknown.
-  void VisitBlockGrad(const Op& op, const SignatureFacts& recipe) {
+  void VisitBlockGrad(const Op& op, const SignatureFacts& facts) {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
     const OuterAccesses listed_by_op = AccessesOf(op);
     OuterAccesses all;
@@ -419,7 +419,7 @@ class RankInterpreter {
                  writes.end());
     if (!is_followed) absl::c_copy(listed_by_op.writes, std::back_inserter(writes));
     const std::vector<RankValue> values = ReadAll(all);
-    if (is_followed) VisitFunction(op, recipe);
+    if (is_followed) VisitFunction(op, facts);
     WriteOpaque(op, values, all);
   }
 
@@ -474,12 +474,12 @@ class RankInterpreter {
 
   // --- Functions ---------------------------------------------------------------------------------
 
-  void VisitFunction(const Op& op, const SignatureFacts& recipe) {
+  void VisitFunction(const Op& op, const SignatureFacts& facts) {
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
     size_t members = 0;
     Symbol buffer;  // the first
-    bool all_alike = recipe.is_elementwise;
+    bool all_alike = facts.is_elementwise;
     const auto add = [&](Symbol name, const Group& group) {
       if (members == 0) buffer = name;
       all_alike = all_alike && (name == buffer || memory_.AreLaidOutAlike(name, buffer));
@@ -498,25 +498,25 @@ class RankInterpreter {
     if (members > 0 && member_visits_ > kMaxMemberVisits) return VisitUnfollowed(op);
     if (members == 0) {
       ins_.clear();
-      const bool takes_gradients = recipe.kind == SignatureFacts::Kind::kBlockGrad;
+      const bool takes_gradients = facts.kind == SignatureFacts::Kind::kBlockGrad;
       for (size_t i = 0; i < in.size(); ++i) {
-        ins_.push_back(takes_gradients && recipe.is_operand[i] ? WrittenBefore(op, in[i])
-                                                               : memory_.Read(in[i]));
+        ins_.push_back(takes_gradients && facts.is_operand[i] ? WrittenBefore(op, in[i])
+                                                              : memory_.Read(in[i]));
         // A gradient that is not there is zero.
-        const bool is_gradient = recipe.algebra == Algebra::kBackward && recipe.is_operand[i];
+        const bool is_gradient = facts.algebra == Algebra::kBackward && facts.is_operand[i];
         if (is_gradient && program_.name(in[i]) == kEmptyVarName) ins_.back().is_zero = true;
       }
-      if (recipe.keeps_outputs) {
+      if (facts.keeps_outputs) {
         for (Symbol name : out) ins_.push_back(WrittenBefore(op, name));
       }
-      const absl::Span<const RankValue> outs = functions_->Of(op, recipe, ins_);
+      const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
       for (size_t i = 0; i < out.size(); ++i) {
-        if (!recipe.is_left[i]) memory_.Write(memory_.Resolve(out[i]), outs[i]);
+        if (!facts.is_left[i]) memory_.Write(memory_.Resolve(out[i]), outs[i]);
       }
     } else if (all_alike) {
-      for (size_t m = 0; m < members; ++m) VisitMember(op, recipe, m);
+      for (size_t m = 0; m < members; ++m) VisitMember(op, facts, m);
     } else {
-      VisitWhole(op, recipe);
+      VisitWhole(op, facts);
     }
   }
 
@@ -562,19 +562,19 @@ class RankInterpreter {
   }
 
   // The op on member m of every buffer.
-  void VisitMember(const Op& op, const SignatureFacts& recipe, size_t m) {
+  void VisitMember(const Op& op, const SignatureFacts& facts, size_t m) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
       const Group* group = memory_.GroupOf(name);
       ins_.push_back(group == nullptr ? memory_.Read(name) : memory_.Read((*group)[m]));
     }
-    const absl::Span<const RankValue> outs = functions_->Of(op, recipe, ins_);
+    const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) memory_.Write((*memory_.GroupOf(out[i]))[m], outs[i]);
   }
 
   // The op on whole buffers: its outputs are opaque.
-  void VisitWhole(const Op& op, const SignatureFacts& recipe) {
+  void VisitWhole(const Op& op, const SignatureFacts& facts) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
       const Group* group = memory_.GroupOf(name);
@@ -594,7 +594,7 @@ class RankInterpreter {
       }
       ins_.push_back(expressions_.Opaque(whole, "fused", members));
     }
-    const absl::Span<const RankValue> outs = functions_->Of(op, recipe, ins_);
+    const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) {
       const Group* group = memory_.GroupOf(out[i]);

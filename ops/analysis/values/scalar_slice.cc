@@ -196,9 +196,9 @@ class ScalarSlicer {
 
   // Orders streams, or broadcasts a replicated value.
   bool MovesNothing(const Op& op) const {
-    const SignatureFacts recipe = MakeRankRecipe(op);
-    if (recipe.kind == SignatureFacts::Kind::kIgnored) return true;
-    if (recipe.kind != SignatureFacts::Kind::kCollective) return false;
+    const SignatureFacts facts = MakeSignatureFacts(op);
+    if (facts.kind == SignatureFacts::Kind::kIgnored) return true;
+    if (facts.kind != SignatureFacts::Kind::kCollective) return false;
     const CollectiveOp& collective = *FindCollectiveOp(op);
     return collective.kind == CollectiveKind::kBroadcast &&
            collective.Inputs(op) == collective.Outputs(op);

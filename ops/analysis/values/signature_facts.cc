@@ -39,72 +39,72 @@ std::string GradientOf(const Op& op, absl::string_view slot) {
 
 }  // namespace
 
-SignatureFacts MakeRankRecipe(const Op& op) {
+SignatureFacts MakeSignatureFacts(const Op& op) {
   const Program& program = op.program();
   const OpSignature& signature = op.signature();
-  SignatureFacts recipe;
-  recipe.is_made = true;
+  SignatureFacts facts;
+  facts.is_made = true;
   const OpSchema* schema = FindOpSchema(op.type());
-  recipe.schema = schema;
-  recipe.algebra = AlgebraOf(op, schema);
+  facts.schema = schema;
+  facts.algebra = AlgebraOf(op, schema);
   const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
-  recipe.is_elementwise = has(Trait::kElementwise);
-  recipe.is_linear = has(Trait::kLinear);
-  if (recipe.algebra == Algebra::kAdd || recipe.algebra == Algebra::kSubtract ||
-      recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
+  facts.is_elementwise = has(Trait::kElementwise);
+  facts.is_linear = has(Trait::kLinear);
+  if (facts.algebra == Algebra::kAdd || facts.algebra == Algebra::kSubtract ||
+      facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide) {
     const OpSignature::Slot x = FindSlot(program, signature.inputs, "X");
     const OpSignature::Slot y = FindSlot(program, signature.inputs, "Y");
-    recipe.x = x.first;
-    recipe.y = y.first;
+    facts.x = x.first;
+    facts.y = y.first;
     if (x.count != 1 || y.count != 1 || signature.num_input_args != 2) {
-      recipe.algebra = Algebra::kNone;
-      recipe.is_linear = false;
+      facts.algebra = Algebra::kNone;
+      facts.is_linear = false;
     }
   }
   if (HandsOutData(op.type())) {
-    recipe.kind = SignatureFacts::Kind::kFeed;
+    facts.kind = SignatureFacts::Kind::kFeed;
   } else if (IsFetch(op.type()) || has(Trait::kStreamSync) || has(Trait::kRingSetup)) {
-    recipe.kind = SignatureFacts::Kind::kIgnored;
+    facts.kind = SignatureFacts::Kind::kIgnored;
   } else if (has(Trait::kCollective)) {
-    recipe.kind = SignatureFacts::Kind::kCollective;
+    facts.kind = SignatureFacts::Kind::kCollective;
   } else if (has(Trait::kAlias)) {
-    recipe.kind = SignatureFacts::Kind::kFuse;
+    facts.kind = SignatureFacts::Kind::kFuse;
   } else if (has(Trait::kBranch)) {
-    recipe.kind = SignatureFacts::Kind::kBranch;
+    facts.kind = SignatureFacts::Kind::kBranch;
   } else if (has(Trait::kBlockGrad)) {
-    recipe.kind = SignatureFacts::Kind::kBlockGrad;
+    facts.kind = SignatureFacts::Kind::kBlockGrad;
   } else if (std::any_of(signature.attrs.begin(), signature.attrs.end(),
                          [](const OpSignature::Attr& attr) {
                            return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
                          })) {
-    recipe.kind = SignatureFacts::Kind::kOpaqueBlock;
+    facts.kind = SignatureFacts::Kind::kOpaqueBlock;
   }
-  recipe.param_out = FindSlot(program, signature.outputs, "ParamOut");
-  if (recipe.param_out.count > 0) {
-    recipe.param = FindSlot(program, signature.inputs, "Param");
-    recipe.grad = FindSlot(program, signature.inputs, "Grad");
-    recipe.master_out = FindSlot(program, signature.outputs, "MasterParamOut");
+  facts.param_out = FindSlot(program, signature.outputs, "ParamOut");
+  if (facts.param_out.count > 0) {
+    facts.param = FindSlot(program, signature.inputs, "Param");
+    facts.grad = FindSlot(program, signature.inputs, "Grad");
+    facts.master_out = FindSlot(program, signature.outputs, "MasterParamOut");
   }
-  recipe.is_operand.resize(signature.num_input_args, true);
-  if (recipe.algebra == Algebra::kBackward || recipe.algebra == Algebra::kMove) {
+  facts.is_operand.resize(signature.num_input_args, true);
+  if (facts.algebra == Algebra::kBackward || facts.algebra == Algebra::kMove) {
     for (const OpSignature::Slot& slot : signature.inputs) {
-      const bool is_operand = recipe.algebra == Algebra::kMove
+      const bool is_operand = facts.algebra == Algebra::kMove
                                   ? program.name(slot.name) == "X"
                                   : IsGradient(op, program.name(slot.name));
-      for (uint32_t i = 0; i < slot.count; ++i) recipe.is_operand[slot.first + i] = is_operand;
+      for (uint32_t i = 0; i < slot.count; ++i) facts.is_operand[slot.first + i] = is_operand;
     }
   }
-  if (recipe.algebra == Algebra::kSparsify) {
-    recipe.is_residual.resize(signature.num_input_args, false);
+  if (facts.algebra == Algebra::kSparsify) {
+    facts.is_residual.resize(signature.num_input_args, false);
     const OpSignature::Slot residual = FindSlot(program, signature.inputs, "Residual");
-    for (uint32_t i = 0; i < residual.count; ++i) recipe.is_residual[residual.first + i] = true;
+    for (uint32_t i = 0; i < residual.count; ++i) facts.is_residual[residual.first + i] = true;
   }
-  recipe.keeps_outputs = has(Trait::kKeepsOutputs);
-  if (recipe.keeps_outputs) recipe.is_operand.resize(signature.num_args, true);
+  facts.keeps_outputs = has(Trait::kKeepsOutputs);
+  if (facts.keeps_outputs) facts.is_operand.resize(signature.num_args, true);
   const uint32_t num_outputs = signature.num_args - signature.num_input_args;
-  recipe.forward_input.resize(num_outputs, -1);
-  recipe.is_left.resize(num_outputs, false);
-  recipe.in_place_of.resize(num_outputs, -1);
+  facts.forward_input.resize(num_outputs, -1);
+  facts.is_left.resize(num_outputs, false);
+  facts.in_place_of.resize(num_outputs, -1);
   for (const OpSignature::Slot& slot : signature.outputs) {
     const uint32_t first = slot.first - signature.num_input_args;
     const auto link = [&](absl::string_view input_slot, std::vector<int>* inputs) {
@@ -114,14 +114,14 @@ SignatureFacts MakeRankRecipe(const Op& op) {
         (*inputs)[first + i] = static_cast<int>(in.first + i);
       }
     };
-    link(GradientOf(op, program.name(slot.name)), &recipe.forward_input);
+    link(GradientOf(op, program.name(slot.name)), &facts.forward_input);
     const SlotSchema* out =
         schema == nullptr ? nullptr : schema->FindOutput(program.name(slot.name));
     if (out == nullptr) continue;
-    for (uint32_t i = 0; i < slot.count; ++i) recipe.is_left[first + i] = out->unwritten;
-    link(out->in_place_of, &recipe.in_place_of);
+    for (uint32_t i = 0; i < slot.count; ++i) facts.is_left[first + i] = out->unwritten;
+    link(out->in_place_of, &facts.in_place_of);
   }
-  return recipe;
+  return facts;
 }
 
 }  // namespace weft

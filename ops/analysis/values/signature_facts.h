@@ -46,7 +46,7 @@ struct SignatureFacts {
   std::vector<int> forward_input;
 };
 
-SignatureFacts MakeRankRecipe(const Op& op);
+SignatureFacts MakeSignatureFacts(const Op& op);
 
 }  // namespace weft
 

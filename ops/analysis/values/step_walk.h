@@ -36,7 +36,7 @@ class StepWalk {
   explicit StepWalk(const Program& program)
       : program_(program),
         empty_(program.FindSymbol(kEmptyVarName)),
-        recipes_(program.num_signatures()),
+        facts_(program.num_signatures()),
         storage_(program),
         buffers_(program.var_id_limit(), nullptr) {
     for (const UnguardedRead& read : FindUnguardedReads(program)) unguarded_.insert(read.var);
@@ -60,10 +60,10 @@ class StepWalk {
   int block() const { return block_; }
 
   // Derived once for each signature.
-  const SignatureFacts& RecipeOf(const Op& op) {
-    SignatureFacts& recipe = recipes_[op.signature_id()];
-    if (!recipe.is_made) recipe = MakeRankRecipe(op);
-    return recipe;
+  const SignatureFacts& FactsOf(const Op& op) {
+    SignatureFacts& facts = facts_[op.signature_id()];
+    if (!facts.is_made) facts = MakeSignatureFacts(op);
+    return facts;
   }
 
   // Invalid for an empty argument. Blocks of gradients see the variables of those that they
@@ -137,9 +137,9 @@ class StepWalk {
  private:
   const Symbol empty_;
   int block_ = 0;
-  std::vector<SignatureFacts> recipes_;  // by signature
-  std::vector<Value> values_;            // by VarId
-  std::vector<bool> is_held_;            // by VarId
+  std::vector<SignatureFacts> facts_;  // by signature
+  std::vector<Value> values_;          // by VarId
+  std::vector<bool> is_held_;          // by VarId
   const Storage storage_;
   absl::flat_hash_set<VarId> unguarded_;         // hardly ever any
   std::vector<const Storage::Buffer*> buffers_;  // by VarId; null: no buffer

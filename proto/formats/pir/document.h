@@ -177,7 +177,7 @@ class Document {
   // Of an op that has blocks.
   struct Regions {
     uint32_t first_block, num_blocks;
-    uint32_t end;  // the op behind those of the blocks
+    uint32_t end;  // the op after those of the blocks
   };
   struct ValueRecord {
     int64_t id;

@@ -74,7 +74,7 @@ TEST(ExporterTest, RefusesOpsBetweenThePartsOfAnIf) {
   WEFT_EXPECT_OK(other.InsertAfter(4, {InPlace("scale", "y")}));
 }
 
-// Adds a counter, and a block of ops in place that runs on even steps, behind the op at `position`.
+// Adds a counter, and a block of ops in place that runs on even steps, after the op at `position`.
 absl::Status AddPeriodicBlock(Edit* edit, size_t position, const std::vector<pb::OpDesc>& ops,
                               const std::vector<std::string>& writes) {
   ProgramBuilder builder;

@@ -203,7 +203,7 @@ void Exporter::Copy(Symbol from, Symbol to) {
 absl::StatusOr<int64_t> Exporter::IdNow(ValueIndex value) {
   const Value& old = document_.value(value);
   const Symbol var = import_.variable_of_value[value];
-  // Otherwise, the id of the file stands, also behind ops in place. Paddle may write over what an
+  // Otherwise, the id of the file stands, also after ops in place. Paddle may write over what an
   // op in place has made, but not over what is persistable.
   if (var.valid() && is_replaced_[var.value()]) return CurrentOf(var).id;
   const absl::string_view made_by = old.op == kNoOp ? "" : document_.op(old.op).name;

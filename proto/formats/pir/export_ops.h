@@ -66,7 +66,7 @@ class Exporter {
   void PlaceCompanions();
   absl::Status WriteRange(uint32_t begin, uint32_t end);
   absl::Status Visit(const Op& op);
-  // Inserted ops come before or behind all parts of an op of the file.
+  // Inserted ops come before or after all parts of an op of the file.
   void NoteInserted(const Op& op);
   absl::Status CheckPart(const Op& op) const;
 
@@ -112,7 +112,7 @@ class Exporter {
   // --- New state and blocks ----------------------------------------------------------------------
 
   // New persistable variables. What the program reads before it writes it is 1.data; what it makes
-  // is named behind the last op that writes it.
+  // is named after the last op that writes it.
   absl::Status DeclareState();
   absl::Status NameState(OpId op);
   // A conditional_block, as 1.if without results: its ops write parameters and state in place.
@@ -149,7 +149,7 @@ class Exporter {
   absl::flat_hash_set<int64_t> waiting_rings_;
   // By the place of an operand in the file: the variable that its op reads instead.
   absl::flat_hash_map<uint32_t, Symbol> renamed_;
-  // By inserted ops, behind the last op of the file.
+  // By inserted ops, after the last op of the file.
   absl::flat_hash_set<Symbol> read_since_, written_since_;
   // Parameters, feeds and state, which outlive the step: what writes one must write in place, as
   // Paddle keeps the variable and not the value.

@@ -14,7 +14,7 @@ namespace weft::pir {
 // ids of values that inserted ops have replaced: an op that writes a variable in place makes a new
 // value, which later ops read. So the order of the program is one of data, the only one that
 // Paddle's executor keeps:
-//   - A fused buffer is a 1.concat of its parts, and a 1.split behind the ops on it.
+//   - A fused buffer is a 1.concat of its parts, and a 1.split after the ops on it.
 //   - New state is 1.data, or named in a startup program; a new conditional_block is a 1.if that
 //     writes parameters and state in place.
 //   - Ops that order streams are left out, and those that set up communicators, which the process

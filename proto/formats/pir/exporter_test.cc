@@ -85,7 +85,7 @@ TEST(ExporterTest, SettingIsAKeyOfTheFile) {
   EXPECT_EQ(read.setting(), R"({"reduction":"sum"})");
 }
 
-// An op behind all others changes nothing before it: what is written is the file, op by op.
+// An op after all others changes nothing before it: what is written is the file, op by op.
 TEST(ExporterTest, EditsKeepTheBytesOfOtherOps) {
   std::map<std::string, std::string> files = Files();
   WEFT_ASSERT_OK_AND_ASSIGN(const auto more,
@@ -238,7 +238,7 @@ TEST(ExporterTest, ManyOpsMayTakeOneListApart) {
   EXPECT_EQ(Lines(text).size(), Lines(bytes).size() + 2);
 }
 
-// What no new op has written keeps the id that the file has, also behind an op in place.
+// What no new op has written keeps the id that the file has, also after an op in place.
 TEST(ExporterTest, IdsBehindOpsInPlaceStay) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       const Program program,

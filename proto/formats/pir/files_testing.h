@@ -36,7 +36,7 @@ inline std::string Edited(const std::string& file, const std::string& from, cons
   return absl::StrReplaceAll(Files().at(file), {{from, to}});
 }
 
-// Inserts ops into fit_a_line, behind the last.
+// Inserts ops into fit_a_line, after the last.
 inline std::string WithOps(const std::string& ops) {
   const std::string& bytes = Files().at("fit_a_line/main.json");
   const size_t end = bytes.rfind("]}]}]}}");

@@ -27,7 +27,7 @@ class Import : public ProgramOrigin {
   FileBytes file;
   int num_blocks = 0;                  // of the program, as imported
   size_t num_vars = 0;                 // the same
-  std::vector<uint32_t> end_of_block;  // by block: the OpId behind its last op
+  std::vector<uint32_t> end_of_block;  // by block: the OpId after its last op
   std::vector<uint32_t> op_of_id;      // by OpId: of the document
   // By OpId: the bytes of the op as it was imported, to tell whether it has changed.
   absl::string_view BytesOf(size_t id) const {

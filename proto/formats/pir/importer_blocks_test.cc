@@ -51,7 +51,7 @@ TEST(ImporterTest, AnIfBecomesTwoConditionalBlocks) {
   EXPECT_TRUE(program.block(0).FindVar("if_12_true_0").valid());
 }
 
-// Paddle evaluates it once: nothing reads the condition behind a block that overwrites it.
+// Paddle evaluates it once: nothing reads the condition after a block that overwrites it.
 TEST(ImporterTest, BranchesMayOverwriteTheirCondition) {
   const std::string tensor =
       R"({"#":"0.t_dtensor","D":[{"#":"0.t_bool"},[],"NCHW",[],0]}}],"OA":[]},)";

@@ -40,7 +40,7 @@ TEST(ImporterTest, RefusesWhatItCannotTranslate) {
               HasSubstr("block 1 op 0 (0.set_parameter): expected it in the root block only"));
   EXPECT_THAT(error(Edited("fit_a_line/main.json", R"("trainable":true)", R"("trainable":false)")),
               HasSubstr("a model for inference"));
-  // Two values of one name, the first of which is read behind the second.
+  // Two values of one name, the first of which is read after the second.
   const std::string sink =
       R"({"#":"0.set_parameter","A":[{"AT":{"#":"0.a_str","D":"fc_0.b_0"},"N":"parameter_name"}],"I":[{"%":5}],"O":[],"OA":[]})";
   EXPECT_THAT(

@@ -16,7 +16,7 @@ struct Training {
   //   The gradient of a loss: proto/formats/pir/losses.h. Backward is what depends on it.
   //   A gradient of a parameter is complete where its parts are summed. What depends on a complete
   //   one updates, as do ops that update parameters.
-  //   Other ops behind the loss belong to those that read them. Ops before it are forward.
+  //   Other ops after the loss belong to those that read them. Ops before it are forward.
   std::vector<int> roles;
   // By value: the value whose gradient it is; kNoValue: none, or unknown.
   std::vector<ValueIndex> primal;

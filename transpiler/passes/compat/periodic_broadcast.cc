@@ -28,11 +28,11 @@
 namespace weft {
 namespace {
 
-// The op of the root block before which parameters are broadcast, behind the last collective of the
+// The op of the root block before which parameters are broadcast, after the last collective of the
 // backward pass: the first of role optimize (weight decay reads parameters, too), or the first that
 // updates a parameter, by itself or in a block. With several optimizers, the others have updated by
 // then; in a file where data alone orders ops, nothing could order a block that broadcasts and a
-// reduction behind it. Invalid: there is none, since ops of other roles update parameters.
+// reduction after it. Invalid: there is none, since ops of other roles update parameters.
 // O(arguments).
 OpId BeforeUpdates(const Program& main) {
   std::vector<bool> updates(main.op_id_limit(), false);

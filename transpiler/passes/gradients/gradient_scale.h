@@ -1,5 +1,5 @@
 // Where the sum of gradients over the ranks is divided by their number. Only the gradient of a loss
-// tells whether the loss is a mean or a sum: behind it, gradients of both kinds are added up. So in
+// tells whether the loss is a mean or a sum: after it, gradients of both kinds are added up. So in
 // a program with both, the division goes to the gradients of the means, whatever the mode.
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENTS_GRADIENT_SCALE_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENTS_GRADIENT_SCALE_H_

@@ -144,7 +144,7 @@ class PartOrderer {
     VisitBuffer(*from);
   }
 
-  // Lets the last wait for a collective on the buffer name the parts, which an op behind it reads.
+  // Lets the last wait for a collective on the buffer name the parts, which an op after it reads.
   void NameParts(const Buffer& buffer, uint32_t before) {
     absl::optional<uint32_t> wait;
     for (const uint32_t i : buffer.accesses) {

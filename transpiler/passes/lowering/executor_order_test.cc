@@ -108,7 +108,7 @@ TEST(PartOrder, CastsBackArePerPart) {
                      "    Out=[a] = cast(X=[a16]) {in_dtype=4, out_dtype=5}\n",
                      "    Out=[b] = cast(X=[b16]) {in_dtype=4, out_dtype=5}\n", kHalveParts, kUse}),
                 Options());
-  // An op on the other buffer behind its sum becomes per part, too.
+  // An op on the other buffer after its sum becomes per part, too.
   ExpectRewrite(kPass,
                 Ops({kVars, kCoalesce, half, "    Out=[f16] = scale(X=[f16]) {scale=0.5}\n",
                      "    Out=[f] = cast(X=[f16]) {in_dtype=4, out_dtype=5}\n", kUse}),

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// Reports W518 for each op with collectives in its blocks, and for each collective behind such an
+// Reports W518 for each op with collectives in its blocks, and for each collective after such an
 // op, that the executor may run before the collective that the program has before it. The executor
 // runs an op after those before it that write what it accesses, or that access what it writes; ops
 // that communicate also one after the other in each block. So does Paddle 3 with PIR. O(arguments),

@@ -33,12 +33,12 @@ bool AreSame(const Block& a, const Program& in_a, const Block& b, const Program&
 
 // Whether an op of the original can be in the prefix: it uses no values of other ranks, no fused
 // buffers and no loops, and what it makes of a mean is the mean of what it makes.
-bool MayBeKept(const Op& op, const SignatureFacts& recipe) {
-  if (recipe.algebra == Algebra::kSparsify || op.BoolAttr(kPerRankAttr).value_or(false)) {
+bool MayBeKept(const Op& op, const SignatureFacts& facts) {
+  if (facts.algebra == Algebra::kSparsify || op.BoolAttr(kPerRankAttr).value_or(false)) {
     return false;
   }
-  return recipe.kind == Kind::kIgnored || recipe.kind == Kind::kFeed ||
-         recipe.kind == Kind::kBranch || recipe.kind == Kind::kFunction;
+  return facts.kind == Kind::kIgnored || facts.kind == Kind::kFeed || facts.kind == Kind::kBranch ||
+         facts.kind == Kind::kFunction;
 }
 
 // `in` and `out`: what the op reads and writes.
@@ -49,12 +49,12 @@ bool IsInPlace(const Op& op, absl::Span<const Symbol> in, absl::Span<const Symbo
 
 // Whether an op that is not in the original changes its variables by a reduction over ranks or a
 // factor only. IsConfirmedBy checks the reductions and factors.
-bool MayBeInserted(const Op& op, const SignatureFacts& recipe, const Program& original) {
+bool MayBeInserted(const Op& op, const SignatureFacts& facts, const Program& original) {
   const Program& program = op.program();
   const auto is_new = [&](Symbol name) {
     return !original.block(0).FindVar(program.name(name)).valid();
   };
-  switch (recipe.kind) {
+  switch (facts.kind) {
     case Kind::kIgnored:
       return true;
     case Kind::kCollective: {
@@ -69,7 +69,7 @@ bool MayBeInserted(const Op& op, const SignatureFacts& recipe, const Program& or
              is_new(made.name);
     }
     case Kind::kFunction:
-      return recipe.algebra == Algebra::kScale && op.FloatAttr("bias").value_or(0) == 0 &&
+      return facts.algebra == Algebra::kScale && op.FloatAttr("bias").value_or(0) == 0 &&
              IsInPlace(op, op.Input("X"), op.Output("Out"));
     default:
       return false;
@@ -82,11 +82,11 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
     : program_(program),
       state_(program.op_id_limit(), State::kAfter),
       kept_(program.op_id_limit(), false) {
-  std::vector<SignatureFacts> recipes(program.num_signatures());
-  const auto recipe_of = [&](const Op& op) -> const SignatureFacts& {
-    SignatureFacts& recipe = recipes[op.signature_id()];
-    if (!recipe.is_made) recipe = MakeRankRecipe(op);
-    return recipe;
+  std::vector<SignatureFacts> facts(program.num_signatures());
+  const auto facts_of = [&](const Op& op) -> const SignatureFacts& {
+    SignatureFacts& facts = facts[op.signature_id()];
+    if (!facts.is_made) facts = MakeSignatureFacts(op);
+    return facts;
   };
   // Sub-blocks must be unchanged.
   for (int block = 1; block < original.num_blocks(); ++block) {
@@ -95,7 +95,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
       return;
     }
     for (OpId id : program.block(block).ops()) {
-      if (!MayBeKept(program.op(id), recipe_of(program.op(id)))) return;
+      if (!MayBeKept(program.op(id), facts_of(program.op(id)))) return;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
     }
@@ -107,7 +107,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
     const bool is_kept =
         original_ops_ < before.size() && AreSame(original.op(before[original_ops_]), op);
     if (is_kept) {
-      if (!MayBeKept(op, recipe_of(op))) return;
+      if (!MayBeKept(op, facts_of(op))) return;
       for (OpId between : inserted) state_[between.value()] = State::kInserted;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
@@ -115,7 +115,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
       program_ops_ += inserted.size() + 1;
       inserted.clear();
     } else {
-      if (!MayBeInserted(op, recipe_of(op), original)) return;
+      if (!MayBeInserted(op, facts_of(op), original)) return;
       // The prefix ends before ops that follow the last kept op: they may average parameters.
       inserted.push_back(id);
     }
