@@ -82,9 +82,9 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
     : program_(program),
       state_(program.op_id_limit(), State::kAfter),
       kept_(program.op_id_limit(), false) {
-  std::vector<SignatureFacts> facts(program.num_signatures());
+  std::vector<SignatureFacts> by_signature(program.num_signatures());
   const auto facts_of = [&](const Op& op) -> const SignatureFacts& {
-    SignatureFacts& facts = facts[op.signature_id()];
+    SignatureFacts& facts = by_signature[op.signature_id()];
     if (!facts.is_made) facts = MakeSignatureFacts(op);
     return facts;
   };
