@@ -73,11 +73,16 @@ absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags) {
 // The setting of a checkpoint that has the fingerprint of the program that wrote it.
 constexpr char kProgram[] = "program";
 
+std::string FingerprintOf(const RunFiles& read) {
+  return read.fingerprint.empty() ? Fingerprint(*read.main) : read.fingerprint;
+}
+
 // Programs with equal variables may give their values another meaning, such as gradients that are
 // accumulated over another number of steps.
-void NoteAnotherProgram(const Checkpoint& checkpoint, const RunFlags& flags, const Program& main) {
+void NoteAnotherProgram(const Checkpoint& checkpoint, const RunFlags& flags,
+                        const std::string& fingerprint) {
   const auto program = checkpoint.settings.find(kProgram);
-  if (program == checkpoint.settings.end() || program->second == Fingerprint(main)) return;
+  if (program == checkpoint.settings.end() || program->second == fingerprint) return;
   PrintNote(absl::StrCat("--resume ", flags.resume, ": another program than ", flags.main,
                          " has written it"));
 }
@@ -384,7 +389,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   inputs.params = read.params.has_value() ? &read.params->params : nullptr;
   inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
-  if (resume.has_value() && flags.reports) NoteAnotherProgram(*resume, flags, *read.main);
+  if (resume.has_value() && flags.reports) NoteAnotherProgram(*resume, flags, FingerprintOf(read));
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
   RunOptions options = flags.run;
   options.link = session.link();
@@ -401,7 +406,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     };
   }
   if (!flags.checkpoint.empty()) {
-    inputs.on_checkpoint = [&recorder, program = Fingerprint(*read.main)](Checkpoint checkpoint) {
+    inputs.on_checkpoint = [&recorder, program = FingerprintOf(read)](Checkpoint checkpoint) {
       checkpoint.settings[kProgram] = program;
       return recorder.AddCheckpoint(std::move(checkpoint));
     };

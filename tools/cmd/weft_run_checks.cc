@@ -44,6 +44,28 @@ absl::StatusOr<bool> AllProcessesHave(const ConstProgramPair& programs, JobLink*
   return absl::c_all_of(all, [&](const std::string& one) { return one == all[0]; });
 }
 
+// Whether the host feeds what the op reads.
+bool IsFed(const Finding& finding, const RunFiles& inputs) {
+  return finding.kind == FindingKind::kUnwrittenRead &&
+         absl::c_linear_search(inputs.feeds.variables, finding.variable);
+}
+
+// No layer runs after errors of kStructure. Reads of what is fed are none.
+Findings VerifyFed(const RunFiles& inputs, VerifyOptions* options) {
+  Findings findings = Verify({ProgramsOf(inputs)}, *options);
+  bool has_fed = false;
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity != Severity::kError) continue;
+    if (FindRule(finding.rule).layer == Layer::kStructure && !IsFed(finding, inputs)) {
+      return findings;
+    }
+    has_fed |= IsFed(finding, inputs);
+  }
+  if (!has_fed) return findings;
+  options->layers.erase(Layer::kStructure);
+  return Verify({ProgramsOf(inputs)}, *options);
+}
+
 // `is_for_all`: all ranks run the programs.
 Findings Find(const RunFlags& flags, const RunFiles& inputs, bool is_for_all) {
   VerifyOptions options;
@@ -56,32 +78,39 @@ Findings Find(const RunFlags& flags, const RunFiles& inputs, bool is_for_all) {
   if (!is_for_all) {
     options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces, Layer::kBatch};
   }
-  Findings findings = Verify({ProgramsOf(inputs)}, options);
-  if (!is_for_all || options.setting.reduction == Setting::Reduction::kByLoss) return findings;
+  const bool is_meant = is_for_all && options.setting.reduction != Setting::Reduction::kByLoss;
+  if (is_meant) options.layers.erase(Layer::kBatch);
+  Findings findings = VerifyFed(inputs, &options);
+  if (!is_meant) return findings;
+  for (const Finding& finding : findings.all()) {
+    const bool is_error = finding.severity == Severity::kError;
+    if (is_error && FindRule(finding.rule).layer == Layer::kStructure) return findings;
+  }
   // Also what differs because the rewrite meant it: sums where one device has means, or the other
   // way round.
   options.setting.reduction = Setting::Reduction::kByLoss;
   options.layers = {Layer::kBatch};
-  const Findings of_batch = Verify({ProgramsOf(inputs)}, options);
-  Findings all;
-  for (const Finding& finding : findings.all()) {
-    if (FindRule(finding.rule).layer != Layer::kBatch) all.Add(finding);
-  }
-  all.Append(of_batch);
-  return all;
+  findings.Append(Verify({ProgramsOf(inputs)}, options));
+  return findings;
+}
+
+std::string Text(const Finding& finding) {
+  return absl::StrCat(finding.program.is_startup ? "startup program: " : "", finding.rule, ": ",
+                      WithFlags(finding.message));
 }
 
 void Print(Severity severity, const Finding& finding, absl::string_view more = "") {
-  std::fprintf(stderr, "%s: %s: %s%s\n", std::string(SeverityName(severity)).c_str(),
-               finding.rule.c_str(), WithFlags(finding.message).c_str(), std::string(more).c_str());
+  std::fprintf(stderr, "%s: %s%s\n", std::string(SeverityName(severity)).c_str(),
+               Text(finding).c_str(), std::string(more).c_str());
 }
 
 // One line for each rule, as warnings.
-void PrintErrors(const std::vector<Finding>& errors, absl::string_view why) {
+void PrintErrors(const std::vector<Finding>& errors, const Findings& findings,
+                 absl::string_view why) {
   std::map<std::string, std::vector<const Finding*>> by_rule;
   for (const Finding& error : errors) by_rule[error.rule].push_back(&error);
   for (const auto& [rule, of_rule] : by_rule) {
-    const size_t others = of_rule.size() - 1;
+    const int64_t others = static_cast<int64_t>(of_rule.size()) - 1 + findings.NumOmitted(rule);
     Print(Severity::kWarning, *of_rule[0],
           absl::StrCat(others == 0 ? "" : absl::StrCat(" (and ", others, " more)"), why));
   }
@@ -117,6 +146,7 @@ absl::StatusOr<bool> OrderByVariables(const std::vector<Finding>& errors, RunFil
   options.layers = {Layer::kRaces};
   const ConstProgramPair pair{&*ordered[0], ordered[1].has_value() ? &*ordered[1] : nullptr};
   if (Verify({pair}, options).HasErrors()) return false;
+  inputs->fingerprint = Fingerprint(*inputs->main);
   for (size_t i = 0; i < programs.size(); ++i) *programs[i] = std::move(ordered[i]);
   return true;
 }
@@ -132,27 +162,42 @@ absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* in
       const bool is_error = finding.severity == Severity::kError;
       if (flags.reports) Print(is_error ? Severity::kWarning : finding.severity, finding);
     } else if (finding.severity == Severity::kError) {
-      const bool is_fed = finding.kind == FindingKind::kUnwrittenRead &&
-                          absl::c_linear_search(inputs->feeds.variables, finding.variable);
-      if (is_fed || finding.kind == FindingKind::kStart) continue;
+      if (IsFed(finding, *inputs) || finding.kind == FindingKind::kStart) continue;
       (finding.kind == FindingKind::kPaddleOnly ? of_paddle : errors).push_back(finding);
     }
   }
-  if (flags.reports) PrintErrors(of_paddle, "; weft run does without");
+  // Of programs that differ, each process knows its own.
+  const bool prints = flags.reports || !is_for_all;
+  if (flags.reports && !is_for_all) {
+    PrintNote(
+        "processes run different programs: what ranks exchange and hold was not verified; "
+        "weft verify with the programs of all ranks does");
+  }
+  if (prints) PrintErrors(of_paddle, findings, "; weft run orders collectives by their places");
   if (errors.empty()) return absl::OkStatus();
-  const std::string first = absl::StrCat(errors[0].rule, ": ", WithFlags(errors[0].message));
-  WEFT_ASSIGN_OR_RETURN(const bool is_ordered, OrderByVariables(errors, inputs));
+  bool is_ordered = false;
+  if (!flags.force) {
+    WEFT_ASSIGN_OR_RETURN(is_ordered, OrderByVariables(errors, inputs));
+  }
   if (is_ordered || flags.force) {
-    if (!flags.reports) return absl::OkStatus();
-    PrintErrors(errors, is_ordered ? "; this run orders ops by variables, as Paddle's executor "
-                                     "does since 2.5"
-                                   : "");
+    if (!prints) return absl::OkStatus();
+    PrintErrors(errors, findings,
+                is_ordered ? "; this run orders ops by variables, as Paddle's executor does since "
+                             "2.5; --force runs them as they stand"
+                           : "");
     return absl::OkStatus();
   }
-  const int64_t others = static_cast<int64_t>(errors.size()) - 1 + findings.NumOmittedErrors();
+  int64_t others = static_cast<int64_t>(errors.size()) - 1;
+  std::set<std::string> rules;
+  for (const Finding& error : errors) {
+    if (rules.insert(error.rule).second) others += findings.NumOmitted(error.rule);
+  }
+  const Layer layer = FindRule(errors[0].rule).layer;
+  const bool may_run = layer != Layer::kStructure && layer != Layer::kTypes;
   return absl::FailedPreconditionError(absl::StrCat(
-      flags.main, ": ", first, others == 0 ? "" : absl::StrCat(" (and ", others, " more)"),
-      "; weft verify shows all, and --force runs the program nevertheless"));
+      errors[0].program.is_startup ? flags.startup : flags.main, ": ", Text(errors[0]),
+      others == 0 ? "" : absl::StrCat(" (and ", others, " more)"), "; weft verify shows all",
+      may_run ? ", and --force runs the program nevertheless" : ""));
 }
 
 std::set<std::string> FindPartialSums(const RunFlags& flags, const RunFiles& inputs) {

@@ -17,8 +17,8 @@ namespace weft {
 //
 // Where only a race makes them wrong that Paddle's executor does not have, since it orders ops by
 // variables, collectives run on the compute stream, which is that order; a warning says so.
-// FailedPrecondition, with the path and the first finding, for other errors of layers 1 to 5;
-// `flags.force` makes them warnings. O(ops + arguments).
+// FailedPrecondition, with the path and the first finding, for other errors of layers 1 to 5.
+// `flags.force` makes all errors warnings, and runs the programs as they are. O(ops + arguments).
 absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* inputs);
 
 // The reported variables of which ranks have partial sums. O(ops + arguments) for a few walks.

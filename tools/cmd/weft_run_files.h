@@ -52,6 +52,7 @@ struct RunFiles {
   FeedSource feeds;
   Setting setting;                      // of the main program
   absl::optional<PlateauRate> plateau;  // none: no rate follows a metric
+  std::string fingerprint;  // of the main program in the file, where the run has changed it
   // The schedules that the run takes from the program, by variable.
   std::map<std::string, std::string> schedules;
   // What the run reports or follows; of these, the variables of which ranks have partial sums.

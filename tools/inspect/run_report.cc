@@ -61,6 +61,11 @@ Json MetricsOf(const StepResult& result) {
       {"step", result.step}, {"rank", result.rank}, {"fetch", std::move(fetch)}, {"ms", result.ms}};
 }
 
+// Rows of ranks are not those of one tensor.
+bool IsSum(const std::set<std::string>& sums, const std::string& name, const Tensor& value) {
+  return !value.is_rows() && sums.count(name) > 0;
+}
+
 }  // namespace
 
 double MeanOf(const Tensor& tensor) {
@@ -84,7 +89,7 @@ std::string StepLines::Add(const StepResult& result) {
     const std::vector<double>& ranks = means_[v];
     Course& course = courses_[v];
     course.name = (*result.names)[v];
-    const bool is_sum = sums_.count(course.name) > 0;
+    const bool is_sum = IsSum(sums_, course.name, result.values[v]);
     const double sum = std::accumulate(ranks.begin(), ranks.end(), 0.0);
     course.last = is_sum ? sum : sum / ranks_;
     if (first_step) course.first = course.last;
@@ -179,7 +184,7 @@ std::string MetricsLines::Add(const StepResult& result) {
   for (const StepResult& of_rank : step_) lines.push_back(MetricsOf(of_rank));
   for (size_t v = 0; v < result.values.size(); ++v) {
     const std::string& name = (*result.names)[v];
-    if (sums_.count(name) == 0) continue;
+    if (!IsSum(sums_, name, result.values[v])) continue;
     std::vector<double> sums(result.values[v].size(), 0);
     for (const StepResult& of_rank : step_) {
       size_t i = 0;

@@ -110,6 +110,13 @@ absl::Status PlateauSchedule::Add(const StepResult& result) {
   return absl::OkStatus();
 }
 
+void PlateauSchedule::AddUpRanks(int nranks) {
+  times_ = nranks;
+  if (!std::exchange(is_of_means_, false)) return;
+  if (best_.has_value()) *best_ *= nranks;
+  sum_ *= nranks;
+}
+
 double PlateauSchedule::RateAt(int64_t step) {
   const bool ends_period = step % every_ == 0 && count_ > 0;
   if (ends_period) EndPeriod(sum_ / static_cast<double>(count_));
@@ -144,8 +151,9 @@ bool PlateauSchedule::IsBetter(double metric) const {
 
 std::string PlateauSchedule::State() const {
   const std::string best = best_.has_value() ? absl::StrFormat("best=%.17g,", *best_) : "";
-  return absl::StrFormat("%s{rate=%.17g,%snum_bad=%d,cooldown_left=%d,sum=%.17g,count=%d}", kState,
-                         rate_, best, num_bad_, cooldown_left_, sum_, count_);
+  return absl::StrFormat(
+      "%s{rate=%.17g,%snum_bad=%d,cooldown_left=%d,sum=%.17g,count=%d,adds_up=1}", kState, rate_,
+      best, num_bad_, cooldown_left_, sum_, count_);
 }
 
 absl::Status PlateauSchedule::Restore(absl::string_view state) {
@@ -159,6 +167,8 @@ absl::Status PlateauSchedule::Restore(absl::string_view state) {
   restored.cooldown_left_ = Count(options, "cooldown_left", 0);
   restored.sum_ = options.Number("sum");
   restored.count_ = Count(options, "count", 0);
+  restored.is_of_means_ = !options.IsGiven("adds_up");
+  if (!restored.is_of_means_) Count(options, "adds_up", 1);
   WEFT_RETURN_IF_ERROR(Annotate(kState, options.status()));
   *this = std::move(restored);
   return absl::OkStatus();

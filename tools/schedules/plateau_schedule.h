@@ -39,7 +39,7 @@ class PlateauSchedule {
   double rate() const { return rate_; }
 
   // Ranks have partial sums of the metric.
-  void AddUpRanks(int nranks) { times_ = nranks; }
+  void AddUpRanks(int nranks);
 
   // Counts the result of a rank, by step and by rank within a step. InvalidArgument, naming the
   // variable, if it is not fetched or has no real elements.
@@ -64,6 +64,8 @@ class PlateauSchedule {
   double factor_ = 0, threshold_ = 0, min_rate_ = 0, epsilon_ = 0;
   int64_t patience_ = 0, cooldown_ = 0;
   int times_ = 1;  // the mean over the ranks
+  // Restored from a run that did not add up: the metric was the mean over the ranks.
+  bool is_of_means_ = false;
 
   double rate_ = 0;
   absl::optional<double> best_;

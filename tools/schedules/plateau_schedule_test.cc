@@ -85,6 +85,18 @@ TEST(PlateauScheduleTest, StateGoesOnFromAnyResult) {
   EXPECT_LT(whole.rate(), 0.1);
 }
 
+// A checkpoint of a version that took the mean over the ranks for the metric.
+TEST(PlateauScheduleTest, MeansOfAnOlderStateBecomeSums) {
+  const std::string text = "reduce_on_plateau{learning_rate=1,every=1,patience=0,factor=0.5}";
+  WEFT_ASSERT_OK_AND_ASSIGN(PlateauSchedule schedule, PlateauSchedule::Parse(text));
+  WEFT_ASSERT_OK(schedule.Restore("state{rate=1,best=2,num_bad=0,cooldown_left=0,sum=0,count=0}"));
+  schedule.AddUpRanks(4);
+  WEFT_ASSERT_OK(Add(1.5, 0, &schedule));  // 6, better than 8
+  EXPECT_EQ(schedule.RateAt(1), 1);
+  WEFT_ASSERT_OK(Add(1.6, 0, &schedule));
+  EXPECT_EQ(schedule.RateAt(2), 0.5);
+}
+
 TEST(PlateauScheduleTest, MistakesAreNamedWithTheirOption) {
   const std::pair<const char*, const char*> cases[] = {
       {"reduce_on_plateau{every=1}", "learning_rate: missing"},

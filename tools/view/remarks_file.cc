@@ -8,13 +8,13 @@
 namespace weft {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // details stand as the pass wrote them
 
 absl::StatusOr<FileRemark> ParseRemark(const Json& json) {
-  if (!json.is_object()) return ExpectedInJson("notes", "objects", json);
+  if (!json.is_object()) return ExpectedInJson("notes", "objects", nlohmann::json(json));
   FileRemark remark;
   for (const auto& [key, value] : json.items()) {
-    if (!value.is_string()) return ExpectedInJson(key, "a string", value);
+    if (!value.is_string()) return ExpectedInJson(key, "a string", nlohmann::json(value));
     const auto text = value.get<std::string>();
     if (key == "pass") {
       remark.pass = text;
@@ -34,7 +34,8 @@ absl::StatusOr<FileRemark> ParseRemark(const Json& json) {
 }  // namespace
 
 absl::StatusOr<std::vector<FileRemark>> ParseRemarks(absl::string_view json) {
-  WEFT_ASSIGN_OR_RETURN(const Json file, ParseJsonObject(json));
+  WEFT_RETURN_IF_ERROR(ParseJsonObject(json).status());
+  const Json file = Json::parse(json.begin(), json.end());
   const auto notes = file.find("notes");
   if (notes == file.end() || !notes->is_array()) {
     return absl::InvalidArgumentError(

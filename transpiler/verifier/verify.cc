@@ -314,12 +314,13 @@ class Verifier {
     equivalence->Check(found, &of_values);
     differences->Append(of_values);
     return of_values.all().empty() && is_for_all && ranks.setting.nranks.has_value() &&
-           DivisionsAgree(*programs.main, found, batch.get().flow.get());
+           DivisionsAgree(*programs.main, *options_.original.main, found, batch.get().flow.get());
   }
 
   // A loss that is not the mean for which layer 3 takes it differs by a power of the number of
   // ranks.
-  static bool DivisionsAgree(const Program& main, const RankValues& values, const BatchFlow* flow) {
+  static bool DivisionsAgree(const Program& main, const Program& original, const RankValues& values,
+                             const BatchFlow* flow) {
     if (flow == nullptr) return false;
     absl::flat_hash_map<std::pair<OpId, Symbol>, BatchRelation> relations;
     for (const BatchUpdate& update : flow->updates()) {
@@ -330,6 +331,10 @@ class Verifier {
       const auto found = relations.find({update.op, gradient});
       const BatchRelation relation =
           found == relations.end() ? BatchRelation::Replicated() : found->second;
+      // Layer 6 compares what the original has, too.
+      const Symbol param = main.op(update.op).Input("Param")[update.index];
+      const VarId compared = original.block(0).FindVar(main.name(param));
+      if (!compared.valid() || !original.var(compared).persistable()) return false;
       return update.grad.is_zero ||
              (relation.IsReplicated() && relation.power == update.grad.unscaled_sums);
     });

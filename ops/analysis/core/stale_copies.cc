@@ -126,7 +126,8 @@ class Finder {
       }
       return it->second.group;
     };
-    const size_t group = find(in, from), other = find(out, to);
+    size_t group = find(in, from), other = find(out, to);
+    if (groups_[group].size() < groups_[other].size()) std::swap(group, other);
     if (group != other) {
       for (uint64_t member : groups_[other]) names_.at(member).group = group;
       groups_[group].insert(groups_[group].end(), groups_[other].begin(), groups_[other].end());
@@ -171,6 +172,7 @@ class Finder {
     }
     std::vector<Reached> open = {{key, false, false}};
     absl::flat_hash_set<uint64_t> reached = {key};
+    absl::flat_hash_set<size_t> groups;
     const auto reach = [&](uint64_t name, bool is_part, bool is_shared) {
       if (reached.insert(name).second) open.push_back({name, is_part, is_shared});
     };
@@ -180,7 +182,10 @@ class Finder {
       const auto found = names_.find(at.name);
       if (found != names_.end()) {
         if (at.is_shared) found->second.writes = op;
-        for (uint64_t member : groups_[found->second.group]) reach(member, at.is_part, true);
+        const size_t group = found->second.group;
+        if (groups.insert(2 * group + (at.is_part ? 1 : 0)).second) {
+          for (uint64_t member : groups_[group]) reach(member, at.is_part, true);
+        }
       }
       const auto buffers = buffers_.find(at.name);
       if (buffers != buffers_.end()) {

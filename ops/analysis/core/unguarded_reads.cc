@@ -22,6 +22,8 @@ namespace {
 
 // More ways in which a variable may have been written are not kept.
 constexpr size_t kMaxAlternatives = 64;
+// Nor are longer conjunctions followed.
+constexpr size_t kMaxLiterals = 64;
 
 // Ascending literals, all of which hold: 2 i, and 2 i + 1 for its opposite.
 using Conditions = std::vector<int>;
@@ -146,7 +148,10 @@ class Finder {
     }
     const Conditions outside = std::exchange(facts_, Union(facts_, runs));
     const OpId around = std::exchange(runs_, op.id());
-    for (int block : op.SubBlocks()) Walk(block);
+    for (int block : op.SubBlocks()) {
+      Walk(block);
+      ForgetWrittenIn(block);  // it may not have run
+    }
     runs_ = around;
     facts_ = outside;
     if (!schema.Has(Trait::kBlockGrad)) return;
@@ -198,7 +203,10 @@ class Finder {
       case Algebra::kNot:
         return num_inputs == 1 ? absl::make_optional(Not(truth(0))) : absl::nullopt;
       case Algebra::kAnd:
-        return num_inputs == 2 ? absl::make_optional(Union(truth(0), truth(1))) : absl::nullopt;
+        if (num_inputs != 2 || truth(0).size() + truth(1).size() > kMaxLiterals) {
+          return absl::nullopt;
+        }
+        return Union(truth(0), truth(1));
       case Algebra::kOr:
         if (num_inputs != 2) return absl::nullopt;
         return Not(Union(Not(truth(0)), Not(truth(1))));
@@ -240,10 +248,9 @@ class Finder {
           std::any_of(state.written_if.begin(), state.written_if.end(),
                       [&](const Conditions& conditions) { return Implies(facts, conditions); });
       if (holds) continue;
-      if (!state.written_if.empty()) {
-        reads_.push_back({op.id(), static_cast<uint32_t>(arg), part, state.writer});
-      }
-      state.is_written = true;  // reported, or without any value before
+      if (state.written_if.empty()) continue;  // a loop may read before it writes
+      reads_.push_back({op.id(), static_cast<uint32_t>(arg), part, state.writer});
+      state.is_written = true;  // reported
     }
   }
 

@@ -29,6 +29,12 @@ absl::optional<double> Filled(const Op& op) {
   double value = op.FloatAttr("value").value_or(0);
   const std::string text = op.StringAttr("str_value").value_or("");
   if (!text.empty() && !absl::SimpleAtod(text, &value)) return absl::nullopt;
+  // As fp32 has it; narrower types may not have it at all.
+  if (op.IntAttr("dtype").value_or(pb::VarType::FP32) == pb::VarType::FP32) {
+    value = static_cast<float>(value);
+  } else if (op.IntAttr("dtype") != pb::VarType::FP64) {
+    return absl::nullopt;
+  }
   if (!std::isfinite(value) || value == 0) return absl::nullopt;
   return value;
 }

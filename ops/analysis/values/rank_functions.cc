@@ -62,7 +62,8 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
     case Algebra::kSum:
     case Algebra::kCopy:
       SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
-      if (MergesRows(op.type())) outs_[0].has_merged_rows = true;
+      if (!MergesRows(op.type())) return;
+      for (RankValue& out : outs_) out.has_merged_rows = true;
       return;
     case Algebra::kAdd:
     case Algebra::kSubtract:
@@ -295,8 +296,15 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
       op.IntAttr("seed").value_or(0) != 0 && op.BoolAttr("fix_seed").value_or(!may_ignore_seed);
   out.drawn_by = DrawOf(ins_);
   if (facts.algebra == Algebra::kRandom && !options_.IsOneRank() && !has_seed) {
-    // An op of an unknown type may read data of its rank, too.
-    if (out.placement == Placement::kReplicated && facts.schema != nullptr) out.drawn_by = op.id();
+    // An op of an unknown type may read data of its rank, too; another one with side effects
+    // receives, or reads a file.
+    const bool draws = facts.schema != nullptr && (!facts.schema->Has(Trait::kSideEffect) ||
+                                                   facts.schema->FindAttr("seed") != nullptr);
+    if (!draws) {
+      out.drawn_by = OpId();
+    } else if (out.placement == Placement::kReplicated) {
+      out.drawn_by = op.id();
+    }
     out.placement = Placement::kLocal;
     out.is_gradient = out.is_summed = false;
   }

@@ -316,6 +316,12 @@ void NoteBytes(const SparseExchange& exchange, const std::vector<GradientBucket>
     all += bucket.gradients.size();
     if (exchange.PlanOf(bucket).is_more_bytes) affected += bucket.gradients.size();
   }
+  if (options.fallback && !context.target.cluster.nranks().has_value()) {
+    context.sink.Note(
+        "option:fallback compares bytes for a number of ranks: without option:nranks, all "
+        "gradients "
+        "travel as rows");
+  }
   if (affected == 0) return;
   context.sink.Note(absl::StrCat(
       affected, " of ", all, " gradients ",

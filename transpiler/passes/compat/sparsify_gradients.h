@@ -39,7 +39,7 @@ namespace weft {
 //     receives 32 bytes from each other rank, and 8 for each element that it sends: k of them with
 //     topk; with threshold one is assumed, as their number is known at run time only. Of dense
 //     gradients it receives 2 (n - 1) / n times their bytes. Remarks say up to how many elements
-//     rows are fewer bytes. A note says how many gradients travel whole. SINGA never does this.
+//     rows are fewer bytes. A note says for how many they are not. SINGA never does this.
 //   - if their variable holds several gradients in turn, or their shape is unknown
 //   - as rows, if they are row-sparse already
 //

@@ -43,9 +43,8 @@ const std::vector<Hyperparameter>& Hyperparameters() {
        &Options::weight_decay,
        &Settings::weight_decay,
        kNotNegative,
-       "factor of the parameter that is added to its gradient; adamw: by which, times the rate, "
-       "the "
-       "parameter decays (default 0.01)",
+       "factor of the parameter that is added to its gradient; adamw: the parameter loses rate "
+       "times this times itself (default 0.01)",
        {Type::kSgd, Type::kRmsProp, Type::kAdaGrad, Type::kAdam, Type::kAdamW}},
       {"momentum",
        &Options::momentum,

@@ -337,7 +337,8 @@ void EquivalenceChecker::Compare(Compared values) {
                                " after a step: each rank updates it by its own batch"));
   }
   // It is a factor 1/n of that of one device, as ranks add up gradients.
-  if (expected.expr == found.expr && found.IsEqualOnRanks() && variables_.IsLossGradient(name)) {
+  if (expected.expr == found.expr && found.IsEqualOnRanks() && variables_.IsLossGradient(name) &&
+      SameFactor(found.factor * options_.RankFactor(), expected.factor)) {
     return;
   }
   expected = WithExpr(expected, name);

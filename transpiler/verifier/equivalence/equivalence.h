@@ -113,6 +113,7 @@ class EquivalenceChecker {
   // `expected`: of the original.
   void CompareFetched(const RankFetch& expected, const RankFetch& found);
   void CheckLosses(const RankValues& before, const RankValues& after);
+  bool IsLoss(const RankValue& expected, const RankValue& found);
   bool IsHandedOut(const RankValue& expected, RankValue found, bool ignores_factor);
   void ReportHandedOut(OpId op, absl::string_view name, absl::string_view what,
                        const RankValue& expected, const RankValue& found);

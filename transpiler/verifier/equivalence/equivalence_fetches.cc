@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/training/losses.h"
 #include "transpiler/verifier/equivalence/equivalence.h"
@@ -78,12 +79,23 @@ void EquivalenceChecker::CheckLosses(const RankValues& before, const RankValues&
     if (!original.FindVar(name).valid() || !names.insert(name).second) continue;
     expected.push_back(WithExpr(before.AtEnd(original.FindVar(name)), name));
   }
-  for (Symbol loss : FindLosses(*rewritten_.main)) names.insert(rewritten_.main->name(loss));
+  std::vector<RankValue> renamed;  // or added
+  for (Symbol loss : FindLosses(*rewritten_.main)) {
+    const absl::string_view name = rewritten_.main->name(loss);
+    const VarId var = rewritten.FindVar(name);
+    if (names.insert(name).second && var.valid()) {
+      renamed.push_back(WithExpr(after.AtEnd(var), name));
+    }
+  }
   for (absl::string_view name : names) {
     const VarId var = original.FindVar(name), other = rewritten.FindVar(name);
     const bool is_lost =
         !other.valid() || (var.valid() && before.IsWritten(var) && !after.IsWritten(other));
+    const auto is_among = [this](const std::vector<RankValue>& found, const RankValue& value) {
+      return absl::c_any_of(found, [&](const RankValue& one) { return IsLoss(value, one); });
+    };
     if (is_lost) {
+      if (var.valid() && is_among(renamed, WithExpr(before.AtEnd(var), name))) continue;
       Report("W610", name, "it is a loss of the original, and no op computes it here");
       continue;
     }
@@ -91,14 +103,22 @@ void EquivalenceChecker::CheckLosses(const RankValues& before, const RankValues&
     const OpId writer = LastWriter(name);
     if (var.valid()) {
       const RankValue value = WithExpr(before.AtEnd(var), name);
-      if (original_.main->var(var).persistable() || IsHandedOut(value, found, false)) continue;
+      if (original_.main->var(var).persistable() || IsLoss(value, found)) continue;
       ReportHandedOut(writer, name, absl::StrCat("loss ", name, ": "), value, found);
       continue;
     }
-    const auto is_it = [&](const RankValue& value) { return IsHandedOut(value, found, false); };
-    if (expected.empty() || std::any_of(expected.begin(), expected.end(), is_it)) continue;
+    const auto is_it = [&](const RankValue& value) { return IsLoss(value, found); };
+    if (expected.empty() || absl::c_any_of(expected, is_it)) continue;
     Report("W610", name, "it is a loss, and has the value of no loss of the original");
   }
+}
+
+// Ranks may divide their losses in the forward pass: their sum is the loss then.
+bool EquivalenceChecker::IsLoss(const RankValue& expected, const RankValue& found) {
+  if (IsHandedOut(expected, found, /*ignores_factor=*/false)) return true;
+  RankValue sum = found;
+  sum.factor *= options_.RankFactor();
+  return !found.IsEqualOnRanks() && IsHandedOut(expected, sum, /*ignores_factor=*/false);
 }
 
 // Whether users of both programs get the same value, but for how the values of ranks add up.
