@@ -664,7 +664,7 @@ TEST(TranspileTest, ModeAutoSaysWhichModeItTakesAndWhy) {
     return RunProcess(args, "");
   };
   EXPECT_THAT(transpile({}), FailsWith(0, absl::StrCat("note: ", kMain, ": mode grad_allreduce: "),
-                                       "what one device computes"));
+                                       "gradients are averaged over the ranks"));
   EXPECT_THAT(Weft({"show", out, "--op", "c_allreduce_avg"}).out, HasSubstr("c_allreduce_avg"));
   EXPECT_THAT(transpile({"--k_steps", "4"}).err, HasSubstr("mode local_sgd: "));
 }
