@@ -52,6 +52,7 @@ void DeviceCopies::FindRings() {
   const size_t num_streams = kFirstRing + rings_.size();
   last_.assign(num_streams, 0);
   last_work_.assign(num_streams, 0);
+  synchronized_.assign(num_streams, 0);
   times_.resize(num_streams);
   step_times_.assign(steps_.size(), 0);
   known_.assign(num_streams, std::vector<int64_t>(num_streams, 0));
@@ -202,9 +203,10 @@ void DeviceCopies::WaitFor(Stream waiting, std::vector<Need> needs, size_t i) {
         InPlaceOp(std::string(StreamSyncOpType(StreamSync::kStreamWaitsForStream)), {need.variable},
                   {{"stream", StreamName(waiting)}, {"awaited", StreamName(need.awaited)}},
                   i < steps_.size() ? RoleFor(program_.op(steps_[i].op)) : kRoleOptimize);
-    // No op of the waiting stream comes after `early`.
+    // No op of the waiting stream comes after `early`. A synchronization of the program that does
+    // would order nothing after a wait there.
     const int64_t early = std::max(need.time, last_[waiting]);
-    if (last_work_[need.awaited] <= early) {
+    if (last_work_[need.awaited] <= early || synchronized_[waiting] >= early) {
       before_[i].push_back({BuildOp(op, Dialect::kWeft), 0});
       Join(waiting, need.awaited);
       continue;
@@ -222,16 +224,20 @@ void DeviceCopies::WaitFor(Stream waiting, std::vector<Need> needs, size_t i) {
 void DeviceCopies::Synchronize(const DeviceStep& step) {
   const Op op = program_.op(step.op);
   const Stream compute = Compute(step.device), ring = StreamOfRing(op);
+  const auto join = [&](Stream waiting, Stream awaited) {
+    Join(waiting, awaited);
+    if (waiting >= 0) synchronized_[waiting] = time_;
+  };
   const auto join_all = [&](Stream awaited) {
     for (Stream waiting = 0; waiting < static_cast<Stream>(known_.size()); ++waiting) {
-      Join(waiting, awaited);
+      join(waiting, awaited);
     }
   };
   switch (*FindStreamSyncOp(op.type())) {
     case StreamSync::kRingWaitsForCompute:
-      return Join(ring, compute);
+      return join(ring, compute);
     case StreamSync::kComputeWaitsForRing:
-      return Join(compute, ring);
+      return join(compute, ring);
     case StreamSync::kAllWaitForCompute:
       return join_all(compute);
     case StreamSync::kAllWaitForRing:

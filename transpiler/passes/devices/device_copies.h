@@ -102,8 +102,9 @@ class DeviceCopies {
   std::array<absl::flat_hash_map<VarId, std::string>, kNumDeviceKinds> mirrors_;
   std::array<absl::flat_hash_map<VarId, Memory>, kNumDeviceKinds> memory_;
   int64_t time_ = 0;
-  std::vector<int64_t> last_;       // by stream: the time of the last op
-  std::vector<int64_t> last_work_;  // of the last one that takes time: no mirrored buffer
+  std::vector<int64_t> last_;          // by stream: the time of the last op
+  std::vector<int64_t> last_work_;     // of the last one that takes time: no mirrored buffer
+  std::vector<int64_t> synchronized_;  // before which the program had it wait last
   // What was given to a stream at a time from 1 on.
   struct Issued {
     Stream stream = 0;
