@@ -248,8 +248,8 @@ class UninitializedReads {
     const absl::string_view name = program_.var(read.var).name();
     report_.Add("W107", read.op, name,
                 absl::StrCat(reader.DebugName(), " ", SlotOfArgument(reader, read.arg),
-                             ": variable ", absl::CEscape(name), " may have no value, or that of ",
-                             "an earlier step: ", program_.op(read.writer).DebugName(),
+                             ": variable ", absl::CEscape(name), " may have no value, or the ",
+                             "value of an earlier step: ", program_.op(read.writer).DebugName(),
                              " writes it in a block that may not run, and ", reader.DebugName(),
                              " does not run on the same condition"),
                 read.writer);
