@@ -144,13 +144,14 @@ class Finder {
     if (schema.Has(Trait::kLoop) && !schema.Has(Trait::kBlockGrad)) {
       const absl::Span<const Symbol> scopes = op.Output("StepScopes");
       runs = {scopes.empty() ? 2 * num_conditions_++ : StepsOf(Resolve(op, scopes[0]))};
-      for (int block : op.SubBlocks()) ForgetWrittenIn(block);
+      for (int block : op.SubBlocks()) ForgetWrittenIn(block, /*keeps_own=*/false);
     }
     const Conditions outside = std::exchange(facts_, Union(facts_, runs));
     const OpId around = std::exchange(runs_, op.id());
     for (int block : op.SubBlocks()) {
       Walk(block);
-      ForgetWrittenIn(block);  // it may not have run
+      // It may not have run. Gradients of the block read its own variables only if it has.
+      ForgetWrittenIn(block, /*keeps_own=*/true);
     }
     runs_ = around;
     facts_ = outside;
@@ -221,11 +222,15 @@ class Finder {
   }
 
   // In a loop, the iteration before may have written a condition.
-  void ForgetWrittenIn(int block) {
+  void ForgetWrittenIn(int block, bool keeps_own) {
     for (const Op& op : BlockOps(program_, block)) {
-      for (Symbol name : op.output_args()) Forget(Resolve(op, name));
+      for (Symbol name : op.output_args()) {
+        const VarId var = Resolve(op, name);
+        const bool is_own = var.valid() && program_.var(var).block() == block;
+        if (!keeps_own || !is_own) Forget(var);
+      }
       for (int inner : op.SubBlocks()) {
-        if (!is_entered_[inner]) ForgetWrittenIn(inner);
+        if (!is_entered_[inner]) ForgetWrittenIn(inner, keeps_own);
       }
     }
   }
