@@ -13,6 +13,7 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/schema/algebra.h"
+#include "ops/schema/device_ops.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
@@ -98,6 +99,7 @@ class Finder {
     const bool is_known = schema != nullptr;
     if (is_known && (schema->Has(Trait::kStreamSync) || GivesNoValues(op.type()))) return;
     if (is_known && schema->Has(Trait::kAlias)) return MakeBuffer(op);
+    if (CopiesFrom(op.type()).has_value() && CopyToOtherDevice(op)) return;
     if (is_known && (schema->Has(Trait::kBranch) || schema->Has(Trait::kLoop) ||
                      schema->Has(Trait::kBlockGrad))) {
       return RunBlocks(op, *schema);
@@ -115,6 +117,21 @@ class Finder {
     for (int block : op.SubBlocks()) Walk(block);
     for (Symbol name : op.output_args()) Write(Resolve(op, name));
     if (truth.has_value()) truths_[Resolve(op, op.output_args()[0])] = *truth;
+  }
+
+  // What may not be there in one memory is copied to the other all the same, and read there where
+  // it may be. False: another copy, which reads.
+  bool CopyToOtherDevice(const Op& op) {
+    if (!facts_.empty() || op.input_args().size() != 1 || op.output_args().size() != 1)
+      return false;
+    const VarId from = Resolve(op, op.input_args()[0]), to = Resolve(op, op.output_args()[0]);
+    const auto found = states_.find(from);
+    if (found == states_.end() || !to.valid() || to == from) return false;
+    if (program_.var(to).persistable() || program_.var(to).need_check_feed()) return false;
+    const State state = found->second;  // states_ may move
+    Forget(to);
+    states_[to] = state;
+    return true;
   }
 
   void MakeBuffer(const Op& op) {
