@@ -327,7 +327,7 @@ TEST_F(WeftCheckpointTest, WhatCannotGoOnIsRefused) {
                              ": checkpoint: expected 2 ranks, as when it was written, found "
                              "4: variable fc_0.b_0 differs between the ranks; to go on with the "
                              "values of rank 0, resume with 2 ranks, --steps 0 and --save, and "
-                             "start from what that writes (--params, --begin_step)\n")));
+                             "start from what that writes (--params, --resume_step)\n")));
   EXPECT_THAT(ErrorOf(OneRank() + resume + Args{"--allow_unsynchronized"}, 1),
               HasSubstr(": checkpoint: variable "));
   EXPECT_THAT(ErrorOf(TwoRanks() + resume + Args{"--resume_step", "2"}, 2),

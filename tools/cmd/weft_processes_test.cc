@@ -615,7 +615,7 @@ TEST_F(WeftProcessesTest, ProcessesWithOtherFlagsOrFilesStopBeforeTheFirstStep) 
   } const cases[] = {
       {"--seed 1", "--seed 2", "processes differ in seed: process 0 has 1, process 1 has 2"},
       {schedule, "", "processes differ in --lr_schedule: "},
-      {"--feed_layout x=whole", "", "processes differ in --feed_layout: process 0 has {"},
+      {"--feed_layout x=whole,y=whole", "", "processes differ in --feed_layout: process 0 has {"},
       {"", "--params " + params, "processes differ in the hash of the parameters: "},
       {"--resume " + checkpoint, "--resume " + other_checkpoint,
        "processes differ in the hash of the checkpoint: "},
