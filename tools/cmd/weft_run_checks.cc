@@ -173,7 +173,8 @@ absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* in
         "processes run different programs: what ranks exchange and hold was not verified; "
         "weft verify with the programs of all ranks does");
   }
-  if (prints) PrintErrors(of_paddle, findings, "; weft run runs collectives in the order of the program");
+  if (prints)
+    PrintErrors(of_paddle, findings, "; weft run runs collectives in the order of the program");
   if (errors.empty()) return absl::OkStatus();
   bool is_ordered = false;
   if (!flags.force) {
