@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -240,6 +241,11 @@ class Finder {
 
   // In a loop, the iteration before may have written a condition.
   void ForgetWrittenIn(int block, bool keeps_own) {
+    std::set<int> walked;
+    ForgetWrittenIn(block, keeps_own, &walked);
+  }
+  void ForgetWrittenIn(int block, bool keeps_own, std::set<int>* walked) {
+    if (!walked->insert(block).second) return;
     for (const Op& op : BlockOps(program_, block)) {
       for (Symbol name : op.output_args()) {
         const VarId var = Resolve(op, name);
@@ -247,7 +253,7 @@ class Finder {
         if (!keeps_own || !is_own) Forget(var);
       }
       for (int inner : op.SubBlocks()) {
-        if (!is_entered_[inner]) ForgetWrittenIn(inner, keeps_own);
+        if (!is_entered_[inner]) ForgetWrittenIn(inner, keeps_own, walked);
       }
     }
   }

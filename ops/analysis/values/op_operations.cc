@@ -241,7 +241,8 @@ OpOperations::Order OpOperations::MakeOrder(const Op& op) {
     }
   } else {
     absl::flat_hash_map<VarId, size_t> first_uses;
-    for (int block : op.SubBlocks()) FindFirstUses(block, &first_uses);
+    std::set<int> walked;
+    for (int block : op.SubBlocks()) FindFirstUses(block, &walked, &first_uses);
     for (size_t i = 0; i < keys.size(); ++i) {
       const VarId var = program_.block(op.block()).Resolve(op.args()[i]);
       const auto found = first_uses.find(var);
@@ -276,10 +277,12 @@ std::vector<Symbol> OpOperations::OrderedArgs(const Op& op) {
   return args;
 }
 
-void OpOperations::FindFirstUses(int block, absl::flat_hash_map<VarId, size_t>* uses) {
+void OpOperations::FindFirstUses(int block, std::set<int>* walked,
+                                 absl::flat_hash_map<VarId, size_t>* uses) {
+  if (!walked->insert(block).second) return;
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
-    for (int inner : op.SubBlocks()) FindFirstUses(inner, uses);
+    for (int inner : op.SubBlocks()) FindFirstUses(inner, walked, uses);
     for (Symbol name : OrderedArgs(op)) {
       uses->try_emplace(program_.block(block).Resolve(name), uses->size());
     }

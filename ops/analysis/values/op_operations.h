@@ -3,6 +3,7 @@
 #define WEFT_OPS_ANALYSIS_VALUES_OP_OPERATIONS_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,7 @@ class OpOperations {
   const Order& OrderOf(const Op& op);
   Order MakeOrder(const Op& op);
   // Numbers variables by the first op of the block, or of one in it, that names them.
-  void FindFirstUses(int block, absl::flat_hash_map<VarId, size_t>* uses);
+  void FindFirstUses(int block, std::set<int>* walked, absl::flat_hash_map<VarId, size_t>* uses);
   void Make(const Op& op, SignatureInfo* signature) const;
   void MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo* signature) const;
   // What an op with blocks says about the names in these.
