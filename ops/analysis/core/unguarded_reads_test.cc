@@ -122,6 +122,28 @@ TEST(UnguardedReads, LoopMayNotRun) {
   EXPECT_THAT(Found(kWriteV + loop + kReadV, Block(1, kWriteV)), IsEmpty());
 }
 
+TEST(UnguardedReads, WhatABlockMakesOfAConditionCountsInItAlone) {
+  const std::string blocks =
+      Block(1, "Out=[both] = assign(X=[d])\n") + Block(2, kWriteV) + Block(3, kReadV);
+  EXPECT_THAT(
+      Found("Out=[both] = assign(X=[c])\n" + If("no", 1) + If("d", 2) + If("both", 3), blocks),
+      ElementsAre("v by 6"));
+}
+
+TEST(UnguardedReads, LoopMayReadBeforeItWrites) {
+  EXPECT_THAT(Found("Out=[], StepScopes=[scope] = while(X=[], Condition=[c]) {sub_block=block(1)}\n"
+                    "Out=[u] = relu(X=[v])\n",
+                    Block(1, absl::StrCat(kReadV, kWriteV))),
+              ElementsAre("v by 1"));
+}
+
+TEST(UnguardedReads, CopyToTheOtherDeviceHasWhatIsThere) {
+  const std::string copy = If("c", 1) + "Out=[u] = memcpy_d2h(X=[v])\n";
+  const std::string read = "Out=[y] = relu(X=[u])\n";
+  EXPECT_THAT(Found(copy + If("c", 2), Block(1, kWriteV) + Block(2, read)), IsEmpty());
+  EXPECT_THAT(Found(copy + read, Block(1, kWriteV)), ElementsAre("u by 2"));
+}
+
 TEST(UnguardedReads, BufferHasTheValuesOfItsParts) {
   EXPECT_THAT(Found(absl::StrCat("FusedOutput=[fused], Output=[v] = coalesce_tensor(Input=[v]) "
                                  "{dtype=5}\n",
