@@ -22,9 +22,11 @@ std::vector<Mode> MakeModes() {
   constexpr Dialect kPaddle = Dialect::kPaddle;
   // How pipelines begin and end.
   const std::string replicas = "comm-init{$nrings},broadcast-params{$nrings},";
-  const std::string weft = replicas +
-                           "exact-loss{$exact_loss=off},reduce-statistics{$statistics=false},"
-                           "dense-gradients{$sparse},";
+  const std::string weft =
+      replicas +
+      "sync-batch-norm{$sync_batch_norm=off},exact-loss{$exact_loss=off,$gather_negatives},"
+      "reduce-statistics{$statistics=false},"
+      "dense-gradients{$sparse},";
   const std::string scaled = weft + "scale-loss-grad{$scale},";
   const std::string sparsified =
       "$nrings,$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination";

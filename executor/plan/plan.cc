@@ -87,10 +87,6 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   const OpSchema* schema = FindOpSchema(op.type());
   WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
   WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
-  if (options_.nranks > 1 && communications_.Of(op) == Communication::kMoments) {
-    return absl::UnimplementedError(absl::StrCat(
-        name, ": no kernel computes moments over the batches of all ranks; it runs on one rank"));
-  }
   if (schema->Has(Trait::kRingSetup)) {
     WEFT_RETURN_IF_ERROR(RanksOfRing(op).status());
     // In Paddle, setting up a ring blocks the host. Programs that its transpiler writes rely on it:
@@ -140,10 +136,60 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   } else if (FindMessageOp(op.type()).has_value()) {
     return AddMessage(op, attrs, std::move(plan_op));
   } else {
+    WEFT_RETURN_IF_ERROR(FillArguments(op, &plan_op));
+    if (options_.nranks > 1 && communications_.Of(op) == Communication::kMoments) {
+      WEFT_ASSIGN_OR_RETURN(schema, AddSumsOverRanks(op, *schema, &plan_op));
+    }
     WEFT_RETURN_IF_ERROR(FillKernel(op, *schema, std::move(attrs), &plan_op));
   }
   AddPlanOp(std::move(plan_op));
   return absl::OkStatus();
+}
+
+absl::StatusOr<const OpSchema*> PlanBuilder::AddSumsOverRanks(const Op& op, const OpSchema& schema,
+                                                              Plan::PlanOp* plan_op) {
+  // By op type: the schema with input Sums.
+  static const auto* const kWithSums = [] {
+    auto* const schemas = new absl::flat_hash_map<std::string, OpSchema>();
+    for (const char* type : {"sync_batch_norm", "sync_batch_norm_grad"}) {
+      schemas->emplace(type, OpSchema(*FindOpSchema(type)).In("Sums"));
+    }
+    return schemas;
+  }();
+  const OpSchema& sums_schema = *FindOpSchema(absl::StrCat(schema.type(), "_sums"));
+  Plan::PlanOp sums;
+  sums.name = plan_op->name;
+  sums.type = sums_schema.type();
+  WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, sums_schema));
+  for (const SlotSchema& slot : sums_schema.inputs()) {
+    const int argument = plan_op->kernel_spec.Input(slot.name);
+    if (argument < 0) continue;
+    sums.kernel_spec.inputs[slot.name] = {static_cast<int>(sums.inputs.size()), 1};
+    sums.inputs.push_back(plan_op->inputs[argument]);
+  }
+  Plan::Variable variable;
+  variable.name = absl::StrCat(plan_op->name, " sums");
+  variable.memory = device_;
+  variable.is_written = true;
+  const int of_ranks = static_cast<int>(plan_.variables.size());
+  plan_.variables.push_back(std::move(variable));
+  sums.kernel_spec.outputs["Sums"] = {0, 1};
+  sums.outputs = {of_ranks};
+  WEFT_RETURN_IF_ERROR(FillKernel(op, sums_schema, std::move(attrs), &sums));
+  AddPlanOp(std::move(sums));
+
+  Plan::PlanOp reduce;
+  reduce.name = plan_op->name;
+  reduce.type = "c_allreduce_sum";
+  reduce.desc.kind = CollectiveKind::kAllReduce;
+  reduce.desc.reduction = Reduction::kSum;
+  reduce.inputs = reduce.outputs = {of_ranks};
+  reduce.ring = RingIndex(RingKey{0, /*on_compute_stream=*/true});
+  AddPlanOp(std::move(reduce));
+
+  plan_op->kernel_spec.inputs["Sums"] = {static_cast<int>(plan_op->inputs.size()), 1};
+  plan_op->inputs.push_back(of_ranks);
+  return &kWithSums->at(schema.type());
 }
 
 PlanBuilder::Step PlanBuilder::SyncStep(const Op& op, const OpAttrs& attrs, DeviceKind device) {
@@ -305,13 +351,12 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
   spec.schema = &schema;
   spec.attrs = std::move(attrs);
   spec.paddle_cpu_quirks = options_.paddle_cpu_quirks;
-  WEFT_RETURN_IF_ERROR(FillArguments(op, plan_op));
   if (schema.Has(Trait::kSideEffect)) {
     for (Symbol name : op.input_args()) spec.input_names.emplace_back(program_.name(name));
   }
-  const KernelTable& kernels = KernelsOn(device_, op.type());
-  plan_op->make_kernel =
-      plan_op->has_rows ? kernels.FindForRows(op.type()) : kernels.Find(op.type());
+  const std::string& type = schema.type();
+  const KernelTable& kernels = KernelsOn(device_, type);
+  plan_op->make_kernel = plan_op->has_rows ? kernels.FindForRows(type) : kernels.Find(type);
   // Only to check that the kernel can be made.
   const absl::Status status = MakeKernel(*plan_op->make_kernel, spec).status();
   if (status.ok()) return status;

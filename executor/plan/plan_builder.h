@@ -216,8 +216,14 @@ class PlanBuilder {
   // Slots and variables of an op that has a kernel.
   absl::Status FillArguments(const Op& op, Plan::PlanOp* plan_op) const;
 
+  // For the arguments that the op has been given.
   absl::Status FillKernel(const Op& op, const OpSchema& schema, OpAttrs attrs,
                           Plan::PlanOp* plan_op);
+
+  // For an op that computes across ranks: adds an op that computes the sums of the rank's part, and
+  // their sum over all ranks, which becomes input Sums of `plan_op`. Returns its schema.
+  absl::StatusOr<const OpSchema*> AddSumsOverRanks(const Op& op, const OpSchema& schema,
+                                                   Plan::PlanOp* plan_op);
 
   // One collective for each variable.
   absl::Status AddCollectives(const Op& op, const CollectiveOp& collective, const OpAttrs& attrs,

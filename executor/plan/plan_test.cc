@@ -398,8 +398,7 @@ TEST(PlanTest, CollectiveSaysHowHalfPrecisionIsAdded) {
                        "native, found 'fp64'"));
 }
 
-// Each rank would compute its own moments.
-TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreForOneRank) {
+TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreSummedOverTheRanks) {
   ProgramBuilder builder;
   for (const char* name : {"scale", "bias", "mean", "variance"}) builder.Var(name, {3});
   builder.Var("x", {8, 3}).Var("y", {8, 3});
@@ -411,10 +410,14 @@ TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreForOneRank) {
               {"Variance", {"variance"}}},
              {{"Y", {"y"}}, {"MeanOut", {"mean"}}, {"VarianceOut", {"variance"}}});
   const Program program = builder.Build();
-  WEFT_EXPECT_OK(Plan::Build(program, Options(/*nranks=*/1)));
-  EXPECT_THAT(Plan::Build(program, Options(/*nranks=*/2)).status(),
-              IsUnimplemented("op 0 (sync_batch_norm): no kernel computes moments over the batches "
-                              "of all ranks; it runs on one rank"));
+  const auto types = [&](int nranks) {
+    std::vector<std::string> found;
+    const absl::StatusOr<Plan> plan = Plan::Build(program, Options(nranks));
+    for (const Plan::PlanOp& op : plan->ops) found.push_back(op.type);
+    return found;
+  };
+  EXPECT_THAT(types(1), ElementsAre("sync_batch_norm"));
+  EXPECT_THAT(types(2), ElementsAre("sync_batch_norm_sums", "c_allreduce_sum", "sync_batch_norm"));
 }
 
 TEST(PlanTest, TypesThatDoNotFitAreAnErrorBeforeAnythingRuns) {

@@ -51,6 +51,28 @@ class ChannelNorm {
     moments_.variance.assign(channels_, variance);
   }
 
+  // Writes Σx and Σx² of each channel, and the number of its elements.
+  template <typename T>
+  void SumMoments(const T* x, double* sums) {
+    SetMoments(x);
+    for (int64_t c = 0; c < channels_; ++c) {
+      const double mean = moments_.mean[c];
+      sums[c] = channel_size_ * mean;
+      sums[channels_ + c] = channel_size_ * (moments_.variance[c] + mean * mean);
+    }
+    sums[2 * channels_] = channel_size_;
+  }
+  // The moments become those that such sums tell.
+  void SetMomentsFromSums(const double* sums) {
+    SetMoments(0, 0);
+    const double count = sums[2 * channels_];
+    for (int64_t c = 0; c < channels_ && count > 0; ++c) {
+      const double mean = sums[c] / count;
+      moments_.mean[c] = mean;
+      moments_.variance[c] = std::max(sums[channels_ + c] / count - mean * mean, 0.0);
+    }
+  }
+
   // The variance of the moments is the inverse of the deviation.
   template <typename T>
   void Normalize(const T* x, const T* scale, const T* bias, T* y) {
@@ -75,6 +97,40 @@ class ChannelNorm {
     if (has_columns_) return GradientOfColumns(x, dy, moments_of, scale, dx, dscale, dbias);
     NormalizeGrad(planes_, x, dy, moments_.mean, moments_.variance, moments_of, scale, dx, dscale,
                   dbias, &buffers_);
+  }
+
+  // Writes Σdy and Σ(dy x̂) of each channel, and the number of its elements.
+  template <typename T>
+  void SumGradient(const T* x, const T* dy, double* sums) {
+    const std::vector<double>&mean = moments_.mean, &inverse_deviation = moments_.variance;
+    if (has_columns_) {
+      SumColumns(x, dy);
+    } else {
+      SumGradients<T>(planes_, x, dy, mean, inverse_deviation, nullptr, &buffers_);
+    }
+    for (int64_t c = 0; c < channels_; ++c) {
+      sums[c] = has_columns_ ? columns_.sum(0, c) : buffers_.dy[c];
+      sums[channels_ + c] =
+          has_columns_ ? columns_.sum(1, c) * inverse_deviation[c] : buffers_.dyx[c];
+    }
+    sums[2 * channels_] = channel_size_;
+  }
+  // To a gradient of x for moments that do not depend on x, adds what the moments contribute:
+  //   dx -= scale / deviation (Σdy + x̂ Σ(dy x̂)) / n.
+  template <typename T>
+  void AddGradientOfMoments(const T* x, const T* scale, const double* sums, T* dx) {
+    const double count = sums[2 * channels_];
+    const Grouping by_channel =
+        has_columns_ ? Grouping{{1, 1, channel_size_, channels_}, {}, {0, 0, 0, 1}} : planes_;
+    ForEachNormRunOnThreads(by_channel, [&](auto channel_step, const NormRun& run) {
+      for (int64_t i = 0; i < by_channel.size[3]; ++i) {
+        const int64_t c = run.channel + i * channel_step, at = run.begin + i;
+        const double inverse = moments_.variance[c];
+        const double x_hat = (x[at] - moments_.mean[c]) * inverse;
+        dx[at] = static_cast<T>(dx[at] - scale[c] * inverse *
+                                             (sums[c] + x_hat * sums[channels_ + c]) / count);
+      }
+    });
   }
 
  private:
@@ -108,14 +164,20 @@ class ChannelNorm {
     }
   }
 
+  // Σdy and Σ(dy (x - mean)).
+  template <typename T>
+  void SumColumns(const T* x, const T* dy) {
+    columns_.Tile([&](int64_t c) { return moments_.mean[c]; }, &tiles_[0]);
+    columns_.Sum<T, 2>([x, dy, center = tiles_[0].data()](int64_t i, int64_t j) {
+      return std::array<double, 2>{dy[i], dy[i] * (x[i] - center[j])};
+    });
+  }
+
   template <typename T>
   void GradientOfColumns(const T* x, const T* dy, MomentsOf moments_of, const T* scale, Tensor* dx,
                          Tensor* dscale, Tensor* dbias) {
     const std::vector<double>&mean = moments_.mean, &inverse_deviation = moments_.variance;
-    columns_.Tile([&](int64_t c) { return mean[c]; }, &tiles_[0]);
-    columns_.Sum<T, 2>([x, dy, center = tiles_[0].data()](int64_t i, int64_t j) {
-      return std::array<double, 2>{dy[i], dy[i] * (x[i] - center[j])};
-    });
+    SumColumns(x, dy);
     for (int64_t c = 0; c < channels_; ++c) {
       if (dbias != nullptr) dbias->data<T>()[c] = static_cast<T>(columns_.sum(0, c));
       if (dscale == nullptr) continue;
@@ -155,12 +217,23 @@ class ChannelNorm {
 
 // --- batch_norm ----------------------------------------------------------------------------------
 
+// For elements of the type of X; sums are always in double precision.
+template <typename Step>
+absl::StatusOr<Kernel> MakeStep(OpKernel& op, In x, In sums, Step step) {
+  if (!sums) return op.Make(Floats(x), std::move(step));
+  return op.Supports(Floats(x)).Make([x, step = std::move(step)](const KernelContext& ctx) mutable {
+    return ForElementType<float, double>("input X", x(ctx), [&](auto tag) {
+      return CallForStatus(step, ctx, typename decltype(tag)::type());
+    });
+  });
+}
+
 // Normalizes by the moments of the batch, which are mixed into the running moments,
 //   MeanOut = momentum Mean + (1 - momentum) mean(X), VarianceOut likewise,
 // or by the running moments, which then stay unchanged. As in Paddle, a batch of one element per
-// channel is not normalized: Y = X.
+// channel is not normalized: Y = X. With Sums, the moments are those that they tell.
 absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
-  const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
+  const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias"), sums = op.in("Sums");
   const In mean = op.in("Mean"), variance = op.in("Variance");
   const Out y = op.out("Y"), mean_out = op.out("MeanOut"), variance_out = op.out("VarianceOut");
   const Out saved_mean = op.out("SavedMean"), saved_inverse = op.out("SavedVariance");
@@ -175,9 +248,11 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
     if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
     norm.SetX(x(ctx).dims());
     NormMoments& moments = norm.moments();
-    const bool is_normalized = uses_running || norm.channel_size() > 1;
+    const bool is_normalized = uses_running || sums || norm.channel_size() > 1;
     if (uses_running) {
       moments.SetTo<T>(mean(ctx), variance(ctx));
+    } else if (sums) {
+      norm.SetMomentsFromSums(sums.data<double>(ctx));
     } else if (is_normalized) {
       norm.SetMoments(x.data<T>(ctx));
     }
@@ -207,7 +282,7 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
     return absl::OkStatus();
   };
   op.InPlace(mean_out, mean).InPlace(variance_out, variance);
-  return op.Make(Floats(x), std::move(step));
+  return MakeStep(op, x, sums, std::move(step));
 }
 
 absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
@@ -218,7 +293,7 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
   const char* const kVariance = !uses_running ? "SavedVariance"
                                 : has_inputs  ? "Variance"
                                               : "VarianceOut";
-  const In x = op.in("X"), dy = op.in("Y@GRAD"), scale = op.in("Scale");
+  const In x = op.in("X"), dy = op.in("Y@GRAD"), scale = op.in("Scale"), sums = op.in("Sums");
   const In mean = op.in(kMean), variance = op.in(kVariance);
   op.Ignore({"Bias", "Mean", "MeanOut", "ReserveSpace", "SavedMean", "SavedVariance", "Variance",
              "VarianceOut"});
@@ -231,7 +306,7 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
                   const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     norm.SetX(x(ctx).dims());
-    if (!uses_running && norm.channel_size() <= 1) {
+    if (!uses_running && !sums && norm.channel_size() <= 1) {
       if (Tensor* to = dx.get(ctx)) std::copy_n(dy.data<T>(ctx), to->size(), to->data<T>());
       for (Tensor* gradient : {dscale.get(ctx), dbias.get(ctx)}) {
         if (gradient != nullptr) std::fill_n(gradient->data<T>(), gradient->size(), T(0));
@@ -240,8 +315,39 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
     }
     norm.moments().SetTo<T>(mean(ctx), variance(ctx));
     if (uses_running) norm.moments().InvertDeviation(epsilon);
-    norm.Gradient(x.data<T>(ctx), dy.data<T>(ctx), uses_running ? MomentsOf::kOther : MomentsOf::kX,
-                  scale.data<T>(ctx), dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
+    norm.Gradient(x.data<T>(ctx), dy.data<T>(ctx),
+                  uses_running || sums ? MomentsOf::kOther : MomentsOf::kX, scale.data<T>(ctx),
+                  dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
+    Tensor* const to = dx.get(ctx);
+    if (!sums || to == nullptr || to->size() == 0) return;
+    norm.AddGradientOfMoments(x.data<T>(ctx), scale.data<T>(ctx), sums.data<double>(ctx),
+                              to->data<T>());
+  };
+  return MakeStep(op, x, sums, std::move(step));
+}
+
+// What a rank adds to the moments of all ranks.
+absl::StatusOr<Kernel> MomentSums(OpKernel op) {
+  const In x = op.in("X");
+  const Out sums = op.out("Sums");
+  auto step = [=, norm = ChannelNorm(op.spec())](const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    norm.SetX(x(ctx).dims());
+    norm.SumMoments(x.data<T>(ctx), sums.data<double>(ctx));
+  };
+  return op.Make(Floats(x), std::move(step));
+}
+
+// What a rank adds to the gradient of moments of all ranks.
+absl::StatusOr<Kernel> MomentGradSums(OpKernel op) {
+  const In x = op.in("X"), dy = op.in("Y@GRAD");
+  const In mean = op.in("SavedMean"), inverse = op.in("SavedVariance");
+  const Out sums = op.out("Sums");
+  auto step = [=, norm = ChannelNorm(op.spec())](const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    norm.SetX(x(ctx).dims());
+    norm.moments().SetTo<T>(mean(ctx), inverse(ctx));
+    norm.SumGradient(x.data<T>(ctx), dy.data<T>(ctx), sums.data<double>(ctx));
   };
   return op.Make(Floats(x), std::move(step));
 }
@@ -277,7 +383,9 @@ absl::StatusOr<Kernel> AffineChannelGrad(OpKernel op) {
 }  // namespace
 
 void AddBatchNormKernels(KernelTable* table) {
-  // No kernel runs sync_batch_norm on several ranks.
+  // On several ranks, sync_batch_norm is three ops (ops/schema/across_ranks.h).
+  table->Add("sync_batch_norm_sums", MomentSums);
+  table->Add("sync_batch_norm_grad_sums", MomentGradSums);
   for (const char* type : {"batch_norm", "sync_batch_norm"}) {
     table->Add(type, BatchNorm, BatchNormGrad);
   }

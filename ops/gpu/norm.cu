@@ -159,14 +159,28 @@ struct NormalizeGradElement {
   }
 };
 
+// From Σdy, Σ(dy x̂) and n of each channel, which is a set: Σg / n and Σ(g x̂) / n.
+template <typename T>
+struct ReadGradSums {
+  int64_t channels;
+  const double* sums;
+  const T* scale;
+  Sums* to;
+  WEFT_DEVICE void operator()(int64_t c) const {
+    const double n = sums[2 * channels], factor = static_cast<double>(scale[c]) / n;
+    to[c] = {sums[c] * factor, sums[channels + c] * factor};
+  }
+};
+
 struct GradientBuffers {
   Tensor sums, scratch;
 
-  // Null skips a gradient, and is a scale of 1.
+  // Null skips a gradient, and is a scale of 1. `of_ranks`: sums over the batches of all ranks,
+  // from which the moments are; null: they are those of x.
   template <typename T>
   absl::Status Run(const KernelContext& ctx, const NormDims& dims, const Moments<T>& moments,
                    bool moments_of_x, const Tensor& x, const T* dy, const T* scale, T* dx,
-                   T* dscale, T* dbias) {
+                   T* dscale, T* dbias, const double* of_ranks = nullptr) {
     WEFT_ASSIGN_OR_RETURN(const Loops loops, dims.MakeLoops());
     ScratchLike(x, &sums)->Resize(DType::kUint8,
                                   {dims.sets() * static_cast<int64_t>(sizeof(Sums))});
@@ -179,6 +193,13 @@ struct GradientBuffers {
     }
     if (dx == nullptr) return absl::OkStatus();
     auto* const of_sets = static_cast<Sums*>(sums.raw());
+    if (of_ranks != nullptr) {
+      WEFT_RETURN_IF_ERROR(
+          ForEach(ctx, dims.sets(), ReadGradSums<T>{dims.sets(), of_ranks, scale, of_sets}));
+      return ForEach(
+          ctx, dims.size(),
+          NormalizeGradElement<T>{loops, moments, /*part=*/1, of_sets, from, dy, scale, dx});
+    }
     WEFT_RETURN_IF_ERROR(ReduceTo(ctx, dims.all, dims.set, Sums{0, 0},
                                   LoadSums<T>{loops, moments, from, dy, scale}, AddSums(), &scratch,
                                   StoreSums{of_sets}));
@@ -337,11 +358,58 @@ struct Widen {
   }
 };
 
+// Sums of each channel and the number of its elements, of a rank or of all ranks: see
+// ops/cpu/batch_norm.cc.
+struct WriteMomentSums {
+  int64_t channels;
+  double n;
+  const double *mean, *variance;
+  double* sums;
+  WEFT_DEVICE void operator()(int64_t c) const {
+    sums[c] = n * mean[c];
+    sums[channels + c] = n * (variance[c] + mean[c] * mean[c]);
+    if (c == 0) sums[2 * channels] = n;
+  }
+};
+
+struct ReadMomentSums {
+  int64_t channels;
+  const double* sums;
+  double *mean, *variance;
+  WEFT_DEVICE void operator()(int64_t c) const {
+    const double n = sums[2 * channels] > 0 ? sums[2 * channels] : 1;
+    mean[c] = sums[c] / n;
+    variance[c] = fmax(sums[channels + c] / n - mean[c] * mean[c], 0.0);
+  }
+};
+
+struct StoreGradSums {
+  int64_t channels;
+  double n;
+  double* sums;
+  WEFT_DEVICE void operator()(int64_t c, const Sums& of_channel) const {
+    sums[c] = of_channel.g;
+    sums[channels + c] = of_channel.gx;
+    if (c == 0) sums[2 * channels] = n;
+  }
+};
+
+// Sums are always fp64, the elements of the type of X.
+template <typename Step>
+absl::StatusOr<Kernel> MakeStep(OpKernel& op, In x, In sums, Step step) {
+  if (!sums) return op.Make(Floats(x), std::move(step));
+  return op.Supports(Floats(x)).Make([x, step = std::move(step)](const KernelContext& ctx) mutable {
+    return ForElementType<float, double>("input X", x(ctx), [&](auto tag) {
+      return CallForStatus(step, ctx, typename decltype(tag)::type());
+    });
+  });
+}
+
 // Normalizes by the moments of the batch, which are mixed into the running moments, or by the
 // running moments, which then stay unchanged. As in Paddle, a batch of one element per channel is
-// not normalized: Y = X.
+// not normalized: Y = X. With Sums, the moments are those that they tell.
 absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
-  const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
+  const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias"), sums = op.in("Sums");
   const In mean = op.in("Mean"), variance = op.in("Variance");
   const Out y = op.out("Y"), mean_out = op.out("MeanOut"), variance_out = op.out("VarianceOut");
   const Out saved_mean = op.out("SavedMean"), saved_inverse = op.out("SavedVariance");
@@ -350,8 +418,8 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
   const bool uses_running = attrs.Bool("use_global_stats") ||
                             (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics"));
   op.InPlace(mean_out, mean).InPlace(variance_out, variance);
-  return op.Make(
-      Floats(x),
+  return MakeStep(
+      op, x, sums,
       [=, last = ChannelsLast(op.spec()), epsilon = attrs.Float("epsilon"),
        keep = attrs.Float("momentum"), buffers = std::make_shared<MomentBuffers>()](
           const KernelContext& ctx, auto zero) -> absl::Status {
@@ -359,7 +427,7 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
         if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
         const NormDims dims = ByChannel(x(ctx).dims(), last);
         WEFT_ASSIGN_OR_RETURN(const Loops loops, dims.MakeLoops());
-        const bool is_normalized = uses_running || dims.set_size() > 1;
+        const bool is_normalized = uses_running || sums || dims.set_size() > 1;
         WEFT_RETURN_IF_ERROR(buffers->Compute<T>(ctx, dims, x(ctx)));
         double* const now_mean = buffers->mean.data<double>();
         double* const now_variance = buffers->variance.data<double>();
@@ -367,6 +435,10 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
           WEFT_RETURN_IF_ERROR(
               ForEach(ctx, dims.sets(),
                       Widen<T>{mean.data<T>(ctx), variance.data<T>(ctx), now_mean, now_variance}));
+        } else if (sums) {
+          WEFT_RETURN_IF_ERROR(
+              ForEach(ctx, dims.sets(),
+                      ReadMomentSums{dims.sets(), sums.data<double>(ctx), now_mean, now_variance}));
         }
         WEFT_RETURN_IF_ERROR(ForEach(
             ctx, dims.sets(),
@@ -398,7 +470,7 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
   const char* const kVariance = !uses_running ? "SavedVariance"
                                 : has_inputs  ? "Variance"
                                               : "VarianceOut";
-  const In x = op.in("X"), dy = op.in("Y@GRAD"), scale = op.in("Scale");
+  const In x = op.in("X"), dy = op.in("Y@GRAD"), scale = op.in("Scale"), sums = op.in("Sums");
   const In mean = op.in(kMean), variance = op.in(kVariance);
   op.Ignore({"Bias", "Mean", "MeanOut", "ReserveSpace", "SavedMean", "SavedVariance", "Variance",
              "VarianceOut"});
@@ -407,14 +479,14 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
     return absl::InvalidArgumentError(
         absl::StrCat("inputs ", kMean, " and ", kVariance, ": missing"));
   }
-  return op.Make(
-      Floats(x),
+  return MakeStep(
+      op, x, sums,
       [=, last = ChannelsLast(op.spec()), epsilon = op.attrs().Float("epsilon"),
        buffers = std::make_shared<GradientBuffers>()](const KernelContext& ctx,
                                                       auto zero) -> absl::Status {
         using T = decltype(zero);
         const NormDims dims = ByChannel(x(ctx).dims(), last);
-        if (!uses_running && dims.set_size() <= 1) {
+        if (!uses_running && !sums && dims.set_size() <= 1) {
           for (Tensor* gradient : {dscale.get(ctx), dbias.get(ctx)}) {
             if (gradient == nullptr) continue;
             WEFT_RETURN_IF_ERROR(Clear(ctx, gradient->raw(), gradient->bytes()));
@@ -425,8 +497,48 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
         const Moments<T> moments{mean.data<T>(ctx), variance.data<T>(ctx), epsilon, !uses_running};
         return buffers->Run<T>(ctx, dims, moments, !uses_running, x(ctx), dy.data<T>(ctx),
                                scale.data<T>(ctx), dx.data_or_null<T>(ctx),
-                               dscale.data_or_null<T>(ctx), dbias.data_or_null<T>(ctx));
+                               dscale.data_or_null<T>(ctx), dbias.data_or_null<T>(ctx),
+                               sums.data_or_null<double>(ctx));
       });
+}
+
+// What a rank adds to the moments of all ranks.
+absl::StatusOr<Kernel> MomentSums(OpKernel op) {
+  const In x = op.in("X");
+  const Out sums = op.out("Sums");
+  return op.Make(Floats(x),
+                 [=, last = ChannelsLast(op.spec()), buffers = std::make_shared<MomentBuffers>()](
+                     const KernelContext& ctx, auto zero) -> absl::Status {
+                   const NormDims dims = ByChannel(x(ctx).dims(), last);
+                   WEFT_RETURN_IF_ERROR(buffers->Compute<decltype(zero)>(ctx, dims, x(ctx)));
+                   return ForEach(
+                       ctx, dims.sets(),
+                       WriteMomentSums{dims.sets(), static_cast<double>(dims.set_size()),
+                                       buffers->mean.data<double>(),
+                                       buffers->variance.data<double>(), sums.data<double>(ctx)});
+                 });
+}
+
+// What a rank adds to the gradient of moments of all ranks.
+absl::StatusOr<Kernel> MomentGradSums(OpKernel op) {
+  const In x = op.in("X"), dy = op.in("Y@GRAD");
+  const In mean = op.in("SavedMean"), inverse = op.in("SavedVariance");
+  const Out sums = op.out("Sums");
+  return op.Make(Floats(x),
+                 [=, last = ChannelsLast(op.spec()), scratch = std::make_shared<Tensor>()](
+                     const KernelContext& ctx, auto zero) -> absl::Status {
+                   using T = decltype(zero);
+                   const NormDims dims = ByChannel(x(ctx).dims(), last);
+                   WEFT_ASSIGN_OR_RETURN(const Loops loops, dims.MakeLoops());
+                   ScratchLike(x(ctx), scratch.get());
+                   const Moments<T> moments{mean.data<T>(ctx), inverse.data<T>(ctx), 0, true};
+                   return ReduceTo(
+                       ctx, dims.all, dims.channel, Sums{0, 0},
+                       LoadSums<T>{loops, moments, x.data<T>(ctx), dy.data<T>(ctx), nullptr},
+                       AddSums(), scratch.get(),
+                       StoreGradSums{dims.sets(), static_cast<double>(dims.set_size()),
+                                     sums.data<double>(ctx)});
+                 });
 }
 
 }  // namespace
@@ -436,6 +548,9 @@ void AddGpuNormKernels(KernelTable* table) {
   AddNorm<GroupNormGroups>(table, "group_norm", kVariance);
   AddNorm<InstanceNormGroups>(table, "instance_norm", kInverseDeviation);
   table->Add("batch_norm", BatchNorm, BatchNormGrad);
+  table->Add("sync_batch_norm", BatchNorm, BatchNormGrad);
+  table->Add("sync_batch_norm_sums", MomentSums);
+  table->Add("sync_batch_norm_grad_sums", MomentGradSums);
 }
 
 }  // namespace weft

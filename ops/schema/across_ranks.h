@@ -8,11 +8,20 @@
 namespace weft {
 
 // Whether the op takes moments over the batches of all ranks. sync_batch_norm and its gradient do,
-// unless they normalize by running moments. On one rank they equal batch_norm.
+// unless they normalize by running moments. On one rank they equal batch_norm. On several, one is
+// an op type_sums, the sum of its output over the ranks, and the op itself with that as input Sums
+// (executor/plan/plan.cc).
 inline bool ComputesAcrossRanks(absl::string_view type, const OpAttrs& attrs) {
   if (type != "sync_batch_norm" && type != "sync_batch_norm_grad") return false;
   const bool is_test = attrs.Bool("is_test") && !attrs.Bool("trainable_statistics");
   return !is_test && !attrs.Bool("use_global_stats");
+}
+
+// The op that computes the same on one device: batch_norm for sync_batch_norm, and so on; for other
+// ops `type`.
+inline absl::string_view TypeOnOneDevice(absl::string_view type) {
+  if (type == "sync_batch_norm" || type == "sync_batch_norm_grad") type.remove_prefix(5);
+  return type;
 }
 
 }  // namespace weft

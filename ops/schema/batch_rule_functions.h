@@ -153,6 +153,7 @@ BatchRun Solve(const char* matrix_slot, const char* right_slot, bool may_be_vect
 void LayerNorm(BatchContext& context);
 void BatchNorm(BatchContext& context);
 void SyncBatchNorm(BatchContext& context);
+void ChannelSums(BatchContext& context);
 void Rnn(BatchContext& context);
 // Without y, works along the last dimension.
 void Swiglu(BatchContext& context);

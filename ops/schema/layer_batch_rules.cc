@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/schema/across_ranks.h"
 #include "ops/schema/batch_context.h"
 #include "ops/schema/batch_rule_functions.h"
 
@@ -45,9 +46,14 @@ void BatchNorm(BatchContext& c) {
 
 // The ranks exchange their statistics: those of the whole batch.
 void SyncBatchNorm(BatchContext& c) {
+  if (c.In("X").IsSame() || !ComputesAcrossRanks("sync_batch_norm", c.attrs())) return BatchNorm(c);
   if (c.In("X") != BatchRelation::Sharded(0) || !c.OthersAreReplicated({"X"})) return;
   c.SetAll(BatchRelation::Replicated());
   c.Set("Y", BatchRelation::Sharded(0));
+}
+
+void ChannelSums(BatchContext& c) {
+  if (c.In("X") == BatchRelation::Sharded(0)) c.Set("Sums", BatchRelation::PartialSum());
 }
 
 void Dropout(BatchContext& c) {

@@ -104,6 +104,21 @@ void AddBatchNorm(OpSchemaTable* schemas, OpSchema op) {
   schemas->Add(std::move(op));
 }
 
+// Of each channel two sums over the elements, one after the other, then their number.
+absl::Status InferChannelSums(InferContext& context, const TensorType& x) {
+  WEFT_ASSIGN_OR_RETURN(const int64_t channels, Channels(context, x));
+  context.SetOutput("Sums", {DType::kFloat64, {channels == -1 ? -1 : 2 * channels + 1}});
+  return absl::OkStatus();
+}
+
+// What a rank adds to the moments of a sync_batch_norm, or to its gradient (across_ranks.h).
+OpSchema ChannelSums(const char* type, absl::string_view inputs) {
+  return OpSchema(type, absl::StrCat(inputs, " -> Sums"))
+      .Attr("data_layout", "NCHW")
+      .Infer(IfKnown("X", InferChannelSums))
+      .Batch({batch::ChannelSums});
+}
+
 // A mean and a variance for each group of channels of each image.
 absl::Status InferGroupNorm(InferContext& context, const TensorType& x) {
   const int64_t groups = context.attrs().Int("groups");
@@ -156,7 +171,17 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                         "{data_format=data_layout}",
                         "(x, scale?, bias?, mean_out, variance_out, saved_mean!, saved_variance!, "
                         "reserve_space, out_grad:Y@GRAD)"));
-  AddBatchNorm(schemas, BatchNorm("sync_batch_norm").Batch({batch::SyncBatchNorm}));
+  AddBatchNorm(schemas,
+               BatchNorm("sync_batch_norm")
+                   .Batch({batch::SyncBatchNorm, Powers::kOwn})
+                   .Pir("sync_batch_norm_(x, mean, variance, scale, bias) -> out:Y, mean_out, "
+                        "variance_out, saved_mean, saved_variance, reserve_space "
+                        "{data_format=data_layout}",
+                        "(x, scale, bias, saved_mean!, saved_variance!, reserve_space, "
+                        "out_grad:Y@GRAD)"));
+  schemas->Add(ChannelSums("sync_batch_norm_sums", "X"));  // of x and x²
+  // Of dy and dy x̂.
+  schemas->Add(ChannelSums("sync_batch_norm_grad_sums", "SavedMean, SavedVariance, X, Y@GRAD"));
   const auto check_groups = [](InferContext& context) {
     return CheckAtLeast(context, "groups", 1);
   };

@@ -11,11 +11,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "executor/run/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 #include "proto/testing/block_text.h"
 #include "transpiler/testing/message_lines.h"
@@ -25,6 +27,7 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -357,9 +360,8 @@ absl::StatusOr<Tensors> TrainTwoLosses(const TranspileOptions& options, int nran
     VerifyOptions verify;
     verify.setting.nranks = nranks;
     verify.original.main = &original;
-    for (const Finding& finding : Verify({{&main, nullptr}}, verify).all()) {
-      findings->push_back(ToString(finding));
-    }
+    const Findings found = Verify({{&main, nullptr}}, verify);
+    for (const Finding& finding : found.all()) findings->push_back(ToString(finding));
   }
   Tensors state;
   for (const char* name : {"u", "v", "w"}) {
@@ -497,6 +499,146 @@ TEST(TrainStatisticsTest, ReducedStatisticsAreThoseOfOneDevice) {
   EXPECT_THAT(notes, Contains(HasSubstr("W703")));
   EXPECT_NE(histogram(one, "positives"), histogram(apart, "positives"));
 }
+
+// --- What one device computes from the whole batch -----------------------------------------------
+
+// A program whose forward pass takes statistics of the batch, or compares its samples, and the
+// option that makes it the program of one device.
+struct WholeBatchCase {
+  std::string name, option, rule, ops;
+};
+
+constexpr char kWholeBatchVariables[] = R"(
+    var x : fp32[-1, 3] need_check_feed
+    var y : int64[-1, 1] need_check_feed
+    var w, v : fp32[3, 4] parameter persistable
+    var scale, bias : fp32[4] parameter persistable
+    var mean, variance : fp32[4] persistable
+    var lr : fp32[1] persistable
+    var h, k, b, h@GRAD, k@GRAD, b@GRAD : fp32[-1, 4]
+    var s, s@GRAD, softmax : fp32[-1, -1]
+    var l, l@GRAD : fp32[-1, 1]
+    var saved_mean, saved_variance, scale@GRAD, bias@GRAD : fp32[4]
+    var w@GRAD, v@GRAD : fp32[3, 4]
+    var loss, loss@GRAD : fp32[]
+)";
+
+std::string CrossEntropyOf(const std::string& logits) {
+  return absl::StrReplaceAll(R"(
+    Loss=[l], Softmax=[softmax] = softmax_with_cross_entropy(Logits=[LOGITS], Label=[y]) {axis=-1}
+    Out=[loss] = mean(X=[l]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[l@GRAD] = mean_grad(X=[l], Out@GRAD=[loss@GRAD]) role=backward
+    Logits@GRAD=[LOGITS@GRAD] = softmax_with_cross_entropy_grad(Label=[y], Softmax=[softmax], Loss@GRAD=[l@GRAD]) role=backward {axis=-1}
+)",
+                             {{"LOGITS", logits}});
+}
+
+std::string Sgd(const std::vector<std::string>& parameters) {
+  std::string ops;
+  for (const std::string& p : parameters) {
+    absl::StrAppend(&ops, "    ParamOut=[", p, "] = sgd(Param=[", p, "], Grad=[", p,
+                    "@GRAD], LearningRate=[lr]) role=optimize vars=[", p, ", ", p, "@GRAD]\n");
+  }
+  return ops;
+}
+
+std::string BatchNorm(const std::string& layout) {
+  return absl::StrCat(
+      "    Out=[h] = mul(X=[x], Y=[w])\n"
+      "    MeanOut=[mean], SavedMean=[saved_mean], SavedVariance=[saved_variance], "
+      "VarianceOut=[variance], Y=[b] = batch_norm(Bias=[bias], Mean=[mean], Scale=[scale], "
+      "Variance=[variance], X=[h]) {data_layout=\"",
+      layout, "\"}", CrossEntropyOf("b"),
+      "    Bias@GRAD=[bias@GRAD], Scale@GRAD=[scale@GRAD], X@GRAD=[h@GRAD] = "
+      "batch_norm_grad(Bias=[bias], SavedMean=[saved_mean], SavedVariance=[saved_variance], "
+      "Scale=[scale], X=[h], Y@GRAD=[b@GRAD]) role=backward vars=[bias, bias@GRAD, scale, "
+      "scale@GRAD] {data_layout=\"",
+      layout,
+      "\"}\n    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward "
+      "vars=[w, w@GRAD]\n",
+      Sgd({"w", "scale", "bias"}));
+}
+
+const std::vector<WholeBatchCase>& WholeBatchCases() {
+  static const auto* const cases = new std::vector<WholeBatchCase>{
+      {"batch_norm", "sync_batch_norm", "W704", BatchNorm("NCHW")},
+      {"batch_norm_channels_last", "sync_batch_norm", "W704", BatchNorm("NHWC")},
+      {"contrastive", "gather_negatives", "W701",
+       absl::StrCat(R"(
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[k] = mul(X=[x], Y=[v])
+    Out=[s] = matmul_v2(X=[h], Y=[k]) {trans_x=false, trans_y=true})",
+                    CrossEntropyOf("s"), R"(
+    X@GRAD=[h@GRAD], Y@GRAD=[k@GRAD] = matmul_v2_grad(Out@GRAD=[s@GRAD], X=[h], Y=[k]) role=backward {trans_x=false, trans_y=true}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[k@GRAD]) role=backward vars=[v, v@GRAD]
+)",
+                    Sgd({"w", "v"}))},
+  };
+  return *cases;
+}
+
+class TrainWholeBatchTest : public ::testing::TestWithParam<WholeBatchCase> {
+ protected:
+  // After training; `findings` gets those of the verifier. 1 rank trains the original.
+  absl::StatusOr<Tensors> Train(int nranks, bool exact, std::vector<std::string>* findings) {
+    Program main = CompactProgram(absl::StrCat(kWholeBatchVariables, GetParam().ops));
+    if (nranks > 1) {
+      const Program original = main;
+      TranspileOptions options;
+      options.mode = "grad_allreduce";
+      options.cluster.nranks = nranks;
+      if (exact) options.mode_flags[GetParam().option] = "on";
+      ProgramPair programs{&main, /*startup=*/nullptr};
+      WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+      VerifyOptions verify;
+      verify.setting.nranks = nranks;
+      verify.original.main = &original;
+      const Findings found = Verify({{&main, nullptr}}, verify);
+      for (const Finding& finding : found.all()) findings->push_back(ToString(finding));
+    }
+    Tensors state;
+    const auto set = [&](const char* name, const Dims& dims, float shift) {
+      Tensor& tensor = state[name];
+      tensor.Resize(DType::kFloat32, dims);
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        tensor.data<float>()[i] = Draw(i + 1000 + 100 * name[0]) + shift;
+      }
+    };
+    for (const char* name : {"w", "v"}) set(name, {kFeatures, kClasses}, 0);
+    for (const char* name : {"scale", "bias", "mean"}) set(name, {kClasses}, 0);
+    set("variance", {kClasses}, 1);
+    set("lr", {1}, 0);
+    return Trained(main, state, nranks);
+  }
+};
+
+TEST_P(TrainWholeBatchTest, TheOptionTrainsAsOneDevice) {
+  std::vector<std::string> findings;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensors one, Train(1, false, &findings));
+  for (const int nranks : {2, 3, 4}) {
+    SCOPED_TRACE(absl::StrCat(nranks, " ranks"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Tensors many, Train(nranks, true, &findings));
+    EXPECT_THAT(findings, IsEmpty()) << absl::StrJoin(findings, "\n");
+    for (const auto& [name, tensor] : one) {
+      EXPECT_LT(Distance(one, many, name.c_str()), 2e-6) << name;
+    }
+  }
+}
+
+TEST_P(TrainWholeBatchTest, WithoutItTheRanksTrainAnotherThing) {
+  std::vector<std::string> findings;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensors one, Train(1, false, &findings));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensors two, Train(2, false, &findings));
+  EXPECT_THAT(findings,
+              Contains(AllOf(HasSubstr(GetParam().rule), HasSubstr("option:" + GetParam().option))))
+      << absl::StrJoin(findings, "\n");
+  EXPECT_GT(Distance(one, two), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(WholeBatch, TrainWholeBatchTest, ::testing::ValuesIn(WholeBatchCases()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Losses, TrainLossesTest, ::testing::ValuesIn(LossCases()),
                          [](const auto& info) { return info.param.name; });

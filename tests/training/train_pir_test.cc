@@ -667,7 +667,8 @@ TEST(PirModesTest, ExactLossesAreWritten) {
   VerifyOptions verify;
   verify.setting.nranks = 2;
   verify.original = {&original, nullptr};
-  for (const Finding& finding : Verify({{&written, nullptr}}, verify).all()) {
+  const Findings found = Verify({{&written, nullptr}}, verify);
+  for (const Finding& finding : found.all()) {
     EXPECT_EQ(finding.severity, Severity::kNote) << finding.message;
   }
 }

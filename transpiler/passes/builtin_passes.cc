@@ -14,6 +14,7 @@
 #include "transpiler/passes/gradients/grad_all_reduce.h"
 #include "transpiler/passes/gradients/reduce_statistics.h"
 #include "transpiler/passes/gradients/scale_loss_grad.h"
+#include "transpiler/passes/gradients/sync_batch_norm.h"
 #include "transpiler/passes/lowering/lower_to_target.h"
 #include "transpiler/passes/lowering/sync_elimination.h"
 #include "transpiler/passes/paddle/paddle_all_gather.h"
@@ -62,6 +63,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<ScaleLossGrad>();
   registry.Add<SetOptimizer>();
   registry.Add<SparsifyGradients>();
+  registry.Add<SyncBatchNorm>();
   registry.Add<SyncElimination>();
   return registry;
 }

@@ -65,6 +65,15 @@ class EditFinder {
   // Adds edits of the ops in `needed`. Returns whether there are any.
   virtual bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) = 0;
 
+  Targets UnrelatedLosses(const BatchFlow& flow, const std::vector<Symbol>& losses) const {
+    Targets targets;
+    for (Symbol loss : losses) {
+      const VarId var = program_.block(0).Resolve(loss);
+      if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
+    }
+    return targets;
+  }
+
   // Those that decide whether and how often blocks run.
   void AppendConditions(const BatchFlow& flow, Targets* targets) const {
     for (const BatchCondition& condition : flow.conditions()) {
@@ -191,11 +200,7 @@ class LossEditFinder : public EditFinder {
 
  private:
   Targets TargetsOf(const BatchFlow& flow) const override {
-    Targets targets;
-    for (Symbol loss : losses_) {
-      const VarId var = program_.block(0).Resolve(loss);
-      if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
-    }
+    Targets targets = UnrelatedLosses(flow, losses_);
     AppendConditions(flow, &targets);
     return targets;
   }
@@ -288,6 +293,51 @@ class LossEditFinder : public EditFinder {
 
   const std::vector<Symbol> losses_;
   const Quotients quotients_;
+};
+
+// Has ops that compare samples read those of all ranks. What follows is computed on every rank as
+// on one device.
+class SampleEditFinder : public EditFinder {
+ public:
+  SampleEditFinder(const Program& program, const BatchFlowOptions& options)
+      : EditFinder(program, options, BatchFlowOptions::Extent::kToLosses),
+        losses_(FindLosses(program)) {}
+
+ private:
+  Targets TargetsOf(const BatchFlow& flow) const override { return UnrelatedLosses(flow, losses_); }
+
+  bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
+    bool has_changed = false;
+    for (const LostRelation& lost : flow.lost_relations()) {
+      if (needed.contains(lost.op)) has_changed |= EditInputs(program_.op(lost.op), lost.inputs);
+    }
+    return has_changed;
+  }
+
+  bool EditInputs(const Op& op, std::vector<BatchRelation> inputs) {
+    if (!IsOfForwardPass(op) || options_.edits.inputs.count(op.id()) > 0) return false;
+    std::map<size_t, BatchInputEdit> edits;
+    bool gathers = false;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!program_.block(0).FindVar(op.input_args()[i]).valid()) continue;
+      if (inputs[i].IsSharded() && inputs[i].axis == 0) {
+        edits[i] = BatchInputEdit::kGather;
+        gathers = true;
+      } else if (inputs[i].IsReplicated() && inputs[i].power == -1) {
+        edits[i] = BatchInputEdit::kSum;  // a number of samples
+      } else {
+        continue;
+      }
+      inputs[i] = AfterEdit(edits[i], inputs[i]);
+    }
+    const std::vector<BatchRelation> outputs = OutputsOf(op, inputs);
+    const bool are_same = absl::c_all_of(outputs, [](BatchRelation out) { return out.IsSame(); });
+    if (edits.empty() || !are_same || (gathers && !options_.nranks.has_value())) return false;
+    options_.edits.inputs[op.id()] = std::move(edits);
+    return true;
+  }
+
+  const std::vector<Symbol> losses_;
 };
 
 // Has ops read what the ranks have together.
@@ -463,6 +513,11 @@ BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options) {
   }
   // Conditions after the losses.
   return ConditionEditFinder(program, options).Find();
+}
+
+BatchEdits FindSampleEdits(const Program& program, BatchFlowOptions options) {
+  options.edits = {};
+  return SampleEditFinder(program, options).Find();
 }
 
 BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options) {

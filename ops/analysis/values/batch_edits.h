@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// Both assume that the relations of `options` hold, ignore its edits, and change nothing for values
+// All assume that the relations of `options` hold, ignore its edits, and change nothing for values
 // that no edits help. O(arguments) for each of at most 68 walks.
 
 // The edits after which losses that are no mean and no sum over the batch are one, and conditions
@@ -26,6 +26,13 @@ namespace weft {
 // otherwise, or where only that helps, n / d is a sum over the batch. An op that decides a
 // condition reads means and sums over the ranks, as in FindStateEdits.
 BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
+
+// The edits after which losses that compare samples with each other (contrastive losses) are those
+// of one device: ops of the forward pass read the samples of all ranks, along their first dimension,
+// and numbers of samples as sums. Every rank computes what follows as one device does. The gradient
+// of gathered samples is the same on all ranks, so that its sum over the ranks, scattered, is n times
+// that of the rank's own samples, as a mean over the ranks needs it. None without a number of ranks.
+BatchEdits FindSampleEdits(const Program& program, BatchFlowOptions options);
 
 // The edits after which persistable variables that forward ops compute from the batch (running
 // means, counts, metrics) have the value of one device: ops read means and sums over the ranks, and
@@ -45,6 +52,9 @@ class WhatIfFlows {
   enum class Ranks : uint8_t { kUnknown, kKnown };
   const BatchFlow* WithExactLoss(Ranks ranks) {
     return With(&FindLossEdits, ranks, &exact_loss_[static_cast<int>(ranks)]);
+  }
+  const BatchFlow* WithGatheredSamples(Ranks ranks) {
+    return With(&FindSampleEdits, ranks, &gathered_[static_cast<int>(ranks)]);
   }
   const BatchFlow* WithStatistics(Ranks ranks) {
     return With(&FindStateEdits, ranks, &statistics_[static_cast<int>(ranks)]);
@@ -75,7 +85,7 @@ class WhatIfFlows {
 
   const Program& program_;
   const BatchFlowOptions& options_;
-  Flow exact_loss_[2], statistics_[2];
+  Flow exact_loss_[2], gathered_[2], statistics_[2];
 };
 
 }  // namespace weft

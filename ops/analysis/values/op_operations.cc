@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/representation_attrs.h"
+#include "ops/schema/across_ranks.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/weft_attrs.h"
 #include "proto/op_role.h"
@@ -102,7 +103,7 @@ OpOperations::SignatureInfo& OpOperations::Entry(const Op& op) {
 
 void OpOperations::Make(const Op& op, SignatureInfo* signature) const {
   const OpSchema* schema = FindOpSchema(op.type());
-  std::string prefix(op.type());
+  std::string prefix(TypeOnOneDevice(op.type()));
   for (const OpSignature::Slot& slot : Sorted(program_, op.signature().inputs)) {
     absl::StrAppend(&prefix, "\n", program_.name(slot.name), " ", slot.count);
     for (uint32_t i = 0; i < slot.count; ++i) signature->order.operands.push_back(slot.first + i);

@@ -24,6 +24,7 @@ namespace weft {
 //   those that choose a representation or an engine (is_sparse, use_mkldnn, ...).
 // - A missing attribute equals its default.
 // - The order of slots and attributes, and the choice of optional outputs, do not matter.
+// - sync_batch_norm is batch_norm: layer 7 tells whose batch each of them normalizes by.
 // For an unregistered op all attributes count except those for bookkeeping. Blocks count by their
 // ops, and by the names and declarations of their variables. Inputs of the op that has the block
 // count by their place, so that they may have other names; what the block of a gradient op calls

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/analysis/training/gradient_links.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
@@ -77,7 +78,7 @@ class EditWriter {
     }
   }
 
-  // Into new variables, before the op, which reads them instead.
+  // Into new variables, before the op, which reads them instead, as do its gradient ops.
   absl::Status WriteInputs(const Op& op, const std::map<size_t, BatchInputEdit>& edits) {
     std::map<size_t, std::string> renamed;
     bool divides = false;
@@ -94,15 +95,51 @@ class EditWriter {
       Explain(variable, EditOpOf(edit).what, op);
     }
     pb::OpDesc desc = op.ToProto();
+    Rename(renamed, desc.mutable_inputs());
+    rewriter_.Replace(op.id(), desc);
+    if (divides) return RenameDivisorOfGradient(op, renamed.begin()->second);
+    return RenameInGradients(op, renamed);
+  }
+
+  // Arguments by their number.
+  template <typename Slots>
+  static void Rename(const std::map<size_t, std::string>& renamed, Slots* slots) {
     size_t i = 0;
-    for (pb::OpDesc::Var& slot : *desc.mutable_inputs()) {
+    for (pb::OpDesc::Var& slot : *slots) {
       for (std::string& argument : *slot.mutable_arguments()) {
         const auto name = renamed.find(i++);
         if (name != renamed.end()) argument = name->second;
       }
     }
-    rewriter_.Replace(op.id(), desc);
-    return divides ? RenameDivisorOfGradient(op, renamed.begin()->second) : absl::OkStatus();
+  }
+
+  // Gradient ops read what the op reads. All ranks compute the same gradient of gathered samples:
+  // its sum over the ranks, scattered, is that of the rank's samples, times the number of ranks.
+  absl::Status RenameInGradients(const Op& op, const std::map<size_t, std::string>& renamed) {
+    for (const Op& gradient : BlockOps(main_, 0)) {
+      const absl::optional<GradientLinks> links = LinkGradient(op, gradient);
+      if (!links.has_value() || !HasArgumentsOf(op, gradient, *links)) continue;
+      std::map<size_t, std::string> inputs, outputs;
+      for (size_t i = 0; i < links->inputs.size(); ++i) {
+        const auto name = renamed.find(links->inputs[i].argument);
+        if (name != renamed.end() && !links->inputs[i].is_gradient) inputs[i] = name->second;
+      }
+      for (size_t i = 0; i < links->outputs.size(); ++i) {
+        const Symbol of_own = gradient.output_args()[i];
+        const auto name = renamed.find(links->outputs[i]);
+        if (name == renamed.end() || main_.name(of_own) == kEmptyVarName) continue;
+        outputs[i] = Declare(std::string(main_.name(of_own)), BatchInputEdit::kGather);
+        NewOp scatter = OpOf(BatchInputEdit::kGather, outputs[i], std::string(main_.name(of_own)));
+        scatter.type = "c_reducescatter";
+        scatter.role = kRoleBackward;
+        rewriter_.InsertAfter(gradient.id(), BuildOp(scatter, kWeft));
+      }
+      pb::OpDesc desc = gradient.ToProto();
+      Rename(inputs, desc.mutable_inputs());
+      Rename(outputs, desc.mutable_outputs());
+      rewriter_.Replace(gradient.id(), desc);
+    }
+    return absl::OkStatus();
   }
 
   std::string Declare(const std::string& variable, BatchInputEdit edit) {

@@ -17,6 +17,9 @@ BatchFlowOptions FlowOptionsOf(const PassContext& context);
 // collectives on ring 0 and on the compute stream, and divisions by the number of ranks. Remarks,
 // in the name of `pass`, give `why`. Returns whether there are edits.
 //
+// The gradient ops of an op that reads gathered samples write the gradient of all of them, which is
+// summed over the ranks and scattered.
+//
 // FailedPrecondition if the gradient op of an op that divides by an edited input cannot be found;
 // gathers and divisions need a known number of ranks. O(ops).
 absl::StatusOr<bool> WriteBatchEdits(const BatchEdits& edits, absl::string_view pass,

@@ -20,10 +20,20 @@ namespace weft {
 // a function of a mean, such as its square root, and a condition on one. Losses that stay as they
 // are get W701 from the verifier.
 //
+// With gather_negatives, ops that compare samples with each other, in contrastive losses, read the
+// samples of all ranks; then every rank computes the loss of one device:
+//
+//   Out=[a@GATHERED] = c_allgather(X=[a])          likewise b and the labels
+//   Out=[s] = matmul_v2(X=[a@GATHERED], Y=[b@GATHERED])
+//   ...
+//   X@GRAD=[a@GRAD@GATHERED], ... = matmul_v2_grad(X=[a@GATHERED], ...)
+//   Out=[a@GRAD] = c_reducescatter(X=[a@GRAD@GATHERED])
+//
 // The collectives run on ring 0 and on the compute stream. Where a divisor is divided by a known
 // number of ranks, the quotient is a mean over the batch, otherwise a sum: option scale=auto of
-// later passes follows that. FailedPrecondition in the paddle dialect, and if the gradient op of a
-// division cannot be found. O(arguments) for each of at most 34 walks.
+// later passes follows that. FailedPrecondition in the paddle dialect, if the gradient op of a
+// division cannot be found, and for gathered samples of a declared number. O(arguments) for each of
+// at most 51 walks.
 class ExactLoss : public Pass {
  public:
   static constexpr absl::string_view kName = "exact-loss";
@@ -31,6 +41,7 @@ class ExactLoss : public Pass {
       "main program: reduces over the ranks what losses that are no batch means are computed from";
   struct Options {
     bool exact_loss = true;
+    bool gather_negatives = false;
     void Bind(OptionBinder& bind);
   };
   explicit ExactLoss(Options options) : options_(options) {}

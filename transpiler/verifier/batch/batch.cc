@@ -296,8 +296,14 @@ class BatchChecker {
 
   // Of a loss that none would mend, what else does.
   std::string AdviceForLoss(VarId loss, OpId cause) const {
-    const std::string options =
-        ForExactLoss([&](const BatchFlow& flow) { return IsMeanOrSum(flow.AtEnd(loss).relation); });
+    const auto is_wanted = [&](const BatchFlow& flow) {
+      return IsMeanOrSum(flow.AtEnd(loss).relation);
+    };
+    std::string options = ForExactLoss(is_wanted);
+    if (options.empty()) {
+      options = what_if_.OptionsFor(&WhatIfFlows::WithGatheredSamples, "option:gather_negatives",
+                                    is_wanted);
+    }
     if (options.empty()) return LossAdvice(main_, flow_, cause);
     return absl::StrCat("; transpile ", options, " makes it the reference value");
   }
@@ -514,10 +520,13 @@ bool LossMayBeASum(const Program& main, const BatchFlow& flow) {
 void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
                 WhatIfFlows* what_if, ProgramRef ref, Findings* findings) {
   BatchChecker checker(main, flow, options.fetched, what_if, ref, findings);
-  checker.CheckEffects(BatchEffect::kStatistics, "W704", [](absl::string_view output) {
-    return absl::StrCat(
-        "normalizes ", output,
-        " by the statistics of a rank's batch, one device by the statistics of all");
+  // Ranks that update parameters by their own gradients do not wait for each other in a step.
+  const absl::string_view advice =
+      flow.own_updates().empty() ? "; transpile option:sync_batch_norm uses those of all" : "";
+  checker.CheckEffects(BatchEffect::kStatistics, "W704", [&](absl::string_view output) {
+    return absl::StrCat("normalizes ", output,
+                        " by the statistics of a rank's batch, one device by the statistics of all",
+                        advice);
   });
   checker.CheckEffects(BatchEffect::kDraws, "W705", [](absl::string_view output) {
     return absl::StrCat("draws other random numbers for ", output, " than one device");
