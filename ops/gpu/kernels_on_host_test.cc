@@ -66,7 +66,8 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
     }
   }
   EXPECT_THAT(without, ::testing::IsEmpty());
-  // Updates and copies between memories are tested below, and so are some ops on images. flatten2
+  // Updates and copies between memories are tested below, and so are some ops on images. Several
+  // ranks run sync_batch_norm (tests/training/train_gpu_kernels_test.cc). flatten2
   // and its kin have the kernels of flatten, and initializers those of CPUs.
   std::vector<std::string> untested;
   for (const std::string& type : GpuKernels().op_types()) {
@@ -80,8 +81,9 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
                   "gaussian_random", "masked_fill", "masked_fill_grad", "max_pool3d_with_index",
                   "max_pool3d_with_index_grad", "memcpy_d2h", "memcpy_h2d", "merged_adam",
                   "momentum", "nadam", "radam", "rmsprop", "rprop", "sgd", "squeeze",
-                  "squeeze_grad", "swiglu", "swiglu_grad", "truncated_gaussian_random",
-                  "uniform_random", "unsqueeze", "unsqueeze_grad"));
+                  "squeeze_grad", "swiglu", "swiglu_grad", "sync_batch_norm",
+                  "sync_batch_norm_grad", "sync_batch_norm_grad_sums", "sync_batch_norm_sums",
+                  "truncated_gaussian_random", "uniform_random", "unsqueeze", "unsqueeze_grad"));
 }
 
 TEST(GpuKernelsOnHost, GivePaddlesRows) {

@@ -22,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
+#include "transpiler/transpile.h"
 
 namespace weft {
 namespace {
@@ -53,6 +54,8 @@ FeedSource Shortened(FeedSource all) {
 struct ModelCase {
   const char* name;
   const char* obstacle;  // of a graph; empty: later steps are replayed
+  // More than one: with batch normalization by the statistics of all ranks.
+  int nranks = 1;
 };
 
 class TrainGpuKernelsTest : public ::testing::TestWithParam<ModelCase> {
@@ -70,12 +73,21 @@ class TrainGpuKernelsTest : public ::testing::TestWithParam<ModelCase> {
 
   absl::StatusOr<RunResult> Run(const KernelTable& kernels, GraphMode graph,
                                 std::vector<float>* losses) {
-    WEFT_ASSIGN_OR_RETURN(const Program main, ReadProgram(Path("main.pb")));
+    WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(Path("main.pb")));
+    if (GetParam().nranks > 1) {
+      TranspileOptions transpile;
+      transpile.mode = "grad_allreduce";
+      transpile.cluster.nranks = GetParam().nranks;
+      transpile.mode_flags["sync_batch_norm"] = "on";
+      ProgramPair programs{&main, /*startup=*/nullptr};
+      WEFT_RETURN_IF_ERROR(Transpile(transpile, programs).status());
+    }
     WEFT_ASSIGN_OR_RETURN(const Tensors state,
                           LoadParams(Path("init.params"), Path("persistables.txt")));
     WEFT_ASSIGN_OR_RETURN(FeedSource feeds, FeedsFromFile(Path("feeds.npz")));
     RunOptions options;
     options.kernels = &kernels;
+    options.nranks = GetParam().nranks;
     options.steps = kSteps;
     options.graph = graph;
     options.new_device = [](int, Memory*) -> std::unique_ptr<Device> {
@@ -124,9 +136,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(ModelCase{"bert_tiny", ""}, ModelCase{"lenet_momentum", ""},
                       ModelCase{"mlp_adam", ""}, ModelCase{"mlp_clip_global_norm", ""},
                       ModelCase{"mlp_dropout", "(dropout) uses the host"},
-                      ModelCase{"resnet18_cifar", ""}, ModelCase{"wide_deep", ""},
+                      ModelCase{"resnet18_cifar", ""}, ModelCase{"resnet18_cifar", "", 2},
+                      ModelCase{"wide_deep", ""},
                       ModelCase{"word2vec_sparse_sgd", "types that are known only when it runs"}),
-    [](const ::testing::TestParamInfo<ModelCase>& info) { return std::string(info.param.name); });
+    [](const ::testing::TestParamInfo<ModelCase>& info) {
+      return info.param.nranks == 1 ? info.param.name
+                                    : absl::StrCat(info.param.name, "_", info.param.nranks);
+    });
 
 }  // namespace
 }  // namespace weft

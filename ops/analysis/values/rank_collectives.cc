@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/values/rank_functions.h"
+#include "proto/op_role.h"
 
 namespace weft {
 
@@ -39,6 +40,16 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       out.is_gradient = out.is_summed = false;
       return expressions_.Opaque(out, CollectiveKindName(collective.kind), {in});
     case CollectiveKind::kReduceScatter:
+      // All ranks have the same gradient of the samples that they have gathered. The sum of a part
+      // is n times that of one device: the rank's own gradient, whose mean over the ranks counts.
+      if (in.has_samples_of_ranks && in.placement == Placement::kReplicated &&
+          collective.reduction == Reduction::kSum && IsBackward(op)) {
+        out.placement = Placement::kLocal;
+        out.is_gradient = true;
+        out.is_summed = out.has_samples_of_ranks = false;
+        out.reductions = 0;
+        return out;
+      }
       if (in.placement != Placement::kLocal && in.placement != Placement::kReplicated) {
         out.placement = Placement::kLocal;
         out.is_gradient = out.is_summed = false;

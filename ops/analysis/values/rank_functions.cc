@@ -325,6 +325,10 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   }
   SetAll(out);
   if (out.is_gradient && facts.algebra == Algebra::kBackward) FindSummed(op, facts);
+  for (size_t i = 0; facts.algebra == Algebra::kBackward && i < outs_.size(); ++i) {
+    const int input = facts.forward_input[i];
+    outs_[i].has_samples_of_ranks = input >= 0 && ins_[input].has_samples_of_ranks;
+  }
   if (shard_by_shard) {
     // The powers of beta, for example, stay whole.
     for (size_t i = 0; i < outs_.size(); ++i) {

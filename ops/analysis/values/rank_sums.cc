@@ -60,11 +60,12 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
     return sum;
   }
   RankValue out;
-  bool is_first = true, all_gradient = true, all_summed = true;
+  bool is_first = true, all_gradient = true, all_summed = true, all_samples = true;
   const RankValue* local = nullptr;
   for (const RankValue& in : ins) {
     if (in.is_zero) continue;
     const bool is_own = !in.IsEqualOnRanks();
+    all_samples = all_samples && in.has_samples_of_ranks;
     if (is_first) {
       out.placement = in.placement;
       out.rank = in.rank;
@@ -86,6 +87,7 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
   }
   if (is_first) return expressions_.ZeroValue();
   out.drawn_by = DrawOf(ins);
+  out.has_samples_of_ranks = all_samples;
   out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
   out.is_summed = out.is_gradient && all_summed;
   out.averaged_across_ranks = out.averaged_across_ranks && out.placement == Placement::kReplicated;
@@ -139,6 +141,7 @@ RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes
       (yes.averaged_across_ranks || no.averaged_across_ranks) && !out.IsOfSomeRanks();
   out.is_zero = yes.is_zero && no.is_zero;
   out.has_merged_rows = yes.has_merged_rows && no.has_merged_rows;
+  out.has_samples_of_ranks = yes.has_samples_of_ranks && no.has_samples_of_ranks;
   out.Inherit(no);
   out.has_unknown_scale = out.has_unknown_scale || condition.has_unknown_scale;
   if (yes.is_zero) {

@@ -262,7 +262,9 @@ class RankInterpreter {
     if (!in.valid()) return;
     const RankValue value = memory_.Read(in);
     if (lifts_.contains(op.id()) && !value.is_gradient) {
-      return memory_.Write(out, Lifted(op, value));
+      RankValue lifted = Lifted(op, value);
+      lifted.has_samples_of_ranks = collective.kind == CollectiveKind::kAllGather;
+      return memory_.Write(out, lifted);
     }
     events_.exchanges.push_back({op.id(), value});
     RankValue result = functions_->AfterCollective(op, collective, value);

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/text_edits.h"
 
 namespace weft::testing {
 namespace {
@@ -113,6 +114,46 @@ TEST(ExactLoss, PaddleDialectIsRefused) {
   EXPECT_THAT(RewriteStatus("exact-loss", kVariables + WeightedMean("", "d"),
                             OnEndpoints(2, Dialect::kPaddle)),
               StatusIs(kRefused, HasSubstr("weft dialect only")));
+}
+
+// The mean over the samples of what a compares with b.
+std::string Contrastive(const std::string& batch) {
+  return absl::StrCat("    var x : fp32[", batch, ", 2] need_check_feed\n    var a, b : fp32[",
+                      batch, ", 2]\n", R"(
+    var w, v : fp32[2, 2] parameter persistable
+    var lr : fp32[1] persistable
+    Out=[a] = mul(X=[x], Y=[w])
+    Out=[b] = mul(X=[x], Y=[v])
+  - Out=[s] = matmul_v2(X=[a], Y=[b]) {trans_x=false, trans_y=true}
+  + Out=[a@GATHERED] = c_allgather(X=[a]) {nranks=2, use_calc_stream=true}
+  + Out=[b@GATHERED] = c_allgather(X=[b]) {nranks=2, use_calc_stream=true}
+  + Out=[s] = matmul_v2(X=[a@GATHERED], Y=[b@GATHERED]) {trans_x=false, trans_y=true}
+    Out=[e] = exp(X=[s])
+    Out=[loss] = mean(X=[e]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], value=1.0}
+    X@GRAD=[e@GRAD] = mean_grad(Out@GRAD=[loss@GRAD], X=[e]) role=backward
+    X@GRAD=[s@GRAD] = exp_grad(Out=[e], Out@GRAD=[e@GRAD]) role=backward
+  - X@GRAD=[a@GRAD], Y@GRAD=[b@GRAD] = matmul_v2_grad(Out@GRAD=[s@GRAD], X=[a], Y=[b]) role=backward {trans_x=false, trans_y=true}
+  + X@GRAD=[a@GRAD@GATHERED], Y@GRAD=[b@GRAD@GATHERED] = matmul_v2_grad(Out@GRAD=[s@GRAD], X=[a@GATHERED], Y=[b@GATHERED]) role=backward {trans_x=false, trans_y=true}
+  + Out=[a@GRAD] = c_reducescatter(X=[a@GRAD@GATHERED]) role=backward {nranks=2, use_calc_stream=true}
+  + Out=[b@GRAD] = c_reducescatter(X=[b@GRAD@GATHERED]) role=backward {nranks=2, use_calc_stream=true}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[a@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Y@GRAD=[v@GRAD] = mul_grad(Out@GRAD=[b@GRAD], X=[x], Y=[v]) role=backward vars=[v, v@GRAD]
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    ParamOut=[v] = sgd(Grad=[v@GRAD], LearningRate=[lr], Param=[v]) role=optimize
+)");
+}
+
+TEST(ExactLoss, SamplesThatALossComparesAreGathered) {
+  ExpectRewrite("exact-loss{gather_negatives=on}", Contrastive("-1"), OnRanks(2));
+}
+
+// What follows is declared with the batch of one rank.
+TEST(ExactLoss, ADeclaredNumberOfSamplesIsNotGathered) {
+  EXPECT_THAT(
+      RewriteStatus("exact-loss{gather_negatives=on}", TextBefore(Contrastive("4")), OnRanks(2)),
+      IsFailedPrecondition("expected variable a, whose samples are gathered, with an open "
+                           "batch (-1), found 4"));
 }
 
 }  // namespace

@@ -155,7 +155,8 @@ class BatchChecker {
 
   // One finding for all ops of an effect. `what` names the output.
   void CheckEffects(BatchEffect effect, const char* rule,
-                    const std::function<std::string(absl::string_view)>& what) {
+                    const std::function<std::string(absl::string_view)>& what,
+                    absl::string_view advice = "") {
     std::vector<OpId> ops;
     for (const BatchEffectAt& at : flow_.effects()) {
       if (at.effect != effect) continue;
@@ -166,8 +167,9 @@ class BatchChecker {
     const Op first = main_.op(ops[0]);
     const absl::optional<Symbol> output = MainOutput(first);
     const absl::string_view variable = output.has_value() ? main_.name(*output) : "";
-    report_.Add(rule, ops[0], variable,
-                absl::StrCat(first.DebugName(), " ", what(variable), AsDoOthers(ops.size())));
+    report_.Add(
+        rule, ops[0], variable,
+        absl::StrCat(first.DebugName(), " ", what(variable), AsDoOthers(ops.size()), advice));
   }
 
   // Parameters that ranks update by themselves, and average.
@@ -521,13 +523,15 @@ void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOpti
                 WhatIfFlows* what_if, ProgramRef ref, Findings* findings) {
   BatchChecker checker(main, flow, options.fetched, what_if, ref, findings);
   // Ranks that update parameters by their own gradients do not wait for each other in a step.
-  const absl::string_view advice =
-      flow.own_updates().empty() ? "; transpile option:sync_batch_norm uses those of all" : "";
-  checker.CheckEffects(BatchEffect::kStatistics, "W704", [&](absl::string_view output) {
-    return absl::StrCat("normalizes ", output,
-                        " by the statistics of a rank's batch, one device by the statistics of all",
-                        advice);
-  });
+  const bool ranks_go_alone = !flow.own_updates().empty();
+  checker.CheckEffects(
+      BatchEffect::kStatistics, "W704",
+      [](absl::string_view output) {
+        return absl::StrCat(
+            "normalizes ", output,
+            " by the statistics of a rank's batch, one device by the statistics of all");
+      },
+      ranks_go_alone ? "" : "; transpile option:sync_batch_norm uses those of all");
   checker.CheckEffects(BatchEffect::kDraws, "W705", [](absl::string_view output) {
     return absl::StrCat("draws other random numbers for ", output, " than one device");
   });
