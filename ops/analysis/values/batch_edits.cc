@@ -315,7 +315,8 @@ class SampleEditFinder : public EditFinder {
   }
 
   bool EditInputs(const Op& op, std::vector<BatchRelation> inputs) {
-    if (!IsOfForwardPass(op) || options_.edits.inputs.count(op.id()) > 0) return false;
+    if (!IsOfForwardPass(op) || FindOpSchema(op.type()) == nullptr) return false;
+    if (options_.edits.inputs.count(op.id()) > 0) return false;
     std::map<size_t, BatchInputEdit> edits;
     bool gathers = false;
     for (size_t i = 0; i < inputs.size(); ++i) {

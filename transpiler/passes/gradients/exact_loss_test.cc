@@ -124,6 +124,7 @@ std::string Contrastive(const std::string& batch) {
     var lr : fp32[1] persistable
     Out=[a] = mul(X=[x], Y=[w])
     Out=[b] = mul(X=[x], Y=[v])
+  + var a@GATHERED, b@GATHERED, a@GRAD@GATHERED, b@GRAD@GATHERED : fp32[-1, 2]
   - Out=[s] = matmul_v2(X=[a], Y=[b]) {trans_x=false, trans_y=true}
   + Out=[a@GATHERED] = c_allgather(X=[a]) {nranks=2, use_calc_stream=true}
   + Out=[b@GATHERED] = c_allgather(X=[b]) {nranks=2, use_calc_stream=true}

@@ -301,13 +301,14 @@ class BatchChecker {
     const auto is_wanted = [&](const BatchFlow& flow) {
       return IsMeanOrSum(flow.AtEnd(loss).relation);
     };
-    std::string options = ForExactLoss(is_wanted);
-    if (options.empty()) {
-      options = what_if_.OptionsFor(&WhatIfFlows::WithGatheredSamples, "option:gather_negatives",
-                                    is_wanted);
-    }
-    if (options.empty()) return LossAdvice(main_, flow_, cause);
-    return absl::StrCat("; transpile ", options, " makes it the reference value");
+    const std::string exact = ForExactLoss(is_wanted);
+    if (!exact.empty()) return absl::StrCat("; transpile ", exact, " makes it the reference value");
+    const std::string gathers = what_if_.OptionsFor(&WhatIfFlows::WithGatheredSamples,
+                                                    "option:gather_negatives", is_wanted);
+    if (gathers.empty()) return LossAdvice(main_, flow_, cause);
+    return absl::StrCat("; transpile ", gathers,
+                        " gathers the samples of all ranks before it; if each rank is fed the "
+                        "whole of an input, say so by option:feed_layout");
   }
 
   std::string AdviceForConditions(const std::vector<const BatchCondition*>& conditions) const {

@@ -201,9 +201,8 @@ TEST(BatchLinesTest, OtherLossesHaveANextStep) {
   };
   EXPECT_EQ(
       advice("    Out=[y] = softmax(X=[y]) {axis=0}\n"),
-      "; if softmax compares samples, gather the samples of all ranks before it (c_allgather, and "
-      "c_reducescatter of their gradient) or accept the difference; if each rank is fed the "
-      "whole of an input, say so by option:feed_layout");
+      "; transpile option:gather_negatives option:nranks 2 gathers the samples of all ranks before "
+      "it; if each rank is fed the whole of an input, say so by option:feed_layout");
   EXPECT_EQ(advice("    Out=[y] = of_another_library(X=[y])\n"),
             "; the verifier does not know of_another_library: if it computes each sample alone, "
             "nothing is wrong, else write it with ops of docs/reference/ops.md, or accept the "
