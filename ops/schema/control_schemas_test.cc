@@ -6,19 +6,14 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::Pair;
-
 TEST(ControlTest, SelectedVariableHasTheCommonType) {
   const auto infer = [](const std::vector<std::string>& xs) {
     return InferenceCase("select_input").In("X", xs).In("Mask", {"int32[1]"}).Out("Out").Infer();
   };
-  EXPECT_THAT(infer({"fp32[4, 3]", "fp32[5, 3]"}),
-              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 3]"))));
-  EXPECT_THAT(infer({"fp32[4, 3]", "int64[4, 3]"}), IsOkAndHolds(IsEmpty()));
-  EXPECT_THAT(infer({"fp32[4, 3]", "fp32[4]"}), IsOkAndHolds(IsEmpty()));
-  EXPECT_THAT(infer({"fp32[4, 3]", ""}), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(infer({"fp32[4, 3]", "fp32[5, 3]"}), IsOkAndHolds("Out: fp32[-1, 3]"));
+  EXPECT_THAT(infer({"fp32[4, 3]", "int64[4, 3]"}), IsOkAndHolds(""));
+  EXPECT_THAT(infer({"fp32[4, 3]", "fp32[4]"}), IsOkAndHolds(""));
+  EXPECT_THAT(infer({"fp32[4, 3]", ""}), IsOkAndHolds(""));
   EXPECT_THAT(Infer("select_output(X: fp32[4], Mask: bool[1]) -> Out*2"),
               IsOkAndHolds("Out: fp32[4] | fp32[4]"));
 }

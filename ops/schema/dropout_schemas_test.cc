@@ -12,11 +12,7 @@ TEST(DropoutTest, MaskIsBytes) {
 }
 
 TEST(DropoutTest, GradientNeedsAMaskOfItsShape) {
-  EXPECT_THAT(InferenceCase("dropout_grad")
-                  .In("Mask", {"uint8[4]"})
-                  .In("Out@GRAD", {"fp32[3]"})
-                  .Out("X@GRAD")
-                  .Infer(),
+  EXPECT_THAT(Infer("dropout_grad(Mask: uint8[4], Out@GRAD: fp32[3]) -> X@GRAD"),
               IsInvalidArgument(
                   "input Mask (Mask_0): expected dimensions [3] of Out@GRAD, found uint8[4]"));
 }

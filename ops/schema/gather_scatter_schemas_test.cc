@@ -1,3 +1,4 @@
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -6,20 +7,13 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::Pair;
-
 // As in Paddle, which checks it in each step.
 TEST(IndexSampleTest, IndexHasTheRowsOfX) {
   const auto infer = [](const char* x) {
-    return InferenceCase("index_sample")
-        .In("X", {x})
-        .In("Index", {"int64[2, 1]"})
-        .Out("Out")
-        .Infer();
+    return Infer(absl::StrCat("index_sample(X: ", x, ", Index: int64[2, 1]) -> Out"));
   };
-  EXPECT_THAT(infer("fp32[2, 3]"), IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 1]"))));
-  EXPECT_THAT(infer("fp32[-1, 3]"), IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 1]"))));
+  EXPECT_THAT(infer("fp32[2, 3]"), IsOkAndHolds("Out: fp32[2, 1]"));
+  EXPECT_THAT(infer("fp32[-1, 3]"), IsOkAndHolds("Out: fp32[2, 1]"));
   EXPECT_THAT(infer("fp32[4, 3]"), IsInvalidArgument("expected the rows of [4, 3], found"));
 }
 

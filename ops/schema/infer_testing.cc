@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -92,7 +93,7 @@ InferenceCase& InferenceCase::Version(int64_t version) {
   return *this;
 }
 
-absl::StatusOr<std::map<std::string, std::string>> InferenceCase::Infer() const {
+absl::StatusOr<std::string> InferenceCase::Infer() const {
   WEFT_ASSIGN_OR_RETURN(const Program program, Program::FromProto(program_));
   const Block block = program.block(0);
   const Op op = program.op(block.ops()[0]);
@@ -110,7 +111,7 @@ absl::StatusOr<std::map<std::string, std::string>> InferenceCase::Infer() const 
     if (texts.empty()) continue;
     by_slot[std::string(program.name(slot.name))] = absl::StrJoin(texts, " | ");
   }
-  return by_slot;
+  return absl::StrJoin(by_slot, ", ", absl::PairFormatter(": "));
 }
 
 absl::StatusOr<std::string> Infer(absl::string_view op,
@@ -143,8 +144,7 @@ absl::StatusOr<std::string> Infer(absl::string_view op,
     inference.Out(std::string(slot.first), count);
   }
   for (const auto& [name, value] : attrs) inference.Attr(name, value);
-  WEFT_ASSIGN_OR_RETURN(const auto types, inference.Infer());
-  return absl::StrJoin(types, ", ", absl::PairFormatter(": "));
+  return inference.Infer();
 }
 
 }  // namespace weft::testing

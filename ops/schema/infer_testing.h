@@ -6,7 +6,6 @@
 #define WEFT_OPS_SCHEMA_INFER_TESTING_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,9 +39,8 @@ class InferenceCase {
   // Of the writer of the program, as in Version.version.
   InferenceCase& Version(int64_t version);
 
-  // The inferred types by output slot, those of several variables separated by " | ". Slots of
-  // which nothing is known are left out.
-  absl::StatusOr<std::map<std::string, std::string>> Infer() const;
+  // As the function above.
+  absl::StatusOr<std::string> Infer() const;
 
   const paddle::framework::proto::ProgramDesc& program() const { return program_; }
 

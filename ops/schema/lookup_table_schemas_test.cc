@@ -6,42 +6,27 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::Pair;
-
 TEST(LookupTableTest, GivesARowForEachId) {
   EXPECT_THAT(Infer("lookup_table_v2(Ids: int64[-1, 128], W: fp32[500, 64]) -> Out"),
               IsOkAndHolds("Out: fp32[-1, 128, 64]"));
 }
 
 TEST(LookupTableTest, DenseGradientIsLikeTheTable) {
-  EXPECT_THAT(InferenceCase("lookup_table_v2_grad")
-                  .In("Ids", {"int64[-1]"})
-                  .In("Out@GRAD", {"fp32[-1, 64]"})
-                  .In("W", {"fp32[500, 64]"})
-                  .Out("W@GRAD")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("W@GRAD", "fp32[500, 64]"))));
+  EXPECT_THAT(Infer("lookup_table_v2_grad(Ids: int64[-1], Out@GRAD: fp32[-1, 64], W: fp32[500, "
+                    "64]) -> W@GRAD"),
+              IsOkAndHolds("W@GRAD: fp32[500, 64]"));
 }
 
 TEST(LookupTableTest, SparseGradientIsRowsOfTheTable) {
-  EXPECT_THAT(InferenceCase("lookup_table_v2_grad")
-                  .In("Ids", {"int64[-1]"})
-                  .In("Out@GRAD", {"fp32[-1, 64]"})
-                  .In("W", {"fp32[500, 64]"})
-                  .Out("W@GRAD")
-                  .Attr("is_sparse", true)
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("W@GRAD", "rows fp32[500, 64]"))));
+  EXPECT_THAT(Infer("lookup_table_v2_grad(Ids: int64[-1], Out@GRAD: fp32[-1, 64], W: fp32[500, "
+                    "64]) -> W@GRAD",
+                    {{"is_sparse", true}}),
+              IsOkAndHolds("W@GRAD: rows fp32[500, 64]"));
 }
 
 TEST(LookupTableTest, GradientOfAnotherShapeIsAnError) {
-  EXPECT_THAT(InferenceCase("lookup_table_v2_grad")
-                  .In("Ids", {"int64[-1]"})
-                  .In("Out@GRAD", {"fp32[-1, 65]"})
-                  .In("W", {"fp32[500, 64]"})
-                  .Out("W@GRAD")
-                  .Infer(),
+  EXPECT_THAT(Infer("lookup_table_v2_grad(Ids: int64[-1], Out@GRAD: fp32[-1, 65], W: fp32[500, "
+                    "64]) -> W@GRAD"),
               IsInvalidArgument(
                   "input Out@GRAD (Out@GRAD_0): expected fp32[-1, 64] as Out, found fp32[-1, 65]"));
 }

@@ -6,9 +6,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::Pair;
-
 TEST(SoftmaxWithCrossEntropyTest, LossHasOneElementForEachExample) {
   EXPECT_THAT(Infer("softmax_with_cross_entropy(Label: int64[-1, 16, 1], Logits: fp32[-1, 16, "
                     "500]) -> Loss, Softmax"),
@@ -52,22 +49,14 @@ TEST(SoftmaxWithCrossEntropyTest, AxisThatTheLogitsDoNotHaveIsAnError) {
 }
 
 TEST(SoftmaxWithCrossEntropyTest, GradientIsLikeTheLogits) {
-  EXPECT_THAT(InferenceCase("softmax_with_cross_entropy_grad")
-                  .In("Label", {"int64[8, 1]"})
-                  .In("Loss@GRAD", {"fp32[8, 1]"})
-                  .In("Softmax", {"fp32[8, 10]"})
-                  .Out("Logits@GRAD")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Logits@GRAD", "fp32[8, 10]"))));
+  EXPECT_THAT(Infer("softmax_with_cross_entropy_grad(Label: int64[8, 1], Loss@GRAD: fp32[8, 1], "
+                    "Softmax: fp32[8, 10]) -> Logits@GRAD"),
+              IsOkAndHolds("Logits@GRAD: fp32[8, 10]"));
 }
 
 TEST(SoftmaxWithCrossEntropyTest, GradientOfTheLossOfAnotherShapeIsAnError) {
-  EXPECT_THAT(InferenceCase("softmax_with_cross_entropy_grad")
-                  .In("Label", {"int64[8, 1]"})
-                  .In("Loss@GRAD", {"fp32[8, 2]"})
-                  .In("Softmax", {"fp32[8, 10]"})
-                  .Out("Logits@GRAD")
-                  .Infer(),
+  EXPECT_THAT(Infer("softmax_with_cross_entropy_grad(Label: int64[8, 1], Loss@GRAD: fp32[8, 2], "
+                    "Softmax: fp32[8, 10]) -> Logits@GRAD"),
               IsInvalidArgument("input Loss@GRAD (Loss@GRAD_0): expected dimensions [8, 1] of the "
                                 "loss, found fp32[8, 2]"));
 }

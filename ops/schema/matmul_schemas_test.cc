@@ -6,9 +6,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::Pair;
-
 TEST(MulTest, KeepsRowsOfXAndColumnsOfY) {
   EXPECT_THAT(Infer("mul(X: fp32[-1, 784], Y: fp32[784, 10]) -> Out"),
               IsOkAndHolds("Out: fp32[-1, 10]"));
@@ -16,15 +13,10 @@ TEST(MulTest, KeepsRowsOfXAndColumnsOfY) {
 
 TEST(MatMulV2Test, ResultMayBeForcedToFp32) {
   const auto product = [](bool forced) {
-    return InferenceCase("matmul_v2")
-        .In("X", {"bf16[2, 3]"})
-        .In("Y", {"bf16[3, 4]"})
-        .Out("Out")
-        .Attr("force_fp32_output", forced)
-        .Infer();
+    return Infer("matmul_v2(X: bf16[2, 3], Y: bf16[3, 4]) -> Out", {{"force_fp32_output", forced}});
   };
-  EXPECT_THAT(product(true), IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 4]"))));
-  EXPECT_THAT(product(false), IsOkAndHolds(ElementsAre(Pair("Out", "bf16[2, 4]"))));
+  EXPECT_THAT(product(true), IsOkAndHolds("Out: fp32[2, 4]"));
+  EXPECT_THAT(product(false), IsOkAndHolds("Out: bf16[2, 4]"));
 }
 
 TEST(MulTest, FlattensBothSides) {
@@ -55,12 +47,7 @@ TEST(MulTest, ElementTypesMustAgree) {
 
 TEST(MulTest, GradientOfAnotherShapeIsAnError) {
   EXPECT_THAT(
-      InferenceCase("mul_grad")
-          .In("Out@GRAD", {"fp32[2, 5]"})
-          .In("X", {"fp32[2, 3]"})
-          .In("Y", {"fp32[3, 4]"})
-          .Out("X@GRAD")
-          .Infer(),
+      Infer("mul_grad(Out@GRAD: fp32[2, 5], X: fp32[2, 3], Y: fp32[3, 4]) -> X@GRAD"),
       IsInvalidArgument("input Out@GRAD (Out@GRAD_0): expected fp32[2, 4], found fp32[2, 5]"));
 }
 

@@ -8,9 +8,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::Pair;
-
 TEST(LayerNormTest, StatisticsAreOnePerNormalizedGroup) {
   EXPECT_THAT(
       Infer("layer_norm(Bias: fp32[64], Scale: fp32[64], X: fp32[-1, 16, 64]) -> Mean, Variance, Y",
@@ -70,18 +67,10 @@ TEST(BatchNormTest, VectorIsAnError) {
 
 // With running statistics, Paddle leaves out those of the batch and adds Mean and Variance.
 TEST(BatchNormTest, GradientReadsTheStatisticsThatWereUsed) {
-  EXPECT_THAT(InferenceCase("batch_norm_grad")
-                  .In("Mean", {"fp32[8]"})
-                  .In("Scale", {"fp32[8]"})
-                  .In("Variance", {"fp32[8]"})
-                  .In("X", {"fp32[-1, 8, 4, 4]"})
-                  .In("Y@GRAD", {"fp32[-1, 8, 4, 4]"})
-                  .Out("Scale@GRAD")
-                  .Out("X@GRAD")
-                  .Attr("use_global_stats", true)
-                  .Infer(),
-              IsOkAndHolds(
-                  ElementsAre(Pair("Scale@GRAD", "fp32[8]"), Pair("X@GRAD", "fp32[-1, 8, 4, 4]"))));
+  EXPECT_THAT(Infer("batch_norm_grad(Mean: fp32[8], Scale: fp32[8], Variance: fp32[8], X: fp32[-1, "
+                    "8, 4, 4], Y@GRAD: fp32[-1, 8, 4, 4]) -> Scale@GRAD, X@GRAD",
+                    {{"use_global_stats", true}}),
+              IsOkAndHolds("Scale@GRAD: fp32[8], X@GRAD: fp32[-1, 8, 4, 4]"));
 }
 
 TEST(GroupNormTest, StatisticsAreOnePerImageAndGroup) {
@@ -105,16 +94,9 @@ TEST(InstanceNormTest, StatisticsAreOnePerImageAndChannel) {
 // The gradient op does not read Bias.
 TEST(InstanceNormTest, GradientOfTheBiasIsLikeTheScale) {
   EXPECT_THAT(
-      InferenceCase("instance_norm_grad")
-          .In("SavedMean", {"fp32[6]"})
-          .In("SavedVariance", {"fp32[6]"})
-          .In("Scale", {"fp32[3]"})
-          .In("X", {"fp32[2, 3, 4, 4]"})
-          .In("Y@GRAD", {"fp32[2, 3, 4, 4]"})
-          .Out("Bias@GRAD")
-          .Out("Scale@GRAD")
-          .Infer(),
-      IsOkAndHolds(ElementsAre(Pair("Bias@GRAD", "fp32[3]"), Pair("Scale@GRAD", "fp32[3]"))));
+      Infer("instance_norm_grad(SavedMean: fp32[6], SavedVariance: fp32[6], Scale: fp32[3], X: "
+            "fp32[2, 3, 4, 4], Y@GRAD: fp32[2, 3, 4, 4]) -> Bias@GRAD, Scale@GRAD"),
+      IsOkAndHolds("Bias@GRAD: fp32[3], Scale@GRAD: fp32[3]"));
 }
 
 }  // namespace

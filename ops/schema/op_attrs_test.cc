@@ -35,19 +35,11 @@ const OpSchema& TestSchema() {
 // Decodes a `test` op that has these attributes.
 absl::StatusOr<OpAttrs> Decode(const std::vector<pb::OpDesc::Attr>& attrs,
                                const OpSchema& schema = TestSchema()) {
-  pb::ProgramDesc desc;
-  pb::BlockDesc* block = desc.add_blocks();
-  block->set_idx(0);
-  block->set_parent_idx(-1);
-  pb::OpDesc* op = block->add_ops();
-  op->set_type("test");
-  for (const pb::OpDesc::Attr& attr : attrs) *op->add_attrs() = attr;
-  pb::BlockDesc* sub_block = desc.add_blocks();
-  sub_block->set_idx(1);
-  sub_block->set_parent_idx(0);
-  const absl::StatusOr<Program> program = Program::FromProto(desc);
-  if (!program.ok()) return program.status();
-  return OpAttrs::Decode(program->op(program->block(0).ops()[0]), schema);
+  ProgramBuilder builder;
+  builder.Op("test", {}, {});
+  for (const pb::OpDesc::Attr& attr : attrs) *builder.last_op().add_attrs() = attr;
+  const Program program = builder.NewBlock().Build();
+  return OpAttrs::Decode(program.op(program.block(0).ops()[0]), schema);
 }
 
 TEST(OpAttrsTest, MissingAttributesHaveTheirDefaults) {
@@ -82,27 +74,18 @@ TEST(OpAttrsTest, AttributesOfTheOpReplaceDefaults) {
 TEST(OpAttrsTest, ScalarsKeepTheirTypes) {
   const OpSchema schema = OpSchema("op").Attr("values", std::vector<Scalar>{});
   const std::vector<Scalar> values = {true, int64_t{1} << 60, -0.5};
-  const auto decode = [&](pb::OpDesc::Attr attr) {
-    pb::ProgramDesc desc = testing::ProgramBuilder().Op("op", {}, {}).desc();
-    *desc.mutable_blocks(0)->mutable_ops(0)->add_attrs() = std::move(attr);
-    const Program program = *Program::FromProto(desc);
-    return OpAttrs::Decode(program.op(program.block(0).ops()[0]), schema);
-  };
-  WEFT_ASSERT_OK_AND_ASSIGN(const OpAttrs attrs, decode(MakeAttr("values", values)));
+  WEFT_ASSERT_OK_AND_ASSIGN(const OpAttrs attrs, Decode({MakeAttr("values", values)}, schema));
   EXPECT_EQ(attrs.Scalars("values"), values);
   pb::OpDesc::Attr complex = MakeAttr("values", values);
   complex.mutable_scalars(0)->set_type(pb::Scalar::COMPLEX128);
-  EXPECT_THAT(decode(complex), IsInvalidArgument("attribute values: expected SCALARS"));
+  EXPECT_THAT(Decode({complex}, schema), IsInvalidArgument("attribute values: expected SCALARS"));
 }
 
 // Paddle 3 writes the sizes of a pooling as either.
 TEST(OpAttrsTest, ScalarsThatAreIntegersMayBeAListOfThem) {
   const OpSchema schema = OpSchema("op").Attr("sizes", std::vector<int32_t>{});
   const auto decode = [&](const std::vector<Scalar>& values) {
-    pb::ProgramDesc desc = testing::ProgramBuilder().Op("op", {}, {}).desc();
-    *desc.mutable_blocks(0)->mutable_ops(0)->add_attrs() = MakeAttr("sizes", values);
-    const Program program = *Program::FromProto(desc);
-    return OpAttrs::Decode(program.op(program.block(0).ops()[0]), schema);
+    return Decode({MakeAttr("sizes", values)}, schema);
   };
   WEFT_ASSERT_OK_AND_ASSIGN(const OpAttrs attrs, decode({int64_t{2}, int64_t{3}}));
   EXPECT_THAT(attrs.Ints("sizes"), ElementsAre(2, 3));

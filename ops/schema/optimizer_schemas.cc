@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/batch_rule_functions.h"
@@ -73,22 +74,19 @@ OpSchema::InferFn CheckPair(const char* slot) {
   return [slot](InferContext& context) { return CheckElements(context, slot, 2); };
 }
 
-OpSchema Optimizer(const char* type, absl::string_view slots) {
-  return OpSchema(type, slots).With(Trait::kOptimizer);
-}
-
-// adam, adamw and lamb differ in the inputs for beta and epsilon, and in the state.
-OpSchema AdamFamily(const char* type, absl::string_view first_inputs,
-                    absl::string_view later_inputs, absl::string_view later_outputs,
-                    OpSchema::InferFn check) {
-  return Optimizer(type, first_inputs)
-      .In("Grad, LearningRate, MasterParam?, Moment1, Moment2")
-      .In(later_inputs)
-      .Out(
-          "Beta1PowOut=Beta1Pow, Beta2PowOut=Beta2Pow, MasterParamOut?=MasterParam, "
-          "Moment1Out=Moment1, Moment2Out=Moment2")
-      .Out(later_outputs)
-      .Infer(std::move(check));
+// An op with these inputs. It updates the parameter, and the inputs in `states`, in outputs with
+// Out after their names. The states have the dimensions of the parameter, unless the op has another
+// inference.
+OpSchema Optimizer(const char* type, absl::string_view inputs, std::vector<std::string> states) {
+  OpSchema schema = OpSchema(type).In(inputs).With(Trait::kOptimizer);
+  for (SlotSchema slot : schema.inputs()) {
+    const bool is_param = slot.name == "Param" || slot.name == "MasterParam";
+    if (!is_param && !absl::c_linear_search(states, slot.name)) continue;
+    slot.in_place_of = slot.name;
+    slot.name += "Out";
+    std::move(schema).Out(std::move(slot));
+  }
+  return std::move(schema).Infer(CheckUpdate(std::move(states)));
 }
 
 // Adam divides by the largest second moment so far, if amsgrad is set.
@@ -112,11 +110,12 @@ absl::Status CheckDecays(InferContext& context) {
 // adam and adamw.
 OpSchema AdamOrAdamW(const char* type) {
   const auto check = CheckUpdate({"Moment1", "Moment2", "Moment2Max"}, {"Beta1Pow", "Beta2Pow"});
-  return AdamFamily(
+  return Optimizer(
              type,
-             "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}",
-             "Moment2Max?^, Param, SkipUpdate?", "Moment2MaxOut?^=Moment2Max, ParamOut=Param",
-             InOrder({CheckLargestMoment, CheckDecays, check}))
+             "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}, "
+             "Grad, LearningRate, MasterParam?, Moment1, Moment2, Moment2Max?^, Param, SkipUpdate?",
+             {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2", "Moment2Max"})
+      .Infer(InOrder({CheckLargestMoment, CheckDecays, check}))
       .Pir(absl::StrCat(
           type,
           "_(param, grad, learning_rate, moment1, moment2, moment2_max, "
@@ -129,21 +128,18 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
   // Before version 2.5 it had no learning rate, which is then 1.
   schemas->Add(
       Optimizer("adadelta",
-                "AvgSquaredGrad, AvgSquaredUpdate, Grad, LearningRate?, MasterParam?, Param -> "
-                "AvgSquaredGradOut=AvgSquaredGrad, AvgSquaredUpdateOut=AvgSquaredUpdate, "
-                "MasterParamOut?=MasterParam, ParamOut=Param")
+                "AvgSquaredGrad, AvgSquaredUpdate, Grad, LearningRate?, MasterParam?, Param",
+                {"AvgSquaredGrad", "AvgSquaredUpdate"})
           .Attr("epsilon", 1e-6f)
           .Attr("multi_precision", false)
           .Attr("rho", 0.95f)
           .With(Trait::kElementwise)
-          .Infer(CheckUpdate({"AvgSquaredGrad", "AvgSquaredUpdate"}))
           .Pir("adadelta_(param, grad, avg_squared_grad, avg_squared_update, learning_rate!, "
                "master_param) -> param_out, moment_out:AvgSquaredGradOut, "
                "inf_norm_out:AvgSquaredUpdateOut, master_param_out"));
   schemas->Add(
-      Optimizer("adamax",
-                "Beta1Pow, Grad, InfNorm, LearningRate, MasterParam?, Moment, Param -> "
-                "InfNormOut=InfNorm, MasterParamOut?=MasterParam, MomentOut=Moment, ParamOut=Param")
+      Optimizer("adamax", "Beta1Pow, Grad, InfNorm, LearningRate, MasterParam?, Moment, Param",
+                {"InfNorm", "Moment"})
           .Attr("beta1", 0.9f)
           .Attr("beta2", 0.999f)
           .Attr("epsilon", 1e-8f)
@@ -151,41 +147,36 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           .With(Trait::kElementwise)
           .Infer(CheckUpdate({"Moment", "InfNorm"}, {"Beta1Pow"}))
           .Pir("adamax_(param, grad, learning_rate, moment, inf_norm, beta1_pow, master_param)"));
-  schemas->Add(Optimizer("decayed_adagrad",
-                         "Grad, LearningRate, Moment, Param -> MomentOut=Moment, ParamOut=Param")
+  schemas->Add(Optimizer("decayed_adagrad", "Grad, LearningRate, Moment, Param", {"Moment"})
                    .Attr("decay", 0.95f)
                    .Attr("epsilon", 1e-6f)
-                   .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"Moment"})));
+                   .With(Trait::kElementwise));
   schemas->Add(
-      Optimizer(
+      OpSchema(
           "ftrl",
           "Grad, LearningRate, LinearAccumulator, Param, SquaredAccumulator -> "
           "LinearAccumOut=LinearAccumulator, ParamOut=Param, SquaredAccumOut=SquaredAccumulator")
           .Attr("l1", 0.0f)
           .Attr("l2", 0.0f)
           .Attr("lr_power", -0.5f)
-          .With(Trait::kElementwise)
+          .With(Trait::kOptimizer, Trait::kElementwise)
           .Infer(CheckUpdate({"SquaredAccumulator", "LinearAccumulator"})));
   // Uses norms of whole parameters: not elementwise.
-  schemas->Add(Optimizer("lars_momentum",
-                         "Grad*, LearningRate*, MasterParam*?, Param*, Velocity* -> "
-                         "MasterParamOut*?=MasterParam, ParamOut*=Param, VelocityOut*=Velocity")
+  schemas->Add(Optimizer("lars_momentum", "Grad*, LearningRate*, MasterParam*?, Param*, Velocity*",
+                         {"Velocity"})
                    .Attr("epsilon", 0.0f)
                    .Attr("lars_coeff", 0.001f)
                    .Attr("lars_weight_decay", Floats{0.0005f})
                    .RequiredAttr("mu", 0.0f)
                    .Attr("multi_precision", false)
                    .Attr("rescale_grad", 1.0f)
-                   .Infer(CheckUpdate({"Velocity"}))
                    .Batch(batch::Unrelated(batch::kOfParameters))
                    .Pir("lars_momentum_(param, grad, velocity, learning_rate, master_param)"));
   schemas->Add(
       Optimizer(
           "merged_adam",
-          "Beta1Pow*, Beta2Pow*, Grad*, LearningRate*, MasterParam*?, Moment1*, Moment2*, Param* "
-          "-> Beta1PowOut*=Beta1Pow, Beta2PowOut*=Beta2Pow, MasterParamOut*?=MasterParam, "
-          "Moment1Out*=Moment1, Moment2Out*=Moment2, ParamOut*=Param")
+          "Beta1Pow*, Beta2Pow*, Grad*, LearningRate*, MasterParam*?, Moment1*, Moment2*, Param*",
+          {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2"})
           .Attr("beta1", 0.9f)
           .Attr("beta2", 0.999f)
           .Attr("epsilon", 1e-8f)
@@ -194,19 +185,15 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           .With(Trait::kElementwise)
           .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"})));
   schemas->Add(Optimizer("merged_momentum",
-                         "Grad*, LearningRate*, MasterParam*?, Param*, Velocity* -> "
-                         "MasterParamOut*?=MasterParam, ParamOut*=Param, VelocityOut*=Velocity")
+                         "Grad*, LearningRate*, MasterParam*?, Param*, Velocity*", {"Velocity"})
                    .RequiredAttr("mu", 0.0f)
                    .Attr("multi_precision", false)
                    .Attr("regularization_coeff", Floats{})
                    .Attr("regularization_method", Strings{})
                    .Attr("rescale_grad", 1.0f)
                    .Attr("use_nesterov", false)
-                   .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"Velocity"})));
-  schemas->Add(Optimizer("asgd",
-                         "D, Grad, LearningRate, MasterParam?, N, Param, Y -> DOut=D, "
-                         "MasterParamOut?=MasterParam, ParamOut=Param, YOut=Y")
+                   .With(Trait::kElementwise));
+  schemas->Add(Optimizer("asgd", "D, Grad, LearningRate, MasterParam?, N, Param, Y", {"D", "Y"})
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"D", "Y"}, {"N"}))
@@ -214,10 +201,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                         "d_out, y_out, master_param_out"));
   schemas->Add(Optimizer("nadam",
                          "Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
-                         "MomentumDecayPow, MuProduct, Param -> Beta2PowOut=Beta2Pow, "
-                         "MasterParamOut?=MasterParam, Moment1Out=Moment1, Moment2Out=Moment2, "
-                         "MomentumDecayPowOut=MomentumDecayPow, MuProductOut=MuProduct, "
-                         "ParamOut=Param")
+                         "MomentumDecayPow, MuProduct, Param",
+                         {"Beta2Pow", "Moment1", "Moment2", "MomentumDecayPow", "MuProduct"})
                    .Attr("beta1", 0.9f)
                    .Attr("beta2", 0.999f)
                    .Attr("epsilon", 1e-8f)
@@ -228,26 +213,24 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                                    CheckPowers({"Beta2Pow", "MomentumDecayPow", "MuProduct"})}))
                    .Pir("nadam_(param, grad, learning_rate, momentum_decay_pow, beta2_pow, "
                         "mu_product, moment1, moment2, master_param)"));
-  schemas->Add(Optimizer("radam",
-                         "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
-                         "Param, Rho -> Beta1PowOut=Beta1Pow, Beta2PowOut=Beta2Pow, "
-                         "MasterParamOut?=MasterParam, Moment1Out=Moment1, Moment2Out=Moment2, "
-                         "ParamOut=Param, RhoOut=Rho")
-                   .Attr("beta1", 0.9f)
-                   .Attr("beta2", 0.999f)
-                   .Attr("epsilon", 1e-8f)
-                   .Attr("multi_precision", false)
-                   .With(Trait::kElementwise)
-                   .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
-                                   CheckPowers({"Beta1Pow", "Beta2Pow", "Rho"})}))
-                   .Pir("radam_(param, grad, learning_rate, beta1_pow, beta2_pow, rho, moment1, "
-                        "moment2, master_param)"));
+  schemas->Add(
+      Optimizer(
+          "radam",
+          "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, Param, Rho",
+          {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2", "Rho"})
+          .Attr("beta1", 0.9f)
+          .Attr("beta2", 0.999f)
+          .Attr("epsilon", 1e-8f)
+          .Attr("multi_precision", false)
+          .With(Trait::kElementwise)
+          .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
+                          CheckPowers({"Beta1Pow", "Beta2Pow", "Rho"})}))
+          .Pir("radam_(param, grad, learning_rate, beta1_pow, beta2_pow, rho, moment1, "
+               "moment2, master_param)"));
   // The learning rate is a state of each element.
   schemas->Add(
-      Optimizer("rprop",
-                "Etas, Grad, LearningRate, LearningRateRange, MasterParam?, Param, Prev "
-                "-> LearningRateOut=LearningRate, MasterParamOut?=MasterParam, "
-                "ParamOut=Param, PrevOut=Prev")
+      Optimizer("rprop", "Etas, Grad, LearningRate, LearningRateRange, MasterParam?, Param, Prev",
+                {"LearningRate", "Prev"})
           .Attr("multi_precision", false)
           .With(Trait::kElementwise)
           .Infer(InOrder({LikeParams("Grad"), LikeParams("MasterParam"), LikeParams("Prev"),
@@ -255,13 +238,10 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                           CheckPair("LearningRateRange")}))
           .Pir(
               "rprop_(param, grad, prev, learning_rate, master_param, learning_rate_range, etas)"));
-  schemas->Add(Optimizer("adagrad",
-                         "Grad, LearningRate, MasterParam?, Moment, Param -> "
-                         "MasterParamOut?=MasterParam, MomentOut=Moment, ParamOut=Param")
+  schemas->Add(Optimizer("adagrad", "Grad, LearningRate, MasterParam?, Moment, Param", {"Moment"})
                    .Attr("epsilon", 1e-6f)
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"Moment"}))
                    .Pir("adagrad_(param, grad, moment, learning_rate, master_param)"));
   // Paddle does not have use_nesterov: MindSpore's LazyAdam does.
   schemas->Add(AdamOrAdamW("adam")
@@ -289,8 +269,11 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("with_decay", false)
                    .With(Trait::kElementwise));
   // Scales each parameter's update by norms of the whole parameter: not elementwise.
-  schemas->Add(AdamFamily("lamb", "Beta1Pow, Beta2Pow", "Param, SkipUpdate?", "ParamOut=Param",
-                          CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}))
+  schemas->Add(Optimizer("lamb",
+                         "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
+                         "Param, SkipUpdate?",
+                         {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2"})
+                   .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}))
                    .Attr("always_adapt", false)
                    .Attr("beta1", 0.9f)
                    .Attr("beta2", 0.999f)
@@ -314,42 +297,34 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .RequiredAttr("sparsity", Floats{})
                    .Attr("use_nesterov", true)
                    .Batch(batch::Unrelated(batch::kSparsifies)));
-  schemas->Add(Optimizer("momentum",
-                         "Grad, LearningRate, MasterParam?, Param, Velocity -> "
-                         "MasterParamOut?=MasterParam, ParamOut=Param, VelocityOut=Velocity")
-                   .RequiredAttr("mu", 0.0f)
-                   .Attr("multi_precision", false)
-                   .Attr("regularization_coeff", 0.0f)
-                   .Attr("regularization_method", "")
-                   .Attr("rescale_grad", 1.0f)
-                   .Attr("use_nesterov", false)
-                   .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"Velocity"}))
-                   .Batch({batch::LinearUpdate, Powers::kOwn})
-                   .Pir("momentum_(param, grad, velocity, learning_rate, master_param)"));
+  schemas->Add(
+      Optimizer("momentum", "Grad, LearningRate, MasterParam?, Param, Velocity", {"Velocity"})
+          .RequiredAttr("mu", 0.0f)
+          .Attr("multi_precision", false)
+          .Attr("regularization_coeff", 0.0f)
+          .Attr("regularization_method", "")
+          .Attr("rescale_grad", 1.0f)
+          .Attr("use_nesterov", false)
+          .With(Trait::kElementwise)
+          .Batch({batch::LinearUpdate, Powers::kOwn})
+          .Pir("momentum_(param, grad, velocity, learning_rate, master_param)"));
   schemas->Add(Optimizer("rmsprop",
-                         "Grad, LearningRate, MasterParam?, MeanGrad?, MeanSquare, Moment, Param "
-                         "-> MasterParamOut?=MasterParam, MeanGradOut?=MeanGrad, "
-                         "MeanSquareOut=MeanSquare, MomentOut=Moment, ParamOut=Param")
+                         "Grad, LearningRate, MasterParam?, MeanGrad?, MeanSquare, Moment, Param",
+                         {"MeanGrad", "MeanSquare", "Moment"})
                    .Attr("centered", false)
                    .Attr("decay", 0.9f)
                    .Attr("epsilon", 1e-10f)
                    .Attr("momentum", 0.0f)
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"MeanGrad", "MeanSquare", "Moment"}))
                    .Pir("rmsprop_(param, mean_square, grad, moment, learning_rate, mean_grad, "
                         "master_param) -> param_out, moment_out, mean_square_out, mean_grad_out, "
                         "master_param_outs:MasterParamOut"));
-  schemas->Add(
-      Optimizer(
-          "sgd",
-          "Grad, LearningRate, MasterParam?, Param -> MasterParamOut?=MasterParam, ParamOut=Param")
-          .Attr("multi_precision", false)
-          .With(Trait::kElementwise)
-          .Infer(CheckUpdate({}))
-          .Batch({batch::LinearUpdate, Powers::kOwn})
-          .Pir("sgd_(param, learning_rate, grad, master_param)"));
+  schemas->Add(Optimizer("sgd", "Grad, LearningRate, MasterParam?, Param", {})
+                   .Attr("multi_precision", false)
+                   .With(Trait::kElementwise)
+                   .Batch({batch::LinearUpdate, Powers::kOwn})
+                   .Pir("sgd_(param, learning_rate, grad, master_param)"));
 }
 
 }  // namespace weft

@@ -1,5 +1,4 @@
-#include <utility>
-
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -7,9 +6,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::Pair;
 
 TEST(OptimizerTest, OutputsAreLikeTheStateTheyUpdate) {
   EXPECT_THAT(Infer("adam(Beta1Pow: fp32[1], Beta2Pow: fp32[1], Grad: fp32[2, 3], LearningRate: "
@@ -39,8 +35,7 @@ TEST(OptimizerTest, TheLargestSecondMomentIsAStateOfAmsgrad) {
                   .Out("Moment2MaxOut")
                   .Attr("amsgrad", true)
                   .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Moment2MaxOut", "fp32[2, 3]"),
-                                       Pair("ParamOut", "fp32[2, 3]"))));
+              IsOkAndHolds("Moment2MaxOut: fp32[2, 3], ParamOut: fp32[2, 3]"));
   EXPECT_THAT(adam(InferenceCase("adamw")).In("Moment2Max", {"fp32[6]"}).Infer(),
               IsInvalidArgument("input Moment2Max (Moment2Max_0): expected dimensions [2, 3]"));
   EXPECT_THAT(
@@ -112,19 +107,13 @@ TEST(OptimizerTest, RequiredAttributesHaveNoDefault) {
 
 TEST(MergedMomentumTest, StatesHaveTheDimensionsOfTheirParameters) {
   const auto infer = [](const std::string& second_velocity) {
-    return InferenceCase("merged_momentum")
-        .In("Grad", {"fp32[2]", "fp32[3]"})
-        .In("LearningRate", {"fp32[1]"})
-        .In("Param", {"fp32[2]", "fp32[3]"})
-        .In("Velocity", {"fp32[2]", second_velocity})
-        .Out("ParamOut", 2)
-        .Out("VelocityOut", 2)
-        .Attr("mu", 0.9f)
-        .Infer();
+    return Infer(absl::StrCat("merged_momentum(Grad: fp32[2] | fp32[3], LearningRate: fp32[1], "
+                              "Param: fp32[2] | fp32[3], Velocity: fp32[2] | ",
+                              second_velocity, ") -> ParamOut*2, VelocityOut*2"),
+                 {{"mu", 0.9f}});
   };
   EXPECT_THAT(infer("fp32[3]"),
-              IsOkAndHolds(ElementsAre(Pair("ParamOut", "fp32[2] | fp32[3]"),
-                                       Pair("VelocityOut", "fp32[2] | fp32[3]"))));
+              IsOkAndHolds("ParamOut: fp32[2] | fp32[3], VelocityOut: fp32[2] | fp32[3]"));
   EXPECT_THAT(infer("fp32[2]"),
               IsInvalidArgument("input Velocity (Velocity_1): expected dimensions [3] of Param"));
 }

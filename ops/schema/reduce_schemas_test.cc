@@ -6,9 +6,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::Pair;
-
 TEST(ReductionTest, OfAllDimensionsIsAScalar) {
   EXPECT_THAT(Infer("reduce_mean(X: fp32[-1, 3]) -> Out", {{"reduce_all", true}}),
               IsOkAndHolds("Out: fp32[]"));
@@ -42,32 +39,20 @@ TEST(ReductionTest, DimensionThatXDoesNotHaveIsAnError) {
 }
 
 TEST(ReductionTest, GradientIsLikeTheInput) {
-  EXPECT_THAT(InferenceCase("reduce_mean_grad")
-                  .In("Out@GRAD", {"fp32[]"})
-                  .In("X", {"fp32[-1, 1]"})
-                  .Out("X@GRAD")
-                  .Attr("reduce_all", true)
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[-1, 1]"))));
+  EXPECT_THAT(
+      Infer("reduce_mean_grad(Out@GRAD: fp32[], X: fp32[-1, 1]) -> X@GRAD", {{"reduce_all", true}}),
+      IsOkAndHolds("X@GRAD: fp32[-1, 1]"));
 }
 
 TEST(ReductionTest, FullReductionsOfOldProgramsHaveOneDimension) {
-  EXPECT_THAT(InferenceCase("reduce_mean_grad")
-                  .In("Out@GRAD", {"fp32[1]"})
-                  .In("X", {"fp32[-1, 1]"})
-                  .Out("X@GRAD")
-                  .Attr("reduce_all", true)
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[-1, 1]"))));
+  EXPECT_THAT(Infer("reduce_mean_grad(Out@GRAD: fp32[1], X: fp32[-1, 1]) -> X@GRAD",
+                    {{"reduce_all", true}}),
+              IsOkAndHolds("X@GRAD: fp32[-1, 1]"));
 }
 
 TEST(ReductionTest, GradientOfAnotherShapeIsAnError) {
   EXPECT_THAT(
-      InferenceCase("reduce_sum_grad")
-          .In("Out@GRAD", {"fp32[3]"})
-          .In("X", {"fp32[2, 4]"})
-          .Out("X@GRAD")
-          .Infer(),
+      Infer("reduce_sum_grad(Out@GRAD: fp32[3], X: fp32[2, 4]) -> X@GRAD"),
       IsInvalidArgument(
           "input Out@GRAD (Out@GRAD_0): expected dimensions [4] of X reduced, found fp32[3]"));
 }

@@ -1,6 +1,6 @@
 #include <string>
-#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -8,9 +8,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::Pair;
 
 TEST(Conv2dTest, WindowTakesPositionsByPaddingAndStride) {
   EXPECT_THAT(Infer("conv2d(Filter: fp32[64, 3, 7, 7], Input: fp32[-1, 3, 224, 224]) -> Output",
@@ -100,36 +97,23 @@ TEST(Conv2dTest, BadAttributesAreErrors) {
 }
 
 TEST(Conv2dTest, GradientsAreLikeTheInputs) {
-  EXPECT_THAT(InferenceCase("conv2d_grad")
-                  .In("Filter", {"fp32[8, 3, 3, 3]"})
-                  .In("Input", {"fp32[-1, 3, 9, 9]"})
-                  .In("Output@GRAD", {"fp32[-1, 8, 7, 7]"})
-                  .Out("Filter@GRAD")
-                  .Out("Input@GRAD")
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("Filter@GRAD", "fp32[8, 3, 3, 3]"),
-                                       Pair("Input@GRAD", "fp32[-1, 3, 9, 9]"))));
+  EXPECT_THAT(Infer("conv2d_grad(Filter: fp32[8, 3, 3, 3], Input: fp32[-1, 3, 9, 9], Output@GRAD: "
+                    "fp32[-1, 8, 7, 7]) -> Filter@GRAD, Input@GRAD"),
+              IsOkAndHolds("Filter@GRAD: fp32[8, 3, 3, 3], Input@GRAD: fp32[-1, 3, 9, 9]"));
 }
 
 TEST(Conv2dTest, GradientOfAnotherShapeIsAnError) {
-  EXPECT_THAT(InferenceCase("conv2d_grad")
-                  .In("Filter", {"fp32[8, 3, 3, 3]"})
-                  .In("Input", {"fp32[-1, 3, 9, 9]"})
-                  .In("Output@GRAD", {"fp32[-1, 8, 9, 9]"})
-                  .Out("Filter@GRAD")
-                  .Infer(),
+  EXPECT_THAT(Infer("conv2d_grad(Filter: fp32[8, 3, 3, 3], Input: fp32[-1, 3, 9, 9], Output@GRAD: "
+                    "fp32[-1, 8, 9, 9]) -> Filter@GRAD"),
               IsInvalidArgument("input Output@GRAD (Output@GRAD_0): expected fp32[-1, 8, 7, 7] as "
                                 "Output, found fp32[-1, 8, 9, 9]"));
 }
 
 TEST(Conv2dTest, GradientOfAnotherElementTypeIsAnError) {
   for (const char* type : {"conv2d_grad", "conv2d_transpose_grad"}) {
-    EXPECT_THAT(InferenceCase(type)
-                    .In("Filter", {"fp16[3, 3, 1, 1]"})
-                    .In("Input", {"fp16[2, 3, 9, 9]"})
-                    .In("Output@GRAD", {"fp32[2, 3, 9, 9]"})
-                    .Out("Filter@GRAD")
-                    .Infer(),
+    EXPECT_THAT(Infer(absl::StrCat(type,
+                                   "(Filter: fp16[3, 3, 1, 1], Input: fp16[2, 3, 9, 9], "
+                                   "Output@GRAD: fp32[2, 3, 9, 9]) -> Filter@GRAD")),
                 IsInvalidArgument("input Output@GRAD (Output@GRAD_0): expected fp16[2, 3, 9, 9] as "
                                   "Output, found fp32[2, 3, 9, 9]"));
   }
@@ -171,43 +155,28 @@ TEST(Pool2dTest, GlobalPoolingGivesOneElement) {
 }
 
 TEST(Pool2dTest, GradientOfAnotherShapeIsAnError) {
-  EXPECT_THAT(InferenceCase("pool2d_grad")
-                  .In("Out", {"fp32[1, 2, 4, 4]"})
-                  .In("Out@GRAD", {"fp32[1, 2, 5, 4]"})
-                  .In("X", {"fp32[1, 2, 8, 8]"})
-                  .Out("X@GRAD")
-                  .Attr("pooling_type", std::string("max"))
-                  .Attr("ksize", std::vector<int32_t>{2, 2})
-                  .Attr("strides", std::vector<int32_t>{2, 2})
-                  .Infer(),
-              IsInvalidArgument("input Out@GRAD (Out@GRAD_0): expected fp32[1, 2, 4, 4] that X is "
-                                "pooled to, found fp32[1, 2, 5, 4]"));
+  EXPECT_THAT(
+      Infer("pool2d_grad(Out: fp32[1, 2, 4, 4], Out@GRAD: fp32[1, 2, 5, 4], X: fp32[1, 2, 8, 8]) "
+            "-> X@GRAD",
+            {{"pooling_type", std::string("max")}, {"ksize", Ints{2, 2}}, {"strides", Ints{2, 2}}}),
+      IsInvalidArgument("input Out@GRAD (Out@GRAD_0): expected fp32[1, 2, 4, 4] that X is "
+                        "pooled to, found fp32[1, 2, 5, 4]"));
 }
 
 TEST(Pool2dTest, GradientOfAnotherElementTypeIsAnError) {
-  EXPECT_THAT(InferenceCase("pool2d_grad")
-                  .In("Out", {"fp32[1, 2, 4, 4]"})
-                  .In("Out@GRAD", {"fp16[1, 2, 4, 4]"})
-                  .In("X", {"fp32[1, 2, 8, 8]"})
-                  .Out("X@GRAD")
-                  .Attr("pooling_type", std::string("max"))
-                  .Attr("ksize", std::vector<int32_t>{2, 2})
-                  .Attr("strides", std::vector<int32_t>{2, 2})
-                  .Infer(),
-              IsInvalidArgument("input Out@GRAD (Out@GRAD_0): expected fp32[1, 2, 4, 4] that X is "
-                                "pooled to, found fp16[1, 2, 4, 4]"));
+  EXPECT_THAT(
+      Infer("pool2d_grad(Out: fp32[1, 2, 4, 4], Out@GRAD: fp16[1, 2, 4, 4], X: fp32[1, 2, 8, 8]) "
+            "-> X@GRAD",
+            {{"pooling_type", std::string("max")}, {"ksize", Ints{2, 2}}, {"strides", Ints{2, 2}}}),
+      IsInvalidArgument("input Out@GRAD (Out@GRAD_0): expected fp32[1, 2, 4, 4] that X is "
+                        "pooled to, found fp16[1, 2, 4, 4]"));
 }
 
 TEST(MaxPoolWithIndexTest, GradientReadsAMaskThatIsDeclaredAsTheImage) {
-  EXPECT_THAT(InferenceCase("max_pool2d_with_index_grad")
-                  .In("Mask", {"fp32[1, 2, 4, 4]"})
-                  .In("Out@GRAD", {"fp32[1, 2, 4, 4]"})
-                  .In("X", {"fp32[1, 2, 8, 8]"})
-                  .Out("X@GRAD")
-                  .Attr("ksize", std::vector<int32_t>{2, 2})
-                  .Attr("strides", std::vector<int32_t>{2, 2})
-                  .Infer(),
-              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[1, 2, 8, 8]"))));
+  EXPECT_THAT(Infer("max_pool2d_with_index_grad(Mask: fp32[1, 2, 4, 4], Out@GRAD: fp32[1, 2, 4, "
+                    "4], X: fp32[1, 2, 8, 8]) -> X@GRAD",
+                    {{"ksize", Ints{2, 2}}, {"strides", Ints{2, 2}}}),
+              IsOkAndHolds("X@GRAD: fp32[1, 2, 8, 8]"));
 }
 
 TEST(MaxPoolWithIndexTest, MaskIsLikeOut) {

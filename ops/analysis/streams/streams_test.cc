@@ -1,9 +1,15 @@
 #include "ops/analysis/streams/streams.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/testing/program_builder.h"
@@ -15,63 +21,93 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// A program in few words.
+// A program in few words. Steps, each one op:
+//   a b -> c                on the compute stream; "TYPE: a b -> c" is an op of that type
+//   ring 0: g -> g          an all-reduce; "ring 0 on compute: g -> g" on the compute stream
+//   ring 0 waits            for compute
+//   compute waits for ring 0
+//   host waits for compute, host waits for ring 0
+//   fuse: g h -> buffer     "fuse ATTR: ..." sets attribute ATTR
+//   branch, loop            what follows stands in the next block, which this op of the root block
+//                           runs where `due` holds; "end" ends it
+// "var g h" declares variables in the root block, as ops of others use them.
 class Writer {
  public:
-  // On the compute stream.
-  Writer& Compute(const std::vector<std::string>& in, const std::vector<std::string>& out) {
-    builder_.Op("sum", {{"X", in}}, {{"Out", out}});
-    return *this;
+  explicit Writer(absl::string_view steps = "") {
+    if (!steps.empty()) Add(steps);
   }
-  Writer& Ring(int ring, const std::string& in, const std::string& out,
-               bool on_compute_stream = false) {
-    builder_.Op("c_allreduce_sum", {{"X", {in}}}, {{"Out", {out}}});
-    builder_.IntAttr("ring_id", ring).BoolAttr("use_calc_stream", on_compute_stream);
-    return *this;
-  }
-  Writer& RingWaits(int ring = 0) { return Sync("c_wait_compute", ring); }
-  Writer& ComputeWaits(int ring = 0) { return Sync("c_wait_comm", ring); }
-  Writer& HostWaitsForCompute() { return Sync("c_sync_calc_stream", 0); }
-  Writer& HostWaitsForRing(int ring = 0) { return Sync("c_sync_comm_stream", ring); }
-  Writer& FuseTensors(const std::vector<std::string>& members, const std::string& buffer,
-                      const std::string& attr = "") {
-    builder_.Op("coalesce_tensor", {{"Input", members}},
-                {{"Output", members}, {"FusedOutput", {buffer}}});
-    if (!attr.empty()) builder_.BoolAttr(attr, true);
-    return *this;
-  }
-  // What follows stands in block `block`, which an op of the root block runs where `due` holds.
-  Writer& BeginBranch(int block) {
-    builder_.Op("conditional_block", {{"Cond", {"due"}}, {"Input", {}}},
-                {{"Out", {}}, {"Scope", {"scope"}}});
-    builder_.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", block).NewBlock();
-    return *this;
-  }
-  Writer& BeginLoop(int block, const std::vector<std::string>& in) {
-    builder_.Op("while", {{"X", in}}, {{"Out", in}}).BlockAttr("sub_block", block).NewBlock();
-    return *this;
-  }
-  Writer& End() {
-    builder_.InBlock(0);
-    return *this;
-  }
-  Writer& Op(const std::string& type, const ProgramBuilder::Slots& in,
-             const ProgramBuilder::Slots& out) {
-    builder_.Op(type, in, out);
-    return *this;
-  }
-  // Declared in the root block, as ops of others use them.
-  Writer& Vars(const std::vector<std::string>& names) {
-    for (const std::string& name : names) builder_.Var(name);
+  Writer& Add(absl::string_view steps) {
+    for (absl::string_view step : absl::StrSplit(steps, "; ")) {
+      if (absl::StrContains(step, "->")) {
+        AddOp(step);
+      } else {
+        AddStep(step);
+      }
+    }
     return *this;
   }
   ProgramBuilder& builder() { return builder_; }
   Program Build() const { return builder_.Build(); }
 
  private:
-  Writer& Sync(const char* type, int ring) {
+  static ProgramBuilder::Slots Slot(const char* name, absl::string_view args) {
+    std::vector<std::string> names = absl::StrSplit(args, ' ', absl::SkipEmpty());
+    return names.empty() ? ProgramBuilder::Slots() : ProgramBuilder::Slots{{name, names}};
+  }
+  static int Number(absl::string_view text) {
+    int number = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(text, &number)) << text;
+    return number;
+  }
+  void AddOp(absl::string_view step) {
+    absl::string_view op = "sum";
+    const size_t colon = step.find(": ");
+    if (colon != absl::string_view::npos) {
+      op = step.substr(0, colon);
+      step.remove_prefix(colon + 2);
+    }
+    const std::pair<absl::string_view, absl::string_view> args = absl::StrSplit(step, "->");
+    if (absl::ConsumePrefix(&op, "fuse")) {
+      ProgramBuilder::Slots out = Slot("Output", args.first);
+      out.push_back(Slot("FusedOutput", args.second)[0]);
+      builder_.Op("coalesce_tensor", Slot("Input", args.first), out);
+      if (absl::ConsumePrefix(&op, " ")) builder_.BoolAttr(std::string(op), true);
+      return;
+    }
+    const bool is_ring = absl::ConsumePrefix(&op, "ring ");
+    builder_.Op(is_ring ? "c_allreduce_sum" : std::string(op), Slot("X", args.first),
+                Slot("Out", args.second));
+    if (!is_ring) return;
+    builder_.BoolAttr("use_calc_stream", absl::ConsumeSuffix(&op, " on compute"));
+    builder_.IntAttr("ring_id", Number(op));
+  }
+  void AddStep(absl::string_view step) {
+    const int next_block = builder_.desc().blocks_size();
+    if (step == "branch") {
+      builder_.Op("conditional_block", {{"Cond", {"due"}}, {"Input", {}}},
+                  {{"Out", {}}, {"Scope", {"scope"}}});
+      builder_.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", next_block).NewBlock();
+    } else if (step == "loop") {
+      builder_.Op("while", {{"X", {"due"}}}, {{"Out", {"due"}}});
+      builder_.BlockAttr("sub_block", next_block).NewBlock();
+    } else if (step == "end") {
+      builder_.InBlock(0);
+    } else if (absl::ConsumePrefix(&step, "var ")) {
+      for (absl::string_view name : absl::StrSplit(step, ' ')) builder_.Var(std::string(name));
+    } else if (step == "host waits for compute") {
+      Sync("c_sync_calc_stream", 0);
+    } else if (absl::ConsumePrefix(&step, "host waits for ring ")) {
+      Sync("c_sync_comm_stream", Number(step));
+    } else if (absl::ConsumePrefix(&step, "compute waits for ring ")) {
+      Sync("c_wait_comm", Number(step));
+    } else if (absl::ConsumePrefix(&step, "ring ") && absl::ConsumeSuffix(&step, " waits")) {
+      Sync("c_wait_compute", Number(step));
+    } else {
+      ADD_FAILURE() << "not a step: " << step;
+    }
+  }
+  void Sync(const char* type, int ring) {
     builder_.Op(type, {{"X", {"x"}}}, {{"Out", {"x"}}}).IntAttr("ring_id", ring);
-    return *this;
   }
   ProgramBuilder builder_;
 };
@@ -109,83 +145,56 @@ std::vector<SyncEffect> Effects(const Writer& writer, StepEnd end = StepEnd::kAl
 // --- Data hazards --------------------------------------------------------------------------------
 
 TEST(Streams, WaitsOnBothSidesOrderACollective) {
-  EXPECT_THAT(Races(Writer()
-                        .Compute({}, {"g"})
-                        .RingWaits()
-                        .Ring(0, "g", "g")
-                        .ComputeWaits()
-                        .Compute({"g"}, {})),
+  EXPECT_THAT(Races(Writer("-> g; ring 0 waits; ring 0: g -> g; compute waits for ring 0; g ->")),
               IsEmpty());
 }
 
 TEST(Streams, RingThatDoesNotWaitReadsTooEarly) {
-  EXPECT_THAT(
-      Races(Writer().Compute({}, {"g"}).Ring(0, "g", "g").ComputeWaits().Compute({"g"}, {})),
-      ElementsAre("read of g in op 1 after write in op 0"));
+  EXPECT_THAT(Races(Writer("-> g; ring 0: g -> g; compute waits for ring 0; g ->")),
+              ElementsAre("read of g in op 1 after write in op 0"));
 }
 
 TEST(Streams, ComputeThatDoesNotWaitReadsTooEarly) {
-  EXPECT_THAT(Races(Writer().Compute({}, {"g"}).RingWaits().Ring(0, "g", "g").Compute({"g"}, {})),
+  EXPECT_THAT(Races(Writer("-> g; ring 0 waits; ring 0: g -> g; g ->")),
               ElementsAre("read of g in op 3 after write in op 2"));
 }
 
 TEST(Streams, WriteWhileARingReads) {
-  EXPECT_THAT(Races(Writer().Compute({}, {"g"}).RingWaits().Ring(0, "g", "sum").Compute({}, {"g"})),
+  EXPECT_THAT(Races(Writer("-> g; ring 0 waits; ring 0: g -> sum; -> g")),
               ElementsAre("write of g in op 3 after read in op 2"));
 }
 
 TEST(Streams, WritesOnTwoStreams) {
-  EXPECT_THAT(
-      Races(Writer().Compute({}, {"g"}).RingWaits().Ring(0, "g", "sum").Compute({}, {"sum"})),
-      ElementsAre("write of sum in op 3 after write in op 2"));
+  EXPECT_THAT(Races(Writer("-> g; ring 0 waits; ring 0: g -> sum; -> sum")),
+              ElementsAre("write of sum in op 3 after write in op 2"));
 }
 
 TEST(Streams, ReadsOnTwoStreamsNeedNoOrder) {
-  EXPECT_THAT(
-      Races(Writer().Compute({}, {"g"}).RingWaits().Ring(0, "g", "sum").Compute({"g"}, {"y"})),
-      IsEmpty());
+  EXPECT_THAT(Races(Writer("-> g; ring 0 waits; ring 0: g -> sum; g -> y")), IsEmpty());
 }
 
 TEST(Streams, WaitAfterTheUseIsTooLate) {
-  EXPECT_THAT(Races(Writer()
-                        .Compute({}, {"g"})
-                        .Ring(0, "g", "g")
-                        .RingWaits()
-                        .ComputeWaits()
-                        .Compute({"g"}, {})),
+  EXPECT_THAT(Races(Writer("-> g; ring 0: g -> g; ring 0 waits; compute waits for ring 0; g ->")),
               SizeIs(1));
 }
 
 TEST(Streams, OneAccessIsReportedWithTheFirstThatClashesOnly) {
-  EXPECT_THAT(Races(Writer()
-                        .Compute({}, {"g"})
-                        .RingWaits()
-                        .Ring(0, "g", "g")
-                        .Compute({"g"}, {"a"})
-                        .Compute({"g"}, {"b"})),
+  EXPECT_THAT(Races(Writer("-> g; ring 0 waits; ring 0: g -> g; g -> a; g -> b")),
               ElementsAre("read of g in op 3 after write in op 2"));
 }
 
 // --- Streams -------------------------------------------------------------------------------------
 
 TEST(Streams, RingThatUsesTheComputeStreamNeedsNoWaits) {
-  EXPECT_THAT(Races(Writer()
-                        .Compute({}, {"g"})
-                        .Ring(0, "g", "g", /*on_compute_stream=*/true)
-                        .Compute({"g"}, {})),
-              IsEmpty());
+  EXPECT_THAT(Races(Writer("-> g; ring 0 on compute: g -> g; g ->")), IsEmpty());
 }
 
 TEST(Streams, WaitForAnotherRingDoesNotHelp) {
   const auto program = [](int ring) {
-    return Writer()
-        .Compute({}, {"g"})
-        .RingWaits(0)
-        .RingWaits(1)
-        .Ring(0, "g", "g")
-        .Ring(1, "h", "h")
-        .ComputeWaits(ring)
-        .Compute({"g"}, {});
+    return Writer(
+        absl::StrCat("-> g; ring 0 waits; ring 1 waits; ring 0: g -> g; ring 1: h -> h; "
+                     "compute waits for ring ",
+                     ring, "; g ->"));
   };
   EXPECT_THAT(Races(program(0)), IsEmpty());
   EXPECT_THAT(Races(program(1)), SizeIs(1));
@@ -193,92 +202,64 @@ TEST(Streams, WaitForAnotherRingDoesNotHelp) {
 
 TEST(Streams, TwoRingsAreOrderedThroughTheComputeStream) {
   const auto program = [](bool second_waits) {
-    Writer writer;
-    writer.Compute({}, {"g"}).RingWaits(0).Ring(0, "g", "g").ComputeWaits(0);
-    if (second_waits) writer.RingWaits(1);
-    return writer.Ring(1, "g", "g");
+    Writer writer("-> g; ring 0 waits; ring 0: g -> g; compute waits for ring 0");
+    if (second_waits) writer.Add("ring 1 waits");
+    return writer.Add("ring 1: g -> g");
   };
   EXPECT_THAT(Races(program(true)), IsEmpty());
   EXPECT_THAT(Races(program(false)), SizeIs(1));
 }
 
 TEST(Streams, HostThatWaitsOrdersAllStreams) {
-  EXPECT_THAT(Races(Writer()
-                        .Compute({}, {"g"})
-                        .HostWaitsForCompute()
-                        .Ring(0, "g", "g")
-                        .HostWaitsForRing(0)
-                        .Ring(1, "g", "g")
-                        .HostWaitsForRing(1)
-                        .Compute({"g"}, {})),
+  EXPECT_THAT(Races(Writer("-> g; host waits for compute; ring 0: g -> g; host waits for ring 0; "
+                           "ring 1: g -> g; host waits for ring 1; g ->")),
               IsEmpty());
 }
 
 TEST(Streams, HostThatHasWaitedForComputeHasNotWaitedForTheRing) {
-  EXPECT_THAT(Races(Writer()
-                        .Compute({}, {"g"})
-                        .HostWaitsForCompute()
-                        .Ring(0, "g", "g")
-                        .HostWaitsForCompute()
-                        .Compute({"g"}, {})),
-              SizeIs(1));
+  EXPECT_THAT(
+      Races(Writer("-> g; host waits for compute; ring 0: g -> g; host waits for compute; g ->")),
+      SizeIs(1));
 }
 
 TEST(Streams, SettingARingUpWaitsForTheComputeStream) {
-  EXPECT_THAT(Races(Writer().Compute({}, {"w"}).Op("c_comm_init_all", {}, {}).Ring(0, "w", "w")),
-              IsEmpty());
+  EXPECT_THAT(Races(Writer("-> w; c_comm_init_all: ->; ring 0: w -> w")), IsEmpty());
 }
 
 TEST(Streams, UnregisteredOpComputes) {
-  EXPECT_THAT(Races(Writer().Op("mystery", {}, {{"Out", {"g"}}}).Ring(0, "g", "g")), SizeIs(1));
-  EXPECT_THAT(Races(Writer().Op("mystery", {}, {{"Out", {"g"}}}).RingWaits().Ring(0, "g", "g")),
-              IsEmpty());
+  EXPECT_THAT(Races(Writer("mystery: -> g; ring 0: g -> g")), SizeIs(1));
+  EXPECT_THAT(Races(Writer("mystery: -> g; ring 0 waits; ring 0: g -> g")), IsEmpty());
 }
 
 TEST(Streams, EmptyArgumentsHaveNoStorage) {
-  Writer writer;
-  writer.builder().Var("@EMPTY@");
-  writer.Compute({}, {"@EMPTY@"}).Op("c_allreduce_sum", {{"X", {"@EMPTY@"}}}, {});
-  EXPECT_THAT(Races(writer), IsEmpty());
+  EXPECT_THAT(Races(Writer("var @EMPTY@; -> @EMPTY@; c_allreduce_sum: @EMPTY@ ->")), IsEmpty());
 }
 
 // --- Buffers -------------------------------------------------------------------------------------
 
 TEST(Streams, CollectiveOnABufferAccessesItsSlices) {
   const auto program = [](bool waits) {
-    Writer writer;
-    writer.FuseTensors({"g", "h"}, "buffer").Compute({}, {"g"}).Compute({}, {"h"}).RingWaits();
-    writer.Ring(0, "buffer", "buffer");
-    if (waits) writer.ComputeWaits();
-    return writer.Compute({"h"}, {});
+    Writer writer("fuse: g h -> buffer; -> g; -> h; ring 0 waits; ring 0: buffer -> buffer");
+    if (waits) writer.Add("compute waits for ring 0");
+    return writer.Add("h ->");
   };
   EXPECT_THAT(Races(program(true)), IsEmpty());
   EXPECT_THAT(Races(program(false)), ElementsAre("read of h in op 5 after write in op 4"));
 }
 
 TEST(Streams, SlicesAreApart) {
-  EXPECT_THAT(Races(Writer()
-                        .FuseTensors({"g", "h"}, "buffer")
-                        .Compute({}, {"g"})
-                        .RingWaits()
-                        .Ring(0, "g", "g")
-                        .Compute({"h"}, {"h"})),
+  EXPECT_THAT(Races(Writer("fuse: g h -> buffer; -> g; ring 0 waits; ring 0: g -> g; h -> h")),
               IsEmpty());
 }
 
 TEST(Streams, LayingOutAccessesStorageOnlyWithCopyOrConstant) {
   const auto program = [](const std::string& attr) {
-    return Writer()
-        .Compute({}, {"g"})
-        .RingWaits()
-        .Ring(0, "g", "g")
-        .FuseTensors({"g", "h"}, "buffer", attr)
-        .ComputeWaits()
-        .Compute({"g"}, {});
+    return Writer(absl::StrCat("-> g; ring 0 waits; ring 0: g -> g; fuse", attr,
+                               ": g h -> buffer; compute waits for ring 0; g ->"));
   };
   EXPECT_THAT(Races(program("")), IsEmpty());
-  EXPECT_THAT(Races(program("copy_data")), ElementsAre("read of g in op 3 after write in op 2"));
-  EXPECT_THAT(Races(program("set_constant")),
+  EXPECT_THAT(Races(program(" copy_data")), ElementsAre("read of g in op 3 after write in op 2"));
+  EXPECT_THAT(Races(program(" set_constant")),
               ElementsAre("write of g in op 3 after write in op 2"));
 }
 
@@ -286,55 +267,40 @@ TEST(Streams, BufferThatHasLostASliceMustNotBeUsed) {
   const auto shared = [](const Writer& writer) {
     return AnalyzeStreams(writer.Build()).shared_slices;
   };
-  Writer writer;
-  writer.FuseTensors({"g", "h"}, "one").Compute({}, {"one"}).FuseTensors({"h", "i"}, "two");
-  EXPECT_THAT(shared(writer.Compute({"two"}, {})), IsEmpty());
-  const std::vector<SharedSlice> found = shared(writer.Compute({"one"}, {}).Compute({"one"}, {}));
+  Writer writer("fuse: g h -> one; -> one; fuse: h i -> two");
+  EXPECT_THAT(shared(writer.Add("two ->")), IsEmpty());
+  const std::vector<SharedSlice> found = shared(writer.Add("one ->; one ->"));
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].op, OpId(4));
   EXPECT_EQ(found[0].moved_by, OpId(2));
 }
 
 TEST(Streams, LayingOutTheSameAgainMovesNothing) {
-  EXPECT_THAT(AnalyzeStreams(Writer()
-                                 .FuseTensors({"g", "h"}, "buffer")
-                                 .FuseTensors({"g", "h"}, "buffer")
-                                 .Compute({"buffer"}, {})
-                                 .Build())
+  EXPECT_THAT(AnalyzeStreams(Writer("fuse: g h -> buffer; fuse: g h -> buffer; buffer ->").Build())
                   .shared_slices,
               IsEmpty());
 }
 
 TEST(Streams, VariableTakesOnePlaceInABuffer) {
-  EXPECT_THAT(AnalyzeStreams(Writer().FuseTensors({"g", "g"}, "buffer").Build()).shared_slices,
-              SizeIs(1));
-  EXPECT_THAT(AnalyzeStreams(Writer().FuseTensors({"g", "buffer"}, "buffer").Build()).shared_slices,
-              SizeIs(1));
+  EXPECT_THAT(AnalyzeStreams(Writer("fuse: g g -> buffer").Build()).shared_slices, SizeIs(1));
+  EXPECT_THAT(AnalyzeStreams(Writer("fuse: g buffer -> buffer").Build()).shared_slices, SizeIs(1));
 }
 
 // --- Blocks --------------------------------------------------------------------------------------
 
 TEST(Streams, CollectiveAndItsWaitsInABranch) {
-  EXPECT_THAT(Races(Writer()
-                        .Vars({"g", "due"})
-                        .Compute({}, {"g", "due"})
-                        .BeginBranch(1)
-                        .Ring(0, "g", "g")
-                        .ComputeWaits()
-                        .Compute({"g"}, {"g"})
-                        .End()
-                        .Compute({"g"}, {})),
+  EXPECT_THAT(Races(Writer("var g due; -> g due; branch; ring 0: g -> g; compute waits for ring 0; "
+                           "g -> g; end; g ->")),
               IsEmpty());
 }
 
 TEST(Streams, WaitInABranchDoesNotOrderLaterOps) {
   const auto program = [](bool in_branch) {
-    Writer writer;
-    writer.Vars({"g", "due"}).Compute({}, {"g", "due"}).RingWaits().Ring(0, "g", "g");
-    if (!in_branch) writer.ComputeWaits();
-    writer.BeginBranch(1);
-    if (in_branch) writer.ComputeWaits();
-    return writer.Compute({"g"}, {"g"}).End().Compute({"g"}, {});
+    Writer writer("var g due; -> g due; ring 0 waits; ring 0: g -> g");
+    if (!in_branch) writer.Add("compute waits for ring 0");
+    writer.Add("branch");
+    if (in_branch) writer.Add("compute waits for ring 0");
+    return writer.Add("g -> g; end; g ->");
   };
   EXPECT_THAT(Races(program(false)), IsEmpty());
   EXPECT_THAT(Races(program(true)), ElementsAre("read of g in op 4 after write in op 2"));
@@ -343,60 +309,36 @@ TEST(Streams, WaitInABranchDoesNotOrderLaterOps) {
 // The host reads the condition, so all that computed it is done; the collective in the block needs
 // no wait.
 TEST(Streams, HostWaitsForTheConditionBeforeTheBlock) {
-  EXPECT_THAT(Races(Writer()
-                        .Vars({"g", "due"})
-                        .Compute({}, {"g"})
-                        .BeginBranch(1)
-                        .Compute({}, {"due"})
-                        .End()
-                        .Ring(0, "g", "g")),
-              IsEmpty());
+  EXPECT_THAT(Races(Writer("var g due; -> g; branch; -> due; end; ring 0: g -> g")), IsEmpty());
 }
 
 TEST(Streams, ConditionThatARingStillWritesIsReadTooEarly) {
-  EXPECT_THAT(Races(Writer().Vars({"due"}).Ring(0, "due", "due").BeginBranch(1).Compute({}, {"a"})),
+  EXPECT_THAT(Races(Writer("var due; ring 0: due -> due; branch; -> a")),
               ElementsAre("read of due in op 1 after write in op 0"));
 }
 
 // In the first branch, the ring writes; in the second, the compute stream waits and writes. Where
 // only the first one runs, nothing was waited for.
 TEST(Streams, WriteInABranchDoesNotCoverOneInAnother) {
-  EXPECT_THAT(Races(Writer()
-                        .Vars({"g", "due"})
-                        .BeginBranch(1)
-                        .Ring(0, "g", "g")
-                        .End()
-                        .BeginBranch(2)
-                        .ComputeWaits(0)
-                        .Compute({}, {"g"})
-                        .End()
-                        .RingWaits(1)
-                        .Ring(1, "g", "h")),
+  EXPECT_THAT(Races(Writer("var g due; branch; ring 0: g -> g; end; branch; compute waits for ring "
+                           "0; -> g; end; ring 1 waits; ring 1: g -> h")),
               ElementsAre("read of g in op 3 after write in op 4"));
 }
 
 TEST(Streams, NextTurnOfALoopMustWaitToo) {
   const auto program = [](bool waits) {
-    Writer writer;
-    writer.Vars({"g", "h", "due"}).Compute({}, {"g"}).BeginLoop(1, {"due"});
-    writer.Compute({"g"}, {"h"}).RingWaits().Ring(0, "h", "h");
-    if (waits) writer.ComputeWaits();
-    return writer.Compute({}, {"due"}).End();
+    Writer writer("var g h due; -> g; loop; g -> h; ring 0 waits; ring 0: h -> h");
+    if (waits) writer.Add("compute waits for ring 0");
+    return writer.Add("-> due; end");
   };
   EXPECT_THAT(Races(program(true)), IsEmpty());
   EXPECT_THAT(Races(program(false)), ElementsAre("write of h in op 2 after write in op 4"));
 }
 
 TEST(Streams, LoopMayNotRunAtAll) {
-  EXPECT_THAT(Races(Writer()
-                        .Vars({"g", "due"})
-                        .Ring(0, "g", "g")
-                        .BeginLoop(1, {"due"})
-                        .ComputeWaits()
-                        .Compute({}, {"due"})
-                        .End()
-                        .Compute({"g"}, {})),
-              ElementsAre("read of g in op 2 after write in op 0"));
+  EXPECT_THAT(
+      Races(Writer("var g due; ring 0: g -> g; loop; compute waits for ring 0; -> due; end; g ->")),
+      ElementsAre("read of g in op 2 after write in op 0"));
 }
 
 // 2 to the power of 40 ways lead into the last block.
@@ -416,22 +358,21 @@ TEST(Streams, BlocksThatSeveralOpsRunAreNotFollowedTwice) {
 
 // Without bounds, the innermost block would be followed 2 to the power of 200 times.
 TEST(Streams, LoopsInLoopsAreFollowedInReasonableTime) {
-  Writer writer;
-  writer.Vars({"g", "h"}).Compute({}, {"g"});
+  Writer writer("var g h; -> g");
   constexpr int kDepth = 200;
   for (int block = 0; block < kDepth; ++block) {
     writer.builder().Op("while", {}, {}).BlockAttr("sub_block", block + 1).NewBlock(block);
   }
-  writer.Compute({"g"}, {"h"}).RingWaits().Ring(0, "h", "h");
+  writer.Add("g -> h; ring 0 waits; ring 0: h -> h");
   EXPECT_THAT(Races(writer), SizeIs(1));
 }
 
 TEST(Streams, TooManyAccessesToSlicesAreReported) {
   std::vector<std::string> members;
   for (int i = 0; i < 2000; ++i) members.push_back(absl::StrCat("g", i));
-  Writer writer;
-  writer.FuseTensors(members, "buffer").Ring(0, "buffer", "buffer");
-  for (int i = 0; i < 2000; ++i) writer.Compute({}, {"buffer"});
+  Writer writer(
+      absl::StrCat("fuse: ", absl::StrJoin(members, " "), " -> buffer; ring 0: buffer -> buffer"));
+  for (int i = 0; i < 2000; ++i) writer.Add("-> buffer");
   const StreamReport report = AnalyzeStreams(writer.Build());
   EXPECT_TRUE(report.gave_up_at.valid());
   EXPECT_THAT(report.races, SizeIs(2000));
@@ -439,7 +380,9 @@ TEST(Streams, TooManyAccessesToSlicesAreReported) {
 
 TEST(Streams, TooManyRingsAreReported) {
   Writer writer;
-  for (int ring = 0; ring < kMaxStreams; ++ring) writer.Ring(ring, "g", "g");
+  for (int ring = 0; ring < kMaxStreams; ++ring) {
+    writer.Add(absl::StrCat("ring ", ring, ": g -> g"));
+  }
   EXPECT_TRUE(AnalyzeStreams(writer.Build()).too_many_streams);
 }
 
@@ -453,19 +396,17 @@ Writer StepThatAverages() {
 }
 
 TEST(Streams, NextStepConflictsWithWhatNothingWaitsFor) {
-  const auto step = [] {
-    return StepThatAverages().Compute({"w"}, {"g"}).RingWaits().Ring(0, "w", "w");
-  };
+  const auto step = [] { return StepThatAverages().Add("w -> g; ring 0 waits; ring 0: w -> w"); };
   EXPECT_THAT(Races(step()), IsEmpty());
   EXPECT_THAT(Races(step(), StepEnd::kNextStep),
               ElementsAre("later read of w in op 0 after write in op 2"));
-  EXPECT_THAT(Races(step().ComputeWaits(), StepEnd::kNextStep), IsEmpty());
-  EXPECT_THAT(Races(step().HostWaitsForRing(), StepEnd::kNextStep), IsEmpty());
+  EXPECT_THAT(Races(step().Add("compute waits for ring 0"), StepEnd::kNextStep), IsEmpty());
+  EXPECT_THAT(Races(step().Add("host waits for ring 0"), StepEnd::kNextStep), IsEmpty());
 }
 
 TEST(Streams, NextStepMayBeginWithTheWait) {
   const auto step = [] {
-    return StepThatAverages().ComputeWaits().Compute({"w"}, {"g"}).RingWaits().Ring(0, "w", "w");
+    return StepThatAverages().Add("compute waits for ring 0; w -> g; ring 0 waits; ring 0: w -> w");
   };
   EXPECT_THAT(Races(step(), StepEnd::kNextStep), IsEmpty());
   EXPECT_THAT(Effects(step()), ElementsAre(SyncEffect::kOrdersNothing, SyncEffect::kNeeded));
@@ -475,29 +416,25 @@ TEST(Streams, NextStepMayBeginWithTheWait) {
 
 TEST(Streams, ComputeStreamIsDrainedAndTemporariesAreNew) {
   // The first op of the ring comes after the update in the step before.
-  EXPECT_THAT(Races(StepThatAverages()
-                        .Ring(0, "w", "w")
-                        .ComputeWaits()
-                        .Compute({"w"}, {"w"})
-                        .RingWaits()
-                        .Ring(0, "g", "g"),
-                    StepEnd::kNextStep),
-              IsEmpty());
+  EXPECT_THAT(
+      Races(StepThatAverages().Add(
+                "ring 0: w -> w; compute waits for ring 0; w -> w; ring 0 waits; ring 0: g -> g"),
+            StepEnd::kNextStep),
+      IsEmpty());
 }
 
 TEST(Streams, ConflictsOfOneStepAreReportedOnce) {
-  EXPECT_THAT(Races(StepThatAverages().RingWaits().Ring(0, "w", "w").Compute({"w"}, {"w"}),
-                    StepEnd::kNextStep),
-              ElementsAre("read of w in op 2 after write in op 1"));
+  EXPECT_THAT(
+      Races(StepThatAverages().Add("ring 0 waits; ring 0: w -> w; w -> w"), StepEnd::kNextStep),
+      ElementsAre("read of w in op 2 after write in op 1"));
 }
 
 TEST(Streams, BlockThatAveragesWaitsInItself) {
   const auto step = [](bool waits) {
     Writer writer = StepThatAverages();
-    writer.Vars({"due", "scope"}).Compute({"w"}, {"w"}).BeginBranch(1).RingWaits();
-    writer.Ring(0, "w", "w");
-    if (waits) writer.ComputeWaits();
-    return writer.End();
+    writer.Add("var due scope; w -> w; branch; ring 0 waits; ring 0: w -> w");
+    if (waits) writer.Add("compute waits for ring 0");
+    return writer.Add("end");
   };
   EXPECT_THAT(Races(step(true), StepEnd::kNextStep), IsEmpty());
   EXPECT_THAT(Races(step(false), StepEnd::kNextStep),
@@ -506,83 +443,62 @@ TEST(Streams, BlockThatAveragesWaitsInItself) {
 
 TEST(Streams, AnotherProgramUsesAllThatPersists) {
   const auto startup = [] {
-    return StepThatAverages().Compute({}, {"w"}).RingWaits().Ring(0, "w", "w").Ring(0, "g", "g");
+    return StepThatAverages().Add("-> w; ring 0 waits; ring 0: w -> w; ring 0: g -> g");
   };
   EXPECT_THAT(Races(startup(), StepEnd::kOtherProgram),
               ElementsAre("later read of w after write in op 2"));
-  EXPECT_THAT(Races(startup().HostWaitsForRing(), StepEnd::kOtherProgram), IsEmpty());
+  EXPECT_THAT(Races(startup().Add("host waits for ring 0"), StepEnd::kOtherProgram), IsEmpty());
 }
 
 // --- Synchronizations ----------------------------------------------------------------------------
 
 TEST(Streams, WaitsThatAnAccessReliesOnAreNeeded) {
-  EXPECT_THAT(Effects(Writer()
-                          .Compute({}, {"g"})
-                          .RingWaits()
-                          .Ring(0, "g", "g")
-                          .ComputeWaits()
-                          .Compute({"g"}, {})),
+  EXPECT_THAT(Effects(Writer("-> g; ring 0 waits; ring 0: g -> g; compute waits for ring 0; g ->")),
               ElementsAre(SyncEffect::kNeeded, SyncEffect::kNeeded));
 }
 
 TEST(Streams, RepeatedWaitOrdersNothing) {
   EXPECT_THAT(
-      Effects(Writer().RingWaits().Compute({}, {"g"}).RingWaits().RingWaits().Ring(0, "g", "g")),
+      Effects(Writer("ring 0 waits; -> g; ring 0 waits; ring 0 waits; ring 0: g -> g")),
       ElementsAre(SyncEffect::kOrdersNothing, SyncEffect::kNeeded, SyncEffect::kOrdersNothing));
 }
 
 TEST(Streams, OneOfTwoWaitsIsEnough) {
-  EXPECT_THAT(Effects(Writer()
-                          .Compute({}, {"g", "h"})
-                          .RingWaits()
-                          .Ring(0, "g", "g")
-                          .ComputeWaits()
-                          .Ring(0, "h", "h")
-                          .ComputeWaits()
-                          .Compute({"g", "h"}, {})),
+  EXPECT_THAT(Effects(Writer("-> g h; ring 0 waits; ring 0: g -> g; compute waits for ring 0; ring "
+                             "0: h -> h; compute waits for ring 0; g h ->")),
               ElementsAre(SyncEffect::kNeeded, SyncEffect::kNotNeeded, SyncEffect::kNeeded));
 }
 
 TEST(Streams, WaitOnTheWayBetweenTwoRingsIsNeeded) {
-  EXPECT_THAT(Effects(Writer().Ring(0, "g", "g").ComputeWaits(0).RingWaits(1).Ring(1, "g", "h")),
-              ElementsAre(SyncEffect::kNeeded, SyncEffect::kNeeded));
+  EXPECT_THAT(
+      Effects(Writer("ring 0: g -> g; compute waits for ring 0; ring 1 waits; ring 1: g -> h")),
+      ElementsAre(SyncEffect::kNeeded, SyncEffect::kNeeded));
 }
 
 TEST(Streams, LastWaitIsAPrecaution) {
-  EXPECT_THAT(Effects(Writer().Compute({}, {"w"}).RingWaits().Ring(0, "w", "w").ComputeWaits()),
+  EXPECT_THAT(Effects(Writer("-> w; ring 0 waits; ring 0: w -> w; compute waits for ring 0")),
               ElementsAre(SyncEffect::kNeeded, SyncEffect::kPrecaution));
 }
 
 TEST(Streams, WaitAfterTheSetUpOfARingIsAPrecaution) {
-  EXPECT_THAT(
-      Effects(
-          Writer().Compute({}, {"w"}).Op("c_comm_init_all", {}, {}).RingWaits().Ring(0, "w", "w")),
-      ElementsAre(SyncEffect::kPrecaution));
+  EXPECT_THAT(Effects(Writer("-> w; c_comm_init_all: ->; ring 0 waits; ring 0: w -> w")),
+              ElementsAre(SyncEffect::kPrecaution));
 }
 
 TEST(Streams, RingWithoutAStreamIsReportedSeparately) {
-  EXPECT_THAT(Effects(Writer().Ring(0, "g", "g", /*on_compute_stream=*/true).ComputeWaits(0)),
+  EXPECT_THAT(Effects(Writer("ring 0 on compute: g -> g; compute waits for ring 0")),
               ElementsAre(SyncEffect::kNoStream));
 }
 
 TEST(Streams, NothingIsRedundantWithAnUnregisteredOpThatNamesARing) {
-  Writer writer;
-  writer.Op("mystery", {{"X", {"g"}}}, {{"Out", {"g"}}});
+  Writer writer("mystery: g -> g");
   writer.builder().IntAttr("ring_id", 0);
-  EXPECT_THAT(Effects(writer.ComputeWaits(0)), ElementsAre(SyncEffect::kNeeded));
+  EXPECT_THAT(Effects(writer.Add("compute waits for ring 0")), ElementsAre(SyncEffect::kNeeded));
 }
 
 TEST(Streams, WaitsInABranchAreKeptWhereTheBlockReliesOnThem) {
-  EXPECT_THAT(Effects(Writer()
-                          .Vars({"g", "due"})
-                          .Compute({}, {"g", "due"})
-                          .BeginBranch(1)
-                          .Compute({"g"}, {"g"})
-                          .RingWaits()
-                          .Ring(0, "g", "g")
-                          .ComputeWaits()
-                          .End()
-                          .Compute({"g"}, {})),
+  EXPECT_THAT(Effects(Writer("var g due; -> g due; branch; g -> g; ring 0 waits; ring 0: g -> g; "
+                             "compute waits for ring 0; end; g ->")),
               ElementsAre(SyncEffect::kNeeded, SyncEffect::kNeeded));
 }
 

@@ -1,3 +1,4 @@
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -5,9 +6,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::Pair;
 
 InferenceCase Nce() {
   return InferenceCase("nce")
@@ -22,9 +20,9 @@ InferenceCase Nce() {
 }
 
 TEST(NceTest, SamplesAreTheLabelsAndTheNoise) {
-  EXPECT_THAT(Nce().Infer(), IsOkAndHolds(ElementsAre(Pair("Cost", "fp32[-1, 1]"),
-                                                      Pair("SampleLabels", "int64[-1, 7]"),
-                                                      Pair("SampleLogits", "fp32[-1, 7]"))));
+  EXPECT_THAT(
+      Nce().Infer(),
+      IsOkAndHolds("Cost: fp32[-1, 1], SampleLabels: int64[-1, 7], SampleLogits: fp32[-1, 7]"));
 }
 
 TEST(NceTest, WeightsAreRowsOfAllClasses) {
@@ -38,16 +36,11 @@ TEST(NceTest, ACustomSamplerNeedsItsDistribution) {
 
 TEST(HierarchicalSigmoidTest, TheDefaultTreeHasANodeLessThanClasses) {
   const auto with_rows = [](const char* w) {
-    return InferenceCase("hierarchical_sigmoid")
-        .In("X", {"fp32[-1, 8]"})
-        .In("W", {w})
-        .In("Label", {"int64[-1, 1]"})
-        .Out("Out")
-        .Out("PreOut")
-        .Attr("num_classes", 6)
-        .Infer();
+    return Infer(absl::StrCat("hierarchical_sigmoid(X: fp32[-1, 8], W: ", w,
+                              ", Label: int64[-1, 1]) -> Out, PreOut"),
+                 {{"num_classes", 6}});
   };
-  EXPECT_THAT(with_rows("fp32[5, 8]"), IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 1]"))));
+  EXPECT_THAT(with_rows("fp32[5, 8]"), IsOkAndHolds("Out: fp32[-1, 1]"));
   EXPECT_THAT(with_rows("fp32[6, 8]"), IsInvalidArgument("5 rows"));
 }
 
