@@ -40,8 +40,8 @@ absl::StatusOr<Programs> Parse(const ProgramTexts& texts) {
   return Programs{std::move(main), std::move(startup)};
 }
 
-absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteOptions& options,
-                                        Programs* programs) {
+absl::StatusOr<TranspileResult> RunPasses(absl::string_view passes, const RewriteOptions& options,
+                                          Programs* programs) {
   TranspileOptions transpile = options;
   transpile.passes = std::string(passes);
   transpile.explain = true;
@@ -132,7 +132,7 @@ void ExpectViolatedRules(const RewriteOptions& options, const Program* startup,
 void ExpectNothingMoreToDo(absl::string_view passes, const RewriteOptions& options,
                            Programs programs) {
   const Programs before = programs;
-  const absl::Status second = Rewrite(passes, options, &programs).status();
+  const absl::Status second = RunPasses(passes, options, &programs).status();
   // Messages of the verifier begin with "after pass".
   const bool is_of_verifier = absl::StartsWith(second.message(), "after pass ");
   if (absl::IsFailedPrecondition(second) && !is_of_verifier) return;
@@ -197,7 +197,7 @@ TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& befo
   const pb::ProgramDesc main = programs->main.ToProto();
   const pb::ProgramDesc startup =
       programs->startup.has_value() ? programs->startup->ToProto() : pb::ProgramDesc();
-  absl::StatusOr<TranspileResult> result = Rewrite(passes, options, &*programs);
+  absl::StatusOr<TranspileResult> result = RunPasses(passes, options, &*programs);
   if (!result.ok()) {
     ADD_FAILURE() << result.status() << "\n" << CanonicalText(programs->main.ToProto());
     return {};
@@ -227,6 +227,22 @@ TranspileResult ExpectNoRewrite(absl::string_view passes, const ProgramTexts& pr
   return result;
 }
 
+Rewritten Rewrite(absl::string_view passes, const ProgramTexts& texts,
+                  const RewriteOptions& options, const char* file, int line) {
+  const ::testing::ScopedTrace trace(file, line, absl::StrCat("passes ", passes));
+  absl::StatusOr<Programs> programs = Parse(texts);
+  absl::Status status = programs.status();
+  if (status.ok()) {
+    absl::StatusOr<TranspileResult> result = RunPasses(passes, options, &*programs);
+    status = result.status();
+    if (status.ok()) {
+      return {std::move(programs->main), std::move(programs->startup), *std::move(result)};
+    }
+  }
+  ADD_FAILURE() << status;
+  return {CompactProgram(""), absl::nullopt, {}};
+}
+
 std::vector<std::string> RemarkTexts(const TranspileResult& result) {
   std::vector<std::string> texts;
   for (const Remark& remark : result.remarks) {
@@ -241,7 +257,7 @@ std::vector<std::string> RemarkTexts(const TranspileResult& result) {
 absl::Status RewriteStatus(absl::string_view passes, const ProgramTexts& texts,
                            const RewriteOptions& options) {
   WEFT_ASSIGN_OR_RETURN(Programs programs, Parse(texts));
-  return Rewrite(passes, options, &programs).status();
+  return RunPasses(passes, options, &programs).status();
 }
 
 }  // namespace weft::testing

@@ -90,6 +90,17 @@ TranspileResult ExpectNoRewrite(absl::string_view passes, const ProgramTexts& pr
                                 const RewriteOptions& options = {},
                                 const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
+// What passes make of programs, for tests of a few ops of a long result. A failure to run is one of
+// the test.
+struct Rewritten {
+  Program main;
+  absl::optional<Program> startup;
+  TranspileResult result;
+};
+Rewritten Rewrite(absl::string_view passes, const ProgramTexts& programs,
+                  const RewriteOptions& options = {}, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE());
+
 // Remarks as "w@GRAD reduced: because ring=0 after=op 3 (mul_grad)"; empty parts are left out.
 std::vector<std::string> RemarkTexts(const TranspileResult& result);
 

@@ -15,6 +15,7 @@
 #include "ops/analysis/training/gradients.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/no_updates.h"
+#include "transpiler/passes/support/op_queries.h"
 #include "transpiler/passes/support/rings.h"
 
 namespace weft {
@@ -61,9 +62,10 @@ absl::StatusOr<pb::OpDesc> Initializers::Of(const std::string& state) const {
   return desc;
 }
 
-class Planner {
+class AveragingPlanner {
  public:
-  Planner(const ProgramPair& programs, const PassContext& context, const AveragingChoices& choices)
+  AveragingPlanner(const ProgramPair& programs, const PassContext& context,
+                   const AveragingChoices& choices)
       : facts_(*programs.main),
         main_(*programs.main),
         initializers_(programs.startup),
@@ -130,9 +132,7 @@ class Planner {
   }
 
   absl::StatusOr<TensorType> TypeOf(Symbol symbol) const {
-    const VarId var = main_.block(0).FindVar(symbol);
-    const absl::optional<TensorType> type =
-        var.valid() ? DeclaredType(main_.var(var)) : absl::nullopt;
+    const absl::optional<TensorType> type = DeclaredType(main_, symbol);
     if (type.has_value() && type->kind == TensorType::Kind::kDense && IsFloating(type->dtype) &&
         NumElements(type->dims) >= 0) {
       return *type;
@@ -160,7 +160,7 @@ absl::StatusOr<AveragingPlan> PlanAveraging(const ProgramPair& programs, const P
                                             const AveragingChoices& choices) {
   if (!choices.has_groups) WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   WEFT_RETURN_IF_ERROR(CheckDistributedParams(*programs.main, context.setting.distributed_params));
-  return Planner(programs, context, choices).Plan();
+  return AveragingPlanner(programs, context, choices).Plan();
 }
 
 }  // namespace weft

@@ -14,33 +14,31 @@ namespace {
 
 pb::OpDesc InPlace(const std::string& type, const std::vector<std::string>& names, NewAttrs attrs,
                    absl::optional<int> nranks = absl::nullopt) {
-  return BuildOp(InPlaceOp(type, names, std::move(attrs), kRoleOptimize, nranks), Dialect::kWeft);
+  return BuildOp(InPlaceOp(type, names, std::move(attrs), kRoleOptimize, nranks));
 }
 
 // Starts the reduction of one element type by an op of type `all_reduce`. Returns the variables
 // that a wait for it names; the last one is reduced.
 std::vector<std::string> Launch(const FusedTensors& tensors, int ring, const char* all_reduce,
-                                const AveragingPlace& place, UniqueNames* names,
-                                Rewriter* rewriter) {
+                                const AveragingPlace& place, ProgramEdits* edits) {
   const int block = place.block;
   std::vector<std::string> variables = tensors.names;
   if (tensors.names.size() > 1) {
-    variables.push_back(names->Next(place.buffer));
-    rewriter->AddVar(block, FusedBuffer(variables.back(), tensors));
-    rewriter->Append(block,
-                     Coalesce(tensors, variables.back(), FusedValues::kCopied, kRoleOptimize));
+    variables.push_back(edits->names.Next(place.buffer));
+    edits->main.AddVar(block, FusedBuffer(variables.back(), tensors));
+    edits->main.Append(block,
+                       Coalesce(tensors, variables.back(), FusedValues::kCopied, kRoleOptimize));
   }
-  rewriter->Append(block, InPlace("c_wait_compute", variables, {{"ring_id", ring}}));
-  rewriter->Append(block, InPlace(all_reduce, {variables.back()},
-                                  {{"ring_id", ring}, {"use_calc_stream", false}}));
+  edits->main.Append(block, InPlace("c_wait_compute", variables, {{"ring_id", ring}}));
+  edits->main.Append(block, InPlace(all_reduce, {variables.back()},
+                                    {{"ring_id", ring}, {"use_calc_stream", false}}));
   return variables;
 }
 
 }  // namespace
 
-std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
-                                    Rewriter* main, Rewriter* startup) {
-  StepCounter counter("local_sgd", /*before=*/OpId(), names, main, startup);
+std::string WriteAveragingCondition(const AveragingSchedule& schedule, ProgramEdits* edits) {
+  StepCounter counter("local_sgd", /*before=*/OpId(), edits);
   std::string is_due = counter.IsDue(counter.Remainder(schedule.period), 0);
   const bool begins_apart = schedule.begin_step > schedule.first_step;
   if (begins_apart) is_due = counter.OrBefore(schedule.begin_step, is_due);
@@ -60,17 +58,11 @@ std::vector<std::string> VariablesOf(const AveragingPlan& plan) {
 }
 
 pb::OpDesc CastOp(const AveragingPlan::Cast& cast) {
-  return BuildOp({"cast",
-                  {{"X", {cast.master}}},
-                  {{"Out", {cast.param}}},
-                  {{"in_dtype", static_cast<int>(cast.master_type)},
-                   {"out_dtype", static_cast<int>(cast.param_type)}},
-                  kRoleOptimize},
-                 Dialect::kWeft);
+  return BuildOp(CastOp(cast.master, cast.master_type, cast.param, cast.param_type, kRoleOptimize));
 }
 
 void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
-                    absl::optional<int> nranks, UniqueNames* names, Rewriter* rewriter) {
+                    absl::optional<int> nranks, ProgramEdits* edits) {
   const char* const all_reduce = nranks.has_value() ? "c_allreduce_sum" : "c_allreduce_avg";
   const int block = place.block;
   const auto ring_of = [&](size_t i) {
@@ -78,16 +70,16 @@ void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
   };
   std::vector<std::vector<std::string>> in_flight;
   for (size_t i = 0; i < plan.averaged.size(); ++i) {
-    in_flight.push_back(Launch(plan.averaged[i], ring_of(i), all_reduce, place, names, rewriter));
+    in_flight.push_back(Launch(plan.averaged[i], ring_of(i), all_reduce, place, edits));
   }
   for (size_t i = 0; i < in_flight.size(); ++i) {
-    rewriter->Append(block, InPlace("c_wait_comm", in_flight[i], {{"ring_id", ring_of(i)}}));
+    edits->main.Append(block, InPlace("c_wait_comm", in_flight[i], {{"ring_id", ring_of(i)}}));
     if (!nranks.has_value()) continue;
     const float factor = static_cast<float>(1.0 / *nranks);
-    rewriter->Append(block, InPlace("scale", {in_flight[i].back()}, {{"scale", factor}}, nranks));
+    edits->main.Append(block, InPlace("scale", {in_flight[i].back()}, {{"scale", factor}}, nranks));
   }
-  for (const AveragingPlan::Cast& cast : plan.casts) rewriter->Append(block, CastOp(cast));
-  for (const AveragingPlan::Reset& reset : plan.resets) rewriter->Append(block, reset.op);
+  for (const AveragingPlan::Cast& cast : plan.casts) edits->main.Append(block, CastOp(cast));
+  for (const AveragingPlan::Reset& reset : plan.resets) edits->main.Append(block, reset.op);
 }
 
 }  // namespace weft

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "proto/rewriter.h"
 #include "transpiler/passes/averaging/averaging_plan.h"
-#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/pipeline/claims.h"
 
 namespace weft {
@@ -18,8 +18,7 @@ namespace weft {
 //   (counter % period == 0 or counter < begin_step) and counter >= first_step
 //
 // whose name it returns. Appends to the startup program an op that sets the counter to 0.
-std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
-                                    Rewriter* main, Rewriter* startup);
+std::string WriteAveragingCondition(const AveragingSchedule& schedule, ProgramEdits* edits);
 
 // The variables of the root block that the ops of the plan read and write.
 std::vector<std::string> VariablesOf(const AveragingPlan& plan);
@@ -39,7 +38,7 @@ struct AveragingPlace {
 // through a fused buffer if there are several. Element types are in flight together. If the number
 // of ranks is known, the collective sums and a scale op divides. O(tensors).
 void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
-                    absl::optional<int> nranks, UniqueNames* names, Rewriter* rewriter);
+                    absl::optional<int> nranks, ProgramEdits* edits);
 
 }  // namespace weft
 

@@ -17,11 +17,9 @@ namespace {
 struct Condition {
   Condition(const AveragingSchedule& schedule, const char* main_text)
       : main(CompactProgram(main_text)), startup(CompactProgram("")) {
-    UniqueNames names(ProgramPair{&main, &startup});
-    Rewriter in_main(&main), in_startup(&startup);
-    name = WriteAveragingCondition(schedule, &names, &in_main, &in_startup);
-    WEFT_EXPECT_OK(in_main.Commit());
-    WEFT_EXPECT_OK(in_startup.Commit());
+    ProgramEdits edits(ProgramPair{&main, &startup});
+    name = WriteAveragingCondition(schedule, &edits);
+    WEFT_EXPECT_OK(edits.Commit().status());
   }
 
   Program main, startup;
@@ -118,12 +116,11 @@ constexpr char kParameters[] = R"(
 void ExpectWritten(const AveragingPlan& plan, int nrings, absl::optional<int> nranks,
                    const std::string& expected) {
   Program program = CompactProgram(kParameters);
-  UniqueNames names(program);
-  Rewriter rewriter(&program);
+  ProgramEdits edits(ProgramPair{&program, nullptr});
   AveragingPlace place;
   place.nrings = nrings;
-  WriteAveraging(plan, place, nranks, &names, &rewriter);
-  WEFT_EXPECT_OK(rewriter.Commit());
+  WriteAveraging(plan, place, nranks, &edits);
+  WEFT_EXPECT_OK(edits.Commit().status());
   ExpectProgram(program, expected);
 }
 
@@ -165,13 +162,7 @@ TEST(WriteAveraging, CastsAndResetsComeLast) {
   AveragingPlan plan;
   plan.averaged = {{DType::kFloat32, {"m"}, {{2}}}};
   plan.casts = {{"m", "h", DType::kFloat32, DType::kFloat16}};
-  plan.resets = {{"d", BuildOp({"fill_constant",
-                                {},
-                                {{"Out", {"d"}}},
-                                {{"dtype", static_cast<int>(DType::kFloat64)},
-                                 {"shape", std::vector<int64_t>{2}}},
-                                kRoleOptimize},
-                               Dialect::kWeft)}};
+  plan.resets = {{"d", BuildOp(FillOp("d", DType::kFloat64, {2}, 0, kRoleOptimize))}};
   ExpectWritten(plan, /*nrings=*/1, absl::nullopt, R"(
     Out=[m] = c_wait_compute(X=[m]) role=optimize
     Out=[m] = c_allreduce_avg(X=[m]) role=optimize

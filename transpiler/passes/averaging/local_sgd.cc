@@ -6,11 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "proto/rewriter.h"
 #include "transpiler/passes/averaging/averaging_plan.h"
 #include "transpiler/passes/averaging/averaging_writer.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 #include "transpiler/passes/support/step_condition.h"
@@ -75,24 +74,18 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
         "counting steps needs the startup program, which sets the counter to 0; give it, or use "
         "k_steps 1");
   }
-  Rewriter rewriter(programs.main);
-  UniqueNames names(programs);
-  absl::optional<Rewriter> startup;
+  ProgramEdits edits(programs);
   AveragingPlace place;
   place.nrings = options_.nrings;
   if (!is_every_step) {
-    startup.emplace(programs.startup);
-    const std::string condition =
-        WriteAveragingCondition(options_.schedule, &names, &rewriter, &*startup);
-    place.block = WriteBranch(condition, VariablesOf(plan), "local_sgd_scope", /*before=*/OpId(),
-                              &names, &rewriter);
+    const std::string condition = WriteAveragingCondition(options_.schedule, &edits);
+    place.block =
+        WriteBranch(condition, VariablesOf(plan), "local_sgd_scope", /*before=*/OpId(), &edits);
   }
-  WriteAveraging(plan, place, context.target.cluster.nranks(), &names, &rewriter);
+  WriteAveraging(plan, place, context.target.cluster.nranks(), &edits);
   Explain(plan, options_, context);
   WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context));
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  if (startup.has_value()) WEFT_RETURN_IF_ERROR(startup->Commit());
-  return true;
+  return edits.Commit();
 }
 
 }  // namespace weft

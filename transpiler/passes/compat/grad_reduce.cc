@@ -88,8 +88,7 @@ absl::Status MultiplyReduced(const GradientAnalysis& analysis, const Program& pr
                              Rewriter* rewriter) {
   const std::vector<OpId> last = LastExchanges(program);
   const NewAttrs attrs = {{"scale", reduction.factor_after}};
-  OpTemplate multiply(
-      BuildOp(InPlaceOp("scale", {}, attrs, kRoleBackward, reduction.nranks), Dialect::kWeft));
+  OpTemplate multiply(BuildOp(InPlaceOp("scale", {}, attrs, kRoleBackward, reduction.nranks)));
   for (const Gradient& gradient : analysis.gradients) {
     const std::string name(program.name(gradient.grad));
     const OpId after = last[gradient.grad.value()];

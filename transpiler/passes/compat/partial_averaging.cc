@@ -12,13 +12,12 @@
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/training/gradients.h"
-#include "proto/rewriter.h"
 #include "transpiler/buckets/bucket_planner.h"
 #include "transpiler/buckets/bucket_policy.h"
 #include "transpiler/passes/averaging/averaging_plan.h"
 #include "transpiler/passes/averaging/averaging_writer.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 #include "transpiler/passes/support/step_condition.h"
@@ -165,14 +164,11 @@ absl::StatusOr<bool> PartialAveraging::Run(const PassContext& context,
         "threshold that leaves one partition; found ",
         k, " partitions"));
   }
-  Rewriter rewriter(programs.main);
-  UniqueNames names(programs);
-  absl::optional<Rewriter> startup;
+  ProgramEdits edits(programs);
   absl::optional<StepCounter> counter;
   std::string remainder;
   if (k > 1) {
-    startup.emplace(programs.startup);
-    counter.emplace("partial_averaging", /*before=*/OpId(), &names, &rewriter, &*startup);
+    counter.emplace("partial_averaging", /*before=*/OpId(), &edits);
     remainder = counter->Remainder(k);
   }
   for (int i = 0; i < k; ++i) {
@@ -183,17 +179,15 @@ absl::StatusOr<bool> PartialAveraging::Run(const PassContext& context,
     if (counter.has_value()) {
       const std::string suffix = absl::StrCat("_", i + 1);
       const std::string is_due = counter->IsDue(remainder, (i + 1) % k, suffix);
-      place.block = WriteBranch(is_due, VariablesOf(partitions[i]),
-                                absl::StrCat("partial_averaging_scope", suffix), /*before=*/OpId(),
-                                &names, &rewriter);
+      place.block =
+          WriteBranch(is_due, VariablesOf(partitions[i]),
+                      absl::StrCat("partial_averaging_scope", suffix), /*before=*/OpId(), &edits);
     }
-    WriteAveraging(partitions[i], place, context.target.cluster.nranks(), &names, &rewriter);
+    WriteAveraging(partitions[i], place, context.target.cluster.nranks(), &edits);
   }
   Explain(partitions, options_.nrings, context);
   WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context));
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  if (startup.has_value()) WEFT_RETURN_IF_ERROR(startup->Commit());
-  return true;
+  return edits.Commit();
 }
 
 }  // namespace weft

@@ -14,12 +14,11 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/updates.h"
 #include "proto/op_role.h"
-#include "proto/rewriter.h"
 #include "transpiler/passes/averaging/averaging_plan.h"
 #include "transpiler/passes/averaging/averaging_writer.h"
 #include "transpiler/passes/setup/broadcast_params.h"
-#include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 #include "transpiler/passes/support/step_condition.h"
@@ -77,10 +76,9 @@ std::vector<Ring> AssignRings(const AveragingPlan& plan, int nrings,
   for (const FusedTensors& tensors : plan.averaged) {
     for (const std::string& name : tensors.names) {
       const auto param = param_of.find(name);
-      const auto found = attrs.find(param == param_of.end() ? name : param->second);
-      const bool has_group = found != attrs.end() && found->second.group.has_value();
-      const RankGroup* const group = has_group ? &*found->second.group : nullptr;
-      const int id = has_group ? nrings + group->index : turn++ % nrings;
+      const RankGroup* const group =
+          FindGroup(attrs, param == param_of.end() ? name : param->second);
+      const int id = group != nullptr ? nrings + group->index : turn++ % nrings;
       rings.try_emplace(id, Ring{id, group, {}}).first->second.variables.push_back(name);
     }
   }
@@ -115,27 +113,19 @@ absl::StatusOr<bool> PeriodicBroadcast::Run(const PassContext& context,
         "bcast_period 1");
   }
   const OpId before = BeforeUpdates(*programs.main);
-  Rewriter rewriter(programs.main);
-  UniqueNames names(programs);
-  absl::optional<Rewriter> startup;
+  ProgramEdits edits(programs);
   int block = 0;
   if (period > 1) {
-    startup.emplace(programs.startup);
-    StepCounter counter("periodic_broadcast", before, &names, &rewriter, &*startup);
+    StepCounter counter("periodic_broadcast", before, &edits);
     const std::string is_due = counter.IsDue(counter.Remainder(period), 0);
-    block = WriteBranch(is_due, VariablesOf(plan), "periodic_broadcast_scope", before, &names,
-                        &rewriter);
+    block = WriteBranch(is_due, VariablesOf(plan), "periodic_broadcast_scope", before, &edits);
   }
   const auto write = [&](const pb::OpDesc& op) {
-    if (block == 0 && before.valid()) {
-      rewriter.InsertBefore(before, op);
-    } else {
-      rewriter.Append(block, op);
-    }
+    if (block == 0) return edits.InsertBefore(before, op);
+    edits.main.Append(block, op);
   };
   const auto write_wait = [&](const char* type, const Ring& ring) {
-    write(BuildOp(InPlaceOp(type, ring.variables, {{"ring_id", ring.id}}, kRoleOptimize),
-                  Dialect::kWeft));
+    write(BuildOp(InPlaceOp(type, ring.variables, {{"ring_id", ring.id}}, kRoleOptimize)));
   };
   const std::vector<Ring> rings = AssignRings(plan, options_.nrings, context.target.param_attrs);
   for (const Ring& ring : rings) {
@@ -145,7 +135,7 @@ absl::StatusOr<bool> PeriodicBroadcast::Run(const PassContext& context,
           InPlaceOp("c_broadcast", {name},
                     {{"ring_id", ring.id}, {"root", 0}, {"use_calc_stream", false}}, kRoleOptimize);
       if (ring.group != nullptr) broadcast.group_ranks = ring.group->ranks;
-      write(BuildOp(broadcast, Dialect::kWeft));
+      write(BuildOp(broadcast));
       context.sink.Explain(
           kName, name, "broadcast",
           ring.group == nullptr
@@ -158,9 +148,7 @@ absl::StatusOr<bool> PeriodicBroadcast::Run(const PassContext& context,
   }
   for (const Ring& ring : rings) write_wait("c_wait_comm", ring);
   for (const AveragingPlan::Cast& cast : plan.casts) write(CastOp(cast));
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  if (startup.has_value()) WEFT_RETURN_IF_ERROR(startup->Commit());
-  return true;
+  return edits.Commit();
 }
 
 }  // namespace weft

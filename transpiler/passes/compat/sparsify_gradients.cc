@@ -25,6 +25,7 @@
 #include "transpiler/passes/support/fused_buffer.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 
@@ -50,18 +51,6 @@ absl::Status CheckSpars(const Options& options) {
       options.mode == Mode::kTopK ? "a share of the elements, more than 0 and at most 1 (mode topk)"
                                   : "a finite magnitude >= 0 (mode threshold)",
       ", found ", options.spars));
-}
-
-pb::OpDesc Build(const NewOp& op) { return BuildOp(op, Dialect::kWeft); }
-
-pb::OpDesc FillZeros(const std::string& name, const Dims& dims) {
-  return Build({"fill_constant",
-                {},
-                {{"Out", {name}}},
-                {{"dtype", static_cast<int>(DType::kFloat32)},
-                 {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
-                 {"value", 0.0F}},
-                kRoleForward});
 }
 
 pb::VarDesc RowsVar(const std::string& name, int64_t elements) {
@@ -110,27 +99,26 @@ int64_t BreakEven(int64_t elements, int nranks) {
 
 class SparseExchange : public GradientExchange {
  public:
-  // `startup` may be null if no bucket has residuals.
+  // Where a bucket has residuals, there must be a startup program.
   SparseExchange(const ProgramPair& programs, const GradientAnalysis& analysis,
                  const Options& options, absl::optional<int> nranks, bool averages,
-                 Rewriter* startup)
+                 ProgramEdits* edits)
       : program_(*programs.main),
         analysis_(analysis),
         options_(options),
         nranks_(nranks),
         averages_(averages),
-        names_(programs),
-        startup_(startup) {
+        edits_(*edits) {
     const bool divides = averages_ && nranks_.has_value();
     reduce_type_ = averages_ && !divides ? "c_allreduce_avg" : "c_allreduce_sum";
     for (int ring = 0; ring < options.nrings; ++ring) {
-      reduce_.emplace_back(Build(InPlaceOp(
+      reduce_.emplace_back(BuildOp(InPlaceOp(
           reduce_type_, {}, {{"ring_id", ring}, {"use_calc_stream", false}}, kRoleBackward)));
     }
     for (const Gradient& gradient : analysis.gradients) ++turns_[gradient.grad];
     if (!divides) return;
     const float factor = static_cast<float>(1.0 / *nranks_);
-    scale_.emplace(Build(InPlaceOp("scale", {}, {{"scale", factor}}, kRoleBackward, nranks_)));
+    scale_.emplace(BuildOp(InPlaceOp("scale", {}, {{"scale", factor}}, kRoleBackward, nranks_)));
   }
 
   const std::string& reduce_type() const { return reduce_type_; }
@@ -173,20 +161,17 @@ class SparseExchange : public GradientExchange {
     if (!plan.is_sparse) return;
     Sparse& sparse = it->second;
     sparse.tensors = TensorsOf(program_, analysis_, bucket.gradients);
-    sparse.rows = names_.Next("sparse_gradient");
+    sparse.rows = edits_.names.Next("sparse_gradient");
     sparse.sent = plan.sent;
     rewriter->AddVar(bucket.gradients.block, RowsVar(sparse.rows, plan.elements));
     for (size_t k = 0; options_.corr && k < sparse.tensors.names.size(); ++k) {
       const Gradient& gradient = analysis_.gradients[bucket.gradients.gradients[k]];
       const Dims& dims = sparse.tensors.dims[k];
       sparse.residuals.push_back(
-          names_.Of(absl::StrCat(program_.name(gradient.param), "@RESIDUAL")));
-      pb::VarDesc var = TensorVar(sparse.residuals.back(), DType::kFloat32, dims);
-      var.set_persistable(true);
-      var.set_stop_gradient(true);
-      rewriter->AddVar(0, var);
-      startup_->AddVar(0, var);
-      startup_->Append(0, FillZeros(var.name(), dims));
+          edits_.names.Of(absl::StrCat(program_.name(gradient.param), "@RESIDUAL")));
+      const std::string& name = sparse.residuals.back();
+      edits_.AddState(name, DType::kFloat32, dims,
+                      FillOp(name, DType::kFloat32, dims, 0, kRoleForward));
     }
   }
 
@@ -214,7 +199,7 @@ class SparseExchange : public GradientExchange {
       op.type = "sparsify_threshold";
       op.attrs.push_back({"threshold", static_cast<float>(options_.spars)});
     }
-    insert(Build(op));
+    insert(BuildOp(op));
   }
 
   const pb::OpDesc& Launch(absl::Span<const std::string> variables, int ring) override {
@@ -230,11 +215,11 @@ class SparseExchange : public GradientExchange {
       shapes.insert(shapes.end(), dims.begin(), dims.end());
       ranks.push_back(static_cast<int64_t>(dims.size()));
     }
-    insert(Build({"densify",
-                  {{"X", {sparse.rows}}},
-                  {{"Out", sparse.tensors.names}},
-                  {{"concated_ranks", ranks}, {"concated_shapes", shapes}},
-                  kRoleBackward}));
+    insert(BuildOp({"densify",
+                    {{"X", {sparse.rows}}},
+                    {{"Out", sparse.tensors.names}},
+                    {{"concated_ranks", ranks}, {"concated_shapes", shapes}},
+                    kRoleBackward}));
   }
 
  private:
@@ -273,8 +258,7 @@ class SparseExchange : public GradientExchange {
   const Options& options_;
   const absl::optional<int> nranks_;
   const bool averages_;
-  UniqueNames names_;
-  Rewriter* const startup_;
+  ProgramEdits& edits_;
   std::string reduce_type_;
   std::vector<OpTemplate> reduce_;  // by ring
   absl::optional<OpTemplate> scale_;
@@ -401,27 +385,23 @@ absl::StatusOr<bool> SparsifyGradients::Run(const PassContext& context,
   WEFT_RETURN_IF_ERROR(CheckElementTypes(program, analysis));
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled, FillBuckets(program, analysis, policy));
   for (const std::string& warning : filled.warnings) context.sink.Warn(warning);
-  Rewriter main(programs.main);
-  absl::optional<Rewriter> startup;
-  if (options_.corr && programs.startup != nullptr) startup.emplace(programs.startup);
+  ProgramEdits edits(programs);
   SparseExchange exchange(programs, analysis, options_, context.target.cluster.nranks(),
-                          reduction.averages, startup.has_value() ? &*startup : nullptr);
+                          reduction.averages, &edits);
   const bool has_residuals =
       options_.corr && absl::c_any_of(filled.buckets, [&](const GradientBucket& bucket) {
         return exchange.PlanOf(bucket).is_sparse;
       });
-  if (has_residuals && !startup.has_value()) {
+  if (has_residuals && programs.startup == nullptr) {
     return absl::FailedPreconditionError(
         "residuals need the startup program, which sets them to 0; give it, or use corr=false");
   }
-  GradientWriter writer(program, analysis, options_.nrings, &exchange, &main);
+  GradientWriter writer(program, analysis, options_.nrings, &exchange, &edits.main);
   writer.Write(filled.buckets);
   NoteBytes(exchange, filled.buckets, options_, context);
   Explain(program, analysis, exchange, filled.buckets, context);
   writer.Explain(kName, "reduced", exchange.reduce_type(), filled.buckets, context);
-  WEFT_ASSIGN_OR_RETURN(const bool changed, CommitEdits(&main));
-  if (startup.has_value()) WEFT_RETURN_IF_ERROR(CommitEdits(&*startup).status());
-  return changed;
+  return edits.Commit();
 }
 
 }  // namespace weft

@@ -117,7 +117,7 @@ void DeviceCopies::WriteCopy(const DeviceCopy& copy, size_t i) {
   ++num_copies_;
   Issue(stream);
   last_work_[stream] = time_;
-  before_[i].push_back({BuildOp(op, Dialect::kWeft), time_});
+  before_[i].push_back({BuildOp(op), time_});
   Touch(stream, copy.from, copy.var, /*reads=*/true, /*writes=*/false);
   Touch(stream, to, copy.var, /*reads=*/false, /*writes=*/true);
   if (!copy.ends_turn || copy.turn + 1 == values_.num_turns()) return;
@@ -207,11 +207,11 @@ void DeviceCopies::WaitFor(Stream waiting, std::vector<Need> needs, size_t i) {
     // would order nothing after a wait there.
     const int64_t early = std::max(need.time, last_[waiting]);
     if (last_work_[need.awaited] <= early || synchronized_[waiting] >= early) {
-      before_[i].push_back({BuildOp(op, Dialect::kWeft), 0});
+      before_[i].push_back({BuildOp(op), 0});
       Join(waiting, need.awaited);
       continue;
     }
-    issued_[early - 1].waits.push_back(BuildOp(op, Dialect::kWeft));
+    issued_[early - 1].waits.push_back(BuildOp(op));
     const int64_t done = LastUpTo(early, need.awaited);
     std::vector<int64_t>& known = known_[waiting];
     for (size_t s = 0; s < known.size(); ++s) {

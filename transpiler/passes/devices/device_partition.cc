@@ -20,6 +20,7 @@
 #include "transpiler/passes/devices/device_dependencies.h"
 #include "transpiler/passes/support/device_accesses.h"
 #include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_edits.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -269,7 +270,11 @@ class Partitioner {
     };
     rename(desc.mutable_inputs(), &originals);
     rename(desc.mutable_outputs(), nullptr);
-    SetDevice(device, &desc);
+    const bool says_host = op.StringAttr(kOpDeviceAttr) == kHostDeviceName;
+    const bool on_host = device == DeviceKind::kHost;
+    if (says_host != on_host) {
+      SetStringAttr(&desc, kOpDeviceAttr, on_host ? kHostDeviceName : options_.accelerator);
+    }
     if (!originals.empty() && traits_.Has(op, Trait::kBlockGrad)) {
       WEFT_ASSIGN_OR_RETURN(const BlockGradientNames names, BlockGradientNames::Of(op));
       NoteOriginals(names, originals, &desc);
@@ -290,22 +295,6 @@ class Partitioner {
       attr->add_strings(renamed);
       attr->add_strings(std::string(names.Original(original)));
     }
-  }
-
-  void SetDevice(DeviceKind device, pb::OpDesc* desc) const {
-    const std::string name =
-        device == DeviceKind::kHost ? std::string(kHostDeviceName) : options_.accelerator;
-    for (pb::OpDesc::Attr& attr : *desc->mutable_attrs()) {
-      if (attr.name() != kOpDeviceAttr) continue;
-      const bool says_host = attr.s() == kHostDeviceName;
-      if (says_host != (device == DeviceKind::kHost)) attr.set_s(name);
-      return;
-    }
-    if (device != DeviceKind::kHost) return;
-    pb::OpDesc::Attr* const attr = desc->add_attrs();
-    attr->set_name(std::string(kOpDeviceAttr));
-    attr->set_type(pb::STRING);
-    attr->set_s(name);
   }
 
   const ConstProgramPair programs_;

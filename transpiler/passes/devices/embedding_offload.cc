@@ -16,6 +16,8 @@
 #include "proto/all_ops.h"
 #include "transpiler/passes/devices/placement_search.h"
 #include "transpiler/passes/support/name_pattern.h"
+#include "transpiler/passes/support/op_edits.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
@@ -27,9 +29,10 @@ bool IsLookupGrad(absl::string_view type) {
   return type == "lookup_table_grad" || type == "lookup_table_v2_grad";
 }
 
-class Offloader {
+class TableOffloader {
  public:
-  Offloader(const EmbeddingOffload::Options& options, const PassContext* context, Program* program)
+  TableOffloader(const EmbeddingOffload::Options& options, const PassContext* context,
+                 Program* program)
       : tables_(options.tables),
         gives_zeros_(options.out_of_range == OutOfRange::kZeros),
         use_nesterov_(options.use_nesterov),
@@ -40,7 +43,7 @@ class Offloader {
   absl::StatusOr<bool> Run() {
     WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> tables, FindTables());
     for (Symbol table : tables) {
-      for (OpId id : uses_[table]) SetOnHost(program_.op(id));
+      for (OpId id : uses_[table]) PutOnHost(program_.op(id));
     }
     return CommitEdits(&rewriter_);
   }
@@ -103,19 +106,12 @@ class Offloader {
                         "=cpu' puts the table there, with a copy of all its rows in every step");
   }
 
-  bool IsRows(Symbol name) const {
-    const VarId var = program_.block(0).FindVar(name);
-    return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
-  }
-
   // Whether the op makes a tensor of the rows that a gradient has, and no others.
   static bool TakesRows(const Op& op) { return op.type() == "get_tensor_from_selected_rows"; }
 
   // As a norm is.
   bool IsScalar(Symbol name) const {
-    const VarId var = program_.block(0).FindVar(name);
-    const absl::optional<TensorType> type =
-        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    const absl::optional<TensorType> type = DeclaredType(program_, name);
     return type.has_value() && NumElements(type->dims) == 1;
   }
 
@@ -132,7 +128,7 @@ class Offloader {
       for (Symbol table : used) uses_[table].push_back(op.id());
       if (used.empty()) continue;
       for (Symbol name : op.output_args()) {
-        if (IsRows(name) || TakesRows(op)) AddNew(used, &tables_of[name]);
+        if (IsRows(program_, name) || TakesRows(op)) AddNew(used, &tables_of[name]);
       }
     }
     for (const Op& op : InnerOps(program_)) {
@@ -160,24 +156,21 @@ class Offloader {
     if (IsLookup(op.type())) return absl::OkStatus();
     if (IsLookupGrad(op.type())) {
       for (Symbol grad : op.Output("W@GRAD")) {
-        if (program_.name(grad) == kEmptyVarName || IsRows(grad)) continue;
+        if (program_.name(grad) == kEmptyVarName || IsRows(program_, grad)) continue;
         return Refused(op, grad, "the gradient is dense, as large as the table (is_sparse)");
       }
       return absl::OkStatus();
     }
-    const OpSchema* const schema = FindOpSchema(op.type());
-    const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
-    if (has(Trait::kOptimizer) && use_nesterov_ && !IsLazyAdam(op)) {
+    const bool updates = HasTrait(op, Trait::kOptimizer);
+    if (updates && use_nesterov_ && !IsLazyAdam(op)) {
       return Refused(op, table, "use_nesterov takes tables that adam with lazy_mode updates");
     }
-    if (has(Trait::kOptimizer) || has(Trait::kCollective)) {
-      return absl::OkStatus();
-    }
+    if (updates || HasTrait(op, Trait::kCollective)) return absl::OkStatus();
     if (absl::c_linear_search(op.args(), table)) {
       return Refused(op, table, "the op uses the whole table");
     }
     for (Symbol name : op.output_args()) {
-      if (program_.name(name) == kEmptyVarName || IsRows(name)) continue;
+      if (program_.name(name) == kEmptyVarName || IsRows(program_, name)) continue;
       if (TakesRows(op) || IsScalar(name)) continue;
       return Refused(op, name, "the op makes a dense tensor of the rows of a gradient");
     }
@@ -188,7 +181,7 @@ class Offloader {
     return op.type() == "adam" && op.BoolAttr("lazy_mode") == true;
   }
 
-  void SetOnHost(const Op& op) {
+  void PutOnHost(const Op& op) {
     const bool moves = op.StringAttr(kOpDeviceAttr) != kHostDeviceName;
     const bool gets_zeros = gives_zeros_ && (IsLookup(op.type()) || IsLookupGrad(op.type())) &&
                             op.BoolAttr(kZerosOutOfRangeAttr) != true;
@@ -197,17 +190,10 @@ class Offloader {
     if (!moves && !gets_zeros && !gets_nesterov) return;
     if (!is_moved_.insert(op.id()).second) return;
     pb::OpDesc desc = op.ToProto();
-    if (gets_zeros) SetAttr(MakeAttr(kZerosOutOfRangeAttr, true), &desc);
-    if (gets_nesterov) SetAttr(MakeAttr("use_nesterov", true), &desc);
-    if (moves) SetAttr(MakeAttr(kOpDeviceAttr, std::string(kHostDeviceName)), &desc);
+    if (gets_zeros) SetBoolAttr(&desc, kZerosOutOfRangeAttr, true);
+    if (gets_nesterov) SetBoolAttr(&desc, "use_nesterov", true);
+    if (moves) SetOnHost(&desc);
     rewriter_.Replace(op.id(), desc);
-  }
-
-  static void SetAttr(pb::OpDesc::Attr attr, pb::OpDesc* op) {
-    for (pb::OpDesc::Attr& old : *op->mutable_attrs()) {
-      if (old.name() == attr.name()) return old.Swap(&attr);
-    }
-    op->add_attrs()->Swap(&attr);
   }
 
   const std::string& tables_;
@@ -239,7 +225,7 @@ absl::StatusOr<bool> EmbeddingOffload::Run(const PassContext& context,
   if (context.target.dialect == Dialect::kPaddle) {
     return absl::FailedPreconditionError("offloaded embeddings need dialect weft");
   }
-  return Offloader(options_, &context, programs.main).Run();
+  return TableOffloader(options_, &context, programs.main).Run();
 }
 
 }  // namespace weft

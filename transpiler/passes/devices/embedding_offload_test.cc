@@ -34,14 +34,6 @@ constexpr char kTraining[] = R"(
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
 )";
 
-absl::Status Refused(const std::string& passes, const std::string& ops) {
-  Program main = testing::CompactProgram(ops);
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = passes;
-  return Transpile(options, programs).status();
-}
-
 TEST(EmbeddingOffload, LookupGradientAndOptimizerGoToTheHost) {
   ExpectRewrite("embedding-offload", kTraining, R"(
   - Out=[e] = lookup_table_v2(Ids=[ids], W=[w]) {is_sparse=true}
@@ -83,7 +75,7 @@ TEST(EmbeddingOffload, IdsOutOfRangeMayGiveZeros) {
   + W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[e@GRAD], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true, zeros_out_of_range=true, op_device="cpu"}
   + ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize {op_device="cpu"}
   )");
-  EXPECT_THAT(Refused("embedding-offload{out_of_range=clip}", kTraining),
+  EXPECT_THAT(RewriteStatus("embedding-offload{out_of_range=clip}", kTraining),
               IsInvalidArgument("error|zeros"));
 }
 
@@ -99,31 +91,27 @@ TEST(EmbeddingOffload, LazyAdamMayHaveNesterovMomentum) {
               "LearningRate=[lr], Moment1=[w_m], Moment2=[w_v], Param=[w]) role=optimize {",
               attrs, "}")}});
   };
-  Program main = testing::CompactProgram(with("lazy_mode=true"));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "embedding-offload{use_nesterov=true}";
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  const Program main = Rewrite("embedding-offload{use_nesterov=true}", with("lazy_mode=true")).main;
   const Op update = main.op(main.block(0).ops().back());
   EXPECT_EQ(update.BoolAttr("use_nesterov"), true);
   EXPECT_EQ(update.StringAttr("op_device"), "cpu");
   for (const std::string& other : {with("lazy_mode=false"), std::string(kTraining)}) {
-    EXPECT_THAT(Refused("embedding-offload{use_nesterov=true}", other),
+    EXPECT_THAT(RewriteStatus("embedding-offload{use_nesterov=true}", other),
                 IsFailedPrecondition("use_nesterov takes tables that adam with lazy_mode updates"));
   }
 }
 
 TEST(EmbeddingOffload, DenseGradientIsRefused) {
   const std::string dense = absl::StrReplaceAll(kTraining, {{"is_sparse=true", "is_sparse=false"}});
-  EXPECT_THAT(Refused("embedding-offload", dense),
+  EXPECT_THAT(RewriteStatus("embedding-offload", dense),
               IsFailedPrecondition("op 3 (lookup_table_v2_grad): variable w@GRAD cannot stay on "
                                    "the host: the gradient is dense"));
 }
 
 // The norm is that of the rows that the gradient has.
 TEST(EmbeddingOffload, ClippedGradientStaysOnTheHost) {
-  Program main =
-      testing::CompactProgram(absl::StrReplaceAll(kTraining, {{"    ParamOut=[w] = sgd(", R"(
+  const Program main = Rewrite("embedding-offload,hetero-partition{place=op_device}",
+                               absl::StrReplaceAll(kTraining, {{"    ParamOut=[w] = sgd(", R"(
     var rows : selected_rows<fp32[10, 4]>
     var dense : fp32[10, 4]
     Out=[rows] = merge_selected_rows(X=[w@GRAD]) role=optimize
@@ -131,11 +119,8 @@ TEST(EmbeddingOffload, ClippedGradientStaysOnTheHost) {
     Out=[norm] = squared_l2_norm(X=[dense]) role=optimize
     Out=[norm] = rsqrt(X=[norm]) role=optimize
     Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[norm]) role=optimize
-    ParamOut=[w] = sgd()"}}));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "embedding-offload,hetero-partition{place=op_device}";
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
+    ParamOut=[w] = sgd()"}}))
+                           .main;
   const std::string text = ProgramText(main);
   EXPECT_THAT(text, HasSubstr("memcpy_d2h(X=[e@GRAD])"));
   for (const char* name : {"[rows]", "[dense]", "[w@GRAD]"}) {
@@ -150,15 +135,16 @@ TEST(EmbeddingOffload, TensorOfTheRowsOfAGradientStaysOnTheHost) {
     Out=[dense] = get_tensor_from_selected_rows(X=[w@GRAD])
     Out=[z] = scale(X=[dense]) {scale=2.0}
 )");
-  EXPECT_THAT(Refused("embedding-offload", other),
+  EXPECT_THAT(RewriteStatus("embedding-offload", other),
               IsFailedPrecondition("(scale): variable z cannot stay on the host: the op makes a "
                                    "dense tensor of the rows of a gradient"));
 }
 
 TEST(EmbeddingOffload, TableThatTheAcceleratorUsesIsRefused) {
-  EXPECT_THAT(Refused("embedding-offload", absl::StrCat(kTraining, "    Out=[z] = scale(X=[w])\n")),
-              IsFailedPrecondition(
-                  "(scale): variable w cannot stay on the host: the op uses the whole table"));
+  EXPECT_THAT(
+      RewriteStatus("embedding-offload", absl::StrCat(kTraining, "    Out=[z] = scale(X=[w])\n")),
+      IsFailedPrecondition(
+          "(scale): variable w cannot stay on the host: the op uses the whole table"));
 }
 
 // What the message says to do works.
@@ -168,7 +154,7 @@ TEST(EmbeddingOffload, MessageNamesTheRuleThatPutsTheTableOnTheHost) {
       absl::StrCat(kTraining, "    var z : fp32[10, 4]\n    Out=[z] = scale(X=[w])\n");
   for (const std::string& text : {dense, tied}) {
     EXPECT_THAT(
-        Refused("embedding-offload", text),
+        RewriteStatus("embedding-offload", text),
         IsFailedPrecondition("; option:mode none option:place 'param:w=cpu' puts the table there"));
     Program main = testing::CompactProgram(text);
     ProgramPair programs{&main, nullptr};
@@ -188,7 +174,7 @@ TEST(EmbeddingOffload, MessageNamesTheRuleThatPutsTheTableOnTheHost) {
 TEST(EmbeddingOffload, NoRuleIsNamedForATableThatADrawUses) {
   const std::string drawn =
       absl::StrCat(kTraining, "    Mask=[mask], Out=[z] = dropout(X=[w]) {dropout_prob=0.5}\n");
-  const absl::Status status = Refused("embedding-offload", drawn);
+  const absl::Status status = RewriteStatus("embedding-offload", drawn);
   EXPECT_THAT(status, IsFailedPrecondition("cannot stay on the host: the op uses the whole table"));
   EXPECT_THAT(std::string(status.message()), Not(HasSubstr("option:place")));
 }
@@ -212,12 +198,13 @@ TEST(EmbeddingOffload, WithATableThatCanGoOthersStayOnTheAccelerator) {
   int on_host = 0;
   for (OpId id : main.block(0).ops()) on_host += main.op(id).StringAttr("op_device") == "cpu";
   EXPECT_EQ(on_host, 3);
-  EXPECT_THAT(Refused("embedding-offload{tables=v}", absl::StrCat(kTraining, dense)),
+  EXPECT_THAT(RewriteStatus("embedding-offload{tables=v}", absl::StrCat(kTraining, dense)),
               IsFailedPrecondition("variable v@GRAD"));
 }
 
 TEST(EmbeddingOffload, PatternThatMatchesNothingIsRefused) {
-  EXPECT_THAT(Refused("embedding-offload{tables=x*}", kTraining), IsInvalidArgument("tables 'x*'"));
+  EXPECT_THAT(RewriteStatus("embedding-offload{tables=x*}", kTraining),
+              IsInvalidArgument("tables 'x*'"));
 }
 
 }  // namespace

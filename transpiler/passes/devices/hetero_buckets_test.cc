@@ -133,11 +133,9 @@ TEST(HeteroBuckets, TurnsAreAtLeastHalfOfTheLargestValue) {
     absl::StrAppend(&updates, "    ParamOut=[w", i, "] = sgd(Param=[w", i, "], Grad=[g", i,
                     "], LearningRate=[lr]) role=optimize\n");
   }
-  Program main = testing::CompactProgram(absl::StrCat(vars, gradients, updates));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"type:sgd=cpu\",staging=double}";
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  const Program main = Rewrite("hetero-partition{place=\"type:sgd=cpu\",staging=double}",
+                               absl::StrCat(vars, gradients, updates))
+                           .main;
   std::vector<std::string> steps;  // copies to the host, and waits for memory
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
@@ -155,11 +153,7 @@ TEST(HeteroBuckets, TurnsAreAtLeastHalfOfTheLargestValue) {
 
 // What the host gets, in this order.
 std::vector<std::string> CopiedToHost(const std::string& passes, const std::string& ops) {
-  Program main = testing::CompactProgram(ops);
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = passes;
-  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  const Program main = Rewrite(passes, ops).main;
   std::vector<std::string> copied;
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);

@@ -36,14 +36,6 @@ constexpr char kVars[] = R"(
 
 std::string Step(const std::string& ops) { return absl::StrCat(kVars, ops); }
 
-absl::Status Refused(const std::string& passes, const std::string& ops) {
-  Program main = testing::CompactProgram(ops);
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = passes;
-  return Transpile(options, programs).status();
-}
-
 constexpr char kTraining[] = R"(
     Out=[y] = mul(X=[x], Y=[w])
     Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
@@ -123,16 +115,13 @@ TEST(HeteroPartition, FetchOpsOfTheAcceleratorsValuesStayThere) {
 // A stream_wait is for all that the other stream has been given: the accelerator must not wait for
 // the copy of what the host computes meanwhile.
 TEST(HeteroPartition, BranchesThatShareAValueDoNotWaitForEachOther) {
-  Program main = testing::CompactProgram(R"(
+  const Program main = Rewrite("hetero-partition{place=\"name:z=cpu\"}", R"(
     var x : fp32[2, 2] need_check_feed
     Out=[z] = relu(X=[x])
     Out=[y] = scale(X=[x]) {scale=2.0}
     Out=[s] = elementwise_add(X=[y], Y=[z])
-  )");
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"name:z=cpu\"}";
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  )")
+                           .main;
   const std::string text = testing::CanonicalText(main.ToProto());
   const size_t wait = text.find("[x@SIM] = stream_wait("), copy = text.find("memcpy_h2d(X=[z])");
   ASSERT_NE(wait, std::string::npos) << text;
@@ -198,11 +187,7 @@ TEST(HeteroPartition, SliceWrittenOnTheHostIsCopiedIntoItsBuffer) {
 }
 
 TEST(HeteroPartition, BufferIsWhereItIsUsed) {
-  Program main = testing::CompactProgram(kBuffer);
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"type:c_allreduce*=cpu\"}";
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  const Program main = Rewrite("hetero-partition{place=\"type:c_allreduce*=cpu\"}", kBuffer).main;
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
     if (op.type() != "coalesce_tensor") continue;
@@ -212,7 +197,7 @@ TEST(HeteroPartition, BufferIsWhereItIsUsed) {
 }
 
 TEST(HeteroPartition, BufferOnTwoDevicesIsRefused) {
-  EXPECT_THAT(Refused("hetero-partition{place=\"type:coalesce_tensor=cpu\"}", kBuffer),
+  EXPECT_THAT(RewriteStatus("hetero-partition{place=\"type:coalesce_tensor=cpu\"}", kBuffer),
               IsUnimplemented("op 3 (c_allreduce_sum) accesses fused buffer fused, whose slices "
                               "(a, ...) op 0 (coalesce_tensor) makes on the host: expected it on "
                               "the same device, found it on the accelerator"));
@@ -238,11 +223,7 @@ TEST(HeteroPartition, WriteWaitsForTheCopyThatReads) {
 
 // What the ops of the two devices write, in order.
 std::vector<std::string> ComputedBy(const std::string& passes, const std::string& ops) {
-  Program main = testing::CompactProgram(ops);
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = passes;
-  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  const Program main = Rewrite(passes, ops).main;
   std::vector<std::string> written;
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
@@ -300,33 +281,28 @@ constexpr char kParts[] = R"(
     var a : fp32[2] persistable
     var b : fp32[4] persistable
 )";
+constexpr char kPartsStartup[] = R"(
+    var flat : fp32[6] persistable
+    var a : fp32[2] persistable
+    var b : fp32[4] persistable
+    FusedOutput=[flat], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, dtype=5, use_align=false}
+)";
 
-// With updates on the host.
-absl::StatusOr<Program> Partitioned(const std::string& ops) {
-  Program startup = testing::CompactProgram(absl::StrCat(
-      kParts,
-      "FusedOutput=[flat], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, "
-      "dtype=5, use_align=false}\n"));
-  Program main =
-      testing::CompactProgram(absl::StrCat(kParts, "var y : fp32[6]\nvar z : fp32[2]\n", ops));
-  ProgramPair programs{&main, &startup};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"type:scale=cpu\",order=early_start}";
-  WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
-  return main;
+constexpr char kScaleOnHost[] = "hetero-partition{place=\"type:scale=cpu\",order=early_start}";
+ProgramTexts WithParts(const std::string& ops) {
+  return {absl::StrCat(kParts, "var y : fp32[6]\nvar z : fp32[2]\n", ops), kPartsStartup};
 }
 
 TEST(HeteroPartition, BufferOfTheStartupProgramIsReadBeforeItsPartsAreWritten) {
-  WEFT_ASSERT_OK_AND_ASSIGN(
-      const Program main,
-      Partitioned("Out=[z] = relu(X=[a])\nOut=[y] = relu(X=[flat])\nOut=[a] = scale(X=[a])\n"));
-  const std::string text = ProgramText(main);
+  const std::string ops =
+      "Out=[z] = relu(X=[a])\nOut=[y] = relu(X=[flat])\nOut=[a] = scale(X=[a])\n";
+  const std::string text = ProgramText(Rewrite(kScaleOnHost, WithParts(ops)).main);
   EXPECT_LT(text.find("relu(X=[flat])"), text.find("scale(X=[a])")) << text;
 }
 
 TEST(HeteroPartition, BufferOfTheStartupProgramThatIsReadLaterIsRefused) {
   EXPECT_THAT(
-      Partitioned("Out=[a] = scale(X=[a])\nOut=[y] = relu(X=[flat])\n").status(),
+      RewriteStatus(kScaleOnHost, WithParts("Out=[a] = scale(X=[a])\nOut=[y] = relu(X=[flat])\n")),
       IsUnimplemented("op 1 (relu) reads flat after op 0 (scale) has written a: the startup "
                       "program makes a a part of flat; expected that on one device"));
 }
@@ -334,29 +310,20 @@ TEST(HeteroPartition, BufferOfTheStartupProgramThatIsReadLaterIsRefused) {
 // On one device, the two share memory as they did.
 TEST(HeteroPartition, BufferOfTheStartupProgramMayBeReadLaterOnOneDevice) {
   for (const char* device : {"gpu:0", "cpu"}) {
-    SCOPED_TRACE(device);
-    Program startup = testing::CompactProgram(absl::StrCat(
-        kParts,
-        "FusedOutput=[flat], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, "
-        "dtype=5, use_align=false}\n"));
-    Program main = testing::CompactProgram(
-        absl::StrCat(kParts, "var y : fp32[6]\nOut=[a] = scale(X=[a]) {op_device=\"", device,
-                     "\"}\nOut=[y] = relu(X=[flat]) {op_device=\"", device, "\"}\n"));
-    const std::string before = ProgramText(main);
-    ProgramPair programs{&main, &startup};
-    TranspileOptions options;
-    options.passes = "hetero-partition{place=op_device}";
-    WEFT_ASSERT_OK(Transpile(options, programs).status());
-    EXPECT_EQ(ProgramText(main), before);
+    const ProgramTexts programs =
+        WithParts(absl::StrReplaceAll("Out=[a] = scale(X=[a]) {op_device=\"DEVICE\"}\n"
+                                      "Out=[y] = relu(X=[flat]) {op_device=\"DEVICE\"}\n",
+                                      {{"DEVICE", device}}));
+    ExpectRewrite("hetero-partition{place=op_device}", programs, programs);
   }
 }
 
 TEST(HeteroPartition, WhatCannotRunOnTheHostIsRefused) {
-  EXPECT_THAT(Refused("hetero-partition{place=\"type:dropout=cpu\"}",
-                      Step("Mask=[z], Out=[y] = dropout(X=[x])\n")),
+  EXPECT_THAT(RewriteStatus("hetero-partition{place=\"type:dropout=cpu\"}",
+                            Step("Mask=[z], Out=[y] = dropout(X=[x])\n")),
               IsUnimplemented("random numbers are drawn"));
   EXPECT_THAT(
-      Refused("hetero-partition{place=\"type:my_op=cpu\"}", Step("Out=[y] = my_op(X=[x])\n")),
+      RewriteStatus("hetero-partition{place=\"type:my_op=cpu\"}", Step("Out=[y] = my_op(X=[x])\n")),
       IsUnimplemented("unregistered op"));
 }
 
@@ -371,30 +338,26 @@ constexpr char kArray[] = R"(
 
 TEST(HeteroPartition, ArrayOnTwoDevicesIsRefused) {
   EXPECT_THAT(
-      Refused("hetero-partition{place=\"type:read_from_array=cpu\"}", Step(kArray)),
+      RewriteStatus("hetero-partition{place=\"type:read_from_array=cpu\"}", Step(kArray)),
       IsUnimplemented("op 2 (read_from_array) accesses array, which is no tensor and cannot be "
                       "copied: expected it on the accelerator as op 1 (write_to_array)"));
-  Program main = testing::CompactProgram(Step(kArray));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "hetero-partition{place=\"type:*_array=cpu\"}";
-  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  WEFT_EXPECT_OK(RewriteStatus("hetero-partition{place=\"type:*_array=cpu\"}", Step(kArray)));
 }
 
 TEST(HeteroPartition, ProgramOnTwoDevicesIsNotPlacedAgain) {
   const std::string place = "hetero-partition{place=\"type:sgd=cpu\"}";
-  EXPECT_THAT(Refused(absl::StrCat(place, ",", place), Step(kTraining)),
+  EXPECT_THAT(RewriteStatus(absl::StrCat(place, ",", place), Step(kTraining)),
               IsFailedPrecondition("place: expected a program on one device, found one on two"));
 }
 
 TEST(HeteroPartition, OpOfParameterServersIsRefusedWithItsReason) {
-  EXPECT_THAT(Refused("hetero-partition{place=\"type:ps_push=cpu\"}",
-                      Step("ps_push(Grad=[w@GRAD], LearningRate=[lr]) {server_key=0}\n")),
+  EXPECT_THAT(RewriteStatus("hetero-partition{place=\"type:ps_push=cpu\"}",
+                            Step("ps_push(Grad=[w@GRAD], LearningRate=[lr]) {server_key=0}\n")),
               IsUnimplemented("ops of parameter servers share the messages of a worker"));
 }
 
 TEST(HeteroPartition, RuleWithoutAnOpIsRefused) {
-  EXPECT_THAT(Refused("hetero-partition{place=\"type:adam=cpu\"}", Step(kTraining)),
+  EXPECT_THAT(RewriteStatus("hetero-partition{place=\"type:adam=cpu\"}", Step(kTraining)),
               IsInvalidArgument("place 'type:adam=cpu': expected a rule for an op"));
 }
 
@@ -432,10 +395,7 @@ TEST(HeteroPartition, WhatFitsStays) {
 
 // A program that needs one memory, with the buffer of its startup program.
 TEST(HeteroPartition, WhatFitsIsNotTriedOnTwoDevices) {
-  Program startup = testing::CompactProgram(absl::StrCat(
-      kParts,
-      "FusedOutput=[flat], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=true, "
-      "dtype=5, use_align=false}\n"));
+  Program startup = testing::CompactProgram(kPartsStartup);
   Program main = testing::CompactProgram(
       absl::StrCat(kParts, "var y : fp32[6]\nOut=[a] = scale(X=[a])\nOut=[y] = relu(X=[flat])\n"));
   ProgramPair programs{&main, &startup};

@@ -13,6 +13,7 @@
 #include "proto/op_role.h"
 #include "transpiler/passes/devices/first_updates.h"
 #include "transpiler/passes/support/op_edits.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
@@ -39,8 +40,7 @@ std::string WhyNot(const Op& op, const OpAttrs& attrs) {
       return absl::StrCat("its regularization is ", attrs.String("regularization_method"));
     }
     if (op.Input("Grad").size() != 1) return "it adds the parameter to a gradient, found none";
-    const VarId grad = op.program().block(op.block()).Resolve(op.Input("Grad")[0]);
-    if (grad.valid() && op.program().var(grad).type() == pb::VarType::SELECTED_ROWS) {
+    if (IsRows(op.program(), op.Input("Grad")[0], op.block())) {
       return "it adds the parameter to a gradient with rows";
     }
   }
@@ -54,8 +54,6 @@ std::string WhyNot(const Op& op, const OpAttrs& attrs) {
   return "";
 }
 
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
 // The master weight of an update; empty: it has none.
 std::string MasterOf(const pb::OpDesc& update) {
   for (const pb::OpDesc::Var& slot : update.inputs()) {
@@ -67,8 +65,11 @@ std::string MasterOf(const pb::OpDesc& update) {
 
 pb::OpDesc AcceleratorOp(const std::string& type, NewSlots inputs, const std::string& out,
                          NewAttrs attrs = {}) {
-  return BuildOp({type, std::move(inputs), {{"Out", {out}}}, std::move(attrs), kRoleOptimize},
-                 Dialect::kWeft);
+  return BuildOp({type, std::move(inputs), {{"Out", {out}}}, std::move(attrs), kRoleOptimize});
+}
+
+pb::OpDesc Cast(const std::string& from, DType in, const std::string& to, DType out) {
+  return BuildOp(CastOp(from, in, to, out, kRoleOptimize));
 }
 
 // lamb without its decay and its norms is adam, with another default of epsilon.
@@ -87,17 +88,12 @@ void MakeAdam(const OpAttrs& lamb, pb::OpDesc* desc) {
 absl::StatusOr<OffloadDelta::Update> OffloadDelta::MakeUpdate(const Op& op, const OpAttrs& attrs,
                                                               const OffloadBranch* branch,
                                                               const pb::OpDesc& desc) const {
-  const Block root = program_.block(0);
-  const auto type_of = [&](Symbol name) {
-    const VarId var = root.FindVar(name);
-    return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
-  };
   const absl::Span<const Symbol> params = op.Input("Param");
   std::string why = WhyNot(op, attrs);
   if (why.empty() && branch != nullptr && IsRegularized(op, attrs)) {
     why = "it adds the parameter to a gradient within a branch, which runs on the host";
   }
-  const absl::optional<TensorType> type = type_of(params[0]);
+  const absl::optional<TensorType> type = DeclaredType(program_, params[0]);
   const bool is_known = params.size() == 1 && type.has_value() &&
                         (type->dtype == DType::kFloat32 || IsHalf(type->dtype)) &&
                         NumElements(type->dims) >= 0;
@@ -109,7 +105,7 @@ absl::StatusOr<OffloadDelta::Update> OffloadDelta::MakeUpdate(const Op& op, cons
         "; use offload=full"));
   }
   const Symbol rate = op.Input("LearningRate")[0];
-  const absl::optional<TensorType> rate_type = type_of(rate);
+  const absl::optional<TensorType> rate_type = DeclaredType(program_, rate);
   Update update{op,
                 branch == nullptr ? op.id() : branch->op().id(),
                 std::string(program_.name(params[0])),
@@ -147,7 +143,7 @@ absl::Status OffloadDelta::Split(const Op& op, OffloadBranch* branch, pb::OpDesc
   if (update.value.empty()) {
     update.value = Like(update, "FP32");
     rewriter_.InsertAfter(update.place,
-                          CastOp(update.param, update.dtype, update.value, DType::kFloat32));
+                          Cast(update.param, update.dtype, update.value, DType::kFloat32));
   }
   if (only_adds) {
     Add(update);
@@ -163,7 +159,7 @@ absl::Status OffloadDelta::Split(const Op& op, OffloadBranch* branch, pb::OpDesc
   }
   if (update.value == update.param) return absl::OkStatus();
   rewriter_.InsertAfter(update.place,
-                        CastOp(update.value, DType::kFloat32, update.param, update.dtype));
+                        Cast(update.value, DType::kFloat32, update.param, update.dtype));
   return absl::OkStatus();
 }
 
@@ -215,7 +211,7 @@ void OffloadDelta::SetRateOfOne(const Update& update, OffloadBranch* branch, pb:
 
 void OffloadDelta::AddRounded(const Update& update) {
   const std::string sent = Like(update, "SENT", update.dtype);
-  pb::OpDesc cast = CastOp(update.delta, DType::kFloat32, sent, update.dtype);
+  pb::OpDesc cast = Cast(update.delta, DType::kFloat32, sent, update.dtype);
   SetOnHost(&cast);
   rewriter_.InsertAfter(update.place, cast);
   Emit(update, "elementwise_add", {{"X", {update.param}}, {"Y", {sent}}}, update.param);
@@ -225,7 +221,7 @@ void OffloadDelta::ZeroRateIfSkipped(const OffloadBranch* branch, Update* update
   const auto emit = [&](const pb::OpDesc& op) { rewriter_.InsertBefore(update->place, op); };
   const auto multiply = [&](Symbol condition, bool skips) {
     const std::string applies = Scalar(*update, "APPLIES"), rate = Scalar(*update, "RATE");
-    emit(CastOp(std::string(program_.name(condition)), DType::kBool, applies, DType::kFloat32));
+    emit(Cast(std::string(program_.name(condition)), DType::kBool, applies, DType::kFloat32));
     if (skips) {
       emit(AcceleratorOp("scale", {{"X", {applies}}}, applies, {{"scale", -1.0f}, {"bias", 1.0f}}));
     }
@@ -237,21 +233,8 @@ void OffloadDelta::ZeroRateIfSkipped(const OffloadBranch* branch, Update* update
   for (Symbol skip : update->op.Input("SkipUpdate")) multiply(skip, /*skips=*/true);
 }
 
-pb::OpDesc OffloadDelta::CastOp(const std::string& from, DType in, const std::string& to,
-                                DType out) {
-  return AcceleratorOp("cast", {{"X", {from}}}, to,
-                       {{"in_dtype", static_cast<int>(in)}, {"out_dtype", static_cast<int>(out)}});
-}
-
 pb::OpDesc OffloadDelta::HostConstant(const std::string& variable, const Dims& dims, float value) {
-  pb::OpDesc op = BuildOp({"fill_constant",
-                           {},
-                           {{"Out", {variable}}},
-                           {{"shape", std::vector<int64_t>(dims.begin(), dims.end())},
-                            {"dtype", static_cast<int32_t>(DType::kFloat32)},
-                            {"value", value}},
-                           kRoleOptimize},
-                          Dialect::kWeft);
+  pb::OpDesc op = BuildOp(FillOp(variable, DType::kFloat32, dims, value, kRoleOptimize));
   SetOnHost(&op);
   return op;
 }
@@ -265,12 +248,10 @@ void OffloadDelta::RegularizeGradient(const Update& update, const OpAttrs& attrs
   const auto emit = [&](const pb::OpDesc& op) { rewriter_.InsertBefore(before, op); };
   const Symbol name = update.op.Input("Grad")[0];
   std::string grad(program_.name(name));
-  const VarId var = program_.block(0).FindVar(name);
-  const absl::optional<TensorType> type =
-      var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+  const absl::optional<TensorType> type = DeclaredType(program_, name);
   if (type.has_value() && IsHalf(type->dtype)) {
     const std::string wide = Like(update, "FP32_GRAD");
-    emit(CastOp(grad, type->dtype, wide, DType::kFloat32));
+    emit(Cast(grad, type->dtype, wide, DType::kFloat32));
     grad = wide;
   }
   const auto factor = static_cast<float>(attrs.Float("rescale_grad"));
@@ -281,7 +262,7 @@ void OffloadDelta::RegularizeGradient(const Update& update, const OpAttrs& attrs
   }
   std::string value = update.value;
   if (value.empty()) {
-    emit(CastOp(update.param, update.dtype, decayed, DType::kFloat32));
+    emit(Cast(update.param, update.dtype, decayed, DType::kFloat32));
     value = decayed;
   }
   const auto coeff = static_cast<float>(attrs.Float("regularization_coeff"));
@@ -321,10 +302,8 @@ void OffloadDelta::AddAdapted(const Update& update, float weight_decay, bool ada
 std::string OffloadDelta::NormRatio(const Update& update, const std::string& direction) {
   const auto constant = [&](const std::string& name, float value) {
     const std::string variable = Scalar(update, name);
-    Emit(update, "fill_constant", {}, variable,
-         {{"shape", std::vector<int64_t>{1}},
-          {"dtype", static_cast<int32_t>(DType::kFloat32)},
-          {"value", value}});
+    rewriter_.InsertAfter(update.place,
+                          BuildOp(FillOp(variable, DType::kFloat32, {1}, value, kRoleOptimize)));
     return variable;
   };
   const std::string of_param = Scalar(update, "NORM"), of_direction = Scalar(update, "NORM");

@@ -16,6 +16,7 @@
 #include "transpiler/passes/devices/offload_branch.h"
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/program_edits.h"
 
 namespace weft {
 
@@ -51,9 +52,9 @@ namespace weft {
 // rate that the accelerator multiplies by is 0, too.
 class OffloadDelta {
  public:
-  // All must outlive this.
-  OffloadDelta(const Program& program, UniqueNames* names, Rewriter* rewriter)
-      : program_(program), names_(*names), rewriter_(*rewriter) {}
+  // Both must outlive this.
+  OffloadDelta(const Program& program, ProgramEdits* edits)
+      : program_(program), names_(edits->names), rewriter_(edits->main) {}
 
   // `desc` is the message of the op, and becomes what runs on the host; the other ops are inserted
   // next to the op, or next to the branch of the root block that has it, and that then takes the
@@ -64,8 +65,7 @@ class OffloadDelta {
   // multiplies by.
   absl::Status Split(const Op& op, OffloadBranch* branch, pb::OpDesc* desc);
 
-  // A cast on the accelerator, and fill_constant of fp32 on the host.
-  static pb::OpDesc CastOp(const std::string& from, DType in, const std::string& to, DType out);
+  // fill_constant of fp32 on the host.
   static pb::OpDesc HostConstant(const std::string& variable, const Dims& dims, float value);
 
  private:

@@ -9,11 +9,10 @@
 #include "proto/op_role.h"
 #include "transpiler/passes/support/op_builder.h"
 #include "transpiler/passes/support/op_edits.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
-
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
 // The ops of the root block that write the variable.
 std::vector<OpId> WritersOf(const Program& program, Symbol name) {
@@ -35,14 +34,8 @@ bool HasMaster(const Op& op) {
   return !masters.empty() && op.program().name(masters[0]) != kEmptyVarName;
 }
 
-// Of a variable of the root block.
-absl::optional<TensorType> TypeOf(const Op& op, Symbol name) {
-  const VarId var = op.program().block(0).FindVar(name);
-  return var.valid() ? DeclaredType(op.program().var(var)) : absl::nullopt;
-}
-
 bool HasHalfParam(const Op& op) {
-  const absl::optional<TensorType> type = TypeOf(op, op.Input("Param")[0]);
+  const absl::optional<TensorType> type = DeclaredType(op.program(), op.Input("Param")[0]);
   return type.has_value() && IsHalf(type->dtype);
 }
 
@@ -53,7 +46,7 @@ absl::Status OffloadMasters::ForEachHalfState(const Op& op, const Visit& visit) 
   for (const SlotSchema& slot : FindOpSchema(op.type())->outputs()) {
     if (slot.in_place_of.empty() || slot.in_place_of == "Param") continue;
     for (Symbol state : op.Input(slot.in_place_of)) {
-      const absl::optional<TensorType> type = TypeOf(op, state);
+      const absl::optional<TensorType> type = DeclaredType(op.program(), state);
       if (!type.has_value() || !IsHalf(type->dtype)) continue;
       WEFT_RETURN_IF_ERROR(visit(slot.in_place_of, state));
     }
@@ -81,10 +74,10 @@ absl::Status OffloadMasters::Keep(const Op& op, pb::OpDesc* desc) {
 
 absl::Status OffloadMasters::Drop(const Op& op, pb::OpDesc* desc) {
   WEFT_RETURN_IF_ERROR(ForEachHalfState(op, [&](absl::string_view slot, Symbol state) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(op.DebugName(), " input ", slot, " (", program_.name(state),
-                     "): expected state in fp32, found ", DTypeName(TypeOf(op, state)->dtype),
-                     "; use master_weights=fp32, which makes it fp32"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        op.DebugName(), " input ", slot, " (", program_.name(state),
+        "): expected state in fp32, found ", DTypeName(DeclaredType(op.program(), state)->dtype),
+        "; use master_weights=fp32, which makes it fp32"));
   }));
   if (!HasHalfParam(op) || !HasMaster(op)) return absl::OkStatus();
   WEFT_RETURN_IF_ERROR(NeedStartup(op, "master_weights=none"));
@@ -96,7 +89,7 @@ absl::Status OffloadMasters::Drop(const Op& op, pb::OpDesc* desc) {
 }
 
 absl::Status OffloadMasters::NeedStartup(const Op& op, absl::string_view what) const {
-  if (startup_ != nullptr) return absl::OkStatus();
+  if (startup_program_ != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(op.DebugName(), ": ", what, " changes the startup program; give it too"));
 }
@@ -104,7 +97,7 @@ absl::Status OffloadMasters::NeedStartup(const Op& op, absl::string_view what) c
 absl::Status OffloadMasters::MakeMaster(const Op& op, pb::OpDesc* desc) {
   const absl::Span<const Symbol> params = op.Input("Param");
   const std::string param(program_.name(params[0]));
-  const TensorType type = *TypeOf(op, params[0]);
+  const TensorType type = *DeclaredType(op.program(), params[0]);
   if (FindOpSchema(op.type())->FindInput("MasterParam") == nullptr || params.size() != 1) {
     return absl::FailedPreconditionError(absl::StrCat(
         op.DebugName(), " input Param (", param, "): expected one parameter with master weights, ",
@@ -120,18 +113,13 @@ absl::Status OffloadMasters::MakeMaster(const Op& op, pb::OpDesc* desc) {
                      "): expected a parameter that the startup program declares: its master weight "
                      "begins with it"));
   }
-  const std::string master = names_.Of(absl::StrCat(param, "@MASTER"));
+  const std::string master = edits_.names.Of(absl::StrCat(param, "@MASTER"));
   pb::VarDesc var = TensorVar(master, DType::kFloat32, type.dims);
   var.set_persistable(true);
-  main_.AddVar(0, var);
-  startup_->AddVar(0, var);
-  startup_->Append(0, BuildOp({"cast",
-                               {{"X", {param}}},
-                               {{"Out", {master}}},
-                               {{"in_dtype", static_cast<int>(type.dtype)},
-                                {"out_dtype", static_cast<int>(DType::kFloat32)}},
-                               kRoleForward},
-                              Dialect::kWeft));
+  edits_.main.AddVar(0, var);
+  edits_.startup->AddVar(0, var);
+  edits_.startup->Append(0,
+                         BuildOp(CastOp(param, type.dtype, master, DType::kFloat32, kRoleForward)));
   SetInput(desc, "MasterParam", {master});
   SetOutput(desc, "MasterParamOut", {master});
   SetBoolAttr(desc, "multi_precision", true);
@@ -149,25 +137,26 @@ absl::Status OffloadMasters::MakeStateFp32(const Op& op, absl::string_view slot,
     return absl::FailedPreconditionError(absl::StrCat(
         op.DebugName(), " input ", slot, " (", name,
         "): expected state in fp32, or that begins with a constant of the startup program, found ",
-        DTypeName(TypeOf(op, state)->dtype), "; build the program with multi_precision"));
+        DTypeName(DeclaredType(op.program(), state)->dtype),
+        "; build the program with multi_precision"));
   }
   pb::OpDesc begin = startup_program_->op(writers[0]).ToProto();
   SetIntAttr(&begin, "dtype", static_cast<int>(DType::kFloat32));
-  startup_->Replace(writers[0], begin);
-  startup_->ReplaceVar(var, InFp32(startup_program_->var(var)));
+  edits_.startup->Replace(writers[0], begin);
+  edits_.startup->ReplaceVar(var, InFp32(startup_program_->var(var)));
   const VarId in_main = program_.block(0).FindVar(state);
-  main_.ReplaceVar(in_main, InFp32(program_.var(in_main)));
+  edits_.main.ReplaceVar(in_main, InFp32(program_.var(in_main)));
   return absl::OkStatus();
 }
 
 void OffloadMasters::DropMaster(Symbol master) {
   const VarId var = program_.block(0).FindVar(master);
-  if (var.valid()) main_.EraseVar(var);
+  if (var.valid()) edits_.main.EraseVar(var);
   const Symbol name = startup_program_->FindSymbol(program_.name(master));
   if (!name.valid()) return;
-  for (OpId id : WritersOf(*startup_program_, name)) startup_->Erase(id);
+  for (OpId id : WritersOf(*startup_program_, name)) edits_.startup->Erase(id);
   const VarId in_startup = startup_program_->block(0).FindVar(name);
-  if (in_startup.valid()) startup_->EraseVar(in_startup);
+  if (in_startup.valid()) edits_.startup->EraseVar(in_startup);
 }
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "proto/program.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -18,13 +19,9 @@ namespace weft {
 // Gives master weights to updates of parameters in half precision, or takes them away.
 class OffloadMasters {
  public:
-  // `startup` is null without a startup program. All pointers must outlive this.
-  OffloadMasters(const ProgramPair& programs, UniqueNames* names, Rewriter* main, Rewriter* startup)
-      : program_(*programs.main),
-        startup_program_(programs.startup),
-        names_(*names),
-        main_(*main),
-        startup_(startup) {}
+  // `edits`, of these programs, must outlive this.
+  OffloadMasters(const ProgramPair& programs, ProgramEdits* edits)
+      : program_(*programs.main), startup_program_(programs.startup), edits_(*edits) {}
 
   // Whether Keep, or Drop, would change the update or refuse it.
   static bool WouldKeep(const Op& op) { return LacksMaster(op) || HasHalfState(op); }
@@ -60,9 +57,7 @@ class OffloadMasters {
 
   const Program& program_;
   const Program* const startup_program_;
-  UniqueNames& names_;
-  Rewriter& main_;
-  Rewriter* const startup_;
+  ProgramEdits& edits_;
 };
 
 }  // namespace weft

@@ -18,7 +18,10 @@
 #include "transpiler/passes/devices/offload_masters.h"
 #include "transpiler/passes/support/name_pattern.h"
 #include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_builder.h"
 #include "transpiler/passes/support/op_edits.h"
+#include "transpiler/passes/support/op_queries.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/updates/param_options.h"
 
 namespace weft {
@@ -27,22 +30,16 @@ namespace {
 using MasterWeights = OptimizerOffload::MasterWeights;
 using Offload = OptimizerOffload::Offload;
 
-bool IsOptimizer(const Op& op) {
-  const OpSchema* const schema = FindOpSchema(op.type());
-  return schema != nullptr && schema->Has(Trait::kOptimizer);
-}
+bool IsOptimizer(const Op& op) { return HasTrait(op, Trait::kOptimizer); }
 
-class Offloader {
+class UpdateOffloader {
  public:
-  Offloader(const OptimizerOffload::Options& options, ProgramPair& programs)
+  UpdateOffloader(const OptimizerOffload::Options& options, ProgramPair& programs)
       : options_(options),
         program_(*programs.main),
-        names_(programs),
-        main_(programs.main),
-        delta_(program_, &names_, &main_) {
-    if (programs.startup != nullptr) startup_.emplace(programs.startup);
-    masters_.emplace(programs, &names_, &main_, startup_.has_value() ? &*startup_ : nullptr);
-  }
+        edits_(programs),
+        masters_(programs, &edits_),
+        delta_(program_, &edits_) {}
 
   absl::StatusOr<bool> Run() {
     const Block root = program_.block(0);
@@ -62,10 +59,7 @@ class Offloader {
                        "': expected a pattern that matches a parameter that an "
                        "optimizer updates, found none"));
     }
-    WEFT_ASSIGN_OR_RETURN(const bool changed, CommitEdits(&main_));
-    if (!startup_.has_value()) return changed;
-    WEFT_ASSIGN_OR_RETURN(const bool startup_changed, CommitEdits(&*startup_));
-    return changed || startup_changed;
+    return edits_.Commit();
   }
 
  private:
@@ -106,7 +100,7 @@ class Offloader {
   void MoveToHost(const Op& op, pb::OpDesc desc) {
     SetOnHost(&desc);
     const bool is_new = desc.SerializeAsString() != op.ToProto().SerializeAsString();
-    if (is_new) main_.Replace(op.id(), desc);
+    if (is_new) edits_.main.Replace(op.id(), desc);
   }
 
   absl::Status Refused(const Op& op, absl::string_view what) const {
@@ -115,8 +109,7 @@ class Offloader {
   }
 
   absl::Status AddBranch(const Op& op) {
-    const OpSchema* const schema = FindOpSchema(op.type());
-    if (schema == nullptr || !schema->Has(Trait::kBranch)) {
+    if (!HasTrait(op, Trait::kBranch)) {
       return absl::FailedPreconditionError(absl::StrCat(
           op.DebugName(), ": expected updates in the root block or in branches of it"));
     }
@@ -158,7 +151,7 @@ class Offloader {
     if (options_.gradient_copy.has_value()) {
       return Refused(op, "gradient_copy takes updates of the root block");
     }
-    if (KeepsMasters() ? masters_->WouldKeep(op) : masters_->WouldDrop(op)) {
+    if (KeepsMasters() ? masters_.WouldKeep(op) : masters_.WouldDrop(op)) {
       return Refused(op, KeepsMasters()
                              ? "updates of the root block alone are given master weights "
                                "and fp32 state; build the program with multi_precision"
@@ -174,7 +167,7 @@ class Offloader {
     WEFT_RETURN_IF_ERROR(CheckIsNotOnHost(branch->op(), op));
     pb::OpDesc desc = op.ToProto();
     WEFT_RETURN_IF_ERROR(delta_.Split(op, branch, &desc));
-    main_.Replace(op.id(), desc);
+    edits_.main.Replace(op.id(), desc);
     return absl::OkStatus();
   }
 
@@ -198,7 +191,7 @@ class Offloader {
                                  options_.gradient_copy.has_value();
     if (changes_formula) WEFT_RETURN_IF_ERROR(CheckIsNotOnHost(op, op));
     pb::OpDesc desc = op.ToProto();
-    WEFT_RETURN_IF_ERROR(KeepsMasters() ? masters_->Keep(op, &desc) : masters_->Drop(op, &desc));
+    WEFT_RETURN_IF_ERROR(KeepsMasters() ? masters_.Keep(op, &desc) : masters_.Drop(op, &desc));
     if (!options_.bias_correction) WEFT_RETURN_IF_ERROR(DropBiasCorrection(op, &desc));
     if (options_.offload == Offload::kStates)
       WEFT_RETURN_IF_ERROR(delta_.Split(op, nullptr, &desc));
@@ -215,20 +208,20 @@ class Offloader {
       if (slot.parameter() == "Grad") arrived = {slot.arguments().begin(), slot.arguments().end()};
     }
     for (size_t i = 0; i < arrived.size(); ++i) {
-      const VarId var = program_.block(0).Resolve(op.Input("Grad")[i]);
-      const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+      const absl::optional<TensorType> type = DeclaredType(program_, op.Input("Grad")[i]);
       const bool is_float = type.has_value() && type->kind == TensorType::Kind::kDense &&
                             type->dtype == DType::kFloat32;
       if (!is_float) continue;
       const std::string sent =
-          names_.Of(absl::StrCat(arrived[i], "@", absl::AsciiStrToUpper(DTypeName(half))));
-      const std::string whole = names_.Of(absl::StrCat(arrived[i], "@ROUNDED"));
-      main_.AddVar(0, TensorVar(sent, half, type->dims));
-      main_.AddVar(0, TensorVar(whole, DType::kFloat32, type->dims));
-      main_.InsertBefore(op.id(), OffloadDelta::CastOp(arrived[i], DType::kFloat32, sent, half));
-      pb::OpDesc back = OffloadDelta::CastOp(sent, half, whole, DType::kFloat32);
+          edits_.names.Of(absl::StrCat(arrived[i], "@", absl::AsciiStrToUpper(DTypeName(half))));
+      const std::string whole = edits_.names.Of(absl::StrCat(arrived[i], "@ROUNDED"));
+      edits_.main.AddVar(0, TensorVar(sent, half, type->dims));
+      edits_.main.AddVar(0, TensorVar(whole, DType::kFloat32, type->dims));
+      edits_.main.InsertBefore(
+          op.id(), BuildOp(CastOp(arrived[i], DType::kFloat32, sent, half, kRoleOptimize)));
+      pb::OpDesc back = BuildOp(CastOp(sent, half, whole, DType::kFloat32, kRoleOptimize));
       SetOnHost(&back);
-      main_.InsertBefore(op.id(), back);
+      edits_.main.InsertBefore(op.id(), back);
       arrived[i] = whole;
     }
     SetInput(desc, "Grad", arrived);
@@ -245,9 +238,10 @@ class Offloader {
       return Refused(op, "bias_correction=false adds epsilon as it is; leave adam_epsilon out");
     }
     for (const char* slot : {"Beta1Pow", "Beta2Pow"}) {
-      const std::string power = names_.Next(absl::StrCat(Name(op.Input("Param")[0]), "@", slot));
-      main_.AddVar(0, TensorVar(power, DType::kFloat32, {1}));
-      main_.InsertBefore(op.id(), OffloadDelta::HostConstant(power, {1}, 0));
+      const std::string power =
+          edits_.names.Next(absl::StrCat(Name(op.Input("Param")[0]), "@", slot));
+      edits_.main.AddVar(0, TensorVar(power, DType::kFloat32, {1}));
+      edits_.main.InsertBefore(op.id(), OffloadDelta::HostConstant(power, {1}, 0));
       SetInput(desc, slot, {power});
       SetOutput(desc, absl::StrCat(slot, "Out"), {power});
     }
@@ -256,10 +250,8 @@ class Offloader {
 
   const OptimizerOffload::Options& options_;
   const Program& program_;
-  UniqueNames names_;
-  Rewriter main_;
-  absl::optional<Rewriter> startup_;
-  absl::optional<OffloadMasters> masters_;
+  ProgramEdits edits_;
+  OffloadMasters masters_;
   OffloadDelta delta_;
   absl::optional<Accumulations> accumulations_;  // if a branch updates
   int num_updates_ = 0;
@@ -313,7 +305,7 @@ absl::StatusOr<bool> OptimizerOffload::Run(const PassContext& context,
   if (context.target.dialect == Dialect::kPaddle) {
     return absl::FailedPreconditionError("offloaded optimizers need dialect weft");
   }
-  return Offloader(options_, programs).Run();
+  return UpdateOffloader(options_, programs).Run();
 }
 
 }  // namespace weft

@@ -19,8 +19,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr char kVars[] = R"(
-)";
 constexpr char kUpdate[] = R"(
     Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
     Out=[w_1@GRAD] = scale(X=[g]) role=backward vars=[w_1, w_1@GRAD] {scale=3.0}
@@ -28,23 +26,15 @@ constexpr char kUpdate[] = R"(
     ParamOut=[w_1] = sgd(Param=[w_1], Grad=[w_1@GRAD], LearningRate=[lr]) role=optimize
 )";
 
-absl::Status Refused(const std::string& passes, const std::string& ops) {
-  Program main = testing::CompactProgram(ops);
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = passes;
-  return Transpile(options, programs).status();
-}
-
 TEST(OptimizerOffload, UpdatesThatMatchGoToTheHost) {
-  ExpectRewrite("optimizer-offload{offload_params=w_*}", absl::StrCat(kVars, kUpdate), R"(
+  ExpectRewrite("optimizer-offload{offload_params=w_*}", kUpdate, R"(
   - ParamOut=[w_1] = sgd(Param=[w_1], Grad=[w_1@GRAD], LearningRate=[lr]) role=optimize
   + ParamOut=[w_1] = sgd(Param=[w_1], Grad=[w_1@GRAD], LearningRate=[lr]) role=optimize {op_device="cpu"}
   )");
 }
 
 TEST(OptimizerOffload, StatesAloneReturnWhatTheParameterChangesBy) {
-  ExpectRewrite("optimizer-offload{offload_params=w,offload=states}", absl::StrCat(kVars, kUpdate),
+  ExpectRewrite("optimizer-offload{offload_params=w,offload=states}", kUpdate,
                 R"(
   + var w@DELTA : fp32[2, 2]
   - ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
@@ -55,8 +45,7 @@ TEST(OptimizerOffload, StatesAloneReturnWhatTheParameterChangesBy) {
 }
 
 TEST(OptimizerOffload, GradientsMayGoToTheHostInHalfPrecision) {
-  ExpectRewrite("optimizer-offload{offload_params=w,gradient_copy=fp16}",
-                absl::StrCat(kVars, kUpdate), R"(
+  ExpectRewrite("optimizer-offload{offload_params=w,gradient_copy=fp16}", kUpdate, R"(
   + var w@GRAD@FP16 : fp16[2, 2]
   + var w@GRAD@ROUNDED : fp32[2, 2]
   - ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
@@ -96,12 +85,10 @@ TEST(OptimizerOffload, DecayOfAdamWStaysOnTheAccelerator) {
 // What the op does not say is the default of its schema. The learning rate has no dimensions, as
 // since Paddle 2.5.
 TEST(OptimizerOffload, DefaultDecayOfAdamWStaysOnTheAccelerator) {
-  Program main = testing::CompactProgram(absl::StrCat(
-      "    var lr : fp32[] persistable\n", kGradient, AdamLike("adamw", "with_decay=true")));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = "optimizer-offload{offload=states}";
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  const Program main = Rewrite("optimizer-offload{offload=states}",
+                               absl::StrCat("    var lr : fp32[] persistable\n", kGradient,
+                                            AdamLike("adamw", "with_decay=true")))
+                           .main;
   bool found = false;
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
@@ -160,11 +147,7 @@ TEST(OptimizerOffload, RegularizationOfMomentumStaysOnTheAccelerator) {
 
 // The ops of the program, without new constants.
 std::vector<std::string> OpsOf(const std::string& passes, const std::string& text) {
-  Program main = testing::CompactProgram(text);
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.passes = passes;
-  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  const Program main = Rewrite(passes, text).main;
   std::vector<std::string> found;
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
@@ -232,7 +215,7 @@ TEST(OptimizerOffload, RegularizationComesAfterTheReductionOfTheGradient) {
 
 TEST(OptimizerOffload, ChangeThatDependsOnTheParameterIsRefused) {
   const auto refused = [](const std::string& update) {
-    return Refused("optimizer-offload{offload=states}", absl::StrCat(kGradient, update));
+    return RewriteStatus("optimizer-offload{offload=states}", absl::StrCat(kGradient, update));
   };
   EXPECT_THAT(
       refused("    ParamOut=[w], VelocityOut=[v] = lars_momentum(Param=[w], Grad=[w@GRAD], "
@@ -243,7 +226,7 @@ TEST(OptimizerOffload, ChangeThatDependsOnTheParameterIsRefused) {
                       "LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, "
                       "regularization_method=\"l1_decay\", regularization_coeff=0.5}\n"),
               IsFailedPrecondition("its regularization is l1_decay"));
-  EXPECT_THAT(Refused("optimizer-offload{offload=states}", R"(
+  EXPECT_THAT(RewriteStatus("optimizer-offload{offload=states}", R"(
     var w@GRAD : selected_rows<fp32[2, 2]> need_check_feed
     ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Velocity=[v]) role=optimize {mu=0.9, regularization_method="l2_decay", regularization_coeff=0.5}
 )"),
@@ -301,16 +284,16 @@ TEST(OptimizerOffload, MadeMasterWeightsChangeTheComputation) {
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
   EXPECT_EQ(result.claims.computation, Claims::Computation::kChanged);
   // Of other programs, the computation is compared.
-  Program other = testing::CompactProgram(absl::StrCat(kVars, kUpdate));
+  Program other = testing::CompactProgram(kUpdate);
   ProgramPair others{&other, nullptr};
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult same, Transpile(options, others));
   EXPECT_EQ(same.claims.computation, Claims::Computation::kPreserved);
 }
 
 TEST(OptimizerOffload, MasterWeightsThatCannotBeMadeAreRefused) {
-  EXPECT_THAT(Refused("optimizer-offload", kHalf),
+  EXPECT_THAT(RewriteStatus("optimizer-offload", kHalf),
               IsFailedPrecondition("changes the startup program; give it too"));
-  EXPECT_THAT(Refused("optimizer-offload{master_weights=none}", kHalf),
+  EXPECT_THAT(RewriteStatus("optimizer-offload{master_weights=none}", kHalf),
               IsFailedPrecondition("op 1 (momentum) input Velocity (v): expected state in fp32, "
                                    "found fp16; use master_weights=fp32"));
   const std::string adagrad = R"(
@@ -319,10 +302,10 @@ TEST(OptimizerOffload, MasterWeightsThatCannotBeMadeAreRefused) {
     Out=[w@GRAD] = scale(X=[g]) role=backward vars=[w, w@GRAD] {scale=2.0}
     MomentOut=[m], ParamOut=[w] = decayed_adagrad(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment=[m]) role=optimize
   )";
-  EXPECT_THAT(Refused("optimizer-offload", adagrad),
+  EXPECT_THAT(RewriteStatus("optimizer-offload", adagrad),
               IsFailedPrecondition("op 1 (decayed_adagrad) input Param (w): expected one parameter "
                                    "with master weights, found fp16 and no MasterParam"));
-  WEFT_EXPECT_OK(Refused("optimizer-offload{master_weights=none}", adagrad));
+  WEFT_EXPECT_OK(RewriteStatus("optimizer-offload{master_weights=none}", adagrad));
 }
 
 // --- Parameters in half precision that stay on the accelerator -----------------------------------
@@ -434,7 +417,7 @@ std::string InBranch(const std::string& update) {
 
 TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOfBranchesAreRefused) {
   const auto refused = [](absl::string_view options, const std::string& program) {
-    return Refused(absl::StrCat("optimizer-offload", options), program);
+    return RewriteStatus(absl::StrCat("optimizer-offload", options), program);
   };
   const std::string adam = InBranch(AdamLike("adam", "beta1=0.9"));
   WEFT_EXPECT_OK(refused("", adam));
@@ -497,7 +480,7 @@ TEST(OptimizerOffload, GradientsOfABranchAreMergedOnTheHost) {
 
 TEST(OptimizerOffload, BranchThatNeedsTheParameterIsRefused) {
   const auto refused = [](const std::string& ops) {
-    return Refused("optimizer-offload{offload=states}", InBranch(ops));
+    return RewriteStatus("optimizer-offload{offload=states}", InBranch(ops));
   };
   const std::string sgd =
       "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n";
@@ -522,14 +505,14 @@ TEST(OptimizerOffload, OptionsThatWouldChangeUpdatesOnTheHostAreRefused) {
   const std::string adam =
       absl::StrCat(kGradient, AdamLike("adam", "beta1=0.9, op_device=\"cpu\""));
   for (const char* options : {"{offload=states}", "{bias_correction=false}"}) {
-    EXPECT_THAT(Refused(absl::StrCat("optimizer-offload", options), adam),
+    EXPECT_THAT(RewriteStatus(absl::StrCat("optimizer-offload", options), adam),
                 IsFailedPrecondition("expected an update that op_device does not put on the host"));
   }
-  WEFT_EXPECT_OK(Refused("optimizer-offload", adam));
+  WEFT_EXPECT_OK(RewriteStatus("optimizer-offload", adam));
 }
 
 TEST(OptimizerOffload, PatternThatMatchesNothingIsRefused) {
-  EXPECT_THAT(Refused("optimizer-offload{offload_params=x*}", absl::StrCat(kVars, kUpdate)),
+  EXPECT_THAT(RewriteStatus("optimizer-offload{offload_params=x*}", kUpdate),
               IsInvalidArgument("params 'x*'"));
 }
 

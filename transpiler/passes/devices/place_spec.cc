@@ -17,6 +17,7 @@
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/name_pattern.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
@@ -39,9 +40,7 @@ bool IsOfParam(absl::string_view pattern, const Op& op, Symbol symbol) {
 
 // What the op writes. One that makes a buffer makes room for parts, which other ops write.
 absl::Span<const Symbol> NamedOutputs(const Op& op) {
-  const OpSchema* const schema = FindOpSchema(op.type());
-  const bool makes_buffer = schema != nullptr && schema->Has(Trait::kAlias);
-  return makes_buffer ? op.Output(kBufferSlot) : op.output_args();
+  return HasTrait(op, Trait::kAlias) ? op.Output(kBufferSlot) : op.output_args();
 }
 
 }  // namespace
@@ -107,10 +106,8 @@ bool PlaceSpec::Matches(const Rule& rule, const Op& op) {
         return MatchesPattern(rule.pattern, program.name(name));
       });
     case By::kParam: {
-      const OpSchema* schema = FindOpSchema(op.type());
-      const bool names_only =
-          schema != nullptr && (schema->Has(Trait::kCollective) ||
-                                schema->Has(Trait::kStreamSync) || schema->Has(Trait::kAlias));
+      const bool names_only = HasTrait(op, Trait::kCollective) ||
+                              HasTrait(op, Trait::kStreamSync) || HasTrait(op, Trait::kAlias);
       if (!names_only) return absl::c_any_of(op.args(), is_of_param);
       return !op.args().empty() && absl::c_all_of(op.args(), is_of_param);
     }
@@ -144,11 +141,9 @@ std::vector<std::string> PlaceSpec::UpdatedOnHost(const Program& program) const 
   for (const Op& op : BlockOps(program, 0)) {
     const DeviceKind device = Find(op).value_or(Default(op).value_or(DeviceKind::kAccelerator));
     const bool on_host = device == DeviceKind::kHost;
-    const OpSchema* const schema = FindOpSchema(op.type());
-    const bool updates = schema != nullptr && schema->Has(Trait::kOptimizer);
-    if (on_host && updates && absl::c_none_of(op.Input("Grad"), [&](Symbol grad) {
-          return is_made_on_host[grad.value()];
-        })) {
+    if (on_host && HasTrait(op, Trait::kOptimizer) &&
+        absl::c_none_of(op.Input("Grad"),
+                        [&](Symbol grad) { return is_made_on_host[grad.value()]; })) {
       for (Symbol param : op.Input("Param")) params.emplace_back(program.name(param));
     }
     for (Symbol output : op.output_args()) is_made_on_host[output.value()] = on_host;

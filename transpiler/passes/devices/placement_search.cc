@@ -23,6 +23,7 @@
 #include "proto/op_role.h"
 #include "transpiler/passes/devices/accumulations.h"
 #include "transpiler/passes/support/device_accesses.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
@@ -173,8 +174,7 @@ class Units {
   }
 
   int64_t BytesOf(Symbol name) const {
-    const VarId var = program_.block(0).FindVar(name);
-    const auto type = var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    const auto type = DeclaredType(program_, name);
     if (!type.has_value()) return 0;
     return std::max<int64_t>(0, std::min(NumElements(type->dims), kMaxElements)) *
            static_cast<int64_t>(SizeOf(type->dtype));
@@ -196,11 +196,6 @@ class Units {
     }
   }
 
-  bool IsRows(Symbol name) const {
-    const VarId var = program_.block(0).FindVar(name);
-    return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
-  }
-
   // False: one of the ops cannot go to the host.
   bool AddUses(Symbol table, std::vector<OpId>* ops) {
     absl::flat_hash_set<Symbol> names = {table};
@@ -208,12 +203,13 @@ class Units {
       if (traits_.Has(op, Trait::kStreamSync)) continue;
       if (absl::c_none_of(op.args(), [&](Symbol name) { return names.contains(name); })) continue;
       for (Symbol name : op.output_args()) {
-        if (IsRows(name)) names.insert(name);
+        if (IsRows(program_, name)) names.insert(name);
       }
       const size_t id = op.id().value();
       if (request_.devices[id] == DeviceKind::kHost || is_taken_[id]) continue;
-      const bool is_of_rows = traits_.Has(op, Trait::kCollective) && !request_.is_fixed[id] &&
-                              absl::c_all_of(op.args(), [&](Symbol name) { return IsRows(name); });
+      const bool is_of_rows =
+          traits_.Has(op, Trait::kCollective) && !request_.is_fixed[id] &&
+          absl::c_all_of(op.args(), [&](Symbol name) { return IsRows(program_, name); });
       if (!CanMove(op) && !is_of_rows) return false;
       ops->push_back(op.id());
     }
@@ -265,8 +261,7 @@ class Units {
   }
 
   int64_t BytesWithBatch(Symbol name) const {
-    const VarId var = program_.block(0).FindVar(name);
-    auto type = var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    auto type = DeclaredType(program_, name);
     if (!type.has_value()) return 0;
     for (int64_t& dim : type->dims) dim = dim < 0 ? request_.speeds.host.batch : dim;
     return std::min(NumElements(type->dims), kMaxElements) *
@@ -285,9 +280,9 @@ class Units {
   std::vector<Symbol> buckets_;  // by update: of its gradient, or invalid
 };
 
-class Search {
+class PlacementSearch {
  public:
-  Search(const PlacementRequest& request, const ProgramPair& programs)
+  PlacementSearch(const PlacementRequest& request, const ProgramPair& programs)
       : request_(request), programs_(programs), units_(request, *programs.main) {}
 
   absl::StatusOr<PlacementChoice> Run() {
@@ -425,7 +420,7 @@ std::string WhyNotOnHost(const Op& op) {
 
 absl::StatusOr<PlacementChoice> ChoosePlacement(const PlacementRequest& request,
                                                 const ProgramPair& programs) {
-  return Search(request, programs).Run();
+  return PlacementSearch(request, programs).Run();
 }
 
 }  // namespace weft

@@ -72,8 +72,8 @@ class EditWriter {
       const std::string variable(main_.name(name));
       const bool sums = found->second == Reduction::kSum;
       const char* const type = sums ? "c_allreduce_sum" : "c_allreduce_avg";
-      rewriter_.InsertAfter(
-          op.id(), BuildOp(InPlaceOp(type, {variable}, OnRingZero(), kRoleForward), kWeft));
+      rewriter_.InsertAfter(op.id(),
+                            BuildOp(InPlaceOp(type, {variable}, OnRingZero(), kRoleForward)));
       Explain(variable, sums ? "summed" : "averaged", op);
     }
   }
@@ -88,7 +88,7 @@ class EditWriter {
       std::string& edited = edited_[variable][edit];
       if (edited.empty()) {
         edited = Declare(variable, edit);
-        rewriter_.InsertBefore(op.id(), BuildOp(OpOf(edit, variable, edited), kWeft));
+        rewriter_.InsertBefore(op.id(), BuildOp(OpOf(edit, variable, edited)));
       }
       renamed[i] = edited;
       divides = divides || edit == BatchInputEdit::kDivide;
@@ -208,7 +208,6 @@ class EditWriter {
     context_.sink.Explain(pass_, variable, what, std::string(why_), {{"for", op.DebugName()}});
   }
 
-  static constexpr Dialect kWeft = Dialect::kWeft;
   const absl::string_view pass_, why_;
   const PassContext& context_;
   const Program& main_;

@@ -18,6 +18,7 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/rewriter.h"
+#include "transpiler/passes/support/op_queries.h"
 #include "transpiler/passes/support/properties.h"
 
 namespace weft {
@@ -63,7 +64,7 @@ class SparseGradientFinder {
   absl::StatusOr<std::vector<SparseGradient>> Find() {
     WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program_));
     for (const GradientPair& pair : pairs) {
-      if (!IsRows(pair.grad)) continue;
+      if (!IsRows(program_, pair.grad)) continue;
       gradient_of_[pair.grad.value()] = static_cast<int>(found_.size());
       SparseGradient gradient;
       gradient.pair = pair;
@@ -81,11 +82,6 @@ class SparseGradientFinder {
  private:
   static constexpr int kNone = -1;
 
-  bool IsRows(Symbol symbol) const {
-    const VarId var = program_.block(0).FindVar(symbol);
-    return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
-  }
-
   bool IsLinear(const Op& op) {
     return traits_.Has(op, Trait::kLinear) && traits_.Has(op, Trait::kElementwise) &&
            AddsNothing(op);
@@ -95,10 +91,10 @@ class SparseGradientFinder {
     if (MergesRows(op.type())) return RowsUse::kCopy;
     if (TakesRows(op.type())) return RowsUse::kTakeRows;
     const bool scales = op.type() == "elementwise_mul" && !op.Input("Y").empty() &&
-                        op.Input("Y")[0] != in && !IsRows(op.Input("Y")[0]);
+                        op.Input("Y")[0] != in && !IsRows(program_, op.Input("Y")[0]);
     if (scales || IsLinear(op) || MapsZerosToZeros(op)) return RowsUse::kMapElements;
     for (Symbol out : op.output_args()) {
-      if (IsRows(out)) return RowsUse::kNeedRows;
+      if (IsRows(program_, out)) return RowsUse::kNeedRows;
     }
     return op.type() == "clip" ? RowsUse::kNeedRows : RowsUse::kUpdate;
   }
@@ -115,7 +111,7 @@ class SparseGradientFinder {
         AddIds(op, &gradient);
       } else if (IsLinear(op)) {
         for (Symbol in : op.input_args()) {
-          if (!IsRows(in) || gradient_of_[in.value()] != kNone) continue;
+          if (!IsRows(program_, in) || gradient_of_[in.value()] != kNone) continue;
           gradient_of_[in.value()] = i;
           gradient.vars.push_back(program_.block(0).FindVar(in));
         }
@@ -128,9 +124,7 @@ class SparseGradientFinder {
 
   void AddIds(const Op& op, SparseGradient* gradient) {
     for (Symbol ids : op.Input("Ids")) {
-      const VarId var = program_.block(0).FindVar(ids);
-      const absl::optional<TensorType> type =
-          var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+      const absl::optional<TensorType> type = DeclaredType(program_, ids);
       const int64_t count = type.has_value() ? NumElements(type->dims) : -1;
       if (count < 0) {
         gradient->ids.reset();
@@ -169,7 +163,7 @@ class SparseGradientFinder {
     if (use == RowsUse::kCopy || use == RowsUse::kTakeRows) found_[i].copies.push_back(op.id());
     for (Symbol out : op.output_args()) {
       if (use == RowsUse::kTakeRows) rows_of_[out.value()] = i;
-      if (!IsRows(out) || gradient_of_[out.value()] != kNone) continue;
+      if (!IsRows(program_, out) || gradient_of_[out.value()] != kNone) continue;
       gradient_of_[out.value()] = i;
       found_[i].vars.push_back(program_.block(0).FindVar(out));
     }

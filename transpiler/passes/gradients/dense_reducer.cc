@@ -9,6 +9,7 @@
 #include "proto/op_role.h"
 #include "transpiler/passes/gradients/gradient_buckets.h"
 #include "transpiler/passes/support/fused_buffer.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
@@ -71,22 +72,19 @@ DenseReducer::DenseReducer(const Program& program, const GradientAnalysis& analy
       reduction_(reduction),
       op_type_(ReduceType(reduction)),
       names_(program),
-      clip_(BuildOp(ClipOp(reduction.clip.value_or(0)), Dialect::kWeft)),
-      multiply_before_(BuildOp(MultiplyOp(reduction.factor_before, reduction), Dialect::kWeft)),
-      multiply_after_(BuildOp(MultiplyOp(reduction.factor_after, reduction), Dialect::kWeft)) {
+      clip_(BuildOp(ClipOp(reduction.clip.value_or(0)))),
+      multiply_before_(BuildOp(MultiplyOp(reduction.factor_before, reduction))),
+      multiply_after_(BuildOp(MultiplyOp(reduction.factor_after, reduction))) {
   for (int ring = 0; ring < nrings; ++ring) {
-    reduce_.emplace_back(
-        BuildOp(ReduceOp(op_type_, ring, reduction.accumulates_natively), Dialect::kWeft));
-    reduce_group_.emplace_back(
-        BuildOp(ReduceOp(kGroupType, ring, reduction.accumulates_natively), Dialect::kWeft));
+    reduce_.emplace_back(BuildOp(ReduceOp(op_type_, ring, reduction.accumulates_natively)));
+    reduce_group_.emplace_back(BuildOp(ReduceOp(kGroupType, ring, reduction.accumulates_natively)));
   }
 }
 
 void DenseReducer::Declare(const Bucket& bucket, Rewriter* rewriter) {
   if (travelling_.contains(bucket.variable)) return;
   const Gradient& first = analysis_.gradients[bucket.gradients.gradients.front()];
-  const absl::optional<TensorType> type =
-      DeclaredType(program_.var(program_.block(0).Resolve(first.grad)));
+  const absl::optional<TensorType> type = DeclaredType(program_, first.grad);
   if (!type.has_value() || !IsCast(*type, reduction_)) return;
   const DType to = *reduction_.comm_dtype;
   const std::string suffix = Suffix(to);
@@ -158,8 +156,7 @@ OpTemplate& DenseReducer::Cast(DType from, DType to) {
   if (it != casts_.end()) return it->second;
   const NewAttrs attrs = {{"in_dtype", static_cast<int>(from)},
                           {"out_dtype", static_cast<int>(to)}};
-  return casts_.emplace(std::pair(from, to), BuildOp(BackwardOp("cast", attrs), Dialect::kWeft))
-      .first->second;
+  return casts_.emplace(std::pair(from, to), BuildOp(BackwardOp("cast", attrs))).first->second;
 }
 
 absl::StatusOr<bool> ReduceInBuckets(absl::string_view pass, const BucketPolicy& policy, int nrings,

@@ -108,7 +108,7 @@ class AllGather : public GradientExchange {
 
   static pb::OpDesc Op(const std::string& type, NewAttrs attrs,
                        absl::optional<int> nranks = absl::nullopt) {
-    return BuildOp(InPlaceOp(type, {}, std::move(attrs), kRoleBackward, nranks), Dialect::kWeft);
+    return BuildOp(InPlaceOp(type, {}, std::move(attrs), kRoleBackward, nranks));
   }
 
   // The parts of the gradients that have the type of `var` and belong to `block`, by rank.

@@ -14,6 +14,8 @@
 #include "ops/schema/tensor_type.h"
 #include "transpiler/buckets/bucket_planner.h"
 #include "transpiler/buckets/optimal_plan.h"
+#include "transpiler/passes/support/op_queries.h"
+#include "transpiler/passes/support/rings.h"
 
 namespace weft {
 namespace {
@@ -21,9 +23,7 @@ namespace {
 constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
 
 TensorType TypeOf(const Program& program, const Gradient& gradient) {
-  const absl::optional<TensorType> type =
-      DeclaredType(program.var(program.block(0).Resolve(gradient.grad)));
-  return type.value_or(TensorType{DType::kFloat32, {-1}});
+  return DeclaredType(program, gradient.grad).value_or(TensorType{DType::kFloat32, {-1}});
 }
 
 // Positions of the ops that complete and first use a gradient. A gradient of a sub-block is
@@ -92,9 +92,7 @@ std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begi
 const RankGroup* GroupOf(const Program& program, const Gradient& gradient,
                          const ParamAttrsByName& params) {
   if (params.empty()) return nullptr;
-  const auto attrs = params.find(std::string(program.name(gradient.param)));
-  const bool has_group = attrs != params.end() && attrs->second.group.has_value();
-  return has_group ? &*attrs->second.group : nullptr;
+  return FindGroup(params, std::string(program.name(gradient.param)));
 }
 
 absl::optional<RankGroup> ToOptional(const RankGroup* group) {

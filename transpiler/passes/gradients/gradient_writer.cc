@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 pb::OpDesc WaitOp(const std::string& type, int ring) {
-  return BuildOp(InPlaceOp(type, {}, {{"ring_id", ring}}, kRoleBackward), Dialect::kWeft);
+  return BuildOp(InPlaceOp(type, {}, {{"ring_id", ring}}, kRoleBackward));
 }
 
 }  // namespace

@@ -23,15 +23,13 @@ class Relay : public GradientExchange {
                      {{"X", {variable}}},
                      {{"Out", {Result(variable)}}},
                      {{"nranks", 2}, {"ring_id", ring}},
-                     kRoleBackward},
-                    Dialect::kWeft);
+                     kRoleBackward});
     return send_;
   }
   std::string Result(const std::string& variable) override { return variable + "@ALL"; }
   void Finish(const std::string& variable, Insert insert) override {
     insert(
-        BuildOp({"assign", {{"X", {Result(variable)}}}, {{"Out", {variable}}}, {}, kRoleBackward},
-                Dialect::kWeft));
+        BuildOp({"assign", {{"X", {Result(variable)}}}, {{"Out", {variable}}}, {}, kRoleBackward}));
   }
 
  private:

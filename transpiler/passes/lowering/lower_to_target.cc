@@ -17,6 +17,7 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/lowering/executor_order.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
@@ -164,15 +165,13 @@ class OpReplacer {
       const NewOp divide =
           InPlaceOp("scale", {std::string(program_.name(name))},
                     {{"scale", static_cast<float>(1.0 / nranks)}}, op.role(), nranks);
-      rewriter_.InsertAfter(op.id(), BuildOp(divide, Dialect::kWeft));
+      rewriter_.InsertAfter(op.id(), BuildOp(divide));
     }
     return absl::OkStatus();
   }
 
   absl::Status CheckForCpu(const Op& op, const CollectiveOp& collective, Symbol name) const {
-    const VarId var = program_.block(op.block()).Resolve(name);
-    const absl::optional<TensorType> type =
-        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    const absl::optional<TensorType> type = DeclaredType(program_, name, op.block());
     if (!type.has_value()) return absl::OkStatus();
     const auto refuse = [&](absl::string_view expected, absl::string_view next) {
       return absl::UnimplementedError(absl::StrCat(
@@ -185,7 +184,7 @@ class OpReplacer {
                     "option:sparse dense makes gradients dense, in modes that read "
                     "it; weft run takes the result without option:device_kind cpu");
     }
-    if (type->dtype == DType::kFloat16 || type->dtype == DType::kBFloat16) {
+    if (IsHalf(type->dtype)) {
       return refuse("another element type than half precision",
                     "gradients travel as fp32 with option:mode mindspore_reducer "
                     "option:reduce_method mean, or "

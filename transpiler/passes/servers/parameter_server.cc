@@ -21,6 +21,7 @@
 #include "transpiler/passes/gradients/gradient_scale.h"
 #include "transpiler/passes/servers/served_parameters.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/op_queries.h"
 #include "transpiler/passes/support/properties.h"
 
 namespace weft {
@@ -89,7 +90,7 @@ class WorkerWriter {
       NewOp push = OnKey(ServerOp::kPush, key, program_.op(served.update).role());
       push.inputs = PushedSlots(program_, served);
       for (OpId id : served.before_update) rewriter_.Erase(id);
-      rewriter_.Replace(served.update, BuildOp(push, Dialect::kWeft));
+      rewriter_.Replace(served.update, BuildOp(push));
       WriteVars(served);
     }
   }
@@ -115,7 +116,7 @@ class WorkerWriter {
     prefetch.type = std::string(ServerOpType(ServerOp::kPrefetch));
     prefetch.attrs = {{"keys", std::move(keys)}};
     prefetch.role = kRoleForward;
-    rewriter_.Prepend(0, BuildOp(prefetch, Dialect::kWeft));
+    rewriter_.Prepend(0, BuildOp(prefetch));
   }
 
   void WritePull(size_t key) {
@@ -124,7 +125,7 @@ class WorkerWriter {
     NewOp pull = OnKey(ServerOp::kPull, key, use.role() & ~kRoleLoss);
     pull.outputs = {{"Out", {std::string(program_.name(served.param))}}};
     AddType(served.type, &pull);
-    rewriter_.InsertBefore(served.first_use, BuildOp(pull, Dialect::kWeft));
+    rewriter_.InsertBefore(served.first_use, BuildOp(pull));
   }
 
   // Replaces a lookup, or its gradient op.
@@ -150,7 +151,7 @@ class WorkerWriter {
     if (const auto pairs = op.StringsAttr(kOpRoleVarAttr); pairs.has_value() && !pairs->empty()) {
       lookup.weft_attrs.emplace_back(std::string(kOpRoleVarAttr), *pairs);
     }
-    rewriter_.Replace(id, BuildOp(lookup, Dialect::kWeft));
+    rewriter_.Replace(id, BuildOp(lookup));
   }
 
   // A parameter becomes a value of the step. What only servers have goes.
@@ -209,7 +210,7 @@ class ServerWriter {
     receive.attrs.emplace_back("averages", averages_);
     receive.attrs.emplace_back("is_async", options_.is_async);
     receive.attrs.emplace_back("is_sparse", served.grad_is_sparse);
-    return BuildOp(receive, Dialect::kWeft);
+    return BuildOp(receive);
   }
 
   pb::OpDesc Serve(size_t key) const {
@@ -219,12 +220,10 @@ class ServerWriter {
     serve.attrs.emplace_back("is_async", options_.is_async);
     serve.attrs.emplace_back(
         "staleness", options_.is_async ? options_.staleness.value_or(kDefaultStaleness) : 0);
-    return BuildOp(serve, Dialect::kWeft);
+    return BuildOp(serve);
   }
 
-  TensorType TypeOf(Symbol variable) const {
-    return *DeclaredType(program_.var(program_.block(0).Resolve(variable)));
-  }
+  TensorType TypeOf(Symbol variable) const { return *DeclaredType(program_, variable); }
 
   void AddVars(pb::BlockDesc* block) const {
     std::set<Symbol> added;

@@ -12,15 +12,16 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
 
 constexpr char kLearningRate[] = "LearningRate";
 
-class Finder {
+class ServedFinder {
  public:
-  Finder(const Program& program, const ParamAttrsByName& attrs) : program_(program) {
+  ServedFinder(const Program& program, const ParamAttrsByName& attrs) : program_(program) {
     for (const auto& [name, attr] : attrs) {
       if (attr.parameter_server) given_.insert(name);
     }
@@ -49,9 +50,7 @@ class Finder {
   }
 
   absl::StatusOr<TensorType> TypeOf(const Op& op, Symbol variable) const {
-    const VarId id = program_.block(0).Resolve(variable);
-    const absl::optional<TensorType> type =
-        id.valid() ? DeclaredType(program_.var(id)) : absl::nullopt;
+    const absl::optional<TensorType> type = DeclaredType(program_, variable);
     if (type.has_value() && !absl::c_linear_search(type->dims, -1)) return *type;
     return Refuse(op, variable, "expected a tensor of known dimensions, as servers hold it");
   }
@@ -226,9 +225,9 @@ class Finder {
 
   // Whether servers can update some rows alone, and send them alone.
   bool CanBeCut(const ServedParameter& served) const {
-    const OpSchema* const schema = FindOpSchema(program_.op(served.update).type());
     return served.grad_is_sparse && served.type.dims.size() == 2 && served.type.dims[0] > 1 &&
-           served.before_update.empty() && schema != nullptr && schema->Has(Trait::kElementwise);
+           served.before_update.empty() &&
+           HasTrait(program_.op(served.update), Trait::kElementwise);
   }
 
   // Whether the use needs some rows alone.
@@ -266,7 +265,7 @@ class Finder {
 
 absl::StatusOr<std::vector<ServedParameter>> FindServedParameters(const Program& program,
                                                                   const ParamAttrsByName& attrs) {
-  return Finder(program, attrs).Find();
+  return ServedFinder(program, attrs).Find();
 }
 
 }  // namespace weft

@@ -17,6 +17,7 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/op_queries.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
 #include "transpiler/passes/support/startup_parameters.h"
@@ -34,9 +35,9 @@ absl::StatusOr<std::vector<int>> AssignRings(const Program& startup,
   absl::flat_hash_map<uint64_t, int> ring_of;  // by class
   int turn = 0;
   for (const std::string& param : params) {
-    const auto found = attrs.find(param);
-    const bool has_group = found != attrs.end() && found->second.group.has_value();
-    const int next = has_group ? nrings + found->second.group->index : turn % nrings;
+    const RankGroup* const group = FindGroup(attrs, param);
+    const bool has_group = group != nullptr;
+    const int next = has_group ? nrings + group->index : turn % nrings;
     const auto [ring, is_new] =
         ring_of.emplace(storage.ClassOf(0, startup.FindSymbol(param)), next);
     if (is_new && !has_group) ++turn;
@@ -83,9 +84,7 @@ void AddDrawnStates(const PassContext& context, const ProgramPair& programs,
 
 // Paddle broadcasts no tensors without elements, such as the state of dropout of a recurrent layer.
 bool HasElements(const Program& startup, const std::string& name) {
-  const VarId id = startup.block(0).FindVar(startup.FindSymbol(name));
-  const absl::optional<TensorType> type =
-      id.valid() ? DeclaredType(startup.var(id)) : absl::nullopt;
+  const absl::optional<TensorType> type = DeclaredType(startup, startup.FindSymbol(name));
   return !type.has_value() || NumElements(type->dims) != 0;
 }
 

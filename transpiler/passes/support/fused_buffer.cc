@@ -44,7 +44,7 @@ pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, Fuse
     op.attrs.push_back({"concated_ranks", ranks});
     op.attrs.push_back({"concated_shapes", shapes});
   }
-  return BuildOp(op, Dialect::kWeft);
+  return BuildOp(op);
 }
 
 pb::OpDesc PaddleCoalesce(const std::vector<std::string>& tensors, pb::VarType::Type dtype,

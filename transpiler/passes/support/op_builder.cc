@@ -70,6 +70,33 @@ NewOp InPlaceOp(const std::string& type, const std::vector<std::string>& variabl
   return {type, {{"X", variables}}, {{"Out", variables}}, std::move(attrs), role, nranks};
 }
 
+NewOp FillOp(const std::string& out, DType dtype, const Dims& dims, double value, int role) {
+  return {"fill_constant",
+          {},
+          {{"Out", {out}}},
+          {{"dtype", static_cast<int>(dtype)},
+           {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
+           {"value", static_cast<float>(value)}},
+          role};
+}
+
+NewOp CastOp(const std::string& x, DType from, const std::string& out, DType to, int role) {
+  return {"cast",
+          {{"X", {x}}},
+          {{"Out", {out}}},
+          {{"in_dtype", static_cast<int>(from)}, {"out_dtype", static_cast<int>(to)}},
+          role};
+}
+
+NewOp ScaleOp(const std::string& x, const std::string& out, double factor, int role) {
+  return {"scale", {{"X", {x}}}, {{"Out", {out}}}, {{"scale", static_cast<float>(factor)}}, role};
+}
+
+NewOp BinaryOp(const std::string& type, const std::string& x, const std::string& y,
+               const std::string& out, int role) {
+  return {type, {{"X", {x}}, {"Y", {y}}}, {{"Out", {out}}}, {}, role};
+}
+
 void SetRingOfGroup(int ring, const std::vector<int>& ranks, pb::OpDesc* op) {
   auto* const attrs = op->mutable_attrs();
   const auto ring_id = absl::c_find_if(

@@ -10,6 +10,7 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -39,17 +40,25 @@ void SetRingOfGroup(int ring, const std::vector<int>& ranks, pb::OpDesc* op);
 NewOp InPlaceOp(const std::string& type, const std::vector<std::string>& variables, NewAttrs attrs,
                 int role, absl::optional<int> nranks = absl::nullopt);
 
+// out = value, in every element.
+NewOp FillOp(const std::string& out, DType dtype, const Dims& dims, double value, int role);
+NewOp CastOp(const std::string& x, DType from, const std::string& out, DType to, int role);
+NewOp ScaleOp(const std::string& x, const std::string& out, double factor, int role);
+// An op that computes Out from X and Y.
+NewOp BinaryOp(const std::string& type, const std::string& x, const std::string& y,
+               const std::string& out, int role);
+
 // The op as a message, with slots and attributes in the order of their names, use_mkldnn first.
 // kWeft: the slots and attributes of `op`, and op_role. kPaddle: as Paddle's Python writes an op,
 // with all slots of the schema except optional outputs that are not given, all attributes of the
 // schema with their defaults, and the bookkeeping attributes; without what only Paddle 3 has.
 // CHECK-fails for an unknown type, slot or attribute, and if a required attribute is missing.
-pb::OpDesc BuildOp(const NewOp& op, Dialect dialect);
+pb::OpDesc BuildOp(const NewOp& op, Dialect dialect = Dialect::kWeft);
 
 // An op that is inserted many times with different variables. Builds the attributes, which are most
 // of the cost, once:
 //
-//   OpTemplate assign(BuildOp({"assign", {{"X", {}}}, {{"Out", {}}}, {}, role}, dialect));
+//   OpTemplate assign(BuildOp({"assign", {{"X", {}}}, {{"Out", {}}}, {}, role}));
 //   for (...) rewriter.Append(0, assign.Over({from}, {to}));
 class OpTemplate {
  public:

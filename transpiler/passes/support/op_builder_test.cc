@@ -44,7 +44,7 @@ const pb::OpDesc::Attr& Attr(const pb::OpDesc& op, const std::string& name) {
 }
 
 TEST(BuildOp, WeftDialectWritesGivenAttributesAndTheRole) {
-  const pb::OpDesc op = BuildOp(AllReduce(), Dialect::kWeft);
+  const pb::OpDesc op = BuildOp(AllReduce());
   EXPECT_EQ(op.type(), "c_allreduce_sum");
   EXPECT_THAT(Slots(op.inputs()), ElementsAre("X=g"));
   EXPECT_THAT(Slots(op.outputs()), ElementsAre("Out=g"));
@@ -91,8 +91,7 @@ TEST(BuildOp, AttributesHaveTheTypesOfTheirValues) {
                                  {{"rank", 1},
                                   {"endpoint", std::string("a:1")},
                                   {"other_endpoints", std::vector<std::string>{"b:1", "c:1"}}},
-                                 kRoleForward},
-                                Dialect::kWeft);
+                                 kRoleForward});
   EXPECT_EQ(Attr(op, "rank").type(), pb::INT);
   EXPECT_EQ(Attr(op, "endpoint").type(), pb::STRING);
   EXPECT_EQ(Attr(op, "endpoint").s(), "a:1");
@@ -100,15 +99,32 @@ TEST(BuildOp, AttributesHaveTheTypesOfTheirValues) {
   EXPECT_THAT(Attr(op, "other_endpoints").strings(), ElementsAre("b:1", "c:1"));
 }
 
+TEST(BuildOp, CommonOpsHaveTheirAttributes) {
+  const pb::OpDesc fill = BuildOp(FillOp("c", DType::kFloat64, {2, 3}, 0.5, kRoleOptimize));
+  EXPECT_EQ(fill.type(), "fill_constant");
+  EXPECT_EQ(Attr(fill, "dtype").i(), 6);
+  EXPECT_THAT(Attr(fill, "shape").longs(), ElementsAre(2, 3));
+  EXPECT_EQ(Attr(fill, "value").f(), 0.5f);
+  const pb::OpDesc cast =
+      BuildOp(CastOp("a", DType::kFloat32, "b", DType::kFloat16, kRoleBackward));
+  EXPECT_EQ(Attr(cast, "in_dtype").i(), 5);
+  EXPECT_EQ(Attr(cast, "out_dtype").i(), 4);
+  EXPECT_THAT(Slots(cast.inputs()), ElementsAre("X=a"));
+  EXPECT_THAT(Slots(cast.outputs()), ElementsAre("Out=b"));
+  EXPECT_EQ(Attr(BuildOp(ScaleOp("a", "b", 0.25, kRoleForward)), "scale").f(), 0.25f);
+  const pb::OpDesc sum = BuildOp(BinaryOp("elementwise_add", "a", "b", "c", kRoleForward));
+  EXPECT_THAT(Slots(sum.inputs()), ElementsAre("X=a", "Y=b"));
+}
+
 TEST(BuildOpDeathTest, UnknownNamesCheckFail) {
   NewOp op = AllReduce();
   op.attrs.push_back({"ring", 0});
-  EXPECT_DEATH(BuildOp(op, Dialect::kWeft), "c_allreduce_sum has no attribute ring");
+  EXPECT_DEATH(BuildOp(op), "c_allreduce_sum has no attribute ring");
   op = AllReduce();
   op.inputs.push_back({"Y", {"g"}});
-  EXPECT_DEATH(BuildOp(op, Dialect::kWeft), "c_allreduce_sum has no slot Y");
+  EXPECT_DEATH(BuildOp(op), "c_allreduce_sum has no slot Y");
   op.type = "c_allreduce_some";
-  EXPECT_DEATH(BuildOp(op, Dialect::kWeft), "c_allreduce_some has no schema");
+  EXPECT_DEATH(BuildOp(op), "c_allreduce_some has no schema");
 }
 
 TEST(BuildOpDeathTest, MissingRequiredAttributeIsAProgrammersError) {
@@ -127,13 +143,13 @@ TEST(OpTemplate, TakesOtherVariablesAndKeepsTheRest) {
 }
 
 TEST(OpTemplate, SlotsMayTakeMoreVariablesThanBeforeOrFewer) {
-  OpTemplate sum(BuildOp({"sum", {{"X", {}}}, {{"Out", {}}}, {}, kRoleBackward}, Dialect::kWeft));
+  OpTemplate sum(BuildOp({"sum", {{"X", {}}}, {{"Out", {}}}, {}, kRoleBackward}));
   EXPECT_THAT(Slots(sum.In("X", {"a", "b"}).op().inputs()), ElementsAre("X=ab"));
   EXPECT_THAT(Slots(sum.In("X", {"c"}).op().inputs()), ElementsAre("X=c"));
 }
 
 TEST(OpTemplateDeathTest, UnknownSlotIsAMistakeOfTheCaller) {
-  OpTemplate reduce(BuildOp(AllReduce(), Dialect::kWeft));
+  OpTemplate reduce(BuildOp(AllReduce()));
   EXPECT_DEATH(reduce.In("Y", {}), "c_allreduce_sum has no slot Y");
 }
 

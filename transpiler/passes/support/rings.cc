@@ -17,6 +17,12 @@ pb::VarDesc RingIdVar(const std::string& name) {
   return var;
 }
 
+const RankGroup* FindGroup(const ParamAttrsByName& params, const std::string& param) {
+  const auto attrs = params.find(param);
+  const bool has_group = attrs != params.end() && attrs->second.group.has_value();
+  return has_group ? &*attrs->second.group : nullptr;
+}
+
 absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
   OpTraits traits(startup);
   for (OpId id : startup.block(0).ops()) {

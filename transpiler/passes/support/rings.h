@@ -21,6 +21,9 @@ inline void BindRings(OptionBinder& bind, int* nrings) {
 // The variable that holds the id of a ring during its set-up.
 pb::VarDesc RingIdVar(const std::string& name);
 
+// The group of ranks that have a parameter, whose ring is its own; null: all ranks.
+const RankGroup* FindGroup(const ParamAttrsByName& params, const std::string& param);
+
 // FailedPrecondition, naming the op, if the startup program sets up one of rings 0 .. nrings-1.
 // O(ops).
 absl::Status RefuseRingsInUse(const Program& startup, int nrings);

@@ -11,30 +11,10 @@
 namespace weft {
 namespace {
 
-pb::VarDesc ScalarVar(const std::string& name, DType dtype) {
-  pb::VarDesc var = TensorVar(name, dtype, {1});
-  var.set_stop_gradient(true);
-  return var;
-}
-
-pb::OpDesc Fill(const std::string& name, int value, int role) {
-  return BuildOp({"fill_constant",
-                  {},
-                  {{"Out", {name}}},
-                  {{"dtype", static_cast<int>(DType::kInt64)},
-                   {"shape", std::vector<int64_t>{1}},
-                   {"value", static_cast<float>(value)},
-                   {"str_value", absl::StrCat(value)}},
-                  role},
-                 Dialect::kWeft);
-}
-
-void WriteAt(OpId before, const pb::OpDesc& op, Rewriter* main) {
-  if (before.valid()) {
-    main->InsertBefore(before, op);
-  } else {
-    main->Append(0, op);
-  }
+NewOp Fill(const std::string& name, int value, int role) {
+  NewOp op = FillOp(name, DType::kInt64, {1}, value, role);
+  op.attrs.push_back({"str_value", absl::StrCat(value)});
+  return op;
 }
 
 struct NewBlock {
@@ -44,33 +24,28 @@ struct NewBlock {
 
 // Adds a block to block `parent`, and declares what the op that runs it needs there.
 NewBlock NewBranch(int parent, const std::string& condition, const BranchVariables& variables,
-                   const std::string& scope, UniqueNames* names, Rewriter* main) {
-  const int block = main->AddBlock(parent);
+                   const std::string& scope, ProgramEdits* edits) {
+  const int block = edits->main.AddBlock(parent);
   pb::VarDesc scopes;
-  scopes.set_name(names->Of(scope));
+  scopes.set_name(edits->names.Of(scope));
   scopes.mutable_type()->set_type(pb::VarType::STEP_SCOPES);
-  main->AddVar(parent, scopes);
+  edits->main.AddVar(parent, scopes);
   const NewOp branch = {"conditional_block",
                         {{"Cond", {condition}}, {"Input", variables.reads}},
                         {{"Out", variables.writes}, {"Scope", {scopes.name()}}},
                         {{"is_scalar_condition", true}, {"sub_block", BlockRef{block}}},
                         kRoleOptimize};
-  return {block, BuildOp(branch, Dialect::kWeft)};
+  return {block, BuildOp(branch)};
 }
 
 }  // namespace
 
-StepCounter::StepCounter(absl::string_view prefix, OpId before, UniqueNames* names, Rewriter* main,
-                         Rewriter* startup)
-    : prefix_(prefix), before_(before), names_(*names), main_(*main) {
-  counter_ = names_.Of(absl::StrCat(prefix_, "_step"));
-  pb::VarDesc counter = ScalarVar(counter_, DType::kInt64);
-  counter.set_persistable(true);
-  startup->AddVar(0, counter);
-  startup->Append(0, Fill(counter_, 0, kRoleForward));
-  main_.AddVar(0, counter);
+StepCounter::StepCounter(absl::string_view prefix, OpId before, ProgramEdits* edits)
+    : prefix_(prefix), before_(before), edits_(*edits) {
+  counter_ = edits_.names.Of(absl::StrCat(prefix_, "_step"));
+  edits_.AddState(counter_, DType::kInt64, {1}, Fill(counter_, 0, kRoleForward));
   const NewOp increment = InPlaceOp("increment", {counter_}, {{"step", 1.0f}}, kRoleOptimize);
-  Write(BuildOp(increment, Dialect::kWeft));
+  edits_.InsertBefore(before_, BuildOp(increment));
 }
 
 std::string StepCounter::Remainder(int period) {
@@ -101,41 +76,39 @@ std::string StepCounter::OrBefore(int begin_step, const std::string& condition) 
 }
 
 std::string StepCounter::Declare(const std::string& name, DType dtype) {
-  std::string free = names_.Of(absl::StrCat(prefix_, "_", name));
-  main_.AddVar(0, ScalarVar(free, dtype));
+  std::string free = edits_.names.Of(absl::StrCat(prefix_, "_", name));
+  pb::VarDesc var = TensorVar(free, dtype, {1});
+  var.set_stop_gradient(true);
+  edits_.main.AddVar(0, var);
   return free;
 }
 
 std::string StepCounter::Constant(const std::string& name, int value) {
   std::string declared = Declare(name, DType::kInt64);
-  Write(Fill(declared, value, kRoleOptimize));
+  edits_.InsertBefore(before_, BuildOp(Fill(declared, value, kRoleOptimize)));
   return declared;
 }
 
 std::string StepCounter::Compute(const std::string& name, DType dtype, const char* type,
                                  const std::string& x, const std::string& y, bool has_axis) {
   std::string declared = Declare(name, dtype);
-  NewAttrs attrs;
-  if (has_axis) attrs.push_back({"axis", -1});
-  const NewOp op = {
-      type, {{"X", {x}}, {"Y", {y}}}, {{"Out", {declared}}}, std::move(attrs), kRoleOptimize};
-  Write(BuildOp(op, Dialect::kWeft));
+  NewOp op = BinaryOp(type, x, y, declared, kRoleOptimize);
+  if (has_axis) op.attrs.push_back({"axis", -1});
+  edits_.InsertBefore(before_, BuildOp(op));
   return declared;
 }
 
-void StepCounter::Write(const pb::OpDesc& op) { WriteAt(before_, op, &main_); }
-
 int WriteBranch(const std::string& condition, const std::vector<std::string>& variables,
-                const std::string& scope, OpId before, UniqueNames* names, Rewriter* main) {
-  const auto [block, op] = NewBranch(0, condition, {variables, variables}, scope, names, main);
-  WriteAt(before, op, main);
+                const std::string& scope, OpId before, ProgramEdits* edits) {
+  const auto [block, op] = NewBranch(0, condition, {variables, variables}, scope, edits);
+  edits->InsertBefore(before, op);
   return block;
 }
 
 int AppendBranch(int parent, const std::string& condition, const BranchVariables& variables,
-                 const std::string& scope, UniqueNames* names, Rewriter* main) {
-  const auto [block, op] = NewBranch(parent, condition, variables, scope, names, main);
-  main->Append(parent, op);
+                 const std::string& scope, ProgramEdits* edits) {
+  const auto [block, op] = NewBranch(parent, condition, variables, scope, edits);
+  edits->main.Append(parent, op);
   return block;
 }
 

@@ -8,8 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program.h"
-#include "proto/rewriter.h"
-#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/program_edits.h"
 
 namespace weft {
 
@@ -18,8 +17,7 @@ namespace weft {
 // main program; invalid: to its end. All calls append, so that ops are in the order of the calls.
 class StepCounter {
  public:
-  StepCounter(absl::string_view prefix, OpId before, UniqueNames* names, Rewriter* main,
-              Rewriter* startup);
+  StepCounter(absl::string_view prefix, OpId before, ProgramEdits* edits);
 
   // counter % period. Call once.
   std::string Remainder(int period);
@@ -35,26 +33,24 @@ class StepCounter {
   std::string Constant(const std::string& name, int value);
   std::string Compute(const std::string& name, DType dtype, const char* type, const std::string& x,
                       const std::string& y, bool has_axis);
-  void Write(const pb::OpDesc& op);
 
   const std::string prefix_;
   const OpId before_;
-  UniqueNames& names_;
-  Rewriter& main_;
+  ProgramEdits& edits_;
   std::string counter_;
 };
 
 // Writes, at that place, an op that runs a new block if `condition` holds. Returns the number of
 // the block. `variables`: those of the root block that ops of the block read and write.
 int WriteBranch(const std::string& condition, const std::vector<std::string>& variables,
-                const std::string& scope, OpId before, UniqueNames* names, Rewriter* main);
+                const std::string& scope, OpId before, ProgramEdits* edits);
 
 // The same at the end of block `parent`, for ops that read and write different variables.
 struct BranchVariables {
   std::vector<std::string> reads, writes;
 };
 int AppendBranch(int parent, const std::string& condition, const BranchVariables& variables,
-                 const std::string& scope, UniqueNames* names, Rewriter* main);
+                 const std::string& scope, ProgramEdits* edits);
 
 }  // namespace weft
 

@@ -18,17 +18,15 @@ void ExpectProgram(const Program& found, const std::string& expected) {
 TEST(StepCounter, OneRemainderServesSeveralPhasesBeforeAnOp) {
   Program main = CompactProgram("Out=[y] = relu(X=[x])\nOut=[z] = relu(X=[y])");
   Program startup = CompactProgram("");
-  UniqueNames names(ProgramPair{&main, &startup});
-  Rewriter in_main(&main), in_startup(&startup);
+  ProgramEdits edits(ProgramPair{&main, &startup});
   const OpId before = main.block(0).ops()[1];
-  StepCounter counter("turn", before, &names, &in_main, &in_startup);
+  StepCounter counter("turn", before, &edits);
   const std::string remainder = counter.Remainder(3);
   EXPECT_EQ(counter.IsDue(remainder, 1, "_1"), "turn_is_due_1");
   const std::string is_due = counter.IsDue(remainder, 0, "_3");
   EXPECT_EQ(is_due, "turn_is_due_3");
-  EXPECT_EQ(WriteBranch(is_due, {"y"}, "turn_scope", before, &names, &in_main), 1);
-  WEFT_ASSERT_OK(in_main.Commit());
-  WEFT_ASSERT_OK(in_startup.Commit());
+  EXPECT_EQ(WriteBranch(is_due, {"y"}, "turn_scope", before, &edits), 1);
+  WEFT_ASSERT_OK(edits.Commit().status());
   ExpectProgram(main, R"(
     Out=[y] = relu(X=[x])
     Out=[turn_step] = increment(X=[turn_step]) role=optimize

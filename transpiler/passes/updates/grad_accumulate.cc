@@ -17,8 +17,9 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/op_queries.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/step_condition.h"
 #include "transpiler/passes/updates/update_slice.h"
@@ -28,33 +29,10 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-bool IsHalf(DType dtype) { return dtype != DType::kFloat32 && dtype != DType::kFloat64; }
-
-pb::OpDesc Build(const NewOp& op) { return BuildOp(op, Dialect::kWeft); }
-
-pb::OpDesc Fill(const std::string& name, DType dtype, const Dims& dims, float value, int role) {
-  return Build({"fill_constant",
-                {},
-                {{"Out", {name}}},
-                {{"dtype", static_cast<int>(dtype)},
-                 {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
-                 {"value", value},
-                 {"str_value", absl::StrCat(value)}},
-                role});
-}
-
-pb::OpDesc Cast(const std::string& from, DType from_type, const std::string& to, DType to_type,
-                int role) {
-  return Build(
-      {"cast",
-       {{"X", {from}}},
-       {{"Out", {to}}},
-       {{"in_dtype", static_cast<int>(from_type)}, {"out_dtype", static_cast<int>(to_type)}},
-       role});
-}
-
-pb::OpDesc Scale(const std::string& from, const std::string& to, float factor) {
-  return Build({"scale", {{"X", {from}}}, {{"Out", {to}}}, {{"scale", factor}}, kRoleOptimize});
+NewOp Fill(const std::string& name, DType dtype, const Dims& dims, float value, int role) {
+  NewOp op = FillOp(name, dtype, dims, value, role);
+  op.attrs.push_back({"str_value", absl::StrCat(value)});
+  return op;
 }
 
 // Keeps the pairs of op_role_var whose gradient stays paired. Returns whether others went.
@@ -87,21 +65,17 @@ class Accumulation {
         factor_(factor),
         part_(part),
         main_(*programs->main),
-        names_(*programs),
-        main_edits_(programs->main),
-        startup_edits_(programs->startup) {}
+        edits_(*programs) {}
 
   absl::Status Run() {
     Unpair();
     for (const PartGradient& gradient : part_.gradients) WriteAccumulator(gradient);
     const std::string is_due = WriteCondition();
-    const int block =
-        AppendBranch(0, is_due, VariablesOfBlock(), "accumulate_scope", &names_, &main_edits_);
+    const int block = AppendBranch(0, is_due, VariablesOfBlock(), "accumulate_scope", &edits_);
     WriteGradients(block);
     MoveUpdatePart(options_.skip_nonfinite ? WriteGuard(block) : block);
     WriteResets(block);
-    WEFT_RETURN_IF_ERROR(main_edits_.Commit());
-    return startup_edits_.Commit();
+    return edits_.Commit().status();
   }
 
   // By gradient.
@@ -121,29 +95,26 @@ class Accumulation {
       for (pb::OpDesc::Attr& attr : *cast.mutable_attrs()) {
         if (attr.name() == kOpRoleAttr) attr.set_i(kRoleBackward);
       }
-      main_edits_.Replace(gradient.completed_by, cast);
+      edits_.main.Replace(gradient.completed_by, cast);
     }
     for (OpId id : main_.block(0).ops()) {
       const Op op = main_.op(id);
       if (!IsBackward(op) || !op.has_role_vars()) continue;
       pb::OpDesc desc = op.ToProto();
-      if (ErasePairs(unpaired, &desc)) main_edits_.Replace(id, desc);
+      if (ErasePairs(unpaired, &desc)) edits_.main.Replace(id, desc);
     }
   }
 
   std::string State(const std::string& wanted, DType dtype, const Dims& dims) {
-    std::string name = names_.Of(wanted);
-    pb::VarDesc var = TensorVar(name, dtype, dims);
-    var.set_persistable(true);
-    var.set_stop_gradient(true);
-    main_edits_.AddVar(0, var);
-    startup_edits_.AddVar(0, var);
-    startup_edits_.Append(0, Fill(name, dtype, dims, 0, kRoleForward));
+    std::string name = edits_.names.Of(wanted);
+    edits_.AddState(name, dtype, dims, Fill(name, dtype, dims, 0, kRoleForward));
     return name;
   }
+  void Append(int block, const NewOp& op) { edits_.main.Append(block, BuildOp(op)); }
+
   std::string Temporary(const std::string& wanted, int block, DType dtype, const Dims& dims) {
-    std::string name = names_.Of(wanted);
-    main_edits_.AddVar(block, TensorVar(name, dtype, dims));
+    std::string name = edits_.names.Of(wanted);
+    edits_.main.AddVar(block, TensorVar(name, dtype, dims));
     return name;
   }
 
@@ -157,23 +128,22 @@ class Accumulation {
     std::string summand = grad;
     if (dtype != gradient.type.dtype) {
       summand = Temporary(grad + "@FP32", 0, dtype, dims);
-      main_edits_.Append(0, Cast(grad, gradient.type.dtype, summand, dtype, kRoleBackward));
+      Append(0, CastOp(grad, gradient.type.dtype, summand, dtype, kRoleBackward));
     }
-    pb::OpDesc add = Build({"elementwise_add",
-                            {{"X", {sum}}, {"Y", {summand}}},
-                            {{"Out", {sum}}},
-                            {{"axis", -1}},
-                            kRoleBackward});
-    *add.add_attrs() = MakeAttr(kOpRoleVarAttr, Names{Name(gradient.param), sum});
-    main_edits_.Append(0, add);
+    NewOp add = BinaryOp("elementwise_add", sum, summand, sum, kRoleBackward);
+    add.attrs = {{"axis", -1}};
+    pb::OpDesc desc = BuildOp(add);
+    *desc.add_attrs() = MakeAttr(kOpRoleVarAttr, Names{Name(gradient.param), sum});
+    edits_.main.Append(0, desc);
   }
   static DType AccumulatorType(const PartGradient& gradient) {
-    return IsHalf(gradient.type.dtype) ? DType::kFloat32 : gradient.type.dtype;
+    const DType dtype = gradient.type.dtype;
+    return SizeOf(dtype) < SizeOf(DType::kFloat32) ? DType::kFloat32 : dtype;
   }
 
   // Whether the number of the step, from 1 on, is a multiple of k.
   std::string WriteCondition() {
-    StepCounter counter("accumulate", /*before=*/OpId(), &names_, &main_edits_, &startup_edits_);
+    StepCounter counter("accumulate", /*before=*/OpId(), &edits_);
     return counter.IsDue(counter.Remainder(options_.k), 0);
   }
 
@@ -200,11 +170,11 @@ class Accumulation {
       const std::string grad = Name(gradient.grad);
       const DType dtype = AccumulatorType(gradient);
       if (dtype == gradient.type.dtype) {
-        main_edits_.Append(block, Scale(accumulators_[i], grad, factor_));
+        Append(block, ScaleOp(accumulators_[i], grad, factor_, kRoleOptimize));
       } else {
         const std::string scaled = Temporary(grad + "@SCALED", block, dtype, gradient.type.dims);
-        main_edits_.Append(block, Scale(accumulators_[i], scaled, factor_));
-        main_edits_.Append(block, Cast(scaled, dtype, grad, gradient.type.dtype, kRoleOptimize));
+        Append(block, ScaleOp(accumulators_[i], scaled, factor_, kRoleOptimize));
+        Append(block, CastOp(scaled, dtype, grad, gradient.type.dtype, kRoleOptimize));
       }
     }
   }
@@ -216,32 +186,31 @@ class Accumulation {
     const std::string one = Temporary("accumulate_one", block, DType::kFloat32, {1});
     const std::string found = Temporary("accumulate_found_nonfinite", block, DType::kBool, {1});
     const std::string finite = Temporary("accumulate_is_finite", block, DType::kBool, {1});
-    main_edits_.Append(block, Fill(one, DType::kFloat32, {1}, 1, kRoleOptimize));
-    main_edits_.Append(block, Build({"check_finite_and_unscale",
-                                     {{"X", gradients}, {"Scale", {one}}},
-                                     {{"Out", gradients}, {"FoundInfinite", {found}}},
-                                     {},
-                                     kRoleOptimize}));
-    main_edits_.Append(
-        block, Build({"logical_not", {{"X", {found}}}, {{"Out", {finite}}}, {}, kRoleOptimize}));
+    Append(block, Fill(one, DType::kFloat32, {1}, 1, kRoleOptimize));
+    Append(block, {"check_finite_and_unscale",
+                   {{"X", gradients}, {"Scale", {one}}},
+                   {{"Out", gradients}, {"FoundInfinite", {found}}},
+                   {},
+                   kRoleOptimize});
+    Append(block, {"logical_not", {{"X", {found}}}, {{"Out", {finite}}}, {}, kRoleOptimize});
     BranchVariables variables;
     for (Symbol symbol : part_.reads) variables.reads.push_back(Name(symbol));
     for (Symbol symbol : part_.writes) variables.writes.push_back(Name(symbol));
-    return AppendBranch(block, finite, variables, "accumulate_finite_scope", &names_, &main_edits_);
+    return AppendBranch(block, finite, variables, "accumulate_finite_scope", &edits_);
   }
 
   void MoveUpdatePart(int block) {
     for (OpId id : part_.ops) {
-      main_edits_.Append(block, main_.op(id).ToProto());
-      main_edits_.Erase(id);
+      edits_.main.Append(block, main_.op(id).ToProto());
+      edits_.main.Erase(id);
     }
   }
 
   void WriteResets(int block) {
     for (size_t i = 0; i < part_.gradients.size(); ++i) {
       const PartGradient& gradient = part_.gradients[i];
-      main_edits_.Append(block, Fill(accumulators_[i], AccumulatorType(gradient),
-                                     gradient.type.dims, 0, kRoleOptimize));
+      Append(block, Fill(accumulators_[i], AccumulatorType(gradient), gradient.type.dims, 0,
+                         kRoleOptimize));
     }
   }
 
@@ -258,8 +227,7 @@ class Accumulation {
   const float factor_;
   const UpdateSlice& part_;
   const Program& main_;
-  UniqueNames names_;
-  Rewriter main_edits_, startup_edits_;
+  ProgramEdits edits_;
   Names accumulators_;
 };
 
@@ -303,7 +271,7 @@ absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options, fl
                        "accumulates and resets its gradients, or form=plain"));
     }
     if (factor == 1) continue;
-    rewriter.InsertBefore(gradient.first_use, Scale(name, name, factor));
+    rewriter.InsertBefore(gradient.first_use, BuildOp(ScaleOp(name, name, factor, kRoleOptimize)));
     context.sink.Explain(GradAccumulate::kName, name, "scaled", "accumulated by the program",
                          {{"by", absl::StrCat(factor)}});
   }
@@ -364,7 +332,7 @@ absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair
         "accumulating gradients needs the startup program, which sets the accumulators and the "
         "counter of steps to 0");
   }
-  WEFT_ASSIGN_OR_RETURN(const UpdateSlice part, FindUpdatePart(*programs.main));
+  WEFT_ASSIGN_OR_RETURN(const UpdateSlice part, FindUpdateSlice(*programs.main));
   if (options_.skip_nonfinite) {
     WEFT_RETURN_IF_ERROR(RefuseOtherChecks(*programs.main, part));
   }

@@ -12,12 +12,6 @@ namespace {
 
 constexpr char kScopeAttr[] = "op_namescope";
 
-NewAttrs FillAttrs(DType dtype, const Dims& dims, double value) {
-  return {{"dtype", static_cast<int>(dtype)},
-          {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
-          {"value", static_cast<float>(value)}};
-}
-
 bool Decays(const ScheduleValue& value) { return value.decay.has_value() && !value.IsZero(); }
 
 // Whether ops on tensors read the gradient.
@@ -40,13 +34,8 @@ bool NeedsTensor(const OptimizerSettings& settings) {
 }  // namespace
 
 OptimizerWriter::OptimizerWriter(const OptimizerSettings& settings, std::string scope, int block,
-                                 UniqueNames* names, Rewriter* main, Rewriter* startup)
-    : settings_(settings),
-      scope_(std::move(scope)),
-      block_(block),
-      names_(*names),
-      main_(*main),
-      startup_(*startup) {}
+                                 ProgramEdits* edits)
+    : settings_(settings), scope_(std::move(scope)), block_(block), edits_(*edits) {}
 
 bool OptimizerWriter::Supports(const OptimizerSettings& settings, DType dtype) {
   return dtype == DType::kFloat32 ||
@@ -83,10 +72,7 @@ OptimizerWriter::Value OptimizerWriter::ValueOf(const ScheduleValue& schedule,
   if (counter_.empty()) {
     counter_ = State("step_counter", DType::kInt64, {}, 0);
     step_ = Scalar("step");
-    ScalarOp("cast", {{"X", {counter_}}}, step_,
-             {{"in_dtype", static_cast<int>(DType::kInt64)},
-              {"out_dtype", static_cast<int>(DType::kFloat32)}},
-             emit);
+    emit(Build(CastOp(counter_, DType::kInt64, step_, DType::kFloat32, kRoleLrSched), nullptr));
   }
   const std::string steps = VariableOf({schedule.decay->steps, ""}, name + "_decay_steps", emit);
   const std::string exponent = Scalar(name + "_exponent");
@@ -105,7 +91,7 @@ std::string OptimizerWriter::VariableOf(const Value& value, const std::string& n
                                         const Emit& emit) {
   if (!value.IsConstant()) return value.variable;
   std::string out = Scalar(name);
-  ScalarOp("fill_constant", {}, out, FillAttrs(DType::kFloat32, {}, value.constant), emit);
+  emit(Build(FillOp(out, DType::kFloat32, {}, value.constant, kRoleLrSched), nullptr));
   return out;
 }
 
@@ -169,7 +155,7 @@ std::string OptimizerWriter::GradientOf(const Current& current) {
   if (decays) {
     Times(update.param, weight_decay_, term, current);
   } else {
-    Op("fill_constant", {}, term, FillAttrs(update.dtype, update.dims, 0), current);
+    current.emit(Build(FillOp(term, update.dtype, update.dims, 0, kRoleOptimize), &update));
   }
   std::string sum = Temporary(decays ? "decayed_gradient" : "dense_gradient", current);
   Op("sum", {{"X", {update.grad, term}}}, sum, {}, current);
@@ -315,8 +301,8 @@ std::string OptimizerWriter::StateOf(const char* name, const Current& current) {
 }
 
 std::string OptimizerWriter::Temporary(const char* name, const Current& current) {
-  std::string variable = names_.Next(absl::StrCat(current.update.param, "_", name));
-  main_.AddVar(block_, TensorVar(variable, current.update.dtype, current.update.dims));
+  std::string variable = edits_.names.Next(absl::StrCat(current.update.param, "_", name));
+  edits_.main.AddVar(block_, TensorVar(variable, current.update.dtype, current.update.dims));
   return variable;
 }
 
@@ -329,23 +315,15 @@ std::string OptimizerWriter::State(const std::string& key, DType dtype, const Di
 
 std::string OptimizerWriter::Persistable(const std::string& key, DType dtype, const Dims& dims,
                                          double value) {
-  std::string name = names_.Next(key);
-  pb::VarDesc var = TensorVar(name, dtype, dims);
-  var.set_persistable(true);
-  var.set_stop_gradient(true);
-  main_.AddVar(0, var);
-  startup_.AddVar(0, var);
-  startup_.Append(
-      0,
-      BuildOp({"fill_constant", {}, {{"Out", {name}}}, FillAttrs(dtype, dims, value), kRoleForward},
-              Dialect::kWeft));
+  std::string name = edits_.names.Next(key);
+  edits_.AddState(name, dtype, dims, FillOp(name, dtype, dims, value, kRoleForward));
   reads_.push_back(name);
   return name;
 }
 
 std::string OptimizerWriter::Scalar(const std::string& name) {
-  std::string variable = names_.Next(name);
-  main_.AddVar(block_, TensorVar(variable, DType::kFloat32, Dims()));
+  std::string variable = edits_.names.Next(name);
+  edits_.main.AddVar(block_, TensorVar(variable, DType::kFloat32, Dims()));
   return variable;
 }
 
@@ -356,7 +334,7 @@ void OptimizerWriter::ScalarOp(const std::string& type, NewSlots inputs, const s
 
 // With the scope and, if it belongs to an update, the pair of parameter and gradient.
 pb::OpDesc OptimizerWriter::Build(const NewOp& op, const NewUpdate* update) const {
-  pb::OpDesc desc = BuildOp(op, Dialect::kWeft);
+  pb::OpDesc desc = BuildOp(op);
   *desc.add_attrs() = MakeAttr(kScopeAttr, scope_);
   if (update != nullptr) {
     *desc.add_attrs() =

@@ -9,8 +9,8 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/updates/optimizer_settings.h"
 
 namespace weft {
@@ -63,7 +63,7 @@ class OptimizerWriter {
   // step to step are declared in both root blocks, and startup ops initialize them; others are
   // declared in `block` of the main program. Pointers must outlive the writer.
   OptimizerWriter(const OptimizerSettings& settings, std::string scope, int block,
-                  UniqueNames* names, Rewriter* main, Rewriter* startup);
+                  ProgramEdits* edits);
 
   // Whether parameters of the element type can be updated so. SINGA's SGD updates fp16, too.
   static bool Supports(const OptimizerSettings& settings, DType dtype);
@@ -130,9 +130,7 @@ class OptimizerWriter {
   const OptimizerSettings settings_;
   const std::string scope_;
   const int block_;
-  UniqueNames& names_;
-  Rewriter& main_;
-  Rewriter& startup_;
+  ProgramEdits& edits_;
   std::vector<std::string> reads_, writes_;
 
   std::string counter_, step_;  // empty: nothing decays; the step as fp32

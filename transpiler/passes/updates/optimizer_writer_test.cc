@@ -35,19 +35,17 @@ Written Write(const OptimizerSettings& settings, const std::string& skip = "") {
     Out=[w@GRAD] = scale(X=[x]) role=backward vars=[w, w@GRAD] {scale=1.0}
   )");
   Program startup = CompactProgram("var w : fp32[2, 2] parameter persistable");
-  UniqueNames names(ProgramPair{&main, &startup});
-  Rewriter main_edits(&main), startup_edits(&startup);
-  OptimizerWriter writer(settings, "scope", 0, &names, &main_edits, &startup_edits);
+  ProgramEdits edits(ProgramPair{&main, &startup});
+  OptimizerWriter writer(settings, "scope", 0, &edits);
   Written written;
   const auto emit = [&](const pb::OpDesc& op) {
     written.ops.push_back(op.type());
-    main_edits.Append(0, op);
+    edits.main.Append(0, op);
   };
   writer.WriteSchedules(emit);
   writer.WriteUpdate({"w", "w@GRAD", DType::kFloat32, {2, 2}, false, skip}, emit);
   writer.WriteStep(emit);
-  WEFT_EXPECT_OK(main_edits.Commit());
-  WEFT_EXPECT_OK(startup_edits.Commit());
+  WEFT_EXPECT_OK(edits.Commit().status());
   written.reads = writer.reads();
   written.writes = writer.writes();
   for (OpId id : startup.block(0).ops()) {

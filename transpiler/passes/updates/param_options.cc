@@ -19,6 +19,7 @@
 #include "transpiler/passes/support/new_variables.h"
 #include "transpiler/passes/support/op_builder.h"
 #include "transpiler/passes/support/op_edits.h"
+#include "transpiler/passes/support/op_queries.h"
 #include "transpiler/passes/support/properties.h"
 
 namespace weft {
@@ -26,10 +27,10 @@ namespace {
 
 constexpr char kScopeAttr[] = "op_namescope";
 
-class Writer {
+class OptionsWriter {
  public:
-  Writer(const ParamAttrsByName& attrs, const ParamOptions::Options& options,
-         const PassContext* context, Program* program)
+  OptionsWriter(const ParamAttrsByName& attrs, const ParamOptions::Options& options,
+                const PassContext* context, Program* program)
       : attrs_(attrs),
         no_decay_(options.no_decay),
         corrects_no_epsilon_(options.adam_epsilon == ParamOptions::AdamEpsilon::kMindSpore),
@@ -40,9 +41,7 @@ class Writer {
 
   absl::StatusOr<bool> Run() {
     for (const Op& op : AllOps(program_)) {
-      const OpSchema* const schema = FindOpSchema(op.type());
-      if (schema == nullptr || !schema->Has(Trait::kOptimizer)) continue;
-      WEFT_RETURN_IF_ERROR(WriteUpdate(op));
+      if (HasTrait(op, Trait::kOptimizer)) WEFT_RETURN_IF_ERROR(WriteUpdate(op));
     }
     for (const auto& [param, attrs] : attrs_) {
       if (!attrs.HasUpdateOptions() || updated_.count(param) > 0) continue;
@@ -155,14 +154,10 @@ class Writer {
   void ScaleRate(const Op& op, double ratio, pb::OpDesc* desc) {
     const Symbol rate = op.Input("LearningRate")[0];
     const std::string own = names_.Of(absl::StrCat(Name(op.Input("Param")[0]), "@RATE"));
-    const absl::optional<TensorType> type = TypeOf(op, rate);
+    const absl::optional<TensorType> type = DeclaredType(program_, rate, op.block());
     rewriter_.AddVar(op.block(), type.has_value() ? TensorVar(own, type->dtype, type->dims)
                                                   : TensorVar(own, DType::kFloat32, {1}));
-    InsertBefore(op, {"scale",
-                      {{"X", {Name(rate)}}},
-                      {{"Out", {own}}},
-                      {{"scale", static_cast<float>(ratio)}},
-                      kRoleLrSched | kRoleOptimize});
+    InsertBefore(op, ScaleOp(Name(rate), own, ratio, kRoleLrSched | kRoleOptimize));
     SetInput(desc, "LearningRate", {own});
   }
 
@@ -174,7 +169,8 @@ class Writer {
   void SetEpsilon(const Op& op, pb::OpDesc* desc) {
     const std::string param = Name(op.Input("Param")[0]);
     const Symbol power = op.Input("Beta2Pow")[0];
-    const Dims dims = TypeOf(op, power).value_or(TensorType{DType::kFloat32, {1}}).dims;
+    const Dims dims =
+        DeclaredType(program_, power, op.block()).value_or(TensorType{DType::kFloat32, {1}}).dims;
     const auto add = [&](const char* type, NewSlots inputs, const char* suffix, NewAttrs attrs) {
       const std::string out = names_.Of(absl::StrCat(param, suffix));
       rewriter_.AddVar(op.block(), TensorVar(out, DType::kFloat32, dims));
@@ -223,14 +219,9 @@ class Writer {
     return absl::OkStatus();
   }
 
-  absl::optional<TensorType> TypeOf(const Op& op, Symbol name) const {
-    const VarId var = program_.block(op.block()).Resolve(name);
-    return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
-  }
-
   absl::Status CheckIsDense(const Op& op) const {
     const Symbol grad = op.Input("Grad")[0];
-    const absl::optional<TensorType> type = TypeOf(op, grad);
+    const absl::optional<TensorType> type = DeclaredType(program_, grad, op.block());
     if (!type.has_value() || type->kind == TensorType::Kind::kDense) return absl::OkStatus();
     return Refused(op, absl::StrCat("weight_decay takes a dense gradient, found rows (", Name(grad),
                                     "): it would change all rows"));
@@ -238,7 +229,8 @@ class Writer {
 
   absl::Status AddL2(const Op& op, float decay, pb::OpDesc* desc) {
     const std::string param = Name(op.Input("Param")[0]), grad = Name(op.Input("Grad")[0]);
-    const absl::optional<TensorType> type = TypeOf(op, op.Input("Param")[0]);
+    const absl::optional<TensorType> type =
+        DeclaredType(program_, op.Input("Param")[0], op.block());
     if (!type.has_value()) return Refused(op, "weight_decay takes a parameter of known type");
     WEFT_RETURN_IF_ERROR(CheckIsDense(op));
     const std::string l2 = names_.Of(absl::StrCat(param, "@L2"));
@@ -246,10 +238,8 @@ class Writer {
     for (const std::string& name : {l2, decayed}) {
       rewriter_.AddVar(op.block(), TensorVar(name, type->dtype, type->dims));
     }
-    const NewOp scale = {
-        "scale", {{"X", {param}}}, {{"Out", {l2}}}, {{"scale", decay}}, kRoleOptimize};
     const NewOp sum = {"sum", {{"X", {grad, l2}}}, {{"Out", {decayed}}}, {}, kRoleOptimize};
-    InsertBefore(op, scale, {param, grad});
+    InsertBefore(op, ScaleOp(param, l2, decay, kRoleOptimize), {param, grad});
     InsertBefore(op, sum, {param, grad});
     SetInput(desc, "Grad", {decayed});
     return absl::OkStatus();
@@ -304,7 +294,7 @@ Claims ParamOptions::claims(const PassContext& context) const {
 }
 
 absl::StatusOr<bool> ParamOptions::Run(const PassContext& context, ProgramPair& programs) const {
-  return Writer(context.target.param_attrs, options_, &context, programs.main).Run();
+  return OptionsWriter(context.target.param_attrs, options_, &context, programs.main).Run();
 }
 
 }  // namespace weft

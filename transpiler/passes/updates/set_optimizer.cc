@@ -21,7 +21,8 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
-#include "transpiler/passes/support/new_variables.h"
+#include "transpiler/passes/support/op_queries.h"
+#include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/updates/existing_updates.h"
 #include "transpiler/passes/updates/optimizer_writer.h"
@@ -149,11 +150,8 @@ std::string ParamOf(const Program& program, const OldUpdate& update) {
 absl::StatusOr<NewUpdate> Plan(const Program& program, int block, const OldUpdate& update,
                                const OptimizerSettings& settings) {
   const std::string param(program.name(update.param)), grad(program.name(update.grad));
-  const auto type_of = [&](const std::string& name) {
-    const VarId var = program.block(block).Resolve(name);
-    return var.valid() ? DeclaredType(program.var(var)) : absl::nullopt;
-  };
-  const absl::optional<TensorType> type = type_of(param), grad_type = type_of(grad);
+  const absl::optional<TensorType> type = DeclaredType(program, update.param, block);
+  const absl::optional<TensorType> grad_type = DeclaredType(program, update.grad, block);
   // A master weight would keep what the parameter loses.
   const bool has_master =
       update.op.valid() && program.op(update.op).Input("MasterParam").size() > 0;
@@ -238,12 +236,10 @@ class Replacement {
         context_(*context),
         programs_(*programs),
         main_(*programs->main),
-        names_(*programs),
-        main_edits_(programs->main),
-        startup_edits_(programs->startup),
-        writer_(settings, ScopeOf(settings), site.block, &names_, &main_edits_, &startup_edits_) {}
+        edits_(*programs),
+        writer_(settings, ScopeOf(settings), site.block, &edits_) {}
 
-  absl::Status Run() {
+  absl::StatusOr<bool> Run() {
     std::vector<NewUpdate> planned;
     for (const OldUpdate& update : site_.updates) {
       WEFT_RETURN_IF_ERROR(CheckSkip(main_, update, settings_));
@@ -257,21 +253,17 @@ class Replacement {
     }
     writer_.WriteStep(EmitAt(site_.updates.back().op));
     EraseLeftovers();
-    WEFT_RETURN_IF_ERROR(main_edits_.Commit());
-    return startup_edits_.Commit();
+    return edits_.Commit();
   }
 
  private:
   // Before the op of an old update, which is erased.
   OptimizerWriter::Emit EmitAt(OpId old) {
     return [this, old](const pb::OpDesc& op) {
-      if (old.valid()) {
-        main_edits_.InsertBefore(old, op);
-      } else if (site_.last_op.valid()) {
-        main_edits_.InsertAfter(site_.last_op, op);
-      } else {
-        main_edits_.Append(0, op);
+      if (!old.valid() && site_.last_op.valid()) {
+        return edits_.main.InsertAfter(site_.last_op, op);
       }
+      edits_.InsertBefore(old, op);
     };
   }
 
@@ -284,14 +276,14 @@ class Replacement {
       if (update.skip.valid()) kept.push_back(update.skip);
     }
     const Leftovers leftovers = FindLeftovers(main_, site_.updates, kept);
-    for (OpId op : leftovers.ops) main_edits_.Erase(op);
+    for (OpId op : leftovers.ops) edits_.main.Erase(op);
     Names gone;
     for (VarId id : leftovers.vars) {
-      main_edits_.EraseVar(id);
+      edits_.main.EraseVar(id);
       if (main_.var(id).block() == 0) gone.emplace(main_.var(id).name());
     }
     EditOwners(leftovers, gone);
-    EraseFromStartup(*programs_.startup, gone, &startup_edits_);
+    EraseFromStartup(*programs_.startup, gone, &*edits_.startup);
   }
 
   // The ops that run blocks list the variables that the ops of these access.
@@ -305,7 +297,7 @@ class Replacement {
       pb::OpDesc op = main_.op(id).ToProto();
       EditSlots(gone, runs_updates ? writer_.reads() : Nothing(), "Input", op.mutable_inputs());
       EditSlots(gone, runs_updates ? writer_.writes() : Nothing(), "Out", op.mutable_outputs());
-      main_edits_.Replace(id, op);
+      edits_.main.Replace(id, op);
     }
   }
   static const std::vector<std::string>& Nothing() {
@@ -326,8 +318,7 @@ class Replacement {
   const PassContext& context_;
   ProgramPair& programs_;
   const Program& main_;
-  UniqueNames names_;
-  Rewriter main_edits_, startup_edits_;
+  ProgramEdits edits_;
   OptimizerWriter writer_;
 };
 
@@ -363,8 +354,7 @@ absl::StatusOr<bool> SetOptimizer::Run(const PassContext& context, ProgramPair& 
   WEFT_ASSIGN_OR_RETURN(const Site site, FindSite(*programs.main));
   WEFT_RETURN_IF_ERROR(CheckNoOtherUpdates(*programs.main, site));
   if (IsSetAlready(*programs.main, site, settings)) return false;
-  WEFT_RETURN_IF_ERROR(Replacement(settings, site, &context, &programs).Run());
-  return true;
+  return Replacement(settings, site, &context, &programs).Run();
 }
 
 }  // namespace weft

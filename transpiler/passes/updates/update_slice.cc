@@ -14,6 +14,7 @@
 #include "ops/analysis/training/gradients.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
@@ -29,9 +30,9 @@ struct Access {
   std::vector<Symbol> writes;
 };
 
-class Accesses {
+class BlockAccesses {
  public:
-  explicit Accesses(const Program& program) : program_(program) {}
+  explicit BlockAccesses(const Program& program) : program_(program) {}
 
   Access Of(const Op& op) const {
     Access access;
@@ -73,9 +74,9 @@ class Accesses {
   const Program& program_;
 };
 
-class Division {
+class StepDivision {
  public:
-  explicit Division(const Program& program)
+  explicit StepDivision(const Program& program)
       : program_(program), accesses_(program), states_(program.symbols().size()) {
     std::vector<bool> is_statistic(program.symbols().size(), false);
     for (Symbol symbol : FindRunningStatistics(program)) is_statistic[symbol.value()] = true;
@@ -163,9 +164,7 @@ class Division {
     if (use.type() != "cast" || NumUses(gradient.grad) != 1) return Symbol();
     const absl::Span<const Symbol> out = use.Output("Out");
     if (out.size() != 1 || out[0] == gradient.grad) return Symbol();
-    const VarId var = program_.block(0).Resolve(out[0]);
-    if (!var.valid()) return Symbol();
-    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+    const absl::optional<TensorType> type = DeclaredType(program_, out[0]);
     return type.has_value() && type->dtype == DType::kFloat32 ? out[0] : Symbol();
   }
 
@@ -184,7 +183,7 @@ class Division {
   }
 
   absl::StatusOr<TensorType> TypeOf(const PartGradient& gradient) const {
-    const absl::optional<TensorType> type = DeclaredType(VarOf(gradient.grad));
+    const absl::optional<TensorType> type = DeclaredType(program_, gradient.grad);
     const auto refuse = [&](absl::string_view expected, absl::string_view advice) {
       return absl::FailedPreconditionError(absl::StrCat(
           program_.op(gradient.completed_by).DebugName(), " completes gradient ",
@@ -234,7 +233,7 @@ class Division {
           "alone; expected gradients that op_role_var names, and persistable variables"));
     }
     if (state.is_written) return absl::OkStatus();  // a constant
-    const absl::optional<TensorType> type = DeclaredType(VarOf(symbol));
+    const absl::optional<TensorType> type = DeclaredType(program_, symbol);
     if (type.has_value() && NumElements(type->dims) == 1) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         op.DebugName(), " reads ", program_.name(symbol),
@@ -283,7 +282,7 @@ class Division {
   }
 
   const Program& program_;
-  const Accesses accesses_;
+  const BlockAccesses accesses_;
   std::vector<State> states_;  // by Symbol
   std::vector<int> num_uses_;  // by Symbol; empty: not counted yet
   std::set<uint32_t> stays_;   // ops of role optimize that belong to gradients, by OpId
@@ -292,8 +291,8 @@ class Division {
 
 }  // namespace
 
-absl::StatusOr<UpdateSlice> FindUpdatePart(const Program& program) {
-  return Division(program).Run();
+absl::StatusOr<UpdateSlice> FindUpdateSlice(const Program& program) {
+  return StepDivision(program).Run();
 }
 
 }  // namespace weft

@@ -52,7 +52,7 @@ struct UpdateSlice {
 //     in backward, and that is neither a gradient nor persistable. Data of one element, such as a
 //     learning rate that is fed, are read as they are.
 // InvalidArgument: the errors of AnalyzeGradients. O(arguments).
-absl::StatusOr<UpdateSlice> FindUpdatePart(const Program& program);
+absl::StatusOr<UpdateSlice> FindUpdateSlice(const Program& program);
 
 }  // namespace weft
 

@@ -41,7 +41,7 @@ TEST(UpdateSlice, OpsOfTheUpdateReadWhatLastsAndGradients) {
     Out=[c] = clip(X=[w@GRAD]) role=optimize {max=1.0, min=-1.0}
     ParamOut=[w] = sgd(Param=[w], Grad=[c], LearningRate=[lr]) role=optimize
   )"));
-  WEFT_ASSERT_OK_AND_ASSIGN(const UpdateSlice part, FindUpdatePart(program));
+  WEFT_ASSERT_OK_AND_ASSIGN(const UpdateSlice part, FindUpdateSlice(program));
   ASSERT_THAT(part.gradients, SizeIs(1));
   EXPECT_EQ(program.name(part.gradients[0].param), "w");
   EXPECT_EQ(program.name(part.gradients[0].grad), "w@GRAD");
@@ -61,7 +61,7 @@ TEST(UpdateSlice, CastOfAGradientBelongsToEveryStep) {
     Out=[w@GRAD] = cast(X=[w16@GRAD]) role=optimize {in_dtype=4, out_dtype=5}
   )",
                                                       kSgd));
-  WEFT_ASSERT_OK_AND_ASSIGN(const UpdateSlice part, FindUpdatePart(program));
+  WEFT_ASSERT_OK_AND_ASSIGN(const UpdateSlice part, FindUpdateSlice(program));
   ASSERT_THAT(part.gradients, SizeIs(1));
   EXPECT_EQ(program.name(part.gradients[0].paired), "w16@GRAD");
   EXPECT_EQ(program.name(part.gradients[0].grad), "w@GRAD");
@@ -73,7 +73,7 @@ TEST(UpdateSlice, TargetNetworksFollowInEveryStep) {
   const Program program = CompactProgram(
       absl::StrCat("var target : fp32[2, 2] parameter persistable\nOut=[target] = assign(X=[w])",
                    kBackward, kSgd));
-  WEFT_ASSERT_OK_AND_ASSIGN(const UpdateSlice part, FindUpdatePart(program));
+  WEFT_ASSERT_OK_AND_ASSIGN(const UpdateSlice part, FindUpdateSlice(program));
   ASSERT_THAT(part.updated_in_every_step, SizeIs(1));
   EXPECT_EQ(program.name(part.updated_in_every_step[0].param), "target");
 }
@@ -98,7 +98,7 @@ TEST(UpdateSlice, WhatWouldComputeSomethingElseIsRefused) {
       {"Out=[w] = scale(X=[w@GRAD]) role=backward" + step, "in every step, by what backward"},
   };
   for (const auto& [program, message] : cases) {
-    EXPECT_THAT(FindUpdatePart(CompactProgram(program)), IsFailedPrecondition(message)) << program;
+    EXPECT_THAT(FindUpdateSlice(CompactProgram(program)), IsFailedPrecondition(message)) << program;
   }
 }
 
