@@ -368,8 +368,7 @@ std::string CheckModeName(const std::string& name) {
 
 void AddFlags(CLI::App& app, Flags& flags) {
   TranspileOptions& options = flags.options;
-  app.add_option("in", flags.in,
-                 "main program: .pb, .pdmodel, __model__, .pbtxt, .prog, .json (Paddle 3), or -");
+  app.add_option("in", flags.in, absl::StrCat("main program: ", kProgramFileNames));
   app.add_option("out", flags.out, "the rewritten main program");
   auto* mode = app.add_option(
       "--mode", options.mode,

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "proto/formats/program_file.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/flags/command_line.h"
 
@@ -11,12 +13,12 @@ int main(int argc, char** argv) {
       "Runs, evaluates, verifies, prints, draws, diffs and plans training programs (Paddle\n"
       "ProgramDesc), and reports their statistics.",
       "weft");
-  app.footer(
-      "Program files, by extension: .pb, .pdmodel and __model__ (binary), .pbtxt (protobuf text),\n"
-      ".prog (program text), .json (PIR of Paddle 3); - is standard input.\n"
+  app.footer(absl::StrCat(
+      "Program files:\n  ", weft::kProgramFileNames,
+      "\n"
       "Exit status: 0 done; 1 the input is bad or a check failed; 2 wrong usage (diff: 1 the\n"
       "programs differ, 2 any error).\n\n"
-      "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2");
+      "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2"));
   app.require_subcommand(1);
   const std::vector<weft::Subcommand> commands = {
       weft::AddRun(&app),

@@ -137,8 +137,7 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
   if (absl::EndsWith(name, ".prog")) return ProgramFormat::kProgramText;
   if (absl::EndsWith(name, ".json")) return ProgramFormat::kPir;
   return absl::InvalidArgumentError(
-      "unknown kind of program file; expected .pb, .pdmodel, __model__ or - (binary), .pbtxt "
-      "(protobuf text), .prog (program text) or .json (Paddle 3)");
+      absl::StrCat("unknown kind of program file; expected ", kProgramFileNames));
 }
 
 absl::StatusOr<Program> ReadProgram(const std::string& path) {

@@ -22,9 +22,12 @@ enum class ProgramFormat {
   kPir,          // Paddle 3's own, as JSON: docs/pir.md
 };
 
-// By the file's name: .pb, .pdmodel, __model__ and "-" (standard input or output) are binary,
-// .pbtxt protobuf text, .prog program text, .json PIR. InvalidArgument, listing these, for any
-// other name.
+// The names of program files, for help and errors. "-" is standard input or output.
+inline constexpr char kProgramFileNames[] =
+    ".pb, .pdmodel, __model__ or - (binary), .pbtxt (protobuf text), .prog (program text) or .json "
+    "(Paddle 3)";
+
+// By the file's name. InvalidArgument, listing kProgramFileNames, for any other name.
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 
 // Errors do not name the path. A binary file is mapped as long as the program lives; one that holds

@@ -105,8 +105,8 @@ def check_modes(transpile):
     known = {c.flags[c.flags.index("--mode") + 1] for c in CONFIGURATIONS}
     known |= MODES_WITHOUT_CONFIGURATION
     if modes != known:
-        raise SystemExit("error: modes that the check does not know, or that there are not: %s" %
-                         ", ".join(sorted(modes ^ known)))
+        raise SystemExit("error: CONFIGURATIONS of tests/interop/written_programs.py: expected all "
+                         "modes, found a difference in %s" % ", ".join(sorted(modes ^ known)))
 
 
 def rewrite(transpile, flags, model_folder, out, suffix, in_suffix=".pb"):

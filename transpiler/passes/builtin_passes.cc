@@ -46,6 +46,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<GradReduce>();
   registry.Add<HeteroPartition>();
   registry.Add<LocalSgd>();
+  registry.Add<LowerToTarget>();
   registry.Add<OptimizerOffload>();
   registry.Add<PaddleAllGather>();
   registry.Add<PaddleCommInit>();
@@ -59,7 +60,6 @@ PassRegistry BuiltinPasses() {
   registry.Add<PartialAveraging>();
   registry.Add<PeriodicBroadcast>();
   registry.Add<ReduceStatistics>();
-  registry.Add<LowerToTarget>();
   registry.Add<ScaleLossGrad>();
   registry.Add<SetOptimizer>();
   registry.Add<SparsifyGradients>();
