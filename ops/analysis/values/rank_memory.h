@@ -17,9 +17,9 @@ class RankMemory : public StepWalk<RankValue> {
   // The members of a fused buffer, in order.
   using Group = std::vector<VarId>;
 
-  // Values have expressions while `expressions` makes them.
-  RankMemory(const Program& program, RankExpressions* expressions)
-      : StepWalk<RankValue>(program), expressions_(*expressions) {}
+  // Values have expressions while expressions_ makes them.
+  RankMemory(const Program& program, ExpressionTable* table)
+      : StepWalk<RankValue>(program), expressions_(table) {}
 
   // From now on the value of a variable is Initial(name) times its power of `nranks`, whether or
   // not it was written before.
@@ -47,6 +47,9 @@ class RankMemory : public StepWalk<RankValue> {
     return group == nullptr ? Group{Resolve(name)} : *group;
   }
 
+ protected:
+  RankExpressions expressions_;
+
  private:
   RankValue WithExpr(RankValue value, VarId var) const {
     if (expressions_.AreMade() && !value.expr.valid()) {
@@ -54,8 +57,6 @@ class RankMemory : public StepWalk<RankValue> {
     }
     return value;
   }
-
-  RankExpressions& expressions_;
 };
 
 }  // namespace weft
