@@ -204,15 +204,10 @@ void BatchInterpreter::AdaptZeros() {
 }
 
 bool BatchInterpreter::MakesZeros(const Op& op, const SignatureFacts& facts) const {
-  if (facts.algebra == Algebra::kZeros) return true;
   if (facts.algebra == Algebra::kCopy || facts.algebra == Algebra::kCast) {
     return !ins_.empty() && absl::c_all_of(ins_, [](const BatchValue& in) { return in.is_zero; });
   }
-  const bool fills = facts.algebra == Algebra::kFill || facts.algebra == Algebra::kConstant;
-  if (!op.Input("ValueTensor").empty()) return false;  // it overrides the attribute
-  return fills && op.FloatAttr("value") == 0.0 &&
-         absl::c_linear_search(std::vector<std::string>{"", "0", "0.0"},
-                               op.StringAttr("str_value").value_or(""));
+  return FillsZeros(op, facts);
 }
 
 bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) {
@@ -434,7 +429,7 @@ void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collect
   const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
   for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
     const VarId from = Resolve(in[i]);
-    const absl::Span<const VarId> parts = from.valid() ? PartsOf(from) : absl::Span<const VarId>();
+    const absl::Span<const VarId> parts = PartsOf(from);
     if (!parts.empty() && in[i] == out[i]) {
       for (VarId part : parts) Exchange(op, collective, part, part);
     } else if (from.valid()) {

@@ -73,11 +73,6 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
 
   // The op of this walk that last wrote the variable; invalid: none, or no variable.
   OpId WriterOf(VarId var) const { return var.valid() ? writers_[var.value()] : OpId(); }
-  // The parts of a buffer; empty for another variable.
-  absl::Span<const VarId> PartsOf(VarId var) const {
-    const Storage::Buffer* const buffer = BufferOf(var);
-    return buffer == nullptr ? absl::Span<const VarId>() : buffer->part_vars;
-  }
   BatchValue Read(Symbol name) const;
   BatchValue Read(VarId var) const;
   void Write(const Op& op, Symbol name, const BatchValue& value);

@@ -40,24 +40,20 @@ void BatchInterpreter::BeginStep(std::vector<BatchValue>* values) {
 void BatchInterpreter::FindAveragedParameters() {
   if (options_.extent == BatchFlowOptions::Extent::kToLosses) return;
   absl::flat_hash_set<VarId> params, reduced;
-  const auto resolve = [&](const Op& op, absl::Span<const Symbol> names) {
-    std::vector<VarId> vars;
+  const auto add = [&](const Op& op, absl::Span<const Symbol> names,
+                       absl::flat_hash_set<VarId>* vars) {
     for (Symbol name : names) {
       const VarId var = program_.block(op.block()).Resolve(name);
-      if (var.valid()) vars.push_back(var);
+      if (var.valid()) vars->insert(var);
     }
-    return vars;
   };
   for (const Op& op : AllOps(program_)) {
     const SignatureFacts& facts = FactsOf(op);
     if (facts.kind == SignatureFacts::Kind::kCollective) {
       const CollectiveOp& collective = *FindCollectiveOp(op);
-      if (collective.kind != CollectiveKind::kAllReduce) continue;
-      for (VarId var : resolve(op, collective.Inputs(op))) reduced.insert(var);
+      if (collective.kind == CollectiveKind::kAllReduce) add(op, collective.Inputs(op), &reduced);
     } else if (facts.param.count > 0) {
-      for (const char* slot : {"Param", "MasterParam"}) {
-        for (VarId var : resolve(op, op.Input(slot))) params.insert(var);
-      }
+      for (const char* slot : {"Param", "MasterParam"}) add(op, op.Input(slot), &params);
     }
   }
   for (const Storage::Buffer& buffer : storage().buffers()) {
@@ -70,11 +66,10 @@ void BatchInterpreter::FindAveragedParameters() {
     if (algebra != Algebra::kCopy && algebra != Algebra::kCast && algebra != Algebra::kReshape) {
       continue;
     }
-    if (absl::c_none_of(resolve(op, op.Input("X")),
-                        [&](VarId var) { return reduced.contains(var); })) {
-      continue;
-    }
-    for (VarId var : resolve(op, op.Output("Out"))) reduced.insert(var);
+    const auto is_reduced = [&](Symbol name) {
+      return reduced.contains(program_.block(op.block()).Resolve(name));
+    };
+    if (absl::c_any_of(op.Input("X"), is_reduced)) add(op, op.Output("Out"), &reduced);
   }
   for (VarId var : params) {
     if (reduced.contains(var)) averaged_.insert(var);

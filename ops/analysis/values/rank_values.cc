@@ -275,7 +275,7 @@ class RankInterpreter final : public RankMemory {
       out.first_nonlinear_op = op.id();
       out =
           expressions_.Opaque(out, absl::StrCat("other ring ", op.id().value()), {}, "other ring");
-      for (VarId member : MembersOf(name)) Write(member, out);
+      WriteAll(Resolve(name), out);
     }
   }
 
@@ -284,26 +284,22 @@ class RankInterpreter final : public RankMemory {
     if (!IsOfGroup(op)) return VisitForeignCollective(op);
     const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
     for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
-      const Group* group = GroupOf(in[i]);
-      if (group == nullptr && GroupOf(out[i]) == nullptr) {
-        Exchange(op, collective, in[i], Resolve(in[i]), Resolve(out[i]));
-        continue;
+      const VarId from = Resolve(in[i]), to = Resolve(out[i]);
+      if (PartsOf(from).empty() && PartsOf(to).empty()) {
+        Exchange(op, collective, from, to);
+      } else if (from == to) {
+        for (VarId part : PartsOf(from)) Exchange(op, collective, part, part);
+      } else {
+        // From one buffer into another: not followed.
+        RankValue whole;
+        whole.placement = Placement::kLocal;
+        WriteAll(
+            to, expressions_.Opaque(whole, absl::StrCat("fused collective ", op.id().value()), {}));
       }
-      if (group != nullptr && in[i] == out[i]) {
-        for (VarId member : *group) {
-          Exchange(op, collective, program_.var(member).name_symbol(), member, member);
-        }
-        continue;
-      }
-      // From one buffer into another: not followed.
-      RankValue whole;
-      whole.placement = Placement::kLocal;
-      whole = expressions_.Opaque(whole, absl::StrCat("fused collective ", op.id().value()), {});
-      for (VarId member : MembersOf(out[i])) Write(member, whole);
     }
   }
 
-  void Exchange(const Op& op, const CollectiveOp& collective, Symbol name, VarId in, VarId out) {
+  void Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
     if (!in.valid()) return;
     const RankValue value = Read(in);
     if (lifts_.contains(op.id()) && !value.is_gradient) {
@@ -312,11 +308,11 @@ class RankInterpreter final : public RankMemory {
     events_.exchanges.push_back({op.id(), value});
     RankValue result = functions_->AfterCollective(op, collective, value);
     result.has_merged_rows = false;  // ranks have rows of one index
-    Write(out, options_.names_exchanges ? Named(op, collective, name, result) : result);
+    Write(out, options_.names_exchanges ? Named(op, collective, in, result) : result);
   }
 
   // The same on all ranks by the number of the call.
-  RankValue Named(const Op& op, const CollectiveOp& collective, Symbol name, RankValue result) {
+  RankValue Named(const Op& op, const CollectiveOp& collective, VarId in, RankValue result) {
     const bool gives_to_all = collective.kind == CollectiveKind::kAllReduce ||
                               collective.kind == CollectiveKind::kAllGather ||
                               collective.kind == CollectiveKind::kBroadcast;
@@ -324,7 +320,7 @@ class RankInterpreter final : public RankMemory {
     const int64_t ring = op.IntAttr("ring_id").value_or(0);
     const std::string call = absl::StrCat("call ", exchanges_[ring]++, " on ring ", ring);
     result = RankValue();
-    result.expr = expressions_.Named(absl::StrCat(call, " of ", program_.name(name)), call);
+    result.expr = expressions_.Named(absl::StrCat(call, " of ", program_.var(in).name()), call);
     return result;
   }
 
@@ -504,36 +500,31 @@ class RankInterpreter final : public RankMemory {
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
     size_t members = 0;
-    Symbol buffer;  // the first
+    VarId buffer;  // the first
     bool all_alike = facts.is_elementwise;
-    const auto add = [&](Symbol name, const Group& group) {
-      if (members == 0) buffer = name;
-      all_alike = all_alike && (name == buffer || AreLaidOutAlike(name, buffer));
-      members = group.size();
+    // Whether the variable is a buffer.
+    const auto add = [&](VarId var) {
+      if (PartsOf(var).empty()) return false;
+      if (members == 0) buffer = var;
+      all_alike = all_alike && AreLaidOutAlike(var, buffer);
+      members = PartsOf(var).size();
+      return true;
     };
-    for (Symbol name : in) {
-      const Group* group = GroupOf(name);
-      if (group != nullptr) add(name, *group);
-    }
-    for (Symbol name : out) {
-      const Group* group = GroupOf(name);
-      if (group != nullptr) add(name, *group);
-      all_alike = all_alike && (group != nullptr || members == 0);
-    }
+    for (Symbol name : in) add(Resolve(name));
+    for (Symbol name : out) all_alike = (add(Resolve(name)) || members == 0) && all_alike;
     member_visits_ += static_cast<int64_t>(members);
     if (members > 0 && member_visits_ > kMaxMemberVisits) return VisitUnfollowed(op);
     if (members == 0) {
       ins_.clear();
       const bool takes_gradients = facts.kind == SignatureFacts::Kind::kBlockGrad;
       for (size_t i = 0; i < in.size(); ++i) {
-        ins_.push_back(takes_gradients && facts.is_operand[i] ? WrittenBefore(op, in[i])
-                                                              : Read(in[i]));
+        ins_.push_back(takes_gradients && facts.is_operand[i] ? WrittenBefore(in[i]) : Read(in[i]));
         // A gradient that is not there is zero.
         const bool is_gradient = facts.algebra == Algebra::kBackward && facts.is_operand[i];
         if (is_gradient && program_.name(in[i]) == kEmptyVarName) ins_.back().is_zero = true;
       }
       if (facts.keeps_outputs) {
-        for (Symbol name : out) ins_.push_back(WrittenBefore(op, name));
+        for (Symbol name : out) ins_.push_back(WrittenBefore(name));
       }
       const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
       for (size_t i = 0; i < out.size(); ++i) {
@@ -547,34 +538,13 @@ class RankInterpreter final : public RankMemory {
   }
 
   // The value of an output before the op, or of a gradient: zero unless an earlier op has written
-  // it.
-  RankValue WrittenBefore(const Op& op, Symbol name) {
+  // it, which may be one that the walk skips.
+  RankValue WrittenBefore(Symbol name) const {
     const VarId var = Resolve(name);
-    const bool may_be_zero =
-        var.valid() && !program_.var(var).persistable() && !program_.var(var).need_check_feed();
-    if (may_be_zero && first_writers_.empty()) {
-      first_writers_.resize(program_.var_id_limit());
-      std::vector<bool> is_seen(program_.num_blocks(), false);
-      FindFirstWriters(0, &is_seen);
-    }
-    if (!may_be_zero) return Read(name);
-    const OpId writer = first_writers_[var.value()];
-    if (writer.valid() && writer != op.id()) return Read(name);
-    return expressions_.ZeroValue();
-  }
-
-  void FindFirstWriters(int block, std::vector<bool>* is_seen) {
-    (*is_seen)[block] = true;
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
-      for (Symbol name : op.output_args()) {
-        const VarId var = program_.block(block).Resolve(name);
-        if (var.valid() && !first_writers_[var.value()].valid()) first_writers_[var.value()] = id;
-      }
-      for (int inner : op.SubBlocks()) {
-        if (!(*is_seen)[inner]) FindFirstWriters(inner, is_seen);
-      }
-    }
+    const bool skips_ops = options_.is_one_device && options_.first_expression > 0;
+    const bool is_zero = var.valid() && !IsHeld(var) && !OutlivesStep(var) &&
+                         !program_.var(var).need_check_feed() && !skips_ops;
+    return is_zero ? expressions_.ZeroValue() : Read(name);
   }
 
   // Following it would cost too much: the outputs count as rank-local and opaque.
@@ -583,7 +553,7 @@ class RankInterpreter final : public RankMemory {
     if (!options_.IsOneRank()) out.placement = Placement::kLocal;
     for (Symbol name : op.output_args()) {
       out = expressions_.Opaque(out, absl::StrCat("unfollowed ", op.id().value()), {});
-      for (VarId member : MembersOf(name)) Write(member, out);
+      WriteAll(Resolve(name), out);
     }
   }
 
@@ -591,26 +561,26 @@ class RankInterpreter final : public RankMemory {
   void VisitMember(const Op& op, const SignatureFacts& facts, size_t m) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
-      const Group* group = GroupOf(name);
-      ins_.push_back(group == nullptr ? Read(name) : Read((*group)[m]));
+      const absl::Span<const VarId> parts = PartsOf(Resolve(name));
+      ins_.push_back(parts.empty() ? Read(name) : Read(parts[m]));
     }
     const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
     const absl::Span<const Symbol> out = op.output_args();
-    for (size_t i = 0; i < out.size(); ++i) Write((*GroupOf(out[i]))[m], outs[i]);
+    for (size_t i = 0; i < out.size(); ++i) Write(PartsOf(Resolve(out[i]))[m], outs[i]);
   }
 
   // The op on whole buffers: its outputs are opaque.
   void VisitWhole(const Op& op, const SignatureFacts& facts) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
-      const Group* group = GroupOf(name);
-      if (group == nullptr) {
+      const absl::Span<const VarId> parts = PartsOf(Resolve(name));
+      if (parts.empty()) {
         ins_.push_back(Read(name));
         continue;
       }
       RankValue whole;
       std::vector<RankValue> members;
-      for (VarId member : *group) {
+      for (VarId member : parts) {
         members.push_back(Read(member));
         whole.placement = JoinPlacements(whole.placement, members.back().placement);
         whole.reductions = std::max(whole.reductions, members.back().reductions);
@@ -623,14 +593,11 @@ class RankInterpreter final : public RankMemory {
     const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) {
-      const Group* group = GroupOf(out[i]);
-      if (group == nullptr) {
-        Write(Resolve(out[i]), outs[i]);
-        continue;
-      }
-      for (size_t m = 0; m < group->size(); ++m) {
-        Write((*group)[m],
-              expressions_.Opaque(outs[i], absl::StrCat("member ", m, " of"), {outs[i]}));
+      const VarId var = Resolve(out[i]);
+      const absl::Span<const VarId> parts = PartsOf(var);
+      if (parts.empty()) Write(var, outs[i]);
+      for (size_t m = 0; m < parts.size(); ++m) {
+        Write(parts[m], expressions_.Opaque(outs[i], absl::StrCat("member ", m, " of"), {outs[i]}));
       }
     }
   }
@@ -643,7 +610,6 @@ class RankInterpreter final : public RankMemory {
   absl::flat_hash_set<VarId> whole_;      // data that all ranks get the whole of
   // Of variables that earlier steps changed. Sparse, because few change and values are large.
   absl::flat_hash_map<VarId, RankValue> carried_;
-  std::vector<OpId> first_writers_;  // by VarId; empty: not computed yet
   int64_t member_visits_ = 0;
   RankEvents events_;
   absl::flat_hash_map<int64_t, int64_t> exchanges_;  // by ring: calls, and members of buffers

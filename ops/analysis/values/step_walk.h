@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/types/span.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/unguarded_reads.h"
 #include "ops/analysis/values/signature_facts.h"
@@ -93,6 +94,11 @@ class StepWalk {
   // Null: the variable is no buffer.
   const Storage::Buffer* BufferOf(VarId var) const {
     return var.valid() ? buffers_[var.value()] : nullptr;
+  }
+  // Of a buffer, in order; empty for another variable.
+  absl::Span<const VarId> PartsOf(VarId var) const {
+    const Storage::Buffer* const buffer = BufferOf(var);
+    return buffer == nullptr ? absl::Span<const VarId>() : buffer->part_vars;
   }
 
  protected:
